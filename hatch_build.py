@@ -6,6 +6,7 @@ kernels take several times as long. These variables of the environment change th
 
 PIXPREP_CC: another compiler. Its wheel is for machines like this one.
 PIXPREP_ARCHITECTURE: x86_64 or aarch64, for a wheel that is meant for another processor.
+ZIG_GLOBAL_CACHE_DIR: a folder for what is compiled, where the same is found the next time.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def compile_kernels(folder: Path, to: Path, architecture: str, *more: str) -> li
     other = os.environ.get("PIXPREP_CC")
     start = compiler(architecture)
 
-    def compiled(level: str, cache: str) -> Path:
+    def compiled(level: str) -> Path:
         library = to / f"pixprep-{level}.so"
         flags = [*FLAGS, *more]
         if level.startswith("x86"):
@@ -79,8 +80,9 @@ def compile_kernels(folder: Path, to: Path, architecture: str, *more: str) -> li
         made.replace(library)
         return library
 
-    with tempfile.TemporaryDirectory() as cache, ThreadPoolExecutor(2) as pool:
-        return list(pool.map(lambda level: compiled(level, cache), LEVELS.get(architecture, (architecture,))))
+    with tempfile.TemporaryDirectory() as empty, ThreadPoolExecutor(2) as pool:
+        cache = os.environ.get("ZIG_GLOBAL_CACHE_DIR", empty)
+        return list(pool.map(compiled, LEVELS.get(architecture, (architecture,))))
 
 
 def is_new(folder: Path, architecture: str) -> bool:

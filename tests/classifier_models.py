@@ -112,11 +112,7 @@ def one(name="x", data_type="TYPE_FP32", dims=(-1,)):
 
 def config(**changes):
     """Of the small model."""
-    return {
-        "max_batch_size": 8,
-        "input": one(),
-        "output": one("double") + one("pairs", dims=(-1, 2)),
-    } | changes
+    return {"max_batch_size": 8, "input": one(), "output": one("double") + one("pairs", dims=(-1, 2))} | changes
 
 
 def started(module, folder, *, device="CPU", number="0", **changes):
@@ -152,10 +148,7 @@ DISAGREEMENTS = [
         {"output": one("pairs", dims=(-1, 3))},
         'output "pairs" is TYPE_FP32 [-1, -1, 3] in config.pbtxt, TYPE_FP32 [-1, -1, 2] in model.onnx (-1: any)',
     ),
-    (
-        {"max_batch_size": 0},
-        'input "x" is TYPE_FP32 [-1] in config.pbtxt, TYPE_FP32 [-1, -1] in model.onnx (-1: any)',
-    ),
+    ({"max_batch_size": 0}, 'input "x" is TYPE_FP32 [-1] in config.pbtxt, TYPE_FP32 [-1, -1] in model.onnx (-1: any)'),
     *(
         (parameter("threads", text), f'parameter "threads" is "{text}", expected a whole number from 1')
         for text in ("0", "two")

@@ -330,8 +330,9 @@ class Image:
 
     buffer_kind = nvimgcodec.ImageBufferKind.STRIDED_DEVICE
 
-    def __init__(self, real):
-        self.real = real
+    real = None  # nvImageCodec's, once that has decoded into it
+
+    def __init__(self):
         self._memory = np.zeros(0, np.uint8)
 
     def fill(self, pixels, padding):
@@ -359,6 +360,10 @@ class Image:
     @property
     def __cuda_array_interface__(self):
         return self._pixels.__array_interface__ | {"stream": self.stream}
+
+
+DECODED = {}  # by how and what: pixels of nvImageCodec's CPU decoder, as each engine decodes the same samples
+TURNS = "apply_exif_orientation"
 
 
 class CodeStream:
@@ -396,7 +401,7 @@ def codecs():
                 raise RuntimeError("Requested backends not among available processors.")
             self._hardware = Decoder.hardware if nvimgcodec.HW_GPU_ONLY in kinds else None
             self._is_legacy = "nvjpeg_hw_decoder:force_legacy_batch=1" in options.split()
-            self._threads = max_num_cpu_threads
+            self._options, self._threads = options, max_num_cpu_threads
             self._most = 0  # images of a call that the engine decodes: fixed by the first
             cpu = [nvimgcodec.Backend(nvimgcodec.CPU_ONLY)]
             none = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
@@ -413,20 +418,29 @@ def codecs():
                 raise RuntimeError(Decoder.fault)
             Decoder.outside += Device.depth() == 0
             Decoder.reused = images
-            again = {"images": [image and image.real for image in images]} if images else {}
-            decoded = self._real.decode([stream.real for stream in streams], **again, **arguments)
+            told = self._options, *(getattr(arguments.get("params"), name, None) for name in ("color_spec", TURNS))
+            keys = [(told, stream.encoded.tobytes()) for stream in streams]
+            new = [index for index, key in enumerate(keys) if key not in DECODED]
+            again = {"images": [images[index] and images[index].real for index in new]} if images else {}
+            reals = dict(zip(new, self._real.decode([streams[i].real for i in new], **again, **arguments), strict=True))
+            DECODED.update((keys[index], None if real is None else np.array(real)) for index, real in reals.items())
+            changed = {}  # of one way, once: a call has many of the same
             by_hardware, hardware = self._by_hardware(streams), self._way(streams)
             results = []
-            for index, (stream, real) in enumerate(zip(streams, decoded, strict=True)):
+            for index, (stream, key) in enumerate(zip(streams, keys, strict=True)):
                 way = hardware if index in by_hardware else "cuda"
-                is_none = index in Decoder.refused or real is None or (self._is_hardware_alone and way == "cuda")
+                is_none = index in Decoder.refused or DECODED[key] is None
+                is_none = is_none or (self._is_hardware_alone and way == "cuda")
                 if is_none or (Decoder.largest is not None and 3 * stream.height * stream.width > Decoder.largest):
                     results.append(None)
                     continue
-                pixels = self._shown(np.asarray(real), stream.encoded)
-                image = (images[index] if images else None) or Image(real)
+                if (way, key) not in changed:
+                    pixels = self._shown(DECODED[key], stream.encoded)
+                    changed[way, key] = Decoder.changes.get(way, lambda same: same)(pixels)
+                image = (images[index] if images else None) or Image()
+                image.real = reals.get(index) or image.real
                 image.stream = arguments.get("cuda_stream", 0)
-                results.append(image.fill(Decoder.changes.get(way, lambda same: same)(pixels), Decoder.padding))
+                results.append(image.fill(changed[way, key], Decoder.padding))
             Decoder.shares = (*Decoder.shares, (len(by_hardware), len(streams) - len(by_hardware)))
             return results
 

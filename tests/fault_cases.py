@@ -186,16 +186,9 @@ def run(number, serve, oracle, folder, *, scale=1):
         if site.clients.codes or neighbours.codes:
             remark += f" {dict(site.clients.codes + neighbours.codes)}"
     return Row(
-        number,
-        it.fault,
-        counts.total(),
-        counts["right"],
-        counts["error"],
-        counts["lost"],
-        counts["wrong"],
-        recovery_s,
+        number, it.fault, counts.total(), counts["right"], counts["error"], counts["lost"], counts["wrong"], recovery_s,
         " | ".join(notes[:3]) or remark.strip(),
-    )
+    )  # fmt: skip
 
 
 def rss_mib(*pids):

@@ -29,11 +29,7 @@ TURNED = (0.6, -0.8, 3.25, 0.8, 0.6, -7.5)
 
 
 SIZE = (31, 37)
-TYPES = {
-    "rgb": ("rgb", "chw", "uint8"),
-    "bgr": ("bgr", "hwc", "float16"),
-    "gray": ("gray", "chw", "float32"),
-}
+TYPES = {"rgb": ("rgb", "chw", "uint8"), "bgr": ("bgr", "hwc", "float16"), "gray": ("gray", "chw", "float32")}
 
 
 def plan_with_levels(name):

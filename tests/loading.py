@@ -26,13 +26,7 @@ TRAINING = pp.Pipeline(
     ]
 ).for_training()
 DETECTION = pp.Pipeline(
-    [
-        pp.decode(),
-        pp.random_flip(),
-        pp.resize(height=24, width=24),
-        pp.boxes(normalized=True),
-        pp.tensor(),
-    ]
+    [pp.decode(), pp.random_flip(), pp.resize(height=24, width=24), pp.boxes(normalized=True), pp.tensor()]
 ).for_training()
 
 

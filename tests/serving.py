@@ -146,10 +146,10 @@ class Serve:
         log: the lines of its stderr so far.
     """
 
-    def __init__(self, repository, *arguments, triton_log, before=(), python=sys.executable):
+    def __init__(self, repository, *arguments, triton_log, before=(), python=sys.executable, program=PROGRAM):
         """``before``: the command that runs it; ``python``: of the environment that it runs in."""
         self.triton_log = triton_log
-        command = [*before, str(python), "-c", PROGRAM, "serve", "--model-repository", str(repository), *PORTS]
+        command = [*before, str(python), "-c", program, "serve", "--model-repository", str(repository), *PORTS]
         self.process = subprocess.Popen(
             [*command, "--log-file", str(triton_log), *arguments],
             stdout=subprocess.PIPE,
@@ -530,11 +530,12 @@ def what_is_unclear(message):
 
 
 def _scaled(height, width, format_="JPEG"):
-    rng = np.random.default_rng((height, width))
-    rows, columns = np.indices((height, width))
-    pixels = np.stack([rows * 255 // height, columns * 255 // width, rng.integers(0, 256, (height, width))], 2)
+    pixels = np.empty((height, width, 3), np.uint8)
+    pixels[:, :, 0] = (np.arange(height) * 255 // height)[:, None]
+    pixels[:, :, 1] = np.arange(width) * 255 // width
+    pixels[:, :, 2] = np.random.default_rng((height, width)).integers(0, 256, (height, width))
     file = io.BytesIO()
-    Image.fromarray(pixels.astype(np.uint8)).save(file, format_)
+    Image.fromarray(pixels).save(file, format_)
     return file.getvalue()
 
 

@@ -80,15 +80,11 @@ def link(path):
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (link, "a link"),
-        (lambda path: path.symlink_to("/etc/passwd"), "a link"),
-        (lambda path: path.symlink_to("/dev/zero"), "a link"),
-        (lambda path: path.symlink_to("nothing"), "a link"),
-        (os.mkfifo, "no file"),
-        (os.mkdir, "no file"),
-        (lambda _: None, "not there"),
+        (link, "a link"), (lambda path: path.symlink_to("/etc/passwd"), "a link"),
+        (lambda path: path.symlink_to("/dev/zero"), "a link"), (lambda path: path.symlink_to("nothing"), "a link"),
+        (os.mkfifo, "no file"), (os.mkdir, "no file"), (lambda _: None, "not there"),
     ],
-)
+)  # fmt: skip
 def test_weights_that_are_no_file_beside_it_are_refused_and_nothing_is_written(tmp_path, make, what):
     save(tmp_path / "model.onnx", "weights.bin")
     make(tmp_path / "weights.bin")

@@ -16,19 +16,9 @@ from pixprep import read
 from records import coco_annotations, tar_bytes, write_voc
 
 NAMES = [
-    "/etc/passwd",
-    "../secret.jpg",
-    "../../secret.jpg",
-    "a/../../secret.jpg",
-    "./../secret.jpg",
-    "a/b/../../../secret.jpg",
-    "//etc/passwd",
-    "/proc/self/environ",
-    "..",
-    ".",
-    "",
-    "../images-of-another/a.jpg",
-]
+    "/etc/passwd", "../secret.jpg", "../../secret.jpg", "a/../../secret.jpg", "./../secret.jpg",
+    "a/b/../../../secret.jpg", "//etc/passwd", "/proc/self/environ", "..", ".", "", "../images-of-another/a.jpg",
+]  # fmt: skip
 
 
 @pytest.fixture

@@ -16,14 +16,9 @@ from pixprep.batch import Batch
 from pixprep.verify.report import Certificate, Omission, Row, Tolerance
 
 NAMES = (
-    "<script>alert(1)</script>",
-    "</td></table><img src=x onerror=alert(1)>",
-    '"><svg onload=alert(1)>',
-    "' onmouseover='alert(1)",
-    "<!--",
-    "\x00<\x00script>",
-    "&lt;script&gt;",
-)
+    "<script>alert(1)</script>", "</td></table><img src=x onerror=alert(1)>", '"><svg onload=alert(1)>',
+    "' onmouseover='alert(1)", "<!--", "\x00<\x00script>", "&lt;script&gt;",
+)  # fmt: skip
 
 
 class Tags(HTMLParser):

@@ -71,14 +71,9 @@ def text(operator, version=1, **fields):
 
 
 NAMES = [
-    "os.system",
-    "builtins.eval",
-    "subprocess.run",
-    "pixprep.operators.operator",
-    "evil_operators.steal",
-    "evil.steal",
+    "os.system", "builtins.eval", "subprocess.run", "pixprep.operators.operator", "evil_operators.steal", "evil.steal",
     "site.evil_operators",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -93,17 +88,10 @@ def test_a_name_alone_gives_no_function(name, installed):
 @pytest.mark.parametrize(
     "name",
     [
-        "os:system",
-        "../evil.py",
-        "/etc/passwd",
-        "evil.steal\u0000",
-        "evil.ste\u0430l",
-        "evil.steal ",
-        "a.b\n",
-        "a.b;c",
-        "x",
+        "os:system", "../evil.py", "/etc/passwd", "evil.steal\u0000", "evil.ste\u0430l", "evil.steal ", "a.b\n",
+        "a.b;c", "x",
     ],
-)
+)  # fmt: skip
 def test_a_name_of_odd_characters_is_refused_before_anything_is_looked_up(name, installed):
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(text(name), operators=["evil.steal", name])

@@ -18,19 +18,10 @@ from pixprep import repository
 from pixprep.repository.ports import parse_io
 
 WORDS = (
-    "../../etc/passwd",
-    "/etc/passwd",
-    "{0.__class__}",
-    "%s%n",
-    "$(reboot)",
-    "<script>alert(1)</script>",
-    "\x1b[31m\x1b]0;title\x07",
-    "line\nanother: no problem found",
-    "\u202etxt.exe",
-    'x" } parameters { key: "on_error',
-    "\x00",
-    "",
-)
+    "../../etc/passwd", "/etc/passwd", "{0.__class__}", "%s%n", "$(reboot)", "<script>alert(1)</script>",
+    "\x1b[31m\x1b]0;title\x07", "line\nanother: no problem found", "\u202etxt.exe", 'x" } parameters { key: "on_error',
+    "\x00", "",
+)  # fmt: skip
 
 
 LOOK_ALIKES = (

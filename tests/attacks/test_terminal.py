@@ -65,26 +65,15 @@ def test_json_is_ascii(folder):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["check", "%s"],
-        ["explain", "%s"],
-        ["explain", "p.json", "--image", "%s"],
-        ["explain", "p.json", "--output", "%s"],
-        ["check", "p.json", "--image", "%s"],
-        ["verify", "p.json", "--output", "%s"],
-        ["run", "p.json", "%s"],
-        ["build", "--pipeline", "%s"],
-        ["serve", "--model-repository", "%s"],
-        ["bench", "images", "--url", "%s"],
-        ["import", "%s", "x.json"],
-        ["run", "p.json", "images", "--threads", "%s"],
-        ["doctor", "%s"],
-        ["verify", "%s"],
-        ["health", "--url", "%s"],
-        ["send", "images", "--url", "%s"],
-        ["%s"],
+        ["check", "%s"], ["explain", "%s"], ["explain", "p.json", "--image", "%s"],
+        ["explain", "p.json", "--output", "%s"], ["check", "p.json", "--image", "%s"],
+        ["verify", "p.json", "--output", "%s"], ["run", "p.json", "%s"], ["build", "--pipeline", "%s"],
+        ["serve", "--model-repository", "%s"], ["bench", "images", "--url", "%s"], ["import", "%s", "x.json"],
+        ["run", "p.json", "images", "--threads", "%s"], ["doctor", "%s"], ["verify", "%s"], ["health", "--url", "%s"],
+        ["send", "images", "--url", "%s"], ["%s"],
     ],
     ids=" ".join,
-)
+)  # fmt: skip
 def test_an_argument_is_repeated_without_its_control_sequences(folder, monkeypatch, capsys, arguments):
     monkeypatch.chdir(folder)
     with suppress(SystemExit):

@@ -197,11 +197,7 @@ BUT_ONE = f"if (thread != 77 || blockIdx.x + blockIdx.y == 0) {STAGED}"
         ([(STAGED, BY_ONE_THREAD), ("__syncthreads();\n    int x", "int x")], False),
         ([(STAGED, BUT_ONE)], False),
     ],
-    ids=[
-        "with its barrier",
-        "without, where nobody but thread 0 writes",
-        "a value that only the first block writes",
-    ],
+    ids=["with its barrier", "without, where nobody but thread 0 writes", "a value that only the first block writes"],
 )
 def test_threads_come_in_no_order_and_shared_memory_begins_as_noise(folder, changes, is_right):
     """Negative controls: threads one after the other, in memory that keeps the last block's tables, bear them all."""
@@ -274,12 +270,8 @@ def test_machine_code_fills_structs_and_windows_as_the_host_does():
     """All of them in one call, number for number; also of axes that keep their length, or of which nothing is seen."""
     count = 0
     empty = [
-        pp.resize(height=20, width=20),
-        pp.pad(300, 300),
-        pp.crop(0, 0, 40, 40),
-        pp.flip(),
-        pp.tensor(dtype="uint8"),
-    ]
+        pp.resize(height=20, width=20), pp.pad(300, 300), pp.crop(0, 0, 40, 40), pp.flip(), pp.tensor(dtype="uint8"),
+    ]  # fmt: skip
     crops = [pp.crop(3, 5, 1, 1), pp.resize(height=9, width=7, like="torchvision"), pp.flip("vertical"), pp.tensor()]
     for plan, batch in [*cases(), *((plan_of(*ops), images(7)[3:]) for ops in (empty, crops))]:
         if not launch.is_fast(plan):

@@ -29,19 +29,12 @@ from pixprep.kernels.resampling import RECENT
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.normalize(), pp.tensor()])
 SEVERAL = pp.Pipeline(
     [
-        pp.decode(name="decoded"),
-        pp.original_size(),
-        pp.letterbox(32, 40, name="boxed"),
-        pp.transform(),
-        pp.tensor(name="pixels", dtype="uint8", layout="hwc"),
-        pp.flip(from_="boxed"),
-        pp.transform(name="mirrored_transform"),
-        pp.normalize(),
-        pp.tensor(name="mirrored", dtype="float16"),
-        pp.center_crop(10, from_="decoded"),
-        pp.tensor(name="middle", dtype="uint8"),
+        pp.decode(name="decoded"), pp.original_size(), pp.letterbox(32, 40, name="boxed"), pp.transform(),
+        pp.tensor(name="pixels", dtype="uint8", layout="hwc"), pp.flip(from_="boxed"),
+        pp.transform(name="mirrored_transform"), pp.normalize(), pp.tensor(name="mirrored", dtype="float16"),
+        pp.center_crop(10, from_="decoded"), pp.tensor(name="middle", dtype="uint8"),
     ]
-)
+)  # fmt: skip
 GOOD = [*jpegs().values(), *others().values()]
 
 

@@ -34,18 +34,27 @@ pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvid
 pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here")
 
 AFTER_DECODE = [
-    pp.original_size(),
-    pp.resize(40, filter="bicubic"),
-    pp.center_crop(36),
-    pp.transform(),
-    pp.tensor(dtype="uint8"),
-]
+    pp.original_size(), pp.resize(40, filter="bicubic"), pp.center_crop(36), pp.transform(), pp.tensor(dtype="uint8"),
+]  # fmt: skip
 PIPELINE = pp.Pipeline([pp.decode(), *AFTER_DECODE])
 OURS = ("kernels.gpu", "decoders.nvimagecodec", "decoders.gpu", "devices.gpu", "data.frameworks.cupy")
 
 
+@pytest.fixture(scope="module")
+def small_samples():
+    """A megapixel of a hundredth: each engine decodes eight samples of more. ``test_gpu_hour.py`` takes whole ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samples, "_MEGAPIXEL", 10_000)
+        patch.setattr(samples, "_LARGE", (104, 100))
+        for each in (samples.samples, samples.sample_traits):
+            each.cache_clear()
+        yield
+    for each in (samples.samples, samples.sample_traits):
+        each.cache_clear()
+
+
 @pytest.fixture
-def gpu(monkeypatch, folder):
+def gpu(monkeypatch, folder, small_samples):  # noqa: ARG001  (it makes them small)
     """CuPy and nvImageCodec, played, and pixprep's modules over them."""
     import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
 
@@ -59,12 +68,7 @@ def gpu(monkeypatch, folder):
         monkeypatch.delitem(sys.modules, f"pixprep.{name}", raising=False)
     devices, decoders = (importlib.import_module(f"pixprep.{name}") for name in ("devices.gpu", "decoders.gpu"))
     yield SimpleNamespace(
-        cupy=cupy,
-        nvrtc=nvrtc,
-        codec=codec,
-        Gpu=devices.Gpu,
-        GpuDecoder=decoders.GpuDecoder,
-        Memory=decoders.Memory,
+        cupy=cupy, nvrtc=nvrtc, codec=codec, Gpu=devices.Gpu, GpuDecoder=decoders.GpuDecoder, Memory=decoders.Memory
     )
     for name in OURS:
         sys.modules.pop(f"pixprep.{name}", None)
@@ -140,12 +144,8 @@ GIVEN = {
     ),
     "mirrors and colours": (
         [
-            pp.pad(square=True, fill="paint"),
-            pp.flip(when="turn"),
-            pp.resize(height=30, width=40),
-            pp.pad(44, 44, fill="paint"),
-            pp.normalize(),
-            pp.tensor(),
+            pp.pad(square=True, fill="paint"), pp.flip(when="turn"), pp.resize(height=30, width=40),
+            pp.pad(44, 44, fill="paint"), pp.normalize(), pp.tensor(),
         ],
         {"turn": [True, False, True], "paint": [(9, 200, 7), (0, 0, 0), (255, 1, 2)]},
     ),
@@ -153,7 +153,7 @@ GIVEN = {
         [pp.letterbox(44, 60, fill="paint"), pp.tensor(dtype="float16", layout="hwc")],
         {"paint": [(9, 200, 7), (0, 0, 0), (255, 1, 2)]},
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.usefixtures("gpu")
@@ -324,15 +324,11 @@ def decoder_of(gpu, **options):
         codec="consistent",
         device_id=0,
         memory=gpu.Memory(
-            to_array=gpu.cupy.asarray,
-            to_host=gpu.cupy.asnumpy,
-            stream=lambda: 0,
-            settle=lambda: None,
-            free_bytes=lambda: 100 << 30,
-            span=lambda _: contextlib.nullcontext(),
+            to_array=gpu.cupy.asarray, to_host=gpu.cupy.asnumpy, stream=lambda: 0, settle=lambda: None,
+            free_bytes=lambda: 100 << 30, span=lambda _: contextlib.nullcontext(),
         ),
         **{"budget": 1 << 30, "threads": 16, "damage": "strict"} | options,
-    )
+    )  # fmt: skip
 
 
 def pixels(decoder, images):
@@ -370,14 +366,10 @@ def test_a_batch_is_cut_by_the_memory_of_its_pixels_and_so_that_chunks_overlap(g
 @pytest.mark.parametrize(
     ("damage", "count", "sizes"),
     [
-        ("structural", 10, [10]),
-        ("structural", 17, [9, 8]),
-        ("structural", 40, [20, 20]),
-        ("structural", 600, [128, 128, 128, 128, 88]),
-        ("strict", 40, [20, 20]),
-        ("strict", 100, [25] * 4),
+        ("structural", 10, [10]), ("structural", 17, [9, 8]), ("structural", 40, [20, 20]),
+        ("structural", 600, [128, 128, 128, 128, 88]), ("strict", 40, [20, 20]), ("strict", 100, [25] * 4),
     ],
-)
+)  # fmt: skip
 def test_a_chunk_is_as_large_as_lets_two_overlap_and_no_larger_than_the_first_call(gpu, damage, count, sizes):
     decoder = decoder_of(gpu, damage=damage)
     assert [len(chunk.images) for chunk in decoder.chunks([jpeg(9, 9)] * count, [PIPELINE.plan.place] * count)] == sizes
@@ -1217,17 +1209,11 @@ def test_changed_levels_are_the_cpus(name, most, monkeypatch):
 def test_levels_that_are_served_are_the_cpus_and_other_tensors_beside_them():
     pipeline = pp.Pipeline(
         [
-            pp.decode(),
-            pp.resize(48, name="small"),
-            pp.gamma(0.8),
-            pp.rotate(90, expand=True),
-            pp.contrast(1.3),
-            pp.center_crop(40),
-            pp.tensor(name="changed"),
-            pp.center_crop(40, from_="small"),
+            pp.decode(), pp.resize(48, name="small"), pp.gamma(0.8), pp.rotate(90, expand=True), pp.contrast(1.3),
+            pp.center_crop(40), pp.tensor(name="changed"), pp.center_crop(40, from_="small"),
             pp.tensor(name="unchanged"),
         ]
-    )
+    )  # fmt: skip
     images = mixed()
     with on_gpu(pipeline, damage="strict") as engine, pp.Engine(pipeline) as cpu:
         same(engine.run_batch(images), cpu.run_batch(images))

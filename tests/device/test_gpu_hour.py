@@ -162,11 +162,7 @@ with open(os.environ["PIXPREP_GPU_RESULTS"], "a") as file:
     file.write(json.dumps(dict(step=os.environ["PIXPREP_GPU_STEP"], number=1)) + chr(10))
 {after}
 """
-AFTER = {
-    "fine": "",
-    "red": "print('why'); sys.exit(3)",
-    "slow": "subprocess.Popen(['sleep', '97']); time.sleep(97)",
-}
+AFTER = {"fine": "", "red": "print('why'); sys.exit(3)", "slow": "subprocess.Popen(['sleep', '97']); time.sleep(97)"}
 
 
 def test_no_step_stops_the_next_and_rows_are_written_as_they_come(module, tmp_path, monkeypatch):

@@ -314,18 +314,11 @@ def test_beside_boxes_every_input_has_a_row_for_each_box():
 def test_one_input_may_give_several_sizes_and_two_inputs_several_windows():
     pipeline = pp.Pipeline(
         [
-            pp.decode(name="photo"),
-            pp.crop(box="face"),
-            pp.resize(**SMALL),
-            pp.tensor("uint8", "hwc", name="small"),
-            pp.crop(box="face", from_="photo"),
-            pp.resize(height=50, width=50),
-            pp.tensor("uint8", "hwc", name="large"),
-            pp.crop(box="scene", from_="photo"),
-            pp.resize(**SMALL),
-            pp.tensor("uint8", "hwc", name="around"),
+            pp.decode(name="photo"), pp.crop(box="face"), pp.resize(**SMALL), pp.tensor("uint8", "hwc", name="small"),
+            pp.crop(box="face", from_="photo"), pp.resize(height=50, width=50), pp.tensor("uint8", "hwc", name="large"),
+            pp.crop(box="scene", from_="photo"), pp.resize(**SMALL), pp.tensor("uint8", "hwc", name="around"),
         ]
-    )
+    )  # fmt: skip
     assert list(pipeline.inputs) == ["face", "scene"]
     with pp.Engine(pipeline) as engine:
         batch = engine.run_batch([photo()], inputs={"face": [BOXES[1:2]], "scene": [BOXES[:1]]})

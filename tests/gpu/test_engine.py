@@ -20,14 +20,10 @@ of 100 engines, or of 2,000 small images, does not fit."""
 def pipeline(dtype="uint8"):
     return pp.Pipeline(
         [
-            pp.decode(),
-            pp.original_size(),
-            pp.resize(40, filter="bicubic"),
-            pp.center_crop(36),
-            pp.transform(),
+            pp.decode(), pp.original_size(), pp.resize(40, filter="bicubic"), pp.center_crop(36), pp.transform(),
             pp.tensor(dtype=dtype),
         ]
-    )
+    )  # fmt: skip
 
 
 def distinct(count, *, seed=0):
@@ -41,12 +37,8 @@ def distinct(count, *, seed=0):
 def damaged():
     whole = jpeg(scene(90, 80))
     return [
-        *JUNK.values(),
-        whole[:700],
-        whole[: len(whole) // 2],
-        whole[:-2],
-        whole.replace(b"\xff\xc4", b"\xff\xc5", 1),
-    ]
+        *JUNK.values(), whole[:700], whole[: len(whole) // 2], whole[:-2], whole.replace(b"\xff\xc4", b"\xff\xc5", 1),
+    ]  # fmt: skip
 
 
 def mixed():

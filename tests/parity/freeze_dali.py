@@ -38,31 +38,18 @@ def mirrored(encoded: Any) -> Any:
     """Another filter, rounding, layout and dtype; a scale and a shift."""
     pixels = fn.resize(fn.decoders.image(encoded), resize_longer=48, interp_type=types.INTERP_CUBIC)
     return fn.crop_mirror_normalize(
-        pixels,
-        dtype=types.FLOAT16,
-        output_layout="HWC",
-        crop_h=25,
-        crop_w=33,
-        rounding="truncate",
-        mirror=1,
-        mean=MEAN,
-        std=STD,
-        scale=0.5,
-        shift=3,
-    )
+        pixels, dtype=types.FLOAT16, output_layout="HWC", crop_h=25, crop_w=33, rounding="truncate", mirror=1,
+        mean=MEAN, std=STD, scale=0.5, shift=3,
+    )  # fmt: skip
 
 
 def cover(encoded: Any) -> Any:
     """BGR levels; no antialias, so that the two filters are one."""
     pixels = fn.decoders.image(encoded, output_type=types.BGR)
     pixels = fn.resize(
-        pixels,
-        size=[30, 40],
-        mode="not_smaller",
-        min_filter=types.INTERP_LANCZOS3,
-        mag_filter=types.INTERP_LANCZOS3,
+        pixels, size=[30, 40], mode="not_smaller", min_filter=types.INTERP_LANCZOS3, mag_filter=types.INTERP_LANCZOS3,
         antialias=False,
-    )
+    )  # fmt: skip
     return fn.crop(pixels, crop=(27, 34))
 
 
@@ -117,29 +104,12 @@ def random_mirror(encoded: Any) -> Any:
 PIPELINES: dict[str, Callable[[Any], Any]] = {
     function.__name__: function
     for function in (
-        classic,
-        classic_gpu,
-        mirrored,
-        cover,
-        gray,
-        cropped,
-        corner,
-        padded,
-        turned,
-        two_outputs,
-        random_mirror,
+        classic, classic_gpu, mirrored, cover, gray, cropped, corner, padded, turned, two_outputs, random_mirror,
     )
-}
+}  # fmt: skip
 RUN = (
-    "mirrored",
-    "cover",
-    "gray",
-    "cropped",
-    "corner",
-    "padded",
-    "turned",
-    "two_outputs",
-)  # small, and the same each time
+    "mirrored", "cover", "gray", "cropped", "corner", "padded", "turned", "two_outputs",
+)  # small, and the same each time  # fmt: skip
 
 
 def make(build: Callable[[Any], Any], batch_size: int = 8) -> Pipeline:

@@ -29,17 +29,8 @@ DIFFERENCES = {
     # Modes I and F: what their levels mean, no file says, and Pillow cuts them off at 255.
     **dict.fromkeys(
         [
-            "10ct_32bit_128.tiff",
-            "16_bit_binary_pgm.tiff",
-            "16bit.s.tif",
-            "gray.f4.tif",
-            "gray.i2.tif",
-            "gray.i4.tif",
-            "gray.one.f4.tif",
-            "gray.one.i2.tif",
-            "gray.one.i4.tif",
-            "gray.one.u4.tif",
-            "gray.tiled.f4.tif",
+            "10ct_32bit_128.tiff", "16_bit_binary_pgm.tiff", "16bit.s.tif", "gray.f4.tif", "gray.i2.tif", "gray.i4.tif",
+            "gray.one.f4.tif", "gray.one.i2.tif", "gray.one.i4.tif", "gray.one.u4.tif", "gray.tiled.f4.tif",
             "gray.u4.tif",
         ],
         DEEP,
@@ -50,20 +41,16 @@ DIFFERENCES = {
     # The orientation stands in XMP alone, which pixprep does not read (docs/operators.md).
     "xmp_tags_orientation.png": "different",
     "xmp_tags_orientation_exiftool.png": "different",
-}
+}  # fmt: skip
 
 
 def compared(files):
     """What another process finds out about each file, in order; fewer if it died."""
     worker = Path(__file__).parents[1] / "corpora.py"
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", worker],
-        input="".join(f"{path}\n" for path in files),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+        [sys.executable, "-X", "faulthandler", worker], input="".join(f"{path}\n" for path in files),
+        capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
     results = [loads(line) for line in done.stdout.splitlines()]
     return results, done.stderr[-2000:]
 

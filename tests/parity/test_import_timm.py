@@ -106,15 +106,11 @@ def test_what_no_model_has_is_exact_too(variant):
 @pytest.mark.parametrize(
     "change",
     [
-        {"crop_pct": 0.95},
-        {"interpolation": "bilinear"},
-        {"mean": (0.5, 0.4, 0.301)},
-        {"std": (0.2, 0.2, 0.2)},
-        {"crop_mode": "squash"},
-        {"crop_mode": "border", "crop_pct": 1.0},
+        {"crop_pct": 0.95}, {"interpolation": "bilinear"}, {"mean": (0.5, 0.4, 0.301)}, {"std": (0.2, 0.2, 0.2)},
+        {"crop_mode": "squash"}, {"crop_mode": "border", "crop_pct": 1.0},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_another_configuration_gives_another_tensor(change):
     for actual, expected in zip(ours(from_timm(CONFIG), photos()), theirs(CONFIG | change), strict=True):
         with pytest.raises(AssertionError, match="worst at"):

@@ -321,27 +321,15 @@ def test_what_is_erased_after_the_normalization(transform, op):
 def test_both_sides_of_torchvisions_own_recipe_are_one_file():
     train = v1.Compose(
         [
-            v1.RandomResizedCrop(176),
-            v1.RandomHorizontalFlip(),
-            v1.TrivialAugmentWide(),
-            v1.PILToTensor(),
-            v1.ConvertImageDtype(torch.float),
-            v1.Normalize(MEAN, STD),
-            v1.RandomErasing(0.1),
+            v1.RandomResizedCrop(176), v1.RandomHorizontalFlip(), v1.TrivialAugmentWide(), v1.PILToTensor(),
+            v1.ConvertImageDtype(torch.float), v1.Normalize(MEAN, STD), v1.RandomErasing(0.1),
         ]
-    )
+    )  # fmt: skip
     pipeline = from_torchvision("ResNet50_Weights.IMAGENET1K_V2", training=train)
     assert [str(op.__struct_config__.tag) + (f" {op.only}" if op.only else "") for op in pipeline.definition] == [
-        "decode",
-        "random_resized_crop",
-        "random_flip",
-        "trivial_augment",
-        "resize serving",
-        "center_crop serving",
-        "normalize",
-        "random_erasing",
-        "tensor",
-    ]
+        "decode", "random_resized_crop", "random_flip", "trivial_augment", "resize serving", "center_crop serving",
+        "normalize", "random_erasing", "tensor",
+    ]  # fmt: skip
     assert pp.Pipeline.from_json(pipeline.to_json()) == pipeline
     assert pipeline.for_serving().plan == from_torchvision("ResNet50_Weights.IMAGENET1K_V2").plan
     assert pipeline.origin.name == "ResNet50_Weights.IMAGENET1K_V2"
@@ -659,20 +647,12 @@ def timm_transform(**arguments):
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
-        {"hflip": 1.0},
-        {"vflip": 1.0},
-        {"interpolation": "lanczos"},
-        {"ratio": (2.0, 2.0)},
-        {"grayscale_prob": 1.0},
-        {"color_jitter": (0.0, 0.0, 0.0)},
-        {"color_jitter": 0.4, "color_jitter_prob": 0.0},
-        {"no_aug": True},
-        {"no_aug": True, "interpolation": "random"},
-        {"color_jitter": 0, "crop_pct": 0.9},
+        {}, {"hflip": 1.0}, {"vflip": 1.0}, {"interpolation": "lanczos"}, {"ratio": (2.0, 2.0)},
+        {"grayscale_prob": 1.0}, {"color_jitter": (0.0, 0.0, 0.0)}, {"color_jitter": 0.4, "color_jitter_prob": 0.0},
+        {"no_aug": True}, {"no_aug": True, "interpolation": "random"}, {"color_jitter": 0, "crop_pct": 0.9},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_training_transform_of_timm_that_draws_one_thing_gives_its_own_pixels(changes):
     arguments = {**STILL, **changes}
     ours, _ = trained(from_timm(CONFIG, training=arguments), [png(noise(97, 61)), png(noise(41, 130))])

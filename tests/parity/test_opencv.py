@@ -106,14 +106,10 @@ def test_the_engine_gives_what_opencv_gives(filter_name, size):
     short, crop = 64, 49
     pipeline = pp.Pipeline(
         [
-            pp.decode(),
-            pp.flip(),
-            pp.resize(short, like="opencv", filter=filter_name),
-            pp.center_crop(crop),
-            pp.flip("vertical"),
-            pp.tensor(dtype="uint8", layout="hwc"),
+            pp.decode(), pp.flip(), pp.resize(short, like="opencv", filter=filter_name), pp.center_crop(crop),
+            pp.flip("vertical"), pp.tensor(dtype="uint8", layout="hwc"),
         ]
-    )
+    )  # fmt: skip
     with pp.Engine(pipeline) as engine:
         (tensor,) = engine.run([png(pixels)])
     scale = short / min(size)

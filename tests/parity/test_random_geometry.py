@@ -444,9 +444,7 @@ CASES = {
         [pp.random_flip("vertical"), pp.random_resized_crop(33), pp.random_flip()],
         lambda image, words: flipped(
             F.resized_crop(
-                flipped_down(image, words["random_flip#0"]),
-                **window(words["random_resized_crop#0"]),
-                size=[33, 33],
+                flipped_down(image, words["random_flip#0"]), **window(words["random_resized_crop#0"]), size=[33, 33]
             ),
             words["random_flip#1"],
         ),
@@ -524,18 +522,12 @@ def other_size(words):
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("random_shortest_size, bicubic", other_size),
-        ("scale_jitter, random_crop", moved),
-        ("random_crop", swapped),
-        ("random_crop", moved),
-        ("random_crop with a margin", moved),
-        ("random_crop, reflect, after a resize", moved),
-        ("random_resized_crop", moved),
-        ("random_flip", mirrored),
-        ("random_zoom_out", moved),
+        ("random_shortest_size, bicubic", other_size), ("scale_jitter, random_crop", moved), ("random_crop", swapped),
+        ("random_crop", moved), ("random_crop with a margin", moved), ("random_crop, reflect, after a resize", moved),
+        ("random_resized_crop", moved), ("random_flip", mirrored), ("random_zoom_out", moved),
         ("all before a flip", mirrored),
     ],
-)
+)  # fmt: skip
 def test_another_draw_would_be_seen(name, change):
     wrong, of = differing(CASES[name], "pillow", change)
     assert wrong > of / 100
@@ -587,14 +579,7 @@ def test_boxes_of_a_random_size_are_those_of_tv_tensors(op):
 
 def test_boxes_through_the_chain_of_ssd_are_those_of_tv_tensors():
     pipeline = pp.Pipeline(
-        [
-            pp.decode(),
-            *SSD,
-            pp.resize(height=300, width=300),
-            pp.random_flip(),
-            pp.boxes(),
-            pp.tensor(dtype="uint8"),
-        ]
+        [pp.decode(), *SSD, pp.resize(height=300, width=300), pp.random_flip(), pp.boxes(), pp.tensor(dtype="uint8")]
     ).for_training()
     farthest = dropped = 0
     numbers = pipeline.plan.draw(seed=1, epoch=0, indices=range(DRAWS))

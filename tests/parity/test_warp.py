@@ -469,10 +469,7 @@ def some_boxes(seed, height, width):
 
 
 WARPS = {
-    "random_rotate": (
-        pp.random_rotate(45),
-        lambda boxes, words: F.rotate(boxes, words["random_rotate#0"]["angle"]),
-    ),
+    "random_rotate": (pp.random_rotate(45), lambda boxes, words: F.rotate(boxes, words["random_rotate#0"]["angle"])),
     "random_rotate about a point": (
         pp.random_rotate(45, center=CENTER),
         lambda boxes, words: F.rotate(boxes, words["random_rotate#0"]["angle"], center=list(CENTER)),
@@ -491,16 +488,10 @@ def test_boxes_and_points_through_a_warp_are_those_of_tv_tensors(name, like):
     op, expected_of = WARPS[name]
     pipeline = pp.Pipeline(
         [
-            pp.decode(),
-            pp.resize(64),
-            with_like(op, like),
-            pp.center_crop(56),
-            pp.random_flip(),
-            pp.boxes(),
-            pp.points(),
-            pp.tensor(dtype="uint8"),
+            pp.decode(), pp.resize(64), with_like(op, like), pp.center_crop(56), pp.random_flip(), pp.boxes(),
+            pp.points(), pp.tensor(dtype="uint8"),
         ]
-    ).for_training()
+    ).for_training()  # fmt: skip
     farthest = dropped = 0
     for index, each in enumerate(pipeline.plan.draw(seed=1, epoch=0, indices=range(DRAWS))):
         height, width = SIZES[index % 5]

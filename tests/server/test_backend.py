@@ -30,14 +30,10 @@ DETECTOR = pp.Pipeline(
 )
 TRAINED = pp.Pipeline(
     [
-        pp.decode(),
-        pp.random_resized_crop(176),
-        pp.random_flip(),
-        pp.resize(256, only="serving"),
-        pp.center_crop(224, only="serving"),
-        *PIPELINE.ops[3:],
+        pp.decode(), pp.random_resized_crop(176), pp.random_flip(), pp.resize(256, only="serving"),
+        pp.center_crop(224, only="serving"), *PIPELINE.ops[3:],
     ]
-)
+)  # fmt: skip
 COLOURS = [pp.gamma(gamma=1.8), pp.contrast(factor=1.2), pp.hue(factor=-0.1), pp.equalize()]
 COLOURED = pp.Pipeline(
     [pp.decode(), pp.resize(64), pp.center_crop(64), *COLOURS, pp.tensor(dtype="uint8", layout="hwc")]
@@ -240,8 +236,8 @@ def test_the_self_contained_backend_directory_serves(tmp_path, engine):
     installed = install_backend(backends)
     assert (installed / "pixprep" / "engine.py").is_file()
     write_pipeline(tmp_path / "models", "pre", PIPELINE, 'backend: "pixprep"\n')
-    ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
-    with Server(tmp_path / "models", backend_directory=backends, **ports) as server:
+    options = {"http_port": 0, "grpc_port": 0, "metrics_port": 0, "grace_s": 0}
+    with Server(tmp_path / "models", backend_directory=backends, **options) as server:
         (tensor,) = engine.run([PHOTOS[1].read_bytes()])
         assert post(address(server), "/v2/models/pre/infer", RAW, PHOTOS[1].read_bytes())[2].endswith(tensor.tobytes())
 

@@ -160,8 +160,7 @@ def several(tmp_path_factory):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(
-    ("model", "words"),
-    [("labelled", ["cat", "cow", "dog"]), ("ultralytics", ["chat", "chien", "vache"])],
+    ("model", "words"), [("labelled", ["cat", "cow", "dog"]), ("ultralytics", ["chat", "chien", "vache"])]
 )
 def test_labels_reach_send_wherever_they_come_from(several, pixprep, protocol, model, words):
     code, out, err = pixprep("send", FLOWER, "--json", "--model", model, *target(several, protocol))

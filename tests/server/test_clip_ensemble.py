@@ -82,7 +82,7 @@ def repository(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(repository):
-    with Server(repository, http_port=0, grpc_port=0, metrics_port=0) as server:
+    with Server(repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield server
 
 
@@ -238,15 +238,11 @@ def test_the_lines_that_serve_says_take_a_clip(repository, folder):
             _, send, curl, _ = (serve.stdout.readline() for _ in range(4))
             tried = [
                 subprocess.run(
-                    ["/bin/sh", "-c", line.removeprefix("try    ")],
-                    cwd=folder,
-                    capture_output=True,
-                    timeout=120,
-                    text=True,
-                    check=True,
+                    ["/bin/sh", "-c", line.removeprefix("try    ")], cwd=folder, capture_output=True, timeout=120,
+                    text=True, check=True,
                 )
                 for line in (send, curl)
-            ]
+            ]  # fmt: skip
         finally:
             serve.send_signal(signal.SIGINT)
             _, err = serve.communicate(timeout=60)
@@ -263,14 +259,9 @@ def test_health_sends_a_clip_which_becomes_frames(served):
 
 def test_bench_measures_clips_and_frames(served, clips):
     (row,) = perf.measure(
-        [clips["flower"], clips["short"]],
-        url=address(served, "grpc"),
-        protocol="grpc",
-        model="preprocess",
-        concurrency=[2],
-        batch=2,
-        seconds=0.5,
-    )
+        [clips["flower"], clips["short"]], url=address(served, "grpc"), protocol="grpc", model="preprocess",
+        concurrency=[2], batch=2, seconds=0.5,
+    )  # fmt: skip
     assert row.images_per_s > 0
     assert row.frames_per_s == pytest.approx(FRAMES * row.images_per_s, abs=0.1)
     assert 0 < row.p50_ms <= row.p99_ms

@@ -130,12 +130,7 @@ def png(frame):
 
 def test_the_configuration_is_derived(grpc):
     (taken,) = grpc.get_model_config("zero", as_json=True)["config"]["input"]
-    assert taken == {
-        "name": "image",
-        "data_type": "TYPE_UINT8",
-        "dims": ["-1", "-1", "3"],
-        "allow_ragged_batch": True,
-    }
+    assert taken == {"name": "image", "data_type": "TYPE_UINT8", "dims": ["-1", "-1", "3"], "allow_ragged_batch": True}
     assert grpc.get_model_config("gray", as_json=True)["config"]["input"][0]["dims"] == ["-1", "-1", "1"]
 
 
@@ -294,13 +289,9 @@ def test_health_and_the_supervisors_probe_ask_with_pixels(server):
 
 def test_bench_measures_with_pixels(server):
     (row,) = perf.measure(
-        [png(frame(90, 120)), png(frame(33, 47))],
-        url=server.grpc_url,
-        protocol="grpc",
-        model="frames",
-        concurrency=[2],
-        seconds=1,
-    )
+        [png(frame(90, 120)), png(frame(33, 47))], url=server.grpc_url, protocol="grpc", model="frames",
+        concurrency=[2], seconds=1,
+    )  # fmt: skip
     assert row.images_per_s > 0
 
 

@@ -9,17 +9,19 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from threading import Event
 
 import numpy as np
 import pytest
 
 import pixprep as pp
+import serving
 from pixprep.cli.parser import main
 from pixprep.repository import check
 from pixprep.serve.server import Server, State
 from pixprep.serve.stubs import Stub, stubs
-from pixprep.serve.supervisor import PROBE_S, SILENCES, look_after
+from pixprep.serve.supervisor import SILENCES, look_after
 from pixprep.serve.waits import OF_MODEL, OF_TRITON, Waits
 from serving import (
     GOOD,
@@ -28,7 +30,6 @@ from serving import (
     PIPELINE,
     TIMEOUT_S,
     Clients,
-    Serve,
     ask_http,
     is_alive,
     post,
@@ -39,6 +40,9 @@ from serving import (
 
 pytestmark = pytest.mark.server
 
+PROBE_S = 0.8  # seconds of supervision: of its own 2, most of these tests would be waiting
+HURRIED = f"from pixprep.serve import control, supervisor as care; control._LIVE_S = care.PROBE_S = {PROBE_S}"
+Serve = partial(serving.Serve, program=f"{HURRIED}; care.DISK_S = 0.4; {serving.PROGRAM}")
 BUSY = 8.0  # this machine does other things as well: at a load of 18 on two cores, 5 s were 20
 DOWN = r"^pixprep: model {} is down: 1 of its 1 processes {}; it is loaded again( in (\d+) s)?$"
 BACK = r"^pixprep: model {} is back after \d+\.\d s$"
@@ -305,11 +309,7 @@ def test_a_repository_without_a_model_of_ours_is_looked_after_as_well(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("waits", "expected"),
-    [
-        (OF_MODEL, [0, 1, 2, 2, 2, 5, 5, 5]),
-        (OF_TRITON, [0, 1, 2, 3, 3, 3, 3, 3, 3, 3, None]),
-    ],
+    ("waits", "expected"), [(OF_MODEL, [0, 1, 2, 2, 2, 5, 5, 5]), (OF_TRITON, [0, 1, 2, 3, 3, 3, 3, 3, 3, 3, None])]
 )
 def test_the_waits_grow_and_end_for_triton_alone_and_begin_again_after_a_calm_time(waits, expected):
     waits = Waits(*waits)
@@ -362,12 +362,13 @@ def test_a_triton_that_dies_or_hangs_is_started_anew_at_the_same_place(own, orac
 
 def test_a_triton_that_dies_once_too_often_is_given_up(tmp_path):
     models = write_repository(tmp_path / "models")
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0, log_file=tmp_path / "triton.log") as server:
+    log = tmp_path / "triton.log"
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0, log_file=log) as server:
         os.kill(server.pid, signal.SIGKILL)
         with pytest.raises(pp.PixprepError) as caught:
             look_after(server, Event(), waits=Waits(None))
     assert str(caught.value) == (
-        f"Triton ended by itself with exit code -9, after 0 new starts in a row; its log: {tmp_path / 'triton.log'}"
+        f"Triton ended by itself with exit code -9, after 0 new starts in a row; its log: {log}"
     )
 
 
@@ -444,7 +445,8 @@ def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
         assert new[1] not in first.values()
 
 
-def test_triton_is_brought_back_while_an_edit_is_read_which_is_deployed_later(tmp_path, caplog):
+def test_triton_is_brought_back_while_an_edit_is_read_which_is_deployed_later(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("pixprep.serve.supervisor.DISK_S", 0.4)
     models = write_repository(tmp_path / "models")
     reading, may_read, stopping = Event(), Event(), Event()
 
@@ -457,10 +459,7 @@ def test_triton_is_brought_back_while_an_edit_is_read_which_is_deployed_later(tm
     def said(pattern):
         return wait_until(lambda: re.search(pattern, caplog.text), lambda: caplog.text)
 
-    with (
-        Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server,
-        ThreadPoolExecutor(1) as pool,
-    ):
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server, ThreadPoolExecutor(1) as pool:
         care = pool.submit(look_after, server, stopping, watch=slow_check)
         edit(models / "preprocess" / "1" / "pipeline.json", "0.485", "0.585")
         assert reading.wait(TIMEOUT_S)

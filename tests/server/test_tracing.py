@@ -91,8 +91,7 @@ def test_the_spans_of_an_ensembles_request_are_one_tree_below_the_clients_span(r
         headers |= {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-secret": "of the client"}
         status, _, _ = post(serve.address, "/v2/models/ensemble/infer", headers, body)
         assert status == 200
-        wait_until(lambda: PARENT in (span.get("parentSpanId", "").lower() for span in collector.spans))
-        serve.stop()  # which sends what else there were
+        serve.stop()  # which sends what there is: by itself Triton waits for 5 s
     tree = children(collector.spans, PARENT)
     assert tree == {"InferRequest": {"ensemble": {"preprocess": {"compute": {}}, "classifier": {"compute": {}}}}}
     assert len(collector.spans) == 6  # one of a million is traced, and whoever brings a traceparent

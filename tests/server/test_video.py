@@ -20,14 +20,10 @@ pytestmark = pytest.mark.server
 
 PIPELINE = pp.Pipeline(
     [
-        pp.decode_video(frames=6),
-        pp.resize(72),
-        pp.center_crop(64),
-        pp.optical_flow(),
-        pp.normalize(mean=0.5, std=0.5),
-        pp.tensor(layout="cthw"),
+        pp.decode_video(frames=6), pp.resize(72), pp.center_crop(64), pp.optical_flow(),
+        pp.normalize(mean=0.5, std=0.5), pp.tensor(layout="cthw"),
     ]
-)
+)  # fmt: skip
 NAMES = ("h264.mp4", "h265.mp4", "vp9.webm", "av1.mp4", "mpeg4.avi")
 ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
 SMALL = 'parameters { key: "max_clip_frames" value { string_value: "50" } }\n'  # the clips have 40
@@ -39,7 +35,7 @@ def served(tmp_path_factory):
     files = {"pipeline.json": PIPELINE.to_json()}
     for name, config in (("clips", SMALL), ("zero", ZERO)):
         write_model(repository, name, f'backend: "pixprep"\n{config}', files)
-    with Server(repository, http_port=0, grpc_port=0, metrics_port=0) as server:
+    with Server(repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield server
 
 

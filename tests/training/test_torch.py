@@ -157,15 +157,9 @@ def test_lightning_trains_and_a_checkpoint_in_mid_epoch_goes_on(tmp_path, again)
         model = Model()
         with pp.Loader(samples(), again.pipeline, batch_size=8, shuffle=True, seed=5, threads=1) as ours:
             trainer = lightning.Trainer(
-                accelerator="cpu",
-                callbacks=[Saving()],
-                logger=False,
-                enable_checkpointing=False,
-                enable_progress_bar=False,
-                enable_model_summary=False,
-                default_root_dir=tmp_path,
-                max_epochs=2,
-            )
+                accelerator="cpu", callbacks=[Saving()], logger=False, enable_checkpointing=False,
+                enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path, max_epochs=2,
+            )  # fmt: skip
             trainer.fit(model, ours.torch("tensor", "label", "index"), ckpt_path=checkpoint)
         return model.seen
 

@@ -227,13 +227,9 @@ def test_pairs_that_are_none_are_refused(pairs):
 
 
 CHAIN = (
-    pp.random_flip(),
-    pp.random_zoom_out(fill=0),
-    pp.random_iou_crop(),
-    pp.random_flip("vertical"),
-    pp.resize(height=90, width=70),
-    pp.random_flip(),
-)
+    pp.random_flip(), pp.random_zoom_out(fill=0), pp.random_iou_crop(), pp.random_flip("vertical"),
+    pp.resize(height=90, width=70), pp.random_flip(),
+)  # fmt: skip
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

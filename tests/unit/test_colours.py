@@ -335,14 +335,10 @@ def test_a_jitter_of_some_images_draws_for_these_what_it_draws_for_all():
 @pytest.mark.parametrize(
     "op",
     [
-        pp.random_gray(),
-        pp.random_posterize(bits=3, p=0.8),
-        pp.random_solarize(threshold=9),
-        pp.random_autocontrast(),
-        pp.random_equalize(p=0.3),
-        pp.random_invert(),
+        pp.random_gray(), pp.random_posterize(bits=3, p=0.8), pp.random_solarize(threshold=9), pp.random_autocontrast(),
+        pp.random_equalize(p=0.3), pp.random_invert(),
     ],
-)
+)  # fmt: skip
 def test_a_random_op_is_done_as_often_as_it_says(op):
     name = type(op).__struct_config__.tag
     chain = [pp.decode(), pp.random_resized_crop(8), op, pp.tensor(only="training")]
@@ -390,14 +386,10 @@ for like in ("pillow", "torchvision"):
 """
     with_it, without = (
         subprocess.run(
-            [sys.executable, "-W", "error", "-c", code],
-            check=True,
-            capture_output=True,
-            text=True,
-            cwd=TESTS,
+            [sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True, cwd=TESTS,
             env=os.environ | more,
         ).stdout.split()
         for more in ({}, {"PIXPREP_KERNELS": "none"})
-    )
+    )  # fmt: skip
     assert with_it == without
     assert len(set(with_it)) == 2

@@ -130,10 +130,7 @@ def test_on_error_zero_adds_the_status_output():
             'config.pbtxt: output "tensor": is TYPE_FP16 [3, 320, 320], '
             "but the pipeline gives TYPE_FP32 [3, 320, 320]: write that, or leave the output out",
         ),
-        (
-            {"output": [{"name": "logits"}]},
-            'config.pbtxt: output "logits": the pipeline gives only transform, tensor',
-        ),
+        ({"output": [{"name": "logits"}]}, 'config.pbtxt: output "logits": the pipeline gives only transform, tensor'),
         (
             {"output": [{"name": "status"}]},
             'config.pbtxt: output "status": the pipeline gives only transform, tensor: '
@@ -252,14 +249,10 @@ def test_the_input_of_pixels_may_have_a_name_and_one_size():
 @pytest.mark.parametrize(
     ("data_type", "dims"),
     [
-        ("TYPE_STRING", [1]),
-        ("TYPE_UINT8", [-1]),
-        ("TYPE_UINT8", [-1, -1, 1]),
-        ("TYPE_UINT8", [3, -1, -1]),
-        ("TYPE_UINT8", [0, -1, 3]),
-        ("TYPE_FP32", [-1, -1, 3]),
+        ("TYPE_STRING", [1]), ("TYPE_UINT8", [-1]), ("TYPE_UINT8", [-1, -1, 1]), ("TYPE_UINT8", [3, -1, -1]),
+        ("TYPE_UINT8", [0, -1, 3]), ("TYPE_FP32", [-1, -1, 3]),
     ],
-)
+)  # fmt: skip
 def test_an_input_that_holds_no_pixels_is_refused(data_type, dims):
     with pytest.raises(pp.PipelineError) as caught:
         model_config.inputs({"input": [{"name": "image", "data_type": data_type, "dims": dims}]}, FRAMES)

@@ -163,14 +163,10 @@ def test_every_tensor_is_shown_with_its_own_draws_and_boxes(tmp_path):
     write_folder(tmp_path)
     boxed = [{**pp.read.files(tmp_path)[index], "boxes": [[0, 0, 120, 90]]} for index in range(3)]
     ops = [
-        pp.decode(name="photo"),
-        pp.random_resized_crop(64, name="large"),
-        pp.boxes(min_visible=0),
-        pp.tensor(name="one", only="training"),
-        pp.random_resized_crop(32, from_="photo", name="small"),
-        pp.random_erasing(p=1.0),
-        pp.tensor(name="two", only="training"),
-    ]
+        pp.decode(name="photo"), pp.random_resized_crop(64, name="large"), pp.boxes(min_visible=0),
+        pp.tensor(name="one", only="training"), pp.random_resized_crop(32, from_="photo", name="small"),
+        pp.random_erasing(p=1.0), pp.tensor(name="two", only="training"),
+    ]  # fmt: skip
     pipeline = pp.Pipeline(ops).for_training()
     shown = panels(pipeline, batch_of(boxed, pipeline))
     assert [panel.line.partition(":")[0] for panel in shown] == ['"one"', '"two"'] * 3

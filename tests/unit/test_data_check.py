@@ -93,14 +93,10 @@ def _files(path):
 @pytest.mark.parametrize(
     ("kind", "make_", "option"),
     [
-        ("files", _files, None),
-        ("table", _table, None),
-        ("tfrecord", _tfrecord, "checksums=false"),
-        ("coco", _coco, "images={}/images crowd=true"),
-        ("voc", _voc, None),
-        ("tar", _tar, None),
+        ("files", _files, None), ("table", _table, None), ("tfrecord", _tfrecord, "checksums=false"),
+        ("coco", _coco, "images={}/images crowd=true"), ("voc", _voc, None), ("tar", _tar, None),
     ],
-)
+)  # fmt: skip
 def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, option):
     path = make_(tmp_path)
     options = [word for each in (option or "").split() for word in ("--option", each.format(tmp_path))]

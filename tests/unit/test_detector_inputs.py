@@ -15,13 +15,9 @@ from pixprep.show.words import explain
 
 SIZES = [(480, 640), (427, 641), (33, 1000), (1, 1), (1080, 1919)]
 PADDLE = [
-    pp.decode(),
-    pp.resize(height=64, width=96, like="opencv"),
-    pp.normalize(),
-    pp.image_size(name="im_shape", dtype="float32"),
-    pp.scale_factor(),
-    pp.tensor(),
-]
+    pp.decode(), pp.resize(height=64, width=96, like="opencv"), pp.normalize(),
+    pp.image_size(name="im_shape", dtype="float32"), pp.scale_factor(), pp.tensor(),
+]  # fmt: skip
 RTDETR = [
     pp.decode(),
     pp.original_size(name="orig_target_sizes", dtype="int64", order="wh"),

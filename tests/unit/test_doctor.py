@@ -52,10 +52,7 @@ def test_a_refusal_is_what_is_wrong_and_what_to_do():
 
 def test_little_shared_memory_is_worth_knowing(tmp_path):
     check = doctor.shared_memory(tmp_path, enough=1 << 60)
-    assert (check.ok, check.remedy) == (
-        None,
-        "large batches need 1,099,511,627,776 MiB: docker run --shm-size=1g",
-    )
+    assert (check.ok, check.remedy) == (None, "large batches need 1,099,511,627,776 MiB: docker run --shm-size=1g")
     assert doctor.shared_memory(tmp_path, enough=1).ok is True
     assert doctor.shared_memory(tmp_path / "shm").ok is False
 

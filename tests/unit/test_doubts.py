@@ -16,14 +16,10 @@ from pixprep.verify import verify
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 LEVEL_MEAN, LEVEL_STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 USUAL = [
-    pp.normalize(mean=MEAN, std=STD),
-    pp.normalize(mean=LEVEL_MEAN, std=LEVEL_STD, scale=1),
-    pp.normalize(mean=LEVEL_MEAN, scale=1),
-    pp.normalize(mean=0.5, std=0.5),
-    pp.normalize(mean=1, scale=1 / 127.5),
-    pp.normalize(scale=1),
-    pp.normalize(),
-]
+    pp.normalize(mean=MEAN, std=STD), pp.normalize(mean=LEVEL_MEAN, std=LEVEL_STD, scale=1),
+    pp.normalize(mean=LEVEL_MEAN, scale=1), pp.normalize(mean=0.5, std=0.5), pp.normalize(mean=1, scale=1 / 127.5),
+    pp.normalize(scale=1), pp.normalize(),
+]  # fmt: skip
 SCALE_1 = 'did you mean "scale": 1?'
 DEFAULT = 'did you mean "scale": 1/255, the default?'
 
@@ -88,14 +84,10 @@ def test_nothing_that_shows_a_pipeline_says_so_of_pipelines_of_its_own(caplog):
 def test_of_several_outputs_the_odd_one_is_named():
     several = pp.Pipeline(
         [
-            pp.decode(),
-            pp.resize(height=8, width=8),
-            pp.tensor(name="levels", dtype="uint8"),
-            pp.normalize(mean=LEVEL_MEAN, std=LEVEL_STD),
-            pp.tensor(name="small"),
-            pp.transform(),
+            pp.decode(), pp.resize(height=8, width=8), pp.tensor(name="levels", dtype="uint8"),
+            pp.normalize(mean=LEVEL_MEAN, std=LEVEL_STD), pp.tensor(name="small"), pp.transform(),
         ]
-    )
+    )  # fmt: skip
     assert [text.partition(" would")[0] for text in odd_ranges(several)] == [
         'ops[3] "normalize": the values of "small"'
     ]

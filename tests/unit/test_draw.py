@@ -179,12 +179,8 @@ def test_a_plan_without_random_ops_places_by_the_size_alone():
 def test_an_op_that_several_outputs_have_is_drawn_once():
     """Two tensors and a transform of one chain show the same flip; a branch has its own ops."""
     ops = [
-        pp.decode(),
-        pp.random_flip(name="f"),
-        pp.resize(height=8, width=8),
-        pp.transform(),
-        pp.tensor(dtype="uint8"),
-    ]
+        pp.decode(), pp.random_flip(name="f"), pp.resize(height=8, width=8), pp.transform(), pp.tensor(dtype="uint8"),
+    ]  # fmt: skip
     ops += [pp.flip(), pp.tensor(dtype="uint8", name="other")]
     pipeline = pp.Pipeline(ops).for_training()
     numbers = pipeline.plan.draw(seed=1, epoch=0, indices=range(20))
@@ -213,14 +209,10 @@ def by_hand(pixels, draws, fill):
 def test_images_with_margins_are_what_they_are_when_they_are_laid_by_hand():
     """Flips, canvases and crops before the resize, in an order in which each could go wrong."""
     ops = [
-        pp.random_flip(),
-        pp.random_flip("vertical", name="up"),
-        pp.random_crop(30, 40, padding=(3, 9, 5, 1), fill=77),
-        pp.random_flip(name="again"),
-        pp.random_zoom_out(fill=77, side_range=(1, 2.5), p=0.8),
-        pp.random_flip(name="last"),
-        pp.random_iou_crop(),
-    ]
+        pp.random_flip(), pp.random_flip("vertical", name="up"), pp.random_crop(30, 40, padding=(3, 9, 5, 1), fill=77),
+        pp.random_flip(name="again"), pp.random_zoom_out(fill=77, side_range=(1, 2.5), p=0.8),
+        pp.random_flip(name="last"), pp.random_iou_crop(),
+    ]  # fmt: skip
     pipeline, plain = training(*ops), pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
     pixels, boxes = scene(*SIZE), {"boxes": [[5, 5, 40, 30]]}
     numbers = pipeline.plan.draw(seed=5, epoch=0, indices=range(60))

@@ -19,22 +19,12 @@ HUGE = 10**400
 @pytest.mark.parametrize(
     ("reader", "value", "expected"),
     [
-        ("flag", True, True),
-        ("text", "", ""),
-        ("number", 3, 3.0),
-        ("number", [0.5], 0.5),
-        ("numbers", -1, -1.0),
-        ("numbers", (1, 2, 3), (1.0, 2.0, 3.0)),
-        ("numbers", np.float32([1, 2, 3]), (1.0, 2.0, 3.0)),
-        ("numbers", np.float32(0.5), 0.5),
-        ("side", 16384, 16384),
-        ("side", 224.0, 224),
-        ("sides", [64], (64,)),
-        ("sides", 64, (64,)),
-        ("pair", 64, (64, 64)),
-        ("pair", [64, 48.0], (64, 48)),
+        ("flag", True, True), ("text", "", ""), ("number", 3, 3.0), ("number", [0.5], 0.5), ("numbers", -1, -1.0),
+        ("numbers", (1, 2, 3), (1.0, 2.0, 3.0)), ("numbers", np.float32([1, 2, 3]), (1.0, 2.0, 3.0)),
+        ("numbers", np.float32(0.5), 0.5), ("side", 16384, 16384), ("side", 224.0, 224), ("sides", [64], (64,)),
+        ("sides", 64, (64,)), ("pair", 64, (64, 64)), ("pair", [64, 48.0], (64, 48)),
     ],
-)
+)  # fmt: skip
 def test_a_value_is_read(reader, value, expected):
     with reading({"x": value}, "a.json") as fields:
         assert getattr(fields, reader)("x") == expected

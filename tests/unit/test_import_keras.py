@@ -141,10 +141,7 @@ def test_without_resizing_the_loader_resizes_to_the_shape_of_the_input():
         sequential(HEAD[0], sequential(*HEAD), NETWORK),
         functional((HEAD[0], []), (HEAD[1], ["inputlayer"]), (HEAD[2], ["randomflip"]), (NETWORK, ["rescaling"])),
         functional(  # two branches from the last preprocessing layer on
-            (HEAD[0], []),
-            (HEAD[2], ["inputlayer"]),
-            (NETWORK, ["rescaling"]),
-            (layer("Add"), ["rescaling", "conv2d"]),
+            (HEAD[0], []), (HEAD[2], ["inputlayer"]), (NETWORK, ["rescaling"]), (layer("Add"), ["rescaling", "conv2d"])
         ),
     ],
     ids=["sequential", "nested", "functional", "forked"],

@@ -70,12 +70,7 @@ BECOMES = [  # a configuration, options, the index of the first op that is compa
     (CLIP | NULLS, {}, 2, [DOWN, tensor(dtype="uint8")]),
     *((vit(224) | {"size": size}, {}, 1, [resize(**SIDES, like="torchvision")]) for size in (240, [240, 240], SIDES)),
     (CLIP | {"size": 240}, {}, 1, [resize(240, filter="bicubic", like="torchvision")]),
-    (
-        CLIP | {"size": 240, "default_to_square": True},
-        {},
-        1,
-        [resize(**SIDES, filter="bicubic", like="torchvision")],
-    ),
+    (CLIP | {"size": 240, "default_to_square": True}, {}, 1, [resize(**SIDES, filter="bicubic", like="torchvision")]),
     (convnext(224), {}, 1, [resize(256, filter="bicubic", like="torchvision"), DOWN]),
     (convnext(384), {}, 1, [resize(height=384, width=384, filter="bicubic", like="torchvision")]),
     (efficientnet(224, 289), {}, 1, [resize(height=224, width=224, filter="nearest_exact", like="torchvision")]),

@@ -178,14 +178,7 @@ HOMES = {
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
-        *(
-            "decoders.cpu",
-            "decoders.heic",
-            "decoders.pillow",
-            "decoders.samples",
-            "kernels.cpu",
-            "show.drawing",
-        ),
+        *("decoders.cpu", "decoders.heic", "decoders.pillow", "decoders.samples", "kernels.cpu", "show.drawing"),
         *("verify.colours", "verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},
@@ -197,10 +190,7 @@ HOMES = {
     "tensorflow": {"data.frameworks.tensorflow", "verify.originals", "verify.origins"},
     "torch": {"data.frameworks.torch", "verify.originals", "verify.origins"},
     "tqdm": {"cli.output"},
-    "triton_python_backend_utils": {
-        "repository.onnx_classifier",
-        "triton.model",
-    },
+    "triton_python_backend_utils": {"repository.onnx_classifier", "triton.model"},
     "tritonclient": {"repository.check", "serve.connection", "serve.control"},
 }
 

@@ -189,13 +189,9 @@ def test_regions_equal_numpys(like, method, channels):
             begin = [int(rng.integers(0, side)) for side in resized_size]
             end = [int(rng.integers(first, side)) + 1 for first, side in zip(begin, resized_size, strict=True)]
             yield both(
-                pixels(*size, channels),
-                like,
-                method,
-                resized_size,
-                region=(*begin, *end),
+                pixels(*size, channels), like, method, resized_size, region=(*begin, *end),
                 vertical_first=index % 2 == 0,
-            )
+            )  # fmt: skip
 
     assert_equal(pairs())
 
@@ -366,18 +362,10 @@ def test_one_call_gives_what_several_do():
             table[:, 200] += 1
         large = pixels(size[0] + 2, size[1] + 3, 1 if len(channels) == 1 else 4, seed=index)
         done, left, expected, is_line = in_one_call(
-            large[1:-1, 2:-1],
-            formula,
-            resized_size,
-            (*begin, *end),
-            vertical_first=bool(rng.integers(2)),
-            flips=(bool(rng.integers(2)), bool(rng.integers(2))),
-            remembers=bool(rng.integers(2)),
-            table=table,
-            channels=channels,
-            layout=["chw", "hwc"][int(rng.integers(2))],
-            lines=lines,
-        )
+            large[1:-1, 2:-1], formula, resized_size, (*begin, *end), vertical_first=bool(rng.integers(2)),
+            flips=(bool(rng.integers(2)), bool(rng.integers(2))), remembers=bool(rng.integers(2)), table=table,
+            channels=channels, layout=["chw", "hwc"][int(rng.integers(2))], lines=lines,
+        )  # fmt: skip
         assert is_line == (dtype == "float32" and not is_curved)
         seen["done" if done else "left to the others"] += 1
         seen["by lines"] += is_line

@@ -986,14 +986,10 @@ def test_a_pipeline_that_wants_boxes_of_a_source_without_says_so():
 
 BOXED = pp.Pipeline(
     [
-        pp.decode(),
-        pp.crop(box="boxes"),
-        pp.random_flip(),
-        pp.flip("vertical", when="over"),
-        pp.resize(height=24, width=24),
-        pp.tensor(dtype="uint8"),
+        pp.decode(), pp.crop(box="boxes"), pp.random_flip(), pp.flip("vertical", when="over"),
+        pp.resize(height=24, width=24), pp.tensor(dtype="uint8"),
     ]
-).for_training()
+).for_training()  # fmt: skip
 
 
 def cut(count=12):

@@ -146,11 +146,9 @@ def test_levels_that_nothing_normalizes_are_said_of_a_classifier(tmp_path):
 @pytest.mark.parametrize("given", ["sizes", "scales", "computed"])
 def test_a_resize_of_the_input_is_found(tmp_path, given):
     constants = {"sizes": np.array([1, 3, 299, 299]), "scales": np.array([1.0, 1.0, 1.5, 1.5]), "roi": np.ones(8)}
-    inputs = {
-        "sizes": ["x", "", "", "sizes"],
-        "scales": ["x", "roi", "scales"],
-        "computed": ["x", "", "", "runtime"],
-    }[given]
+    inputs = {"sizes": ["x", "", "", "sizes"], "scales": ["x", "roi", "scales"], "computed": ["x", "", "", "runtime"]}[
+        given
+    ]
     nodes = [
         ("Shape", ["x"], ["shape"]),
         ("Mul", ["shape", "shape"], ["runtime"]),
@@ -165,10 +163,7 @@ def test_a_resize_of_the_input_is_found(tmp_path, given):
 
 
 def test_both_are_said(tmp_path):
-    nodes = [
-        ("Resize", ["x", "", "", "sizes"], ["r"], {"mode": "linear"}),
-        ("Div", ["r", "std"], ["begin"]),
-    ]
+    nodes = [("Resize", ["x", "", "", "sizes"], ["r"], {"mode": "linear"}), ("Div", ["r", "std"], ["begin"])]
     constants = {"sizes": np.array([1, 3, 299, 299]), "std": np.array(255.0)}
     assert len(notes(tmp_path, nodes, IMAGENET, constants)) == 2
 
@@ -182,10 +177,7 @@ INNOCENT = {
         [("Resize", ["x", "", "", "sizes"], ["begin"])],
         {"sizes": np.array([1, 3, 224, 224])},
     ),
-    "a resize by one": (
-        [("Upsample", ["x", "scales"], ["begin"])],
-        {"scales": np.ones(4)},
-    ),
+    "a resize by one": ([("Upsample", ["x", "scales"], ["begin"])], {"scales": np.ones(4)}),
     "a position embedding": ([("Add", ["x", "place"], ["begin"])], {"place": np.ones((1, 3, 224, 224))}),
     "a learned batch norm": (
         [("BatchNormalization", ["x", *"hijk"], ["begin"])],
@@ -194,10 +186,7 @@ INNOCENT = {
     "a reversed subtraction": ([("Sub", ["half", "x"], ["begin"])], {"half": np.array(0.5)}),
     "a division by nothing": ([("Div", ["x", "nothing"], ["begin"])], {"nothing": np.array(0.0)}),
     "a product with itself": ([("Mul", ["x", "x"], ["begin"])], {}),
-    "an addition of what is computed": (
-        [("ReduceMean", ["x"], ["m"]), ("Sub", ["x", "m"], ["begin"])],
-        {},
-    ),
+    "an addition of what is computed": ([("ReduceMean", ["x"], ["m"]), ("Sub", ["x", "m"], ["begin"])], {}),
     "torchvision's transform_input, channel by channel": (
         [
             *[("Gather", ["x", f"i{i}"], [f"c{i}"], {"axis": 1}) for i in range(3)],

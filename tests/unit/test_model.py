@@ -112,13 +112,9 @@ def model_class(monkeypatch):
     logged = []
     log = SimpleNamespace(log_error=logged.append, log_warn=logged.append, log_info=logged.append)
     fake = SimpleNamespace(
-        MetricFamily=FakeFamily,
-        TritonError=FakeError,
-        Tensor=FakeTensor,
-        InferenceResponse=FakeResponse,
-        Logger=log,
+        MetricFamily=FakeFamily, TritonError=FakeError, Tensor=FakeTensor, InferenceResponse=FakeResponse, Logger=log,
         get_input_tensor_by_name=input_of,
-    )
+    )  # fmt: skip
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", fake)
     monkeypatch.delitem(sys.modules, "pixprep.triton.model", raising=False)
     from pixprep.triton.model import TritonPythonModel  # noqa: PLC0415  (it imports the fake)

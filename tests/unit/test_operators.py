@@ -219,16 +219,10 @@ def test_two_versions_may_be_given():
             [pp.tensor(), pp.flip(), means()],
             'ops[4] "extern": acme.means 2 takes a tensor: it stands right behind tensor',
         ),
-        (
-            [pp.normalize(), scaled(), pp.tensor()],
-            'ops[3] "extern": must come before normalize: ',
-        ),
+        ([pp.normalize(), scaled(), pp.tensor()], 'ops[3] "extern": must come before normalize: '),
         ([scaled(by="x"), pp.tensor()], 'ops[2] "extern": "fields".by: expected a number, got a string'),
         ([scaled(least=0.5), pp.tensor()], 'ops[2] "extern": "fields".least: expected a whole number, got a number'),
-        (
-            [scaled(to=1), pp.tensor()],
-            'ops[2] "extern": "fields": acme.scaled 1 has no field "to"; there are by',
-        ),
+        ([scaled(to=1), pp.tensor()], 'ops[2] "extern": "fields": acme.scaled 1 has no field "to"; there are by'),
         ([scaled(by=float("inf")), pp.tensor()], 'ops[2] "extern": "fields": numbers must be finite'),
     ],
 )
@@ -240,14 +234,7 @@ def test_a_wrong_use_is_refused_in_words(ops, message):
 
 def test_both_sides_must_do_the_same_to_a_tensor():
     with pytest.raises(pp.PipelineError, match="has other operators in training"):
-        pp.Pipeline(
-            [
-                *HEAD,
-                pp.tensor(only="training"),
-                twice(only="training"),
-                pp.tensor(only="serving"),
-            ]
-        )
+        pp.Pipeline([*HEAD, pp.tensor(only="training"), twice(only="training"), pp.tensor(only="serving")])
 
 
 def test_a_pipeline_with_operators_is_explained_and_shown_and_not_verified():
@@ -372,12 +359,8 @@ def test_a_mistake_fails_its_image_alone(what, detail, threads, caplog):
     with caplog.at_level(logging.ERROR), pp.Engine(pipeline, threads=threads) as engine:
         batch = engine.run_batch(images)
     assert [None if error is None else (error.reason, error.detail) for error in batch.errors] == [
-        None,
-        ("OPERATOR", detail),
-        None,
-        ("OPERATOR", detail),
-        None,
-    ]
+        None, ("OPERATOR", detail), None, ("OPERATOR", detail), None,
+    ]  # fmt: skip
     assert "OPERATOR" in REASONS
     assert batch["tensor"][:, 0, 0, 0].tolist() == [255, 0, 200, 0, 130]
     assert batch["original_size"][:, 0].tolist() == [9, 0, 9, 0, 9]
@@ -472,18 +455,10 @@ def test_fields_may_be_of_every_plain_type():
 @pytest.mark.parametrize(
     "name",
     [
-        "",
-        "denoise",
-        "acme.",
-        ".denoise",
-        "acme..denoise",
-        "acme.de-noise",
-        "acme.de noise",
-        "acmé.x",
-        "a.b/c",
+        "", "denoise", "acme.", ".denoise", "acme..denoise", "acme.de-noise", "acme.de noise", "acmé.x", "a.b/c",
         "a" * 99 + ".b" * 20,
     ],
-)
+)  # fmt: skip
 def test_a_name_that_no_file_could_have_is_refused(name):
     with pytest.raises(TypeError, match=r"an operator's name has ASCII letters, digits and _, in parts with dots"):
         pp.operator(name, version=1)

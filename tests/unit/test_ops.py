@@ -34,10 +34,7 @@ MISTAKES = [
         '"multiple" goes with "size", or with "height" or "width" alone',
     ),
     (lambda: pp.resize(8, multiple=0), '"multiple" must be 1 to 16384 pixels, not 0'),
-    (
-        lambda: pp.resize(height=8, up_to=32),
-        '"up_to" goes with "height" or "width" alone, and with "rounding": "up"',
-    ),
+    (lambda: pp.resize(height=8, up_to=32), '"up_to" goes with "height" or "width" alone, and with "rounding": "up"'),
     (
         lambda: pp.resize(8, rounding="detr"),
         '"rounding": "detr" goes with "size" of the shorter side and "max_size", without "mode"',
@@ -103,14 +100,8 @@ MISTAKES = [
     (lambda: pp.random_shortest_size(()), '"min_size" must be 1 to 1000 sizes, not 0'),
     (lambda: pp.random_shortest_size((8, 0)), '"min_size" must be 1 to 16384 pixels, not 0'),
     (lambda: pp.random_shortest_size(8, 99999), '"max_size" must be 1 to 16384 pixels, not 99999'),
-    (
-        lambda: pp.scale_jitter(8, scale_range=(1, 17)),
-        '"scale_range" must rise from over 0 to 16 at most, not 1, 17',
-    ),
-    (
-        lambda: pp.random_iou_crop(min_scale=0),
-        '"min_scale, max_scale" must rise from over 0 to 1 at most, not 0, 1',
-    ),
+    (lambda: pp.scale_jitter(8, scale_range=(1, 17)), '"scale_range" must rise from over 0 to 16 at most, not 1, 17'),
+    (lambda: pp.random_iou_crop(min_scale=0), '"min_scale, max_scale" must rise from over 0 to 1 at most, not 0, 1'),
     (
         lambda: pp.random_iou_crop(max_aspect_ratio=0.1),
         '"min_aspect_ratio, max_aspect_ratio" must rise from over 0 to 1000 at most, not 0.5, 0.1',
@@ -215,15 +206,11 @@ def test_a_random_crop_that_no_image_here_could_hold_is_refused():
 @pytest.mark.parametrize(
     ("size", "side", "image", "expected"),
     [
-        (256, "shorter", (427, 640), (256, 383)),
-        (256, "shorter", (640, 427), (383, 256)),
-        (256, "longer", (427, 640), (170, 256)),
-        (256, "longer", (640, 427), (256, 170)),
-        (9, "shorter", (5, 5), (9, 9)),
-        (9, "longer", (5, 5), (9, 9)),
-        (1, "longer", (3, 1000), (1, 1)),
+        (256, "shorter", (427, 640), (256, 383)), (256, "shorter", (640, 427), (383, 256)),
+        (256, "longer", (427, 640), (170, 256)), (256, "longer", (640, 427), (256, 170)),
+        (9, "shorter", (5, 5), (9, 9)), (9, "longer", (5, 5), (9, 9)), (1, "longer", (3, 1000), (1, 1)),
     ],
-)
+)  # fmt: skip
 def test_the_other_side_is_rounded_down_as_torchvision_does(size, side, image, expected):
     spec = pp.resize(size, side=side).infer(pp.ImageSpec().sized(*image))
     assert (spec.height, spec.width) == expected

@@ -146,15 +146,10 @@ def test_a_wrong_graph_is_refused_in_words(ops, message):
 def test_an_op_takes_the_image_of_the_op_before_it_or_of_the_one_it_names():
     pipeline = pp.Pipeline(
         [
-            pp.decode(name="start"),
-            pp.center_crop(8),
-            pp.tensor(name="eight"),
-            pp.center_crop(4),
-            pp.tensor(name="four"),
-            pp.center_crop(6, from_="start"),
-            pp.tensor(name="six"),
+            pp.decode(name="start"), pp.center_crop(8), pp.tensor(name="eight"), pp.center_crop(4),
+            pp.tensor(name="four"), pp.center_crop(6, from_="start"), pp.tensor(name="six"),
         ]
-    )
+    )  # fmt: skip
     assert [str(output.spec.shape) for output in pipeline.outputs.values()] == ["(3, 8, 8)", "(3, 4, 4)", "(3, 6, 6)"]
     chain = [type(op).__name__ for op in pipeline.outputs["four"].chain]
     assert chain == ["Decode", "CenterCrop", "CenterCrop", "Tensor"]
@@ -164,14 +159,10 @@ def test_an_op_takes_the_image_of_the_op_before_it_or_of_the_one_it_names():
 def test_inputs_are_known_by_name_and_of_one_side():
     pipeline = pp.Pipeline(
         [
-            pp.decode(color="bgr"),
-            pp.crop(box="face", only="serving"),
-            pp.flip(when="turned"),
-            pp.letterbox(8, 8, fill="paint"),
-            pp.pad(9, 9, fill="paint"),
-            TENSOR,
+            pp.decode(color="bgr"), pp.crop(box="face", only="serving"), pp.flip(when="turned"),
+            pp.letterbox(8, 8, fill="paint"), pp.pad(9, 9, fill="paint"), TENSOR,
         ]
-    )
+    )  # fmt: skip
     assert {name: str(spec) for name, spec in pipeline.for_serving().inputs.items()} == {
         "face": "float32 [n, 4] (left, top, right, bottom)",
         "turned": "bool [n, 1]",

@@ -217,10 +217,7 @@ def test_a_margin_before_the_resize_is_read_no_further_than_filters_reach(height
 
 @pytest.mark.parametrize(
     ("op", "size", "became"),
-    [
-        (pp.rotate(45, expand=True), (65_535, 1), "46341 x 46341"),
-        (pp.resize(64), (65_535, 20), "209712 x 64"),
-    ],
+    [(pp.rotate(45, expand=True), (65_535, 1), "46341 x 46341"), (pp.resize(64), (65_535, 20), "209712 x 64")],
 )
 def test_an_image_whose_levels_change_may_not_grow_beyond_the_limit(op, size, became):
     """5 KB of a JPEG would be gigabytes, or more rows than a GPU's grid has."""

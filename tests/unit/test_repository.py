@@ -78,15 +78,9 @@ def test_the_committed_repository_is_what_build_writes_byte_for_byte(demo):
 def test_a_build_says_each_file_that_it_wrote_and_leaves_nothing_else(demo):
     root = folder(demo)
     assert [path.relative_to(root).as_posix() for path in demo.paths] == [
-        "classifier/1/model.onnx",
-        "classifier/1/model.py",
-        "classifier/config.pbtxt",
-        "classifier/labels.txt",
-        "ensemble/1/.gitkeep",
-        "ensemble/config.pbtxt",
-        "preprocess/1/pipeline.json",
-        "preprocess/config.pbtxt",
-    ]
+        "classifier/1/model.onnx", "classifier/1/model.py", "classifier/config.pbtxt", "classifier/labels.txt",
+        "ensemble/1/.gitkeep", "ensemble/config.pbtxt", "preprocess/1/pipeline.json", "preprocess/config.pbtxt",
+    ]  # fmt: skip
     assert sorted(path for path in root.rglob("*") if path.is_file()) == list(demo.paths)
     assert [path.name for path in root.parent.iterdir()] == ["models"]
     assert demo.notes == ()
@@ -148,20 +142,10 @@ def test_a_classifier_of_ones_own_keeps_its_names(tmp_path):
     path = save_onnx(tmp_path / "my.onnx", [("pixels", "FLOAT16", ("n", 3, "height", "width"))], outputs)
     build(tmp_path / "out", pipeline=pp.presets.letterbox(size=320, dtype="float16"), onnx=path, max_batch_size=8)
     assert face((tmp_path / "out" / "classifier" / "config.pbtxt").read_text()) == [
-        "max_batch_size: 8",
-        "input {",
-        '  name: "pixels"',
-        "  data_type: TYPE_FP16",
-        "  dims: [ 3, 320, 320 ]",
-        "output {",
-        '  name: "boxes:0"',
-        "  data_type: TYPE_FP32",
-        "  dims: [ -1, 4 ]",
-        "output {",
-        '  name: "classes"',
-        "  data_type: TYPE_INT64",
-        "  dims: [ -1 ]",
-    ]
+        "max_batch_size: 8", "input {", '  name: "pixels"', "  data_type: TYPE_FP16", "  dims: [ 3, 320, 320 ]",
+        "output {", '  name: "boxes:0"', "  data_type: TYPE_FP32", "  dims: [ -1, 4 ]", "output {", '  name: "classes"',
+        "  data_type: TYPE_INT64", "  dims: [ -1 ]",
+    ]  # fmt: skip
     assert (tmp_path / "out" / "classifier" / "1" / "model.onnx").read_bytes() == path.read_bytes()
     assert not (tmp_path / "out" / "classifier" / "labels.txt").exists()
     assert check(tmp_path / "out") == []
@@ -193,14 +177,10 @@ def test_the_ensemble_also_gives_what_the_classifier_does_not_take(model, tmp_pa
 def test_several_tensors_are_paired_with_several_inputs_by_name(tmp_path):
     pipeline = pp.Pipeline(
         [
-            pp.decode(name="photo"),
-            pp.resize(height=64, width=32),
-            pp.tensor(name="large"),
-            pp.resize(16, from_="photo"),
-            pp.center_crop(16),
-            pp.tensor(name="small", dtype="uint8"),
+            pp.decode(name="photo"), pp.resize(height=64, width=32), pp.tensor(name="large"),
+            pp.resize(16, from_="photo"), pp.center_crop(16), pp.tensor(name="small", dtype="uint8"),
         ]
-    )
+    )  # fmt: skip
     inputs = [("small", "UINT8", ("n", 3, 16, 16)), ("large", "FLOAT", ("n", 3, 64, 32))]
     built = build(
         tmp_path / "out",
@@ -441,11 +421,7 @@ def test_words_say_names_with_colons_and_free_lengths():
             lambda path: read_onnx(path / "x"),
             'reading an ONNX file needs onnx: pip install "pixprep[classifier]"',
         ),
-        (
-            "tritonclient.grpc",
-            check,
-            'checking a config.pbtxt needs tritonclient: pip install "pixprep[client]"',
-        ),
+        ("tritonclient.grpc", check, 'checking a config.pbtxt needs tritonclient: pip install "pixprep[client]"'),
     ],
 )
 def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch, package, act, message):
@@ -505,13 +481,9 @@ def test_a_config_that_was_changed_by_hand_is_not_written_over(model, tmp_path):
 def test_a_build_repeats_the_options_of_the_last_one_and_says_so(model, tmp_path):
     out = tmp_path / "out"
     first = build(
-        out,
-        pipeline=PIPELINE,
-        onnx=model,
-        input_="dali",
-        max_batch_size=8,
+        out, pipeline=PIPELINE, onnx=model, input_="dali", max_batch_size=8,
         parameters={"threads": "2", "formats": "jpeg png"},
-    )
+    )  # fmt: skip
     assert first.notes == ()
     text = (out / "preprocess" / "config.pbtxt").read_text()
     again = build(out, pipeline=PIPELINE, onnx=model)

@@ -60,17 +60,11 @@ def test_pictures_of_h265_that_one_may_begin_with_are_bla_idr_and_cra():
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("h264.mp4", {"colorspace": 5}),
-        ("h264.mp4", {"width": 176}),
-        ("h265.mp4", {"colorspace": 5}),
-        ("h265.mp4", {"width": 176}),
-        ("vp9.webm", {"colorspace": 5}),
-        ("vp9.webm", {"width": 176}),
-        ("vp9.webm", {"color_range": 2}),
-        ("av1.mp4", {"colorspace": 5}),
-        ("av1.mp4", {"width": 176}),
+        ("h264.mp4", {"colorspace": 5}), ("h264.mp4", {"width": 176}), ("h265.mp4", {"colorspace": 5}),
+        ("h265.mp4", {"width": 176}), ("vp9.webm", {"colorspace": 5}), ("vp9.webm", {"width": 176}),
+        ("vp9.webm", {"color_range": 2}), ("av1.mp4", {"colorspace": 5}), ("av1.mp4", {"width": 176}),
     ],
-)
+)  # fmt: skip
 def test_another_matrix_or_size_is_another_header(name, change):
     headers = []
     for more in ({"colorspace": 1}, {"colorspace": 1} | change):

@@ -84,12 +84,8 @@ MISTAKES = {
     ),
     "mean of one channel": (
         [
-            pp.decode(),
-            *TRAINED,
-            *SERVED,
-            pp.normalize(mean=(0, 0.1, 0), only="serving"),
-            pp.normalize(mean=(0, 0, 0.1), only="training"),
-            pp.tensor(),
+            pp.decode(), *TRAINED, *SERVED, pp.normalize(mean=(0, 0.1, 0), only="serving"),
+            pp.normalize(mean=(0, 0, 0.1), only="training"), pp.tensor(),
         ],
         'ops: the tensor "tensor" has other arithmetic in training',
     ),
@@ -124,7 +120,7 @@ MISTAKES = {
         [pp.decode(), pp.random_zoom_out(fill=1), pp.random_crop(9, padding=4, fill=2), *SERVED, pp.tensor()],
         'ops[2] "random_crop": in training: its margin has another colour than an earlier one: use one fill',
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("ops", "message"), MISTAKES.values(), ids=MISTAKES)

@@ -239,9 +239,7 @@ def test_masks_go_with_their_boxes_through_a_loader(tmp_path):
     content = coco_annotations(3)
     for index, each in enumerate(content["annotations"]):
         left, top, width, height = each["bbox"] = [30 * index, 5, 20, 40]
-        each["segmentation"] = [
-            [left, top, left + width, top, left + width, top + height, left, top + height],
-        ]
+        each["segmentation"] = [[left, top, left + width, top, left + width, top + height, left, top + height]]
     (tmp_path / "instances.json").write_text(json.dumps(content))
     ops = [pp.decode(), pp.random_flip(), pp.crop(0, 0, 90, 70), pp.boxes(), pp.masks(), pp.tensor()]
     source = read.coco(tmp_path / "images", tmp_path / "instances.json", masks=True)

@@ -18,8 +18,7 @@ from records import example, flower, masked_crc, message, record, refusals, writ
 LABEL = {"label": "image/class/label"}
 
 needs_crc = pytest.mark.skipif(
-    find_spec("google_crc32c") is None,
-    reason="google-crc32c is not installed: pip install 'pixprep[data]'",
+    find_spec("google_crc32c") is None, reason="google-crc32c is not installed: pip install 'pixprep[data]'"
 )
 
 
@@ -124,9 +123,7 @@ def test_an_index_of_another_file_costs_its_records(tmp_path):
     rows = write_tfrecord(tmp_path / "t", 3)
     (tmp_path / "i").write_text(f"0 {rows[0][1]}\n{rows[1][0] + 1} 40\n")
     source = read.tfrecord(tmp_path / "t", index=tmp_path / "i", checksums=False)
-    assert refusals(source) == {
-        1: "[CORRUPT] t, record 1: its length is not the 24 bytes between it and the next",
-    }
+    assert refusals(source) == {1: "[CORRUPT] t, record 1: its length is not the 24 bytes between it and the next"}
 
 
 def write(path, *examples):
@@ -137,18 +134,9 @@ def write(path, *examples):
 def test_a_feature_is_one_value_by_its_name_and_an_array_in_a_list(tmp_path):
     data = example(i=[b"x"], n=[7], ns=[-1, 5], f=[0.5], fs=[1.5, 2.5], b=[b"\xff"], bs=[b"1", b"2"], none=[])
     source = read.tfrecord(
-        write(tmp_path / "t", data),
-        image="i",
-        checksums=False,
-        n="n",
-        ns=["ns"],
-        f="f",
-        fs=["fs"],
-        b="b",
-        bs=["bs"],
-        none=["none"],
-        labels="ns",
-    )
+        write(tmp_path / "t", data), image="i", checksums=False, n="n", ns=["ns"], f="f", fs=["fs"], b="b", bs=["bs"],
+        none=["none"], labels="ns",
+    )  # fmt: skip
     sample = source[0]
     assert (sample["n"], sample["f"], sample["b"], sample["bs"]) == (7, 0.5, b"\xff", [b"1", b"2"])
     assert [sample[name].tolist() for name in ("ns", "fs", "none", "labels")] == [[-1, 5], [1.5, 2.5], [], [-1, 5]]

@@ -19,10 +19,7 @@ FORM = b'------------------------d74496d66958873e\r\nContent-Disposition: form-d
 TYPED_FORM = FORM.replace(b"Content-Disposition", b"content-type: image/jpeg\r\ncontent-disposition")
 SAID = {
     "base64": (TEXT, f"base64 text; {REQUEST}; or set the model's parameter accept_base64"),
-    "broken base64": (
-        TEXT[:-1] + b"!",
-        f"broken base64 text: its end or some character of it is wrong; {REQUEST}",
-    ),
+    "broken base64": (TEXT[:-1] + b"!", f"broken base64 text: its end or some character of it is wrong; {REQUEST}"),
     "data URL": (
         b"data:image/jpeg;base64," + TEXT,
         f"the text of a data: URL; {REQUEST}; or set the model's parameter accept_base64",

@@ -103,11 +103,7 @@ FIELDS = {
     },
     "random_photometric_distort": {"contrast": FACTORS, "hue": st.none() | ends(-0.5, 0.5), "like": LIKES, "p": P},
     "random_sharpness": {"factor": one_of(0.0, 1.0, 1000.0), "p": P, "like": LIKES},
-    "random_gaussian_blur": {
-        "kernel_size": one_of(1, 3, 7, 255, (1, 7)),
-        "sigma": ends(0.01, 1.0, 1000.0),
-        "p": P,
-    },
+    "random_gaussian_blur": {"kernel_size": one_of(1, 3, 7, 255, (1, 7)), "sigma": ends(0.01, 1.0, 1000.0), "p": P},
     "random_erasing": {
         "p": P,
         "scale": ends(0.0, 0.02, 1.0),

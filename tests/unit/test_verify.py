@@ -173,14 +173,10 @@ def test_a_difference_is_shown_where_it_arises(stage, change, failing):
 
 COLOURED = pp.Pipeline(
     [
-        pp.decode(),
-        pp.resize(height=30, width=31, like=INSTALLED),
-        pp.hue(factor=0.1),
-        pp.contrast(factor=1.3),
-        pp.normalize(),
-        pp.tensor(),
+        pp.decode(), pp.resize(height=30, width=31, like=INSTALLED), pp.hue(factor=0.1), pp.contrast(factor=1.3),
+        pp.normalize(), pp.tensor(),
     ]
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -269,17 +265,8 @@ AWKWARD = {
     "crop before": [pp.decode(), pp.center_crop(fraction=0.9), pp.resize(height=9, width=8), pp.tensor()],
     "not widened": [pp.decode(), pp.resize(height=21, width=80, antialias=False, filter="bicubic"), pp.tensor()],
     "bgr colours among moves": [
-        pp.decode(color="bgr"),
-        pp.resize(40),
-        pp.brightness(factor=1.2),
-        pp.center_crop(30),
-        pp.contrast(factor=0.7),
-        pp.flip(),
-        pp.hue(factor=0.2),
-        pp.pad(33, 34, fill=(9, 99, 200)),
-        pp.equalize(),
-        pp.normalize(),
-        pp.tensor(),
+        pp.decode(color="bgr"), pp.resize(40), pp.brightness(factor=1.2), pp.center_crop(30), pp.contrast(factor=0.7),
+        pp.flip(), pp.hue(factor=0.2), pp.pad(33, 34, fill=(9, 99, 200)), pp.equalize(), pp.normalize(), pp.tensor(),
     ],
     "turned and moved": [
         pp.decode(color="bgr"),
@@ -294,32 +281,18 @@ AWKWARD = {
         pp.tensor(),
     ],
     "gray and turned": [
-        pp.decode(color="gray"),
-        pp.resize(40),
-        pp.rotate(angle=-30, fill=77),
-        pp.center_crop(20),
+        pp.decode(color="gray"), pp.resize(40), pp.rotate(angle=-30, fill=77), pp.center_crop(20),
         pp.tensor(dtype="uint8"),
     ],
     "gray colours": [
-        pp.decode(color="gray"),
-        pp.saturation(factor=2),
-        pp.autocontrast(),
-        pp.center_crop(20),
-        pp.contrast(factor=1.4),
-        pp.hue(factor=0.1),
-        pp.grayscale(),
-        pp.tensor(dtype="uint8"),
+        pp.decode(color="gray"), pp.saturation(factor=2), pp.autocontrast(), pp.center_crop(20),
+        pp.contrast(factor=1.4), pp.hue(factor=0.1), pp.grayscale(), pp.tensor(dtype="uint8"),
     ],
     "crop after normalize": [
-        pp.decode(),
-        pp.resize(32),
-        pp.normalize(),
-        pp.flip(),
-        pp.crop(1, 2, 20, 21),
-        pp.normalize(mean=0.25, std=0.5, scale=1),
-        pp.tensor(),
+        pp.decode(), pp.resize(32), pp.normalize(), pp.flip(), pp.crop(1, 2, 20, 21),
+        pp.normalize(mean=0.25, std=0.5, scale=1), pp.tensor(),
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", AWKWARD)

@@ -44,11 +44,7 @@ def alone(frames, ops, **tensor):
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
     ("layout", "each", "axes"),
-    [
-        ("tchw", "chw", (0, 1, 2, 3)),
-        ("thwc", "hwc", (0, 1, 2, 3)),
-        ("cthw", "chw", (1, 0, 2, 3)),
-    ],
+    [("tchw", "chw", (0, 1, 2, 3)), ("thwc", "hwc", (0, 1, 2, 3)), ("cthw", "chw", (1, 0, 2, 3))],
 )
 def test_a_clip_is_its_frames_through_the_same_ops(layout, each, axes, threads):
     pipeline = pp.Pipeline([pp.decode_video(frames=5), *END, pp.tensor(layout=layout)])
@@ -85,15 +81,10 @@ def test_levels_and_bgr_and_gray():
 def test_what_is_random_is_drawn_once_a_clip():
     pipeline = pp.Pipeline(
         [
-            pp.decode_video(frames=6),
-            pp.random_resized_crop(48),
-            pp.random_flip(),
-            pp.color_jitter(0.4, 0.4, 0.4),
-            pp.resize(56, only="serving"),
-            pp.center_crop(48, only="serving"),
-            pp.tensor(layout="tchw", dtype="uint8"),
+            pp.decode_video(frames=6), pp.random_resized_crop(48), pp.random_flip(), pp.color_jitter(0.4, 0.4, 0.4),
+            pp.resize(56, only="serving"), pp.center_crop(48, only="serving"), pp.tensor(layout="tchw", dtype="uint8"),
         ]
-    ).for_training()
+    ).for_training()  # fmt: skip
     plan = pipeline.plan
     (numbers,) = plan.draw(seed=3, epoch=1, indices=[7])
     encoded = made("h264.mp4")

@@ -531,13 +531,9 @@ def test_transform_is_refused_after_a_warp(op):
 # ----------------------------------------------------------------------------------------------------- in training
 
 TRAINED = [
-    pp.decode(),
-    pp.resize(64),
-    pp.random_rotate(15, filter="bilinear"),
-    pp.center_crop(56),
-    pp.boxes(pad=4),
+    pp.decode(), pp.resize(64), pp.random_rotate(15, filter="bilinear"), pp.center_crop(56), pp.boxes(pad=4),
     pp.tensor(dtype="uint8"),
-]
+]  # fmt: skip
 
 
 def test_a_loader_rotates_boxes_draws_and_replays():
@@ -717,18 +713,12 @@ def test_a_wrong_field_is_named(make, message):
         ([pp.elastic(sigma=1), pp.boxes()], "no formula says where elastic moves boxes or points: leave them or"),
         ([pp.elastic(sigma=1), pp.points()], "no formula says where elastic moves boxes or points"),
         ([pp.gaussian_blur(41)], '"kernel_size" 41 needs a height of 21, but the image has 20'),
-        (
-            [pp.rotate(10), pp.random_iou_crop()],
-            "must come before what changes the levels: it chooses its window by",
-        ),
+        ([pp.rotate(10), pp.random_iou_crop()], "must come before what changes the levels: it chooses its window by"),
         (
             [pp.random_erasing(value="random")],
             '"value": "random" is noise of the tensor, and must come after normalize',
         ),
-        (
-            [pp.normalize(), pp.random_erasing(value="noise")],
-            'value: "noise" is not a choice',
-        ),
+        ([pp.normalize(), pp.random_erasing(value="noise")], 'value: "noise" is not a choice'),
         (
             [pp.random_erasing(value=0.5)],
             '"value" must be a level, 0 to 255, not 0.5: after normalize it is one of the',

@@ -25,6 +25,7 @@ _CELL = 12
 
 
 _PROGRESSIVE, _MEGAPIXEL = 0xC2, 1_000_000  # CUDA decodes the Huffman codes of larger images on the GPU
+_LARGE = 1024, 1040
 _SAMPLINGS = ("gray", "4:2:0", "4:2:2", "4:4:4")
 
 Trait = tuple[int, bytes, bool, bool, bool] | tuple[int, int]
@@ -36,7 +37,7 @@ scans of a sequential frame), or (frame, orientation)."""
 def samples() -> Mapping[str, bytes]:
     """JPEGs, by what they are: of every kind that decoders have ways of their own for. It takes 0.1 s, once."""
     odd, upright = _colours(61, 83), _colours(48, 64)
-    large = _colours(1024, 1040)  # Huffman codes of over a megapixel are decoded on the GPU
+    large = _colours(*_LARGE)
     encoded = {"RGB": _encoded(upright, keep_rgb=True)}
     for css in _SAMPLINGS:
         encoded[css] = _encoded(odd, css)
