@@ -639,7 +639,7 @@ def test_what_a_draw_says_is_what_its_pixels_show():
             [pp.random_crop(9), pp.trivial_augment(like="torchvision", filter="bilinear"), pp.equalize()],
             'trivial_augment: a "fill" that is null is of no fixed op: verify it with 0',
         ),
-        ([pp.random_crop(9), pp.aug_mix()], "aug_mix: no fixed op adds up several versions of an image"),
+        ([pp.random_crop(9), pp.aug_mix()], "aug_mix: no fixed op adds images up: verify the pipeline without it"),
     ],
 )
 def test_what_has_no_fixed_form_is_refused_in_words(ops_, message):

@@ -299,7 +299,7 @@ class AugMix(_Policy, frozen=True, kw_only=True, tag="aug_mix"):
     def fixed(self, words: Words) -> list[Op]:
         """See ``Op.fixed``."""
         del words
-        raise PipelineError(f"{op_name(self)}: no fixed op adds up several versions of an image")
+        raise PipelineError("aug_mix: no fixed op adds images up: verify the pipeline without it")
 
 
 class _TimmPolicy(_Policy, frozen=True, kw_only=True):
