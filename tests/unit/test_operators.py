@@ -722,6 +722,81 @@ def test_a_motion_that_is_none_fails_its_image(found):
         moved_sample(still())
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(pp.ImageError("OPERATOR", "no page is seen"), ": no page is seen"), (SystemExit(3), " failed .*SystemExit")],
+    ids=["with words", "that ends a process"],
+)
+def test_a_motion_that_raises_fails_its_image_as_its_function_would(error, said):
+    def none(*_):
+        raise error
+
+    lost = pp.operator("acme.lost", version=1, motion=none)(lambda pixels: pixels)
+    with pytest.raises(pp.ImageError, match=rf"^\[OPERATOR\] sample \d: the motion of acme\.lost 1{said}"):
+        moved_sample(lost())
+
+
+ROAD = np.array([[-22, -60, 2050], [0, -140, 3500], [0, -2, 39]]) / 39
+"""A road seen from above: the horizon is at y = 19.5 of its photo, which is 60 x 80."""
+
+
+def from_above(motion, box, points=((40.0, 30.0),), *, flip_pairs=()):
+    """What training makes of a white box, and of points, of a photo of a road."""
+    back = np.linalg.inv(motion)
+
+    @pp.operator("acme.above", version=1, shape=(60, 60), motion=lambda *_: motion)
+    def above(pixels):
+        y, x = np.indices((60, 60)) + 0.5
+        x, y, w = np.tensordot(back, np.stack([x, y, np.ones_like(x)]), 1)
+        x, y = np.floor(x / w).astype(int), np.floor(y / w).astype(int)
+        is_seen = (x >= 0) & (x < 80) & (y >= 0) & (y < 60)
+        return np.where(is_seen[..., None], pixels[y.clip(0, 59), x.clip(0, 79)], np.uint8(0))
+
+    left, top, right, bottom = box
+    image = np.zeros((60, 80, 3), np.uint8)
+    image[top:bottom, left:right] = 255
+    sample = {"image": image, "boxes": [list(map(float, box))], "points": [points], "mask": image[:, :, 0]}
+    ops = [above(), pp.boxes(), pp.points(flip_pairs=flip_pairs, clip=True), pp.mask(ignore=0)]
+    pipeline = pp.Pipeline([pp.pixels(), pp.crop(0, 0, 60, 80), *ops, pp.tensor(dtype="uint8", layout="hwc")])
+    with pp.Loader([sample], pipeline.for_training(), batch_size=1) as loader:
+        return next(iter(loader))
+
+
+@pytest.mark.parametrize("box", [(30, 30, 50, 50), (30, 10, 50, 50), (0, 0, 80, 60), (35, 2, 45, 30)])
+@pytest.mark.parametrize("factor", [1, -2])
+def test_a_box_across_the_horizon_of_a_motion_holds_what_is_seen_of_it(box, factor):
+    batch = from_above(factor * ROAD, box)
+    rows, columns = np.nonzero(batch["tensor"][0][:, :, 0])
+    assert len(rows) > 50
+    ((left, top, right, bottom),) = batch["boxes"][0]
+    assert 0 <= left <= columns.min() + 1
+    assert columns.max() <= right <= 60
+    assert abs(top - rows.min()) <= 1
+    assert abs(bottom - rows.max() - 1) <= 1
+    assert np.array_equal(batch["mask"][0], batch["tensor"][0][:, :, 0])
+
+
+def test_a_box_behind_the_horizon_goes_and_points_before_it_stay():
+    assert len(from_above(ROAD, (30, 0, 50, 15))["boxes"][0]) == 0
+    x, y, w = ROAD @ (40, 30, 1)
+    assert np.allclose(from_above(ROAD, (0, 0, 80, 60))["points"][0], [[[x / w, y / w]]])
+
+
+@pytest.mark.parametrize("factor", [1, -2])
+def test_keypoints_are_exchanged_by_a_mirror_and_not_by_the_sign_of_a_motion(factor):
+    points, mirror = ((38.0, 40.0), (42.0, 40.0)), np.array([[-1, 0, 80], [0, 1, 0], [0, 0, 1]])
+    expected = [(place / place[2])[:2] for place in (ROAD @ (*each, 1) for each in points)]
+    for motion in (ROAD, ROAD @ mirror):
+        found = from_above(factor * motion, (30, 30, 50, 50), points, flip_pairs=((0, 1),))["points"][0][0]
+        assert np.allclose(found, expected)
+
+
+def test_a_mask_follows_a_motion_whose_horizon_goes_through_the_first_corner():
+    found = from_above(np.array([[64.0, 0, 0], [0, 0, 64], [0, 1, -1]]), (0, 0, 80, 60))
+    assert np.mean(found["mask"][0] != found["tensor"][0][:, :, 0]) < 0.01  # beside the horizon it is one rounding
+    assert np.mean(found["mask"][0] == 255) > 0.9
+
+
 # operators in processes
 
 

@@ -446,7 +446,8 @@ def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int,
             made.append(step._replace(fill=fill))
         elif isinstance(step, Extern) and (motion := step.forward(height, width)) is not None:
             back = np.linalg.inv(motion)
-            numbers = (back / back[2, 2]).ravel().tolist()
+            depth = back[2, 2] or 1e-12 * np.abs(back[2]).max()  # the horizon may go through the first corner
+            numbers = (back / depth).ravel().tolist()
             matrix = cast("Matrix", tuple(numbers[: 8 if any(numbers[6:8]) else 6]))
             made.append(Warp(matrix, size, 0, 0, *size, fill, "nearest", "pillow"))
         height, width = size

@@ -181,15 +181,21 @@ class Extern:
     def forward(self, height: int, width: int) -> npt.NDArray[np.float64] | None:
         """Motion from an image of H x W pixels to the result, 3 x 3 (see ``levels.motions``); None: it says none.
 
+        Its sign is that by which what the middle of the result shows has a w over 0.
+
         Raises:
             ImageError: OPERATOR: its function failed, or gave no motion. The log has the traceback.
         """
         operator = self.operator
         if operator.motion is None:
             return None
+        rows, columns = self.size or (height, width)
         try:
-            return _motion(operator.motion(height, width, **self._named))
-        except Exception as error:
+            motion = _motion(operator.motion(height, width, **self._named))
+            return motion if np.linalg.inv(motion)[2] @ (columns / 2, rows / 2, 1) >= 0 else -motion
+        except ImageError as error:
+            raise ImageError("OPERATOR", f"the motion of {operator}: {error.detail}") from None
+        except (Exception, SystemExit) as error:
             log.exception("the motion of the operator %s failed", operator)
             said = f"{type(error).__name__}; the log says more"
             raise ImageError("OPERATOR", f"the motion of {operator} failed on this image ({said})") from None
