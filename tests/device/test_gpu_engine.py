@@ -224,6 +224,21 @@ def test_tensors_that_follow_the_image_and_their_padding_equal_the_cpu_engines(c
 
 
 @pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("padding", [{}, {"multiple": 8}, {"min_width": 66}], ids=str)
+@pytest.mark.parametrize("between", [[], [pp.elastic(40, 1)], [pp.aug_mix()]], ids=["", "elastic", "aug_mix"])
+def test_what_is_erased_of_tensors_that_follow_the_image_is_the_cpus(padding, between):
+    ops = [pp.resize(32, max_size=64), *between, pp.normalize(), pp.random_erasing(1.0, value="random")]
+    pipeline = pp.Pipeline([pp.pixels(), *ops, pp.tensor(**padding)]).for_training()
+    images = [scene(50, 60), scene(70, 64, 1), scene(90, 51, 2)]
+    places = [pipeline.plan.placing(each) for each in pipeline.plan.draw(seed=1, epoch=0, indices=range(3))]
+    with on_gpu(pipeline) as ours, pp.Engine(pipeline) as theirs:
+        batch, expected = ours.run_batch(images, places=places), theirs.run_batch(images, places=places)
+    assert batch.errors == [None] * 3
+    for index, tensor in enumerate(expected["tensor"]):
+        assert np.array_equal(batch["tensor"][index], tensor), index
+
+
+@pytest.mark.usefixtures("gpu")
 def test_what_nvimagecodec_does_not_read_goes_to_the_cpu_decoder_and_is_counted():
     with on_gpu() as engine:
         assert engine.run_batch([jpeg(50, 70), png(noise(60, 61)), cmyk(), b"refused", photo()[:900]]).fallbacks == 2

@@ -133,7 +133,8 @@ class GpuKernel:
                 if part.canvases is None:
                     self._second_pass(part.second_grid, TILE, (structs, plan_struct))
                     continue
-                canvases, struct = room.device[part.canvases :], self._passes_struct.copy()
+                canvases = room.device[part.canvases :]
+                struct = (self._passes_struct if self._plan.geometry.levels else plan_struct).copy()
                 struct["canvases"] = canvases.data.ptr
                 self._second_pass(part.second_grid, TILE, (structs, struct))
                 self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, plan_struct))
