@@ -32,8 +32,9 @@ from pixprep.plan.output_plans import NumbersPlan
 from pixprep.plan.plan import Plan
 from pixprep.spec import Color, ImageSpec
 from pixprep.steps import levels
+from pixprep.steps.finding import find, listed
 from pixprep.steps.operators import Extern as Use
-from pixprep.steps.operators import Operator, OperatorCall, find, listed
+from pixprep.steps.operators import Operator, OperatorCall
 
 Array = npt.NDArray[Any]
 

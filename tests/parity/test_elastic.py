@@ -9,7 +9,7 @@ import pixprep as pp
 from images import scene
 from pixprep.draws import elastic
 from pixprep.kernels.levels import done
-from pixprep.steps.elastic import Elastic
+from pixprep.steps.warps import Elastic
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its elastic transform was not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its elastic transform was not compared with")

@@ -8,7 +8,7 @@ import pixprep as pp
 from pixprep.annotations import annotated
 from pixprep.draws.elastic import displacement
 from pixprep.draws.warps import coefficients
-from pixprep.steps.elastic import Elastic
+from pixprep.steps.warps import Elastic
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: masks were not compared with its")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: masks were not compared with its")

@@ -12,7 +12,7 @@ from pixprep.annotations import annotated
 from pixprep.draws import erasing, philox
 from pixprep.draws.warps import coefficients
 from pixprep.kernels.levels import done
-from pixprep.steps.levels import WARP_FILTERS
+from pixprep.steps.warps import WARP_FILTERS
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its warps were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its warps were not compared with")

@@ -22,7 +22,7 @@ import pixprep as pp
 from pixprep.cli import main
 from pixprep.ops import OPS
 from pixprep.pipeline.file import FORMAT
-from pixprep.steps.operators import GROUP
+from pixprep.steps.finding import GROUP
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

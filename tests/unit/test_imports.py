@@ -21,9 +21,9 @@ profiles.*
 profiles.pillow12 profiles.torch
 profiles
 steps
-steps.elastic steps.signatures
+steps.signatures steps.warps
 steps.operators
-steps.levels steps.processes
+steps.finding steps.levels steps.processes
 draws
 draws.philox
 draws.blurring draws.colors draws.elastic draws.erasing draws.sizes draws.warps draws.windows

@@ -22,7 +22,7 @@ from pixprep.errors import REASONS
 from pixprep.ops import op_name
 from pixprep.show.preview import preview
 from pixprep.show.words import explain, op_words
-from pixprep.steps.operators import find
+from pixprep.steps.finding import find
 from pixprep.verify import verify
 
 

@@ -12,7 +12,8 @@ from pixprep.draws.philox import EXAMPLE, Numbers
 from pixprep.draws.policies import gammas
 from pixprep.kernels.levels import done
 from pixprep.steps import levels
-from pixprep.steps.levels import Blend, Curve, Filter, Mix, Tone, Warp
+from pixprep.steps.levels import Blend, Curve, Filter, Mix, Tone
+from pixprep.steps.warps import Warp
 from policy_cases import FROZEN, OPS, digest, frozen_draws, pipeline_of
 
 

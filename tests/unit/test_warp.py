@@ -23,7 +23,8 @@ from pixprep.kernels.filters import filtered
 from pixprep.kernels.levels import done
 from pixprep.show.words import explain
 from pixprep.steps import levels
-from pixprep.steps.levels import Erase, Filter, Take, Warp, folded
+from pixprep.steps.levels import Erase, Filter, Take, folded
+from pixprep.steps.warps import WARP_FILTERS, Warp
 from pixprep.verify import frozen
 
 LIKES, FILTERS = ["pillow", "torchvision"], ["nearest", "bilinear"]
@@ -114,7 +115,7 @@ def some_warps(count, seed=0):
         fill = None if index % 6 == 0 else tuple(int(level) for level in rng.integers(0, 256, channels))
         center = None if index % 3 else (float(rng.uniform(-9, 50)), float(rng.uniform(-9, 50)))
         like = LIKES[index % 2]
-        ways = levels.WARP_FILTERS[like]
+        ways = WARP_FILTERS[like]
         look = Look(filter=ways[index // 2 % len(ways)], center=center, fill=fill, like=like)
         if index % 5 < 3:
             angle = float(rng.uniform(-400, 400)) if index % 11 else 90.0

@@ -24,7 +24,7 @@ from pixprep.cli.files import numbers_of, say_skipped
 from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, say, say_text
 from pixprep.errors import PixprepError, SetupError
 from pixprep.files import PHOTOS, expand, named, write
-from pixprep.steps import operators
+from pixprep.steps import finding
 
 if TYPE_CHECKING:
     from pixprep.serve.request import ModelInput
@@ -86,10 +86,10 @@ def serve_models(
     log_to_stderr(as_json=as_json)
     find_problems: supervisor.Check = (lambda _: ()) if no_check else check
     try:
-        operators.check_installed(allow_operators)
+        finding.check_installed(allow_operators)
         if allow_operators:  # Triton's processes have our environment
-            names = [*os.environ.get(operators.VARIABLE, "").split(), *allow_operators]
-            os.environ[operators.VARIABLE] = " ".join(dict.fromkeys(names))
+            names = [*os.environ.get(finding.VARIABLE, "").split(), *allow_operators]
+            os.environ[finding.VARIABLE] = " ".join(dict.fromkeys(names))
         _refuse_problems(model_repository, find_problems)
         with shown or nullcontext():
             supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)

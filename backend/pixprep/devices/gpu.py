@@ -31,7 +31,6 @@ from pixprep.plan.placement import Placement
 from pixprep.plan.plan import Plan
 from pixprep.spec import ColorLike, DType, PaddingMode
 from pixprep.steps.levels import (
-    WARP_FILTERS,
     Blend,
     Erase,
     Filter,
@@ -40,11 +39,11 @@ from pixprep.steps.levels import (
     Permute,
     Take,
     Tone,
-    Warp,
     brightness,
     solarize,
 )
 from pixprep.steps.operators import Arrays
+from pixprep.steps.warps import WARP_FILTERS, Warp
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from pixprep.draws.philox import F64, Numbers, Words, philox
 from pixprep.errors import ImageError
-from pixprep.steps.elastic import Elastic, taps
-from pixprep.steps.levels import Warp, WarpFilter
+from pixprep.steps.warps import Elastic, Warp, WarpFilter, taps
 
 F32 = npt.NDArray[np.float32]
 Pair = tuple[float, float]

@@ -17,7 +17,8 @@ from pixprep.draws.warps import Look, Motion, mapped, rotated
 from pixprep.errors import PipelineError
 from pixprep.spec import ColorLike
 from pixprep.steps import levels
-from pixprep.steps.levels import Blend, Filter, LevelStep, Matrix, Mix, Tone, Warp
+from pixprep.steps.levels import Blend, Filter, LevelStep, Mix, Tone
+from pixprep.steps.warps import Matrix, Warp
 
 _TIMM_MATRIX = (("", 1.0), ("ShearX", 0.0), ("TranslateX", 0.0), ("ShearY", 0.0), ("", 1.0), ("TranslateY", 0.0))
 """Matrix of timm's warps: the step whose magnitude stands there, and the number where it is another step."""

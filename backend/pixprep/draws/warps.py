@@ -15,7 +15,8 @@ import numpy as np
 
 from pixprep.draws.philox import F64, Numbers, Words
 from pixprep.spec import ColorLike
-from pixprep.steps.levels import LevelStep, Matrix, Take, Warp, WarpFilter
+from pixprep.steps.levels import LevelStep, Take
+from pixprep.steps.warps import Matrix, Warp, WarpFilter
 
 Pair = tuple[float, float]
 Fill = tuple[int, ...] | None
@@ -30,7 +31,7 @@ class Look:
     Attributes:
         filter: nearest or bilinear.
         center: (x, y) of the point that stays; None: the middle.
-        fill: see ``levels.Warp``.
+        fill: see ``steps.warps.Warp``.
         like: whose formulas.
     """
 

@@ -40,7 +40,7 @@ from pixprep.ops import (
 from pixprep.pipeline import Pipeline
 from pixprep.presets import IMAGENET_MEAN, IMAGENET_STD
 from pixprep.spec import Filter
-from pixprep.steps.levels import WARP_FILTERS
+from pixprep.steps.warps import WARP_FILTERS
 
 NO_PIXEL = (
     *("url", "file", "state_dict", "hf_hub_id", "hf_hub_filename", "source", "architecture", "tag", "custom_load"),

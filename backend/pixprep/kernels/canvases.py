@@ -19,7 +19,8 @@ from pixprep.kernels.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.spec import ColorLike, PaddingMode
-from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Permute, Take, Tone, Warp, size_after
+from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Permute, Take, Tone, size_after
+from pixprep.steps.warps import Warp
 
 U8 = npt.NDArray[np.uint8]
 

@@ -16,8 +16,9 @@ from pixprep.kernels.colours import Planes, Words
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.warp import warped
 from pixprep.spec import ColorLike, PaddingMode
-from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Mix, Permute, Take, Tone, Warp
+from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Mix, Permute, Take, Tone
 from pixprep.steps.operators import Extern
+from pixprep.steps.warps import Warp
 
 U8 = npt.NDArray[np.uint8]
 ColourStep = Curve | Blend | Hue | Tone

@@ -22,8 +22,9 @@ from pixprep.plan.folding import Geometry
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.spec import DType, TensorSpec
-from pixprep.steps.levels import LevelStep, Mix, Warp, size_after
+from pixprep.steps.levels import LevelStep, Mix, size_after
 from pixprep.steps.operators import Arrays, Extern
+from pixprep.steps.warps import Warp
 
 T = TypeVar("T")
 

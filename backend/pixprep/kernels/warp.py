@@ -1,4 +1,4 @@
-"""Warps: the formulas of ``levels.Warp``, operation by operation, in C (``warp.c``) or in NumPy."""
+"""Warps: the formulas of ``steps.warps.Warp``, operation by operation, in C (``warp.c``) or in NumPy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pixprep.draws.elastic import looked_at
 from pixprep.kernels import native
 from pixprep.spec import ColorLike
-from pixprep.steps.levels import Warp
+from pixprep.steps.warps import Warp
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]

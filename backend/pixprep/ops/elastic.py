@@ -12,7 +12,7 @@ from pixprep.ops.op import ImageOp, Op, check_fill, check_range, need_channels, 
 from pixprep.ops.warp import check_all
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, Levels, Side, as_tuple
-from pixprep.steps.elastic import Elastic as Displacement
+from pixprep.steps.warps import Elastic as Displacement
 
 MAX_ALPHA = 100_000.0
 Pair = tuple[float, float]

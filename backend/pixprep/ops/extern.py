@@ -12,7 +12,7 @@ from pixprep.errors import PipelineError
 from pixprep.ops.op import ImageOp, need_whole_levels
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec
-from pixprep.steps import operators
+from pixprep.steps import finding, operators
 
 
 class Extern(ImageOp, frozen=True, tag="extern", kw_only=True):
@@ -52,7 +52,7 @@ class Extern(ImageOp, frozen=True, tag="extern", kw_only=True):
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         """See ``ImageOp.lower``."""
         del image
-        call = operators.find(self.operator, self.version, before.operators).use(self.fields)
+        call = finding.find(self.operator, self.version, before.operators).use(self.fields)
         if call.operator.place == "tensor":
             raise PipelineError(f"{call.operator} takes a tensor: it stands right behind tensor")
         return before.do(replace(call, key=key) if call.operator.generator is not None else call)

@@ -11,7 +11,7 @@ from pixprep.ops.op import MAX_SIDE, Op, SteadyOp, check_range
 from pixprep.ops.warp import Looking, check_all
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, Side
-from pixprep.steps.levels import WarpFilter
+from pixprep.steps.warps import WarpFilter
 
 
 class _Tilting(Looking, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from pixprep.ops.op import ImageOp, Op, check_fill, check_range, need_channels, 
 from pixprep.ops.warp import Affine, Rotate, check_filter
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ColorLike, ImageSpec, Levels, Side
-from pixprep.steps.levels import WarpFilter
+from pixprep.steps.warps import WarpFilter
 
 MAX_BINS = 1000
 MAX_OPS = 20

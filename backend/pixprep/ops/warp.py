@@ -28,7 +28,8 @@ from pixprep.ops.op import (
 )
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ColorLike, ImageSpec, InputSpec, Levels, Side, as_tuple
-from pixprep.steps.levels import WarpFilter, size_after
+from pixprep.steps.levels import size_after
+from pixprep.steps.warps import WarpFilter
 
 MAX_ANGLE = 3600.0
 MAX_SHEAR = 89.0

@@ -28,7 +28,8 @@ from pixprep.pipeline.walk import Node, Output, Walked, at, n_bytes, walked
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.spec import ImageSpec, InputSpec, Side, TensorSpec
-from pixprep.steps.operators import Operator, OperatorCall, listed
+from pixprep.steps.finding import listed
+from pixprep.steps.operators import Operator, OperatorCall
 
 SIDES: tuple[Side, ...] = ("serving", "training")
 _PLACES = ("pipeline.json", "1/pipeline.json", "*/1/pipeline.json")

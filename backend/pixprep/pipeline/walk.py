@@ -14,8 +14,9 @@ from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, OutputPlan, PointsPlan, TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.spec import ImageSpec, InputSpec, TensorSpec
+from pixprep.steps.finding import find
 from pixprep.steps.operators import Extern as Call
-from pixprep.steps.operators import Operator, find
+from pixprep.steps.operators import Operator
 
 MAX_NAME = 128
 MAX_OUTPUT_BYTES = (1 << 31) - 1

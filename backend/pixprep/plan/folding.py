@@ -21,8 +21,9 @@ from pixprep.plan.inputs import Drawing, is_given
 from pixprep.plan.placement import NO_MARGINS, Placement, Span, stretch
 from pixprep.spec import rounded
 from pixprep.steps import levels
-from pixprep.steps.levels import Erase, LevelStep, Take, Warp
+from pixprep.steps.levels import Erase, LevelStep, Take
 from pixprep.steps.operators import Extern
+from pixprep.steps.warps import Warp
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""

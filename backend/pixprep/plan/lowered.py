@@ -35,7 +35,7 @@ class Lowered:
         levels: what is done to the levels.
         arithmetic: what is done to the value.
         erasures: what is done to the tensor.
-        operators: that ``extern`` may name, see ``operators.find``.
+        operators: that ``extern`` may name, see ``finding.find``.
         photo: what is done to the levels of the whole photo, before the geometry.
     """
 

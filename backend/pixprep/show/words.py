@@ -38,7 +38,7 @@ from pixprep.plan.output_plans import (
 )
 from pixprep.plan.plan import Plan
 from pixprep.spec import NO_PADDING, Color, InputSpec
-from pixprep.steps.operators import find
+from pixprep.steps.finding import find
 
 _NUMBERS = {
     "original_size": "of the decoded image",

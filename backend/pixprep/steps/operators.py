@@ -1,15 +1,9 @@
-"""User's operators: functions of arrays that a pipeline names, and where they come from.
-
-A file has a name, a version and fields, and never imports anything. The function comes with the call, in Python
-(``pixprep.load(path, operators=[denoise])``), or from an installed package, by an entry point of the group
-``pixprep.operators`` that whoever runs the server has allowed by its name.
-"""
+"""User's operators: functions of arrays that a pipeline names."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import ImageError, PipelineError, SetupError, in_words
+from pixprep.errors import ImageError, PipelineError, in_words
 from pixprep.spec import DType, Layout, TensorSpec
 from pixprep.steps.signatures import fields_of
 
@@ -30,11 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-GROUP = "pixprep.operators"
-VARIABLE = "PIXPREP_ALLOW_OPERATORS"
-"""The names of the installed operators that this process may take, with spaces between: what ``pixprep serve
---allow-operators`` sets."""
-_MOST_LETTERS = 80
+MOST_LETTERS = 80
 MAX_NAME, MAX_VERSION = 128, 1_000_000
 MAX_PROCESSES = 256
 Place = Literal["levels", "tensor"]
@@ -95,7 +85,7 @@ class Operator:
         names = self.fields.__struct_fields__
         for key in fields:
             if key not in names:
-                said = json.dumps(key)[:_MOST_LETTERS]
+                said = json.dumps(key)[:MOST_LETTERS]
                 raise PipelineError(f'"fields": {self} has no field {said}; there are {", ".join(names) or "none"}')
         try:
             made = msgspec.convert(dict(fields), self.fields)
@@ -352,53 +342,6 @@ def operator(
     return made
 
 
-def listed(operators: Sequence[Operator | str]) -> Sequence[Operator | str]:
-    """List what was given as ``operators``: operators and names.
-
-    Raises:
-        PipelineError: it is something else.
-    """
-    is_list = isinstance(operators, Sequence) and not isinstance(operators, str)
-    wrong = next((one for one in operators if not isinstance(one, Operator | str)), None) if is_list else operators
-    if wrong is not None or not is_list:
-        said = repr(wrong)[:_MOST_LETTERS]
-        raise PipelineError(f"operators: a list of operators, as pixprep.operator makes them, or names, not {said}")
-    return operators
-
-
-def find(
-    name: str, version: int, given: Sequence[Operator | str], environment: Mapping[str, str] = os.environ
-) -> Operator:
-    """The operator of this name and version: one that was given, or an installed one that is allowed.
-
-    Args:
-        name: as a file says it.
-        version: as a file says it.
-        given: operators, and names of installed ones that are allowed.
-        environment: has more of these names.
-
-    Raises:
-        PipelineError: there is none.
-        SetupError: its package does not load, or is no such operator.
-    """
-    found = [one for one in given if isinstance(one, Operator) and one.name == name]
-    allowed = {one for one in given if isinstance(one, str)} | {*environment.get(VARIABLE, "").split()}
-    if not found and name in allowed:
-        found = [_installed(name)]
-    for one in found:
-        if one.version == version:
-            return one
-    if found:
-        versions = " and ".join(str(one.version) for one in found)
-        raise PipelineError(f"needs operator {name} {version}, and version {versions} is here: install the other")
-    what = "allow it" if _entries(name) else "install it and allow it"
-    raise PipelineError(
-        f"needs operator {name} {version}: {what}, by operators=[...] of pixprep.load, allow_operators in "
-        f"config.pbtxt, `pixprep build --parameter allow_operators={name}`, `pixprep serve --allow-operators`, or for "
-        f"any command {VARIABLE}={name}"
-    )
-
-
 def check_name(name: str) -> None:
     """Raise PipelineError where a name can be no operator's."""
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
@@ -406,43 +349,6 @@ def check_name(name: str) -> None:
             '"operator": a name such as "acme.denoise": ASCII letters, digits and _, in parts with dots between, at '
             f"most {MAX_NAME} letters"
         )
-
-
-def _installed(name: str) -> Operator:
-    """The operator that an installed package has under a name."""
-    entries = list({(entry.value, entry.dist.name if entry.dist else ""): entry for entry in _entries(name)}.values())
-    if len(entries) != 1:
-        why = "no installed package has it" if not entries else f"{len(entries)} installed packages have it"
-        raise SetupError(f"operator {name} is allowed, but {why} (entry points of the group {GROUP})")
-    try:
-        made = entries[0].load()
-    except Exception as error:
-        log.exception("the operator %s does not load", name)
-        raise SetupError(f"operator {name}: its package does not load: {type(error).__name__}: {error}") from error
-    if not isinstance(made, Operator) or made.name != name:
-        what = made.name if isinstance(made, Operator) else type(made).__name__
-        raise SetupError(f"operator {name}: its package has {what} under this name")
-    return made
-
-
-def check_installed(names: Sequence[str]) -> None:
-    """Refuse names that no installed package has.
-
-    Raises:
-        SetupError: names the first, and those that there are.
-    """
-    for name in names:
-        if not _entries(name):
-            known = ", ".join(sorted({entry.name for entry in _entries(None)})) or "none"
-            remedy = f"install its package beside pixprep, or name one of these: {known}"
-            raise SetupError(f"--allow-operators {name}: no installed package has this operator: {remedy}")
-
-
-def _entries(name: str | None) -> Sequence[Any]:
-    """The installed operators of this name, or all."""
-    from importlib.metadata import entry_points  # noqa: PLC0415  (30 ms, and few name an operator)
-
-    return [entry for entry in entry_points(group=GROUP) if name in (None, entry.name)]
 
 
 def _is_finite(value: Any) -> bool:
