@@ -56,7 +56,7 @@ demo: .venv/.demo
 # Two at once, and no more: with four on two cores, servers took longer than their tests wait for.
 test: .venv/.dev
 	@echo "the style, and the tests in four parts: each is shown when it ends"
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync test-server-a test-unit test-server-j test-others lint
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync test-server-j test-server-a test-unit test-others lint
 
 PYTEST = $(VENV)/pytest -o cache_dir=.pytest_cache/$@
 A_TO_I := tests/server/test_[a-i]*.py
