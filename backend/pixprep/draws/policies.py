@@ -78,7 +78,7 @@ class Policy:
         return chosen
 
     def _chosen(self, rows: Sequence[Sequence[float]]) -> Sequence[Choice]:
-        """What is done: the parts of a sub-policy, or as many kinds as there are rows."""
+        """Choices: the parts of a sub-policy, or as many kinds as there are rows."""
         if policies := POLICIES.get(self.table):
             return policies[int(rows[0][0] * len(policies))]
         names = list(KINDS[self.table])

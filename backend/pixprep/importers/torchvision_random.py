@@ -134,7 +134,7 @@ def _photometric_distort(walk: Walk, fields: Fields) -> None:
 
 
 def _elastic(walk: Walk, fields: Fields) -> None:
-    """Of a PIL image, too, made as of a tensor; v1 adds the fill up otherwise, unless it is 0."""
+    """Read one of PIL images as one of tensors, which torchvision makes of them; v1 adds a fill up otherwise."""
     how = _moved(walk, fields)
     del how["like"]
     if how["filter"] == "bilinear" and (how["fill"] is None or (any(ops.as_tuple(how["fill"])) and not walk.is_v2)):
