@@ -2,7 +2,7 @@
 #   make demo PHOTOS="a.jpg some_folder"    your own photos
 #   make demo STAY=1                        keep serving, with a page for the browser
 #   make test-fast                          the tests that start no server
-#   make test-slow                          those that make test leaves out: every GPU's build, long waits (10 minutes)
+#   make test-slow                          those that make test leaves out: every GPU's build, long waits (7 minutes)
 #   make test-library PYTHON=python3.13     the tests of what needs no Triton, which ends at Python 3.12
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
