@@ -22,7 +22,7 @@ FILTERS: dict[Any, Filter] = {
     "nearest-exact": "nearest_exact",
     **PILLOW_FILTERS,
 }
-"""What the values of ``InterpolationMode``, and the numbers in its place, mean."""
+"""Filters by the values of ``InterpolationMode``, and by the numbers in its place."""
 
 
 class Walk:

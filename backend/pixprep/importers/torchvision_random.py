@@ -246,4 +246,4 @@ RANDOM: dict[str, Take] = {
     "AutoAugment": _auto_augment,
     "AugMix": _aug_mix,
 }
-"""Of training alone."""
+"""Random transforms, which only training has."""

@@ -36,7 +36,7 @@ MAX_BINS = 1000
 MAX_OPS = 20
 MAX_LEVEL = 100
 MIN_ALPHA = 0.05
-"""Of less, float64 may hold none of the numbers whose shares are the weights."""
+"""The least alpha: below it, float64 may hold none of the numbers whose shares are the weights."""
 _BIN = 10
 """Bins of an ``AutoAugment`` of torchvision's, and of an ``AugMix``."""
 
