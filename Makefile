@@ -24,7 +24,7 @@
 #   make docs                               write docs/operators.md and docs/explain.png anew
 #   make page                               write docs/page.png anew, the picture of that page (needs Chromium)
 #   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
-#   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
+#   make benchmark                          every contender side by side, on a quiet machine (15 minutes)
 #   make benchmark-training                 the Loader beside DALI, DataLoader, tf.data, WebDataset, Grain and SPDL (15 minutes)
 #   make benchmark-ray                      `pixprep batch`: memory over 100,000 images, one worker and two (10 minutes)
 #   make benchmark-video                    clips to tensors beside torchcodec, decord and OpenCV (5 minutes)
