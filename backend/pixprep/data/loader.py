@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +27,7 @@ from pixprep.data.mixing import Mix
 from pixprep.data.order import Last, Order, Shuffle, checked_shard, shard_of
 from pixprep.data.recycling import Recycler
 from pixprep.data.sources import AnySource
-from pixprep.data.sources.joined import fingerprint, groups_of, weights_of
+from pixprep.data.sources.joined import check_source, fingerprint, groups_of, weights_of
 from pixprep.data.timeline import Stats
 from pixprep.decoders import Codec, Damage, Limits
 from pixprep.engine import Engine
@@ -101,9 +100,8 @@ class Loader:
         order: which samples each batch has.
 
     Raises:
-        PipelineError: an argument is none of these.
+        PipelineError: an argument is none of these, or has a value that it cannot have.
         DataError: the source has no samples, or no length, or none by its number.
-        PipelineError: an option has a value that it cannot have.
         SetupError: the device is missing.
     """
 
@@ -137,17 +135,9 @@ class Loader:
         odd_range: bool = False,
         progress: bool = False,
     ) -> None:
-        if isinstance(source, str | bytes | Path):
-            raise DataError(f"source: {source!r} is a path, or one image: pixprep.read.files reads a folder")
-        if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
-            if isinstance(source, Pipeline):
-                raise DataError("source: a Pipeline: the source comes first, and the pipeline behind it")
-            kind = type(source).__name__
-            raise DataError(
-                f"source: a {kind} has no length, or no sample by its number: make a list of it, or see pixprep.read"
-            )
-        if len(source) == 0:
-            raise DataError("the source has no samples")
+        if isinstance(source, Pipeline):
+            raise DataError("source: a Pipeline: the source comes first, and the pipeline behind it")
+        check_source(source)
         if not isinstance(prefetch, int) or prefetch < 1:
             raise PipelineError(f"prefetch is a number of batches, 1 at least, not {prefetch!r}")
         if mix is not None:
@@ -168,9 +158,7 @@ class Loader:
             shares=None if shares is None else tuple(map(float, shares)),
             repeats=repeats,
             epoch_samples=epoch_samples,
-            groups=groups_of(
-                source, group_by, is_upright=isinstance(group_by, str) and pipeline.plan.apply_exif_orientation
-            ),
+            groups=groups_of(source, group_by, is_upright=pipeline.plan.apply_exif_orientation),
         )
         self._prefetch = prefetch
         self._maker = Maker(
@@ -314,13 +302,14 @@ class Loader:
             ImageError: the first samples are all broken.
         """
         self._check_open()
-        last = min(EXAMPLES, self.order.samples) - 1
-        one = None
-        for index in range(last):
-            with suppress(ImageError):
+        for index in range(min(EXAMPLES, self.order.samples)):
+            try:
                 one = self._maker.one(0, index, 0)
                 break
-        one = one or self._maker.one(0, last, 0)
+            except ImageError as error:
+                broken = error
+        else:
+            raise broken
         return one if self._maker.mix is None else self._maker.mixed(one, (0, 0, 0, 0))
 
     def tuples(self, *names: str) -> Tuples:

@@ -56,24 +56,17 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """The batches of every epoch, for one shard.
+    """The batches of every epoch, for one shard. ``Loader`` says what the arguments that it has, too, mean.
 
     Args:
         samples: in the source.
-        batch_size: samples in a batch of one shard.
-        shuffle: False: in the order of the source. True: any order is as likely as any other. ``blocks``: samples that
-            are near each other in the source stay so, for disks that hate seeks.
-        seed: 0 to 2**32 - 1.
-        shard: (rank, world): which part of how many.
-        last: what becomes of the samples that are left at the end of an epoch and fill no global batch. ``drop``: they
-            are left out; with ``shuffle`` others are in the next epoch. ``short``: a smaller batch, whose parts differ
-            by one sample at most. ``pad``: the batch is filled up with samples from the beginning of the order.
+        batch_size, shuffle, seed, shard, repeats: see ``Loader``.
+        last: with ``drop`` and ``shuffle`` other samples are left out in the next epoch. With ``short`` the parts of
+            the last batch differ by one sample at most. With ``pad`` it is filled up from the beginning of the order.
         weights: (samples,), how likely each is to be drawn, with replacement; None: each comes once.
         blocks: the first sample of each block that stays together with ``shuffle="blocks"``; default: each 256th.
         parts_of: how many samples each of several sources has that are one behind the other here.
-        shares: of the samples of an epoch, one for each part, which add up to 1. In a part no sample comes again
-            before all others of it have come, in whichever epoch.
-        repeats: how often each sample comes, one time right behind the other.
+        shares: see ``Loader``; they add up to 1, and a part's samples all come before one comes again, in any epoch.
         epoch_samples: in an epoch; default: ``samples``. The next epoch goes on where this one ends.
         groups: (samples,), the group of each: a global batch is of one group. The batches come as torchvision's
             ``GroupedBatchSampler`` makes them: each where its last sample is in the order. ``last`` holds for each

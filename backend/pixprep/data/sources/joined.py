@@ -194,6 +194,23 @@ def weights_of(source: AnySource, weights: npt.ArrayLike | str | None) -> npt.ND
     return np.where(is_one, 1 / counts[kinds.reshape(-1)], 0.0)
 
 
+def check_source(source: object) -> None:
+    """Refuse what gives no samples by their numbers.
+
+    Raises:
+        DataError: it is a path, or one image; or it has no length, or no samples.
+    """
+    if isinstance(source, str | bytes | Path):
+        raise DataError(f"source: {source!r} is a path, or one image: pixprep.read.files reads a folder")
+    if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+        raise DataError(
+            f"source: a {type(source).__name__} has no length, or no sample by its number: make a list of it, or see "
+            "pixprep.read"
+        )
+    if len(source) == 0:
+        raise DataError("the source has no samples")
+
+
 def groups_of(
     source: AnySource, group_by: npt.ArrayLike | str | None, *, is_upright: bool
 ) -> npt.NDArray[np.int64] | None:
