@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.annotations import around
 from pixprep.batch import Batch
 from pixprep.boxes import convert
 from pixprep.data.loader import Loader
@@ -174,14 +175,10 @@ def _on_tensor(plan: BoxesPlan, boxes: Any, placed: Placed, name: str, tensor: s
     here, there = placed.placements[name], placed.placements[tensor]
     if plan.is_normalized:
         found = found * (*here.size[::-1], *here.size[::-1])
-    those: npt.NDArray[np.float64] = np.asarray(convert(found, plan.format, "xyxy"))
+    those = np.asarray(convert(found, plan.format, "xyxy"), np.float64)
     if np.array_equal(here.matrix, there.matrix):
         return those
-    (a, b, c), (d, e, f), (g, h, i) = there.matrix @ np.linalg.inv(here.matrix)
-    x, y = those[:, [0, 2, 2, 0]], those[:, [1, 1, 3, 3]]
-    corners = np.stack([a * x + b * y + c, d * x + e * y + f], axis=2) / (g * x + h * y + i)[:, :, None]
-    around: npt.NDArray[np.float64] = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
-    return around
+    return around(those, there.matrix @ np.linalg.inv(here.matrix))
 
 
 def _class(label: Any, classes: tuple[str, ...]) -> str:
