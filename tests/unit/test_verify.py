@@ -25,7 +25,6 @@ from pixprep.verify import (
     Certificate,
     Originals,
     Row,
-    colours,
     frozen,
     images,
     libraries,
@@ -525,9 +524,9 @@ def test_a_library_has_its_version_or_says_why_it_cannot_be_used(tmp_path, modul
     assert said.stdout.strip() == LIBRARIES[module]
 
 
-@pytest.mark.parametrize("module", [originals, origins, colours])
+@pytest.mark.parametrize("module", [originals, origins])
 def test_the_originals_share_no_pixel_code_with_pixprep(module):
-    those = ("images", "libraries", "origins", "colours")
+    those = ("images", "libraries", "origins")
     allowed = ("errors", "ops", "pipeline.file", "profiles", "spec", *(f"verify.{name}" for name in those))
     for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("pixprep"):
