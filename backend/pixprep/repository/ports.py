@@ -230,7 +230,7 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
         raise PipelineError(f'the pipeline gives {spec.dtype}, the model\'s "{tensor.name}" wants {wants}: {remedy}')
     is_of_clips, shape = spec.layout is not None and "t" in spec.layout, tensor.shape
     export = f"export the model with [batch, {', '.join(map(str, spec.shape))}]"
-    if is_of_clips and shape is not None and _takes_images(shape, output):
+    if is_of_clips and shape is not None and len(shape) == len(spec.shape) and shape[0] in (-1, 1):  # images in a batch
         raise PipelineError(
             f'the pipeline gives clips, {list(spec.shape)}, and the model\'s "{tensor.name}" takes images, '
             f"{list(shape[1:])}: average what it gives over the frames, by the lines of docs/video.md; or {export}"
@@ -290,11 +290,6 @@ def _are_boxes(output: Tensor, image: TensorSpec) -> bool:
     sides = _lengths(image.shape, image.layout or "chw")
     places = [sum((sides["h"] // stride) * (sides["w"] // stride) for stride in grids) for grids in _GRIDS]
     return len(dims) == 2 and any(count * anchors in dims for count in places for anchors in (1, 3))
-
-
-def _takes_images(shape: Sequence[int], output: Output) -> bool:
-    """Tell whether a model that is to take clips takes one image an item: a batch, and the dims of a frame."""
-    return len(shape) == len(output.spec.shape) and shape[0] in (-1, 1)
 
 
 def _check_output(tensor: Tensor, taken: Sequence[str], max_batch_size: int) -> None:

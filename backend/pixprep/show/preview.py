@@ -174,7 +174,7 @@ def preview(
     """
     if pipeline.plan.is_random:
         raise PipelineError(
-            "a preview of one photo draws nothing: take for_serving(), or `pixprep preview` of a data set"
+            "a preview of one photo draws no numbers: take for_serving(), or look at a data set: pixprep preview"
         )
     encoded = still(pipeline, encoded, limits)
     pipeline = pipeline.for_photos()
