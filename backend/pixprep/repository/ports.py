@@ -327,9 +327,13 @@ def mend_dims(output: Output, wanted: Sequence[int]) -> str:
     given = _lengths(output.spec.shape, layout)
     others = [other for other in _LAYOUTS if len(other) == len(layout)]
     remedies = []
-    # by its channels, and of a clip by its frames if they agree
+    # by its channels, and of a clip by its frames if they agree; -1 is any, and images have no frames
     for axes in ("ct", "c"):
-        fitting = [other for other in (layout, *others) if _agree(_lengths(wanted, other), given, axes)]
+        fitting = [
+            other
+            for other in (layout, *others)
+            if all(_lengths(wanted, other).get(axis, -1) in (given.get(axis), -1) for axis in axes)
+        ]
         if fitting:
             break
     if fitting and fitting[0] != layout:
@@ -356,11 +360,6 @@ def mend_dims(output: Output, wanted: Sequence[int]) -> str:
 def _lengths(dims: Sequence[int], layout: Layout) -> dict[str, int]:
     """The length of each axis of a layout."""
     return dict(zip(layout, dims, strict=True))
-
-
-def _agree(lengths: Mapping[str, int], given: Mapping[str, int], axes: str) -> bool:
-    """Tell whether the lengths of those axes are the given ones; -1 is any, and images have no frames."""
-    return all(lengths.get(axis, -1) in (given.get(axis), -1) for axis in axes)
 
 
 def compatible(ours: Sequence[int] | None, theirs: Sequence[int] | None) -> bool:

@@ -224,6 +224,8 @@ class _Tensor:
         normalizes = [x for x in chain if isinstance(x, ops.Normalize)]
         self.name, self._chain, self._dtype = output.name, chain, output.spec.dtype
         self._padding = output.spec.padding
+        is_bgr = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr"
+        self._rgb = slice(None, None, -1 if is_bgr else 1)
         moves = [x for x in chain[:-1] if not isinstance(x, ops.Normalize)]
         colours = [x for x in moves if isinstance(x, ops.SteadyOp)]
         first = moves.index(colours[0]) if colours else len(moves)
@@ -274,7 +276,7 @@ class _Tensor:
             "levels": (lambda: levels, lambda: self._levels(self._after, self._resized(encoded, pixels))),
             "tensor": (lambda: tensor, lambda: self._values(levels)),
             "end to end": (lambda: tensor, lambda: self._values(self._levels(self._chain, original))),
-            "origin": (lambda: tensor, lambda: self._transform.run(_rgb(original, self._chain)).astype(self._dtype)),
+            "origin": (lambda: tensor, lambda: self._transform.run(original[:, :, self._rgb]).astype(self._dtype)),
         }
         for row in self._rows:
             actual, expected = steps[row.stage]
@@ -302,10 +304,6 @@ class _Tensor:
             (0, whole - side) for whole, side in zip(self._padding.size(*levels.shape[:2]), levels.shape, strict=False)
         ]
         return np.pad(levels.astype(self._dtype), [*sides, (0, 0)], constant_values=self._padding.value)
-
-
-def _rgb(pixels: Array, chain: Sequence[ops.Op]) -> Array:
-    return pixels[:, :, ::-1] if isinstance(chain[0], ops.Decode) and chain[0].color == "bgr" else pixels
 
 
 def _claimed(op: Resizing | None) -> Tolerance:
