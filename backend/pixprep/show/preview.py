@@ -172,12 +172,12 @@ def preview(
         ImageError: it cannot be decoded, or does not fit.
         PipelineError: the side of the pipeline draws numbers.
     """
+    encoded = still(pipeline, encoded, limits)
+    pipeline = pipeline.for_photos()
     if pipeline.plan.is_random:
         raise PipelineError(
             "a preview of one photo draws no numbers: take for_serving(), or look at a data set: pixprep preview"
         )
-    encoded = still(pipeline, encoded, limits)
-    pipeline = pipeline.for_photos()
     decode = msgspec.structs.replace(pipeline.ops[0], name=_DECODED)
     ops: list[Op] = [decode, OriginalSize(name="size")]
     plans: dict[str, TensorPlan] = {}
