@@ -170,7 +170,7 @@ def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32,
     seen = whole.clip((left, top, left, top), (right, bottom, right, bottom))
     kept: Bools = (_extent(seen) > 0).all(axis=1)
     for matrix, (height, width) in levels.motions(placement.levels, *placement.canvas):
-        whole, seen = _around(whole, matrix), _around(seen, matrix).clip(0, (width, height, width, height))
+        whole, seen = around(whole, matrix), around(seen, matrix).clip(0, (width, height, width, height))
         kept &= (_extent(seen) > 0).all(axis=1)
     sides = _extent(seen)
     area, of = sides.prod(axis=1), np.abs(_extent(whole)).prod(axis=1)
@@ -211,13 +211,20 @@ def _order(
 def _points(plan: PointsPlan, placement: Placement, points: F32) -> F32:
     result = _carried(points.astype(np.float64), placement.matrix)
     if plan.clips:
-        seen = np.array([_seen(placement)])
-        for matrix, (height, width) in levels.motions(placement.levels, *placement.canvas):
-            seen = _around(seen, matrix).clip(0, (width, height, width, height))
-        result = result.clip(seen[0, :2], seen[0, 2:])
+        seen = visible(placement)
+        result = result.clip(seen[:2], seen[2:])
     if plan.is_normalized:
         result = result / placement.size[::-1]
     return result.astype(np.float32)
+
+
+def visible(placement: Placement) -> F64:
+    """(left, top, right, bottom) around what the tensor shows of the image; not in order where it shows nothing."""
+    seen = np.array([_seen(placement)])
+    for matrix, (height, width) in levels.motions(placement.levels, *placement.canvas):
+        seen = around(seen, matrix).clip(0, (width, height, width, height))
+    box: F64 = seen[0]
+    return box
 
 
 def _carried(points: F64, matrix: F64) -> F64:
@@ -228,7 +235,7 @@ def _carried(points: F64, matrix: F64) -> F64:
     return carried
 
 
-def _around(boxes: F64, matrix: F64) -> F64:
+def around(boxes: F64, matrix: F64) -> F64:
     """The boxes around boxes (n, 4) after a motion: from the least to the largest x and y of their corners."""
     corners = _carried(_before(boxes[:, [[0, 1], [2, 1], [2, 3], [0, 3]]], matrix), matrix)
     return np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)

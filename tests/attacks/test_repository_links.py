@@ -7,7 +7,7 @@ Outcome: named, not read. Before the mend a link was followed: a line of the fil
 
 import pytest
 
-from attacks.repositories import CONFIG, OUTPUT, PIPELINE, models, problems, put
+from attacks.repositories import CONFIG, PIPELINE, models, problems, put
 
 __all__ = ["models"]  # a fixture
 
@@ -70,21 +70,3 @@ def test_a_name_that_leads_out_is_refused_whatever_lies_there(models, secret, na
     (models / "c" / "config.pbtxt").write_text(text)
     where = f"c/{name}" if labels else f"c/1/{name}"
     assert problems(models) == [f"{where}: leads out of the model's directory: put the file in it"]
-
-
-@pytest.mark.parametrize("name", ["../m", "..", "/", "x/../../y"])
-def test_a_models_name_is_its_directorys_and_no_path(models, name):
-    (models / CONFIG).write_text(f'backend: "pixprep"\nname: "{name}"\n')
-    assert problems(models) == [f'{CONFIG}: name is "{name}", the directory m: write name: "m", or leave it out']
-    (models / "e" / "1").mkdir(parents=True)
-    step = f'step {{ model_name: "{name}" model_version: -1 input_map {{ key: "a" value: "i" }} }}'
-    (models / "e" / "config.pbtxt").write_text(f'platform: "ensemble"\nensemble_scheduling {{ {step} }}\n')
-    assert any(
-        line.startswith(f'e/config.pbtxt: step 1 ("{name}"): there is no such model') for line in problems(models)
-    )
-
-
-def test_labels_in_the_models_directory_are_found(models):
-    (models / CONFIG).write_text(f'{OUTPUT} label_filename: "labels.txt" }}\n')
-    (models / "m" / "labels.txt").touch()
-    assert problems(models) == []

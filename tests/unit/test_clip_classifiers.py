@@ -79,13 +79,6 @@ def test_the_repository_has_clips_in_it_and_nothing_to_complain_of(tmp_path):
     assert f"--maxShapes=input:16x{FRAMES}x3x{SIDE}x{SIDE}" in built.notes[-1]
 
 
-def test_a_batch_of_ones_own_is_that_of_all_three_models(tmp_path):
-    clips = save(tmp_path / "clips.onnx", ["batch", FRAMES, 3, SIDE, SIDE])
-    build(tmp_path / "models", pipeline=pipeline(), onnx=clips, max_batch_size=3)
-    for model in ("preprocess", "classifier", "ensemble"):
-        assert "max_batch_size: 3\n" in config(tmp_path / "models", model)
-
-
 @pytest.mark.parametrize(
     ("layout", "shape"),
     [

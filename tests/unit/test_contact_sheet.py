@@ -134,6 +134,19 @@ def test_boxes_are_drawn_where_a_turned_image_has_them(objects, turn, last):
     )
 
 
+def test_a_box_across_the_horizon_is_drawn_as_far_as_it_lies_before_it(objects):
+    @pp.operator("acme.road", version=1, motion=lambda *_: [[1, 0, 0], [0, 1, 0], [0, -1 / 200, 1]])
+    def seen_from_above(pixels):
+        return pixels
+
+    sample = {**objects[0], "boxes": [[20, 20, 80, 80]]}  # of 90 rows, in 256: row 56.9 has the depth 0.716, 227 none
+    ops = [pp.decode(), pp.resize(height=256, width=256), pp.boxes(), seen_from_above(), pp.tensor()]
+    road = pp.Pipeline(ops).for_training()
+    rows, columns = np.nonzero(frames(panels(road, batch_of([sample], road))[0]))
+    left, top = (2 * 20 * 256 / side / (1 - 20 * 256 / 90 / 200) for side in (120, 90))
+    assert [rows.min(), columns.min(), rows.max()] == pytest.approx([top, left, 511], abs=1.5)
+
+
 def test_a_class_has_one_colour_in_frames_words_and_masks_and_words_stand_apart():
     photo = np.full((128, 128, 3), 100, np.uint8)
     corners = [[10, 10, 60, 60], [12, 12, 50, 50], [90, 70, 128, 128]]

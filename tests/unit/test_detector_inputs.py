@@ -160,22 +160,28 @@ def refusal(tmp_path, ops, inputs):
     return str(caught.value)
 
 
-def test_a_size_of_another_type_says_what_to_set(tmp_path):
-    ops = [RTDETR[0], pp.original_size(name="orig_target_sizes"), *RTDETR[2:]]
-    assert refusal(tmp_path, ops, RTDETR_INPUTS) == (
-        'model.onnx: the pipeline gives int32, the model\'s "orig_target_sizes" wants int64: '
-        "set original_size dtype to int64"
-    )
-
-
-def test_a_scale_of_another_type_is_the_models_to_mend(tmp_path):
-    inputs = PADDLE_INPUTS | {"scale_factor": ("FLOAT16", ["n", 2])}
-    assert refusal(tmp_path, PADDLE, inputs).endswith("wants float16: export the model with float32")
-
-
-def test_a_size_of_other_dims_is_refused(tmp_path):
-    inputs = RTDETR_INPUTS | {"orig_target_sizes": ("INT64", ["n", 4])}
-    assert 'the pipeline gives [2], the model\'s "orig_target_sizes" wants [4]' in refusal(tmp_path, RTDETR, inputs)
+@pytest.mark.parametrize(
+    ("ops", "inputs", "said"),
+    [
+        (
+            [RTDETR[0], pp.original_size(name="orig_target_sizes"), *RTDETR[2:]],
+            RTDETR_INPUTS,
+            'int32, the model\'s "orig_target_sizes" wants int64: set original_size dtype to int64',
+        ),
+        (
+            PADDLE,
+            PADDLE_INPUTS | {"scale_factor": ("FLOAT16", ["n", 2])},
+            'float32, the model\'s "scale_factor" wants float16: export the model with float32',
+        ),
+        (
+            RTDETR,
+            RTDETR_INPUTS | {"orig_target_sizes": ("INT64", ["n", 4])},
+            '[2], the model\'s "orig_target_sizes" wants [4]: export the model with [batch, 2]',
+        ),
+    ],
+)
+def test_numbers_of_another_type_or_count_are_refused_with_the_way_out(tmp_path, ops, inputs, said):
+    assert refusal(tmp_path, ops, inputs) == f"model.onnx: the pipeline gives {said}"
 
 
 def test_inputs_of_known_detectors_are_named_with_the_op_that_gives_them(tmp_path):

@@ -94,7 +94,6 @@ verify.images verify.libraries verify.report
 show.worst
 show.html
 verify.frozen verify.origins verify.stages
-verify.colours
 verify.originals
 verify.comparison
 verify.drawn
@@ -179,7 +178,7 @@ HOMES = {
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
         *("decoders.cpu", "decoders.heic", "decoders.pillow", "decoders.samples", "kernels.cpu", "show.drawing"),
-        *("verify.colours", "verify.images", "verify.originals", "verify.origins"),
+        *("verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},
     "pyarrow": {"data.manifest", "data.sources.row_groups", "ray"},

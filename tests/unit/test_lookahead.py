@@ -62,28 +62,34 @@ def mul_add(scale, offset):
 # The warnings
 
 
-def test_a_normalization_of_levels_is_found_and_the_pipelines_is_to_go(tmp_path):
-    nodes, constants = sub_div(MEAN * 255, STD * 255)
-    assert notes(tmp_path, nodes, IMAGENET, constants) == [
-        'model.onnx: Sub "/Sub" and Div "/Div" normalize the input, and so does the pipeline: its -2.12..2.64 become '
-        "-2.15..-1.76; take normalize out of it, or export the model without it"
-    ]
+TWICE = "the input, and so does the pipeline: its"
+TAKE_OUT = "take normalize out of it"
 
 
-def test_a_normalization_of_0_to_1_is_found_and_the_scale_is_to_stay(tmp_path):
-    nodes, constants = sub_div(MEAN, STD)
-    assert notes(tmp_path, nodes, IMAGENET, constants) == [
-        'model.onnx: Sub "/Sub" and Div "/Div" normalize the input, and so does the pipeline: its -2.12..2.64 become '
-        "-11.4..9.93; set its mean to 0 and its std to 1, or export the model without it"
-    ]
-
-
-def test_one_node_has_a_name_or_that_of_its_output(tmp_path):
-    (note,) = notes(tmp_path, [("Div", ["x", "std"], ["begin"])], UNIT, {"std": np.array(255.0)})
-    assert note == (
-        'model.onnx: Div "begin" normalizes the input, and so does the pipeline: its 0..1 become 0..0.00392; '
-        "take normalize out of it, or export the model without it"
-    )
+@pytest.mark.parametrize(
+    ("model", "normalize", "said"),
+    [
+        (
+            sub_div(MEAN * 255, STD * 255),
+            IMAGENET,
+            f'Sub "/Sub" and Div "/Div" normalize {TWICE} -2.12..2.64 become -2.15..-1.76; {TAKE_OUT}',
+        ),
+        (
+            sub_div(MEAN, STD),
+            IMAGENET,
+            f'Sub "/Sub" and Div "/Div" normalize {TWICE} -2.12..2.64 become -11.4..9.93; set its mean to 0 and its '
+            "std to 1",
+        ),
+        (
+            ([("Div", ["x", "std"], ["begin"])], {"std": np.array(255.0)}),
+            UNIT,
+            f'Div "begin" normalizes {TWICE} 0..1 become 0..0.00392; {TAKE_OUT}',
+        ),
+    ],
+    ids=["of levels", "of 0 to 1", "of one node"],
+)
+def test_a_normalization_is_found_with_what_is_to_go(tmp_path, model, normalize, said):
+    assert notes(tmp_path, model[0], normalize, model[1]) == [f"model.onnx: {said}, or export the model without it"]
 
 
 DOUBLE = {
@@ -92,6 +98,10 @@ DOUBLE = {
     "two different ones": (IMAGENET, mul_add(2.0, -1.0)),
     "the mean twice": (CAFFE, ([("Sub", ["x", "mean"], ["begin"])], {"mean": channels((123.675, 116.28, 103.53))})),
     "1 / 255 twice": (UNIT, ([("Mul", ["x", "factor"], ["begin"])], {"factor": np.array(1 / 255)})),
+    "by a constant of one number": (
+        IMAGENET,
+        ([("Constant", [], ["c"], {"value_float": 255.0}), ("Div", ["x", "c"], ["begin"])], {}),
+    ),
     "CLIP's twice": (
         pp.normalize(pp.presets.CLIP_MEAN, pp.presets.CLIP_STD),
         sub_div(pp.presets.CLIP_MEAN, pp.presets.CLIP_STD),
@@ -118,11 +128,6 @@ def test_casts_and_moved_axes_are_passed(tmp_path):
     found = notes(tmp_path, nodes, IMAGENET, {"axes": np.array([0, 2, 3])}, shape=("n", 224, 224, 3), layout="hwc")
     assert len(found) == 1
     assert "normalizes the input" in found[0]
-
-
-def test_constants_of_one_number_are_read(tmp_path):
-    nodes = [("Constant", [], ["c"], {"value_float": 255.0}), ("Div", ["x", "c"], ["begin"])]
-    assert len(notes(tmp_path, nodes)) == 1
 
 
 def test_a_batch_norm_of_the_input_is_found_where_it_is_the_normalization(tmp_path):
@@ -230,22 +235,15 @@ def test_nothing_is_said_where_each_does_its_half(tmp_path, case):
     assert notes(tmp_path, nodes, normalize, constants) == []
 
 
-def test_weights_in_another_file_are_not_looked_for(tmp_path):
+@pytest.mark.parametrize("spoil", [b"", b"\0"], ids=["in another file", "broken"])
+def test_constants_that_cannot_be_read_are_passed_over(tmp_path, spoil):
     nodes, constants = sub_div(MEAN, STD)
     assert notes(tmp_path, nodes, IMAGENET, constants) != []
     path = tmp_path / "1" / "model.onnx"
-    onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights", size_threshold=0)
-    assert look_ahead(path, pipeline(IMAGENET), {"x": "tensor"}) == []
-
-
-def test_a_broken_constant_is_passed_over(tmp_path):
-    nodes, constants = sub_div(MEAN, STD)
-    notes(tmp_path, nodes, IMAGENET, constants)
-    path = tmp_path / "1" / "model.onnx"
     model = onnx.load(path)
     for tensor in model.graph.initializer:
-        tensor.raw_data = b"\0"
-    onnx.save(model, path)
+        tensor.raw_data = spoil or tensor.raw_data
+    onnx.save(model, path, save_as_external_data=not spoil, location="weights", size_threshold=0)
     assert look_ahead(path, pipeline(IMAGENET), {"x": "tensor"}) == []
 
 

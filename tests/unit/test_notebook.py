@@ -98,22 +98,6 @@ def test_a_batch_is_its_outputs_its_first_tensors_as_pictures_and_its_errors(lay
     assert np.array_equal(first, black_and_white)
 
 
-@pytest.mark.parametrize(
-    "ops",
-    [
-        [pp.decode(), pp.normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]), pp.tensor()],
-        [pp.decode(color="bgr"), pp.normalize(mean=[103.5, 116.3, 123.7], scale=1), pp.tensor(layout="hwc")],
-    ],
-)
-def test_pictures_have_the_colours_of_the_photo_however_few_of_them_it_has(ops):
-    dull = np.full((64, 64, 3), (90, 120, 60), np.uint8)
-    dull[::2] += 20
-    pipeline = pp.Pipeline([ops[0], pp.center_crop(64), *ops[1:]])
-    with pp.Engine(pipeline, threads=1) as engine:
-        (shown,) = pictures(engine.run_batch([png(dull)])._repr_html_())
-    assert np.array_equal(shown[::2, ::2], dull)
-
-
 def test_of_a_large_batch_the_first_pictures_and_errors_are_shown():
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=300, width=300), pp.tensor()])
     with pp.Engine(pipeline) as engine:

@@ -99,13 +99,6 @@ def test_what_is_odd_is_said_and_nothing_else(encoded, ops, said):
     assert list(notes(shown)) == said
 
 
-def test_a_margin_is_left_out_of_what_is_said_of_the_photo():
-    (shown,) = previewed(pp.pad(640, 640, fill=0), pp.tensor()).tensors
-    assert shown.margin == pytest.approx(213 / 640)
-    assert shown.of_photo(shown.levels).shape == (427, 640, 3)
-    assert list(notes(shown)) == ["33% of it is margin, not photo"]
-
-
 @pytest.mark.parametrize("flips", [[], [pp.flip(), pp.flip("vertical")]])
 def test_a_margin_before_the_resize_is_one_too(flips):
     """The windows of the filter reach further than the photo."""
@@ -148,3 +141,15 @@ def test_the_corners_that_a_rotation_leaves_are_margin_and_no_photo():
 def test_an_image_that_is_refused_is_an_error():
     with pytest.raises(pp.ImageError, match="UNKNOWN_FORMAT"):
         preview(pp.presets.imagenet(), b"not an image")
+
+
+def test_a_side_that_draws_is_refused_whatever_draws():
+    @pp.operator("acme.noise", version=1)
+    def noisy(pixels, *, rng: np.random.Generator):
+        return pixels ^ rng.integers(0, 2, pixels.shape, np.uint8)
+
+    for op in (pp.extern(operator="acme.noise", version=1, only="training"), pp.random_flip()):
+        training = pp.Pipeline([pp.decode(), RESIZE, op, pp.tensor()], operators=[noisy])
+        with pytest.raises(pp.PipelineError, match=r"draws no numbers: take for_serving\(\)"):
+            preview(training.for_training(), photo())
+        assert preview(training.for_serving(), photo()).tensors

@@ -63,10 +63,10 @@ WHOLE: Mapping[SideRounding, Callable[[float], float]] = {
 class Libraries(Protocol):
     """The original libraries, as an op asks for them: see ``Op.original`` and ``verify.originals``."""
 
-    def resize(self, op: Any, pixels: Array) -> Array:
+    def resize(self, op: Any, pixels: Array, /) -> Array:
         """The library that ``like`` names resizes uint8 (height, width, channels)."""
 
-    def recolour(self, op: SteadyOp, pixels: Array) -> Array:
+    def recolour(self, op: SteadyOp, pixels: Array, /) -> Array:
         """The library whose twin an op is changes uint8 (height, width, channels)."""
 
 

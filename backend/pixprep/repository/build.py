@@ -20,14 +20,14 @@ from pixprep.errors import PipelineError, SetupError
 from pixprep.ops.faults import quoted
 from pixprep.pipeline import Pipeline
 from pixprep.repository import pbtxt
-from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, asked, lacking, open_sides
+from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, lacking, remarks
 from pixprep.repository.labels import labelled, read_labels
 from pixprep.repository.lookahead import look_ahead
 from pixprep.repository.models import CONFIG_FILE, Tensor, suggest
 from pixprep.repository.pbtxt import LABELS_FILE, Names, Runtime
 from pixprep.repository.ports import Classifier, carried, connect, lost_boxes, parse_io, read_onnx
 from pixprep.repository.replacement import refuse_foreign, refuse_taken, replace
-from pixprep.show.warnings import black_margins, odd_ranges, unlike_sides
+from pixprep.show.warnings import black_margins, odd_ranges
 from pixprep.spec import TensorSpec
 from pixprep.triton import config as model_config
 
@@ -134,15 +134,17 @@ def build(
         pipeline = _shared(output, preprocess)
     given = {"input": input_, "on_error": on_error, "max_batch_size": max_batch_size, "parameters": parameters}
     chosen = {key: value for key, value in (given | {"odd_range": odd_range or None}).items() if value is not None}
-    earlier = {} if force and not preprocess else _earlier(output, names)
-    repeated = {key: value for key, value in earlier.items() if key not in chosen}
+    before = output / names.preprocess / CONFIG_FILE
+    is_there = before.is_file() and (preprocess or not force)
+    repeated = pbtxt.choices(pbtxt.read(before)) if is_there else {}
+    repeated = {key: value for key, value in repeated.items() if key not in chosen}
     chosen |= repeated
     is_repeated = repeated and not preprocess
     notes = [f"repeated from the last build: {_as_options(repeated)}; --force repeats nothing"] if is_repeated else []
     demo_pipeline = presets.efficientnet_lite0()
     pipeline = (pipeline or demo_pipeline).for_serving()
     notes += [pipeline.left_out] if pipeline.left_out else []
-    notes += [*unlike_sides(pipeline), *asked(pipeline), *open_sides(pipeline)]
+    notes += remarks(pipeline)
     if (odd := odd_ranges(pipeline)) and not chosen.get("odd_range"):
         raise PipelineError(*(f"{text}; or say {ODD_RANGE}" for text in odd))
     notes += black_margins(pipeline)
@@ -205,11 +207,13 @@ def build(
                 inputs,
                 [{**entry, "label_filename": LABELS_FILE * (entry["name"] == named[0])} for entry in outputs],
             )
+            rows = [-1] if pipeline.plan.takes_boxes else []  # of a photo, whose ensemble does not batch
+            by_box = [{**entry, "dims": [*rows, *entry["dims"]]} for entry in outputs]
             files: dict[str, str | Path] = {
                 f"{names.preprocess}/{CONFIG_FILE}": pbtxt.preprocess(config, chosen),
                 f"{names.preprocess}/1/{model_config.PIPELINE_FILE}": pipeline.to_json(),
                 f"{names.classifier}/{CONFIG_FILE}": runs,
-                f"{names.ensemble}/{CONFIG_FILE}": pbtxt.ensemble(names, config, pairs, _with_rows(outputs, pipeline)),
+                f"{names.ensemble}/{CONFIG_FILE}": pbtxt.ensemble(names, config, pairs, by_box),
                 # Triton wants a version directory even here, and git keeps no empty one
                 f"{names.ensemble}/1/.gitkeep": "",
             }
@@ -265,12 +269,6 @@ def _config(pipeline: Pipeline, chosen: Mapping[str, Any]) -> model_config.Confi
     return model_config.complete(config, pipeline)
 
 
-def _earlier(output: Path, names: Names) -> dict[str, Any]:
-    """The choices of the build that is there."""
-    path = output / names.preprocess / CONFIG_FILE
-    return pbtxt.choices(pbtxt.read(path)) if path.is_file() else {}
-
-
 def _shared(output: Path, preprocess: str) -> Pipeline:
     """The pipeline of a model that another build wrote.
 
@@ -316,12 +314,6 @@ def _is_there(folder: Path, model: Path | None, plan: Path | None, *data: Path) 
     """Tell whether the last build had the same classifier; of an ONNX file any plan is another form."""
     pairs = [(model or plan, ONNX_FILE if model else PLAN_FILE), *((path, path.name) for path in data)]
     return all(path and (folder / name).is_file() and cmp(path, folder / name, shallow=False) for path, name in pairs)
-
-
-def _with_rows(outputs: Sequence[model_config.Config], pipeline: Pipeline) -> list[model_config.Config]:
-    """Outputs of an ensemble that does not batch, where a photo has boxes: their number comes first."""
-    rows = [-1] if pipeline.plan.takes_boxes else []
-    return [{**entry, "dims": [*rows, *entry["dims"]]} for entry in outputs]
 
 
 def _declared(tensor: Tensor, dims: Sequence[int]) -> model_config.Config:

@@ -108,16 +108,15 @@ def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
     return [] if odd_range else [Problem(path.name, text, f"or say {ODD_RANGE}") for text in odd_ranges(pipeline)]
 
 
-def asked(pipeline: Pipeline) -> list[str]:
-    """The numbers that clients are to send with each image, if any."""
+def remarks(pipeline: Pipeline) -> list[str]:
+    """The tensors that training resizes otherwise, the numbers that clients are to send, and the sides left open."""
     such = ", ".join(f'"{name}" {spec}' for name, spec in pipeline.inputs.items())
-    return [f"asks its clients for {such} with each image"] if such else []
-
-
-def open_sides(pipeline: Pipeline) -> list[str]:
-    """The tensors whose sides follow the image, if any."""
     specs = {name: output.spec for name, output in pipeline.outputs.items()}
-    return [f'the sides of "{name}" follow the image: {spec}' for name, spec in specs.items() if spec.is_open]
+    return [
+        *unlike_sides(pipeline),
+        *([f"asks its clients for {such} with each image"] if such else []),
+        *(f'the sides of "{name}" follow the image: {spec}' for name, spec in specs.items() if spec.is_open),
+    ]
 
 
 def lacking(config: Mapping[str, Any]) -> list[str]:
@@ -145,8 +144,7 @@ def side_notes(path: Path) -> list[str]:
         with suppress(PipelineError, SetupError):  # which is a problem, and said as such
             pipeline = model_config.read_pipeline(file) if path.is_dir() else Pipeline.load(file)
             note = pipeline.left_out if "serving" in pipeline.sides else "no serving side: it is for training alone"
-            known = note, *unlike_sides(pipeline), *asked(pipeline), *open_sides(pipeline)
-            notes += [f"{file}: {each}" for each in known if each]
+            notes += [f"{file}: {each}" for each in (note, *remarks(pipeline)) if each]
     return notes
 
 

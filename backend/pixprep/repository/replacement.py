@@ -32,12 +32,9 @@ def refuse_taken(output: Path, names: Names, files: Mapping[str, str | Path]) ->
     for model in sorted({file.partition("/")[0] for file in files}):
         texts = {output / file: text for file, text in files.items() if file.startswith(f"{model}/")}
         takers = [ensemble for ensemble, models in ensembles.items() if model in models]
-        if takers and not all(isinstance(text, str) and _is_text(path, text) for path, text in texts.items()):
+        is_same = (path.is_file() and pbtxt.read(path) == text for path, text in texts.items())
+        if takers and not all(is_same):
             raise SetupError(f"{output / model}: belongs to the ensemble {quoted(takers[0])} too: say another --name")
-
-
-def _is_text(path: Path, text: str) -> bool:
-    return path.is_file() and pbtxt.read(path) == text
 
 
 def refuse_foreign(output: Path, names: Names, files: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.annotations import around
 from pixprep.batch import Batch
 from pixprep.boxes import convert
 from pixprep.data.loader import Loader
@@ -114,17 +115,17 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, *, name: str, classes: tu
             numbers = [None if label is None else int(label) for label in found[: len(boxes)]]
             words = [_class(number, classes) for number in numbers]
             pixels = with_boxes(pixels, boxes * factor, words, numbers)
-    others = {key for each in _placing(pipeline) for key in _keys(each)} - _keys(plan)
-    words = [f"{key}: {_said(drawn)}" for key, drawn in placed.draws.items() if key not in others]
+    every = (*pipeline.plan.outputs.values(), *pipeline.plan.annotations.values())
+    others = {key for each in every for key in _keys(each)} - _keys(plan)
+    words = [
+        f"{key}: {', '.join(f'{word} {_shown(value)}' for word, value in drawn.items())}"
+        for key, drawn in placed.draws.items()
+        if key not in others
+    ]
     label = f"label {_class(batch['label'][row], classes)}, " if "label" in batch.fields else ""
     title = batch["name"][row] if "name" in batch.fields else f"sample {batch['index'][row]}"
     line = f"{label}{placed.height} x {placed.width}, sample {int(batch['index'][row]):,}"
     return Panel(title, line, pixels, words)
-
-
-def _placing(pipeline: Pipeline) -> Iterator[OutputPlan | AnnotationPlan]:
-    yield from pipeline.plan.outputs.values()
-    yield from pipeline.plan.annotations.values()
 
 
 def _keys(plan: OutputPlan | AnnotationPlan) -> set[str]:
@@ -174,14 +175,10 @@ def _on_tensor(plan: BoxesPlan, boxes: Any, placed: Placed, name: str, tensor: s
     here, there = placed.placements[name], placed.placements[tensor]
     if plan.is_normalized:
         found = found * (*here.size[::-1], *here.size[::-1])
-    those: npt.NDArray[np.float64] = np.asarray(convert(found, plan.format, "xyxy"))
+    those = np.asarray(convert(found, plan.format, "xyxy"), np.float64)
     if np.array_equal(here.matrix, there.matrix):
         return those
-    (a, b, c), (d, e, f), (g, h, i) = there.matrix @ np.linalg.inv(here.matrix)
-    x, y = those[:, [0, 2, 2, 0]], those[:, [1, 1, 3, 3]]
-    corners = np.stack([a * x + b * y + c, d * x + e * y + f], axis=2) / (g * x + h * y + i)[:, :, None]
-    around: npt.NDArray[np.float64] = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
-    return around
+    return around(those, there.matrix @ np.linalg.inv(here.matrix))
 
 
 def _class(label: Any, classes: tuple[str, ...]) -> str:
@@ -191,12 +188,8 @@ def _class(label: Any, classes: tuple[str, ...]) -> str:
     return classes[number] if 0 <= number < len(classes) else str(number)
 
 
-def _said(words: Mapping[str, Any]) -> str:
-    """``top 3, left 9``, or ``ops [ShearX -0.09, Equalize]``."""
-    return ", ".join(f"{name} {_shown(value)}" for name, value in words.items())
-
-
 def _shown(value: Any) -> str:
+    """A number of a draw, such as ``3``, or ``[ShearX -0.09, Equalize]``."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_shown, value))}]"
     if isinstance(value, Mapping):

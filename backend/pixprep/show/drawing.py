@@ -64,22 +64,23 @@ def true_colours(plan: TensorPlan, tensor: Array, side: int | None = None) -> U8
     Args:
         plan: of the tensor.
         tensor: of one image, (channel, height, width) or (height, width, channel), as the plan says.
-        side: of what is over four times as large only every second, third ... pixel is looked at; None: all are.
+        side: in which the result will be ``fitted``: a few pixels for each of its own are enough; None: all.
     """
-    pixels = np.moveaxis(tensor, 0, -1) if plan.spec.layout == "chw" else tensor
-    step = 1 if side is None else max(1, max(pixels.shape[:2]) // (4 * side))
+    pixels = _thinned(np.moveaxis(tensor, 0, -1) if plan.spec.layout == "chw" else tensor, side)
     ends = plan.table.astype(np.float64)[:, [0, -1]]
-    channels = [levels_of(pixels[::step, ::step, index], low, high) for index, (low, high) in enumerate(ends)]
+    channels = [levels_of(pixels[:, :, index], low, high) for index, (low, high) in enumerate(ends)]
     return np.stack(channels, axis=2)[:, :, np.argsort(plan.channels)]
 
 
 def shown_as(values: Array, low: float, high: float, side: int = SIDE) -> U8:
-    """Values (height, width, 1 or 3) as a picture in a square of ``side``: ``levels_of`` them, ``fitted``.
+    """Values (height, width, 1 or 3) as a picture in a square of ``side``: ``levels_of`` them, ``fitted``."""
+    return fitted(levels_of(_thinned(values, side), low, high), side)
 
-    Of what is over four times as large only every second, third ... pixel is looked at: a tensor may have gigabytes.
-    """
-    step = max(1, max(values.shape[:2]) // (4 * side))
-    return fitted(levels_of(values[::step, ::step], low, high), side)
+
+def _thinned(values: Array, side: int | None) -> Array:
+    """Every second, third ... pixel of what is over four times as large as ``side``: a tensor may have gigabytes."""
+    step = 1 if side is None else max(1, max(values.shape[:2]) // (4 * side))
+    return values[::step, ::step]
 
 
 def fitted(pixels: U8, side: int = SIDE) -> U8:
@@ -194,63 +195,61 @@ class Panel:
 
 # A histogram
 
+PLOT_HEIGHT = 30 + _PLOT + 28 + 3 * 22 + 10
 
-class Plot:
-    """One histogram: an axis of ``SIDE`` pixels."""
 
-    height = 30 + _PLOT + 28 + 3 * 22 + 10
+def histogram(
+    draw: ImageDraw.ImageDraw,
+    place: tuple[int, int],
+    caption: str,
+    values: npt.NDArray[np.float64],
+    *,
+    axis: tuple[float, float],
+    ends: Sequence[float],
+    colour: str,
+    usual: Sequence[tuple[float, float, str]],
+) -> None:
+    """Draw one histogram, ``SIDE`` pixels wide and ``PLOT_HEIGHT`` high; the highest bar fills the plot.
 
-    def __init__(self, draw: ImageDraw.ImageDraw, y: int, x: int, axis: tuple[float, float]) -> None:
-        self._draw, self._x, self._axis = draw, x, axis
-        self._y, self._top, self._bottom = y, y + 30, y + 30 + _PLOT
+    A bar is as many whole levels wide as come near to its width: with other widths some bars hold one level more than
+    others, and the plot looks like a comb.
 
-    def _at(self, value: float) -> int:
-        low, high = self._axis
-        return self._x + round((value - low) / (high - low) * (SIDE - 1))
+    Args:
+        draw: draws on the page.
+        place: (x, y) of its upper left corner.
+        caption: above it.
+        values: whatever their order.
+        axis: the least and the largest value that it shows.
+        ends: the least and the largest value that the pipeline can give.
+        colour: of the bars.
+        usual: ranges that models are trained on, each a bar below the axis, with its name in it or beside it.
+    """
+    (x, y), (low, high) = place, axis
+    top, bottom = y + 30, y + 30 + _PLOT
 
-    def caption(self, text: str) -> None:
-        """Caption above the picture."""
-        self._draw.text((self._x, self._y), text, INK, _font(16))
+    def at(value: float) -> int:
+        return x + round((value - low) / (high - low) * (SIDE - 1))
 
-    def span(self, low: float, high: float) -> None:
-        """Range that the pipeline can give: from black to white, or the other way round."""
-        self._draw.rectangle((self._at(low), self._top, self._at(high), self._bottom), fill="#f3f5f7")
-
-    def bars(self, values: npt.NDArray[np.float64], ends: Sequence[float], colour: str) -> None:
-        """Histogram of the values; the highest bar fills the plot.
-
-        A bar is as many whole levels wide as come near to its width: with other widths some bars hold one level more
-        than others, and the plot looks like a comb.
-        """
-        low, high = self._axis
-        level = (ends[1] - ends[0]) / 255 or (high - low) / SIDE
-        width = level * max(1, round(_BAR * (high - low) / SIDE / level))
-        edges = np.arange(ends[0] - level / 2, ends[1] + width, width)
-        counts, _ = np.histogram(values, edges)
-        for count, first, last in zip(counts, edges[:-1], edges[1:], strict=True):
-            if count:
-                top = self._bottom - max(2, round(float(count / counts.max()) * _PLOT))
-                left, right = self._at(first), self._at(last)
-                self._draw.rectangle((left, top, max(right - 1, left), self._bottom), colour)
-
-    def ticks(self) -> None:
-        """The axis and its numbers."""
-        self._draw.line((self._x, self._bottom, self._x + SIDE - 1, self._bottom), FAINT)
-        for tick in _ticks(*self._axis):
-            x = self._at(tick)
-            self._draw.line((x, self._bottom, x, self._bottom + 4), FAINT)
-            self._draw.text((x, self._bottom + 6), f"{tick:g}", FAINT, _font(14), anchor="ma")
-
-    def usual(self, ranges: Sequence[tuple[float, float, str]]) -> None:
-        """The ranges that models are trained on, each a bar with its name in it, or beside it."""
-        y = self._bottom + 32
-        for low, high, name in ranges:
-            left, right = self._at(low), self._at(high)
-            self._draw.rectangle((left, y, right, y + 18), fill="#e3e7eb")
-            is_inside = _font(13).getlength(name) < right - left - 4
-            place, anchor = ((left + right) // 2, "mm") if is_inside else (right + 6, "lm")
-            self._draw.text((place, y + 10), name, FAINT, _font(13), anchor=anchor)
-            y += 22
+    draw.text((x, y), caption, INK, _font(16))
+    draw.rectangle((at(ends[0]), top, at(ends[1]), bottom), fill="#f3f5f7")
+    level = (ends[1] - ends[0]) / 255 or (high - low) / SIDE
+    width = level * max(1, round(_BAR * (high - low) / SIDE / level))
+    edges = np.arange(ends[0] - level / 2, ends[1] + width, width)
+    counts, _ = np.histogram(values, edges)
+    for count, first, last in zip(counts, edges[:-1], edges[1:], strict=True):
+        if count:
+            left, height = at(first), max(2, round(float(count / counts.max()) * _PLOT))
+            draw.rectangle((left, bottom - height, max(at(last) - 1, left), bottom), colour)
+    draw.line((x, bottom, x + SIDE - 1, bottom), FAINT)
+    for tick in _ticks(*axis):
+        draw.line((at(tick), bottom, at(tick), bottom + 4), FAINT)
+        draw.text((at(tick), bottom + 6), f"{tick:g}", FAINT, _font(14), anchor="ma")
+    for row, (first, last, name) in enumerate(usual):
+        left, right, y = at(first), at(last), bottom + 32 + 22 * row
+        draw.rectangle((left, y, right, y + 18), fill="#e3e7eb")
+        is_inside = _font(13).getlength(name) < right - left - 4
+        middle, anchor = ((left + right) // 2, "mm") if is_inside else (right + 6, "lm")
+        draw.text((middle, y + 10), name, FAINT, _font(13), anchor=anchor)
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -51,7 +51,9 @@ def batch_html(batch: Batch) -> str:
     parts.append(table(("output", "dtype", "shape", "range"), rows))
     for name, plan in batch.plans.items():
         if isinstance(plan, TensorPlan) and name in arrays and arrays[name].ndim == 4:  # a clip has one more
-            parts += [_thumbnail(plan, arrays[name][index], index) for index in whole[:THUMBNAILS]]
+            for index in whole[:THUMBNAILS]:
+                colours = true_colours(plan, arrays[name][index], _SIDE)
+                parts.append(picture(to_png(fitted(colours, _SIDE)), f"image {index}"))
     errors = [(index, error) for index, error in enumerate(batch.errors) if error is not None]
     if errors:
         parts.append(table(("image", "error"), errors[:ERRORS]))
@@ -74,10 +76,6 @@ def _range(array: npt.NDArray[Any], whole: Sequence[int]) -> str:
         return "-"
     rows = [array[index] for index in whole]
     return f"{min(float(row.min()) for row in rows):.4g} to {max(float(row.max()) for row in rows):.4g}"
-
-
-def _thumbnail(plan: TensorPlan, tensor: npt.NDArray[Any], index: int) -> str:
-    return picture(to_png(fitted(true_colours(plan, tensor, _SIDE), _SIDE)), f"image {index}")
 
 
 # HTML

@@ -13,7 +13,21 @@ from pixprep.engine import Engine
 from pixprep.ops import Decode, Letterbox, Tensor
 from pixprep.pipeline import Pipeline
 from pixprep.plan.output_plans import NumbersPlan
-from pixprep.show.drawing import FAINT, INK, MARGIN, SIDE, U8, Box, Panel, Picture, Plot, Sheet, fitted, shown_as
+from pixprep.show.drawing import (
+    FAINT,
+    INK,
+    MARGIN,
+    PLOT_HEIGHT,
+    SIDE,
+    U8,
+    Box,
+    Panel,
+    Picture,
+    Sheet,
+    fitted,
+    histogram,
+    shown_as,
+)
 from pixprep.show.preview import Preview, Shown, notes, preview
 from pixprep.show.warnings import black_margins, odd_ranges
 from pixprep.show.words import geometry_words
@@ -222,21 +236,25 @@ def _histograms(sheet: Sheet, shown: Shown) -> None:
     usual = _SMALL if is_small else _LARGE
     low, high = min(spec.low, usual[-1][0]), max(spec.high, *(end for _, end, _ in usual))
     pad = 0.03 * (high - low)
-    axis = (low - pad, high + pad)
     tensor = shown.of_photo(shown.tensor)
     ends = shown.plan.values(np.tile(np.array([0, 255], np.float32), (len(shown.channels), 1))).astype(np.float64)
     top = sheet.y
-    sheet.gap(Plot.height)
+    sheet.gap(PLOT_HEIGHT)
     for index, name in enumerate(shown.channels):
-        values = _sampled(tensor[:, :, index])
-        plot = Plot(sheet.draw, top, MARGIN + index * (SIDE + MARGIN), axis)
+        channel = tensor[:, :, index]
+        values = _sampled(channel)
         label = name if len(shown.channels) == 1 else f"channel {index}: {name}"
-        mean, std = tensor[:, :, index].mean(dtype=np.float64), tensor[:, :, index].std(dtype=np.float64)
-        plot.caption(f"{label}, {values.min():.4g} to {values.max():.4g}, mean {mean:.3g}, std {std:.3g}")
-        plot.span(*sorted(ends[index]))
-        plot.bars(values, sorted(ends[index]), _CHANNELS[name])
-        plot.ticks()
-        plot.usual(usual)
+        mean, std = channel.mean(dtype=np.float64), channel.std(dtype=np.float64)
+        histogram(
+            sheet.draw,
+            (MARGIN + index * (SIDE + MARGIN), top),
+            f"{label}, {values.min():.4g} to {values.max():.4g}, mean {mean:.3g}, std {std:.3g}",
+            values,
+            axis=(low - pad, high + pad),
+            ends=sorted(ends[index]),
+            colour=_CHANNELS[name],
+            usual=usual,
+        )
 
 
 def _sampled(values: Array) -> npt.NDArray[np.float64]:

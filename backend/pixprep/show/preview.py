@@ -11,16 +11,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.annotations import around, visible
 from pixprep.decoders import Damage, Encoded, Limits
 from pixprep.decoders.header import sniff
 from pixprep.engine import Engine
-from pixprep.errors import SetupError
+from pixprep.errors import PipelineError, SetupError
 from pixprep.kernels.levels import done
 from pixprep.ops import Normalize, Op, OriginalSize, Tensor
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline.walk import Output
 from pixprep.plan.output_plans import TensorPlan
-from pixprep.plan.placement import Placement
+from pixprep.plan.placement import Placement, moved
 from pixprep.show.drawing import to_png
 from pixprep.steps.levels import motions, moving
 from pixprep.steps.operators import Extern
@@ -71,10 +71,8 @@ class Shown:
         (top, left), region = self.placement.at, self.placement.region
         bottom, right = top + region[2] - region[0], left + region[3] - region[1]
         if any(self.placement.margins):  # the region reaches as far as the filter does, the photo less far
-            scales, offsets, box = self.placement.transform[:2], self.placement.transform[2:], self.placement.box
-            ends = [sorted(round(edge * scales[i] + offsets[i]) for edge in box[i::2]) for i in (0, 1)]
-            top, bottom = (min(max(end, top), bottom) for end in ends[0])
-            left, right = (min(max(end, left), right) for end in ends[1])
+            photo = moved(np.array([self.placement.box[1::-1] + self.placement.box[:1:-1]]), self.placement.transform)
+            left, top, right, bottom = photo[0].round().astype(int).clip((left, top) * 2, (right, bottom) * 2).tolist()
         return top, left, bottom, right
 
     @property
@@ -113,37 +111,13 @@ class Shown:
         return done(moving(self.placement.levels, *self.placement.canvas, (0,)), canvas)[:, :, 0] >= 128
 
     @property
-    def source(self) -> tuple[float, float, float, float]:
+    def source(self) -> tuple[float, ...]:
         """(top, left, bottom, right) of what is seen, in the pixels of the decoded photo."""
-        *scales, y, x = self.placement.transform
-        top, left, bottom, right = self._window_of_tensor
-        if any(self.placement.margins):  # the photo may end within a pixel
-            top, left, (bottom, right) = 0, 0, self.placement.canvas
-        rows, columns = (
-            sorted((edge - offset) / scale for edge in edges)
-            for edges, scale, offset in zip(((top, bottom), (left, right)), scales, (y, x), strict=True)
+        first, whole = (
+            around(visible(each)[None], np.linalg.inv(each.matrix))[0].round(6)
+            for each in (self.placement._replace(levels=()), self.placement)
         )
-        if any(self.placement.margins):
-            first, last = self.placement.box[:2], self.placement.box[2:]
-            rows, columns = (
-                [min(max(edge, first[i]), last[i]) for edge in edges] for i, edges in enumerate((rows, columns))
-            )
-        return rows[0], columns[0], rows[1], columns[1]
-
-    @property
-    def _window_of_tensor(self) -> tuple[float, float, float, float]:
-        """Part of ``window`` that the tensor shows, as (top, left, bottom, right) of the canvas around it."""
-        top, left, bottom, right = map(float, self.window)
-        if self._mask is not None and not self.is_empty:
-            whole = np.eye(3)
-            for motion, _ in motions(self.placement.levels, *self.placement.canvas):
-                whole = motion @ whole
-            rows, columns = np.nonzero(self._mask)
-            x, y = np.meshgrid([columns.min(), columns.max() + 1], [rows.min(), rows.max() + 1])
-            xs, ys, below = np.linalg.inv(whole) @ np.stack([x.ravel(), y.ravel(), np.ones(4)])
-            xs, ys = xs / below, ys / below
-            top, left = max(top, ys.min()), max(left, xs.min())
-            bottom, right = min(bottom, ys.max()), min(right, xs.max())
+        left, top, right, bottom = whole.clip(first[[0, 1, 0, 1]], first[[2, 3, 2, 3]]).tolist()
         return top, left, bottom, right
 
     def of_photo(self, pixels: Array) -> Array:
@@ -174,9 +148,9 @@ class Preview:
     def lines(self) -> Iterator[str]:
         """For each tensor a line with its range and its means; for each thing that is odd about it another."""
         for shown in self.tensors:
-            means = [f"{name} {_short(mean)}" for name, mean in zip(shown.channels, _means(shown.tensor), strict=True)]
-            ends = f"{_short(shown.tensor.min())} to {_short(shown.tensor.max())}"
-            yield f'"{shown.name}": {ends}; mean {", ".join(means)}'
+            means = zip(shown.channels, shown.tensor.mean(axis=(0, 1), dtype=np.float64), strict=True)
+            ends = f"{float(shown.tensor.min()):.4g} to {float(shown.tensor.max()):.4g}"
+            yield f'"{shown.name}": {ends}; mean {", ".join(f"{name} {mean:.4g}" for name, mean in means)}'
             for note in notes(shown):
                 yield f'"{shown.name}": {note}'
 
@@ -196,18 +170,25 @@ def preview(
 
     Raises:
         ImageError: it cannot be decoded, or does not fit.
+        PipelineError: the side of the pipeline draws numbers.
     """
     encoded = still(pipeline, encoded, limits)
     pipeline = pipeline.for_photos()
+    if pipeline.plan.is_random:
+        raise PipelineError(
+            "a preview of one photo draws no numbers: take for_serving(), or look at a data set: pixprep preview"
+        )
     decode = msgspec.structs.replace(pipeline.ops[0], name=_DECODED)
     ops: list[Op] = [decode, OriginalSize(name="size")]
-    tensors = [output for output in pipeline.outputs.values() if isinstance(output.chain[-1], Tensor)]
-    for index, output in enumerate(tensors):
-        plan = pipeline.plan.outputs[output.name]
-        assert isinstance(plan, TensorPlan)
-        levels = Tensor(dtype="float32" if plan.is_real else "uint8", layout="hwc", name=f"levels_{index}")
-        ops += _branch(output.chain[1:-1], msgspec.structs.replace(output.chain[-1], name=f"tensor_{index}"))
-        ops += _branch([op for op in output.chain[1:-1] if not isinstance(op, Normalize)], levels)
+    plans: dict[str, TensorPlan] = {}
+    for name, plan in pipeline.plan.outputs.items():
+        *chain, end = pipeline.outputs[name].chain[1:]
+        if isinstance(plan, TensorPlan) and isinstance(end, Tensor):
+            index = len(plans)
+            plans[name] = plan
+            levels = Tensor(dtype="float32" if plan.is_real else "uint8", layout="hwc", name=f"levels_{index}")
+            ops += _branch(chain, msgspec.structs.replace(end, name=f"tensor_{index}"))
+            ops += _branch([op for op in chain if not isinstance(op, Normalize)], levels)
     own = Pipeline(ops, operators=pipeline.operators)
     with Engine(own, threads=1, limits=limits, damage=damage, odd_range=True) as engine:
         batch = engine.run_batch([encoded], inputs=own.example_inputs())
@@ -220,14 +201,14 @@ def preview(
         height,
         width,
         tuple(
-            _shown(
-                pipeline,
-                output,
+            Shown(
+                name,
+                plan,
                 placements[f"tensor_{index}"],
-                batch.outputs[f"tensor_{index}"][0],
+                np.moveaxis(batch.outputs[f"tensor_{index}"][0], 0 if plan.spec.layout == "chw" else 2, 2),
                 batch.outputs[f"levels_{index}"][0],
             )
-            for index, output in enumerate(tensors)
+            for index, (name, plan) in enumerate(plans.items())
         ),
     )
 
@@ -267,14 +248,6 @@ def _branch(chain: Sequence[Op], end: Op) -> list[Op]:
     return [msgspec.structs.replace(ops[0], from_=_DECODED), *ops[1:]]
 
 
-def _shown(pipeline: Pipeline, output: Output, placement: Placement, tensor: Array, levels: Array) -> Shown:
-    plan = pipeline.plan.outputs[output.name]
-    assert isinstance(plan, TensorPlan)
-    if output.spec.layout == "chw":
-        tensor = tensor.transpose(1, 2, 0)
-    return Shown(output.name, plan, placement, tensor, levels)
-
-
 def notes(shown: Shown) -> Iterator[str]:
     """Notes on odd values of one tensor of one photo."""
     if shown.is_empty:
@@ -295,11 +268,3 @@ def notes(shown: Shown) -> Iterator[str]:
                 yield f"{share:.0%} of {name} is at its {word} value: very dark or light parts, or a clipped photo"
     if levels.shape[2] == 3 and (levels == levels[:, :, :1]).all():
         yield "its channels are equal: a gray photo, which does not show whether their order is right"
-
-
-def _means(tensor: Array) -> list[float]:
-    return [float(mean) for mean in tensor.mean(axis=(0, 1), dtype=np.float64)]
-
-
-def _short(value: float) -> str:
-    return f"{float(value):.4g}"

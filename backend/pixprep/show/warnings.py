@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
-from pixprep.ops import CenterCrop, Letterbox, Normalize, Pad
+from pixprep.ops import CenterCrop, Letterbox, Normalize, Op, Pad, changed
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline.walk import Output
 from pixprep.plan.output_plans import OutputPlan, TensorPlan
@@ -43,14 +43,15 @@ def _odd_range(pipeline: Pipeline, output: Output) -> str:
     if not why:
         return ""
     place, name, low, high = places[-1], output.name, output.spec.low, output.spec.high
-    meant = next((text for scale, text in _SCALES if _mends(pipeline, place, name, scale)), "")
-    remedy = f'did you mean "scale": {meant}?' if meant else ""
-    if len(places) > 1 and _is_usual_without(pipeline, place, name):
+    op = pipeline.definition[place]
+    remedy = "compare its mean, std and scale with those of the training"
+    for scale, text in reversed(_SCALES):
+        if _ends_otherwise(pipeline, place, name, changed(op, scale=scale)) is not None:
+            remedy = f'did you mean "scale": {text}?'
+    without = _ends_otherwise(pipeline, place, name) if len(places) > 1 else None
+    if without is not None and np.ptp(without, axis=1).max() < _LEVELS[0]:  # and are no levels
         remedy = f"ops[{places[-2]}] normalizes already: take this one out"
-    return (
-        f'ops[{place}] "normalize": the values of "{name}" would be {low:.4g} to {high:.4g}, {why}: '
-        f"{remedy or 'compare its mean, std and scale with those of the training'}"
-    )
+    return f'ops[{place}] "normalize": the values of "{name}" would be {low:.4g} to {high:.4g}, {why}: {remedy}'
 
 
 def _ends(pipeline: Pipeline, name: str) -> npt.NDArray[np.float64]:
@@ -77,26 +78,14 @@ def _why_odd(ends: npt.NDArray[np.float64]) -> str:
     return ""
 
 
-def _is_usual_without(pipeline: Pipeline, index: int, name: str) -> bool:
-    """Tell whether the values are usual ones without an op, and no levels."""
-    ops = [op for place, op in enumerate(pipeline.definition) if place != index]
+def _ends_otherwise(pipeline: Pipeline, index: int, name: str, *others: Op) -> npt.NDArray[np.float64] | None:
+    """``_ends`` with other ops in the place of one, where they are usual ones; None where they are odd, or none."""
+    ops = pipeline.definition
     try:
-        ends = _ends(Pipeline(ops, operators=pipeline.operators), name)
+        ends = _ends(Pipeline([*ops[:index], *others, *ops[index + 1 :]], operators=pipeline.operators), name)
     except PipelineError:
-        return False
-    return not _why_odd(ends) and bool(np.ptp(ends, axis=1).max() < _LEVELS[0])
-
-
-def _mends(pipeline: Pipeline, index: int, name: str, scale: float) -> bool:
-    """Tell whether the values are usual ones with another scale."""
-    ops = list(pipeline.definition)
-    op = ops[index]
-    assert isinstance(op, Normalize)
-    ops[index] = Normalize(mean=op.mean, std=op.std, scale=scale, arithmetic=op.arithmetic)
-    try:
-        return not _why_odd(_ends(Pipeline(ops, operators=pipeline.operators), name))
-    except PipelineError:
-        return False
+        return None
+    return None if _why_odd(ends) else ends
 
 
 def unlike_sides(pipeline: Pipeline) -> list[str]:

@@ -81,7 +81,7 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
         lines += [f"    {line}" for line in _output(output, height, width)]
     for name, annotation in plan.annotations.items():
         lines += ["", f"  {name}: {_annotation(annotation)}"]
-        lines += [f"    {line}" for line in _geometry(annotation.geometry)]
+        lines += [f"    {line}" for line in geometry_words(annotation.geometry)]
     return "\n".join(lines) + "\n"
 
 
@@ -94,7 +94,7 @@ def _rows(spec: InputSpec, plan: Plan) -> str:
 
 def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
     if output.geometry is not None:
-        yield from _geometry(output.geometry)
+        yield from geometry_words(output.geometry)
         yield from _example(output.geometry, height, width)
     if isinstance(output, NumbersPlan):
         yield f"{', '.join(output.words)}: {_NUMBERS[output.kind]}"
@@ -133,19 +133,13 @@ def _formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
         if is_sum and not (isinstance(step, Float32) and step.operation == "subtract"):
             text = f"({text})"
         if isinstance(step, Affine):
-            text += f"{_times(step.scale[channel])}{_plus(step.offset[channel])}"
+            scale, offset = step.scale[channel], step.offset[channel]
+            text += f" * {scale:.6g}" if scale != 1 else ""
+            text += f" {'+' if offset > 0 else '-'} {abs(offset):.6g}" if offset else ""
         else:
             text += f" {_SIGNS[step.operation]} {step.by[channel]:.6g}"
         is_sum = isinstance(step, Affine) or step.operation == "subtract"
     return text + (", in float32" if any(isinstance(step, Float32) for step in arithmetic) else "")
-
-
-def _times(scale: float) -> str:
-    return "" if scale == 1 else f" * {scale:.6g}"
-
-
-def _plus(offset: float) -> str:
-    return "" if offset == 0 else f" {'+' if offset > 0 else '-'} {abs(offset):.6g}"
 
 
 def op_words(pipeline: Pipeline) -> list[str]:
@@ -187,7 +181,7 @@ def op_words(pipeline: Pipeline) -> list[str]:
                 formulas = dict.fromkeys(_formula(steps, channel) for channel in range(image.channels))
                 words.append("; ".join(formulas))
             case ImageOp():
-                words.append(", ".join(_geometry(op.lower(before, image, "").geometry)))
+                words.append(", ".join(geometry_words(op.lower(before, image, "").geometry)))
             case _:
                 raise AssertionError(f"no words for {op!r}")
     return words
@@ -198,12 +192,8 @@ def _taken(order: Color) -> str:
     return f"take pixels as they are: uint8 [height, width, {channels}"
 
 
-def geometry_words(geometry: Geometry) -> list[str]:
+def geometry_words(geometry: Geometry) -> Iterator[str]:
     """Each step of a geometry, such as ``take the middle 224 x 224``."""
-    return list(_geometry(geometry))
-
-
-def _geometry(geometry: Geometry) -> Iterator[str]:
     yield from (f"{step}, of the whole photo" for step in geometry.photo)
     yield from map(str, geometry.before)
     if geometry.resize is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from pathlib import Path
 
@@ -54,43 +54,39 @@ def verify(
     """
     pipeline = pipeline.for_serving().for_photos()
     refuse_what_no_library_has(pipeline)
-    decode = pipeline.ops[0]
-    assert isinstance(decode, ops.Decode)
-    subjects = [*(generated() if generate else ()), *images]
+    certificate = Certificate()
     originals = originals or Originals(absent if frozen else find)
-    comparison = _Comparison(originals, may_freeze=frozen is not False)
-    refused = comparison.certificate.refused
-    decoder = originals.decoder(decode)
-    row = comparison.row("", "decode", [decoder], EQUAL, decode)
-    tensors: list[_Tensor] = []
-    for output in pipeline.outputs.values():
-        if isinstance(output.chain[-1], ops.Tensor):
-            origin = None if tensors else pipeline.origin
-            tensors.append(_Tensor(comparison, output, None if row.frozen else decoder, origin))
-    for index, subject in enumerate(subjects):
-        on_progress(index, len(subjects))
-        name, encoded = (printable(subject.name), read(subject)) if isinstance(subject, Path) else subject
-        try:
-            original = pixels = decoded(decode, encoded)
-        except ImageError as error:
-            refused.append(Omission(name, f"pixprep refuses it: {error}", "not compared"))
-            continue
-        if not row.frozen:
+    comparison = Comparison(certificate, pipeline, originals, may_freeze=frozen is not False)
+    for _, name, encoded in subjects(certificate, images, generate=generate, on_progress=on_progress):
+        comparison.add(name, encoded)
+    return certificate
+
+
+def subjects(
+    certificate: Certificate,
+    images: Sequence[Path | tuple[str, bytes]],
+    *,
+    generate: bool,
+    on_progress: Callable[[int, int], None],
+) -> Iterator[tuple[int, str, bytes]]:
+    """The images of a certificate, each with its number and its name; the arguments are those of ``verify``.
+
+    Raises:
+        PixprepError: a file cannot be read; or after the last: a row has compared none.
+    """
+    every = [*(generated() if generate else ()), *images]
+    for index, subject in enumerate(every):
+        on_progress(index, len(every))
+        if isinstance(subject, Path):
             try:
-                original = decoder.run(encoded)
-            except Exception as error:  # noqa: BLE001  (each foreign decoder raises errors of its own)
-                refused.append(Omission(name, f"{decoder} refuses it: {printable(error)}", "not compared"))
-                continue
-            row.add(name, pixels, original)
-        for tensor in tensors:
-            try:
-                tensor.add(name, encoded, pixels, original)
-            except ImageError as error:
-                refused.append(Omission(name, f'pixprep\'s output "{tensor.name}" refuses it: {error}', "not compared"))
-    on_progress(len(subjects), len(subjects))
-    if not all(row.images for row in comparison.certificate.rows):
-        raise PixprepError(f"no image was compared, of {len(subjects)}; {refused[0]}")
-    return comparison.certificate
+                yield index, printable(subject.name), subject.read_bytes()
+            except OSError as error:
+                raise PixprepError(f"{subject}: cannot be read: {error.strerror}") from None
+        else:
+            yield index, *subject
+    on_progress(len(every), len(every))
+    if not all(row.images for row in certificate.rows):
+        raise PixprepError(f"no image was compared, of {len(every)}; {certificate.refused[0]}")
 
 
 def refuse_what_no_library_has(pipeline: Pipeline) -> None:
@@ -113,14 +109,6 @@ def refuse_what_no_library_has(pipeline: Pipeline) -> None:
         )
 
 
-def read(path: Path) -> bytes:
-    """Read a file; raises PixprepError."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise PixprepError(f"{path}: cannot be read: {error.strerror}") from None
-
-
 _ALONE: dict[StageName, str] = {
     "decode": "its decoder is",
     "resize": "its filter alone, without the geometry, is",
@@ -129,22 +117,64 @@ _ALONE: dict[StageName, str] = {
 """What frozen vectors are compared with."""
 
 
-class _Comparison:
-    """A certificate while rows are added to it."""
+class Comparison:
+    """A pipeline beside its originals; it adds to the rows of a certificate.
 
-    def __init__(self, originals: Originals, *, may_freeze: bool) -> None:
-        self.certificate = Certificate()
+    Args:
+        certificate: gets the rows; one that has such a row keeps it.
+        pipeline: begins with ``decode``.
+        originals: what it is compared with.
+        may_freeze: frozen vectors may stand for a library.
+    """
+
+    def __init__(self, certificate: Certificate, pipeline: Pipeline, originals: Originals, *, may_freeze: bool) -> None:
+        self.certificate = certificate
         self.originals = originals
         self._may_freeze = may_freeze
+        decode = pipeline.ops[0]
+        assert isinstance(decode, ops.Decode)
+        self._decode, self._decoder = decode, originals.decoder(decode)
+        self._row = self.row("", "decode", [self._decoder], EQUAL, decode)
+        decoder = None if self._row.frozen else self._decoder
+        outputs = [each for each in pipeline.outputs.values() if isinstance(each.chain[-1], ops.Tensor)]
+        self._tensors = [
+            _Tensor(self, output, decoder, None if index else pipeline.origin) for index, output in enumerate(outputs)
+        ]
+
+    def add(self, name: str, encoded: bytes) -> None:
+        """Compare one image, or note why it is not compared."""
+        refused = self.certificate.refused
+        try:
+            original = pixels = decoded(self._decode, encoded)
+        except ImageError as error:
+            refused.append(Omission(name, f"pixprep refuses it: {error}", "not compared"))
+            return
+        if not self._row.frozen:
+            try:
+                original = self._decoder.run(encoded)
+            except Exception as error:  # noqa: BLE001  (each foreign decoder raises errors of its own)
+                refused.append(Omission(name, f"{self._decoder} refuses it: {printable(error)}", "not compared"))
+                return
+            self._row.add(name, pixels, original)
+        for tensor in self._tensors:
+            try:
+                tensor.add(name, encoded, pixels, original)
+            except ImageError as error:
+                refused.append(Omission(name, f'pixprep\'s output "{tensor.name}" refuses it: {error}', "not compared"))
 
     def row(self, output: str, stage: StageName, found: Sequence[Original], tolerance: Tolerance, *frozen: Op) -> Row:
-        """A new row, against these originals together.
+        """The row of a stage, against these originals together.
 
         Where the library of an op of ``frozen``, each of which has its original, cannot be used, the frozen vectors of
         all of them are compared with, and the row is complete.
         """
-        row = Row(output=output, stage=stage, original=", ".join(dict.fromkeys(map(str, found))), tolerance=tolerance)
-        self.certificate.rows.append(row)
+        rows, place = self.certificate.rows, (output, stage, tolerance)
+        row = next((each for each in rows if (each.output, each.stage, each.tolerance) == place), None)
+        if row is None:
+            row = Row(output=output, stage=stage, original="", tolerance=tolerance)
+            rows.append(row)
+        named = [*filter(None, row.original.split(", ")), *map(str, found)]
+        row.original = ", ".join(dict.fromkeys(named))
         for original in found:
             if original.stands_for:
                 self.omit(original.stands_for, "its arithmetic is compared with the formula")
@@ -189,13 +219,13 @@ class _Tensor:
         origin: of the pipeline.
     """
 
-    def __init__(
-        self, comparison: _Comparison, output: Output, decoder: Original | None, origin: Origin | None
-    ) -> None:
+    def __init__(self, comparison: Comparison, output: Output, decoder: Original | None, origin: Origin | None) -> None:
         chain, originals, op = output.chain, comparison.originals, resizing(output.chain)
         normalizes = [x for x in chain if isinstance(x, ops.Normalize)]
         self.name, self._chain, self._dtype = output.name, chain, output.spec.dtype
         self._padding = output.spec.padding
+        is_bgr = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr"
+        self._rgb = slice(None, None, -1 if is_bgr else 1)
         moves = [x for x in chain[:-1] if not isinstance(x, ops.Normalize)]
         colours = [x for x in moves if isinstance(x, ops.SteadyOp)]
         first = moves.index(colours[0]) if colours else len(moves)
@@ -246,7 +276,7 @@ class _Tensor:
             "levels": (lambda: levels, lambda: self._levels(self._after, self._resized(encoded, pixels))),
             "tensor": (lambda: tensor, lambda: self._values(levels)),
             "end to end": (lambda: tensor, lambda: self._values(self._levels(self._chain, original))),
-            "origin": (lambda: tensor, lambda: self._transform.run(_rgb(original, self._chain)).astype(self._dtype)),
+            "origin": (lambda: tensor, lambda: self._transform.run(original[:, :, self._rgb]).astype(self._dtype)),
         }
         for row in self._rows:
             actual, expected = steps[row.stage]
@@ -274,10 +304,6 @@ class _Tensor:
             (0, whole - side) for whole, side in zip(self._padding.size(*levels.shape[:2]), levels.shape, strict=False)
         ]
         return np.pad(levels.astype(self._dtype), [*sides, (0, 0)], constant_values=self._padding.value)
-
-
-def _rgb(pixels: Array, chain: Sequence[ops.Op]) -> Array:
-    return pixels[:, :, ::-1] if isinstance(chain[0], ops.Decode) and chain[0].color == "bgr" else pixels
 
 
 def _claimed(op: Resizing | None) -> Tolerance:

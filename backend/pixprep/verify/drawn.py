@@ -9,10 +9,9 @@ from typing import get_args
 from pixprep import ops
 from pixprep.draws.philox import Words
 from pixprep.engine import Engine
-from pixprep.errors import PipelineError, PixprepError, printable
+from pixprep.errors import PipelineError
 from pixprep.pipeline import Pipeline
-from pixprep.verify.comparison import EQUAL, read, refuse_what_no_library_has, verify
-from pixprep.verify.images import generated
+from pixprep.verify.comparison import EQUAL, Comparison, refuse_what_no_library_has, subjects
 from pixprep.verify.originals import Originals
 from pixprep.verify.report import Certificate, Omission, Row, StageName
 
@@ -52,11 +51,9 @@ def verify_training(
     tensors = [name for name, output in training.outputs.items() if isinstance(output.chain[-1], ops.Tensor)]
     rows = {name: Row(output=name, stage="draw", original="its fixed ops", tolerance=EQUAL) for name in tensors}
     whole, plan = Certificate(list(rows.values())), training.plan
-    subjects = [*(generated() if generate else ()), *images]
+    originals = originals or Originals()
     with Engine(training, threads=1) as engine:
-        for index, subject in enumerate(subjects):
-            on_progress(index, len(subjects))
-            name, encoded = (printable(subject.name), read(subject)) if isinstance(subject, Path) else subject
+        for index, name, encoded in subjects(whole, images, generate=generate, on_progress=on_progress):
             (numbers,) = plan.draw(seed=seed, epoch=0, indices=[index])
             batch = engine.run_batch([encoded], places=[plan.placing(numbers)])
             if batch.errors[0] is not None:
@@ -71,11 +68,7 @@ def verify_training(
                 is_chw = training.outputs[tensor].spec.layout == "chw"
                 pair = [x[tensor][0].transpose(1, 2, 0) if is_chw else x[tensor][0] for x in (ours, theirs)]
                 row.add(name, *pair)
-            one = [(name, encoded)]
-            _add(whole, verify(fixed, images=one, generate=False, frozen=False, originals=originals))
-    on_progress(len(subjects), len(subjects))
-    if not all(row.images for row in whole.rows):
-        raise PixprepError(f"no image was compared, of {len(subjects)}; {whole.refused[0]}")
+            Comparison(whole, fixed.for_serving(), originals, may_freeze=False).add(name, encoded)
     order = get_args(StageName)
     whole.rows.sort(key=lambda row: (["", *tensors].index(row.output), order.index(row.stage)))
     return whole
@@ -99,16 +92,3 @@ def _unerased(training: Pipeline, draws: Mapping[str, Words]) -> dict[str, Words
     """The draws with no rectangle."""
     erasing = {node.key for node in training.nodes if isinstance(node.op, ops.RandomErasing)}
     return {key: {"rectangles": []} if key in erasing else words for key, words in draws.items()}
-
-
-def _add(whole: Certificate, found: Certificate) -> None:
-    """The rows of one image's certificate to those of all."""
-    for row in found.rows:
-        place = row.output, row.stage, row.tolerance
-        same = next((each for each in whole.rows if (each.output, each.stage, each.tolerance) == place), None)
-        if same is None:
-            whole.rows.append(row)
-        else:
-            same.join(row)
-    whole.absent += [omission for omission in found.absent if omission not in whole.absent]
-    whole.refused += found.refused

@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import PIL
-from PIL import Image, ImageOps
+from PIL import Image, ImageEnhance, ImageOps  # noqa: F401  (ops find them in PIL)
 
 from pixprep import ops
 from pixprep.errors import unreachable
@@ -23,7 +23,6 @@ from pixprep.ops.op import WHOLE
 from pixprep.pipeline.file import Origin
 from pixprep.profiles import PROFILES, dali
 from pixprep.spec import Like
-from pixprep.verify.colours import recoloured
 from pixprep.verify.images import Array
 from pixprep.verify.libraries import Library, find
 from pixprep.verify.origins import TRANSFORMS, Size, planes
@@ -91,7 +90,7 @@ class Originals:
 
     def colourist(self, op: ops.SteadyOp) -> Original:
         """uint8 (height, width, channels), red first, to the same."""
-        return Original(self._find(op.library), lambda pixels: recoloured(op, pixels))
+        return Original(self._find(op.library), lambda pixels: _recoloured(op, pixels))
 
     def normalizer(self, op: ops.Normalize, *, is_real: bool) -> Original:
         """Levels (height, width, channels) to float64 (``float64``) or float32 (the others)."""
@@ -140,35 +139,33 @@ def geometry(
         recolour: every op on colours, on pixels with red first.
     """
     is_backwards = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr"
-    beside = _Beside(resize, recolour, is_backwards=is_backwards)
+
+    def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
+        assert recolour is not None
+        if is_backwards and not op.is_warp:  # the fill of a warp is in the order of the channels
+            return recolour(op, pixels[:, :, ::-1])[:, :, ::-1]
+        return recolour(op, pixels)
+
     for op in chain:
-        pixels = op.original(pixels, beside)
+        pixels = op.original(pixels, _Beside(lambda _, pixels: resize(pixels), recoloured))
     return pixels
 
 
-class _Beside:
-    """Libraries beside the ops of one chain: ``ops.op.Libraries``; the arguments are those of ``geometry``."""
+class _Beside(NamedTuple):
+    """Libraries beside the ops of one chain: ``ops.op.Libraries``."""
 
-    def __init__(
-        self,
-        resize: Callable[[Array], Array],
-        recolour: Callable[[ops.SteadyOp, Array], Array] | None,
-        *,
-        is_backwards: bool,
-    ) -> None:
-        self._resize, self._recolour, self._is_backwards = resize, recolour, is_backwards
+    resize: Callable[[Any, Array], Array]
+    recolour: Callable[[ops.SteadyOp, Array], Array]
 
-    def resize(self, op: Resizing, pixels: Array) -> Array:
-        """The one resize."""
-        del op
-        return self._resize(pixels)
 
-    def recolour(self, op: ops.SteadyOp, pixels: Array) -> Array:
-        """An op on colours, whose library takes red first; the fill of a warp is in the order of the channels."""
-        assert self._recolour is not None
-        if self._is_backwards and not op.is_warp:
-            return self._recolour(op, pixels[:, :, ::-1])[:, :, ::-1]
-        return self._recolour(op, pixels)
+def _recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
+    """Result of an op's library for uint8 (height, width, 1 or 3), red first."""
+    library = PIL if op.library == "pillow" else import_module("torchvision.transforms.v2.functional")
+    if getattr(op, "like", op.library) == "torchvision":
+        return np.asarray(op.twin(planes(pixels), library).numpy().transpose(1, 2, 0))
+    image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
+    made = np.asarray(op.twin(image, library))
+    return made.reshape(*made.shape[:2], pixels.shape[2])
 
 
 def size_of(op: Resizing, pixels: Array) -> Size:

@@ -100,17 +100,6 @@ class Row:
         if difference.max() > self.max:
             self.max, self.worst, self.pair = float(difference.max()), image, (actual, expected)
 
-    def join(self, other: Row) -> None:
-        """Add what another row of the same stage has compared."""
-        values = max(1, self.values + other.values)
-        self.mean = (self.mean * self.values + other.mean * other.values) / values
-        self.differing = (self.differing * self.values + other.differing * other.values) / values
-        self.images, self.values = self.images + other.images, self.values + other.values
-        self.beyond += other.beyond
-        self.original = ", ".join(dict.fromkeys(f"{self.original}, {other.original}".split(", ")))
-        if other.max > self.max:
-            self.max, self.worst, self.pair = other.max, other.worst, other.pair
-
 
 @dataclass(frozen=True)
 class Omission:
