@@ -97,7 +97,6 @@ class Page:
             connection.sendall(data)
             return connection.makefile("rb").read()
 
-
     @contextmanager
     def asked(self, count):
         """So many photos that are being answered; their answers, which come in the end."""

@@ -431,7 +431,10 @@ def test_run_takes_the_formats_and_the_damage_that_it_is_told_to(pixprep, folder
     code, out, err = pixprep("run", "pipeline.json", "flower.jpg", "--formats", "png, jpeg")
     assert (code, len(out.splitlines()), err) == (0, 1, "")
     (folder / "cut.jpg").write_bytes(photo("flower")[:-1000])
-    assert [pixprep("run", "pipeline.json", "cut.jpg", *damage)[0] for damage in ([], ["--damage", "lenient"])] == [1, 0]
+    assert [pixprep("run", "pipeline.json", "cut.jpg", *damage)[0] for damage in ([], ["--damage", "lenient"])] == [
+        1,
+        0,
+    ]
     if features.check("avif"):
         (folder / "still.avif").write_bytes(stills()["avif flower"])
         assert pixprep("run", "pipeline.json", "still.avif")[0] == 1

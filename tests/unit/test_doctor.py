@@ -87,7 +87,7 @@ def test_a_library_of_the_driver_that_a_container_lacks_is_named_with_its_remedy
 
 
 def test_a_gpu_without_cupy_is_told_what_its_instances_need(monkeypatch):
-    monkeypatch.setattr(doctor.cuda_pool, "gpu_count", lambda: 2)
+    monkeypatch.setattr(doctor.pool, "gpu_count", lambda: 2)
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.delitem(sys.modules, "pixprep.devices.gpu", raising=False)
     gpu, *libraries, _, second = doctor._gpu()

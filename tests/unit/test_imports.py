@@ -109,7 +109,7 @@ repository.wiring
 repository.check
 repository.build repository.trial
 repository
-serve serve.addresses serve.cuda_pool serve.failure serve.request serve.snapshot
+serve serve.addresses serve.failure serve.request serve.snapshot
 serve.connection serve.control serve.wheel
 serve.client
 serve.stubs

@@ -15,7 +15,7 @@ from PIL import Image
 
 import images
 import pixprep as pp
-from pixprep.serve import cuda_pool
+from pixprep.triton import pool
 
 
 class FakeMetric:
@@ -473,7 +473,7 @@ DECODED = "pre: images are decoded by libjpeg-turbo and Pillow"  # the engine of
 
 
 def test_a_gpu_instance_computes_on_its_own_gpu_and_leaves_tensors_there(start, gpu_engines, monkeypatch):
-    for name, value in cuda_pool.variables(1 << 30).items():
+    for name, value in pool.variables(1 << 30).items():
         monkeypatch.setenv(name, value)
     model = start(device="GPU", max_batch_size=8)
     (response,) = model.execute([FakeRequest([jpeg(), jpeg()])])
@@ -513,7 +513,7 @@ def test_where_triton_may_have_pinned_memory_tensors_leave_by_way_of_the_cpu(sta
 
 @pytest.mark.usefixtures("gpu_engines")
 def test_tensors_leave_by_way_of_the_cpu_where_the_parameter_says_so(start, monkeypatch):
-    for name, value in cuda_pool.variables(1 << 30).items():
+    for name, value in pool.variables(1 << 30).items():
         monkeypatch.setenv(name, value)
     (response,) = start(device="GPU", **zero(outputs="cpu")).execute([FakeRequest([jpeg()])])
     assert isinstance(response["tensor"], np.ndarray)

@@ -17,8 +17,9 @@ from pixprep import presets
 from pixprep.engine import Engine
 from pixprep.errors import SetupError
 from pixprep.kernels import native
-from pixprep.serve import addresses, cuda_pool, perf
+from pixprep.serve import addresses, perf
 from pixprep.serve import wheel as wheels
+from pixprep.triton import pool
 
 ENOUGH_SHARED_MEMORY = 256 << 20  # two models, 64 images of float32 3 x 224 x 224 each in and out, and Triton's own
 ENOUGH_FILES = 4096
@@ -162,7 +163,7 @@ def _demo() -> Iterator[Check]:
 
 
 def _gpu() -> Iterator[Check]:
-    count = cuda_pool.gpu_count()
+    count = pool.gpu_count()
     yield Check("gpu", None, f"{count} device(s)" if count else "none that a driver shows: the CPU engine serves")
     for name, remedy in _DRIVER.items() if count else ():
         yield library(name, remedy)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serve.client import check_batch
-from pixprep.serve.connection import Protocol, Triton
+from pixprep.serve.connection import Protocol, Spent, Triton
 from pixprep.serve.request import ModelInput
 
 _PROGRAM = "perf_analyzer"
@@ -121,9 +121,9 @@ def measure(
         counted = triton.first(model, model_input.name)
         for load, flags in _loads(concurrency, rate):
             report.unlink(missing_ok=True)
-            before = triton.counts(counted)
+            before = triton.spent().get(counted, Spent())
             printed = _run_for(seconds, [*command, *flags, "-f", str(report), "--verbose-csv"], environment)
-            done, executions = (now - then for now, then in zip(triton.counts(counted), before, strict=True))
+            done = triton.spent()[counted].since(before)
             numbers = parse_report(report.read_text(encoding="utf-8"))
             frames = model_input.frames
             measurement = Measurement(
@@ -131,7 +131,7 @@ def measure(
                 model=model,
                 load=load,
                 batch=batch,
-                mean_batch=round(done / executions, 2) if executions else None,
+                mean_batch=round(done.images / done.executions, 2) if done.executions else None,
                 late_percent=_late_percent(printed),
                 frames_per_s=round(frames * numbers["images_per_s"], 1) if frames else None,
                 **numbers,

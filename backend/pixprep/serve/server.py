@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from pixprep.errors import PixprepError, SetupError
 from pixprep.repository.pbtxt import ensembles
-from pixprep.serve import cuda_pool
 from pixprep.serve.addresses import bracketed, check_ports, is_loopback, listeners, resolve
 from pixprep.serve.control import KEY_HEADER, Control
 from pixprep.serve.failure import DIED, failure, still_loading
@@ -27,7 +26,7 @@ from pixprep.serve.request import CLIP, PHOTO, curl_line
 from pixprep.serve.snapshot import Snapshot
 from pixprep.serve.stubs import Launches
 from pixprep.serve.wheel import assemble_backends, check_machine, environment, find_wheel, most_files
-from pixprep.triton import probe
+from pixprep.triton import pool, probe
 from pixprep.triton.config import newest_pipelines
 
 if TYPE_CHECKING:
@@ -266,7 +265,10 @@ class Server:
             "opentelemetry,url": self.trace_url,
             "opentelemetry,resource": "service.name=pixprep",
         }
-        pool_options, variables = cuda_pool.settings(self.snapshot.folder, self.images_in_flight)
+        pool_options, variables = [], {}
+        if self.images_in_flight and (gpus := pool.gpu_count()):
+            n_bytes = pool.size(self.snapshot.folder, images_in_flight=self.images_in_flight)
+            pool_options, variables = pool.options(n_bytes, gpus=gpus), pool.variables(n_bytes)
         command = [
             str(wheel.server),
             f"--model-repository={self.snapshot.folder}",
