@@ -66,19 +66,20 @@ REMEDY = (
 )
 
 
-def test_tensors_may_stay_where_serve_has_started_triton():
-    assert pool.danger(PIPELINE, CONFIG, gpu="1", environment=pool.variables(LARGE)) is None
+PINNED = "with a pool of pinned memory, Triton answers with garbage when its CUDA memory pool is full"
+SMALL = "the CUDA memory pool of 5 MiB is too small"
 
 
-@pytest.mark.parametrize("pinned", [{}, {"PIXPREP_PINNED_POOL_BYTES": "268435456"}])
-def test_a_pinned_pool_is_a_danger_unless_somebody_says_that_there_is_none(pinned):
-    environment = {"PIXPREP_CUDA_POOL_BYTES": str(LARGE)} | pinned
-    said = "with a pool of pinned memory, Triton answers with garbage when its CUDA memory pool is full"
-    assert pool.danger(PIPELINE, CONFIG, gpu="1", environment=environment) == said + REMEDY
-
-
-def test_a_small_pool_is_a_danger_with_and_without_a_pinned_one():
-    for pinned in ({}, {"PIXPREP_PINNED_POOL_BYTES": "0"}):
-        environment = {"PIXPREP_CUDA_POOL_BYTES": str(5 << 20)} | pinned
-        said = pool.danger(PIPELINE, CONFIG, gpu="1", environment=environment)
-        assert said == "the CUDA memory pool of 5 MiB is too small" + REMEDY
+@pytest.mark.parametrize(
+    ("n_bytes", "pinned", "fault"),
+    [
+        (LARGE, "0", None),
+        (LARGE, None, PINNED),
+        (LARGE, "268435456", PINNED),
+        (5 << 20, "0", SMALL),
+        (5 << 20, None, SMALL),
+    ],
+)
+def test_tensors_may_stay_where_the_pool_is_large_and_none_is_pinned_as_serve_starts_triton(n_bytes, pinned, fault):
+    environment = pool.variables(n_bytes) | {"PIXPREP_PINNED_POOL_BYTES": pinned or ""}
+    assert pool.danger(PIPELINE, CONFIG, gpu="1", environment=environment) == (fault and fault + REMEDY)
