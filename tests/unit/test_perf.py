@@ -6,7 +6,6 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pixprep.errors import PixprepError, SetupError
@@ -145,12 +144,6 @@ def test_a_client_that_sends_behind_its_schedule_is_noticed():
     )
     assert perf._late_percent(warning) == 96.61
     assert perf._late_percent("    Throughput: 122.59 infer/sec\n") == 0.0
-
-
-def test_shared_memory_has_room_for_the_largest_output_of_a_batch():
-    outputs = {"tensor": np.zeros((1, 3, 4, 5), np.float32), "transform": np.zeros((1, 4), np.float32)}
-    flags = ["--shared-memory", "system", "--output-shared-memory-size", "1920"]
-    assert perf._shared_memory_flags(outputs, 8) == flags
 
 
 def test_the_windows_together_last_as_long_as_was_asked():

@@ -75,16 +75,13 @@ def _bind(probe: socket.socket, address: str, port: int) -> None:
 
 def _taken(address: str, name: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} is in use{_by_whom(port)}: stop what listens there, or choose another --{name}-port"
+        names = (f" by {Path(f'/proc/{pid}/comm').read_text().strip()} (process {pid})" for pid in listeners(port))
+        return (
+            f"port {port} is in use{min(names, default='')}: stop what listens there, or choose another --{name}-port"
+        )
     if error.errno == errno.EACCES:
         return f"port {port}: {error.strerror}: choose a --{name}-port from 1024 up"
     return f"host {address}: {error.strerror}: use 127.0.0.1, or an address of this machine"
-
-
-def _by_whom(port: int) -> str:
-    for pid in sorted(listeners(port)):
-        return f" by {Path(f'/proc/{pid}/comm').read_text().strip()} (process {pid})"
-    return ""
 
 
 def listeners(port: int) -> set[int]:

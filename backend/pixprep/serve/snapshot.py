@@ -206,18 +206,14 @@ def _entries(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[
     own = folder.stat()
     above = (*above, (own.st_dev, own.st_ino))
     for path in sorted(folder.iterdir()):
-        if path.name == "__pycache__" or not (status := _status(path)):
+        try:
+            status = path.stat()
+        except OSError:  # a link to nothing, say
+            continue
+        if path.name == "__pycache__":
             continue
         if S_ISREG(status.st_mode):
             yield path, status
         elif S_ISDIR(status.st_mode) and (status.st_dev, status.st_ino) not in above:
             yield path, status
             yield from _entries(path, above)
-
-
-def _status(path: Path) -> os.stat_result | None:
-    """Status of a path, or of its target; None if nothing is there."""
-    try:
-        return path.stat()
-    except OSError:
-        return None
