@@ -299,7 +299,11 @@ class Server:
                 folder=folder / "cwd",  # the stub's sys.path begins with it: it must hold no model.py
                 log=log,
             )
-        self._wait_until_ready(timeout_s)
+        try:
+            self._wait_until_ready(timeout_s)
+        except PixprepError:
+            self._keeps_log = True
+            raise
         hide(self.pid, self.control.key)
         self.state = State.SERVING
 
@@ -315,10 +319,8 @@ class Server:
                 return
             stuck = launches.stuck()
             if lost := [name for name in still_loading(self._log()) if stuck & {name, ""}]:
-                self._keeps_log = True
                 raise PixprepError(f'model "{lost[0]}" does not load: {DIED}', whole)
             time.sleep(_LOOK_S)
-        self._keeps_log = True
         names = ", ".join(f'"{name}"' for name in still_loading(self._log()))
         what = f"still loading {names}" if names else "every model is loaded"
         raise SetupError(f"Triton was not ready after {timeout_s:g} s ({what}); its whole log: {self.log_file}")

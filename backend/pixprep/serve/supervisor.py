@@ -24,7 +24,7 @@ from pixprep.repository import Problem
 from pixprep.serve.processes import OF_MODEL, OF_TRITON, Waits, after
 from pixprep.serve.request import Post, sample
 from pixprep.serve.server import Server
-from pixprep.serve.snapshot import Edition, Signature
+from pixprep.serve.snapshot import Signature
 from pixprep.serve.stubs import Stub, stubs, thread_states
 from pixprep.triton.config import count_instances
 
@@ -222,11 +222,11 @@ class _Edits:
             why = "; ".join(str(each) for each in check(snapshot.repository) if each.where.split("/")[0] == name)
             if not why:
                 new = snapshot.stage(name, stopping)
-                if new.hash == served:
+                if new == served:
                     return
-                which = f" ({new.hash})"
+                which = f" ({new})"
                 with self.deploying:
-                    why = self.life.model(name).deploy(new, check)
+                    why = self.life.model(name).deploy(check)
         except (ConnectionError, InterruptedError):
             raise
         except OSError as error:
@@ -285,15 +285,15 @@ class _Model:
                         stub.clear()
                     self._old = set()
 
-    def deploy(self, new: Edition, check: Check) -> str:
-        """Serve other files from now on, unless they are broken; why they are, or empty.
+    def deploy(self, check: Check) -> str:
+        """Serve the files that are staged from now on, unless they are broken; why they are, or empty.
 
         Raises:
             ConnectionError: this Triton ends, which says nothing of the files.
         """
         snapshot, why = self._server.snapshot, "?"
         with self._lock:
-            old = snapshot.swap(new)
+            snapshot.swap(self._name)
             try:
                 why = "; ".join(map(str, check(snapshot.folder))) or self._load()
             except TimeoutError:
@@ -303,7 +303,7 @@ class _Model:
                 raise
             finally:
                 if why:
-                    snapshot.swap(old)
+                    snapshot.swap(self._name)
         return why
 
     def _ask(self) -> None:
