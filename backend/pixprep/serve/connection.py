@@ -229,7 +229,7 @@ class Triton:
         rows = [model_input.rows(each) for each in numbers or [{}] * len(encoded)]
         tensors = []
         try:
-            given = model_input.tensors(encoded, rows)
+            given = model_input.tensors(model_input.images(encoded), rows)
         except ImageError as error:
             raise RequestError(str(error), is_refusal=True) from None
         for name, datatype, array in given:

