@@ -560,8 +560,11 @@ def test_a_command_that_is_not_on_the_path_is_named_by_its_own(pixprep, folder, 
 
 def test_build_for_tensorrt_writes_paths_to_stdout_and_what_is_left_to_do_to_stderr(pixprep, folder):
     save_onnx(folder / "my.onnx")
-    code, out, err = pixprep("build", "--preset", "imagenet", "--onnx", "my.onnx", "--classifier", "tensorrt")
+    options = ("--classifier", "tensorrt", "--max-batch-size", "8", "--parameter", "threads=2")
+    code, out, err = pixprep("build", "--preset", "imagenet", "--onnx", "my.onnx", *options)
     assert code == 0
+    config = (folder / "model_repository" / "preprocess" / "config.pbtxt").read_text()
+    assert all(re.search(pattern, config) for pattern in (r"max_batch_size: 8\b", r'"threads"[^}]*"2"'))
     assert all((folder / line).is_file() for line in out.splitlines())
     assert err.startswith("make the plan on the machine that will serve it, with its TensorRT:\ntrtexec --onnx=model_")
     assert err.endswith(PREVIEW + NO_CLASS)

@@ -54,7 +54,7 @@ class State(Enum):
     ENDED = "nothing is left, or nothing was ever started"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Server:
     """One embedded Triton; a context manager that starts it and leaves nothing behind.
 
