@@ -20,10 +20,10 @@ import psutil
 from PIL import Image
 
 from images import jpegs, others
+from pixprep.serve.processes import CALM_S
 from pixprep.serve.server import Server
 from pixprep.serve.stubs import stubs
 from pixprep.serve.supervisor import LOOK_S, look_after
-from pixprep.serve.waits import CALM_S
 from serving import BAD, GOOD, LARGE, MODELS, PHOTO, Clients, Serve, body_of, wait_until, write_repository
 
 CONCURRENCY = 16

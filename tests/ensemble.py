@@ -11,7 +11,7 @@ from PIL import Image
 import pixprep as pp
 from endurance import endurance
 from images import jpeg, photo
-from pixprep.serve import cuda_pool
+from pixprep.triton import pool
 from serving import BAD, GOOD, ask_grpc, write_model
 
 CONCURRENCY = 64
@@ -40,14 +40,14 @@ def serve(folder, oracle, models, *, pool_bytes=None, told_bytes=None, pinned=Fa
     With ``pinned`` Triton has its pool of pinned memory, and the backend is told that it has not. Without all of them
     Triton makes its defaults, as a server does that nobody gave options.
     """
-    arguments = [] if pool_bytes is None else cuda_pool.options(pool_bytes, gpus=1)
+    arguments = [] if pool_bytes is None else pool.options(pool_bytes, gpus=1)
     arguments = arguments[:-1] if pinned else arguments
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        for name in cuda_pool.variables(0):
+        for name in pool.variables(0):
             patch.delenv(name, raising=False)
         if pool_bytes is not None:
-            for name, value in cuda_pool.variables(told_bytes or pool_bytes).items():
+            for name, value in pool.variables(told_bytes or pool_bytes).items():
                 patch.setenv(name, value)
         with endurance(folder, oracle, models, extra_args=arguments) as it:
             yield it

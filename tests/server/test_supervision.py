@@ -19,10 +19,10 @@ import pixprep as pp
 import serving
 from pixprep.cli.parser import main
 from pixprep.repository import check
+from pixprep.serve.processes import OF_MODEL, OF_TRITON, Waits
 from pixprep.serve.server import Server, State
 from pixprep.serve.stubs import Stub, stubs
 from pixprep.serve.supervisor import SILENCES, look_after
-from pixprep.serve.waits import OF_MODEL, OF_TRITON, Waits
 from serving import (
     GOOD,
     LARGE,

@@ -119,18 +119,13 @@ def models(pixprep, folder):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_each_command_ends_with_an_example_of_it(pixprep, command):
+def test_the_help_of_each_command_ends_with_an_example_of_it_that_is_right_usage(pixprep, command):
     code, out, err = pixprep(*command.split(), "--help")
     assert (code, err) == (0, "")
     title, example = out.splitlines()[-2:]
     assert title == "example:"
     assert example.startswith(f"  pixprep {command}")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_example_of_each_command_is_right_usage(pixprep, command):
-    example = pixprep(*command.split(), "--help")[1].splitlines()[-1].split()
-    code, out, err = pixprep(*example[1:], "--no-such-option")
+    code, out, err = pixprep(*example.split()[1:], "--no-such-option")
     assert (code, out) == (2, "")
     assert err.startswith(f"usage: pixprep {command} [-h] ")
     assert err.endswith(f"\npixprep {command}: error: unrecognized arguments: --no-such-option\n")
@@ -161,7 +156,6 @@ def test_python_m_pixprep_is_the_command():
             "explain pipeline.json --size 0x9",
             "argument --size: 0 x 9 pixels; a side has 1 to 16384 (parameter max_side)",
         ),
-        ("build --preset resnet", "argument --preset: invalid choice: 'resnet'"),
         ("build --preset clip --pipeline p.json", "argument --pipeline: not allowed with argument --preset"),
         ("build --max-batch-size 0", f"argument --max-batch-size: '0' {NEEDS_MORE}"),
         ("run pipeline.json", "the following arguments are required: FILE"),
@@ -169,14 +163,10 @@ def test_python_m_pixprep_is_the_command():
             "run pipeline.json flower.jpg --formats jpg",
             "argument --formats: 'jpg' is not one of jpeg, png, webp, bmp, tiff, gif, avif, heic",
         ),
-        ("run pipeline.json flower.jpg --threads 0", f"argument --threads: '0' {NEEDS_MORE}"),
         ("serve --http-port -1", "argument --http-port: '-1' is not a whole number of at least 0"),
-        ("serve --metrics-port http", "argument --metrics-port: 'http' is not a whole number of at least 0"),
-        ("send flower.jpg --top -1", "argument --top: '-1' is not a whole number of at least 0"),
         ("send flower.jpg --timeout 0", "argument --timeout: '0' is not a number above 0"),
         ("send flower.jpg --protocol ftp", "argument --protocol: invalid choice: 'ftp'"),
         ("bench flower.jpg --concurrency 4 0", f"argument --concurrency: '0' {NEEDS_MORE}"),
-        ("bench flower.jpg --rate -50", "argument --rate: '-50' is not a number above 0"),
         ("bench flower.jpg --seconds nan", "argument --seconds: 'nan' is not a number above 0"),
     ],
 )
@@ -203,18 +193,12 @@ MISTAKES = {
     "explain pipeline.json --image broken.jpg": f"broken.jpg: {NOT_AN_IMAGE}",
     "explain pipeline.json --image broken.jpg --output stages.png": f"broken.jpg: {NOT_AN_IMAGE}",
     "explain pipeline.json --output stages.jpg": "stages.jpg: the picture is a PNG file: name it .png",
-    "explain pipeline.json --image photo.png --output photo.png": (
-        "photo.png: is one of the photos: name another file"
-    ),
     "explain pipeline.json --image photo.png --output ./photo.png": (
         "photo.png: is one of the photos: name another file"
     ),
-    "verify pipeline.json --output worst.jpg": "worst.jpg: the picture is a PNG file: name it .png",
     "verify pipeline.json --images photo.png --output photo.png": (
         "photo.png: is one of the photos: name another file"
     ),
-    "verify gone.json": f"gone.json: {GONE}",
-    "check pipeline.json --image gone.jpg": f"gone.jpg: {GONE}",
     "build --preset clip --image gone.jpg": f"gone.jpg: {GONE}",
     "import keras:resnet50 new.json --image gone.jpg": f"gone.jpg: {GONE}",
     "run gone.json flower.jpg --output tensors": f"gone.json: {GONE}",
@@ -249,15 +233,11 @@ MISTAKES = {
         "model, such as timm:resnet50.a1_in1k, or write the pipeline file; for a detector of Ultralytics without its "
         "metadata say ultralytics:detect --option imgsz=640"
     ),
-    "import ultralytics:detect new.json": (
-        'ultralytics: "imgsz" is missing: it must be given, such as --option imgsz=640'
-    ),
     "import keras:resnet50 gone/new.json": "gone/new.json: cannot be written: there is no folder gone",
     "serve --model-repository pipeline.json": (
         "pipeline.json: is a file, not a model repository: pixprep build writes one"
     ),
     "serve": "model_repository: no such model repository: make the demo's with pixprep build",
-    "send gone.jpg": "gone.jpg: no such file or folder",
     "send empty": "empty: no image or clip in this folder (.jpg .jpeg .png .webp .bmp .tif .tiff .gif .avif .heic "
     ".mp4 .m4v .mov .mkv .webm .avi)",
     "send flower.jpg --url localhost:80000": "localhost:80000: ports go from 1 to 65535",
@@ -332,16 +312,12 @@ def test_explain_prints_the_explanation_for_the_size_that_is_asked_for(pixprep):
     assert pixprep("explain", "pipeline.json", "--size", "256x300") == (0, explain(pipeline, height=256, width=300), "")
 
 
-def test_explain_of_a_photo_is_for_its_size_and_ends_with_its_values(pixprep):
+def test_explain_of_a_photo_ends_with_its_values_and_writes_the_picture_that_stages_draws(pixprep, folder):
     text = explain(pp.presets.imagenet(), height=427, width=640)
-    values = '"tensor": -2.118 to 2.146; mean red -0.4546, green -0.5618, blue -0.8209\n'
-    assert pixprep("explain", "pipeline.json", "--image", "flower.jpg") == (0, text + values, "")
-
-
-def test_explain_writes_the_picture_that_stages_draws(pixprep, folder):
-    text = explain(pp.presets.imagenet(), height=427, width=640)
-    code, out, err = pixprep("explain", "pipeline.json", "--image", "flower.jpg", "--output", "stages.png")
-    assert (code, out.startswith(text), err) == (0, True, "stages.png: the picture of its stages\n")
+    text += '"tensor": -2.118 to 2.146; mean red -0.4546, green -0.5618, blue -0.8209\n'
+    assert pixprep("explain", "pipeline.json", "--image", "flower.jpg") == (0, text, "")
+    done = pixprep("explain", "pipeline.json", "--image", "flower.jpg", "--output", "stages.png")
+    assert done == (0, text, "stages.png: the picture of its stages\n")
     expected = stages(pp.presets.imagenet(), photo("flower"), title="pipeline.json", name="flower.jpg")
     with Image.open(folder / "stages.png") as written:
         assert (written.format, written.tobytes()) == ("PNG", expected.tobytes())
@@ -350,7 +326,7 @@ def test_explain_writes_the_picture_that_stages_draws(pixprep, folder):
 def test_explain_without_a_photo_draws_the_one_that_pixprep_brings_along(pixprep, folder):
     code, out, err = pixprep("explain", "pipeline.json", "--output", "stages.PNG")
     assert (code, err) == (0, "stages.PNG: the picture of its stages\n")
-    assert out == explain(pp.presets.imagenet(), height=427, width=640) + PREVIEW.splitlines()[1].strip() + "\n"
+    assert out.endswith(PREVIEW.splitlines()[1].strip() + "\n")
     with Image.open(folder / "stages.PNG") as written:
         assert written.width == WIDTH
 
@@ -446,7 +422,7 @@ def test_run_writes_every_output_of_a_pipeline_that_has_several(pixprep, folder)
     assert [json.loads(row)["name"] for row in rows.splitlines()] == ["tensor", "where"]
 
 
-def test_run_takes_the_formats_that_it_is_told_to(pixprep, folder):
+def test_run_takes_the_formats_and_the_damage_that_it_is_told_to(pixprep, folder):
     code, _, err = pixprep("run", "pipeline.json", "flower.jpg", "--formats", "png")
     assert (code, err) == (
         1,
@@ -454,19 +430,15 @@ def test_run_takes_the_formats_that_it_is_told_to(pixprep, folder):
     )
     code, out, err = pixprep("run", "pipeline.json", "flower.jpg", "--formats", "png, jpeg")
     assert (code, len(out.splitlines()), err) == (0, 1, "")
+    (folder / "cut.jpg").write_bytes(photo("flower")[:-1000])
+    assert [pixprep("run", "pipeline.json", "cut.jpg", *damage)[0] for damage in ([], ["--damage", "lenient"])] == [
+        1,
+        0,
+    ]
     if features.check("avif"):
         (folder / "still.avif").write_bytes(stills()["avif flower"])
         assert pixprep("run", "pipeline.json", "still.avif")[0] == 1
         assert pixprep("run", "pipeline.json", "still.avif", "--formats", "avif")[0] == 0
-
-
-def test_files_that_a_folder_holds_beside_images_are_named(pixprep, folder):
-    (folder / "photos").mkdir()
-    (folder / "photos" / "flower.jpg").write_bytes(photo("flower"))
-    (folder / "photos" / "cat.cr2").write_text("x")
-    code, out, err = pixprep("run", "pipeline.json", "photos")
-    assert (code, len(out.splitlines())) == (0, 1)
-    assert err == "photos: skipped, as no image by name: cat.cr2\n"
 
 
 def test_run_without_output_prints_the_summary_and_writes_nothing(pixprep, folder):
@@ -485,16 +457,6 @@ def test_a_broken_image_does_not_stop_the_others(pixprep, folder):
     assert [line.split(":")[0] for line in out.splitlines()] == ["flower.jpg", "china.jpg"]
     assert err == f"broken.jpg: {NOT_AN_IMAGE}\nunreadable.jpg: Input/output error\n"
     assert sorted(path.name for path in (folder / "tensors").iterdir()) == ["china.npy", "flower.npy"]
-
-
-def test_run_decodes_damaged_jpegs_where_it_may(pixprep, folder):
-    (folder / "cut.jpg").write_bytes(photo("flower")[:-1000])
-    code, out, err = pixprep("run", "pipeline.json", "cut.jpg")
-    assert (code, out) == (1, "")
-    assert err.startswith("cut.jpg: [")
-    code, out, err = pixprep("run", "pipeline.json", "cut.jpg", "--damage", "lenient")
-    assert (code, err) == (0, "")
-    assert out.startswith("cut.jpg: float32 [3, 224, 224]  ")
 
 
 def test_run_as_json_says_the_same_and_errors_too(pixprep):
@@ -533,10 +495,11 @@ def test_files_of_one_name_never_overwrite_each_other(pixprep, folder):
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_run_takes_a_folder_and_keeps_its_order_whatever_the_threads(pixprep, folder, threads):
     (folder / "photos").mkdir()
+    (folder / "photos" / "cat.cr2").write_text("x")
     for number in range(9):
         (folder / "photos" / f"{number}.jpg").write_bytes(photo("china" if number % 2 else "flower"))
-    code, out, _ = pixprep("run", "pipeline.json", "photos", "--threads", threads)
-    assert code == 0
+    code, out, err = pixprep("run", "pipeline.json", "photos", "--threads", threads)
+    assert (code, err) == (0, "photos: skipped, as no image by name: cat.cr2\n")
     flower, china = (
         pixprep("run", "pipeline.json", f"{name}.jpg")[1].partition(": ")[2] for name in ("flower", "china")
     )
@@ -557,17 +520,6 @@ def test_a_full_disk_is_one_line_with_the_file(pixprep, folder):
 # build and check
 
 
-@pytest.mark.usefixtures("models")
-def test_a_rebuild_repeats_the_options(pixprep):
-    build = ("build", "--pipeline", "pipeline.json", "--onnx", "my.onnx", "--output", "models")
-    assert pixprep(*build, "--max-batch-size", "8", "--input", "dali", "--parameter", "threads=2")[0] == 0
-    code, _, err = pixprep(*build)
-    assert (code, err.splitlines()[0]) == (
-        0,
-        "repeated from the last build: --input dali --max-batch-size 8 --parameter threads=2; --force repeats nothing",
-    )
-
-
 def test_the_demos_classifier_takes_the_place_of_no_other_unless_forced(pixprep, models):
     before = (models / "classifier" / "1" / "model.onnx").read_bytes()
     refused = (
@@ -583,9 +535,8 @@ def test_the_demos_classifier_takes_the_place_of_no_other_unless_forced(pixprep,
     assert pixprep("build", "--output", "models", "--preset", "clip")[0] == 0  # the demo's own it does replace
 
 
-def test_check_of_a_part_of_a_repository_names_the_repository(pixprep, models):
+def test_check_of_a_part_of_a_model_names_the_repository(pixprep, models):
     for path, said in (
-        ("models/preprocess", "preprocess: is a model, not a repository: its repository is models"),
         ("models/preprocess/1", f"1: is a version of a model, not a repository: its repository is {models}"),
         (
             "models/preprocess/config.pbtxt",
@@ -609,26 +560,14 @@ def test_a_command_that_is_not_on_the_path_is_named_by_its_own(pixprep, folder, 
 
 def test_build_for_tensorrt_writes_paths_to_stdout_and_what_is_left_to_do_to_stderr(pixprep, folder):
     save_onnx(folder / "my.onnx")
-    code, out, err = pixprep(
-        *("build", "--preset", "imagenet", "--onnx", "my.onnx", "--classifier", "tensorrt", "--max-batch-size", "8")
-    )
+    options = ("--classifier", "tensorrt", "--max-batch-size", "8", "--parameter", "threads=2")
+    code, out, err = pixprep("build", "--preset", "imagenet", "--onnx", "my.onnx", *options)
     assert code == 0
+    config = (folder / "model_repository" / "preprocess" / "config.pbtxt").read_text()
+    assert all(re.search(pattern, config) for pattern in (r"max_batch_size: 8\b", r'"threads"[^}]*"2"'))
     assert all((folder / line).is_file() for line in out.splitlines())
+    assert err.startswith("make the plan on the machine that will serve it, with its TensorRT:\ntrtexec --onnx=model_")
     assert err.endswith(PREVIEW + NO_CLASS)
-    first, command = err.removesuffix(PREVIEW + NO_CLASS).splitlines()
-    assert first == "make the plan on the machine that will serve it, with its TensorRT:"
-    assert command == (
-        "trtexec --onnx=model_repository/classifier/1/model.onnx "
-        "--saveEngine=model_repository/classifier/1/model.plan "
-        "--minShapes=input:1x3x224x224 --optShapes=input:4x3x224x224 --maxShapes=input:8x3x224x224"
-    )
-
-
-def test_check_finds_nothing_wrong_with_what_build_wrote(pixprep, models):
-    assert models.is_dir()
-    assert pixprep("check", "models") == (0, "models: no problem found\n", "")
-    assert pixprep("check", "models", "--json") == (0, "[]\n", "")
-    assert pixprep("check", "pipeline.json") == (0, "pipeline.json: no problem found\n", "")
 
 
 def test_check_prints_each_problem_of_a_spoiled_repository_and_serve_refuses_it(pixprep, models):
@@ -667,6 +606,7 @@ def test_check_with_a_photo_says_what_becomes_of_it(pixprep, models):
     values = '"tensor": -2.118 to 2.146; mean red -0.4546, green -0.5618, blue -0.8209\n'
     fine = "no problem found\n"
     no_class = NO_CLASS.strip() + "\n"
+    assert pixprep("check", "models") == (0, f"models: {fine}", "")
     assert pixprep("check", "models", "--image", "flower.jpg") == (0, f"{models.name}: {fine}{values}{no_class}", "")
     assert pixprep("check", "pipeline.json", "--image", "flower.jpg") == (0, f"pipeline.json: {fine}{values}", "")
     assert pixprep("check", "models", "--image", "flower.jpg", "--json") == (0, "[]\n", values + no_class)

@@ -63,9 +63,11 @@ def test_a_definition_becomes_a_file_that_runs(folder, pixprep, source, origin):
     assert isinstance(tensor, np.ndarray), tensor
 
 
-def test_options_reach_the_importer(pixprep):
+def test_options_reach_the_importer_and_force_writes_over_a_file(pixprep):
     assert pixprep("import", "vit", "pil.json", "--option", "backend=pil")[0] == 0
     assert pp.load("pil.json").origin.profile == "pillow"
+    assert pixprep("import", "vit", "pil.json", "--force")[0] == 0
+    assert pp.load("pil.json").origin.profile == "torchvision"
     assert pixprep("import", "ultralytics:detect", "small.json", "--option", "imgsz=320")[0] == 0
     assert pp.load("small.json").outputs["tensor"].spec.shape == (3, 320, 320)
 
@@ -123,11 +125,6 @@ def test_a_package_that_prepares_images_itself_is_named(folder, pixprep):
         "model.onnx: this is what Ultralytics does to an image; __init__.py of the same package orders channels "
         "(swapRB), resizes (blobFromImage): docs/detection.md"
     )
-
-
-def test_force_writes_over_a_file(pixprep):
-    assert pixprep("import", "vit", "config.json", "--force")[0] == 0
-    assert pp.load("config.json").origin.name == "vit"
 
 
 def test_a_pipeline_that_keeps_its_claim_is_certified(pixprep):

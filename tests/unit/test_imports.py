@@ -108,7 +108,7 @@ repository.wiring
 repository.check
 repository.build repository.trial
 repository
-serve serve.addresses serve.cuda_pool serve.failure serve.request serve.snapshot serve.waits
+serve serve.addresses serve.failure serve.request serve.snapshot
 serve.connection serve.control serve.wheel
 serve.client
 serve.stubs

@@ -6,7 +6,6 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pixprep.errors import PixprepError, SetupError
@@ -54,25 +53,15 @@ def test_a_report_of_another_form_is_an_error_and_no_measurement(text):
     )
 
 
-def taken(name, datatype, **fields):
-    return ModelInput(name=name, datatype=datatype, max_batch_size=8, **fields)
-
-
-def test_a_bytes_image_is_written_with_its_length_before_it(tmp_path):
-    perf.write_input_json([b"abcd", b""], tmp_path / "input.json", taken("image", "BYTES"))
-    assert json.loads((tmp_path / "input.json").read_text()) == {
-        "data": [
-            {"image": {"content": {"b64": "BAAAAGFiY2Q="}, "shape": [1]}},
-            {"image": {"content": {"b64": "AAAAAA=="}, "shape": [1]}},
-        ]
-    }
-
-
-def test_a_uint8_image_is_written_bare_with_its_length_as_the_shape(tmp_path):
-    perf.write_input_json([b"abcd"], tmp_path / "input.json", taken("DALI_INPUT_0", "UINT8"))
-    assert json.loads((tmp_path / "input.json").read_text()) == {
-        "data": [{"DALI_INPUT_0": {"content": {"b64": "YWJjZA=="}, "shape": [4]}}]
-    }
+@pytest.mark.parametrize(
+    ("datatype", "images", "written"),
+    [("BYTES", [b"abcd", b""], [("BAAAAGFiY2Q=", [1]), ("AAAAAA==", [1])]), ("UINT8", [b"abcd"], [("YWJjZA==", [4])])],
+)
+def test_an_image_of_bytes_has_its_length_before_it_and_one_of_uint8_as_its_shape(tmp_path, datatype, images, written):
+    taken = ModelInput(name="image", datatype=datatype, max_batch_size=8)
+    perf.write_input_json(images, tmp_path / "input.json", taken)
+    steps = [{"image": {"content": {"b64": b64}, "shape": shape}} for b64, shape in written]
+    assert json.loads((tmp_path / "input.json").read_text()) == {"data": steps}
 
 
 @pytest.mark.parametrize(
@@ -121,14 +110,11 @@ def short_of(ms, words):
 
 
 @pytest.mark.parametrize("words", NO_REQUEST)
-@pytest.mark.parametrize(("ms", "window"), [(1, 100), (101, 400), (1600, 1600)])
-def test_windows_too_short_for_a_request_are_made_longer(ms, window, words):
-    assert perf._run_for(0.36, short_of(ms, words), {}) == f"{window} ms\n"
-
-
-def test_windows_are_made_longer_only_twice():
-    with pytest.raises(PixprepError, match="No valid requests recorded"):
-        perf._run_for(0.36, short_of(1601, NO_REQUEST[0]), {})
+def test_windows_too_short_for_a_request_are_made_longer_twice(words):
+    for ms, window in ((1, 100), (101, 400), (1600, 1600)):
+        assert perf._run_for(0.36, short_of(ms, words), {}) == f"{window} ms\n"
+    with pytest.raises(PixprepError, match=words.rstrip(".")):
+        perf._run_for(0.36, short_of(1601, words), {})
 
 
 def test_an_open_loop_waits_for_no_answer_and_a_closed_one_has_a_thread_a_request():
@@ -145,12 +131,6 @@ def test_a_client_that_sends_behind_its_schedule_is_noticed():
     )
     assert perf._late_percent(warning) == 96.61
     assert perf._late_percent("    Throughput: 122.59 infer/sec\n") == 0.0
-
-
-def test_shared_memory_has_room_for_the_largest_output_of_a_batch():
-    outputs = {"tensor": np.zeros((1, 3, 4, 5), np.float32), "transform": np.zeros((1, 4), np.float32)}
-    flags = ["--shared-memory", "system", "--output-shared-memory-size", "1920"]
-    assert perf._shared_memory_flags(outputs, 8) == flags
 
 
 def test_the_windows_together_last_as_long_as_was_asked():

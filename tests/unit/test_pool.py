@@ -3,7 +3,6 @@
 import pytest
 
 import pixprep as pp
-from pixprep.serve import cuda_pool
 from pixprep.triton import pool
 
 PIPELINE = pp.presets.imagenet()
@@ -34,7 +33,7 @@ def test_outputs_that_are_no_images_take_no_place_in_the_pool():
 def test_a_batch_in_each_step_and_one_that_waits_must_fit(config, images):
     smallest = pool.needed(PIPELINE, images_in_flight=images)
     for short in (0, 1):
-        environment = cuda_pool.variables(smallest - short)
+        environment = pool.variables(smallest - short)
         said = pool.danger(PIPELINE, config, gpu="0", environment=environment)
         assert (said is None) == (short == 0)
     size = max(smallest, pool.needed(PIPELINE, images_in_flight=512))
@@ -50,13 +49,13 @@ def test_the_pool_of_a_server_holds_the_images_of_every_pixprep_model(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name / "1").mkdir(parents=True)
         PIPELINE.save(tmp_path / name / "1" / "pipeline.json")
-    assert cuda_pool.size(tmp_path, images_in_flight=512) == 3 * 512 * TENSOR
-    assert cuda_pool.size(tmp_path, images_in_flight=1) == 64 << 20
+    assert pool.size(tmp_path, images_in_flight=512) == 3 * 512 * TENSOR
+    assert pool.size(tmp_path, images_in_flight=1) == 64 << 20
 
 
 def test_every_gpu_gets_the_pool_and_the_host_none_of_pinned_memory():
     sizes = [f"--cuda-memory-pool-byte-size={gpu}:123" for gpu in (0, 1)]
-    assert cuda_pool.options(123, gpus=2) == [*sizes, "--pinned-memory-pool-byte-size=0"]
+    assert pool.options(123, gpus=2) == [*sizes, "--pinned-memory-pool-byte-size=0"]
 
 
 CONFIG = {"max_batch_size": 8}
@@ -67,19 +66,20 @@ REMEDY = (
 )
 
 
-def test_tensors_may_stay_where_serve_has_started_triton():
-    assert pool.danger(PIPELINE, CONFIG, gpu="1", environment=cuda_pool.variables(LARGE)) is None
+PINNED = "with a pool of pinned memory, Triton answers with garbage when its CUDA memory pool is full"
+SMALL = "the CUDA memory pool of 5 MiB is too small"
 
 
-@pytest.mark.parametrize("pinned", [{}, {"PIXPREP_PINNED_POOL_BYTES": "268435456"}])
-def test_a_pinned_pool_is_a_danger_unless_somebody_says_that_there_is_none(pinned):
-    environment = {"PIXPREP_CUDA_POOL_BYTES": str(LARGE)} | pinned
-    said = "with a pool of pinned memory, Triton answers with garbage when its CUDA memory pool is full"
-    assert pool.danger(PIPELINE, CONFIG, gpu="1", environment=environment) == said + REMEDY
-
-
-def test_a_small_pool_is_a_danger_with_and_without_a_pinned_one():
-    for pinned in ({}, {"PIXPREP_PINNED_POOL_BYTES": "0"}):
-        environment = {"PIXPREP_CUDA_POOL_BYTES": str(5 << 20)} | pinned
-        said = pool.danger(PIPELINE, CONFIG, gpu="1", environment=environment)
-        assert said == "the CUDA memory pool of 5 MiB is too small" + REMEDY
+@pytest.mark.parametrize(
+    ("n_bytes", "pinned", "fault"),
+    [
+        (LARGE, "0", None),
+        (LARGE, None, PINNED),
+        (LARGE, "268435456", PINNED),
+        (5 << 20, "0", SMALL),
+        (5 << 20, None, SMALL),
+    ],
+)
+def test_tensors_may_stay_where_the_pool_is_large_and_none_is_pinned_as_serve_starts_triton(n_bytes, pinned, fault):
+    environment = pool.variables(n_bytes) | {"PIXPREP_PINNED_POOL_BYTES": pinned or ""}
+    assert pool.danger(PIPELINE, CONFIG, gpu="1", environment=environment) == (fault and fault + REMEDY)

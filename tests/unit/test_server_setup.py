@@ -41,15 +41,6 @@ def refusal(repository, **arguments):
     return str(caught.value)
 
 
-def test_a_port_in_use_is_named_with_its_flag(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert refusal(tmp_path, grpc_port=port) == (
-            f"port {port} is in use by {Path('/proc/self/comm').read_text().strip()} (process {os.getpid()}): "
-            "stop what listens there, or choose another --grpc-port"
-        )
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -59,6 +50,11 @@ def test_a_port_in_use_is_named_with_its_flag(tmp_path):
         ),
         ({"log_file": Path("gone/log")}, "--log-file gone/log: cannot be written: No such file or directory"),
         ({"metrics_port": 65536}, "--metrics-port 65536: ports go from 0 to 65535"),
+        (
+            {"host": "0.0.0.0"},  # noqa: S104  (it is refused)
+            "host 0.0.0.0 is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
+            "use 127.0.0.1, or say --allow-remote",
+        ),
         ({"host": "no.such.host.invalid"}, "host no.such.host.invalid: Name or service not known: use 127.0.0.1, "),
         ({"host": "192.0.2.1", "allow_remote": True}, "host 192.0.2.1: Cannot assign requested address: use 127.0.0.1"),
         (
@@ -78,18 +74,15 @@ def test_free_ports_differ():
         assert len(set(addresses.check_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0}).values())) == 3
 
 
-def test_a_listener_is_found_by_its_port():
+def test_a_port_in_use_is_named_with_its_flag_and_by_whom(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
+        assert refusal(tmp_path, grpc_port=port) == (
+            f"port {port} is in use by {Path('/proc/self/comm').read_text().strip()} (process {os.getpid()}): "
+            "stop what listens there, or choose another --grpc-port"
+        )
         assert addresses.listeners(port) == {os.getpid()}
     assert addresses.listeners(port) == set()
-
-
-def test_other_machines_are_let_in_only_on_purpose(tmp_path):
-    assert refusal(tmp_path, host="0.0.0.0") == (  # noqa: S104  (it is refused)
-        "host 0.0.0.0 is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
-        "use 127.0.0.1, or say --allow-remote"
-    )
 
 
 def test_a_python_that_is_not_called_python3_is_refused(tmp_path):
@@ -128,25 +121,14 @@ def test_a_stub_that_cannot_start_is_one_line(tmp_path, words, code, message):
     assert str(caught.value) == message
 
 
-def test_the_stub_of_this_python_starts():
-    wheel = find_wheel()
-    wheel_module.check_stub(wheel.stub, wheel_module.environment(wheel))
-
-
-def test_too_little_shared_memory_is_refused_with_the_number_needed():
-    with pytest.raises(pp.SetupError) as caught:
-        wheel_module.check_shared_memory(Path("/proc"))  # a file system without room
-    assert str(caught.value) == (
-        "/proc has 0 MiB free, and Triton's Python models need 32 MiB: in Docker, say --shm-size=1g"
-    )
-
-
-def test_missing_shared_memory_is_named(tmp_path):
-    with pytest.raises(pp.SetupError) as caught:
-        wheel_module.check_shared_memory(tmp_path / "shm")
-    assert str(caught.value) == (
-        f"{tmp_path}/shm: No such file or directory: Triton's Python models need shared memory there"
-    )
+def test_too_little_shared_memory_is_refused_with_the_number_needed_and_none_is_named(tmp_path):
+    for folder, message in (  # /proc: a file system without room
+        (Path("/proc"), "/proc has 0 MiB free, and Triton's Python models need 32 MiB: in Docker, say --shm-size=1g"),
+        (tmp_path, f"{tmp_path}/shm: No such file or directory: Triton's Python models need shared memory there"),
+    ):
+        with pytest.raises(pp.SetupError) as caught:
+            wheel_module.check_shared_memory(folder if folder == Path("/proc") else folder / "shm")
+        assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(
@@ -203,9 +185,6 @@ def test_each_failing_model_has_its_line_and_the_ensemble_that_only_lacks_it_has
     assert str(failure(NOISE + log + END, 1)) == (
         'model "a" does not load: OSError: x\nmodel "b" does not load: OSError: y'
     )
-
-
-def test_a_failing_model_has_one_line_whatever_its_name():
     error = failure(NOISE + error_line("failed to load 'm\nok: fine' version 1: Internal: OSError: x\ny") + END, 1)
     assert error.args == ('model "m\nok: fine" does not load: OSError: x y',)
 

@@ -13,21 +13,18 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pixprep.cli.files import numbers_of, say_skipped
 from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, say, say_text
 from pixprep.errors import PixprepError, SetupError
 from pixprep.files import PHOTOS, expand, named, write
 from pixprep.steps import finding
-
-if TYPE_CHECKING:
-    from pixprep.serve.request import ModelInput
 
 CONCURRENCY = (1, 4, 16)
 PAGE_PORT = 8003
@@ -55,6 +52,7 @@ def serve_models(
     from pixprep.serve.page.process import Page
     from pixprep.serve.request import CLIP
     from pixprep.serve.server import Server
+    from pixprep.serve.snapshot import models_in
 
     as_json = log_format == "json"
     server = Server(model_repository, **options)
@@ -76,7 +74,8 @@ def serve_models(
         model_input = server.control.model_input(model)
         file = CLIP if model_input and model_input.frames else photos
         of_model = ["--model", model] if model != "ensemble" else []
-        of_model += _example_inputs(model_input)
+        for name, rows in model_input.example.items() if model_input else ():
+            of_model += ["--input", f"{name}={json.dumps(rows)}"]
         send = f"{called()} {shlex.join(['send', str(file), '--url', server.http_url, *of_model])}"
         say(f"ready  {'  '.join(map(' '.join, urls.items()))}", *(f"try    {line}" for line in (send, *server.curls)))
         say(f"files  {models}")
@@ -90,7 +89,10 @@ def serve_models(
         if allow_operators:  # Triton's processes have our environment
             names = [*os.environ.get(finding.VARIABLE, "").split(), *allow_operators]
             os.environ[finding.VARIABLE] = " ".join(dict.fromkeys(names))
-        _refuse_problems(model_repository, find_problems)
+        # what is no folder at all, or holds no model, the server refuses in its own words
+        if model_repository.is_dir() and models_in(model_repository) and (problems := find_problems(model_repository)):
+            words = f"{model_repository} would not load; --no-check serves it all the same"
+            raise PixprepError(words, *map(str, problems))  # noqa: TRY301  (said below as JSON, too)
         with shown or nullcontext():
             supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
     except PixprepError as error:
@@ -104,20 +106,6 @@ def serve_models(
     else:
         say("stopped", file=sys.stderr)
     return 0
-
-
-def _example_inputs(model_input: ModelInput | None) -> list[str]:
-    """The options of ``send`` for a model that takes numbers beside images."""
-    given = model_input.example if model_input else {}
-    return [word for name, rows in given.items() for word in ("--input", f"{name}={json.dumps(rows)}")]
-
-
-def _refuse_problems(model_repository: Path, find_problems: Callable[[Path], Sequence[object]]) -> None:
-    from pixprep.serve.snapshot import models_in
-
-    # what is no folder at all, or holds no model, the server refuses in its own words
-    if model_repository.is_dir() and models_in(model_repository) and (problems := find_problems(model_repository)):
-        raise PixprepError(f"{model_repository} would not load; --no-check serves it all the same", *map(str, problems))
 
 
 def send_images(*, paths: Sequence[Path], as_json: bool, inputs: Sequence[tuple[str, Any]] = (), **options: Any) -> int:

@@ -75,16 +75,13 @@ def _bind(probe: socket.socket, address: str, port: int) -> None:
 
 def _taken(address: str, name: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} is in use{_by_whom(port)}: stop what listens there, or choose another --{name}-port"
+        names = (f" by {Path(f'/proc/{pid}/comm').read_text().strip()} (process {pid})" for pid in listeners(port))
+        return (
+            f"port {port} is in use{min(names, default='')}: stop what listens there, or choose another --{name}-port"
+        )
     if error.errno == errno.EACCES:
         return f"port {port}: {error.strerror}: choose a --{name}-port from 1024 up"
     return f"host {address}: {error.strerror}: use 127.0.0.1, or an address of this machine"
-
-
-def _by_whom(port: int) -> str:
-    for pid in sorted(listeners(port)):
-        return f" by {Path(f'/proc/{pid}/comm').read_text().strip()} (process {pid})"
-    return ""
 
 
 def listeners(port: int) -> set[int]:
@@ -93,14 +90,15 @@ def listeners(port: int) -> set[int]:
     return {int(process.name) for process in Path("/proc").glob("[0-9]*") if sockets & set(_open_files(process))}
 
 
-def unsent(port: int) -> int:
-    """Bytes that were written to the connections of a TCP port of this machine, and not taken by the other side yet."""
-    return sum(sent for state, _, sent, _, _ in _sockets(port) if state != _LISTENS)
+def unsent(*ports: int) -> int:
+    """Bytes that were written to the connections of TCP ports of this machine, and not taken by the other side yet."""
+    return sum(sent for port in ports for state, _, sent, _, _ in _sockets(port) if state != _LISTENS)
 
 
-def unread(port: int) -> set[str]:
-    """The connections of a TCP port of this machine, by their other ends, whose last bytes have come and wait."""
-    return {remote for state, remote, _, received, _ in _sockets(port) if received and state != _LISTENS}
+def unread(*ports: int) -> set[str]:
+    """The connections of TCP ports of this machine, by their other ends, whose last bytes have come and wait."""
+    sockets = (each for port in ports for each in _sockets(port))
+    return {remote for state, remote, _, received, _ in sockets if received and state != _LISTENS}
 
 
 def _sockets(port: int) -> Iterator[tuple[str, str, int, int, str]]:

@@ -25,10 +25,11 @@ _REFUSALS = ("400", "StatusCode.INVALID_ARGUMENT")
 
 @dataclass(frozen=True)
 class Spent:
-    """Time that a model has spent on requests, as Triton counts it.
+    """Work that a model has done, and the time that it has spent on requests, as Triton counts it.
 
     Attributes:
-        count: how many requests.
+        images: that it has handled, in so many ``executions``.
+        count: how many requests did not fail; their times:
         queue_ms: that they waited.
         compute_ms: from there to the answer, the copying of inputs and outputs included.
     """
@@ -36,11 +37,16 @@ class Spent:
     count: int = 0
     queue_ms: float = 0.0
     compute_ms: float = 0.0
+    images: int = 0
+    executions: int = 0
 
     def since(self, before: Spent) -> Spent:
-        """Difference since then: the number of requests, at least one, and what one of them spent on average."""
+        """Difference since then; the times are those of one request on average."""
         count = self.count - before.count
-        return Spent(count, (self.queue_ms - before.queue_ms) / count, (self.compute_ms - before.compute_ms) / count)
+        queue_ms, compute_ms = self.queue_ms - before.queue_ms, self.compute_ms - before.compute_ms
+        each = max(1, count)
+        images, executions = self.images - before.images, self.executions - before.executions
+        return Spent(count, queue_ms / each, compute_ms / each, images, executions)
 
 
 class RequestError(PixprepError):
@@ -180,17 +186,8 @@ class Triton:
                     return self.source(step["model_name"], port)
         return config, next(output for output in config["output"] if output["name"] == name)
 
-    def counts(self, model: str) -> tuple[int, int]:
-        """Number of images that the model has handled so far, and of its executions."""
-        entries = self._client.get_inference_statistics(model, **self._json)["model_stats"]
-        # gRPC leaves out what is 0
-        inferences, executions = (
-            sum(int(entry.get(name, 0)) for entry in entries) for name in ("inference_count", "execution_count")
-        )
-        return inferences, executions
-
     def spent(self) -> dict[str, Spent]:
-        """By model, what it has spent since the server started on the requests that did not fail.
+        """By model, what it has done since the server started.
 
         Raises:
             SetupError: the server has gone, or does not tell.
@@ -208,6 +205,8 @@ class Triton:
                 before.count + int(parts.get("success", {}).get("count", 0)),
                 before.queue_ms + _ms(parts, "queue"),
                 before.compute_ms + _ms(parts, "compute_input", "compute_infer", "compute_output"),
+                before.images + int(entry.get("inference_count", 0)),
+                before.executions + int(entry.get("execution_count", 0)),
             )
         return spent
 
@@ -230,7 +229,7 @@ class Triton:
         rows = [model_input.rows(each) for each in numbers or [{}] * len(encoded)]
         tensors = []
         try:
-            given = model_input.tensors(encoded, rows)
+            given = model_input.tensors(model_input.images(encoded), rows)
         except ImageError as error:
             raise RequestError(str(error), is_refusal=True) from None
         for name, datatype, array in given:

@@ -125,22 +125,20 @@ class Control:
         Triton 2.51 by itself goes on taking requests from connections that are open, and cuts the last ones. A model
         whose process has died is never quite unloaded.
         """
-        settled_at, waiting = time.monotonic() + _SETTLE_S, self._unread()
+        ports = self._ports.values()
+        settled_at, waiting = time.monotonic() + _SETTLE_S, unread(*ports)
         while time.monotonic() < min(until, settled_at) or (waiting and time.monotonic() < until):
             time.sleep(_LOOK_S)
-            waiting &= self._unread()
+            waiting &= unread(*ports)
         while (left_s := until - time.monotonic()) > 0:
             states = {model["name"]: model.get("state") for model in self.index(timeout_s=left_s)}
             for model, state in states.items():
                 if state == "READY":
                     self.repository(f"models/{model}/unload", timeout_s=left_s)
             is_done = not any(state in ("LOADING", "READY", "UNLOADING") for state in states.values())
-            if is_done and not any(map(unsent, self._ports.values())):
+            if is_done and not unsent(*ports):
                 return
             time.sleep(_LOOK_S)
-
-    def _unread(self) -> set[str]:
-        return {connection for port in self._ports.values() for connection in unread(port)}
 
     def _ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, timeout_s: float

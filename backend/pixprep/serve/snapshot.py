@@ -11,7 +11,6 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from threading import Event
@@ -24,20 +23,8 @@ Signature = tuple[tuple[str, int, int, int], ...]
 _BLOCK = 1 << 20
 _ZEROS = bytes(_BLOCK)
 _HASH_LETTERS = 12
-
-
-@dataclass(frozen=True)
-class Edition:
-    """State of the files of one model.
-
-    Attributes:
-        hash: of their names and contents; 12 hexadecimal digits.
-        signature: of the files that they are copies of.
-    """
-
-    model: str
-    hash: str
-    signature: Signature
+_Edition = tuple[str, Signature]
+"""Hash of a copy of a model, and the signature of the files that were copied."""
 
 
 class Snapshot:
@@ -68,11 +55,12 @@ class Snapshot:
             if path.is_file() and not path.name.startswith("."):
                 self._copy_file(path, folder / path.name, hashlib.sha256(), never)
         self._served = {name: self._copy(name, folder / name, never) for name in models}
+        self._staged: _Edition = ("", ())
 
     @property
     def hashes(self) -> dict[str, str]:
-        """By model, of its files that are served."""
-        return {name: edition.hash for name, edition in self._served.items()}
+        """By model, of the names and contents of its files that are served; 12 hexadecimal digits."""
+        return {name: number for name, (number, _) in self._served.items()}
 
     def touch(self, model: str) -> None:
         """Make Triton see a change in a model: it loads none anew whose files are the same."""
@@ -85,15 +73,18 @@ class Snapshot:
 
         The contents may be the same all the same.
         """
-        served = {name: edition.signature for name, edition in self._served.items()}
+        served = {name: signature for name, (_, signature) in self._served.items()}
         try:
             on_disk = {name: _signature(self.repository / name) for name in models_in(self.repository)}
         except OSError:  # the disk was taken away, say
             on_disk = {}
         return {name: on_disk.get(name, ()) for name in on_disk | served if on_disk.get(name, ()) != served.get(name)}
 
-    def stage(self, model: str, over: Event) -> Edition:
+    def stage(self, model: str, over: Event) -> str:
         """Copy a model as it lies on disk, beside what is served; ``discard`` it in the end.
+
+        Returns:
+            The copy's hash.
 
         Raises:
             SetupError: there is no room.
@@ -101,16 +92,15 @@ class Snapshot:
             InterruptedError: ``over`` was set.
         """
         self._look_for_room(_files(self.repository / model))
-        return self._copy(model, self._beside, over)
+        self._staged = self._copy(model, self._beside, over)
+        return self._staged[0]
 
-    def swap(self, new: Edition) -> Edition:
+    def swap(self, model: str) -> None:
         """Serve what lies beside from now on, and lay what was served there."""
-        target, old = self.folder / new.model, self._served[new.model]
-        spare = self._beside.with_name("spare")
+        target, spare = self.folder / model, self._beside.with_name("spare")
         for source, goal in ((target, spare), (self._beside, target), (spare, self._beside)):
             source.rename(goal)
-        self._served[new.model] = new
-        return old
+        self._served[model], self._staged = self._staged, self._served[model]
 
     def discard(self) -> None:
         """Delete what lies beside."""
@@ -128,7 +118,7 @@ class Snapshot:
             "name another folder by TMPDIR"
         )
 
-    def _copy(self, model: str, target: Path, over: Event) -> Edition:
+    def _copy(self, model: str, target: Path, over: Event) -> _Edition:
         source = self.repository / model
         signature, digest = _signature(source), hashlib.sha256()
         target.mkdir()
@@ -141,7 +131,7 @@ class Snapshot:
                 (target / name).mkdir()
             else:
                 self._copy_file(path, target / name, counts, over)
-        return Edition(model, digest.hexdigest()[:_HASH_LETTERS], signature)
+        return digest.hexdigest()[:_HASH_LETTERS], signature
 
     def _copy_file(self, source: Path, target: Path, counts: hashlib._Hash, over: Event) -> None:
         """Copy a file and count what is in it, but for holes and blocks of zeros: they become holes."""
@@ -206,18 +196,14 @@ def _entries(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[
     own = folder.stat()
     above = (*above, (own.st_dev, own.st_ino))
     for path in sorted(folder.iterdir()):
-        if path.name == "__pycache__" or not (status := _status(path)):
+        try:
+            status = path.stat()
+        except OSError:  # a link to nothing, say
+            continue
+        if path.name == "__pycache__":
             continue
         if S_ISREG(status.st_mode):
             yield path, status
         elif S_ISDIR(status.st_mode) and (status.st_dev, status.st_ino) not in above:
             yield path, status
             yield from _entries(path, above)
-
-
-def _status(path: Path) -> os.stat_result | None:
-    """Status of a path, or of its target; None if nothing is there."""
-    try:
-        return path.stat()
-    except OSError:
-        return None

@@ -21,11 +21,11 @@ from threading import Event, Lock, Thread
 
 from pixprep.errors import PixprepError
 from pixprep.repository import Problem
+from pixprep.serve.processes import OF_MODEL, OF_TRITON, Waits, after
 from pixprep.serve.request import Post, sample
 from pixprep.serve.server import Server
-from pixprep.serve.snapshot import Edition, Signature
+from pixprep.serve.snapshot import Signature
 from pixprep.serve.stubs import Stub, stubs, thread_states
-from pixprep.serve.waits import OF_MODEL, OF_TRITON, Waits, after
 from pixprep.triton.config import count_instances
 
 LOOK_S = 0.25
@@ -76,7 +76,7 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
         PixprepError: Triton ended again and again: so often as ``waits`` says, ``OF_TRITON`` by default.
     """
     waits, edits = waits or Waits(*OF_TRITON), _Edits(server, watch)
-    _begin("edits", lambda: edits.watch(stopping))
+    Thread(target=edits.watch, args=(stopping,), name="pixprep-edits", daemon=True).start()
     while not stopping.is_set():
         ready_at = time.monotonic()
         edits.life = life = _Life(server)
@@ -99,10 +99,6 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
                 else:
                     why = ""
                     _logger.warning("every model is back after %.1f s", time.monotonic() - down_at)
-
-
-def _begin(name: str, work: Callable[[], None]) -> None:
-    Thread(target=work, name=f"pixprep-{name}", daemon=True).start()
 
 
 class Hearing:
@@ -137,12 +133,15 @@ class Hearing:
 
 
 class _Life:
-    """One Triton, from when it is ready until it has ended, or has to be ended."""
+    """One Triton, from when it is ready until it has ended, or has to be ended.
+
+    ``over``: it ends.
+    """
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.over = Event()
-        self.models: dict[str, _Model] = {}
+        self._models: dict[str, _Model] = {}
         self._why = ""
 
     def end(self, why: str) -> None:
@@ -150,42 +149,36 @@ class _Life:
         self._why = self._why or why
         self.over.set()
 
+    def model(self, name: str) -> _Model:
+        """One of its models; ConnectionError: it ends, or has not said yet what it has."""
+        if self.over.is_set() or name not in self._models:
+            raise ConnectionError
+        return self._models[name]
+
     def run(self, stopping: Event) -> str:
-        """Look after everything until ``stopping`` is set; else, why Triton has to be started anew."""
+        """Look after Triton until ``stopping`` is set; else, why it has to be started anew."""
+        server, hearing, probe_at = self.server, Hearing(self.server.pid), 0.0
         try:
-            self._look(stopping)
+            while not self.over.is_set() and server.poll() is None and not stopping.wait(LOOK_S):
+                if not self._models:
+                    self._find_models()
+                if (now := time.monotonic()) >= probe_at:
+                    probe_at = now + PROBE_S
+                    if why := hearing.count(is_answered=server.control.is_live()):
+                        self.end(why)
         finally:
             self.over.set()
         if stopping.is_set():
             return ""
-        code = self.server.poll(within_s=END_S)  # whatever seemed wrong, it may have ended by itself
+        code = server.poll(within_s=END_S)  # whatever seemed wrong, it may have ended by itself
         return self._why if code is None else f"Triton ended by itself with exit code {code}"
-
-    def model(self, name: str) -> _Model:
-        """One of its models; ConnectionError: it ends, or has not said yet what it has."""
-        if self.over.is_set() or name not in self.models:
-            raise ConnectionError
-        return self.models[name]
-
-    def _look(self, stopping: Event) -> None:
-        """Look at Triton itself."""
-        hearing, probe_at = Hearing(self.server.pid), 0.0
-        while not self.over.is_set() and not stopping.wait(LOOK_S):
-            if not self.models:
-                self._find_models()
-            if self.server.poll() is not None:
-                self.end("")
-            elif (now := time.monotonic()) >= probe_at:
-                probe_at = now + PROBE_S
-                if why := hearing.count(is_answered=self.server.control.is_live()):
-                    self.end(why)
 
     def _find_models(self) -> None:
         probed, index = self.server.pipeline_models, self.server.control.index(timeout_s=PROBE_S)
         versions = Counter(entry["name"] for entry in index if entry.get("state") == "READY")
-        self.models = {name: _Model(self, name, count, is_probed=name in probed) for name, count in versions.items()}
-        for name, model in self.models.items():
-            _begin(name, model.watch)
+        self._models = {name: _Model(self, name, count, is_probed=name in probed) for name, count in versions.items()}
+        for name, model in self._models.items():
+            Thread(target=model.watch, name=f"pixprep-{name}", daemon=True).start()
 
 
 class _Edits:
@@ -201,16 +194,15 @@ class _Edits:
     def __init__(self, server: Server, check: Check | None) -> None:
         self._snapshot = server.snapshot
         self._check = check
-        self._seen: dict[str, Signature] = {}
-        self._settled: dict[str, Signature] = {}  # there is no more to do until it changes again
         self.deploying = Lock()
 
     def watch(self, stopping: Event) -> None:
         """Deal with the models that change, as soon as all of them have rested."""
+        changes: dict[str, Signature] = {}
+        settled: dict[str, Signature] = {}  # there is no more to do until it changes again
         while not stopping.wait(DISK_S):
-            changes = self._snapshot.changes()
-            last, self._seen = self._seen, changes
-            news = {name: signature for name, signature in changes.items() if self._settled.get(name) != signature}
+            last, changes = changes, self._snapshot.changes()
+            news = {name: signature for name, signature in changes.items() if settled.get(name) != signature}
             if any(last.get(name) != signature for name, signature in news.items()):
                 continue
             with suppress(ConnectionError, InterruptedError):  # what the end of Triton interrupts begins again
@@ -221,17 +213,20 @@ class _Edits:
                         _say(name, "changed on disk: a restart deploys that, or `pixprep serve --watch`")
                     else:
                         self._deploy(name, self._check, stopping)
-                    self._settled[name] = signature
+                    settled[name] = signature
 
     def _deploy(self, name: str, check: Check, stopping: Event) -> None:
         """Serve a model as it lies on disk, unless its contents are what is served, or have a problem."""
-        snapshot, served, new = self._snapshot, self._snapshot.hashes[name], None
+        snapshot, served, which = self._snapshot, self._snapshot.hashes[name], ""
         try:
             why = "; ".join(str(each) for each in check(snapshot.repository) if each.where.split("/")[0] == name)
-            new = None if why else snapshot.stage(name, stopping)
-            if new and new.hash != served:
+            if not why:
+                new = snapshot.stage(name, stopping)
+                if new == served:
+                    return
+                which = f" ({new})"
                 with self.deploying:
-                    why = self.life.model(name).deploy(new, check)
+                    why = self.life.model(name).deploy(check)
         except (ConnectionError, InterruptedError):
             raise
         except OSError as error:
@@ -241,10 +236,9 @@ class _Edits:
         finally:
             snapshot.discard()
         if why:
-            which = f" ({new.hash})" if new else ""
             _say(name, f"stays {served}: what changed on disk{which} is refused: {why}", logging.ERROR)
-        elif new and new.hash != served:
-            _say(name, f"is {new.hash} from now on, as on disk; it was {served}")
+        else:
+            _say(name, f"is {snapshot.hashes[name]} from now on, as on disk; it was {served}")
 
 
 def _say(model: str, what: str, level: int = logging.WARNING) -> None:
@@ -260,17 +254,20 @@ class _Model:
         self._name = name
         self._versions = versions
         self._is_probed = is_probed
-        self._image: Post | None = None
         self._lock = Lock()  # held while it is looked at or loaded
-        self._is_known = False  # how many stubs it has, and what it takes
-        self._count = 0  # of its stubs
         self._stubs: set[Stub] = set()
         self._old: set[Stub] = set()  # of before the model was loaded anew
+        self._count = 0  # of its stubs
+        self._image: Post | None = None
         self._waits = Waits(*OF_MODEL)
-        self._again_at = 0.0
         self._is_stuck = False
-        self._down_at: float | None = None
-        self._misses, self._back_at = 0, time.monotonic()
+        self._again_at = 0.0
+        self._begin()
+
+    def _begin(self) -> None:
+        """It serves from now on; Triton has to say how many stubs it has, and what it takes."""
+        self._is_known, self._down_at, self._misses = False, 0.0, 0  # 0.0: it is up
+        self._back_at = time.monotonic()
         self._probe_at = self._back_at + PROBE_S
 
     def watch(self) -> None:
@@ -279,24 +276,24 @@ class _Model:
             with self._lock:
                 if not self._is_known:
                     self._ask()
-                if self._down_at is None and (why := self._why_down()):
+                if not self._down_at and (why := self._why_down()):
                     self._go_down(why)
-                if self._down_at is not None and time.monotonic() >= self._again_at and not self._life.over.is_set():
-                    self._bring_back(self._down_at)
+                if self._down_at and time.monotonic() >= self._again_at and not self._life.over.is_set():
+                    self._bring_back()
                 elif self._old and time.monotonic() - self._back_at > GRACE_S:
                     for stub in self._old:
                         stub.clear()
                     self._old = set()
 
-    def deploy(self, new: Edition, check: Check) -> str:
-        """Serve other files from now on, unless they are broken; why they are, or empty.
+    def deploy(self, check: Check) -> str:
+        """Serve the files that are staged from now on, unless they are broken; why they are, or empty.
 
         Raises:
             ConnectionError: this Triton ends, which says nothing of the files.
         """
         snapshot, why = self._server.snapshot, "?"
         with self._lock:
-            old = snapshot.swap(new)
+            snapshot.swap(self._name)
             try:
                 why = "; ".join(map(str, check(snapshot.folder))) or self._load()
             except TimeoutError:
@@ -306,11 +303,11 @@ class _Model:
                 raise
             finally:
                 if why:
-                    snapshot.swap(old)
+                    snapshot.swap(self._name)
         return why
 
     def _ask(self) -> None:
-        """Ask Triton how many stubs the model has, and what it takes; again at the next look, if it does not say."""
+        """Ask Triton about the model; again at the next look, if it does not say."""
         if config := self._server.control.config(self._name):
             self._is_known = True
             self._image = sample(config) if self._is_probed else None
@@ -348,26 +345,31 @@ class _Model:
         is_idle = status == 0 and used_s < IDLE * PROBE_S and not wants_more
         return status == 500 or (is_idle and self._server.control.is_live())
 
+    def _wait(self, *, ran_s: float) -> float:
+        """Seconds to the next load after a failure."""
+        wait_s = self._waits.count(ran_s=ran_s) or 0.0
+        self._again_at = time.monotonic() + wait_s
+        return wait_s
+
     def _go_down(self, why: str) -> None:
         now = time.monotonic()
-        wait_s = self._waits.count(ran_s=now - self._back_at) or 0.0
+        wait_s = self._wait(ran_s=now - self._back_at)
         if not self._life.over.is_set() and self._server.poll() is None:  # stubs end with Triton
             _say(self._name, f"is down: {why}; it is loaded again{after(wait_s)}", logging.ERROR)
-            self._down_at, self._again_at = now, now + wait_s
+            self._down_at = now
 
-    def _bring_back(self, down_at: float) -> None:
+    def _bring_back(self) -> None:
         for stub in self._stubs:
             if stub.state == "T" or self._misses >= MISSES:
                 stub.kill()  # what waits for it gets an error
+        down_at = self._down_at
         try:
             error = self._load()
         except (TimeoutError, ConnectionError) as lost:
             self._life.end(str(lost))
             return
         if error:
-            wait_s = self._waits.count(ran_s=0) or 0.0
-            self._again_at = time.monotonic() + wait_s
-            _say(self._name, f"does not load: {error}; again in {wait_s:g} s", logging.ERROR)
+            _say(self._name, f"does not load: {error}; again in {self._wait(ran_s=0):g} s", logging.ERROR)
         else:
             _say(self._name, f"is back after {self._back_at - down_at:.1f} s")
 
@@ -388,9 +390,7 @@ class _Model:
             raise
         if not error:
             self._old |= before | self._stubs
-            self._stubs, self._is_known = set(), False
+            self._stubs = set()
             self._find_stubs()  # at once: of one that dies before the next look, the memory must be known
-            self._down_at = None
-            self._misses, self._back_at = 0, time.monotonic()
-            self._probe_at = self._back_at + PROBE_S
+            self._begin()
         return error

@@ -10,15 +10,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from pixprep.errors import SetupError
 from pixprep.repository.backend import entry_point
-from pixprep.serve.addresses import bracketed
-from pixprep.triton import probe
 
 INSTALL = 'pip install "pixprep[server]"'
 _NEWEST_PYTHON = (3, 12)
@@ -27,9 +24,6 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (where Triton's Python backend k
 STUB = "triton_python_backend_stub"
 # A Python model's region starts at 1 MiB and grows with its batches: Docker's 64 MiB serve a few images at a time.
 MIN_SHARED_MEMORY = 32 << 20
-# Requests that one process of a user's Python model may have at other models at once. Each is a thread, which Triton
-# keeps when the process dies; by default there are 32.
-_CALLS = 4
 _MOST_FILES = 1 << 20
 # What Triton's process may keep of a block that it has freed: glibc raises both to 32 and 64 MiB when large ones are
 # freed, in each of 16 arenas. After a mixed load it held 1.1 GB so, and 0.4 GB with these. In bytes.
@@ -171,51 +165,3 @@ def check_shared_memory(folder: Path) -> None:
             f"{folder} has {free / 2**20:.0f} MiB free, and Triton's Python models need {MIN_SHARED_MEMORY >> 20} MiB: "
             "in Docker, say --shm-size=1g"
         )
-
-
-def command_line(
-    wheel: Wheel, *, repository: Path, backends: Path, prefix: str, address: str, ports: Mapping[str, int], closed: str
-) -> list[str]:
-    """The command line of tritonserver.
-
-    Args:
-        wheel: that has it.
-        repository: its models.
-        backends: its backends.
-        prefix: of the names of its shared memory.
-        address: where it listens.
-        ports: ``http``, ``grpc`` and ``metrics``.
-        closed: APIs, and the header and key that open them.
-    """
-    http_address = f"ipv6:{address}" if ":" in address else address
-    return [
-        str(wheel.server),
-        f"--model-repository={repository}",
-        f"--backend-directory={backends.resolve()}",
-        f"--backend-config=python,shm-region-prefix-name={prefix}",
-        f"--backend-config=python,thread-pool-size={_CALLS}",
-        f"--http-address={http_address}",
-        f"--grpc-address={bracketed(address)}",
-        f"--metrics-address={http_address}",
-        *(f"--{name}-port={port}" for name, port in ports.items()),
-        "--model-control-mode=explicit",  # a model whose process died can be loaded again, by who has the key
-        "--load-model=*",
-        "--exit-timeout-secs=1",  # for connections that idle: ``Server.stop`` has waited for requests before
-        "--allow-vertex-ai=false",
-        "--allow-sagemaker=false",
-        f"--http-restricted-api={closed}",
-        f"--grpc-restricted-protocol={closed}",
-        f"--http-header-forward-pattern={probe.HEADER}",
-    ]
-
-
-def trace_options(url: str, rate: int) -> list[str]:
-    """Triton's options that send spans to a collector."""
-    settings = {
-        "mode": "opentelemetry",
-        "level": "TIMESTAMPS",
-        "rate": rate,
-        "opentelemetry,url": url,
-        "opentelemetry,resource": "service.name=pixprep",
-    }
-    return [f"--trace-config={name}={value}" for name, value in settings.items()]

@@ -314,8 +314,19 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
         PipelineError: what is written contradicts the pipeline, or the outputs of a batch are too large.
     """
     most = MAX_OUTPUT_BYTES // pipeline.n_bytes
+    tensors = {"input": inputs(config, pipeline), "output": outputs(config, pipeline)}
     if pipeline.plan.takes_boxes:
-        return _complete_with_boxes(config, pipeline, most)
+        if config.get("max_batch_size"):
+            raise PipelineError(
+                "config.pbtxt: max_batch_size: a photo gives as many tensors as it has boxes, which is no batch of "
+                "Triton's: write 0, or leave it out"
+            )
+        if (boxes := options(config).limits.max_boxes) > most:
+            raise PipelineError(
+                f"config.pbtxt: max_boxes: the outputs of {boxes:,} boxes take {boxes * pipeline.n_bytes:,} bytes; an "
+                f"answer has at most {MAX_OUTPUT_BYTES:,}: set the parameter max_boxes to {most}"
+            )
+        return {**config, "max_batch_size": 0, **tensors}
     usual = max(1, DEFAULT_MAX_BATCH_SIZE // (pipeline.images[0].frames or 1))
     max_batch_size = config.get("max_batch_size") or min(usual, most)
     if max_batch_size < 0:
@@ -325,7 +336,7 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
             f"config.pbtxt: max_batch_size: the outputs of {max_batch_size:,} images take "
             f"{max_batch_size * pipeline.n_bytes:,} bytes; an answer has at most {MAX_OUTPUT_BYTES:,}: set it to {most}"
         )
-    full = _with_tensors(config, pipeline, max_batch_size)
+    full: Config = {**config, "max_batch_size": max_batch_size, **tensors}
     written, takes, frames = config.get("parameters", {}), pipeline.plan.takes, pipeline.images[0].frames
     for key, fact, what in (
         (PIXELS, takes, f"takes {takes}" if takes else "decodes files"),
@@ -341,25 +352,6 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     if "sequence_batching" not in config:
         full.setdefault("dynamic_batching", {})
     return full
-
-
-def _complete_with_boxes(config: Mapping[str, Any], pipeline: Pipeline, most: int) -> Config:
-    if config.get("max_batch_size"):
-        raise PipelineError(
-            "config.pbtxt: max_batch_size: a photo gives as many tensors as it has boxes, which is no batch of "
-            "Triton's: write 0, or leave it out"
-        )
-    if (boxes := options(config).limits.max_boxes) > most:
-        raise PipelineError(
-            f"config.pbtxt: max_boxes: the outputs of {boxes:,} boxes take {boxes * pipeline.n_bytes:,} bytes; an "
-            f"answer has at most {MAX_OUTPUT_BYTES:,}: set the parameter max_boxes to {most}"
-        )
-    return _with_tensors(config, pipeline, 0)
-
-
-def _with_tensors(config: Mapping[str, Any], pipeline: Pipeline, max_batch_size: int) -> Config:
-    tensors = {"input": inputs(config, pipeline), "output": outputs(config, pipeline)}
-    return {**config, "max_batch_size": max_batch_size, **tensors}
 
 
 def count_instances(config: Mapping[str, Any]) -> int:

@@ -17,7 +17,6 @@ import triton_python_backend_utils as pb_utils
 from pixprep.batch import Batch
 from pixprep.decoders.text import without_base64
 from pixprep.engine import Engine
-from pixprep.errors import ImageError
 from pixprep.pipeline import Pipeline
 from pixprep.show.warnings import black_margins, odd_ranges
 from pixprep.triton import config as model_config
@@ -201,7 +200,7 @@ class TritonPythonModel:
         rows = slice(spans[0].start, spans[-1].stop)
         errors = batch.errors[rows]
         if self._options.on_error == "fail" and any(errors):
-            return _error(_message(_bad(batch, spans), len(spans)), pb_utils.TritonError.INVALID_ARG)
+            return _error(_message(batch, spans), pb_utils.TritonError.INVALID_ARG)
         tensors = [self._tensor(name, batch.padded(name, rows)) for name in part.outputs if name in batch.outputs]
         if model_config.STATUS_NAME in part.outputs:
             status = [[b"" if error is None else str(error).encode()] for error in errors]
@@ -235,19 +234,14 @@ def _n_bytes(image: Any) -> int:
     return n_bytes
 
 
-def _bad(batch: Batch, spans: Sequence[slice]) -> list[tuple[int, ImageError]]:
-    """The errors of a request's images, each with the image's number: of one that is broken, once for all boxes."""
-    return [
-        (index, error)
+def _message(batch: Batch, spans: Sequence[slice]) -> str:
+    """The errors of a request's images, up to three: of an image that is broken, once for all boxes."""
+    said = [
+        error.at(index, len(spans))
         for index, span in enumerate(spans)
         for error in dict.fromkeys(error for error in batch.errors[span] if error is not None)
     ]
-
-
-def _message(bad: list[tuple[int, ImageError]], count: int) -> str:
-    """Every bad image of a request, up to three."""
-    shown = "; ".join(error.at(index, count) for index, error in bad[:3])
-    return shown if len(bad) <= 3 else f"{shown}; and {len(bad) - 3} more"
+    return "; ".join(said[:3]) + (f"; and {len(said) - 3} more" if len(said) > 3 else "")
 
 
 def _error(message: str, code: Any) -> Any:

@@ -9,8 +9,10 @@ numbers, the pinned one is left out, and where either is not known to be so, ten
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pixprep.pipeline import Pipeline
@@ -45,6 +47,33 @@ def needed(pipeline: Pipeline, *, images_in_flight: int = IMAGES_IN_FLIGHT) -> i
     return bytes_per_image(pipeline) * images_in_flight * 3 // 2
 
 
+def size(model_repository: Path, *, images_in_flight: int) -> int:
+    """The pool for the images of all pixprep models of a repository, and at least Triton's default."""
+    pipelines = map(model_config.read_pipeline, model_config.pipeline_files(model_repository))
+    return max(TRITONS_DEFAULT, sum(needed(pipeline, images_in_flight=images_in_flight) for pipeline in pipelines))
+
+
+def options(n_bytes: int, *, gpus: int) -> list[str]:
+    """The options of tritonserver that give each GPU a pool of that size, and the host no pinned one."""
+    return [*(f"--cuda-memory-pool-byte-size={gpu}:{n_bytes}" for gpu in range(gpus)), NO_PINNED_POOL]
+
+
+def variables(n_bytes: int) -> dict[str, str]:
+    """Variables that tell the backend that Triton has these options."""
+    return {VARIABLE: str(n_bytes), PINNED_VARIABLE: "0"}
+
+
+def gpu_count() -> int:
+    """Number of GPUs that the driver shows; 0 without one."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    is_there = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+    return count.value if is_there else 0
+
+
 def least(pipeline: Pipeline, config: Mapping[str, Any]) -> int:
     """The pool for the least that dynamic batching puts there: a batch in each step, and one that waits."""
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
@@ -65,15 +94,15 @@ def danger(
 ) -> str | None:
     """Why tensors may not stay on a GPU, and what to do about it; None if they may."""
     pool_bytes, smallest = known_bytes(environment), least(pipeline, config)
-    size = pool_bytes
+    wanted = pool_bytes
     if pool_bytes < smallest:
         fault = f"the CUDA memory pool of {pool_bytes >> 20} MiB is too small"
-        size = max(smallest, needed(pipeline))
+        wanted = max(smallest, needed(pipeline))
     elif environment.get(PINNED_VARIABLE) != "0":
         fault = "with a pool of pinned memory, Triton answers with garbage when its CUDA memory pool is full"
     else:
         return None
     return (
-        f"{fault}; start Triton with --cuda-memory-pool-byte-size={gpu}:{size} {NO_PINNED_POOL}, "
-        f"{VARIABLE}={size} and {PINNED_VARIABLE}=0"
+        f"{fault}; start Triton with --cuda-memory-pool-byte-size={gpu}:{wanted} {NO_PINNED_POOL}, "
+        f"{VARIABLE}={wanted} and {PINNED_VARIABLE}=0"
     )

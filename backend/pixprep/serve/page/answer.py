@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import time
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -68,17 +69,13 @@ class Photos:
         Raises:
             SetupError: Triton does not answer.
         """
+        found = []
         with self._triton() as triton:
-            return [{"name": model, "limit_bytes": self._limit(triton, model)} for model in self._taking(triton)]
-
-    def _taking(self, triton: Triton) -> Iterator[str]:
-        for model in self._models:
-            try:
-                takes_photos = triton.model_input(model).frames is None
-            except PixprepError:  # an ensemble of something else, or a model that is just not ready
-                continue
-            if takes_photos:  # and no clips
-                yield model
+            for model in self._models:
+                with suppress(PixprepError):  # an ensemble of something else, or a model that is just not ready
+                    if triton.model_input(model).frames is None:  # no clips
+                        found.append(model)
+            return [{"name": model, "limit_bytes": self._limit(triton, model)} for model in found]
 
     def limit_bytes(self, model: str) -> int:
         """The most bytes that a photo for this model may have.
@@ -110,7 +107,7 @@ class Photos:
             found = triton.infer(model, model_input, [encoded], [model_input.example])
             request_ms = 1e3 * (time.perf_counter() - start)
             spent = _counted(triton, before, _steps(triton, model) or [model])
-            scored = self._scored(triton, model)
+            scored = {name: self._labels(*triton.source(model, name)) for name in triton.scores(model)}
         outputs = [_output(output, array[0], scored.get(output)) for output, array in found.items()]
         return {
             "request_ms": request_ms,
@@ -181,15 +178,8 @@ class Photos:
         found = newest_pipelines(self._folder)
         return next((name for name in (model, *_steps(triton, model)) if name in found), "")
 
-    def _scored(self, triton: Triton, model: str) -> dict[str, list[str]]:
-        """The outputs with one score for each class, and the names of the classes; no names where nobody gave any.
-
-        Which they are, ``Triton.scores`` knows, as ``pixprep send`` does.
-        """
-        return {name: self._labels(*triton.source(model, name)) for name in triton.scores(model)}
-
     def _labels(self, config: Config, output: Config) -> list[str]:
-        """The labels of an output of the model of this configuration."""
+        """The labels of an output of the model of this configuration; none where nobody gave any."""
         file = output.get("label_filename")
         try:
             return read_labels(self._folder / config["name"] / file) if file else []

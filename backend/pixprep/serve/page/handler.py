@@ -23,7 +23,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.message import Message
 from http import HTTPStatus
@@ -211,20 +211,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._say(HTTPStatus(code), {"error": HTTPStatus(code).phrase})
 
     def do_GET(self) -> None:
-        """The page, and its models."""
-        self._answer(self._get)
-
-    def do_POST(self) -> None:
-        """A photo."""
-        self._answer(self._post)
-
-    def _answer(self, answer: Callable[[], None]) -> None:
         """Answer, or say why not."""
         try:
             if refused := refusal(self.command, self.headers):
                 self._refuse(*refused)
+            elif self.command == "POST":
+                self._post()
             else:
-                answer()
+                self._get()
         except RequestError as error:
             self._refuse(HTTPStatus.BAD_REQUEST if error.is_refusal else HTTPStatus.BAD_GATEWAY, str(error))
         except SetupError as error:
@@ -236,6 +230,8 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception:  # noqa: BLE001  (the browser gets an answer, the log the reason)
             traceback.print_exc()
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "the page failed; the log of `pixprep serve` says more")
+
+    do_POST = do_GET  # noqa: N815  (the standard library's name)
 
     def _get(self) -> None:
         match self.path.partition("?")[0]:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from pixprep.errors import SetupError
 from pixprep.serve.addresses import check_ports
+from pixprep.serve.processes import OF_MODEL, Waits, after
 from pixprep.serve.server import Server
-from pixprep.serve.waits import OF_MODEL, Waits, after
 
 if TYPE_CHECKING:
     from typing_extensions import Self
