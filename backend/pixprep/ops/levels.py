@@ -9,7 +9,8 @@ from math import isfinite
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import Array, ImageOp, Libraries, need_channels, shown
+from pixprep.ops.limits import need_channels, shown
+from pixprep.ops.op import Array, ImageOp, Libraries
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import Affine, Float32
 from pixprep.spec import Arithmetic, ImageSpec, Reals, as_tuple
@@ -40,7 +41,6 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
     arithmetic: Arithmetic = "float64"
 
     def check(self) -> None:
-        """See ``Op.check``."""
         for name, values in (("mean", self.mean), ("std", self.std), ("scale", self.scale)):
             if not all(isfinite(value) for value in as_tuple(values)):
                 raise PipelineError(f'"{name}" must be finite, not {shown(values)}')
@@ -64,8 +64,6 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         return [(self.scale / std, -mean / std) for mean, std in zip(means, stds, strict=True)]
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del key
         if before.erasures:
             raise PipelineError("must come before random_erasing, which is done to its values")
         steps, count = before.arithmetic, image.channels
@@ -79,8 +77,6 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         return replace(before, arithmetic=(*steps, folded))
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """See ``Op.original``."""
-        del libraries
         return pixels  # its arithmetic is compared by itself
 
 

@@ -183,7 +183,7 @@ def walked(
         _check_input(name, [*names, *outputs, *annotations], annotations)
     first = passed[0].op
     assert isinstance(first, FirstOp)
-    return Walked(tuple(passed), outputs, first.plan(plans, annotations, given))
+    return Walked(tuple(passed), outputs, first.plan(outputs=plans, annotations=annotations, inputs=given))
 
 
 @contextmanager

@@ -140,6 +140,9 @@ def _done(step: ArithmeticStep, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values
 
 
+NumbersKind = Literal["original_size", "image_size", "scale_factor", "transform"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class NumbersPlan:
     """An output of a few numbers that the place of an image says.
@@ -151,7 +154,7 @@ class NumbersPlan:
     """
 
     spec: TensorSpec
-    kind: Literal["original_size", "image_size", "scale_factor", "transform"]
+    kind: NumbersKind
     geometry: Geometry | None = None
     is_x_first: bool = False
 
