@@ -16,7 +16,7 @@ from pixprep.steps.levels import Filter, LevelStep
 
 MAX_TAPS = 255
 LEAST_SIGMA, MAX_SIGMA = 0.01, 1000.0
-Sigma = Annotated[float | tuple[float, float], Within(LEAST_SIGMA, MAX_SIGMA, counts=(1, 2))]
+_SIGMA = Within(LEAST_SIGMA, MAX_SIGMA, counts=(1, 2))
 
 
 class Sharpness(Enhancing, frozen=True, tag="sharpness"):
@@ -87,7 +87,7 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
 
     twin_of: ClassVar[str | None] = "torchvision"  # Pillow has another one
 
-    sigma: Sigma | None = None
+    sigma: Annotated[float | tuple[float, float] | None, _SIGMA] = None
 
     @property
     def sigmas(self) -> tuple[float, float]:
@@ -117,7 +117,7 @@ class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
         p: how often; torchvision's has it by ``RandomApply``.
     """
 
-    sigma: Sigma = (0.1, 2.0)
+    sigma: Annotated[float | tuple[float, float], _SIGMA] = (0.1, 2.0)
     p: Share = 1.0
 
     def check(self) -> None:

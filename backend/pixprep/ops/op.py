@@ -289,10 +289,15 @@ def changed(op: AnOp, **fields: object) -> AnOp:
     return msgspec.structs.replace(op, **fields)
 
 
+def own_fields(op: object, kind: type[Op] | None = None) -> dict[str, Any]:
+    """The fields that an op has, by its kind or by another; not those that every op has."""
+    own = (kind or type(op)).__struct_fields__  # type: ignore[attr-defined]
+    return {field: getattr(op, field) for field in own if field not in Op.__struct_fields__ and hasattr(op, field)}
+
+
 def as_kind(kind: type[AnOp], op: object, **fields: object) -> AnOp:
     """An op of another kind with the fields that both have, and these."""
-    own = [field for field in kind.__struct_fields__ if field not in Op.__struct_fields__ and hasattr(op, field)]
-    return kind(**{field: getattr(op, field) for field in own} | fields)
+    return kind(**own_fields(op, kind) | fields)
 
 
 def op_name(op: Op) -> str:

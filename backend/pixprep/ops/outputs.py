@@ -7,7 +7,7 @@ from typing import Annotated, cast
 
 from pixprep.errors import PipelineError
 from pixprep.ops.limits import MAX_SIDE, Length, Share, Within, need_whole_levels
-from pixprep.ops.op import AnnotationOp, OutputOp, op_name
+from pixprep.ops.op import AnnotationOp, OutputOp, op_name, own_fields
 from pixprep.plan import inputs
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import (
@@ -250,15 +250,7 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         before.check_boxes()
-        return BoxesPlan(
-            geometry=before.geometry,
-            format=self.format,
-            is_normalized=self.normalized,
-            clips=self.clip,
-            min_size=self.min_size,
-            min_visible=self.min_visible,
-            pad=self.pad,
-        )
+        return BoxesPlan(geometry=before.geometry, **own_fields(self))
 
 
 class Points(AnnotationOp, frozen=True, tag="points"):
@@ -290,13 +282,7 @@ class Points(AnnotationOp, frozen=True, tag="points"):
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         before.check_boxes()
-        return PointsPlan(
-            geometry=before.geometry,
-            flip_pairs=self.flip_pairs,
-            is_normalized=self.normalized,
-            clips=self.clip,
-            pad=self.pad,
-        )
+        return PointsPlan(geometry=before.geometry, **own_fields(self))
 
 
 class Mask(AnnotationOp, frozen=True, tag="mask"):
@@ -321,13 +307,8 @@ class Mask(AnnotationOp, frozen=True, tag="mask"):
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         before.check_places()
-        return MaskPlan(
-            geometry=before.geometry,
-            field="mask",
-            ignore=self.ignore,
-            dtype=self.dtype,
-            is_one_size=None not in (image.height, image.width),
-        )
+        is_one_size = None not in (image.height, image.width)
+        return MaskPlan(geometry=before.geometry, field="mask", is_one_size=is_one_size, **own_fields(self))
 
 
 class Masks(AnnotationOp, frozen=True, tag="masks"):

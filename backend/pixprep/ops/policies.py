@@ -26,11 +26,11 @@ from pixprep.ops.color import (
     SolarizeAdd,
 )
 from pixprep.ops.filters import Sharpness
-from pixprep.ops.limits import Margin, Share, Within
+from pixprep.ops.limits import Colour, Share, Within
 from pixprep.ops.op import Drawn, LevelsOp, Op, op_name
 from pixprep.ops.warp import Affine, Rotate, check_filter
 from pixprep.plan.lowered import Lowered
-from pixprep.spec import ColorLike, ImageSpec
+from pixprep.spec import ColorLike, ImageSpec, Levels
 from pixprep.steps.warps import WarpFilter
 
 MAX_BINS = 1000
@@ -40,6 +40,7 @@ MIN_ALPHA = 0.05
 """The least alpha: below it, float64 may hold none of the numbers whose shares are the weights."""
 _BIN = 10
 """Bins of an ``AutoAugment`` of torchvision's, and of an ``AugMix``."""
+MarginOrNone = Annotated[Levels | None, Colour()]
 Bins = Annotated[int, Within(2, MAX_BINS)]
 Count = Annotated[int, Within(0, MAX_OPS)]
 
@@ -48,7 +49,7 @@ class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
     policy_of: ClassVar[type[Policy]] = Policy
 
     filter: WarpFilter = "nearest"
-    fill: Margin | None = None
+    fill: MarginOrNone = None
     like: ColorLike = "pillow"
 
     @property
@@ -256,7 +257,7 @@ class AugMix(_Policy, frozen=True, kw_only=True, tag="aug_mix"):
 
 class _TimmPolicy(_Policy, frozen=True, kw_only=True):
     filter: WarpFilter = "bicubic"
-    fill: Margin | None = 128
+    fill: MarginOrNone = 128
     like: Literal["pillow"] = "pillow"
 
 
