@@ -115,7 +115,11 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
 
 
 class NumbersOp(OutputOp, frozen=True):
-    """An output of a few numbers, which the place of the image says."""
+    """An output of a few numbers, which the place of the image says; ``order`` may be a field."""
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        count = 4 if op_name(self) == "transform" else 2
+        return TensorSpec(shape=(count,), dtype="float32", low=-float(2**31), high=float(2**31))
 
     def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
         kind = cast("NumbersKind", op_name(self))
@@ -168,9 +172,6 @@ class ScaleFactor(NumbersOp, frozen=True, tag="scale_factor"):
 
     order: ScaleOrder = "yx"
 
-    def infer(self, image: ImageSpec) -> TensorSpec:
-        return TensorSpec(shape=(2,), dtype="float32", low=-float(2**31), high=float(2**31))
-
 
 class Transform(NumbersOp, frozen=True, tag="transform"):
     """An output: float32 ``[scale_y, scale_x, offset_y, offset_x]`` from the decoded image to the image here.
@@ -178,9 +179,6 @@ class Transform(NumbersOp, frozen=True, tag="transform"):
     ``here = decoded * scale + offset`` in pixels, so that a box comes back by ``(box - offset) / scale``. A flip makes
     a scale negative.
     """
-
-    def infer(self, image: ImageSpec) -> TensorSpec:
-        return TensorSpec(shape=(4,), dtype="float32", low=-float(2**31), high=float(2**31))
 
 
 class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):

@@ -156,10 +156,7 @@ class TrivialAugment(_Policy, frozen=True, tag="trivial_augment"):
 
     Args:
         num_magnitude_bins: how many magnitudes a step has, each as likely.
-        filter: of what moves pixels, ``nearest``, ``bilinear`` or, of ``like`` ``pillow``, ``bicubic``.
-        fill: the colour of what is outside the image, 0 to 255: one number, or one a channel. None: black; at the edge,
-            torchvision's bilinear then differs from 0.
-        like: whose rounding.
+        filter, fill, like: as in ``rand_augment``.
     """
 
     num_magnitude_bins: Bins = 31
@@ -183,9 +180,7 @@ class AutoAugment(_Policy, frozen=True, tag="auto_augment"):
             ``v0``, those of EfficientNet, and ``originalr`` and ``v0r``, whose posterize keeps fewer bits the stronger
             it is.
         magnitude_std: of timm's: the standard deviation of each magnitude.
-        filter: of what moves pixels, ``nearest``, ``bilinear`` or, of ``like`` ``pillow``, ``bicubic``.
-        fill: the colour of what is outside the image, 0 to 255: one number, or one a channel. None: black; at the edge,
-            torchvision's bilinear then differs from 0.
+        filter, fill: as in ``rand_augment``.
         like: whose rounding; of timm's ``pillow``.
     """
 
@@ -221,8 +216,7 @@ class AugMix(_Policy, frozen=True, kw_only=True, tag="aug_mix"):
         alpha: of Dirichlet's distributions, which the share of the image and those of the chains have.
         all_ops: with Brightness, Color, Contrast and Sharpness.
         filter: of what moves pixels, ``nearest`` or ``bilinear``.
-        fill: the colour of what is outside the image, 0 to 255: one number, or one a channel. None: black; at the edge,
-            torchvision's bilinear then differs from 0.
+        fill: as in ``rand_augment``.
         like: ``torchvision``: whose rounding.
     """
 

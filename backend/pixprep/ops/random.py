@@ -128,13 +128,9 @@ class RandomCrop(Drawn, ImageOp, frozen=True, tag="random_crop"):
         return image.sized(self.height, width)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        width = self.width or self.height
-        crop = windows.Crop(
-            key=key, height=self.height, width=width, padding=self.margins, pad_if_needed=self.pad_if_needed
-        )
-        if crop.is_inside:
-            return before.then(crop)
-        return before.then(crop, fill=self.fill, mode=self.padding_mode)
+        size = {"height": self.height, "width": self.width or self.height}
+        crop = windows.Crop(key=key, padding=self.margins, pad_if_needed=self.pad_if_needed, **size)
+        return before.then(crop) if crop.is_inside else before.then(crop, fill=self.fill, mode=self.padding_mode)
 
     def fixed(self, words: Words) -> list[Op]:
         return super().fixed(words) if any(self.margins) or self.pad_if_needed else [Crop(**words)]

@@ -261,9 +261,10 @@ class Drawing:
         boxes: F64 | None = None
         if isinstance(step, windows.IouCrop) and self._boxes is not None:
             try:
-                boxes = _on_canvas(np.asarray(self._boxes, np.float64).reshape(-1, 4), rows, columns)
+                annotated = np.asarray(self._boxes, np.float64).reshape(-1, 4)
             except (TypeError, ValueError):
                 raise ImageError("BAD_RECORD", '"boxes" are (n, 4) numbers') from None
+            boxes = _on_canvas(annotated, rows, columns)
         if not isinstance(self._numbers, Numbers):
             if step.key not in self._numbers:
                 raise PipelineError(f'no draw for "{step.key}"; there are {", ".join(self._numbers) or "none"}')
