@@ -63,6 +63,7 @@ MISTAKES = [
         'ops[1] "center_crop": name: "a" is the name of ops[0] already'
     )),
     ([pp.decode(), CROP, pp.tensor(name="image")], f'ops[2] "tensor": name: "image" {KEPT}'),
+    ([pp.decode(), CROP, pp.tensor(name="status")], f'ops[2] "tensor": name: "status" {KEPT}'),
     ([pp.decode(), CROP, TENSOR, pp.tensor(dtype="float16")], (
         'ops[3] "tensor": there is an output "tensor" already: give this one another "name"'
     )),
