@@ -77,6 +77,7 @@ MISTAKES = [
         '"fill" is levels, or the name of an input: for gray write 128; an input needs another name',
     ),
     (lambda: pp.random_zoom_out(side_range=(0.5, 2)), '"side_range" must rise from 1 to 16 at most, not 0.5, 2'),
+    (lambda: pp.random_zoom_out(side_range=(3,)), '"side_range" is 2 numbers, not 1'),
     (lambda: pp.random_shortest_size(()), '"min_size" must be 1 to 1000 sizes, not 0'),
     (lambda: pp.random_shortest_size((8, 0)), '"min_size" must be 1 to 16384 pixels, not 0'),
     (lambda: pp.scale_jitter(8, scale_range=(1, 17)), '"scale_range" must rise from over 0 to 16 at most, not 1, 17'),

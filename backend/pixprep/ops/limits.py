@@ -47,7 +47,6 @@ class Within:
     counts: tuple[int, ...] = ()
 
     def check(self, name: str, value: Any) -> None:
-        """See ``Limit``."""
         values = as_tuple(value) if self.counts else (value,)
         if len(values) not in (self.counts or (1,)):
             raise PipelineError(f'"{name}" is {" or ".join(map(str, self.counts))} numbers, not {len(values)}')
@@ -66,7 +65,8 @@ class Rising:
     is_over: bool = False
 
     def check(self, name: str, value: Any) -> None:
-        """See ``Limit``."""
+        if len(value) != 2:
+            raise PipelineError(f'"{name}" is 2 numbers, not {len(value)}')
         is_in = self.least < value[0] if self.is_over else self.least <= value[0]
         if not is_in or not value[0] <= value[1] <= self.most:
             least = f"{'over ' * self.is_over}{self.least:g}"
@@ -78,7 +78,6 @@ class Colour:
 
     @staticmethod
     def check(name: str, value: Any) -> None:
-        """See ``Limit``."""
         if isinstance(value, str):
             if levels := _COLORS.get(value.lower()):
                 raise PipelineError(
@@ -99,7 +98,7 @@ Ratio = Annotated[tuple[float, float], Rising(1 / MAX_RATIO, MAX_RATIO)]
 
 
 def _text(number: float) -> str:
-    return str(number) if isinstance(number, int) else f"{number:g}"
+    return str(number) if isinstance(number, int) and abs(number) < 10**20 else f"{number:g}"
 
 
 def shown(value: Reals) -> str:

@@ -183,7 +183,6 @@ class SteadyOp(LevelsOp, frozen=True):
         return self.twin_of or str(getattr(self, "like", "pillow"))
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """See ``Op.original``."""
         return libraries.recolour(self, pixels)
 
     def twin(self, image: Any, library: Any) -> Any:
@@ -204,7 +203,6 @@ class ColorOp(SteadyOp, frozen=True):
         raise NotImplementedError
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
         return before.do(self.step())
 
 
@@ -222,16 +220,13 @@ class Sometimes(Drawn):
     __slots__ = ()
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
         return before.do(colors.Sometimes(key=key, p=self.p, those=(self.step(),)))  # type: ignore[attr-defined]
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``."""
         (kind,) = (base for base in type(self).__bases__ if issubclass(base, Op))
         return [as_kind(kind, self)] if words["apply"] else []
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """See ``ImageOp.original``."""
         return ImageOp.original(self, pixels, libraries)  # type: ignore[arg-type]
 
 
