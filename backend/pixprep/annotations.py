@@ -179,8 +179,8 @@ def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32,
     for step in plan.geometry.random_steps:
         if isinstance(step, IouCrop):
             kept &= placed.kept[step.key]
-    result = from_corners((seen if plan.clips else whole)[kept], plan.format)
-    if plan.is_normalized:
+    result = from_corners((seen if plan.clip else whole)[kept], plan.format)
+    if plan.normalized:
         height, width = placement.size
         result = result / (width, height, width, height)
     return result.astype(np.float32), kept
@@ -210,10 +210,10 @@ def _order(
 
 def _points(plan: PointsPlan, placement: Placement, points: F32) -> F32:
     result = _carried(points.astype(np.float64), placement.matrix)
-    if plan.clips:
+    if plan.clip:
         seen = visible(placement)
         result = result.clip(seen[:2], seen[2:])
-    if plan.is_normalized:
+    if plan.normalized:
         result = result / placement.size[::-1]
     return result.astype(np.float32)
 

@@ -97,15 +97,8 @@ class ImageSpec:
     def within(self, least: tuple[int, int], most: tuple[int | None, int | None] = (None, None)) -> ImageSpec:
         """The same image with each side, height and width, of at least and at most so many pixels."""
         height, width = (low if low == high else None for low, high in zip(least, most, strict=True))
-        return replace(
-            self,
-            height=height,
-            width=width,
-            min_height=least[0],
-            min_width=least[1],
-            max_height=most[0],
-            max_width=most[1],
-        )
+        bounds = dict(zip(("min_height", "min_width", "max_height", "max_width"), (*least, *most), strict=True))
+        return replace(self, height=height, width=width, **bounds)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         size = f"{f'{self.frames} x ' if self.frames else ''}{self.height or '?'} x {self.width or '?'}"

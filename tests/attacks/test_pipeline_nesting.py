@@ -7,7 +7,7 @@ Outcome: one line, in milliseconds, whatever the depth and wherever the nest sta
 import pytest
 
 import pixprep as pp
-from attacks.pipelines import HEAD, VALID, with_op
+from attacks.pipelines import HEAD, with_op
 
 PLACES = {
     "the file": "%s",
@@ -29,7 +29,3 @@ def test_no_depth_of_nesting_ends_in_anything_but_a_refusal(place, opening, clos
         with pytest.raises(pp.PipelineError) as caught:
             pp.Pipeline.from_json(PLACES[place] % (opening * depth + "1" + closing * depth))
         assert len(str(caught.value)) < 1000
-
-
-def test_the_same_file_without_the_nest_is_read():
-    assert pp.Pipeline.from_json(VALID).outputs

@@ -13,7 +13,6 @@ from attacks.pipelines import HEAD, with_op
 
 FIELDS = {
     "a side": '"op": "resize", "size": %s',
-    "a margin": '"op": "crop", "left": 0, "height": 1, "width": 1, "top": %s',
     "a level": '"op": "pad", "height": 8, "width": 8, "fill": %s',
     "a share": '"op": "center_crop", "fraction": %s',
     "a factor": '"op": "normalize", "scale": %s',
@@ -80,13 +79,11 @@ SAME = 'so that every pixel would become the same value: choose a larger "scale"
     ("normalize", "dtype", "difference"),
     [
         ('"scale": 1e-300', "float32", "0"),
-        ('"scale": 1e-44', "float32", "2.6e-42"),
         ('"scale": 1e-10', "float16", "0"),
         ('"std": 1e300', "float32", "0"),
         ('"std": 1e6', "float16", "1e-06"),
         ('"mean": 1e30', "float32", "0"),
         ('"mean": [0, 0, 1e9]', "float32", "0"),
-        ('"mean": 1e9, "arithmetic": "divide"', "float32", "0"),
         ('"mean": 1e30}, {"op": "normalize", "scale": 1e-30, "arithmetic": "multiply"', "float32", "0"),
     ],
 )
@@ -101,8 +98,6 @@ def test_arithmetic_that_makes_every_pixel_the_same_is_not_compiled(normalize, d
     [
         ('"scale": 1e-300}, {"op": "normalize", "scale": 1e300', "float32"),  # in float64, as one
         ('"scale": 1e-35', "float32"),
-        ('"scale": 1e30', "float32"),
-        ('"scale": 1e-6', "float16"),
         ('"mean": 1e-300', "float16"),
         ('"mean": 1e6, "scale": 1', "float32"),
     ],
@@ -110,9 +105,3 @@ def test_arithmetic_that_makes_every_pixel_the_same_is_not_compiled(normalize, d
 def test_small_and_large_numbers_that_keep_the_levels_apart_are_compiled(normalize, dtype):
     (plan,) = compiled(normalize, dtype).plan.outputs.values()
     assert all(len(set(levels)) > 200 for levels in plan.table.tolist())
-
-
-def test_the_arithmetic_of_training_code_is_compiled():
-    for arithmetic in ("float64", "divide", "multiply", "fused", "fused_multiply"):
-        ops = [pp.decode(), pp.center_crop(8), pp.normalize(mean=0.5, std=0.2, arithmetic=arithmetic), pp.tensor()]
-        assert pp.Pipeline(ops).plan.outputs

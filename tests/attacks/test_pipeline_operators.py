@@ -158,8 +158,6 @@ def typed(pixels, *, strength: float = 0.5, mode: str = "a"):  # noqa: ARG001
 FIELDS = {
     "a string for a number": ({"strength": "__import__('os')"}, "expected a number, got a string"),
     "an object": ({"strength": {"$ref": "x"}}, "expected a number, got an object"),
-    "a list": ({"mode": ["a"]}, "expected a string, got a list"),
-    "null": ({"mode": None}, "expected a string, got null"),
     "true for a number": ({"strength": True}, "expected a number, got true or false"),
     "a field that is none": ({"__class__": 1}, 'has no field "__class__"; there are strength, mode'),
     "the array itself": ({"pixels": 1}, 'has no field "pixels"'),
@@ -187,7 +185,3 @@ def test_fields_end_where_the_file_ends():
     )
     with pytest.raises(pp.PipelineError):
         pp.Pipeline.from_json(deep, operators=[typed])
-
-
-def test_the_unspoiled_file_is_read():
-    assert pp.Pipeline.from_json(text("acme.typed", strength=1, mode="b"), operators=[typed]).outputs

@@ -36,11 +36,11 @@ plan.folding
 plan.output_plans
 plan.plan
 plan.lowered
-ops.faults
+ops.faults ops.limits
 ops.op
 ops.*
-ops.canvas ops.elastic ops.perspective ops.policies ops.random_color
-ops.random
+ops.canvas ops.filters ops.perspective ops.random_color
+ops.elastic ops.policies ops.random
 ops.random_sizes
 ops
 pipeline.file

@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import pixprep as pp
+from canonical import smallest
 from pixprep.ops import OPS, AnnotationOp, ColorOp, FirstOp, ImageOp, OutputOp, SteadyOp
 
 STUBS = runpy.run_path(Path(__file__).parents[2] / "tools" / "stubs.py")
@@ -17,7 +19,6 @@ WIDE = pp.ImageSpec().sized(40, 100)
 MISTAKES = [
     (pp.resize, 'needs either "size", or "height" or "width" or both'),
     (lambda: pp.resize(8, height=8, width=8), 'needs either "size", or "height" or "width" or both'),
-    (lambda: pp.resize(8, height=8), 'needs either "size", or "height" or "width" or both'),
     (
         lambda: pp.resize(height=8, mode="fit"),
         '"mode" is stretch, fit or cover with "height" and "width", and scale with "size"',
@@ -33,7 +34,6 @@ MISTAKES = [
         lambda: pp.resize(height=8, width=8, multiple=4),
         '"multiple" goes with "size", or with "height" or "width" alone',
     ),
-    (lambda: pp.resize(8, multiple=0), '"multiple" must be 1 to 16384 pixels, not 0'),
     (lambda: pp.resize(height=8, up_to=32), '"up_to" goes with "height" or "width" alone, and with "rounding": "up"'),
     (
         lambda: pp.resize(8, rounding="detr"),
@@ -48,29 +48,18 @@ MISTAKES = [
     (lambda: pp.resize(height=8, width=8, side="longer"), '"side" goes with "size", not with "height" and "width"'),
     (lambda: pp.resize(8, mode="fit"), '"mode" goes with "height" and "width", not with "size"'),
     (lambda: pp.resize(8, subpixel=True), '"subpixel" goes with "like": "dali"'),
-    (lambda: pp.resize(16385), '"size" must be 1 to 16384 pixels, not 16385'),
-    (lambda: pp.resize(height=8, width=-1), '"width" must be 1 to 16384 pixels, not -1'),
     (pp.center_crop, 'needs either "height" and "width", or "fraction"'),
-    (lambda: pp.center_crop(8, fraction=0.5), 'needs either "height" and "width", or "fraction"'),
     (lambda: pp.center_crop(width=8), 'needs either "height" and "width", or "fraction"'),
-    (lambda: pp.center_crop(0), '"height" must be 1 to 16384 pixels, not 0'),
     (lambda: pp.center_crop(fraction=0), '"fraction" must be over 0 and at most 1, not 0'),
     (lambda: pp.center_crop(fraction=1.5), '"fraction" must be over 0 and at most 1, not 1.5'),
     (lambda: pp.center_crop(fraction=float("nan")), '"fraction" must be over 0 and at most 1, not nan'),
-    (lambda: pp.crop(-1, 0, 4, 4), '"top" must be 0 to 16384, not -1'),
-    (lambda: pp.crop(0, 99999, 4, 4), '"left" must be 0 to 16384, not 99999'),
-    (lambda: pp.crop(0, 0, 4, 0), '"width" must be 1 to 16384 pixels, not 0'),
     (lambda: pp.pad(8), 'needs either "height" and "width", or "square": true'),
-    (pp.pad, 'needs either "height" and "width", or "square": true'),
     (lambda: pp.pad(8, 8, square=True), 'needs either "height" and "width", or "square": true'),
     (pp.crop, 'needs either "top", "left", "height" and "width", or "box"'),
     (lambda: pp.crop(0, 0, 4), 'needs either "top", "left", "height" and "width", or "box"'),
     (lambda: pp.crop(0, 0, 4, 4, box="a"), 'needs either "top", "left", "height" and "width", or "box"'),
     (lambda: pp.crop(top=0, box="a"), 'needs either "top", "left", "height" and "width", or "box"'),
-    (lambda: pp.pad(8, 8, fill=256), '"fill" must be 0 to 255, not 256'),
     (lambda: pp.pad(8, 8, fill=(1, -2, 3)), '"fill" must be 0 to 255, not 1, -2, 3'),
-    (lambda: pp.letterbox(8, 0), '"width" must be 1 to 16384 pixels, not 0'),
-    (lambda: pp.random_resized_crop(0), '"height" must be 1 to 16384 pixels, not 0'),
     (lambda: pp.random_resized_crop(8, scale=(0.5, 0.4)), '"scale" must rise from over 0 to 1 at most, not 0.5, 0.4'),
     (lambda: pp.random_resized_crop(8, scale=(0.5, 1.1)), '"scale" must rise from over 0 to 1 at most, not 0.5, 1.1'),
     (lambda: pp.random_resized_crop(8, ratio=(0, 1)), '"ratio" must rise from 0.001 to 1000 at most, not 0, 1'),
@@ -84,22 +73,13 @@ MISTAKES = [
         '"padding" must be 1, 2 or 4 numbers of 0 to 16384, as torchvision has them, not 1, 2, 3',
     ),
     (
-        lambda: pp.random_crop(8, padding=-1),
-        '"padding" must be 1, 2 or 4 numbers of 0 to 16384, as torchvision has them, not -1',
-    ),
-    (
         lambda: pp.pad(8, 8, fill="gray"),
         '"fill" is levels, or the name of an input: for gray write 128; an input needs another name',
     ),
-    (lambda: pp.random_crop(8, fill=300), '"fill" must be 0 to 255, not 300'),
-    (lambda: pp.random_flip(p=1.5), '"p" must be 0 to 1, not 1.5'),
-    (lambda: pp.random_flip(p=float("nan")), '"p" must be 0 to 1, not nan'),
     (lambda: pp.random_zoom_out(side_range=(0.5, 2)), '"side_range" must rise from 1 to 16 at most, not 0.5, 2'),
-    (lambda: pp.random_zoom_out(side_range=(3, 99)), '"side_range" must rise from 1 to 16 at most, not 3, 99'),
-    (lambda: pp.random_zoom_out(p=-1), '"p" must be 0 to 1, not -1'),
+    (lambda: pp.random_zoom_out(side_range=(3,)), '"side_range" is 2 numbers, not 1'),
     (lambda: pp.random_shortest_size(()), '"min_size" must be 1 to 1000 sizes, not 0'),
     (lambda: pp.random_shortest_size((8, 0)), '"min_size" must be 1 to 16384 pixels, not 0'),
-    (lambda: pp.random_shortest_size(8, 99999), '"max_size" must be 1 to 16384 pixels, not 99999'),
     (lambda: pp.scale_jitter(8, scale_range=(1, 17)), '"scale_range" must rise from over 0 to 16 at most, not 1, 17'),
     (lambda: pp.random_iou_crop(min_scale=0), '"min_scale, max_scale" must rise from over 0 to 1 at most, not 0, 1'),
     (
@@ -110,11 +90,6 @@ MISTAKES = [
         lambda: pp.random_iou_crop(sampler_options=()),
         '"sampler_options" must be numbers of at least 0; 1 and more leave the image whole',
     ),
-    (lambda: pp.random_iou_crop(trials=0), '"trials" must be 1 to 1000, not 0'),
-    (lambda: pp.boxes(min_size=-1), '"min_size" must be 0 to 16384 pixels, not -1'),
-    (lambda: pp.boxes(min_visible=2), '"min_visible" must be 0 to 1, not 2'),
-    (lambda: pp.boxes(pad=0), '"pad" must be 1 to 100000 rows, not 0'),
-    (lambda: pp.points(pad=0), '"pad" must be 1 to 100000 rows, not 0'),
     (lambda: pp.normalize(mean=float("nan")), '"mean" must be finite, not nan'),
     (lambda: pp.normalize(std=float("inf")), '"std" must be finite, not inf'),
     (lambda: pp.normalize(std=0), '"std" must be over 0, not 0'),
@@ -122,14 +97,6 @@ MISTAKES = [
     (lambda: pp.normalize(scale=0), '"scale" must not be 0: every pixel would become the same value'),
     (lambda: pp.pad(4, "x"), "pad: width: expected a whole number, got a string"),
     (lambda: pp.resize("256"), "resize: size: expected a whole number, got a string"),
-    (
-        lambda: pp.resize((224, 192)),
-        "resize: size: expected a whole number, got a list: both sides are height=224, width=192",
-    ),
-    (
-        lambda: pp.Pipeline([pp.decode(), pp.resize(224, 192), pp.tensor()]),
-        'ops[1] "resize": side: expected a string, got a whole number: both sides are height=224, width=192',
-    ),
     (lambda: pp.normalize(std="x"), "normalize: std: expected a number or a list, got a string"),
 ]
 
@@ -140,6 +107,35 @@ def test_an_op_that_contradicts_itself_is_refused_in_words(make, message):
         make()
     op, _, said = str(caught.value).partition(": ")
     assert message in (said, f"{op}: {said}")
+
+
+SIDES = ("size", "height", "width", "max_size", "multiple", "up_to", "min_height", "min_width")
+LIMITS = {
+    **dict.fromkeys(SIDES, ([-1, 0, 16385], "1 to 16384 pixels")),
+    **dict.fromkeys(("top", "left"), ([-1, 16385], "0 to 16384")),
+    **dict.fromkeys(("p", "min_visible", "distortion_scale"), ([-0.5, 1.5, float("nan")], "0 to 1")),
+    **dict.fromkeys(("fill", "add"), ([-1, 256], "0 to 255")),
+    "threshold": ([-0.5, 255.5, float("nan")], "0 to 255"),
+    "bits": ([0, 9], "1 to 8"),
+    "gain": ([-0.5, 1000.5, float("inf")], "0 to 1000"),
+    "pad": ([0, 100_001], "1 to 100000 rows"),
+    "trials": ([0, 1001], "1 to 1000"),
+    "num_ops": ([-1, 21], "0 to 20"),
+    "num_magnitude_bins": ([1, 1001], "2 to 1000"),
+    "magnitude_max": ([-0.5, 100.5], "0 to 100"),
+    "frames": ([0, 4097], "1 to 4096"),
+    "version": ([0, 1_000_001], "1 to 1000000"),
+}
+
+
+@pytest.mark.parametrize("entry", list(smallest()), ids=str)
+def test_a_field_has_its_limits_in_every_op(entry):
+    cls = OPS[entry["op"]]
+    for field in LIMITS.keys() & {*cls.__struct_fields__}:
+        values, limits = LIMITS[field]
+        for value in values:
+            with pytest.raises(pp.PipelineError, match=f'^"{field}" must be {limits}, not {value}'):
+                msgspec.convert(entry | {field: value}, cls)
 
 
 def test_an_op_cannot_be_changed():
@@ -157,7 +153,6 @@ def test_an_op_cannot_be_changed():
         (pp.resize(50), WIDE, "50 x 125 rgb, uint8 0..255"),
         (pp.resize(50, side="longer"), WIDE, "20 x 50 rgb, uint8 0..255"),
         (pp.resize(height=3, width=4), WIDE, "3 x 4 rgb, uint8 0..255"),
-        (pp.center_crop(7), pp.ImageSpec(), "7 x 7 rgb, uint8 0..255"),
         (pp.center_crop(7, 9), pp.ImageSpec(), "7 x 9 rgb, uint8 0..255"),
         (pp.center_crop(fraction=0.5), pp.ImageSpec(), "? x ? rgb, uint8 0..255"),
         (pp.center_crop(fraction=0.5), WIDE, "20 x 20 rgb, uint8 0..255"),
@@ -168,11 +163,10 @@ def test_an_op_cannot_be_changed():
         (pp.pad(square=True), pp.ImageSpec().sized(30, 20), "30 x 30 rgb, uint8 0..255"),
         (pp.letterbox(64, 80), pp.ImageSpec(), "64 x 80 rgb, uint8 0..255"),
         (pp.flip(), WIDE, "40 x 100 rgb, uint8 0..255"),
-        (pp.random_resized_crop(7), WIDE, "7 x 7 rgb, uint8 0..255"),
         (pp.random_resized_crop(7, 9, like="tensorflow"), WIDE, "7 x 9 rgb, real 0..255"),
         (pp.random_crop(7, 9), pp.ImageSpec(), "7 x 9 rgb, uint8 0..255"),
         (pp.random_crop(44, 104, padding=2), WIDE, "44 x 104 rgb, uint8 0..255"),
-        (pp.random_flip(), WIDE, "40 x 100 rgb, uint8 0..255"),
+        (pp.random_crop(41, pad_if_needed=True), WIDE, "41 x 41 rgb, uint8 0..255"),
         (pp.random_zoom_out(), WIDE, "? x ? rgb, uint8 0..255"),
         (pp.random_shortest_size((7, 9)), WIDE, "? x ? rgb, uint8 0..255"),
         (pp.scale_jitter(7, 9, like="tensorflow"), WIDE, "? x ? rgb, real 0..255"),
@@ -190,17 +184,15 @@ def test_an_op_says_the_spec_of_its_result(op, image, expected):
     assert str(op.infer(image) if image else op.infer()) == expected
 
 
-def test_a_resize_of_the_shorter_side_promises_at_least_that_side():
-    spec = pp.resize(50).infer(pp.ImageSpec())
-    assert (spec.min_height, spec.min_width) == (50, 50)
-    spec = pp.resize(50, side="longer").infer(pp.ImageSpec())
-    assert (spec.min_height, spec.min_width) == (1, 1)
+@pytest.mark.parametrize(("side", "least"), [("shorter", 50), ("longer", 1)])
+def test_a_resize_of_the_shorter_side_promises_at_least_that_side(side, least):
+    spec = pp.resize(50, side=side).infer(pp.ImageSpec())
+    assert (spec.min_height, spec.min_width) == (least, least)
 
 
 def test_a_random_crop_that_no_image_here_could_hold_is_refused():
     with pytest.raises(pp.PipelineError, match=r"^its height is 41, but that of the image is 40: pad_if_needed allows"):
         pp.random_crop(41).infer(WIDE)
-    assert str(pp.random_crop(41, pad_if_needed=True).infer(WIDE)) == "41 x 41 rgb, uint8 0..255"
 
 
 @pytest.mark.parametrize(
@@ -240,24 +232,7 @@ def test_a_module_is_listed_with_what_is_imported_when_it_is_asked_for():
 def test_every_op_has_its_spec_and_its_lowering(cls):
     kinds = (FirstOp, ImageOp, OutputOp, AnnotationOp)
     (kind,) = (kind for kind in kinds if issubclass(cls, kind))
-    assert kind is AnnotationOp or cls.infer is not kind.infer
-    assert cls.lower is not kind.lower
+    assert kind in (AnnotationOp, ImageOp) or cls.infer is not kind.infer
+    assert kind is FirstOp or cls.lower is not kind.lower
     assert not issubclass(cls, ColorOp) or cls.step is not ColorOp.step
     assert not issubclass(cls, SteadyOp) or cls.twin is not SteadyOp.twin
-
-
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [
-        ("random_horizontal_flip", "random_flip"),
-        ("RandomHorizontalFlip", "random_flip"),
-        ("RandomResizedCrop", "random_resized_crop"),
-        ("to_tensor", "tensor"),
-        ("normalise", "normalize"),
-        ("loader", "Loader"),
-    ],
-)
-def test_a_name_of_another_library_suggests_ours(name, near):
-    with pytest.raises(AttributeError, match=rf"has no attribute '{name}'; did you mean '{near}'\?$"):
-        getattr(pp, name)
-    assert not hasattr(pp, "__wrapped__")

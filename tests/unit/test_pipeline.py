@@ -20,13 +20,10 @@ MISTAKES = [
     ([], "ops: no op gives a tensor: end with tensor"),
     ([pp.decode(), CROP], "ops: no op gives a tensor: end with tensor"),
     ([CROP, TENSOR], f'ops[0] "center_crop": {FIRST}'),
-    ([pp.decode(), pp.decode(), CROP, TENSOR], f'ops[1] "decode": {FIRST}'),
     ([pp.decode(), pp.pixels(), CROP, TENSOR], f'ops[1] "pixels": {FIRST}'),
     ([pp.decode(), pp.resize(8), TENSOR], f'ops[2] "tensor": {SIZE_UNKNOWN}'),
-    ([pp.decode(), pp.center_crop(fraction=0.5), TENSOR], f'ops[2] "tensor": {SIZE_UNKNOWN}'),
     ([pp.decode(), CROP, NORMALIZE, pp.resize(8), TENSOR], f'ops[3] "resize": {BEFORE_NORMALIZE}'),
     ([pp.decode(), SMALL, NORMALIZE, pp.pad(9, 9), TENSOR], f'ops[3] "pad": {BEFORE_NORMALIZE}'),
-    ([pp.decode(), SMALL, NORMALIZE, pp.letterbox(9, 9), TENSOR], f'ops[3] "letterbox": {BEFORE_NORMALIZE}'),
     ([pp.decode(), SMALL, NORMALIZE, CROP, TENSOR], f'ops[3] "center_crop": {BEFORE_NORMALIZE}'),
     (
         [pp.decode(), CROP, NORMALIZE, pp.tensor(dtype="uint8")],
@@ -35,10 +32,6 @@ MISTAKES = [
     (
         [pp.decode(), CROP, pp.normalize(scale=300), pp.tensor(dtype="float16")],
         'ops[3] "tensor": float16 ends at 65504, but values reach 76500',
-    ),
-    (
-        [pp.decode(), CROP, pp.normalize(scale=1e38), TENSOR],
-        'ops[3] "tensor": float32 ends at 3.40282e+38, but values reach 2.55e+40',
     ),
     (
         [pp.decode(color="gray"), CROP, pp.normalize(mean=(1, 2, 3)), TENSOR],
@@ -60,9 +53,6 @@ MISTAKES = [
         [pp.decode(), CROP, pp.pad(7, 9), TENSOR],
         'ops[2] "pad": the canvas 7 x 9 is smaller than the image, which is at least 8 x 8',
     ),
-    ([pp.decode(), pp.center_crop(8, from_="q"), TENSOR], (
-        'ops[1] "center_crop": from: no earlier op is named "q"; named are: none'
-    )),
     ([pp.decode(name="a"), pp.center_crop(8, name="b"), pp.tensor(from_="c")], (
         'ops[2] "tensor": from: no earlier op is named "c"; named are: a, b'
     )),
@@ -72,7 +62,6 @@ MISTAKES = [
     ([pp.decode(name="a"), pp.center_crop(8, name="a"), TENSOR], (
         'ops[1] "center_crop": name: "a" is the name of ops[0] already'
     )),
-    ([pp.decode(), CROP, pp.tensor(name="a/b")], 'ops[2] "tensor": name: ASCII letters, digits and _, not "a/b"'),
     ([pp.decode(), CROP, pp.tensor(name="image")], f'ops[2] "tensor": name: "image" {KEPT}'),
     ([pp.decode(), CROP, pp.tensor(name="status")], f'ops[2] "tensor": name: "status" {KEPT}'),
     ([pp.decode(), CROP, TENSOR, pp.tensor(dtype="float16")], (
@@ -80,9 +69,6 @@ MISTAKES = [
     )),
     ([pp.decode, CROP, TENSOR], (
         "ops[0]: an op is made by a call such as decode(), not <class 'pixprep.ops.decode.Decode'>"
-    )),
-    ([pp.decode(color="RGB"), CROP, TENSOR], (
-        'ops[0] "decode": color: "RGB" is not a choice; did you mean "rgb"?'
     )),
     ([pp.decode(), CROP, pp.normalize(mean=[np.float32(1)]), TENSOR], (
         'ops[2] "normalize": Encoding objects of type numpy.float32 is unsupported'
@@ -105,12 +91,8 @@ MISTAKES = [
     ([pp.decode(), pp.letterbox(9, 9), pp.pad(10, 10), TENSOR], f'ops[2] "pad": {ONE_FILL}'),
     ([pp.decode(), pp.letterbox(9, 9), pp.center_crop(10), TENSOR], f'ops[2] "center_crop": {ONE_FILL}'),
     # numbers that come with an image
-    ([pp.decode(), pp.crop(box="boxes"), TENSOR], f'ops[2] "tensor": {SIZE_UNKNOWN}'),
     ([pp.decode(), pp.crop(box="a b"), CROP, TENSOR], (
         'ops[1] "crop": an input: ASCII letters, digits and _, not "a b"'
-    )),
-    ([pp.decode(), pp.flip(when=""), CROP, TENSOR], (
-        'ops[1] "flip": an input: ASCII letters, digits and _, not ""'
     )),
     ([pp.decode(), pp.letterbox(9, 9, fill="x" * 129), TENSOR], (
         'ops[1] "letterbox": an input: 129 letters; at most 128'
@@ -129,7 +111,6 @@ MISTAKES = [
         'bool [n, 1]'
     )),
     ([pp.decode(), pp.letterbox(9, 9, fill="a"), pp.pad(10, 10, fill="b"), TENSOR], f'ops[2] "pad": {ONE_FILL}'),
-    ([pp.decode(), pp.letterbox(9, 9, fill="a"), pp.center_crop(10), TENSOR], f'ops[2] "center_crop": {ONE_FILL}'),
     ([pp.decode(), pp.random_flip(), pp.crop(box="boxes"), CROP, pp.boxes(name="b"), pp.tensor(only="training")], (
         'ops: the input "boxes" has the name of a sample\'s annotation: give it another'
     )),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pixprep as pp
+from attacks.pipelines import HEAD, TAIL
 from canonical import CANONICAL, DEFAULTS, GOLDEN, SCHEMA, defaults, smallest
 from pixprep.errors import PipelineError
 from pixprep.ops import OPS
@@ -49,14 +50,11 @@ def test_every_op_and_field_stands_in_the_schema():
         assert definitions[cls.__name__]["additionalProperties"] is False
 
 
-HEAD = '{"format": "pixprep/1", "ops": [{"op": "decode"}, '
-TAIL = '{"op": "center_crop", "height": 8}, {"op": "tensor"}]}'
 THERE_ARE = f"there are {', '.join(OPS)}"
 SERVING = "it is about serving: an argument of Engine, and a parameter of the Triton model"
 MISTAKES = {
     # the document
     "": "not JSON: the file is empty",
-    " \n": "not JSON: the file is empty",
     "hello": "not JSON: line 1 column 1: expecting value",
     "{'format': 1}": "not JSON: line 1 column 2: JSON has double quotes only",
     '{"format": "pixprep/1",\n "ops": [': "not JSON: line 2 column 10: the text ends too early",
@@ -66,24 +64,21 @@ MISTAKES = {
     '# ours\n{"format": "pixprep/1"}': "not JSON: line 1 column 1: JSON has no comments",
     '{"format": "pixprep/1"} more': "not JSON: line 1 column 25: extra data",
     b"\xff\xfe": "is no pipeline file, which is JSON text: byte 0 is not UTF-8",
-    "[]": 'a pipeline file is an object with "format" and "ops", not a list',
-    "null": 'a pipeline file is an object with "format" and "ops", not null',
-    "7": 'a pipeline file is an object with "format" and "ops", not a number',
     "[" * 100_000: "not a pipeline file: nested too deeply",
-    " " * (1 << 21): "is no pipeline file: it has over 1,048,576 bytes",
+    "9" * 5000: "not a pipeline file: a number has too many digits",
+    "[]": 'a pipeline file is an object with "format" and "ops", not a list',
+    "7": 'a pipeline file is an object with "format" and "ops", not a number',
     # the format
     '{"ops": []}': '$.format: missing; write "format": "pixprep/1"',
     '{"format": "pixprep/2", "ops": []}': (
         '$.format: "pixprep/2" is not known to this version, which reads "pixprep/1": upgrade pixprep'
     ),
     '{"format": "dali", "ops": []}': '$.format: must be "pixprep/1"',
-    '{"format": 1, "ops": []}': '$.format: must be "pixprep/1"',
     '{"format": "pixprep/1", "opps": []}': '$: no such field "opps"; did you mean "ops"?',
     '{"format": "pixprep/1", "version": 1}': '$: no such field "version"; there are format, origin, ops',
     # the list of ops
     '{"format": "pixprep/1"}': "$.ops: must be a list of at least one op",
     '{"format": "pixprep/1", "ops": []}': "$.ops: must be a list of at least one op",
-    '{"format": "pixprep/1", "ops": {}}': "$.ops: must be a list of at least one op",
     '{"format": "pixprep/1", "ops": [' + '{"op": "flip"},' * 256 + '{"op": "flip"}]}': "$.ops: 257 ops; at most 256",
     '{"format": "pixprep/1", "ops": ["decode"]}': ('ops[0]: an op is an object such as {"op": "decode"}, not a string'),
     # names
@@ -92,18 +87,10 @@ MISTAKES = {
     HEAD + '{"op": 3}, ' + TAIL: f"ops[1] 3: no such op; {THERE_ARE}",
     HEAD + '{"size": 3}, ' + TAIL: 'ops[1]: the field "op" is missing',
     HEAD + '{"op": "resize", "sise": 8}, ' + TAIL: 'ops[1] "resize": no such field "sise"; did you mean "size"?',
-    HEAD + '{"op": "flip", "\\ud800\\n": 8}, ' + TAIL: (
-        'ops[1] "flip": no such field "\\ud800\\n"; there are op, axis, when, name, from, only'
-    ),
     HEAD + '{"op": "letterbox", "height": 4}, ' + TAIL: 'ops[1] "letterbox": the field "width" is missing',
-    HEAD + '{"op": "crop", "top": 1, "left": 1, "height": 4}, ' + TAIL: (
-        'ops[1] "crop": needs either "top", "left", "height" and "width", or "box"'
-    ),
-    HEAD + '{"op": "crop", "box": 4}, ' + TAIL: 'ops[1] "crop": box: expected a string, got a whole number',
     HEAD + '{"op": "pad", "height": 9, "width": 9, "fill": true}, ' + TAIL: (
         'ops[1] "pad": fill: expected a whole number or a string or a list, got true or false'
     ),
-    HEAD + '{"op": "flip", "axis": "x", "axis": "y"}, ' + TAIL: 'the field "axis" stands twice in one object',
     # fields that have left the file
     **{
         HEAD.replace('"decode"', f'"decode", {field}') + TAIL: f'ops[0] "decode": no such field {hint}'
@@ -122,17 +109,7 @@ MISTAKES = {
     ),
     "format: pixprep/1\nops:\n- op: decode\n": "not JSON: line 1 column 1: this is YAML: write it as JSON",
     "---\n# ours\nformat: pixprep/1\n": "not JSON: line 1 column 1: this is YAML: write it as JSON",
-    HEAD
-    + '{"op": "normalize", "mean": -Infinity}, '
-    + TAIL: "$.ops[1].mean: line 1 column 79: -Infinity is not a JSON number",
-    HEAD + '{"op": "normalize", "mean": 1e999}, ' + TAIL: 'ops[1] "normalize": "mean" must be finite, not inf',
-    HEAD + '{"op": "resize", "size": ' + "9" * 5000 + "}, " + TAIL: (
-        "not a pipeline file: a number has too many digits"
-    ),
     HEAD + '{"op": "resize", "size": "8"}, ' + TAIL: 'ops[1] "resize": size: expected a whole number, got a string',
-    HEAD + '{"op": "resize", "size": true}, ' + TAIL: (
-        'ops[1] "resize": size: expected a whole number, got true or false'
-    ),
     HEAD + '{"op": "resize", "size": 8.5}, ' + TAIL: 'ops[1] "resize": size: expected a whole number, got a number',
     HEAD + '{"op": "resize", "size": 8, "filter": "cubic"}, ' + TAIL: (
         'ops[1] "resize": filter: "cubic" is not a choice; did you mean "bicubic"?'
@@ -140,14 +117,10 @@ MISTAKES = {
     HEAD + '{"op": "flip", "axis": "both"}, ' + TAIL: (
         'ops[1] "flip": axis: "both" is not a choice; there are horizontal, vertical'
     ),
-    HEAD + '{"op": "resize", "size": 8, "rounding": "floor"}, ' + TAIL: (
-        'ops[1] "resize": rounding: "floor" is not a choice; there are down, half_even, half_away, up, detr'
-    ),
     HEAD + '{"op": "normalize", "mean": [1, "x", 3]}, ' + TAIL: (
         'ops[1] "normalize": mean[1]: expected a number, got a string'
     ),
     HEAD + '{"op": "resize", "size": 0}, ' + TAIL: 'ops[1] "resize": "size" must be 1 to 16384 pixels, not 0',
-    HEAD + '{"op": "resize"}, ' + TAIL: 'ops[1] "resize": needs either "size", or "height" or "width" or both',
 }
 
 
@@ -166,16 +139,11 @@ def test_a_message_shows_a_long_value_in_part():
 
 def test_the_message_of_a_file_begins_with_its_name_and_no_folder(tmp_path):
     path = tmp_path / "pipeline.json"
-    path.write_text("[]")
-    with pytest.raises(pp.PipelineError) as caught:
+    with pytest.raises(pp.PipelineError, match=r"^pipeline.json: cannot be read: "):
         pp.load(path)
-    assert str(caught.value) == 'pipeline.json: a pipeline file is an object with "format" and "ops", not a list'
-
-
-def test_a_file_that_is_not_there_is_refused_in_words(tmp_path):
-    with pytest.raises(pp.PipelineError) as caught:
-        pp.load(tmp_path / "missing.json")
-    assert str(caught.value).startswith("missing.json: cannot be read: ")
+    path.write_text("[]")
+    with pytest.raises(pp.PipelineError, match=r"^pipeline.json: a pipeline file is an object "):
+        pp.load(path)
 
 
 def test_a_folder_is_no_pipeline_file_and_the_one_in_it_is_named(tmp_path):
@@ -191,13 +159,12 @@ def test_a_folder_is_no_pipeline_file_and_the_one_in_it_is_named(tmp_path):
         assert str(caught.value) == f"{folder.name}: is a folder: did you mean {version}/pipeline.json?"
 
 
-def test_a_pipeline_is_made_of_a_list_of_ops():
-    for ops in ("pipeline.json", pp.decode()):
-        with pytest.raises(pp.PipelineError) as caught:
-            pp.Pipeline(ops)
-        assert str(caught.value) == (
-            "ops: a list such as [decode(), tensor()]; pixprep.load(path) reads a pipeline file"
-        )
+@pytest.mark.parametrize("ops", ["pipeline.json", pp.decode()])
+def test_a_pipeline_is_made_of_a_list_of_ops(ops):
+    with pytest.raises(
+        pp.PipelineError, match=r"^ops: a list such as \[decode\(\), tensor\(\)\]; pixprep.load\(path\) "
+    ):
+        pp.Pipeline(ops)
 
 
 ORIGIN = '"origin": {"library": "timm", "version": "1.0", "name": "resnet50", "profile": "pillow"}'

@@ -31,7 +31,6 @@ def test_each_side_has_its_ops_and_its_sizes():
     assert training.side == "training"
     assert kinds(training) == ["decode", "random_resized_crop", "random_flip", "normalize", "tensor"]
     assert training.outputs["tensor"].spec.shape == (3, 176, 176)
-    assert len(training.images) == len(training.ops)
     assert training.definition == pipeline.definition == tuple(pp.Pipeline(OPS).definition)
     assert training.for_serving() == pipeline
     assert training.for_serving().plan is pipeline.plan
@@ -94,11 +93,6 @@ MISTAKES = {
         'ops: the tensor "tensor" has other dtype in training, float16, than in serving, float32: '
         "a model would be served what it was not trained on",
     ),
-    "layout": (
-        [pp.decode(), *TRAINED, *SERVED, pp.tensor(only="serving"), pp.tensor(layout="hwc", only="training")],
-        'ops: the tensor "tensor" has other layout in training, hwc, than in serving, chw: '
-        "a model would be served what it was not trained on",
-    ),
     "name": (
         [pp.decode(), *TRAINED, *SERVED, pp.tensor(only="serving"), pp.tensor(name="view", only="training")],
         'ops: serving has a tensor "tensor", and training has none of that name: '
@@ -116,10 +110,6 @@ MISTAKES = {
         [pp.decode(), pp.resize(256), pp.random_resized_crop(224), pp.center_crop(224), pp.tensor()],
         'ops[2] "random_resized_crop": in training: the image is resized already, and pixels should be resampled once',
     ),
-    "two colours": (
-        [pp.decode(), pp.random_zoom_out(fill=1), pp.random_crop(9, padding=4, fill=2), *SERVED, pp.tensor()],
-        'ops[2] "random_crop": in training: its margin has another colour than an earlier one: use one fill',
-    ),
 }  # fmt: skip
 
 
@@ -128,7 +118,6 @@ def test_sides_that_contradict_each_other_are_refused_in_words(ops, message):
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline(ops)
     assert str(caught.value).startswith(message)
-    assert "tensor" in str(caught.value) or "ops[" in str(caught.value)
 
 
 def test_the_page_shows_the_real_message():
@@ -144,10 +133,8 @@ def test_an_op_is_only_where_it_can_be():
         pp.random_flip(only="serving")
     with pytest.raises(pp.PipelineError, match=r'^decode: "only": both sides decode alike: leave it out$'):
         pp.decode(only="training")
-    with pytest.raises(
-        pp.PipelineError, match=r'^ops\[1\] "flip": only: "test" is not a choice; there are training, serving$'
-    ):
-        pp.Pipeline.from_json('{"format": "pixprep/1", "ops": [{"op": "decode"}, {"op": "flip", "only": "test"}]}')
+    with pytest.raises(pp.PipelineError, match=r'^decode: only: "test" is not a choice; there are training, serving$'):
+        pp.decode(only="test")
 
 
 def test_names_may_repeat_on_the_other_side():

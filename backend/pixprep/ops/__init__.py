@@ -7,9 +7,9 @@ in the docs. Type checkers read the names in ``__init__.pyi``, which ``make docs
 from importlib import import_module
 from pkgutil import iter_modules
 
+from pixprep.ops.limits import MAX_SIDE
 from pixprep.ops.op import (
     KINDS,
-    MAX_SIDE,
     AnnotationOp,
     ColorOp,
     FirstOp,

@@ -30,12 +30,12 @@ from pixprep.ops.filters import RandomSharpness as RandomSharpness
 from pixprep.ops.filters import Sharpness as Sharpness
 from pixprep.ops.geometry import Resize as Resize
 from pixprep.ops.levels import Normalize as Normalize
+from pixprep.ops.limits import MAX_SIDE as MAX_SIDE
 from pixprep.ops.op import AnnotationOp as AnnotationOp
 from pixprep.ops.op import ColorOp as ColorOp
 from pixprep.ops.op import FirstOp as FirstOp
 from pixprep.ops.op import ImageOp as ImageOp
 from pixprep.ops.op import KINDS as KINDS
-from pixprep.ops.op import MAX_SIDE as MAX_SIDE
 from pixprep.ops.op import Op as Op
 from pixprep.ops.op import OutputOp as OutputOp
 from pixprep.ops.op import SteadyOp as SteadyOp

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.ops.geometry import check_like
-from pixprep.ops.op import (
+from pixprep.ops.geometry import check_like, resize_step, resized
+from pixprep.ops.limits import (
     MAX_SIDE,
-    WHOLE,
-    Array,
-    ImageOp,
-    Libraries,
-    check_fill,
-    check_sides,
+    Length,
+    MarginOrInput,
+    Within,
     fill_input,
     need_fill,
     need_levels,
     need_whole_levels,
-    settle,
 )
+from pixprep.ops.op import WHOLE, Array, ImageOp, Libraries, settle
 from pixprep.plan import geometry_steps, inputs
 from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
-from pixprep.profiles import PROFILES
 from pixprep.spec import Anchor, Fill, Filter, ImageSpec, InputSpec, Like, PaddingMode, Rounding
 
 
@@ -44,21 +39,17 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
             ``half_away`` (DALI, TensorFlow's EfficientNet).
     """
 
-    height: int | None = None
-    width: int | None = None
+    height: Length | None = None
+    width: Length | None = None
     fraction: float | None = None
     rounding: Rounding = "half_even"
 
     def check(self) -> None:
-        """See ``Op.check``."""
         if (self.height is None) == (self.fraction is None) or (self.height is None and self.width is not None):
             raise PipelineError('needs either "height" and "width", or "fraction"')
-        if self.fraction is not None:
-            if not 0 < self.fraction <= 1:
-                raise PipelineError(f'"fraction" must be over 0 and at most 1, not {self.fraction:g}')
-            return
+        if self.fraction is not None and not 0 < self.fraction <= 1:
+            raise PipelineError(f'"fraction" must be over 0 and at most 1, not {self.fraction:g}')
         settle(self, "width", self.height)
-        check_sides(self.height, self.width)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the middle; refuses to pad normalized values, where level 0 is no longer 0."""
@@ -75,8 +66,6 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
         return image.within((1, 1), (most, most))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del key
         window = Window(
             height=self.height,
             width=self.width,
@@ -89,8 +78,6 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
         return before.then(window, fill=0 if may_fill else None)
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """See ``Op.original``."""
-        del libraries
         # torchvision's: pad with zeros to the window, then round half of what is left over
         side = max(1, int((self.fraction or 1) * min(pixels.shape[:2])))
         height, width = self.height or side, self.width or side
@@ -116,72 +103,46 @@ class Crop(ImageOp, frozen=True, tag="crop"):
         box: in place of these: the name of an input, float32 [n, 4].
     """
 
-    top: int | None = None
-    left: int | None = None
-    height: int | None = None
-    width: int | None = None
+    top: Annotated[int, Within(0, MAX_SIDE)] | None = None
+    left: Annotated[int, Within(0, MAX_SIDE)] | None = None
+    height: Length | None = None
+    width: Length | None = None
     box: str | None = None
 
     def check(self) -> None:
-        """See ``Op.check``."""
         fixed = (self.top, self.left, self.height, self.width)
         if (self.box is None) == (fixed == (None,) * 4) or (self.box is None and None in fixed):
             raise PipelineError('needs either "top", "left", "height" and "width", or "box"')
-        if self.box is not None:
-            return
-        assert self.top is not None
-        assert self.left is not None
-        check_sides(self.height, self.width)
-        for name, value in (("top", self.top), ("left", self.left)):
-            if not 0 <= value <= MAX_SIDE:
-                raise PipelineError(f'"{name}" must be 0 to {MAX_SIDE}, not {value}')
+
+    @property
+    def _window(self) -> tuple[int, int, int, int]:
+        """(top, left, height, width), where there is no box."""
+        return self.top or 0, self.left or 0, self.height or 1, self.width or 1
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the window; refuses one that no image could hold."""
         if self.box is not None:
             return image.within((1, 1), (image.max_height, image.max_width))
-        assert self.top is not None
-        assert self.left is not None
-        assert self.height is not None
-        assert self.width is not None
-        for name, end, side in (
-            ("height", self.top + self.height, image.height),
-            ("width", self.left + self.width, image.width),
-        ):
+        top, left, height, width = self._window
+        for name, end, side in (("height", top + height, image.height), ("width", left + width, image.width)):
             if side is not None and end > side:
                 raise PipelineError(f"the window ends at {end}, but the {name} of the image is {side}")
-        return image.sized(self.height, self.width)
+        return image.sized(height, width)
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
-        """See ``Op.inputs``."""
-        del image
         return () if self.box is None else (InputSpec(name=self.box, kind="box", count=4),)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
         if self.box is not None:
             return before.then(inputs.Box(key=key, input=self.box))
-        assert self.top is not None
-        assert self.left is not None
-        window = Window(
-            height=self.height,
-            width=self.width,
-            place="fixed",
-            top=self.top,
-            left=self.left,
-            beyond="refuse_smaller",
+        top, left, height, width = self._window
+        return before.then(
+            Window(height=height, width=width, place="fixed", top=top, left=left, beyond="refuse_smaller")
         )
-        return before.then(window)
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """See ``Op.original``."""
-        del libraries
-        assert self.top is not None
-        assert self.left is not None
-        assert self.height is not None
-        assert self.width is not None
-        return pixels[self.top : self.top + self.height, self.left : self.left + self.width]
+        top, left, height, width = self._window
+        return pixels[top : top + height, left : left + width]
 
 
 class Pad(ImageOp, frozen=True, tag="pad"):
@@ -205,20 +166,17 @@ class Pad(ImageOp, frozen=True, tag="pad"):
             resize follow, or boxes and points; a mask is padded likewise.
     """
 
-    height: int | None = None
-    width: int | None = None
-    fill: Fill = 0
+    height: Length | None = None
+    width: Length | None = None
+    fill: MarginOrInput = 0
     anchor: Anchor = "center"
     square: bool = False
     padding_mode: PaddingMode = "constant"
 
     def check(self) -> None:
-        """See ``Op.check``."""
         pair = (self.height, self.width)
         if self.square == (pair != (None, None)) or (not self.square and None in pair):
             raise PipelineError('needs either "height" and "width", or "square": true')
-        if not self.square:
-            check_sides(self.height, self.width)
         check_padding(self.padding_mode, self.fill)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
@@ -240,17 +198,12 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         return image.sized(self.height, self.width)
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
-        """See ``Op.inputs``."""
         return fill_input(self.fill, image)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image, key
         return before.then(_canvas(self), fill=self.fill, mode=self.padding_mode)
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """See ``Op.original``."""
-        del libraries
         return _padded(self, pixels, self.padding_mode)
 
 
@@ -271,9 +224,9 @@ class Letterbox(ImageOp, frozen=True, tag="letterbox"):
         rounding: of the two sides: ``half_even``, or ``down``.
     """
 
-    height: int
-    width: int
-    fill: Fill = 114
+    height: Length
+    width: Length
+    fill: MarginOrInput = 114
     anchor: Anchor = "center"
     enlarge: bool = True
     filter: Filter = "bilinear"
@@ -282,39 +235,22 @@ class Letterbox(ImageOp, frozen=True, tag="letterbox"):
     rounding: Literal["half_even", "down"] = "half_even"
 
     def check(self) -> None:
-        """See ``Op.check``."""
         check_like(self)
-        check_sides(self.height, self.width)
-        check_fill(self.fill)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the canvas."""
-        need_levels(image)
         need_fill(self.fill, image)
-        if self.filter in PROFILES[self.like].real:
-            image = replace(image, values="real")
-        return image.sized(self.height, self.width)
+        return resized(self, image).sized(self.height, self.width)
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
-        """See ``Op.inputs``."""
         return fill_input(self.fill, image)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image, key
-        resize = geometry_steps.Resize(
-            rule="letterbox" if self.enlarge else "shrink",
-            height=self.height,
-            width=self.width,
-            filter=self.filter,
-            antialias=bool(self.antialias),
-            like=self.like,
-            rounding=self.rounding,
-        )
+        rule: geometry_steps.Rule = "letterbox" if self.enlarge else "shrink"
+        resize = resize_step(self, rule, self.height, self.width, rounding=self.rounding)
         return before.resized(resize).then(_canvas(self), fill=self.fill)
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """See ``Op.original``."""
         return _padded(self, libraries.resize(self, pixels))
 
 
@@ -329,31 +265,20 @@ class Flip(ImageOp, frozen=True, tag="flip"):
     axis: Literal["horizontal", "vertical"] = "horizontal"
     when: str | None = None
 
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change."""
-        return image
-
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
-        """See ``Op.inputs``."""
-        del image
         return () if self.when is None else (InputSpec(name=self.when, kind="flag"),)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
         return before.then(
             inputs.Flip(key=key, input=self.when, axis=self.axis) if self.when else geometry_steps.Flip(self.axis)
         )
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """See ``Op.original``."""
-        del libraries
         return pixels[:, ::-1] if self.axis == "horizontal" else pixels[::-1]
 
 
 def check_padding(mode: PaddingMode, fill: Fill) -> None:
-    """``check_fill`` of a margin; raise PipelineError where it has a colour, and is the image's."""
-    check_fill(fill)
+    """Raise PipelineError where a margin has a colour, and is the image's."""
     if mode != "constant" and fill != 0:
         raise PipelineError(f'"fill" goes with "padding_mode": "constant", not with {mode}')
 

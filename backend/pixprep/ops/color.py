@@ -6,29 +6,39 @@ images. ``torchvision``: torchvision v2's on uint8 tensors on a CPU.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import ColorOp, check_range, shown
+from pixprep.ops.limits import Within, shown
+from pixprep.ops.op import ColorOp
 from pixprep.spec import ColorLike, ImageSpec
 from pixprep.steps import levels
 from pixprep.steps.levels import LevelStep
 
 MAX_FACTOR = 1000.0
+Factor = Annotated[float, Within(0, MAX_FACTOR)]
+Level = Within(0, 255)
 
 
-class _Factor(ColorOp, frozen=True):
-    factor: float
+class Enhancing(ColorOp, frozen=True):
+    """Base of the ops that are an enhancer of Pillow, and a function of torchvision."""
+
+    enhancer: ClassVar[tuple[str, str]]
+    """Their names."""
+
+    factor: Factor
     like: ColorLike = "pillow"
 
-    def check(self) -> None:
-        """See ``Op.check``."""
-        check_range("factor", self.factor, 0, MAX_FACTOR)
+    def twin(self, image: Any, library: Any) -> Any:
+        ours, theirs = self.enhancer
+        if self.like == "pillow":
+            return getattr(library.ImageEnhance, ours)(image).enhance(self.factor)
+        return getattr(library, theirs)(image, self.factor)
 
 
-class Brightness(_Factor, frozen=True, tag="brightness"):
+class Brightness(Enhancing, frozen=True, tag="brightness"):
     """Multiply the levels.
 
     torchvision v2's ``adjust_brightness``.
@@ -38,18 +48,13 @@ class Brightness(_Factor, frozen=True, tag="brightness"):
         like: whose rounding.
     """
 
+    enhancer: ClassVar[tuple[str, str]] = ("Brightness", "adjust_brightness")
+
     def step(self) -> LevelStep:
-        """See ``ColorOp.step``."""
         return levels.brightness(self.factor, self.like)
 
-    def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
-        if self.like == "pillow":
-            return library.ImageEnhance.Brightness(image).enhance(self.factor)
-        return library.adjust_brightness(image, self.factor)
 
-
-class Contrast(_Factor, frozen=True, tag="contrast"):
+class Contrast(Enhancing, frozen=True, tag="contrast"):
     """Move the levels away from the mean luma of the image, or towards it.
 
     torchvision v2's ``adjust_contrast``.
@@ -59,18 +64,13 @@ class Contrast(_Factor, frozen=True, tag="contrast"):
         like: whose rounding.
     """
 
+    enhancer: ClassVar[tuple[str, str]] = ("Contrast", "adjust_contrast")
+
     def step(self) -> LevelStep:
-        """See ``ColorOp.step``."""
         return levels.Blend("mean", self.factor, self.like)
 
-    def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
-        if self.like == "pillow":
-            return library.ImageEnhance.Contrast(image).enhance(self.factor)
-        return library.adjust_contrast(image, self.factor)
 
-
-class Saturation(_Factor, frozen=True, tag="saturation"):
+class Saturation(Enhancing, frozen=True, tag="saturation"):
     """Move the colours away from gray, or towards it.
 
     torchvision v2's ``adjust_saturation``.
@@ -80,15 +80,10 @@ class Saturation(_Factor, frozen=True, tag="saturation"):
         like: whose rounding.
     """
 
-    def step(self) -> LevelStep:
-        """See ``ColorOp.step``."""
-        return levels.Blend("own", self.factor, self.like)
+    enhancer: ClassVar[tuple[str, str]] = ("Color", "adjust_saturation")
 
-    def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
-        if self.like == "pillow":
-            return library.ImageEnhance.Color(image).enhance(self.factor)
-        return library.adjust_saturation(image, self.factor)
+    def step(self) -> LevelStep:
+        return levels.Blend("own", self.factor, self.like)
 
 
 class Hue(ColorOp, frozen=True, tag="hue"):
@@ -102,19 +97,13 @@ class Hue(ColorOp, frozen=True, tag="hue"):
         like: whose rounding; Pillow's has 256 hues, and differs from torchvision's by up to 18 levels.
     """
 
-    factor: float
+    factor: Annotated[float, Within(-0.5, 0.5)]
     like: ColorLike = "pillow"
 
-    def check(self) -> None:
-        """See ``Op.check``."""
-        check_range("factor", self.factor, -0.5, 0.5)
-
     def step(self) -> LevelStep:
-        """See ``ColorOp.step``."""
         return levels.Hue(self.factor, self.like)
 
     def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
         if self.like == "torchvision":
             return library.adjust_hue(image, self.factor)
         if image.mode == "L":
@@ -136,7 +125,6 @@ class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
     permutation: tuple[int, ...]
 
     def check(self) -> None:
-        """See ``Op.check``."""
         if sorted(self.permutation) != [0, 1, 2]:
             raise PipelineError(f'"permutation" must be 0, 1 and 2 in some order, not {shown(self.permutation)}')
 
@@ -146,11 +134,9 @@ class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
         return super().infer(image)
 
     def step(self) -> LevelStep:
-        """See ``ColorOp.step``."""
         return levels.Permute(self.permutation)
 
     def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
         bands = image.split()
         return library.Image.merge("RGB", [bands[channel] for channel in self.permutation])
 
@@ -174,11 +160,9 @@ class Grayscale(ColorOp, frozen=True, tag="grayscale"):
     like: ColorLike = "pillow"
 
     def step(self) -> LevelStep:
-        """See ``ColorOp.step``."""
         return levels.grayscale(self.like)
 
     def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
         if self.like == "pillow":
             return image.convert("L").convert(image.mode)
         return library.rgb_to_grayscale(image, num_output_channels=image.shape[0])
@@ -195,21 +179,14 @@ class Gamma(ColorOp, frozen=True, tag="gamma"):
         like: whose rounding.
     """
 
-    gamma: float
-    gain: float = 1.0
+    gamma: Factor
+    gain: Factor = 1.0
     like: ColorLike = "pillow"
 
-    def check(self) -> None:
-        """See ``Op.check``."""
-        check_range("gamma", self.gamma, 0, MAX_FACTOR)
-        check_range("gain", self.gain, 0, MAX_FACTOR)
-
     def step(self) -> LevelStep:
-        """See ``ColorOp.step``."""
         return levels.gamma(self.gamma, self.gain, self.like)
 
     def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
         if self.like == "torchvision":
             return library.adjust_gamma(image, gamma=self.gamma, gain=self.gain)
         curve = [int((255 + 1 - 1e-3) * self.gain * pow(level / 255.0, self.gamma)) for level in range(256)]
@@ -225,18 +202,12 @@ class Posterize(ColorOp, frozen=True, tag="posterize"):
         bits: 1 to 8; 8 changes nothing.
     """
 
-    bits: int
-
-    def check(self) -> None:
-        """See ``Op.check``."""
-        check_range("bits", self.bits, 1, 8)
+    bits: Annotated[int, Within(1, 8)]
 
     def step(self) -> LevelStep:
-        """See ``ColorOp.step``."""
         return levels.posterize(self.bits)
 
     def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
         return library.ImageOps.posterize(image, self.bits)
 
 
@@ -249,18 +220,12 @@ class Solarize(ColorOp, frozen=True, tag="solarize"):
         threshold: 0 to 255, the least level that is inverted.
     """
 
-    threshold: float
-
-    def check(self) -> None:
-        """See ``Op.check``."""
-        check_range("threshold", self.threshold, 0, 255)
+    threshold: Annotated[float, Level]
 
     def step(self) -> LevelStep:
-        """See ``ColorOp.step``."""
         return levels.solarize(self.threshold)
 
     def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
         return library.ImageOps.solarize(image, self.threshold)
 
 
@@ -274,21 +239,13 @@ class SolarizeAdd(ColorOp, frozen=True, tag="solarize_add"):
         threshold: 0 to 255, the least level that stays what it is.
     """
 
-    add: int
-    threshold: float = 128.0
-
-    def check(self) -> None:
-        """See ``Op.check``."""
-        check_range("add", self.add, 0, 255)
-        check_range("threshold", self.threshold, 0, 255)
+    add: Annotated[int, Level]
+    threshold: Annotated[float, Level] = 128.0
 
     def step(self) -> LevelStep:
-        """See ``ColorOp.step``."""
         return levels.solarize_add(self.add, self.threshold)
 
     def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``: timm has no more of its own than the table."""
-        del library
         table = [min(255, level + self.add) if level < self.threshold else level for level in range(256)]
         return image.point(table * len(image.getbands()))
 
@@ -305,11 +262,9 @@ class Autocontrast(ColorOp, frozen=True, tag="autocontrast"):
     like: ColorLike = "pillow"
 
     def step(self) -> LevelStep:
-        """See ``ColorOp.step``."""
         return levels.Tone("autocontrast", self.like)
 
     def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
         if self.like == "pillow":
             return library.ImageOps.autocontrast(image)
         return library.autocontrast(image)
@@ -322,11 +277,9 @@ class Equalize(ColorOp, frozen=True, tag="equalize"):
     """
 
     def step(self) -> LevelStep:
-        """See ``ColorOp.step``."""
         return levels.Tone("equalize", "pillow")
 
     def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
         return library.ImageOps.equalize(image)
 
 
@@ -337,9 +290,7 @@ class Invert(ColorOp, frozen=True, tag="invert"):
     """
 
     def step(self) -> LevelStep:
-        """See ``ColorOp.step``."""
         return levels.inverted()
 
     def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
         return library.ImageOps.invert(image)

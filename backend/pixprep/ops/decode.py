@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from pixprep.draws.windows import ClipFrames
 from pixprep.errors import PipelineError
+from pixprep.ops.limits import Within
 from pixprep.ops.op import FirstOp
 from pixprep.plan.clip_frames import Rule, Sampling, Start
-from pixprep.plan.lowered import Lowered
-from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
 from pixprep.plan.plan import ClipPlan, Plan
-from pixprep.spec import Alpha, Chroma, Color, Idct, ImageSpec, InputSpec
-from pixprep.steps.operators import Operator
+from pixprep.spec import Alpha, Chroma, Color, Idct, ImageSpec
 
 MAX_FRAMES = 4096
 LEAST_RATE = 0.001  # frames a second
@@ -58,25 +55,13 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
     alpha: Alpha = "drop"
 
     def check(self) -> None:
-        """See ``Op.check``."""
         if self.only is not None:
             raise PipelineError('"only": both sides decode alike: leave it out')
 
     def infer(self) -> ImageSpec:
-        """The spec of the decoded image: any size."""
         return ImageSpec(color=self.color)
 
-    def lower(self, operators: tuple[Operator | str, ...] = ()) -> Lowered:
-        """See ``FirstOp.lower``."""
-        return Lowered(self.color, is_reduced=self.reduced, operators=operators)
-
-    def plan(
-        self,
-        outputs: Mapping[str, OutputPlan],
-        annotations: Mapping[str, AnnotationPlan],
-        inputs: Mapping[str, InputSpec],
-    ) -> Plan:
-        """See ``FirstOp.plan``."""
+    def plan(self, **made: Any) -> Plan:
         return Plan(
             is_gray=self.color == "gray",
             apply_exif_orientation=self.apply_exif_orientation,
@@ -84,9 +69,7 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
             idct=self.idct,
             reduced=self.reduced,
             alpha=self.alpha,
-            outputs=outputs,
-            annotations=annotations,
-            inputs=inputs,
+            **made,
         )
 
 
@@ -112,7 +95,7 @@ class DecodeVideo(FirstOp, frozen=True, tag="decode_video", kw_only=True):
         apply_rotation: turn the frames as the container says.
     """
 
-    frames: int
+    frames: Annotated[int, Within(1, MAX_FRAMES)]
     sample: Literal["uniform", "first", "random"] | dict[str, float] = "uniform"
     start: Start = "first"
     short: Literal["refuse", "repeat"] = "refuse"
@@ -120,9 +103,6 @@ class DecodeVideo(FirstOp, frozen=True, tag="decode_video", kw_only=True):
     apply_rotation: bool = True
 
     def check(self) -> None:
-        """See ``Op.check``."""
-        if not 1 <= self.frames <= MAX_FRAMES:
-            raise PipelineError(f'"frames" must be 1 to {MAX_FRAMES:,}, not {self.frames}')
         if isinstance(self.sample, dict):
             ((rule, by),) = [*self.sample.items()] if len(self.sample) == 1 else [("", 0.0)]
             if rule not in ("step", "fps") or not LEAST_RATE <= by <= MAX_FRAMES or (rule == "step" and by != int(by)):
@@ -153,26 +133,15 @@ class DecodeVideo(FirstOp, frozen=True, tag="decode_video", kw_only=True):
         return Sampling(frames=self.frames, rule=rules[self.sample], repeats=repeats)
 
     def infer(self) -> ImageSpec:
-        """The spec of the frames: any size."""
         return ImageSpec(frames=self.frames, color=self.color)
 
-    def lower(self, operators: tuple[Operator | str, ...] = ()) -> Lowered:
-        """See ``FirstOp.lower``."""
-        return Lowered(self.color, operators=operators)
-
-    def plan(
-        self,
-        outputs: Mapping[str, OutputPlan],
-        annotations: Mapping[str, AnnotationPlan],
-        inputs: Mapping[str, InputSpec],
-    ) -> Plan:
-        """See ``FirstOp.plan``."""
-        if any(spec.kind == "box" for spec in inputs.values()):
+    def plan(self, **made: Any) -> Plan:
+        if any(spec.kind == "box" for spec in made["inputs"].values()):
             raise PipelineError("ops: boxes are cut out of images, and decode_video gives clips")
         count = self.frames if self.sample == "random" else 1
         drawn = ClipFrames(key=self.name or "decode_video#0", count=count) if self.is_random else None
         clip = ClipPlan(self.sampling, drawn, self.apply_rotation)
-        return Plan(is_gray=self.color == "gray", clip=clip, outputs=outputs, annotations=annotations, inputs=inputs)
+        return Plan(is_gray=self.color == "gray", clip=clip, **made)
 
 
 class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
@@ -194,7 +163,6 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
     given: Literal["rgb", "bgr"] | None = None
 
     def check(self) -> None:
-        """See ``Op.check``."""
         if self.only is not None:
             raise PipelineError('"only": both sides take the same pixels: leave it out')
         if self.given is not None and self.color == "gray":
@@ -206,20 +174,7 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
         return self.given or self.color
 
     def infer(self) -> ImageSpec:
-        """The spec of the image: any size."""
         return ImageSpec(color=self.color)
 
-    def lower(self, operators: tuple[Operator | str, ...] = ()) -> Lowered:
-        """See ``FirstOp.lower``."""
-        return Lowered(self.color, operators=operators)
-
-    def plan(
-        self,
-        outputs: Mapping[str, OutputPlan],
-        annotations: Mapping[str, AnnotationPlan],
-        inputs: Mapping[str, InputSpec],
-    ) -> Plan:
-        """See ``FirstOp.plan``."""
-        return Plan(
-            is_gray=self.color == "gray", takes=self.order, outputs=outputs, annotations=annotations, inputs=inputs
-        )
+    def plan(self, **made: Any) -> Plan:
+        return Plan(is_gray=self.color == "gray", takes=self.order, **made)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 from pixprep.draws.elastic import ElasticMap
 from pixprep.draws.philox import Words
 from pixprep.errors import PipelineError
 from pixprep.ops.filters import LEAST_SIGMA, MAX_SIGMA
-from pixprep.ops.op import ImageOp, Op, check_fill, check_range, need_channels, need_whole_levels, shown
-from pixprep.ops.warp import check_all
+from pixprep.ops.limits import Margin, Share, Within, shown
+from pixprep.ops.op import Drawn, LevelsOp, Op
 from pixprep.plan.lowered import Lowered
-from pixprep.spec import ImageSpec, Levels, Side, as_tuple
+from pixprep.spec import ImageSpec, as_tuple
 from pixprep.steps.warps import Elastic as Displacement
 
 MAX_ALPHA = 100_000.0
 Pair = tuple[float, float]
 
 
-class Elastic(ImageOp, frozen=True, tag="elastic"):
+class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
     """Displace the pixels of each image, or of some, by smooth noise, as if one saw it through water; the size stays.
 
     torchvision v2's ``ElasticTransform``, which does the same to tensors and to PIL images. Given the field, the pixels
@@ -35,27 +35,19 @@ class Elastic(ImageOp, frozen=True, tag="elastic"):
         p: how often; torchvision's has it by ``RandomApply``.
     """
 
-    home: ClassVar[Side | None] = "training"
-
-    alpha: float | Pair = 50.0
-    sigma: float | Pair = 5.0
+    alpha: Annotated[float | Pair, Within(0, MAX_ALPHA, counts=(1, 2))] = 50.0
+    sigma: Annotated[float | Pair, Within(0, MAX_SIGMA, counts=(1, 2))] = 5.0
     filter: Literal["nearest", "bilinear"] = "bilinear"
-    fill: Levels = 0
-    p: float = 1.0
+    fill: Margin = 0
+    p: Share = 1.0
 
     def check(self) -> None:
-        """See ``Op.check``."""
-        check_all("alpha", _pair(self.alpha), 0, MAX_ALPHA, 2)
-        check_all("sigma", _pair(self.sigma), 0, MAX_SIGMA, 2)
         if any(_pair(self.sigma)) and min(_pair(self.sigma)) < LEAST_SIGMA:
             raise PipelineError(f'"sigma" is 0 of both, or {LEAST_SIGMA} or more of each, not {shown(self.sigma)}')
-        check_fill(self.fill)
-        check_range("p", self.p, 0, 1)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change; refuses values that are no levels, and a side that the blur reaches across."""
-        need_whole_levels(image)
-        need_channels("fill", self.fill, image)
+        image = super().infer(image)
         reach = Displacement(_pair(self.alpha), _pair(self.sigma), 0).reach
         for name, side in (("height", image.height), ("width", image.width)):
             if side is not None and reach >= side:
@@ -63,13 +55,10 @@ class Elastic(ImageOp, frozen=True, tag="elastic"):
         return image
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
         alpha, sigma, fill = _pair(self.alpha), _pair(self.sigma), before.colour(self.fill)
         return before.do(ElasticMap(key=key, alpha=alpha, sigma=sigma, p=self.p, fill=fill, filter=self.filter))
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``."""
         if words["seed"] is None:
             return []
         raise PipelineError("elastic: no fixed op has such a field: verify the pipeline without it")

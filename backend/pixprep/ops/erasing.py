@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 from pixprep.draws.erasing import Erasing
 from pixprep.draws.philox import Words
 from pixprep.errors import PipelineError
-from pixprep.ops.op import ImageOp, Op, check_range, check_ratio, need_channels, shown
+from pixprep.ops.limits import Ratio, Rising, Share, need_channels, shown
+from pixprep.ops.op import Drawn, ImageOp, Op
 from pixprep.plan.lowered import Lowered
-from pixprep.spec import ImageSpec, Reals, Side, as_tuple
+from pixprep.spec import ImageSpec, Reals, as_tuple
 
 MAX_RECTANGLES = 64
 
 
-class RandomErasing(ImageOp, frozen=True, tag="random_erasing"):
+class RandomErasing(Drawn, ImageOp, frozen=True, tag="random_erasing"):
     """Fill a random rectangle of some of the images with one value, or with noise.
 
     torchvision v2's ``RandomErasing``: of ten tries the first that fits, each of the area ``H * W * U(scale)`` and of
@@ -35,20 +36,13 @@ class RandomErasing(ImageOp, frozen=True, tag="random_erasing"):
         count: rectangles, or from and to; they share the area.
     """
 
-    home: ClassVar[Side | None] = "training"
-
-    p: float = 0.5
-    scale: tuple[float, float] = (0.02, 0.33)
-    ratio: tuple[float, float] = (0.3, 3.3)
+    p: Share = 0.5
+    scale: Annotated[tuple[float, float], Rising(0, 1)] = (0.02, 0.33)
+    ratio: Ratio = (0.3, 3.3)
     value: Reals | Literal["random"] = 0.0
     count: int | tuple[int, int] = 1
 
     def check(self) -> None:
-        """See ``Op.check``."""
-        check_range("p", self.p, 0, 1)
-        if not 0 <= self.scale[0] <= self.scale[1] <= 1:
-            raise PipelineError(f'"scale" must rise from 0 to 1 at most, not {shown(self.scale)}')
-        check_ratio(self.ratio)
         least, most = self.counts
         if len(as_tuple(self.count)) > 2 or not 1 <= least <= most <= MAX_RECTANGLES:
             raise PipelineError(f'"count" must be 1 to {MAX_RECTANGLES}, or rise, not {shown(self.count)}')
@@ -76,7 +70,6 @@ class RandomErasing(ImageOp, frozen=True, tag="random_erasing"):
         return image
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
         is_levels = image.values == "levels"
         those: tuple[float, ...] | None = None
         if not isinstance(self.value, str):
@@ -87,6 +80,4 @@ class RandomErasing(ImageOp, frozen=True, tag="random_erasing"):
         return before.do(step) if is_levels else replace(before, erasures=(*before.erasures, step))
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``."""
-        del words
         return []  # left out on both sides

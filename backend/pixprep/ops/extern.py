@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import ImageOp, need_whole_levels
+from pixprep.ops.limits import Within
+from pixprep.ops.op import LevelsOp
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec
 from pixprep.steps import finding, operators
 
 
-class Extern(ImageOp, frozen=True, tag="extern", kw_only=True):
+class Extern(LevelsOp, frozen=True, tag="extern", kw_only=True):
     """Call an operator of your own: a function that the file names, and that does not come from the file.
 
     Whoever loads the file brings the operator, or allows one that is installed: see docs/own-operators.md. Without it
@@ -32,26 +33,16 @@ class Extern(ImageOp, frozen=True, tag="extern", kw_only=True):
     """
 
     operator: str
-    version: int
+    version: Annotated[int, Within(1, operators.MAX_VERSION)]
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash((self.operator, self.version, json.dumps(self.fields, sort_keys=True, default=repr)))
 
     def check(self) -> None:
-        """See ``Op.check``."""
         operators.check_name(self.operator)
-        if not 1 <= self.version <= operators.MAX_VERSION:
-            raise PipelineError(f'"version" must be 1 to {operators.MAX_VERSION}, not {self.version}')
-
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change."""
-        need_whole_levels(image)
-        return image
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
         call = finding.find(self.operator, self.version, before.operators).use(self.fields)
         if call.operator.place == "tensor":
             raise PipelineError(f"{call.operator} takes a tensor: it stands right behind tensor")

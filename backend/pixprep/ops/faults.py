@@ -42,7 +42,7 @@ class Called(msgspec.StructMeta):
 
     if not TYPE_CHECKING:  # editors then read the fields of each class
 
-        def __call__(cls, *args, **fields):  # noqa: ANN002, ANN003, ANN204, D102, N805
+        def __call__(cls, *args, **fields):  # noqa: ANN002, ANN003, ANN204, N805
             try:
                 return super().__call__(*args, **fields)
             except (TypeError, KeyError, OverflowError, PipelineError) as error:

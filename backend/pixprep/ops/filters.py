@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pixprep.draws.blurring import Blur
 from pixprep.draws.philox import Words
 from pixprep.errors import PipelineError
-from pixprep.ops.op import ColorOp, ImageOp, Op, Sometimes, SteadyOp, check_range, need_whole_levels, shown
+from pixprep.ops.color import Enhancing
+from pixprep.ops.limits import Share, Within, shown
+from pixprep.ops.op import Drawn, LevelsOp, Op, Sometimes, SteadyOp, as_kind
 from pixprep.plan.lowered import Lowered
-from pixprep.spec import ColorLike, ImageSpec, Side, as_tuple
+from pixprep.spec import ImageSpec, as_tuple
 from pixprep.steps.levels import Filter, LevelStep
 
-MAX_FACTOR = 1000.0
 MAX_TAPS = 255
 LEAST_SIGMA, MAX_SIGMA = 0.01, 1000.0
+_SIGMA = Within(LEAST_SIGMA, MAX_SIGMA, counts=(1, 2))
 
 
-class Sharpness(ColorOp, frozen=True, tag="sharpness"):
+class Sharpness(Enhancing, frozen=True, tag="sharpness"):
     """Blend the image with its smoothed self, or move it away from that.
 
     torchvision v2's ``adjust_sharpness``. The outermost pixels stay.
@@ -27,22 +29,10 @@ class Sharpness(ColorOp, frozen=True, tag="sharpness"):
         like: whose rounding.
     """
 
-    factor: float
-    like: ColorLike = "pillow"
-
-    def check(self) -> None:
-        """See ``Op.check``."""
-        check_range("factor", self.factor, 0, MAX_FACTOR)
+    enhancer: ClassVar[tuple[str, str]] = ("Sharpness", "adjust_sharpness")
 
     def step(self) -> LevelStep:
-        """See ``ColorOp.step``."""
         return Filter("sharpness", self.like, self.factor)
-
-    def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
-        if self.like == "pillow":
-            return library.ImageEnhance.Sharpness(image).enhance(self.factor)
-        return library.adjust_sharpness(image, self.factor)
 
 
 class RandomSharpness(Sometimes, Sharpness, frozen=True, tag="random_sharpness"):
@@ -55,14 +45,13 @@ class RandomSharpness(Sometimes, Sharpness, frozen=True, tag="random_sharpness")
         p: how often.
     """
 
-    p: float = 0.5
+    p: Share = 0.5
 
 
-class _Blur(ImageOp, frozen=True):
+class _Blur(LevelsOp, frozen=True):
     kernel_size: int | tuple[int, int]
 
     def check(self) -> None:
-        """See ``Op.check``."""
         sizes = as_tuple(self.kernel_size)
         if len(sizes) not in (1, 2) or not all(1 <= size <= MAX_TAPS and size % 2 for size in sizes):
             raise PipelineError(
@@ -77,7 +66,7 @@ class _Blur(ImageOp, frozen=True):
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change; refuses values that are no levels, and a side that the kernel reaches across."""
-        need_whole_levels(image)
+        image = super().infer(image)
         for name, side, taps in (("height", image.height, self.taps[0]), ("width", image.width, self.taps[1])):
             if side is not None and taps // 2 >= side:
                 raise PipelineError(f'"kernel_size" {taps} needs a {name} of {taps // 2 + 1}, but the image has {side}')
@@ -96,13 +85,9 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
         sigma: of the bell curve, in pixels: one number, or of x and of y; default: ``0.15 * kernel_size + 0.35``.
     """
 
-    sigma: float | tuple[float, float] | None = None
+    twin_of: ClassVar[str | None] = "torchvision"  # Pillow has another one
 
-    def check(self) -> None:
-        """See ``Op.check``."""
-        super().check()
-        if self.sigma is not None:
-            _check_sigma(self.sigma)
+    sigma: Annotated[float | tuple[float, float] | None, _SIGMA] = None
 
     @property
     def sigmas(self) -> tuple[float, float]:
@@ -113,23 +98,15 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
         return values[-1], values[0]
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image, key
         of_y, of_x = self.sigmas
         return before.do(Blur(key="", taps=self.taps, sigma=((of_y, of_y), (of_x, of_x))))
 
-    @property
-    def library(self) -> str:
-        """Pillow has another one."""
-        return "torchvision"
-
     def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
         sigma = None if self.sigma is None else [float(x) for x in as_tuple(self.sigma)]
         return library.gaussian_blur(image, kernel_size=list(self.taps[::-1]), sigma=sigma)
 
 
-class RandomGaussianBlur(_Blur, frozen=True, tag="random_gaussian_blur"):
+class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
     """Blur each image, or some, by a random width.
 
     torchvision v2's ``GaussianBlur``: sigma is uniform, the same for x and y.
@@ -140,18 +117,13 @@ class RandomGaussianBlur(_Blur, frozen=True, tag="random_gaussian_blur"):
         p: how often; torchvision's has it by ``RandomApply``.
     """
 
-    home: ClassVar[Side | None] = "training"
-
-    sigma: float | tuple[float, float] = (0.1, 2.0)
-    p: float = 1.0
+    sigma: Annotated[float | tuple[float, float], _SIGMA] = (0.1, 2.0)
+    p: Share = 1.0
 
     def check(self) -> None:
-        """See ``Op.check``."""
         super().check()
-        _check_sigma(self.sigma)
         if self.span[0] > self.span[1]:
             raise PipelineError(f'"sigma" must rise, not {shown(self.sigma)}')
-        check_range("p", self.p, 0, 1)
 
     @property
     def span(self) -> tuple[float, float]:
@@ -160,17 +132,7 @@ class RandomGaussianBlur(_Blur, frozen=True, tag="random_gaussian_blur"):
         return values[0], values[-1]
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
         return before.do(Blur(key=key, p=self.p, taps=self.taps, sigma=(self.span, self.span)))
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``."""
-        return [GaussianBlur(self.kernel_size, words["sigma"][0])] if words["sigma"] else []
-
-
-def _check_sigma(sigma: float | tuple[float, float]) -> None:
-    if len(as_tuple(sigma)) not in (1, 2):
-        raise PipelineError(f'"sigma" is one number, or two, not {shown(sigma)}')
-    for value in as_tuple(sigma):
-        check_range("sigma", value, LEAST_SIGMA, MAX_SIGMA)
+        return [as_kind(GaussianBlur, self, sigma=words["sigma"][0])] if words["sigma"] else []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import Array, ImageOp, Libraries, Op, check_side, check_sides, need_levels, settle
+from pixprep.ops.limits import Length, need_levels
+from pixprep.ops.op import Array, ImageOp, Libraries, Op, settle
 from pixprep.plan import geometry_steps
 from pixprep.plan.geometry_steps import past
 from pixprep.plan.lowered import Lowered
@@ -15,19 +16,14 @@ from pixprep.spec import Filter, ImageSpec, Like, SideRounding, rounded
 
 
 class Resizing(Protocol):
-    """Fields of every op that resizes."""
+    """Fields of every op that resizes: see ``Resize``."""
 
     @property
-    def filter(self) -> Filter:
-        """See ``Resize``."""
-
+    def filter(self) -> Filter: ...
     @property
-    def antialias(self) -> bool | None:
-        """See ``Resize``."""
-
+    def antialias(self) -> bool | None: ...
     @property
-    def like(self) -> Like:
-        """See ``Resize``."""
+    def like(self) -> Like: ...
 
 
 class Resize(ImageOp, frozen=True, tag="resize"):
@@ -79,16 +75,16 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             (``subpixel_scale``). Default: True for dali, without ``max_size``, ``multiple`` and ``scale``.
     """
 
-    size: int | None = None
+    size: Length | None = None
     side: Literal["shorter", "longer"] | None = None
-    height: int | None = None
-    width: int | None = None
+    height: Length | None = None
+    width: Length | None = None
     mode: Literal["stretch", "fit", "cover", "scale"] | None = None
-    max_size: int | None = None
-    multiple: int | None = None
+    max_size: Length | None = None
+    multiple: Length | None = None
     enlarge: bool | None = None
     shrink: bool | None = None
-    up_to: int | None = None
+    up_to: Length | None = None
     filter: Filter = "bilinear"
     antialias: bool | None = None
     like: Like = "pillow"
@@ -96,7 +92,6 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     subpixel: bool | None = None
 
     def check(self) -> None:
-        """See ``Op.check``."""
         pair = (self.height, self.width)
         is_alone = self.size is None and None in pair
         if (self.size is None) == (pair == (None, None)):
@@ -107,7 +102,6 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         if self.size is None:
             if self.side is not None:
                 raise PipelineError('"side" goes with "size", not with "height" and "width"')
-            check_sides(self.height or self.width, self.width or self.height)
             if not is_alone:
                 settle(self, "mode", "stretch")
             if self.mode == "scale" or (is_alone and self.mode is not None):
@@ -115,7 +109,6 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         else:
             if self.mode not in (None, "scale"):
                 raise PipelineError('"mode" goes with "height" and "width", not with "size"')
-            check_side("size", self.size)
             settle(self, "side", "shorter")
         self._check_open(is_alone=is_alone)
         if self.mode != "stretch":
@@ -127,7 +120,6 @@ class Resize(ImageOp, frozen=True, tag="resize"):
 
     def _check_open(self, *, is_alone: bool) -> None:
         """Check the fields of sides that follow the image."""
-        follows = is_alone or self.size is not None
         is_detr = self.rounding == "detr"
         if is_detr and (self.side != "shorter" or self.mode is not None or self.max_size is None):
             raise PipelineError(
@@ -145,23 +137,16 @@ class Resize(ImageOp, frozen=True, tag="resize"):
                 raise PipelineError(
                     '"max_size" goes with "size" of the shorter side, or with "height" or "width" alone'
                 )
-            check_side("max_size", self.max_size)
             if self.size is not None and self.mode is None and self.max_size <= self.size and not is_detr:
                 raise PipelineError(f'"max_size" must be over "size", which is {self.size}, not {self.max_size}')
-        if self.multiple is not None:
-            if not follows:
-                raise PipelineError('"multiple" goes with "size", or with "height" or "width" alone')
-            check_side("multiple", self.multiple)
-        if self.up_to is not None:
-            if not is_alone or self.rounding != "up":
-                raise PipelineError('"up_to" goes with "height" or "width" alone, and with "rounding": "up"')
-            check_side("up_to", self.up_to)
+        if self.multiple is not None and not (is_alone or self.size is not None):
+            raise PipelineError('"multiple" goes with "size", or with "height" or "width" alone')
+        if self.up_to is not None and not (is_alone and self.rounding == "up"):
+            raise PipelineError('"up_to" goes with "height" or "width" alone, and with "rounding": "up"')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec after the resize; refuses values that are not the decoder's levels."""
-        need_levels(image)
-        if self.filter in PROFILES[self.like].real:
-            image = replace(image, values="real")
+        image = resized(self, image)
         if image.height is not None and image.width is not None:
             return image.sized(*self._step.size(image.height, image.width))
         return image.within(*self._bounds)
@@ -171,7 +156,6 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         """The least and the most (height, width) of images of any size."""
         most = self._whole(past(self.max_size) if self.max_size and self.rounding == "detr" else self.max_size)
         if self.size is None:
-            assert self.height or self.width
             if self.width is None:
                 return (self.height or 1, self._whole(1) or 1), (self.height, most)
             if self.height is None:
@@ -198,20 +182,16 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         """The step of a plan that does it."""
         rule: geometry_steps.Rule
         if self.size is not None:
-            assert self.side is not None
-            rule, height, width = self.side, self.size, self.size
+            rule, height, width = self.side or "shorter", self.size, self.size
         else:
-            assert self.height or self.width
             rule = "width" if self.height is None else "height" if self.width is None else "both"
             rule = self.mode if self.mode in ("fit", "cover") else rule
             height, width = self.height or self.width or 1, self.width or self.height or 1
-        return geometry_steps.Resize(
-            rule=rule,
-            height=height,
-            width=width,
-            filter=self.filter,
-            antialias=bool(self.antialias),
-            like=self.like,
+        return resize_step(
+            self,
+            rule,
+            height,
+            width,
             rounding=self.rounding or "down",
             subpixel=bool(self.subpixel),
             most=self.max_size,
@@ -221,13 +201,26 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         )
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image, key
         return before.resized(self._step)
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """See ``Op.original``."""
         return libraries.resize(self, pixels)
+
+
+def resized(op: Resizing, image: ImageSpec) -> ImageSpec:
+    """The image with values as the op's filter gives them; refuses values that are not the decoder's levels."""
+    need_levels(image)
+    return replace(image, values="real") if op.filter in PROFILES[op.like].real else image
+
+
+def resize_step(
+    op: Resizing, rule: geometry_steps.Rule, height: int, width: int, **fields: Any
+) -> geometry_steps.Resize:
+    """The step of a plan that does it; ``fields``: further ones of the step."""
+    antialias = bool(op.antialias)
+    return geometry_steps.Resize(
+        rule=rule, height=height, width=width, filter=op.filter, antialias=antialias, like=op.like, **fields
+    )
 
 
 def check_like(op: Resizing) -> None:

@@ -9,7 +9,8 @@ from math import isfinite
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import Array, ImageOp, Libraries, need_channels, shown
+from pixprep.ops.limits import need_channels, shown
+from pixprep.ops.op import Array, ImageOp, Libraries
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import Affine, Float32
 from pixprep.spec import Arithmetic, ImageSpec, Reals, as_tuple
@@ -40,7 +41,6 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
     arithmetic: Arithmetic = "float64"
 
     def check(self) -> None:
-        """See ``Op.check``."""
         for name, values in (("mean", self.mean), ("std", self.std), ("scale", self.scale)):
             if not all(isfinite(value) for value in as_tuple(values)):
                 raise PipelineError(f'"{name}" must be finite, not {shown(values)}')
@@ -60,12 +60,10 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
 
     def coefficients(self, channels: int) -> list[tuple[float, float]]:
         """For each channel the factor and the offset that this op amounts to."""
-        means, stds = (as_tuple(v) * (channels if len(as_tuple(v)) == 1 else 1) for v in (self.mean, self.std))
+        means, stds = _each(self.mean, channels), _each(self.std, channels)
         return [(self.scale / std, -mean / std) for mean, std in zip(means, stds, strict=True)]
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del key
         if before.erasures:
             raise PipelineError("must come before random_erasing, which is done to its values")
         steps, count = before.arithmetic, image.channels
@@ -79,21 +77,20 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         return replace(before, arithmetic=(*steps, folded))
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """See ``Op.original``."""
-        del libraries
         return pixels  # its arithmetic is compared by itself
+
+
+def _each(value: Reals, channels: int) -> tuple[float, ...]:
+    """A number for each channel."""
+    values = as_tuple(value)
+    return values * channels if len(values) == 1 else values
 
 
 def _float32_steps(op: Normalize, count: int) -> list[Float32]:
     """One ``normalize`` in the order of operations that it names; a step that changes nothing is left out."""
-    mean, std = (as_tuple(value) * (count if len(as_tuple(value)) == 1 else 1) for value in (op.mean, op.std))
-    scale = (op.scale,) * count
+    mean, std, scale = _each(op.mean, count), _each(op.std, count), _each(op.scale, count)
     steps = {
-        "divide": (
-            Float32("divide", tuple(1 / s for s in scale)),
-            Float32("subtract", mean),
-            Float32("divide", std),
-        ),
+        "divide": (Float32("divide", _each(1 / op.scale, count)), Float32("subtract", mean), Float32("divide", std)),
         "multiply": (Float32("multiply", scale), Float32("subtract", mean), Float32("divide", std)),
         "fused": (
             Float32("subtract", _float32_product(mean, 1 / op.scale)),

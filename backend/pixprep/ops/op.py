@@ -1,13 +1,16 @@
-"""Base of all ops, and checks that several of them make.
+"""Base of all ops.
 
 An op takes the image of the op before it, or of the one that ``from`` names. Sizes are in pixels, height before width.
 Coordinates: x to the right, y down, the centre of the first pixel is (0.5, 0.5).
+
+The annotation of a field says its limits: see ``limits``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from functools import cache
+from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
 
 import msgspec
 import numpy as np
@@ -17,36 +20,16 @@ from pixprep.draws import colors
 from pixprep.draws.philox import Words
 from pixprep.errors import PipelineError
 from pixprep.ops.faults import Called
+from pixprep.ops.limits import Limit, need_fill, need_whole_levels
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
 from pixprep.plan.plan import Plan
-from pixprep.spec import Fill, ImageSpec, InputSpec, Reals, Side, SideRounding, TensorSpec, as_tuple
+from pixprep.spec import ImageSpec, InputSpec, Side, SideRounding, TensorSpec
 from pixprep.steps.levels import LevelStep
 from pixprep.steps.operators import Operator
 
 Array = npt.NDArray[Any]
 
-_COLORS = {
-    "black": "0",
-    "white": "255",
-    "gray": "128",
-    "grey": "128",
-    "silver": "192",
-    "red": "[255, 0, 0]",
-    "green": "[0, 128, 0]",
-    "lime": "[0, 255, 0]",
-    "blue": "[0, 0, 255]",
-    "navy": "[0, 0, 128]",
-    "yellow": "[255, 255, 0]",
-    "cyan": "[0, 255, 255]",
-    "magenta": "[255, 0, 255]",
-    "orange": "[255, 165, 0]",
-    "purple": "[128, 0, 128]",
-}
-"""Names of HTML's colours, and their levels: red, green, blue."""
-
-MAX_SIDE = 16384
-MAX_RATIO = 1000.0
 AnOp = TypeVar("AnOp", bound="Op")
 KINDS: list[type[Op]] = []
 """Every class of an op, as it was made, and those that several of them share; see ``ops.OPS``."""
@@ -93,14 +76,16 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
     def __post_init__(self) -> None:
         if self.home not in (None, self.only or self.home):
             raise PipelineError(f'"only": {op_name(self)} is for {self.home}, and not for {self.only}')
+        for field, limit in _limits(type(self)):
+            if (value := getattr(self, field)) is not None:
+                limit.check(field, value)
         self.check()
 
     def check(self) -> None:
-        """Raise PipelineError where the values contradict each other or a limit."""
+        """Raise PipelineError where the values contradict each other, or a limit that no annotation says."""
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
         """The numbers that this op takes with each image, where a field names an input; ``image``: what it takes."""
-        del image
         return ()
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
@@ -111,7 +96,6 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
                 that rounds nothing.
             libraries: that do it, where NumPy does not.
         """
-        del libraries
         return pixels
 
     def fixed(self, words: Words) -> list[Op]:
@@ -123,7 +107,6 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
         Raises:
             PipelineError: no op does.
         """
-        del words
         if self.home is None:
             return [changed(self, only=None)]
         raise PipelineError(f"{op_name(self)}: no fixed op has such margins or boxes: verify the pipeline without it")
@@ -133,37 +116,29 @@ class FirstOp(Op, frozen=True):
     """The first op of a pipeline: where its image comes from."""
 
     def infer(self) -> ImageSpec:
-        """The spec of the image."""
+        """The spec of the image: any size."""
+        raise NotImplementedError
+
+    def plan(self, **made: Any) -> Plan:
+        """The plan of the whole pipeline; ``made`` are its ``outputs``, ``annotations`` and ``inputs``."""
         raise NotImplementedError
 
     def lower(self, operators: tuple[Operator | str, ...] = ()) -> Lowered:
-        """Nothing, before the ops that follow.
-
-        Args:
-            operators: that ``extern`` may name.
-        """
-        raise NotImplementedError
-
-    def plan(
-        self,
-        outputs: Mapping[str, OutputPlan],
-        annotations: Mapping[str, AnnotationPlan],
-        inputs: Mapping[str, InputSpec],
-    ) -> Plan:
-        """The plan of the whole pipeline, whose outputs have theirs."""
-        raise NotImplementedError
+        """Nothing, before the ops that follow; ``operators``: that ``extern`` may name."""
+        is_reduced = bool(getattr(self, "reduced", False))
+        return Lowered(self.infer().color, is_reduced=is_reduced, operators=operators)
 
 
 class ImageOp(Op, frozen=True):
     """An op that makes an image of an image."""
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of its image.
+        """The spec of its image, which does not change where an op does not say it.
 
         Raises:
             PipelineError: it does not take such an image.
         """
-        raise NotImplementedError
+        return image
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         """Fold this op into what comes before it.
@@ -180,23 +155,34 @@ class ImageOp(Op, frozen=True):
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
         """See ``Op.original``; random ops and ``extern`` have none."""
-        del pixels, libraries
         raise AssertionError(f"{self!r} is compared with nothing")
 
 
-class SteadyOp(ImageOp, frozen=True):
+class LevelsOp(ImageOp, frozen=True):
+    """An op on levels after the geometry; it may have a ``fill``."""
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change; refuses values that are no levels, and a ``fill`` of other channels."""
+        need_whole_levels(image)
+        if (fill := getattr(self, "fill", None)) is not None:
+            need_fill(fill, image)
+        return image
+
+
+class SteadyOp(LevelsOp, frozen=True):
     """An op that does the same to the levels of every image: no number is drawn."""
 
     is_warp: ClassVar[bool] = False
     """Tell whether it moves pixels; its ``fill`` is in the order of the channels."""
+    twin_of: ClassVar[str | None] = None
+    """The library whose function ``twin`` calls; None: the one that ``like`` names, or Pillow."""
 
     @property
     def library(self) -> str:
         """The key of the library whose function ``twin`` calls: see ``verify.libraries``."""
-        return str(getattr(self, "like", "pillow"))
+        return self.twin_of or str(getattr(self, "like", "pillow"))
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """See ``Op.original``."""
         return libraries.recolour(self, pixels)
 
     def twin(self, image: Any, library: Any) -> Any:
@@ -212,46 +198,35 @@ class SteadyOp(ImageOp, frozen=True):
 class ColorOp(SteadyOp, frozen=True):
     """An op on levels that is one step, whatever the size of the image."""
 
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses values that are no levels."""
-        need_whole_levels(image)
-        return image
-
     def step(self) -> LevelStep:
         """Steps on the levels."""
         raise NotImplementedError
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image, key
         return before.do(self.step())
 
 
-class Sometimes:
-    """A mixin of ops that do to some of the images, at random, what their other base does to all; they have a ``p``."""
+class Drawn:
+    """A mixin of ops that draw numbers: in training only."""
 
     __slots__ = ()
 
     home: ClassVar[Side | None] = "training"
 
-    def check(self) -> None:
-        """See ``Op.check``."""
-        super().check()  # type: ignore[misc]
-        check_range("p", self.p, 0, 1)  # type: ignore[attr-defined]
+
+class Sometimes(Drawn):
+    """A mixin of ops that do to some of the images, at random, what their other base does to all; they have a ``p``."""
+
+    __slots__ = ()
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
         return before.do(colors.Sometimes(key=key, p=self.p, those=(self.step(),)))  # type: ignore[attr-defined]
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``."""
         (kind,) = (base for base in type(self).__bases__ if issubclass(base, Op))
-        own = [field for field in kind.__struct_fields__ if field not in Op.__struct_fields__]
-        return [kind(**{field: getattr(self, field) for field in own})] if words["apply"] else []
+        return [as_kind(kind, self)] if words["apply"] else []
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """See ``ImageOp.original``."""
         return ImageOp.original(self, pixels, libraries)  # type: ignore[arg-type]
 
 
@@ -282,13 +257,14 @@ class OutputOp(Op, frozen=True):
 class AnnotationOp(Op, frozen=True):
     """An op that gives a sample's boxes, points or masks, in training, and passes its image on."""
 
+    home: ClassVar[Side | None] = "training"
+
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         """The plan of the output, in the image here."""
         raise NotImplementedError
 
     def fixed(self, words: Words) -> list[Op]:
         """See ``Op.fixed``: a pipeline that is verified has none."""
-        del words
         return []
 
 
@@ -308,86 +284,29 @@ def changed(op: AnOp, **fields: object) -> AnOp:
     return msgspec.structs.replace(op, **fields)
 
 
+def own_fields(op: object, kind: type[Op] | None = None) -> dict[str, Any]:
+    """The fields that an op has, by its kind or by another; not those that every op has."""
+    own = (kind or type(op)).__struct_fields__  # type: ignore[attr-defined]
+    return {field: getattr(op, field) for field in own if field not in Op.__struct_fields__ and hasattr(op, field)}
+
+
+def as_kind(kind: type[AnOp], op: object, **fields: object) -> AnOp:
+    """An op of another kind with the fields that both have, and these."""
+    return kind(**own_fields(op, kind) | fields)
+
+
 def op_name(op: Op) -> str:
     """The op's name in the file, such as ``center_crop``."""
     return str(op.__struct_config__.tag)
 
 
-def shown(value: Reals) -> str:
-    """The numbers of a field, as a message shows them."""
-    values = as_tuple(value)
-    return ", ".join([*(f"{v:g}" for v in values[:4]), *["..."] * (len(values) > 4)])
-
-
-def check_side(name: str, value: int) -> None:
-    """Raise PipelineError where a side has no pixel, or too many."""
-    if not 1 <= value <= MAX_SIDE:
-        raise PipelineError(f'"{name}" must be 1 to {MAX_SIDE} pixels, not {value}')
-
-
-def check_range(name: str, value: float, least: float, most: float) -> None:
-    """Raise PipelineError where a number lies outside."""
-    if not least <= value <= most:
-        raise PipelineError(f'"{name}" must be {least:g} to {most:g}, not {value:g}')
-
-
-def check_ratio(ratio: tuple[float, float]) -> None:
-    """Raise PipelineError unless the ratio of two sides, from and to, rises and is one that a photo could have."""
-    if not 1 / MAX_RATIO <= ratio[0] <= ratio[1] <= MAX_RATIO:
-        raise PipelineError(
-            f'"ratio" must rise from {1 / MAX_RATIO:g} to {MAX_RATIO:g} at most, not {shown(tuple(ratio))}'
-        )
-
-
-def check_sides(height: int | None, width: int | None) -> None:
-    """``check_side`` of both, which must be given."""
-    assert height is not None
-    assert width is not None
-    check_side("height", height)
-    check_side("width", width)
-
-
-def check_fill(fill: Fill) -> None:
-    """Raise PipelineError where a colour has a level outside 0 to 255, or is a word that hardly is an input's name."""
-    if isinstance(fill, str):
-        if levels := _COLORS.get(fill.lower()):
-            raise PipelineError(
-                f'"fill" is levels, or the name of an input: for {fill} write {levels}; an input needs another name'
-            )
-        return
-    for value in as_tuple(fill):
-        if not 0 <= value <= 255:
-            raise PipelineError(f'"fill" must be 0 to 255, not {shown(fill)}')
-
-
-def need_channels(name: str, value: Reals, image: ImageSpec) -> None:
-    """Raise PipelineError unless a field has one number, or one for each channel of the image."""
-    count = len(as_tuple(value))
-    if count not in (1, image.channels):
-        raise PipelineError(
-            f'"{name}" has {count} values, but the image has {image.channels} channel{"s" * (image.channels > 1)}'
-        )
-
-
-def need_fill(fill: Fill, image: ImageSpec) -> None:
-    """``need_channels`` of a colour; an input has a level for each."""
-    if not isinstance(fill, str):
-        need_channels("fill", fill, image)
-
-
-def fill_input(fill: Fill, image: ImageSpec) -> tuple[InputSpec, ...]:
-    """The input that says a colour, if one does."""
-    return (InputSpec(name=fill, kind="color", count=image.channels),) if isinstance(fill, str) else ()
-
-
-def need_levels(image: ImageSpec) -> None:
-    """Refuse normalized values, where no level is what it was."""
-    if image.values == "normalized":
-        raise PipelineError("must come before normalize: it works on the levels 0 to 255")
-
-
-def need_whole_levels(image: ImageSpec) -> None:
-    """Refuse values that are no levels, normalized or of a resize that rounds nothing."""
-    need_levels(image)
-    if image.values == "real":
-        raise PipelineError('works on whole levels, and the resize before it rounds nothing: write "like": "pillow"')
+@cache
+def _limits(kind: type[Op]) -> tuple[tuple[str, Limit], ...]:
+    """The limits of a kind's fields, as their annotations say them."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(
+        (field, limit)
+        for field in kind.__struct_fields__
+        for part in (hints[field], *get_args(hints[field]))
+        for limit in getattr(part, "__metadata__", ())
+    )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Annotated, cast
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import MAX_SIDE, AnnotationOp, OutputOp, check_side, need_whole_levels
+from pixprep.ops.limits import MAX_SIDE, Length, Share, Within, need_whole_levels
+from pixprep.ops.op import AnnotationOp, OutputOp, op_name, own_fields
 from pixprep.plan import inputs
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import (
@@ -14,6 +15,7 @@ from pixprep.plan.output_plans import (
     BoxesPlan,
     FlowPlan,
     MaskPlan,
+    NumbersKind,
     NumbersPlan,
     OutputPlan,
     PointsPlan,
@@ -27,7 +29,6 @@ from pixprep.spec import (
     Padding,
     Preset,
     ScaleOrder,
-    Side,
     SizeDType,
     SizeOrder,
     TensorDType,
@@ -35,6 +36,7 @@ from pixprep.spec import (
 )
 
 MAX_ROWS = 100_000
+Rows = Annotated[int, Within(1, MAX_ROWS, " rows")]
 LEAST_FLOW_SIDE = 32
 LARGEST: dict[TensorDType, float] = {"float32": 3.4028234663852886e38, "float16": 65504.0, "uint8": 255.0}
 
@@ -60,16 +62,12 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
 
     dtype: TensorDType = "float32"
     layout: Layout = "chw"
-    min_height: int | None = None
-    min_width: int | None = None
-    multiple: int | None = None
+    min_height: Length | None = None
+    min_width: Length | None = None
+    multiple: Length | None = None
     pad_value: float | None = None
 
     def check(self) -> None:
-        """See ``Op.check``."""
-        for name in ("min_height", "min_width", "multiple"):
-            if (side := getattr(self, name)) is not None:
-                check_side(name, side)
         value = self.pad_value or 0.0
         if not (value in range(256) if self.dtype == "uint8" else abs(value) <= LARGEST[self.dtype]):
             raise PipelineError(f'"pad_value" must be a value of {self.dtype}, not {value:g}')
@@ -113,16 +111,23 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         )
 
     def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
-        """See ``OutputOp.lower``."""
         return before.tensor(spec)
 
 
 class NumbersOp(OutputOp, frozen=True):
-    """An output of a few numbers, which the place of the image says."""
+    """An output of a few numbers, which the place of the image says; ``order`` may be a field."""
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        count = 4 if op_name(self) == "transform" else 2
+        return TensorSpec(shape=(count,), dtype="float32", low=-float(2**31), high=float(2**31))
 
     def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
-        """See ``OutputOp.lower``."""
-        raise NotImplementedError
+        kind = cast("NumbersKind", op_name(self))
+        if kind in ("scale_factor", "transform"):
+            _check_places(before)
+        geometry = None if kind == "original_size" else before.geometry
+        is_x_first = getattr(self, "order", None) in ("wh", "xy")
+        return NumbersPlan(spec=spec, kind=kind, geometry=geometry, is_x_first=is_x_first)
 
 
 class _SizeOp(NumbersOp, frozen=True):
@@ -132,8 +137,6 @@ class _SizeOp(NumbersOp, frozen=True):
     order: SizeOrder = "hw"
 
     def infer(self, image: ImageSpec) -> TensorSpec:
-        """Two numbers, whatever the image."""
-        del image
         return TensorSpec(shape=(2,), dtype=self.dtype, low=1, high=65535)
 
 
@@ -147,11 +150,6 @@ class OriginalSize(_SizeOp, frozen=True, tag="original_size"):
         order: ``hw``: ``[height, width]``; ``wh``: ``[width, height]``.
     """
 
-    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
-        """See ``OutputOp.lower``."""
-        del before
-        return NumbersPlan(spec=spec, kind="original_size", is_x_first=self.order == "wh")
-
 
 class ImageSize(_SizeOp, frozen=True, tag="image_size"):
     """An output: the size of the image here, such as after a resize and before its padding.
@@ -161,10 +159,6 @@ class ImageSize(_SizeOp, frozen=True, tag="image_size"):
     Args:
         dtype, order: as in ``original_size``.
     """
-
-    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
-        """See ``OutputOp.lower``."""
-        return NumbersPlan(spec=spec, kind="image_size", geometry=before.geometry, is_x_first=self.order == "wh")
 
 
 class ScaleFactor(NumbersOp, frozen=True, tag="scale_factor"):
@@ -178,16 +172,6 @@ class ScaleFactor(NumbersOp, frozen=True, tag="scale_factor"):
 
     order: ScaleOrder = "yx"
 
-    def infer(self, image: ImageSpec) -> TensorSpec:
-        """Two numbers, whatever the image."""
-        del image
-        return TensorSpec(shape=(2,), dtype="float32", low=-float(2**31), high=float(2**31))
-
-    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
-        """See ``OutputOp.lower``."""
-        _check_places(before)
-        return NumbersPlan(spec=spec, kind="scale_factor", geometry=before.geometry, is_x_first=self.order == "xy")
-
 
 class Transform(NumbersOp, frozen=True, tag="transform"):
     """An output: float32 ``[scale_y, scale_x, offset_y, offset_x]`` from the decoded image to the image here.
@@ -195,16 +179,6 @@ class Transform(NumbersOp, frozen=True, tag="transform"):
     ``here = decoded * scale + offset`` in pixels, so that a box comes back by ``(box - offset) / scale``. A flip makes
     a scale negative.
     """
-
-    def infer(self, image: ImageSpec) -> TensorSpec:
-        """Four numbers, whatever the image."""
-        del image
-        return TensorSpec(shape=(4,), dtype="float32", low=-float(2**31), high=float(2**31))
-
-    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
-        """See ``OutputOp.lower``."""
-        _check_places(before)
-        return NumbersPlan(spec=spec, kind="transform", geometry=before.geometry)
 
 
 class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
@@ -237,7 +211,6 @@ class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
         return TensorSpec(shape=shape, dtype="float32", low=-far, high=far)
 
     def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
-        """See ``OutputOp.lower``."""
         if isinstance(before.fill, inputs.Fill) and before.color == "bgr":
             raise PipelineError('not of margins whose colour comes with the clip, with "color": "bgr" of decode_video')
         count, _, height, width = spec.shape
@@ -266,36 +239,16 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
             image with more boxes is refused.
     """
 
-    home: ClassVar[Side | None] = "training"
-
     format: BoxFormat = "xyxy"
     normalized: bool = False
     clip: bool = True
-    min_size: float = 1.0
-    min_visible: float = 0.0
-    pad: int | None = None
-
-    def check(self) -> None:
-        """See ``Op.check``."""
-        if not 0 <= self.min_size <= MAX_SIDE:
-            raise PipelineError(f'"min_size" must be 0 to {MAX_SIDE} pixels, not {self.min_size:g}')
-        if not 0 <= self.min_visible <= 1:
-            raise PipelineError(f'"min_visible" must be 0 to 1, not {self.min_visible:g}')
-        _check_pad(self.pad)
+    min_size: Annotated[float, Within(0, MAX_SIDE, " pixels")] = 1.0
+    min_visible: Share = 0.0
+    pad: Rows | None = None
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
-        """See ``AnnotationOp.lower``."""
-        del image
         before.check_boxes()
-        return BoxesPlan(
-            geometry=before.geometry,
-            format=self.format,
-            is_normalized=self.normalized,
-            clips=self.clip,
-            min_size=self.min_size,
-            min_visible=self.min_visible,
-            pad=self.pad,
-        )
+        return BoxesPlan(geometry=before.geometry, **own_fields(self))
 
 
 class Points(AnnotationOp, frozen=True, tag="points"):
@@ -315,31 +268,19 @@ class Points(AnnotationOp, frozen=True, tag="points"):
         pad: as in ``boxes``.
     """
 
-    home: ClassVar[Side | None] = "training"
-
     flip_pairs: tuple[tuple[int, int], ...] = ()
     normalized: bool = False
     clip: bool = False
-    pad: int | None = None
+    pad: Rows | None = None
 
     def check(self) -> None:
-        """See ``Op.check``."""
         paired = [point for pair in self.flip_pairs for point in pair]
         if len({*paired}) < len(paired) or not all(0 <= point < MAX_ROWS for point in paired):
             raise PipelineError(f'"flip_pairs" has each keypoint once, by its number from 0, not {self.flip_pairs}')
-        _check_pad(self.pad)
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
-        """See ``AnnotationOp.lower``."""
-        del image
         before.check_boxes()
-        return PointsPlan(
-            geometry=before.geometry,
-            flip_pairs=self.flip_pairs,
-            is_normalized=self.normalized,
-            clips=self.clip,
-            pad=self.pad,
-        )
+        return PointsPlan(geometry=before.geometry, **own_fields(self))
 
 
 class Mask(AnnotationOp, frozen=True, tag="mask"):
@@ -355,26 +296,17 @@ class Mask(AnnotationOp, frozen=True, tag="mask"):
         dtype: ``uint8``, or ``int64`` for labels that are not all 0 to 255.
     """
 
-    home: ClassVar[Side | None] = "training"
-
     ignore: int = 255
     dtype: MaskDType = "uint8"
 
     def check(self) -> None:
-        """See ``Op.check``."""
         if self.dtype == "uint8" and not 0 <= self.ignore <= 255:
             raise PipelineError(f'"ignore" must be 0 to 255, not {self.ignore}: "dtype": "int64" holds any label')
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
-        """See ``AnnotationOp.lower``."""
         before.check_places()
-        return MaskPlan(
-            geometry=before.geometry,
-            field="mask",
-            ignore=self.ignore,
-            dtype=self.dtype,
-            is_one_size=None not in (image.height, image.width),
-        )
+        is_one_size = None not in (image.height, image.width)
+        return MaskPlan(geometry=before.geometry, field="mask", is_one_size=is_one_size, **own_fields(self))
 
 
 class Masks(AnnotationOp, frozen=True, tag="masks"):
@@ -384,10 +316,7 @@ class Masks(AnnotationOp, frozen=True, tag="masks"):
     where no image is. Where there are boxes, too, mask n belongs to box n, and goes with it.
     """
 
-    home: ClassVar[Side | None] = "training"
-
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
-        """See ``AnnotationOp.lower``."""
         before.check_places()
         is_one_size = None not in (image.height, image.width)
         return MaskPlan(geometry=before.geometry, field="masks", ignore=0, dtype="uint8", is_one_size=is_one_size)
@@ -401,8 +330,3 @@ def _check_places(before: Lowered) -> None:
             "four numbers cannot say where a pixel came from after a rotation, an affine map, a perspective, elastic "
             "or the motion of an operator: put it before, or move boxes by the op boxes"
         )
-
-
-def _check_pad(pad: int | None) -> None:
-    if pad is not None and not 1 <= pad <= MAX_ROWS:
-        raise PipelineError(f'"pad" must be 1 to {MAX_ROWS} rows, not {pad}')

@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 from pixprep.draws.philox import Words
 from pixprep.draws.warps import PerspectiveMap, coefficients
 from pixprep.errors import PipelineError
-from pixprep.ops.op import MAX_SIDE, Op, SteadyOp, check_range
-from pixprep.ops.warp import Looking, check_all
+from pixprep.ops.limits import Share
+from pixprep.ops.op import Drawn, Op, SteadyOp, as_kind
+from pixprep.ops.warp import Looking, Point
 from pixprep.plan.lowered import Lowered
-from pixprep.spec import ImageSpec, Side
+from pixprep.spec import ImageSpec
 from pixprep.steps.warps import WarpFilter
 
 
@@ -29,28 +30,21 @@ class Perspective(_Tilting, SteadyOp, frozen=True, tag="perspective"):
         filter, fill, like: as in ``rotate``.
     """
 
+    twin_of: ClassVar[str | None] = "torchvision"
+
     corners: tuple[tuple[int, int], ...]
 
     def check(self) -> None:
-        """See ``Op.check``."""
         super().check()
         if len(self.corners) != 4:
             raise PipelineError(f'"corners" are 4 pairs of x and y, not {len(self.corners)}')
         for corner in self.corners:
-            check_all("corners", corner, -MAX_SIDE, MAX_SIDE, 2)
+            Point.check("corners", corner)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image, key
         return before.do(PerspectiveMap(key="", corners=self.corners, look=self.look(before)))
 
-    @property
-    def library(self) -> str:
-        """See ``Affine.library``."""
-        return "torchvision"
-
     def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
         height, width = library.get_size(image)
         found = coefficients(height, width, self.corners)
         if found is None:
@@ -61,11 +55,11 @@ class Perspective(_Tilting, SteadyOp, frozen=True, tag="perspective"):
             endpoints=None,
             coefficients=list(found),
             interpolation=self.filter,
-            fill=self.levels_of(len(image.getbands()) if self.like == "pillow" else image.shape[0]),
+            fill=self.levels_of(image),
         )
 
 
-class RandomPerspective(_Tilting, frozen=True, tag="random_perspective"):
+class RandomPerspective(Drawn, _Tilting, frozen=True, tag="random_perspective"):
     """Tilt some of the images at random.
 
     torchvision v2's ``RandomPerspective``: each corner pixel goes to a whole pixel of its own quarter, each as likely.
@@ -78,27 +72,15 @@ class RandomPerspective(_Tilting, frozen=True, tag="random_perspective"):
         filter, fill, like: as in ``rotate``.
     """
 
-    home: ClassVar[Side | None] = "training"
-
-    distortion_scale: float = 0.5
-    p: float = 0.5
-
-    def check(self) -> None:
-        """See ``Op.check``."""
-        super().check()
-        check_range("distortion_scale", self.distortion_scale, 0, 1)
-        check_range("p", self.p, 0, 1)
+    distortion_scale: Share = 0.5
+    p: Share = 0.5
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
         return before.do(
             PerspectiveMap(key=key, distortion_scale=self.distortion_scale, p=self.p, look=self.look(before))
         )
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``."""
         if words["corners"] is None:
             return []
-        corners = tuple((x, y) for x, y in words["corners"])
-        return [Perspective(corners=corners, filter=self.filter, fill=self.fill, like=self.like)]
+        return [as_kind(Perspective, self, corners=tuple((x, y) for x, y in words["corners"]))]

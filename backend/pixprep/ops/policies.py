@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from math import atan, degrees, inf
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pixprep.draws.kinds import TIMM, TIMM_BINS, WEIGHTS, AutoPolicy, Table
 from pixprep.draws.philox import Words
@@ -26,10 +26,11 @@ from pixprep.ops.color import (
     SolarizeAdd,
 )
 from pixprep.ops.filters import Sharpness
-from pixprep.ops.op import ImageOp, Op, check_fill, check_range, need_channels, need_whole_levels, op_name
+from pixprep.ops.limits import Colour, Share, Within
+from pixprep.ops.op import Drawn, LevelsOp, Op, op_name
 from pixprep.ops.warp import Affine, Rotate, check_filter
 from pixprep.plan.lowered import Lowered
-from pixprep.spec import ColorLike, ImageSpec, Levels, Side
+from pixprep.spec import ColorLike, ImageSpec, Levels
 from pixprep.steps.warps import WarpFilter
 
 MAX_BINS = 1000
@@ -39,13 +40,16 @@ MIN_ALPHA = 0.05
 """The least alpha: below it, float64 may hold none of the numbers whose shares are the weights."""
 _BIN = 10
 """Bins of an ``AutoAugment`` of torchvision's, and of an ``AugMix``."""
+MarginOrNone = Annotated[Levels | None, Colour()]
+Bins = Annotated[int, Within(2, MAX_BINS)]
+Count = Annotated[int, Within(0, MAX_OPS)]
 
 
-class _Policy(ImageOp, frozen=True, kw_only=True):
-    home: ClassVar[Side | None] = "training"
+class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
+    policy_of: ClassVar[type[Policy]] = Policy
 
     filter: WarpFilter = "nearest"
-    fill: Levels | None = None
+    fill: MarginOrNone = None
     like: ColorLike = "pillow"
 
     @property
@@ -53,29 +57,22 @@ class _Policy(ImageOp, frozen=True, kw_only=True):
         """Whose kinds and magnitudes."""
         raise NotImplementedError
 
+    @property
+    def rules(self) -> dict[str, Any]:
+        """Further fields of the ``draws.policies.Policy``."""
+        raise NotImplementedError
+
     def check(self) -> None:
-        """See ``Op.check``."""
-        if self.fill is not None:
-            check_fill(self.fill)
         check_filter(self.filter, self.like)
         if self.table in TIMM and self.like != "pillow":
             raise PipelineError(f'"like" must be "pillow", not "{self.like}": timm works on PIL images')
 
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses values that are no levels."""
-        need_whole_levels(image)
-        if self.fill is not None:
-            need_channels("fill", self.fill, image)
-        return image
-
-    def policed(self, before: Lowered, key: str, policy: type[Policy] = Policy, **rules: Any) -> Lowered:
-        """Lowered ops so far, with steps of the table; see ``draws.policies.Policy`` for the rules."""
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         fill = None if self.fill is None else before.colour(self.fill)
         look = Look(filter=self.filter, fill=fill, like=self.like)
-        return before.do(policy(key=key, table=self.table, look=look, **rules))
+        return before.do(self.policy_of(key=key, table=self.table, look=look, **self.rules))
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``."""
         return [op for each in words["ops"] for op in self._fixed(each["op"], each.get("magnitude", 0.0))]
 
     def _fixed(self, name: str, magnitude: float) -> list[Op]:
@@ -114,16 +111,6 @@ class _Policy(ImageOp, frozen=True, kw_only=True):
         return [factors[name](factor=1.0 + magnitude, like=self.like)]
 
 
-def _check_bins(bins: int) -> None:
-    if not 2 <= bins <= MAX_BINS:
-        raise PipelineError(f'"num_magnitude_bins" must be 2 to {MAX_BINS}, not {bins}')
-
-
-def _check_count(count: int, most: int = MAX_OPS) -> None:
-    if not 0 <= count <= most:
-        raise PipelineError(f'"num_ops" must be 0 to {most}, not {count}')
-
-
 class RandAugment(_Policy, frozen=True, tag="rand_augment"):
     """Do a few steps that are chosen anew for each image, all of one strength.
 
@@ -141,31 +128,25 @@ class RandAugment(_Policy, frozen=True, tag="rand_augment"):
         like: whose rounding.
     """
 
-    num_ops: int = 2
+    num_ops: Count = 2
     magnitude: int = 9
-    num_magnitude_bins: int = 31
+    num_magnitude_bins: Bins = 31
 
     @property
     def table(self) -> Table:
-        """See ``_Policy.table``."""
         return "rand"
 
     def check(self) -> None:
-        """See ``Op.check``."""
         super().check()
-        _check_bins(self.num_magnitude_bins)
-        _check_count(self.num_ops)
         if not 0 <= self.magnitude < self.num_magnitude_bins:
             raise PipelineError(
                 f'"magnitude" must be 0 to {self.num_magnitude_bins - 1}, '
                 f'below "num_magnitude_bins", not {self.magnitude}'
             )
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
-        bins = self.num_magnitude_bins
-        return self.policed(before, key, count=self.num_ops, magnitude=self.magnitude, bins=bins)
+    @property
+    def rules(self) -> dict[str, Any]:
+        return {"count": self.num_ops, "magnitude": self.magnitude, "bins": self.num_magnitude_bins}
 
 
 class TrivialAugment(_Policy, frozen=True, tag="trivial_augment"):
@@ -175,28 +156,18 @@ class TrivialAugment(_Policy, frozen=True, tag="trivial_augment"):
 
     Args:
         num_magnitude_bins: how many magnitudes a step has, each as likely.
-        filter: of what moves pixels, ``nearest``, ``bilinear`` or, of ``like`` ``pillow``, ``bicubic``.
-        fill: the colour of what is outside the image, 0 to 255: one number, or one a channel. None: black; at the edge,
-            torchvision's bilinear then differs from 0.
-        like: whose rounding.
+        filter, fill, like: as in ``rand_augment``.
     """
 
-    num_magnitude_bins: int = 31
+    num_magnitude_bins: Bins = 31
 
     @property
     def table(self) -> Table:
-        """See ``_Policy.table``."""
         return "trivial"
 
-    def check(self) -> None:
-        """See ``Op.check``."""
-        super().check()
-        _check_bins(self.num_magnitude_bins)
-
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
-        return self.policed(before, key, count=1, magnitude=None, bins=self.num_magnitude_bins)
+    @property
+    def rules(self) -> dict[str, Any]:
+        return {"count": 1, "magnitude": None, "bins": self.num_magnitude_bins}
 
 
 class AutoAugment(_Policy, frozen=True, tag="auto_augment"):
@@ -209,33 +180,26 @@ class AutoAugment(_Policy, frozen=True, tag="auto_augment"):
             ``v0``, those of EfficientNet, and ``originalr`` and ``v0r``, whose posterize keeps fewer bits the stronger
             it is.
         magnitude_std: of timm's: the standard deviation of each magnitude.
-        filter: of what moves pixels, ``nearest``, ``bilinear`` or, of ``like`` ``pillow``, ``bicubic``.
-        fill: the colour of what is outside the image, 0 to 255: one number, or one a channel. None: black; at the edge,
-            torchvision's bilinear then differs from 0.
+        filter, fill: as in ``rand_augment``.
         like: whose rounding; of timm's ``pillow``.
     """
 
     policy: AutoPolicy = "imagenet"
-    magnitude_std: float = 0.0
+    magnitude_std: Annotated[float, Within(0, MAX_LEVEL)] = 0.0
 
     @property
     def table(self) -> Table:
-        """See ``_Policy.table``."""
         return self.policy
 
     def check(self) -> None:
-        """See ``Op.check``."""
         super().check()
-        check_range("magnitude_std", self.magnitude_std, 0, MAX_LEVEL)
         if self.magnitude_std and self.policy not in TIMM:
             raise PipelineError(f'"magnitude_std" is of timm\'s policies, and "{self.policy}" is torchvision\'s')
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
-        is_timms = self.policy in TIMM
-        bins, most = (TIMM_BINS, TIMM_BINS - 1.0) if is_timms else (_BIN, inf)
-        return self.policed(before, key, count=2, magnitude=None, bins=bins, std=self.magnitude_std, most=most)
+    @property
+    def rules(self) -> dict[str, Any]:
+        bins, most = (TIMM_BINS, TIMM_BINS - 1.0) if self.policy in TIMM else (_BIN, inf)
+        return {"count": 2, "magnitude": None, "bins": bins, "std": self.magnitude_std, "most": most}
 
 
 class AugMix(_Policy, frozen=True, kw_only=True, tag="aug_mix"):
@@ -252,59 +216,42 @@ class AugMix(_Policy, frozen=True, kw_only=True, tag="aug_mix"):
         alpha: of Dirichlet's distributions, which the share of the image and those of the chains have.
         all_ops: with Brightness, Color, Contrast and Sharpness.
         filter: of what moves pixels, ``nearest`` or ``bilinear``.
-        fill: the colour of what is outside the image, 0 to 255: one number, or one a channel. None: black; at the edge,
-            torchvision's bilinear then differs from 0.
+        fill: as in ``rand_augment``.
         like: ``torchvision``: whose rounding.
     """
 
-    severity: int = 3
-    mixture_width: int = 3
+    policy_of: ClassVar[type[Policy]] = Mixed
+
+    severity: Annotated[int, Within(1, _BIN)] = 3
+    mixture_width: Annotated[int, Within(1, MAX_OPS)] = 3
     chain_depth: int = -1
-    alpha: float = 1.0
+    alpha: Annotated[float, Within(MIN_ALPHA, MAX_LEVEL)] = 1.0
     all_ops: bool = True
     filter: Literal["nearest", "bilinear"] = "bilinear"
     like: Literal["torchvision"] = "torchvision"
 
     @property
     def table(self) -> Table:
-        """See ``_Policy.table``."""
         return "mix" if self.all_ops else "mix_partial"
 
     def check(self) -> None:
-        """See ``Op.check``."""
         super().check()
-        check_range("severity", self.severity, 1, _BIN)
-        check_range("mixture_width", self.mixture_width, 1, MAX_OPS)
-        check_range("alpha", self.alpha, MIN_ALPHA, MAX_LEVEL)
         if self.chain_depth != -1 and not 1 <= self.chain_depth <= MAX_OPS:
             raise PipelineError(f'"chain_depth" must be 1 to {MAX_OPS}, or -1, which is 1 to 3, not {self.chain_depth}')
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
+    @property
+    def rules(self) -> dict[str, Any]:
         is_deep = self.chain_depth > 0
-        return self.policed(
-            before,
-            key,
-            Mixed,
-            count=self.chain_depth if is_deep else 3,
-            magnitude=self.severity,
-            bins=_BIN,
-            std=inf,
-            width=self.mixture_width,
-            is_deep=is_deep,
-            alpha=self.alpha,
-        )
+        rules = {"count": self.chain_depth if is_deep else 3, "magnitude": self.severity, "bins": _BIN, "std": inf}
+        return rules | {"width": self.mixture_width, "is_deep": is_deep, "alpha": self.alpha}
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``."""
-        del words
         raise PipelineError("aug_mix: no fixed op adds images up: verify the pipeline without it")
 
 
 class _TimmPolicy(_Policy, frozen=True, kw_only=True):
     filter: WarpFilter = "bicubic"
-    fill: Levels | None = 128
+    fill: MarginOrNone = 128
     like: Literal["pillow"] = "pillow"
 
 
@@ -329,38 +276,27 @@ class TimmRandAugment(_TimmPolicy, frozen=True, tag="timm_rand_augment"):
         like: ``pillow``: timm works on PIL images.
     """
 
-    num_ops: int = 2
-    magnitude: float = 10.0
+    num_ops: Count = 2
+    magnitude: Annotated[float, Within(0, MAX_LEVEL)] = 10.0
     magnitude_std: float | Literal["uniform"] = 0.0
-    magnitude_max: float = 10.0
-    p: float = 0.5
+    magnitude_max: Annotated[float, Within(0, MAX_LEVEL)] = 10.0
+    p: Share = 0.5
     increasing: bool = False
     weighted: bool = False
 
     @property
     def table(self) -> Table:
-        """See ``_Policy.table``."""
         return "timm_weighted" if self.weighted else "timm_increasing" if self.increasing else "timm"
 
     def check(self) -> None:
-        """See ``Op.check``."""
         super().check()
-        _check_count(self.num_ops, len(WEIGHTS) if self.weighted else MAX_OPS)
-        check_range("p", self.p, 0, 1)
-        for name in ("magnitude", "magnitude_std", "magnitude_max"):
-            value = getattr(self, name)
-            check_range(name, 0 if value == "uniform" else value, 0, MAX_LEVEL)
+        if self.weighted:
+            Within(0, len(WEIGHTS)).check("num_ops", self.num_ops)
+        if self.magnitude_std != "uniform":
+            Within(0, MAX_LEVEL).check("magnitude_std", self.magnitude_std)
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
-        return self.policed(
-            before,
-            key,
-            count=self.num_ops,
-            magnitude=self.magnitude,
-            bins=TIMM_BINS,
-            p=self.p,
-            std=inf if self.magnitude_std == "uniform" else self.magnitude_std,
-            most=self.magnitude_max,
-        )
+    @property
+    def rules(self) -> dict[str, Any]:
+        std = inf if self.magnitude_std == "uniform" else self.magnitude_std
+        rules = {"count": self.num_ops, "magnitude": self.magnitude, "bins": TIMM_BINS}
+        return rules | {"p": self.p, "std": std, "most": self.magnitude_max}

@@ -23,9 +23,10 @@ from pixprep.ops.color import (
     Solarize,
     need_colours,
 )
-from pixprep.ops.op import ImageOp, Op, Sometimes, check_range, need_whole_levels, shown
+from pixprep.ops.limits import Share, shown
+from pixprep.ops.op import Drawn, LevelsOp, Op, Sometimes
 from pixprep.plan.lowered import Lowered
-from pixprep.spec import ColorLike, ImageSpec, Side, as_tuple
+from pixprep.spec import ColorLike, ImageSpec, as_tuple
 
 Strength = float | tuple[float, float] | None
 
@@ -40,7 +41,7 @@ class RandomGray(Sometimes, Grayscale, frozen=True, tag="random_gray"):
         like: as in ``grayscale``.
     """
 
-    p: float = 0.1
+    p: Share = 0.1
 
 
 class RandomPosterize(Sometimes, Posterize, frozen=True, tag="random_posterize"):
@@ -53,7 +54,7 @@ class RandomPosterize(Sometimes, Posterize, frozen=True, tag="random_posterize")
         p: how often.
     """
 
-    p: float = 0.5
+    p: Share = 0.5
 
 
 class RandomSolarize(Sometimes, Solarize, frozen=True, tag="random_solarize"):
@@ -66,7 +67,7 @@ class RandomSolarize(Sometimes, Solarize, frozen=True, tag="random_solarize"):
         p: how often.
     """
 
-    p: float = 0.5
+    p: Share = 0.5
 
 
 class RandomAutocontrast(Sometimes, Autocontrast, frozen=True, tag="random_autocontrast"):
@@ -79,7 +80,7 @@ class RandomAutocontrast(Sometimes, Autocontrast, frozen=True, tag="random_autoc
         like: as in ``autocontrast``.
     """
 
-    p: float = 0.5
+    p: Share = 0.5
 
 
 class RandomEqualize(Sometimes, Equalize, frozen=True, tag="random_equalize"):
@@ -91,7 +92,7 @@ class RandomEqualize(Sometimes, Equalize, frozen=True, tag="random_equalize"):
         p: how often.
     """
 
-    p: float = 0.5
+    p: Share = 0.5
 
 
 class RandomInvert(Sometimes, Invert, frozen=True, tag="random_invert"):
@@ -103,10 +104,10 @@ class RandomInvert(Sometimes, Invert, frozen=True, tag="random_invert"):
         p: how often.
     """
 
-    p: float = 0.5
+    p: Share = 0.5
 
 
-class ColorJitter(ImageOp, frozen=True, tag="color_jitter"):
+class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
     """Change brightness, contrast, saturation and hue at random, in random order.
 
     torchvision v2's ``ColorJitter``: each factor uniform in ``[max(0, 1 - x), 1 + x]``, the hue in ``[-x, x]``.
@@ -118,7 +119,6 @@ class ColorJitter(ImageOp, frozen=True, tag="color_jitter"):
         p: how often; torchvision's has it by ``RandomApply``.
     """
 
-    home: ClassVar[Side | None] = "training"
     drawing: ClassVar[type[colors.Jitter]] = colors.Jitter
 
     brightness: Strength = None
@@ -126,11 +126,9 @@ class ColorJitter(ImageOp, frozen=True, tag="color_jitter"):
     saturation: Strength = None
     hue: Strength = None
     like: ColorLike = "pillow"
-    p: float = 1.0
+    p: Share = 1.0
 
     def check(self) -> None:
-        """See ``Op.check``."""
-        check_range("p", self.p, 0, 1)
         for name, span in self.spans.items():
             lowest, highest = (-0.5, 0.5) if name == "hue" else (0.0, MAX_FACTOR)
             if span is None:
@@ -150,32 +148,14 @@ class ColorJitter(ImageOp, frozen=True, tag="color_jitter"):
         }
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
-        return before.do(
-            self.drawing(
-                key=key,
-                brightness=self.spans["brightness"],
-                contrast=self.spans["contrast"],
-                saturation=self.spans["saturation"],
-                hue=self.spans["hue"],
-                like=self.like,
-                p=self.p,
-            )
-        )
+        return before.do(self.drawing(key=key, like=self.like, p=self.p, **self.spans))
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``."""
         kinds = {"brightness": Brightness, "contrast": Contrast, "saturation": Saturation, "hue": Hue}
         return [
             PermuteChannels(tuple(factor)) if kind == "channels" else kinds[kind](factor=factor, like=self.like)
             for kind, factor in words.items()
         ]
-
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses values that are no levels."""
-        need_whole_levels(image)
-        return image
 
 
 class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric_distort"):
@@ -197,7 +177,7 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
     saturation: Strength = (0.5, 1.5)
     hue: Strength = (-0.05, 0.05)
     like: ColorLike = "pillow"
-    p: float = 0.5
+    p: Share = 0.5
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change; refuses an image of one channel, and values that are no levels."""

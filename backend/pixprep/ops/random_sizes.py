@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import ClassVar
+from typing import Annotated
 
 from pixprep.draws.philox import Words
 from pixprep.draws.sizes import Jitter, Size
 from pixprep.errors import PipelineError
-from pixprep.ops.geometry import Resize, check_like
-from pixprep.ops.op import ImageOp, Op, check_side, check_sides, need_levels, settle, shown
+from pixprep.ops.geometry import Resize, check_like, resize_step, resized
+from pixprep.ops.limits import MAX_SIDE, Length, Rising, Within
+from pixprep.ops.op import Drawn, ImageOp, Op, as_kind, settle
 from pixprep.ops.random import MAX_ZOOM
 from pixprep.plan import geometry_steps
 from pixprep.plan.lowered import Lowered
-from pixprep.profiles import PROFILES
-from pixprep.spec import Filter, ImageSpec, Like, Side
+from pixprep.spec import Filter, ImageSpec, Like
 
 MAX_SIZES = 1000
 
 
-class _RandomSize(ImageOp, frozen=True, kw_only=True):
+class _RandomSize(Drawn, ImageOp, frozen=True, kw_only=True):
     """Fields and methods of every random resize."""
-
-    home: ClassVar[Side | None] = "training"
 
     filter: Filter = "bilinear"
     antialias: bool | None = None
@@ -30,14 +27,9 @@ class _RandomSize(ImageOp, frozen=True, kw_only=True):
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of any size up to the largest; refuses values that are not the decoder's levels."""
-        need_levels(image)
-        if self.filter in PROFILES[self.like].real:
-            image = replace(image, values="real")
-        return image.within((1, 1), self._most)
+        return resized(self, image).within((1, 1), self._most)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
         return before.resized(self._step(key))
 
     @property
@@ -48,11 +40,6 @@ class _RandomSize(ImageOp, frozen=True, kw_only=True):
     def _step(self, key: str) -> geometry_steps.Resize:
         """The step of a plan that does it."""
         raise NotImplementedError
-
-    @property
-    def _way(self) -> dict[str, object]:
-        """Fields of the resize that does it."""
-        return {"filter": self.filter, "antialias": self.antialias, "like": self.like}
 
 
 class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
@@ -68,21 +55,17 @@ class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
     """
 
     min_size: int | tuple[int, ...]
-    max_size: int | None = None
+    max_size: Length | None = None
 
     def check(self) -> None:
-        """See ``Op.check``."""
         check_like(self)
         if not 1 <= len(self._sizes) <= MAX_SIZES:
             raise PipelineError(f'"min_size" must be 1 to {MAX_SIZES} sizes, not {len(self._sizes):,}')
         for size in self._sizes:
-            check_side("min_size", size)
-        if self.max_size is not None:
-            check_side("max_size", self.max_size)
+            Within(1, MAX_SIDE, " pixels").check("min_size", size)
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``."""
-        return [Resize(words["size"], mode="scale", rounding="down", max_size=self.max_size, **self._way)]  # type: ignore[arg-type]
+        return [as_kind(Resize, self, size=words["size"], mode="scale", rounding="down")]
 
     @property
     def _sizes(self) -> tuple[int, ...]:
@@ -93,17 +76,8 @@ class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
         return self.max_size, self.max_size
 
     def _step(self, key: str) -> geometry_steps.Resize:
-        return geometry_steps.Resize(
-            rule="shorter",
-            height=max(self._sizes),
-            width=max(self._sizes),
-            filter=self.filter,
-            antialias=bool(self.antialias),
-            like=self.like,
-            most=self.max_size,
-            scales=(True, True),
-            drawn=Size(key=key, sizes=self._sizes),
-        )
+        drawn, side = Size(key=key, sizes=self._sizes), max(self._sizes)
+        return resize_step(self, "shorter", side, side, most=self.max_size, scales=(True, True), drawn=drawn)
 
 
 class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
@@ -120,39 +94,24 @@ class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
         filter, antialias, like: as in ``resize``.
     """
 
-    height: int
-    width: int | None = None
-    scale_range: tuple[float, float] = (0.1, 2.0)
+    height: Length
+    width: Length | None = None
+    scale_range: Annotated[tuple[float, float], Rising(0, MAX_ZOOM, is_over=True)] = (0.1, 2.0)
 
     def check(self) -> None:
-        """See ``Op.check``."""
         check_like(self)
         settle(self, "width", self.height)
-        check_sides(self.height, self.width)
-        lowest, highest = self.scale_range
-        if not 0 < lowest <= highest <= MAX_ZOOM:
-            raise PipelineError(
-                f'"scale_range" must rise from over 0 to {MAX_ZOOM:g} at most, not {shown(self.scale_range)}'
-            )
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``."""
-        return [Resize(height=words["height"], width=words["width"], **self._way)]  # type: ignore[arg-type]
+        return [as_kind(Resize, self, height=words["height"], width=words["width"])]
 
     @property
     def _most(self) -> tuple[int | None, int | None]:
-        assert self.width is not None
-        height, width = (int(side * self.scale_range[1]) + 1 for side in (self.height, self.width))  # float32 rounds
+        sides = self.height, self.width or self.height
+        height, width = (int(side * self.scale_range[1]) + 1 for side in sides)  # float32 rounds
         return height, width
 
     def _step(self, key: str) -> geometry_steps.Resize:
-        assert self.width is not None
-        return geometry_steps.Resize(
-            rule="both",
-            height=self.height,
-            width=self.width,
-            filter=self.filter,
-            antialias=bool(self.antialias),
-            like=self.like,
-            drawn=Jitter(key=key, height=self.height, width=self.width, scale=self.scale_range),
-        )
+        height, width = self.height, self.width or self.height
+        drawn = Jitter(key=key, height=height, width=width, scale=self.scale_range)
+        return resize_step(self, "both", height, width, drawn=drawn)

@@ -8,76 +8,55 @@ rotation, at an edge by up to 191 levels. As in torchvision, a point and a trans
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from pixprep.draws.philox import Words
 from pixprep.draws.warps import AffineMap, Look, Motion, RandomAffineMap, Rotation, rotated
 from pixprep.errors import PipelineError
-from pixprep.ops.op import (
-    MAX_SIDE,
-    ImageOp,
-    Op,
-    SteadyOp,
-    check_fill,
-    check_range,
-    need_channels,
-    need_whole_levels,
-    shown,
-)
+from pixprep.ops.limits import MAX_SIDE, Margin, Within, shown
+from pixprep.ops.op import Drawn, LevelsOp, Op, SteadyOp, as_kind
 from pixprep.plan.lowered import Lowered
-from pixprep.spec import ColorLike, ImageSpec, InputSpec, Levels, Side, as_tuple
+from pixprep.spec import ColorLike, ImageSpec, InputSpec, as_tuple
 from pixprep.steps.levels import size_after
 from pixprep.steps.warps import WarpFilter
 
 MAX_ANGLE = 3600.0
 MAX_SHEAR = 89.0
 MAX_SCALE = 1000.0
+_ANGLE = Within(-MAX_ANGLE, MAX_ANGLE)
+Point = Within(-MAX_SIDE, MAX_SIDE, counts=(2,))
 Pair = tuple[float, float]
 Angles = float | tuple[float, ...]
 
 
-class Looking(ImageOp, frozen=True, kw_only=True):
+class Looking(LevelsOp, frozen=True, kw_only=True):
     """Base of the ops that are a warp."""
 
     is_warp: ClassVar[bool] = True
 
     filter: WarpFilter = "nearest"
-    fill: Levels = 0
+    fill: Margin = 0
     like: ColorLike = "pillow"
 
     def check(self) -> None:
-        """See ``Op.check``."""
-        check_fill(self.fill)
         check_filter(self.filter, self.like)
-
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses values that are no levels."""
-        need_whole_levels(image)
-        need_channels("fill", self.fill, image)
-        return image
 
     def look(self, before: Lowered) -> Look:
         """Parts that every warp has in common."""
         return Look(filter=self.filter, fill=before.colour(self.fill), like=self.like)
 
-    def levels_of(self, channels: int) -> list[int]:
-        """The fill: a level for each channel."""
+    def levels_of(self, image: Any) -> list[int]:
+        """The fill: a level for each channel of an image that ``twin`` takes."""
+        channels = len(image.getbands()) if self.like == "pillow" else image.shape[0]
         return [int(level) for level in np.broadcast_to(self.fill, channels)]
 
 
 class _Warping(Looking, frozen=True, kw_only=True):
-    center: Pair | None = None
-
-    def check(self) -> None:
-        """See ``Op.check``."""
-        super().check()
-        if self.center is not None:
-            check_all("center", self.center, -MAX_SIDE, MAX_SIDE, 2)
+    center: Annotated[Pair, Point] | None = None
 
     def look(self, before: Lowered) -> Look:
-        """See ``Looking.look``."""
         return replace(super().look(before), center=self.center)
 
 
@@ -101,14 +80,11 @@ class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
     expand: bool = False
 
     def check(self) -> None:
-        """See ``Op.check``."""
         super().check()
         if not isinstance(self.angle, str):
-            check_range("angle", self.angle, -MAX_ANGLE, MAX_ANGLE)
+            _ANGLE.check("angle", self.angle)
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
-        """See ``Op.inputs``."""
-        del image
         return (InputSpec(name=self.angle, kind="number"),) if isinstance(self.angle, str) else ()
 
     def infer(self, image: ImageSpec) -> ImageSpec:
@@ -123,18 +99,15 @@ class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
         return _open(image)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
         look = self.look(before)
         if isinstance(self.angle, str):
             return before.do(Rotation(key=key, input=self.angle, degrees=(0.0, 0.0), expand=self.expand, look=look))
         return before.do(Rotation(key="", degrees=(self.angle,) * 2, expand=self.expand, look=look))
 
     def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
         assert not isinstance(self.angle, str)  # a pipeline with inputs is refused before
         if self.like == "pillow":
-            resample, fill = library.Image.Resampling[self.filter.upper()], self.levels_of(len(image.getbands()))
+            resample, fill = library.Image.Resampling[self.filter.upper()], self.levels_of(image)
             return image.rotate(self.angle, resample, self.expand, self.center, fillcolor=tuple(fill))
         return library.rotate(
             image,
@@ -142,11 +115,11 @@ class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
             interpolation=self.filter,
             expand=self.expand,
             center=self.center and list(self.center),
-            fill=self.levels_of(image.shape[0]),
+            fill=self.levels_of(image),
         )
 
 
-class RandomRotate(_Warping, frozen=True, tag="random_rotate"):
+class RandomRotate(Drawn, _Warping, frozen=True, tag="random_rotate"):
     """Rotate each image by a random angle.
 
     torchvision v2's ``RandomRotation``: the angle is uniform.
@@ -157,13 +130,10 @@ class RandomRotate(_Warping, frozen=True, tag="random_rotate"):
         filter, center, fill, like: as in ``rotate``.
     """
 
-    home: ClassVar[Side | None] = "training"
-
     degrees: Angles
     expand: bool = False
 
     def check(self) -> None:
-        """See ``Op.check``."""
         super().check()
         _check_angles("degrees", self.degrees, MAX_ANGLE, (2,))
 
@@ -178,22 +148,10 @@ class RandomRotate(_Warping, frozen=True, tag="random_rotate"):
         return _open(image) if self.expand else image
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
         return before.do(Rotation(key=key, degrees=self.span, expand=self.expand, look=self.look(before)))
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``."""
-        return [
-            Rotate(
-                angle=words["angle"],
-                expand=self.expand,
-                filter=self.filter,
-                center=self.center,
-                fill=self.fill,
-                like=self.like,
-            )
-        ]
+        return [as_kind(Rotate, self, angle=words["angle"])]
 
 
 class Affine(_Warping, SteadyOp, frozen=True, tag="affine"):
@@ -209,20 +167,12 @@ class Affine(_Warping, SteadyOp, frozen=True, tag="affine"):
         filter, center, fill, like: as in ``rotate``.
     """
 
-    angle: float = 0.0
-    translate: Pair = (0.0, 0.0)
-    scale: float = 1.0
-    shear: Angles = 0.0
+    twin_of: ClassVar[str | None] = "torchvision"  # of PIL images, too: Pillow itself knows matrices alone
 
-    def check(self) -> None:
-        """See ``Op.check``."""
-        super().check()
-        check_range("angle", self.angle, -MAX_ANGLE, MAX_ANGLE)
-        check_all("translate", self.translate, -MAX_SIDE, MAX_SIDE, 2)
-        check_range("scale", self.scale, 1 / MAX_SCALE, MAX_SCALE)
-        if len(as_tuple(self.shear)) not in (1, 2):
-            raise PipelineError(f'"shear" is one angle, or two, not {shown(self.shear)}')
-        check_all("shear", self.shear, -MAX_SHEAR, MAX_SHEAR)
+    angle: Annotated[float, _ANGLE] = 0.0
+    translate: Annotated[Pair, Point] = (0.0, 0.0)
+    scale: Annotated[float, Within(1 / MAX_SCALE, MAX_SCALE)] = 1.0
+    shear: Annotated[Angles, Within(-MAX_SHEAR, MAX_SHEAR, counts=(1, 2))] = 0.0
 
     @property
     def shears(self) -> Pair:
@@ -231,18 +181,10 @@ class Affine(_Warping, SteadyOp, frozen=True, tag="affine"):
         return x, y
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image, key
         motion = Motion(self.angle, self.translate, self.scale, self.shears)
         return before.do(AffineMap(motion=motion, look=self.look(before)))
 
-    @property
-    def library(self) -> str:
-        """An affine map of a PIL image is torchvision's, too: Pillow itself knows matrices alone."""
-        return "torchvision"
-
     def twin(self, image: Any, library: Any) -> Any:
-        """See ``SteadyOp.twin``."""
         return library.affine(
             image,
             angle=self.angle,
@@ -251,11 +193,11 @@ class Affine(_Warping, SteadyOp, frozen=True, tag="affine"):
             shear=list(self.shears),
             interpolation=self.filter,
             center=self.center and list(self.center),
-            fill=self.levels_of(len(image.getbands()) if self.like == "pillow" else image.shape[0]),
+            fill=self.levels_of(image),
         )
 
 
-class RandomAffine(_Warping, frozen=True, tag="random_affine"):
+class RandomAffine(Drawn, _Warping, frozen=True, tag="random_affine"):
     """Rotate, shear, scale and move each image at random; the size stays.
 
     torchvision v2's ``RandomAffine``: every number is uniform; the translation is rounded to whole pixels.
@@ -269,21 +211,15 @@ class RandomAffine(_Warping, frozen=True, tag="random_affine"):
         filter, center, fill, like: as in ``rotate``.
     """
 
-    home: ClassVar[Side | None] = "training"
-
     degrees: Angles
-    translate: Pair | None = None
-    scale: Pair | None = None
+    translate: Annotated[Pair, Within(0, 1, counts=(2,))] | None = None
+    scale: Annotated[Pair, Within(1 / MAX_SCALE, MAX_SCALE, counts=(2,))] | None = None
     shear: Angles | None = None
 
     def check(self) -> None:
-        """See ``Op.check``."""
         super().check()
         _check_angles("degrees", self.degrees, MAX_ANGLE, (2,))
-        if self.translate is not None:
-            check_all("translate", self.translate, 0, 1, 2)
         if self.scale is not None:
-            check_all("scale", self.scale, 1 / MAX_SCALE, MAX_SCALE, 2)
             _check_rises("scale", self.scale)
         if self.shear is not None:
             _check_angles("shear", self.shear, MAX_SHEAR, (2, 4))
@@ -300,8 +236,6 @@ class RandomAffine(_Warping, frozen=True, tag="random_affine"):
         return x, y
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image
         return before.do(
             RandomAffineMap(
                 key=key,
@@ -314,17 +248,14 @@ class RandomAffine(_Warping, frozen=True, tag="random_affine"):
         )
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``."""
         return [
-            Affine(
+            as_kind(
+                Affine,
+                self,
                 angle=words["angle"],
                 translate=tuple(words["translate"]),
                 scale=words["scale"],
                 shear=tuple(words["shear"]),
-                filter=self.filter,
-                center=self.center,
-                fill=self.fill,
-                like=self.like,
             )
         ]
 
@@ -352,12 +283,9 @@ def _spans(angles: Angles) -> tuple[Pair, ...]:
 def _check_angles(name: str, angles: Angles, most: float, counts: tuple[int, ...]) -> None:
     values = as_tuple(angles)
     if len(values) == 1:
-        check_range(name, values[0], 0, most)
+        Within(0, most).check(name, values[0])
         return
-    if len(values) not in counts:
-        allowed = " or ".join(map(str, (1, *counts)))
-        raise PipelineError(f'"{name}" is {allowed} numbers, not {len(values)}')
-    check_all(name, values, -most, most)
+    Within(-most, most, counts=(1, *counts)).check(name, values)
     for span in _spans(values):
         _check_rises(name, span)
 
@@ -365,11 +293,3 @@ def _check_angles(name: str, angles: Angles, most: float, counts: tuple[int, ...
 def _check_rises(name: str, span: Pair) -> None:
     if span[0] > span[1]:
         raise PipelineError(f'"{name}" must rise, not {shown(span)}')
-
-
-def check_all(name: str, values: Any, least: float, most: float, count: int | None = None) -> None:
-    """Raise PipelineError where a number lies outside, or there are not so many."""
-    if count is not None and len(values) != count:
-        raise PipelineError(f'"{name}" is {count} numbers, not {len(values)}')
-    for value in as_tuple(values):
-        check_range(name, value, least, most)

@@ -10,18 +10,7 @@ from pathlib import Path
 from pixprep.errors import PipelineError
 from pixprep.files import write
 from pixprep.names import told
-from pixprep.ops import (
-    Decode,
-    DecodeVideo,
-    Extern,
-    Op,
-    OpticalFlow,
-    Pixels,
-    Tensor,
-    changed,
-    is_on,
-    op_name,
-)
+from pixprep.ops import Decode, DecodeVideo, Extern, Op, OpticalFlow, Pixels, Tensor, changed, is_on, op_name
 from pixprep.pipeline import file
 from pixprep.pipeline.file import Origin
 from pixprep.pipeline.walk import Node, Output, Walked, at, n_bytes, walked
@@ -105,44 +94,27 @@ class Pipeline:
             self._walked = dict.fromkeys(SIDES, walked(enumerate(ops), self.operators))
         else:
             for side in with_tensor:
-                self._walked[side] = _side(ops, side, self.operators)
+                these = [(index, op) for index, op in enumerate(ops) if is_on(op, side)]
+                hint = _size_hint([op for op in ops if not is_on(op, side)], side)
+                self._walked[side] = walked(these, self.operators, f"in {side}: ", hint)
             if len(with_tensor) == 2:
                 _check_alike(self._walked["training"], self._walked["serving"])
-        self.side: Side = "serving" if "serving" in self._walked else "training"
+        self._turn("serving" if "serving" in self._walked else "training")
 
-    @property
-    def ops(self) -> tuple[Op, ...]:
-        """See above."""
-        return tuple(node.op for node in self.nodes)
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """See above."""
-        return self._walked[self.side].nodes
-
-    @property
-    def images(self) -> tuple[ImageSpec, ...]:
-        """See above."""
-        return tuple(node.image for node in self.nodes)
-
-    @property
-    def outputs(self) -> dict[str, Output]:
-        """See above."""
-        return self._walked[self.side].outputs
-
-    @property
-    def inputs(self) -> Mapping[str, InputSpec]:
-        """See above."""
-        return self.plan.inputs
+    def _turn(self, side: Side) -> None:
+        """Give the attributes of a side."""
+        walked = self._walked[side]
+        self.side: Side = side
+        self.nodes: tuple[Node, ...] = walked.nodes
+        self.ops: tuple[Op, ...] = tuple(node.op for node in walked.nodes)
+        self.images: tuple[ImageSpec, ...] = tuple(node.image for node in walked.nodes)
+        self.outputs: dict[str, Output] = walked.outputs
+        self.plan: Plan = walked.plan
+        self.inputs: Mapping[str, InputSpec] = walked.plan.inputs
 
     def example_inputs(self, count: int = 1) -> dict[str, list[list[float]]]:
         """Numbers to try the pipeline with, a row for each of so many images: all of it, not mirrored, zeros."""
         return {name: [spec.example] * count for name, spec in self.inputs.items()}
-
-    @property
-    def plan(self) -> Plan:
-        """See above."""
-        return self._walked[self.side].plan
 
     def for_training(self) -> Pipeline:
         """This pipeline with its training side.
@@ -185,7 +157,7 @@ class Pipeline:
         if side == self.side:
             return self
         other = copy(self)
-        other.side = side
+        Pipeline._turn(other, side)
         return other
 
     @property
@@ -196,9 +168,8 @@ class Pipeline:
     @property
     def left_out(self) -> str:
         """Name the ops that this side leaves out, in a sentence; empty if none."""
-        places = [
-            f'ops[{index}] "{op_name(op)}"' for index, op in enumerate(self.definition) if not is_on(op, self.side)
-        ]
+        ops = enumerate(self.definition)
+        places = [f'ops[{index}] "{op_name(op)}"' for index, op in ops if not is_on(op, self.side)]
         return f"{self.side} leaves out {', '.join(places)}" if places else ""
 
     @property
@@ -250,14 +221,10 @@ class Pipeline:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pipeline):
             return NotImplemented
-        return self._key == other._key
+        return (self.definition, self.origin, self.side) == (other.definition, other.origin, other.side)
 
     def __hash__(self) -> int:
-        return hash(self._key)
-
-    @property
-    def _key(self) -> tuple[object, ...]:
-        return self.definition, self.origin, self.side
+        return hash((self.definition, self.origin, self.side))
 
     def __repr__(self) -> str:
         origin = f", origin={self.origin!r}" if self.origin else ""
@@ -277,13 +244,6 @@ def _for_photos(op: Op) -> Op:
     if isinstance(op, Tensor) and "t" in op.layout:
         return changed(op, layout="hwc" if op.layout == "thwc" else "chw")
     return op
-
-
-def _side(ops: Sequence[Op], side: Side, operators: tuple[Operator | str, ...]) -> Walked:
-    """One side of two."""
-    these = [(index, op) for index, op in enumerate(ops) if is_on(op, side)]
-    hint = _size_hint([op for op in ops if not is_on(op, side)], side)
-    return walked(these, operators, f"in {side}: ", hint)
 
 
 def _size_hint(others: Sequence[Op], side: Side) -> str:
@@ -321,27 +281,25 @@ def _check_alike(training: Walked, serving: Walked) -> None:
                 'write one tensor without "only", or give both the same "name"'
             )
         theirs = training.outputs[name].spec
-        for what, here, there in (
-            ("dtype", output.spec.dtype, theirs.dtype),
-            ("layout", output.spec.layout, theirs.layout),
-            ("channels", served.channels, trained.channels),
-            ("operators", _called(served), _called(trained)),
-            ("values", _range(output.spec, served), _range(theirs, trained)),
-            ("arithmetic", served.arithmetic, trained.arithmetic),
-        ):
-            if here != there:
+        meanings, others = _meaning(output.spec, served), _meaning(theirs, trained)
+        for what, here in meanings.items():
+            if here != (there := others[what]):
                 raise PipelineError(
                     f'ops: the tensor "{name}" has other {what} in training, {there}, than in serving, '
                     f"{here}: a model would be served what it was not trained on"
                 )
 
 
-def _called(plan: TensorPlan) -> str:
-    return " and ".join(map(str, plan.calls)) or "none"
-
-
-def _range(spec: TensorSpec, plan: TensorPlan) -> str:
-    return f"{spec.low:.4g}..{spec.high:.4g}{' of a resize that does not round' if plan.is_real else ''}"
+def _meaning(spec: TensorSpec, plan: TensorPlan) -> dict[str, object]:
+    """What a tensor means to a model."""
+    return {
+        "dtype": spec.dtype,
+        "layout": spec.layout,
+        "channels": plan.channels,
+        "operators": " and ".join(map(str, plan.calls)) or "none",
+        "values": f"{spec.low:.4g}..{spec.high:.4g}{' of a resize that does not round' * plan.is_real}",
+        "arithmetic": plan.arithmetic,
+    }
 
 
 def extern(call: OperatorCall) -> Extern:

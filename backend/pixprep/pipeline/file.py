@@ -208,13 +208,11 @@ def schema() -> dict[str, Any]:
             "origin": origin,
             "ops": ops | {"minItems": 1, "maxItems": MAX_OPS},
         },
-        "$defs": {name: _cleaned(component) for name, component in components.items()},
+        "$defs": {  # without the indentation of docstrings, which Python 3.13 takes away itself
+            name: {key: cleandoc(value) if key == "description" else value for key, value in component.items()}
+            for name, component in components.items()
+        },
     }
-
-
-def _cleaned(component: dict[str, Any]) -> dict[str, Any]:
-    """Without the indentation of docstrings, which Python 3.13 takes away itself."""
-    return {key: cleandoc(value) if key == "description" else value for key, value in component.items()}
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -284,25 +282,23 @@ def _op(index: int, entry: object) -> Op:
     if not isinstance(name, str) or name not in OPS:
         if "op" not in entry:
             raise PipelineError(f'{where}: the field "op" is missing')
-        raise PipelineError(f"{where} {quoted(name)}: no such op{_such_op(str(name))}")
+        near = hint(meant(str(name), OPS, ELSEWHERE)) or f"; there are {', '.join(OPS)}"
+        raise PipelineError(f"{where} {quoted(name)}: no such op{near}")
     cls = OPS[name]
+    where = f'{where} "{name}"'
     known = ["op", *cls.__struct_encode_fields__]
     for key in entry:
         if key not in known:
-            hint = _MOVED.get((name, key)) or field_hint(key, known)
-            raise PipelineError(f'{where} "{name}": no such field {quoted(key)}{hint}')
+            near = _MOVED.get((name, key)) or field_hint(key, known)
+            raise PipelineError(f"{where}: no such field {quoted(key)}{near}")
     try:
         return msgspec.convert(entry, cls)
     except msgspec.ValidationError as error:
-        raise PipelineError(f'{where} "{name}": {message(error, entry, cls)}') from None
+        raise PipelineError(f"{where}: {message(error, entry, cls)}") from None
     except PipelineError as error:
-        raise PipelineError(f'{where} "{name}": {error}') from None
+        raise PipelineError(f"{where}: {error}") from None
     except UnicodeEncodeError:
-        raise PipelineError(f'{where} "{name}": {_SURROGATE}') from None
-
-
-def _such_op(name: str) -> str:
-    return hint(meant(name, OPS, ELSEWHERE)) or f"; there are {', '.join(OPS)}"
+        raise PipelineError(f"{where}: {_SURROGATE}") from None
 
 
 def _type_name(value: object) -> str:

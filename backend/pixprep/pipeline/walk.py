@@ -174,7 +174,9 @@ def walked(
                 name = op.name or op_name(op)
                 _check_output(name, (*outputs, *annotations))
                 annotations[name] = op.lower(node.lowered, node.image)
-                _check_once(annotations)
+                kinds = Counter(type(each) for each in annotations.values())
+                if max(kinds[BoxesPlan], kinds[PointsPlan]) > 1:
+                    raise PipelineError("there is one already, and labels can follow only one")
     if not any(isinstance(node.op, Tensor) for node in passed):
         raise PipelineError("ops: no op gives a tensor: end with tensor")
     _check_size(n_bytes(outputs), f"ops: {where}")
@@ -183,7 +185,7 @@ def walked(
         _check_input(name, [*names, *outputs, *annotations], annotations)
     first = passed[0].op
     assert isinstance(first, FirstOp)
-    return Walked(tuple(passed), outputs, first.plan(plans, annotations, given))
+    return Walked(tuple(passed), outputs, first.plan(outputs=plans, annotations=annotations, inputs=given))
 
 
 @contextmanager
@@ -232,13 +234,6 @@ def _check_input(name: str, others: Sequence[str], annotations: Mapping[str, Ann
         raise PipelineError(f'ops: the input "{name}" has the name of an op or an output: give it another')
     if name in ("boxes", "points", "mask", "masks") and annotations:
         raise PipelineError(f'ops: the input "{name}" has the name of a sample\'s annotation: give it another')
-
-
-def _check_once(annotations: dict[str, AnnotationPlan]) -> None:
-    """One set of boxes at most, and one of points: labels follow them."""
-    for kind in (BoxesPlan, PointsPlan):
-        if sum(isinstance(each, kind) for each in annotations.values()) > 1:
-            raise PipelineError("there is one already, and labels can follow only one")
 
 
 def _check_name(name: str, what: str) -> None:

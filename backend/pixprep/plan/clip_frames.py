@@ -62,22 +62,18 @@ class Sampling:
             ValueError: the clip is too short; it says how many frames or seconds there are.
         """
         count = len(times)
+        span = self.least if self.rule == "step" else self.frames
+        if self.rule != "fps" and count < span and not self.repeats:
+            raise ValueError(f"{count} frames")
         if self.rule == "uniform":
-            if count < self.frames and not self.repeats:
-                raise ValueError(f"{count} frames")
             return [index * (count - 1) // max(self.frames - 1, 1) for index in range(self.frames)]
         if self.rule == "segments":
-            if count < self.frames and not self.repeats:
-                raise ValueError(f"{count} frames")
             uniforms = [*drawn, *[HALF] * self.frames]
             return [
                 min(int((index + uniforms[index]) * count / self.frames), count - 1) for index in range(self.frames)
             ]
         if self.rule == "step":
-            span = int((self.frames - 1) * self.by) + 1
             begin = self._begin(Fraction(count - span), drawn)
-            if span > count and not self.repeats:
-                raise ValueError(f"{count} frames")
             return [min(int(begin) + int(index * self.by), count - 1) for index in range(self.frames)]
         last = times[-1] - times[0]
         length = (self.frames - 1) / self.by

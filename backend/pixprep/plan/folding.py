@@ -92,7 +92,12 @@ class Geometry:
     @property
     def is_padded(self) -> bool:
         """Tell whether an image may have margins before the resize."""
-        return any(_makes_margins(step) for step in self.before)
+        return any(
+            step.beyond == "refuse_larger"
+            if isinstance(step, Window)
+            else not (isinstance(step, Flip) or step.is_inside)
+            for step in self.before
+        )
 
     def place(self, height: int, width: int, drawing: Drawing | None = None) -> Placement:
         """Fold the steps for an image of this size.
@@ -137,6 +142,10 @@ class Geometry:
         for step in self.after:
             _apply(step, rows, columns, drawing)
         done = self._placed_levels(self.levels, rows.canvas, columns.canvas, drawing) if self.levels else ()
+        erasures: list[Erase] = []
+        for erasing in self.erasures:
+            height, width = levels.size_after(done, rows.canvas, columns.canvas)
+            erasures += erasing.steps(drawing.words(erasing, Span(height), Span(width)), height, width)
         return Placement(
             box=box,
             mirrors=mirrors,
@@ -147,19 +156,10 @@ class Geometry:
             at=(rows.at, columns.at),
             canvas=(rows.canvas, columns.canvas),
             margins=margins,
-            fill=drawing.fill(self.fill) if self.fill else None,
+            fill=tuple(drawing.words(self.fill, rows, columns)["fill"]) if self.fill else None,
             levels=done,
-            erasures=self._placed_erasures(*levels.size_after(done, rows.canvas, columns.canvas), drawing)
-            if self.erasures
-            else (),
+            erasures=tuple(erasures),
             photo=photo,
-        )
-
-    def _placed_erasures(self, height: int, width: int, drawing: Drawing) -> tuple[Erase, ...]:
-        """The rectangles of a tensor of this size."""
-        rows, columns = Span(height), Span(width)
-        return tuple(
-            erase for step in self.erasures for erase in step.steps(drawing.words(step, rows, columns), height, width)
         )
 
     @staticmethod
@@ -203,13 +203,6 @@ def _take(rows: Span, columns: Span, move: Move) -> Take:
         span.begin - (span.canvas - span.at - span.length if span.is_flipped else span.at) for span in (rows, columns)
     )
     return Take(top, left, rows.canvas, columns.canvas, (rows.is_flipped, columns.is_flipped), move.fill, move.mode)
-
-
-def _makes_margins(step: GeometryStep) -> bool:
-    """Tell whether a step before the resize may leave a margin, which is then resized too."""
-    if isinstance(step, Window):
-        return step.beyond == "refuse_larger"
-    return not isinstance(step, Flip) and not step.is_inside
 
 
 def _seen(span: Span, resized: int, ratio: float) -> Span:

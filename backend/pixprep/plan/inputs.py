@@ -25,7 +25,6 @@ from pixprep.plan.placement import Span, moved
 from pixprep.spec import InputSpec
 from pixprep.steps.operators import Extern
 
-_FORMS = {"float32": "numbers", "bool": "true or false", "uint8": "levels of 0 to 255"}
 _KINDS = {"float32": "fiu", "bool": "b", "uint8": "iu"}
 """The kinds of NumPy's dtypes that hold such numbers."""
 
@@ -113,17 +112,12 @@ def _array(spec: InputSpec, values: Any) -> npt.NDArray[Any]:
         given = f"{array.dtype} {list(array.shape)}" if array.dtype != object else "something else"
         raise ImageError("BAD_INPUT", f'"{spec.name}" is {spec}; given was {given}')
     if spec.dtype == "uint8" and array.size and not 0 <= array.min() <= array.max() <= 255:
-        raise ImageError("BAD_INPUT", f'"{spec.name}" has {_FORMS["uint8"]}, not {array.min()} to {array.max()}')
+        raise ImageError("BAD_INPUT", f'"{spec.name}" has levels of 0 to 255, not {array.min()} to {array.max()}')
     with np.errstate(over="ignore"):  # what is then infinite is refused in its row
         return array.astype(spec.dtype, copy=False)
 
 
-def _row(
-    specs: Mapping[str, InputSpec],
-    arrays: Mapping[str, npt.NDArray[Any]],
-    index: int,
-    count: int,
-) -> Given | ImageError:
+def _row(specs: Mapping[str, InputSpec], arrays: Given, index: int, count: int) -> Given | ImageError:
     for name, spec in specs.items():
         numbers = arrays[name][index]
         where = named(name, index, count)
@@ -225,6 +219,11 @@ InputStep = Box | Flip
 """The steps of a geometry whose numbers come with the image."""
 
 
+def is_given(step: object) -> bool:
+    """Tell whether the numbers of a step come with the image: a ``Rotation`` may have an input."""
+    return getattr(step, "input", None) is not None
+
+
 class Drawing:
     """Numbers of random ops and of inputs for one image: each op gets them once, whatever outputs it leads to.
 
@@ -251,17 +250,26 @@ class Drawing:
         self.kept: dict[str, npt.NDArray[np.bool_]] = {}
 
     def words(
-        self, step: RandomStep | RandomSize | InputStep | Augment | ClipFrames | Extern, rows: Span, columns: Span
+        self,
+        step: RandomStep | RandomSize | InputStep | Fill | Augment | ClipFrames | Extern,
+        rows: Span,
+        columns: Span,
     ) -> Words:
         """Give a step its words; its canvas so far is ``rows`` x ``columns``."""
         if step.key in self.draws:
             return self.draws[step.key]
         boxes: F64 | None = None
         if isinstance(step, windows.IouCrop) and self._boxes is not None:
-            boxes = _on_canvas(_as_boxes(self._boxes), rows, columns)
+            try:
+                annotated = np.asarray(self._boxes, np.float64).reshape(-1, 4)
+            except (TypeError, ValueError):
+                raise ImageError("BAD_RECORD", '"boxes" are (n, 4) numbers') from None
+            boxes = _on_canvas(annotated, rows, columns)
         if not isinstance(self._numbers, Numbers):
-            words = self._earlier(step.key)
-        elif isinstance(step, InputStep) or (isinstance(step, Rotation) and step.input is not None):
+            if step.key not in self._numbers:
+                raise PipelineError(f'no draw for "{step.key}"; there are {", ".join(self._numbers) or "none"}')
+            words = self._numbers[step.key]
+        elif isinstance(step, InputStep | Fill) or (isinstance(step, Rotation) and step.input is not None):
             words = self._given_words(step, rows, columns)
         else:
             words = step.words(rows.canvas, columns.canvas, self._numbers, boxes)
@@ -270,19 +278,12 @@ class Drawing:
         self.draws[step.key] = words
         return words
 
-    def fill(self, step: Fill) -> tuple[int, ...]:
-        """The levels of the margins."""
-        if not isinstance(self._numbers, Numbers):
-            words = self._earlier(step.key)
-        else:
-            words = {"fill": [0] * step.channels if self._given is None else self._given[step.input].tolist()}
-        self.draws[step.key] = words
-        return tuple(words["fill"])
-
-    def _given_words(self, step: InputStep | Rotation, rows: Span, columns: Span) -> Words:
+    def _given_words(self, step: InputStep | Fill | Rotation, rows: Span, columns: Span) -> Words:
         """Words of a step that an input gives."""
         assert step.input is not None
         numbers = None if self._given is None else self._given[step.input]
+        if isinstance(step, Fill):
+            return {"fill": [0] * step.channels if numbers is None else numbers.tolist()}
         if isinstance(step, Rotation):
             return {"angle": 0.0 if numbers is None else float(numbers[0])}
         if isinstance(step, Flip):
@@ -290,28 +291,8 @@ class Drawing:
         box = None if numbers is None else _on_canvas(numbers.astype(np.float64)[None], rows, columns)[0]
         return step.words(rows.canvas, columns.canvas, box)
 
-    def _earlier(self, key: str) -> Words:
-        """Words that were drawn before."""
-        assert not isinstance(self._numbers, Numbers)
-        if key not in self._numbers:
-            raise PipelineError(f'no draw for "{key}"; there are {", ".join(self._numbers) or "none"}')
-        return self._numbers[key]
-
-
-def is_given(step: object) -> bool:
-    """Tell whether the numbers of a step come with the image."""
-    return isinstance(step, InputStep) or (isinstance(step, Rotation) and step.input is not None)
-
 
 def _on_canvas(boxes: F64, rows: Span, columns: Span) -> F64:
     """Boxes of the image, float64 (n, 4) xyxy, on a canvas."""
     (scale_y, offset_y), (scale_x, offset_x) = rows.transform, columns.transform
     return moved(boxes, (scale_y, scale_x, offset_y, offset_x))
-
-
-def _as_boxes(values: Any) -> F64:
-    """Annotated boxes: float64 (n, 4)."""
-    try:
-        return np.asarray(values, np.float64).reshape(-1, 4)
-    except (TypeError, ValueError):
-        raise ImageError("BAD_RECORD", '"boxes" are (n, 4) numbers') from None

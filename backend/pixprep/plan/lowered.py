@@ -60,9 +60,8 @@ class Lowered:
     def geometry(self) -> Geometry:
         """Without a resize every step counts as one after it."""
         fill = self.fill if isinstance(self.fill, inputs.Fill) else None
-        if self.resize is None:
-            return Geometry((), None, self.before, self.levels, self.erasures, fill, self.photo)
-        return Geometry(self.before, self.resize, self.after, self.levels, self.erasures, fill, self.photo)
+        before, after = ((), self.before) if self.resize is None else (self.before, self.after)
+        return Geometry(before, self.resize, after, self.levels, self.erasures, fill, self.photo)
 
     def tensor(self, spec: TensorSpec) -> TensorPlan:
         """The plan of the image as a tensor.

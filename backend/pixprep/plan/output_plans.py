@@ -108,10 +108,9 @@ class TensorPlan:
     def lines(self) -> npt.NDArray[np.float64]:
         """(channels, 2): scale and offset of the last ``Affine``; they give the table where there is no other step."""
         count = len(self.channels)
-        affine = [step for step in self.arithmetic if isinstance(step, Affine)] or [
-            Affine((1.0,) * count, (0.0,) * count)
-        ]
-        return np.stack([affine[-1].scale, affine[-1].offset], axis=1)
+        none = Affine((1.0,) * count, (0.0,) * count)
+        *_, last = [none, *(step for step in self.arithmetic if isinstance(step, Affine))]
+        return np.stack([last.scale, last.offset], axis=1)
 
     def values(self, levels: npt.NDArray[np.float32]) -> npt.NDArray[np.generic]:
         """The tensor's values, of its dtype.
@@ -140,6 +139,9 @@ def _done(step: ArithmeticStep, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values
 
 
+NumbersKind = Literal["original_size", "image_size", "scale_factor", "transform"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class NumbersPlan:
     """An output of a few numbers that the place of an image says.
@@ -151,7 +153,7 @@ class NumbersPlan:
     """
 
     spec: TensorSpec
-    kind: Literal["original_size", "image_size", "scale_factor", "transform"]
+    kind: NumbersKind
     geometry: Geometry | None = None
     is_x_first: bool = False
 
@@ -201,8 +203,8 @@ class BoxesPlan:
 
     geometry: Geometry
     format: BoxFormat
-    is_normalized: bool
-    clips: bool
+    normalized: bool
+    clip: bool
     min_size: float
     min_visible: float
     pad: int | None
@@ -214,8 +216,8 @@ class PointsPlan:
 
     geometry: Geometry
     flip_pairs: tuple[tuple[int, int], ...] = ()
-    is_normalized: bool
-    clips: bool
+    normalized: bool
+    clip: bool
     pad: int | None
 
 

@@ -30,13 +30,7 @@ from pixprep.plan.folding import Geometry
 from pixprep.plan.inputs import Drawing, Given
 from pixprep.plan.output_plans import AnnotationPlan, FlowPlan, OutputPlan, TensorPlan
 from pixprep.plan.placement import Placement, Reduction, Span
-from pixprep.spec import (
-    Alpha,
-    Chroma,
-    Color,
-    Idct,
-    InputSpec,
-)
+from pixprep.spec import Alpha, Chroma, Color, Idct, InputSpec
 
 SPARE = 2
 """The decoded pixels that a resize keeps for each pixel that it makes, on each axis, when a JPEG is decoded to a
@@ -165,18 +159,24 @@ class Plan:
         """
         return philox.draw(self.random_steps, seed=seed, epoch=epoch, indices=indices, attempts=attempts)
 
-    def placing(self, numbers: Numbers, annotation: Mapping[str, Any] | None = None) -> Place:
+    def placing(self, numbers: Numbers | Mapping[str, Words], annotation: Mapping[str, Any] | None = None) -> Place:
         """The place of one sample, by its numbers.
 
         Args:
-            numbers: of ``draw``.
+            numbers: of ``draw``, or what ``replaying`` takes.
             annotation: of the sample: ``boxes``, float32 (n, 4) xyxy in pixels of the decoded image, for
                 ``random_iou_crop``; and one row of each input, by its name.
 
         Raises:
             PipelineError: ``random_iou_crop`` is there, and no boxes are; or an input is missing.
         """
-        return self._by(numbers, annotation)
+        if not self.is_random and not self.inputs:
+            return self.place
+        given = self._given(annotation or {}) if self.inputs and isinstance(numbers, Numbers) else None
+        boxes = None if annotation is None else annotation.get("boxes")
+        if boxes is None and any(isinstance(step, windows.IouCrop) for step in self.random_steps):
+            raise PipelineError('random_iou_crop needs the "boxes" of each sample, which its source does not give')
+        return lambda height, width: self._place(height, width, Drawing(numbers, boxes, _or_raise(given)))
 
     def placing_rows(self, given: Sequence[Given | ImageError], *, most_pixels: int) -> Place:
         """The place of an image in each of its tensors, by the numbers that came with it.
@@ -196,16 +196,7 @@ class Plan:
         Raises:
             PipelineError: an op of the plan is not in ``draws``; or as ``placing``.
         """
-        return self._by(draws, annotation)
-
-    def _by(self, numbers: Numbers | Mapping[str, Words], annotation: Mapping[str, Any] | None) -> Place:
-        if not self.is_random and not self.inputs:
-            return self.place
-        given = self._given(annotation or {}) if self.inputs and isinstance(numbers, Numbers) else None
-        boxes = None if annotation is None else annotation.get("boxes")
-        if boxes is None and any(isinstance(step, windows.IouCrop) for step in self.random_steps):
-            raise PipelineError('random_iou_crop needs the "boxes" of each sample, which its source does not give')
-        return lambda height, width: self._place(height, width, Drawing(numbers, boxes, _or_raise(given)))
+        return self.placing(draws, annotation)
 
     def _given(self, annotation: Mapping[str, Any]) -> Given | ImageError:
         """One row of each input, out of a sample's fields."""

@@ -173,7 +173,7 @@ def _on_tensor(plan: BoxesPlan, boxes: Any, placed: Placed, name: str, tensor: s
     if plan.pad is not None:
         found = found[(found != -1).any(axis=1)]
     here, there = placed.placements[name], placed.placements[tensor]
-    if plan.is_normalized:
+    if plan.normalized:
         found = found * (*here.size[::-1], *here.size[::-1])
     those = np.asarray(convert(found, plan.format, "xyxy"), np.float64)
     if np.array_equal(here.matrix, there.matrix):

@@ -116,7 +116,7 @@ def _annotation(plan: AnnotationPlan) -> str:
         return f"{what} of the image here, by the nearest alone, {plan.dtype}, {plan.ignore} where no image is"
     rows = "one array an image" if plan.pad is None else f"{plan.pad} rows an image, -1 where there is none"
     kind = f"{plan.format} boxes" if isinstance(plan, BoxesPlan) else "points, x before y,"
-    return f"{kind} in {'parts of the sides' if plan.is_normalized else 'pixels'} of the image here, {rows}"
+    return f"{kind} in {'parts of the sides' if plan.normalized else 'pixels'} of the image here, {rows}"
 
 
 def _denominator(plan: Plan, height: int, width: int) -> int:

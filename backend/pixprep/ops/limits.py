@@ -1,0 +1,140 @@
+"""Limits of an op's fields, which their annotations say, and of the images that it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol
+
+from pixprep.errors import PipelineError
+from pixprep.spec import Fill, ImageSpec, InputSpec, Levels, Reals, as_tuple
+
+MAX_SIDE = 16384
+MAX_RATIO = 1000.0
+_COLORS = {
+    "black": "0",
+    "white": "255",
+    "gray": "128",
+    "grey": "128",
+    "silver": "192",
+    "red": "[255, 0, 0]",
+    "green": "[0, 128, 0]",
+    "lime": "[0, 255, 0]",
+    "blue": "[0, 0, 255]",
+    "navy": "[0, 0, 128]",
+    "yellow": "[255, 255, 0]",
+    "cyan": "[0, 255, 255]",
+    "magenta": "[255, 0, 255]",
+    "orange": "[255, 165, 0]",
+    "purple": "[128, 0, 128]",
+}
+"""Names of HTML's colours, and their levels: red, green, blue."""
+
+
+class Limit(Protocol):
+    """An annotation of an op's field, which every value but None is checked against."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise PipelineError where the value of the field ``name`` is outside."""
+
+
+@dataclass(frozen=True)
+class Within:
+    """Limits of a number; where there are ``counts``, of each of so many."""
+
+    least: float
+    most: float
+    unit: str = ""
+    counts: tuple[int, ...] = ()
+
+    def check(self, name: str, value: Any) -> None:
+        values = as_tuple(value) if self.counts else (value,)
+        if len(values) not in (self.counts or (1,)):
+            raise PipelineError(f'"{name}" is {" or ".join(map(str, self.counts))} numbers, not {len(values)}')
+        for each in values:
+            if not self.least <= each <= self.most:
+                least, most, given = map(_text, (self.least, self.most, each))
+                raise PipelineError(f'"{name}" must be {least} to {most}{self.unit}, not {given}')
+
+
+@dataclass(frozen=True)
+class Rising:
+    """Limits of two numbers, from and to; with ``is_over`` the first is over ``least``."""
+
+    least: float
+    most: float
+    is_over: bool = False
+
+    def check(self, name: str, value: Any) -> None:
+        if len(value) != 2:
+            raise PipelineError(f'"{name}" is 2 numbers, not {len(value)}')
+        is_in = self.least < value[0] if self.is_over else self.least <= value[0]
+        if not is_in or not value[0] <= value[1] <= self.most:
+            least = f"{'over ' * self.is_over}{self.least:g}"
+            raise PipelineError(f'"{name}" must rise from {least} to {self.most:g} at most, not {shown(tuple(value))}')
+
+
+class Colour:
+    """Limits of a colour: levels of 0 to 255, or the name of an input, which is none of a colour."""
+
+    @staticmethod
+    def check(name: str, value: Any) -> None:
+        if isinstance(value, str):
+            if levels := _COLORS.get(value.lower()):
+                raise PipelineError(
+                    f'"{name}" is levels, or the name of an input: for {value} write {levels}; an input needs another '
+                    "name"
+                )
+        elif not all(0 <= level <= 255 for level in as_tuple(value)):
+            raise PipelineError(f'"{name}" must be 0 to 255, not {shown(value)}')
+
+
+Share = Annotated[float, Within(0, 1)]
+Length = Annotated[int, Within(1, MAX_SIDE, " pixels")]
+Margin = Annotated[Levels, Colour()]
+"""The colour where no image is."""
+MarginOrInput = Annotated[Fill, Colour()]
+Ratio = Annotated[tuple[float, float], Rising(1 / MAX_RATIO, MAX_RATIO)]
+"""Of two sides, from and to: one that a photo could have."""
+
+
+def _text(number: float) -> str:
+    return str(number) if isinstance(number, int) and abs(number) < 10**20 else f"{number:g}"
+
+
+def shown(value: Reals) -> str:
+    """The numbers of a field, as a message shows them."""
+    values = as_tuple(value)
+    return ", ".join([*(f"{v:g}" for v in values[:4]), *["..."] * (len(values) > 4)])
+
+
+def need_channels(name: str, value: Reals, image: ImageSpec) -> None:
+    """Raise PipelineError unless a field has one number, or one for each channel of the image."""
+    count = len(as_tuple(value))
+    if count not in (1, image.channels):
+        raise PipelineError(
+            f'"{name}" has {count} values, but the image has {image.channels} channel{"s" * (image.channels > 1)}'
+        )
+
+
+def need_fill(fill: Fill, image: ImageSpec) -> None:
+    """``need_channels`` of a colour; an input has a level for each."""
+    if not isinstance(fill, str):
+        need_channels("fill", fill, image)
+
+
+def fill_input(fill: Fill, image: ImageSpec) -> tuple[InputSpec, ...]:
+    """The input that says a colour, if one does."""
+    return (InputSpec(name=fill, kind="color", count=image.channels),) if isinstance(fill, str) else ()
+
+
+def need_levels(image: ImageSpec) -> None:
+    """Refuse normalized values, where no level is what it was."""
+    if image.values == "normalized":
+        raise PipelineError("must come before normalize: it works on the levels 0 to 255")
+
+
+def need_whole_levels(image: ImageSpec) -> None:
+    """Refuse values that are no levels, normalized or of a resize that rounds nothing."""
+    need_levels(image)
+    if image.values == "real":
+        raise PipelineError('works on whole levels, and the resize before it rounds nothing: write "like": "pillow"')
