@@ -71,7 +71,7 @@ annotations decoders.cpu kernels.cpu kernels.gpu
 decoders.clips.decoder
 decoders.nvimagecodec
 decoders.gpu decoders.clips.nvdec
-kernels.staged
+devices.comparison kernels.staged
 devices
 devices.cpu devices.gpu
 apply engine
@@ -153,7 +153,10 @@ ON_DEMAND = {
 HOMES = {
     "av": {"decoders.clips.decoder", "decoders.clips.nvdec", "decoders.clips.ffmpeg"},
     "cv2": {"kernels.flow"},
-    "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
+    "cupy": {
+        *("data.frameworks.cupy", "decoders.clips.nvdec", "decoders.nvimagecodec"),
+        *("devices.comparison", "devices.gpu", "kernels.gpu"),
+    },
     "fsspec": {"data.sources.remote"},
     "google": {"repository.check"},
     "google_crc32c": {"data.sources.checksum"},

@@ -11,7 +11,7 @@ import pixprep as pp
 from images import scene
 from pixprep.cli.parser import main
 from pixprep.decoders import Limits
-from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array
+from pixprep.decoders.pixels import PixelsDecoder, host_array
 from pixprep.serve.request import pixels_of
 from pixprep.show.words import op_words
 from pixprep.verify import verify
@@ -128,7 +128,7 @@ def test_the_bytes_of_a_file_are_refused_before_there_are_tensors_for_them():
 
 def test_nothing_is_copied_before_the_kernel():
     plan = pp.Pipeline([pp.pixels(given="bgr"), pp.crop(1, 1, 4, 4), pp.tensor(dtype="uint8")]).plan
-    decoder = PixelsDecoder(plan, Limits(), OfDevice(host_array, ready=lambda array: array, budget=None))
+    decoder = PixelsDecoder(plan, Limits(), of=host_array)
     photo = scene(20, 30)
     for given in (photo, Foreign(photo), photo[::2, ::-1]):
         (chunk,) = decoder.chunks([given], [plan.place])
