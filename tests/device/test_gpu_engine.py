@@ -347,7 +347,7 @@ def pixels(decoder, images):
     found, sizes = [], []
     for chunk in decoder.chunks(images, [PIPELINE.plan.place] * len(images)):
         with decoder.decode(chunk) as results:
-            found += [result if isinstance(result, pp.ImageError) else result.pixels.get() for result in results]
+            found += [result if isinstance(result, pp.ImageError) else np.array(result.pixels) for result in results]
         sizes.append(len(chunk.images))
     return found, sizes
 

@@ -16,18 +16,7 @@ from pixprep.kernels.gpu import GpuKernel
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.spec import ColorLike, PaddingMode
-from pixprep.steps.levels import (
-    Blend,
-    Erase,
-    Filter,
-    Hue,
-    LevelStep,
-    Permute,
-    Take,
-    Tone,
-    brightness,
-    solarize,
-)
+from pixprep.steps.levels import Blend, Erase, Filter, Hue, LevelStep, Permute, Take, Tone, brightness, solarize
 from pixprep.steps.warps import WARP_FILTERS, Warp
 
 log = logging.getLogger(__name__)
