@@ -79,14 +79,6 @@ def test_gray_pixels_have_one_channel_or_none(shape):
         assert np.array_equal(engine.run([array])[0], expected)
 
 
-def test_swapped_channels_would_be_seen():
-    geometry = [pp.resize(height=24, width=24), pp.tensor(dtype="uint8")]
-    photo = scene(50, 80)
-    rgb, bgr = (pp.Engine(pp.Pipeline([pp.pixels(given=given), *geometry])).run([photo])[0] for given in ("rgb", "bgr"))
-    assert np.array_equal(rgb[::-1], bgr)
-    assert not np.array_equal(rgb, bgr)
-
-
 def test_sizes_may_differ_in_a_list_and_one_array_has_images_of_one_size():
     engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(32), pp.center_crop(24), pp.tensor()]), threads=2)
     photos = [scene(40 + n, 90 - n, n) for n in range(9)]
@@ -193,12 +185,6 @@ def test_what_is_no_list_of_arrays_is_refused_in_words(given, message):
     with pytest.raises(TypeError) as caught:
         engine.run(given)
     assert str(caught.value) == message
-
-
-@pytest.mark.parametrize("given", [[scene(4, 4)], scene(4, 4)], ids=["a list", "one"])
-def test_who_gives_arrays_to_a_decoding_pipeline_reads_what_to_do(given):
-    with pytest.raises(TypeError, match="ndarray: a pipeline whose first op is pixels takes arrays"):
-        pp.Engine(pp.presets.imagenet()).run(given)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from pixprep.errors import ImageError
 from pixprep.plan.placement import Reduction
 
 U8 = npt.NDArray[np.uint8]
+Order = Literal["<", ">"]  # of the bytes of a number, as ``struct`` calls it
 NAME = b"Exif\0\0"
 """First bytes of EXIF data in a JPEG."""
 _EXIF_START = re.compile(rb"\A(?:Exif\0\0){1,2}")
@@ -93,10 +95,10 @@ def is_plain_exif(exif: bytes) -> bool:
     order = _order(tiff)
     directory = _number(tiff[4:8], order)
     count = _number(tiff[directory : directory + 2], order)
-    entries = _entries(tiff, directory, order)
-    if directory < 8 or count > _MOST_PLAIN_TAGS or len(entries) < count:
+    if directory < 8 or count > _MOST_PLAIN_TAGS:
         return False
-    if [tag for tag, *_ in entries].count(_ORIENTATION_TAG) > 1:
+    entries = list(_entries(tiff, directory, order))
+    if len(entries) < count or [tag for tag, *_ in entries].count(_ORIENTATION_TAG) > 1:
         return False
     for tag, type_, length, value in entries:
         if tag == _ORIENTATION_TAG:
@@ -118,22 +120,22 @@ def with_plain_exif(encoded: Encoded, *, orientation: int, scan: int) -> bytes:
     return b"".join([b"\xff\xd8\xff\xe1", struct.pack(">H", 2 + len(exif)), exif, head, encoded[scan:]])
 
 
-def _order(tiff: bytes | memoryview) -> Literal["<", ">"]:
+def _order(tiff: bytes | memoryview) -> Order:
     return "<" if tiff[:2] == b"II" else ">"
 
 
-def _entries(tiff: bytes | memoryview, directory: int, order: Literal["<", ">"]) -> list[tuple[int, int, int, bytes]]:
+def _entries(tiff: bytes | memoryview, directory: int, order: Order) -> Iterator[tuple[int, int, int, bytes]]:
     """Tag, type, count, and value or its place, of the entries of a directory, as many as there are bytes for."""
     entry, first = struct.Struct(f"{order}HHI4s"), directory + 2
     count = min(_number(tiff[directory:first], order), max(0, len(tiff) - first) // entry.size)
-    return list(entry.iter_unpack(tiff[first : first + entry.size * count]))
+    return entry.iter_unpack(tiff[first : first + entry.size * count])
 
 
-def _number(packed: bytes | memoryview, order: Literal["<", ">"]) -> int:
+def _number(packed: bytes | memoryview, order: Order) -> int:
     return int.from_bytes(packed, "little" if order == "<" else "big")
 
 
-def _turn(value: bytes, type_: int, order: Literal["<", ">"]) -> int:
+def _turn(value: bytes, type_: int, order: Order) -> int:
     """The first number of a value, if it is an orientation, else 1."""
     if type_ not in _NUMBERS:
         return 1
