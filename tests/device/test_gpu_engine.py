@@ -657,31 +657,28 @@ def test_a_compiler_that_is_not_there_is_a_setup_error(gpu):
     assert refusal() == NO_KERNELS + said + REMEDY + 'take the device "cpu"'
 
 
-def test_fast_kernels_that_compute_something_else_are_not_used_but_the_plain_ones(gpu, caplog):
-    gpu.cupy.cuda.Module.changes = (("0x0630", "0x0631"),)  # one byte from the wrong channel
-    with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
-        (record,) = caplog.records
-        said, _, fault = record.getMessage().partition(": ")
-        assert said == "the fast CUDA kernels are not used on this GPU, but slower ones"
-        assert re.fullmatch(r"[\d,]+ of 7,776 values are not the CPU's, by up to \d+", fault)
-        same(engine.run_batch(mixed()), cpu.run_batch(mixed()))
-
-
-def test_fast_kernels_that_do_not_compile_are_not_used_but_the_plain_ones(gpu, caplog):
+@pytest.mark.parametrize(
+    ("compiles", "fault"),
+    [
+        (True, r"[\d,]+ of 7,776 values are not the CPU's, by up to \d+"),
+        (False, r"NVRTC compiles nothing for sm_90: dp4a: sm_61 or later"),
+    ],
+)
+def test_fast_kernels_that_fail_are_not_used_but_the_plain_ones(gpu, caplog, compiles, fault):
     make = gpu.nvrtc.compiled
 
     def compiled(code, options, **target):
-        if "dp4a" in code:
+        if "dp4a" in code and not compiles:
             raise RuntimeError("NVRTC compiles nothing for sm_90: dp4a: sm_61 or later\nand more")
         return make(code, options, **target)
 
     gpu.nvrtc.compiled = compiled
+    gpu.cupy.cuda.Module.changes = (("0x0630", "0x0631"),)  # one byte from the wrong channel
     with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
         same(engine.run_batch(mixed()), cpu.run_batch(mixed()))
-    assert [record.getMessage() for record in caplog.records] == [
-        "the fast CUDA kernels are not used on this GPU, but slower ones: NVRTC compiles nothing for sm_90: dp4a: "
-        "sm_61 or later"
-    ]
+    (record,) = caplog.records
+    said = "the fast CUDA kernels are not used on this GPU, but slower ones"
+    assert re.fullmatch(f"{said}: {fault}", record.getMessage())
 
 
 def test_no_engine_computes_something_else_than_the_cpu(gpu):
@@ -1193,7 +1190,7 @@ def test_what_is_drawn_is_the_cpus(name, most, monkeypatch):
             monkeypatch.setattr(sys.modules["pixprep.kernels.gpu"], "MIDDLE_BYTES", most)
         ours = engine.run_batch(images, places=ours_at)
         same(ours, cpu.run_batch(images, places=theirs_at))
-        assert sum(error is None for error in ours.errors) >= 27
+        assert sum(error is None for error in ours.errors) >= 26  # a long one may not fit
         assert len(np.unique(ours["tensor"][:24].reshape(24, -1), axis=0)) == 24
 
 

@@ -256,17 +256,27 @@ def test_full_range_is_not_limited_range():
         assert np.abs(frame[:, :, :3].astype(int) - wanted)[20:].mean() < 4
 
 
-def test_a_clip_is_turned_as_its_container_says():
-    plain = made("h264.mp4")
-    matrix = plain.index(b"tkhd") + 44  # of a track's header of version 0: nine numbers of 16.16 and 2.30
-    assert struct.unpack(">9i", plain[matrix : matrix + 36])[:5] == (65536, 0, 0, 0, 65536)
-    turned = bytearray(plain)
-    turned[matrix : matrix + 36] = struct.pack(">9i", 0, 65536, 0, -65536, 0, 0, 96 << 16, 0, 1 << 30)  # clockwise
-    (upright,) = ffmpeg.decode(plain, chosen(7), LIMITS).frames
-    (clockwise,) = ffmpeg.decode(bytes(turned), chosen(7), LIMITS).frames
-    np.testing.assert_array_equal(clockwise, np.rot90(upright, -1))
-    (stored,) = ffmpeg.decode(bytes(turned), chosen(7), LIMITS, apply_rotation=False).frames
+def matrix(*numbers):
+    """A clip whose track has another display matrix, here of two rows of whole numbers."""
+    turned = bytearray(made("h264.mp4"))
+    at = turned.index(b"tkhd") + 44  # of a track's header of version 0: nine numbers of 16.16 and 2.30
+    a, b, c, d = (number << 16 for number in numbers)
+    turned[at : at + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
+    return bytes(turned)
+
+
+@pytest.mark.parametrize(("numbers", "turns"), [((0, 1, -1, 0), -1), ((0, -1, 1, 0), 1), ((-1, 0, 0, -1), 2)])
+def test_a_clip_is_turned_as_its_container_says(numbers, turns):
+    (upright,) = ffmpeg.decode(made("h264.mp4"), chosen(7), LIMITS).frames
+    (turned,) = ffmpeg.decode(matrix(*numbers), chosen(7), LIMITS).frames
+    np.testing.assert_array_equal(turned, np.rot90(upright, turns))
+    (stored,) = ffmpeg.decode(matrix(*numbers), chosen(7), LIMITS, apply_rotation=False).frames
     np.testing.assert_array_equal(stored, upright)
+
+
+@pytest.mark.parametrize("numbers", [(-1, 0, 0, 1), (1, 0, 0, -1)])
+def test_a_mirrored_clip_is_refused(numbers):
+    assert refused(matrix(*numbers), choose=chosen(0)).detail == "a clip that its container mirrors"
 
 
 @pytest.mark.parametrize("name", CODECS)
@@ -409,24 +419,6 @@ def test_a_frame_of_vp8_that_is_never_shown_is_not_counted():
     found = ffmpeg.decode(bytes(encoded), lambda frames: [*range(len(frames.times))], LIMITS)
     assert len(found.frames) == len(whole)
     np.testing.assert_array_equal(found.frames[11], whole[11])
-
-
-def matrix(*numbers):
-    """A clip whose track has another display matrix."""
-    clip_ = bytearray(made("h264.mp4"))
-    at = clip_.index(b"tkhd") + 44
-    clip_[at : at + 36] = struct.pack(">9i", *numbers)
-    return bytes(clip_)
-
-
-@pytest.mark.parametrize("numbers", [(-1, 1), (1, -1)])
-def test_a_mirrored_clip_is_refused_and_one_that_is_upside_down_is_turned(numbers):
-    across, down = numbers
-    mirrored = matrix(across << 16, 0, 0, 0, down << 16, 0, 0, 0, 1 << 30)
-    assert refused(mirrored, choose=chosen(0)).detail == "a clip that its container mirrors"
-    turned = matrix(-1 << 16, 0, 0, 0, -1 << 16, 0, 0, 0, 1 << 30)
-    (frame,) = ffmpeg.decode(turned, chosen(3), LIMITS).frames
-    np.testing.assert_array_equal(frame, every_frame(made("h264.mp4"))[3][::-1, ::-1])
 
 
 def test_packets_that_name_the_same_bytes_again_and_again_are_counted():
