@@ -464,8 +464,13 @@ def test_a_container_of_many_empty_parts_is_refused_soon(begin, part):
     assert refused(begin + part * 200_000).reason in ("UNSUPPORTED", "UNKNOWN_FORMAT")
 
 
+def test_a_box_smaller_than_its_header_ends_what_is_read():
+    damaged = b"\0\0\0\x08ftyp" + b"\0\0\0\3moov" + bytes(99)
+    assert refused(damaged).reason == "CORRUPT"
+
+
 def test_what_lies_behind_a_whole_clip_is_not_looked_at():
     for name in ("h264.mp4", "h264-open.mkv", "h264.avi"):
-        for behind in (b"junkjunk", bytes(1000), b"\xff" * 77):
+        for behind in (b"junkjunk", bytes(1000), b"\xff" * 77, struct.pack(">I4sQ", 1, b"free", 16)):
             found = ffmpeg.decode(made(name) + behind, chosen(5), LIMITS)
             assert number(found.frames[0]) == 5
