@@ -13,7 +13,6 @@ import numpy.typing as npt
 from pixprep.annotations import read_field
 from pixprep.decoders.pixels import checked, shaped
 from pixprep.devices import device_for
-from pixprep.draws.philox import Numbers
 from pixprep.errors import ImageError, PipelineError
 from pixprep.ops import (
     AnnotationOp,
@@ -79,9 +78,7 @@ def apply(
     if isinstance(ops, Pipeline):
         raise TypeError("apply takes ops, not a Pipeline: an Engine runs that on encoded images")
     single = isinstance(ops, Op | OperatorCall | Operator)
-    chain = _chain([ops] if single else ops, operators)  # type: ignore[arg-type,list-item]
-    if boxes is None:
-        _need_no_boxes(chain)
+    chain = _chain([ops] if single else ops, operators, has_boxes=boxes is not None)  # type: ignore[arg-type,list-item]
     if not isinstance(pixels, list | tuple):
         return _applied(chain, _array(pixels), (seed, epoch, index), boxes)
     if boxes is not None and len(boxes) != len(pixels):
@@ -116,15 +113,6 @@ def _array(value: Any, which: str = "") -> Array:
     return array
 
 
-def _need_no_boxes(chain: _Chain) -> None:
-    for index, op in chain.ops:
-        with at(index, op):
-            if isinstance(op, RandomIouCrop):
-                raise PipelineError(
-                    "needs the boxes of the image: apply(ops, pixels, boxes=[[left, top, right, bottom]])"
-                )
-
-
 class _Chain(NamedTuple):
     """Ops, checked: the first, those on the image with their places, and what is made of it at last."""
 
@@ -135,7 +123,7 @@ class _Chain(NamedTuple):
     operators: tuple[Operator | str, ...]
 
 
-def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]) -> _Chain:
+def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str], *, has_boxes: bool) -> _Chain:
     first, tensor = None, None
     those: list[tuple[int, Op]] = []
     calls: list[Use] = []
@@ -170,6 +158,9 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
                 raise PipelineError("apply takes pixels, and its list begins with what is done to them: leave it out")
             elif isinstance(op, OutputOp | AnnotationOp):
                 raise PipelineError("apply gives the image alone: an Engine has outputs, and a Loader annotations")
+            elif isinstance(op, RandomIouCrop) and not has_boxes:
+                example = "apply(ops, pixels, boxes=[[left, top, right, bottom]])"
+                raise PipelineError(f"needs the boxes of the image: {example}")
             else:
                 those.append((index, op))
     return _Chain(first, tuple(those), tensor, tuple(calls), tuple(known))
@@ -192,7 +183,8 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
         outputs={"place": NumbersPlan(spec=Transform().infer(image), kind="transform", geometry=lowered.geometry)},
     )
     (numbers,) = plan.draw(seed=seed, epoch=epoch, indices=[index])
-    placement = _placed(plan, numbers, boxes, *pixels.shape[:2])
+    placing = plan.placing(numbers, None if boxes is None else {"boxes": read_field({"boxes": boxes}, "boxes", 4)})
+    placement = placing(*pixels.shape[:2]).placements["place"]
     size = levels.size_after(placement.levels, *placement.canvas)
     tensor = chain.tensor or Tensor(dtype="uint8" if image.values == "levels" else "float32", layout="hwc")
     spec = tensor.infer(image.sized(*size))
@@ -207,8 +199,3 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
         raise failed[0]
     result: Array = out[0]
     return result[:, :, 0] if array.ndim == 2 and chain.tensor is None else result
-
-
-def _placed(plan: Plan, numbers: Numbers, boxes: Any, height: int, width: int) -> Any:
-    placing = plan.placing(numbers, None if boxes is None else {"boxes": read_field({"boxes": boxes}, "boxes", 4)})
-    return placing(height, width).placements["place"]

@@ -71,6 +71,10 @@ class Batch:
     def __contains__(self, name: object) -> bool:
         return name in self.outputs or name in self.fields
 
+    def rows_of(self, index: int) -> range:
+        """The rows of an encoded image, by its place among these."""
+        return range(self.rows[index].start, self.rows[index].stop)
+
     def __len__(self) -> int:
         """Number of images; of a pipeline that takes boxes, of boxes."""
         return len(self.errors)

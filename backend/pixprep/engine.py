@@ -27,8 +27,8 @@ from pixprep.decoders import (
     Pixels,
     check_encoded,
 )
-from pixprep.devices import device_for
-from pixprep.errors import ImageError, PipelineError, SetupError, unreachable
+from pixprep.devices import device_for, optical_flow
+from pixprep.errors import ImageError, PipelineError, unreachable
 from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
 from pixprep.plan.inputs import Given, check_given
@@ -36,7 +36,6 @@ from pixprep.plan.inputs import rows as input_rows
 from pixprep.plan.output_plans import FlowPlan, NumbersPlan, TensorPlan
 from pixprep.plan.plan import NEEDS_NUMBERS, Place
 from pixprep.show.warnings import odd_ranges
-from pixprep.spec import Preset
 
 _LOG = logging.getLogger(__name__)
 
@@ -109,7 +108,8 @@ class Engine:
             for name, output in self.plan.outputs.items()
             if isinstance(output, TensorPlan | FlowPlan)
         }
-        self._flow = _flow() if any(isinstance(output, FlowPlan) for output in self.plan.outputs.values()) else None
+        has_flow = any(isinstance(output, FlowPlan) for output in self.plan.outputs.values())
+        self._flow = optical_flow() if has_flow else None
         self._pool = ThreadPoolExecutor(self._device.lanes - 1, "pixprep") if self._device.lanes > 1 else None
 
     @property
@@ -217,14 +217,12 @@ class Engine:
             plans=self.plan.outputs,
         )
         for index in {*range(images)}.difference(there) if sent is not encoded else ():
-            self._fail(batch, range(ends[index] - counts[index], ends[index]), rows, encoded[index])
+            self._fail(batch, batch.rows_of(index), rows, encoded[index])
         lock = Lock()  # a generator may not be asked by two threads at once
 
-        def take() -> Chunk[Any] | None:
+        def work(first: Chunk[Any] | None = None) -> None:  # whoever is free takes the next chunk
             with lock:
-                return next(chunks, None)
-
-        def work(chunk: Chunk[Any] | None) -> None:  # whoever is free takes the next chunk
+                chunk = first or next(chunks, None)
             while chunk is not None:
                 indices = [there[index] for index in chunk.indices]
                 with self._device.lane():
@@ -234,10 +232,10 @@ class Engine:
                     batch.fallbacks += sum(image.is_fallback for image in decoded)
                     chunk = next(chunks, None)
 
-        first = take()
+        first = next(chunks, None)
         left = len(there) - len(first.indices) if first else 0  # no thread is woken for nothing
         pool, helpers = self._pool, min(self.lanes - 1, left)
-        others = [pool.submit(lambda: work(take())) for _ in range(helpers)] if pool else []
+        others = [pool.submit(work) for _ in range(helpers)] if pool else []
         try:
             work(first)
         finally:
@@ -264,13 +262,13 @@ class Engine:
     ) -> list[Decoded]:
         """Decode the images of a chunk, and write every output of those that decoded; these are returned."""
         start = perf_counter()
-        those = [row for index in indices for row in range(batch.rows[index].start, batch.rows[index].stop)]
+        those = [row for index in indices for row in batch.rows_of(index)]
         with self._decoder.decode(chunk) as results:
             after_decode = perf_counter()
             images: dict[int, Decoded] = {}
             for index, result in zip(indices, results, strict=True):
-                span = batch.rows[index]
-                for row, each in zip(range(span.start, span.stop), _each(result, span), strict=True):
+                own = batch.rows_of(index)
+                for row, each in zip(own, _each(result, len(own)), strict=True):
                     if isinstance(each, ImageError):
                         self._fail(batch, [row], rows, each)
                     else:
@@ -289,7 +287,7 @@ class Engine:
                         if not isinstance(result, ImageError):
                             keep(index, result)
                     except ImageError as error:
-                        self._fail(batch, range(len(batch.errors))[batch.rows[index]], rows, error.as_value())
+                        self._fail(batch, batch.rows_of(index), rows, error.as_value())
         for row in those:
             batch.decode_s[row] = (after_decode - start) / len(those)
             batch.transform_s[row] = (after_transform - after_decode) / len(those)
@@ -302,9 +300,8 @@ class Engine:
         found: list[tuple[Place, int]] = []
         for index in range(count):
             values = {name: each[index] for name, each in inputs.items()}
-            given: list[Given | ImageError]
             try:
-                given = input_rows(self.plan.inputs, values, most=most)
+                given: list[Given | ImageError] = input_rows(self.plan.inputs, values, most=most)
             except ImageError as error:
                 given = [error.as_value()]
             place = self.plan.placing_rows(given, most_pixels=self._limits.max_box_pixels)
@@ -394,16 +391,8 @@ class Engine:
         self.close()
 
 
-def _each(result: Decoded | ImageError, span: slice) -> Sequence[Decoded | ImageError]:
+def _each(result: Decoded | ImageError, count: int) -> Sequence[Decoded | ImageError]:
     """Result of an image in each of its rows."""
     if isinstance(result, ImageError) or not result.placed.rows:
-        return [result] * (span.stop - span.start)
+        return [result] * count
     return [row if isinstance(row, ImageError) else replace(result, placed=row) for row in result.placed.rows]
-
-
-def _flow() -> Callable[[Any, Preset, Any], None]:
-    try:
-        from pixprep.kernels.flow import flow  # noqa: PLC0415  (OpenCV, for optical flow only)
-    except ImportError:
-        raise SetupError('optical_flow needs OpenCV: pip install "pixprep[flow]"') from None
-    return flow

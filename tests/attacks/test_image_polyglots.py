@@ -24,9 +24,6 @@ FILES = {
     "a PNG behind": (JPEG + PNG, "ok"),
     "a JPEG behind": (PNG + JPEG, "ok"),
     "a GIF behind": (PNG + gif(65535, 65535), "ok"),
-    "EPS": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "UNKNOWN_FORMAT"),
-    "SVG": (b"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>", "UNKNOWN_FORMAT"),
-    "a format that only Pillow knows": (b"P6\n9 9\n255\n" + bytes(243), "UNKNOWN_FORMAT"),
 }
 
 

@@ -260,6 +260,11 @@ def test_a_file_that_ends_early_is_an_image_error(name):
             assert result.reason in ("TRUNCATED", "UNKNOWN_FORMAT"), (cut, result)
 
 
+@pytest.mark.parametrize("name", BOTH)
+def test_a_box_smaller_than_its_header_is_damage(name):
+    assert decode(STILLS[f"{name} odd"] + b"\0\0\0\3junkjunk", limits=ON).reason == "CORRUPT"
+
+
 @pytest.mark.parametrize("name", STILLS)
 def test_the_library_gets_the_picture_and_nothing_else(name):
     encoded = STILLS[name]

@@ -291,16 +291,11 @@ def test_sequences_and_subclasses_of_bytes_are_lists_of_encoded_images(engine):
         assert_close(engine.run(images)[0], expected, EQUAL)
 
 
-def test_an_engine_takes_a_pipeline_and_not_its_file():
-    with pytest.raises(TypeError) as caught:
+def test_an_engine_takes_a_pipeline_and_a_list_of_outputs(engine):
+    with pytest.raises(TypeError, match=r"^an engine takes a Pipeline, not str: pixprep.load\(path\) reads a pipeline"):
         pp.Engine("pipeline.json")
-    assert str(caught.value) == "an engine takes a Pipeline, not str: pixprep.load(path) reads a pipeline file"
-
-
-def test_outputs_are_a_list_of_names(engine):
-    with pytest.raises(pp.PipelineError) as caught:
+    with pytest.raises(pp.PipelineError, match=r'^outputs is a list of names: \["tensor"\]$'):
         engine.run_batch(GOOD[:1], outputs="tensor")
-    assert str(caught.value) == 'outputs is a list of names: ["tensor"]'
 
 
 def test_damaged_jpegs_that_were_decoded_are_counted_of_their_batch_alone():
@@ -308,32 +303,6 @@ def test_damaged_jpegs_that_were_decoded_are_counted_of_their_batch_alone():
     with pp.Engine(PIPELINE, damage="lenient", threads=2) as engine:
         assert [engine.run_batch([encoded] * n + GOOD[:3] + [b"junk"]).recovered for n in (3, 0, 1)] == [3, 0, 1]
         assert engine.run_batch([encoded]).fallbacks == 0
-
-
-@pytest.mark.parametrize("filter_name", ["bilinear", "lanczos"])
-def test_pillow12_differs_from_pillow_where_its_order_of_passes_does_and_nowhere_else(filter_name):
-    for size, resized, is_other in (
-        ((200, 60), (40, 40), True),  # loses over twice as many rows as columns
-        ((60, 200), (40, 40), False),
-        ((200, 60), (200, 40), False),
-        ((60, 40), (40, 30), False),  # exactly twice as many
-    ):
-        encoded = png(noise(*size))
-        tensors = []
-        for like in ("pillow", "pillow12"):
-            resize = pp.resize(height=resized[0], width=resized[1], filter=filter_name, like=like)
-            with pp.Engine(pp.Pipeline([pp.decode(), resize, pp.tensor(dtype="uint8")])) as engine:
-                tensors += engine.run([encoded])
-        assert np.array_equal(*tensors) == (not is_other)
-
-
-@pytest.mark.parametrize(
-    "preset", [pp.presets.imagenet, pp.presets.clip, pp.presets.efficientnet_lite0, pp.presets.letterbox]
-)
-def test_every_preset_runs(preset):
-    with pp.Engine(preset()) as engine:
-        results = engine.run([photo(), *GOOD])
-    assert all(isinstance(tensor, np.ndarray) for tensor in results)
 
 
 MAGIC = [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF\0\0\0\0WEBP", b"GIF89a", b"II*\0", b"MM\0*", b"BM"]

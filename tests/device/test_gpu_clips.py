@@ -23,7 +23,14 @@ pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvid
 pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here")
 AFTER = [pp.resize(height=30, width=40), pp.tensor(layout="tchw", dtype="uint8")]
 PIPELINE = pp.Pipeline([pp.decode_video(frames=5), *AFTER])
-OURS = ("kernels.gpu", "decoders.gpu", "decoders.clips.nvdec", "devices.gpu")
+OURS = (
+    "kernels.gpu",
+    "decoders.nvimagecodec",
+    "decoders.gpu",
+    "decoders.clips.nvdec",
+    "devices.comparison",
+    "devices.gpu",
+)
 ON_NVDEC = [name for name in CODECS if name.partition(".")[2] != "avi" and not name.startswith(("vp8", "mpeg4"))]
 made = cache(clip)
 

@@ -37,7 +37,10 @@ AFTER_DECODE = [
     pp.original_size(), pp.resize(40, filter="bicubic"), pp.center_crop(36), pp.transform(), pp.tensor(dtype="uint8"),
 ]  # fmt: skip
 PIPELINE = pp.Pipeline([pp.decode(), *AFTER_DECODE])
-OURS = ("kernels.gpu", "decoders.nvimagecodec", "decoders.gpu", "devices.gpu", "data.frameworks.cupy")
+OURS = (
+    *("kernels.gpu", "decoders.nvimagecodec", "decoders.gpu", "devices.comparison", "devices.gpu"),
+    "data.frameworks.cupy",
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +70,7 @@ def gpu(monkeypatch, folder, small_samples):  # noqa: ARG001  (it makes them sma
     for name in OURS:
         monkeypatch.delitem(sys.modules, f"pixprep.{name}", raising=False)
     devices, decoders = (importlib.import_module(f"pixprep.{name}") for name in ("devices.gpu", "decoders.gpu"))
-    yield SimpleNamespace(
-        cupy=cupy, nvrtc=nvrtc, codec=codec, Gpu=devices.Gpu, GpuDecoder=decoders.GpuDecoder, Memory=decoders.Memory
-    )
+    yield SimpleNamespace(cupy=cupy, nvrtc=nvrtc, codec=codec, Gpu=devices.Gpu, GpuDecoder=decoders.GpuDecoder)
     for name in OURS:
         sys.modules.pop(f"pixprep.{name}", None)
 
@@ -298,7 +299,7 @@ def test_without_strict_a_gpu_refuses_the_damage_that_the_structure_tells_and_no
         if error is not None:
             assert str(error) == str(expected)
         elif expected is not None:
-            assert structure.structure(encoded) is not None
+            assert structure.structures([np.frombuffer(encoded, np.uint8)]) != [None]
 
 
 @pytest.mark.usefixtures("gpu")
@@ -337,13 +338,8 @@ def decoder_of(gpu, **options):
         PIPELINE.plan,
         pp.Limits(),
         codec="consistent",
-        device_id=0,
-        memory=gpu.Memory(
-            to_array=gpu.cupy.asarray, to_host=gpu.cupy.asnumpy, stream=lambda: 0, settle=lambda: None,
-            free_bytes=lambda: 100 << 30, span=lambda _: contextlib.nullcontext(),
-        ),
         **{"budget": 1 << 30, "threads": 16, "damage": "strict"} | options,
-    )  # fmt: skip
+    )
 
 
 def pixels(decoder, images):
@@ -430,10 +426,11 @@ def test_a_call_of_more_images_than_the_last_and_a_refused_one_cost_no_buffer(gp
     assert all(map(np.array_equal, found, map(read, baseline(7))))
 
 
-def test_buffers_do_not_all_grow_to_the_largest_image_in_time(gpu):
+def test_buffers_do_not_all_grow_to_the_largest_image_in_time(gpu, monkeypatch):
     small, large = jpeg(20, 20), jpeg(300, 400, 1)
     large_bytes = 3 * 300 * 400
-    decoder, most = decoder_of(gpu, kept_bytes=2 * large_bytes), 0
+    monkeypatch.setattr(sys.modules["pixprep.decoders.nvimagecodec"], "KEPT_BYTES", 2 * large_bytes)
+    decoder, most = decoder_of(gpu), 0
     for place in range(12):
         pixels(decoder, [small] * place + [large] + [small] * (11 - place))
         most = max(most, sum(image.capacity for image in gpu.codec.Decoder.reused))
@@ -560,7 +557,7 @@ class DeviceImage:
 @pytest.mark.parametrize("gap", [0, 5])
 def test_pixels_that_become_ready_on_the_lanes_stream_are_not_waited_for(gpu, gap):
     """Each would cost a synchronize; of another stream it must be."""
-    to_array = sys.modules["pixprep.devices.gpu"]._to_array
+    to_array = sys.modules["pixprep.decoders.nvimagecodec"].to_array
     values, stream = noise(30, 41), gpu.cupy.cuda.Stream(non_blocking=True)
     stream.ptr = 4711
     for said, waited in ((4711, ()), (4712, (4712,))):
@@ -660,31 +657,28 @@ def test_a_compiler_that_is_not_there_is_a_setup_error(gpu):
     assert refusal() == NO_KERNELS + said + REMEDY + 'take the device "cpu"'
 
 
-def test_fast_kernels_that_compute_something_else_are_not_used_but_the_plain_ones(gpu, caplog):
-    gpu.cupy.cuda.Module.changes = (("0x0630", "0x0631"),)  # one byte from the wrong channel
-    with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
-        (record,) = caplog.records
-        said, _, fault = record.getMessage().partition(": ")
-        assert said == "the fast CUDA kernels are not used on this GPU, but slower ones"
-        assert re.fullmatch(r"[\d,]+ of 7,776 values are not the CPU's, by up to \d+", fault)
-        same(engine.run_batch(mixed()), cpu.run_batch(mixed()))
-
-
-def test_fast_kernels_that_do_not_compile_are_not_used_but_the_plain_ones(gpu, caplog):
+@pytest.mark.parametrize(
+    ("compiles", "fault"),
+    [
+        (True, r"[\d,]+ of 7,776 values are not the CPU's, by up to \d+"),
+        (False, r"NVRTC compiles nothing for sm_90: dp4a: sm_61 or later"),
+    ],
+)
+def test_fast_kernels_that_fail_are_not_used_but_the_plain_ones(gpu, caplog, compiles, fault):
     make = gpu.nvrtc.compiled
 
     def compiled(code, options, **target):
-        if "dp4a" in code:
+        if "dp4a" in code and not compiles:
             raise RuntimeError("NVRTC compiles nothing for sm_90: dp4a: sm_61 or later\nand more")
         return make(code, options, **target)
 
     gpu.nvrtc.compiled = compiled
+    gpu.cupy.cuda.Module.changes = (("0x0630", "0x0631"),)  # one byte from the wrong channel
     with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
         same(engine.run_batch(mixed()), cpu.run_batch(mixed()))
-    assert [record.getMessage() for record in caplog.records] == [
-        "the fast CUDA kernels are not used on this GPU, but slower ones: NVRTC compiles nothing for sm_90: dp4a: "
-        "sm_61 or later"
-    ]
+    (record,) = caplog.records
+    said = "the fast CUDA kernels are not used on this GPU, but slower ones"
+    assert re.fullmatch(f"{said}: {fault}", record.getMessage())
 
 
 def test_no_engine_computes_something_else_than_the_cpu(gpu):
@@ -903,17 +897,6 @@ def test_an_engine_says_what_decodes(gpu, decoder, hardware, words):
         assert engine.decoders == words
 
 
-def test_samples_of_red_green_and_blue_go_to_the_cpu(gpu):
-    """The fake nvImageCodec takes them for YCbCr, as the real one: the check would find it."""
-    gpu.codec.Decoder.shares = ()
-    decoder_of(gpu)
-    assert gpu.codec.Decoder.shares == ((0, 128), (0, 64), (0, 8), (0, 1))
-    encoded = np.frombuffer(samples.samples()["RGB"], np.uint8)
-    decoder = gpu.codec.Decoder()
-    (wrong,) = decoder.decode([gpu.codec.CodeStream(encoded)])
-    assert np.abs(np.asarray(wrong).astype(int) - read(encoded.tobytes())).mean() > samples.LARGEST_MEAN
-
-
 # nvImageCodec's habits
 
 
@@ -1031,7 +1014,12 @@ def test_a_gpu_without_a_pool_of_cudas_does_without(gpu, monkeypatch):
 
 
 def test_plugins_for_other_formats_are_not_missed_on_stderr():
-    code = "import pixprep.decoders.nvimagecodec, os; os.write(2, b'still there')"
+    code = """
+import os, sys, unittest.mock
+sys.modules["cupy"] = sys.modules["pixprep.kernels.gpu"] = unittest.mock.MagicMock()
+import pixprep.decoders.nvimagecodec
+os.write(2, b"still there")
+"""
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
     assert said.endswith("still there")
     assert not re.search("nvjpeg2k|nvtiff", said, re.IGNORECASE)
@@ -1125,49 +1113,22 @@ def test_the_command_run_takes_a_gpu(tmp_path, capsys):
         assert np.array_equal(*(np.load(tmp_path / device / f"photo.{name}.npy") for device in ("cpu", "gpu")))
 
 
-ZOOMED = [
-    pp.random_zoom_out(fill=(9, 120, 250)),
-    pp.random_iou_crop(),
-    pp.resize(height=40, width=36),
-    pp.random_flip(),
-]
-RANDOM = {
-    "zoom out": ({}, ZOOMED),
-    "zoom out, turned and mirrored": ({"color": "bgr"}, [pp.random_flip(p=0.7), pp.random_flip("vertical"), *ZOOMED]),
-    "zoom out, gray": ({"color": "gray"}, [pp.random_zoom_out(fill=7), *ZOOMED[1:]]),
-    "zoom out, by the plain kernels": ({}, [*ZOOMED[:2], pp.resize(height=40, width=36, like="opencv")]),
-    "resized crop": ({}, [pp.random_resized_crop(48, 40), pp.random_flip()]),
-    "a drawn size, cropped": ({}, [pp.random_shortest_size((40, 56, 71), 80), pp.random_crop(36), pp.random_flip()]),
-    "a drawn scale, in a margin": ({}, [pp.scale_jitter(60), pp.random_crop(48, pad_if_needed=True, fill=5)]),
-    "crop with a margin": ({}, [pp.random_crop(60, padding=8, pad_if_needed=True, fill=5)]),
-    "reduced on the CPU alone": ({"reduced": True}, [pp.random_resized_crop(16, scale=(0.9, 1.0))]),
-}
-MARGINS = {"boxes": np.array([[5, 5, 30, 40], [20, 10, 60, 50]], np.float32)}
-
-
-@pytest.mark.parametrize("name", RANDOM)
-def test_random_geometry_is_the_cpus(name, gpu):  # noqa: ARG001
-    decode, ops = RANDOM[name]
-    pipeline = pp.Pipeline([pp.decode(**decode), *ops, pp.tensor(only="training", layout="hwc")])
-    whole = pp.Pipeline([pp.decode(**decode | {"reduced": False}), *ops, pp.tensor(only="training", layout="hwc")])
-    images = [jpeg(50 + index % 13, 64 + index % 5, index, subsampling=0) for index in range(40)] + [b"no image"]
-    images += [with_exif(6), png(noise(70, 66))]
-    numbers = pipeline.plan.draw(seed=2, epoch=0, indices=range(len(images)))
-    places = [pipeline.plan.placing(each, MARGINS) for each in numbers]
-    with on_gpu(pipeline) as engine, pp.Engine(whole) as cpu:
-        ours = engine.run_batch(images, places=places)
-        same(ours, cpu.run_batch(images, places=[whole.plan.placing(each, MARGINS) for each in numbers]))
-        assert sum(error is None for error in ours.errors) >= 42
-        assert len(np.unique(ours["tensor"][:40].reshape(40, -1), axis=0)) == 40
-        with pytest.raises(pp.PipelineError, match="random ops need numbers"):
-            engine.run_batch(images)
+@pp.operator("acme.host", version=1)
+def host(pixels):
+    """An operator of the user's, for the host."""
+    return np.minimum(pixels, 99)
 
 
 JITTER = pp.color_jitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.2)
 TENSOR = pp.tensor(only="training")
-CHANGED = {
-    "jitter, mirrored and cropped": ({}, [pp.random_resized_crop(48, 40), pp.random_flip(), JITTER, TENSOR]),
-    "the whole image, then a window": ({"color": "bgr"}, [pp.resize(60), JITTER, pp.random_crop(50), TENSOR]),
+ZOOMED = [
+    pp.random_zoom_out(fill=(9, 120, 250)), pp.random_iou_crop(), pp.resize(height=40, width=36), pp.random_flip(),
+]  # fmt: skip
+ELASTIC = [pp.resize(56), JITTER, pp.elastic(90, 2, fill=(9, 80, 200), p=0.7), pp.random_crop(40, padding=3)]
+MARGINS = {"boxes": np.array([[5, 5, 30, 40], [20, 10, 60, 50]], np.float32)}
+DRAWN = {
+    "jitter, mirrored and cropped": ({}, [pp.random_resized_crop(48, 40), pp.random_flip(), JITTER]),
+    "the whole image, then a window": ({"color": "bgr"}, [pp.resize(60), JITTER, pp.random_crop(50)]),
     "rotated to other sizes": (
         {},
         [pp.random_zoom_out(fill=9), pp.resize(48), pp.random_rotate(40, expand=True, fill=(9, 3, 77)),
@@ -1177,59 +1138,79 @@ CHANGED = {
     "affine, by torchvision": (
         {},
         [pp.resize(height=40, width=44), pp.random_affine(30, translate=(0.1, 0.2), scale=(0.8, 1.3), shear=9,
-         filter="bilinear", like="torchvision"), pp.random_gaussian_blur(5), pp.random_sharpness(2), JITTER, TENSOR],
+         filter="bilinear", like="torchvision"), pp.random_gaussian_blur(5), pp.random_sharpness(2), JITTER],
     ),
-    "gray": ({"color": "gray"}, [pp.resize(50), JITTER, pp.random_rotate(20), pp.center_crop(40), TENSOR]),
+    "gray": ({"color": "gray"}, [pp.resize(50), JITTER, pp.random_rotate(20), pp.center_crop(40)]),
     "erased, of levels and of values": (
         {},
         [pp.resize(height=40, width=44), pp.random_erasing(value=(1, 2, 3)), pp.normalize(mean=0.5, std=0.25),
-         pp.random_erasing(p=0.9, value=-1.5), pp.random_erasing(value="random", count=(1, 3)), TENSOR],
+         pp.random_erasing(p=0.9, value=-1.5), pp.random_erasing(value="random", count=(1, 3))],
     ),
     "erased, values without levels": (
-        {}, [pp.resize(height=40, width=44, like="tensorflow"), pp.random_erasing(), pp.random_erasing(p=1), TENSOR]
+        {}, [pp.resize(height=40, width=44, like="tensorflow"), pp.random_erasing(), pp.random_erasing(p=1)]
     ),
-    "by the plain kernels": ({}, [pp.resize(height=40, width=36, like="opencv"), JITTER, TENSOR]),
+    "by the plain kernels": ({}, [pp.resize(height=40, width=36, like="opencv"), JITTER]),
     "summed, between other steps": (
         {"color": "bgr"},
         [JITTER, pp.resize(height=40, width=44), pp.aug_mix(fill=(9, 3, 77)), pp.random_rotate(20),
          pp.center_crop(36), pp.random_erasing(value=(1, 2, 3)), pp.normalize(mean=0.5, std=0.25),
-         pp.random_erasing(value="random"), TENSOR],
+         pp.random_erasing(value="random")],
     ),
     "summed twice, gray": (
-        {"color": "gray"}, [pp.random_resized_crop(48, 40), pp.aug_mix(filter="nearest"), pp.aug_mix(), TENSOR]
+        {"color": "gray"}, [pp.random_resized_crop(48, 40), pp.aug_mix(filter="nearest"), pp.aug_mix()]
     ),
+    "displaced by the host": ({}, [*ELASTIC, pp.elastic(20, 1), pp.invert(), pp.random_erasing(1.0), pp.normalize()]),
+    "displaced, beside an operator": ({}, [*ELASTIC, host(), pp.elastic(20, 1), pp.random_erasing(1.0)]),
+    "zoom out": ({}, ZOOMED),
+    "zoom out, turned and mirrored": ({"color": "bgr"}, [pp.random_flip(p=0.7), pp.random_flip("vertical"), *ZOOMED]),
+    "zoom out, gray": ({"color": "gray"}, [pp.random_zoom_out(fill=7), *ZOOMED[1:]]),
+    "zoom out, by the plain kernels": ({}, [*ZOOMED[:2], pp.resize(height=40, width=36, like="opencv")]),
+    "a drawn size, cropped": ({}, [pp.random_shortest_size((40, 56, 71), 80), pp.random_crop(36), pp.random_flip()]),
+    "a drawn scale, in a margin": ({}, [pp.scale_jitter(60), pp.random_crop(48, pad_if_needed=True, fill=5)]),
+    "crop with a margin": ({}, [pp.random_crop(60, padding=8, pad_if_needed=True, fill=5)]),
+    "reduced on the CPU alone": ({"reduced": True}, [pp.random_resized_crop(16, scale=(0.9, 1.0))]),
 }  # fmt: skip
+"""What ``decode`` says, and the ops; ``TENSOR`` comes last, if there is no other."""
 
 
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(
-    ("name", "most"), [*((name, None) for name in CHANGED), *((name, 60_000) for name in [*CHANGED][:3])]
+    ("name", "most"), [*((name, None) for name in DRAWN), *((name, 60_000) for name in [*DRAWN][:3])]
 )
-def test_changed_levels_are_the_cpus(name, most, monkeypatch):
-    decode, ops = CHANGED[name]
-    pipeline = pp.Pipeline([pp.decode(**decode), *ops])
+def test_what_is_drawn_is_the_cpus(name, most, monkeypatch):
+    decode, ops = DRAWN[name]
+    tail = [] if isinstance(ops[-1], type(TENSOR)) else [TENSOR]
+    pipeline, whole = (pp.Pipeline([pp.decode(**decode | more), *ops, *tail]) for more in ({}, {"reduced": False}))
     images = [jpeg(60 + index % 13, 64 + index % 5, index, subsampling=0) for index in range(24)] + [b"no image"]
     images += [with_exif(6), png(noise(70, 66)), jpeg(200, 64, 1), jpeg(70, 300, 2)]
-    places = [pipeline.plan.placing(each) for each in pipeline.plan.draw(seed=2, epoch=0, indices=range(len(images)))]
-    with on_gpu(pipeline) as engine, pp.Engine(pipeline) as cpu:
+    numbers = pipeline.plan.draw(seed=2, epoch=0, indices=range(len(images)))
+    ours_at, theirs_at = ([each.plan.placing(one, MARGINS) for one in numbers] for each in (pipeline, whole))
+    with on_gpu(pipeline) as engine, pp.Engine(whole) as cpu:
         if most:
             monkeypatch.setattr(sys.modules["pixprep.kernels.gpu"], "MIDDLE_BYTES", most)
-        ours = engine.run_batch(images, places=places)
-        same(ours, cpu.run_batch(images, places=places))
-        assert sum(error is None for error in ours.errors) >= 27
+        ours = engine.run_batch(images, places=ours_at)
+        same(ours, cpu.run_batch(images, places=theirs_at))
+        assert sum(error is None for error in ours.errors) >= 26  # a long one may not fit
         assert len(np.unique(ours["tensor"][:24].reshape(24, -1), axis=0)) == 24
 
 
+SERVED = {
+    "a tensor without levels beside them": [
+        pp.resize(48, name="small"), pp.gamma(0.8), pp.rotate(90, expand=True), pp.contrast(1.3),
+        pp.center_crop(40), pp.tensor(name="changed"), pp.center_crop(40, from_="small"),
+        pp.tensor(name="unchanged"),
+    ],
+    "colours before margins": [
+        pp.contrast(1.5), pp.hue(0.1), pp.pad(square=True, fill=(9, 120, 250)), pp.resize(height=20, width=30),
+        pp.normalize(), pp.tensor(),
+    ],
+}  # fmt: skip
+
+
 @pytest.mark.usefixtures("gpu")
-def test_levels_that_are_served_are_the_cpus_and_other_tensors_beside_them():
-    pipeline = pp.Pipeline(
-        [
-            pp.decode(), pp.resize(48, name="small"), pp.gamma(0.8), pp.rotate(90, expand=True), pp.contrast(1.3),
-            pp.center_crop(40), pp.tensor(name="changed"), pp.center_crop(40, from_="small"),
-            pp.tensor(name="unchanged"),
-        ]
-    )  # fmt: skip
-    images = mixed()
+@pytest.mark.parametrize("name", SERVED)
+def test_levels_that_are_served_are_the_cpus(name):
+    pipeline, images = pp.Pipeline([pp.decode(), *SERVED[name]]), mixed()
     with on_gpu(pipeline, damage="strict") as engine, pp.Engine(pipeline) as cpu:
         same(engine.run_batch(images), cpu.run_batch(images))
 
@@ -1341,16 +1322,6 @@ def test_frames_are_taken_where_they_lie(gpu, given):
         warm_up(engine)
 
 
-def test_colours_of_whole_photos_come_before_their_margins(gpu):  # noqa: ARG001  (the fake is in its place)
-    changes = [pp.contrast(1.5), pp.hue(0.1), pp.pad(90, 110, fill=(9, 120, 250)), pp.resize(height=20, width=30)]
-    pipeline = pp.Pipeline([pp.pixels(), *changes, pp.normalize(), pp.tensor()])
-    photos = [scene(60 + 7 * n, 90 - 5 * n, n) for n in range(4)]
-    with pp.Engine(pipeline, threads=1) as host, pp.Engine(pipeline, device="gpu") as engine:
-        expected, found = host.run_batch(photos), engine.run_batch(photos)
-        assert found.errors == [None] * 4
-        assert np.array_equal(found["tensor"].get(), expected["tensor"])
-
-
 def test_a_frame_in_device_memory_is_not_copied(gpu):
     plan = pp.Pipeline([pp.pixels(), *AFTER_DECODE]).plan
     device = gpu.Gpu(0)
@@ -1361,31 +1332,6 @@ def test_a_frame_in_device_memory_is_not_copied(gpu):
     with device.lane(), decoder.decode(chunks[0]) as images:
         assert [image.pixels.data.ptr for image in images] == [frame.data.ptr for frame in frames[:3]]
     device.close()
-
-
-@pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("cuts", [False, True])
-def test_elastic_images_are_those_of_the_cpu(cuts):
-    """The host displaces them: between what the GPU does before and behind, and beside an operator of the user's."""
-
-    @pp.operator("acme.host", version=1)
-    def host(pixels):
-        return np.minimum(pixels, 99)
-
-    elastic = [pp.elastic(90, 2, fill=(9, 80, 200), p=0.7), pp.color_jitter(0.4), pp.random_crop(40, padding=3)]
-    ops = [pp.pixels(), pp.resize(48), pp.color_jitter(0.4), *elastic, *[host()] * cuts, pp.elastic(20, 1), pp.invert()]
-    size = [pp.center_crop(40, only="serving")]
-    pipeline = pp.Pipeline([*ops, *size, pp.random_erasing(1.0), pp.normalize(), pp.tensor()]).for_training()
-    photos = [scene(60 + 7 * n, 90, n) for n in range(8)]
-    results = []
-    places = [pipeline.plan.placing(numbers) for numbers in pipeline.plan.draw(seed=1, epoch=0, indices=range(8))]
-    for device in ("cpu", "gpu"):
-        with pp.Engine(pipeline, device=device) as engine:
-            batch = engine.run_batch(photos, places=places)
-            assert batch.errors == [None] * 8
-            results.append(batch["tensor"] if device == "cpu" else batch["tensor"].get())
-    assert {placed.draws["elastic#0"]["seed"] is None for placed in batch.placed} == {False, True}
-    assert np.array_equal(*results)
 
 
 def test_operators_get_arrays_of_the_library_that_they_take(gpu):

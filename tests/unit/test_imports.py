@@ -45,8 +45,9 @@ ops.random_sizes
 ops
 pipeline.file
 pipeline.walk
-decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
-decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif kernels kernels.structs
+decoders decoders.clips decoders.clips.bitstreams decoders.clips.containers decoders.foreign
+decoders.heic decoders.memory
+decoders.clips.sequences decoders.exif decoders.heif kernels kernels.structs
 kernels.native kernels.packing decoders.pillow
 decoders.clips.pictures decoders.pixels decoders.structure decoders.text
 decoders.clips.ffmpeg decoders.header batch files
@@ -71,7 +72,7 @@ annotations decoders.cpu kernels.cpu kernels.gpu
 decoders.clips.decoder
 decoders.nvimagecodec
 decoders.gpu decoders.clips.nvdec
-kernels.staged
+devices.comparison kernels.staged
 devices
 devices.cpu devices.gpu
 apply engine
@@ -132,7 +133,7 @@ __main__
 ON_DEMAND = {
     ("devices", "decoders.clips.decoder"): "FFmpeg is loaded for clips only",
     ("devices.gpu", "decoders.clips.nvdec"): "and a GPU's video decoder for clips only",
-    ("engine", "kernels.flow"): "and OpenCV for their optical flow",
+    ("devices", "kernels.flow"): "and OpenCV for their optical flow",
     ("triton.warm_up", "decoders.clips.decoder"): "a clip to try, where clips come",
     ("devices", "devices.cpu"): "a device is loaded when it is asked for",
     ("devices", "devices.gpu"): "and so is CuPy",
@@ -152,7 +153,10 @@ ON_DEMAND = {
 HOMES = {
     "av": {"decoders.clips.decoder", "decoders.clips.nvdec", "decoders.clips.ffmpeg"},
     "cv2": {"kernels.flow"},
-    "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
+    "cupy": {
+        *("data.frameworks.cupy", "decoders.clips.nvdec", "decoders.nvimagecodec"),
+        *("devices.comparison", "devices.gpu", "kernels.gpu"),
+    },
     "fsspec": {"data.sources.remote"},
     "google": {"repository.check"},
     "google_crc32c": {"data.sources.checksum"},

@@ -11,7 +11,7 @@ import pixprep as pp
 from images import scene
 from pixprep.cli.parser import main
 from pixprep.decoders import Limits
-from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array
+from pixprep.decoders.pixels import PixelsDecoder, host_array
 from pixprep.serve.request import pixels_of
 from pixprep.show.words import op_words
 from pixprep.verify import verify
@@ -79,14 +79,6 @@ def test_gray_pixels_have_one_channel_or_none(shape):
         assert np.array_equal(engine.run([array])[0], expected)
 
 
-def test_swapped_channels_would_be_seen():
-    geometry = [pp.resize(height=24, width=24), pp.tensor(dtype="uint8")]
-    photo = scene(50, 80)
-    rgb, bgr = (pp.Engine(pp.Pipeline([pp.pixels(given=given), *geometry])).run([photo])[0] for given in ("rgb", "bgr"))
-    assert np.array_equal(rgb[::-1], bgr)
-    assert not np.array_equal(rgb, bgr)
-
-
 def test_sizes_may_differ_in_a_list_and_one_array_has_images_of_one_size():
     engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(32), pp.center_crop(24), pp.tensor()]), threads=2)
     photos = [scene(40 + n, 90 - n, n) for n in range(9)]
@@ -128,7 +120,7 @@ def test_the_bytes_of_a_file_are_refused_before_there_are_tensors_for_them():
 
 def test_nothing_is_copied_before_the_kernel():
     plan = pp.Pipeline([pp.pixels(given="bgr"), pp.crop(1, 1, 4, 4), pp.tensor(dtype="uint8")]).plan
-    decoder = PixelsDecoder(plan, Limits(), OfDevice(host_array, ready=lambda array: array, budget=None))
+    decoder = PixelsDecoder(plan, Limits(), of=host_array)
     photo = scene(20, 30)
     for given in (photo, Foreign(photo), photo[::2, ::-1]):
         (chunk,) = decoder.chunks([given], [plan.place])
@@ -193,12 +185,6 @@ def test_what_is_no_list_of_arrays_is_refused_in_words(given, message):
     with pytest.raises(TypeError) as caught:
         engine.run(given)
     assert str(caught.value) == message
-
-
-@pytest.mark.parametrize("given", [[scene(4, 4)], scene(4, 4)], ids=["a list", "one"])
-def test_who_gives_arrays_to_a_decoding_pipeline_reads_what_to_do(given):
-    with pytest.raises(TypeError, match="ndarray: a pipeline whose first op is pixels takes arrays"):
-        pp.Engine(pp.presets.imagenet()).run(given)
 
 
 @pytest.mark.parametrize(

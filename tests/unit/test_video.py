@@ -59,13 +59,6 @@ def test_a_clip_is_its_frames_through_the_same_ops(layout, each, axes, threads):
         np.testing.assert_array_equal(tensor, alone(frames_of(source, wanted), END, layout=each).transpose(axes))
 
 
-def test_of_two_threads_and_any_batch_the_same():
-    pipeline = pp.Pipeline([pp.decode_video(frames=3), *END, pp.tensor(layout="tchw", dtype="float16")])
-    encoded = [made(name) for name in ("h264.mp4", "h265.mp4", "av1.mp4", "mpeg4.avi")]
-    one, two = (np.stack(pp.Engine(pipeline, threads=threads).run(encoded)) for threads in (1, 2))
-    np.testing.assert_array_equal(one, two)
-
-
 def test_levels_and_bgr_and_gray():
     ops = [pp.resize(64), pp.center_crop(56), pp.contrast(1.4), pp.saturation(0.5)]
     encoded = made("h264.mp4")

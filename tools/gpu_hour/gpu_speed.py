@@ -41,8 +41,8 @@ from workloads import photos, real_photos
 import pixprep as pp
 from pixprep.batch import Batch
 from pixprep.data.recycling import COPIES, Copies, Recycler
-from pixprep.decoders.nvimagecodec import MOST_STREAMS
-from pixprep.devices.gpu import Gpu, on_host
+from pixprep.decoders.nvimagecodec import MOST_STREAMS, on_host
+from pixprep.devices.gpu import Gpu
 from pixprep.kernels import nvrtc
 from pixprep.plan.output_plans import TensorPlan
 

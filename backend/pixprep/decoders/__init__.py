@@ -103,6 +103,18 @@ class Chunk(Generic[T]):
     images: Sequence[T]
 
 
+def neighbours(sizes: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
+    """Cut images into chunks: the first and the end of neighbours that fit into a budget of bytes, or of one image."""
+    start = used = 0
+    for index, size in enumerate(sizes):
+        if index > start and used + size > budget:
+            yield start, index
+            start, used = index, 0
+        used += size
+    if sizes:
+        yield start, len(sizes)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """Limits, checked in the header before anything is allocated; each is a parameter of the Triton model, too.

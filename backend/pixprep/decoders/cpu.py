@@ -99,11 +99,8 @@ class CpuDecoder:
     @contextmanager
     def decode(self, chunk: Chunk[Read | ImageError]) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``."""
-        memory = Memory(self._budget, self._buffers)
-        try:
+        with Memory(self._budget, self._buffers) as memory:
             yield [self._decoded(image, memory) for image in chunk.images]
-        finally:
-            memory.give_back()
 
     @contextmanager
     def decoded(self, encoded: Encoded) -> Iterator[Decoded | ImageError]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from pixprep.errors import ImageError
 from pixprep.plan.placement import Reduction
 
 U8 = npt.NDArray[np.uint8]
+Order = Literal["<", ">"]  # of the bytes of a number, as ``struct`` calls it
 NAME = b"Exif\0\0"
 """First bytes of EXIF data in a JPEG."""
 _EXIF_START = re.compile(rb"\A(?:Exif\0\0){1,2}")
@@ -34,17 +36,14 @@ def check_tags(tiff: bytes | memoryview) -> None:
     Raises:
         ImageError: CORRUPT.
     """
-    order: Literal["little", "big"] = "little" if tiff[:2] == b"II" else "big"
-    fields = struct.Struct("<HHII" if order == "little" else ">HHII")
+    order = _order(tiff)
     claimed = 0
-    directories = [int.from_bytes(tiff[4:8], order)]
+    directories = [_number(tiff[4:8], order)]
     for directory in directories:  # which grows on the way
-        first = directory + 2
-        entries = tiff[first : first + fields.size * int.from_bytes(tiff[directory:first], order)]
-        for tag, type_, count, value in fields.iter_unpack(entries[: len(entries) // fields.size * fields.size]):
+        for tag, type_, count, value in _entries(tiff, directory, order):
             claimed += _TYPE_BYTES.get(type_, 0) * count
-            if tag in _DIRECTORIES and value not in directories:
-                directories.append(value)
+            if tag in _DIRECTORIES and _number(value, order) not in directories:
+                directories.append(_number(value, order))
             if len(directories) > _MAX_DIRECTORIES:
                 raise ImageError("CORRUPT", f"over {_MAX_DIRECTORIES} directories of tags in the TIFF")
     if claimed > len(tiff):
@@ -67,14 +66,10 @@ def exif_orientation(exif: bytes) -> int:
     tiff = _EXIF_START.sub(b"", exif)
     if tiff[:4] not in (b"II*\0", b"II\0*", b"MM\0*", b"MM*\0"):
         return 1
-    order: Literal["<", ">"] = "<" if tiff[:2] == b"II" else ">"
-    entry = struct.Struct(f"{order}HHI4s")
-    directory = _number(tiff[4:8], order)
-    count_of_entries = _number(tiff[directory : directory + 2], order)
-    entries = tiff[directory + 2 : directory + 2 + entry.size * count_of_entries]
+    order = _order(tiff)
     known: set[int] = set()
     claimed = 0
-    for tag, type_, count, value in entry.iter_unpack(entries[: len(entries) // entry.size * entry.size]):
+    for tag, type_, count, value in _entries(tiff, _number(tiff[4:8], order), order):
         size = _TYPE_BYTES.get(type_, 0) * count
         if size == 0 or tag in known:
             continue
@@ -97,17 +92,15 @@ def is_plain_exif(exif: bytes) -> bool:
     tiff = exif[len(NAME) :]
     if tiff[:4] not in (b"II*\0", b"MM\0*"):
         return False
-    order: Literal["<", ">"] = "<" if tiff[:2] == b"II" else ">"
+    order = _order(tiff)
     directory = _number(tiff[4:8], order)
     count = _number(tiff[directory : directory + 2], order)
-    entry = struct.Struct(f"{order}HHI4s")
-    entries = tiff[directory + 2 : directory + 2 + entry.size * count]
-    if directory < 8 or count > _MOST_PLAIN_TAGS or len(entries) < entry.size * count:
+    if directory < 8 or count > _MOST_PLAIN_TAGS:
         return False
-    orientation = struct.pack(f"{order}H", _ORIENTATION_TAG)
-    if sum(entries[at : at + 2] == orientation for at in range(0, len(entries), entry.size)) > 1:
+    entries = list(_entries(tiff, directory, order))
+    if len(entries) < count or [tag for tag, *_ in entries].count(_ORIENTATION_TAG) > 1:
         return False
-    for tag, type_, length, value in entry.iter_unpack(entries):
+    for tag, type_, length, value in entries:
         if tag == _ORIENTATION_TAG:
             return (type_, length) == (3, 1)
         size = _TYPE_BYTES.get(type_, 0) * length
@@ -127,11 +120,22 @@ def with_plain_exif(encoded: Encoded, *, orientation: int, scan: int) -> bytes:
     return b"".join([b"\xff\xd8\xff\xe1", struct.pack(">H", 2 + len(exif)), exif, head, encoded[scan:]])
 
 
-def _number(packed: bytes, order: Literal["<", ">"]) -> int:
+def _order(tiff: bytes | memoryview) -> Order:
+    return "<" if tiff[:2] == b"II" else ">"
+
+
+def _entries(tiff: bytes | memoryview, directory: int, order: Order) -> Iterator[tuple[int, int, int, bytes]]:
+    """Tag, type, count, and value or its place, of the entries of a directory, as many as there are bytes for."""
+    entry, first = struct.Struct(f"{order}HHI4s"), directory + 2
+    count = min(_number(tiff[directory:first], order), max(0, len(tiff) - first) // entry.size)
+    return entry.iter_unpack(tiff[first : first + entry.size * count])
+
+
+def _number(packed: bytes | memoryview, order: Order) -> int:
     return int.from_bytes(packed, "little" if order == "<" else "big")
 
 
-def _turn(value: bytes, type_: int, order: Literal["<", ">"]) -> int:
+def _turn(value: bytes, type_: int, order: Order) -> int:
     """The first number of a value, if it is an orientation, else 1."""
     if type_ not in _NUMBERS:
         return 1

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -27,13 +27,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.decoders import Chunk, Codec, Damage, Decoded, Encoded, Limits
+from pixprep.decoders import Chunk, Codec, Damage, Decoded, Encoded, Limits, neighbours
 from pixprep.decoders.cpu import CpuDecoder, Read, is_whole
 from pixprep.decoders.header import check_header, read_whole_header, said_pixels
-from pixprep.decoders.nvimagecodec import KEPT_BYTES, MOST, Memory, NvImageCodec
+from pixprep.decoders.nvimagecodec import MOST, NvImageCodec, to_array
 from pixprep.decoders.structure import Structure, structures
 from pixprep.errors import ImageError
-from pixprep.plan.plan import Place, Placed, Plan
+from pixprep.plan.plan import Place, Plan
 
 U8 = npt.NDArray[np.uint8]
 
@@ -51,12 +51,12 @@ class Image(NamedTuple):
     Attributes:
         read: as the CPU decoder takes it, or why it is refused; for nvImageCodec it has an array of the encoded bytes.
         n_bytes: of its pixels.
-        placed: where it lies, if nvImageCodec reads it.
+        is_ours: nvImageCodec reads it; where it lies is known.
     """
 
     read: Read | ImageError
     n_bytes: int = 0
-    placed: Placed | None = None
+    is_ours: bool = False
 
 
 class GpuDecoder:
@@ -70,10 +70,7 @@ class GpuDecoder:
         damage: what becomes of a damaged JPEG.
         codec: what may decode, see ``Engine``.
         budget: the bytes of the pixels of one chunk, at most.
-        kept_bytes: memory that a thread keeps for the pixels of its next images.
         threads: that read JPEGs; default: as many as this process may use cores. nvImageCodec has at most 16 of them.
-        device_id: the GPU, or nvImageCodec's number for "no GPU".
-        memory: of the device.
 
     Attributes:
         words: what decodes here.
@@ -90,10 +87,7 @@ class GpuDecoder:
         damage: Damage,
         codec: Codec,
         budget: int,
-        kept_bytes: int = KEPT_BYTES,
         threads: int | None = None,
-        device_id: int,
-        memory: Memory,
     ) -> None:
         self._plan = replace(plan, reduced=False)
         self._cpu = CpuDecoder(self._plan, limits, damage=damage)
@@ -101,10 +95,7 @@ class GpuDecoder:
         self._is_strict = damage in ("strict", "structural")
         self._budget = budget
         self._threads = threads or len(os.sched_getaffinity(0))
-        self._to_array = memory.to_array
-        self._codec = NvImageCodec(
-            self._plan, codec=codec, kept_bytes=kept_bytes, threads=self._threads, device_id=device_id, memory=memory
-        )
+        self._codec = NvImageCodec(self._plan, codec=codec, threads=self._threads)
         self.words = self._codec.words
         self._is_reading = damage != "structural"
         self._pool = ThreadPoolExecutor(self._threads, "pixprep-decode")
@@ -120,37 +111,40 @@ class GpuDecoder:
         most = max(1, min(-(-count // max(1, min(parts, count // least))), MOST))
         for begin in range(0, count, most):
             images = self._read(encoded[begin : begin + most], places[begin : begin + most])
-            start = used = 0
-            for index, image in enumerate(images):
-                if index > start and used + image.n_bytes > self._budget:
-                    yield Chunk(range(begin + start, begin + index), images[start:index])
-                    start, used = index, 0
-                used += image.n_bytes
-            yield Chunk(range(begin + start, begin + len(images)), images[start:])
+            for start, end in neighbours([image.n_bytes for image in images], self._budget):
+                yield Chunk(range(begin + start, begin + end), images[start:end])
 
     @contextmanager
     def decode(self, chunk: Chunk[Image]) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``: the pixels are valid until the same thread's next call."""
-        reads = {index: image.read for index, image in enumerate(chunk.images) if isinstance(image.read, Read)}
-        placed = {index: placed for index in reads if (placed := chunk.images[index].placed)}
-        on_host = {index: self._pool.submit(self._by_cpu, reads[index]) for index in reads if index not in placed}
-        batch = list(placed)
+        results: dict[int, Decoded | ImageError] = {}
+        on_host: dict[int, Future[Decoded | ImageError]] = {}
+        ours: dict[int, Read] = {}
+        for index, (read, _, is_ours) in enumerate(chunk.images):
+            if isinstance(read, ImageError):
+                results[index] = read
+            elif is_ours:
+                ours[index] = read
+            else:
+                on_host[index] = self._pool.submit(self._by_cpu, read)
+        batch = list(ours)
         if self._is_reading:
-            are_whole = list(self._pool.map(is_whole, [reads[index].encoded for index in batch]))
+            are_whole = list(self._pool.map(is_whole, [read.encoded for read in ours.values()]))
             batch = [index for index, whole in zip(batch, are_whole, strict=True) if whole]
-        streams = [reads[index].encoded for index in batch]
+        placed = {index: read.placed for index, read in ours.items() if read.placed is not None}
+        streams = [ours[index].encoded for index in batch]
         with self._codec.decoded(streams, [placed[index] for index in batch]) as arrays:
-            decoded = {index: array for index, array in zip(batch, arrays, strict=True) if array is not None}
-            for index in placed.keys() - decoded.keys():
-                on_host[index] = self._pool.submit(self._by_cpu, reads[index])
-            yield [
-                image.read
-                if isinstance(image.read, ImageError)
-                else Decoded(self._to_array(decoded[index]), placed[index])
-                if index in decoded
-                else self._of_host(on_host[index].result())
-                for index, image in enumerate(chunk.images)
-            ]
+            for index, array in zip(batch, arrays, strict=True):
+                if array is not None:
+                    results[index] = Decoded(to_array(array), placed[index])
+            for index in ours.keys() - results.keys():
+                on_host[index] = self._pool.submit(self._by_cpu, ours[index])
+            for index, later in on_host.items():
+                result = later.result()
+                if isinstance(result, Decoded):
+                    result = replace(result, pixels=to_array(result.pixels))
+                results[index] = result
+            yield [results[index] for index in range(len(chunk.images))]
 
     def _read(self, encoded: Sequence[Encoded], places: Sequence[Place]) -> list[Image]:
         """The headers of images: of whole JPEGs from their structure, of everything else one by one."""
@@ -177,9 +171,8 @@ class GpuDecoder:
             placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))
         except ImageError as error:
             return Image(error.as_value())
-        is_ours = self._codec.takes(header, structure)
         read = Read(encoded, place, "jpeg", header, placed)
-        return Image(read, 3 * header.height * header.width, placed if is_ours else None)
+        return Image(read, 3 * header.height * header.width, self._codec.takes(header, structure))
 
     def _read_odd(self, encoded: Encoded, place: Place) -> Image:
         """The header of what is no JPEG, or not a whole one: the CPU decodes it, or finds what is wrong."""
@@ -190,10 +183,6 @@ class GpuDecoder:
             return Image(read, 3 * read.header.height * read.header.width)
         said, most = said_pixels(memoryview(encoded).cast("B"), read.name), self._limits.max_pixels
         return Image(read, 3 * (most if said is None else min(said, most)))
-
-    def _of_host(self, result: Decoded | ImageError) -> Decoded | ImageError:
-        """Result of the CPU decoder, on the device."""
-        return result if isinstance(result, ImageError) else replace(result, pixels=self._to_array(result.pixels))
 
     def _by_cpu(self, read: Read) -> Decoded | ImageError:
         """A copy of what the CPU decodes an image to, without the byte that has no meaning."""

@@ -8,17 +8,19 @@ a file of that picture alone. What was checked is then what is decoded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from pixprep.decoders import NAMES, Limits, called
 from pixprep.decoders.clips.bitstreams import Coded, av1, hevc
+from pixprep.decoders.clips.containers import boxes
 from pixprep.errors import ImageError, printable
 
 Name = Literal["avif", "heic"]
 
 MOST = 4096
-"""Boxes in a box, items, extents; a photo of 48 megapixels has 200 items."""
+"""Items, extents; a photo of 48 megapixels has 200 items."""
 MOST_TILES = 1000
 MOST_UNITS = 16384
 """Units of all bitstreams: a photo of 192 tiles has 1,200."""
@@ -70,11 +72,7 @@ class Item:
     properties: list[Property] = field(default_factory=list)
 
     def find(self, kind: bytes) -> memoryview:
-        """The contents of a property.
-
-        Raises:
-            KeyError: there is none of this kind.
-        """
+        """The contents of a property; a KeyError where there is none of this kind."""
         return {each.kind: each.contents for each in self.properties}[kind]
 
     @property
@@ -99,8 +97,9 @@ def read(encoded: memoryview, name: Name, limits: Limits) -> Still:
     try:
         return _File(encoded, name, limits).still()
     except (ValueError, IndexError, KeyError):
-        if _is_cut_off(encoded):
-            raise _cut_off(encoded, name) from None
+        with suppress(ValueError):
+            if any(end > len(encoded) for _, _, end in boxes(encoded, 0, len(encoded))):
+                raise _cut_off(encoded, name) from None
         raise ImageError("CORRUPT", f"a damaged {NAMES[name]}: its boxes contradict each other") from None
 
 
@@ -271,36 +270,14 @@ class _Numbers:
 
 def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
     """Boxes one after the other, each by its type; the last one may be cut off."""
-    position = 0
-    for _ in range(MOST):
-        if position + 8 > len(data):
-            return
-        size, begin = int.from_bytes(data[position : position + 4], "big"), position + 8
-        if size == 1:
-            size, begin = int.from_bytes(data[position + 8 : position + 16], "big"), position + 16
-        end = len(data) if size == 0 else position + size
+    for kind, begin, end in boxes(data, 0, len(data)):
         if end < begin:
             raise ValueError("a box smaller than its header")
-        yield bytes(data[position + 4 : position + 8]), data[begin:end]
-        position = end
-    raise ValueError(f"over {MOST} boxes")
+        yield kind, data[begin:end]
 
 
 def _cut_off(encoded: memoryview, name: Name) -> ImageError:
     return ImageError("TRUNCATED", f"the {NAMES[name]} ends after {len(encoded):,} bytes")
-
-
-def _is_cut_off(encoded: memoryview) -> bool:
-    """Tell whether the last box of a file is longer than the file."""
-    position = 0
-    for _ in range(MOST):
-        size = int.from_bytes(encoded[position : position + 4], "big")
-        if size == 1:
-            size = int.from_bytes(encoded[position + 8 : position + 16], "big")
-        position += size
-        if size < 8 or position >= len(encoded):
-            break
-    return position > len(encoded)
 
 
 def _kinds(iinf: memoryview) -> Iterator[tuple[int, bytes]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +14,7 @@ KEPT_BYTES = 64 << 20
 
 
 class Memory:
-    """Memory of one image's decode: its share of the budget, and a buffer for its pixels.
+    """Memory of one image's or clip's decode: its share of the budget, and a buffer for its pixels.
 
     The buffer is one of those that earlier images gave back, if there is one of its size: a fresh 36 MB costs 10 % of
     the decode.
@@ -44,7 +42,10 @@ class Memory:
             self._buffer = np.empty(n_bytes, np.uint8)
         return self._buffer[:n_bytes]
 
-    def give_back(self) -> None:
+    def __enter__(self) -> Memory:  # noqa: PYI034  (typing.Self begins with Python 3.11)
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """The image is done with."""
         self._budget.give(self._pixels)
         if self._buffer is not None and len(self._buffer) <= KEPT_BYTES:
@@ -58,20 +59,6 @@ class Budget:
         self._limit = limit
         self._used = 0
         self._changed = threading.Condition()
-
-    @contextmanager
-    def share(self) -> Iterator[Callable[[int], None]]:
-        """Give a function that takes part of the budget; all of it is given back at the end."""
-        taken: list[int] = []
-
-        def take(pixels: int) -> None:
-            self.take(pixels)
-            taken.append(pixels)
-
-        try:
-            yield take
-        finally:
-            self.give(sum(taken))
 
     def take(self, pixels: int) -> None:
         """Wait until there is room for so many pixels."""

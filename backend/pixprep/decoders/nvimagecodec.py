@@ -10,14 +10,16 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import cycle, islice
-from typing import Any, NamedTuple
+from typing import Any
 
+import cupy
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 from pixprep.decoders import Codec, Limits
 from pixprep.decoders.cpu import CpuDecoder
@@ -25,6 +27,7 @@ from pixprep.decoders.header import JpegHeader, read_header
 from pixprep.decoders.samples import LARGEST_MEAN, Trait, sample_traits, samples, traits_of
 from pixprep.decoders.structure import Structure
 from pixprep.errors import ImageError, SetupError
+from pixprep.kernels.gpu import span
 from pixprep.plan.plan import Placed, Plan
 
 _OTHER_FORMATS = (b"nvjpeg2k", b"nvtiff", b"nvJPEG2000", b"nvTIFF")
@@ -52,7 +55,7 @@ def _without_other_formats() -> Iterator[None]:
 
 
 with _without_other_formats():
-    from nvidia import nvimgcodec as nvimgcodec  # noqa: PLC0414  (for devices.gpu, too)
+    from nvidia import nvimgcodec
 
 log = logging.getLogger(__name__)
 
@@ -84,47 +87,23 @@ MOST_THREADS, MOST_STREAMS = 16, 8
 """Limits of nvImageCodec: each thread keeps memory for the largest image that it has decoded, twice on the host, once
 on the GPU: without a bound, a machine of 96 cores would spend gigabytes."""
 KEPT_BYTES = 1 << 30
-"""See ``kept_bytes``. A buffer only grows: where each batch has one large image in another place, every buffer would
-become that large."""
+"""Memory that a thread keeps for the pixels of its next images. A buffer only grows: where each batch has one large
+image in another place, every buffer would become that large."""
 SCARCE_BYTES = 256 << 20
 """Free memory of a GPU with less of which a failed decode is put down to the lack of it."""
 
 
-class Memory(NamedTuple):
-    """Parts of a device that its decoder needs.
-
-    Attributes:
-        to_array: wraps an nvImageCodec image without a copy, and uploads a NumPy array.
-        to_host: a NumPy array of such an array's pixels.
-        stream: the CUDA stream, as a number, that the calling thread works on.
-        settle: returns when the device has done all that was queued.
-        free_bytes: of the device's memory.
-        span: names, for a profiler, what the calling thread queues meanwhile.
-    """
-
-    to_array: Callable[[Any], Any]
-    to_host: Callable[[Any], U8]
-    stream: Callable[[], int]
-    settle: Callable[[], None]
-    free_bytes: Callable[[], int]
-    span: Callable[[str], AbstractContextManager[None]]
-
-
 class NvImageCodec:
-    """A decoder of JPEGs to uint8 (height, width, 3) RGB or (height, width, 1) gray, on the device.
+    """A decoder of JPEGs to uint8 (height, width, 3) RGB or (height, width, 1) gray, on CuPy's current device.
 
     The arguments, ``words`` and what it raises are those of ``GpuDecoder``. nvImageCodec gets at most 16 threads, and
     one less than there are cores.
     """
 
-    def __init__(
-        self, plan: Plan, *, codec: Codec, kept_bytes: int, threads: int, device_id: int, memory: Memory
-    ) -> None:
+    def __init__(self, plan: Plan, *, codec: Codec, threads: int) -> None:
         self._plan = replace(plan, outputs={})
-        self._kept_bytes = kept_bytes
         self._threads = max(1, min(threads, MOST_THREADS, len(os.sched_getaffinity(0)) - 1))
-        self._device_id = device_id
-        self._memory = memory
+        self._device_id = cupy.cuda.Device().id
         is_fast_idct = plan.idct == "fast"
         is_fast = is_fast_idct or (codec == "cpu" and plan.chroma == "fast")
         self._is_for_turned = not (is_fast and plan.apply_exif_orientation)
@@ -170,7 +149,7 @@ class NvImageCodec:
         with self._lock:
             if self._calls or not self._is_used or self._decoder is None:
                 return
-            self._memory.settle()
+            cupy.cuda.runtime.deviceSynchronize()
             with suppress(RuntimeError):  # no memory, perhaps: the old one still decodes
                 decoder = self._made(self._kinds)
                 self._first_call(decoder)
@@ -185,7 +164,7 @@ class NvImageCodec:
         local = self._local
         kept: list[Any] = getattr(local, "images", [])
         sizes: list[int] = getattr(local, "sizes", [])
-        if sum(sizes) > self._kept_bytes:
+        if sum(sizes) > KEPT_BYTES:
             kept, sizes = [], []
         streams = [nvimgcodec.CodeStream(each) for each in encoded]
         missing = [None] * (len(streams) - len(kept))
@@ -193,7 +172,7 @@ class NvImageCodec:
         try:
             with self._lock:
                 self._is_used = True
-                with self._memory.span("pixprep:decode"):
+                with span("pixprep:decode"):
                     decoded = self._call(self._decoder, streams, **buffers)
         except RuntimeError as error:
             self._warn(str(error).partition("\n")[0])
@@ -208,7 +187,7 @@ class NvImageCodec:
         local.images = [*kept, *(image for image, _ in new)]
         local.sizes = [*map(max, sizes, needs), *sizes[len(needs) :], *(need for _, need in new)]
         if None in decoded:
-            free = self._memory.free_bytes()
+            free = int(cupy.cuda.runtime.memGetInfo()[0])
             if free < SCARCE_BYTES:
                 self._warn(f"{free >> 20} MiB of the GPU's memory are free")
         return decoded
@@ -220,7 +199,8 @@ class NvImageCodec:
             log.warning("nvImageCodec does not decode JPEGs, so the CPU does: %s; this is said once", why)
 
     def _call(self, decoder: Any, streams: list[Any], **buffers: Any) -> list[Any]:
-        return list(decoder.decode(streams, params=self._params, cuda_stream=self._memory.stream(), **buffers))
+        stream = int(cupy.cuda.get_current_stream().ptr)
+        return list(decoder.decode(streams, params=self._params, cuda_stream=stream, **buffers))
 
     def _made(self, kinds: Sequence[Any]) -> Any:
         """A decoder of nvImageCodec.
@@ -273,7 +253,7 @@ class NvImageCodec:
             return "nvImageCodec decodes no JPEG on this GPU"
         for count in _UNIFORM if is_steady and _USUAL in first else ():
             again = self._call(decoder, [_stream(_USUAL) for _ in range(count)])
-            if not all(each is None or np.array_equal(self._on_host(each), first[_USUAL]) for each in again):
+            if not all(each is None or np.array_equal(on_host(to_array(each)), first[_USUAL]) for each in again):
                 return f"nvImageCodec gives a JPEG ({_USUAL}) other pixels in a call of {count} than in one of {MOST}"
         return ""
 
@@ -291,7 +271,7 @@ class NvImageCodec:
         batch = [*each_once, *islice(cycle(small), MOST - len(each_once))]
         decoded = self._call(decoder, [nvimgcodec.CodeStream(each) for each in batch])
         return {
-            name: self._on_host(image)
+            name: on_host(to_array(image))
             for (name, (_, placed)), image in zip(ours.items(), decoded, strict=False)
             if _is_shaped(image, placed)
         }
@@ -299,9 +279,6 @@ class NvImageCodec:
     def _is_ours(self, header: JpegHeader) -> bool:
         """Tell whether it can be decoded to the CPU's colours: red, green and blue would be taken for YCbCr."""
         return not header.is_rgb and (header.orientation == 1 or self._is_for_turned)
-
-    def _on_host(self, image: Any) -> U8:
-        return self._memory.to_host(self._memory.to_array(image))
 
     def _described(self) -> str:
         """Words for the decoders of JPEGs here; the hardware engine is asked for one, alone."""
@@ -316,6 +293,34 @@ class NvImageCodec:
         if has_hardware:
             return "the hardware JPEG engine, and CUDA for what it does not take"
         return "CUDA, for no hardware JPEG engine is at hand (in a container: NVIDIA_DRIVER_CAPABILITIES with video)"
+
+
+def to_array(image: Any) -> Any:
+    """An nvImageCodec image in device memory without a copy or a wait; anything in host memory is uploaded.
+
+    nvImageCodec was given the lane's stream, and the image names the stream on which its pixels will be ready. What the
+    lane queues there comes after them, so that nobody waits; ``cupy.asarray`` would, once for each image.
+    """
+    if isinstance(image, np.ndarray):
+        with span("pixprep:copy"):
+            return cupy.asarray(image)
+    if image.buffer_kind == nvimgcodec.ImageBufferKind.STRIDED_HOST:
+        return cupy.asarray(np.asarray(image))
+    said = image.__cuda_array_interface__
+    if said["stream"] != cupy.cuda.get_current_stream().ptr:
+        return cupy.asarray(image)
+    shape, strides = said["shape"], said["strides"]
+    n_bytes = shape[0] * (strides[0] if strides else shape[1] * shape[2])
+    memory = cupy.cuda.UnownedMemory(said["data"][0], n_bytes, image, cupy.cuda.runtime.getDevice())
+    return cupy.ndarray(shape, np.uint8, cupy.cuda.MemoryPointer(memory, 0), strides)
+
+
+def on_host(pixels: Any) -> U8:
+    """A copy in host memory of pixels whose rows may lie apart; for these, CuPy's own would need a kernel of CuPy's."""
+    height, width, channels = pixels.shape
+    n_bytes = (height - 1) * pixels.strides[0] + width * channels
+    whole = cupy.ndarray(n_bytes, np.uint8, memptr=pixels.data).get()
+    return as_strided(whole, pixels.shape, pixels.strides)
 
 
 def _stream(name: str) -> Any:

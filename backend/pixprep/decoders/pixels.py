@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from pixprep.decoders import Chunk, Decoded, Limits, Pixels
+from pixprep.decoders import Chunk, Decoded, Limits, Pixels, neighbours
 from pixprep.errors import ImageError
 from pixprep.plan.plan import Place, Plan
 from pixprep.spec import Color
@@ -21,36 +21,34 @@ MOST = 128
 """Images of a chunk on a GPU, as of one that decodes."""
 
 
-class OfDevice(NamedTuple):
-    """Parts of a device that a decoder of pixels needs.
-
-    Attributes:
-        of: the array that a value is, without a copy; raises TypeError if it is none.
-        ready: such an array, (height, width, channels), as the kernels read it.
-        budget: the bytes of the pixels of one chunk, at most; None: a chunk is one image.
-    """
-
-    of: Callable[[Any], Pixels]
-    ready: Callable[[Pixels], Pixels]
-    budget: int | None
-
-
 class PixelsDecoder:
     """See ``Decoder``. Pixels are views of what was given: uint8 (height, width, 3) RGB, or (height, width, 1) gray.
 
     Args:
         plan: which takes pixels.
         limits: ``max_side`` and ``max_pixels`` apply; the others are about encoded images.
-        arrays: of the device.
+        of: the array of the device that a value is, without a copy; raises TypeError if it is none.
+        ready: such an array, (height, width, channels), as the kernels read it; default: it is.
+        budget: the bytes of the pixels of one chunk, at most; None: a chunk is one image.
     """
 
     words = "nothing: pixels come"
 
-    def __init__(self, plan: Plan, limits: Limits, arrays: OfDevice) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        limits: Limits,
+        *,
+        of: Callable[[Any], Pixels],
+        ready: Callable[[Pixels], Pixels] | None = None,
+        budget: int | None = None,
+    ) -> None:
         assert plan.takes is not None
         self._order: Color = plan.takes
         self._limits = limits
-        self._arrays = arrays
+        self._of = of
+        self._ready = ready
+        self._budget = budget
 
     def chunks(self, encoded: Any, places: Sequence[Place]) -> Iterator[Chunk[tuple[Pixels, Place]]]:
         """See ``Decoder``; ``encoded`` is a list of arrays, or one (n, height, width, channels).
@@ -74,30 +72,25 @@ class PixelsDecoder:
     def _all(self, given: Any) -> list[Pixels]:
         is_list = isinstance(given, Sequence) and not isinstance(given, bytes | bytearray | memoryview | str)
         if not is_list:
-            array = checked(given, self._arrays.of)
+            array = checked(given, self._of)
             if array.ndim != 4:
                 raise TypeError(
                     f"given was one array {_shape(array)}: write [array] for one image; a list of arrays may differ in "
                     "size, and one array (n, height, width, channels) has n images"
                 )
             return [array[index] for index in range(len(array))]
-        return [checked(one, self._arrays.of, f"image {at} of {len(given)}") for at, one in enumerate(given, 1)]
+        return [checked(one, self._of, f"image {at} of {len(given)}") for at, one in enumerate(given, 1)]
 
     def _cut(self, images: Sequence[tuple[Pixels, Place]]) -> Iterator[Chunk[tuple[Pixels, Place]]]:
         """One image each, the largest first; or neighbours that fit into the budget, in two chunks at least."""
-        if self._arrays.budget is None:
+        if self._budget is None:
             for index in sorted(range(len(images)), key=lambda index: -images[index][0].nbytes):
                 yield Chunk((index,), (images[index],))
             return
         most = min(MOST, max(1, -(-len(images) // 2)))
-        start = used = 0
-        for index, (array, _) in enumerate(images):
-            if index > start and (index - start == most or used + array.nbytes > self._arrays.budget):
-                yield Chunk(range(start, index), images[start:index])
-                start, used = index, 0
-            used += array.nbytes
-        if images:
-            yield Chunk(range(start, len(images)), images[start:])
+        for begin in range(0, len(images), most):
+            for start, end in neighbours([array.nbytes for array, _ in images[begin : begin + most]], self._budget):
+                yield Chunk(range(begin + start, begin + end), images[begin + start : begin + end])
 
     def _decoded(self, array: Pixels, place: Place) -> Decoded | ImageError:
         try:
@@ -106,7 +99,8 @@ class PixelsDecoder:
             placed = place(*pixels.shape[:2])
         except ImageError as error:
             return error.as_value()
-        return Decoded(self._arrays.ready(pixels[:, :, ::-1] if self._order == "bgr" else pixels), placed)
+        pixels = pixels[:, :, ::-1] if self._order == "bgr" else pixels
+        return Decoded(self._ready(pixels) if self._ready else pixels, placed)
 
 
 def host_array(value: Any) -> Pixels:

@@ -18,7 +18,7 @@ from pixprep.errors import SetupError
 from pixprep.kernels import Array, Kernel
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
-from pixprep.spec import DType
+from pixprep.spec import DType, Preset
 
 
 class Device(Protocol):
@@ -118,6 +118,19 @@ def clip_decoder(
     except ImportError:
         raise SetupError('decode_video needs PyAV: pip install "pixprep[video]"') from None
     return ClipDecoder(plan, limits, ready, elsewhere() if elsewhere else None)
+
+
+def optical_flow() -> Callable[[Any, Preset, Any], None]:
+    """The function ``flow`` of the kernels.
+
+    Raises:
+        SetupError: OpenCV is not installed.
+    """
+    try:
+        from pixprep.kernels.flow import flow  # noqa: PLC0415  (OpenCV, for optical flow only)
+    except ImportError:
+        raise SetupError('optical_flow needs OpenCV: pip install "pixprep[flow]"') from None
+    return flow
 
 
 def _give_cupy_a_folder() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from pixprep.decoders import Codec, Damage, Decoder, Limits
 from pixprep.decoders.cpu import CpuDecoder
-from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array
+from pixprep.decoders.pixels import PixelsDecoder, host_array
 from pixprep.devices import clip_decoder
 from pixprep.kernels import Array
 from pixprep.kernels.cpu import CpuKernel
@@ -43,7 +43,7 @@ class Cpu:
         if plan.clip:
             self._decoder = clip_decoder(plan, limits, ready=lambda frame: frame)
         elif plan.takes:
-            self._decoder = PixelsDecoder(plan, limits, OfDevice(self.array, ready=lambda array: array, budget=None))
+            self._decoder = PixelsDecoder(plan, limits, of=host_array)
         else:
             self._decoder = CpuDecoder(plan, limits, damage=damage or "strict")
         return self._decoder

@@ -189,7 +189,7 @@ class TritonPythonModel:
                 self._watchdog.end("the GPU does nothing more for this process")
             return None
         if clients:
-            those = [row for index in clients for row in range(batch.rows[index].start, batch.rows[index].stop)]
+            those = [row for index in clients for row in batch.rows_of(index)]
             self._metrics.record(sum(_n_bytes(encoded[index]) for index in clients), batch, those)
         return batch
 

@@ -8,7 +8,7 @@ from typing import Literal
 from pixprep.errors import ImageError
 
 Container = Literal["mp4", "mkv", "avi"]
-_MOST_PARTS = 10_000
+MOST_PARTS = 10_000
 _SEGMENT = b"\x18\x53\x80\x67"
 
 
@@ -32,42 +32,46 @@ def check_whole(kind: Container, data: memoryview) -> None:
     """Refuse a file that ends before its container says; a container that says nothing, as of a live stream, passes.
 
     Raises:
-        ImageError: TRUNCATED; UNSUPPORTED: a container of more parts than any clip has.
+        ImageError: TRUNCATED.
+        ValueError: a container of more parts than any clip has.
     """
     end = {"mp4": _end_of_boxes, "mkv": _end_of_segment, "avi": _end_of_riff}[kind](data)
     if end > len(data):
         raise ImageError("TRUNCATED", f"the clip ends after {len(data):,} bytes, and its container says {end:,}")
 
 
+def boxes(data: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """Kind, beginning of the content, and end of each box (ISO/IEC 14496-12, 4.2); the end of the last may lie outside.
+
+    The end of a box whose size makes no sense, which is the last, lies before its content.
+
+    Raises:
+        ValueError: more than ``MOST_PARTS``.
+    """
+    for _ in range(MOST_PARTS):
+        if begin + 8 > end:
+            return
+        size, inner = int.from_bytes(data[begin : begin + 4], "big"), begin + 8
+        kind = bytes(data[begin + 4 : inner])
+        if size == 1:
+            size, inner = int.from_bytes(data[begin + 8 : begin + 16], "big"), begin + 16
+        begin = begin + size if size else end
+        yield kind, inner, begin
+        if begin < inner:
+            return
+    raise ValueError(f"over {MOST_PARTS:,} boxes, one behind the other")
+
+
 def _end_of_boxes(data: memoryview) -> int:
-    """End of the last box of an MP4 or MOV (ISO/IEC 14496-12, 4.2); bytes behind a whole movie are no box."""
-    end, found = 0, set()
-    for kind, _, last in _boxes(data, 0, len(data)):
-        if kind not in _TOP and b"moov" in found and b"mdat" in found:
+    """End of the last box of an MP4 or MOV; bytes behind a whole movie are no box."""
+    end = 0
+    found: set[bytes] = set()
+    for kind, inner, last in boxes(data, 0, len(data)):
+        if last < inner or (kind not in _TOP and {b"moov", b"mdat"} <= found):
             return len(data)
         found.add(kind)
         end = last
     return end
-
-
-def _boxes(data: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """Kind, beginning of the content, and end of each box; the end of the last may lie outside.
-
-    Raises:
-        ImageError: UNSUPPORTED: more than ``_MOST_PARTS``.
-    """
-    for _ in range(_MOST_PARTS):
-        if begin + 8 > end:
-            return
-        size, kind, head = int.from_bytes(data[begin : begin + 4], "big"), bytes(data[begin + 4 : begin + 8]), 8
-        if size == 1:
-            size, head = int.from_bytes(data[begin + 8 : begin + 16], "big"), 16
-        if size < head:  # 0: to the end of the file; else damage, which the demuxer meets
-            yield kind, begin + head, end
-            return
-        yield kind, begin + head, begin + size
-        begin += size
-    raise ImageError("UNSUPPORTED", f"over {_MOST_PARTS:,} boxes, one behind the other")
 
 
 _TOP = {
@@ -80,7 +84,7 @@ _NESTED = {b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf"}
 def count_samples(data: memoryview, begin: int, end: int, depth: int = 0) -> int:
     """Count the samples that the tables of an MP4 name: a few bytes may name millions, each an entry of FFmpeg's."""
     count = 0
-    for kind, inner, last in _boxes(data, begin, end):
+    for kind, inner, last in boxes(data, begin, end):
         if kind in _NESTED and depth < len(_NESTED):
             count += count_samples(data, inner, min(last, end), depth + 1)
         elif kind in (b"stsz", b"stz2"):  # version and flags, size, count
@@ -93,7 +97,7 @@ def count_samples(data: memoryview, begin: int, end: int, depth: int = 0) -> int
 def _end_of_segment(data: memoryview) -> int:
     """End of the segment of a Matroska file (RFC 8794, 4 to 6; RFC 9559, 5.1)."""
     at = 0
-    for _ in range(_MOST_PARTS):
+    for _ in range(MOST_PARTS):
         if at >= len(data):
             return at
         _, begin = _vint(data, at)
@@ -103,7 +107,7 @@ def _end_of_segment(data: memoryview) -> int:
         if bytes(data[at : at + 4]) == _SEGMENT:
             return begin + size
         at = begin + size
-    raise ImageError("UNSUPPORTED", f"over {_MOST_PARTS:,} elements before its segment")
+    raise ValueError(f"over {MOST_PARTS:,} elements before its segment")
 
 
 def _vint(data: memoryview, at: int) -> tuple[int | None, int]:
@@ -118,9 +122,9 @@ def _vint(data: memoryview, at: int) -> tuple[int | None, int]:
 def _end_of_riff(data: memoryview) -> int:
     """End of the last chunk of an AVI."""
     at = 0
-    for _ in range(_MOST_PARTS):
+    for _ in range(MOST_PARTS):
         if at + 8 > len(data) or bytes(data[at : at + 4]) != b"RIFF":
             return at
         size = int.from_bytes(data[at + 4 : at + 8], "little")
         at += 8 + size + size % 2
-    raise ImageError("UNSUPPORTED", f"over {_MOST_PARTS:,} chunks, one behind the other")
+    raise ValueError(f"over {MOST_PARTS:,} chunks, one behind the other")

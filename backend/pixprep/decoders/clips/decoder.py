@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from pixprep.decoders import Chunk, Decoded, Encoded, Limits, Pixels
 from pixprep.decoders.clips.ffmpeg import Elsewhere, Frames, decode
-from pixprep.decoders.memory import Budget
+from pixprep.decoders.memory import Budget, Memory
 from pixprep.errors import ImageError
 from pixprep.plan.plan import Place, Placed, Plan
 
@@ -50,9 +51,9 @@ class ClipDecoder:
     def decode(self, chunk: Chunk[tuple[Encoded, Place]]) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``."""
         ((encoded, place),) = chunk.images
-        with self._budget.share() as take:
+        with Memory(self._budget, deque()) as memory:
             try:
-                result: Decoded | ImageError = self._decoded(encoded, place, take)
+                result: Decoded | ImageError = self._decoded(encoded, place, memory)
             except ImageError as error:
                 result = error.as_value()
             yield [result]
@@ -63,7 +64,7 @@ class ClipDecoder:
     def close(self) -> None:
         """See ``Decoder``: there is nothing to end."""
 
-    def _decoded(self, encoded: Encoded, place: Place, take: Callable[[int], None]) -> Decoded:
+    def _decoded(self, encoded: Encoded, place: Place, memory: Memory) -> Decoded:
         placed: Placed | None = None
 
         def choose(frames: Frames) -> Sequence[int]:
@@ -76,7 +77,7 @@ class ClipDecoder:
                 indices = self._clip.sampling.indices(frames.times, drawn)
             except ValueError as error:
                 raise ImageError("DOES_NOT_FIT", f"{error}: too short for {self._clip.sampling}") from None
-            take(len({*indices}) * frames.height * frames.width)
+            memory.take(len({*indices}) * frames.height * frames.width)
             return indices
 
         clip = decode(

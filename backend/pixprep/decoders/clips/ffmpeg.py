@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import dropwhile
+from itertools import dropwhile, islice
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -27,7 +26,7 @@ from av.video.reformatter import VideoReformatter
 
 from pixprep.decoders import Encoded, Limits
 from pixprep.decoders.clips.containers import Container, check_whole, container, count_samples
-from pixprep.decoders.clips.pictures import has_sequence_header, may_be_idr, needs_another, spare
+from pixprep.decoders.clips.pictures import is_key, is_shown, may_begin, needs_another, spare
 from pixprep.errors import ImageError
 
 U8 = npt.NDArray[np.uint8]
@@ -44,7 +43,6 @@ _DEMUXERS: dict[Container, str] = {"mp4": "mov", "mkv": "matroska", "avi": "avi"
 _SKIPPING = ("h264", "mpeg4")
 _MOST_STREAMS = 32
 _MOST_SAMPLES = 2_000_000  # of all tracks of an MP4: FFmpeg's index takes 35 bytes each
-_VP8_SHOWN = 0x10  # of the first byte of a VP8 frame (RFC 6386, 9.1)
 _OPTIONS = {
     "protocol_whitelist": "none",
     "codec_whitelist": ",".join((*CODECS, "av1")),
@@ -112,33 +110,6 @@ Elsewhere = Callable[[Packets], Mapping[int, Any] | None]
 and to say what is wrong."""
 
 
-class _Wanted(NamedTuple):
-    """A frame that is wanted.
-
-    Attributes:
-        stamp: the presentation time of its packet, in units of the stream.
-        key: the position, among the packets, of the key frame to begin with.
-        position: of its own packet.
-    """
-
-    stamp: int
-    key: int
-    position: int
-
-
-@dataclass
-class _Deadline:
-    """Deadline of one clip's decode."""
-
-    at: float
-    limit_s: int
-
-    def check(self) -> None:
-        """Raise ImageError TOO_MANY_PIXELS once it has passed."""
-        if monotonic() > self.at:
-            raise ImageError("TOO_MANY_PIXELS", f"its decode took more than {self.limit_s} s (parameter max_decode_s)")
-
-
 def decode(
     encoded: Encoded,
     choose: Choose,
@@ -169,13 +140,17 @@ def decode(
     data = memoryview(encoded).cast("B")
     limits.check_bytes(len(data))
     kind = container(data)
-    check_whole(kind, data)
-    if kind == "mp4" and (count := count_samples(data, 0, len(data))) > _MOST_SAMPLES:
+    try:
+        check_whole(kind, data)
+        count = count_samples(data, 0, len(data)) if kind == "mp4" else 0
+    except ValueError as error:
+        raise ImageError("UNSUPPORTED", str(error)) from None
+    if count > _MOST_SAMPLES:
         raise ImageError("UNSUPPORTED", f"{count:,} samples of sound and pictures; at most {_MOST_SAMPLES:,} in a clip")
-    deadline = _Deadline(monotonic() + limits.max_decode_s, limits.max_decode_s)
+    ends_at = monotonic() + limits.max_decode_s
     try:
         with av.open(io.BytesIO(data), format=_DEMUXERS[kind], options=_OPTIONS) as file:
-            reader = _Reader(file, kind, limits, deadline)
+            reader = _Reader(file, kind, limits, ends_at)
             return reader.clip(choose, is_gray=is_gray, apply_rotation=apply_rotation, elsewhere=elsewhere)
     except av.error.EOFError:
         raise ImageError("TRUNCATED", f"the clip ends after {len(data):,} bytes") from None
@@ -188,10 +163,10 @@ def decode(
 class _Reader:
     """One open file."""
 
-    def __init__(self, file: Any, kind: Container, limits: Limits, deadline: _Deadline) -> None:
+    def __init__(self, file: Any, kind: Container, limits: Limits, ends_at: float) -> None:
         self._file = file
         self._limits = limits
-        self._deadline = deadline
+        self._ends_at = ends_at  # by the clock ``monotonic``
         if not file.streams.video:
             raise ImageError("UNSUPPORTED", "the file has no video stream")
         if len(file.streams) > _MOST_STREAMS:
@@ -207,19 +182,26 @@ class _Reader:
         self._reformatter = VideoReformatter()
         self._packets = self._read()
         self._begun: tuple[int, Sequence[Any]] = 0, ()  # how many packets the decoder has had, and what it showed
-        if not any(map(self._is_shown, self._packets)):
+        if not any(is_shown(packet, self._codec) for packet in self._packets):
             raise ImageError("TRUNCATED", "the clip has no frame")
         self._first = self._begin()
         stamps = self._shown_stamps()
         is_whole = None not in stamps and len({*stamps}) == len(stamps)
         self._stamps = sorted(stamps) if kind != "avi" and is_whole else []
         self._spare = spare(self._codec.extradata, self._packets) if self._codec.name == "hevc" else frozenset()
+        # Of each presentation time's frame: packets that an edit list leaves out may have the same time.
+        self._position = {
+            packet.pts: place for place, packet in enumerate(self._packets) if is_shown(packet, self._codec)
+        }
 
     def clip(self, choose: Choose, *, is_gray: bool, apply_rotation: bool, elsewhere: Elsewhere | None) -> Clip:
         """See ``decode``."""
         first = self._first
         self._limits.check_size(first.height, first.width)
-        _check_unmirrored(first)
+        if (matrix := first.side_data.get("DISPLAYMATRIX")) is not None:  # of which PyAV says the angle alone
+            a, b, _, c, d = struct.unpack("<5i", bytes(matrix)[:20])
+            if a * d - b * c < 0:
+                raise ImageError("UNSUPPORTED", "a clip that its container mirrors")
         height, width = first.height, first.width
         turn = first.rotation if apply_rotation else 0
         times, stamps = self._times()
@@ -238,16 +220,14 @@ class _Reader:
             )
         seconds = [float(times[index]) for index in indices]
         if elsewhere and stamps:
-            positions = self._positions()
-            wanted_there = [positions[stamps[index]] for index in distinct]
-            there = elsewhere(
-                Packets(self._stream, self._packets, wanted_there, first, turn, is_gray, self._deadline.check)
-            )
+            at = {index: self._position[stamps[index]] for index in distinct}
+            work = Packets(self._stream, self._packets, [*at.values()], first, turn, is_gray, self._check_time)
+            there = elsewhere(work)
             if there is not None:
-                return Clip([there[positions[stamps[index]]] for index in indices], indices, seconds, is_elsewhere=True)
+                return Clip([there[at[index]] for index in indices], indices, seconds, is_elsewhere=True)
         found: dict[int, U8] = {}
-        wanted = self._stamped([(index, stamps[index]) for index in distinct]) if stamps else self._counted(distinct)
-        for index, frame in wanted:
+        wanted = {(stamps[index] if stamps else index): index for index in distinct}
+        for index, frame in self._stamped(wanted) if stamps else self._counted(wanted):
             if (frame.height, frame.width, frame.rotation if apply_rotation else 0) != (height, width, turn):
                 raise ImageError("UNSUPPORTED", "a clip whose frames differ in size")
             found[index] = self._pixels(frame, is_gray=is_gray, turn=turn)
@@ -267,7 +247,7 @@ class _Reader:
             self._packets = [*dropwhile(needs_another, self._packets)]
         begin, has_key = 0, False
         for place, packet in enumerate((*self._packets, None), 1):
-            has_key = has_key or (packet is not None and self._may_begin(packet))
+            has_key = has_key or (packet is not None and may_begin(packet, self._codec))
             try:
                 frames = self._decoded(packet)
             except av.error.InvalidDataError:
@@ -285,24 +265,12 @@ class _Reader:
                 return frames[0]
         raise ImageError("CORRUPT", "no frame decodes: the clip has no whole key frame to begin with")
 
-    def _may_begin(self, packet: Any) -> bool:
-        """Tell whether a packet may be a key frame; of H.264 and AV1, FFmpeg does not call a damaged one so."""
-        if packet.is_keyframe:
-            return True
-        match self._codec.name:
-            case "h264":
-                return may_be_idr(bytes(packet), self._codec.extradata)
-            case "libdav1d" | "av1":
-                return has_sequence_header(bytes(packet))
-            case _:
-                return False
-
     def _shown_stamps(self) -> list[Any]:
         """The times of the packets that are shown, but for those before the first frame, which do not decode.
 
         They lie before its packet; or behind it, of an open group, as they may need what was before the group.
         """
-        stamps, first = [packet.pts for packet in self._packets if self._is_shown(packet)], self._first.pts
+        stamps, first = [packet.pts for packet in self._packets if is_shown(packet, self._codec)], self._first.pts
         if None in stamps or first not in stamps:
             return [None]
         begin = stamps.index(first)
@@ -335,7 +303,7 @@ class _Reader:
                     f"its packets have {n_bytes:,} bytes and more, which no file of its size has "
                     "(parameter max_image_bytes)",
                 )
-            self._deadline.check()
+            self._check_time()
             if len(packets) > self._limits.max_clip_frames:
                 raise ImageError(
                     "TOO_MANY_PIXELS",
@@ -343,28 +311,29 @@ class _Reader:
                 )
         return packets
 
-    def _stamped(self, wanted: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Any]]:
-        """(index, frame) of the wanted, by their (index, stamp)."""
-        index_of = {stamp: index for index, stamp in wanted}
-        segments: dict[int, list[_Wanted]] = {}
-        for each in self._located([*index_of]):
-            segments.setdefault(each.key, []).append(each)
+    def _stamped(self, wanted: dict[int, int]) -> Iterator[tuple[int, Any]]:
+        """(index, frame) of the wanted, which are given by their stamps."""
+        keys = [(place, packet.pts) for place, packet in enumerate(self._packets) if is_key(packet, self._codec)]
+        segments: dict[int, list[int]] = {}
+        for stamp in wanted:  # begins with the last key frame before it, in the order shown and in that of decoding
+            before = [place for place, key in keys if place <= self._position[stamp] and key <= stamp]
+            segments.setdefault(before[-1] if before else 0, []).append(stamp)
         try:
-            for key, those in sorted(segments.items()):
-                for frame in self._segment(key, those):
-                    yield index_of.pop(frame.pts), frame
+            for key, stamps in sorted(segments.items()):
+                for frame in self._segment(key, stamps):
+                    yield wanted.pop(frame.pts), frame
         except av.error.InvalidDataError:
             if [*segments] == [0]:
                 raise
-        if index_of and [*segments] != [0]:
+        if wanted and [*segments] != [0]:
             # Some key frames of H.264 are not the first that is needed: from the first of all there is no doubt.
-            for frame in self._segment(0, list(self._located([*index_of]))):
-                yield index_of.pop(frame.pts), frame
+            for frame in self._segment(0, [*wanted]):
+                yield wanted.pop(frame.pts), frame
 
-    def _segment(self, key: int, those: Sequence[_Wanted]) -> Iterator[Any]:
-        """The wanted frames, from a key frame before them to the last."""
-        left = {each.stamp for each in those}
-        for frame in self._shown(key, max(each.position for each in those), left):
+    def _segment(self, key: int, stamps: Sequence[int]) -> Iterator[Any]:
+        """The frames of these stamps, from a key frame before them to the last."""
+        left = {*stamps}
+        for frame in self._shown(key, max(self._position[stamp] for stamp in stamps), left):
             if frame.pts in left:
                 left.remove(frame.pts)
                 yield frame
@@ -389,36 +358,10 @@ class _Reader:
                     self._codec.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
             yield from self._decoded(packet)
 
-    def _located(self, stamps: Sequence[int]) -> Iterator[_Wanted]:
-        """Each wanted frame's packet, and the last key frame before it, in the order shown and in that of decoding."""
-        position = self._positions()
-        keys = [(place, packet.pts) for place, packet in enumerate(self._packets) if self._is_key(packet)]
-        for stamp in stamps:
-            own = position[stamp]
-            before = [place for place, key in keys if place <= own and key <= stamp]
-            yield _Wanted(stamp, before[-1] if before else 0, own)
-
-    def _positions(self) -> dict[int, int]:
-        """Position of each presentation time's frame: packets that an edit list leaves out may have the same time."""
-        return {packet.pts: place for place, packet in enumerate(self._packets) if self._is_shown(packet)}
-
-    def _is_key(self, packet: Any) -> bool:
-        """Tell whether a packet is a key frame: of MPEG-4, FFmpeg does not say that a container is wrong."""
-        return packet.is_keyframe and not (self._codec.name == "mpeg4" and needs_another(packet))
-
-    def _is_shown(self, packet: Any) -> bool:
-        """Tell whether a packet is a frame that is shown: an edit list may leave it out, or others only refer to it."""
-        is_hidden = self._codec.name == "vp8" and not bytes(packet)[0] & _VP8_SHOWN
-        return not packet.is_discard and not is_hidden
-
-    def _counted(self, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:
+    def _counted(self, wanted: Collection[int]) -> Iterator[tuple[int, Any]]:
         """(index, frame) of the wanted, counted from the first."""
-        those, last = {*wanted}, max(wanted)
-        for index, frame in enumerate(self._all()):
-            if index in those:
-                yield index, frame
-            if index == last:
-                return
+        numbered = enumerate(islice(self._all(), max(wanted) + 1))
+        return ((index, frame) for index, frame in numbered if index in wanted)
 
     def _all(self) -> Iterator[Any]:
         """Every frame that the decoder shows."""
@@ -427,12 +370,18 @@ class _Reader:
             yield from self._decoded(packet)
 
     def _decoded(self, packet: Any) -> Sequence[Any]:
-        self._deadline.check()
+        self._check_time()
         frames: list[Any] = self._codec.decode(packet)
         for frame in frames:
             if frame.is_corrupt:
                 raise ImageError("CORRUPT", "FFmpeg could not decode a frame whole")
         return frames
+
+    def _check_time(self) -> None:
+        """Raise ImageError TOO_MANY_PIXELS once the time for the clip is over."""
+        if monotonic() > self._ends_at:
+            most = self._limits.max_decode_s
+            raise ImageError("TOO_MANY_PIXELS", f"its decode took more than {most} s (parameter max_decode_s)")
 
     def _pixels(self, frame: Any, *, is_gray: bool, turn: int) -> U8:
         """See ``Clip.frames``; turned by a multiple of 90 degrees, anticlockwise.
@@ -445,11 +394,3 @@ class _Reader:
         converted = self._reformatter.reformat(frame, format="gray" if is_gray else "rgb24", threads=1)
         pixels: npt.NDArray[Any] = converted.to_ndarray().reshape(frame.height, frame.width, -1)
         return np.ascontiguousarray(np.rot90(pixels, turn // 90)) if turn else pixels
-
-
-def _check_unmirrored(frame: Any) -> None:
-    """Refuse a display matrix that mirrors: PyAV says its angle alone."""
-    if (matrix := frame.side_data.get("DISPLAYMATRIX")) is not None:
-        a, b, _, c, d = struct.unpack("<5i", bytes(matrix)[:20])
-        if a * d - b * c < 0:
-            raise ImageError("UNSUPPORTED", "a clip that its container mirrors")

@@ -17,11 +17,12 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import av
 import av.bitstream
 import av.error
+import cupy
 import numpy as np
 import numpy.typing as npt
 import PyNvVideoCodec as nvc  # noqa: N813  (as NVIDIA's samples do)
@@ -31,6 +32,7 @@ from pixprep.decoders.clips.ffmpeg import Packets, decode
 from pixprep.decoders.clips.sequences import SEQUENCES, Sequences
 from pixprep.errors import ImageError
 from pixprep.kernels import surfaces
+from pixprep.kernels.gpu import SurfaceKernel
 
 log = logging.getLogger(__name__)
 
@@ -54,28 +56,6 @@ _FAULTS: tuple[type[Exception], ...] = (
 _SAMPLE_FAULTS: tuple[type[Exception], ...] = (ImageError, *_FAULTS)  # some of which ``decode`` makes ImageErrors of
 
 
-class Screen(Protocol):
-    """Parts of a device that NVDEC needs.
-
-    Attributes:
-        device_id: the GPU, as CUDA numbers them.
-    """
-
-    device_id: int
-
-    def stream(self) -> int:
-        """The CUDA stream, as a number, that the calling thread works on."""
-
-    def show(self, surface: surfaces.Surface, numbers: surfaces.Coefficients) -> Any:
-        """Queue what makes RGB of a surface, see surface.cu; the array, uint8 (height, width, 3) as it is shown."""
-
-    def settle(self) -> None:
-        """Return when what the calling thread queued has been done."""
-
-    def to_host(self, pixels: Any) -> U8:
-        """A NumPy array of an array's values."""
-
-
 class _Refused(Exception):  # noqa: N818  (no fault of anybody's)
     """NVDEC's pixels might be others than FFmpeg's."""
 
@@ -93,10 +73,11 @@ class _Run(NamedTuple):
 
 
 class Nvdec:
-    """Decodes clips on one GPU. When it is made, it decodes a sample of each codec and compares it with PyAV's."""
+    """Decodes clips on CuPy's current GPU. When it is made, it compares a sample of each codec with PyAV's frames."""
 
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
+    def __init__(self) -> None:
+        self._device_id = cupy.cuda.Device().id
+        self._show = SurfaceKernel().show
         self._has_warned = False
         self._codecs = [*_NVIDIA]
         faults = {name: self._fault(name) for name in _NVIDIA}
@@ -124,7 +105,7 @@ class Nvdec:
             expected = decode(encoded, lambda _: _SAMPLED, Limits())
             ours = decode(encoded, lambda _: _SAMPLED, Limits(), elsewhere=self._frames)
             apart = [
-                int(np.count_nonzero(self._screen.to_host(mine) != theirs))
+                int(np.count_nonzero(mine.get() != theirs))
                 for mine, theirs in zip(ours.frames, expected.frames, strict=True)
             ]
         except _Refused as error:
@@ -144,10 +125,11 @@ class Nvdec:
         numbers = self._numbers(name, clip)
         runs = list(_runs(clip, name, SEQUENCES[name]))
         found: dict[int, Any] = {}
+        stream = cupy.cuda.get_current_stream()
         decoder = nvc.CreateDecoder(
-            gpuid=self._screen.device_id,
+            gpuid=self._device_id,
             codec=getattr(nvc.cudaVideoCodec, _NVIDIA[name]),
-            cudastream=self._screen.stream(),
+            cudastream=int(stream.ptr),
             usedevicememory=True,
         )
         try:
@@ -155,7 +137,7 @@ class Nvdec:
                 for position, surface in self._surfaces(decoder, run, clip):
                     found[position] = self._shown(surface, clip, numbers)
         finally:
-            self._screen.settle()  # what is queued reads the decoder's memory
+            stream.synchronize()  # what is queued reads the decoder's memory
         if len(found) < len(clip.wanted):
             raise _Refused("NVDEC does not give every frame that is wanted")
         return found
@@ -195,7 +177,7 @@ class Nvdec:
             raise _Refused("frames that differ in size")
         luma, chroma = surface.GetPtrToPlane(0), surface.GetPtrToPlane(1)
         where = surfaces.Surface(luma, chroma, surface.strides[0], height, width, clip.turn // 90 % 4)
-        return self._screen.show(where, numbers)
+        return self._show(where, numbers)
 
 
 def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
