@@ -158,7 +158,9 @@ class Loader:
             shares=None if shares is None else tuple(map(float, shares)),
             repeats=repeats,
             epoch_samples=epoch_samples,
-            groups=groups_of(source, group_by, is_upright=pipeline.plan.apply_exif_orientation),
+            groups=groups_of(
+                source, group_by, is_upright=isinstance(group_by, str) and pipeline.plan.apply_exif_orientation
+            ),
         )
         self._prefetch = prefetch
         self._maker = Maker(
