@@ -96,4 +96,12 @@ def sequence(height, width, *, own_size_bits=None):
     return obu(1, bits(*head, *sizes, (0, 64)))
 
 
+def timed_sequence(height, width):
+    """A sequence header of AV1 with all that may stand before its sizes: times, a model of the decoder, two points."""
+    point = ((1, 12), (8, 5), (1, 1), (1, 1), (511, 10), (511, 10), (1, 1), (1, 1), (9, 4))
+    head = ((0, 3), (0, 1), (0, 1), (1, 1), (1, 32), (25, 32), (1, 1), (0b00111, 5), (1, 1), (9, 5), (7, 32), (3, 5))
+    sizes = ((15, 4), (15, 4), (width - 1, 16), (height - 1, 16))
+    return obu(1, bits(*head, (3, 5), (1, 1), (1, 5), *point, *point, *sizes, (0, 64)))
+
+
 AV1C = box(b"av1C", b"\x81\0\0\0")

@@ -20,6 +20,7 @@ from decoding import decode
 from images import expected_pixels, heif_library, jpeg, read, save, scene, stills
 from pixprep.decoders import FORMATS, USUAL, Limits
 from pixprep.decoders import heif as container
+from pixprep.decoders.clips.bitstreams import av1
 from pixprep.decoders.header import sniff
 from pixprep.errors import ImageError
 
@@ -243,6 +244,11 @@ def test_what_is_no_picture_or_grid_is_refused_in_words(name):
 
 
 @needs_avif
+def test_the_sizes_of_av1_are_found_behind_its_times_and_its_model_of_the_decoder():
+    coded = av1(memoryview(heif.timed_sequence(77, 1234) + b"\x32\0"))
+    assert (coded.height, coded.width) == (77, 1234)
+
+
 def test_a_film_is_refused():
     encoded = replaced(STILLS["avif animated"], b"meta", b"free")
     assert str(decode(encoded, limits=ON)) == "[UNSUPPORTED] an AVIF that is a film; pixprep reads still pictures"
