@@ -27,7 +27,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 ZIG = "ziglang==0.17.1"
 GLIBC = "2.17"
 KERNELS = Path("backend", "pixprep", "kernels")
-LEVELS = {"x86_64": ("x86-64-v2", "x86-64-v3", "x86-64-v4")}
+LEVELS = {"x86_64": ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")}
 """Of processors: a library for each. Any other architecture has one, by its own name."""
 FLAGS = (
     "-std=gnu11", "-O3", "-fPIC", "-shared", "-s", "-Wall", "-Wextra", "-Wno-psabi", "-fvisibility=hidden",

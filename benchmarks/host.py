@@ -58,7 +58,7 @@ PARTS = {
         "profiles/",
         "machine_code",
     ),
-    "structs, upload": ("kernels/launch.py", "kernels/packing.py", "kernels/structs.py", "kernels/gpu.py"),
+    "structs, upload": ("kernels/launch.py", "kernels/structs.py", "kernels/gpu.py"),
     "lanes": ("engine.py", "devices/", "threading.py", "concurrent/", "contextlib.py"),
     "answer": ("triton/",),
     "stand-ins": ("host.py", "fake_cupy.py"),
@@ -318,7 +318,7 @@ class Machine:
 
             return machine_code
 
-        library = native.kernels()
+        library = native.library()
         for name in ("fill_chunk", "make_windows", "walk_jpegs"):
             setattr(library, name, timed(getattr(library, name)))
 

@@ -17,6 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 from pixprep.kernels import launch, structs
 from pixprep.kernels.canvases import canvas_plan, needs_canvases
 from pixprep.kernels.cpu import CpuKernel
+from pixprep.kernels.filling import PixelBuffer
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 
@@ -101,7 +102,7 @@ def placed(plan, images):
 
 def prepare(plan, images, outs, *, room, placements=None, **options):
     """The launch of a plan."""
-    pixels = [launch.PixelBuffer(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
+    pixels = [PixelBuffer(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
     tensors = [out.ctypes.data for out in outs]
     return launch.prepare(plan, pixels, placements or placed(plan, images), tensors, room=room, **options)
 

@@ -13,10 +13,9 @@ import cuda_builds
 import cuda_shim
 import pixprep as pp
 from cuda_cases import PASSES, REAL, cases, images, plan_of, synthetic, synthetic_library
-from pixprep.kernels import launch, nvrtc, packing, structs
+from pixprep.kernels import launch, nvrtc, structs
 from pixprep.kernels.resampling import resampling
 from pixprep.profiles import PROFILES
-from pixprep.profiles.windows import Windows
 
 needs_compiler = pytest.mark.skipif(
     cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"
@@ -81,7 +80,7 @@ def test_structs_and_tiles_are_the_same_on_both_sides(folder):
     sizes = (cuda_shim.ctypes.c_size_t * 6)()
     cuda_shim.build(plan, folder).sizes(sizes)
     those = (structs.IMAGE, structs.PLAN, structs.STEP)
-    assert list(sizes) == [*(struct.itemsize for struct in those), *launch.TILE, launch.TILE_ROWS]
+    assert list(sizes) == [*(struct.itemsize for struct in those), *structs.TILE, structs.TILE_ROWS]
 
 
 ALL = pytest.param(1, marks=pytest.mark.slow(reason="the other two thirds of the cases, by the same kernels"))
@@ -145,7 +144,7 @@ def test_the_comparison_sees_a_wrong_window(folder, wrong, like):
         words = prepared.memory.view(np.int32)
         for axis in ("rows", "columns"):
             for struct in np.unique(prepared.images[axis]):
-                align = launch.TAPS if like == "pillow" else 1
+                align = structs.TAPS if like == "pillow" else 1
                 at = {"first": 5, "count": 5, "weights": 5 * align + (like == "pillow") * 2}[wrong]
                 by = {"first": align, "count": 1, "weights": 1 << 18}[wrong]
                 words[(int(struct[wrong]) - words.ctypes.data) // 4 + at] -= by
@@ -233,88 +232,6 @@ def test_nothing_is_read_or_written_outside(folder):
     assert int(done.stdout.split()[0]) > 200
 
 
-def random_windows(length, size, widest):
-    """Positions that rise from window to window, and weights of three signed bytes."""
-    rng = np.random.default_rng(5)
-    first = np.sort(rng.integers(0, length - widest, size, np.int32))
-    count = np.sort(first + rng.integers(1, widest, size, np.int32)) - first
-    weights = rng.integers(-(127 << 16), 127 << 16, (size, widest), np.int32) * (np.arange(widest) < count[:, None])
-    return Windows(first, count, weights.astype(np.int32))
-
-
-@pytest.mark.parametrize("align", [1, 4])
-@pytest.mark.parametrize("flip", [False, True])
-@pytest.mark.parametrize("mirror", [False, True])
-def test_the_bytes_of_grouped_windows_are_their_weights(align, flip, mirror):
-    length, size, widest = 90, 40, 11
-    windows = random_windows(length, size, widest)
-    expected = np.zeros((size, length + 16), int)
-    np.put_along_axis(expected, windows.first[:, None] + np.arange(widest), windows.weights, axis=1)
-    if mirror:
-        expected[:, :length] = expected[:, length - 1 :: -1]
-    packed = packing.pack(windows, length, align=align, flip=flip, mirror=mirror)
-    starts, counts = packed.array[: 2 * size].reshape(2, size)
-    groups = packed.array[-(-2 * size // 4) * 4 :].view(np.int8).reshape(-1, size, 4, 4)
-    assert not (starts % align).any()
-    assert not groups[:, :, 3].any()
-    made = np.zeros_like(expected)
-    for window, (start, n) in enumerate(zip(starts, counts, strict=True)):
-        low, middle, high = groups[:n, window, :3].astype(int).transpose(1, 0, 2).reshape(3, -1)
-        made[window, start : start + 4 * n] = low + 256 * middle + 65536 * high
-    assert np.array_equal(made[::-1] if flip else made, expected)
-    read = np.flatnonzero(expected.any(axis=0))
-    assert (packed.begin, packed.end) == (read[0], read[-1] + 1)
-
-
-def test_machine_code_fills_structs_and_windows_as_the_host_does():
-    """All of them in one call, number for number; also of axes that keep their length, or of which nothing is seen."""
-    count = 0
-    empty = [
-        pp.resize(height=20, width=20), pp.pad(300, 300), pp.crop(0, 0, 40, 40), pp.flip(), pp.tensor(dtype="uint8"),
-    ]  # fmt: skip
-    crops = [pp.crop(3, 5, 1, 1), pp.resize(height=9, width=7, like="torchvision"), pp.flip("vertical"), pp.tensor()]
-    for plan, batch in [*cases(), *((plan_of(*ops), images(7)[3:]) for ops in (empty, crops))]:
-        if not launch.is_fast(plan):
-            continue
-        mine, theirs = (
-            cuda_shim.prepare(plan, batch, batch, room=cuda_shim.Room(), in_c=is_compiled)
-            for is_compiled in (True, False)
-        )
-        assert mine.parts == theirs.parts
-        for our, their in zip(mine.images, theirs.images, strict=True):
-            for name in set(launch.IMAGE.names) - {"middle", "rows", "columns", "factor"}:  # fast.cu reads no factor
-                assert our[name] == their[name], name
-            for axis in ("rows", "columns"):
-                (starts, counts, groups), (their_starts, their_counts, their_groups) = (
-                    windows_of(prepared, struct[axis]) for prepared, struct in ((mine, our), (theirs, their))
-                )
-                assert our[axis]["bits"] == their[axis]["bits"]
-                assert np.array_equal(starts, their_starts)
-                assert np.array_equal(counts, their_counts)
-                for window, n in enumerate(counts):
-                    assert np.array_equal(groups[:n, window], their_groups[:n, window])
-                count += 1
-        begins = [prepared.images["middle"] - prepared.images["middle"][0] for prepared in (mine, theirs)]
-        assert np.array_equal(*begins)
-    assert count > 1000
-
-
-def windows_of(prepared, struct):
-    """First positions, counts of groups, and (group, window, 4, 4) signed bytes of an uploaded axis."""
-    words, size = prepared.memory.view(np.int32), int(struct["size"])
-    first, count, weights = ((int(struct[name]) - words.ctypes.data) // 4 for name in ("first", "count", "weights"))
-    counts = words[count : count + size]
-    end = weights + 4 * size * max(counts, default=0)
-    groups = words[weights:end].view(np.int8).reshape(-1, size, 4, 4) if size else np.zeros((0, 0, 4, 4))
-    return words[first : first + size], counts, groups
-
-
-def test_a_weight_of_more_than_three_bytes_is_refused():
-    one = np.ones(1, np.int32)
-    with pytest.raises(AssertionError, match="more than three digits"):
-        packing.pack(Windows(0 * one, one, one[:, None] << 24), 5, align=1)
-
-
 def test_images_of_one_size_share_their_windows():
     plan = plan_of(pp.resize(height=20, width=20), pp.tensor())
     batch = [np.zeros((100, width, 3), np.uint8) for width in (70, 60, 70)]
@@ -327,7 +244,7 @@ def test_images_of_one_size_share_their_windows():
         assert not any(int(struct[name]) % 16 for struct in (first, other) for name in ("first", "weights"))
 
 
-@pytest.mark.parametrize("name", PROFILES["pillow"].antialiased)
+@pytest.mark.parametrize("name", PROFILES["pillow"].reducible)
 def test_a_launch_covers_every_pixel_of_the_batch(name):
     plan = plan_of(pp.resize(100, filter=name), pp.center_crop(90, 97), pp.tensor())
     batch = [np.zeros((300, 200, 3), np.uint8), np.zeros((128, 1024, 3), np.uint8)[:, :1000]]
@@ -335,14 +252,14 @@ def test_a_launch_covers_every_pixel_of_the_batch(name):
     prepared = cuda_shim.prepare(plan, batch, batch, room=room)
     images, (part,) = prepared.images, prepared.parts
     assert (part.first, part.last) == (0, 2)
-    assert part.first_grid[0] * launch.TILE[0] >= images["columns"]["size"].max()
-    assert part.first_grid[1] * launch.TILE_ROWS >= launch.TAPS * images["middle_height"].max()
+    assert part.first_grid[0] * structs.TILE[0] >= images["columns"]["size"].max()
+    assert part.first_grid[1] * structs.TILE_ROWS >= structs.TAPS * images["middle_height"].max()
     assert part.second_grid == (1, 23, 2)
     words = images["middle_height"].astype(int) * images["middle_width"]
     begins = images["middle"] - room.between.ctypes.data
     assert begins[1] >= 4 * 3 * words[0]
     assert len(room.between) >= begins[1] + 4 * 3 * words[1]
-    assert not (begins % launch.ALIGNMENT).any()
+    assert not (begins % structs.ALIGNMENT).any()
 
 
 @pytest.mark.parametrize("most", [0, 1, 20_000, 40_000, 10**9])
@@ -353,7 +270,7 @@ def test_images_are_launched_in_parts_that_have_room_between_the_passes(most):
     prepared = cuda_shim.prepare(plan, batch, batch, room=room, middle_bytes=most)
     sizes = 4 * 3 * prepared.images["middle_height"].astype(int) * prepared.images["middle_width"]
     begins = prepared.images["middle"] - room.between.ctypes.data
-    assert len(room.between) <= max(most, launch.ALIGNMENT * -(-sizes.max() // launch.ALIGNMENT))
+    assert len(room.between) <= max(most, structs.ALIGNMENT * -(-sizes.max() // structs.ALIGNMENT))
     assert [part.first for part in prepared.parts] == [0, *(part.last for part in prepared.parts[:-1])]
     assert prepared.parts[-1].last == len(batch)
     for first, last, first_grid, second_grid, _ in prepared.parts:

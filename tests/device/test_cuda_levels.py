@@ -11,7 +11,7 @@ import level_cases
 import pixprep as pp
 from cuda_cases import images, plan_of
 from level_cases import SIZE, TYPES, photo, plan_with_levels, singles
-from pixprep.kernels import canvases, launch, nvrtc, structs
+from pixprep.kernels import canvases, launch, nvrtc
 from pixprep.steps import levels
 from pixprep.steps.levels import Erase, Filter, Hue, Take
 
@@ -70,14 +70,6 @@ def test_the_compiler_fuses_no_product_with_a_sum_but_those_that_the_cpu_fuses()
         return built.image
 
     assert image() == image("--fmad=false") != image("--fmad=true")
-
-
-@needs_compiler
-def test_structs_and_blocks_are_the_same_on_both_sides(folder):
-    sizes = (cuda_shim.ctypes.c_size_t * 5)()
-    cuda_shim.build_levels(plan_with_levels("rgb"), folder).sizes(sizes)
-    those = (structs.CANVAS, structs.PLAN, structs.LEVEL_STEP, structs.ERASURE)
-    assert list(sizes) == [*(struct.itemsize for struct in those), structs.LEVEL_THREADS]
 
 
 @needs_compiler

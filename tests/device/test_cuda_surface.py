@@ -8,7 +8,7 @@ import pytest
 import cuda_builds
 import cuda_shim
 from pixprep.kernels import launch, nvrtc, surfaces
-from pixprep.kernels.structs import SURFACE, TILE
+from pixprep.kernels.structs import TILE
 
 av = pytest.importorskip("av")
 pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here")
@@ -49,12 +49,6 @@ def shown(library, planes, numbers, *, turn=0, gap=0):
     grid = (ctypes.c_uint * 3)(-(-width // TILE[0]), -(-height // TILE[1]), 1)
     library.run_show_surface(grid, ctypes.c_void_p(struct.ctypes.data))
     return pixels
-
-
-def test_the_structs_are_those_of_the_kernel(library):
-    sizes = (ctypes.c_size_t * 3)()
-    library.sizes(sizes)
-    assert list(sizes) == [SURFACE.itemsize, *TILE]
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -9,8 +9,9 @@ import pytest
 import pixprep as pp
 from images import png, scene
 from pixprep.annotations import annotated
-from pixprep.draws import erasing, philox
+from pixprep.draws import philox
 from pixprep.draws.warps import coefficients
+from pixprep.kernels.cpu import noise as drawn_noise
 from pixprep.kernels.levels import done
 from pixprep.steps.warps import WARP_FILTERS
 
@@ -449,7 +450,7 @@ def test_an_erased_tensor_is_torchvisions(value):
         words = batch.placed[row].draws["random_erasing#0"]
         for top, left, height, width in words["rectangles"]:
             if value == "random":  # one value a channel and pixel, as torchvision has it
-                values = torch.from_numpy(erasing.noise((*words["noise"], 0), (3, height, width)))
+                values = torch.from_numpy(drawn_noise((*words["noise"], 0), (3, height, width)))
             else:
                 values = torch.tensor(value if isinstance(value, tuple) else [value])[:, None, None]
             expected = F.erase(expected, top, left, height, width, values)

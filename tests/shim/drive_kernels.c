@@ -36,20 +36,19 @@ static int run(const char *name, void *arguments) {
 }
 
 static void resize_one(void) {
-    static const double radius[] = {.5, 1, 1, 2, 3, 1, 2};
-    int curve = between(BOX, FOUR), channels = next() % 2 ? 4 : 1, planes = channels == 1 ? 1 : 3;
+    int curve = between(BOX, FOUR), channels = (int[]){1, 3, 4}[next() % 3], planes = channels == 1 ? 1 : 3;
     int height = between(2, 200), width = between(2, 300), high = between(2, 150), wide = between(2, 150);
-    if (height == high || width == wide) return;
     uint8_t *pixels = random_bytes(height * width * channels);
     double lines[6];
     float *table = malloc(planes * 256 * sizeof *table), *out = calloc(planes * high * wide, sizeof *out);
     for (int i = 0; i < 6; ++i) lines[i] = between(-1000, 1000) / 333.0;
     for (int i = 0; i < planes * 256; ++i) table[i] = i % 256 * lines[i / 256 * 2] + lines[i / 256 * 2 + 1];
     struct resize n = {
-        .formula = {radius[curve], curve, curve < TWO, next() % 2 ? 22 : 0, 0},
-        .rows = {(double)height / high, 0, height, high, 0, high},
+        .formula = {curve, curve < TWO, next() % 2 ? 22 : 0},
+        .rows = {(double)(height + 6) / high, 0, height + 6, high, 0, high},
         .columns = {(double)width / wide, 0, width, wide, 0, wide},
-        .pixels = pixels, .pitch = width * channels, .channels = channels, .is_vertical_first = next() % 2,
+        .pixels = pixels, .pitch = width * channels, .apart = channels, .step = 1, .height = height, .width = width,
+        .channels = channels, .above = 2, .fill = next(), .is_vertical_first = next() % 2,
         .is_flipped = next() % 2, .is_mirrored = next() % 2, .channel_step = 1,
         .values = {.out = (uint8_t *)out, .out_plane = 4 * high * wide, .out_row = 4 * wide, .out_column = 4,
                    .table = table, .lines = next() % 2 ? lines : 0, .planes = planes, .size = 4},
@@ -76,7 +75,7 @@ static void colour_one(void) {
 }
 
 static void warp_one(void) {
-    int height = between(2, 90), width = between(2, 90), kind = between(0, 4), apart = (int[]){1, 3, 4}[next() % 3];
+    int height = between(2, 90), width = between(2, 90), kind = between(0, 6), apart = (int[]){1, 3, 4}[next() % 3];
     enum { ROWS = 60, COLUMNS = 50 };
     uint8_t *pixels = random_bytes(height * width * apart + 8);
     uint32_t *out = calloc(ROWS * COLUMNS + 8, sizeof *out);
@@ -86,7 +85,7 @@ static void warp_one(void) {
         .half_height = height / 2.0, .middle_x = 24.5, .middle_y = 29.5, .fill = next() & 0xFFFFFF, .is_filled = next() % 2,
     };
     double *matrix[] = {&n.a, &n.b, &n.c, &n.d, &n.e, &n.f, &n.g, &n.h};
-    n.is_perspective = kind == 4 || (kind != 3 && next() % 2);
+    n.is_perspective = kind == 4 || (kind != 3 && kind != 6 && next() % 2);
     for (int i = 0; i < 8; ++i) {
         double value = between(-1000, 1000) / 700.0;
         int is_small = kind == 1 || kind == 2 || i > 5;
@@ -107,7 +106,7 @@ static void warp_one(void) {
 static void noise_one(void) {
     float *table = malloc(65536 * sizeof *table), out[1001];
     for (int i = 0; i < 65536; ++i) table[i] = i;
-    struct noise n = {out, 1001, table, {(uint32_t)next(), (uint32_t)next()}, between(0, 9), 0};
+    struct noise n = {out, 1001, table, {(uint32_t)next(), (uint32_t)next()}, between(0, 9)};
     run("make_noise", &n);
     add(out, sizeof out);
     free(table);

@@ -1,9 +1,6 @@
-"""Ops on colours: the kernels equal NumPy, the formulas what Pillow computes, steps fold only where exact."""
+"""Ops on colours: the kernels compute what Pillow and torchvision do, and steps fold only where exact."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +10,7 @@ import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
 import pixprep as pp
+import twins
 from images import checkerboard, noise, png, scene
 from pixprep.draws import colors
 from pixprep.kernels import colours
@@ -45,29 +43,35 @@ def awkward(index):
     return pixels[1:, 1:, :3][:: -1 if index % 2 else 1, :: -1 if index % 5 < 2 else 1]
 
 
-@pytest.mark.parametrize("like", LIKES)
-@pytest.mark.parametrize("name", STEPS)
-def test_the_kernels_equal_numpy(name, like):
+@pytest.mark.parametrize("name", ["saturation", "hue"])
+def test_torchvisions_formulas_are_its_own(name):
+    """Of images of odd strides, which are not written to; Pillow's are compared with Pillow below."""
     generator = np.random.default_rng(1)
     for index in range(60):
-        image, steps = awkward(index), [STEPS[name](generator.random(), like)]
+        image, u = awkward(index), generator.random()
+        (step,) = steps = [STEPS[name](u, "torchvision")]
         before = image.copy()
-        made = kernel.coloured(steps, image)
-        assert np.array_equal(made, kernel.coloured(steps, image, in_numpy=True)), (index, steps)
+        if name == "hue":
+            expected = twins.turned(image, step.shift)
+        else:
+            expected = twins.blended(image, twins.luma(image)[:, :, None], step.factor)
+        assert np.array_equal(kernel.coloured(steps, image), expected), (index, step)
         assert np.array_equal(image, before)
 
 
-def test_the_kernels_equal_numpy_in_chains():
+def test_a_chain_is_its_steps_one_after_the_other():
     generator = np.random.default_rng(2)
     changed = 0
-    for index in range(150):
+    for index in range(100):
         chosen = generator.choice(list(STEPS), generator.integers(2, 6))
         steps = [STEPS[name](generator.random(), LIKES[generator.integers(2)]) for name in chosen]
-        image = awkward(index)
+        image = expected = awkward(index)
+        for step in steps:
+            expected = kernel.coloured([step], expected)
         made = kernel.coloured(steps, image)
-        assert np.array_equal(made, kernel.coloured(steps, image, in_numpy=True)), (index, steps)
+        assert np.array_equal(made, expected), (index, steps)
         changed += not np.array_equal(made, image)
-    assert changed > 100
+    assert changed > 60
 
 
 def some_colours():
@@ -112,18 +116,17 @@ def test_blends_are_pillows(factor):
 def test_blends_are_torchvisions_fused():
     """By exact fractions: the product of the gray is not rounded before it is added, as gray pixels show."""
     generator = np.random.default_rng(1)
-    unequal = 0
-    for _ in range(2000):
-        level = gray = int(generator.integers(0, 256))
-        factor = float(np.float32(generator.uniform(0.1, 2)))
-        scaled = np.float32(level) * np.float32(factor)
-        product = Fraction(gray) * Fraction(float(np.float32(1 - factor)))
-        by = np.float32(factor), colours.rest_of(factor)
-        made = int(colours.blended(np.array(level), np.array(gray), by, "torchvision"))
-        total = Fraction(float(scaled)) + product
-        assert made == int(min(max(np.float32(float(total)), 0), 255))
-        rounded = np.float32(float(product)) + scaled
-        unequal += made != int(min(max(rounded, 0), 255))
+    level, unequal = np.arange(256), 0
+    for factor in np.float32(generator.uniform(0.1, 2, 40)).tolist():
+        ramp = colours.Words(level.astype(np.uint8)[None, :, None].repeat(3, axis=2))
+        ramp.fade(77.0, factor, "torchvision")
+        product = Fraction(77) * Fraction(colours.rest_of(factor))
+        scaled = level.astype(np.float32) * np.float32(factor)
+        total = np.array([float(Fraction(float(each)) + product) for each in scaled]).astype(np.float32)
+        assert ramp.image[0, :, 0].tolist() == total.clip(0, 255).astype(int).tolist()
+        unequal += not np.array_equal(
+            total.clip(0, 255).astype(int), (scaled + np.float32(product)).clip(0, 255).astype(int)
+        )
     assert unequal > 0
 
 
@@ -158,13 +161,24 @@ def test_equalized_levels_end_at_255():
 
 
 @pytest.mark.parametrize("like", LIKES)
-def test_a_gray_image_has_neither_hue_nor_saturation(like):
+def test_a_gray_image_has_neither_hue_nor_saturation_and_else_the_levels_of_a_gray_photo(like):
     gray = noise(9, 7, 1)
     for step in (levels.Hue(0.3, like), levels.Blend("own", 3.0, like), levels.grayscale(like)):
         assert np.array_equal(kernel.done([step], gray), gray)
     whole = np.dstack([gray] * 3)
-    for step in (levels.Tone("equalize", like), levels.brightness(1.3, like), levels.inverted()):
-        assert np.array_equal(np.dstack([kernel.done([step], gray)] * 3), kernel.done([step], whole))
+    steps = [
+        levels.Tone("equalize", like),
+        levels.brightness(1.3, like),
+        levels.inverted(),
+        levels.Tone("autocontrast", like),
+    ]
+    if like == "pillow":  # the luma of torchvision's gray is not always its level
+        steps.insert(2, levels.Blend("mean", 0.4, like))
+    for these in ([steps], [[step] for step in steps]):
+        for chain in these:
+            assert np.array_equal(np.dstack([kernel.done(chain, gray)] * 3), kernel.done(chain, whole))
+    mean = np.float32(gray.sum()) / np.float32(gray.size)
+    assert np.array_equal(kernel.done([levels.Blend("mean", 0.4, "torchvision")], gray), twins.blended(gray, mean, 0.4))
 
 
 # --------------------------------------------------------------------------------------------------------- folding
@@ -370,26 +384,3 @@ def test_explain_says_what_is_done():
 def test_a_turn_is_a_byte_of_pillows_and_torchvisions_own_number():
     assert [colours.turn_of(shift, "pillow") for shift in (0.0, 0.004, -0.004, 0.5, -0.5)] == [0, 1, 255, 127, 129]
     assert colours.turn_of(0.1, "torchvision") == float(np.float32(0.1))
-
-
-def test_without_kernels_in_c_colours_are_the_same():
-    code = """
-import hashlib, sys
-import numpy as np
-import pixprep as pp
-from images import png, scene
-for like in ("pillow", "torchvision"):
-    chain = [pp.decode(), pp.crop(0, 0, 60, 70), pp.hue(factor=0.1, like=like), pp.contrast(factor=1.4, like=like)]
-    chain += [pp.saturation(factor=0.3, like=like), pp.equalize(), pp.brightness(factor=1.1), pp.tensor()]
-    (tensor,) = pp.Engine(pp.Pipeline(chain), threads=1).run([png(scene(60, 70))])
-    print(hashlib.sha256(tensor.tobytes()).hexdigest())
-"""
-    with_it, without = (
-        subprocess.run(
-            [sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True, cwd=TESTS,
-            env=os.environ | more,
-        ).stdout.split()
-        for more in ({}, {"PIXPREP_KERNELS": "none"})
-    )  # fmt: skip
-    assert with_it == without
-    assert len(set(with_it)) == 2

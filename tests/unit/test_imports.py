@@ -15,7 +15,6 @@ ROWS = """
 errors names
 spec
 profiles.windows
-profiles.formula
 profiles.profile
 profiles.*
 profiles.pillow12 profiles.torch
@@ -47,8 +46,8 @@ pipeline.file
 pipeline.walk
 decoders decoders.clips decoders.clips.bitstreams decoders.clips.containers decoders.foreign
 decoders.heic decoders.memory
-decoders.clips.sequences decoders.exif decoders.heif kernels kernels.structs
-kernels.native kernels.packing decoders.pillow
+decoders.clips.sequences decoders.exif decoders.heif kernels kernels.layout
+kernels.native kernels.structs decoders.pillow
 decoders.clips.pictures decoders.pixels decoders.structure decoders.text
 decoders.clips.ffmpeg decoders.header batch files
 pipeline data.timeline
@@ -64,8 +63,8 @@ data.read
 data.opening
 decoders.flaws decoders.samples kernels.canvases kernels.margins
 kernels.fixed kernels.filters kernels.flow
-kernels.filling kernels.resampling
-kernels.resample kernels.warp
+kernels.resampling
+kernels.filling kernels.resample kernels.warp
 kernels.levels
 boxes kernels.launch kernels.nvrtc
 annotations decoders.cpu kernels.cpu kernels.gpu
@@ -181,7 +180,7 @@ HOMES = {
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
-        *("decoders.cpu", "decoders.heic", "decoders.pillow", "decoders.samples", "kernels.cpu", "show.drawing"),
+        *("decoders.cpu", "decoders.heic", "decoders.pillow", "decoders.samples", "show.drawing"),
         *("verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},

@@ -52,12 +52,10 @@ def structures(images: Sequence[U8]) -> list[Structure | None]:
 
     Other threads run meanwhile.
     """
-    loaded = native.library()
-    assert loaded is not None, "the structure of JPEGs is read by machine code"
     rows = np.empty((len(images), len(ROW) + MOST_KEPT), np.int64)
     rows[:, 0] = [image.__array_interface__["data"][0] for image in images]
     rows[:, 1] = [len(image) for image in images]
-    loaded.walk_jpegs(c_void_p(rows.ctypes.data), c_int64(len(rows)))
+    native.library().walk_jpegs(c_void_p(rows.ctypes.data), c_int64(len(rows)))
     return [
         Structure(segments[:kept], scans, interval, restarts) if is_whole else None
         for _, _, is_whole, kept, scans, interval, restarts, *segments in rows.tolist()

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.draws.philox import F64, Numbers, Words, philox
+from pixprep.draws.philox import F64, Numbers, Words
 from pixprep.steps.levels import Erase
 
 TRIES = 10
@@ -25,22 +25,6 @@ def quantiles() -> npt.NDArray[np.float32]:
     table = np.array([inverse((place + 0.5) / 65536) for place in range(65536)], np.float32)
     table.flags.writeable = False
     return table
-
-
-def noise(words: tuple[int, int, int], shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """float32 ``shape``: the noise of a rectangle, (channels, height, width).
-
-    Of the counter ``(i, third word, 0, 0)`` Philox4x32-10, its key the first two words, gives eight numbers of 16 bits,
-    the lower half of each word first. They look up the values 8 i to 8 i + 7, in the order of the tensor's channels. So
-    each device has the same noise, bit for bit; the last bits of a logarithm or a sine would be its library's.
-    """
-    *key, which = words
-    count = math.prod(shape)
-    counters = np.zeros((-(-count // 8), 4), np.uint32)
-    counters[:, 0], counters[:, 1] = np.arange(len(counters)), which
-    halves = philox(counters, (key[0], key[1])).astype("<u4").view("<u2")
-    values: npt.NDArray[np.float32] = quantiles()[halves.reshape(-1)[:count]].reshape(shape)
-    return values
 
 
 @dataclass(frozen=True, kw_only=True)

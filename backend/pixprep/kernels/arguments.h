@@ -1,25 +1,22 @@
-// Arguments of the kernels in C: each function is given one struct, by address. kernels/native.py has the same structs,
-// and a test compares their sizes and the places of their fields.
+// Arguments of the kernels in C: each function is given one struct, by address. kernels/layout.py reads them here.
 #pragma once
 #include <stdint.h>
 
 #define KERNEL __attribute__((visibility("default")))
 
-// In the order of `Curve` in profiles/formula.py.
+// In the order of `Curve` in profiles/windows.py.
 enum curve { BOX, BILINEAR, HAMMING, BICUBIC, LANCZOS, TWO, FOUR };
 
-enum { DONE = 0, NO_MEMORY = 1, TOO_NARROW = 2 };  // what a function answers
+enum { DONE = 0, NO_MEMORY = 1 };  // what a function answers
 
-// A formula of windows: profiles/formula.py says what it means.
+// A formula of windows: profiles/windows.py says what it means.
 struct formula {
-    double radius;  // of the curve
     int32_t curve;
     int32_t is_widened;
-    int32_t bits;   // 0: the axis has its own
-    int32_t unused;
+    int32_t bits;  // 0: the axis has its own
 };
 
-// An axis that changes its length, and the part of its result that is wanted: profiles/windows.py.
+// An axis, and the part of its result that is wanted: profiles/windows.py. One that keeps its length stays as it is.
 struct axis {
     double ratio;
     double offset;
@@ -45,20 +42,7 @@ struct windows {
 struct making {
     struct formula formula;
     struct axis axis;
-    struct windows windows;  // made: begin, end, bits, and what lies in the memory
-};
-
-// A pass along one axis of uint8 (rows, columns, channels).
-struct pass {
-    struct windows windows;
-    const uint8_t *levels;  // the row, or the column, at which the windows begin
-    int64_t pitch;          // bytes from row to row
-    uint8_t *out;           // the first row and column of the result
-    int64_t out_pitch;      // bytes from row to row; negative: the result stands on its head
-    int64_t out_step;       // across: bytes from column to column; negative: the result is mirrored
-    int64_t rows;           // across: how many
-    int64_t length;         // down: bytes of a row, at least 16
-    int64_t channels;       // across: 1 or 4
+    struct windows windows;  // made: begin, end, bits, and what lies in the memory; without memory the taps alone
 };
 
 // Values of a tensor, (planes, rows, columns), by the levels of an image.
@@ -79,22 +63,30 @@ struct values {
     int64_t size;          // bytes of a value
 };
 
-// A whole resize: windows, both passes, values.
+// A whole resize of uint8 (rows, columns, channels) and of a margin around them: windows, both passes, values.
 struct resize {
     struct formula formula;
-    struct axis rows;
+    struct axis rows;                 // of the pixels with their margin
     struct axis columns;
     const struct windows *made_rows;  // 0: they are made here
     const struct windows *made_columns;
-    const uint8_t *pixels;            // (rows, columns, channels)
-    int64_t pitch;
-    int64_t channels;                 // 1 or 4
-    int64_t is_vertical_first;
-    int64_t is_flipped;               // the result stands on its head
-    int64_t is_mirrored;
+    const uint8_t *pixels;
+    int64_t pitch;                    // bytes from row to row; it may be negative, as the next two
+    int64_t apart;                    // bytes from column to column
+    int64_t step;                     // bytes from channel to channel
+    int64_t height;                   // of the pixels
+    int64_t width;
+    int64_t channels;                 // 1 to 4
+    int64_t above;                    // rows and columns of the margin, before the pixels
+    int64_t before;
+    uint32_t fill;                    // of the margin: a byte a channel
+    int32_t is_vertical_first;
+    int32_t is_flipped;               // the result stands on its head
+    int32_t is_mirrored;
     int64_t first_channel;            // of the first plane
     int64_t channel_step;             // from plane to plane
-    struct values values;             // without levels, and what follows from them
+    struct values values;             // without levels, and what follows from them. Without a table the result is
+                                      // levels, 1 or 4 bytes a pixel, in rows of at least 16 bytes
 };
 
 // An image and its placement. Axis 0 is the rows, 1 the columns.
@@ -152,7 +144,6 @@ struct noise {
     const float *table;  // 65,536 values
     uint32_t key[2];
     uint32_t which;
-    uint32_t unused;
 };
 
 // A warp of gray bytes, or of colours that lie 3 or 4 bytes apart.
@@ -161,7 +152,7 @@ struct warp {
     int64_t pitch;
     int64_t height;
     int64_t width;          // of the image: one of one column has a second behind it
-    int64_t channels;       // 1 or 3
+    int64_t channels;       // 1 or 3; of what takes the nearest also 4
     int64_t apart;          // bytes from pixel to pixel
     uint8_t *out;           // (rows, columns), a byte or a word a pixel, and room for 8 pixels more
     int64_t rows;

@@ -1,7 +1,7 @@
 // What fast.cu, plain.cu and levels.cu share: the structs, and where the tensor has each value.
 //
-// launch.py puts structs.h and this file before each of them, and fills the structs; keep both alike. Coordinates: x to the right,
-// y down. Sizes and offsets are in pixels, pitches in bytes. Compiled with -DCHANNELS=3|1 -DLAYOUT_CHW=1|0
+// launch.py puts structs.h and this file before each of them; structs.py reads the structs here. Coordinates: x to the
+// right, y down. Sizes and offsets are in pixels, pitches in bytes. Compiled with -DCHANNELS=3|1 -DLAYOUT_CHW=1|0
 // -DVALUE=unsigned char|unsigned short|unsigned int: the bits of one value of the tensor. With -DCANVASES=1 the tensor
 // is a canvas for levels.cu, and each image's has its own size.
 

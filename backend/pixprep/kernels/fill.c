@@ -1,4 +1,4 @@
-// The structs of a chunk for fast.cu, and its windows, made and packed behind them, as launch.py does it in NumPy.
+// The structs of a chunk for fast.cu, and its windows, made and packed behind them.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,9 @@
 
 static int64_t whole(int64_t value, int64_t group) { return (value + group - 1) & -group; }
 
-// Windows as fast.cu reads them, `packing.pack`: groups of four taps, a weight in three signed bytes.
+// Windows as fast.cu reads them: first | count | weights. `count` says how many groups of four taps; the weights are
+// group-major, 16 bytes a window: three words of four signed bytes, one byte a tap, so that `weight = d[0] + 256 d[1] +
+// 65536 d[2]`, and a word that is 0.
 struct packed {
     int32_t *first;
     int32_t *count;
@@ -52,10 +54,8 @@ static void pack(const struct windows *windows, struct packed *n) {
 // The windows of one axis of a placement, behind what is used of the memory; `read`: the input positions that they read.
 static int fill_axis(struct chunk *n, const struct placed *p, int axis, struct Windows *filled, int64_t *read) {
     int64_t length = p->end[axis] - p->begin[axis];
-    struct formula formula = n->formula;
-    if (length == p->resized[axis]) formula = (struct formula){0.5, BOX, 0, IDENTITY_BITS, 0};
     struct axis line = {p->ratio[axis], 0, length, p->resized[axis], p->first[axis], p->last[axis]};
-    struct windows made = {.size = line.end - line.begin, .taps = most_taps(&formula, &line, 1), .group = 1};
+    struct windows made = {.size = line.end - line.begin, .taps = most_taps(&n->formula, &line, 1), .group = 1};
     int64_t align = (axis == 0) == !p->is_vertical_first ? TAPS : 1;
     int64_t groups = (made.taps + align + TAPS - 2) / TAPS;  // at most
     int64_t place = n->n_bytes, weights = whole(2 * sizeof(int32_t) * made.size, 16);
@@ -68,7 +68,7 @@ static int fill_axis(struct chunk *n, const struct placed *p, int axis, struct W
         made.first = (int32_t *)(scratch + numbers);
         made.count = made.first + made.size;
         made.weights = made.count + made.size;
-        fill_windows(&formula, &line, &made, (double *)scratch);
+        fill_windows(&n->formula, &line, &made, (double *)scratch);
         int32_t *to = (int32_t *)(n->memory + place);
         struct packed packed = {
             .first = to, .count = to + made.size, .weights = n->memory + place + weights, .align = align,
@@ -82,7 +82,7 @@ static int fill_axis(struct chunk *n, const struct placed *p, int axis, struct W
     int64_t at = n->address + place;
     *filled = (struct Windows){
         (const int *)at, (const int *)(at + sizeof(int32_t) * made.size), (const int *)(at + weights), made.size,
-        made.bits ? made.bits : formula.bits,
+        made.size ? made.bits : IDENTITY_BITS,
     };
     return DONE;
 }

@@ -72,7 +72,7 @@ SHARED real clipped(real value, float most) {
     return CHOOSE(value < most, value, most);
 }
 
-// The gray of a pixel, a level: Pillow's, and torchvision's.
+// The gray of a pixel, a level: Pillow's, and torchvision's, floor(fma(blue, 0.114, fma(green, 0.587, red * 0.2989))).
 SHARED whole luma_pillow(whole red, whole green, whole blue) {
     return (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16;
 }
@@ -126,7 +126,14 @@ SHARED whole part_pillow(whole top, whole saturation, whole phi) {
     return WHOLE(REAL(top * (65025 - saturation * phi)) * (float)(1.0 / 65025) + 0.5f);
 }
 
-// A pixel whose hue is turned, a word. kernels/colours.py has the libraries' own formulas, which give the same.
+// A pixel whose hue is turned, a word. Of (top - channel) / (top - low), which both libraries form of each channel, two are 0
+// and 1; what is left is x.
+//
+// Pillow, in float32 but where float64 is said: h = ((base + 1 - x or base - 1 + x) / 6 + 1) mod 1 in float64; hue = int(h *
+// 255) in float64, plus the turn, modulo 256; saturation = int((top - low) / top * 255), the product in float64. Back, in
+// float64: y = hue * 6 / 255, sector = floor(y), f = y - sector, s = saturation / 255; p = top * (1 - s), q = top * (1 - s *
+// f), t = top * (1 - s * (1 - f)), each rounded half up. Here all is whole or float32, and the same for every colour and hue:
+// q is that of 65025 - saturation * phi 65025ths of top, with phi = hue * 6 mod 255; t has 255 - phi, p 255 in its place.
 SHARED word turned_pillow(whole red, whole green, whole blue, float turn) {
     struct hue c = hue_of(red, green, blue);
     whole span = c.top - c.low;

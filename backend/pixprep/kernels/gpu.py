@@ -17,6 +17,7 @@ import numpy as np
 
 from pixprep.kernels import launch, nvrtc, structs, surfaces
 from pixprep.kernels.canvases import canvas_plan, needs_canvases
+from pixprep.kernels.filling import PixelBuffer
 from pixprep.kernels.structs import IMAGE, LEVEL_THREADS, TILE
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
@@ -118,9 +119,7 @@ class GpuKernel:
     ) -> None:
         """Queue the kernels for images whose tensors have one size, at these addresses."""
         room = _Room(self._uploads, self._middles)
-        pixels = [
-            launch.PixelBuffer(image.data.ptr, image.shape[0], image.shape[1], image.strides[0]) for image in images
-        ]
+        pixels = [PixelBuffer(image.data.ptr, image.shape[0], image.shape[1], image.strides[0]) for image in images]
         prepared = launch.prepare(
             self._plan, pixels, placements, tensors, room=room, middle_bytes=MIDDLE_BYTES, plain=self.is_plain
         )

@@ -11,8 +11,7 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from pixprep.errors import unreachable
-from pixprep.kernels import native
-from pixprep.kernels.colours import Planes, Words
+from pixprep.kernels.colours import Gray, Words
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.warp import warped
 from pixprep.spec import ColorLike, PaddingMode
@@ -55,43 +54,31 @@ def _done(step: LevelStep, image: U8) -> U8:
             return _permuted(step, image)
         case Mix():
             return _mixed(step, image)
-        case Extern():  # kernels.staged cuts the steps there
-            raise AssertionError(step)
         case Warp():
             return warped(step, image)
         case Filter():
             return filtered(step, image)
-        case Curve() | Blend() | Hue() | Tone():
-            return coloured([step], image)
+        case Extern() | Curve() | Blend() | Hue() | Tone():  # kernels.staged cuts the steps there; coloured
+            raise AssertionError(step)
         case _ as never:
             return unreachable(never)
 
 
-def coloured(steps: Iterable[ColourStep], image: U8, *, in_numpy: bool = False) -> U8:
-    """The image after steps that keep every pixel in its place.
-
-    Args:
-        steps: one after the other.
-        image: as of ``done``.
-        in_numpy: as where there are no kernels in C.
-    """
+def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
+    """The image after steps that keep every pixel in its place; see ``done``."""
     if not image.size:
         return image
-    is_gray = image.shape[2] == 1
-    by_words = not is_gray and not in_numpy and native.library() is not None
-    pixels = Words(image) if by_words else Planes(image)
+    pixels = Gray(image) if image.shape[2] == 1 else Words(image)
     for step in steps:
         match step:
             case Curve() if step.factor is not None:
                 pixels.fade(0, step.factor, "pillow")  # both libraries: levels times the factor, in float32
             case Curve():
-                pixels.look_up(np.tile(np.frombuffer(step.table, np.uint8), (image.shape[2], 1)))
+                pixels.look_up(np.tile(np.frombuffer(step.table, np.uint8), (3, 1)))
             case Blend() if step.gray == "mean":
                 pixels.fade(mean_gray(pixels.total(step.like), pixels.count, step.like), step.factor, step.like)
             case Tone():
                 pixels.look_up(np.stack([tone(step, counts) for counts in pixels.histograms()]))
-            case Blend() | Hue() if is_gray:
-                pass  # its own gray, without a hue
             case Blend():
                 pixels.blend(step.factor, step.like)
             case Hue():

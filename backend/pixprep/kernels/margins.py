@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,6 @@ import numpy.typing as npt
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 
-Array = npt.NDArray[Any]
 U8 = npt.NDArray[np.uint8]
 
 
@@ -27,6 +26,11 @@ class Margins(NamedTuple):
     laid: tuple[int, int]
     fill: U8
 
+    @property
+    def struct(self) -> tuple[int, int, int]:
+        """As the kernels in C read them: of the fill a byte a channel."""
+        return *self.before, sum(level << 8 * channel for channel, level in enumerate(self.fill.tolist()))
+
 
 def margins(plan: TensorPlan, placement: Placement, channels: int) -> Margins | None:
     """Those of a placement, for pixels of so many channels; None: there are none."""
@@ -38,39 +42,12 @@ def margins(plan: TensorPlan, placement: Placement, channels: int) -> Margins | 
 
 
 def taken(pixels: U8, axis: int, read: slice | npt.NDArray[np.intp], around: Margins) -> U8:
-    """Positions of an axis of ``around.laid``: a view of the pixels where these are all, else a copy."""
-    length, before = pixels.shape[axis], around.before[axis]
-    if isinstance(read, slice):
-        first, last = (min(max(edge - before, 0), length) for edge in (read.start, read.stop))
-        missing = (read.stop - read.start) - (last - first)
-        inside = pixels[:, first:last] if axis else pixels[first:last]
-        above = min(before, read.stop) - read.start
-        return surrounded(inside, axis, (max(above, 0), missing - max(above, 0)), around.fill)
-    positions = read - before
-    copy: U8 = pixels.take(positions, axis, mode="clip") if length else _filled(pixels, axis, len(read), around.fill)
-    outside = (positions < 0) | (positions >= length)
-    if axis:
-        copy[:, outside] = around.fill
-    else:
-        copy[outside] = around.fill
-    return copy
-
-
-def surrounded(pixels: U8, axis: int, missing: tuple[int, int], fill: U8) -> U8:
-    """The pixels with this many positions of the fill before and behind them on an axis."""
-    if missing == (0, 0):
-        return pixels
+    """Positions of an axis of ``around.laid``: a copy."""
+    positions = (np.arange(read.start, read.stop) if isinstance(read, slice) else read) - around.before[axis]
     length = pixels.shape[axis]
-    copy = _filled(pixels, axis, missing[0] + length + missing[1], fill)
-    inside = slice(missing[0], missing[0] + length)
-    if axis:
-        copy[:, inside] = pixels
-    else:
-        copy[inside] = pixels
+    outside = (positions < 0) | (positions >= length)
+    if not length:
+        return np.full((*pixels.shape[:axis], len(positions), *pixels.shape[axis + 1 :]), around.fill, np.uint8)
+    copy: U8 = pixels.take(positions, axis, mode="clip")
+    copy[(slice(None),) * axis + (outside,)] = around.fill
     return copy
-
-
-def _filled(pixels: U8, axis: int, length: int, fill: U8) -> U8:
-    shape = [*pixels.shape]
-    shape[axis] = length
-    return np.full(shape, fill, np.uint8)

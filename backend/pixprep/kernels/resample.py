@@ -20,6 +20,8 @@ from pixprep.profiles.windows import Passes, Resampling, Windows, multiply_add
 Array = npt.NDArray[Any]
 Pass = Callable[[Array, Windows, float], Array]
 """One pass over values whose first axis it works along, given its windows and ``Resampling.factor``: (out, values)."""
+Finish = Callable[[Array, Windows, float], Array]
+"""What is made of the sums of a pass."""
 
 CHUNK = 1 << 19
 """So many values at a time: 2 MB beside the result, however large the image."""
@@ -90,19 +92,28 @@ def _along(values: Array, axis: int, windows: Windows, one: Pass, factor: float)
     return results[0] if len(results) == 1 else np.concatenate(results, axis=1 - axis)
 
 
-def _fixed(lines: Array, windows: Windows, _: float) -> Array:
-    sums = _sums(lines, windows, np.int32)
+def _sum(dtype: type[np.generic], finish: Finish | None = None, **how: Any) -> Pass:
+    """A pass that is the weighted sums of all windows, and what is made of them."""
+
+    def one(lines: Array, windows: Windows, factor: float) -> Array:
+        sums = _sums(lines, windows, dtype, **how)
+        return finish(sums, windows, factor) if finish else sums
+
+    return one
+
+
+def _shifted(sums: Array, windows: Windows, _: float) -> Array:
     sums += 1 << (windows.bits - 1)
     sums >>= windows.bits
     return _levels(sums)
 
 
-def _integer(lines: Array, windows: Windows, _: float) -> Array:
-    return _sums(lines, windows, np.int32)
+def _even(sums: Array, *_: Any) -> Array:
+    return _levels(np.rint(sums))
 
 
-def _linear_first(lines: Array, windows: Windows, _: float) -> Array:
-    return _sums(lines, windows, np.int32) >> 4
+def _mean(sums: Array, _: Windows, factor: float) -> Array:
+    return _levels(np.rint(sums.astype(np.float32) * np.float32(factor)))
 
 
 def _linear_second(lines: Array, windows: Windows, _: float) -> Array:
@@ -116,45 +127,11 @@ def _cubic_second(lines: Array, windows: Windows, _: float) -> Array:
     return _levels(np.rint(_sums(lines, scaled, np.float32, last_first=True)))
 
 
-def _mean(lines: Array, windows: Windows, factor: float) -> Array:
-    return _levels(np.rint(_sums(lines, windows, np.int32).astype(np.float32) * np.float32(factor)))
-
-
-def _real(lines: Array, windows: Windows, _: float) -> Array:
-    return _sums(lines, windows, np.float32)
-
-
-def _even(lines: Array, windows: Windows, _: float) -> Array:
-    return _levels(np.rint(_sums(lines, windows, np.float32)))
-
-
-def _partly_fused(lines: Array, windows: Windows, _: float) -> Array:
-    return _sums(lines, windows, np.float32, is_fused=True)
-
-
-def _even_fused(lines: Array, windows: Windows, factor: float) -> Array:
-    return _levels(np.rint(_partly_fused(lines, windows, factor)))
-
-
 def _lerp(lines: Array, windows: Windows, _: float) -> Array:
     rows = _rows(lines, np.float32)
     left, right = rows[windows.first], rows[windows.first + 1]
     lerped: Array = left + (right - left) * windows.weights[:, 1:]
     return lerped
-
-
-_PASSES: dict[Passes, tuple[Pass, Pass]] = {
-    "fixed": (_fixed, _fixed),
-    "opencv_linear": (_linear_first, _linear_second),
-    "opencv_cubic": (_integer, _cubic_second),
-    "opencv_lanczos": (_integer, _fixed),
-    "area": (_integer, _mean),
-    "float_even": (_real, _even),
-    "float_fused": (_partly_fused, _even_fused),
-    "real": (_real, _real),
-    "lerp": (_lerp, _lerp),
-}
-"""The first and the second pass of each arithmetic."""
 
 
 def _sums(
@@ -188,3 +165,18 @@ def _rows(lines: Array, dtype: type[np.generic]) -> Array:
 def _levels(values: Array) -> npt.NDArray[np.uint8]:
     levels: npt.NDArray[np.uint8] = np.clip(values, 0, 255).astype(np.uint8)
     return levels
+
+
+_WHOLE, _REAL = _sum(np.int32), _sum(np.float32)
+_PASSES: dict[Passes, tuple[Pass, Pass]] = {
+    "fixed": (_sum(np.int32, _shifted), _sum(np.int32, _shifted)),
+    "opencv_linear": (_sum(np.int32, lambda sums, *_: sums >> 4), _linear_second),
+    "opencv_cubic": (_WHOLE, _cubic_second),
+    "opencv_lanczos": (_WHOLE, _sum(np.int32, _shifted)),
+    "area": (_WHOLE, _sum(np.int32, _mean)),
+    "float_even": (_REAL, _sum(np.float32, _even)),
+    "float_fused": (_sum(np.float32, is_fused=True), _sum(np.float32, _even, is_fused=True)),
+    "real": (_REAL, _REAL),
+    "lerp": (_lerp, _lerp),
+}
+"""The first and the second pass of each arithmetic."""

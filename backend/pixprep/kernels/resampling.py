@@ -6,11 +6,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from pixprep.kernels.fixed import RECENT, grouped
+from pixprep.kernels import fixed
 from pixprep.plan.geometry_steps import Resize
 from pixprep.plan.placement import Placement
 from pixprep.profiles import PROFILES, Method
-from pixprep.profiles.windows import Axis, Passes, Resampling, Windows, single
+from pixprep.profiles.windows import Axis, Formula, Passes, Resampling, Windows, single
 from pixprep.spec import Like
 
 
@@ -30,7 +30,7 @@ def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
 
 
 def resampling(resize: Resize | None, placement: Placement) -> Resampling:
-    """Resampling that makes the region of a placement from its pixels."""
+    """Resampling that makes the region of a placement from its pixels, for the arithmetic in NumPy and plain.cu."""
     rows, columns = axes(resize, placement)
     if resize is None or (rows.length, columns.length) == placement.resized:
         passes: Passes = "real" if resize is not None and resize.is_real else "fixed"
@@ -42,18 +42,25 @@ def resampling(resize: Resize | None, placement: Placement) -> Resampling:
     def windows(axis: Axis) -> Windows:
         if axis.begin == axis.end:
             return _unchanged(axis, passes)
+        if rule := profile.formula(method):
+            return fixed.windows(rule, axis)
         return _windows(resize.like, method, passes, axis)
 
     return Resampling(passes, windows(rows), windows(columns), profile.is_vertical_first(method, rows, columns), factor)
 
 
+def formula(resize: Resize | None) -> Formula | None:
+    """The formula of a resize's windows; None: there is none, and their profile makes them."""
+    return None if resize is None else PROFILES[resize.like].formula(resize.method)
+
+
 def forget() -> None:
     """Give the memory of the remembered windows back."""
     _windows.cache_clear()
-    grouped.cache_clear()
+    fixed.grouped.cache_clear()
 
 
-@lru_cache(RECENT)
+@lru_cache(fixed.RECENT)
 def _windows(like: Like, method: Method, passes: Passes, axis: Axis) -> Windows:
     return PROFILES[like].windows(method, passes, axis)
 

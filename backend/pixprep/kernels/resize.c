@@ -91,8 +91,21 @@ ALWAYS void make_places(const struct windows *w, int64_t window, const uint8_t *
     UNROLL for (int i = 0; i < PLACES; ++i) memcpy(to[i], (char *)&made + i * sums, sums);
 }
 
+// A pass along one axis of (rows, columns, channels).
+struct pass {
+    struct windows windows;
+    const uint8_t *levels;  // the row, or the column, at which the windows begin
+    int64_t pitch;          // bytes from row to row
+    uint8_t *out;           // the first row and column of the result
+    int64_t out_pitch;      // bytes from row to row; negative: the result stands on its head
+    int64_t out_step;       // across: bytes from column to column; negative: the result is mirrored
+    int64_t rows;           // across: how many
+    const int32_t *which;   // across: their numbers; 0: all of them
+    int64_t length;         // down: bytes of a row, at least 16
+};
+
 // From row to row; the last 16 neighbours may overlap those before. The result is written row after row.
-static void go_down(const struct pass *n) {
+static __attribute__((noinline)) void go_down(const struct pass *n) {
     const struct windows w = n->windows;
     int64_t last = n->length - LANES;
     for (int64_t window = 0; window < w.size; ++window) {
@@ -119,6 +132,7 @@ ALWAYS void go_across(const struct pass *n, int channels) {
         uint8_t *out[PLACES];
         UNROLL for (int i = 0; i < PLACES; ++i) {
             int64_t at = least(row + i, n->rows - 1);
+            if (n->which) at = n->which[at];
             begin[i] = n->levels + at * n->pitch - w.begin * channels;
             out[i] = n->out + at * n->out_pitch;
         }
@@ -134,12 +148,9 @@ ALWAYS void go_across(const struct pass *n, int channels) {
     }
 }
 
-KERNEL void pass_down(const struct pass *n) { go_down(n); }
-
-KERNEL void pass_across(const struct pass *n) {
-    if (n->channels == 1) go_across(n, 1);
-    else go_across(n, 4);
-}
+// Each in a function of its own: inlined into `resample` they are a twentieth slower.
+static __attribute__((noinline)) void across_gray(const struct pass *n) { go_across(n, 1); }
+static __attribute__((noinline)) void across_words(const struct pass *n) { go_across(n, 4); }
 
 // Room for what is made on the way, piece by piece; every piece is a multiple of 64 bytes.
 struct room {
@@ -161,60 +172,132 @@ static struct windows lay_windows(struct room *room, const struct formula *formu
     return made;
 }
 
-KERNEL int resize(const struct resize *n) {
-    const int64_t channels = n->channels, high = n->rows.end - n->rows.begin, wide = n->columns.end - n->columns.begin;
-    const int64_t length = wide * channels, whole = n->columns.length * channels;
-    if (length < LANES) return TOO_NARROW;
+// The numbers of the rows that the windows read, which rise from window to window.
+static int64_t list_rows(const struct windows *w, int32_t *which) {
+    int64_t count = 0, next = w->begin;
+    for (int64_t window = 0; window < w->size; ++window) {
+        int64_t end = w->first[window] + w->count[window];
+        for (next = most(next, w->first[window]); next < end; ++next) which[count++] = (int32_t)(next - w->begin);
+    }
+    return count;
+}
+
+static void put_fill(uint8_t *to, uint32_t fill, int64_t count, int64_t channels) {
+    for (int64_t i = 0; i < count; ++i) memcpy(to + i * channels, &fill, channels);
+}
+
+// Make pixels that lie side by side, 1 or 4 bytes each: `columns` of `rows` from (top, left), perhaps in the margin.
+static void copy(const struct resize *n, int64_t top, int64_t left, int64_t rows, int64_t columns, uint8_t *to) {
+    const int64_t channels = n->channels == 1 ? 1 : 4, is_near = n->step == 1;
+    const int64_t first = least(most(-left, 0), columns), last = most(first, least(n->width - left, columns));
+    for (int64_t row = top; row < top + rows; ++row, to += columns * channels) {
+        if (row < 0 || row >= n->height) {
+            put_fill(to, n->fill, columns, channels);
+            continue;
+        }
+        const uint8_t *from = n->pixels + row * n->pitch + (left + first) * n->apart;
+        uint8_t *out = to + first * channels;
+        int64_t count = last - first;
+        put_fill(to, n->fill, first, channels);
+        put_fill(to + last * channels, n->fill, columns - last, channels);
+        if (is_near && n->apart == channels && n->channels == channels) {
+            memcpy(out, from, count * channels);
+            continue;
+        }
+        // A pixel of three channels and the byte behind it are one word, which but for the last of a row is inside.
+        int64_t words = is_near && n->apart == 3 && n->channels == 3 ? count - 1 : 0;
+        for (int64_t i = 0; i < words; ++i) memcpy(out + 4 * i, from + 3 * i, 4);
+        for (int64_t i = most(words, 0); i < count; ++i)
+            for (int64_t c = 0; c < n->channels; ++c) out[i * channels + c] = from[i * n->apart + c * n->step];
+    }
+}
+
+static int resample(const struct resize *n, const struct windows *rows, const struct windows *columns) {
+    const int64_t channels = n->channels == 1 ? 1 : 4, high = rows->size, wide = columns->size;
+    const int64_t read_rows = rows->end - rows->begin, read_columns = columns->end - columns->begin;
+    const int64_t top = rows->begin - n->above, left = columns->begin - n->before;
+    // A row has room for a vector, and for the longest window.
+    const int64_t copied = most(most(read_columns, columns->taps), LANES / channels), length = most(wide * channels, LANES);
+    const int is_across = n->columns.length != n->columns.out_length || n->is_mirrored;
+    const int is_down = n->rows.length != n->rows.out_length || !is_across, is_made = n->values.table != 0;
+    const int is_down_first = is_down && (n->is_vertical_first || !is_across);
+    const int is_copied = n->apart != channels || n->step != 1 || n->channels != channels || copied != read_columns ||
+                          top < 0 || left < 0 || top + read_rows > n->height || left + read_columns > n->width;
+    uint8_t *pixels, *middle, *levels;
+    int32_t *which;
     struct room room = {0};
-    struct windows rows, columns;
-    double *weights;
-    uint8_t *middle, *levels;
     for (int is_laid = 0; is_laid < 2; ++is_laid) {
         if (is_laid && !(room.memory = malloc(room.used))) return NO_MEMORY;
         room.used = 0;
-        rows = n->made_rows ? *n->made_rows : lay_windows(&room, &n->formula, &n->rows, 1);
-        columns = n->made_columns ? *n->made_columns : lay_windows(&room, &n->formula, &n->columns, LANES / channels);
-        weights = take(&room, sizeof *weights * most(most(rows.taps, columns.taps), 4));
-        middle = take(&room, n->is_vertical_first ? whole * high : length * n->rows.length);
-        levels = take(&room, length * high + 4);  // a line reads a few bytes more
+        which = take(&room, sizeof *which * read_rows);
+        pixels = take(&room, is_copied ? read_rows * copied * channels : 0);
+        middle = take(&room, is_down_first ? high * copied * channels : read_rows * length);
+        levels = take(&room, is_made ? length * high + 4 : 0);  // a line reads a few bytes more
     }
-    if (!n->made_rows) fill_windows(&n->formula, &n->rows, &rows, weights);
-    if (!n->made_columns) fill_windows(&n->formula, &n->columns, &columns, weights);
-    const int64_t read_rows = rows.end - rows.begin, read = (columns.end - columns.begin) * channels;
-    if (columns.end - columns.begin < columns.taps || read < LANES) {
-        free(room.memory);
-        return TOO_NARROW;
-    }
-    const uint8_t *pixels = n->pixels + rows.begin * n->pitch + columns.begin * channels;
-    // A flip is a pass that writes its windows backwards.
-    struct pass down = {.windows = rows}, across = {.windows = columns, .channels = channels, .out_step = channels};
-    if (n->is_vertical_first) {
-        down.levels = pixels, down.pitch = n->pitch, down.length = read, down.out = middle, down.out_pitch = read;
-        across.levels = middle, across.pitch = read, across.rows = high, across.out = levels, across.out_pitch = length;
+    struct pass down = {.windows = *rows}, across = {.windows = *columns, .out_step = channels};
+    const uint8_t *begin = pixels;
+    int64_t pitch = copied * channels, out_pitch = is_made ? length : n->values.out_row;
+    if (!is_made) levels = n->values.out;
+    if (is_copied) {
+        copy(n, top, left, read_rows, copied, pixels);
     } else {
-        across.levels = pixels, across.pitch = n->pitch, across.rows = read_rows, across.out = middle;
-        across.out_pitch = length;
-        down.levels = middle, down.pitch = length, down.length = length, down.out = levels, down.out_pitch = length;
+        begin = n->pixels + top * n->pitch + left * channels;
+        pitch = n->pitch;
     }
+    down.levels = across.levels = begin, down.pitch = across.pitch = pitch;
+    down.out = across.out = levels, down.out_pitch = across.out_pitch = out_pitch;
+    down.length = is_down_first ? copied * channels : length;
+    across.rows = high;
+    if (is_down && is_across && is_down_first) {
+        down.out = middle, across.levels = middle;
+        down.out_pitch = across.pitch = down.length;
+    } else if (is_down && is_across) {
+        across.out = middle, down.levels = middle;
+        across.out_pitch = down.pitch = length;
+        across.rows = list_rows(rows, which), across.which = which;
+    }
+    // A flip is a pass that writes its windows backwards.
+    struct pass *flipped = is_down ? &down : &across;
     if (n->is_flipped) {
-        down.out += (high - 1) * down.out_pitch;
-        down.out_pitch = -down.out_pitch;
+        flipped->out += (high - 1) * flipped->out_pitch;
+        flipped->out_pitch = -flipped->out_pitch;
     }
     if (n->is_mirrored) {
         across.out += (wide - 1) * channels;
         across.out_step = -channels;
     }
-    if (n->is_vertical_first) go_down(&down);
-    pass_across(&across);
-    if (!n->is_vertical_first) go_down(&down);
-    struct values values = n->values;
-    values.levels = levels + n->first_channel;
-    values.levels_plane = n->channel_step;
-    values.levels_row = length;
-    values.levels_column = channels;
-    values.rows = high;
-    values.columns = wide;
-    look_up(&values);
+    if (is_down_first) go_down(&down);
+    if (is_across) (channels == 1 ? across_gray : across_words)(&across);
+    if (is_down && !is_down_first) go_down(&down);
+    if (is_made) {
+        struct values values = n->values;
+        values.levels = levels + n->first_channel;
+        values.levels_plane = n->channel_step;
+        values.levels_row = length;
+        values.levels_column = channels;
+        values.rows = high;
+        values.columns = wide;
+        look_up(&values);
+    }
     free(room.memory);
     return DONE;
+}
+
+KERNEL int resize(const struct resize *n) {
+    struct room room = {0};
+    struct windows rows, columns;
+    double *weights;
+    for (int is_laid = 0; is_laid < 2; ++is_laid) {
+        if (is_laid && !(room.memory = malloc(room.used))) return NO_MEMORY;
+        room.used = 0;
+        rows = n->made_rows ? *n->made_rows : lay_windows(&room, &n->formula, &n->rows, 1);
+        columns = n->made_columns ? *n->made_columns
+                                  : lay_windows(&room, &n->formula, &n->columns, n->channels == 1 ? LANES : LANES / 4);
+        weights = take(&room, sizeof *weights * most(most(rows.taps, columns.taps), 4));
+    }
+    if (!n->made_rows) fill_windows(&n->formula, &n->rows, &rows, weights);
+    if (!n->made_columns) fill_windows(&n->formula, &n->columns, &columns, weights);
+    int answer = resample(n, &rows, &columns);
+    free(room.memory);
+    return answer;
 }

@@ -1,4 +1,4 @@
-// Structs that the host fills for the CUDA kernels, in C (fill.c) or in NumPy (launch.py, by structs.py), and numbers that
+// Structs that the host fills for the CUDA kernels, in C (fill.c) or in NumPy (filling.py, by structs.py), and numbers that
 // both go by. Sizes and offsets are in pixels, pitches in bytes.
 #ifndef STRUCTS
 #define STRUCTS
@@ -11,7 +11,6 @@
 #define DIGITS 3          // signed bytes of a weight
 #define PIXELS 4          // of a row, that one thread of the second pass makes
 #define ALIGNMENT 256     // bytes: of each image's part of the memory between the passes
-#define IDENTITY_BITS 22  // of the weight 1 of an axis that keeps its length
 
 // For each output position i of one axis, flipped if the canvas shows it so: the first input position, how many taps, and
 // the weights, tap by tap (weights[tap * size + i]); for fast.cu groups of taps in place of taps.

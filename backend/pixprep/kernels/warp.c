@@ -8,7 +8,7 @@
 #include "formulas.h"
 
 // In the order of KINDS in kernels/warp.py.
-enum kind { PILLOW, TORCHVISION, NEAREST, FIXED, PILLOW_NEAREST, CUBIC };
+enum kind { PILLOW, TORCHVISION, NEAREST, FIXED, PILLOW_NEAREST, CUBIC, WALK };
 
 typedef uint64_t pairs __attribute__((vector_size(8 * LANES)));
 typedef uint8_t bytes __attribute__((vector_size(LANES)));
@@ -194,7 +194,9 @@ ALWAYS void make(const struct warp *told, enum kind kind, int is_perspective, in
 }
 
 ALWAYS void make_kind(const struct warp *n, enum kind kind, int is_perspective) {
+    const int is_nearest = kind == NEAREST || kind == FIXED || kind == PILLOW_NEAREST;
     if (n->channels == 1) make(n, kind, is_perspective, 1, 1);
+    else if (n->channels == 4 && is_nearest) make(n, kind, is_perspective, 4, 4);
     else if (n->apart == 3) make(n, kind, is_perspective, 3, 3);
     else make(n, kind, is_perspective, 3, 4);
 }
@@ -202,6 +204,21 @@ ALWAYS void make_kind(const struct warp *n, enum kind kind, int is_perspective) 
 ALWAYS void make_both(const struct warp *n, enum kind kind) {
     if (n->is_perspective) make_kind(n, kind, 1);
     else make_kind(n, kind, 0);
+}
+
+// Pillow's nearest that adds up its way.
+static void walk(const struct warp *n) {
+    const int64_t size = n->channels == 1 ? 1 : 4;
+    double row_x = n->c + n->b * 0.5 + n->a * 0.5, row_y = n->f + n->e * 0.5 + n->d * 0.5;
+    for (int64_t row = -n->top; row < n->rows; ++row, row_x += n->b, row_y += n->e) {
+        double x = row_x, y = row_y;
+        for (int64_t column = -n->left; row >= 0 && column < n->columns; ++column, x += n->a, y += n->d) {
+            if (column < 0) continue;
+            int is_seen = x >= 0 && x < n->width && y >= 0 && y < n->height;
+            const void *from = is_seen ? n->pixels + (int64_t)y * n->pitch + (int64_t)x * n->apart : (const void *)&n->fill;
+            memcpy(n->out + (row * n->columns + column) * size, from, n->channels);
+        }
+    }
 }
 
 KERNEL void warp(const struct warp *n) {
@@ -212,5 +229,6 @@ KERNEL void warp(const struct warp *n) {
     case FIXED: return make_kind(n, FIXED, 0);
     case PILLOW_NEAREST: return make_kind(n, PILLOW_NEAREST, 1);
     case CUBIC: return make_both(n, CUBIC);
+    case WALK: return walk(n);
     }
 }

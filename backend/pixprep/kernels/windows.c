@@ -1,5 +1,5 @@
-// Windows by a formula, number for number as profiles/formula.py makes them in NumPy: float64, one operation after the
-// other, nothing fused.
+// Windows by a formula, as the C code of Pillow and PyTorch makes them: float64, one operation after the other, nothing
+// fused.
 #include "windows.h"
 
 #include <math.h>
@@ -13,7 +13,14 @@
 #define NARROW
 #endif
 
-enum { MOST_BITS = 22, NARROW_BITS = 15 };
+enum {
+    MOST_BITS = 22,   // 32 bits less 8 of the level and 2 for the sum of negative weights
+    NARROW_BITS = 15  // of a weight where its precision is its axis' own
+};
+static const double RADIUS[] = {
+    [BOX] = 0.5, [BILINEAR] = 1, [HAMMING] = 1, [BICUBIC] = 2, [LANCZOS] = 3, [TWO] = 1, [FOUR] = 2,
+};
+static const struct formula UNCHANGED = {BOX, 0, IDENTITY_BITS};  // each window is its own position
 
 // One window; its weights lie in the memory that its maker was given.
 struct window {
@@ -60,7 +67,7 @@ static double lanczos(double x) { return x >= -3 && x < 3 ? sinc(x) * sinc(x / 3
 static double near(double x) { return (1.25 * x - 2.25) * x * x + 1; }
 static double far(double x) { return ((-0.75 * x + 3.75) * x - 6) * x + 3; }
 
-// `_cut` of profiles/formula.py: a window ends at the border.
+// A window that ends at the border.
 static inline struct window cut(const struct line *line, int64_t index, double *weights, double (*curve)(double)) {
     double middle = line->offset + (index + 0.5) * line->ratio, total = 0, largest = 0;
     int64_t first = most((int64_t)(middle - line->support + 0.5), 0);
@@ -90,7 +97,8 @@ static int64_t floor_of(const struct line *line, double middle, double *share) {
     return floor;
 }
 
-// `_nearest` of profiles/formula.py: a position beyond the border gives its weight to the border's.
+// The nearest positions; one beyond the border gives its weight to the border's. The largest is that of any sum on the way,
+// which PyTorch notes there.
 static struct window nearest(const struct line *line, int64_t begin, const double *shares, int taps, double *weights) {
     int64_t first = most(begin, 0), count = least(begin + taps, line->length) - first;
     double largest = 0;
@@ -124,8 +132,13 @@ static double stretch_of(const struct formula *formula, const struct axis *axis)
     return formula->is_widened ? larger(axis->ratio, 1) : 1;
 }
 
+static const struct formula *formula_of(const struct formula *formula, const struct axis *axis) {
+    return axis->length == axis->out_length ? &UNCHANGED : formula;
+}
+
 int64_t most_taps(const struct formula *formula, const struct axis *axis, int64_t group) {
-    double support = formula->radius * stretch_of(formula, axis);
+    formula = formula_of(formula, axis);
+    double support = RADIUS[formula->curve] * stretch_of(formula, axis);
     return (least(2 * (int64_t)ceil(support) + 1, axis->length) + group - 1) & -group;
 }
 
@@ -139,9 +152,10 @@ static int precision(maker *window, const struct line *line, int64_t out_length,
 }
 
 void fill_windows(const struct formula *formula, const struct axis *axis, struct windows *made, double *weights) {
+    formula = formula_of(formula, axis);
     maker *window = MAKERS[formula->curve];
     double stretch = stretch_of(formula, axis);
-    struct line line = {axis->ratio, axis->offset, formula->radius * stretch, 1 / stretch, axis->length};
+    struct line line = {axis->ratio, axis->offset, RADIUS[formula->curve] * stretch, 1 / stretch, axis->length};
     made->bits = formula->bits ? formula->bits : precision(window, &line, axis->out_length, weights);
     struct window last = window(&line, axis->end - 1, weights);
     made->begin = window(&line, axis->begin, weights).first;
@@ -166,6 +180,10 @@ void fill_windows(const struct formula *formula, const struct axis *axis, struct
 }
 
 KERNEL int make_windows(struct making *n) {
+    if (!n->windows.first) {
+        n->windows.taps = most_taps(&n->formula, &n->axis, n->windows.group);
+        return DONE;
+    }
     double *weights = malloc(sizeof *weights * most(n->windows.taps, 4));
     if (!weights) return NO_MEMORY;
     fill_windows(&n->formula, &n->axis, &n->windows, weights);

@@ -15,12 +15,12 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.profiles.formula import MOST_BITS, Curve, Formula
-from pixprep.profiles.formula import windows as by_formula
 from pixprep.profiles.profile import Method, Original, Profile, Size, always_fixed
-from pixprep.profiles.windows import Axis, Passes, Windows, single
+from pixprep.profiles.windows import Axis, Curve, Formula, Passes, Windows, single
 
 Pixels = npt.NDArray[Any]
+PRECISION_BITS = 22
+"""32 bits less 8 of the level and 2 for the sum of negative weights."""
 
 
 def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
@@ -32,28 +32,20 @@ def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
 
 def formula(method: Method) -> Formula | None:
     """Windows that are cut off at the border, with weights of 22 bits."""
-    return None if method.filter == "nearest" else Formula(cast("Curve", method.filter), method.antialias, MOST_BITS)
+    if method.filter == "nearest":
+        return None
+    return Formula(cast("Curve", method.filter), method.antialias, PRECISION_BITS)
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """The windows of one axis; an axis that keeps its length has no pass."""
-    del passes
-    if axis.out_length == axis.length:
-        return single(np.arange(axis.begin, axis.end))
-    rule = formula(method)
-    if rule is None:
-        return single(nearest(axis.length, axis.out_length, begin=axis.begin, end=axis.end))
-    return by_formula(rule, axis)
-
-
-def nearest(length: int, out_length: int, *, begin: int, end: int) -> npt.NDArray[np.int64]:
-    """For output positions ``begin`` to ``end`` the input position that Pillow's NEAREST takes.
+    """The positions that Pillow's NEAREST takes.
 
     Pillow adds up the ratio in float64, so that ties fall where they do; a product would move 5 % of them.
     """
-    ratios = np.full(end, length / out_length)
+    del method, passes
+    ratios = np.full(axis.end, axis.length / axis.out_length)
     ratios[0] *= 0.5
-    return np.minimum(np.add.accumulate(ratios).astype(np.int64), length - 1)[begin:]
+    return single(np.minimum(np.add.accumulate(ratios).astype(np.int64), axis.length - 1)[axis.begin :])
 
 
 def original(pil: Any, pixels: Pixels, op: Any, size: Size, *, order: int) -> Pixels:
@@ -116,7 +108,6 @@ PROFILE = Profile(
     antialiased=("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
     antialias=True,
     reducible=("bilinear", "hamming", "bicubic", "lanczos"),
-    is_pillow=True,
     passes=always_fixed,
     is_vertical_first=is_vertical_first,
     windows=windows,

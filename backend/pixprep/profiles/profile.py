@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pixprep.profiles.formula import Formula
-from pixprep.profiles.windows import Axis, Passes, Windows
+from pixprep.profiles.windows import Axis, Formula, Passes, Windows
 from pixprep.spec import Filter, Rounding
 
 Size = tuple[int, int]
@@ -59,13 +58,12 @@ class Profile:
         across: the filters whose windows of one axis depend on the other.
         near: the filters that equal the library's up to one level; all others are exact.
         reducible: the filters whose antialiased resize may be given a JPEG that was decoded to a fraction.
-        is_pillow: Pillow itself computes it, antialiased, where there is no machine code.
         passes: the arithmetic of both passes, of a method and both axes.
         is_vertical_first: whether the first pass is from row to row; as ``passes``.
-        windows: the windows of one axis; never asked for an axis without outputs, nor for an unchanged image.
-        formula: by which ``windows`` makes those of an axis that changes its length, None for a method whose windows
-            have one position each. Given where both passes are ``fixed`` and no window leaves the axis, whatever the
-            method: the machine code and the fast CUDA kernels do such a profile.
+        windows: the windows of one axis; never asked for an axis without outputs, for an unchanged image, nor for a
+            method that has a formula.
+        formula: of a method whose passes are both ``fixed``, whose windows stay on the axis, and which leaves an axis
+            as it is that keeps its length: the kernels in C and the fast CUDA kernels do such a method. Else None.
     """
 
     title: str
@@ -79,11 +77,10 @@ class Profile:
     across: tuple[Filter, ...] = ()
     near: tuple[Filter, ...] = ()
     reducible: tuple[Filter, ...] = ()
-    is_pillow: bool = False
     passes: Callable[[Method, Axis, Axis], Passes]
     is_vertical_first: Callable[[Method, Axis, Axis], bool]
     windows: Callable[[Method, Passes, Axis], Windows]
-    formula: Callable[[Method], Formula | None] | None = None
+    formula: Callable[[Method], Formula | None] = lambda _: None
 
     @property
     def methods(self) -> tuple[Method, ...]:

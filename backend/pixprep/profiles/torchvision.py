@@ -16,12 +16,9 @@ from __future__ import annotations
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
-from pixprep.profiles.formula import Curve, Formula
-from pixprep.profiles.formula import windows as by_formula
 from pixprep.profiles.profile import Method, Original, Profile, Size, always_fixed, never_vertical_first
-from pixprep.profiles.windows import Axis, Passes, Windows, multiply_add, single
+from pixprep.profiles.windows import Axis, Curve, Formula, Passes, Windows, multiply_add, single
 
 UNFUSED_SIDES = 128
 """Up to this sum of height and width PyTorch takes its other kernel for ``nearest``."""
@@ -37,32 +34,22 @@ def formula(method: Method) -> Formula | None:
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """The windows of one axis; an axis that keeps its length has no pass."""
-    del passes
-    if axis.out_length == axis.length:
-        return single(np.arange(axis.begin, axis.end))
-    rule = formula(method)
-    if rule is None:
-        return single(_nearest(axis, is_exact=method.filter == "nearest_exact")[axis.begin : axis.end])
-    return by_formula(rule, axis)
-
-
-def _nearest(axis: Axis, *, is_exact: bool) -> npt.NDArray[np.float32]:
     """The position at ``i * ratio`` or, exact, at ``(i + 0.5) * ratio``, in float32.
 
     For larger results PyTorch computes the exact one as ``(i + 0.5) * ratio - 0.5`` in one fused operation, and adds
     0.5 again, which moves some that lie between two positions.
     """
+    del passes
     ratio = np.float32(axis.length) / np.float32(axis.out_length)
-    positions = np.arange(axis.out_length, dtype=np.float32)
-    if not is_exact:
+    positions = np.arange(axis.begin, axis.end, dtype=np.float32)
+    if method.filter == "nearest":
         positions = positions * ratio
     elif axis.out_length + axis.across <= UNFUSED_SIDES:
         positions = (positions + np.float32(0.5)) * ratio
     else:
         middles = np.maximum(multiply_add(positions + np.float32(0.5), ratio, np.float32(-0.5)), 0)
         positions = (middles.astype(np.float64) + 0.5).astype(np.float32)
-    return np.minimum(np.floor(positions), np.float32(axis.length - 1))
+    return single(np.minimum(np.floor(positions), np.float32(axis.length - 1)))
 
 
 def original(functional: Any, planes: Any, op: Any, size: Size) -> Any:

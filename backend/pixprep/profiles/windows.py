@@ -32,8 +32,28 @@ Of a ``float_fused`` window of ``count`` taps the last ``(count - 1) % 4`` are e
 rounded once: what is left when a compiler has made vectors of four of all taps but the first.
 """
 
+Curve = Literal["box", "bilinear", "hamming", "bicubic", "lanczos", "two", "four"]
 IDENTITY_BITS = 22
 """A ``fixed`` window of one position with weight 2^22 gives its level."""
+
+
+class Formula(NamedTuple):
+    """Formula of an axis: ``kernels/windows.c`` makes its windows and weights of its lengths.
+
+    Output position i lies at ``offset + (i + 0.5) * ratio``. Each weight of a window is the curve at the distance from
+    there, over the sum of the window's values.
+
+    Attributes:
+        curve: of the distance. A window is cut off at the border. ``two``, ``four``: the nearest so many positions, by
+            linear or cubic (a = -0.75) interpolation; one beyond the border gives its weight to the border's.
+        is_widened: the curve is as wide as the ratio where the axis shrinks.
+        bits: the windows' weights sum up to 2^bits; None: the most bits, to 22, that keep each weight of the axis below
+            2^15.
+    """
+
+    curve: Curve
+    is_widened: bool
+    bits: int | None
 
 
 class Axis(NamedTuple):
@@ -78,6 +98,8 @@ class Windows:
 
     def span(self, length: int) -> tuple[int, int]:
         """The first position of an axis of ``length`` that they read, and the one behind the last."""
+        if len(self.first) == 0:
+            return 0, 0
         begin, end = int(self.first.min()), int((self.first + self.count).max())
         return min(max(begin, 0), length - 1), max(min(end, length), 1)
 

@@ -92,9 +92,8 @@ def _python(*, serves: bool) -> Iterator[Check]:
     yield Check("python", is_fit, found, "" if is_fit else "make a virtual environment with Python 3.10 to 3.12")
     for name in ("simplejpeg", "pillow", "msgspec"):
         yield package(name, "pip install pixprep")
-    kernels = native.library()
-    found = Path(kernels._name).stem.removeprefix("pixprep-") if kernels else "none: NumPy and Pillow work, more slowly"  # noqa: SLF001
-    yield Check("kernels", True if kernels else None, found, "" if kernels else "install a wheel for this machine")
+    check = attempt("kernels", native.library, "")
+    yield replace(check, found=Path(native.library()._name).stem.removeprefix("pixprep-")) if check.ok else check  # noqa: SLF001
 
 
 def _embedded() -> Iterator[Check]:

@@ -86,7 +86,10 @@ def every() -> list[Op]:
     """Each decoding, each filter that its library has (Pillow has none without antialias), and each op on colours."""
     found: list[Op] = [ops.Decode(idct=i, chroma=c) for i, c in product(get_args(Idct), get_args(Chroma))]
     for like, profile in PROFILES.items():
-        for antialias, filters in ((True, profile.antialiased), (False, () if profile.is_pillow else profile.filters)):
+        for antialias, filters in (
+            (True, profile.antialiased),
+            (False, profile.filters if profile.original.order is None else ()),
+        ):
             found += [ops.Resize(height=1, width=1, like=like, filter=f, antialias=antialias) for f in filters]
     return list({key(op): op for op in [*found, *COLOURS]}.values())
 

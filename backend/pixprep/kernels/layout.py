@@ -1,0 +1,52 @@
+"""Structs and numbers as the C and CUDA sources write them, read from these: each stands once."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+from typing import Any
+
+_TYPES = {
+    "int32_t": ctypes.c_int32,
+    "uint32_t": ctypes.c_uint32,
+    "int64_t": ctypes.c_int64,
+    "int": ctypes.c_int32,
+    "unsigned": ctypes.c_uint32,
+    "long long": ctypes.c_int64,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+}
+_FIELD = re.compile(r"(?:const )?(?:struct )?([\w ]+?) (\*?)(\w+)(?:\[(\w+)\])?$")
+
+
+def structs(*names: str) -> dict[str, type[ctypes.Structure]]:
+    """The structs of these files, by their names: fields in C's order and places."""
+    text, found = _text(names), dict[str, type[ctypes.Structure]]()
+    for name, body in re.findall(r"^struct (\w+) \{(.*?)\n\};", text, re.DOTALL | re.MULTILINE):
+        matches = [_FIELD.match(" ".join(line.split())) for line in body.split(";") if line.strip()]
+        if not all(matches):
+            continue  # it has a function, or a table
+        fields: list[tuple[str, Any]] = []
+        for kind, star, field, count in (match.groups() for match in matches if match):
+            one: Any = ctypes.c_void_p if star else found.get(kind) or _TYPES[kind]
+            fields.append((field, one * _count(count, text) if count else one))
+        found[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    return found
+
+
+def numbers(*names: str) -> dict[str, int]:
+    """The whole numbers that these files define."""
+    found = re.findall(r"^#define (\w+) (\d+)\b", _text(names), re.MULTILINE)
+    return {name: int(value) for name, value in found}
+
+
+def _text(names: tuple[str, ...]) -> str:
+    """The files without remarks."""
+    return "".join(re.sub("//.*", "", Path(__file__).with_name(name).read_text(encoding="utf-8")) for name in names)
+
+
+def _count(word: str, text: str) -> int:
+    """A number, or a constant's."""
+    found = re.search(rf"\b{word} = (\d+)", text)
+    return int(found[1] if found else word)

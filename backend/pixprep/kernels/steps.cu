@@ -1,0 +1,302 @@
+// Steps on levels, by levels.cu: those of one pixel, and those that look at other places. Comes after canvas.cu and
+// formulas.h. launch.py defines LEVEL_... and the like.
+
+#define LEVEL_THREADS 512  // of a block
+#define LEVELS 256
+
+struct LevelStep {
+    double matrix[8];           // of a warp: the numbers that its way needs
+    const unsigned char *data;  // of a curve: 256 levels; of a blur: weights, columns before rows
+    int kind;
+    int like;
+    float factor;
+    float rest;                 // 1 - factor
+    int top;                    // of a window: of the image before, of an erase this image, of a warp its whole result
+    int left;
+    int height;
+    int width;
+    int flip_y;
+    int flip_x;
+    int fill;                   // a byte for each channel; of a warp -1: none
+    int whole_height;           // of a warp's result; of a blur: how many weights
+    int whole_width;
+    int mode;                   // of a take: PADDING_...; of a permutation: 2 bits a channel; of a warp: a perspective
+};
+
+// A rectangle of the tensor, and for each of its channels the bits of a value; of noise, the words that make it.
+struct Erasure {
+    int top;
+    int left;
+    int height;
+    int width;
+    unsigned values[3];
+    int is_noise;
+};
+
+// What steps need of the whole image, and what follows from it.
+struct Measured {
+    unsigned long long sum;                 // of the lumas
+    unsigned counts[CHANNELS][LEVELS];      // of the levels
+    unsigned char table[CHANNELS][LEVELS];  // what the step makes of a level
+};
+
+// An image whose rows lie one after the other.
+struct Levels {
+    unsigned char *pixels;
+    int height;
+    int width;
+
+    __device__ bool has(int y, int x) const { return y >= 0 && y < height && x >= 0 && x < width; }
+    __device__ unsigned char *at(int y, int x) const { return pixels + (y * width + x) * CHANNELS; }
+    __device__ int level(int y, int x, int c) const { return at(min(max(y, 0), height - 1), min(max(x, 0), width - 1))[c]; }
+};
+
+// Whether a step looks at other places: canvases.is_elsewhere.
+__device__ static inline bool is_elsewhere(int kind) { return kind >= LEVEL_TAKE; }
+
+__device__ static inline bool is_measured(int kind) {
+    return kind == LEVEL_BLEND_MEAN || kind == LEVEL_AUTOCONTRAST || kind == LEVEL_EQUALIZE;
+}
+
+// A value, far from 2^31, cut off to a level.
+__device__ static inline int level_of(float value) { return clip8((int)value); }
+
+// A value rounded to a level, ties to even.
+__device__ static inline int rounded(float value) { return level_of(rintf(value)); }
+
+__device__ static inline int fill_of(const struct LevelStep &step, int c) { return step.fill >> 8 * c & 255; }
+
+__device__ static inline int blended(const struct LevelStep &step, int level, float gray) {
+    return step.like == LIKE_PILLOW ? blended_pillow(level, gray, step.factor, step.rest)
+                                    : blended_torchvision(level, gray, step.factor, step.rest);
+}
+
+__device__ static inline int luma(const int *pixel, int like) {
+    if (CHANNELS == 1) return pixel[0];
+    const int green = pixel[CHANNELS / 2], blue = pixel[CHANNELS - 1];
+    return like == LIKE_PILLOW ? luma_pillow(pixel[0], green, blue) : luma_torchvision(pixel[0], green, blue);
+}
+
+// A step that needs the pixel (x, y) alone, or a table.
+__device__ static inline void change(const struct LevelStep &step, const struct Measured &measured, int y, int x,
+                                     int *pixel) {
+    switch (step.kind) {
+    case LEVEL_CURVE:
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = __ldg(step.data + pixel[c]);
+        break;
+#if CHANNELS == 3
+    case LEVEL_BLEND_OWN: {
+        float gray = luma(pixel, step.like);
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = blended(step, pixel[c], gray);
+        break;
+    }
+    case LEVEL_HUE: {
+        unsigned turned = step.like == LIKE_PILLOW ? turned_pillow(pixel[0], pixel[1], pixel[2], step.factor)
+                                                   : turned_torchvision(pixel[0], pixel[1], pixel[2], step.factor);
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = turned >> 8 * c & 255;
+        break;
+    }
+    case LEVEL_PERMUTE: {
+        int levels = pixel[0] | pixel[1] << 8 | pixel[2] << 16;
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = levels >> 8 * (step.mode >> 2 * c & 3) & 255;
+        break;
+    }
+#endif
+    case LEVEL_ERASE:
+        if (y >= step.top && y < step.top + step.height && x >= step.left && x < step.left + step.width)
+            for (int c = 0; c < CHANNELS; ++c) pixel[c] = fill_of(step, c);
+        break;
+    default:  // what is measured
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = measured.table[c][pixel[c]];
+    }
+}
+
+__device__ static inline void sharpen(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
+    bool is_edge = y == 0 || x == 0 || y == image.height - 1 || x == image.width - 1;
+    for (int c = 0; c < CHANNELS; ++c) {
+        int level = image.at(y, x)[c];
+        if (!is_edge) {
+            int sum = 4 * level;  // and once more below
+            for (int dy = -1; dy <= 1; ++dy)
+                for (int dx = -1; dx <= 1; ++dx) sum += image.at(y + dy, x + dx)[c];
+            int smooth = (2 * sum + 13) / 26;
+            level = step.like == LIKE_PILLOW ? blended(step, level, smooth) : level_of(fused(step.rest, smooth - level, level));
+        }
+        pixel[c] = level;
+    }
+}
+
+// The mirror image of a position beyond an edge, without the edge itself.
+__device__ static inline int reflected(int position, int length) {
+    if (length == 1) return 0;
+    while (position < 0 || position >= length) position = position < 0 ? -position : 2 * (length - 1) - position;
+    return position;
+}
+
+// The position that a take sees beyond an edge; itself where that is the fill.
+__device__ static inline int beyond(int mode, int position, int length) {
+    if (mode == PADDING_CONSTANT) return position;
+    if (mode == PADDING_EDGE || length == 1) return min(max(position, 0), length - 1);
+    int edge = mode == PADDING_SYMMETRIC, period = 2 * (length - 1 + edge);
+    position %= period;
+    if (position < 0) position += period;
+    return position < length ? position : period - edge - position;
+}
+
+// The weighted sums of the neighbours of a position in a line of pixels, `stride` values apart.
+template <typename T>
+__device__ static inline void weigh(const float *weights, int taps, const T *line, int stride, int position, int length,
+                                    float *sums) {
+    for (int tap = 0; tap < taps; ++tap) {
+        const T *values = line + reflected(position + tap - taps / 2, length) * stride;
+        float weight = __ldg(weights + tap);
+        for (int c = 0; c < CHANNELS; ++c) {
+            float product = values[c] * weight;
+            sums[c] = tap ? sums[c] + product : product;
+        }
+    }
+}
+
+// The threads of a block blur along the rows.
+__device__ static inline void blur_across(const struct LevelStep &step, const struct Levels &image, float *out) {
+    for (int at = threadIdx.x; at < image.height * image.width; at += LEVEL_THREADS) {
+        int y = at / image.width, x = at - y * image.width;
+        float sums[CHANNELS];
+        weigh((const float *)step.data, step.whole_width, image.at(y, 0), CHANNELS, x, image.width, sums);
+        for (int c = 0; c < CHANNELS; ++c) out[at * CHANNELS + c] = sums[c];
+    }
+}
+
+// A pixel of what `blur_across` has made, blurred along the columns.
+__device__ static inline void blur_down(const struct LevelStep &step, const struct Levels &image, const float *across,
+                                        int y, int x, int *pixel) {
+    const float *weights = (const float *)step.data + step.whole_width;
+    float sums[CHANNELS];
+    weigh(weights, step.whole_height, across + x * CHANNELS, image.width * CHANNELS, y, image.height, sums);
+    for (int c = 0; c < CHANNELS; ++c) pixel[c] = rounded(sums[c]);
+}
+
+// The pixel that lies at (x, y), or the fill.
+__device__ static inline void look(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
+    bool is_inside = image.has(y, x);
+    for (int c = 0; c < CHANNELS; ++c) pixel[c] = is_inside ? image.at(y, x)[c] : fill_of(step, c);
+}
+
+__device__ static inline void warp_pillow(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
+    double from_x = warped(step.matrix, x + 0.5, y + 0.5), from_y = warped(step.matrix + 3, x + 0.5, y + 0.5);
+    if (step.mode) {
+        double below = depth(step.matrix, x + 0.5, y + 0.5);
+        from_x /= below;
+        from_y /= below;
+    }
+    bool is_inside = from_x >= 0 && from_x < image.width && from_y >= 0 && from_y < image.height;
+    if (step.kind == LEVEL_WARP_PILLOW_NEAREST) {
+        look(step, image, is_inside ? (int)from_y : -1, is_inside ? (int)from_x : -1, pixel);
+        return;
+    }
+    from_x = is_inside ? from_x - 0.5 : 0;
+    from_y = is_inside ? from_y - 0.5 : 0;
+    int i = (int)floor(from_x), j = (int)floor(from_y);
+    double dx = from_x - i, dy = from_y - j;
+    for (int c = 0; c < CHANNELS; ++c) {
+        if (step.kind == LEVEL_WARP_PILLOW_BICUBIC) {
+            double rows[4];
+            for (int row = 0; row < 4; ++row)
+                rows[row] = cubic(image.level(j + row - 1, i - 1, c), image.level(j + row - 1, i, c),
+                                  image.level(j + row - 1, i + 1, c), image.level(j + row - 1, i + 2, c), dx);
+            double level = cubic(rows[0], rows[1], rows[2], rows[3], dy);
+            pixel[c] = is_inside ? (int)fmin(fmax(level, 0.0), 255.0) : fill_of(step, c);
+            continue;
+        }
+        int level = between(image.level(j, i, c), image.level(j, i + 1, c), image.level(j + 1, i, c),
+                            image.level(j + 1, i + 1, c), dx, dy);
+        pixel[c] = is_inside ? level : fill_of(step, c);
+    }
+}
+
+__device__ static inline void warp_torchvision(const struct LevelStep &step, const struct Levels &image, int y, int x,
+                                               int *pixel) {
+    float out_y = step.mode ? y + 0.5f : y - (step.whole_height - 1) * 0.5f;
+    float out_x = step.mode ? x + 0.5f : x - (step.whole_width - 1) * 0.5f;
+    float from_x = warped_float(step.matrix, out_x, out_y), from_y = warped_float(step.matrix + 3, out_x, out_y);
+    if (step.mode) {
+        float below = depth_float(step.matrix, out_x, out_y);
+        from_x = from_x / below - 1;
+        from_y = from_y / below - 1;
+    }
+    from_x = position_float(from_x, image.width * 0.5f);
+    from_y = position_float(from_y, image.height * 0.5f);
+    if (step.kind == LEVEL_WARP_TORCHVISION_NEAREST) {
+        int j = (int)rintf(from_y), i = (int)rintf(from_x);
+        bool is_inside = image.has(j, i);
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = is_inside ? image.at(j, i)[c] : step.fill < 0 ? 0 : fill_of(step, c);
+        return;
+    }
+    float left = floorf(from_x), top = floorf(from_y);
+    float r = from_x - left, t = from_y - top, l = 1 - r, s = 1 - t;
+    const float shares[4] = {s * l, s * r, t * l, t * r};
+    float values[CHANNELS][4], seen[4];
+    for (int corner = 0; corner < 4; ++corner) {
+        int j = (int)top + corner / 2, i = (int)left + corner % 2;
+        seen[corner] = image.has(j, i);
+        for (int c = 0; c < CHANNELS; ++c) values[c][corner] = image.has(j, i) ? image.at(j, i)[c] : 0;
+    }
+    float mask = weighed(seen, shares);
+    for (int c = 0; c < CHANNELS; ++c) {
+        float fill = fill_of(step, c), value = weighed(values[c], shares);
+        pixel[c] = rounded(step.fill < 0 ? value : (value - fill) * mask + fill);
+    }
+}
+
+// The threads of a block make the rows of Pillow's nearest warp that adds up its way, one thread a row.
+__device__ static inline void walk(const struct LevelStep &step, const struct Levels &image, const struct Levels &out) {
+    const double *m = step.matrix;
+    for (int y = threadIdx.x; y < out.height; y += LEVEL_THREADS) {
+        double from_x = m[2] + m[1] * 0.5 + m[0] * 0.5, from_y = m[5] + m[4] * 0.5 + m[3] * 0.5;
+        for (int row = 0; row < step.top + y; ++row) {
+            from_x += m[1];
+            from_y += m[4];
+        }
+        for (int x = -step.left; x < out.width; ++x) {
+            bool is_inside = from_x >= 0 && from_x < image.width && from_y >= 0 && from_y < image.height;
+            const unsigned char *pixel = is_inside ? image.at((int)from_y, (int)from_x) : image.pixels;
+            for (int c = 0; c < CHANNELS && x >= 0; ++c) out.at(y, x)[c] = is_inside ? pixel[c] : fill_of(step, c);
+            from_x += m[0];
+            from_y += m[3];
+        }
+    }
+}
+
+// The pixel (x, y) of what a step makes of an image; `other`: what `blur_across` has made.
+__device__ static inline void make(const struct LevelStep &step, const struct Levels &image, const unsigned char *other, int y,
+                                   int x, int *pixel) {
+    switch (step.kind) {
+    case LEVEL_TAKE:
+        look(step, image, beyond(step.mode, step.top + (step.flip_y ? step.height - 1 - y : y), image.height),
+             beyond(step.mode, step.left + (step.flip_x ? step.width - 1 - x : x), image.width), pixel);
+        break;
+    case LEVEL_SHARPNESS:
+        sharpen(step, image, y, x, pixel);
+        break;
+    case LEVEL_BLUR:
+        blur_down(step, image, (const float *)other, y, x, pixel);
+        break;
+    case LEVEL_WARP_PILLOW_FIXED: {
+        long long row = step.top + y, column = step.left + x;
+        long long places[2];
+        for (int axis = 0; axis < 2; ++axis) {
+            const double *numbers = step.matrix + 3 * axis;
+            places[axis] = ((long long)numbers[0] * column + (long long)numbers[1] * row + (long long)numbers[2]) >> 16;
+        }
+        look(step, image, (int)places[1], (int)places[0], pixel);
+        break;
+    }
+    case LEVEL_WARP_PILLOW_NEAREST:
+    case LEVEL_WARP_PILLOW_BILINEAR:
+    case LEVEL_WARP_PILLOW_BICUBIC:
+        warp_pillow(step, image, step.top + y, step.left + x, pixel);
+        break;
+    default:
+        warp_torchvision(step, image, step.top + y, step.left + x, pixel);
+    }
+}

@@ -1,0 +1,175 @@
+"""What the kernels in C compute, once more in NumPy, operation by operation, where no library at hand can be asked."""
+
+import numpy as np
+from PIL import Image
+
+from pixprep.draws.elastic import looked_at
+from pixprep.profiles.windows import Windows
+
+RADIUS = {"box": 0.5, "bilinear": 1.0, "hamming": 1.0, "bicubic": 2.0, "lanczos": 3.0, "two": 1.0, "four": 2.0}
+F32 = np.float32
+
+# ------------------------------------------------------------------------------------------------ windows of a formula
+
+
+def windows(formula, axis):
+    """Those of ``kernels/windows.c``, of an axis that changes its length."""
+    # A precision of the axis' own follows from all of its windows, whichever are wanted.
+    whole = axis if formula.bits else axis._replace(begin=0, end=axis.out_length)
+    first, count, weights, largest = (_nearest if formula.curve in ("two", "four") else _cut)(formula, whole)
+    bits = formula.bits or next(n for n in range(23) if n == 22 or int(0.5 + largest * (1 << (n + 1))) >= 1 << 15)
+    fixed = np.trunc(weights * (1 << bits) + np.where(weights < 0, -0.5, 0.5)).astype(np.int32)
+    wanted = slice(axis.begin - whole.begin, axis.end - whole.begin)
+    first, count = first.astype(np.int32)[wanted], count.astype(np.int32)[wanted]
+    return Windows(first, count, fixed[wanted, : count.max()], bits)
+
+
+def _cut(formula, axis):
+    stretch = max(axis.ratio, 1.0) if formula.is_widened else 1.0
+    support = RADIUS[formula.curve] * stretch
+    middles = axis.offset + (np.arange(axis.begin, axis.end) + 0.5) * axis.ratio
+    first = np.maximum((middles - support + 0.5).astype(np.int64), 0)
+    last = np.minimum((middles + support + 0.5).astype(np.int64), axis.length)
+    taps = np.arange(int((last - first).max()))
+    weights = _value(formula.curve, (taps + first[:, None] - middles[:, None] + 0.5) * (1 / stretch))
+    weights[taps >= (last - first)[:, None]] = 0.0
+    weights /= np.add.accumulate(weights, axis=1)[:, -1:]  # one after the other: ``sum`` adds in pairs
+    return first, last - first, weights, float(weights.max())
+
+
+def _value(curve, x):
+    a = np.abs(x)
+    if curve == "box":
+        return ((x > -0.5) & (x <= 0.5)).astype(np.float64)
+    if curve == "bilinear":
+        return np.maximum(1.0 - a, 0.0)
+    if curve == "hamming":  # Pillow's constants are float32
+        return np.where(a < 1, np.sinc(x) * (float(F32(0.54)) + float(F32(0.46)) * np.cos(np.pi * x)), 0.0)
+    if curve == "bicubic":  # Keys 1981, a = -0.5
+        far = ((-0.5 * a + 2.5) * a - 4.0) * a + 2.0
+        return np.where(a < 1, (1.5 * a - 2.5) * a * a + 1.0, np.where(a < 2, far, 0.0))
+    return np.where((x >= -3) & (x < 3), np.sinc(x) * np.sinc(x / 3), 0.0)
+
+
+def _nearest(formula, axis):
+    """The largest is that of any sum on the way, which PyTorch notes at the border."""
+    middles = (np.arange(axis.begin, axis.end) + 0.5) * axis.ratio - 0.5
+    if formula.curve == "two":
+        middles = np.maximum(middles, 0.0)
+    floor = np.minimum(np.floor(middles.astype(F32)).astype(np.int64), axis.length - 1)
+    t = np.clip(middles - floor, 0.0, 1.0)
+    shares = [1 - t, t] if formula.curve == "two" else [_far(1 + t), _near(t), _near(1 - t), _far(2 - t)]
+    begin = floor - (len(shares) // 2 - 1)
+    first = np.maximum(begin, 0)
+    weights, largest, rows = np.zeros((len(floor), len(shares))), 0.0, np.arange(len(floor))
+    for tap, share in enumerate(shares):
+        slot = np.clip(begin + tap, 0, axis.length - 1) - first
+        weights[rows, slot] += share
+        largest = max(largest, float(weights[rows, slot].max()))
+    return first, np.minimum(begin + len(shares), axis.length) - first, weights, largest
+
+
+def _near(x):
+    """Keys 1981, a = -0.75, for 0 <= x <= 1."""
+    return (1.25 * x - 2.25) * x * x + 1
+
+
+def _far(x):
+    """The same for 1 <= x <= 2."""
+    return ((-0.75 * x + 3.75) * x - 6) * x + 3
+
+
+# --------------------------------------------------------------------------------------------------------------- warps
+
+
+def warped(step, image):
+    """The window of a ``Warp``: by Pillow, or by torchvision's formulas."""
+    rows, columns = slice(step.top, step.top + step.height), slice(step.left, step.left + step.width)
+    if step.like == "torchvision":
+        return _by_torchvision(step, image, np.arange(step.whole[0])[rows], np.arange(step.whole[1])[columns])
+    pil = Image.fromarray(np.ascontiguousarray(image[:, :, 0] if image.shape[2] == 1 else image))
+    way = Image.Transform.PERSPECTIVE if step.is_perspective else Image.Transform.AFFINE
+    fill = step.fill if step.fill is None or len(step.fill) > 1 else step.fill[0]
+    made = pil.transform(step.whole[::-1], way, step.matrix, Image.Resampling[step.filter.upper()], fillcolor=fill)
+    return np.asarray(made).reshape(*step.whole, -1)[rows, columns]
+
+
+def _by_torchvision(step, image, rows, columns):
+    height, width, channels = image.shape
+    x, y = _looked_at(step, height, width, rows, columns)
+    x, y = (_fused(place + F32(1), side / 2, -0.5) for place, side in ((x, width), (y, height)))
+    framed = np.zeros((height + 2, width + 2, channels + 1), F32)  # of ones beside the levels, which become the share
+    framed[1:-1, 1:-1, :channels], framed[1:-1, 1:-1, channels] = image, 1
+    fill = np.array(step.fill or (0,), F32)
+
+    def at(row, column):
+        return framed[np.clip(row + 1, 0, height + 1), np.clip(column + 1, 0, width + 1)]
+
+    if step.filter == "nearest":
+        seen = at(np.rint(y).astype(np.int64), np.rint(x).astype(np.int64))
+        return np.where(seen[..., channels:] > 0, seen[..., :channels], fill).astype(np.uint8)
+    left, top = np.floor(x), np.floor(y)
+    r, t, total = x - left, y - top, None
+    for row, down in ((0, F32(1) - t), (1, t)):
+        for column, share in ((0, F32(1) - r), (1, r)):
+            those, share = at(top.astype(np.int64) + row, left.astype(np.int64) + column), (down * share)[..., None]  # noqa: PLW2901
+            total = those * share if total is None else _fused(those, share, total)
+    values, mask = total[..., :channels], total[..., channels:]
+    return np.rint(values if step.fill is None else (values - fill) * mask + fill).astype(np.uint8)
+
+
+def _looked_at(step, height, width, rows, columns):
+    """float32: x and y, -1 to 1 in the image."""
+    if step.elastic is not None:
+        return looked_at(step.elastic, *step.whole)[:, rows[:, None], columns]
+    middle = (-0.5, -0.5) if step.is_perspective else [(side - 1) / 2 for side in step.whole]
+    along, down = (columns - middle[1]).astype(F32), (rows - middle[0]).astype(F32)[:, None]
+    (a, b, c), (d, e, f) = step.grid(height, width)
+    x, y = along * a + down * b + c, along * d + down * e + f
+    if step.is_perspective:
+        g, h = np.array(step.matrix[6:], F32)
+        depth = along * g + down * h + F32(1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            x, y = (np.nan_to_num(place / depth - F32(1), nan=-9, posinf=1e9, neginf=-1e9) for place in (x, y))
+    return x, y
+
+
+def _fused(a, b, c):
+    """``a * b + c`` of float32, rounded once: their product is exact in float64."""
+    return (np.asarray(a, np.float64) * b + c).astype(F32)
+
+
+# ------------------------------------------------------------------------------------------------ torchvision's colours
+
+
+def luma(image):
+    """(height, width): the gray of each pixel."""
+    red, green, blue = image.transpose(2, 0, 1).astype(F32)
+    gray = _fused(green, float(F32(0.587)), red * F32(0.2989))
+    return _fused(blue, float(F32(0.114)), gray).astype(np.uint8)
+
+
+def blended(image, gray, factor):
+    """An image blended with gray, (height, width, 1) or a number."""
+    scaled = image.astype(F32) * F32(factor)
+    return _fused(gray, float(F32(1 - factor)), scaled).clip(0, 255).astype(np.uint8)
+
+
+def turned(image, shift):
+    """An image whose hue is turned, as torchvision writes it, in float32."""
+    red, green, _ = pixel = image.transpose(2, 0, 1).astype(F32) * F32(1 / 255)
+    top, low = pixel.max(axis=0), pixel.min(axis=0)
+    span, is_gray = top - low, top == low
+    s = span / np.where(is_gray, F32(1), top)
+    r, g, b = (top - pixel) / np.where(is_gray, F32(1), span)
+    h = np.where(red == top, b - g, np.where(green == top, F32(2) + r - b, F32(4) + g - r))
+    h = np.fmod(h * F32(1 / 6) + F32(1), F32(1)) + F32(shift)
+    h = np.where(h >= 1, h - F32(1), np.where(h < 0, h + F32(1), h))
+    y = h * F32(6)
+    sector = np.floor(y)
+    f = y - sector
+    p, q, t = ((F32(1) - s) * top, (F32(1) - s * f) * top, (s * f + (F32(1) - s)) * top)
+    p, q, t = (each.clip(0, 1) for each in (p, q, t))
+    orders = [(top, t, p), (q, top, p), (p, top, t), (p, q, top), (t, p, top), (top, p, q)]
+    made = np.choose(sector.astype(int)[None] % 6, [np.stack(order) for order in orders])
+    return (made * F32(255.999)).astype(np.uint8).transpose(1, 2, 0)
