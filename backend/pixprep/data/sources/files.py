@@ -157,21 +157,17 @@ def _files(
     else:
         root = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120
     inner = [name[len(root) :].lstrip("/") for name in names]
-    return ImageFiles(root, _checked(inner), numbers, tuple(classes or ()))
-
-
-def _checked(names: Sequence[str]) -> Names:
-    found = Names([names])
-    if len(found) != len(names):
+    if any("\0" in name for name in inner):
         raise DataError("a file's name has a NUL in it")
-    return found
+    return ImageFiles(root, Names([inner]), numbers, tuple(classes or ()))
 
 
 def _folder(root: str, classes: Sequence[str] | None, suffixes: tuple[str, ...]) -> ImageFiles:
     folders, images, others = _listed(root, suffixes)
     kind = "clip" if suffixes is CLIP_SUFFIXES else "image"
     notes = []
-    if not folders or (images and classes is None and not any(_images(root, name, suffixes) for name in folders)):
+    inside_folders = (found for name in folders for found, _ in _walk(root, name, suffixes))
+    if not folders or (images and classes is None and not any(inside_folders)):
         if classes is not None:
             raise DataError(f"{root}: has no folders, which would be the classes")
         if not images:
@@ -201,10 +197,6 @@ def _folder(root: str, classes: Sequence[str] | None, suffixes: tuple[str, ...])
         notes.append(f"{_some(strange)} passed over, as no {kind} by name")
     labels = np.repeat(np.arange(len(names)), counts)
     return ImageFiles(root, Names(parts), labels, names, notes=notes)
-
-
-def _images(root: str, name: str, suffixes: tuple[str, ...]) -> bool:
-    return any(found for found, _ in _walk(root, name, suffixes))
 
 
 def _walk(
