@@ -40,6 +40,9 @@ class ImageFiles(Source):
 
     A sample has ``image`` (a path), ``name`` (the path inside the folder, of a list inside the folder that holds all),
     ``label`` where there are labels, and the other columns of a table, as text.
+
+    Attributes:
+        labels: each sample's: for weights, and for counting classes.
     """
 
     def __init__(
@@ -59,21 +62,16 @@ class ImageFiles(Source):
         self.notes = noted(root, notes)
         self._root = root
         self._names = names
-        self._labels = labels
+        self.labels = labels
         self._columns = dict(columns or {})
         self._broken = dict(broken or {})
 
     @property
     def fingerprint(self) -> str:
         """Hash of names, labels and columns."""
-        labels = () if self._labels is None else self._labels
+        labels = () if self.labels is None else self.labels
         columns = [part for name, texts in self._columns.items() for part in (name, texts.blob)]
         return fingerprint("files", self.classes, self._names.blob, labels, *columns)
-
-    @property
-    def labels(self) -> npt.NDArray[np.int64] | None:
-        """Each sample's label: for weights, and for counting classes."""
-        return self._labels
 
     def __len__(self) -> int:
         return len(self._names)
@@ -83,8 +81,8 @@ class ImageFiles(Source):
         sample: Sample = {column: texts[index] for column, texts in self._columns.items()}
         with naming(name):
             sample |= {"image": image_at(inside(self._root, name)), "name": name}
-        if self._labels is not None:
-            sample["label"] = int(self._labels[index])
+        if self.labels is not None:
+            sample["label"] = int(self.labels[index])
         return sample
 
 
