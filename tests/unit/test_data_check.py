@@ -60,46 +60,22 @@ def test_what_was_passed_over_is_a_note(tmp_path, capsys):
     assert errors == ["note: china/x\\n.txt passed over, as no image by name"]
 
 
-def _tfrecord(path):
-    write_tfrecord(path / "a-00000-of-00001.tfrecord")
-    return path / "*.tfrecord*"
-
-
-def _coco(path):
-    write_coco(path)
-    return path / "instances.json"
-
-
-def _table(path):
-    write_table(path / "t.csv")
-    return path / "t.csv"
-
-
-def _tar(path):
-    (path / "a.tar").write_bytes(tar_bytes(tar_members()))
-    return path / "a.tar"
-
-
-def _voc(path):
-    write_voc(path)
-    return path
-
-
-def _files(path):
-    write_folder(path)
-    return path
-
-
 @pytest.mark.parametrize(
-    ("kind", "make_", "option"),
+    ("kind", "make_", "name"),
     [
-        ("files", _files, None), ("table", _table, None), ("tfrecord", _tfrecord, "checksums=false"),
-        ("coco", _coco, "images={}/images crowd=true"), ("voc", _voc, None), ("tar", _tar, None),
+        ("files", write_folder, ""),
+        ("table", lambda path: write_table(path / "t.csv"), "t.csv"),
+        ("tfrecord", lambda path: write_tfrecord(path / "a-0-of-1.tfrecord"), "*.tfrecord*"),
+        ("coco", write_coco, "instances.json"),
+        ("voc", write_voc, ""),
+        ("tar", lambda path: (path / "a.tar").write_bytes(tar_bytes(tar_members())), "a.tar"),
     ],
-)  # fmt: skip
-def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, option):
-    path = make_(tmp_path)
-    options = [word for each in (option or "").split() for word in ("--option", each.format(tmp_path))]
+)
+def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, name):
+    make_(tmp_path)
+    path = tmp_path / name
+    given = {"tfrecord": ["checksums=false"], "coco": [f"images={tmp_path}/images", "crowd=true"]}
+    options = [word for each in given.get(kind, []) for word in ("--option", each)]
     for text in (path, f"{kind}:{path}"):
         assert check(capsys, text, *options) == (0, [f"{text}: 6 samples, all whole"], [])
 

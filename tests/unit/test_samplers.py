@@ -231,16 +231,6 @@ def stored(ops):
     return pp.Pipeline([pp.decode(apply_exif_orientation=False), *ops[1:]])
 
 
-def test_padding_is_less_in_groups_of_one_aspect(tmp_path):
-    photos(tmp_path)
-    pipeline = pp.Pipeline([pp.decode(), pp.resize(24, max_size=64), pp.tensor(dtype="uint8")])
-    padded = []
-    for group_by in (None, "aspect"):
-        with loader(read.files(tmp_path), pipeline, batch_size=4, group_by=group_by) as ours:
-            padded.append(sum(batch.padded("tensor").size for batch in ours))
-    assert padded[1] < 0.9 * padded[0]
-
-
 def test_sizes_that_a_source_knows_are_not_read(tmp_path):
     """COCO's file says them, through a subset and a concat, too; of a list, its samples may; a broken image is said."""
     images = [{"id": n, "file_name": f"{n}.jpg", "height": 30 + n % 2 * 20, "width": 40} for n in range(16)]
@@ -291,14 +281,12 @@ def test_a_state_is_of_one_sampler():
     with loader(repeats=2) as ours:
         next(iter(ours))
         state = ours.state_dict()
-        rest = list(ours)
     with loader(repeats=2) as again:
         again.load_state_dict(state)
         assert len(list(again)) == 4
     for other in ({}, {"repeats": 3}, {"weights": WEIGHTS}):
         with loader(**other) as ours, pytest.raises(pp.PipelineError, match="the state is of other weights, shares, "):
             ours.load_state_dict(state)
-    assert rest
     with loader() as ours:
         old = {name: value for name, value in ours.state_dict().items() if name != "sampler"}
         ours.load_state_dict(old)  # written before there were samplers

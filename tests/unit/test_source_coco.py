@@ -50,11 +50,9 @@ def change(content, **fields):
     [
         ({"bbox": [1, 2, -3, 4]}, "annotation 3001: its box is [1.0, 2.0, -3.0, 4.0]"),
         ({"bbox": [1, 2, 3]}, "annotations[4]: Expected `array` of length 4 - at `$.bbox`"),
-        ({"bbox": "1 2 3 4"}, "annotations[4]: Expected `array`, got `str` - at `$.bbox`"),
         ({"bbox": [1e300, 2, 3, 4]}, "annotation 3001: its box is [1e+300, 2.0, 3.0, 4.0]"),
         ({"bbox": None}, "annotations[4]: Expected `array`, got `null` - at `$.bbox`"),
         ({"category_id": 5}, "annotation 3001: there is no category 5"),
-        ({"category_id": "7"}, "annotations[4]: Expected `int`, got `str` - at `$.category_id`"),
     ],
 )
 @pytest.mark.filterwarnings("error")
@@ -156,16 +154,10 @@ def test_keypoints_are_points(tmp_path):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("", "is not JSON: Input data was truncated"),
         ('{"images": [', "is not JSON: Input data was truncated"),
         ('{"images": [NaN]}', "is not JSON: JSON is malformed"),
-        ("[]", "is no file of COCO's annotations: Expected `object`, got `array`"),
         ('{"images": []}', "is no file of COCO's annotations: Object missing required field `categories`"),
         ('{"images": [], "annotations": [], "categories": []}', "has no images"),
-        (
-            '{"images": [{"id": 1, "file_name": "a"}], "annotations": [], "categories": [{"id": 1}]}',
-            "is no file of COCO's annotations: Object missing required field `name`",
-        ),
         (
             '{"images": [1], "annotations": [], "categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}',
             "two categories have one id",

@@ -75,8 +75,6 @@ def test_any_of_several_suffixes_is_the_image(tmp_path):
         ([("b.jpg", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}), ("b.cls", b"1")], "its .jpg is a link"),
         ([("b.jpg", {"type": tarfile.LNKTYPE, "linkname": "a.jpg"}), ("b.cls", b"1")], "its .jpg is a link"),
         ([("b.jpg", {"type": tarfile.FIFOTYPE}), ("b.cls", b"1")], "its .jpg is a special file"),
-        ([("../b.jpg", b"x"), ("../b.cls", b"1")], "its name leads out"),
-        ([("/b.jpg", b"x"), ("/b.cls", b"1")], "its name leads out"),
     ],
 )
 def test_a_sample_that_makes_no_sense_costs_itself(tmp_path, members, text):

@@ -14,9 +14,7 @@ from pixprep.errors import DataError
 
 _GIVEN = ("concat", "rows", "subset")  # and not opened
 KINDS: dict[str, Callable[..., Source]] = {
-    **{
-        name: getattr(read, name) for name in read.__all__ if name not in ("concat", "rows", "subset")
-    },  # given, not opened
+    **{name: getattr(read, name) for name in read.__all__ if name not in _GIVEN},
     "coco": lambda path, images, **options: read.coco(images, path, **options),
 }
 _SUFFIXES = {

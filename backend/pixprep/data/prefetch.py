@@ -24,6 +24,9 @@ class Prefetch(Generic[T]):
         most: how many items may be ready and waiting, or being made.
         name: of the thread.
         timeline: gets who waits for whom, and each item that is made.
+
+    Attributes:
+        is_closed: ``close`` has been called.
     """
 
     def __init__(self, items: Generator[T, None, None], *, most: int, name: str, timeline: Timeline) -> None:
@@ -32,7 +35,7 @@ class Prefetch(Generic[T]):
         self._ready: deque[T] = deque()
         self._changed = threading.Condition()
         self._error: BaseException | None = None
-        self._is_done = self._is_closed = False
+        self._is_done = self.is_closed = False
         self._timeline = timeline
         self._process = os.getpid()
         # A daemon: Python joins all other threads before it runs ``atexit``, and this one may wait for room.
@@ -42,11 +45,6 @@ class Prefetch(Generic[T]):
         """Begin."""
         atexit.register(self.close)
         self._thread.start()
-
-    @property
-    def is_closed(self) -> bool:
-        """Tell whether ``close`` has been called."""
-        return self._is_closed
 
     def close(self) -> bool:
         """End the thread once its item is made, and drop what is ready.
@@ -58,7 +56,7 @@ class Prefetch(Generic[T]):
             return False
         atexit.unregister(self.close)
         with self._changed:
-            self._is_closed = True
+            self.is_closed = True
             self._ready.clear()
             self._changed.notify_all()
         if self._thread is not threading.current_thread():  # which collects garbage, too
@@ -76,7 +74,7 @@ class Prefetch(Generic[T]):
         """
         with self._changed:
             with self._timeline.span("wait for a batch"):
-                self._changed.wait_for(lambda: self._ready or self._is_done or self._is_closed)
+                self._changed.wait_for(lambda: self._ready or self._is_done or self.is_closed)
             if self._ready:
                 self._changed.notify_all()
                 return self._ready.popleft()
@@ -92,7 +90,7 @@ class Prefetch(Generic[T]):
                 with self._timeline.span("make a batch"):
                     item = next(self._items)
                 with self._changed:
-                    if not self._is_closed:
+                    if not self.is_closed:
                         self._ready.append(item)
                     del item  # or this frame would keep it while the next one is made
                     self._changed.notify_all()
@@ -109,5 +107,5 @@ class Prefetch(Generic[T]):
     def _has_room(self) -> bool:
         """Wait for room; False once it is closed."""
         with self._timeline.span("wait for room"), self._changed:
-            self._changed.wait_for(lambda: len(self._ready) < self._most or self._is_closed)
-            return not self._is_closed
+            self._changed.wait_for(lambda: len(self._ready) < self._most or self.is_closed)
+            return not self.is_closed

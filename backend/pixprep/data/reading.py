@@ -48,67 +48,6 @@ class Sample:
         return ImageError(error.reason, f"{self.name}: {error.detail}")
 
 
-def read(
-    source: AnySource,
-    index: int,
-    limits: Limits,
-    *,
-    cache: PixelCache | None = None,
-    blocks: Blocks | None = None,
-    of_pixels: bool = False,
-    files: Sequence[str] = (),
-) -> Sample:
-    """One sample, whose pixels may be kept already; of a broken one its error, and what is known of it.
-
-    ``of_pixels``: its image is no encoded one, but an array of pixels. ``files``: fields that may be paths of files,
-    which are read, too.
-
-    Raises:
-        DataError: what the source gives is no sample, broken or not.
-    """
-    try:
-        sample = source[index]
-    except ImageError as error:
-        return Sample(index, f"sample {index:,}", error.as_value(), {})
-    except (TypeError, ValueError) as error:
-        raise DataError(f"sample {index:,} of the source: {error}") from error
-    if not isinstance(sample, Mapping):
-        kind = type(sample).__name__
-        raise DataError(f'sample {index:,} is no dict with an "image", but {kind}: pixprep.read.rows takes other rows')
-    fields = dict(sample)
-    if "image" not in fields:
-        raise DataError(f'sample {index:,} has no "image"; it has {", ".join(map(printable, fields)) or "nothing"}')
-    image = fields.pop("image")
-    name = str(fields.get("name") or (image if isinstance(image, Path) else f"sample {index:,}"))
-    for field in files:
-        if isinstance(path := fields.get(field), Path):
-            try:
-                fields[field] = read_image({"image": path, "name": f'{name}, "{field}"'}, limits)
-            except ImageError as error:
-                return Sample(index, name, error.as_value(), fields)
-    kept = cache.get(index) if cache is not None else None
-    if kept is not None:
-        return Sample(index, name, kept, fields)
-    if of_pixels:
-        try:
-            return Sample(index, name, checked(image), fields)
-        except TypeError as error:
-            raise DataError(f'{printable(name)}: "image": {error}') from None
-    if isinstance(image, Path):
-        try:
-            room = None if blocks is None else blocks.take
-            return Sample(index, name, read_image({"image": image, "name": name}, limits, room), fields)
-        except ImageError as error:
-            return Sample(index, name, error.as_value(), fields)
-    encoded = _encoded(image)
-    if encoded is None:
-        hint = ": a pipeline whose first op is pixels takes arrays" * hasattr(image, "__array_interface__")
-        raise DataError(
-            f'{printable(name)}: "image" is the bytes of a file, or its pathlib.Path, not {type(image).__name__}{hint}'
-        )
-    return Sample(index, name, encoded, fields)
-
-
 def _encoded(image: Any) -> Encoded | None:
     """The bytes in one row that it is; None of anything else, an array of pixels, too."""
     if isinstance(image, bytes):
@@ -131,7 +70,8 @@ class Reader:
         limits: no more of a file is read than these allow.
         timeline: gets a span for each thread's share of a batch, and for each time that the engine waits.
         cache: images that need not be read.
-        of_pixels, files: as in ``read``.
+        of_pixels: an image is no encoded one, but an array of pixels.
+        files: fields that may be paths of files, which are read, too.
         blocks: memory for files; default: its own.
 
     Attributes:
@@ -161,18 +101,7 @@ class Reader:
 
     def samples(self, indices: Sequence[int]) -> list[Sample]:
         """Read samples at once, in this thread."""
-        return [
-            read(
-                self._source,
-                index,
-                self._limits,
-                cache=self._cache,
-                blocks=self._blocks,
-                of_pixels=self._of_pixels,
-                files=self._files,
-            )
-            for index in indices
-        ]
+        return list(map(self._read, indices))
 
     def ahead(self, parts: Iterator[Part]) -> Generator[tuple[Part, list[Sample]], None, None]:
         """The samples of each part, in order."""
@@ -193,6 +122,50 @@ class Reader:
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown(cancel_futures=True)
+
+    def _read(self, index: int) -> Sample:
+        """One sample; of a broken one its error, and what is known of it.
+
+        Raises:
+            DataError: what the source gives is no sample, broken or not.
+        """
+        try:
+            sample = self._source[index]
+        except ImageError as error:
+            return Sample(index, f"sample {index:,}", error.as_value(), {})
+        except (TypeError, ValueError) as error:
+            raise DataError(f"sample {index:,} of the source: {error}") from error
+        if not isinstance(sample, Mapping):
+            what = f'is no dict with an "image", but {type(sample).__name__}: pixprep.read.rows takes other rows'
+            raise DataError(f"sample {index:,} {what}")
+        fields = dict(sample)
+        if "image" not in fields:
+            raise DataError(f'sample {index:,} has no "image"; it has {", ".join(map(printable, fields)) or "nothing"}')
+        image = fields.pop("image")
+        name = str(fields.get("name") or (image if isinstance(image, Path) else f"sample {index:,}"))
+        try:
+            for field in self._files:
+                if isinstance(path := fields.get(field), Path):
+                    fields[field] = read_image({"image": path, "name": f'{name}, "{field}"'}, self._limits)
+            return Sample(index, name, self._image(index, name, image), fields)
+        except ImageError as error:
+            return Sample(index, name, error.as_value(), fields)
+
+    def _image(self, index: int, name: str, image: Any) -> Encoded | Kept | Pixels:
+        if self._cache is not None and (kept := self._cache.get(index)) is not None:
+            return kept
+        if self._of_pixels:
+            try:
+                return checked(image)
+            except TypeError as error:
+                raise DataError(f'{printable(name)}: "image": {error}') from None
+        if isinstance(image, Path):
+            return read_image({"image": image, "name": name}, self._limits, self._blocks.take)
+        if (encoded := _encoded(image)) is not None:
+            return encoded
+        hint = ": a pipeline whose first op is pixels takes arrays" * hasattr(image, "__array_interface__")
+        what = f"is the bytes of a file, or its pathlib.Path, not {type(image).__name__}{hint}"
+        raise DataError(f'{printable(name)}: "image" {what}')
 
     def _started(self, part: Part) -> list[Future[list[Sample]]]:
         indices = part.indices.tolist()

@@ -70,6 +70,7 @@ class CocoImages(Source):
 
     Attributes:
         category_ids: the file's own number of each class.
+        sizes: (height, width) of each image, as annotated; zeros where the file does not say it.
     """
 
     def __init__(
@@ -90,15 +91,10 @@ class CocoImages(Source):
         self._root = root
         self._names = names
         self._images = dict(images)
+        self.sizes: npt.NDArray[np.int32] = images["size"]
         self._boxes = dict(boxes)
         self._broken = dict(broken)
         self._shapes = shapes
-
-    @property
-    def sizes(self) -> npt.NDArray[np.int32]:
-        """(height, width) of each image, as annotated; zeros where the file does not say it."""
-        sizes: npt.NDArray[np.int32] = self._images["size"]
-        return sizes
 
     @property
     def fingerprint(self) -> str:
@@ -116,7 +112,7 @@ class CocoImages(Source):
             image = image_at(inside(self._root, name))
         start, end = (int(value) for value in self._images["ends"][index : index + 2])
         sample: Sample = {"image": image, "name": name, "id": number}
-        height, width = (int(value) for value in self._images["size"][index])
+        height, width = (int(value) for value in self.sizes[index])
         if height:
             sample["size"] = height, width
         for field, column in self._boxes.items():

@@ -40,6 +40,9 @@ class ImageFiles(Source):
 
     A sample has ``image`` (a path), ``name`` (the path inside the folder, of a list inside the folder that holds all),
     ``label`` where there are labels, and the other columns of a table, as text.
+
+    Attributes:
+        labels: each sample's: for weights, and for counting classes.
     """
 
     def __init__(
@@ -59,21 +62,16 @@ class ImageFiles(Source):
         self.notes = noted(root, notes)
         self._root = root
         self._names = names
-        self._labels = labels
+        self.labels = labels
         self._columns = dict(columns or {})
         self._broken = dict(broken or {})
 
     @property
     def fingerprint(self) -> str:
         """Hash of names, labels and columns."""
-        labels = () if self._labels is None else self._labels
+        labels = () if self.labels is None else self.labels
         columns = [part for name, texts in self._columns.items() for part in (name, texts.blob)]
         return fingerprint("files", self.classes, self._names.blob, labels, *columns)
-
-    @property
-    def labels(self) -> npt.NDArray[np.int64] | None:
-        """Each sample's label: for weights, and for counting classes."""
-        return self._labels
 
     def __len__(self) -> int:
         return len(self._names)
@@ -83,8 +81,8 @@ class ImageFiles(Source):
         sample: Sample = {column: texts[index] for column, texts in self._columns.items()}
         with naming(name):
             sample |= {"image": image_at(inside(self._root, name)), "name": name}
-        if self._labels is not None:
-            sample["label"] = int(self._labels[index])
+        if self.labels is not None:
+            sample["label"] = int(self.labels[index])
         return sample
 
 
@@ -157,21 +155,17 @@ def _files(
     else:
         root = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120
     inner = [name[len(root) :].lstrip("/") for name in names]
-    return ImageFiles(root, _checked(inner), numbers, tuple(classes or ()))
-
-
-def _checked(names: Sequence[str]) -> Names:
-    found = Names([names])
-    if len(found) != len(names):
+    if any("\0" in name for name in inner):
         raise DataError("a file's name has a NUL in it")
-    return found
+    return ImageFiles(root, Names([inner]), numbers, tuple(classes or ()))
 
 
 def _folder(root: str, classes: Sequence[str] | None, suffixes: tuple[str, ...]) -> ImageFiles:
     folders, images, others = _listed(root, suffixes)
     kind = "clip" if suffixes is CLIP_SUFFIXES else "image"
     notes = []
-    if not folders or (images and classes is None and not any(_images(root, name, suffixes) for name in folders)):
+    inside_folders = (found for name in folders for found, _ in _walk(root, name, suffixes))
+    if not folders or (images and classes is None and not any(inside_folders)):
         if classes is not None:
             raise DataError(f"{root}: has no folders, which would be the classes")
         if not images:
@@ -201,10 +195,6 @@ def _folder(root: str, classes: Sequence[str] | None, suffixes: tuple[str, ...])
         notes.append(f"{_some(strange)} passed over, as no {kind} by name")
     labels = np.repeat(np.arange(len(names)), counts)
     return ImageFiles(root, Names(parts), labels, names, notes=notes)
-
-
-def _images(root: str, name: str, suffixes: tuple[str, ...]) -> bool:
-    return any(found for found, _ in _walk(root, name, suffixes))
 
 
 def _walk(

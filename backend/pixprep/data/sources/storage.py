@@ -43,24 +43,22 @@ class Names:
 
     Args:
         parts: lists of texts, in order. A NUL would be an end of its own: callers refuse it.
+
+    Attributes:
+        blob: the texts, each with a NUL behind it.
     """
 
     def __init__(self, parts: Iterable[Sequence[str]]) -> None:
-        self._blob = b"".join("".join(f"{name}\0" for name in part).encode(errors="surrogateescape") for part in parts)
-        ends = np.flatnonzero(np.frombuffer(self._blob, np.uint8) == 0)
-        self._ends = ends.astype(np.uint32 if len(self._blob) < 1 << 32 else np.uint64)
+        self.blob = b"".join("".join(f"{name}\0" for name in part).encode(errors="surrogateescape") for part in parts)
+        ends = np.flatnonzero(np.frombuffer(self.blob, np.uint8) == 0)
+        self._ends = ends.astype(np.uint32 if len(self.blob) < 1 << 32 else np.uint64)
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def __getitem__(self, index: int) -> str:
         start = int(self._ends[index - 1]) + 1 if index else 0
-        return self._blob[start : int(self._ends[index])].decode(errors="surrogateescape")
-
-    @property
-    def blob(self) -> bytes:
-        """Join the names, each with a NUL behind it."""
-        return self._blob
+        return self.blob[start : int(self._ends[index])].decode(errors="surrogateescape")
 
 
 class Files:

@@ -130,7 +130,12 @@ def tar(
         for suffix in suffixes.lower().split(";"):
             columns.setdefault(suffix, []).append(number)
     files = archives(paths)
-    shards = scan(files, lambda path: _scanned(path, columns, len(wanted)))
+
+    def scanned(path: str) -> _Shard:
+        with Opened(path) as file:
+            return _scanned(file, columns, len(wanted))
+
+    shards = scan(files, scanned)
     if not any(shard.keys for shard in shards):
         note = next((note for shard in shards for note in shard.notes), "no sample in it")
         raise DataError(f"{files[0]}: {note}")
@@ -147,13 +152,13 @@ class _Member:
     problem: ImageError | None = None
 
 
-def _scanned(path: str, columns: Mapping[str, list[int]], count: int) -> _Shard:
+def _scanned(file: Opened, columns: Mapping[str, list[int]], count: int) -> _Shard:
     """The samples of one file."""
     shard = _Shard()
     seen: dict[str, int] = {}
     suffixes: set[str] = set()
     passed = 0
-    for member in _members(path, shard.notes):
+    for member in _members(file, shard.notes):
         stem, dot, suffix = member.name.rpartition("/")[2].partition(".")
         if not stem or not dot:
             passed += 1  # as WebDataset: a name without a suffix, or a hidden file
@@ -186,14 +191,9 @@ def _scanned(path: str, columns: Mapping[str, list[int]], count: int) -> _Shard:
     return shard
 
 
-def _members(path: str, notes: list[str]) -> Iterator[_Member]:
+def _members(file: Opened, notes: list[str]) -> Iterator[_Member]:
     """The members that are no folders, in order; the last may stand for all that is lost behind a broken header."""
-    with Opened(path) as file:
-        yield from _walked(file, notes)
-
-
-def _walked(file: Opened, notes: list[str]) -> Iterator[_Member]:
-    path, total = file.path, file.size
+    total = file.size
     offset, long_name, pax = 0, "", dict[str, str]()
 
     def lost(what: str, reason: Any = "CORRUPT") -> _Member:
@@ -213,8 +213,8 @@ def _walked(file: Opened, notes: list[str]) -> Iterator[_Member]:
         if size is None or not _is_intact(header):
             if offset == 0:
                 tool = _PACKED.get(header[:2])
-                text = f"is compressed: unpack it first: {tool} {Path(path).name}" if tool else "is no tar file"
-                raise DataError(f"{path}: {text}")
+                text = f"is compressed: unpack it first: {tool} {Path(file.path).name}" if tool else "is no tar file"
+                raise DataError(f"{file.path}: {text}")
             yield lost("a broken header")
             return
         kind = header[156:157]
