@@ -209,6 +209,7 @@ REFUSED = [
     # what would cost more than it seems
     (tiff(OVERLAPPING), {}, "CORRUPT", "the tags of the TIFF claim 1,200 bytes of a file of 1,038"),
     (tiff([(34665, 4, 1, 26)], OVERLAPPING), {}, "CORRUPT", "the tags of the TIFF claim 1,204 bytes"),
+    (tiff([(34665, 4, 1, 26 + n) for n in range(7)]), {}, "CORRUPT", "a damaged TIFF"),
     (tiff([(34665, 4, 1, 26 + n) for n in range(8)]), {}, "CORRUPT", "over 8 directories of tags in the TIFF"),
     (tiff(SIZES + TILE), {}, "TOO_MANY_PIXELS", "4000 x 16000 pixels; the limit is 50,000,000 (parameter max_pixels)"),
 ]

@@ -689,6 +689,7 @@ def test_stats_say_who_waited_for_whom():
         ({"starved_s": 0.5}, "for 5% of the time: the Loader keeps up"),
         ({"starved_s": 5, "reading_s": 5, "working_s": 4}, "for 50% of the time: it waits for files"),
         ({"starved_s": 5, "reading_s": 1, "working_s": 8}, "for 50% of the time: it waits for decoding and resizing"),
+        ({"decode_s": 3, "transform_s": 1}, "75% was decoding, 25% resizing and arithmetic"),
     ],
 )
 def test_stats_name_what_to_do(times, words):

@@ -457,6 +457,8 @@ def test_no_difference_is_rounded_away_in_the_table():
     row.add("b", np.array([1], np.uint8), np.array([0], np.uint8))
     assert "<0.01%" in str(Certificate([row])).splitlines()[1]
     assert not Certificate([row]).holds
+    row.add("c", np.ones(1000, np.uint8), np.zeros(1000, np.uint8))
+    assert " 0.99%" in str(Certificate([row])).splitlines()[1]
 
 
 def test_verify_takes_files_beside_the_generated_images(tmp_path):
