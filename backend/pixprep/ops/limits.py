@@ -37,6 +37,15 @@ class Limit(Protocol):
         """Raise PipelineError where the value of the field ``name`` is outside."""
 
 
+class Pair:
+    """Limit of two numbers, where one may be in their place."""
+
+    @staticmethod
+    def check(name: str, value: Any) -> None:
+        if isinstance(value, tuple | list) and len(value) != 2:
+            raise PipelineError(f'"{name}" is 2 numbers, not {len(value)}')
+
+
 @dataclass(frozen=True)
 class Within:
     """Limits of a number; where there are ``counts``, of each of so many."""
@@ -65,8 +74,6 @@ class Rising:
     is_over: bool = False
 
     def check(self, name: str, value: Any) -> None:
-        if len(value) != 2:
-            raise PipelineError(f'"{name}" is 2 numbers, not {len(value)}')
         is_in = self.least < value[0] if self.is_over else self.least <= value[0]
         if not is_in or not value[0] <= value[1] <= self.most:
             least = f"{'over ' * self.is_over}{self.least:g}"

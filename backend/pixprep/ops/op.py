@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from pixprep.draws import colors
 from pixprep.draws.philox import Words
 from pixprep.errors import PipelineError
 from pixprep.ops.faults import Called
-from pixprep.ops.limits import Limit, need_fill, need_whole_levels
+from pixprep.ops.limits import Limit, Pair, need_fill, need_whole_levels
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
 from pixprep.plan.plan import Plan
@@ -303,10 +303,11 @@ def op_name(op: Op) -> str:
 @cache
 def _limits(kind: type[Op]) -> tuple[tuple[str, Limit], ...]:
     """The limits of a kind's fields, as their annotations say them."""
-    hints = get_type_hints(kind, include_extras=True)
-    return tuple(
-        (field, limit)
-        for field in kind.__struct_fields__
-        for part in (hints[field], *get_args(hints[field]))
-        for limit in getattr(part, "__metadata__", ())
-    )
+    hints, bare = get_type_hints(kind, include_extras=True), get_type_hints(kind)
+    found: list[tuple[str, Limit]] = []
+    for field in kind.__struct_fields__:
+        kinds = [bare[field]] if get_origin(bare[field]) is tuple else get_args(bare[field])
+        found += [(field, Pair()) for each in kinds if get_origin(each) is tuple and ... not in get_args(each)]
+        for part in (hints[field], *get_args(hints[field])):
+            found += [(field, limit) for limit in getattr(part, "__metadata__", ())]
+    return tuple(found)

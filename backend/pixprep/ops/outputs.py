@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated, cast
 
 from pixprep.errors import PipelineError
-from pixprep.ops.limits import MAX_SIDE, Length, Share, Within, need_whole_levels
+from pixprep.ops.limits import MAX_SIDE, Length, Pair, Share, Within, need_whole_levels
 from pixprep.ops.op import AnnotationOp, OutputOp, op_name, own_fields
 from pixprep.plan import inputs
 from pixprep.plan.lowered import Lowered
@@ -274,6 +274,8 @@ class Points(AnnotationOp, frozen=True, tag="points"):
     pad: Rows | None = None
 
     def check(self) -> None:
+        for pair in self.flip_pairs:
+            Pair.check("flip_pairs", pair)
         paired = [point for pair in self.flip_pairs for point in pair]
         if len({*paired}) < len(paired) or not all(0 <= point < MAX_ROWS for point in paired):
             raise PipelineError(f'"flip_pairs" has each keypoint once, by its number from 0, not {self.flip_pairs}')
