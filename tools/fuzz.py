@@ -21,7 +21,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 import pixprep as pp
 from canonical import CANONICAL
@@ -62,7 +61,6 @@ CHARACTERS = (
 LETTERS = re.compile(rb"[A-Za-z0-9+/_-]+(={0,2})")
 VALUE = re.compile(rb'"[^"]*"|-?[0-9.]+|true|false|null')
 Numbers = np.random.Generator
-Good = tuple[bytes, npt.NDArray[np.uint8]]
 
 
 def mutated(encoded: bytes, numbers: Numbers, words: tuple[bytes, ...]) -> bytes:

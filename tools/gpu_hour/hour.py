@@ -89,10 +89,7 @@ STEPS = {
     "tests, kernels": Step(300, _tests("test_kernel.py", "not random_sizes and not every_case")),
     "tests, leaks": Step(240, _tests("test_engine.py", _LEAKS)),
     **{f"served, count {each}": Step(150, _speed("served", count=each), is_served=True) for each in (1, 2, 4)},
-    **{
-        each: Step(130, _tests("test_kernel.py", _FEW, [*_SANITIZER, each]))
-        for each in ("memcheck", "racecheck", "synccheck")
-    },
+    **{each: Step(130, _tests("test_kernel.py", _FEW, [*_SANITIZER, each])) for each in _TOOLS},
     "ncu": Step(130, _tests("test_kernel.py", "large_canvases", _NCU)),
     "clips": Step(300, _tests("test_clips.py")),
     "beside DALI": Step(300, _speed("speeds", sizes=_SIZES[:2], batches=(1, 32, 128), threads=(15,), with_dali=True)),
@@ -113,7 +110,7 @@ CALLS: Mapping[str, Sequence[Sequence[str]]] = {
     "tests": (("tests, engine", "tests, loader", "tests, sizes", "tests, kernels"), ("tests, leaks",)),
     "install": (),  # another group of wheels, for a later call
     "served": tuple((name,) for name in STEPS if name.startswith("served")),
-    "tools": (("memcheck",), ("racecheck",), ("synccheck",), ("ncu",)),
+    "tools": (*((each,) for each in _TOOLS), ("ncu",)),
     "clips": (("clips",),),
     "dali": (("machine",), ("beside DALI",)),
 }
