@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from pixprep.draws.augments import Augment
 from pixprep.draws.philox import F64, Numbers, Words
 from pixprep.errors import ImageError
 from pixprep.steps.levels import Filter
@@ -22,22 +23,19 @@ def weights(taps: int, sigma: float) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blur:
+class Blur(Augment):
     """torchvision's ``GaussianBlur``.
 
     Attributes:
-        key: names its numbers; empty: nothing is drawn.
         p: how often.
         taps: of the rows and of the columns, odd.
         sigma: of the rows and of the columns, each from and to; one number is drawn for both.
     """
 
-    key: str
     p: float = 1.0
     taps: tuple[int, int]
     sigma: tuple[Span, Span]
     blocks: ClassVar[int] = 1  # whether, sigma
-    is_pointwise: ClassVar[bool] = False
     keeps_places: ClassVar[bool] = False  # its float32 sum has an order
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:

@@ -7,8 +7,9 @@ are torchvision v2's; docs/decisions.md says where they differ.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
+from pixprep.draws.augments import Augment
 from pixprep.draws.philox import F64, Numbers, Words
 from pixprep.spec import ColorLike
 from pixprep.steps import levels
@@ -17,50 +18,16 @@ from pixprep.steps.levels import Blend, Hue, LevelStep, Permute
 Span = tuple[float, float]
 
 
-class Augment(Protocol):
-    """A random op on levels.
-
-    Attributes:
-        key: names its numbers.
-        is_pointwise: each pixel of the result depends on the same pixel alone, whatever is drawn.
-        keeps_places: a mirror may come before or after.
-    """
-
-    @property
-    def key(self) -> str:
-        """See above."""
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks of four numbers it takes."""
-
-    @property
-    def is_pointwise(self) -> bool:
-        """See above."""
-
-    @property
-    def keeps_places(self) -> bool:
-        """See above."""
-
-    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """Draw for an image of this size; JSON holds the result."""
-
-    def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
-        """Steps that the draw makes of it."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Jitter:
+class Jitter(Augment):
     """torchvision's ``ColorJitter``: a factor of each kind, uniform, and their order.
 
     Attributes:
-        key: names its numbers.
         brightness, contrast, saturation, hue: from and to; None: not at all.
         like: whose rounding.
         p: how often.
     """
 
-    key: str
     brightness: Span | None
     contrast: Span | None
     saturation: Span | None
@@ -145,28 +112,26 @@ def _jitter(kind: str, factor: Any, like: ColorLike) -> LevelStep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sometimes:
+class Sometimes(Augment):
     """Steps that are done to some of the images.
 
     Attributes:
-        key: names its numbers.
         p: how often.
         those: what is done.
     """
 
-    key: str
     p: float
     those: tuple[LevelStep, ...]
     blocks: ClassVar[int] = 1  # whether
 
     @property
     def is_pointwise(self) -> bool:
-        """See ``Augment``."""
+        """Tell whether all steps are."""
         return all(levels.is_pointwise(step) for step in self.those)
 
     @property
     def keeps_places(self) -> bool:
-        """See ``Augment``."""
+        """Tell whether all steps do."""
         return all(levels.keeps_places(step) for step in self.those)
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.draws.augments import Augment
 from pixprep.draws.philox import F64, Numbers, Words
 from pixprep.steps.levels import Erase
 
@@ -28,11 +28,10 @@ def quantiles() -> npt.NDArray[np.float32]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Erasing:
+class Erasing(Augment):
     """torchvision's ``RandomErasing``, and timm's.
 
     Attributes:
-        key: names its numbers.
         p: how often.
         scale: of the rectangles' area to the image's, from and to.
         ratio: of a rectangle's height to its width, from and to.
@@ -40,14 +39,11 @@ class Erasing:
         values: of each channel: levels of the decoded ones, or values of the tensor's; None: noise.
     """
 
-    key: str
     p: float
     scale: tuple[float, float]
     ratio: tuple[float, float]
     count: tuple[int, int]
     values: tuple[float, ...] | None
-    is_pointwise: ClassVar[bool] = False
-    keeps_places: ClassVar[bool] = False
 
     @property
     def blocks(self) -> int:

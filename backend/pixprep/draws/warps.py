@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from pixprep.draws.augments import Augment
 from pixprep.draws.philox import F64, Numbers, Words
 from pixprep.spec import ColorLike
 from pixprep.steps.levels import LevelStep, Take
@@ -190,25 +191,21 @@ def _inverse(x: float, y: float, motion: Motion) -> Matrix:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rotation:
+class Rotation(Augment):
     """torchvision's ``RandomRotation``, or a rotation by one angle.
 
     Attributes:
-        key: names its numbers; empty: nothing is drawn, and both ``degrees`` are the angle.
         input: whose number is the angle; None: none is.
-        degrees: the angle, from and to.
+        degrees: the angle, from and to; where nothing is drawn, both are it.
         expand: see ``rotated``.
         look: how.
     """
 
-    key: str
     input: str | None = None
     degrees: Pair
     expand: bool
     look: Look
     blocks: ClassVar[int] = 1  # the angle
-    is_pointwise: ClassVar[bool] = False
-    keeps_places: ClassVar[bool] = False
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
         """``{"angle": 12.5}``."""
@@ -225,7 +222,7 @@ class Rotation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AffineMap:
+class AffineMap(Augment):
     """torchvision's ``affine``.
 
     Attributes:
@@ -235,15 +232,6 @@ class AffineMap:
 
     motion: Motion
     look: Look
-    key: ClassVar[str] = ""
-    blocks: ClassVar[int] = 0
-    is_pointwise: ClassVar[bool] = False
-    keeps_places: ClassVar[bool] = False
-
-    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """Nothing is drawn."""
-        del height, width, numbers, boxes
-        return {}
 
     def __str__(self) -> str:
         return f"{self.motion}{self.look}"
@@ -255,11 +243,10 @@ class AffineMap:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomAffineMap:
+class RandomAffineMap(Augment):
     """torchvision's ``RandomAffine``.
 
     Attributes:
-        key: names its numbers.
         degrees: the angle, from and to.
         translate: the most, as a part of the width and of the height.
         scale: from and to.
@@ -267,15 +254,12 @@ class RandomAffineMap:
         look: how.
     """
 
-    key: str
     degrees: Pair
     translate: Pair
     scale: Pair
     shear: tuple[Pair, Pair]
     look: Look
     blocks: ClassVar[int] = 2  # angle, x, y, scale; shear of x and y
-    is_pointwise: ClassVar[bool] = False
-    keeps_places: ClassVar[bool] = False
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
         """``{"angle": 3.1, "translate": [4, -2], "scale": 1.1, "shear": [0.0, 0.0]}``; whole pixels."""
@@ -308,25 +292,21 @@ class RandomAffineMap:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerspectiveMap:
+class PerspectiveMap(Augment):
     """torchvision's ``RandomPerspective``, or a perspective by four corners.
 
     Attributes:
-        key: names its numbers; empty: nothing is drawn.
         corners: to which those of the image go; None: they are drawn.
         distortion_scale: how far they may go, as a part of half of each side.
         p: how often.
         look: how.
     """
 
-    key: str
     corners: Corners | None = None
     distortion_scale: float = 0.0
     p: float = 1.0
     look: Look
     blocks: ClassVar[int] = 3  # four corners; whether
-    is_pointwise: ClassVar[bool] = False
-    keeps_places: ClassVar[bool] = False
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
         """``{"corners": [[3, 0], [61, 5], [60, 40], [1, 47]]}``, each (x, y) in whole pixels; None: nothing is done."""

@@ -151,4 +151,3 @@ def _merged(chains: Sequence[tuple[Op, ...]]) -> list[Op]:
                 ops.append(taken)
             at = places[chain[:length]]
     return ops
-
