@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pixprep.draws.augments import Augment
-from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.draws.philox import F64, Numbers, Span, Words, between, span_words
 from pixprep.spec import ColorLike
 from pixprep.steps import levels
 from pixprep.steps.levels import Blend, Hue, LevelStep, Permute
-
-Span = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +41,11 @@ class Jitter(Augment):
 
     @property
     def _spans(self) -> dict[str, Span | None]:
-        return {
-            "brightness": self.brightness,
-            "contrast": self.contrast,
-            "saturation": self.saturation,
-            "hue": self.hue,
-        }
+        return {name: getattr(self, name) for name in ("brightness", "contrast", "saturation", "hue")}
+
+    @property
+    def _shown(self) -> list[str]:
+        return [f"{kind} {span_words(span)}" for kind, span in self._spans.items() if span is not None]
 
     @property
     def is_pointwise(self) -> bool:
@@ -62,12 +59,12 @@ class Jitter(Augment):
         if more and more[0][0] >= self.p:
             return {}
         drawn = sorted(zip(ranks, self._spans.items(), factors, strict=True), key=lambda each: each[0])
-        return {kind: span[0] + u * (span[1] - span[0]) for _, (kind, span), u in drawn if span is not None}
+        return {kind: between(span, u) for _, (kind, span), u in drawn if span is not None}
 
     def __str__(self) -> str:
-        shown = [f"{kind} {span[0]:.4g} to {span[1]:.4g}" for kind, span in self._spans.items() if span is not None]
         some = "" if self.p == 1 else f"{self.p:g} of the images "
-        return f"change {some}at random, in random order, {', '.join(shown) or 'nothing'} ({self.like}'s rounding)"
+        shown = ", ".join(self._shown) or "nothing"
+        return f"change {some}at random, in random order, {shown} ({self.like}'s rounding)"
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
         """One step each, in the order drawn."""
@@ -86,7 +83,7 @@ class Distort(Jitter):
         del height, width, boxes
         applied, factors, (early, permuted, *_), (*ranks, _) = numbers.blocks(self.key, 0, self.blocks).tolist()
         drawn: dict[str, Any] = {
-            kind: span[0] + u * (span[1] - span[0])
+            kind: between(span, u)
             for whether, (kind, span), u in zip(applied, self._spans.items(), factors, strict=True)
             if span is not None and whether < self.p
         }
@@ -97,8 +94,8 @@ class Distort(Jitter):
         return drawn
 
     def __str__(self) -> str:
-        shown = [f"{kind} {span[0]:.4g} to {span[1]:.4g}" for kind, span in self._spans.items() if span is not None]
-        return f"to {self.p:g} of the images each: {', '.join([*shown, 'permute channels'])} ({self.like}'s rounding)"
+        shown = ", ".join([*self._shown, "permute channels"])
+        return f"to {self.p:g} of the images each: {shown} ({self.like}'s rounding)"
 
 
 def _jitter(kind: str, factor: Any, like: ColorLike) -> LevelStep:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.draws.augments import Augment
-from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.draws.philox import F64, Numbers, Words, between, span_words
 from pixprep.steps.levels import Erase
 
 TRIES = 10
@@ -64,7 +64,7 @@ class Erasing(Augment):
     def _rectangle(self, height: int, width: int, tries: list[list[float]], count: int) -> list[int]:
         lowest, highest = math.log(self.ratio[0]), math.log(self.ratio[1])
         for u_area, u_ratio, u_top, u_left in tries:
-            area = height * width * (self.scale[0] + u_area * (self.scale[1] - self.scale[0])) / count
+            area = height * width * between(self.scale, u_area) / count
             ratio = math.exp(lowest + u_ratio * (highest - lowest))
             rows, columns = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
             if rows < height and columns < width:
@@ -73,10 +73,9 @@ class Erasing(Augment):
         return []
 
     def __str__(self) -> str:
-        share = f"{self.scale[0]:.4g} to {self.scale[1]:.4g}"
         how = "a rectangle" if self.count == (1, 1) else f"{self.count[0]} to {self.count[1]} rectangles"
         value = ", ".join(f"{each:.4g}" for each in dict.fromkeys(self.values or ())) or "noise"
-        return f"fill {how} of {share} of the area with {value} in {self.p:g} of the images"
+        return f"fill {how} of {span_words(self.scale)} of the area with {value} in {self.p:g} of the images"
 
     def steps(self, words: Words, height: int, width: int) -> tuple[Erase, ...]:
         """One for each rectangle."""

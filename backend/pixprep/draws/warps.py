@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from pixprep.draws.augments import Augment
-from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.draws.philox import F64, Numbers, Words, between, span_words
 from pixprep.spec import ColorLike
 from pixprep.steps.levels import LevelStep, Take
 from pixprep.steps.warps import Matrix, Warp, WarpFilter
@@ -210,10 +210,10 @@ class Rotation(Augment):
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
         """``{"angle": 12.5}``."""
         del height, width, boxes
-        return {"angle": _between(self.degrees, float(numbers.blocks(self.key, 0, 1)[0, 0]))}
+        return {"angle": between(self.degrees, float(numbers.blocks(self.key, 0, 1)[0, 0]))}
 
     def __str__(self) -> str:
-        angle = _span(self.degrees, " degrees") if self.input is None else f'the angle that "{self.input}" says'
+        angle = span_words(self.degrees, " degrees") if self.input is None else f'the angle that "{self.input}" says'
         return f"rotate by {angle}{', expanding' if self.expand else ''}{self.look}"
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
@@ -267,21 +267,20 @@ class RandomAffineMap(Augment):
         (angle, x, y, scale), (shear_x, shear_y, *_) = numbers.blocks(self.key, 0, self.blocks).tolist()
         sides = width, height
         return {
-            "angle": _between(self.degrees, angle),
+            "angle": between(self.degrees, angle),
             "translate": [
-                round(_between((-most * side, most * side), u))
+                round(between((-most * side, most * side), u))
                 for most, side, u in zip(self.translate, sides, (x, y), strict=True)
             ],
-            "scale": _between(self.scale, scale),
-            "shear": [_between(span, u) for span, u in zip(self.shear, (shear_x, shear_y), strict=True)],
+            "scale": between(self.scale, scale),
+            "shear": [between(span, u) for span, u in zip(self.shear, (shear_x, shear_y), strict=True)],
         }
 
     def __str__(self) -> str:
-        x, y = self.translate
+        angle, shear_x, shear_y = map(span_words, (self.degrees, *self.shear), (" degrees", "", ""))
         return (
-            f"rotate by {_span(self.degrees, ' degrees')} clockwise, shear by {_span(self.shear[0])}, "
-            f"{_span(self.shear[1])}, scale by {_span(self.scale)}, move by up to {x:.4g} of the width and {y:.4g} of "
-            f"the height{self.look}"
+            f"rotate by {angle} clockwise, shear by {shear_x}, {shear_y}, scale by {span_words(self.scale)}, move by "
+            f"up to {self.translate[0]:.4g} of the width and {self.translate[1]:.4g} of the height{self.look}"
         )
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
@@ -335,11 +334,3 @@ class PerspectiveMap(Augment):
         """One step, or none."""
         corners = words.get("corners", self.corners)
         return () if corners is None else projected(height, width, corners, self.look)
-
-
-def _between(span: Pair, uniform: float) -> float:
-    return span[0] + uniform * (span[1] - span[0])
-
-
-def _span(span: Pair, unit: str = "") -> str:
-    return f"{span[0]:.4g}{unit}" if span[0] == span[1] else f"{span[0]:.4g} to {span[1]:.4g}{unit}"
