@@ -140,6 +140,17 @@ def test_a_blur_of_one_sigma_may_be_served_and_a_random_one_not():
     assert from_torchvision(training=chain).ops[2] == pp.random_gaussian_blur((3, 5), (0.1, 2.0))
 
 
+def test_a_padding_behind_a_rotation_that_expands_is_refused():
+    """How large its result is depends on the angle."""
+    turn = {"degrees": (-9.0, 9.0), "interpolation": "nearest", "fill": 0, "center": None}
+    pad = transform("Pad", padding=2, fill=9, padding_mode="constant")
+    chain = [transform("CenterCrop", size=8), transform("RandomRotation", expand=False, **turn), pad, TO_IMAGE]
+    assert pp.pad(12, 12, fill=9) in from_torchvision(training=compose(*chain)).ops
+    chain[1] = transform("RandomRotation", expand=True, **turn)
+    text = refusal(from_torchvision, training=compose(*chain))
+    assert text.startswith('training[2] Pad: "padding": 2 of images of any size is not understood: resize or crop')
+
+
 def test_a_ratio_that_float32_does_not_hold_is_refused_alone():
     """Where no window fits, torchvision takes it as it stands."""
     crop = transform("RandomResizedCrop", **CROPPED | {"ratio": (0.4, 0.4)})

@@ -25,6 +25,7 @@ steps.operators
 steps.finding steps.levels steps.processes
 draws
 draws.philox
+draws.augments
 draws.blurring draws.colors draws.elastic draws.erasing draws.sizes draws.warps draws.windows
 draws.kinds
 draws.policies

@@ -7,11 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.draws.augments import Augment
+from pixprep.draws.philox import F64, Numbers, Span, Words, between, span_words
 from pixprep.errors import ImageError
 from pixprep.steps.levels import Filter
-
-Span = tuple[float, float]
 
 
 def weights(taps: int, sigma: float) -> tuple[float, ...]:
@@ -22,35 +21,30 @@ def weights(taps: int, sigma: float) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blur:
+class Blur(Augment):
     """torchvision's ``GaussianBlur``.
 
     Attributes:
-        key: names its numbers; empty: nothing is drawn.
         p: how often.
         taps: of the rows and of the columns, odd.
         sigma: of the rows and of the columns, each from and to; one number is drawn for both.
     """
 
-    key: str
     p: float = 1.0
     taps: tuple[int, int]
     sigma: tuple[Span, Span]
     blocks: ClassVar[int] = 1  # whether, sigma
-    is_pointwise: ClassVar[bool] = False
     keeps_places: ClassVar[bool] = False  # its float32 sum has an order
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
         """``{"sigma": [1.2, 1.2]}``, or ``{"sigma": null}``: not this one."""
         del height, width, boxes
         whether, uniform, *_ = numbers.blocks(self.key, 0, 1)[0].tolist()
-        those = [span[0] + uniform * (span[1] - span[0]) for span in self.sigma]
+        those = [between(span, uniform) for span in self.sigma]
         return {"sigma": those if whether < self.p else None}
 
     def __str__(self) -> str:
-        spans = dict.fromkeys(
-            f"{span[0]:.4g}" if span[0] == span[1] else f"{span[0]:.4g} to {span[1]:.4g}" for span in self.sigma
-        )
+        spans = dict.fromkeys(map(span_words, self.sigma))
         some = "" if self.p == 1 else f"{self.p:g} of the images "
         return f"blur {some}by {self.taps[0]} x {self.taps[1]} pixels, sigma {' and '.join(spans)}"
 

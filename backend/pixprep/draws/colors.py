@@ -7,60 +7,25 @@ are torchvision v2's; docs/decisions.md says where they differ.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.draws.augments import Augment
+from pixprep.draws.philox import F64, Numbers, Span, Words, between, span_words
 from pixprep.spec import ColorLike
 from pixprep.steps import levels
 from pixprep.steps.levels import Blend, Hue, LevelStep, Permute
 
-Span = tuple[float, float]
-
-
-class Augment(Protocol):
-    """A random op on levels.
-
-    Attributes:
-        key: names its numbers.
-        is_pointwise: each pixel of the result depends on the same pixel alone, whatever is drawn.
-        keeps_places: a mirror may come before or after.
-    """
-
-    @property
-    def key(self) -> str:
-        """See above."""
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks of four numbers it takes."""
-
-    @property
-    def is_pointwise(self) -> bool:
-        """See above."""
-
-    @property
-    def keeps_places(self) -> bool:
-        """See above."""
-
-    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """Draw for an image of this size; JSON holds the result."""
-
-    def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
-        """Steps that the draw makes of it."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class Jitter:
+class Jitter(Augment):
     """torchvision's ``ColorJitter``: a factor of each kind, uniform, and their order.
 
     Attributes:
-        key: names its numbers.
         brightness, contrast, saturation, hue: from and to; None: not at all.
         like: whose rounding.
         p: how often.
     """
 
-    key: str
     brightness: Span | None
     contrast: Span | None
     saturation: Span | None
@@ -76,12 +41,11 @@ class Jitter:
 
     @property
     def _spans(self) -> dict[str, Span | None]:
-        return {
-            "brightness": self.brightness,
-            "contrast": self.contrast,
-            "saturation": self.saturation,
-            "hue": self.hue,
-        }
+        return {name: getattr(self, name) for name in ("brightness", "contrast", "saturation", "hue")}
+
+    @property
+    def _shown(self) -> list[str]:
+        return [f"{kind} {span_words(span)}" for kind, span in self._spans.items() if span is not None]
 
     @property
     def is_pointwise(self) -> bool:
@@ -95,12 +59,12 @@ class Jitter:
         if more and more[0][0] >= self.p:
             return {}
         drawn = sorted(zip(ranks, self._spans.items(), factors, strict=True), key=lambda each: each[0])
-        return {kind: span[0] + u * (span[1] - span[0]) for _, (kind, span), u in drawn if span is not None}
+        return {kind: between(span, u) for _, (kind, span), u in drawn if span is not None}
 
     def __str__(self) -> str:
-        shown = [f"{kind} {span[0]:.4g} to {span[1]:.4g}" for kind, span in self._spans.items() if span is not None]
         some = "" if self.p == 1 else f"{self.p:g} of the images "
-        return f"change {some}at random, in random order, {', '.join(shown) or 'nothing'} ({self.like}'s rounding)"
+        shown = ", ".join(self._shown) or "nothing"
+        return f"change {some}at random, in random order, {shown} ({self.like}'s rounding)"
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
         """One step each, in the order drawn."""
@@ -119,7 +83,7 @@ class Distort(Jitter):
         del height, width, boxes
         applied, factors, (early, permuted, *_), (*ranks, _) = numbers.blocks(self.key, 0, self.blocks).tolist()
         drawn: dict[str, Any] = {
-            kind: span[0] + u * (span[1] - span[0])
+            kind: between(span, u)
             for whether, (kind, span), u in zip(applied, self._spans.items(), factors, strict=True)
             if span is not None and whether < self.p
         }
@@ -130,8 +94,8 @@ class Distort(Jitter):
         return drawn
 
     def __str__(self) -> str:
-        shown = [f"{kind} {span[0]:.4g} to {span[1]:.4g}" for kind, span in self._spans.items() if span is not None]
-        return f"to {self.p:g} of the images each: {', '.join([*shown, 'permute channels'])} ({self.like}'s rounding)"
+        shown = ", ".join([*self._shown, "permute channels"])
+        return f"to {self.p:g} of the images each: {shown} ({self.like}'s rounding)"
 
 
 def _jitter(kind: str, factor: Any, like: ColorLike) -> LevelStep:
@@ -145,28 +109,26 @@ def _jitter(kind: str, factor: Any, like: ColorLike) -> LevelStep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sometimes:
+class Sometimes(Augment):
     """Steps that are done to some of the images.
 
     Attributes:
-        key: names its numbers.
         p: how often.
         those: what is done.
     """
 
-    key: str
     p: float
     those: tuple[LevelStep, ...]
     blocks: ClassVar[int] = 1  # whether
 
     @property
     def is_pointwise(self) -> bool:
-        """See ``Augment``."""
+        """Tell whether all steps are."""
         return all(levels.is_pointwise(step) for step in self.those)
 
     @property
     def keeps_places(self) -> bool:
-        """See ``Augment``."""
+        """Tell whether all steps do."""
         return all(levels.keeps_places(step) for step in self.those)
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:

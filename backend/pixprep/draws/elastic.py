@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.draws.augments import Augment
 from pixprep.draws.philox import F64, Numbers, Words, philox
 from pixprep.errors import ImageError
 from pixprep.steps.warps import Elastic, Warp, WarpFilter, taps
@@ -80,26 +81,22 @@ def _convolved(rows: F64, weights: F64) -> F64:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElasticMap:
+class ElasticMap(Augment):
     """torchvision's ``ElasticTransform``.
 
     Attributes:
-        key: names its numbers.
         alpha, sigma: see ``Elastic``.
         p: how often.
         fill: the level of each decoded channel where it looks outside.
         filter: nearest or bilinear.
     """
 
-    key: str
     alpha: Pair
     sigma: Pair
     p: float
     fill: tuple[int, ...]
     filter: WarpFilter
     blocks: ClassVar[int] = 1  # whether, two words of the seed
-    is_pointwise: ClassVar[bool] = False
-    keeps_places: ClassVar[bool] = False
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
         """``{"seed": 81985529216486895}``, below 2^64, or ``{"seed": null}``: not this one."""

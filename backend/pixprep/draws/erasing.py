@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.draws.augments import Augment
+from pixprep.draws.philox import F64, Numbers, Words, between, span_words
 from pixprep.steps.levels import Erase
 
 TRIES = 10
@@ -28,11 +28,10 @@ def quantiles() -> npt.NDArray[np.float32]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Erasing:
+class Erasing(Augment):
     """torchvision's ``RandomErasing``, and timm's.
 
     Attributes:
-        key: names its numbers.
         p: how often.
         scale: of the rectangles' area to the image's, from and to.
         ratio: of a rectangle's height to its width, from and to.
@@ -40,14 +39,11 @@ class Erasing:
         values: of each channel: levels of the decoded ones, or values of the tensor's; None: noise.
     """
 
-    key: str
     p: float
     scale: tuple[float, float]
     ratio: tuple[float, float]
     count: tuple[int, int]
     values: tuple[float, ...] | None
-    is_pointwise: ClassVar[bool] = False
-    keeps_places: ClassVar[bool] = False
 
     @property
     def blocks(self) -> int:
@@ -68,7 +64,7 @@ class Erasing:
     def _rectangle(self, height: int, width: int, tries: list[list[float]], count: int) -> list[int]:
         lowest, highest = math.log(self.ratio[0]), math.log(self.ratio[1])
         for u_area, u_ratio, u_top, u_left in tries:
-            area = height * width * (self.scale[0] + u_area * (self.scale[1] - self.scale[0])) / count
+            area = height * width * between(self.scale, u_area) / count
             ratio = math.exp(lowest + u_ratio * (highest - lowest))
             rows, columns = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
             if rows < height and columns < width:
@@ -77,10 +73,9 @@ class Erasing:
         return []
 
     def __str__(self) -> str:
-        share = f"{self.scale[0]:.4g} to {self.scale[1]:.4g}"
         how = "a rectangle" if self.count == (1, 1) else f"{self.count[0]} to {self.count[1]} rectangles"
         value = ", ".join(f"{each:.4g}" for each in dict.fromkeys(self.values or ())) or "noise"
-        return f"fill {how} of {share} of the area with {value} in {self.p:g} of the images"
+        return f"fill {how} of {span_words(self.scale)} of the area with {value} in {self.p:g} of the images"
 
     def steps(self, words: Words, height: int, width: int) -> tuple[Erase, ...]:
         """One for each rectangle."""

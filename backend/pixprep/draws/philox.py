@@ -21,6 +21,9 @@ Words = Mapping[str, Any]
 """What was drawn for one op, as JSON holds it: ``{"top": 3, "left": 9, "height": 200, "width": 180}`` in pixels of the
 image that the op takes, or ``{"flip": true}``."""
 
+Span = tuple[float, float]
+"""From and to."""
+
 _MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
 _WEYL = np.arange(10, dtype=np.uint64)[:, None] * np.array([0x9E3779B9, 0xBB67AE85], np.uint64)
 """What is added to the key, modulo 2^32, in each of ten rounds."""
@@ -56,6 +59,16 @@ def _rounds(even: U32, odd: U32, key: tuple[int, int]) -> tuple[U32, U32]:
         even ^= each.reshape(pair)
         odd = halves[..., ::2]
     return even, odd
+
+
+def between(span: Span, uniform: float) -> float:
+    """The number of a span that a uniform number chooses."""
+    return span[0] + uniform * (span[1] - span[0])
+
+
+def span_words(span: Span, unit: str = "") -> str:
+    """Both ends, or the only number there is."""
+    return f"{span[0]:.4g}{unit}" if span[0] == span[1] else f"{span[0]:.4g} to {span[1]:.4g}{unit}"
 
 
 class Drawn(Protocol):

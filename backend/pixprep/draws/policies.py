@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import atan, cos, degrees, inf, log, sqrt, tau
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.draws.augments import Augment
 from pixprep.draws.erasing import quantiles
 from pixprep.draws.kinds import KINDS, POLICIES, TIMM, WEIGHTS, Choice, Table
 from pixprep.draws.philox import F64, Numbers, Words
@@ -25,11 +26,10 @@ _TIMM_MATRIX = (("", 1.0), ("ShearX", 0.0), ("TranslateX", 0.0), ("ShearY", 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class Policy(Augment):
     """Steps that are chosen for each image, one after the other.
 
     Attributes:
-        key: names its numbers.
         table: whose kinds and magnitudes, see ``kinds.KINDS``.
         count: of steps; of sub-policies two.
         magnitude: the bin of every step that is chosen by itself; None: drawn.
@@ -40,7 +40,6 @@ class Policy:
         most: of timm's: the highest bin.
     """
 
-    key: str
     table: Table
     count: int
     magnitude: float | None
@@ -49,8 +48,6 @@ class Policy:
     p: float = 1.0
     std: float = 0.0
     most: float = inf
-    is_pointwise: ClassVar[bool] = False
-    keeps_places: ClassVar[bool] = False
 
     @property
     def blocks(self) -> int:

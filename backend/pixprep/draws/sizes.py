@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.draws.philox import F64, Numbers, Words, span_words
 
 _SHOWN = 3
 
@@ -61,7 +61,7 @@ class Jitter:
         return {name: max(1, int(np.float32(side) * factor)) for name, side in (("height", height), ("width", width))}
 
     def __str__(self) -> str:
-        return f"{self.scale[0]:.4g} to {self.scale[1]:.4g} times what fits into {self.height} x {self.width}"
+        return f"{span_words(self.scale)} times what fits into {self.height} x {self.width}"
 
 
 RandomSize = Size | Jitter

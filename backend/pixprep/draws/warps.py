@@ -13,7 +13,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.draws.augments import Augment
+from pixprep.draws.philox import F64, Numbers, Words, between, span_words
 from pixprep.spec import ColorLike
 from pixprep.steps.levels import LevelStep, Take
 from pixprep.steps.warps import Matrix, Warp, WarpFilter
@@ -190,33 +191,29 @@ def _inverse(x: float, y: float, motion: Motion) -> Matrix:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rotation:
+class Rotation(Augment):
     """torchvision's ``RandomRotation``, or a rotation by one angle.
 
     Attributes:
-        key: names its numbers; empty: nothing is drawn, and both ``degrees`` are the angle.
         input: whose number is the angle; None: none is.
-        degrees: the angle, from and to.
+        degrees: the angle, from and to; where nothing is drawn, both are it.
         expand: see ``rotated``.
         look: how.
     """
 
-    key: str
     input: str | None = None
     degrees: Pair
     expand: bool
     look: Look
     blocks: ClassVar[int] = 1  # the angle
-    is_pointwise: ClassVar[bool] = False
-    keeps_places: ClassVar[bool] = False
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
         """``{"angle": 12.5}``."""
         del height, width, boxes
-        return {"angle": _between(self.degrees, float(numbers.blocks(self.key, 0, 1)[0, 0]))}
+        return {"angle": between(self.degrees, float(numbers.blocks(self.key, 0, 1)[0, 0]))}
 
     def __str__(self) -> str:
-        angle = _span(self.degrees, " degrees") if self.input is None else f'the angle that "{self.input}" says'
+        angle = span_words(self.degrees, " degrees") if self.input is None else f'the angle that "{self.input}" says'
         return f"rotate by {angle}{', expanding' if self.expand else ''}{self.look}"
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
@@ -225,7 +222,7 @@ class Rotation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AffineMap:
+class AffineMap(Augment):
     """torchvision's ``affine``.
 
     Attributes:
@@ -235,15 +232,6 @@ class AffineMap:
 
     motion: Motion
     look: Look
-    key: ClassVar[str] = ""
-    blocks: ClassVar[int] = 0
-    is_pointwise: ClassVar[bool] = False
-    keeps_places: ClassVar[bool] = False
-
-    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """Nothing is drawn."""
-        del height, width, numbers, boxes
-        return {}
 
     def __str__(self) -> str:
         return f"{self.motion}{self.look}"
@@ -255,11 +243,10 @@ class AffineMap:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomAffineMap:
+class RandomAffineMap(Augment):
     """torchvision's ``RandomAffine``.
 
     Attributes:
-        key: names its numbers.
         degrees: the angle, from and to.
         translate: the most, as a part of the width and of the height.
         scale: from and to.
@@ -267,15 +254,12 @@ class RandomAffineMap:
         look: how.
     """
 
-    key: str
     degrees: Pair
     translate: Pair
     scale: Pair
     shear: tuple[Pair, Pair]
     look: Look
     blocks: ClassVar[int] = 2  # angle, x, y, scale; shear of x and y
-    is_pointwise: ClassVar[bool] = False
-    keeps_places: ClassVar[bool] = False
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
         """``{"angle": 3.1, "translate": [4, -2], "scale": 1.1, "shear": [0.0, 0.0]}``; whole pixels."""
@@ -283,21 +267,20 @@ class RandomAffineMap:
         (angle, x, y, scale), (shear_x, shear_y, *_) = numbers.blocks(self.key, 0, self.blocks).tolist()
         sides = width, height
         return {
-            "angle": _between(self.degrees, angle),
+            "angle": between(self.degrees, angle),
             "translate": [
-                round(_between((-most * side, most * side), u))
+                round(between((-most * side, most * side), u))
                 for most, side, u in zip(self.translate, sides, (x, y), strict=True)
             ],
-            "scale": _between(self.scale, scale),
-            "shear": [_between(span, u) for span, u in zip(self.shear, (shear_x, shear_y), strict=True)],
+            "scale": between(self.scale, scale),
+            "shear": [between(span, u) for span, u in zip(self.shear, (shear_x, shear_y), strict=True)],
         }
 
     def __str__(self) -> str:
-        x, y = self.translate
+        angle, shear_x, shear_y = map(span_words, (self.degrees, *self.shear), (" degrees", "", ""))
         return (
-            f"rotate by {_span(self.degrees, ' degrees')} clockwise, shear by {_span(self.shear[0])}, "
-            f"{_span(self.shear[1])}, scale by {_span(self.scale)}, move by up to {x:.4g} of the width and {y:.4g} of "
-            f"the height{self.look}"
+            f"rotate by {angle} clockwise, shear by {shear_x}, {shear_y}, scale by {span_words(self.scale)}, move by "
+            f"up to {self.translate[0]:.4g} of the width and {self.translate[1]:.4g} of the height{self.look}"
         )
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
@@ -308,25 +291,21 @@ class RandomAffineMap:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerspectiveMap:
+class PerspectiveMap(Augment):
     """torchvision's ``RandomPerspective``, or a perspective by four corners.
 
     Attributes:
-        key: names its numbers; empty: nothing is drawn.
         corners: to which those of the image go; None: they are drawn.
         distortion_scale: how far they may go, as a part of half of each side.
         p: how often.
         look: how.
     """
 
-    key: str
     corners: Corners | None = None
     distortion_scale: float = 0.0
     p: float = 1.0
     look: Look
     blocks: ClassVar[int] = 3  # four corners; whether
-    is_pointwise: ClassVar[bool] = False
-    keeps_places: ClassVar[bool] = False
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
         """``{"corners": [[3, 0], [61, 5], [60, 40], [1, 47]]}``, each (x, y) in whole pixels; None: nothing is done."""
@@ -355,11 +334,3 @@ class PerspectiveMap:
         """One step, or none."""
         corners = words.get("corners", self.corners)
         return () if corners is None else projected(height, width, corners, self.look)
-
-
-def _between(span: Pair, uniform: float) -> float:
-    return span[0] + uniform * (span[1] - span[0])
-
-
-def _span(span: Pair, unit: str = "") -> str:
-    return f"{span[0]:.4g}{unit}" if span[0] == span[1] else f"{span[0]:.4g} to {span[1]:.4g}{unit}"

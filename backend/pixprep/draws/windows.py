@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.draws.philox import F64, Numbers, Words, between, span_words
 from pixprep.errors import ImageError
 
 _ROUNDED_DOWN = 1 - 1e-9
@@ -70,7 +70,7 @@ class ResizedCrop:
         del boxes
         lowest, highest = math.log(self.ratio[0]), math.log(self.ratio[1])
         for area, ratio, top, left in numbers.blocks(self.key, 0, self.blocks).tolist():
-            share = self.scale[0] + area * (self.scale[1] - self.scale[0])
+            share = between(self.scale, area)
             size = fitting(height, width, share, math.exp(lowest + ratio * (highest - lowest)))
             if size is not None:
                 return _window(int(top * (height - size[0] + 1)), int(left * (width - size[1] + 1)), *size)
@@ -81,7 +81,7 @@ class ResizedCrop:
         return _window((height - rows) // 2, (width - columns) // 2, rows, columns)
 
     def __str__(self) -> str:
-        return f"take a random window of {_span(self.scale)} of the area, {_span(self.ratio)} as wide as high"
+        return f"take a random window of {span_words(self.scale)} of the area, {span_words(self.ratio)} as wide as high"
 
 
 def fitting(height: int, width: int, share: float, ratio: float) -> tuple[int, int] | None:
@@ -201,12 +201,12 @@ class ZoomOut:
         whether, side, left, top = numbers.blocks(self.key, 0, 1)[0].tolist()
         if whether >= self.p:
             return _window(0, 0, height, width)
-        factor = self.side_range[0] + side * (self.side_range[1] - self.side_range[0])
+        factor = between(self.side_range, side)
         rows, columns = int(height * factor), int(width * factor)
         return _window(-int((rows - height) * top), -int((columns - width) * left), rows, columns)
 
     def __str__(self) -> str:
-        return f"lay {self.p:g} of the images at random on a canvas of {_span(self.side_range)} times the sides"
+        return f"lay {self.p:g} of the images at random on a canvas of {span_words(self.side_range)} times the sides"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +288,7 @@ class IouCrop:
         return None
 
     def __str__(self) -> str:
-        return f"take a random window around boxes, {_span(self.scale)} of each side"
+        return f"take a random window around boxes, {span_words(self.scale)} of each side"
 
 
 RandomStep = ResizedCrop | Crop | Flip | ZoomOut | IouCrop
@@ -305,7 +305,3 @@ def within(window: Words, boxes: F64) -> npt.NDArray[np.bool_]:
 
 def _window(top: int, left: int, height: int, width: int) -> Words:
     return {"top": top, "left": left, "height": height, "width": width}
-
-
-def _span(ends: tuple[float, float]) -> str:
-    return f"{ends[0]:.4g} to {ends[1]:.4g}"

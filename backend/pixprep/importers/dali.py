@@ -15,7 +15,7 @@ from pixprep.importers.assembly import assembled
 from pixprep.importers.dali_graph import Operator, graph
 from pixprep.importers.dali_ops import OPERATORS, Image
 from pixprep.importers.fields import Fields, place, read_file, reading
-from pixprep.ops import Op, Tensor
+from pixprep.ops import Op, Tensor, changed
 from pixprep.ops.faults import quoted
 from pixprep.pipeline import Pipeline
 
@@ -145,13 +145,9 @@ def _merged(chains: Sequence[tuple[Op, ...]]) -> list[Op]:
                 taken = op
                 if at != len(ops) - 1:
                     if ops[at].name is None:
-                        ops[at] = _changed(ops[at], name=f"branch_{at}")
-                    taken = _changed(op, from_=ops[at].name)
+                        ops[at] = changed(ops[at], name=f"branch_{at}")
+                    taken = changed(op, from_=ops[at].name)
                 places[chain[:length]] = len(ops)
                 ops.append(taken)
             at = places[chain[:length]]
     return ops
-
-
-def _changed(op: Op, **fields: str | None) -> Op:
-    return type(op)(**{name: getattr(op, name) for name in op.__struct_fields__} | fields)

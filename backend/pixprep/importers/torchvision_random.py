@@ -112,6 +112,7 @@ def _at_times(cls: type[Op], **named: str) -> Take:
 def _random_rotation(walk: Walk, fields: Fields) -> None:
     degrees, expand = drawn_span(fields, "degrees"), fields.flag("expand")
     walk.ops.append(ops.RandomRotate(degrees, expand, **_turned(walk, fields)))
+    walk.size = None if expand else walk.size
 
 
 def _random_affine(walk: Walk, fields: Fields) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import ceil, floor
 
 from pixprep.draws import windows
-from pixprep.draws.colors import Augment
+from pixprep.draws.augments import Augment
 from pixprep.draws.erasing import Erasing
 from pixprep.draws.philox import EXAMPLE
 from pixprep.draws.sizes import RandomSize

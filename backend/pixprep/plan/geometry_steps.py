@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import floor
 from typing import Literal
 
-from pixprep.draws.colors import Augment
+from pixprep.draws.augments import Augment
 from pixprep.draws.philox import Words
 from pixprep.draws.sizes import RandomSize
 from pixprep.draws.windows import RandomStep

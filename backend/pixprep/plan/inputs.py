@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.draws import windows
-from pixprep.draws.colors import Augment
+from pixprep.draws.augments import Augment
 from pixprep.draws.philox import F64, Numbers, Words
 from pixprep.draws.sizes import RandomSize
 from pixprep.draws.warps import Rotation

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.draws import philox, windows
-from pixprep.draws.colors import Augment
+from pixprep.draws.augments import Augment
 from pixprep.draws.philox import EXAMPLE, Numbers, Words
 from pixprep.draws.sizes import RandomSize
 from pixprep.draws.windows import ClipFrames, RandomStep
