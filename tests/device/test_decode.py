@@ -16,7 +16,7 @@ from decoding import PLAN, decode
 from images import JUNK, NO_IMAGE, expected_pixels, jpeg, jpegs, noise, others, photo, png, read, save, scene, with_exif
 from pixprep.decoders import USUAL, Limits
 from pixprep.decoders.cpu import CpuDecoder
-from pixprep.decoders.header import read_jpeg_header, sniff
+from pixprep.decoders.header import read_jpeg_header, said_pixels, sniff
 from pixprep.errors import REASONS, ImageError
 from sampled import SAMPLINGS, repeated, sampled
 
@@ -220,6 +220,15 @@ def test_what_is_refused_is_refused_in_words(encoded, limits, reason, words):
     error = decode(encoded, limits=Limits(**limits))
     assert isinstance(error, ImageError)
     assert str(error).startswith(f"[{reason}] {words}")
+
+
+def test_the_first_bytes_say_the_pixels_of_an_image():
+    pixels = Image.fromarray(scene(41, 300))
+    files = {name: save(pixels, name.upper()) for name in ("png", "gif", "bmp", "webp")}
+    assert {name: said_pixels(memoryview(file), name) for name, file in files.items()} == dict.fromkeys(files, 12300)
+    for options in ({"lossless": True}, {"exif": b"Exif\0\0"}):
+        assert said_pixels(memoryview(save(pixels, "WEBP", **options)), "webp") == 12300
+    assert said_pixels(memoryview(save(pixels, "TIFF")), "tiff") is None
 
 
 ALLOWED = [

@@ -26,7 +26,7 @@ from pixprep.kernels.levels import done
 from pixprep.show.words import explain
 from pixprep.steps import levels
 from pixprep.steps.levels import Erase, Filter, Take, folded
-from pixprep.steps.warps import WARP_FILTERS, Warp
+from pixprep.steps.warps import WARP_FILTERS, Elastic, Warp
 from pixprep.verify import frozen
 
 LIKES, FILTERS = ["pillow", "torchvision"], ["nearest", "bilinear"]
@@ -444,6 +444,14 @@ def test_rectangles_share_the_area_as_in_timm():
     assert counts == {2, 3, 4}
 
 
+def test_a_rectangle_may_lie_at_each_edge_and_none_lies_beyond():
+    plan = plan_of(pp.crop(0, 0, 12, 9), pp.random_erasing(1.0, scale=(0.3, 0.4), ratio=(1.0, 1.0)))
+    drawn = [plan.placing(each)(12, 9).draws for each in plan.draw(seed=0, epoch=0, indices=range(300))]
+    found = np.array([rectangle for each in drawn for rectangle in each["random_erasing#0"]["rectangles"]])
+    assert found[:, :2].min(axis=0).tolist() == [0, 0]
+    assert (found[:, :2] + found[:, 2:]).max(axis=0).tolist() == [12, 9]
+
+
 # ------------------------------------------------------------------------------------------------- boxes and points
 
 BOXES = np.array([[10, 20, 30, 40], [0, 0, 80, 60], [70, 50, 79, 59]], np.float32)
@@ -642,6 +650,14 @@ def test_an_elastic_window_is_a_part_of_the_whole(shape, how):
     expected = twins.warped(whole, image)
     assert np.array_equal(warp.warped(whole, image), expected)
     assert np.array_equal(warp.warped(part, image), expected[5:25, 7:18])
+
+
+def test_an_elastic_field_that_is_not_blurred_is_noise_of_24_bits():
+    noise = elastic._noise(5, 20, 30)
+    across, down = elastic.displacement(Elastic(alpha=(60.0, 10.0), sigma=(0.0, 0.0), seed=5), 20, 30)
+    assert np.array_equal(across, (noise[0] / 2**23).astype(np.float32) * np.float32(60) / np.float32(30))
+    assert np.array_equal(down, (noise[1] / 2**23).astype(np.float32) * np.float32(10) / np.float32(20))
+    assert 1.99 < abs(across).max() <= 2
 
 
 @pytest.mark.parametrize(("taps", "sigma"), [(41, (5.0, 5.0)), (9, (1.0, 0.3)), (1, (0.1, 9.0))])
