@@ -216,6 +216,20 @@ def test_fields_that_make_no_sense(fields, message):
         pp.decode_video(**fields)
 
 
+@pytest.mark.parametrize(
+    ("sample", "words"),
+    [
+        ({"step": 1}, "4 frames, one after the other"),
+        ({"step": 3}, "4 frames, one of every 3"),
+        ({"fps": 2}, "4 frames, at 2 a second"),
+        ("uniform", "4 frames, from the first to the last, equally far apart"),
+    ],
+)
+def test_the_choice_of_frames_is_said_in_words(sample, words):
+    pipeline = pp.Pipeline([pp.decode_video(4, sample), pp.resize(height=8, width=8), pp.tensor(layout="thwc")])
+    assert str(pipeline.plan.clip.sampling) == words
+
+
 def test_uniform_frames_are_those_of_numpy():
     for count in (1, 2, 7, 16, 33, 300, 301):
         for frames in (1, 2, 5, 8, 16, 32):

@@ -37,7 +37,7 @@ class Sampling:
         which = {
             "uniform": "from the first to the last, equally far apart",
             "segments": "one of each equal part at random",
-            "step": "one after the other" if self.by == 1 else f"every {self.by}th",
+            "step": "one after the other" if self.by == 1 else f"one of every {self.by}",
             "fps": f"at {float(self.by):g} a second",
         }[self.rule]
         begin = {"first": "", "middle": ", from the middle", "random": ", from a random one on"}[self.start]
