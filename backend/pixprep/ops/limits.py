@@ -46,7 +46,7 @@ class Pair:
             raise PipelineError(f'"{name}" is 2 numbers, not {len(value)}')
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Within:
     """Limits of a number; where there are ``counts``, of each of so many."""
 
@@ -55,17 +55,19 @@ class Within:
     unit: str = ""
     counts: tuple[int, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"{_text(self.least)} to {_text(self.most)}{self.unit}"
+
     def check(self, name: str, value: Any) -> None:
         values = as_tuple(value) if self.counts else (value,)
         if len(values) not in (self.counts or (1,)):
             raise PipelineError(f'"{name}" is {" or ".join(map(str, self.counts))} numbers, not {len(values)}')
         for each in values:
             if not self.least <= each <= self.most:
-                least, most, given = map(_text, (self.least, self.most, each))
-                raise PipelineError(f'"{name}" must be {least} to {most}{self.unit}, not {given}')
+                raise PipelineError(f'"{name}" must be {self}, not {_text(each)}')
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Rising:
     """Limits of two numbers, from and to; with ``is_over`` the first is over ``least``."""
 
@@ -73,15 +75,20 @@ class Rising:
     most: float
     is_over: bool = False
 
+    def __repr__(self) -> str:
+        return f"rise from {'over ' * self.is_over}{self.least:g} to {self.most:g} at most"
+
     def check(self, name: str, value: Any) -> None:
         is_in = self.least < value[0] if self.is_over else self.least <= value[0]
         if not is_in or not value[0] <= value[1] <= self.most:
-            least = f"{'over ' * self.is_over}{self.least:g}"
-            raise PipelineError(f'"{name}" must rise from {least} to {self.most:g} at most, not {shown(tuple(value))}')
+            raise PipelineError(f'"{name}" must {self}, not {shown(tuple(value))}')
 
 
 class Colour:
     """Limits of a colour: levels of 0 to 255, or the name of an input, which is none of a colour."""
+
+    def __repr__(self) -> str:
+        return "0 to 255"
 
     @staticmethod
     def check(name: str, value: Any) -> None:
