@@ -103,6 +103,21 @@ def test_links_have_no_data_whatever_they_say(tmp_path):
     assert len(read.tar(tmp_path / "t.tar")) == 3  # the same members as tarfile sees
 
 
+def test_the_members_behind_a_sparse_file_of_several_maps_are_those_of_tarfile(tmp_path):
+    """GNU's old way: the header says that more maps follow, and so does the last byte but seven of each but the last."""
+    maps = bytes(504) + b"\1" + bytes(7) + bytes(512)
+    sparse = header("s.bin", kind=b"S", _482=b"\1") + maps + padded(b"12345")
+    (tmp_path / "t.tar").write_bytes(GOOD + sparse + header("c.jpg") + padded(b"hello") + END)
+    with tarfile.open(tmp_path / "t.tar") as archive:
+        assert archive.getnames() == ["a.jpg", "a.cls", "s.bin", "c.jpg"]
+    source = read.tar(tmp_path / "t.tar")
+    assert source[0]["image"] == b"image"
+    assert refusals(source) == {
+        1: "[BAD_RECORD] t.tar, s: its .bin is a file with holes",
+        2: "[BAD_RECORD] t.tar, c: has no member .cls",
+    }
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4095), st.integers(0, 255)), max_size=4), st.integers(1, 6144))
 def test_any_change_leaves_samples_or_named_errors(tmp_path_factory, changes, size):

@@ -226,7 +226,9 @@ def test_fields_that_make_no_sense(fields, message):
     ],
 )
 def test_the_choice_of_frames_is_said_in_words(sample, words):
-    pipeline = pp.Pipeline([pp.decode_video(frames=4, sample=sample), pp.resize(height=8, width=8), pp.tensor(layout="thwc")])
+    pipeline = pp.Pipeline(
+        [pp.decode_video(frames=4, sample=sample), pp.resize(height=8, width=8), pp.tensor(layout="thwc")]
+    )
     assert str(pipeline.plan.clip.sampling) == words
 
 
