@@ -104,7 +104,7 @@ def test_links_have_no_data_whatever_they_say(tmp_path):
 
 
 def test_the_members_behind_a_sparse_file_of_several_maps_are_those_of_tarfile(tmp_path):
-    """GNU's old way: the header says that more maps follow, and so does the last byte but seven of each but the last."""
+    """GNU's old way: the header says that more maps follow, and so does each map but the last."""
     maps = bytes(504) + b"\1" + bytes(7) + bytes(512)
     sparse = header("s.bin", kind=b"S", _482=b"\1") + maps + padded(b"12345")
     (tmp_path / "t.tar").write_bytes(GOOD + sparse + header("c.jpg") + padded(b"hello") + END)
