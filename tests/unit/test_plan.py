@@ -234,6 +234,26 @@ def test_the_side_that_a_rule_names_is_met_exactly(rule, rounding):
         assert (rows if (height > 301) == (rule == "fit") else columns) == 224
 
 
+@pytest.mark.parametrize("rounding", ["down", "half_even", "half_away", "up"])
+def test_equal_ratios_give_the_box_and_others_keep_to_it(rounding):
+    """900 x 900 covered 224 x 224 with 224 x 223: 900 / (900 / 224) is a little under 224."""
+    fit, cover = (resize_rule(rule, (224, 160), rounding=rounding) for rule in ("fit", "cover"))
+    for times in range(1, 586):
+        assert fit.size(7 * times, 5 * times) == cover.size(7 * times, 5 * times) == (224, 160)
+    for box in (224, 232, 416):
+        steps = [resize_rule(rule, (box, box), rounding=rounding) for rule in ("fit", "cover")]
+        assert all(step.size(side, side) == (box, box) for step in steps for side in range(1, 4097))
+    rng = np.random.default_rng(0)
+    for height, width in rng.integers(1, 4097, (4000, 2)).tolist():
+        assert all(np.array(cover.size(height, width)) >= (224, 160)), (height, width)
+        assert all(np.array(fit.size(height, width)) <= (224, 160)), (height, width)
+        if rounding == "down":
+            rows, columns = (224, 224 * width // height), (160 * height // width, 160)
+            ours, other = (rows, columns) if height * 160 >= width * 224 else (columns, rows)
+            assert fit.size(height, width) == tuple(max(1, side) for side in ours), (height, width)
+            assert cover.size(height, width) == other, (height, width)
+
+
 def test_ties_of_a_side_fall_where_dalis_float32_puts_them():
     """``224 * 195 / 192`` is 227.5, but DALI 2.4 makes 227 of it: float32(224 / 192) is a little small."""
     resize = resize_rule("shorter", (224, 224), rounding="half_away")

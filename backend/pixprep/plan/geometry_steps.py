@@ -101,8 +101,8 @@ class Resize:
     Attributes:
         rule: ``both``: to ``height`` x ``width``. ``shorter``, ``longer``: that side to ``height``, the other to
             ``height * other / side``. ``height``, ``width``: that side, and the other keeps the aspect ratio. ``fit``,
-            ``cover``: each side divided by the larger or smaller of ``side / self.side``, which makes one of them
-            ``self.side``. ``letterbox``: both to ``side * scale`` with the smaller scale; ``shrink``: the same, but no
+            ``cover``: the side whose ``side / self.side`` is larger or smaller to ``self.side``, the other as of
+            ``shorter``. ``letterbox``: both to ``side * scale`` with the smaller scale; ``shrink``: the same, but no
             scale over 1.
         rounding: of a side that the rule computes; at least 1. ``detr``: of both sides, see the op ``resize``.
         like: whose arithmetic the filter follows.
@@ -227,8 +227,8 @@ class Resize:
 
     def _other(self, length: int, size: int, side: int) -> float:
         """Scale ``length`` as ``side`` is scaled to ``size``."""
-        if self.rule in ("fit", "cover") and self.rounding != "half_away":
-            return length / (side / size)  # timm's order
+        if self.rule in ("fit", "cover") and self.rounding == "half_even":
+            return length / (side / size)  # timm's order: may miss a whole number by a bit, which ``half_even`` mends
         if self.rule in ("height", "width") and self.rounding != "half_away":
             return size * (length / side) if self.rounding == "up" else length * (size / side)
         return scaled(length, size, side, self.rounding)

@@ -10,7 +10,9 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from importlib import import_module
+from operator import truediv
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -192,8 +194,9 @@ def size_of(op: Resizing, pixels: Array) -> Size:
         free = max(1, int(whole(free / (op.multiple or 1)))) * (op.multiple or 1)
         return (named, free) if op.width is None else (free, named)
     else:
-        ratio = (max if op.mode == "fit" else min)(height / op.height, width / op.width)
-        sides = (height / ratio, width / ratio)
+        divided = truediv if op.rounding == "half_even" else Fraction  # as timm does it; else exact
+        ratio = (max if op.mode == "fit" else min)(divided(height, op.height), divided(width, op.width))
+        sides = (float(height / ratio), float(width / ratio))
     rows, columns = (max(1, int(whole(side / (op.multiple or 1)))) * (op.multiple or 1) for side in sides)
     return rows, columns
 
