@@ -1,7 +1,11 @@
-"""Write the pinned pipeline files, defaults and JSON Schema again, after a change that is meant: read the diff.
+"""Write the pinned pipeline files, defaults, JSON Schema and digests of tensors again, after a change that is meant.
 
-The defaults of a format's version never change: only lines and fields may be added. Else a new version of the format is
-needed.
+    .venv/bin/python tests/golden/remake.py [--accept-changed-pixels]
+
+Read the diff. The defaults of a format's version never change: only lines and fields may be added. Else a new version
+of the format is needed. Nor do the tensors of a file: new lists of ``frozen_pixels.cases`` are added to
+``pixels.jsonl``, and nothing is written if a list there gives other tensors than it did. ``--accept-changed-pixels``
+writes those, too: then the changelog says whose pixels moved, and why they are nearer to the library.
 """
 
 import json
@@ -10,9 +14,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import frozen_pixels
 from canonical import CANONICAL, DEFAULTS, GOLDEN, SCHEMA, defaults
 from pixprep.pipeline import file
 
+if moved := frozen_pixels.write(accepts_changes="--accept-changed-pixels" in sys.argv[1:]):
+    sys.exit(f"{moved}\nNothing is written. Is it meant? --accept-changed-pixels writes it.")
 for name, pipeline in CANONICAL.items():
     pipeline.save(GOLDEN / f"{name}.json")
 SCHEMA.write_text(json.dumps(file.schema(), indent=2) + "\n", encoding="utf-8")
