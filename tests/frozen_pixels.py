@@ -116,6 +116,7 @@ def _places():
     for rounding in ("half_even", "down", "half_away"):
         yield [pp.center_crop(38, 45, rounding=rounding)]
         yield [pp.resize(50), pp.center_crop(55, 39, rounding=rounding)]
+        yield [pp.resize(50), pp.center_crop(50, 60, rounding=rounding, smaller="refuse")]
     for mode in get_args(PaddingMode):
         yield [pp.pad(196, 155, padding_mode=mode)]
         yield [pp.resize(40), pp.random_crop(44, padding=(3, 2), pad_if_needed=True, padding_mode=mode)]

@@ -16,7 +16,7 @@ import pytest
 
 import pixprep as pp
 from compare import Tolerance, assert_close
-from images import jpeg, noise, photo, scene, with_exif
+from images import jpeg, noise, photo, png, scene, with_exif
 from pixprep.importers.dali import from_dali
 
 pytest.importorskip("nvidia.dali", reason="NO DALI: its pipelines are compared with frozen outputs only")
@@ -109,6 +109,49 @@ def test_dali_decodes_images_that_exif_turns_without_the_fast_idct(dali):
 
     same = [np.array_equal(decoded(turn, is_fast=True), decoded(turn, is_fast=False)) for turn in range(1, 9)]
     assert same == [False] + [True] * 7
+
+
+POLICIES = {
+    "crop": lambda fn, encoded: fn.crop(fn.decoders.image(encoded), crop=(40, 33)),
+    "corner": lambda fn, encoded: fn.crop(fn.decoders.image(encoded), crop=(40, 33), crop_pos_x=0, crop_pos_y=0),
+    "while decoding": lambda fn, encoded: fn.decoders.image_crop(encoded, crop=(40, 33)),
+    "resized": lambda fn, encoded: fn.crop(fn.resize(fn.decoders.image(encoded), resize_longer=45), crop=(40, 33)),
+    "padded": lambda fn, encoded: fn.crop(
+        fn.decoders.image(encoded), crop=(40, 33), out_of_bounds_policy="pad", rounding="truncate"
+    ),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_crop_refuses_or_pads_the_images_that_dali_does(dali, policy):
+    def build(encoded):
+        return POLICIES[policy](dali.fn, encoded)
+
+    pipeline = from_dali(dali.make(build).serialize())
+    found = set()
+    for size in ((40, 33), (39, 33), (40, 32), (35, 28), (36, 60), (70, 30), (90, 80)):
+        encoded = [png(scene(*size))]
+        with pp.Engine(pipeline, threads=1) as engine:
+            batch = engine.run_batch(encoded)
+        try:
+            expected = dali.run(dali.make(build, 1), encoded)[0][0]
+        except RuntimeError:
+            assert batch.errors[0].reason == "DOES_NOT_FIT", size
+        else:
+            assert batch.errors == [None], size
+            assert_close(batch["tensor"][0], expected, LEVELS)
+        found.add(batch.errors[0] is None)
+    assert found == ({True} if policy == "padded" else {True, False})
+
+
+def test_the_cpus_chroma_is_that_of_its_decoder(dali):
+    encoded = [jpeg(scene(*size), subsampling=2) for size in LARGE[:4]]
+    theirs = dali.run(dali.make(dali.classic, len(encoded)), encoded)[0]
+    found = []
+    for options in ({}, {"chroma": "fancy"}):
+        with pp.Engine(from_dali(FROZEN / "classic_gpu.dali", **options), threads=1) as engine:
+            found.append(np.abs(engine.run(encoded) - np.stack(theirs)).max())
+    assert found[0] > 10 / 255 / 0.23 > NORMALIZED.largest > found[1]
 
 
 WRONG = {

@@ -14,7 +14,7 @@ import pytest
 
 import pixprep as pp
 from compare import assert_close
-from images import photo
+from images import photo, png, scene
 from importing import assert_imported_or_refused, damaged, refusal
 from pixprep.data import wire
 from pixprep.importers import import_pipeline
@@ -76,13 +76,18 @@ def chain(*steps):
 
 DECODE = ("decoders__Image", {})
 RESIZE = ("Resize", {"size": [40.0, 50.0]})
-CMN = ("CropMirrorNormalize", {"crop": [20.0, 30.0]})
+CMN = ("CropMirrorNormalize", {"crop": [8.0, 9.0]})
 
 
 def imported(*steps):
     """The ops between ``decode`` and ``tensor``, and that tensor, of a chain after the decoder."""
     ops = from_dali(chain(DECODE, *steps)).ops
     return ops[1:-1], ops[-1]
+
+
+def middle(height, width, rounding="half_away"):
+    """The crop of DALI's default policy."""
+    return pp.center_crop(height, width, rounding=rounding, smaller="refuse")
 
 
 # What is understood
@@ -93,7 +98,7 @@ def test_the_pipeline_of_every_dali_tutorial_becomes_five_ops():
     assert pipeline.ops == (
         pp.decode(chroma="fast"),
         pp.resize(256, like="dali"),
-        pp.center_crop(224, rounding="half_away"),
+        pp.center_crop(224, rounding="half_away", smaller="refuse"),
         pp.normalize((123.675, 116.28, 103.53), (58.395, 57.12, 57.375), scale=1, arithmetic="fused_multiply"),
         pp.tensor(),
     )
@@ -159,8 +164,8 @@ def test_a_resize_keeps_its_meaning(arguments, fields):
         ({"output_layout": "HWC", "dtype": FLOAT16}, [], pp.tensor(dtype="float16", layout="hwc")),
         ({"dtype": UINT8, "mean": [0.0], "std": [1.0]}, [], pp.tensor(dtype="uint8")),
         ({"output_dtype": UINT8}, [], pp.tensor(dtype="uint8")),
-        ({"crop": [9.0, 7.0]}, [pp.center_crop(9, 7, rounding="half_away")], pp.tensor()),
-        ({"crop_h": 9.0, "crop_w": 7.0, "rounding": "truncate"}, [pp.center_crop(9, 7, rounding="down")], pp.tensor()),
+        ({"crop": [9.0, 7.0]}, [middle(9, 7)], pp.tensor()),
+        ({"crop_h": 9.0, "crop_w": 7.0, "rounding": "truncate"}, [middle(9, 7, "down")], pp.tensor()),
         ({"crop": [9.0, 7.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0}, [pp.crop(0, 0, 9, 7)], pp.tensor()),
         ({"mirror": 1}, [pp.flip()], pp.tensor()),
         ({"mean": 127.0, "std": [2.0]}, [pp.normalize(127, 2, scale=1, arithmetic="fused_multiply")], pp.tensor()),
@@ -174,6 +179,34 @@ def test_a_resize_keeps_its_meaning(arguments, fields):
 def test_crop_mirror_normalize_keeps_its_meaning(arguments, ops, tensor):
     found, last = imported(RESIZE, ("CropMirrorNormalize", arguments))
     assert (list(map(normal, found[1:])), last) == (list(map(normal, ops)), tensor)
+
+
+@pytest.mark.parametrize("name", ["Crop", "CropMirrorNormalize", "decoders__ImageCrop"])
+@pytest.mark.parametrize("corner", [{}, {"crop_pos_x": 0.0, "crop_pos_y": 0.0}])
+def test_a_crop_refuses_an_image_that_it_does_not_fit_inside(name, corner):
+    """DALI refuses it, and the whole batch; here the image alone has an ImageError."""
+    crop = (name, {"crop": [40.0, 30.0], **corner})
+    ops = from_dali(chain(crop) if "decoders" in name else chain(DECODE, crop)).ops
+    with pp.Engine(pp.Pipeline(ops), threads=1) as engine:
+        errors = engine.run_batch([png(scene(*size)) for size in ((40, 30), (39, 30), (40, 29), (90, 70))]).errors
+    assert [error and error.reason for error in errors] == [None, "DOES_NOT_FIT", "DOES_NOT_FIT", None]
+
+
+def test_a_crop_that_no_image_fits_is_refused_at_once():
+    with pytest.raises(pp.PipelineError, match="no image fits: 41 pixels of a side that has at most 40"):
+        imported(RESIZE, ("Crop", {"crop": [41.0, 30.0]}))
+
+
+def test_a_crop_that_pads_keeps_its_meaning():
+    (crop,), _ = imported(("Crop", PADDED))
+    assert crop == pp.center_crop(9, rounding="down")
+
+
+def test_the_chroma_of_the_cpu_can_be_chosen():
+    path = FROZEN / "classic_gpu.dali"
+    assert import_pipeline(str(path), chroma="fancy").ops == from_dali(FROZEN / "classic.dali").ops
+    with pytest.raises(pp.PipelineError, match='chroma: "fanzy" is not a choice'):
+        import_pipeline(str(path), chroma="fanzy")
 
 
 def normal(op):
@@ -193,7 +226,7 @@ def test_separate_operators_keep_their_meaning():
         ("Transpose", {"perm": [2, 0, 1]}),
         ("Normalize", {"mean": 3.0, "stddev": 4.0, "dtype": FLOAT}),
     )
-    assert ops[1:3] == (pp.center_crop(30, 20, rounding="half_away"), pp.flip("vertical"))
+    assert ops[1:3] == (middle(30, 20), pp.flip("vertical"))
     assert normal(ops[3]) == [(3,), (4,), (1,), "fused_multiply"]
     assert tensor == pp.tensor()
 
@@ -215,7 +248,7 @@ def test_separate_operators_keep_their_meaning():
 def test_a_decoder_keeps_its_meaning(name, arguments, fields):
     assert from_dali(chain((name, arguments), RESIZE, CMN)).ops[0] == pp.decode(**fields)
     cropped = chain((f"{name}Crop", arguments | {"crop": [90.0, 80.0]}), RESIZE, CMN)
-    assert from_dali(cropped).ops[:2] == (pp.decode(**fields), pp.center_crop(90, 80, rounding="half_away"))
+    assert from_dali(cropped).ops[:2] == (pp.decode(**fields), middle(90, 80))
 
 
 def test_lists_may_be_packed():
@@ -299,6 +332,7 @@ def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output
 
 
 EXPRESSION = "_ArithmeticGenericOp"
+PADDED = {"crop": [9.0, 9.0], "out_of_bounds_policy": "pad", "rounding": "truncate"}
 REFUSED = [
     ("Resize", {"resize_shorter": 256.0, "max_size": [640.0]}, '"max_size": [640.0] is not understood'),
     ("Resize", {"size": 9.0, "roi_start": [0.1, 0.2]}, '"roi_start": [0.10'),
@@ -322,6 +356,22 @@ REFUSED = [
     ("CropMirrorNormalize", {"mean": [1.0, 2.0]}, '"mean": [1.0, 2.0] must be a finite number, or one for each of 3'),
     ("CropMirrorNormalize", {"output_layout": "FCHW"}, "\"output_layout\": 'FCHW' must be one of CHW, HWC"),
     ("CropMirrorNormalize", {"out_of_bounds_policy": "pad"}, "\"out_of_bounds_policy\": 'pad' must be 'error'"),
+    (
+        "Crop",
+        {"crop": 9.0, "out_of_bounds_policy": "trim_to_shape"},
+        "\"out_of_bounds_policy\": 'trim_to_shape' must be 'error' or 'pad'",
+    ),
+    (
+        "Crop",
+        {"crop": 9.0, "out_of_bounds_policy": "pad"},
+        "\"out_of_bounds_policy\": 'pad' is understood in the middle",
+    ),
+    (
+        "Crop",
+        PADDED | {"crop_pos_x": 0.0, "crop_pos_y": 0.0},
+        "\"out_of_bounds_policy\": 'pad' is understood in the middle",
+    ),
+    ("Crop", PADDED | {"fill_values": [1.0]}, '"fill_values": [1.0] must be 0.0 or [0.0]'),
     ("CropMirrorNormalize", {"mirror": 2}, '"mirror": 2 must be one of 0 (False), 1 (True)'),
     ("Crop", {"crop": [9.0, 9.0], "crop_pos_x": 0.25}, '"crop_pos_x": 0.25 is not understood: 0.5 is, or 0 for both'),
     ("Crop", {"crop": [9.0, 9.0], "crop_pos_y": 1.0}, '"crop_pos_y": 1.0 is not understood: 0.5 is'),

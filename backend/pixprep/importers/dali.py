@@ -18,6 +18,7 @@ from pixprep.importers.fields import Fields, place, read_file, reading
 from pixprep.ops import Op, Tensor, changed
 from pixprep.ops.faults import quoted
 from pixprep.pipeline import Pipeline
+from pixprep.spec import Chroma
 
 MAX_BYTES = 1 << 20
 
@@ -28,7 +29,7 @@ _ANYWHERE = (
 )
 
 
-def from_dali(source: str | Path | bytes, *, output: str | None = None) -> Pipeline:
+def from_dali(source: str | Path | bytes, *, output: str | None = None, chroma: Chroma | None = None) -> Pipeline:
     """The pipeline that a serialized DALI pipeline amounts to.
 
     Understood are ``decoders.image`` and ``image_crop``, ``resize``, ``crop``, ``crop_mirror_normalize``, ``normalize``
@@ -37,13 +38,14 @@ def from_dali(source: str | Path | bytes, *, output: str | None = None) -> Pipel
     matter. Each output becomes a ``tensor``: the only one ``tensor``, others under the names that the pipeline gave
     them, or ``tensor_0``, ``tensor_1``.
 
-    Three things differ. DALI refuses an image that is smaller than the window of a crop, and the whole batch with it;
-    ``center_crop`` after a resize fills up with zeros. DALI leaves an image that is larger than the shape of ``pad`` as
-    it is; here it is refused. And values are those of its CPU operators, which its GPU ones were not compared with.
+    Two things differ. DALI leaves an image that is larger than the shape of ``pad`` as it is; here it is refused. And
+    values are those of its CPU operators, which its GPU ones were not compared with.
 
     Args:
         source: the file, or its bytes.
         output: the one output that is wanted; the operators that lead only to others need not be understood.
+        chroma: of ``decode``, in place of the decoder's own, which is ``fast`` with device ``mixed`` unless the graph
+            asks for fancy upsampling: ``fancy`` are the pixels of DALI's CPU decoder.
 
     Raises:
         PipelineError: it cannot be read, or something in it is not understood: names the operator and the argument.
@@ -69,7 +71,10 @@ def from_dali(source: str | Path | bytes, *, output: str | None = None) -> Pipel
         (*image.chain, Tensor(name=_tensor_name(wanted, index), dtype=image.dtype, layout=image.layout))
         for index, image in enumerate(images)
     ]
-    return assembled(_merged(tensors), library="dali", version="unknown", name=where, where=where, like="dali")
+    ops = _merged(tensors)
+    if chroma is not None:
+        ops[0] = changed(ops[0], chroma=chroma)
+    return assembled(ops, library="dali", version="unknown", name=where, where=where, like="dali")
 
 
 def _listed(names: Sequence[str]) -> str:

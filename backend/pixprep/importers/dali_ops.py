@@ -138,15 +138,19 @@ def _target(fields: Fields) -> dict[str, Any]:
 
 
 def _crop(image: Image, fields: Fields) -> Image:
-    image = _cropped(image, fields)
+    image = _cropped(image, fields, may_pad=True)
     return image.cast(fields, "dtype") if fields.has("dtype") else image
 
 
-def _cropped(image: Image, fields: Fields) -> Image:
-    """The window of an operator that crops: none, or the middle, or the corner."""
-    fields.ignore("fill_values")
-    fields.expect("out_of_bounds_policy", "error")
+def _cropped(image: Image, fields: Fields, *, may_pad: bool = False) -> Image:
+    """The window of an operator that crops: none, or the middle, or the corner; what it pads must be levels."""
     rounding = fields.choice("rounding", _ROUNDINGS, "round")
+    fields.expect("out_of_bounds_policy", "error", *["pad"] * may_pad)
+    pads = fields.text("out_of_bounds_policy", "error") == "pad"
+    if pads:
+        fields.expect("fill_values", 0.0, [0.0])
+    else:
+        fields.ignore("fill_values")
     top, left = fields.number("crop_pos_y", 0.5), fields.number("crop_pos_x", 0.5)
     if fields.has("crop"):
         height, width = fields.pair("crop")
@@ -154,8 +158,10 @@ def _cropped(image: Image, fields: Fields) -> Image:
         height, width = fields.side("crop_h"), fields.side("crop_w")
     else:
         return image
+    if pads and (top, left, rounding) != (0.5, 0.5, "down"):
+        fields.refuse("out_of_bounds_policy", 'is understood in the middle, with rounding="truncate"')
     if (top, left) == (0.5, 0.5):
-        return image.then(CenterCrop(height, width, rounding=rounding))
+        return image.then(CenterCrop(height, width, rounding=rounding, smaller="pad" if pads else "refuse"))
     if (top, left) != (0.0, 0.0):
         fields.refuse("crop_pos_x" if left != 0.5 else "crop_pos_y", "is not understood: 0.5 is, or 0 for both")
     return image.then(Crop(0, 0, height, width))

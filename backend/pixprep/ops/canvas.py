@@ -29,7 +29,8 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
     """Cut the middle out; give ``height`` and ``width``, or ``fraction``.
 
     Like torchvision's ``CenterCrop``: the margin above is half of ``H - height``, rounded, and a smaller image is
-    padded with zeros. Unlike it, a crop before the resize must fit inside the image.
+    padded with zeros, unless ``smaller`` refuses it. Unlike torchvision's, a crop before the resize must fit inside the
+    image.
 
     Args:
         height: in pixels.
@@ -37,12 +38,14 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
         fraction: in place of both: a square of ``int(fraction * shorter side)``, as in TensorFlow's ImageNet code.
         rounding: of half an odd margin: ``half_even`` (torchvision, timm), ``down`` (Hugging Face, Keras),
             ``half_away`` (DALI, TensorFlow's EfficientNet).
+        smaller: what becomes of an image that is lower or narrower than the window: ``pad``, or ``refuse`` as in DALI.
     """
 
     height: Length | None = None
     width: Length | None = None
     fraction: float | None = None
     rounding: Rounding = "half_even"
+    smaller: Literal["pad", "refuse"] = "pad"
 
     def check(self) -> None:
         if (self.height is None) == (self.fraction is None) or (self.height is None and self.width is not None):
@@ -54,8 +57,11 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the middle; refuses to pad normalized values, where level 0 is no longer 0."""
         if self.height is not None and self.width is not None:
-            if self.height > image.min_height or self.width > image.min_width:
+            if self._may_pad(image):
                 need_levels(image)
+            for side, most in ((self.height, image.max_height), (self.width, image.max_width)):
+                if self.smaller == "refuse" and most is not None and side > most:
+                    raise PipelineError(f"no image fits: {side} pixels of a side that has at most {most}")
             return image.sized(self.height, self.width)
         assert self.fraction is not None
         if image.height is not None and image.width is not None:
@@ -72,10 +78,13 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
             fraction=self.fraction or 1.0,
             place="center",
             rounding=self.rounding,
-            beyond="fill",
+            beyond="fill" if self.smaller == "pad" else "refuse_smaller",
         )
-        may_fill = _is_over(self.height, image.min_height) or _is_over(self.width, image.min_width)
-        return before.then(window, fill=0 if may_fill else None)
+        return before.then(window, fill=0 if self._may_pad(image) else None)
+
+    def _may_pad(self, image: ImageSpec) -> bool:
+        is_over = (self.height or 0) > image.min_height or (self.width or 0) > image.min_width
+        return is_over and self.smaller == "pad"
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
         # torchvision's: pad with zeros to the window, then round half of what is left over
@@ -301,7 +310,3 @@ def _padded(op: Pad | Letterbox, pixels: Array, mode: PaddingMode = "constant") 
     canvas[...] = op.fill
     canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
     return canvas
-
-
-def _is_over(window: int | None, least: int) -> bool:
-    return window is not None and window > least

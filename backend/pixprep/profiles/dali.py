@@ -19,7 +19,8 @@ lanczos   1           7, 7                          6, 7
 
 The values before rounding agree but for their last bits. What differs is ties, which DALI's vector code rounds to even,
 as here, and its code for what is left of a row (up to 15 values) away from 0. Where many values are ties, as in a
-checkerboard made larger, that is up to 3 in a hundred. On a GPU DALI fuses multiplications and additions: not measured.
+checkerboard made larger, that is up to 3 in a hundred; bilinear at exactly half the size, 320 to 420 of a million, and
+3,600 to 5,800 without antialias. On a GPU DALI fuses multiplications and additions: not measured.
 """
 
 from __future__ import annotations
