@@ -50,6 +50,7 @@ MISTAKES = [
     (lambda: pp.resize(8, subpixel=True), '"subpixel" goes with "like": "dali"'),
     (pp.center_crop, 'needs either "height" and "width", or "fraction"'),
     (lambda: pp.center_crop(width=8), 'needs either "height" and "width", or "fraction"'),
+    (lambda: pp.center_crop(fraction=0.5, smaller="pad"), '"smaller" goes with "height" and "width"'),
     (lambda: pp.center_crop(fraction=0), '"fraction" must be over 0 and at most 1, not 0'),
     (lambda: pp.center_crop(fraction=1.5), '"fraction" must be over 0 and at most 1, not 1.5'),
     (lambda: pp.center_crop(fraction=float("nan")), '"fraction" must be over 0 and at most 1, not nan'),

@@ -38,14 +38,15 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
         fraction: in place of both: a square of ``int(fraction * shorter side)``, as in TensorFlow's ImageNet code.
         rounding: of half an odd margin: ``half_even`` (torchvision, timm), ``down`` (Hugging Face, Keras),
             ``half_away`` (DALI, TensorFlow's EfficientNet).
-        smaller: what becomes of an image that is lower or narrower than the window: ``pad``, or ``refuse`` as in DALI.
+        smaller: what becomes of an image that is lower or narrower than ``height`` and ``width``: ``pad``, the default,
+            or ``refuse``, as in DALI.
     """
 
     height: Length | None = None
     width: Length | None = None
     fraction: float | None = None
     rounding: Rounding = "half_even"
-    smaller: Literal["pad", "refuse"] = "pad"
+    smaller: Literal["pad", "refuse"] | None = None
 
     def check(self) -> None:
         if (self.height is None) == (self.fraction is None) or (self.height is None and self.width is not None):
@@ -53,6 +54,10 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
         if self.fraction is not None and not 0 < self.fraction <= 1:
             raise PipelineError(f'"fraction" must be over 0 and at most 1, not {self.fraction:g}')
         settle(self, "width", self.height)
+        if self.fraction is None:
+            settle(self, "smaller", "pad")
+        elif self.smaller is not None:
+            raise PipelineError('"smaller" goes with "height" and "width"')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the middle; refuses to pad normalized values, where level 0 is no longer 0."""
@@ -78,13 +83,13 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
             fraction=self.fraction or 1.0,
             place="center",
             rounding=self.rounding,
-            beyond="fill" if self.smaller == "pad" else "refuse_smaller",
+            beyond="refuse_smaller" if self.smaller == "refuse" else "fill",
         )
         return before.then(window, fill=0 if self._may_pad(image) else None)
 
     def _may_pad(self, image: ImageSpec) -> bool:
         is_over = (self.height or 0) > image.min_height or (self.width or 0) > image.min_width
-        return is_over and self.smaller == "pad"
+        return is_over and self.smaller != "refuse"
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
         # torchvision's: pad with zeros to the window, then round half of what is left over
