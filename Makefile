@@ -17,7 +17,7 @@
 #   make sanitize                           the kernels' tests with GCC's sanitizers of addresses and undefined behaviour
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
-#   make sbom                               build/sbom.cdx.json, and the licences of every dependency (3 GB)
+#   make sbom                               build/sbom.cdx.json, and the licences of every dependency (1.5 GB)
 #   make scale                              chart, proxies and alerts with real Helm, HAProxy, Envoy and Prometheus (25 minutes)
 #   make scale RESULTS=benchmarks/results/balancing.json    and what it counted
 #   make scale-ray                          batches on a real Ray and a real Spark, in an environment with NumPy 2 (5 minutes)
@@ -291,7 +291,7 @@ audit: .venv-lock/.done
 	    .venv-lock/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/$$each.txt || exit 1; \
 	done
 
-# Every extra but those that only stand apart: Ray, CUDA 12 and the classifier on a GPU, whose packages have siblings here.
+# Every extra that stands beside "server" and CUDA 13. The others bring siblings of these packages, and Ray.
 sbom: .venv-sbom/.done
 	.venv-lock/bin/python tools/sbom.py .venv-sbom
 

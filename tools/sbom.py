@@ -15,17 +15,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = re.compile(r"(lib[\w+-]+?)(?:-[0-9a-f]{8})?(?:-[\d.]+)?\.so[\d.]*")
-COPYLEFT = re.compile(r"GPL|MPL|Mozilla|LGPL")
+COPYLEFT = re.compile(r"GPL|MPL|Mozilla")
 KNOWN = {
-    "libav(codec|device|filter|format|util)|libsw(resample|scale)": "LGPL-2.1-or-later",  # GPL beside x264 and x265
+    "libav(codec|device|filter|format|util)|libsw(resample|scale)": "LGPL-2.1-or-later",  # as these wheels build FFmpeg
     "libx26[45]": "GPL-2.0-or-later",
     "libheif|libde265": "LGPL-3.0-or-later",
-    "libgmp|libnettle|libhogweed|libunistring": "LGPL-3.0-or-later OR GPL-2.0-or-later",
-    "libgnutls|libasound|libmp3lame|libquadmath": "LGPL-2.1-or-later",
+    "libgmp|libnettle|libhogweed|libunistring|libidn2": "LGPL-3.0-or-later OR GPL-2.0-or-later",
+    "libacl|libasound|libgnutls|libkeyutils|libmp3lame|libnuma|librtmp|libssh|libtasn1": "LGPL-2.1-or-later",
+    "libquadmath": "LGPL-2.1-or-later",
     "libgfortran|libgomp|libstdc\\+\\+|libgcc_s": "GPL-3.0-or-later WITH GCC-exception-3.1",
     "libzmq": "MPL-2.0",
 }
 """Copyleft licences by the name of a shared library."""
+
+HEAD = ("| package | version | licence | copyleft libraries in its wheel |", "|---|---|---|---|")
 
 
 def libraries(folder: Path) -> dict[str, list[str]]:
@@ -51,20 +54,20 @@ def licence(component: dict[str, object]) -> str:
 
 def complete(bom: dict[str, list], held: dict[str, list[str]]) -> str:
     """Add each package's shared libraries to it. The text of the table of licences."""
-    lines = ["| package | version | licence | copyleft libraries in its wheel |", "|---|---|---|---|"]
-    marked = []
+    marked, others = [], []
     for component in sorted(bom["components"], key=lambda each: each["name"].lower()):
         names = held.get(component["name"].lower(), [])
+        known = {name: found for name in names if (found := copyleft(name))}
         if names:
             component["components"] = [
-                {"type": "library", "name": name} | ({"licenses": [{"expression": known}]} if known else {})
+                {"type": "library", "name": name}
+                | ({"licenses": [{"expression": known[name]}]} if name in known else {})
                 for name in names
-                if [known := copyleft(name)]
             ]
-        ours = ", ".join(f"{name} ({known})" for name in names if (known := copyleft(name)))
-        line = f"| {component['name']} | {component['version']} | {licence(component)} | {ours} |"
-        (marked if ours or COPYLEFT.search(licence(component)) else lines).append(line)
-    return "\n".join(["# Copyleft", "", *lines[:2], *marked, "", "# Others", "", *lines, ""])
+        words = ", ".join(f"{name} ({found})" for name, found in known.items())
+        line = f"| {component['name']} | {component['version']} | {licence(component)} | {words} |"
+        (marked if known or COPYLEFT.search(licence(component)) else others).append(line)
+    return "\n".join(["# Copyleft", "", *HEAD, *marked, "", "# Others", "", *HEAD, *others, ""])
 
 
 def main() -> int:
