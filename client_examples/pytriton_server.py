@@ -1,6 +1,6 @@
 """A pipeline served by PyTriton: an Engine bound to a model, without a model repository.
 
-pip install "pixprep[server]"
+pip install ".[server]"
 python pytriton_server.py pipeline.json --http-port 8000 --grpc-port 8001
 
 A Python of pyenv, conda or uv keeps its library to itself; Triton finds it by

@@ -1,6 +1,6 @@
 """A folder of photos into tensors, on Spark: spark-submit spark_batch.py PHOTOS PIPELINE OUTPUT.
 
-pip install pixprep pyspark pandas pyarrow
+pip install . pyspark pandas pyarrow
 
 The pipeline file is the one that is served. A photo that fails has its reason in the column `error`, and zeros. Every
 node needs these packages in the Python that PYSPARK_PYTHON names.

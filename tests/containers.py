@@ -24,6 +24,22 @@ def instructions(path):
     return [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line.strip()]
 
 
+def copied(path):
+    """(sources, target) of each COPY from the checkout."""
+    rests = [rest.split() for word, rest in instructions(path) if word == "COPY"]
+    return [(sources, target) for *sources, target in rests if not sources[0].startswith("--from")]
+
+
+def copy(sources, place):
+    """What COPY does: files go into a folder, and of folders what is in them."""
+    for source in sources:
+        if source.is_dir():
+            shutil.copytree(source, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, place)
+
+
 def skip_unless_possible():
     """Skip where it takes too long, where nobody may make a root, or nothing fetches Debian."""
     if not os.environ.get("PIXPREP_SCALE"):
@@ -59,7 +75,7 @@ class Image:
                 subprocess.run(["cp", "--archive", debian(), self._root], check=True)
             elif word == "COPY":
                 *sources, target = rest.split()
-                self._copy([context / each for each in sources], target)
+                copy([context / each for each in sources], self._root / target.lstrip("/"))
             elif word == "RUN":
                 done = subprocess.run(self.inside(["sh", "-c", rest]), check=False, capture_output=True, text=True)
                 assert done.returncode == 0, f"{rest}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
@@ -72,15 +88,6 @@ class Image:
                 self.command = json.loads(rest)
             else:
                 assert word == "EXPOSE", word
-
-    def _copy(self, sources, target):
-        place = self._root / target.lstrip("/")
-        for source in sources:
-            if source.is_dir():
-                shutil.copytree(source, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                place.mkdir(parents=True, exist_ok=True)
-                shutil.copy(source, place)
 
     def inside(self, command, *, is_sealed=False):
         """The command that runs one inside.

@@ -244,7 +244,7 @@ def _tar(path, count):
 
 
 def _parquet(path, count):
-    pytest.importorskip("pyarrow", reason="NO PYARROW: pip install 'pixprep[parquet]'", exc_type=ImportError)
+    pytest.importorskip("pyarrow", reason="NO PYARROW: pip install pyarrow", exc_type=ImportError)
     write_parquet(path / "0.parquet", 3)
     write_parquet(path / "1.parquet", count - 3, 3)
     return read.parquet(path / "*.parquet", label="label")

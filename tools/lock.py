@@ -1,4 +1,4 @@
-"""Write requirements/*.txt: every package that `make demo` and `make test` install, with the hashes of its files.
+"""Write requirements/*.txt: every package that `make demo`, `make test` and the images install, with its files' hashes.
 
     make lock
 
@@ -41,6 +41,19 @@ def entries(text: str) -> dict[str, str]:
     return found
 
 
+def without(text: str, *paths: Path) -> str:
+    """A lock file's text without the entries that other lock files have."""
+    others = {first for path in paths for first in entries(path.read_text(encoding="utf-8"))}
+    return "".join(entry for first, entry in entries(text).items() if first not in others)
+
+
+def write(name: str, what: str, text: str) -> Path:
+    """The file of that name, written."""
+    path = FOLDER / f"{name}.txt"
+    path.write_text(HEAD.format(what=what) + text, encoding="utf-8")
+    return path
+
+
 def main() -> int:
     """Write the files."""
     (checkpoint,) = (
@@ -48,17 +61,18 @@ def main() -> int:
         for line in (ROOT / "Makefile").read_text().splitlines()
         if line.startswith("CHECKPOINT :=")
     )
-    demo = resolved(BUILD, "pyproject.toml", "--extra=demo")
-    weights = resolved(checkpoint, "--no-deps")
-    FOLDER.mkdir(exist_ok=True)
     (zig,) = re.findall(r'^ZIG = "(.*)"', (ROOT / "hatch_build.py").read_text(encoding="utf-8"), re.MULTILINE)
-    what = "what compiles the kernels, unless PIXPREP_CC names another compiler"
-    (FOLDER / "zig.txt").write_text(HEAD.format(what=what) + resolved(zig))
-    path = FOLDER / "demo.txt"
-    path.write_text(HEAD.format(what="for `make demo`, and all that `make test` shares with it") + demo + weights)
-    dev = entries(resolved(BUILD, "pyproject.toml", "--extra=dev", f"--constraints={path}"))
-    others = [text for first, text in dev.items() if first not in entries(demo)]
-    (FOLDER / "dev.txt").write_text(HEAD.format(what="what `make test` needs beside demo.txt") + "".join(others))
+    FOLDER.mkdir(exist_ok=True)
+    write("zig", "what compiles the kernels, unless PIXPREP_CC names another compiler", resolved(zig))
+    build = write("build", "what makes a wheel or an editable install, beside zig.txt", resolved(BUILD))
+    demo = resolved(BUILD, "pyproject.toml", "--extra=demo", f"--constraints={build}")
+    text = without(demo, build) + resolved(checkpoint, "--no-deps")
+    path = write("demo", "for `make demo` and deploy/Dockerfile.cpu, and all that `make test` shares with them", text)
+    dev = resolved(BUILD, "pyproject.toml", "--extra=dev", f"--constraints={build}", f"--constraints={path}")
+    write("dev", "what `make test` needs beside build.txt and demo.txt", without(dev, build, path))
+    for extra in ("gpu-cuda12", "gpu-cuda13"):
+        what = "for deploy/Dockerfile, at the versions of demo.txt"
+        write(extra, what, resolved("", "pyproject.toml", f"--extra={extra}", f"--constraints={path}"))
     return 0
 
 

@@ -35,7 +35,7 @@ def refused(source):
 @pytest.mark.parametrize("length", LENGTHS)
 def test_a_length_of_exabytes_ends_the_file(tmp_path, length, checksums):
     if checksums:
-        pytest.importorskip("google_crc32c", reason="pip install 'pixprep[data]'")
+        pytest.importorskip("google_crc32c", reason="pip install google-crc32c")
     header = struct.pack("<Q", length)
     (tmp_path / "t").write_bytes(GOOD + header + struct.pack("<I", masked_crc(header)) + bytes(99))
     source = read.tfrecord(tmp_path / "t", checksums=checksums)

@@ -241,7 +241,8 @@ def test_times_are_told_for_each_image(engine):
         ({"decoder": ["cpu"]}, "decoder is one of consistent, fastest, cuda, cpu, not ['cpu']"),
         (
             {"device": "gpu"},
-            'device "gpu" needs cupy: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13), or take the device "cpu"',
+            'device "gpu" needs cupy: pip install ".[gpu-cuda12]" (or gpu-cuda13) in a checkout of pixprep, '
+            'or take the device "cpu"',
         ),
     ],
 )

@@ -340,7 +340,7 @@ def test_without_it_the_cpu_decodes_and_the_frames_are_uploaded(played, monkeypa
     with caplog.at_level(logging.INFO):
         assert results([made("h264.mp4"), made("mpeg4.avi")]) == ([None, None], 0)
     assert played.made == 0
-    assert ("pixprep[gpu-video]" if name == "PyNvVideoCodec" else "libnvidia-encode.so.1: cannot open") in caplog.text
+    assert ("PyNvVideoCodec>=2.2" if name == "PyNvVideoCodec" else "libnvidia-encode.so.1: cannot open") in caplog.text
 
 
 class NoDriver:

@@ -643,7 +643,7 @@ def refusal(pipeline=PIPELINE, **options):
     return str(caught.value)
 
 
-REMEDY = 'pip install "pixprep[gpu-cuda12]" (or gpu-cuda13, for the CUDA of the driver), or '
+REMEDY = 'pip install ".[gpu-cuda12]" (or gpu-cuda13, for the CUDA of the driver) in a checkout of pixprep, or '
 NO_KERNELS = "no CUDA kernels that work on this GPU: "
 WRONG_COLUMN = (("+ c * LEVELS + thread", "+ c * LEVELS"), ("+ (int)level]", "+ 0]"))
 

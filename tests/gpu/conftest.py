@@ -35,7 +35,7 @@ def missing():
             cupy = importlib.import_module("cupy")
             importlib.import_module("nvidia.nvimgcodec")
         except ImportError as error:
-            return f'NO {(error.name or "CUPY").upper()}: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13)'
+            return f'NO {(error.name or "CUPY").upper()}: pip install ".[gpu-cuda12]" (or gpu-cuda13)'
         try:
             count = cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as error:

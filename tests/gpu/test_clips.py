@@ -32,7 +32,7 @@ def nvc(cupy):  # noqa: ARG001  (first a GPU must be there)
     try:
         return importlib.import_module("PyNvVideoCodec")
     except (ImportError, RuntimeError) as error:
-        reason = f'NO PYNVVIDEOCODEC: pip install "pixprep[gpu-video]": {str(error).partition(chr(10))[0]}'
+        reason = f'NO PYNVVIDEOCODEC: pip install "PyNvVideoCodec>=2.2": {str(error).partition(chr(10))[0]}'
         if os.environ.get("PIXPREP_REQUIRE_GPU") == "1":
             pytest.fail(f"{reason} (PIXPREP_REQUIRE_GPU=1 makes this a failure)", pytrace=False)
         pytest.skip(reason)

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 UV = Path(sysconfig.get_path("scripts")) / "uv"
-ROW = re.compile(r'^\| `"pixprep\[([\w,-]+)\]"` \| (\d) \| (?:(\d+)|-) \|', re.MULTILINE)
+ROW = re.compile(r'^\| `"\.\[([\w,-]+)\]"` \| (\d) \| (?:(\d+)|-) \|', re.MULTILINE)
 ROWS = ROW.findall((ROOT / "docs" / "deploy.md").read_text(encoding="utf-8"))
 needs_uv = pytest.mark.skipif(not UV.exists(), reason="NO UV: the extras were not resolved (make .venv/.dev)")
 

@@ -11,12 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from containers import copied, copy
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "backend" / "pixprep"
 DRIVER = ROOT / "tests" / "shim" / "drive_kernels.c"
 PHOTO = ROOT / "client_examples" / "images" / "china.jpg"
 
 COMPILES = pytest.mark.slow(reason="a dozen seconds of a compiler; make test builds and runs one wheel")
+READS = """#!/bin/sh
+gcc -fsyntax-only "$@" && while [ "$1" != -o ]; do shift; done && touch "$2"
+"""
 JOB = """
 import sys, pixprep as pp
 from pixprep.kernels import native
@@ -57,6 +62,21 @@ def test_the_wheel_holds_the_package_and_tritons_entry_point_and_no_tests(wheel)
     assert {f"pixprep/serve/page/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
     assert {"pixprep/photos/china.jpg", "pixprep/photos/flower.jpg", "pixprep/photos/CREDITS.md"} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "backend", "tools"))]
+
+
+@pytest.mark.parametrize("dockerfile", ["Dockerfile", "Dockerfile.cpu"])
+def test_what_a_dockerfile_copies_makes_the_same_wheel(wheel, tmp_path, dockerfile):
+    """Docker sees nothing else of the checkout. The compiler only reads the kernels: others compile them."""
+    if shutil.which("gcc") is None:
+        pytest.skip("NO GCC: apt-get install gcc")
+    compiler = tmp_path / "compiler"
+    compiler.write_text(READS)
+    compiler.chmod(0o755)
+    for sources, target in copied(ROOT / "deploy" / dockerfile):
+        copy([ROOT / each for each in sources], tmp_path / target.lstrip("/"))
+    made = built(tmp_path / "dist", "--wheel", source=tmp_path / "source", PIXPREP_CC=str(compiler))
+    with zipfile.ZipFile(made) as ours, zipfile.ZipFile(wheel) as whole:
+        assert sorted(ours.namelist()) == sorted(whole.namelist())
 
 
 LEVELS = {f"pixprep/kernels/pixprep-x86-64{level}.so" for level in ("", "-v2", "-v3", "-v4")}

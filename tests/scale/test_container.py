@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from containers import Image, instructions, skip_unless_possible
+from containers import Image, copied, instructions, skip_unless_possible
 from kubelet import free_ports
 from pixprep.cli.parser import main
 from serving import PHOTO, ClientError, Oracle, ask_grpc, ask_http, wait_until, write_repository
@@ -26,7 +26,8 @@ def image(tmp_path_factory):
     skip_unless_possible()
     folder = tmp_path_factory.mktemp("container")
     context = folder / "context"
-    for name in ("pyproject.toml", "README.md", "LICENSE", "backend", "client_examples/images"):
+    sources = [name for names, _ in copied(DEPLOY / "Dockerfile.cpu") for name in names]
+    for name in {*sources} - {"model_repository"}:
         (context / name).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, context / name)
     write_repository(context / "model_repository")
@@ -103,16 +104,35 @@ def test_a_dockerfile_has_no_usual_fault(path):
         if "apt-get install" in rest:
             assert "--no-install-recommends" in rest
             assert "rm -rf /var/lib/apt/lists/*" in rest
-        if "pip install" in rest or "pip wheel" in rest:
-            assert "--no-cache-dir" in rest
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_a_dockerfile_installs_locked_packages_and_our_own_wheel_alone(path):
+    """pip looks at an index for nothing whose hash it has not been told."""
+    calls = [call.split() for word, rest in instructions(path) if word == "RUN" for call in rest.split("&&")]
+    calls = [call[1:] for call in calls if call[0].endswith("pip")]
+    assert {call[0] for call in calls} == {"install", "wheel"}
+    for kind, *options in calls:
+        assert {"--no-cache-dir", "--no-deps"} <= {*options}
+        if kind == "wheel":
+            assert options[-1] == "/source"
+            assert "--no-build-isolation" in options
+        elif "--no-index" in options:
+            assert options[-1] == "/wheels/pixprep-*.whl"
+        else:
+            assert "--require-hashes" in options
+            files = [options[index + 1] for index, option in enumerate(options) if option == "--requirement"]
+            assert files
+            for file in files:
+                folder, _, name = file.rpartition("/")
+                assert (["requirements"], folder) in copied(path)
+                for cuda in ("12", "13"):
+                    assert (ROOT / "requirements" / name.replace("${CUDA}", cuda)).exists()
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
 def test_what_a_dockerfile_copies_is_there(path):
-    for word, rest in instructions(path):
-        if word == "COPY" and not rest.startswith("--from"):
-            for source in rest.split()[:-1]:
-                assert (ROOT / source).exists(), source
+    assert all((ROOT / source).exists() for sources, _ in copied(path) for source in sources)
 
 
 def test_the_parts_of_compose_find_each_other():

@@ -259,7 +259,7 @@ def test_memory_is_measured_over_whole_epochs_and_a_dropped_one(benchmark, own, 
 
 
 def test_a_chart_has_a_line_and_a_label_for_each_series_and_both_schemes(benchmark, result):
-    pytest.importorskip("matplotlib", reason="NO MATPLOTLIB: pip install 'pixprep[plots]'")
+    pytest.importorskip("matplotlib", reason="NO MATPLOTLIB: pip install matplotlib")
     charts = benchmark("plots").draw(result, "a.json")
     assert set(charts) == {f"performance-{name}.svg" for name in ("engine", "parts", "serving", "latency")}
     for text in charts.values():
@@ -270,7 +270,7 @@ def test_a_chart_has_a_line_and_a_label_for_each_series_and_both_schemes(benchma
 
 
 def test_labels_that_would_overlap_are_moved_apart(benchmark):
-    pytest.importorskip("matplotlib", reason="NO MATPLOTLIB: pip install 'pixprep[plots]'")
+    pytest.importorskip("matplotlib", reason="NO MATPLOTLIB: pip install matplotlib")
     placed = benchmark("plots").spread({"a": 10.0, "b": 10.5, "c": 20.0}, 2.0)
     assert placed["b"] - placed["a"] == pytest.approx(2.0)
     assert placed["a"] + placed["b"] == pytest.approx(20.5)

@@ -299,7 +299,7 @@ def test_a_command_without_its_libraries_names_the_extra_that_brings_them(folder
     assert (done.returncode, done.stdout, done.stderr) == (
         1,
         "",
-        'pixprep: tritonclient for http is not installed: pip install "pixprep[client]"\n',
+        'pixprep: tritonclient for http is not installed: pip install ".[client]" in a checkout of pixprep\n',
     )
 
 
@@ -733,7 +733,7 @@ def test_a_batch_without_ray_names_its_extra(pixprep):
     code, out, err = pixprep("batch", "manifest.txt", "--pipeline", "pipeline.json", "--output", "out")
     assert (code, out) == (1, "")
     assert re.fullmatch(
-        r"pixprep: pixprep\.ray needs (pyarrow|ray): pip install \"pixprep\[ray\]\", "
+        r"pixprep: pixprep\.ray needs (pyarrow|ray): pip install \"\.\[ray\]\" in a checkout of pixprep, "
         r"in an environment without the embedded server\n",
         err,
     )

@@ -44,7 +44,7 @@ def said(tmp_path):
 def test_without_a_home_cupy_gets_a_folder_that_goes_with_the_process(said, tmp_path):
     folder, error = said(HOME=NO_HOME)
     assert folder.startswith(str(tmp_path / "tmp" / "pixprep-cupy-"))
-    assert error.startswith('device "gpu:1" needs cupy: pip install "pixprep[gpu-cuda12]"')
+    assert error.startswith('device "gpu:1" needs cupy: pip install ".[gpu-cuda12]"')
     assert not list((tmp_path / "tmp").iterdir())
 
 

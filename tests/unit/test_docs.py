@@ -34,6 +34,23 @@ LINE = 120
 TABLE_LINE = 200  # a row of a table cannot wrap; the targets of its links do not count
 
 
+STRANGERS = re.compile(r"""\bpip3? install(?:\s+|[^\n`;]*?(?<!of)[ ])["']?pixprep(?![\w-]|\.\w)|\bpixprep\[\w""")
+
+
+def test_nothing_sends_a_user_to_a_package_index_for_pixprep():
+    """A stranger could take its name there. ``pyproject.toml`` joins its own extras, which pip takes from there."""
+    for wrong in ("pip install {}", 'pip install "{}"', "pip install numpy {}", '"{}[video]"', "pip install\n    {}"):
+        assert STRANGERS.search(wrong.format("pixprep")), wrong
+    for right in ("pip install .[video] in a checkout of pixprep", "pip install pixprep-0.1.0-py3-none-any.whl"):
+        assert not STRANGERS.search(right), right
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if tracked.returncode:
+        pytest.skip("NO GIT: which files are tracked")
+    for name in set(tracked.stdout.split("\0")) - {"", "pyproject.toml"}:
+        text = (ROOT / name).read_bytes().decode(errors="replace")
+        assert not (found := STRANGERS.search(text)), f"{name}: {found[0]}"
+
+
 def each(paths):
     return pytest.mark.parametrize("path", paths, ids=lambda path: path.name)
 

@@ -85,5 +85,6 @@ def test_a_gpu_without_cupy_is_told_what_its_instances_need(monkeypatch):
         "gpu:1",
         None,
         'device "gpu:1" needs cupy',
-        'KIND_GPU instances will not load: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13), or take the device "cpu"',
+        'KIND_GPU instances will not load: pip install ".[gpu-cuda12]" (or gpu-cuda13) in a checkout of pixprep, '
+        'or take the device "cpu"',
     )

@@ -307,7 +307,7 @@ def test_a_padding_a_turn_and_an_expression_are_ops():
 
 def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output(tmp_path):
     """But for the line that DALI runs: the parity tests compare what it writes with the frozen file."""
-    pytest.importorskip("tritonclient", reason="check reads config.pbtxt by it: pip install 'pixprep[client]'")
+    pytest.importorskip("tritonclient", reason="check reads config.pbtxt by it: make .venv/.dev")
     page = (ROOT / "docs" / "dali.md").read_text(encoding="utf-8")
     model = tmp_path / "models" / "dali"
     (model / "1").mkdir(parents=True)

@@ -47,5 +47,5 @@ def test_what_serves_names_the_python_that_it_needs(tmp_path, monkeypatch, capsy
     assert capsys.readouterr().err == (
         "pixprep: the embedded Triton needs NumPy 1.26, which ends at Python 3.12, and this is "
         f"{sys.version_info.major}.{sys.version_info.minor}: make an environment of Python 3.12 "
-        '(`uv venv --python 3.12`, pyenv, conda), and pip install "pixprep[server]" in it\n'
+        '(`uv venv --python 3.12`, pyenv, conda), and in it pip install ".[server]" in a checkout of pixprep\n'
     )

@@ -228,7 +228,7 @@ def test_the_log_says_once_whether_a_tensor_is_copied(cuda, folder):
 
 
 REMEDY = (
-    'pip uninstall onnxruntime, then pip install "pixprep[classifier-gpu-cuda13]" (or -cuda12); '
+    'pip uninstall onnxruntime, then pip install ".[classifier-gpu-cuda13]" (or -cuda12) in a checkout of pixprep; '
     "or write instance_group { kind: KIND_CPU }"
 )
 

@@ -152,7 +152,7 @@ def write_program(folder, script):
 def test_a_missing_perf_analyzer_is_named_with_the_remedy(tmp_path):
     with pytest.raises(SetupError) as caught:
         perf.find_perf_analyzer(tmp_path, search=str(tmp_path))
-    assert str(caught.value) == 'perf_analyzer is not installed: pip install "pixprep[server]"'
+    assert str(caught.value) == 'perf_analyzer is not installed: pip install ".[server]" in a checkout of pixprep'
 
 
 MISSING = "perf_analyzer: error while loading shared libraries: {}: cannot open shared object file"
@@ -161,7 +161,7 @@ MISSING = "perf_analyzer: error while loading shared libraries: {}: cannot open 
 @pytest.mark.parametrize(
     ("loader", "remedy"),
     [
-        (MISSING.format("libb64.so.0d"), 'pip install "pixprep[server]"'),
+        (MISSING.format("libb64.so.0d"), 'pip install ".[server]" in a checkout of pixprep'),
         (MISSING.format("libssl.so.3"), "apt-get install libssl3 libstdc++6 zlib1g"),
         (
             "perf_analyzer: /lib/libc.so.6: version `GLIBC_2.34 not found",

@@ -16,7 +16,7 @@ from pixprep import read
 from pixprep.data.opening import open_source
 from records import refusals, write_parquet
 
-pytest.importorskip("pyarrow", reason="NO PYARROW: pip install 'pixprep[parquet]'", exc_type=ImportError)
+pytest.importorskip("pyarrow", reason="NO PYARROW: pip install pyarrow", exc_type=ImportError)
 from pixprep.data.sources import row_groups
 
 

@@ -18,7 +18,7 @@ from records import example, flower, masked_crc, message, record, refusals, writ
 LABEL = {"label": "image/class/label"}
 
 needs_crc = pytest.mark.skipif(
-    find_spec("google_crc32c") is None, reason="google-crc32c is not installed: pip install 'pixprep[data]'"
+    find_spec("google_crc32c") is None, reason="google-crc32c is not installed: pip install google-crc32c"
 )
 
 
@@ -220,7 +220,7 @@ def test_without_the_library_of_checksums_it_says_what_to_do(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == (
-        "2\nchecksums of TFRecord files need google-crc32c: pip install 'pixprep[data]'; checksums=False does without\n"
+        "2\nchecksums of TFRecord files need google-crc32c: pip install google-crc32c; checksums=False does without\n"
     )
 
 

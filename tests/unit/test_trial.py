@@ -159,7 +159,7 @@ def test_without_onnx_runtime_it_says_what_to_install(built):
     (built().parent / "photo.png").write_bytes(RED)
     command = [sys.executable, "-c", program, built(), built().parent / "photo.png"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == 'the classifier was not tried: pip install "pixprep[classifier]"\n'
+    assert done.stdout == 'the classifier was not tried: pip install ".[classifier]" in a checkout of pixprep\n'
 
 
 def test_of_several_ensembles_the_named_one_is_tried_or_all(built):

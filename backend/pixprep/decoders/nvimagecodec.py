@@ -62,8 +62,8 @@ log = logging.getLogger(__name__)
 U8 = npt.NDArray[np.uint8]
 
 REMEDY = (
-    'pip install "pixprep[gpu-cuda12]" (or gpu-cuda13, for the CUDA of the driver), or choose the decoder "cpu" '
-    "(an argument of Engine, a parameter of the Triton model)"
+    'pip install ".[gpu-cuda12]" (or gpu-cuda13, for the CUDA of the driver) in a checkout of pixprep, or choose '
+    'the decoder "cpu" (an argument of Engine, a parameter of the Triton model)'
 )
 _CUDA = (nvimgcodec.GPU_ONLY, nvimgcodec.HYBRID_CPU_GPU)
 _HARDWARE = nvimgcodec.HW_GPU_ONLY

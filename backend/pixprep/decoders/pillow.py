@@ -40,7 +40,7 @@ def heic_opener() -> Callable[[bytes], Image.Image]:
     try:
         from pixprep.decoders import heic  # noqa: PLC0415
     except ImportError:
-        raise SetupError('the formats name heic, which pillow-heif decodes: pip install "pixprep[heic]"') from None
+        raise SetupError("the formats name heic, which pillow-heif decodes: pip install pillow-heif") from None
     return heic.opened
 
 

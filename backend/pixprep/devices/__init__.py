@@ -83,8 +83,8 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
             from pixprep.devices.gpu import Gpu  # noqa: PLC0415  (on demand: most machines lack CuPy)
         except ImportError as error:
             raise SetupError(
-                f'device "{name}" needs {error.name}: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13), '
-                'or take the device "cpu"'
+                f'device "{name}" needs {error.name}: pip install ".[gpu-cuda12]" (or gpu-cuda13) '
+                'in a checkout of pixprep, or take the device "cpu"'
             ) from None
         except OSError as error:
             raise SetupError(
@@ -116,7 +116,7 @@ def clip_decoder(
     try:
         from pixprep.decoders.clips.decoder import ClipDecoder  # noqa: PLC0415  (FFmpeg, for clips only)
     except ImportError:
-        raise SetupError('decode_video needs PyAV: pip install "pixprep[video]"') from None
+        raise SetupError('decode_video needs PyAV: pip install "av>=17"') from None
     return ClipDecoder(plan, limits, ready, elsewhere() if elsewhere else None)
 
 
@@ -129,7 +129,7 @@ def optical_flow() -> Callable[[Any, Preset, Any], None]:
     try:
         from pixprep.kernels.flow import flow  # noqa: PLC0415  (OpenCV, for optical flow only)
     except ImportError:
-        raise SetupError('optical_flow needs OpenCV: pip install "pixprep[flow]"') from None
+        raise SetupError('optical_flow needs OpenCV: pip install ".[flow]" in a checkout of pixprep') from None
     return flow
 
 

@@ -52,8 +52,8 @@ def checked_kernel(plan: TensorPlan) -> GpuKernel:
         if not plain:
             log.warning("the fast CUDA kernels are not used on this GPU, but slower ones: %s", fault)
     raise SetupError(
-        f'no CUDA kernels that work on this GPU: {fault}: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13, for the '
-        'CUDA of the driver), or take the device "cpu"'
+        f'no CUDA kernels that work on this GPU: {fault}: pip install ".[gpu-cuda12]" (or gpu-cuda13, for the '
+        'CUDA of the driver) in a checkout of pixprep, or take the device "cpu"'
     )
 
 

@@ -214,7 +214,7 @@ def _frames_of_nvdec() -> Callable[[Any], Any] | None:
 
         return Nvdec().frames
     except ImportError as error:
-        log.info('the CPU decodes clips: no %s: pip install "pixprep[gpu-video]" lets the GPU do it', error.name)
+        log.info('the CPU decodes clips: no %s: pip install "PyNvVideoCodec>=2.2" lets the GPU do it', error.name)
     except RuntimeError as error:  # PyNvVideoCodec wants a driver with its parts for video; and NVRTC
         log.warning("the CPU decodes clips, as NVDEC is not to be had: %s", " ".join(str(error).split())[:300])
     return None

@@ -77,7 +77,7 @@ class DecodeVideo(FirstOp, frozen=True, tag="decode_video", kw_only=True):
     """Decode frames of one clip (MP4, MOV, Matroska, WebM or AVI; H.264, H.265, VP8, VP9, AV1 or MPEG-4).
 
     All frames share one geometry, and a random op draws once for the clip. FFmpeg decodes, through PyAV (``pip install
-    "pixprep[video]"``): the same pixels as PyAV's ``to_ndarray("rgb24")`` and torchcodec. The stream names the matrix
+    "av>=17"``): the same pixels as PyAV's ``to_ndarray("rgb24")`` and torchcodec. The stream names the matrix
     and the range of the colours; if it names none, they are BT.601 and limited range, as in these. Sound and the shape
     of a pixel are ignored. Frames count from the first that decodes.
 

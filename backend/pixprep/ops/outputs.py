@@ -185,7 +185,7 @@ class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
     """An output: how the pixels of a clip move from each frame to the next, float32 ``[frames - 1, 2, height, width]``.
 
     In pixels to the right, then down, of the frames as they are here. OpenCV's DIS of their gray (``cvtColor``) on the
-    CPU, also where the pipeline runs on a GPU: ``pip install "pixprep[flow]"``.
+    CPU, also where the pipeline runs on a GPU: ``pip install ".[flow]"`` in a checkout.
 
     Args:
         preset: OpenCV's: ``ultrafast``, ``fast`` or ``medium``.

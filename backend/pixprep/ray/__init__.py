@@ -1,4 +1,4 @@
-"""Many images on Ray: the same pipeline file on a cluster, or on all cores here. ``pip install pixprep[ray]``.
+"""Many images on Ray: the same pipeline file on a cluster, or on all cores here. The extra ``ray`` has its packages.
 
 ``preprocess`` is a step of a Ray Data pipeline. ``batch`` turns a list of files into a folder of Parquet files, and
 goes on where it was stopped. In both a row that fails says why in its column ``error``, and ends nothing.
@@ -32,7 +32,8 @@ try:
     from pixprep.data.manifest import digest, manifest
 except ImportError as error:
     raise SetupError(
-        f'pixprep.ray needs {error.name}: pip install "pixprep[ray]", in an environment without the embedded server'
+        f'pixprep.ray needs {error.name}: pip install ".[ray]" in a checkout of pixprep, '
+        "in an environment without the embedded server"
     ) from None
 
 if TYPE_CHECKING:

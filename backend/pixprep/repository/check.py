@@ -220,7 +220,8 @@ def _read_config(path: Path) -> dict[str, Any]:
         from google.protobuf import json_format, text_format  # noqa: PLC0415  (comes with tritonclient)
         from tritonclient.grpc import model_config_pb2  # noqa: PLC0415  (300 ms, and not needed to build)
     except ImportError:
-        raise SetupError('checking a config.pbtxt needs tritonclient: pip install "pixprep[client]"') from None
+        what = "checking a config.pbtxt needs tritonclient"
+        raise SetupError(f'{what}: pip install ".[client]" in a checkout of pixprep') from None
     if not os.path.lexists(path):
         return {}
     try:

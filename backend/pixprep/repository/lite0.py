@@ -33,7 +33,8 @@ try:
     import onnx
     from onnx import helper, numpy_helper
 except ImportError as missing:
-    raise SetupError(f'the demo classifier needs {missing.name}: pip install "pixprep[classifier]"') from missing
+    what = f"the demo classifier needs {missing.name}"
+    raise SetupError(f'{what}: pip install ".[classifier]" in a checkout of pixprep') from missing
 
 Array = npt.NDArray[Any]
 

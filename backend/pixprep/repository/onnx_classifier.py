@@ -184,7 +184,8 @@ def _session(path: Path, threads: int, gpu: int | None) -> onnxruntime.Inference
 def _no_cuda(gpu: int, why: str) -> str:
     return (
         f"the instance is on GPU {gpu}, and ONNX Runtime {onnxruntime.__version__} {why}: pip uninstall onnxruntime, "
-        'then pip install "pixprep[classifier-gpu-cuda13]" (or -cuda12); or write instance_group { kind: KIND_CPU }'
+        'then pip install ".[classifier-gpu-cuda13]" (or -cuda12) in a checkout of pixprep; or write '
+        "instance_group { kind: KIND_CPU }"
     )
 
 

@@ -98,7 +98,9 @@ def read_onnx(path: Path) -> Classifier:
     try:
         import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
     except ImportError:
-        raise SetupError('reading an ONNX file needs onnx: pip install "pixprep[classifier]"') from None
+        raise SetupError(
+            'reading an ONNX file needs onnx: pip install ".[classifier]" in a checkout of pixprep'
+        ) from None
     if path.is_file() and path.stat().st_size > _MAX_ONNX_BYTES:
         raise PipelineError(f"{path.name}: over 2 GiB, which no ONNX file holds: save its weights beside it")
     try:

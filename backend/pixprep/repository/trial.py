@@ -79,7 +79,7 @@ def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limi
 def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Encoded, limit_s: float) -> Iterator[str]:
     """Classes that a classifier finds in the photo."""
     if find_spec("onnxruntime") is None:
-        yield 'the classifier was not tried: pip install "pixprep[classifier]"'
+        yield 'the classifier was not tried: pip install ".[classifier]" in a checkout of pixprep'
         return
     if onnx.stat().st_size > MAX_ONNX_BYTES:
         yield f"the classifier was not tried: over {MAX_ONNX_BYTES >> 30} GiB"

@@ -81,7 +81,8 @@ class Triton:
             self._module = import_module(f"tritonclient.{protocol}")
             self._failure: type[Exception] = import_module("tritonclient.utils").InferenceServerException
         except (ImportError, RuntimeError):  # RuntimeError: tritonclient without the extra of this protocol
-            raise SetupError(f'tritonclient for {protocol} is not installed: pip install "pixprep[client]"') from None
+            what = f"tritonclient for {protocol} is not installed"
+            raise SetupError(f'{what}: pip install ".[client]" in a checkout of pixprep') from None
         options = {"connection_timeout": timeout_s, "network_timeout": timeout_s} if protocol == "http" else {}
         self._client = self._module.InferenceServerClient(self.url, **options)
         # of one call: HTTP has it from the options

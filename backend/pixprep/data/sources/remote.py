@@ -90,7 +90,7 @@ def _opened(url: str) -> tuple[Any, str]:
     try:
         found: tuple[Any, str] = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        raise SetupError(f"{url}: {error}: pip install 'pixprep[remote]'") from None
+        raise SetupError(f'{url}: {error}: pip install "fsspec[http]" gcsfs s3fs') from None
     except ValueError as error:  # of a protocol that it does not know
         raise DataError(f"{url}: {error}") from None
     return found

@@ -229,7 +229,7 @@ def remote() -> ModuleType:
     try:
         return import_module("pixprep.data.sources.remote")
     except ImportError as error:
-        raise SetupError(f"objects by their URL need {error.name}: pip install 'pixprep[remote]'") from None
+        raise SetupError(f'objects by their URL need {error.name}: pip install "fsspec[http]" gcsfs s3fs') from None
 
 
 def image_at(path: str) -> Path | bytes:

@@ -189,7 +189,7 @@ def _checksum() -> Callable[[bytes], int]:
         from pixprep.data.sources.checksum import masked  # noqa: PLC0415  (its library is of an extra)
     except ImportError:
         raise SetupError(
-            "checksums of TFRecord files need google-crc32c: pip install 'pixprep[data]'; checksums=False does without"
+            "checksums of TFRecord files need google-crc32c: pip install google-crc32c; checksums=False does without"
         ) from None
     return masked
 

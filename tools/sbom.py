@@ -1,0 +1,91 @@
+"""Write build/sbom.cdx.json, a CycloneDX file of an environment, and build/licences.md, the licences of what is in it.
+
+    make sbom
+
+A wheel's own metadata is silent about the shared libraries that it holds: both files name them, by package.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+from importlib.metadata import distributions
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LIBRARY = re.compile(r"(lib[\w+-]+?)(?:-[0-9a-f]{8})?(?:-[\d.]+)?\.so[\d.]*")
+COPYLEFT = re.compile(r"GPL|MPL|Mozilla")
+KNOWN = {
+    "libav(codec|device|filter|format|util)|libsw(resample|scale)": "LGPL-2.1-or-later",  # as these wheels build FFmpeg
+    "libx26[45]": "GPL-2.0-or-later",
+    "libheif|libde265": "LGPL-3.0-or-later",
+    "libgmp|libnettle|libhogweed|libunistring|libidn2": "LGPL-3.0-or-later OR GPL-2.0-or-later",
+    "libacl|libasound|libgnutls|libkeyutils|libmp3lame|libnuma|librtmp|libssh|libtasn1": "LGPL-2.1-or-later",
+    "libquadmath": "LGPL-2.1-or-later",
+    "libgfortran|libgomp|libstdc\\+\\+|libgcc_s": "GPL-3.0-or-later WITH GCC-exception-3.1",
+    "libzmq": "MPL-2.0",
+}
+"""Copyleft licences by the name of a shared library."""
+
+HEAD = ("| package | version | licence | copyleft libraries in its wheel |", "|---|---|---|---|")
+
+
+def libraries(folder: Path) -> dict[str, list[str]]:
+    """Names of the shared libraries that each package holds, by the package's name in lower case."""
+    found: dict[str, list[str]] = {}
+    for package in distributions(path=[str(folder)]):
+        names = {match[1] for file in package.files or () if (match := LIBRARY.fullmatch(file.name))}
+        found[package.metadata["Name"].lower()] = sorted(names)
+    return found
+
+
+def copyleft(library: str) -> str | None:
+    """The licence of a shared library that is known to be copyleft."""
+    return next((licence for names, licence in KNOWN.items() if re.fullmatch(names, library)), None)
+
+
+def licence(component: dict[str, object]) -> str:
+    """What a package says of its licence, in one line."""
+    said = component.get("licenses", [])
+    words = [each.get("expression") or each["license"].get("id") or each["license"]["name"] for each in said]
+    return ", ".join(dict.fromkeys(word.removeprefix("License :: OSI Approved :: ") for word in words)) or "not said"
+
+
+def complete(bom: dict[str, list], held: dict[str, list[str]]) -> str:
+    """Add each package's shared libraries to it. The text of the table of licences."""
+    marked, others = [], []
+    for component in sorted(bom["components"], key=lambda each: each["name"].lower()):
+        names = held.get(component["name"].lower(), [])
+        known = {name: found for name in names if (found := copyleft(name))}
+        if names:
+            component["components"] = [
+                {"type": "library", "name": name}
+                | ({"licenses": [{"expression": known[name]}]} if name in known else {})
+                for name in names
+            ]
+        words = ", ".join(f"{name} ({found})" for name, found in known.items())
+        line = f"| {component['name']} | {component['version']} | {licence(component)} | {words} |"
+        (marked if known or COPYLEFT.search(licence(component)) else others).append(line)
+    return "\n".join(["# Copyleft", "", *HEAD, *marked, "", "# Others", "", *HEAD, *others, ""])
+
+
+def main() -> int:
+    """Write both files, for the environment in the folder that is named."""
+    (environment,) = sys.argv[1:]
+    made = ROOT / "build" / "sbom.cdx.json"
+    made.parent.mkdir(exist_ok=True)
+    program = Path(sysconfig.get_path("scripts"), "cyclonedx-py")
+    options = ["--pyproject", ROOT / "pyproject.toml", "--output-file", made]
+    subprocess.run([program, "environment", *options, Path(environment, "bin", "python")], check=True)
+    bom = json.loads(made.read_text(encoding="utf-8"))
+    (folder,) = Path(environment).glob("lib/python3*/site-packages")
+    table = complete(bom, libraries(folder))
+    made.write_text(json.dumps(bom, indent=2) + "\n", encoding="utf-8")
+    made.with_name("licences.md").write_text(table, encoding="utf-8")
+    print(f"{made.relative_to(ROOT)}, build/licences.md: {len(bom['components'])} packages")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
