@@ -131,6 +131,15 @@ def detr(name, **sizes):
     )
 
 
+def rt_detr(**others):
+    return (
+        {"image_processor_type": "RTDetrImageProcessor", "format": "coco_detection", "do_convert_annotations": True}
+        | {"do_normalize": False, "do_pad": False, "do_resize": True, "resample": 2, "size": square(640)}
+        | (RESCALE | IMAGENET)
+        | others
+    )
+
+
 EXACT = {
     "google/vit-base-patch16-224": {"image_processor_type": "ViTImageProcessor", "resample": 2, "size": square(224)}
     | (RESIZE_NORMALIZE | RESCALE | HALF),
@@ -219,6 +228,9 @@ EXACT = {
     "hustvl/yolos-tiny": detr("Yolos", size={"shortest_edge": 512, "longest_edge": 1333}),
     "IDEA-Research/grounding-dino-tiny": detr("GroundingDino", size={"shortest_edge": 800, "longest_edge": 1333})
     | {"image_processor_type": "GroundingDinoImageProcessor", "do_pad": True, "pad_size": None},
+    "PekingU/rtdetr_r50vd": rt_detr(),
+    "PekingU/rtdetr_v2_r18vd": FAST
+    | rt_detr(image_processor_type="RTDetrImageProcessorFast", default_to_square=False, pad_size=None),
     "facebook/chameleon-7b": {"image_processor_type": "ChameleonImageProcessor", "crop_size": square(512)}
     | {"do_center_crop": True, "resample": 1, "rescale_factor": 0.0078, "size": {"shortest_edge": 512}}
     | {"image_mean": [1.0, 1.0, 1.0], "image_std": [1.0, 1.0, 1.0], "do_rescale": True}

@@ -86,9 +86,9 @@ def _words(kind: types.Type, default: object) -> str:
             *words, last = (f"`{json.dumps(word)}`" for word in sorted(kind.values, key=lambda word: word != default))
             return f"{', '.join(words)} or {last}" if words else last
         case types.VarTupleType():
-            return f"list of {_words(kind.item_type, default)}s"
+            return f"list of {_plural(_words(kind.item_type, default))}"
         case types.TupleType():  # of one type
-            return f"list of {len(kind.item_types)} {_words(kind.item_types[0], default)}s"
+            return f"list of {len(kind.item_types)} {_plural(_words(kind.item_types[0], default))}"
         case types.DictType():
             return "object"
         case types.BoolType():
@@ -100,6 +100,10 @@ def _words(kind: types.Type, default: object) -> str:
         case types.StrType():
             return "string"
     raise TypeError(f"no words for {kind}")
+
+
+def _plural(words: str) -> str:
+    return words.replace("list", "lists", 1) if words.startswith("list") else f"{words}s"
 
 
 def _default(field: types.Field) -> str:

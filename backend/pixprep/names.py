@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
+from math import ceil
+from operator import ne
 from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -16,12 +18,17 @@ OPS: Mapping[str, str] = {
     **dict.fromkeys(("dataset", "datasets", "image_folder", "data"), "read"),
     **dict.fromkeys(("random_horizontal_flip", "horizontal_flip"), "random_flip"),
     **dict.fromkeys(("random_vertical_flip", "vertical_flip"), 'random_flip(axis="vertical")'),
+    **dict.fromkeys(("random_shear", "random_translate", "random_translation"), "random_affine"),
+    **dict.fromkeys(("shear", "translate"), "affine"),
     **dict.fromkeys(("to_gray", "random_grayscale"), "random_gray"),
     **dict.fromkeys(("to_tensor", "to_tensor_v2", "pil_to_tensor", "to_image", "to_dtype"), "tensor"),
     "convert_image_dtype": "tensor",
-    **dict.fromkeys(("random_brightness_contrast", "hue_saturation_value", "random_brightness"), "color_jitter"),
+    **dict.fromkeys(("random_brightness_contrast", "hue_saturation_value"), "color_jitter"),
+    **dict.fromkeys(("random_brightness", "random_contrast", "random_saturation", "random_hue"), "color_jitter"),
     "photometric_distort": "random_photometric_distort",
-    "channel_shuffle": "random_photometric_distort",
+    **dict.fromkeys(("channel_shuffle", "random_channel_permutation"), "random_photometric_distort"),
+    "random_erasure": "random_erasing",
+    "random_scale": "scale_jitter",
     **dict.fromkeys(("coarse_dropout", "cutout", "cut_out", "random_cutout"), "random_erasing"),
     **dict.fromkeys(("mixup", "mix_up", "cutmix", "cut_mix"), "Mix, an argument of the Loader"),
     "longest_max_size": 'resize(..., side="longer")',
@@ -29,10 +36,10 @@ OPS: Mapping[str, str] = {
     "pad_if_needed": "pad",
     "shift_scale_rotate": "random_affine",
     **dict.fromkeys(("random_sized_bbox_safe_crop", "bbox_safe_random_crop"), "random_iou_crop"),
-    **dict.fromkeys(("bbox_params", "sanitize_bounding_boxes"), "boxes"),
+    **dict.fromkeys(("bbox", "bbox_params", "sanitize_bounding_boxes"), "boxes"),
     "keypoint_params": "points",
     **dict.fromkeys(("elastic_transform", "random_elastic_transform"), "elastic"),
-    **dict.fromkeys(("grid_distortion", "gauss_noise", "gaussian_noise"), OWN),
+    **dict.fromkeys(("grid_distortion", "gauss_noise", "gaussian_noise", "transpose"), OWN),
 }
 """Of ``pixprep`` and of the ops in a file; their names as ``snake`` writes them."""
 
@@ -91,8 +98,27 @@ def meant(word: str, known: Iterable[str], elsewhere: Mapping[str, str] | None =
     for each in (word, snake(word), word.lower()):
         if elsewhere and each in elsewhere:
             return elsewhere[each]
-    near = get_close_matches(snake(word), [*known], n=1)
-    return near[0] if near else ""
+    names = [*known]
+    near = get_close_matches(snake(word), names, n=len(names) or 1)
+    return next((name for name in near if _is_near(snake(word).split("_"), name.split("_"))), "")
+
+
+def _is_near(words: list[str], others: list[str]) -> bool:
+    """Tell whether each word of the shorter name is in the other; ``random_choice`` is not near to ``random_crop``."""
+    fewer, more = sorted((words, others), key=len)
+    is_one = len(fewer) < len(more) and "".join(fewer) == "".join(more)  # randomcrop
+    return is_one or all(any(_is_alike(word, other) for other in more) for word in fewer)
+
+
+def _is_alike(word: str, other: str) -> bool:
+    """Tell whether one word is the other misspelled: most of its letters, mostly in order; or has its stem."""
+    from difflib import SequenceMatcher  # noqa: PLC0415  (for a message only)
+
+    matcher = SequenceMatcher(None, word, other)
+    is_misspelled = matcher.quick_ratio() > 0.75 and matcher.ratio() > 0.65
+    has_one_wrong = len(word) == len(other) and sum(map(ne, word, other)) == 1  # sise for size
+    stem = ceil(0.7 * min(len(word), len(other)))
+    return is_misspelled or has_one_wrong or word[:stem] == other[:stem]
 
 
 def hint(near: str, quote: str = '"') -> str:

@@ -3,6 +3,7 @@
 import io
 from functools import cache
 from importlib.util import find_spec
+from itertools import product
 
 import msgspec
 import numpy as np
@@ -13,8 +14,9 @@ from compare import assert_close
 from hub_configs import EXACT, REFUSED, clip, detr, efficientnet, vit
 from images import noise, others, photo, png, read, scene, with_exif
 from importing import ours, photos, refusal
-from pixprep import Engine, ImageError, Pipeline, letterbox, resize
-from pixprep.importers.transformers import DEFAULTS, HARMLESS, UNUSED, from_transformers
+from pixprep import Engine, ImageError, Pipeline, PipelineError, letterbox, resize
+from pixprep.importers.transformers import from_transformers
+from pixprep.importers.transformers_classes import DEFAULTS, HARMLESS, UNUSED
 from pixprep.plan.geometry_steps import past
 from pixprep.verify.originals import size_of
 
@@ -283,3 +285,70 @@ def test_other_images_of_awkward_sizes_are_equal_too(backend):
     sizes = [(1, 1), (1, 9), (300, 2), (223, 225), (224, 224), (448, 447), (257, 991)]
     assert_equal(vit(224), backend, [png(noise(*size)) for size in sizes])
     assert_equal(clip(64), backend, [png(noise(*size)) for size in sizes if max(size) / min(size) < 4])
+
+
+# The sweep: every flag and every form of a size, of every class.
+
+SWITCHES = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_pad", "do_convert_rgb")
+FORMS = [
+    *(33, 33.0, "33", [33], [33, 47], {"height": 33, "width": 47}, {"height": 33}, {"shortest_edge": 33}),
+    *({"longest_edge": 40}, {"shortest_edge": 33, "longest_edge": 40}, {"shortest_edge": 33, "longest_edge": None}),
+    *({"shortest_edge": 33, "height": None, "width": None}, {"height": 33, "width": 47, "shortest_edge": 33}),
+    *({"max_height": 40, "max_width": 47}, {"min_pixels": 100, "max_pixels": 2000}),
+    *({"height": 50, "width": 60}, {"height": 45, "width": 53}, {"height": 30, "width": 53}, None),
+]
+
+
+def flags():
+    """Every boolean field of every class that is imported, so that each is tried on those of other classes, too."""
+    kinds = [processor_class({"image_processor_type": name}, "torchvision").valid_kwargs for name in DEFAULTS]
+    found = {field for kind in kinds for field, type_ in kind.__annotations__.items() if "bool" in str(type_)}
+    return sorted(found | {"pad_and_return_pixel_mask", "use_fast"})
+
+
+def sweep(name):
+    """Configurations of a class: its defaults, and those that differ in a flag, a form of a size, or the filter."""
+    yield {"image_processor_type": name}
+    size = {"shortest_edge": 40} if name == "ConvNextImageProcessor" else {"height": 40, "width": 48}
+    base = {"image_processor_type": name, "size": size, "crop_size": {"height": 30, "width": 36}}
+    cropped = base | {"do_center_crop": True}
+    for field, value in product(flags(), (True, False, None)):
+        yield from (base | {field: value}, cropped | {field: value})
+    for values in product((True, False), repeat=len(SWITCHES)):
+        yield base | dict(zip(SWITCHES, values, strict=True))
+    for form in FORMS:
+        yield from (base | {"size": form}, cropped | {"size": form}, base | {"size": form, "max_size": 45})
+        yield from (cropped | {"size": form, "default_to_square": value} for value in (True, False, None))
+        yield from (base | {"crop_size": form, "do_center_crop": value} for value in (True, False))
+        yield from (base | {"pad_size": form, "do_pad": value} for value in (True, False))
+    yield from (base | {"resample": number} for number in (*range(7), None))
+    for field in ("image_mean", "image_std", "rescale_factor", "crop_pct"):
+        yield from (base | {field: value} for value in (None, 0.4, [0.1, 0.2, 0.3]))
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_every_flag_and_size_of_a_class_is_refused_or_equals_it(name):
+    pixels = np.dstack([scene(37, 52), noise(37, 52, 1)])
+    file = io.BytesIO()
+    Image.fromarray(pixels, "RGBA").save(file, "PNG")
+    encoded, tensors, equal, wrong = [png(scene(70, 101)), file.getvalue()], {}, 0, []
+    for config, backend in product(sweep(name), BACKENDS):
+        try:
+            pipeline = from_transformers(config, backend=backend)
+        except PipelineError as error:
+            refused = str(error)
+            wrong += [] if refused.startswith("image processor: ") and '"' in refused else [f"{config}: {refused}"]
+            continue
+        try:
+            expected = theirs(config, backend, encoded)
+        except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+            wrong.append(f"{backend}, {config}: transformers raises {error}")
+            continue
+        if (text := pipeline.to_json()) not in tensors:  # many configurations are one pipeline
+            tensors[text] = ours(pipeline, encoded)
+        pairs = zip(tensors[text], expected, strict=True)
+        is_equal = all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in pairs)
+        equal += is_equal
+        wrong += [] if is_equal else [f"{backend}, {config}"]
+    assert wrong == []
+    assert equal > 100

@@ -9,7 +9,8 @@ import pixprep as pp
 from clips import CODECS, clip
 from pixprep.decoders import Limits
 from pixprep.decoders.clips import ffmpeg
-from pixprep.importers.transformers import VIDEO_DEFAULTS, from_transformers
+from pixprep.importers.transformers import from_transformers
+from pixprep.importers.transformers_classes import VIDEO_DEFAULTS
 
 av = pytest.importorskip("av")
 COUNT, WANTED = 70, [0, 1, 19, 20, 21, 33, 34, 68, 69]

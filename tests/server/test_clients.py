@@ -284,6 +284,15 @@ def test_kserves_older_protocol_is_not_there_as_the_page_says(server):
     assert "| `POST /v1/models/MODEL:predict`, KServe's older protocol | `Not Found`" in DOC
 
 
+@pytest.mark.parametrize("method", ["OPTIONS", "GET"])
+def test_a_page_of_another_origin_gets_no_cors_headers_as_the_page_says(server, method):
+    connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=60)
+    with closing(connection):
+        connection.request(method, "/v2/models/preprocess", headers={"Origin": "https://shop.example"})
+        assert [name for name, _ in connection.getresponse().getheaders() if "access-control" in name.lower()] == []
+    assert "Triton sends no CORS headers" in DOC
+
+
 # Base64
 
 

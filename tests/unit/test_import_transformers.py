@@ -12,8 +12,9 @@ from compare import assert_close
 from hub_configs import EXACT, REFUSED, clip, convnext, efficientnet, mobilevit, siglip, vit
 from importing import refusal
 from pixprep import Engine, Pipeline, center_crop, decode, normalize, pad, resize, tensor
-from pixprep.importers.transformers import DEFAULTS, from_transformers
-from pixprep.presets import CLIP_MEAN, CLIP_STD
+from pixprep.importers.transformers import from_transformers
+from pixprep.importers.transformers_classes import DEFAULTS
+from pixprep.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
 
 
 def test_clip_becomes_five_ops():
@@ -59,8 +60,12 @@ SIDES = {"height": 240, "width": 240}
 STD = (0.47853944, 0.4732864, 0.47434163)
 TABLE = {"feature_extractor_type": "DetrFeatureExtractor", "size": 800, "max_size": 900}
 YOLOS = {"image_processor_type": "YolosImageProcessor"}
+RT_DETR = {"image_processor_type": "RTDetrImageProcessorFast"}
+CROP = {"do_center_crop": True, "crop_size": 90}
 NULLS = {"do_convert_rgb": None, "do_normalize": None, "do_rescale": None}
 DOWN = center_crop(224, rounding="down")
+RESIZE_640 = resize(height=640, width=640, like="torchvision")
+DETR_SIZE = {"shortest_edge": 60, "longest_edge": 101}
 BECOMES = [  # a configuration, options, the index of the first op that is compared, ops
     (CLIP, {"backend": "pil"}, 1, [resize(224, filter="bicubic"), DOWN, normalize()]),
     (CLIP, {"backend": "pil"}, 4, [normalize(CLIP_MEAN, CLIP_STD, 1.0, arithmetic="divide"), tensor()]),
@@ -82,6 +87,10 @@ BECOMES = [  # a configuration, options, the index of the first op that is compa
     (TABLE, {}, 1, [resize(800, max_size=900, rounding="detr", like="torchvision")]),
     (TABLE | {"size": SIDES}, {"backend": "pil"}, 1, [resize(**SIDES)]),
     (YOLOS, {}, 1, [resize(800, max_size=1333, multiple=16, rounding="detr", like="torchvision")]),
+    (YOLOS | CROP, {}, 2, [normalize(IMAGENET_MEAN, IMAGENET_STD, arithmetic="fused"), tensor()]),
+    (RT_DETR | CROP, {}, 1, [RESIZE_640, normalize(arithmetic="multiply"), tensor()]),
+    (RT_DETR, {"backend": "pil"}, 1, [resize(height=640, width=640), normalize(arithmetic="float64"), tensor()]),
+    (RT_DETR | {"size": DETR_SIZE}, {}, 1, [resize(60, max_size=101, rounding="detr", like="torchvision")]),
     (vit(224), {"apply_exif_orientation": False}, 0, [decode(apply_exif_orientation=False)]),
 ]
 
@@ -133,6 +142,10 @@ WRONG = [
     ),
     (LLAVA | {"crop_size": 300}, 'ops[3] "center_crop": its margin has another colour than an earlier one'),
     *((YOLOS | {"size": size}, f'"size": {size} must be shortest_edge and longest_edge, or') for size in NO_DETR),
+    *((RT_DETR | {"size": size}, f'"size": {size} must be shortest_edge and longest_edge, or') for size in (9, [9, 9])),
+    *((YOLOS | {"crop_size": size}, f'"crop_size": {size} {SIZE}') for size in (9.0, [9], {"height": 9})),
+    (CLIP | {"pad_size": {"height": 9, "longest_edge": 9}}, "\"pad_size\": {'height': 9, 'longest_edge': 9} must be"),
+    (YOLOS | {"do_center_crop": True}, '"crop_size": None must be given, or "do_center_crop" be false'),
     (YOLOS | {"pad_size": {"height": 9, "width": 9}}, '"do_pad": True with a pad_size is not supported'),
     (CLIP | {"data_format": "channels_last"}, "\"data_format\": 'channels_last' is not supported; remove it"),
     (convnext({"height": 224, "width": 224}), "\"size\": {'height': 224, 'width': 224} must be a shortest_edge"),

@@ -89,7 +89,7 @@ show.pictures show.contact_sheet
 importers.fields
 importers importers.assembly
 importers.dali_graph importers.dali_ops importers.keras_layers importers.torchvision_ops
-importers.torchvision_random
+importers.torchvision_random importers.transformers_classes
 importers.dali importers.keras importers.timm importers.torchvision importers.transformers importers.ultralytics
 verify.images verify.libraries verify.report
 show.worst

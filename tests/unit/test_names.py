@@ -101,6 +101,43 @@ def test_a_mistake_is_said_with_its_place_and_its_remedy(write, said):
     assert said in str(caught.value.args[0])
 
 
+NEAR = {
+    "rezise": "resize",
+    "reszie": "resize",
+    "resizing": "resize",
+    "normalise": "normalize",
+    "normalise_image": "normalize",
+    "center_corp": "center_crop",
+    "CentreCrop": "center_crop",
+    "centercrop": "center_crop",
+    "resized_crop": "random_resized_crop",
+    "random_resize_crop": "random_resized_crop",
+    "random_erase": "random_erasing",
+    "random_rotation": "random_rotate",
+    "sharpen": "sharpness",
+    "hflip": "flip",
+    "gausian_blur": "gaussian_blur",
+    "letter_box": "letterbox",
+    "colour_jiter": "color_jitter",
+    "decode_jpeg": "decode",
+    "tenosr": "tensor",
+    "random_scale": "scale_jitter",
+    "RandomContrast": "color_jitter",
+    "Transpose": names.OWN,
+}
+FAR = """random_choice random_apply random_order random_rain random_gamma random_jpeg random_width random_mirror reshape
+slice extract rescale cast optical_distortion median_blur transposed random_fog"""
+
+
+def test_a_word_is_near_where_each_of_its_words_is():
+    assert {word: names.meant(word, OPS, names.OPS) for word in NEAR} == NEAR
+    assert {word: names.meant(word, OPS, names.OPS) for word in FAR.split()} == dict.fromkeys(FAR.split(), "")
+    for word in ("random_scale", "random_choice", "transpose"):  # by the rule itself, without the table
+        assert names.meant(word, OPS) == ""
+    with pytest.raises(pp.PipelineError, match=r'"random_choice": no such op; there are decode, '):
+        pp.Pipeline.from_json('{"format": "pixprep/1", "ops": [{"op": "decode"}, {"op": "random_choice"}]}')
+
+
 def test_what_is_suggested_is_there():
     for ours in names.OPS.values():
         for word in re.findall(r"^\w+|(?<= or )\w+", ours if ours != names.OWN else ""):

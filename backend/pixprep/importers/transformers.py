@@ -1,8 +1,9 @@
 """Hugging Face transformers: an image processor's configuration, as transformers 5 would apply it to a PIL image.
 
-Read without the library: what a configuration leaves out is in ``DEFAULTS``, which a parity test compares with the
-classes themselves. The arithmetic depends on the backend, as there: ``torchvision`` is what ``AutoImageProcessor``
-takes, ``pil`` the classes named ``...Pil``. The two differ by one level in a few values of a thousand.
+Read without the library: what a configuration leaves out is in ``transformers_classes``, which a parity test compares
+with the classes themselves. The arithmetic depends on the backend, as there: ``torchvision`` is what
+``AutoImageProcessor`` takes, ``pil`` the classes named ``...Pil``. The two differ by one level in a few values of a
+thousand.
 
 The colours: where ``do_convert_rgb`` is true, a transparent image is laid on white, as the processor does with a PIL
 image. Where it is not, the processor takes the channels as they come and fails for most images that are not RGB;
@@ -19,9 +20,9 @@ from typing import Any, Literal
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, read_json, reading, sides
+from pixprep.importers.transformers_classes import COMMON, DEFAULTS, DETRS, HARMLESS, NEEDED, UNUSED, VIDEO_DEFAULTS
 from pixprep.ops import MAX_SIDE, CenterCrop, Decode, DecodeVideo, Normalize, Op, Pad, Reals, Tensor
 from pixprep.pipeline import Pipeline
-from pixprep.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
 from pixprep.spec import Filter, Layout, Like
 
 log = logging.getLogger(__name__)
@@ -30,113 +31,12 @@ Backend = Literal["torchvision", "pil"]
 Sides = tuple[int, ...]
 
 LIKE: dict[Backend, Like] = {"torchvision": "torchvision", "pil": "pillow"}
-LANCZOS, BILINEAR, BICUBIC = 1, 2, 3
-
-HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-ONE = ((1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
-IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
-CLIP = (CLIP_MEAN, CLIP_STD)
-
-
-def _class(
-    size: Sides,
-    resample: int,
-    mean_std: tuple[tuple[float, ...], tuple[float, ...]],
-    crop: int | None = None,
-    **others: Any,
-) -> dict[str, Any]:
-    """The values of a class: ``size`` is (height, width) or (shorter side,)."""
-    common = {
-        "do_convert_rgb": None,
-        "do_resize": True,
-        "size": {"height": size[0], "width": size[1]} if len(size) > 1 else {"shortest_edge": size[0]},
-        "default_to_square": len(size) > 1,
-        "resample": resample,
-        "do_center_crop": True if crop else None,
-        "crop_size": {"height": crop, "width": crop} if crop else None,
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": mean_std[0],
-        "image_std": mean_std[1],
-    }
-    return common | others
-
-
-DETR = _class((800,), BILINEAR, IMAGENET, max_size=None, do_pad=True) | {
-    "size": {"shortest_edge": 800, "longest_edge": 1333}
-}
-"""The values of every class that has DETR's resize."""
-
-# DINOv3 is not here: it resizes float32 values, which differ by up to 0.96 levels from a resize of uint8.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "BeitImageProcessor": _class((224, 224), BICUBIC, HALF, 224, do_center_crop=False),
-    "BitImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
-    "BlipImageProcessor": _class((384, 384), BICUBIC, CLIP, do_convert_rgb=True),
-    "CLIPImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, use_square_size=None),
-    "ChameleonImageProcessor": _class((512,), LANCZOS, ONE, 512, do_convert_rgb=True, rescale_factor=0.0078),
-    "ChineseCLIPImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
-    "ConditionalDetrImageProcessor": DETR,
-    "ConvNextImageProcessor": _class((384,), BICUBIC, HALF, crop_pct=224 / 256),
-    "DeformableDetrImageProcessor": DETR,
-    "DeiTImageProcessor": _class((256, 256), BICUBIC, HALF, 224),
-    "DetrImageProcessor": DETR,
-    "EfficientNetImageProcessor": _class(
-        (346, 346), BICUBIC, HALF, 289, do_center_crop=False, rescale_offset=False, include_top=True
-    ),
-    "GroundingDinoImageProcessor": DETR,
-    "LevitImageProcessor": _class((224,), BICUBIC, IMAGENET, 224),
-    "LlavaImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, do_pad=False),
-    "MobileNetV1ImageProcessor": _class((256,), BILINEAR, HALF, 224),
-    "MobileNetV2ImageProcessor": _class((256,), BILINEAR, HALF, 224),
-    "MobileViTImageProcessor": _class((224,), BICUBIC, HALF, 256, do_normalize=None, do_flip_channel_order=True),
-    "OwlViTImageProcessor": _class((768, 768), BICUBIC, CLIP, 768, do_center_crop=False, do_convert_rgb=True),
-    "PoolFormerImageProcessor": _class((224,), BICUBIC, IMAGENET, 224, crop_pct=0.9),
-    "PvtImageProcessor": _class((224, 224), BICUBIC, IMAGENET),
-    "SegformerImageProcessor": _class((512, 512), BILINEAR, IMAGENET),
-    "SiglipImageProcessor": _class((224, 224), BICUBIC, HALF, do_convert_rgb=True, default_to_square=False),
-    "ViTImageProcessor": _class((224, 224), BILINEAR, HALF),
-    "YolosImageProcessor": DETR,
-}
-"""The processors that are understood, each with the value of every field that its configuration may leave out."""
-
-VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
-    "TimesformerVideoProcessor": _class((224,), BILINEAR, IMAGENET, 224, do_convert_rgb=True, do_sample_frames=False),
-    "VideoMAEVideoProcessor": _class((224,), BILINEAR, HALF, 224, do_convert_rgb=True, do_sample_frames=False),
-    "VivitVideoProcessor": _class(
-        (256,), BILINEAR, HALF, 224, do_convert_rgb=True, do_sample_frames=False, rescale_factor=1 / 127.5
-    ),
-}
-"""Those of clips, likewise."""
-
-UNUSED = {
-    "LlavaImageProcessor": ("pad_size",),
-    "MobileViTImageProcessor": ("do_normalize", "image_mean", "image_std"),
-    "SegformerImageProcessor": ("do_center_crop", "crop_size"),
-}
-"""Fields that a class accepts and does not look at."""
-
-NEEDED = {"crop_size": "do_center_crop", "image_mean": "do_normalize", "image_std": "do_normalize"}
-"""Fields that a flag asks for, also of a class that looks at neither: transformers raises without them."""
-
-COMMON = ("data_format", "do_pad", "pad_size")
-"""Fields of every class that are off by default."""
-
-HARMLESS = (
-    *(
-        "image_processor_type",
-        "video_processor_type",
-        "feature_extractor_type",
-        "processor_class",
-        "auto_map",
-        "transformers_version",
-    ),
-    *("model_input_names", "use_fast", "return_tensors", "input_data_format", "device", "disable_grouping"),
-    *("format", "do_convert_annotations", "pad_and_return_pixel_mask"),
-    *("image_seq_length", "do_reduce_labels", "reduce_labels", "do_resize_and_center_crop"),
-    *("_valid_processor_keys", "_valid_kwargs_names"),
+SIZE = f"must be height and width, or shortest_edge, or a number, of 1 to {MAX_SIDE} pixels"
+SPELLINGS = (
+    *({"height", "width"}, {"shortest_edge"}, {"shortest_edge", "longest_edge"}, {"longest_edge"}),
+    *({"max_height", "max_width"}, {"min_pixels", "max_pixels"}),
 )
-"""Fields of any configuration that change no pixel of an image, but those of maps, annotations or nothing at all."""
+"""Keys of a size; with others transformers raises."""
 
 
 def from_transformers(
@@ -180,6 +80,8 @@ def from_transformers(
     if frames is not None and not is_video:
         raise PipelineError(f"{where}: the option frames is for clips, and this is a {processor}")
     given = Fields(defaults | dict(values), where)
+    for field in ("size", "crop_size", "pad_size"):
+        _check_spelling(given, field)
     for field, flag in NEEDED.items():
         if field in unused and given.flag(flag) and not given.has(field):
             given.refuse(field, f'must be given, or "{flag}" be false: transformers raises otherwise')
@@ -201,7 +103,7 @@ def from_transformers(
             alpha="white" if fields.flag("do_convert_rgb") else "drop",
         )
         version = fields.text("transformers_version", "")
-    if defaults is DETR and given.flag("do_pad"):
+    if processor in DETRS and given.flag("do_pad"):
         log.warning(
             "%s: pixel_mask is not in the file: a batch is padded below and to the right, as do_pad does it; the op "
             "image_size in front of tensor says what is image",
@@ -287,8 +189,8 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     if fields.flag("do_resize"):
         own_crop: Sides = ()
         how: dict[str, Any] = {}
-        if DEFAULTS.get(processor) is DETR:
-            now, how = _detr_size(fields, 16 if processor == "YolosImageProcessor" else None)
+        if processor in DETRS:
+            now, how = _detr_size(fields, processor)
         else:
             now, own_crop = _size(fields, processor)
         filter_: Filter = fields.choice("resample", PILLOW_FILTERS)
@@ -325,7 +227,7 @@ def _size(fields: Fields, processor: str) -> tuple[Sides, Sides]:
     return size, ()
 
 
-def _detr_size(fields: Fields, multiple: int | None) -> tuple[Sides, dict[str, Any]]:
+def _detr_size(fields: Fields, processor: str) -> tuple[Sides, dict[str, Any]]:
     """Height and width, or the shorter side, with the fields of its resize."""
     size = fields.take("size")
     if isinstance(size, Mapping):
@@ -333,10 +235,11 @@ def _detr_size(fields: Fields, multiple: int | None) -> tuple[Sides, dict[str, A
         if given.keys() == {"height", "width"}:
             return _sides(fields, "size", is_square=False), {}
         found = sides([given.get("shortest_edge"), given.get("longest_edge")]) if len(given) == 2 else ()
-    else:  # of transformers 3 and 4
-        found = sides([size, fields.take("max_size", 1333)])
+    else:  # of transformers 3 and 4; RT-DETR is younger
+        found = sides([size, fields.take("max_size", 1333)]) if "max_size" in DETRS[processor] else ()
     if not found:
         fields.refuse("size", f"must be shortest_edge and longest_edge, or height and width, of 1 to {MAX_SIDE} pixels")
+    multiple = 16 if processor == "YolosImageProcessor" else None
     return found[:1], {"max_size": found[1], "multiple": multiple, "rounding": "detr"}
 
 
@@ -357,9 +260,18 @@ def _sides(fields: Fields, field: str, *, is_square: bool) -> Sides:
         found = sides([given[key] for keys in spellings if given.keys() == set(keys) for key in keys])
     else:
         found = sides(value) * (2 if is_square and isinstance(value, int) else 1)
-    if not found:
-        fields.refuse(field, f"must be height and width, or shortest_edge, or a number, of 1 to {MAX_SIDE} pixels")
-    return found
+    return found or fields.refuse(field, SIZE)
+
+
+def _check_spelling(fields: Fields, field: str) -> None:
+    """Refuse an unknown spelling, also of a size that is not used: transformers raises."""
+    value = fields.take(field)
+    if isinstance(value, Mapping):
+        is_known = {*value} in SPELLINGS
+    else:
+        is_known = value is None or type(value) is int or (isinstance(value, list | tuple) and len(value) == 2)
+    if not is_known:
+        fields.refuse(field, SIZE)
 
 
 def _center_crop(fields: Fields, field: str, window: Sides, now: Sides, backend: Backend) -> CenterCrop:

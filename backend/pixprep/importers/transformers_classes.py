@@ -1,0 +1,124 @@
+"""Image and video processors of transformers 5: each class's fields, their defaults, and those that it ignores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pixprep.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
+
+Sides = tuple[int, ...]
+
+LANCZOS, BILINEAR, BICUBIC = 1, 2, 3
+
+HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+ONE = ((1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
+IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
+CLIP = (CLIP_MEAN, CLIP_STD)
+
+
+def _class(
+    size: Sides,
+    resample: int,
+    mean_std: tuple[tuple[float, ...], tuple[float, ...]],
+    crop: int | None = None,
+    **others: Any,
+) -> dict[str, Any]:
+    """The values of a class: ``size`` is (height, width) or (shorter side,)."""
+    common = {
+        "do_convert_rgb": None,
+        "do_resize": True,
+        "size": {"height": size[0], "width": size[1]} if len(size) > 1 else {"shortest_edge": size[0]},
+        "default_to_square": len(size) > 1,
+        "resample": resample,
+        "do_center_crop": True if crop else None,
+        "crop_size": {"height": crop, "width": crop} if crop else None,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": mean_std[0],
+        "image_std": mean_std[1],
+    }
+    return common | others
+
+
+DETR = _class((800,), BILINEAR, IMAGENET, max_size=None, do_pad=True) | {
+    "size": {"shortest_edge": 800, "longest_edge": 1333}
+}
+DETRS: dict[str, dict[str, Any]] = {
+    "ConditionalDetrImageProcessor": DETR,
+    "DeformableDetrImageProcessor": DETR,
+    "DetrImageProcessor": DETR,
+    "GroundingDinoImageProcessor": DETR,
+    "RTDetrImageProcessor": _class(
+        (640, 640), BILINEAR, IMAGENET, default_to_square=False, do_normalize=False, do_pad=False
+    ),
+    "YolosImageProcessor": DETR,
+}
+"""Classes that have DETR's resize and do not crop."""
+
+# DINOv3 is not here: it resizes float32 values, which differ by up to 0.96 levels from a resize of uint8.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "BeitImageProcessor": _class((224, 224), BICUBIC, HALF, 224, do_center_crop=False),
+    "BitImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
+    "BlipImageProcessor": _class((384, 384), BICUBIC, CLIP, do_convert_rgb=True),
+    "CLIPImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, use_square_size=None),
+    "ChameleonImageProcessor": _class((512,), LANCZOS, ONE, 512, do_convert_rgb=True, rescale_factor=0.0078),
+    "ChineseCLIPImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
+    "ConvNextImageProcessor": _class((384,), BICUBIC, HALF, crop_pct=224 / 256),
+    "DeiTImageProcessor": _class((256, 256), BICUBIC, HALF, 224),
+    "EfficientNetImageProcessor": _class(
+        (346, 346), BICUBIC, HALF, 289, do_center_crop=False, rescale_offset=False, include_top=True
+    ),
+    "LevitImageProcessor": _class((224,), BICUBIC, IMAGENET, 224),
+    "LlavaImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, do_pad=False),
+    "MobileNetV1ImageProcessor": _class((256,), BILINEAR, HALF, 224),
+    "MobileNetV2ImageProcessor": _class((256,), BILINEAR, HALF, 224),
+    "MobileViTImageProcessor": _class((224,), BICUBIC, HALF, 256, do_normalize=None, do_flip_channel_order=True),
+    "OwlViTImageProcessor": _class((768, 768), BICUBIC, CLIP, 768, do_center_crop=False, do_convert_rgb=True),
+    "PoolFormerImageProcessor": _class((224,), BICUBIC, IMAGENET, 224, crop_pct=0.9),
+    "PvtImageProcessor": _class((224, 224), BICUBIC, IMAGENET),
+    "SegformerImageProcessor": _class((512, 512), BILINEAR, IMAGENET),
+    "SiglipImageProcessor": _class((224, 224), BICUBIC, HALF, do_convert_rgb=True, default_to_square=False),
+    "ViTImageProcessor": _class((224, 224), BILINEAR, HALF),
+    **DETRS,
+}
+"""The processors that are understood, each with the value of every field that its configuration may leave out."""
+
+VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
+    "TimesformerVideoProcessor": _class((224,), BILINEAR, IMAGENET, 224, do_convert_rgb=True, do_sample_frames=False),
+    "VideoMAEVideoProcessor": _class((224,), BILINEAR, HALF, 224, do_convert_rgb=True, do_sample_frames=False),
+    "VivitVideoProcessor": _class(
+        (256,), BILINEAR, HALF, 224, do_convert_rgb=True, do_sample_frames=False, rescale_factor=1 / 127.5
+    ),
+}
+"""Those of clips, likewise."""
+
+UNUSED = {
+    **dict.fromkeys(DETRS, ("do_center_crop", "crop_size")),
+    "LlavaImageProcessor": ("pad_size",),
+    "MobileViTImageProcessor": ("do_normalize", "image_mean", "image_std"),
+    "SegformerImageProcessor": ("do_center_crop", "crop_size"),
+}
+"""Fields that a class accepts and does not look at."""
+
+NEEDED = {"crop_size": "do_center_crop", "image_mean": "do_normalize", "image_std": "do_normalize"}
+"""Fields that a flag asks for, also of a class that looks at neither: transformers raises without them."""
+
+COMMON = ("data_format", "do_pad", "pad_size")
+"""Fields of every class that are off by default."""
+
+HARMLESS = (
+    *(
+        "image_processor_type",
+        "video_processor_type",
+        "feature_extractor_type",
+        "processor_class",
+        "auto_map",
+        "transformers_version",
+    ),
+    *("model_input_names", "use_fast", "return_tensors", "input_data_format", "device", "disable_grouping"),
+    *("format", "do_convert_annotations", "pad_and_return_pixel_mask"),
+    *("image_seq_length", "do_reduce_labels", "reduce_labels", "do_resize_and_center_crop"),
+    *("_valid_processor_keys", "_valid_kwargs_names"),
+)
+"""Fields of any configuration that change no pixel of an image, but those of maps, annotations or nothing at all."""
