@@ -140,8 +140,6 @@ class Loader:
         check_source(source)
         if not isinstance(prefetch, int) or prefetch < 1:
             raise PipelineError(f"prefetch is a number of batches, 1 at least, not {prefetch!r}")
-        if mix is not None:
-            mix.check(pipeline)
         device = re.sub("^cuda(?=:|$)", "gpu", str(device))  # of PyTorch also an object
         self.source = source
         self.pipeline = pipeline
@@ -162,6 +160,8 @@ class Loader:
                 source, group_by, is_upright=isinstance(group_by, str) and pipeline.plan.apply_exif_orientation
             ),
         )
+        if mix is not None:
+            mix.check(pipeline, self.order)
         self._prefetch = prefetch
         self._maker = Maker(
             source=source,

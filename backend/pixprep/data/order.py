@@ -254,6 +254,8 @@ class Order:
                     others = np.flatnonzero(self.groups[order] == self.groups[order[begin]])
                 here = np.append(here, np.resize(others, size - len(here)))
             mine = slice(size * rank // world, size * (rank + 1) // world)
+            if self.repeats > 1:  # the copies of a sample go to different shards, as torchvision's RASampler deals
+                mine = slice(rank, size, world)
             yield Part(order[here[mine]], np.arange(size)[mine] >= end - begin, copies[here[mine]], end)
 
     def replacement(self, epoch: int, index: int, attempt: int) -> int:
