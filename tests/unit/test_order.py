@@ -104,13 +104,6 @@ def test_a_resume_with_another_world_and_batch_size_still_takes_every_sample_onc
     assert sorted(indices) == list(range(samples))
 
 
-def test_the_order_of_a_seed_never_changes():
-    fields = {"samples": 12, "batch_size": 4, "seed": 7}
-    assert Order(shuffle=True, **fields).order(3).tolist() == [2, 5, 9, 7, 3, 0, 6, 8, 4, 1, 11, 10]
-    assert Order(shuffle="blocks", **fields).order(3).tolist() == [1, 4, 8, 6, 2, 5, 11, 7, 3, 0, 10, 9]
-    assert Order(samples=1000, batch_size=64, seed=5).replacement(2, 17, 1) == 327
-
-
 @given(seed=SEEDS, epoch=EPOCHS)
 def test_it_is_an_argsort_of_philox(seed, epoch):
     """So epochs and seeds have orders of their own, and every place is as likely for every sample."""
