@@ -86,7 +86,7 @@ class Loader:
         on_error: what becomes of a broken sample. ``raise``: an ImageError. ``replace``: another sample in its place,
             after a resume the same one. ``skip``: a smaller batch, whose rows may be in another order. Both log a
             warning, and ``errors`` has them all.
-        max_errors: broken samples after which a DataError ends an epoch: a share of this shard's, or a number.
+        max_errors: most broken samples of an epoch, a share of this shard's or a whole number; more are a DataError.
         device: ``"cpu"``, ``"gpu"``, ``"gpu:1"``, also of the outputs. ``"cuda:1"`` is ``"gpu:1"``.
         threads: that decode and resize; default: as many as this process may use cores.
         prefetch: how many batches are made ahead.
