@@ -93,14 +93,20 @@ def test_a_tar_that_lies_costs_what_it_lies_about(tmp_path, name):
     assert peak < 32 << 20
 
 
-def test_links_have_no_data_whatever_they_say(tmp_path):
-    hidden = header("c.jpg") + padded(b"hello")
-    data = GOOD + header(size=b"%011o\0" % len(hidden), kind=b"2") + hidden + END
-    (tmp_path / "t.tar").write_bytes(data)
+@pytest.mark.parametrize("is_pax", [False, True])
+@pytest.mark.parametrize("kind", [b"1", b"2", b"3", b"4", b"5", b"6"])
+def test_links_devices_and_folders_have_no_data_whatever_they_say(tmp_path, kind, is_pax):
+    """Else the member that is hidden in their data would be passed over; tarfile sees it."""
+    hidden = header("c.jpg") + padded(b"hello") + header("c.cls", b"00000000001\0") + padded(b"7")
+    size = len(hidden)
+    link = pax(size=str(size)) + header(kind=kind) if is_pax else header(size=b"%011o\0" % size, kind=kind)
+    (tmp_path / "t.tar").write_bytes(GOOD + link + hidden + END)
     with tarfile.open(tmp_path / "t.tar") as archive:
-        names = archive.getnames()
-    assert names == ["a.jpg", "a.cls", "b.jpg", "c.jpg"]
-    assert len(read.tar(tmp_path / "t.tar")) == 3  # the same members as tarfile sees
+        assert archive.getnames() == ["a.jpg", "a.cls", "b.jpg", "c.jpg", "c.cls"]
+    source = read.tar(tmp_path / "t.tar")
+    assert (source[0]["image"], len(source)) == (b"image", 2 if kind == b"5" else 3)
+    last = source[len(source) - 1]
+    assert (last["image"], last["label"]) == (b"hello", 7)
 
 
 def test_the_members_behind_a_sparse_file_of_several_maps_are_those_of_tarfile(tmp_path):

@@ -96,6 +96,17 @@ def test_a_dataset_of_short_batches_has_all_of_them():
         assert [len(images) for images in dataset] == [8, 3]
 
 
+def test_padding_that_nobody_would_see_is_said(caplog):
+    with pp.Loader(samples(11), TRAINING, batch_size=4, shard=(1, 2)) as ours:
+        padded = [padding.numpy() for _, padding in ours.tf("tensor", "is_padding")]
+        assert np.concatenate(padded).tolist() == [False] * 4 + [True] * 4
+        assert len(ours.keras("tensor", "is_padding")) == 2
+        assert not caplog.records
+        ours.tf("tensor", "label")
+        ours.keras("tensor", "label")
+    assert caplog.text.count('name "is_padding", too') == 2
+
+
 def test_a_dataset_knows_how_many_batches_it_has(loader, again):
     dataset = loader.tf("tensor", "label")
     assert (len(dataset), tf.data.experimental.cardinality(dataset).numpy()) == (5, 5)

@@ -36,6 +36,22 @@ def test_floats_become_bfloat16_and_whole_numbers_stay(loader, again):
         assert torch.equal(batch.torch("tensor", dtype=torch.bfloat16, non_blocking=True, device="cpu"), images)
 
 
+def test_a_validation_on_two_shards_has_every_sample_once(caplog):
+    seen = []
+    for rank in range(2):
+        with pp.Loader(samples(11), TRAINING.for_serving(), batch_size=4, shard=(rank, 2)) as ours:
+            assert len(ours.torch("index", "is_padding")) == 2
+            for images, indices, is_padding in ours.torch("tensor", "index", "is_padding"):
+                assert images.shape == (4, 3, 24, 24)
+                assert is_padding.dtype == torch.bool
+                seen += indices[~is_padding].tolist()
+    assert sorted(seen) == list(range(11))
+    assert not caplog.records
+    with pp.Loader(samples(11), TRAINING, batch_size=4, shard=(0, 2)) as ours:
+        ours.torch("tensor", "label")
+    assert 'name "is_padding", too' in caplog.text
+
+
 def test_images_of_their_own_sizes_come_as_a_list_as_torchvisions_detectors_take_them(open_sizes):
     for (images, labels), batch in zip(list(open_sizes.torch("tensor", "label")), open_sizes, strict=True):
         assert len(images) == len(labels) == len(batch)

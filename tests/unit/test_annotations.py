@@ -71,6 +71,34 @@ def test_boxes_are_where_the_image_is(ops, expected):
     np.testing.assert_allclose(boxes, np.asarray(expected, np.float32), atol=1e-5)
 
 
+@pytest.mark.parametrize("axis", ["horizontal", "vertical"])
+@pytest.mark.parametrize("place", ["before the resize", "after a margin", "after the resize", "after a filter"])
+def test_boxes_are_mirrored_wherever_the_mirror_stands(axis, place):
+    """Also as a step on levels, behind a filter that no mirror may pass."""
+    first, last = pp.crop(3, 9, 50, 60), pp.crop(5, 11, 31, 40)
+    mirror, larger = pp.flip(axis), pp.resize(height=100, width=120)
+    ops = {
+        "before the resize": [first, mirror, larger, last],
+        "after a margin": [first, pp.pad(62, 76), pp.crop(2, 3, 57, 70), mirror, larger, last],
+        "after the resize": [first, larger, mirror, last],
+        "after a filter": [first, larger, pp.gaussian_blur(3), mirror, last],
+    }[place]
+    box = np.array([20.0, 11, 50, 44])
+    boxes, points = box[None], [[33.0, 40.0]]
+    fields = made(*ops, pp.boxes(clip=False), pp.points(), sample={"boxes": boxes, "points": points})
+    begin, size = ((4, -1), (70, 57)) if place == "after a margin" else ((9, 3), (60, 50))
+    along = int(axis == "vertical")
+
+    def there(point):
+        point = np.array(point) - begin
+        point[along] = size[along] - point[along]
+        return point * (120, 100) / size - (11, 5)
+
+    corners = np.array([there(box[:2]), there(box[2:])])
+    np.testing.assert_allclose(fields["boxes"][0], [*corners.min(0), *corners.max(0)], atol=1e-4)
+    np.testing.assert_allclose(fields["points"], [there(points[0])], atol=1e-4)
+
+
 def test_what_is_said_of_a_box_goes_with_it_and_nothing_else():
     fields = made(LEFT_HALF, pp.boxes())
     assert set(fields) == {"boxes", "labels", "iscrowd", "box_track"}

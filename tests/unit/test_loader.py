@@ -108,6 +108,39 @@ def test_last_pad_says_what_only_fills_the_batch_up_and_short_is_shorter():
         assert [len(batch) for batch in ours] == [8, 3]
 
 
+def test_by_default_an_unshuffled_epoch_has_every_sample_once():
+    with loader(samples(11)) as ours:
+        assert [batch["index"].tolist() for batch in ours] == [[*range(8)], [8, 9, 10]]
+        assert len(ours) == 2
+    indices = []
+    for rank in range(2):
+        with loader(samples(11), shard=(rank, 2), batch_size=4) as ours:
+            batches = list(ours)
+        assert [len(batch) for batch in batches] == [4, 4]
+        indices += [index for batch in batches for index in batch["index"][~batch["is_padding"]].tolist()]
+    assert sorted(indices) == list(range(11))
+    with loader(samples(11), shuffle=True) as ours:
+        assert [len(batch) for batch in ours] == [8]
+
+
+def test_padding_that_nobody_would_see_is_said(caplog):
+    """A validation would count these samples twice."""
+    with loader(samples(11), shard=(0, 2), batch_size=4) as ours:
+        ours.tuples("tensor", "label", "is_padding")
+        ours.tuples("is_padding")
+        assert not caplog.records
+        ours.tuples("tensor", "label")
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        'an epoch is filled up with 5 samples that come twice: name "is_padding", too, and leave those rows '
+        'out of what you count, or take last="drop"'
+    )
+    for options in ({"shard": (0, 1)}, {"shuffle": True, "last": "pad"}, {"last": "drop"}, {"source": samples(16)}):
+        with loader(**{"source": samples(11), "shard": (0, 2), "batch_size": 4} | options) as ours:
+            ours.tuples("tensor")
+    assert len(caplog.records) == 1
+
+
 def test_tuples_have_what_is_named():
     with loader(shuffle=True) as ours:
         pairs = list(ours.tuples("tensor", "label"))
@@ -179,6 +212,19 @@ def test_a_state_behind_the_last_batch_is_the_beginning_of_the_next_epoch():
         ours.load_state_dict(state | {"epoch": 0, "position": 35})  # of a smaller batch, which left five samples
         assert len(list(ours)) == 5
         assert ours.epoch == 2
+
+
+def test_a_state_of_a_run_that_dropped_the_rest_goes_on_and_gives_it():
+    with loader(samples(11), last="drop", batch_size=4) as ours:
+        next(iter(ours))
+        state = ours.state_dict()
+        list(ours)
+        behind = ours.state_dict()
+    with loader(samples(11), batch_size=4) as ours:
+        ours.load_state_dict(state)
+        assert [batch["index"].tolist() for batch in ours] == [[4, 5, 6, 7], [8, 9, 10]]
+        ours.load_state_dict(behind)
+        assert next(iter(ours))["index"].tolist() == [0, 1, 2, 3]
 
 
 def test_a_state_counts_what_was_delivered_and_not_what_was_made_ahead():

@@ -20,7 +20,7 @@ def loader(source=(SAMPLE,) * 4, pipeline=PIPELINE, **options):
 
 
 def first(source, **options):
-    with loader(source, batch_size=1, **options) as made:
+    with loader(source, **options) as made:
         return next(iter(made))
 
 
@@ -90,7 +90,7 @@ MISTAKES = [
     (lambda: first([{"img": b""}]), 'sample 0 has no "image"; it has img'),
     (lambda: first([(b"", 1)]), 'sample 0 is no dict with an "image", but tuple: pixprep.read.rows takes other rows'),
     (lambda: first([SAMPLE])["label"], 'no "label" in this batch; there are tensor, index, attempt, is_padding'),
-    (lambda: first([SAMPLE], mix=pp.Mix(2, 1.0)), 'Mix: "label" of each sample is a whole number from 0 to 1'),
+    (lambda: first([SAMPLE] * 2, mix=pp.Mix(2, 1.0)), 'Mix: "label" of each sample is a whole number from 0 to 1'),
 ]
 
 

@@ -39,10 +39,22 @@ def test_every_sample_comes_exactly_once_an_epoch(fields, epoch, last):
 def test_drop_leaves_out_less_than_a_batch_and_repeats_nothing(fields, epoch):
     samples, batch_size = fields["samples"], fields["batch_size"]
     assume(samples >= batch_size)
-    found = parts(epoch=epoch, **fields)
+    found = parts(epoch=epoch, last="drop", **fields)
     indices = taken(found)
     assert len(set(indices)) == len(indices) == samples // batch_size * batch_size
     assert {len(part.indices) for part in found} == {batch_size}
+
+
+@pytest.mark.parametrize(("shuffle", "world", "last"), [(False, 1, "short"), (False, 3, "pad"), (True, 3, "drop")])
+def test_what_is_not_shuffled_is_left_out_by_no_default(shuffle, world, last):
+    """The tail would be the same in every epoch; a shuffle leaves out others in the next."""
+    fields = {"samples": 50, "batch_size": 4, "shuffle": shuffle}
+    for epoch in range(2):
+        shards = [parts(epoch=epoch, shard=(rank, world), **fields) for rank in range(world)]
+        indices = [index for shard in shards for index in taken(shard)]
+        assert len(indices) == len(set(indices)) == (48 if last == "drop" else 50)
+    assert {Order(shard=(rank, world), **fields).last for rank in range(world)} == {last}
+    assert parts(samples=3, batch_size=4)[0].indices.tolist() == [0, 1, 2]
 
 
 @given(
@@ -92,13 +104,6 @@ def test_a_resume_with_another_world_and_batch_size_still_takes_every_sample_onc
     assert sorted(indices) == list(range(samples))
 
 
-def test_the_order_of_a_seed_never_changes():
-    fields = {"samples": 12, "batch_size": 4, "seed": 7}
-    assert Order(shuffle=True, **fields).order(3).tolist() == [2, 5, 9, 7, 3, 0, 6, 8, 4, 1, 11, 10]
-    assert Order(shuffle="blocks", **fields).order(3).tolist() == [1, 4, 8, 6, 2, 5, 11, 7, 3, 0, 10, 9]
-    assert Order(samples=1000, batch_size=64, seed=5).replacement(2, 17, 1) == 327
-
-
 @given(seed=SEEDS, epoch=EPOCHS)
 def test_it_is_an_argsort_of_philox(seed, epoch):
     """So epochs and seeds have orders of their own, and every place is as likely for every sample."""
@@ -139,7 +144,7 @@ def test_a_replacement_is_the_same_for_everybody_and_another_at_each_attempt():
         ({"shard": (2, 2)}, "shard is (rank, world), such as (0, 8) to (7, 8), not (2, 2)"),
         ({"shard": 3}, "shard is (rank, world), such as (0, 8) to (7, 8), not 3"),
         (
-            {"samples": 9, "batch_size": 5, "shard": (0, 2)},
+            {"samples": 9, "batch_size": 5, "shard": (0, 2), "shuffle": True},
             "the source has 9 samples, fewer than one batch: batch_size 5 times 2 shards: "
             'take a smaller batch_size, or last="short" or "pad"',
         ),
@@ -236,7 +241,10 @@ def test_a_broken_sample_is_replaced_by_one_of_its_group():
     [
         ({"groups": np.arange(39) % 2}, "group_by: 39 groups for 40 samples"),
         ({"groups": np.arange(40) % 2 - 1}, "group_by: groups are whole numbers from 0 to 999"),
-        ({"groups": np.arange(40) // 37}, "group_by: group 1 has 3 samples, fewer than one batch of 8, and none of th"),
+        (
+            {"groups": np.arange(40) // 37, "last": "drop"},
+            "group_by: group 1 has 3 samples, fewer than one batch of 8, and none of th",
+        ),
         ({"groups": np.arange(40) % 2, "repeats": 2, "shuffle": True}, "group_by takes each sample once an epoch: le"),
         (
             {"groups": np.arange(40) // 37, "shard": (0, 5), "last": "short"},

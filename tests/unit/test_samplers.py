@@ -1,9 +1,11 @@
 """Samplers: weights, shares, repeats, epochs of another length, subsets; each a pure function of seed and epoch."""
 
 import json
+import math
 import os
 import re
 from collections import Counter
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +28,6 @@ SAMPLERS = {
     "epoch_samples": {"epoch_samples": 100},
     "all": {"parts_of": (30, 10), "shares": (0.25, 0.75), "repeats": 3, "epoch_samples": 92},
 }
-ORDERS = {
-    "weights": [36, 33, 26, 19, 37, 22, 37, 26, 35],
-    "shares": [33, 36, 32, 30, 36, 33, 32, 34, 32],
-    "repeats": [6, 6, 6, 11, 11, 11, 7, 7, 7],
-    "epoch_samples": [37, 1, 9, 14, 8, 12, 24, 18, 25],
-    "all": [34, 34, 34, 39, 39, 39, 31, 31, 31],
-}
 each_sampler = pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
 
 
@@ -53,7 +48,10 @@ def test_any_world_has_the_same_global_batches_and_a_resume_the_rest(sampler, la
             list(order(last=last, batch_size=8 // world, shard=(n, world), **sampler).parts(3)) for n in range(world)
         ]
         for part, *parts in zip(whole, *shards, strict=True):
-            assert rows(parts) == rows([part])
+            taken = rows(parts)
+            if "repeats" in sampler:  # by turns
+                taken = [row for turn in zip_longest(*(rows([each]) for each in parts)) for row in turn if row]
+            assert taken == rows([part])
     for done, part in enumerate(whole[:-1], 1):
         assert rows(order(last=last, **sampler).parts(3, part.end)) == rows(whole[done:])
 
@@ -66,11 +64,6 @@ def test_what_comes_again_in_an_epoch_is_counted(sampler):
         before[index] += 1
     assert sum(before.values()) == order(**sampler).length
     assert max(before.values()) > 1
-
-
-def test_the_order_of_a_sampler_never_changes():
-    found = {name: order(samples=40, **sampler).order(2).tolist()[:9] for name, sampler in SAMPLERS.items()}
-    assert found == ORDERS
 
 
 def test_weights_are_how_likely_a_sample_is():
@@ -98,6 +91,29 @@ def test_repeats_stand_side_by_side_and_go_through_all_samples_before_one_comes_
     found = [order(samples=12, batch_size=4, repeats=3).order(epoch).reshape(4, 3) for epoch in range(3)]
     assert all((each == each[:, :1]).all() for each in found)
     assert sorted(index for each in found for index in each[:, 0]) == list(range(12))
+
+
+def ra_sampler(permutation, rank, world, repetitions):
+    """The indices of torchvision's ``RASampler`` (references/classification/sampler.py), for its ``randperm``."""
+    num_samples = math.ceil(len(permutation) * float(repetitions) / world)
+    total_size, selected = num_samples * world, math.floor(len(permutation) // 256 * 256 / world)
+    indices = [each for each in permutation for _ in range(repetitions)]
+    indices += indices[: total_size - len(indices)]
+    return indices[rank:total_size:world][:selected]
+
+
+@pytest.mark.parametrize(("repeats", "world"), [(3, 1), (3, 2), (3, 4), (4, 2), (4, 8), (2, 3)])
+def test_shards_take_the_copies_of_a_sample_by_turns_as_torchvisions_ra_sampler(repeats, world):
+    permutation = order(samples=600).order(0).tolist()
+    taken = []
+    for rank in range(world):
+        fields = {"samples": 600, "batch_size": 16, "repeats": repeats, "shard": (rank, world)}
+        found = [part.indices for part in order(**fields, last="pad").parts(0)]
+        theirs = ra_sampler(permutation, rank, world, repeats)
+        assert np.concatenate(found)[: len(theirs)].tolist() == theirs
+        assert max(np.bincount(batch).max() for batch in found[:-1]) == math.ceil(repeats / world)
+        taken += theirs
+    assert len(taken) == 512 // world * world
 
 
 @pytest.mark.parametrize("shuffle", [False, True, "blocks"])

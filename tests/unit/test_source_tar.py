@@ -108,6 +108,19 @@ def test_a_file_that_ends_early_costs_its_last_sample(tmp_path, left):
     assert source.notes
 
 
+def test_the_last_member_may_end_where_the_file_ends_and_not_a_byte_behind(tmp_path):
+    """A file that was cut behind its last byte lacks only what fills the block up."""
+    data = tar_bytes([("a.jpg", b"photo"), ("a.cls", b"17")])
+    end = 3 * 512 + 2
+    (tmp_path / "t.tar").write_bytes(data[:end])
+    source = read.tar(tmp_path / "t.tar")
+    assert (source[0]["image"], source[0]["label"], source.notes) == (b"photo", 17, ())
+    (tmp_path / "t.tar").write_bytes(data[: end - 1])
+    source = read.tar(tmp_path / "t.tar")
+    assert refusals(source) == {0: "[TRUNCATED] t.tar, a: the file ends 1 byte before it does"}
+    assert source.notes == ("t.tar: the file ends in its member a.cls",)
+
+
 def test_a_broken_header_costs_what_follows_and_is_noted(tmp_path):
     data = bytearray(tar_bytes(list(tar_members(3))))
     first = sum(512 + -(-len(content) // 512) * 512 for _, content in tar_members(1))

@@ -453,6 +453,30 @@ def test_each_drawn_corner_stays_in_its_quarter_and_reaches_its_own_corner():
     assert most == [[40, 30], [79, 30], [79, 59], [40, 59]]
 
 
+@pytest.mark.parametrize("is_tensor", [False, True])
+def test_a_rectangle_is_drawn_in_the_image_as_it_is_there(is_tensor):
+    """A turn before it changes the sides; one behind it does not, and turns the rectangle."""
+    erasing, turn, tall, wide = (
+        pp.random_erasing(1.0),
+        pp.rotate(90, expand=True),
+        pp.crop(0, 0, 70, 20),
+        pp.crop(0, 0, 20, 70),
+    )
+    normalize = [pp.normalize()] if is_tensor else []
+
+    def drawn(*ops):
+        plan = plan_of(*ops)
+        places = [plan.placing(numbers) for numbers in plan.draw(seed=3, epoch=0, indices=range(50))]
+        return [place(90, 90).draws["random_erasing#0"]["rectangles"] for place in places]
+
+    assert drawn(tall, turn, *normalize, erasing) == drawn(wide, *normalize, erasing)
+    assert (
+        drawn(wide, turn, *normalize, erasing) == drawn(tall, *normalize, erasing) != drawn(wide, *normalize, erasing)
+    )
+    if not is_tensor:
+        assert drawn(tall, erasing, turn) == drawn(tall, erasing)
+
+
 def test_a_rectangle_may_lie_at_each_edge_and_none_lies_beyond():
     plan = plan_of(pp.crop(0, 0, 12, 9), pp.random_erasing(1.0, scale=(0.3, 0.4), ratio=(1.0, 1.0)))
     drawn = [plan.placing(each)(12, 9).draws for each in plan.draw(seed=0, epoch=0, indices=range(300))]

@@ -38,13 +38,7 @@ def check(
     ops: list[Op] = [Decode(), crop, Tensor(dtype="uint8")]
     if getattr(source, "holds", "images") == "clips":
         ops = [DecodeVideo(frames=16, short="repeat"), crop, Tensor(dtype="uint8", layout="tchw")]
-    options: dict[str, Any] = {
-        "batch_size": _BATCH,
-        "shard": (0, 1),
-        "last": "short",
-        "on_error": "skip",
-        "max_errors": 1.0,
-    }
+    options: dict[str, Any] = {"batch_size": _BATCH, "shard": (0, 1), "on_error": "skip", "max_errors": 1.0}
     with Loader(source, pipeline or Pipeline(ops), threads=threads, **options) as loader:
         told = 0
         for batch in loader:

@@ -74,19 +74,19 @@ class Loader:
             likely as any other. Default: each sample comes once.
         shares: of an epoch's samples, one for each source of a ``pixprep.read.concat``. No sample of a source comes
             again before all others of it have come.
-        repeats: how often each sample comes, its copies side by side, each with its own draws. An epoch has the same
-            number of rows, so it has fewer different samples.
+        repeats: how often each sample comes, each copy with its own draws; shards take the copies by turns. An epoch
+            has the same number of rows, so it has fewer different samples.
         epoch_samples: samples in an epoch; the next one goes on behind them. Default: as many as the source has.
         group_by: a number for each sample. All samples of a batch, on all shards, have one number, and ``last`` holds
             for each number. ``"aspect"``: images that are at least as wide as high, and the others; sizes that the
             source does not know are read from the images' headers, once. Default: any samples make a batch.
-        last: what becomes of the samples that fill no batch at the end of an epoch: ``drop``, ``short`` (a smaller
-            batch), or ``pad`` (filled up with samples that came before; see ``is_padding``).
-        on_error: what becomes of a broken sample. ``raise``: an ImageError. ``replace``: another sample comes in its
-            place, after a resume the same one. ``skip``: the batch is smaller, and its rows may be in another order.
-            Both log a warning, and ``errors`` has them all.
-        max_errors: how many broken samples an epoch may have before a DataError ends it: a share of this shard's
-            samples, or a whole number.
+        last: what becomes of the samples that fill no batch: ``drop``, ``short`` (a smaller batch), or ``pad`` (filled
+            up; see ``is_padding``). Default: with ``shuffle`` ``drop``, others each epoch; else ``short``, or ``pad``
+            on several shards.
+        on_error: what becomes of a broken sample. ``raise``: an ImageError. ``replace``: another sample in its place,
+            after a resume the same one. ``skip``: a smaller batch, whose rows may be in another order. Both log a
+            warning, and ``errors`` has them all.
+        max_errors: most broken samples of an epoch, a share of this shard's or a whole number; more are a DataError.
         device: ``"cpu"``, ``"gpu"``, ``"gpu:1"``, also of the outputs. ``"cuda:1"`` is ``"gpu:1"``.
         threads: that decode and resize; default: as many as this process may use cores.
         prefetch: how many batches are made ahead.
@@ -101,7 +101,7 @@ class Loader:
 
     Raises:
         PipelineError: an argument is none of these, or has a value that it cannot have.
-        DataError: the source has no samples, or no length, or none by its number.
+        DataError: the source has no samples, no length, or none by its number.
         SetupError: the device is missing.
     """
 
@@ -120,7 +120,7 @@ class Loader:
         repeats: int = 1,
         epoch_samples: int | None = None,
         group_by: npt.ArrayLike | Literal["aspect"] | None = None,
-        last: Last = "drop",
+        last: Last | None = None,
         on_error: OnError = "raise",
         max_errors: float = 0.01,
         device: str = "cpu",
@@ -140,8 +140,6 @@ class Loader:
         check_source(source)
         if not isinstance(prefetch, int) or prefetch < 1:
             raise PipelineError(f"prefetch is a number of batches, 1 at least, not {prefetch!r}")
-        if mix is not None:
-            mix.check(pipeline)
         device = re.sub("^cuda(?=:|$)", "gpu", str(device))  # of PyTorch also an object
         self.source = source
         self.pipeline = pipeline
@@ -162,6 +160,8 @@ class Loader:
                 source, group_by, is_upright=isinstance(group_by, str) and pipeline.plan.apply_exif_orientation
             ),
         )
+        if mix is not None:
+            mix.check(pipeline, self.order)
         self._prefetch = prefetch
         self._maker = Maker(
             source=source,

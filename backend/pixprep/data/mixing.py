@@ -1,4 +1,4 @@
-"""mixup and cutmix: each image of a batch with the one before it, and its label with that one's.
+"""mixup and cutmix: each image of a batch with another one of it, and its label with that one's.
 
 The formulas are torchvision v2's ``MixUp`` and ``CutMix``; the numbers are a pure function of seed, epoch and batch.
 """
@@ -12,8 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pixprep.batch import Batch
+from pixprep.data.order import Indices, Order
 from pixprep.errors import DataError, PipelineError
 from pixprep.names import MIX, told
 from pixprep.pipeline import Pipeline
@@ -27,7 +29,10 @@ class Mix:
     """Mixing of a Loader's batches: ``pp.Loader(..., mix=pp.Mix(1000, mixup=0.2, cutmix=1.0))``.
 
     Labels become float32 (n, classes): shares of the classes. With both alphas a batch gets one of the two, as often
-    the one as the other. ``batch["mix"]`` says which, and by what numbers, for each image.
+    the one as the other. ``batch["mix"]`` says which, and by what numbers, for each image; ``{}``: it is as it was.
+
+    An image is mixed with the one before it. Where copies of a sample are in a batch, it is mixed with one further
+    before, of another sample. If a sample has more than half of a batch, some of its rows stay as they are.
 
     Args:
         classes: how many; labels are whole numbers below.
@@ -56,8 +61,8 @@ class Mix:
         if not isinstance(self.classes, int) or self.classes < 1 or not 0 <= self.p <= 1:
             raise PipelineError("Mix: classes is a whole number, 1 at least, and p is 0 to 1")
 
-    def check(self, pipeline: Pipeline) -> None:
-        """Refuse a pipeline whose tensor cannot be mixed.
+    def check(self, pipeline: Pipeline, order: Order) -> None:
+        """Refuse a pipeline whose tensor cannot be mixed, and batches that are too small.
 
         Raises:
             PipelineError: see above.
@@ -71,6 +76,12 @@ class Mix:
             raise PipelineError(f'Mix: images of one size are mixed, and "{self.image}" is {spec}')
         if not spec.dtype.startswith("float") or not {"h", "w"} <= {*(spec.layout or "")}:
             raise PipelineError(f'Mix: "{self.image}" is no image of floats, but {spec}: add normalize')
+        copies = -(-order.repeats // order.shard[1])
+        if order.batch_size < 2 * copies:
+            raise PipelineError(
+                f"Mix: an image is mixed with that of another sample, and a batch of {order.batch_size} may have too "
+                f"few others: take a batch_size of {2 * copies} at least"
+            )
 
     def draw(self, key: tuple[int, int, int, int], height: int, width: int) -> dict[str, Any]:
         """The numbers of one batch: ``{}``, ``{"mixup": share}`` or ``{"cutmix": [top, left, bottom, right]}``.
@@ -119,24 +130,50 @@ class Mix:
             share = 1.0 - (bottom - top) * (right - left) / (height * width)
             cut = {"h": slice(top, bottom), "w": slice(left, right)}
             window = tuple(cut.get(axis, slice(None)) for axis in layout)
+        indices = batch.fields["index"]
+        others = partners(indices)
+        is_mixed = (indices[others] != indices) & bool(words)
         if words:
-            _roll(images, share, window)
-            soft = np.roll(soft, 1, 0) * np.float32(1.0 - share) + soft * np.float32(share)
-        fields = {**batch.fields, self.label: soft, "mix": [dict(words)] * len(images)}
+            _mix(images, others, is_mixed, share, window)
+            soft[is_mixed] = (soft[others] * np.float32(1.0 - share) + soft * np.float32(share))[is_mixed]
+        fields = {**batch.fields, self.label: soft, "mix": [dict(words) if each else {} for each in is_mixed]}
         batch.fields = MappingProxyType(fields)
         return batch
 
 
-def _roll(images: Any, share: float, window: tuple[slice, ...]) -> None:
-    """Mix each image with the one before it, the first with the last; one after the other, while it is in the cache."""
-    last = images[-1].copy()
-    for row in range(len(images) - 1, -1, -1):
-        other = images[row - 1] if row else last
-        if window:
-            images[row][window] = other[window]
-        else:
-            images[row] *= share
-            images[row] += other * images.dtype.type(1.0 - share)
+def partners(indices: Indices) -> Indices:
+    """The row that each row of a batch is mixed with: int64 (n,) of the samples' indices.
+
+    The rows of a sample are put beside each other, and each takes the row that is as many before it as the most
+    frequent sample has. So none meets its own sample, unless that has more than half of the rows. If all samples
+    differ, it is the row before, as in torchvision.
+    """
+    _, first, sample, counts = np.unique(indices, return_index=True, return_inverse=True, return_counts=True)
+    rows = np.argsort(first[sample], kind="stable")
+    found = np.empty_like(rows)
+    found[rows] = np.roll(rows, counts.max())
+    return found
+
+
+def _mix(
+    images: Any, others: Indices, is_mixed: npt.NDArray[np.bool_], share: float, window: tuple[slice, ...]
+) -> None:
+    """Mix images in their place, each with its other one before that is mixed, and while it is in the cache."""
+    done: set[int] = set()
+    for first in reversed(range(len(images))):
+        if first in done:
+            continue
+        row, kept = first, images[first].copy()
+        while row not in done:
+            done.add(row)
+            next_row = int(others[row])
+            other = kept if next_row == first else images[next_row]
+            if is_mixed[row] and window:
+                images[row][window] = other[window]
+            elif is_mixed[row]:
+                images[row] *= share
+                images[row] += other * images.dtype.type(1.0 - share)
+            row = next_row
 
 
 Mix.__init__ = told(MIX, "give them by name")(Mix.__init__)  # type: ignore[method-assign]

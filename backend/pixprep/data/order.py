@@ -61,8 +61,8 @@ class Order:
     Args:
         samples: in the source.
         batch_size, shuffle, seed, shard, repeats: see ``Loader``.
-        last: with ``drop`` and ``shuffle`` other samples are left out in the next epoch. With ``short`` the parts of
-            the last batch differ by one sample at most. With ``pad`` it is filled up from the beginning of the order.
+        last: see ``Loader``; None: its default. With ``short`` the parts of the last batch differ by one sample at
+            most. With ``pad`` it is filled up from the beginning of the order.
         weights: (samples,), how likely each is to be drawn, with replacement; None: each comes once.
         blocks: the first sample of each block that stays together with ``shuffle="blocks"``; default: each 256th.
         parts_of: how many samples each of several sources has that are one behind the other here.
@@ -82,7 +82,7 @@ class Order:
     shuffle: Shuffle = False
     seed: int = 0
     shard: tuple[int, int] = (0, 1)
-    last: Last = "drop"
+    last: Last | None = None
     weights: npt.NDArray[np.float64] | None = None
     blocks: Indices | None = None
     parts_of: tuple[int, ...] = ()
@@ -101,9 +101,11 @@ class Order:
             raise PipelineError(f'shuffle is False, True or "blocks", not {self.shuffle!r}')
         if not (_is_integer(self.seed, 0) and self.seed < 1 << 32):
             raise PipelineError(f"seed is a whole number from 0 to 2**32 - 1, not {self.seed!r}")
+        _, world = checked_shard(self.shard)
+        if self.last is None:  # the order of an epoch is that of every other: "drop" would never give some samples
+            object.__setattr__(self, "last", "drop" if self.shuffle else "short" if world == 1 else "pad")
         if self.last not in LASTS:
             raise PipelineError(f"last is one of {', '.join(LASTS)}, not {self.last!r}")
-        _, world = checked_shard(self.shard)
         self._check_sampler()
         self._check_groups()
         if self.last == "drop" and self.length < self.global_size:
@@ -252,6 +254,8 @@ class Order:
                     others = np.flatnonzero(self.groups[order] == self.groups[order[begin]])
                 here = np.append(here, np.resize(others, size - len(here)))
             mine = slice(size * rank // world, size * (rank + 1) // world)
+            if self.repeats > 1:  # the copies of a sample go to different shards, as torchvision's RASampler deals
+                mine = slice(rank, size, world)
             yield Part(order[here[mine]], np.arange(size)[mine] >= end - begin, copies[here[mine]], end)
 
     def replacement(self, epoch: int, index: int, attempt: int) -> int:

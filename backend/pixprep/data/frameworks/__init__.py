@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -10,6 +11,8 @@ from typing import Any, Literal, Protocol
 from pixprep.batch import Batch
 from pixprep.data.order import Order
 from pixprep.errors import SetupError
+
+log = logging.getLogger(__name__)
 
 Library = Literal["torch", "jax", "tensorflow", "cupy", "keras"]
 
@@ -43,6 +46,19 @@ def library(name: Library) -> ModuleType:
             raise
         package = "cupy-cuda12x" if name == "cupy" else name
         raise SetupError(f"this needs {error.name}, which is not installed: pip install {package}") from None
+
+
+def checked_names(loader: Batches, names: Sequence[str]) -> Sequence[str]:
+    """The names of what a batch becomes, with a warning where rows would be counted twice unseen."""
+    order = loader.order
+    padding = len(loader) * order.global_size - order.length
+    if order.last == "pad" and order.shuffle is False and padding and names and "is_padding" not in names:
+        log.warning(
+            'an epoch is filled up with %d samples that come twice: name "is_padding", too, and leave those '
+            'rows out of what you count, or take last="drop"',
+            padding,
+        )
+    return names
 
 
 def handed_over(batch: Batch, names: Sequence[str], name: Library, **options: Any) -> Any:
@@ -83,7 +99,7 @@ class Tuples:
 
     def __init__(self, loader: Batches, names: Sequence[str]) -> None:
         self._loader = loader
-        self._names = names
+        self._names = checked_names(loader, names)
 
     def __len__(self) -> int:
         return len(self._loader)

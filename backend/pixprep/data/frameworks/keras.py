@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from pixprep.batch import Batch
-from pixprep.data.frameworks import Batches, chosen, value
+from pixprep.data.frameworks import Batches, checked_names, chosen, value
 
 
 class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
@@ -20,7 +20,7 @@ class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
     def __init__(self, loader: Batches, names: Sequence[str]) -> None:
         super().__init__()  # one worker: the Loader has its own threads
         self._loader = loader
-        self._names = names
+        self._names = checked_names(loader, names)
         self._epoch: Iterator[Batch] | None = None
         self._is_begun = False
         self._looked_at: list[Batch] = []

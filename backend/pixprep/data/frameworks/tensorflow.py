@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from pixprep.batch import Batch
-from pixprep.data.frameworks import Batches, chosen, is_array, mapped, value
+from pixprep.data.frameworks import Batches, checked_names, chosen, is_array, mapped, value
 from pixprep.data.recycling import ALIGNMENT
 from pixprep.errors import DataError
 
@@ -38,6 +38,7 @@ def dataset(loader: Batches, names: Sequence[str], *, is_counted: bool) -> Any:
     TensorFlow ends with an error where the batches are fewer than was said, so the rest of an epoch has no number.
     """
     example = loader.example()
+    names = checked_names(loader, names)
     wanted = names or [name for name in (*example.outputs, *example.fields) if _is_tensor(value(example, name))]
 
     is_counted = is_counted and loader.state_dict()["position"] == 0

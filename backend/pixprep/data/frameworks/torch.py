@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
-from pixprep.data.frameworks import Batches, mapped
+from pixprep.data.frameworks import Batches, checked_names, mapped
 from pixprep.data.recycling import COPIES, Memory
 from pixprep.errors import PipelineError
 
@@ -61,7 +61,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
 
     def __init__(self, loader: Batches, names: Sequence[str], **options: Any) -> None:
         self._loader = loader
-        self._names = names
+        self._names = checked_names(loader, names)
         self._options = options
 
     def __len__(self) -> int:

@@ -244,10 +244,9 @@ def _members(file: Opened, notes: list[str]) -> Iterator[_Member]:
                 pax = found
         else:
             name = (pax.get("path") or long_name or _name(header)).partition("\0")[0]
-            if start + size > total:
-                yield _Member(
-                    name, 0, 0, ImageError("TRUNCATED", f"the file ends {start + size - total:,} bytes before it does")
-                )
+            if (beyond := start + size - total) > 0:
+                text = f"the file ends {beyond:,} byte{'s' * (beyond > 1)} before it does"
+                yield _Member(name, 0, 0, ImageError("TRUNCATED", text))
                 notes.append(f"the file ends in its member {name}")
                 return
             yield from _taken(name, kind, start, size, is_sparse=any(key.startswith("GNU.sparse") for key in pax))
