@@ -417,7 +417,7 @@ def test_words_say_names_with_colons_and_free_lengths():
             lambda path: read_onnx(path / "x"),
             'reading an ONNX file needs onnx: pip install "pixprep[classifier]"',
         ),
-        ("tritonclient.grpc", check, 'checking a config.pbtxt needs tritonclient: pip install "pixprep[client]"'),
+        ("tritonclient.grpc", check, 'reading a config.pbtxt needs tritonclient: pip install "pixprep[client]"'),
     ],
 )
 def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch, package, act, message):

@@ -34,11 +34,12 @@ def write_repository(
     pixprep build --pipeline pipeline.json --onnx classifier.onnx --classifier tensorrt --output models
     """
     from pixprep.repository import build, try_out
+    from pixprep.triton.config import operator_names
 
     photo = _photo(image)
     if options["parameters"] is not None:
         options["parameters"] = dict(options["parameters"])
-    allowed = (options["parameters"] or {}).get("allow_operators", "").split()
+    allowed = operator_names((options["parameters"] or {}).get("allow_operators", ""))
     given = Pipeline.load(pipeline, operators=allowed) if pipeline else None
     built = build(output, pipeline=PRESETS[preset]() if preset else given, **options)
     for path in built.paths:

@@ -23,13 +23,15 @@ from pixprep.repository import pbtxt
 from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, lacking, remarks
 from pixprep.repository.labels import labelled, read_labels
 from pixprep.repository.lookahead import look_ahead
-from pixprep.repository.models import CONFIG_FILE, Tensor, suggest
+from pixprep.repository.models import Tensor, suggest
 from pixprep.repository.pbtxt import LABELS_FILE, Names, Runtime
 from pixprep.repository.ports import Classifier, carried, connect, lost_boxes, parse_io, read_onnx
 from pixprep.repository.replacement import refuse_foreign, refuse_taken, replace
 from pixprep.show.warnings import black_margins, odd_ranges
 from pixprep.spec import TensorSpec
 from pixprep.triton import config as model_config
+from pixprep.triton.config import CONFIG_FILE
+from pixprep.triton.files import read_pipeline
 
 ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
 _WORK = ".pixprep-build-"
@@ -281,7 +283,7 @@ def _shared(output: Path, preprocess: str) -> Pipeline:
         raise PipelineError(
             f"--preprocess: {output} has no such model {quoted(preprocess)}; {suggest(preprocess, found)}"
         )
-    return model_config.read_pipeline(file)
+    return read_pipeline(file)
 
 
 def _as_options(chosen: Mapping[str, Any]) -> str:

@@ -24,12 +24,12 @@ from pixprep.errors import PipelineError
 from pixprep.ops import Transform
 from pixprep.pipeline import Pipeline
 from pixprep.repository.labels import read_labels
-from pixprep.repository.models import CONFIG_FILE
 from pixprep.repository.pbtxt import LABELS_FILE, Names, ensembles
 from pixprep.repository.ports import Classifier, connect, mend_dims, read_onnx
 from pixprep.show.preview import is_clip, preview
 from pixprep.spec import TensorSpec
-from pixprep.triton.config import newest_pipelines, read_pipeline
+from pixprep.triton.config import CONFIG_FILE
+from pixprep.triton.files import newest_pipelines, read_pipeline
 
 Array = npt.NDArray[Any]
 

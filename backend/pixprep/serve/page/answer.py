@@ -27,7 +27,8 @@ from pixprep.serve.request import ModelInput, curl_line
 from pixprep.show.drawing import Panel, to_png
 from pixprep.show.pictures import MOST, panels, photo_of
 from pixprep.show.preview import Shown, notes, preview
-from pixprep.triton.config import Options, newest_pipelines, options, read_pipeline, steps
+from pixprep.triton.config import Options, options, steps
+from pixprep.triton.files import newest_pipelines, read_pipeline
 
 Array = npt.NDArray[Any]
 Config = Mapping[str, Any]
