@@ -105,7 +105,8 @@ triton.pool
 triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
 repository.labels repository.replacement
-repository.lookahead repository.ports
+repository.ports
+repository.lookahead
 repository.wiring
 repository.check
 repository.build repository.trial

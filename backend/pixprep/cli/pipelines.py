@@ -72,7 +72,7 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
             say(f"{path.name}: {margin}", file=sys.stderr)
         if len(problems) != 1:  # one says it all
             say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
-    for note in side_notes(path):
+    for note in side_notes(path, odd_range=odd_range):
         say(note, file=sys.stderr if as_json else sys.stdout)
     if image and not problems:
         try:

@@ -27,7 +27,7 @@ from pixprep.repository.models import Tensor, suggest
 from pixprep.repository.pbtxt import LABELS_FILE, Names, Runtime
 from pixprep.repository.ports import Classifier, carried, connect, lost_boxes, parse_io, read_onnx
 from pixprep.repository.replacement import refuse_foreign, refuse_taken, replace
-from pixprep.show.warnings import black_margins, odd_ranges
+from pixprep.show.warnings import black_margins, odd_ranges, taken_bare
 from pixprep.spec import TensorSpec
 from pixprep.triton import config as model_config
 from pixprep.triton.config import CONFIG_FILE
@@ -224,9 +224,11 @@ def build(
             if classifier != "tensorrt":
                 files[f"{names.classifier}/1/model.py"] = ONNX_CLASSIFIER
             if onnx:
-                notes += look_ahead(onnx, pipeline, pairs)
+                notes += look_ahead(onnx, pipeline, pairs, odd_range=bool(chosen.get("odd_range")))
                 files[f"{names.classifier}/1/{ONNX_FILE}"] = onnx.resolve()
                 files |= {f"{names.classifier}/1/{path.name}": path for path in _data_files(onnx, model)}
+            elif not chosen.get("odd_range"):
+                notes += taken_bare(pipeline)
             if plan:
                 files[f"{names.classifier}/1/{PLAN_FILE}"] = plan.resolve()
             if preprocess:

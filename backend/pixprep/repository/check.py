@@ -12,13 +12,14 @@ from typing import Any
 from pixprep.decoders.pillow import heic_opener, prepare_avif
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline import Pipeline
+from pixprep.repository.lookahead import look_ahead_of
 from pixprep.repository.models import Model, Problem, Tensor, suggest
 from pixprep.repository.ports import read_onnx
 from pixprep.repository.wiring import check_ensemble
-from pixprep.show.warnings import odd_ranges, unlike_sides
+from pixprep.show.warnings import odd_ranges, taken_bare, unlike_sides
 from pixprep.triton import config as model_config
 from pixprep.triton.config import CONFIG_FILE
-from pixprep.triton.files import pipeline_files, read_config, read_pipeline
+from pixprep.triton.files import newest_pipelines, pipeline_files, read_config, read_pipeline
 
 ODD_RANGE = "--odd-range if it is meant"
 _ONNX_FILE = "model.onnx"
@@ -130,21 +131,33 @@ def lacking(config: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def side_notes(path: Path) -> list[str]:
+def side_notes(path: Path, *, odd_range: bool = False) -> list[str]:
     """Notes on each pipeline of a repository, or on a pipeline file.
 
-    They are: what serving leaves out, what it does otherwise, what it asks of clients.
+    They are: what serving leaves out, what it does otherwise, what it asks of clients, what the model behind it would
+    do twice or miss.
+
+    Args:
+        path: of the repository, or of the file.
+        odd_range: levels are meant that the pipeline of a file gives.
     """
     notes = []
     for file in pipeline_files(path) if path.is_dir() else [path]:
+        folder = file.parent.parent
         if path.is_dir():
-            folder = file.parents[1]
             with suppress(PipelineError, SetupError):
                 notes += [f"{folder}: {each}" for each in lacking(read_config(folder))]
         with suppress(PipelineError, SetupError):  # which is a problem, and said as such
             pipeline = read_pipeline(file) if path.is_dir() else Pipeline.load(file)
-            note = pipeline.left_out if "serving" in pipeline.sides else "no serving side: it is for training alone"
+            is_served = "serving" in pipeline.sides
+            note = pipeline.left_out if is_served else "no serving side: it is for training alone"
             notes += [f"{file}: {each}" for each in (note, *remarks(pipeline)) if each]
+            if path.is_dir() and is_served and file == newest_pipelines(path)[folder.name]:
+                is_meant = model_config.options(read_config(folder)).odd_range == "meant"
+                found = look_ahead_of(path, folder.name, pipeline.for_serving(), odd_range=is_meant)
+                notes += [f"{path}/{each}" for each in found]
+            elif is_served and not path.is_dir() and not odd_range:
+                notes += [f"{file}: {each}" for each in taken_bare(pipeline.for_serving())]
     return notes
 
 

@@ -88,11 +88,11 @@ def parse_io(texts: Sequence[str], *, source: str) -> Classifier:
     return Classifier(source, tuple(tensors[:1]), tuple(tensors[1:]))
 
 
-def read_onnx(path: Path) -> Classifier:
-    """The inputs and outputs that an ONNX file declares; its weights are not read.
+def load_onnx(path: Path) -> Any:
+    """The ``onnx.ModelProto`` of an ONNX file, without the weights that lie beside it.
 
     Raises:
-        PipelineError: it is not an ONNX file, or names what no terminal and no configuration should hold.
+        PipelineError: it is not an ONNX file.
         SetupError: onnx is not installed.
     """
     try:
@@ -109,9 +109,22 @@ def read_onnx(path: Path) -> Classifier:
         raise
     except Exception:  # noqa: BLE001  (protobuf's DecodeError, whose module moves between versions)
         raise PipelineError(f"{path.name}: not an ONNX file") from None
-    graph = model.graph
-    if not graph.output:  # protobuf reads some files of other formats as an empty message
+    if not model.graph.output:  # protobuf reads some files of other formats as an empty message
         raise PipelineError(f"{path.name}: not an ONNX file")
+    return model
+
+
+def read_onnx(path: Path) -> Classifier:
+    """The inputs and outputs that an ONNX file declares; its weights are not read.
+
+    Raises:
+        PipelineError: it is not an ONNX file, or names what no terminal and no configuration should hold.
+        SetupError: onnx is not installed.
+    """
+    model = load_onnx(path)
+    import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
+
+    graph = model.graph
     weights = {tensor.name for tensor in graph.initializer}  # before IR version 4 they are listed as inputs as well
     places = {
         entry.value

@@ -24,6 +24,12 @@ def newest_pipelines(model_repository: Path) -> dict[str, Path]:
     return {file.parents[1].name: file for file in files}
 
 
+def newest(model: Path) -> str:
+    """The newest version in a model's directory, which Triton serves; empty if there is none."""
+    versions = (path.name for path in model.iterdir() if path.name.isdecimal()) if model.is_dir() else ()
+    return max(versions, key=int, default="")
+
+
 def read_config(model: Path) -> Config:
     """The ``config.pbtxt`` in a model's directory in its JSON form, ``{}`` where there is none.
 

@@ -20,6 +20,7 @@ from pixprep.engine import Engine
 from pixprep.errors import PixprepError, SetupError
 from pixprep.pipeline import Pipeline
 from pixprep.repository.labels import read_labels
+from pixprep.repository.lookahead import look_ahead_of
 from pixprep.repository.trial import shares
 from pixprep.serve.connection import Spent, Triton
 from pixprep.serve.page.detections import detections
@@ -27,6 +28,7 @@ from pixprep.serve.request import ModelInput, curl_line
 from pixprep.show.drawing import Panel, to_png
 from pixprep.show.pictures import MOST, panels, photo_of
 from pixprep.show.preview import Shown, notes, preview
+from pixprep.show.warnings import bare_levels
 from pixprep.triton.config import Options, options, steps
 from pixprep.triton.files import newest_pipelines, read_pipeline
 
@@ -157,6 +159,7 @@ class Photos:
             "transform_ms": transform_ms,
             "tensors": tensors,
             "left_out": len(found.tensors) - len(tensors),
+            "notes": self._levels(name, pipeline.for_serving(), given),
         }
 
     def _triton(self) -> Triton:
@@ -178,6 +181,11 @@ class Photos:
         """The model that decodes for a model: itself, or the first such step of an ensemble; empty if there is none."""
         found = newest_pipelines(self._folder)
         return next((name for name in (model, *_steps(triton, model)) if name in found), "")
+
+    def _levels(self, name: str, pipeline: Pipeline, given: Options) -> list[str]:
+        """Notes on levels that nobody normalizes; the ONNX file is looked at only where there are such levels."""
+        is_meant = given.odd_range == "meant" or not bare_levels(pipeline)
+        return [] if is_meant else look_ahead_of(self._folder, name, pipeline)
 
     def _labels(self, config: Config, output: Config) -> list[str]:
         """The labels of an output of the model of this configuration; none where nobody gave any."""

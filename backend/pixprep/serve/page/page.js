@@ -139,6 +139,7 @@ function showStages(stages) {
     parts.push(make("div", {class: "panels"}, ...tensor.panels.map(panel), spreads(tensor)));
     if (tensor.notes.length) parts.push(make("div", {class: "notes faint"}, `Note: ${tensor.notes.join("; ")}.`));
   }
+  for (const note of stages.notes) parts.push(make("div", {class: "notes faint"}, `Note: ${note}.`));
   if (stages.left_out) parts.push(make("div", {class: "faint"}, `${stages.left_out} more tensors are not shown.`));
   $("stages").replaceChildren(...parts);
   $("stages").hidden = false;
