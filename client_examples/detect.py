@@ -24,7 +24,7 @@ from pixprep.boxes import convert
 
 def candidates(output: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Boxes (n, 4) in tensor pixels as left, top, right, bottom; scores (n,); classes (n,)."""
-    if output.ndim != 2 or (output.shape[1] != 6 and output.shape[0] < 5):
+    if output.ndim != 2 or (output.shape[1] != 6 and not 5 <= output.shape[0] < output.shape[1]):
         sys.exit(f"detect.py: an output of {list(output.shape)} is neither [4 + classes, n] nor [n, 6]")
     if output.shape[1] == 6:  # exported with nms=True, or end to end: corners, score, class
         corners, scores, classes = output[:, :4], output[:, 4], output[:, 5]
@@ -36,7 +36,26 @@ def candidates(output: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             )
         return corners, scores, classes.astype(int)
     scores = output[4:]  # else: middle and size, and a score for each class
+    if not ((scores >= 0) & (scores <= 1)).all():
+        sys.exit(
+            f"detect.py: the rows of {list(output.shape)} behind the first four are no scores of 0 to 1: keypoints, as "
+            "of YOLO-pose, need the model's own decoding"
+        )
     return convert(output[:4].T, "cxcywh", "xyxy"), scores.max(axis=0), scores.argmax(axis=0)
+
+
+def parts(outputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The boxes, ``transform`` and ``original_size``."""
+    boxes = [array for name, array in outputs.items() if name not in ("transform", "original_size")]
+    if not outputs.keys() >= {"transform", "original_size"}:
+        sys.exit(f"detect.py: the model gives {', '.join(outputs)}: not boxes, transform and original_size")
+    if len(boxes) != 1:
+        shapes = ", ".join(str(list(array.shape)) for array in boxes)
+        sys.exit(
+            f"detect.py: the model gives {len(boxes)} outputs, {shapes}, and this example reads one, of boxes: masks, "
+            "as of YOLO-seg, need the model's own decoding"
+        )
+    return boxes[0], outputs["transform"], outputs["original_size"]
 
 
 def main() -> None:
@@ -57,10 +76,8 @@ def main() -> None:
     with triton.InferenceServerClient(arguments.url) as client:
         answer = client.infer(arguments.model, [encoded])
     outputs = {entry["name"]: answer.as_numpy(entry["name"])[0] for entry in answer.get_response()["outputs"]}
-    if len(outputs) != 3 or not outputs.keys() >= {"transform", "original_size"}:
-        sys.exit(f"detect.py: the model gives {', '.join(outputs)}: not boxes, transform and original_size")
-    transform, size = outputs.pop("transform"), outputs.pop("original_size")
-    boxes, scores, classes = candidates(outputs.popitem()[1])
+    output, transform, size = parts(outputs)
+    boxes, scores, classes = candidates(output)
 
     sizes = convert(boxes, "xyxy", "xywh").tolist()  # OpenCV's suppression is by class, and leaves out low scores
     kept = cv2.dnn.NMSBoxesBatched(sizes, scores.tolist(), classes.tolist(), arguments.score, arguments.overlap)

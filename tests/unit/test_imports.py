@@ -106,7 +106,7 @@ triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
 repository.labels repository.replacement
 repository.ports
-repository.lookahead
+repository.lookahead repository.positions
 repository.wiring
 repository.check
 repository.build repository.trial

@@ -25,7 +25,8 @@ from pixprep.repository.labels import labelled, read_labels
 from pixprep.repository.lookahead import look_ahead
 from pixprep.repository.models import Tensor, suggest
 from pixprep.repository.pbtxt import LABELS_FILE, Names, Runtime
-from pixprep.repository.ports import Classifier, carried, connect, lost_boxes, parse_io, read_onnx
+from pixprep.repository.ports import Classifier, carried, connect, of_one_image, parse_io, read_onnx
+from pixprep.repository.positions import lost_boxes
 from pixprep.repository.replacement import refuse_foreign, refuse_taken, replace
 from pixprep.show.warnings import black_margins, odd_ranges, taken_bare
 from pixprep.spec import TensorSpec
@@ -201,7 +202,7 @@ def build(
                     notes.append(
                         f"{kept}: removed: it named the classes of another model; --labels names those of this"
                     )
-            notes += lost_boxes(model, pipeline, pairs)
+            notes += [*of_one_image(model, pipeline, pairs), *lost_boxes(model, pipeline, pairs)]
             named = _labelled(model, words)
             runs = pbtxt.classifier(
                 classifier,
