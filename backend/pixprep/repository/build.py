@@ -21,7 +21,7 @@ from pixprep.ops.faults import quoted
 from pixprep.pipeline import Pipeline
 from pixprep.repository import pbtxt
 from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, lacking, remarks
-from pixprep.repository.labels import labelled, read_labels
+from pixprep.repository.labels import labelled, read_labels, unlabelled
 from pixprep.repository.lookahead import look_ahead
 from pixprep.repository.models import Tensor, suggest
 from pixprep.repository.pbtxt import LABELS_FILE, Names, Runtime
@@ -204,6 +204,7 @@ def build(
                     )
             notes += [*of_one_image(model, pipeline, pairs), *lost_boxes(model, pipeline, pairs)]
             named = _labelled(model, words)
+            notes += unlabelled(model.outputs, *named)
             runs = pbtxt.classifier(
                 classifier,
                 batch,

@@ -84,9 +84,25 @@ def labelled(outputs: Sequence[Tensor], labels: Sequence[str]) -> str:
     Raises:
         PipelineError: there is none of that length.
     """
-    for output in outputs:
-        if output.shape is not None and output.shape[1:] in ((len(labels),), (-1,)):
-            return output.name
+    for length in (len(labels), -1):
+        for output in outputs:
+            if output.shape is not None and output.shape[1:] == (length,):
+                return output.name
     found = ", ".join(f'"{output.name}" {list((output.shape or ())[1:])}' for output in outputs)
     count = f"{len(labels):,} label{'s' * (len(labels) != 1)}"
     raise PipelineError(f"{count}, but no output has one score for each: the model gives {found}")
+
+
+def unlabelled(outputs: Sequence[Tensor], name: str, labels: Sequence[str]) -> list[str]:
+    """A note on the other outputs with one score a class, where the output ``name`` has the labels."""
+    others = [each for each in outputs if each.name != name and len(each.shape or ()) == 2 and each.shape[1:] != (1,)]
+    if not name or not others:
+        return []
+    fitting = [f'"{each.name}"' for each in others if each.shape and each.shape[1] in (len(labels), -1)]
+    also = f", though {' and '.join(fitting)} would fit them, too" * bool(fitting)
+    listed = ", ".join(f'"{each.name}" {list((each.shape or ())[1:])}' for each in others)
+    listed += " has none" if len(others) == 1 else " have none"
+    return [
+        f'the labels are those of "{name}" [{len(labels)}]; {listed}{also}: '
+        "label_filename in the config.pbtxt of the classifier names a file of each output"
+    ]
