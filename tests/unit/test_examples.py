@@ -58,14 +58,13 @@ BESIDE = {"transform": np.ones(4), "original_size": np.ones(2)}
     [
         (
             {"output0": of_form(116, 8400), "output1": np.zeros((32, 160, 160))},
-            "the model gives 2 outputs, [116, 8400], [32, 160, 160], and this example reads one, of boxes: masks, as "
-            "of YOLO-seg, need the model's own decoding",
+            "the model gives output0, output1, transform, original_size: not boxes, transform and original_size; "
+            "masks, as of YOLO-seg, need the model's own decoding",
         ),
         ({"output0": of_form(300, 38)}, "an output of [300, 38] is neither [4 + classes, n] nor [n, 6]"),
         (
             {"output0": of_form(56, 8400, scores=320)},
-            "the rows of [56, 8400] behind the first four are no scores of 0 to 1: keypoints, as of YOLO-pose, need "
-            "the model's own decoding",
+            "[56, 8400] has more than boxes and scores of 0 to 1, as YOLO-pose has keypoints",
         ),
     ],
     ids=["seg", "seg, suppressed", "pose"],
@@ -73,7 +72,7 @@ BESIDE = {"transform": np.ones(4), "original_size": np.ones(2)}
 def test_yolos_that_find_more_than_boxes_are_refused_in_words(outputs, said):
     example = runpy.run_path(str(EXAMPLES / "detect.py"))
     with pytest.raises(SystemExit) as caught:
-        example["candidates"](example["parts"](outputs | BESIDE)[0])
+        example["candidates"](example["boxes_of"](outputs | BESIDE))
     assert str(caught.value) == f"detect.py: {said}"
 
 

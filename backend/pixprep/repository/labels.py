@@ -95,14 +95,15 @@ def labelled(outputs: Sequence[Tensor], labels: Sequence[str]) -> str:
 
 def unlabelled(outputs: Sequence[Tensor], name: str, labels: Sequence[str]) -> list[str]:
     """A note on the other outputs with one score a class, where the output ``name`` has the labels."""
-    others = [each for each in outputs if each.name != name and len(each.shape or ()) == 2 and each.shape[1:] != (1,)]
+    dims = {each.name: (each.shape or ())[1:] for each in outputs if each.name != name}
+    others = {other: lengths[0] for other, lengths in dims.items() if len(lengths) == 1 and lengths != (1,)}
     if not name or not others:
         return []
-    fitting = [f'"{each.name}"' for each in others if each.shape and each.shape[1] in (len(labels), -1)]
+    fitting = [f'"{other}"' for other, length in others.items() if length in (len(labels), -1)]
     also = f", though {' and '.join(fitting)} would fit them, too" * bool(fitting)
-    listed = ", ".join(f'"{each.name}" {list((each.shape or ())[1:])}' for each in others)
-    listed += " has none" if len(others) == 1 else " have none"
+    have = "have" if len(others) > 1 else "has"
+    listed = ", ".join(f'"{other}" [{length}]' for other, length in others.items())
     return [
-        f'the labels are those of "{name}" [{len(labels)}]; {listed}{also}: '
+        f'the labels are those of "{name}" [{len(labels)}]; {listed} {have} none{also}: '
         "label_filename in the config.pbtxt of the classifier names a file of each output"
     ]

@@ -109,8 +109,8 @@ def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Enc
         images = [spec for name in pairs.values() if (spec := pipeline.outputs[name].spec).layout is not None]
         for tensor, values in zip(classifier.outputs, outputs, strict=True):
             is_place = bool(images) and are_boxes(replace(tensor, shape=values.shape), images[0])
-            where = f'; "{back}" says where in the photo that is' * is_place
-            yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}{where}'
+            at = f'; "{back}" says where in the photo that is' * is_place
+            yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}{at}'
         return
     index = _scored(classifier, outputs, labels)
     if index is not None:
