@@ -371,11 +371,21 @@ def test_a_model_elsewhere_is_not_read(models, tmp_path):
     assert len(side_notes(repository)) == 1
     (repository / "classifier").rename(tmp_path / "classifier")
     ensemble = repository / "ensemble" / "config.pbtxt"
-    ensemble.write_text(ensemble.read_text().replace('"classifier"', '"../classifier"'))
-    assert side_notes(repository) == [f"{repository}/preprocess/1/pipeline.json: {ALONE}"]
+    written = ensemble.read_text()
+    for name in ("../classifier", "a\\000b", "", ".."):
+        ensemble.write_text(written.replace('"classifier"', f'"{name}"'))
+        assert side_notes(repository) == [f"{repository}/preprocess/1/pipeline.json: {ALONE}"]
     (repository / "classifier").symlink_to(tmp_path / "classifier")
-    ensemble.write_text(ensemble.read_text().replace('"../classifier"', '"classifier"'))
+    ensemble.write_text(written)
     assert side_notes(repository) == [f"{repository}/preprocess/1/pipeline.json: {ALONE}"]
+
+
+def test_an_ensemble_that_takes_what_no_pipeline_gives_is_a_problem_and_no_note(models):
+    repository, _ = models(pipeline(UNIT))
+    ensemble = repository / "ensemble" / "config.pbtxt"
+    ensemble.write_text(ensemble.read_text().replace('output_map { key: "tensor"', 'output_map { key: "gone"'))
+    assert [problem.where for problem in check(repository)] == ["ensemble/config.pbtxt"]
+    assert side_notes(repository) == []
 
 
 ALONE = (

@@ -12,7 +12,7 @@ from typing import Any
 from pixprep.decoders.pillow import heic_opener, prepare_avif
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline import Pipeline
-from pixprep.repository.lookahead import look_ahead_of
+from pixprep.repository.lookahead import look_ahead_of, read_wiring
 from pixprep.repository.models import Model, Problem, Tensor, suggest
 from pixprep.repository.ports import read_onnx
 from pixprep.repository.wiring import check_ensemble
@@ -142,6 +142,7 @@ def side_notes(path: Path, *, odd_range: bool = False) -> list[str]:
         odd_range: levels are meant that the pipeline of a file gives.
     """
     notes = []
+    newest, wiring = (newest_pipelines(path), read_wiring(path)) if path.is_dir() else ({}, [])
     for file in pipeline_files(path) if path.is_dir() else [path]:
         folder = file.parent.parent
         if path.is_dir():
@@ -152,9 +153,9 @@ def side_notes(path: Path, *, odd_range: bool = False) -> list[str]:
             is_served = "serving" in pipeline.sides
             note = pipeline.left_out if is_served else "no serving side: it is for training alone"
             notes += [f"{file}: {each}" for each in (note, *remarks(pipeline)) if each]
-            if path.is_dir() and is_served and file == newest_pipelines(path)[folder.name]:
+            if path.is_dir() and is_served and file == newest[folder.name]:
                 is_meant = model_config.options(read_config(folder)).odd_range == "meant"
-                found = look_ahead_of(path, folder.name, pipeline.for_serving(), odd_range=is_meant)
+                found = look_ahead_of(path, folder.name, pipeline.for_serving(), wiring, odd_range=is_meant)
                 notes += [f"{path}/{each}" for each in found]
             elif is_served and not path.is_dir() and not odd_range:
                 notes += [f"{file}: {each}" for each in taken_bare(pipeline.for_serving())]

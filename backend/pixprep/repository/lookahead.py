@@ -22,10 +22,12 @@ from pixprep.pipeline import Pipeline
 from pixprep.pipeline.walk import Output
 from pixprep.repository.ports import load_onnx
 from pixprep.show.warnings import bare_levels, taken_bare
-from pixprep.triton.config import CONFIG_FILE, PIPELINE_FILE, steps
+from pixprep.triton.config import CONFIG_FILE, PIPELINE_FILE, Config, steps
 from pixprep.triton.files import newest, read_config
 
 F64 = npt.NDArray[np.float64]
+Wiring = list[list[Config]]
+"""The steps of each ensemble."""
 
 _PASSED = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _CARRIED = (*_PASSED, "DequantizeLinear", "Flatten", "Pad", "QuantizeLinear")
@@ -99,7 +101,9 @@ def look_ahead(path: Path, pipeline: Pipeline, pairs: Mapping[str, str], *, odd_
     return notes
 
 
-def look_ahead_of(repository: Path, model: str, pipeline: Pipeline, *, odd_range: bool = False) -> list[str]:
+def look_ahead_of(
+    repository: Path, model: str, pipeline: Pipeline, wiring: Wiring, *, odd_range: bool = False
+) -> list[str]:
     """Notes of ``look_ahead`` on each ONNX file that takes a model's tensors; and on levels that go elsewhere.
 
     A note begins with the path of its file in the repository.
@@ -108,38 +112,49 @@ def look_ahead_of(repository: Path, model: str, pipeline: Pipeline, *, odd_range
         repository: as Triton reads it; files that cannot be read are passed over.
         model: of the pixprep backend.
         pipeline: its serving side.
+        wiring: of the repository, as ``read_wiring`` found it.
         odd_range: levels are meant, if the pipeline gives them.
     """
     notes: list[str] = []
     known: set[str] = set()
-    for taker, pairs in _takers(repository, model):
+    for taker, pairs in _takers(wiring, model):
+        if not taker or Path(taker).name != taker or not taker.isprintable():  # a stranger wrote the ensemble
+            continue
         version = newest(repository / taker)
         path = (repository / taker / version / "model.onnx").resolve()
-        if not path.is_relative_to(repository.resolve()):  # a stranger wrote the ensemble, or a link
+        if not path.is_relative_to(repository.resolve()):
             continue
+        ours = {port: output for port, output in pairs.items() if output in pipeline.outputs}
         with suppress(PipelineError, SetupError):
-            found = look_ahead(path, pipeline, pairs, odd_range=odd_range)
+            found = look_ahead(path, pipeline, ours, odd_range=odd_range)
             notes += [f"{taker}/{version}/{note}" for note in found]
-            known |= {*pairs.values()}
+            known |= {*ours.values()}
     bare = [] if odd_range else taken_bare(pipeline, known)
     return notes + [f"{model}/{newest(repository / model)}/{PIPELINE_FILE}: {note}" for note in bare]
 
 
-def _takers(repository: Path, model: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """The models that an ensemble gives tensors of a model, and for each of their inputs the output that it takes."""
+def read_wiring(repository: Path) -> Wiring:
+    """The steps of each ensemble of a repository; configurations that cannot be read are passed over."""
+    found = []
     for path in sorted(repository.glob(f"*/{CONFIG_FILE}")):
         with suppress(PipelineError, SetupError):
-            of_ensemble = steps(read_config(path.parent))
-            given = {
-                tensor: output
-                for step in of_ensemble
-                if step.get("model_name") == model
-                for output, tensor in step.get("output_map", {}).items()
-            }
-            for step in of_ensemble:
-                taken = step.get("input_map", {}).items()
-                if pairs := {port: given[tensor] for port, tensor in taken if tensor in given}:
-                    yield step["model_name"], pairs
+            found.append(steps(read_config(path.parent)))
+    return found
+
+
+def _takers(wiring: Wiring, model: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The models that an ensemble gives tensors of a model, and for each of their inputs the output that it takes."""
+    for of_ensemble in wiring:
+        given = {
+            tensor: output
+            for step in of_ensemble
+            if step.get("model_name") == model
+            for output, tensor in step.get("output_map", {}).items()
+        }
+        for step in of_ensemble:
+            taken = step.get("input_map", {}).items()
+            if pairs := {port: given[tensor] for port, tensor in taken if tensor in given}:
+                yield step.get("model_name", ""), pairs
 
 
 def _walk(graph: Any, name: str, output: Output) -> _Start:

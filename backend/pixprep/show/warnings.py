@@ -89,7 +89,7 @@ def _ends_otherwise(pipeline: Pipeline, index: int, name: str, *others: Op) -> n
 
 
 def bare_levels(pipeline: Pipeline) -> list[str]:
-    """Names of the tensors of floats that hold the levels 0 to 255, as most models are not trained with."""
+    """Names of the tensors of floats that hold the levels 0 to 255, which few models are trained with."""
     return [
         name
         for name, plan in pipeline.plan.outputs.items()

@@ -20,7 +20,7 @@ from pixprep.engine import Engine
 from pixprep.errors import PixprepError, SetupError
 from pixprep.pipeline import Pipeline
 from pixprep.repository.labels import read_labels
-from pixprep.repository.lookahead import look_ahead_of
+from pixprep.repository.lookahead import look_ahead_of, read_wiring
 from pixprep.repository.trial import shares
 from pixprep.serve.connection import Spent, Triton
 from pixprep.serve.page.detections import detections
@@ -187,7 +187,7 @@ class Photos:
     def _levels(self, name: str, pipeline: Pipeline, given: Options) -> list[str]:
         """Notes on levels that nobody normalizes; the ONNX file is looked at only where there are such levels."""
         is_meant = given.odd_range == "meant" or not bare_levels(pipeline)
-        return [] if is_meant else look_ahead_of(self._folder, name, pipeline)
+        return [] if is_meant else look_ahead_of(self._folder, name, pipeline, read_wiring(self._folder))
 
     def _labels(self, config: Config, output: Config) -> list[str]:
         """The labels of an output of the model of this configuration; none where nobody gave any."""
