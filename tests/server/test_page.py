@@ -382,7 +382,7 @@ def browser(window, page):
     window.complaints.clear()
     window.requests.clear()
     window.open(page.url)
-    window.wait("document.querySelector('#model').options.length === 8")
+    window.wait("document.querySelector('#model').options.length === 9")
     yield window
     assert window.complaints == []
 
