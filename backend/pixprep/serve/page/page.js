@@ -178,7 +178,7 @@ function showTimes(answer, stages) {
     row(`${step.model}, in Triton`, step.compute_ms);
   }
   if (stages) {
-    row(`${stages.pipeline}'s engine, on one thread here`, stages.engine_ms);
+    row("the engine, on one thread here", stages.engine_ms);
     row("decode", stages.decode_ms, {isSub: true});
     row("pixels to tensor", stages.transform_ms, {isSub: true});
   }
