@@ -24,7 +24,7 @@ from pixprep.boxes import convert
 
 def candidates(output: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Boxes (n, 4) in tensor pixels as left, top, right, bottom; scores (n,); classes (n,)."""
-    if output.ndim != 2 or (output.shape[1] != 6 and output.shape[0] < 5):
+    if output.ndim != 2 or (output.shape[1] != 6 and not 5 <= output.shape[0] < output.shape[1]):
         sys.exit(f"detect.py: an output of {list(output.shape)} is neither [4 + classes, n] nor [n, 6]")
     if output.shape[1] == 6:  # exported with nms=True, or end to end: corners, score, class
         corners, scores, classes = output[:, :4], output[:, 4], output[:, 5]
@@ -36,7 +36,20 @@ def candidates(output: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             )
         return corners, scores, classes.astype(int)
     scores = output[4:]  # else: middle and size, and a score for each class
+    if not ((scores >= 0) & (scores <= 1)).all():
+        sys.exit(
+            f"detect.py: {list(output.shape)} has more than boxes and scores of 0 to 1, as YOLO-pose has keypoints"
+        )
     return convert(output[:4].T, "cxcywh", "xyxy"), scores.max(axis=0), scores.argmax(axis=0)
+
+
+def boxes_of(outputs: dict[str, np.ndarray]) -> np.ndarray:
+    """The output beside ``transform`` and ``original_size``."""
+    names = sorted(outputs.keys() - {"transform", "original_size"})
+    if len(names) != 1 or len(outputs) != 3:
+        masks = "; masks, as of YOLO-seg, need the model's own decoding" * (len(names) > 1)
+        sys.exit(f"detect.py: the model gives {', '.join(outputs)}: not boxes, transform and original_size{masks}")
+    return outputs[names[0]]
 
 
 def main() -> None:
@@ -57,19 +70,15 @@ def main() -> None:
     with triton.InferenceServerClient(arguments.url) as client:
         answer = client.infer(arguments.model, [encoded])
     outputs = {entry["name"]: answer.as_numpy(entry["name"])[0] for entry in answer.get_response()["outputs"]}
-    if len(outputs) != 3 or not outputs.keys() >= {"transform", "original_size"}:
-        sys.exit(f"detect.py: the model gives {', '.join(outputs)}: not boxes, transform and original_size")
-    transform, size = outputs.pop("transform"), outputs.pop("original_size")
-    boxes, scores, classes = candidates(outputs.popitem()[1])
+    boxes, scores, classes = candidates(boxes_of(outputs))
 
     sizes = convert(boxes, "xyxy", "xywh").tolist()  # OpenCV's suppression is by class, and leaves out low scores
     kept = cv2.dnn.NMSBoxesBatched(sizes, scores.tolist(), classes.tolist(), arguments.score, arguments.overlap)
     kept = np.array(kept, int)
     image = ImageOps.exif_transpose(Image.open(arguments.photo)).convert("RGB")  # upright, as the boxes are
     draw = ImageDraw.Draw(image)
-    for box, score, index in zip(
-        pp.boxes_to_original(boxes[kept], transform, size), scores[kept], classes[kept], strict=True
-    ):
+    found = pp.boxes_to_original(boxes[kept], outputs["transform"], outputs["original_size"])
+    for box, score, index in zip(found, scores[kept], classes[kept], strict=True):
         name = names[index] if index < len(names) else f"class {index}"
         print(f"{score:.2f}  {name:16} " + " ".join(f"{edge:7.1f}" for edge in box))
         draw.rectangle(box.tolist(), outline="yellow", width=3)

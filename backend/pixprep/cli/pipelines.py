@@ -34,11 +34,12 @@ def write_repository(
     pixprep build --pipeline pipeline.json --onnx classifier.onnx --classifier tensorrt --output models
     """
     from pixprep.repository import build, try_out
+    from pixprep.triton.config import operator_names
 
     photo = _photo(image)
     if options["parameters"] is not None:
         options["parameters"] = dict(options["parameters"])
-    allowed = (options["parameters"] or {}).get("allow_operators", "").split()
+    allowed = operator_names((options["parameters"] or {}).get("allow_operators", ""))
     given = Pipeline.load(pipeline, operators=allowed) if pipeline else None
     built = build(output, pipeline=PRESETS[preset]() if preset else given, **options)
     for path in built.paths:
@@ -71,7 +72,7 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
             say(f"{path.name}: {margin}", file=sys.stderr)
         if len(problems) != 1:  # one says it all
             say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
-    for note in side_notes(path):
+    for note in side_notes(path, odd_range=odd_range):
         say(note, file=sys.stderr if as_json else sys.stdout)
     if image and not problems:
         try:

@@ -21,15 +21,18 @@ from pixprep.ops.faults import quoted
 from pixprep.pipeline import Pipeline
 from pixprep.repository import pbtxt
 from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, lacking, remarks
-from pixprep.repository.labels import labelled, read_labels
+from pixprep.repository.labels import labelled, read_labels, unlabelled
 from pixprep.repository.lookahead import look_ahead
-from pixprep.repository.models import CONFIG_FILE, Tensor, suggest
+from pixprep.repository.models import Tensor, suggest
 from pixprep.repository.pbtxt import LABELS_FILE, Names, Runtime
-from pixprep.repository.ports import Classifier, carried, connect, lost_boxes, parse_io, read_onnx
+from pixprep.repository.ports import Classifier, carried, connect, of_one_image, parse_io, read_onnx
+from pixprep.repository.positions import lost_boxes
 from pixprep.repository.replacement import refuse_foreign, refuse_taken, replace
-from pixprep.show.warnings import black_margins, odd_ranges
+from pixprep.show.warnings import black_margins, odd_ranges, taken_bare
 from pixprep.spec import TensorSpec
 from pixprep.triton import config as model_config
+from pixprep.triton.config import CONFIG_FILE
+from pixprep.triton.files import read_pipeline
 
 ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
 _WORK = ".pixprep-build-"
@@ -199,8 +202,9 @@ def build(
                     notes.append(
                         f"{kept}: removed: it named the classes of another model; --labels names those of this"
                     )
-            notes += lost_boxes(model, pipeline, pairs)
+            notes += [*of_one_image(model, pipeline, pairs), *lost_boxes(model, pipeline, pairs)]
             named = _labelled(model, words)
+            notes += unlabelled(model.outputs, *named)
             runs = pbtxt.classifier(
                 classifier,
                 batch,
@@ -222,9 +226,11 @@ def build(
             if classifier != "tensorrt":
                 files[f"{names.classifier}/1/model.py"] = ONNX_CLASSIFIER
             if onnx:
-                notes += look_ahead(onnx, pipeline, pairs)
+                notes += look_ahead(onnx, pipeline, pairs, odd_range=bool(chosen.get("odd_range")))
                 files[f"{names.classifier}/1/{ONNX_FILE}"] = onnx.resolve()
                 files |= {f"{names.classifier}/1/{path.name}": path for path in _data_files(onnx, model)}
+            elif not chosen.get("odd_range"):
+                notes += taken_bare(pipeline)
             if plan:
                 files[f"{names.classifier}/1/{PLAN_FILE}"] = plan.resolve()
             if preprocess:
@@ -281,7 +287,7 @@ def _shared(output: Path, preprocess: str) -> Pipeline:
         raise PipelineError(
             f"--preprocess: {output} has no such model {quoted(preprocess)}; {suggest(preprocess, found)}"
         )
-    return model_config.read_pipeline(file)
+    return read_pipeline(file)
 
 
 def _as_options(chosen: Mapping[str, Any]) -> str:

@@ -12,15 +12,16 @@ from typing import Any
 from pixprep.decoders.pillow import heic_opener, prepare_avif
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline.file import read_bytes
-from pixprep.repository.models import CONFIG_FILE, Model, Problem, Tensor, suggest
+from pixprep.repository.lookahead import look_ahead_of, read_wiring
+from pixprep.repository.models import Model, Problem, Tensor, suggest
 from pixprep.repository.ports import read_onnx
 from pixprep.repository.wiring import check_ensemble
-from pixprep.show.warnings import odd_ranges, unlike_sides
+from pixprep.show.warnings import odd_ranges, taken_bare, unlike_sides
 from pixprep.triton import config as model_config
+from pixprep.triton.config import CONFIG_FILE
+from pixprep.triton.files import newest_pipelines, pipeline_files, read_config, read_pipeline
 
 ODD_RANGE = "--odd-range if it is meant"
-_MAX_CONFIG_BYTES = 256 << 10  # of a larger one, parsing takes seconds
 _ONNX_FILE = "model.onnx"
 ONNX_CLASSIFIER = Path(__file__).with_name("onnx_classifier.py")
 # what Triton loads from a version directory, and who makes it
@@ -130,21 +131,34 @@ def lacking(config: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def side_notes(path: Path) -> list[str]:
+def side_notes(path: Path, *, odd_range: bool = False) -> list[str]:
     """Notes on each pipeline of a repository, or on a pipeline file.
 
-    They are: what serving leaves out, what it does otherwise, what it asks of clients.
+    They are: what serving leaves out, what it does otherwise, what it asks of clients, what the model behind it would
+    do twice or miss.
+
+    Args:
+        path: of the repository, or of the file.
+        odd_range: levels are meant that the pipeline of a file gives.
     """
     notes = []
-    for file in model_config.pipeline_files(path) if path.is_dir() else [path]:
+    newest, wiring = (newest_pipelines(path), read_wiring(path)) if path.is_dir() else ({}, [])
+    for file in pipeline_files(path) if path.is_dir() else [path]:
+        folder = file.parent.parent
         if path.is_dir():
-            folder = file.parents[1]
             with suppress(PipelineError, SetupError):
-                notes += [f"{folder}: {each}" for each in lacking(_read_config(folder / CONFIG_FILE))]
+                notes += [f"{folder}: {each}" for each in lacking(read_config(folder))]
         with suppress(PipelineError, SetupError):  # which is a problem, and said as such
-            pipeline = model_config.read_pipeline(file) if path.is_dir() else Pipeline.load(file)
-            note = pipeline.left_out if "serving" in pipeline.sides else "no serving side: it is for training alone"
+            pipeline = read_pipeline(file) if path.is_dir() else Pipeline.load(file)
+            is_served = "serving" in pipeline.sides
+            note = pipeline.left_out if is_served else "no serving side: it is for training alone"
             notes += [f"{file}: {each}" for each in (note, *remarks(pipeline)) if each]
+            if path.is_dir() and is_served and file == newest[folder.name]:
+                is_meant = model_config.options(read_config(folder)).odd_range == "meant"
+                found = look_ahead_of(path, folder.name, pipeline.for_serving(), wiring, odd_range=is_meant)
+                notes += [f"{path}/{each}" for each in found]
+            elif is_served and not path.is_dir() and not odd_range:
+                notes += [f"{file}: {each}" for each in taken_bare(pipeline.for_serving())]
     return notes
 
 
@@ -157,7 +171,7 @@ def _read(folder: Path, problems: list[Problem]) -> Model | None:
     """One model, checked by itself."""
     where = f"{folder.name}/{CONFIG_FILE}"
     try:
-        config = _read_config(folder / CONFIG_FILE)
+        config = read_config(folder)
     except PipelineError as error:
         problems.append(_problem(where, error))
         return None
@@ -207,35 +221,6 @@ def _backend(name: str, config: Mapping[str, Any], versions: Sequence[Path]) -> 
         return str(config.get("backend") or name.rpartition(".")[2])
     names = {path.name for version in versions for path in version.iterdir()}
     return next((backend for file, backend in _BACKENDS.items() if file in names), "")
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    """The config.pbtxt in JSON form, ``{}`` where there is none.
-
-    Raises:
-        PipelineError: it cannot be parsed.
-        SetupError: tritonclient is not installed.
-    """
-    try:
-        from google.protobuf import json_format, text_format  # noqa: PLC0415  (comes with tritonclient)
-        from tritonclient.grpc import model_config_pb2  # noqa: PLC0415  (300 ms, and not needed to build)
-    except ImportError:
-        what = "checking a config.pbtxt needs tritonclient"
-        raise SetupError(f'{what}: pip install ".[client]" in a checkout of pixprep') from None
-    if not os.path.lexists(path):
-        return {}
-    try:
-        text = read_bytes(path, most=_MAX_CONFIG_BYTES)
-        if len(text) > _MAX_CONFIG_BYTES:
-            raise PipelineError(f"has over {_MAX_CONFIG_BYTES:,} bytes, which no configuration needs")
-        message = text_format.Parse(text.decode(), model_config_pb2.ModelConfig())
-    except OSError as error:
-        raise PipelineError(f"cannot be read: {error.strerror}") from None
-    except (text_format.ParseError, UnicodeDecodeError) as error:
-        fields = "the fields are those of Triton's model_config.proto"
-        raise PipelineError(f"cannot be parsed: {str(error).rstrip('.')}: {fields}") from None
-    config: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    return config
 
 
 def _read_pixprep(

@@ -84,9 +84,26 @@ def labelled(outputs: Sequence[Tensor], labels: Sequence[str]) -> str:
     Raises:
         PipelineError: there is none of that length.
     """
-    for output in outputs:
-        if output.shape is not None and output.shape[1:] in ((len(labels),), (-1,)):
-            return output.name
+    for length in (len(labels), -1):
+        for output in outputs:
+            if output.shape is not None and output.shape[1:] == (length,):
+                return output.name
     found = ", ".join(f'"{output.name}" {list((output.shape or ())[1:])}' for output in outputs)
     count = f"{len(labels):,} label{'s' * (len(labels) != 1)}"
     raise PipelineError(f"{count}, but no output has one score for each: the model gives {found}")
+
+
+def unlabelled(outputs: Sequence[Tensor], name: str, labels: Sequence[str]) -> list[str]:
+    """A note on the other outputs with one score a class, where the output ``name`` has the labels."""
+    dims = {each.name: (each.shape or ())[1:] for each in outputs if each.name != name}
+    others = {other: lengths[0] for other, lengths in dims.items() if len(lengths) == 1 and lengths != (1,)}
+    if not name or not others:
+        return []
+    fitting = [f'"{other}"' for other, length in others.items() if length in (len(labels), -1)]
+    also = f", though {' and '.join(fitting)} would fit them, too" * bool(fitting)
+    have = "have" if len(others) > 1 else "has"
+    listed = ", ".join(f'"{other}" [{length}]' for other, length in others.items())
+    return [
+        f'the labels are those of "{name}" [{len(labels)}]; {listed} {have} none{also}: '
+        "label_filename in the config.pbtxt of the classifier names a file of each output"
+    ]

@@ -1,4 +1,4 @@
-"""Look-ahead: whether a classifier's ONNX file begins with what its pipeline does too.
+"""Look-ahead: whether a classifier's ONNX file begins with what its pipeline does too, or with what it lacks.
 
 Only the first nodes are looked at, from the input to the first one that is no preprocessing: casts and moved axes are
 passed, ``Sub``, ``Add``, ``Mul``, ``Div`` with constants and a ``BatchNormalization`` are folded, ``Resize`` is noted.
@@ -6,7 +6,8 @@ passed, ``Sub``, ``Add``, ``Mul``, ``Div`` with constants and a ``BatchNormaliza
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -15,14 +16,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import printable
-from pixprep.ops import Extern, Letterbox, Normalize, Resize
+from pixprep.errors import PipelineError, SetupError, printable
+from pixprep.ops import Letterbox, Normalize, Resize
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline.walk import Output
+from pixprep.repository.ports import load_onnx
+from pixprep.show.warnings import bare_levels, taken_bare
+from pixprep.triton.config import CONFIG_FILE, PIPELINE_FILE, Config, steps
+from pixprep.triton.files import newest, read_config
 
 F64 = npt.NDArray[np.float64]
+Wiring = list[list[Config]]
+"""The steps of each ensemble."""
 
 _PASSED = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+_CARRIED = (*_PASSED, "DequantizeLinear", "Flatten", "Pad", "QuantizeLinear")
+"""Nodes that leave the values what they are."""
+_LEARNED = (
+    *("Conv", "ConvInteger", "ConvTranspose", "Einsum", "FusedConv", "Gemm", "MatMul", "MatMulInteger"),
+    *("QLinearConv", "QLinearMatMul"),
+)
+"""Nodes that begin the network itself."""
 _ARITHMETIC = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
 _RESIZES = ("Resize", "Upsample")
 _MAX_NODES = 64
@@ -39,6 +53,7 @@ class _Start:
         arithmetic, resizes: the nodes, in words.
         scale, offset: what the arithmetic amounts to, one value or one a channel: value * scale + offset.
         is_learned: a batch norm is part of it, whose numbers are nobody's convention.
+        is_followed: the network itself comes next, and nothing unknown before it.
     """
 
     arithmetic: list[str] = field(default_factory=list)
@@ -46,19 +61,24 @@ class _Start:
     scale: F64 = field(default_factory=lambda: np.ones(1))
     offset: F64 = field(default_factory=lambda: np.zeros(1))
     is_learned: bool = False
+    is_followed: bool = False
 
 
-def look_ahead(path: Path, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
-    """Notes on steps that are done twice, each with its remedy; none where there is doubt.
+def look_ahead(path: Path, pipeline: Pipeline, pairs: Mapping[str, str], *, odd_range: bool = False) -> list[str]:
+    """Notes on steps that are done twice, or by nobody, each with its remedy; none where there is doubt.
 
     Args:
-        path: an ONNX file that ``read_onnx`` has read.
+        path: an ONNX file.
         pipeline: what gives the model its inputs.
         pairs: the name of an input: the name of an output, as ``connect`` found them.
-    """
-    import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
+        odd_range: levels are meant, if the pipeline gives them.
 
-    graph = onnx.load(path, load_external_data=False).graph
+    Raises:
+        PipelineError: it is not an ONNX file.
+        SetupError: onnx is not installed.
+    """
+    graph = load_onnx(path).graph
+    bare = [] if odd_range else bare_levels(pipeline)
     notes = []
     for name, output_name in pairs.items():
         output = pipeline.outputs[output_name]
@@ -68,10 +88,10 @@ def look_ahead(path: Path, pipeline: Pipeline, pairs: Mapping[str, str]) -> list
         twice = _normalized_twice(start, output)
         if twice:
             notes.append(f"{printable(path.name)}: {twice}")
-        if not start.arithmetic and _is_unchanged(output) and _has_scores(graph):
+        if output_name in bare and start.is_followed and not start.arithmetic:
             notes.append(
-                f"{printable(path.name)}: takes the levels 0 to 255 as they are: the pipeline has no normalize, and "
-                "the model none of its own; put normalize before tensor, if the training had one"
+                f"{printable(path.name)}: takes the levels 0 to 255 as they are: neither the pipeline normalizes them "
+                "nor the model; put normalize before tensor, or say --odd-range if the training had none"
             )
         if start.resizes and any(isinstance(op, Resize | Letterbox) for op in output.chain):
             notes.append(
@@ -81,16 +101,60 @@ def look_ahead(path: Path, pipeline: Pipeline, pairs: Mapping[str, str]) -> list
     return notes
 
 
-def _is_unchanged(output: Output) -> bool:
-    """Tell whether a tensor of floats holds levels."""
-    is_changed = any(isinstance(op, Normalize | Extern) for op in output.chain)
-    return not is_changed and output.spec.dtype in ("float32", "float16") and output.spec.high == 255
+def look_ahead_of(
+    repository: Path, model: str, pipeline: Pipeline, wiring: Wiring, *, odd_range: bool = False
+) -> list[str]:
+    """Notes of ``look_ahead`` on each ONNX file that takes a model's tensors; and on levels that go elsewhere.
+
+    A note begins with the path of its file in the repository.
+
+    Args:
+        repository: as Triton reads it; files that cannot be read are passed over.
+        model: of the pixprep backend.
+        pipeline: its serving side.
+        wiring: of the repository, as ``read_wiring`` found it.
+        odd_range: levels are meant, if the pipeline gives them.
+    """
+    notes: list[str] = []
+    known: set[str] = set()
+    for taker, pairs in _takers(wiring, model):
+        if not taker or Path(taker).name != taker or not taker.isprintable():  # a stranger wrote the ensemble
+            continue
+        version = newest(repository / taker)
+        path = (repository / taker / version / "model.onnx").resolve()
+        if not path.is_relative_to(repository.resolve()):
+            continue
+        ours = {port: output for port, output in pairs.items() if output in pipeline.outputs}
+        with suppress(PipelineError, SetupError):
+            found = look_ahead(path, pipeline, ours, odd_range=odd_range)
+            notes += [f"{taker}/{version}/{note}" for note in found]
+            known |= {*ours.values()}
+    bare = [] if odd_range else taken_bare(pipeline, known)
+    return notes + [f"{model}/{newest(repository / model)}/{PIPELINE_FILE}: {note}" for note in bare]
 
 
-def _has_scores(graph: Any) -> bool:
-    """Tell whether the one output has a score for each class, as models have that learned from normalized images."""
-    dims = [output.type.tensor_type.shape.dim for output in graph.output]
-    return len(dims) == 1 and len(dims[0]) == 2 and dims[0][1].dim_value > 1
+def read_wiring(repository: Path) -> Wiring:
+    """The steps of each ensemble of a repository; configurations that cannot be read are passed over."""
+    found = []
+    for path in sorted(repository.glob(f"*/{CONFIG_FILE}")):
+        with suppress(PipelineError, SetupError):
+            found.append(steps(read_config(path.parent)))
+    return found
+
+
+def _takers(wiring: Wiring, model: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The models that an ensemble gives tensors of a model, and for each of their inputs the output that it takes."""
+    for of_ensemble in wiring:
+        given = {
+            tensor: output
+            for step in of_ensemble
+            if step.get("model_name") == model
+            for output, tensor in step.get("output_map", {}).items()
+        }
+        for step in of_ensemble:
+            taken = step.get("input_map", {}).items()
+            if pairs := {port: given[tensor] for port, tensor in taken if tensor in given}:
+                yield step.get("model_name", ""), pairs
 
 
 def _walk(graph: Any, name: str, output: Output) -> _Start:
@@ -99,6 +163,7 @@ def _walk(graph: Any, name: str, output: Output) -> _Start:
     channels, shape = _channels(output), output.spec.shape
     for _ in range(_MAX_NODES):
         takers = [node for node in graph.node if name in node.input and node.op_type not in ("Shape", "Size")]
+        start.is_followed = bool(takers) and all(node.op_type in _LEARNED for node in takers)
         if len(takers) != 1 or len(takers[0].output) == 0:
             return start
         (node,) = takers
@@ -113,7 +178,7 @@ def _walk(graph: Any, name: str, output: Output) -> _Start:
         elif node.op_type in _RESIZES and node.input[0] == name:
             if not _keeps_size(node, graph, shape):
                 start.resizes.append(_shown(node))
-        elif node.op_type not in _PASSED or node.input[0] != name:
+        elif node.op_type not in _CARRIED or node.input[0] != name:
             return start
         name = node.output[0]
     return start

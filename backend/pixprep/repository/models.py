@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from pixprep.errors import printable
-from pixprep.triton.config import steps
+from pixprep.triton.config import CONFIG_FILE, steps
 
-CONFIG_FILE = "config.pbtxt"
 _MAX_SUGGESTED = 64  # names that a mistake is compared with, and that a message lists
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pixprep.errors import PipelineError, SetupError, printable
-from pixprep.ops import CenterCrop, Crop, ImageSize, Letterbox, OriginalSize, Pad, Resize, Transform, op_name
+from pixprep.ops import CenterCrop, Crop, ImageSize, Letterbox, OriginalSize, Pad, Resize, op_name
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.walk import RESERVED_NAMES, Output
@@ -27,8 +27,9 @@ _KNOWN = {
     "scale_factor": '{"op": "scale_factor"}',
 }
 """Inputs of RT-DETR and PaddleDetection, and what gives them."""
-_GRIDS = ((8, 16, 32), (8, 16, 32, 64))
-"""Strides of YOLO's heads."""
+_MOST_NUMBERS = 6
+"""Numbers that a pipeline may give of an image, such as ``transform``."""
+_BY_HAND = "write an ensemble by hand with a step of the preprocess model for each image (docs/deploy.md)"
 _COLORS = {1: "gray", 3: "rgb"}
 _LAYOUTS: tuple[Layout, ...] = ("chw", "hwc", "tchw", "cthw", "thwc")
 _SAME = ("STRING", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
@@ -88,11 +89,11 @@ def parse_io(texts: Sequence[str], *, source: str) -> Classifier:
     return Classifier(source, tuple(tensors[:1]), tuple(tensors[1:]))
 
 
-def read_onnx(path: Path) -> Classifier:
-    """The inputs and outputs that an ONNX file declares; its weights are not read.
+def load_onnx(path: Path) -> Any:
+    """The ``onnx.ModelProto`` of an ONNX file, without the weights that lie beside it.
 
     Raises:
-        PipelineError: it is not an ONNX file, or names what no terminal and no configuration should hold.
+        PipelineError: it is not an ONNX file.
         SetupError: onnx is not installed.
     """
     try:
@@ -111,9 +112,22 @@ def read_onnx(path: Path) -> Classifier:
         raise
     except Exception:  # noqa: BLE001  (protobuf's DecodeError, whose module moves between versions)
         raise PipelineError(f"{path.name}: not an ONNX file") from None
-    graph = model.graph
-    if not graph.output:  # protobuf reads some files of other formats as an empty message
+    if not model.graph.output:  # protobuf reads some files of other formats as an empty message
         raise PipelineError(f"{path.name}: not an ONNX file")
+    return model
+
+
+def read_onnx(path: Path) -> Classifier:
+    """The inputs and outputs that an ONNX file declares; its weights are not read.
+
+    Raises:
+        PipelineError: it is not an ONNX file, or names what no terminal and no configuration should hold.
+        SetupError: onnx is not installed.
+    """
+    model = load_onnx(path)
+    import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
+
+    graph = model.graph
     weights = {tensor.name for tensor in graph.initializer}  # before IR version 4 they are listed as inputs as well
     places = {
         entry.value
@@ -213,11 +227,43 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
             if wanted[0] not in RESERVED_NAMES
             else f"the pipeline gives the tensors {_quoted(tensors)}, and the model takes one: leave the others out"
         )
+    images = [tensor.name for tensor in classifier.inputs if _is_image(tensor)]
+    if len(images) > 1 and any(name in open_ for name in images):
+        raise PipelineError(
+            f"the model takes {len(images)} images, {_quoted(images)}, and a pipeline makes all its tensors of one "
+            f"image: if the model compares images, {_BY_HAND}; if it takes one image in several forms, give the "
+            "pipeline a tensor for each, of the same name"
+        )
+    for tensor in classifier.inputs:
+        is_number = tensor.shape is not None and len(tensor.shape) == 2 and 1 <= tensor.shape[1] <= _MOST_NUMBERS
+        if tensor.name in open_ and not is_number and tensor.name not in images:
+            raise PipelineError(
+                f'the model takes "{tensor.name}", {tensor}, and a pipeline gives images and their sizes: '
+                f"{_BY_HAND}, and with what gives this"
+            )
     known = [f"{_KNOWN[name]} for {name}" for name in open_ if name in _KNOWN]
     raise PipelineError(
         f"the model takes {_quoted(wanted)}, the pipeline gives {_quoted(list(pipeline.outputs))}: "
         f"give the pipeline an output for each, of the same name{'; such as ' * bool(known)}{', '.join(known)}"
     )
+
+
+def _is_image(tensor: Tensor) -> bool:
+    """Tell whether an input takes images or clips, as far as its shape says: of 1 or 3 channels."""
+    dims = (tensor.shape or ())[1:]
+    is_free = set(dims) == {-1}
+    return len(dims) in (3, 4) and (is_free or any(count in _COLORS for count in (*dims[:-2], dims[-1])))
+
+
+def of_one_image(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
+    """A note where several inputs take images: all are made of the one image of a request."""
+    images = [port for port, name in pairs.items() if pipeline.outputs[name].spec.layout is not None]
+    if len(images) < 2:
+        return []
+    return [
+        f"{classifier.source}: {_quoted(images)} are made of the one image of a request: for a model that compares "
+        f"images, {_BY_HAND}"
+    ]
 
 
 def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
@@ -262,36 +308,6 @@ def _settle(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> str
     if all(most[axis] <= lengths[axis] for axis in free):
         return f"set tensor {' and '.join(f'{names[axis]} to {lengths[axis]}' for axis in free)}"
     return f"add letterbox with height {lengths['h']}, width {lengths['w']}"
-
-
-def lost_boxes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
-    """A note where outputs look like boxes, and the pipeline gives nothing that leads them back to the photo."""
-    given = [pipeline.outputs[name] for name in pairs.values() if pipeline.outputs[name].spec.layout is not None]
-    if not given or len(given) < len(pairs) or any(isinstance(op, Transform) for op in pipeline.ops):
-        return []  # a model that takes the photo's size or scale may bring boxes back by itself
-    boxes = [output for output in classifier.outputs if _are_boxes(output, given[0].spec)]
-    if not boxes:
-        return []
-    lost = " center_crop cuts off what the detector then cannot find." * any(
-        isinstance(op, CenterCrop) for op in given[0].chain
-    )
-    return [
-        f'{classifier.source}: "{boxes[0].name}" {list((boxes[0].shape or ())[1:])} looks like boxes, and no client '
-        f"could tell where in the photo they are.{lost} Put original_size behind decode and transform before tensor: "
-        "docs/detection.md"
-    ]
-
-
-def _are_boxes(output: Tensor, image: TensorSpec) -> bool:
-    """Tell whether an output looks like boxes: by its name, four to seven numbers a row, or YOLO's grid counts."""
-    dims = (output.shape or ())[1:]
-    if "box" in output.name.lower() or (len(dims) == 2 and 4 <= dims[1] <= 7):
-        return True
-    if image.is_open:
-        return False
-    sides = _lengths(image.shape, image.layout or "chw")
-    places = [sum((sides["h"] // stride) * (sides["w"] // stride) for stride in grids) for grids in _GRIDS]
-    return len(dims) == 2 and any(count * anchors in dims for count in places for anchors in (1, 3))
 
 
 def _check_output(tensor: Tensor, taken: Sequence[str], max_batch_size: int) -> None:

@@ -13,8 +13,8 @@ from pixprep.errors import SetupError
 from pixprep.files import whole, write
 from pixprep.ops.faults import quoted
 from pixprep.repository import pbtxt
-from pixprep.repository.models import CONFIG_FILE
 from pixprep.repository.pbtxt import LABELS_FILE, MARK, Names
+from pixprep.triton.config import CONFIG_FILE
 
 _OURS = (CONFIG_FILE, LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py", "1/model.onnx")
 

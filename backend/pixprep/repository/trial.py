@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,13 @@ from pixprep.errors import PipelineError
 from pixprep.ops import Transform
 from pixprep.pipeline import Pipeline
 from pixprep.repository.labels import read_labels
-from pixprep.repository.models import CONFIG_FILE
 from pixprep.repository.pbtxt import LABELS_FILE, Names, ensembles
 from pixprep.repository.ports import Classifier, connect, mend_dims, read_onnx
+from pixprep.repository.positions import are_boxes
 from pixprep.show.preview import is_clip, preview
 from pixprep.spec import TensorSpec
-from pixprep.triton.config import newest_pipelines, read_pipeline
+from pixprep.triton.config import CONFIG_FILE
+from pixprep.triton.files import newest_pipelines, read_pipeline
 
 Array = npt.NDArray[Any]
 
@@ -103,9 +105,12 @@ def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Enc
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             yield f'"{tensor.name}": some of its values are not finite'
     back = next((op.name or "transform" for op in pipeline.ops if isinstance(op, Transform)), None)
-    if back and not labels:  # boxes, and no scores of classes
+    if back and not labels:  # a detector's, and no scores of classes
+        images = [spec for name in pairs.values() if (spec := pipeline.outputs[name].spec).layout is not None]
         for tensor, values in zip(classifier.outputs, outputs, strict=True):
-            yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}; "{back}" says where in the photo that is'
+            is_place = bool(images) and are_boxes(replace(tensor, shape=values.shape), images[0])
+            at = f'; "{back}" says where in the photo that is' * is_place
+            yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}{at}'
         return
     index = _scored(classifier, outputs, labels)
     if index is not None:

@@ -27,7 +27,7 @@ from pixprep.serve.snapshot import Snapshot
 from pixprep.serve.stubs import Launches
 from pixprep.serve.wheel import assemble_backends, check_machine, environment, find_wheel, most_files
 from pixprep.triton import pool, probe
-from pixprep.triton.config import newest_pipelines
+from pixprep.triton.files import newest_pipelines
 
 if TYPE_CHECKING:
     from typing_extensions import Self

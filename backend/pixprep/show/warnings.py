@@ -1,8 +1,8 @@
-"""Warnings of what is allowed and hardly meant: odd ranges, margins of a crop, sides unlike."""
+"""Warnings of what is allowed and hardly meant: odd ranges, bare levels, margins of a crop, sides unlike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -86,6 +86,33 @@ def _ends_otherwise(pipeline: Pipeline, index: int, name: str, *others: Op) -> n
     except PipelineError:
         return None
     return None if _why_odd(ends) else ends
+
+
+def bare_levels(pipeline: Pipeline) -> list[str]:
+    """Names of the tensors of floats that hold the levels 0 to 255, which few models are trained with."""
+    return [
+        name
+        for name, plan in pipeline.plan.outputs.items()
+        if isinstance(plan, TensorPlan)
+        and not plan.calls  # an operator may give it any values
+        and plan.spec.dtype in ("float32", "float16")
+        and (_ends(pipeline, name) == (0, 255)).all()
+    ]
+
+
+def taken_bare(pipeline: Pipeline, known: Collection[str] = ()) -> list[str]:
+    """For each such tensor of which nobody knows what takes it: what to do. None of a library's own preprocessing.
+
+    Args:
+        pipeline: what serves.
+        known: names of tensors whose model has been looked at.
+    """
+    return [
+        f'"{name}" holds the levels 0 to 255 as {pipeline.outputs[name].spec.dtype}: put normalize before tensor, '
+        "unless its model was trained with levels"
+        for name in ([] if pipeline.origin else bare_levels(pipeline))
+        if name not in known
+    ]
 
 
 def unlike_sides(pipeline: Pipeline) -> list[str]:

@@ -11,18 +11,15 @@ has what else was tried.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, Literal
 
 from pixprep.decoders import CODECS, DAMAGES, FORMATS, Codec, Damage, Limits
 from pixprep.errors import PipelineError
 from pixprep.ops.faults import quoted
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
 from pixprep.spec import DType
 from pixprep.steps.operators import check_name
@@ -30,7 +27,7 @@ from pixprep.steps.operators import check_name
 Config = dict[str, Any]
 """A model configuration in its JSON form, as Triton hands it to Python: ``{"max_batch_size": 0, "input": [], …}``."""
 
-PIPELINE_FILE = "pipeline.json"
+CONFIG_FILE, PIPELINE_FILE = "config.pbtxt", "pipeline.json"
 DEFAULT_MAX_BATCH_SIZE = 64
 INPUT_NAME, STATUS_NAME = "image", "status"
 PIXELS = "pixels"
@@ -64,21 +61,7 @@ _PARAMETERS = (
     *_LIMITS,
 )
 _OFF_AT_ZERO = ("max_expansion", "max_frames")
-_ALLOWED = re.compile(r'key\s*:\s*"allow_operators"\s*,?\s*value\s*:?\s*\{\s*string_value\s*:\s*"([^"]*)"')
-_COMMENT = re.compile(r'(?m)^((?:[^"#\n]|"[^"\n]*")*)#.*$')
-_MAX_CONFIG_BYTES = 256 << 10
 _MOST_THREADS, _MOST = 1024, 999_999_999
-
-
-def pipeline_files(model_repository: Path) -> list[Path]:
-    """The pipeline file of each version of each model, as ``model_repository/MODEL/1/pipeline.json``."""
-    return sorted(path for path in model_repository.glob(f"*/*/{PIPELINE_FILE}") if path.parent.name.isdecimal())
-
-
-def newest_pipelines(model_repository: Path) -> dict[str, Path]:
-    """By model, the pipeline file of its newest version, which Triton serves."""
-    files = sorted(pipeline_files(model_repository), key=lambda file: int(file.parent.name))
-    return {file.parents[1].name: file for file in files}
 
 
 def steps(config: Mapping[str, Any]) -> list[Config]:
@@ -134,7 +117,7 @@ def options(config: Mapping[str, Any]) -> Options:
     return Options(
         **{name: _choice(given, name, choices) for name, choices in _CHOICES.items()},
         accept_base64=_choice(given, "accept_base64", ("false", "true")) == "true",
-        allow_operators=_names(given.get("allow_operators", "")),
+        allow_operators=operator_names(given.get("allow_operators", "")),
         damage=_choice(given, "damage", DAMAGES) if "damage" in given else None,
         threads=_number(given, "threads", share),
         max_request_bytes=_number(given, "max_request_bytes", 64 << 20),
@@ -142,28 +125,12 @@ def options(config: Mapping[str, Any]) -> Options:
     )
 
 
-def read_pipeline(file: Path) -> Pipeline:
-    """The pipeline of a version of a model, with the installed operators that its ``config.pbtxt`` allows.
+def operator_names(text: str) -> tuple[str, ...]:
+    """The operators that the parameter ``allow_operators`` names.
 
     Raises:
-        PipelineError: the file cannot be read or is wrong.
-        SetupError: an installed operator does not load.
+        PipelineError: one is no name.
     """
-    try:
-        text = read_bytes(file.parents[1] / "config.pbtxt", most=_MAX_CONFIG_BYTES).decode(errors="replace")
-    except OSError:  # it is optional
-        text = ""
-    return Pipeline.load(file, operators=allowed(text))
-
-
-def allowed(text: str) -> tuple[str, ...]:
-    """The operators that the text of a ``config.pbtxt`` allows, outside its comments."""
-    found = _ALLOWED.search(_COMMENT.sub(r"\1", text))
-    return _names(found[1]) if found else ()
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """The operators that the parameter allows."""
     names = tuple(text.replace(",", " ").split())
     for name in names:
         try:

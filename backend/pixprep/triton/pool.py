@@ -18,6 +18,7 @@ from typing import Any
 from pixprep.pipeline import Pipeline
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.triton import config as model_config
+from pixprep.triton.files import pipeline_files, read_pipeline
 
 TRITONS_DEFAULT = 64 << 20
 IMAGES_IN_FLIGHT = 512
@@ -49,7 +50,7 @@ def needed(pipeline: Pipeline, *, images_in_flight: int = IMAGES_IN_FLIGHT) -> i
 
 def size(model_repository: Path, *, images_in_flight: int) -> int:
     """The pool for the images of all pixprep models of a repository, and at least Triton's default."""
-    pipelines = map(model_config.read_pipeline, model_config.pipeline_files(model_repository))
+    pipelines = map(read_pipeline, pipeline_files(model_repository))
     return max(TRITONS_DEFAULT, sum(needed(pipeline, images_in_flight=images_in_flight) for pipeline in pipelines))
 
 

@@ -139,6 +139,7 @@ function showStages(stages) {
     parts.push(make("div", {class: "panels"}, ...tensor.panels.map(panel), spreads(tensor)));
     if (tensor.notes.length) parts.push(make("div", {class: "notes faint"}, `Note: ${tensor.notes.join("; ")}.`));
   }
+  for (const note of stages.notes) parts.push(make("div", {class: "notes faint"}, `Note: ${note}.`));
   if (stages.left_out) parts.push(make("div", {class: "faint"}, `${stages.left_out} more tensors are not shown.`));
   $("stages").replaceChildren(...parts);
   $("stages").hidden = false;
@@ -175,16 +176,17 @@ function showTimes(answer, stages) {
   for (const step of answer.steps) {
     row(`waiting for ${step.model}`, step.queue_ms);
     row(`${step.model}, in Triton`, step.compute_ms);
-    if (stages && step.model === stages.pipeline) {
-      row("decode, on one thread here", stages.decode_ms, {isSub: true});
-      row("pixels to tensor, on one thread here", stages.transform_ms, {isSub: true});
-    }
+  }
+  if (stages) {
+    row("the engine, on one thread here", stages.engine_ms);
+    row("decode", stages.decode_ms, {isSub: true});
+    row("pixels to tensor", stages.transform_ms, {isSub: true});
   }
   const shared = answer.steps.filter(step => step.count > 1).map(step => `${step.model} had ${step.count}`);
   const average = shared.length ? ` An average where other requests came between: ${shared.join(", ")}.` : "";
   $("times").replaceChildren(make("h2", {}, "Milliseconds"), rows, make("div", {class: "faint"},
     "Measured for this photo: the request by this page's server, over gRPC; each model by Triton's own statistics, with the " +
-    `copying of its tensors; what says “here” by the same engine in the page's process.${average}`));
+    `copying of its tensors; what says “here” by the same engine in the page's process, with another clock.${average}`));
   $("times").hidden = false;
 }
 
