@@ -271,7 +271,7 @@ def test_a_segmentation_of_another_kind_costs_its_image(tmp_path, segmentation, 
 def test_a_shape_that_makes_no_sense_fails_its_image_when_it_is_drawn(tmp_path, segmentation, text):
     source = shaped(tmp_path, segmentation)
     write_coco(tmp_path, 2)
-    pipeline = pp.Pipeline([pp.decode(), pp.masks(), pp.center_crop(8), pp.tensor()]).for_training()
+    pipeline = pp.Pipeline([pp.decode(), pp.center_crop(90, 120), pp.masks(), pp.tensor()]).for_training()
     sample = source[0] | {"image": tmp_path / "images" / "1.jpg"}
     with (
         pp.Loader([sample], pipeline, batch_size=1) as loader,
