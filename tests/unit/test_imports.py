@@ -54,7 +54,7 @@ decoders.clips.ffmpeg decoders.header batch files
 pipeline data.timeline
 presets show show.warnings kernels.colours
 kernels.surfaces
-data data.manifest data.sources data.wire
+data data.manifest data.sources data.wire data.sources.web
 data.sources.checksum data.sources.remote data.sources.shapes
 data.sources.storage
 data.sources.row_groups
@@ -151,6 +151,7 @@ ON_DEMAND = {
 }
 
 HOMES = {
+    "aiohttp": {"data.sources.web"},
     "av": {"decoders.clips.decoder", "decoders.clips.nvdec", "decoders.clips.ffmpeg"},
     "cv2": {"kernels.flow"},
     "cupy": {
