@@ -248,6 +248,10 @@ def test_masks_go_with_their_boxes_through_a_loader(tmp_path):
     ("segmentation", "text"),
     [
         (None, "annotations[0]: Expected `object | array`, got `null` - at `$.segmentation`"),
+        (
+            {"counts": [-1, 10801], "size": [90, 120]},
+            "annotations[0]: Expected `int` >= 0 - at `$.segmentation.counts[0]`",
+        ),
         ([[1, 2, "3"]], "annotations[0]: Expected `float`, got `str` - at `$.segmentation[0][2]`"),
     ],
 )
@@ -261,9 +265,7 @@ def test_a_segmentation_of_another_kind_costs_its_image(tmp_path, segmentation, 
         ([[0.5, 1, 2, 3]], "shape 1 of 1: a polygon of 4 numbers"),
         ([[1, 2, 3, 4, 5, 6, 7]], "a polygon of 7 numbers"),
         ([[1, 2, 3, 4, 5, 1e7]], "a point lies 1e[+]07 pixels away"),
-        ([[0, 0, 9e5, 0, 0, 0] * 3], "an outline of 5,400,000 pixels"),
         ({"counts": [5, 6], "size": [90, 120]}, r"its runs are 11 pixels of \(90, 120\), and the image is 90 x 120"),
-        ({"counts": [-1, 10801], "size": [90, 120]}, "its runs are 10,800 pixels"),
         ({"counts": [0, 10800], "size": [120, 90]}, r"its runs are 10,800 pixels of \(120, 90\)"),
         ({"counts": "1é", "size": [90, 120]}, "its runs are"),
     ],
