@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 ROWS = """
 errors names
 spec
+boxes
 profiles.windows
 profiles.profile
 profiles.*
@@ -67,7 +68,7 @@ kernels.fixed kernels.filters kernels.flow
 kernels.resampling
 kernels.filling kernels.resample kernels.warp
 kernels.levels
-boxes kernels.launch kernels.nvrtc
+kernels.launch kernels.nvrtc
 annotations decoders.cpu kernels.cpu kernels.gpu
 decoders.clips.decoder
 decoders.nvimagecodec
