@@ -16,7 +16,7 @@ from broken_data import small_jpeg
 from pixprep import read
 from records import refusals
 
-pa = pytest.importorskip("pyarrow", reason="NO PYARROW: pip install 'pixprep[parquet]'", exc_type=ImportError)
+pa = pytest.importorskip("pyarrow", reason="NO PYARROW: pip install pyarrow", exc_type=ImportError)
 pq = pytest.importorskip("pyarrow.parquet", exc_type=ImportError)
 MIB = 1 << 20
 ZEROS = bytes(MIB)

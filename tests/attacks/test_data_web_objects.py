@@ -21,7 +21,7 @@ from pixprep import read
 from records import coco_annotations, tar_bytes, tar_members, write_coco
 
 pytest.importorskip("fsspec", reason="fsspec is not installed: pip install fsspec")
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install 'pixprep[remote]'")
+pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install fsspec[http]")
 MIB = 1 << 20
 BOMB = gzip.compress(bytes(150 * MIB), 6)
 

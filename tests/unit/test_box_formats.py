@@ -37,7 +37,7 @@ def tar(tmp_path, boxes, box_format):
 
 
 def parquet(tmp_path, boxes, box_format):
-    pa = pytest.importorskip("pyarrow", reason="NO PYARROW: pip install 'pixprep[parquet]'", exc_type=ImportError)
+    pa = pytest.importorskip("pyarrow", reason="NO PYARROW: pip install pyarrow", exc_type=ImportError)
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     pq.write_table(pa.Table.from_pylist([{"image": IMAGE, "boxes": boxes}]), tmp_path / "a.parquet")

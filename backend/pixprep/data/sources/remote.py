@@ -136,7 +136,7 @@ def _web() -> ModuleType:
     try:
         return import_module("pixprep.data.sources.web")
     except ImportError as error:
-        raise SetupError(f"objects of a web server need {error.name}: pip install 'pixprep[remote]'") from None
+        raise SetupError(f'objects of a web server need {error.name}: pip install "fsspec[http]"') from None
 
 
 def _again(url: str, ask: Callable[[], T]) -> T:
