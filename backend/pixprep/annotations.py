@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.boxes import F32, F64, from_corners
+from pixprep.boxes import F32, F64, Shares, check_place, from_corners
 from pixprep.draws.windows import IouCrop
 from pixprep.errors import ImageError, PipelineError
 from pixprep.kernels.levels import done
@@ -51,7 +51,7 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
     pad: int | None = None
     for name, output in plan.annotations.items():
         if isinstance(output, BoxesPlan):
-            boxes = read_field(sample, "boxes", 4)
+            boxes = read_boxes(sample, placed.height, placed.width)
             results[name], kept = _boxes(output, placed, name, boxes.astype(np.float64))
             pad = output.pad
     for field in sample:
@@ -158,8 +158,19 @@ def read_field(sample: Mapping[str, Any], name: str, last: int) -> F32:
     if not np.isfinite(values).all():
         raise ImageError("BAD_RECORD", f'a number of "{name}" is not finite')
     if name == "boxes" and (values[:, 2:] < values[:, :2]).any():
-        raise ImageError("BAD_RECORD", 'one of "boxes" ends before it begins: they are left, top, right, bottom')
+        what = "they are left, top, right, bottom, unless the source has another box_format"
+        raise ImageError("BAD_RECORD", f'one of "boxes" ends before it begins: {what}')
     return values
+
+
+def read_boxes(sample: Mapping[str, Any], height: int, width: int) -> F32:
+    """The boxes of a sample in its image of this size: float32 (n, 4), xyxy; raises as ``read_field``."""
+    given = sample.get("boxes")
+    boxes = read_field(
+        {**sample, "boxes": given.pixels(height, width)} if isinstance(given, Shares) else sample, "boxes", 4
+    )
+    check_place(boxes, height, width, is_converted=isinstance(given, Shares))
+    return boxes
 
 
 def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32, Bools]:

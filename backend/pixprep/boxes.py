@@ -28,8 +28,8 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import PixprepError
-from pixprep.spec import BoxFormat
+from pixprep.errors import DataError, ImageError, PixprepError
+from pixprep.spec import BoxFormat, BoxSource
 
 Numbers = npt.ArrayLike
 F32 = npt.NDArray[np.float32]
@@ -146,6 +146,81 @@ def normalize(boxes: Numbers, size: Numbers) -> F32:
 def denormalize(boxes: Numbers, size: Numbers) -> F32:
     """Boxes (..., n, 4) of any format in pixels, where they were in shares of the image; see ``normalize``."""
     return (_array("boxes", boxes, 4) * _sides(size)).astype(np.float32)
+
+
+class Shares:
+    """Boxes xyxy in shares of an image whose size is not known yet: 0 to 1.
+
+    NumPy makes the shares of it, float64 (n, 4).
+    """
+
+    def __init__(self, corners: F64) -> None:
+        self._corners = corners
+
+    def __len__(self) -> int:
+        return len(self._corners)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        del copy  # it is always a new one
+        return np.array(self._corners, dtype)
+
+    def pixels(self, height: int, width: int) -> F32:
+        """The boxes in an image of this size."""
+        return denormalize(self._corners, (height, width))
+
+
+def in_pixels(boxes: Any, height: int, width: int) -> Any:
+    """Boxes as they are; ``Shares`` in the pixels of an image of this size."""
+    return boxes.pixels(height, width) if isinstance(boxes, Shares) else boxes
+
+
+def to_xyxy(sample: dict[str, Any], format: BoxSource) -> dict[str, Any]:
+    """A sample whose ``boxes`` (n, 4) have become xyxy in pixels, or the ``Shares`` of normalized ones.
+
+    Raises:
+        ImageError: BAD_RECORD: they are no rows of four numbers.
+    """
+    form, _, normalized = format.partition("_")
+    if format == "xyxy" or "boxes" not in sample:
+        return sample
+    try:
+        corners = _to_corners(_array("boxes", sample["boxes"], 4), form)  # type: ignore[arg-type]
+    except (TypeError, ValueError, PixprepError):
+        raise ImageError("BAD_RECORD", '"boxes" are no rows of four numbers') from None
+    return sample | {"boxes": Shares(corners) if normalized else corners.astype(np.float32)}
+
+
+def format_tag(format: BoxSource) -> tuple[str, ...]:
+    """Part of a source's fingerprint; of the usual format none."""
+    return () if format == "xyxy" else (format,)
+
+
+def check_place(boxes: F32, height: int, width: int, *, is_converted: bool) -> None:
+    """Refuse boxes of which none lies in its image of this size, and pixels that were meant to be shares of it.
+
+    Raises:
+        ImageError: BAD_RECORD.
+    """
+    if not len(boxes):
+        return
+    left, top, right, bottom = boxes.T
+    if not is_converted and 0 <= boxes.min() <= boxes.max() <= 1 < max(height, width):
+        what = f'"boxes" all lie in 0 to 1, and are pixels of {height} x {width}'
+        raise ImageError("BAD_RECORD", f'{what}: give the source box_format="xyxy_normalized", or what they are')
+    if ((right <= 0) | (bottom <= 0) | (left >= width) | (top >= height)).all():
+        first = ", ".join(f"{number:.6g}" for number in boxes[0])
+        what = f'"boxes" all lie outside the {height} x {width} pixels, such as {first}'
+        raise ImageError("BAD_RECORD", f"{what}: has the source another box_format?")
+
+
+def check_source_format(format: Any) -> None:
+    """Refuse what is no format of a source's boxes.
+
+    Raises:
+        DataError: see above.
+    """
+    if format not in get_args(BoxSource):
+        raise DataError(f"box_format is one of {', '.join(get_args(BoxSource))}, not {format!r}")
 
 
 def _array(name: str, values: Numbers, last: int) -> F64:

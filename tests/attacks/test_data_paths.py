@@ -1,8 +1,9 @@
-"""Attack: an annotation, a table or an archive that names files of the machine: absolute, by "..", or by a link.
+"""Attack: an annotation, a table or an archive that names files of the machine: absolute, by "..", by a link or a URL.
 
 Defence: a name that an annotation gives is joined to the folder that the user gives, and may not leave it. VOC's
-``<filename>`` is not read. Nothing of an archive is ever written, its links are not followed, and a key that would lead
-out is refused, as who uses it to name results would write there.
+``<filename>`` is not read. Whether a name is of an object, the folder decides: a name with ``://`` in it does not.
+Nothing of an archive is ever written, its links are not followed, and a key that would lead out is refused, as who uses
+it to name results would write there.
 Outcome: the sample is refused and named; no such file is opened.
 """
 
@@ -12,6 +13,9 @@ import tarfile
 import pytest
 
 import pixprep as pp
+from attacks.repositories import patience
+from broken_data import small_jpeg
+from loading import PLAIN
 from pixprep import read
 from records import coco_annotations, tar_bytes, write_voc
 
@@ -54,6 +58,24 @@ def refused_or_inside(source, index, folder):
         assert "is not inside" in error.detail  # noqa: PT017
     else:
         assert path.resolve() in (folder, *folder.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    "name", ["http://127.0.0.1:9/x.jpg", "s3://bucket/x.jpg", "nobody://x", "a://", "x/file:///etc"]
+)
+def test_a_name_that_is_a_url_is_a_broken_sample_of_its_folder_and_is_not_asked_for(folder, name):
+    content = coco_annotations(3)
+    content["images"][1]["file_name"] = name
+    (folder / "i.json").write_text(json.dumps(content))
+    (folder / "t.csv").write_text(f"image\n0.jpg\n{name}\n2.jpg\n")
+    for number in (0, 2):
+        (folder / f"{number}.jpg").write_bytes(small_jpeg(number))
+    for source in (read.coco(folder, folder / "i.json"), read.table(folder / "t.csv", label=None)):
+        with patience(10), pp.Loader(source, PLAIN, batch_size=3, on_error="skip", max_errors=1.0) as loader:
+            assert [batch["index"].tolist() for batch in loader] == [[0, 2]]
+            (broken,) = loader.errors
+        assert broken.error.reason == "BAD_RECORD"
+        assert f"its file {name!r} is a URL, and no name in {folder}" in str(broken.error)
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../secret", "a/b", ".."])

@@ -8,6 +8,7 @@ import pixprep as pp
 from pixprep.annotations import annotated
 from pixprep.draws.elastic import displacement
 from pixprep.draws.warps import coefficients
+from pixprep.ops import changed
 from pixprep.steps.warps import Elastic
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: masks were not compared with its")
@@ -148,7 +149,9 @@ CASES = {
 def made(ops, like, op):
     """(mask, words, our mask) of each draw."""
     ops = [msgspec.structs.replace(each, like=like) if hasattr(each, "like") else each for each in ops]
-    pipeline = pp.Pipeline([pp.decode(), *ops, op, pp.center_crop(8), pp.tensor(only="training")])
+    pipeline = pp.Pipeline(
+        [pp.decode(), *ops, op, pp.center_crop(8), changed(op, name="cropped"), pp.tensor(only="training")]
+    )
     plan = pipeline.for_training().plan
     generator = np.random.default_rng(3)
     for index, numbers in enumerate(plan.draw(seed=3, epoch=5, indices=range(DRAWS))):

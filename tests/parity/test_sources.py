@@ -177,6 +177,7 @@ def some_shapes(count, change=lambda points: points):
         for _ in range(1 + index % 3):
             points = generator.uniform(-20, 140, (int(generator.integers(3, 30)), 2))
             points = (points, points.round(), (points * 2).round() / 2, points.repeat(2, axis=0))[index % 4]
+            points[0] *= (1, 1, 1, 400)[index // 4 % 4]
             parts.append(change(points).ravel().tolist())
         if index % 5:
             yield parts

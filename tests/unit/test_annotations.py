@@ -10,6 +10,7 @@ from images import png, scene, with_exif
 from pixprep.annotations import annotated, columns
 from pixprep.boxes import convert
 from pixprep.data.fields import Annotated
+from pixprep.ops import op_name
 
 SIZE = (60, 80)
 BOXES = np.array([[10, 20, 30, 40], [0, 0, 80, 60], [50, 5, 70, 6], [70, 50, 79, 59]], np.float32)
@@ -60,7 +61,6 @@ LEFT_HALF = pp.crop(0, 0, 60, 40)
             [[50, 20, 70, 40], [0, 0, 80, 60], [10, 5, 30, 6], [1, 50, 10, 59]],
         ),
         ([pp.flip("vertical"), TWICE, pp.boxes(min_size=9)], [[20, 40, 60, 80], [0, 0, 160, 120], [140, 2, 158, 20]]),
-        ([pp.boxes(), pp.center_crop(8)], BOXES),
     ],
     ids=str,
 )
@@ -97,6 +97,59 @@ def test_boxes_are_mirrored_wherever_the_mirror_stands(axis, place):
     corners = np.array([there(box[:2]), there(box[2:])])
     np.testing.assert_allclose(fields["boxes"][0], [*corners.min(0), *corners.max(0)], atol=1e-4)
     np.testing.assert_allclose(fields["points"], [there(points[0])], atol=1e-4)
+
+
+JITTER = pp.color_jitter(0.4)
+MOVERS = [
+    pp.resize(height=30, width=40),
+    pp.center_crop(8),
+    pp.crop(0, 65, 60, 15),
+    pp.flip(),
+    pp.pad(100, 100),
+    pp.letterbox(64, 64),
+    pp.random_resized_crop(8),
+    pp.random_crop(8),
+    pp.random_flip(),
+    pp.random_zoom_out(),
+    pp.random_iou_crop(),
+    pp.rotate(10),
+    pp.random_rotate(10),
+    pp.random_affine(10),
+    pp.random_perspective(),
+    pp.elastic(),
+    pp.rand_augment(),
+    pp.operator("acme.half", version=1, shape=(30, 40))(lambda pixels: pixels[::2, ::2])(),
+]
+
+
+@pytest.mark.parametrize("annotation", [pp.boxes(), pp.points(), pp.mask(), pp.masks()], ids=op_name)
+@pytest.mark.parametrize("mover", MOVERS, ids=str)
+def test_what_lies_in_the_photo_is_refused_before_what_moves_the_photo(annotation, mover):
+    name, kind = op_name(annotation), getattr(mover, "operator", None)
+    said = f'ops[3] "{"extern" if kind else op_name(mover)}"'
+    with pytest.raises(pp.PipelineError) as caught:
+        plan_of(pp.center_crop(60, 80), annotation, mover, *[pp.center_crop(8)] * (mover in MOVERS[9:11]))
+    assert str(caught.value) == (
+        f'ops[2] "{name}": in training: {said} moves the image, and not the {name} before it: put {name} behind {said}'
+    )
+
+
+def test_what_keeps_pixels_in_their_places_may_come_behind_boxes():
+    still = [JITTER, pp.gaussian_blur(3), pp.random_gaussian_blur(3), pp.sharpness(2), pp.equalize(), pp.normalize()]
+    plan_of(TWICE, pp.boxes(), *still)
+    plan_of(TWICE, pp.boxes(), pp.tensor(name="one", only="training"), pp.center_crop(8))  # they are of "one"
+    plan_of(pp.mask(name="whole"), TWICE, pp.mask())
+
+
+def test_boxes_of_an_image_that_is_no_tensors_are_refused():
+    ops = [
+        pp.center_crop(60, 80, name="photo"),
+        pp.center_crop(8),
+        pp.boxes(),
+        pp.tensor(from_="photo", only="training"),
+    ]
+    with pytest.raises(pp.PipelineError, match=r'^ops\[3\] "boxes": in training: no tensor shows the image here'):
+        pp.Pipeline([pp.decode(), *ops])
 
 
 def test_what_is_said_of_a_box_goes_with_it_and_nothing_else():

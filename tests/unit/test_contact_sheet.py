@@ -82,10 +82,10 @@ def objects(tmp_path):
 
 
 def detection(*first, **boxes):
-    """A pipeline with the op boxes before or after the resize."""
+    """A pipeline with boxes in its last tensor, or first in a mirrored one."""
     resize = pp.resize(height=256, width=256)
-    middle = [pp.boxes(**boxes), resize] if first else [resize, pp.boxes(**boxes)]
-    return pp.Pipeline([pp.decode(), *middle, pp.tensor()]).for_training()
+    before = [pp.flip(), pp.boxes(**boxes), pp.tensor(name="mirrored"), pp.flip()] if first else [pp.boxes(**boxes)]
+    return pp.Pipeline([pp.decode(), resize, *before, pp.tensor()]).for_training()
 
 
 @pytest.mark.parametrize(
@@ -100,17 +100,18 @@ def detection(*first, **boxes):
 )
 @pytest.mark.parametrize("first", [(), (True,)])
 def test_boxes_are_drawn_in_one_place_whatever_their_form(objects, boxes, first):
-    plain, other = detection(), detection(*first, **boxes)
-    expected = panels(plain, batch_of(objects, plain))
-    found = panels(other, batch_of(objects, other))
+    plain, other = detection(*first), detection(*first, **boxes)
+    count = len(plain.outputs)
+    expected, found = (panels(each, batch_of(objects, each))[count - 1 :: count] for each in (plain, other))
     assert not frames(expected[0]).any()
     for ours, theirs in zip(found, expected, strict=True):
         assert np.array_equal(ours.pixels, theirs.pixels)
-    # the one box of sample 1: 0.5, 2.25 to 10.5, 22.375 of 120 x 90, twice as large as in 256 x 256
+    # the one box of sample 1: 0.5, 2.25 to 10.5, 22.375 of 120 x 90, as large as the panel
     rows, columns = np.nonzero(frames(expected[1]))
-    bottom, right = 22.375 / 90 * 512, 10.5 / 120 * 512
+    side = len(expected[1].pixels)
+    bottom, right = 22.375 / 90 * side, 10.5 / 120 * side
     assert abs(rows.max() + 1 - bottom) <= 1
-    assert abs(columns.min() - 0.5 / 120 * 512) <= 1
+    assert abs(columns.min() - 0.5 / 120 * side) <= 1
     assert abs(columns[rows == rows.max()].max() + 1 - right) <= 1
 
 
@@ -118,19 +119,20 @@ def test_boxes_are_drawn_in_one_place_whatever_their_form(objects, boxes, first)
 @pytest.mark.parametrize("last", [True, False], ids=["boxes last", "boxes first"])
 def test_boxes_are_drawn_where_a_turned_image_has_them(objects, turn, last):
     resize, boxes = pp.resize(height=256, width=256), pp.boxes()
-    middle = [turn, boxes] if last else [boxes, turn]
+    middle = [turn, boxes] if last else [boxes, pp.tensor(name="straight"), turn]
     turned = pp.Pipeline([pp.decode(), resize, *middle, pp.tensor()]).for_training()
-    panel = panels(turned, batch_of(objects, turned))[1]
+    panel = panels(turned, batch_of(objects, turned))[1 if last else 3]
     rows, columns = np.nonzero(frames(panel))
-    left, top, right, bottom = np.array([0.5, 2.25, 10.5, 22.375]) * ([512 / 120, 512 / 90] * 2)
+    left, top, right, bottom = np.array([0.5, 2.25, 10.5, 22.375]) * ([256 / 120, 256 / 90] * 2)
     if turn == pp.rotate(180):
-        left, right, top, bottom = 512 - right, 512 - left, 512 - bottom, 512 - top
+        left, right, top, bottom = 256 - right, 256 - left, 256 - bottom, 256 - top
     elif turn == pp.rotate(90, expand=True):
-        left, right, top, bottom = top, bottom, 512 - right, 512 - left
+        left, right, top, bottom = top, bottom, 256 - right, 256 - left
     else:
-        left, right, top, bottom = left + 80, right + 80, top + 48, bottom + 48
+        left, right, top, bottom = left + 40, right + 40, top + 24, bottom + 24
+    scale = len(panel.pixels) / 256
     assert [rows.min(), columns.min(), columns[rows == rows.max()].max() + 1, rows.max() + 1] == pytest.approx(
-        [top, left, right, bottom], abs=1.5
+        np.array([top, left, right, bottom]) * scale, abs=1.5
     )
 
 
@@ -140,11 +142,18 @@ def test_a_box_across_the_horizon_is_drawn_as_far_as_it_lies_before_it(objects):
         return pixels
 
     sample = {**objects[0], "boxes": [[20, 20, 80, 80]]}  # of 90 rows, in 256: row 56.9 has the depth 0.716, 227 none
-    ops = [pp.decode(), pp.resize(height=256, width=256), pp.boxes(), seen_from_above(), pp.tensor()]
+    ops = [
+        pp.decode(),
+        pp.resize(height=256, width=256),
+        pp.boxes(),
+        pp.tensor(name="photo"),
+        seen_from_above(),
+        pp.tensor(),
+    ]
     road = pp.Pipeline(ops).for_training()
-    rows, columns = np.nonzero(frames(panels(road, batch_of([sample], road))[0]))
-    left, top = (2 * 20 * 256 / side / (1 - 20 * 256 / 90 / 200) for side in (120, 90))
-    assert [rows.min(), columns.min(), rows.max()] == pytest.approx([top, left, 511], abs=1.5)
+    rows, columns = np.nonzero(frames(panels(road, batch_of([sample], road))[1]))
+    left, top = (20 * 256 / side / (1 - 20 * 256 / 90 / 200) for side in (120, 90))
+    assert [rows.min(), columns.min(), rows.max()] == pytest.approx([top, left, 255], abs=1.5)
 
 
 def test_a_class_has_one_colour_in_frames_words_and_masks_and_words_stand_apart():

@@ -165,7 +165,7 @@ def accepted(op, **fields):
             case "tensor" if "t" in fields.get("layout", ""):
                 entry = {"op": op, **fields}
                 ops = [{"op": "decode_video", "frames": 4}, geometry, entry]
-            case "normalize" | "tensor":
+            case "normalize" | "tensor" | "boxes" | "points" | "mask" | "masks":
                 ops = [{"op": "decode"}, geometry, entry, *([{"op": "tensor"}] if op != "tensor" else [])]
             case "random_erasing" if fields.get("value") == "random":
                 ops = [{"op": "decode"}, geometry, {"op": "normalize"}, entry, {"op": "tensor"} | only]

@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 ROWS = """
 errors names
 spec
+boxes
 profiles.windows
 profiles.profile
 profiles.*
@@ -54,7 +55,7 @@ decoders.clips.ffmpeg decoders.header batch files
 pipeline data.timeline
 presets show show.warnings kernels.colours
 kernels.surfaces
-data data.manifest data.sources data.wire
+data data.manifest data.sources data.wire data.sources.web
 data.sources.checksum data.sources.remote data.sources.shapes
 data.sources.storage
 data.sources.row_groups
@@ -67,7 +68,7 @@ kernels.fixed kernels.filters kernels.flow
 kernels.resampling
 kernels.filling kernels.resample kernels.warp
 kernels.levels
-boxes kernels.launch kernels.nvrtc
+kernels.launch kernels.nvrtc
 annotations decoders.cpu kernels.cpu kernels.gpu
 decoders.clips.decoder
 decoders.nvimagecodec
@@ -153,6 +154,7 @@ ON_DEMAND = {
 }
 
 HOMES = {
+    "aiohttp": {"data.sources.web"},
     "av": {"decoders.clips.decoder", "decoders.clips.nvdec", "decoders.clips.ffmpeg"},
     "cv2": {"kernels.flow"},
     "cupy": {

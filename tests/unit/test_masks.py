@@ -21,7 +21,7 @@ MASK = np.random.default_rng(8).integers(0, 200, SIZE, np.uint8)
 
 
 def plan_of(*ops):
-    return pp.Pipeline([pp.decode(), *ops, pp.center_crop(5), pp.tensor(only="training")]).for_training().plan
+    return pp.Pipeline([pp.decode(), pp.center_crop(*SIZE), *ops, pp.tensor(only="training")]).for_training().plan
 
 
 def made(*ops, sample=None, index=0):
@@ -358,10 +358,12 @@ def test_masks_are_read_by_several_threads_at_once():
 
 def test_a_photo_that_is_turned_has_the_mask_of_the_upright_one():
     photo = with_exif(6)  # 24 x 40 as stored
-    pipeline = pp.Pipeline([pp.decode(), pp.mask(), pp.resize(height=8, width=8), pp.tensor()]).for_training()
+    pipeline = pp.Pipeline(
+        [pp.decode(), pp.mask(name="whole"), pp.center_crop(8), pp.mask(), pp.tensor()]
+    ).for_training()
     with pp.Loader([{"image": photo, "mask": np.zeros((40, 24), np.uint8)}], pipeline, batch_size=1) as loader:
         (batch,) = loader
-        assert batch["mask"][0].shape == (40, 24)
+        assert batch["whole"][0].shape == (40, 24)
 
 
 def test_explain_says_that_labels_are_never_blended():

@@ -304,10 +304,11 @@ def test_nothing_behind_it_says_where_a_pixel_came_from(after):
         pp.Pipeline([*HEAD, unwarp(), after, pp.tensor()])
     assert str(caught.value) == (
         f'ops[3] "{op_name(after)}": {"in training: " * (after in ANNOTATIONS)}nobody knows where a '
-        "pixel came from behind the operator acme.unwarp 1, which makes an image of its own: put this before it, "
-        "or give the operator a motion"
+        "pixel came from behind the operator acme.unwarp 1, which makes an image of its own: give the operator "
+        "a motion"
     )
-    assert pp.Pipeline([*HEAD, after, unwarp(), pp.tensor()]).outputs["tensor"].spec.shape == (3, 24, 16)
+    if after not in ANNOTATIONS:
+        assert pp.Pipeline([*HEAD, after, unwarp(), pp.tensor()]).outputs["tensor"].spec.shape == (3, 24, 16)
 
 
 def test_a_box_of_a_client_comes_before_it():

@@ -248,6 +248,10 @@ def test_masks_go_with_their_boxes_through_a_loader(tmp_path):
     ("segmentation", "text"),
     [
         (None, "annotations[0]: Expected `object | array`, got `null` - at `$.segmentation`"),
+        (
+            {"counts": [-1, 10801], "size": [90, 120]},
+            "annotations[0]: Expected `int` >= 0 - at `$.segmentation.counts[0]`",
+        ),
         ([[1, 2, "3"]], "annotations[0]: Expected `float`, got `str` - at `$.segmentation[0][2]`"),
     ],
 )
@@ -261,9 +265,7 @@ def test_a_segmentation_of_another_kind_costs_its_image(tmp_path, segmentation, 
         ([[0.5, 1, 2, 3]], "shape 1 of 1: a polygon of 4 numbers"),
         ([[1, 2, 3, 4, 5, 6, 7]], "a polygon of 7 numbers"),
         ([[1, 2, 3, 4, 5, 1e7]], "a point lies 1e[+]07 pixels away"),
-        ([[0, 0, 9e5, 0, 0, 0] * 3], "an outline of 5,400,000 pixels"),
         ({"counts": [5, 6], "size": [90, 120]}, r"its runs are 11 pixels of \(90, 120\), and the image is 90 x 120"),
-        ({"counts": [-1, 10801], "size": [90, 120]}, "its runs are 10,800 pixels"),
         ({"counts": [10799, 2], "size": [90, 120]}, "its runs are 10,801 pixels"),
         ({"counts": [0, 10800, 10800], "size": [90, 120]}, "its runs are 21,600 pixels"),
         ({"counts": [0, 10800], "size": [120, 90]}, r"its runs are 10,800 pixels of \(120, 90\)"),
@@ -273,7 +275,7 @@ def test_a_segmentation_of_another_kind_costs_its_image(tmp_path, segmentation, 
 def test_a_shape_that_makes_no_sense_fails_its_image_when_it_is_drawn(tmp_path, segmentation, text):
     source = shaped(tmp_path, segmentation)
     write_coco(tmp_path, 2)
-    pipeline = pp.Pipeline([pp.decode(), pp.masks(), pp.center_crop(8), pp.tensor()]).for_training()
+    pipeline = pp.Pipeline([pp.decode(), pp.center_crop(90, 120), pp.masks(), pp.tensor()]).for_training()
     sample = source[0] | {"image": tmp_path / "images" / "1.jpg"}
     with (
         pp.Loader([sample], pipeline, batch_size=1) as loader,

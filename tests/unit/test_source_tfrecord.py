@@ -153,8 +153,9 @@ def test_boxes_are_pixels_of_the_size(tmp_path):
     assert sample["boxes"].tolist() == [[50, 50, 150, 100], [0, 0, 200, 100]]
     assert (sample["size"], sample["labels"].tolist(), sample["boxes"].dtype) == ((100, 200), [3, 4], np.float32)
     assert read.tfrecord(tmp_path / "t", normalized=False, **fields)[0]["boxes"][0].tolist() == [0.25, 0.5, 0.75, 1.0]
-    with pytest.raises(pp.DataError, match="boxes that are fractions need size="):
-        read.tfrecord(tmp_path / "t", **fields)
+    assert read.tfrecord(tmp_path / "t", **fields)[0]["boxes"].pixels(100, 200).tolist() == sample["boxes"].tolist()
+    corners = read.tfrecord(tmp_path / "t", box_format="xywh_normalized", size=("h", "w"), **fields)[0]["boxes"]
+    assert corners.tolist() == [[50, 50, 200, 150], [0, 0, 200, 100]]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pixprep.annotations import annotated, check_size, read_field
+from pixprep.annotations import OF_EACH_BOX, annotated, check_size, read_boxes, read_field
+from pixprep.plan.output_plans import BoxesPlan
 from pixprep.plan.plan import Place, Placed, Plan
 
 _OPS = {
@@ -52,6 +53,31 @@ def left_behind(
         elif _is_of_pixels(value, size):
             how = "it is not cropped, resized and flipped as its photo is: see batch.placed"
             yield name, f'no op moves batch["{name}"]: {how}'
+
+
+def as_long_as_boxes(fields: Mapping[str, Any], counts: dict[str, set[int]]) -> Iterator[tuple[str, str]]:
+    """The fields that so far have had a value for each box, and do not go with it, each with what to say of it.
+
+    Args:
+        fields: of one sample.
+        counts: by each field's name the numbers of boxes of which there were as many values; of a field that once had
+            another number, none.
+    """
+    if not hasattr(fields.get("boxes"), "__len__"):
+        return
+    number = len(fields["boxes"])
+    for name, value in fields.items():
+        is_known = name in (*_OPS, *OF_EACH_BOX) or name.startswith("box_") or isinstance(value, str | bytes)
+        if is_known or not hasattr(value, "__len__"):
+            continue
+        found = counts.setdefault(name, {number})
+        if len(value) != number:
+            found.clear()
+        elif found:
+            found.add(number)
+        if len(found - {0}) > 1:
+            what = "has a value for each box, and keeps those of boxes that go"
+            yield name, f'batch["{name}"] {what}: call the field "box_{name}", and it goes with them'
 
 
 def _is_of_pixels(value: Any, size: tuple[int, int] | None) -> bool:
@@ -101,7 +127,10 @@ class Annotated:
         """See above."""
         check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
         if "boxes" in self._sample and "boxes" not in self._plan.inputs:
-            read_field(self._sample, "boxes", 4)  # random_iou_crop reads them first
+            if any(isinstance(each, BoxesPlan) for each in self._plan.annotations.values()):
+                read_boxes(self._sample, height, width)  # random_iou_crop reads them first
+            else:
+                read_field(self._sample, "boxes", 4)
         self._placed = self._place(height, width)
         if not self._is_late:
             self.fields = annotated(self._plan, self._placed, self._sample)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pixprep.annotations import columns, moving
 from pixprep.batch import Batch
 from pixprep.data.cache import PixelCache
-from pixprep.data.fields import Annotated, collated, left_behind
+from pixprep.data.fields import Annotated, as_long_as_boxes, collated, left_behind
 from pixprep.data.mixing import Mix
 from pixprep.data.order import Order, Part
 from pixprep.data.reading import Reader, Sample
@@ -27,7 +27,7 @@ from pixprep.data.timeline import Timeline
 from pixprep.decoders import Damage, Decoded, Limits
 from pixprep.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
-from pixprep.plan.output_plans import MaskPlan
+from pixprep.plan.output_plans import BoxesPlan, MaskPlan
 from pixprep.plan.plan import Placed
 
 log = logging.getLogger(__name__)
@@ -125,6 +125,7 @@ class Maker:
         blocks: memory for encoded files.
         broken: by their indices the samples that were left out or replaced.
         told: what was warned of already.
+        lengths: see ``as_long_as_boxes``.
     """
 
     source: AnySource
@@ -141,6 +142,7 @@ class Maker:
     blocks: Blocks = field(default_factory=Blocks)
     broken: dict[int, Broken] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
+    lengths: dict[str, set[int]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)  # an engine is one thread's at a time: an epoch's, or that of ``replay``
 
     def reader(self) -> Reader:
@@ -339,6 +341,11 @@ class Maker:
             for name, words in left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.told}, size):
                 self.told.add(name)
                 log.warning("%s", words)
+            if any(isinstance(each, BoxesPlan) for each in plan.annotations.values()):
+                for name, words in as_long_as_boxes(sample.fields, self.lengths):
+                    if name not in self.told:
+                        self.told.add(name)
+                        log.warning("%s", words)
         fields = collated([sample.fields for sample in rows.samples])
         for name in moving(plan):  # the op's output has another name, and these are in pixels of the photos
             fields.pop(name, None)

@@ -12,7 +12,7 @@ from typing import Any
 from pixprep.data.cache import PixelCache
 from pixprep.data.order import Part
 from pixprep.data.recycling import Blocks
-from pixprep.data.sources import AnySource, read_image
+from pixprep.data.sources import LIMITS, AnySource, read_image
 from pixprep.data.timeline import Timeline
 from pixprep.decoders import Encoded, Kept, Limits, Pixels
 from pixprep.decoders.pixels import checked
@@ -101,7 +101,11 @@ class Reader:
 
     def samples(self, indices: Sequence[int]) -> list[Sample]:
         """Read samples at once, in this thread."""
-        return list(map(self._read, indices))
+        token = LIMITS.set(self._limits)
+        try:
+            return list(map(self._read, indices))
+        finally:
+            LIMITS.reset(token)
 
     def ahead(self, parts: Iterator[Part]) -> Generator[tuple[Part, list[Sample]], None, None]:
         """The samples of each part, in order."""

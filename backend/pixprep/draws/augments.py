@@ -34,6 +34,11 @@ class Augment(ABC):
         """Tell whether a mirror may come before or after."""
         return False
 
+    @property
+    def moves(self) -> bool:
+        """Tell whether it may move pixels, and with them what boxes and masks lie on."""
+        return True
+
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
         """Draw for an image of this size; JSON holds the result."""
         del height, width, numbers, boxes

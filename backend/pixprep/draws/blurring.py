@@ -35,6 +35,7 @@ class Blur(Augment):
     sigma: tuple[Span, Span]
     blocks: ClassVar[int] = 1  # whether, sigma
     keeps_places: ClassVar[bool] = False  # its float32 sum has an order
+    moves: ClassVar[bool] = False
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
         """``{"sigma": [1.2, 1.2]}``, or ``{"sigma": null}``: not this one."""

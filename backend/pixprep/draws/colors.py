@@ -33,6 +33,7 @@ class Jitter(Augment):
     like: ColorLike
     p: float
     keeps_places: ClassVar[bool] = True
+    moves: ClassVar[bool] = False
 
     @property
     def blocks(self) -> int:
@@ -130,6 +131,11 @@ class Sometimes(Augment):
     def keeps_places(self) -> bool:
         """Tell whether all steps do."""
         return all(levels.keeps_places(step) for step in self.those)
+
+    @property
+    def moves(self) -> bool:
+        """Tell whether a step does."""
+        return any(levels.moves(step) for step in self.those)
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
         """Whether."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,7 @@ class Erasing(Augment):
     ratio: tuple[float, float]
     count: tuple[int, int]
     values: tuple[float, ...] | None
+    moves: ClassVar[bool] = False
 
     @property
     def blocks(self) -> int:

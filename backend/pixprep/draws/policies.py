@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import atan, cos, degrees, inf, log, sqrt, tau
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -169,6 +169,7 @@ class AugMix(Policy):
     width: int
     is_deep: bool
     alpha: float
+    moves: ClassVar[bool] = False  # what it moves is added to what it does not
 
     @property
     def blocks(self) -> int:

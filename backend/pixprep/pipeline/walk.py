@@ -179,6 +179,7 @@ def walked(
                     raise PipelineError("there is one already, and labels can follow only one")
     if not any(isinstance(node.op, Tensor) for node in passed):
         raise PipelineError("ops: no op gives a tensor: end with tensor")
+    _check_annotations(passed, where)
     _check_size(n_bytes(outputs), f"ops: {where}")
     names = [node.op.name for node in passed if node.op.name is not None]
     for name in given:
@@ -186,6 +187,24 @@ def walked(
     first = passed[0].op
     assert isinstance(first, FirstOp)
     return Walked(tuple(passed), outputs, first.plan(outputs=plans, annotations=annotations, inputs=given))
+
+
+def _check_annotations(passed: Sequence[Node], where: str) -> None:
+    """Refuse boxes, points or masks that lie in no image of a tensor: they would not be where its objects are."""
+    motions = [node.lowered.geometry.motion for node in passed]
+    shown = [motion for node, motion in zip(passed, motions, strict=True) if isinstance(node.op, Tensor)]
+    right = {type(node.op) for node, motion in zip(passed, motions, strict=True) if motion in shown}
+    for place, node in enumerate(passed):
+        if isinstance(node.op, AnnotationOp) and type(node.op) not in right:
+            name = op_name(node.op)
+            behind = zip(passed[place:], motions[place:], strict=True)
+            movers = (each for each, motion in behind if motion != motions[place] and isinstance(each.op, ImageOp))
+            mover = next(movers, None)
+            with at(node.index, node.op, where):
+                if mover is None:
+                    raise PipelineError(f"no tensor shows the image here: put {name} before a tensor that does")
+                said = f'ops[{mover.index}] "{op_name(mover.op)}"'
+                raise PipelineError(f"{said} moves the image, and not the {name} before it: put {name} behind {said}")
 
 
 @contextmanager

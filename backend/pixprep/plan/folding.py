@@ -6,6 +6,7 @@ What was drawn, or came with the request, is known then.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import compress
 from math import ceil, floor
 
 from pixprep.draws import windows
@@ -81,13 +82,21 @@ class Geometry:
     @property
     def may_warp(self) -> bool:
         """Tell whether it may turn an image, so that its boxes are no boxes any more."""
-        still = Move | Erasing
         return any(
             isinstance(step, Warp) or (isinstance(step, Extern) and step.operator.motion is not None)
             if isinstance(step, LevelStep)
-            else not (isinstance(step, still) or step.keeps_places)
+            else not isinstance(step, Move) and step.moves
             for step in self.levels
         )
+
+    @property
+    def motion(self) -> tuple[object, ...]:
+        """The steps that may move pixels: what lies in one image lies in another of which these are the same."""
+        moving = (
+            isinstance(step, Move) or (levels.moves(step) if isinstance(step, LevelStep) else step.moves)
+            for step in self.levels
+        )
+        return (self.before, self.resize, self.after, *compress(self.levels, moving))
 
     @property
     def is_padded(self) -> bool:

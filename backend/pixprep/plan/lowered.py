@@ -211,7 +211,7 @@ class Lowered:
         if made is not None:
             raise PipelineError(
                 f"nobody knows where a pixel came from behind the operator {made.operator}, which makes an image of "
-                "its own: put this before it, or give the operator a motion"
+                "its own: give the operator a motion"
             )
 
     def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:

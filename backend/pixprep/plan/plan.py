@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.boxes import in_pixels
 from pixprep.draws import philox, windows
 from pixprep.draws.augments import Augment
 from pixprep.draws.philox import EXAMPLE, Numbers, Words
@@ -176,7 +177,9 @@ class Plan:
         boxes = None if annotation is None else annotation.get("boxes")
         if boxes is None and any(isinstance(step, windows.IouCrop) for step in self.random_steps):
             raise PipelineError('random_iou_crop needs the "boxes" of each sample, which its source does not give')
-        return lambda height, width: self._place(height, width, Drawing(numbers, boxes, _or_raise(given)))
+        return lambda height, width: self._place(
+            height, width, Drawing(numbers, in_pixels(boxes, height, width), _or_raise(given))
+        )
 
     def placing_rows(self, given: Sequence[Given | ImageError], *, most_pixels: int) -> Place:
         """The place of an image in each of its tensors, by the numbers that came with it.

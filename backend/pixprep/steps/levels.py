@@ -299,6 +299,13 @@ def keeps_places(step: LevelStep) -> bool:
     return not isinstance(step, Warp | Take | Erase | Mix | Extern) and not is_summed
 
 
+def moves(step: LevelStep) -> bool:
+    """Tell whether a step moves pixels, and with them what boxes and masks lie on."""
+    return isinstance(step, Warp | Take) or (
+        isinstance(step, Extern) and (step.is_anywhere or bool(step.operator.motion))
+    )
+
+
 def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int, int]:
     """(height, width) of an image after steps."""
     for step in steps:

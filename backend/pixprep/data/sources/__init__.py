@@ -24,6 +24,7 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +32,8 @@ from pixprep.decoders import Encoded, Limits
 from pixprep.errors import ImageError, printable
 
 Sample = dict[str, Any]
+LIMITS: ContextVar[Limits] = ContextVar("LIMITS", default=Limits())  # noqa: B039  (they are frozen)
+"""Limits of the Loader that reads here: an object comes over the network when its sample is asked for."""
 _NAMED = 3
 
 

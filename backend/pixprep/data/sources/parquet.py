@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.boxes import check_source_format, format_tag, to_xyxy
 from pixprep.data.sources import Sample, naming
 from pixprep.data.sources.storage import I64, Archives, StrPath, archives, fingerprint, noted, scan
 from pixprep.errors import DataError, ImageError, SetupError
+from pixprep.spec import BoxSource
 
 _READERS = 8
 
@@ -33,8 +35,16 @@ class ParquetRows(Archives):
     """
 
     def __init__(
-        self, paths: Sequence[str], footers: Sequence[Any], fields: Mapping[str, str], classes: Sequence[str], most: int
+        self,
+        paths: Sequence[str],
+        footers: Sequence[Any],
+        fields: Mapping[str, str],
+        classes: Sequence[str],
+        most: int,
+        *,
+        box_format: BoxSource,
     ) -> None:
+        self._box_format = box_format
         self._footers, self._fields, self.classes, self._most_bytes = footers, dict(fields), tuple(classes), most
         sizes = [np.array(_library().sizes(each, [*fields.values()]), np.int64).reshape(-1, 2) for each in footers]
         self._sizes = [each[each[:, 0] > 0] for each in sizes]
@@ -68,7 +78,7 @@ class ParquetRows(Archives):
     @property
     def fingerprint(self) -> str:
         """Hash of the files' names, and of the sizes of each row group."""
-        return fingerprint("parquet", self._names, self._fields, *self._sizes)
+        return fingerprint("parquet", self._names, self._fields, *self._sizes, *format_tag(self._box_format))
 
     @property
     def blocks(self) -> I64:
@@ -104,7 +114,7 @@ class ParquetRows(Archives):
                 if value is None:
                     raise ImageError("BAD_RECORD", f"its {self._fields[field]!r} is null")
                 sample[field] = np.array(value) if isinstance(value, list) else value
-        return sample
+            return to_xyxy(sample, self._box_format)
 
     def _columns(self, file: int, group: int) -> Mapping[str, Any]:
         """The columns of a row group; where the one before was read, the one behind is read ahead."""
@@ -140,6 +150,7 @@ def parquet(
     image: str = "image",
     classes: Sequence[str] = (),
     cache_bytes: int = 1 << 30,
+    box_format: BoxSource = "xyxy",
     **fields: str,
 ) -> ParquetRows:
     """Read the rows of Parquet files.
@@ -155,12 +166,14 @@ def parquet(
         image: the column of the images.
         classes: the names of the labels.
         cache_bytes: of row groups that are kept; two are kept in any case.
+        box_format: as in ``rows``.
         **fields: further fields, such as ``label="label"``: the name, and the column.
 
     Raises:
         DataError: a file is not there or damaged, lacks a column, or has one of another type; or there is no row.
         SetupError: pyarrow is not installed.
     """
+    check_source_format(box_format)
     given = {"image": image, **fields}
     files = archives(paths)
     found = scan(files, lambda path: _library().described(path, given))
@@ -172,6 +185,7 @@ def parquet(
         given,
         classes or next((each for _, each in found if each), ()),
         cache_bytes,
+        box_format=box_format,
     )
 
 

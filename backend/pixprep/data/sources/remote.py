@@ -1,20 +1,25 @@
 """Objects of a bucket or a web server, by fsspec: ``s3://``, ``gs://``, ``https://`` and whatever else it knows.
 
 A piece that does not come is asked for again, five times in some three seconds. Then the network is broken, which ends
-an epoch with a DataError: it is no broken sample, of which an epoch may have some.
+an epoch with a DataError: it is no broken sample, of which an epoch may have some. Of a web server, which may send what
+it likes, no more is read than was asked for: see ``web``.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
+from importlib import import_module
 from time import sleep
+from types import ModuleType
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import fsspec
 
-from pixprep.errors import DataError, SetupError
+from pixprep.decoders import Limits
+from pixprep.errors import DataError, ImageError, SetupError
 
 T = TypeVar("T")
 TRIES = 5
@@ -24,27 +29,53 @@ _REFUSED: dict[type[OSError], str] = {
     PermissionError: "permission denied",
     IsADirectoryError: "is a folder",
 }
+_WEB = re.compile(r"(?:^|::)(https?)://")  # behind :: in a chain of fsspec's
 _LOG = logging.getLogger("pixprep.read")
 
 
-def read(url: str, offset: int = 0, size: int | None = None) -> bytes:
-    """A piece of an object, or all of it; shorter where the object ends.
+def read(url: str, offset: int, size: int) -> bytes:
+    """A piece of an object; shorter where the object ends.
 
     Raises:
         OSError: there is no such object, or it may not be read.
         DataError: the network is broken, or the server gives no pieces.
     """
-    end = None if size is None else offset + size
-
-    def ask() -> bytes:
-        files, path = _opened(url)
-        data: bytes = files.cat_file(path) if end is None else files.cat_file(path, start=offset, end=end)
-        return data
-
-    data = b"" if size == 0 else _again(url, ask)
-    if size is not None and len(data) > size:
+    data: bytes = b"" if size == 0 else _cat(url, size, start=offset, end=offset + size)
+    if len(data) > size:
         raise DataError(f"{url}: its server gives whole files and no pieces of them: download it")
     return data
+
+
+def image(url: str, limits: Limits) -> bytes:
+    """All of an object that is an image; of a web server's the answer says the size, of others it is asked before.
+
+    Raises:
+        ImageError: EMPTY, TOO_LARGE_BYTES, UNREADABLE: it has no bytes, more than the limit, or comes compressed.
+        OSError, DataError: as ``read``.
+    """
+    if not _is_web(url):
+        limits.check_bytes(size := size_of(url))
+        return read(url, 0, size)
+    try:
+        return _cat(url, limits.max_image_bytes)
+    except _web().AnswerError as error:
+        raise ImageError(error.reason, f"{error} (parameter max_image_bytes)") from None
+
+
+def _cat(url: str, most: int, **piece: int) -> bytes:
+    """Bytes of an object; of a web server at most so many."""
+
+    def ask() -> bytes:
+        data: bytes = _call(url, "cat_file", **piece)
+        return data
+
+    if not _is_web(url):
+        return _again(url, ask)
+    token = _web().MOST.set(most)
+    try:
+        return _again(url, ask)
+    finally:
+        _web().MOST.reset(token)
 
 
 def size_of(url: str) -> int:
@@ -87,13 +118,25 @@ def _call(url: str, method: str, **options: Any) -> Any:
 
 def _opened(url: str) -> tuple[Any, str]:
     """The file system of a URL, which fsspec keeps, and the path in it."""
+    own = {protocol: {"get_client": _web().client} for protocol in _WEB.findall(url)}
     try:
-        found: tuple[Any, str] = fsspec.core.url_to_fs(url)
+        found: tuple[Any, str] = fsspec.core.url_to_fs(url, **own)
     except ImportError as error:
         raise SetupError(f'{url}: {error}: pip install "fsspec[http]" gcsfs s3fs') from None
     except ValueError as error:  # of a protocol that it does not know
         raise DataError(f"{url}: {error}") from None
     return found
+
+
+def _is_web(url: str) -> bool:
+    return _WEB.search(url) is not None
+
+
+def _web() -> ModuleType:
+    try:
+        return import_module("pixprep.data.sources.web")
+    except ImportError as error:
+        raise SetupError(f'objects of a web server need {error.name}: pip install "fsspec[http]"') from None
 
 
 def _again(url: str, ask: Callable[[], T]) -> T:

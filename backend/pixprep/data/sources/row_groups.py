@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ import pyarrow.parquet as pq
 from pixprep.data.sources.storage import is_remote, remote
 from pixprep.errors import DataError, ImageError, printable
 
+_MOST_BYTES, _MOST_TIMES, _MOST_ROWS = 128 << 20, 16, 1024
+"""Bytes that a row group may take, or how many times those that it has in the file; rows that are read at once."""
 Columns = Mapping[str, Any]
 """By the samples' fields the values of a row group, which a row's number gives; ``as_py`` makes Python's of one."""
 
@@ -43,6 +46,11 @@ class _Object(io.RawIOBase):
         data: bytes = remote().read(self._path, self._at, size) if size > 0 else b""
         self._at += len(data)
         return data
+
+
+def _size_of(path: str) -> int:
+    found: int = remote().size_of(path) if is_remote(path) else os.stat(path).st_size  # noqa: PTH116
+    return found
 
 
 def opened(path: str, metadata: Any = None) -> pq.ParquetFile:
@@ -104,30 +112,56 @@ def _classes(metadata: Mapping[bytes, bytes], label: str | None) -> tuple[str, .
 
 def sizes(metadata: Any, names: Sequence[str]) -> list[tuple[int, int]]:
     """Rows of each row group, and the bytes that the columns take when they are read."""
+    wanted = _wanted(metadata, names)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    wanted = [
+    return [(each.num_rows, sum(each.column(place).total_uncompressed_size for place in wanted)) for each in groups]
+
+
+def _wanted(metadata: Any, names: Sequence[str]) -> list[int]:
+    """The places of the columns, and of those inside them."""
+    return [
         place
         for place in range(metadata.num_columns)
         if any(f"{metadata.schema.column(place).path}.".startswith(f"{name}.") for name in names)
     ]
-    return [(each.num_rows, sum(each.column(place).total_uncompressed_size for place in wanted)) for each in groups]
 
 
 def read(path: str, metadata: Any, group: int, fields: Mapping[str, str]) -> Columns:
-    """The columns of a row group.
+    """The columns of a row group, read a few rows at a time: a value of a dictionary may stand for many of them.
 
     Raises:
-        ImageError: it is damaged.
+        ImageError: it is damaged, or takes far more memory than it has bytes in the file.
         OSError: the file is not there any more.
         DataError: the network is broken.
     """
+    names = [*fields.values()]
+    columns = [metadata.row_group(group).column(place) for place in _wanted(metadata, names)]
+    most = max(_MOST_BYTES, _MOST_TIMES * min(sum(each.total_compressed_size for each in columns), _size_of(path)))
+    said = sum(each.total_uncompressed_size for each in columns)
     try:
-        table = opened(path, metadata).read_row_group(group, columns=[*fields.values()], use_threads=False)
+        table = _table(opened(path, metadata), group, names, said, most)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.strerror:  # it is not there; of damage Arrow raises one without
             raise
         raise ImageError("CORRUPT", f"its row group {group} cannot be read: {printable(error)[:200]}") from None
+    if table is None:
+        what = f"its row group {group} takes more than {most:,} bytes of memory"
+        raise ImageError("TOO_LARGE_BYTES", f"{what}, far more than in the file: write smaller ones")
     return {field: column(table, name) for field, name in fields.items()}
+
+
+def _table(file: pq.ParquetFile, group: int, names: Sequence[str], said: int, most: int) -> pa.Table | None:
+    """Columns of a row group, of which the footer says a size; None if they take more than the most."""
+    if said > most:
+        return None
+    rows = min(max(most // max(said, 1), 1), _MOST_ROWS)
+    batches = []
+    for batch in file.iter_batches(rows, row_groups=[group], columns=[*names], use_threads=False):
+        batches.append(batch)
+        most -= batch.nbytes
+        if most < 0:
+            return None
+    return pa.Table.from_batches(batches)
 
 
 def column(table: pa.Table, name: str) -> pa.ChunkedArray:

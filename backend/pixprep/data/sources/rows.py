@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from pixprep.data.sources import Sample, Source
+from pixprep.boxes import check_source_format, format_tag, to_xyxy
+from pixprep.data.sources import Sample, Source, naming
 from pixprep.data.sources.storage import fingerprint
 from pixprep.errors import DataError, ImageError
+from pixprep.spec import BoxSource
 
 _Key = str | int
 
@@ -18,8 +20,11 @@ _Key = str | int
 class Rows(Source):
     """The rows of a sequence; see ``Source``. Made by ``rows``."""
 
-    def __init__(self, items: Any, fields: Mapping[str, _Key], classes: tuple[str, ...], tag: str) -> None:
+    def __init__(
+        self, items: Any, fields: Mapping[str, _Key], classes: tuple[str, ...], tag: str, box_format: BoxSource
+    ) -> None:
         self.classes = classes
+        self._box_format = box_format
         self._items = items
         self._fields = dict(fields)
         self._tag = tag
@@ -27,7 +32,7 @@ class Rows(Source):
     @property
     def fingerprint(self) -> str:
         """Hash of the tag, the fields, and the number of rows; their contents are not read."""
-        return fingerprint("rows", self._tag, self._fields, len(self))
+        return fingerprint("rows", self._tag, self._fields, len(self), *format_tag(self._box_format))
 
     @property
     def labels(self) -> Any:
@@ -55,10 +60,19 @@ class Rows(Source):
                 value, path = _encoded(value, name)
                 sample |= {"name": f"{name}, {path}"} if path else {}
             sample[field] = value
-        return sample
+        with naming(sample["name"]):
+            return to_xyxy(sample, self._box_format)
 
 
-def rows(items: Any, *, image: _Key = "image", classes: Sequence[str] = (), tag: str = "", **fields: _Key) -> Rows:
+def rows(
+    items: Any,
+    *,
+    image: _Key = "image",
+    classes: Sequence[str] = (),
+    tag: str = "",
+    box_format: BoxSource = "xyxy",
+    **fields: _Key,
+) -> Rows:
     """Take the rows of a sequence as samples.
 
     A row is a mapping or a tuple. Its image is encoded: bytes, a path, or what Hugging Face stores, ``{"bytes": …,
@@ -73,11 +87,14 @@ def rows(items: Any, *, image: _Key = "image", classes: Sequence[str] = (), tag:
         image: where a row has its image: a key, or a position.
         classes: the names of the labels.
         tag: what tells these rows from others; part of the fingerprint, which knows nothing of what rows hold.
+        box_format: how the field ``boxes`` comes: ``xyxy``, ``xywh`` (left, top, width, height) or ``cxcywh`` (middle,
+            width, height), in pixels; ``xyxy_normalized`` and so on: in shares of the image.
         **fields: further fields, such as ``label="label"``.
 
     Raises:
         DataError: it is no sequence, is empty, or has no such column.
     """
+    check_source_format(box_format)
     if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
         raise DataError(f"rows need a length and numbers, which {_kind(items)} lacks: make a list of it")
     if len(items) == 0:
@@ -90,7 +107,7 @@ def rows(items: Any, *, image: _Key = "image", classes: Sequence[str] = (), tag:
         if getattr(features[image], "decode", False):
             items = items.cast_column(image, type(features[image])(decode=False))
         classes = classes or tuple(getattr(features[fields["label"]], "names", ()) if "label" in fields else ())
-    return Rows(items, {"image": image, **fields}, tuple(classes), tag)
+    return Rows(items, {"image": image, **fields}, tuple(classes), tag, box_format)
 
 
 def _encoded(value: Any, name: str) -> tuple[Any, str]:

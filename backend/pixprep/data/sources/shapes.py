@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -12,16 +12,24 @@ import numpy.typing as npt
 from pixprep.errors import ImageError
 
 U8 = npt.NDArray[np.uint8]
+I64 = npt.NDArray[np.int64]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 _FARTHEST = 1e6
 """Pixels from the image's corner that a point may lie."""
-_LONGEST = 1 << 24
-"""Points of an outline, in fifths of a pixel."""
+_MOST_CROSSINGS = 1 << 21
+"""Columns that the outlines of an image's polygons cross, together."""
+_MOST_PIXELS = 1 << 30
+"""Of the masks of an image, together."""
+_MOST_COVERS = 4
+"""Pixels around the polygons of an image, together, for each of its masks' pixels."""
+_MOST_LETTERS = 12
+"""Of a number of the short form: 60 bits."""
 
 
 class Runs(msgspec.Struct):
     """Lengths of what is and is not the object, in turns, down each column; as text, pycocotools' short form."""
 
-    counts: list[int] | str
+    counts: list[Count] | str
     size: tuple[int, int]
 
 
@@ -50,18 +58,23 @@ class Shapes:
         """See above.
 
         Raises:
-            ImageError: BAD_RECORD: a shape makes no sense.
+            ImageError: BAD_RECORD: a shape makes no sense; TOO_MANY_PIXELS: they are too large to be drawn.
         """
         del copy  # it is always a new one
+        count, height, width = self.shape
+        if count * height * width > _MOST_PIXELS:
+            what = f"{count:,} masks of {height} x {width}"
+            raise ImageError("TOO_MANY_PIXELS", f"{what}: at most {_MOST_PIXELS:,} pixels are drawn for an image")
         masks = np.zeros(self.shape, np.uint8)
+        columns, pixels = _MOST_CROSSINGS, _MOST_COVERS * masks.size
         for index, text in enumerate(self._texts):
             shape = msgspec.json.decode(text, type=Shape).segmentation
             try:
                 if isinstance(shape, Runs):
-                    masks[index] = _of_runs(shape, *self.shape[1:])
-                else:
-                    for polygon in shape:
-                        masks[index] |= _filled(polygon, *self.shape[1:])
+                    masks[index] = _of_runs(shape, height, width)
+                    continue
+                for polygon in shape:
+                    columns, pixels = _fill(masks[index], polygon, columns, pixels)
             except ValueError as error:
                 raise ImageError("BAD_RECORD", f"shape {index + 1} of {len(self)}: {error}") from None
         return masks if dtype is None else masks.astype(dtype)
@@ -80,6 +93,8 @@ def _lengths(text: str) -> list[int]:
     lengths: list[int] = []
     value = bits = 0
     for letter in text.encode():
+        if bits >= 5 * _MOST_LETTERS:
+            raise ValueError(f"a number of more than {_MOST_LETTERS} letters")
         value |= (letter - 48 & 31) << bits
         bits += 5
         if letter - 48 & 32:
@@ -91,11 +106,12 @@ def _lengths(text: str) -> list[int]:
     return lengths
 
 
-def _filled(polygon: Sequence[float], height: int, width: int) -> U8:
-    """The inside of a polygon, whose outline is drawn in fifths of a pixel.
+def _crossings(polygon: Sequence[float], width: int, most: int) -> tuple[I64, I64]:
+    """Columns of the image that the outline of a polygon crosses, drawn in fifths of a pixel, and in which row.
 
     Between two of its points that lie in different fifths the outline crosses into another column. In the middle of a
-    pixel's fifths it counts: below there, and on from column to column, inside and outside change.
+    pixel's fifths it counts: below there, and on from column to column, inside and outside change. Nothing of the
+    outline is drawn but these places: a point may lie far from the image.
     """
     if len(polygon) < 6 or len(polygon) % 2:
         raise ValueError(f"a polygon of {len(polygon)} numbers")
@@ -105,23 +121,58 @@ def _filled(polygon: Sequence[float], height: int, width: int) -> U8:
     starts = np.trunc(5 * points + 0.5).astype(np.int64)
     ends = np.roll(starts, -1, axis=0)
     sides = np.abs(ends - starts)
-    along = np.where(sides[:, 0] >= sides[:, 1], 0, 1)  # the axis on which the line goes from fifth to fifth
-    edges = np.arange(len(starts))
-    steps = sides[edges, along]
-    if steps.sum() > _LONGEST:
-        raise ValueError(f"an outline of {steps.sum() // 5:,} pixels")
-    is_back = starts[edges, along] > ends[edges, along]
-    first, last = np.where(is_back[:, None], ends, starts), np.where(is_back[:, None], starts, ends)
-    slope = (last - first)[edges, 1 - along] / np.maximum(steps, 1)
-    edge = np.repeat(edges, steps + 1)
-    done = np.arange(len(edge)) - np.repeat(np.cumsum(steps + 1) - (steps + 1), steps + 1)
-    done = np.where(is_back[edge], steps[edge] - done, done)
-    on, aside = first[edge, along[edge]] + done, first[edge, 1 - along[edge]] + slope[edge] * done + 0.5
-    drawn = np.where(along[edge] == 0, [on, np.trunc(aside)], [np.trunc(aside), on]).astype(np.int64)
-    (x, y), (before_x, before_y) = drawn[:, 1:], drawn[:, :-1]
-    column = np.where(x < before_x, x, x - 1)
-    crosses = (x != before_x) & (column % 5 == 2) & (column >= 0) & (column // 5 < width)
-    row = ((np.minimum(y, before_y) + 2) // 5).clip(0, height)
-    changes = np.bincount((column // 5 * height + row)[crosses], minlength=height * width + 1)[:-1]
-    inside: U8 = (changes.cumsum() & 1).astype(np.uint8).reshape(width, height)
-    return inside.T
+    is_flat = sides[:, 0] >= sides[:, 1]  # the line goes from fifth to fifth in x, else in y
+    is_back = np.where(is_flat, starts[:, 0] > ends[:, 0], starts[:, 1] > ends[:, 1])[:, None]
+    first, last = np.where(is_back, ends, starts), np.where(is_back, starts, ends)
+    begin = (-(-(np.minimum(first, last)[:, 0] - 2) // 5)).clip(0, width)
+    counts = ((np.maximum(first, last)[:, 0] - 3) // 5 + 1).clip(0, width) - begin
+    counts = counts.clip(0)
+    if counts.sum() > most:
+        raise ValueError(f"an outline crosses {counts.sum():,} columns; all of an image, {_MOST_CROSSINGS:,} at most")
+    edge = np.repeat(np.arange(len(counts)), counts)
+    column = begin[edge] + np.arange(len(edge)) - np.repeat(counts.cumsum() - counts, counts)
+    is_flat, first, last, steps = is_flat[edge], first[edge], last[edge], sides.max(axis=1)[edge]
+    slope = np.where(is_flat, last[:, 1] - first[:, 1], last[:, 0] - first[:, 0]) / np.maximum(steps, 1)
+    aside, middle = np.where(is_flat, first[:, 1], first[:, 0]), 5 * column + 2
+
+    def drawn(step: I64) -> npt.NDArray[np.float64]:
+        """Place of a step of the line on its other axis, as C rounds it."""
+        place: npt.NDArray[np.float64] = np.trunc(aside + slope * step + 0.5)
+        return place
+
+    def is_past(step: I64) -> npt.NDArray[np.bool_]:
+        """Tell whether a line in y is past the middle of the column."""
+        past: npt.NDArray[np.bool_] = np.where(slope > 0, drawn(step) > middle, drawn(step) <= middle)
+        return past
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        guess = np.where(is_flat, middle + 1 - first[:, 0], np.ceil((middle + 0.5 - aside) / slope))
+    step = guess.clip(1, steps).astype(np.int64)  # of a line in y, right up to rounding
+    step -= ~is_flat & (step > 1) & is_past(step - 1)
+    step += ~is_flat & ~is_past(step)
+    y = np.where(is_flat, np.minimum(drawn(step - 1), drawn(step)), first[:, 1] + step - 1).astype(np.int64)
+    return column, (y + 2) // 5
+
+
+def _fill(mask: U8, polygon: Sequence[float], most_columns: int, most_pixels: int) -> tuple[int, int]:
+    """Fill the inside of a polygon in a mask (height, width).
+
+    Returns:
+        What is left of the columns that outlines may cross, and of the pixels around polygons.
+
+    Raises:
+        ValueError: it is no polygon, or too much to draw.
+    """
+    columns, rows = _crossings(polygon, mask.shape[1], most_columns)
+    rows = rows.clip(0, mask.shape[0])
+    if not len(columns):
+        return most_columns, most_pixels
+    left, top = columns.min(), rows.min()
+    width, height = columns.max() + 1 - left, rows.max() - top
+    if width * height > most_pixels:
+        raise ValueError(f"its polygons cover the image's masks {_MOST_COVERS} times")
+    changes = np.zeros(width * height + 1, np.uint8)
+    np.add.at(changes, (columns - left) * height + rows - top, 1)
+    inside = np.bitwise_and(np.add.accumulate(changes[:-1], dtype=np.uint8), 1).reshape(width, height)
+    mask[top : top + height, left : left + width] |= inside.T
+    return most_columns - len(columns), most_pixels - inside.size

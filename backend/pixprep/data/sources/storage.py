@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.data.sources import Source
+from pixprep.data.sources import LIMITS, Source
 from pixprep.errors import DataError, ImageError, SetupError, printable
 
 T = TypeVar("T")
@@ -198,6 +198,8 @@ def inside(root: str, name: str) -> str:
         ImageError: it is no name of a file in there.
     """
     path = os.path.join(root, name)  # noqa: PTH118
+    if is_remote(path) and (not is_remote(root) or "::" in name):  # which would be an address of its own
+        raise ImageError("BAD_RECORD", f"its file {name[:200]!r} is a URL, and no name in {root}")
     if name and not name.startswith("/") and ".." not in name and "\0" not in name:
         return path
     path = os.path.normpath(path)
@@ -233,12 +235,12 @@ def remote() -> ModuleType:
 
 
 def image_at(path: str) -> Path | bytes:
-    """The image of a sample: a path, or the bytes of an object.
+    """The image of a sample: a path, or the bytes of an object, of which no more are read than ``LIMITS`` allow.
 
     Raises:
-        OSError, DataError: as ``remote.read``.
+        ImageError, OSError, DataError: as ``remote.image``.
     """
-    return remote().read(path) if is_remote(path) else Path(path)
+    return remote().image(path, LIMITS.get()) if is_remote(path) else Path(path)
 
 
 def absolute(path: StrPath) -> str:

@@ -16,9 +16,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from pixprep.boxes import check_source_format, format_tag, to_xyxy
 from pixprep.data.sources import Sample, naming
 from pixprep.data.sources.storage import I64, Archives, Names, Opened, StrPath, archives, fingerprint, noted, scan
 from pixprep.errors import DataError, ImageError
+from pixprep.spec import BoxSource
 
 _BLOCK = 512
 _MOST_NAME_BYTES = 4096
@@ -41,8 +43,14 @@ class TarSamples(Archives):
     """The samples of tar files; see ``Source``. Made by ``tar``."""
 
     def __init__(
-        self, paths: Sequence[str], shards: Sequence[_Shard], fields: Sequence[str], classes: tuple[str, ...]
+        self,
+        paths: Sequence[str],
+        shards: Sequence[_Shard],
+        fields: Sequence[str],
+        classes: tuple[str, ...],
+        box_format: BoxSource,
     ) -> None:
+        self._box_format = box_format
         super().__init__(paths, (len(shard.keys) for shard in shards))
         self.classes = classes
         named = zip(self._names, shards, strict=True)
@@ -63,7 +71,8 @@ class TarSamples(Archives):
     @property
     def fingerprint(self) -> str:
         """Hash of the files' names, the keys, and the position of each member."""
-        return fingerprint("tar", self._names, self._fields, self._keys.blob, self._members)
+        tag = format_tag(self._box_format)
+        return fingerprint("tar", self._names, self._fields, self._keys.blob, self._members, *tag)
 
     def _sample(self, index: int) -> Sample:
         file, _ = self._where(index)
@@ -79,7 +88,7 @@ class TarSamples(Archives):
                     sample[word] = _value(suffixes, self._piece(file, offset, size))
                 except ValueError as error:
                     raise ImageError("BAD_RECORD", f"its .{suffixes} is broken: {error}") from None
-        return sample
+            return to_xyxy(sample, self._box_format)
 
 
 def _value(suffixes: str, data: bytes) -> Any:
@@ -102,6 +111,7 @@ def tar(
     image: str = ";".join(_IMAGES),
     label: str | None = "cls",
     classes: Sequence[str] = (),
+    box_format: BoxSource = "xyxy",
     **fields: str,
 ) -> TarSamples:
     """Read the samples of tar files in WebDataset's layout.
@@ -118,11 +128,13 @@ def tar(
         image: the suffix of the image, or several with semicolons.
         label: that of the label; None: there is none.
         classes: the names of the labels.
+        box_format: as in ``rows``.
         **fields: further fields: the name, and the suffix of the member.
 
     Raises:
         DataError: a file is not there, compressed, or no tar file, or there is no sample.
     """
+    check_source_format(box_format)
     given = {"image": image, **({"label": label} if label is not None else {}), **fields}
     wanted = [f"{name}={suffixes.lower()}" for name, suffixes in given.items()]
     columns: dict[str, list[int]] = {}
@@ -139,7 +151,7 @@ def tar(
     if not any(shard.keys for shard in shards):
         note = next((note for shard in shards for note in shard.notes), "no sample in it")
         raise DataError(f"{files[0]}: {note}")
-    return TarSamples(files, shards, wanted, tuple(classes))
+    return TarSamples(files, shards, wanted, tuple(classes), box_format)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from pixprep.boxes import Shares, check_source_format, format_tag, to_xyxy
 from pixprep.data import wire
 from pixprep.data.sources import Sample, naming
 from pixprep.data.sources.storage import I64, Archives, Opened, StrPath, archives, fingerprint, noted, scan
 from pixprep.errors import DataError, ImageError, SetupError
+from pixprep.spec import BoxSource
 
 _HEADER, _FOOTER = 12, 4
 _MOST_INDEX_BYTES = 1 << 30
@@ -40,7 +42,7 @@ class Records(Archives):
         features: Mapping[str, Feature],
         *,
         classes: tuple[str, ...],
-        normalized: bool,
+        box_format: BoxSource,
         checksum: Callable[[bytes], int] | None,
     ) -> None:
         super().__init__(paths, (len(offsets) + bool(problem) for offsets, _, problem in found))
@@ -56,13 +58,14 @@ class Records(Archives):
         self._offsets = [offsets for offsets, _, _ in found]
         self._sizes = [sizes for _, sizes, _ in found]
         self._features = dict(features)
-        self._is_normalized = normalized
+        self._box_format = box_format
         self._checksum = checksum
 
     @property
     def fingerprint(self) -> str:
         """Hash of the files' names, and of the position of each record."""
-        return fingerprint("tfrecord", self._names, self._features, *self._offsets, *self._sizes)
+        tag = () if self._box_format == "xyxy_normalized" else format_tag(self._box_format)
+        return fingerprint("tfrecord", self._names, self._features, *self._offsets, *self._sizes, *tag)
 
     def _sample(self, index: int) -> Sample:
         file, number = self._where(index)
@@ -107,16 +110,18 @@ class Records(Archives):
                 raise ImageError("BAD_RECORD", f"{len(sample['labels'])} labels for {count} boxes")
         return sample
 
-    def _boxes(self, features: Mapping[str, memoryview], size: tuple[int, int] | None) -> np.ndarray[Any, Any]:
+    def _boxes(self, features: Mapping[str, memoryview], size: tuple[int, int] | None) -> Any:
+        """The boxes as xyxy in pixels; ``Shares`` where their size is not known."""
         columns = [np.asarray(_values(features, name), np.float64) for name in self._features["boxes"]]
         if len({len(column) for column in columns}) != 1:
             raise ImageError("BAD_RECORD", f"{', '.join(str(len(column)) for column in columns)} sides of boxes")
-        boxes = np.stack(columns, axis=1)
-        if size is not None and self._is_normalized:
-            boxes *= (size[1], size[0]) * 2
-        if not np.isfinite(boxes).all() or (boxes[:, 2:] < boxes[:, :2]).any():
+        found = to_xyxy({"boxes": np.stack(columns, axis=1)}, self._box_format)["boxes"]
+        corners = np.asarray(found)
+        if not np.isfinite(corners).all() or (corners[:, 2:] < corners[:, :2]).any():
             raise ImageError("BAD_RECORD", "a box ends before it begins, or is no finite number")
-        return boxes.astype(np.float32)
+        if isinstance(found, Shares):
+            return found if size is None else found.pixels(*size)
+        return corners.astype(np.float32)
 
 
 def tfrecord(
@@ -126,6 +131,7 @@ def tfrecord(
     boxes: tuple[str, str, str, str] | None = None,
     size: tuple[str, str] | None = None,
     normalized: bool = True,
+    box_format: BoxSource | None = None,
     index: StrPath | Sequence[StrPath] | None = None,
     checksums: bool = True,
     classes: Sequence[str] = (),
@@ -145,9 +151,10 @@ def tfrecord(
     Args:
         paths: files, or patterns such as ``train-*.tfrecord``.
         image: the feature with the encoded image.
-        boxes: the features with the left, upper, right and lower sides of the boxes.
+        boxes: the features with the left, upper, right and lower sides of the boxes, or what ``box_format`` says.
         size: the features with the height and the width.
-        normalized: whether boxes are fractions of the size, which then must be given; else pixels.
+        normalized: whether boxes are shares of the image; else pixels.
+        box_format: as in ``rows``, in place of ``normalized``.
         index: DALI's index of each file, in place of the scan: text, a line for each record, its offset and size.
         checksums: check them, of each record when it is read.
         classes: the names of the labels.
@@ -158,10 +165,8 @@ def tfrecord(
         SetupError: google-crc32c is missing, and checksums are to be checked.
     """
     files = archives(paths)
-    if boxes is not None and normalized and size is None:
-        raise DataError(
-            "boxes that are fractions need size=(height, width), the features with both; else normalized=False"
-        )
+    form: BoxSource = box_format or ("xyxy_normalized" if normalized else "xyxy")
+    check_source_format(form)
     features: dict[str, Feature] = {"image": image, **fields}
     if isinstance(labels := features.get("labels"), str):
         features["labels"] = [labels]
@@ -181,7 +186,7 @@ def tfrecord(
     if not any(len(offsets) for offsets, _, _ in found):
         problem = next((problem.detail for _, _, problem in found if problem), "no record in it")
         raise DataError(f"{files[0]}: {problem}" + f" ({len(files):,} files, no record)" * (len(files) > 1))
-    return Records(files, found, features, classes=tuple(classes), normalized=normalized, checksum=checksum)
+    return Records(files, found, features, classes=tuple(classes), box_format=form, checksum=checksum)
 
 
 def _checksum() -> Callable[[bytes], int]:

@@ -1,0 +1,55 @@
+"""Answers of web servers, of which no more is read than was asked for, however long or compressed they are."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+import aiohttp
+
+from pixprep.errors import DataError, Reason
+
+MOST: ContextVar[int] = ContextVar("MOST", default=64 << 20)
+"""Bytes of an answer that are read; by default those of a list of files."""
+
+
+class AnswerError(DataError):
+    """An answer that is not read.
+
+    Attributes:
+        reason: of an image's ImageError.
+    """
+
+    def __init__(self, reason: Reason, words: str) -> None:
+        super().__init__(words)
+        self.reason = reason
+
+
+class _Answer(aiohttp.ClientResponse):
+    async def read(self) -> bytes:
+        """The body, up to ``MOST``; of a refusal none.
+
+        Raises:
+            AnswerError: it is longer, or compressed.
+        """
+        if self._body is None:
+            self._body = b"" if self.status >= 400 else await self._bounded(MOST.get())
+        return self._body
+
+    async def _bounded(self, most: int) -> bytes:
+        coding, body = self.headers.get("Content-Encoding", ""), bytearray()
+        if coding.lower() not in ("", "identity"):
+            self.close()
+            raise AnswerError("UNREADABLE", f"{self.url}: its server sends {coding[:80]!r}, which was not asked for")
+        while len(body) <= most and (self.content_length or 0) <= most:
+            if not (piece := await self.content.readany()):
+                return bytes(body)
+            body += piece
+        self.close()
+        raise AnswerError("TOO_LARGE_BYTES", f"{self.url}: its server sends more than the {most:,} bytes that are read")
+
+
+async def client(**options: Any) -> aiohttp.ClientSession:
+    """Session of fsspec's file system of a web server."""
+    headers = {"Accept-Encoding": "identity", **options.pop("headers", {})}
+    return aiohttp.ClientSession(headers=headers, auto_decompress=False, response_class=_Answer, **options)

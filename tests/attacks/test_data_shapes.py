@@ -1,0 +1,83 @@
+"""Attack: COCO's shapes of objects that cost far more than their bytes: polygons that reach to the horizon, run lengths
+of a million digits, hundreds of masks of the largest image, an outline that crosses every column thousands of times.
+
+Defence: of an outline only the columns of the image are drawn. A number of a run has at most twelve letters, or 2^40.
+The pixels of an image's masks, and around its polygons, and the columns that outlines cross, have a bound.
+Outcome: the mask, as small as it is; or the sample alone is refused, before it costs anything.
+"""
+
+import json
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from attacks.repositories import patience
+from pixprep import read
+from pixprep.data.sources.shapes import Shapes
+from records import coco_annotations, refusals
+
+FAR = [[0, 0, 800_000, 0, 800_000, 9, 0, 9]]
+ZIGZAG = [[value for x in range(2000) for value in ((0, 8000)[x % 2], x)]]
+TRIANGLE = [[0, 0, 8000, 0, 8000, 8000]]
+
+
+def drawn(shapes, size):
+    """(masks or the error, seconds of processor time, MiB at most)."""
+    texts = [json.dumps({"segmentation": shape}) for shape in shapes]
+    tracemalloc.start()
+    start = time.process_time()
+    try:
+        made = np.asarray(Shapes(texts, size))
+    except pp.ImageError as error:
+        made = error
+    seconds, peak = time.process_time() - start, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return made, seconds, peak / (1 << 20)
+
+
+def test_a_polygon_that_reaches_far_costs_what_is_seen_of_it():
+    masks, seconds, mib = drawn([FAR], (90, 120))
+    assert masks[0, :9].all()
+    assert not masks[0, 9:].any()
+    assert seconds < 0.1
+    assert mib < 1
+
+
+@pytest.mark.parametrize(
+    ("shapes", "size", "words"),
+    [
+        (
+            [TRIANGLE] * 200,
+            (8000, 8000),
+            "200 masks of 8000 x 8000: at most 1,073,741,824 pixels are drawn for an image",
+        ),
+        ([ZIGZAG], (8000, 8000), "shape 1 of 1: an outline crosses 16,000,000 columns; all of an image, 2,097,152"),
+        ([[ZIGZAG[0][:200]]] * 9, (400, 8000), "shape 3 of 9: an outline crosses 800,000 columns; all of an image, 2,"),
+        ([TRIANGLE * 5000], (800, 8000), "shape 1 of 1: its polygons cover the image's masks 4 times"),
+        ([{"counts": "o" * 1_000_000, "size": [90, 120]}], (90, 120), "a number of more than 12 letters"),
+    ],
+)
+def test_what_is_too_much_to_draw_is_refused(shapes, size, words):
+    with patience(60):
+        error, seconds, mib = drawn(shapes, size)
+    assert words in str(error)
+    assert error.reason in ("BAD_RECORD", "TOO_MANY_PIXELS")
+    assert seconds < 20  # of a busy machine
+    assert mib < 300
+
+
+@pytest.mark.parametrize("number", ["9" * 30, "9" * 1_000_000, "-1", str(1 << 41)])
+def test_a_run_of_more_pixels_than_there_are_costs_its_image(tmp_path, number):
+    content = coco_annotations(4)
+    content["annotations"][0]["segmentation"] = {"counts": ["X", 1], "size": [90, 120]}
+    (tmp_path / "i.json").write_text(json.dumps(content).replace('"X"', number))
+    with patience():
+        start = time.process_time()
+        source = read.coco(tmp_path, tmp_path / "i.json", masks=True)
+        (words,) = refusals(source).values()
+    assert time.process_time() - start < 2
+    assert words.startswith("[BAD_RECORD] i.json, image 110: annotations[0]: ")
+    assert len(words) < 300

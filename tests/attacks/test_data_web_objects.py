@@ -1,0 +1,164 @@
+"""Attack: a web server whose objects never end, state an exabyte, or are gzip bombs.
+
+Defence: the size that an answer states is compared with the limit first. No more than the limit and one piece is read,
+whatever was stated. An answer may not be compressed: ``Accept-Encoding: identity``.
+Outcome: the sample alone is refused, in constant memory.
+"""
+
+import gzip
+import resource
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+import pixprep as pp
+from attacks.repositories import patience
+from broken_data import small_jpeg
+from loading import PLAIN
+from pixprep import read
+from records import coco_annotations, tar_bytes, tar_members, write_coco
+
+pytest.importorskip("fsspec", reason="fsspec is not installed: pip install fsspec")
+pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install fsspec[http]")
+MIB = 1 << 20
+BOMB = gzip.compress(bytes(150 * MIB), 6)
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """Sends honest photos, and whatever else a name says."""
+
+    sent = 0
+
+    def do_HEAD(self):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.server.tar)))
+        self.end_headers()
+
+    def do_GET(self):
+        name = self.path.rpartition("/")[2]
+        self.server.encodings.add(self.headers["Accept-Encoding"])
+        if name.endswith("gone.jpg"):
+            return self.answer(b"<p>" + bytes(MIB), status=404)
+        if name.startswith("bomb"):
+            return self.answer(BOMB, {"Content-Encoding": "gzip"})
+        if name.startswith("endless") or (name == "photos" and self.server.is_endless):
+            return self.endless({})
+        if name.startswith("stated"):
+            return self.endless({"Content-Length": str(1 << 40)})
+        if name.endswith(".tar"):
+            if self.server.is_endless:
+                return self.endless({})
+            begin, _, end = self.headers["Range"].removeprefix("bytes=").partition("-")
+            return self.answer(self.server.tar[int(begin) : int(end) + 1], status=206)
+        return self.answer(small_jpeg(int(name[0])))
+
+    def answer(self, body, headers=(), status=200):
+        self.send_response(status)
+        for item in {"Content-Length": str(len(body)), **dict(headers)}.items():
+            self.send_header(*item)
+        self.end_headers()
+        self.send(body)
+
+    def endless(self, headers):
+        self.send_response(200)
+        for item in headers.items():
+            self.send_header(*item)
+        self.end_headers()
+        while self.server.sent < 3000 * MIB and self.send(bytes(MIB)):
+            self.server.sent += MIB
+
+    def send(self, body):
+        try:
+            self.wfile.write(body)
+        except OSError:  # the client has gone
+            return False
+        return True
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as found:
+        found.encodings, found.sent, found.is_endless = set(), 0, False
+        found.tar = tar_bytes(tar_members(3))
+        found.url = f"http://127.0.0.1:{found.server_port}/photos"
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        yield found
+        found.shutdown()
+
+
+@contextmanager
+def within(mib):
+    """Assert that the process did not grow by more, at any time."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert grown < mib, grown
+
+
+def names(*images):
+    """COCO's annotations of images with these names."""
+    content = coco_annotations(len(images))
+    for entry, name in zip(content["images"], images, strict=True):
+        entry["file_name"] = name
+    return content
+
+
+def loaded(root, tmp_path, images, **options):
+    """(indices of what came, the errors' words) of an epoch over images of these names."""
+    write_coco(tmp_path, len(images), names(*images))
+    source = read.coco(root, tmp_path / "instances.json")
+    with pp.Loader(source, PLAIN, batch_size=4, last="short", on_error="skip", max_errors=1.0, **options) as loader:
+        came = sorted(int(index) for batch in loader for index in batch["index"])
+        return came, {each.index: str(each.error) for each in loader.errors}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("endless.jpg", "[TOO_LARGE_BYTES] image 110: {}/endless.jpg: its server sends more than the 20,971,520 bytes"),
+        ("stated.jpg", "[TOO_LARGE_BYTES] image 110: {}/stated.jpg: its server sends more than the 20,971,520 bytes"),
+        ("bomb.jpg", "[UNREADABLE] image 110: {}/bomb.jpg: its server sends 'gzip', which was not asked for"),
+        ("1gone.jpg", "[UNREADABLE] image 110: cannot be read: no such object"),
+        (
+            "1.jpg::http://127.0.0.1:9/x",
+            "[BAD_RECORD] image 110: its file '1.jpg::http://127.0.0.1:9/x' is a URL, and ",
+        ),
+    ],
+)
+def test_an_object_without_an_end_costs_its_sample_and_constant_memory(server, tmp_path, name, words):
+    loaded(server.url, tmp_path, ["0.jpg", "2.jpg"])  # what is read for the first time takes memory of its own
+    with patience(30), within(120):
+        came, errors = loaded(server.url, tmp_path, ["0.jpg", name, "2.jpg", "3.jpg"])
+    assert came == [0, 2, 3]
+    (error,) = errors.values()
+    assert error.startswith(words.format(server.url))
+    assert server.encodings == {"identity"}
+    assert server.sent < 200 * MIB
+
+
+def test_the_limit_is_the_loaders(server, tmp_path):
+    limits = pp.Limits(max_image_bytes=len(small_jpeg(0)) - 1)
+    came, errors = loaded(server.url, tmp_path, ["0.jpg", "0.jpg"], limits=limits)
+    assert came == []
+    assert f"more than the {limits.max_image_bytes:,} bytes that are read (parameter max_image_bytes)" in errors[0]
+    limits = pp.Limits(max_image_bytes=len(small_jpeg(0)))
+    assert loaded(server.url, tmp_path, ["0.jpg", "0.jpg"], limits=limits)[0] == [0, 1]
+
+
+def test_a_piece_of_a_shard_and_a_list_of_files_end_too(server):
+    source = read.tar(f"{server.url}/a.tar")
+    assert source[2]["image"] == small_jpeg(2)
+    server.is_endless = True
+    with patience(30), within(120), pytest.raises(pp.DataError, match=r"a\.tar: its server sends more than the "):
+        source[2]
+    with (
+        patience(30),
+        within(300),
+        pytest.raises(pp.DataError, match=r"photos: its server sends more than the 67,108,"),
+    ):
+        read.files(server.url)

@@ -1,0 +1,134 @@
+"""Boxes as sources have them: formats, shares of the image, what cannot be meant, and what goes with each box."""
+
+import json
+from typing import get_args
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import png, scene
+from pixprep import read
+from pixprep.boxes import Shares, convert, normalize
+from pixprep.spec import BoxSource
+from records import tar_bytes
+
+SIZE = (60, 80)
+BOXES = np.array([[8, 6, 40, 30], [40, 15, 72, 60]], np.float32)
+IMAGE = png(scene(*SIZE))
+PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=120, width=160), pp.boxes(), pp.tensor()]).for_training()
+
+
+def given(box_format):
+    """The boxes in a format, as a list."""
+    form, _, normalized = box_format.partition("_")
+    boxes = convert(BOXES, "xyxy", form)
+    return (normalize(boxes, SIZE) if normalized else boxes).tolist()
+
+
+def rows(tmp_path, boxes, box_format):
+    del tmp_path
+    return read.rows([{"image": IMAGE, "boxes": boxes}], boxes="boxes", box_format=box_format)
+
+
+def tar(tmp_path, boxes, box_format):
+    (tmp_path / "a.tar").write_bytes(tar_bytes([("1.png", IMAGE), ("1.json", json.dumps(boxes).encode())]))
+    return read.tar(tmp_path / "a.tar", label=None, boxes="json", box_format=box_format)
+
+
+def parquet(tmp_path, boxes, box_format):
+    pa = pytest.importorskip("pyarrow", reason="NO PYARROW: pip install pyarrow", exc_type=ImportError)
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    pq.write_table(pa.Table.from_pylist([{"image": IMAGE, "boxes": boxes}]), tmp_path / "a.parquet")
+    return read.parquet(tmp_path / "a.parquet", boxes="boxes", box_format=box_format)
+
+
+def loaded(source, pipeline=PIPELINE, **options):
+    with pp.Loader(source, pipeline, batch_size=1, **options) as loader:
+        return list(loader), loader.errors
+
+
+@pytest.mark.parametrize("source", [rows, tar, parquet])
+@pytest.mark.parametrize("box_format", get_args(BoxSource))
+def test_boxes_of_any_format_lie_where_their_objects_are(tmp_path, source, box_format):
+    (batch,), _ = loaded(source(tmp_path, given(box_format), box_format))
+    np.testing.assert_allclose(batch["boxes"][0], 2 * BOXES, atol=1e-4)
+
+
+def test_shares_are_of_the_decoded_image_and_are_had_by_ops_that_look_at_boxes():
+    crop = [pp.random_iou_crop(), pp.resize(height=60, width=80), pp.boxes(min_size=0)]
+    pipeline = pp.Pipeline([pp.decode(), *crop, pp.tensor(only="training")])
+    batches = [
+        loaded(rows(None, given(form), form), pipeline.for_training(), seed=3)[0][0]["boxes"][0]
+        for form in ("xyxy", "xyxy_normalized")
+    ]
+    np.testing.assert_allclose(*batches, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "box_format", "words"),
+    [
+        ([[0.1, 0.2, 0.5, 0.6]], "xyxy", '"boxes" all lie in 0 to 1, and are pixels of 60 x 80: give the source box_f'),
+        (
+            [[80, 10, 90, 20], [5, 61, 9, 70]],
+            "xyxy",
+            '"boxes" all lie outside the 60 x 80 pixels, such as 80, 10, 90, 20',
+        ),
+        ([[10, 10, 30, 30]], "xyxy_normalized", '"boxes" all lie outside the 60 x 80 pixels, such as 800, 600, 2400'),
+        ([[40, 15, 32, 45]], "xyxy", 'one of "boxes" ends before it begins: they are left, top, right, bottom, unless'),
+        ([[1, 2, 3]], "xywh", '"boxes" are no rows of four numbers'),
+        (["boxes"], "cxcywh_normalized", '"boxes" are no rows of four numbers'),
+    ],
+)
+def test_boxes_that_cannot_be_meant_are_a_broken_sample(boxes, box_format, words):
+    source = read.rows(
+        [{"image": IMAGE, "boxes": each} for each in (given(box_format), boxes)], boxes="boxes", box_format=box_format
+    )
+    batches, (broken,) = loaded(source, on_error="skip", max_errors=1.0)
+    assert [len(batch) for batch in batches] == [1]
+    assert broken.error.reason == "BAD_RECORD"
+    assert str(broken.error).startswith(f"[BAD_RECORD] row 1: {words}")
+
+
+def test_some_boxes_may_lie_outside_or_in_the_first_pixel_and_there_may_be_none():
+    for boxes in ([[0, 0, 1, 1], [5, 5, 9, 9]], [[100, 100, 110, 110], [5, 5, 9, 9]], []):
+        batches, errors = loaded([{"image": IMAGE, "boxes": boxes}])
+        assert (len(batches), errors) == (1, [])
+
+
+def test_boxes_that_no_op_takes_are_only_warned_of(caplog):
+    plain = pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor()])
+    (batch,), _ = loaded([{"image": IMAGE, "boxes": [[0.1, 0.2, 0.5, 0.6]]}], plain)
+    assert batch["boxes"] == [[[0.1, 0.2, 0.5, 0.6]]]
+    assert 'no op moves batch["boxes"]' in caplog.text
+
+
+def test_a_format_that_there_is_not_is_refused_with_those_that_there_are():
+    with pytest.raises(pp.DataError, match=r"box_format is one of xyxy, xywh, cxcywh, xyxy_normalized, .*, not 'yolo'"):
+        read.rows([{}], box_format="yolo")
+
+
+def test_shares_are_numbers():
+    shares = Shares(np.array([[0, 0, 0.5, 0.5]]))
+    assert (len(shares), np.asarray(shares).tolist()) == (1, [[0, 0, 0.5, 0.5]])
+
+
+def test_a_field_that_has_a_value_for_each_box_and_stays_is_named_once(caplog):
+    samples = [
+        {
+            "image": IMAGE,
+            "boxes": BOXES[:count],
+            "kinds": ["a", "b"][:count],
+            "camera": [1, 2],
+            "box_kinds": [1, 2][:count],
+        }
+        for count in (2, 1, 2)
+    ]
+    (_, batch, _), _ = loaded(samples)
+    assert batch["box_kinds"][0].tolist() == [1]
+    said = [record.message for record in caplog.records]
+    assert said == [
+        'batch["kinds"] has a value for each box, and keeps those of boxes that go: call the field "box_kinds", and it '
+        "goes with them"
+    ]
