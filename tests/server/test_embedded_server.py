@@ -19,7 +19,7 @@ import pytest
 
 import pixprep as pp
 from pixprep.serve.server import Server
-from pixprep.serve.wheel import SHARED_MEMORY
+from pixprep.serve.wheel import SHARED_MEMORY, environment_folders
 from serving import wait_until, write_model, write_pipeline
 
 pytestmark = pytest.mark.server
@@ -100,6 +100,11 @@ def prefix_of(pid):
     return ""
 
 
+def folders_of(server):
+    begin = environment_folders(server._prefix)
+    return set(begin.parent.glob(f"{begin.name}*"))
+
+
 def test_stopping_leaves_no_process_no_shared_memory_and_no_file(repository):
     with Server(repository, **PORTS) as server:
         processes, log = family(server.pid), server.log_file
@@ -135,6 +140,24 @@ def test_triton_does_not_outlive_a_killed_parent(repository, tmp_path):
         parent.kill()
     assert not psutil.wait_procs(processes, timeout=60)[1]
     wait_until(lambda: not list(SHARED_MEMORY.glob(f"{prefix}*")) and not Path(folder).exists())
+
+
+def test_the_folders_of_a_killed_triton_are_removed_when_it_is_started_anew(repository, tmp_path):
+    """Triton makes one for each backend, in /tmp whatever ``TMPDIR`` says, and removes them when it ends by itself."""
+    other = Path(tempfile.mkdtemp(prefix="python_env_", dir="/tmp"))  # as any other Triton's
+    with Server(repository, **PORTS, log_file=tmp_path / "log") as beside, Server(repository, **PORTS) as server:
+        old, kept = folders_of(server), folders_of(beside)
+        assert len(old) == len(kept) == 1
+        (next(iter(old)) / "unpacked").mkdir()
+        os.kill(server.pid, signal.SIGKILL)
+        assert server.poll(within_s=20) == -signal.SIGKILL
+        assert folders_of(server) == old
+        server.restart()
+        assert len(folders_of(server)) == 1
+        assert folders_of(server).isdisjoint(old)
+        assert folders_of(beside) == kept
+    assert folders_of(server) | folders_of(beside) == set()
+    other.rmdir()
 
 
 def test_a_repository_in_a_folder_with_a_space_is_served(tmp_path):

@@ -174,7 +174,7 @@ class Server:
                 folder = self._processes.folder
                 self.snapshot = Snapshot(self.model_repository.resolve(), folder / "models")
                 if self.backend_directory is None:
-                    assemble_backends(folder / "backends")
+                    assemble_backends(folder / "backends", self._prefix)
                 (folder / "cwd").mkdir()
                 began_at = time.monotonic()
                 self._launch(self._processes, timeout_s=timeout_s)
