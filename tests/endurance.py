@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import psutil
@@ -56,6 +57,15 @@ class Held:
             f"{memory} MiB private, {self.shared_mib:.1f} MiB in {self.regions} regions, {self.files} files, "
             f"{self.threads} threads"
         )
+
+
+def growth(values):
+    """How much higher the median of the last quarter is than that of the one before; a leak lifts every value.
+
+    The first half is for what settles in steps: ONNX Runtime keeps room for each larger batch, and so does Triton.
+    """
+    quarter = max(1, len(values) // 4)
+    return median(values[-quarter:]) / median(values[-2 * quarter : -quarter]) - 1
 
 
 def of_all_sizes():

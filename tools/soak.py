@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from endurance import CONCURRENCY, HUNDREDS, drain, endurance
+from endurance import CONCURRENCY, HUNDREDS, drain, endurance, growth
 from pixprep.serve.supervisor import GRACE_S
 from pixprep.triton.watchdog import IDLE_S
 from serving import PROTOCOLS, Oracle
@@ -24,17 +24,8 @@ GROWTH = 0.02
 OTHERS_GROWTH = 0.15  # Triton's memory goes up and down by an eighth, the classifier's goes up in steps
 TRITONS_MIB = 700  # after requests of up to 15 MB; 1,200 where glibc may keep what it likes
 IDLE_MIB = 8  # that a model may hold more than before, once it had nothing to do
-SAMPLES = 10
+SAMPLES = 12  # three a quarter: one of them may be low, or high
 HEALED_S = 15.0  # after the last of ten random kills
-
-
-def growth(values: list[float]) -> float:
-    """How much higher the lowest of the last quarter is than that of the one before; a leak lifts every value.
-
-    The first half is for what settles in steps: ONNX Runtime keeps room for each larger batch, and so does Triton.
-    """
-    third, last = values[len(values) // 2 : -len(values) // 4], values[-len(values) // 4 :]
-    return min(last) / min(third) - 1
 
 
 def say(line: str) -> None:

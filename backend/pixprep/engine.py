@@ -31,6 +31,7 @@ from pixprep.devices import device_for, optical_flow
 from pixprep.errors import ImageError, PipelineError, unreachable
 from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
+from pixprep.plan.answers import Answers
 from pixprep.plan.inputs import Given, check_given
 from pixprep.plan.inputs import rows as input_rows
 from pixprep.plan.output_plans import FlowPlan, NumbersPlan, TensorPlan
@@ -162,6 +163,7 @@ class Engine:
         into: Mapping[str, Array] | None = None,
         rows: Sequence[int] | None = None,
         keep: Callable[[int, Decoded], None] | None = None,
+        answers: Answers | None = None,
     ) -> Batch:
         """Compute all outputs of the pipeline, or those named, for each image; see ``run``.
 
@@ -176,6 +178,7 @@ class Engine:
             keep: is called with the place in ``encoded`` and the pixels of each image that was decoded, by the thread
                 that did so. They are the decoder's again when it returns; a copy may come again as ``Kept``. An
                 ImageError that it raises is that image's.
+            answers: bounds the tensors of images that leave together: an image too many is a TOO_LARGE_RESPONSE.
 
         Raises:
             PipelineError: there is no output of that name, or the plan has random ops and nothing was drawn, or
@@ -194,11 +197,10 @@ class Engine:
                 raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
         images = len(encoded) if hasattr(encoded, "__len__") else 0  # else the decoder says what it is
         counts = [1] * images
-        if places is None and (inputs or self.plan.inputs):
-            given = self._given(images, inputs or {})
-            places, counts = [place for place, _ in given], [count for _, count in given]
-        elif places is None:
-            places = [self.plan.place] * images
+        if places is None:
+            places, counts = self._places(images, inputs or {})
+        if answers is not None:
+            places = answers.bound(places, counts, self.plan.outputs)
         there: Sequence[int] = range(images)
         sent = encoded
         if isinstance(encoded, Sequence) and ImageError in {*map(type, encoded)}:
@@ -293,20 +295,20 @@ class Engine:
             batch.transform_s[row] = (after_transform - after_decode) / len(those)
         return [result for result in results if isinstance(result, Decoded)]
 
-    def _given(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> list[tuple[Place, int]]:
+    def _places(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> tuple[list[Place], list[int]]:
         """For each image its place, by the numbers that came with it, and how many rows it has."""
         check_given(self.plan.inputs, inputs, count)
+        if not self.plan.inputs:
+            return [self.plan.place] * count, [1] * count
         most = self._limits.max_boxes if self.plan.takes_boxes else None
-        found: list[tuple[Place, int]] = []
+        found: list[list[Given | ImageError]] = []
         for index in range(count):
-            values = {name: each[index] for name, each in inputs.items()}
             try:
-                given: list[Given | ImageError] = input_rows(self.plan.inputs, values, most=most)
+                found.append([*input_rows(self.plan.inputs, {name: x[index] for name, x in inputs.items()}, most=most)])
             except ImageError as error:
-                given = [error.as_value()]
-            place = self.plan.placing_rows(given, most_pixels=self._limits.max_box_pixels)
-            found.append((place, len(given)))
-        return found
+                found.append([error.as_value()])
+        most_pixels = self._limits.max_box_pixels
+        return [self.plan.placing_rows(rows, most_pixels=most_pixels) for rows in found], [*map(len, found)]
 
     def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> dict[int, ImageError]:
         """One output of the images of a chunk, by their rows; and the rows of those that an operator failed on."""

@@ -20,6 +20,7 @@ Reason = Literal[
     "BAD_DIMENSIONS",  # a side of the image is outside the limits
     "TOO_MANY_PIXELS",  # height x width is over the limit, alone or for so few bytes
     "TOO_LARGE_BYTES",  # the encoded file is over the limit
+    "TOO_LARGE_RESPONSE",  # the tensors of its request are over the limit
     "TOO_MANY_SCANS",  # a progressive JPEG has more passes over its pixels than the limit
     "DOES_NOT_FIT",  # the pipeline's fixed window is not inside the image, or nothing of a box is
     "OPERATOR",  # an operator of the user's failed on it

@@ -231,13 +231,15 @@ def test_the_self_contained_backend_directory_serves(tmp_path, engine):
     from pixprep.serve.wheel import assemble_backends  # noqa: PLC0415
 
     backends = tmp_path / "backends"
-    assemble_backends(backends)
+    server = Server(
+        tmp_path / "models", backend_directory=backends, http_port=0, grpc_port=0, metrics_port=0, grace_s=0
+    )
+    assemble_backends(backends, server._prefix)
     shutil.rmtree(backends / "pixprep")
     installed = install_backend(backends)
     assert (installed / "pixprep" / "engine.py").is_file()
     write_pipeline(tmp_path / "models", "pre", PIPELINE, 'backend: "pixprep"\n')
-    options = {"http_port": 0, "grpc_port": 0, "metrics_port": 0, "grace_s": 0}
-    with Server(tmp_path / "models", backend_directory=backends, **options) as server:
+    with server:
         (tensor,) = engine.run([PHOTOS[1].read_bytes()])
         assert post(address(server), "/v2/models/pre/infer", RAW, PHOTOS[1].read_bytes())[2].endswith(tensor.tobytes())
 

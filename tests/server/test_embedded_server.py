@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,8 @@ import pytest
 
 import pixprep as pp
 from pixprep.serve.server import Server
-from pixprep.serve.wheel import SHARED_MEMORY
+from pixprep.serve.stubs import stubs
+from pixprep.serve.wheel import SHARED_MEMORY, environment_folders
 from serving import wait_until, write_model, write_pipeline
 
 pytestmark = pytest.mark.server
@@ -100,6 +102,11 @@ def prefix_of(pid):
     return ""
 
 
+def folders_of(server):
+    begin = environment_folders(server._prefix)
+    return set(begin.parent.glob(f"{begin.name}*"))
+
+
 def test_stopping_leaves_no_process_no_shared_memory_and_no_file(repository):
     with Server(repository, **PORTS) as server:
         processes, log = family(server.pid), server.log_file
@@ -135,6 +142,24 @@ def test_triton_does_not_outlive_a_killed_parent(repository, tmp_path):
         parent.kill()
     assert not psutil.wait_procs(processes, timeout=60)[1]
     wait_until(lambda: not list(SHARED_MEMORY.glob(f"{prefix}*")) and not Path(folder).exists())
+
+
+def test_the_folders_of_a_killed_triton_are_removed_when_it_is_started_anew(repository, tmp_path):
+    """Triton makes one for each backend, in /tmp whatever ``TMPDIR`` says, and removes them when it ends by itself."""
+    other = Path(tempfile.mkdtemp(prefix="python_env_", dir="/tmp"))  # as any other Triton's
+    with Server(repository, **PORTS, log_file=tmp_path / "log") as beside, Server(repository, **PORTS) as server:
+        old, kept = folders_of(server), folders_of(beside)
+        assert len(old) == len(kept) == 1
+        (next(iter(old)) / "unpacked").mkdir()
+        os.kill(server.pid, signal.SIGKILL)
+        assert server.poll(within_s=20) == -signal.SIGKILL
+        assert folders_of(server) == old
+        server.restart()
+        assert len(folders_of(server)) == 1
+        assert folders_of(server).isdisjoint(old)
+        assert folders_of(beside) == kept
+    assert folders_of(server) | folders_of(beside) == set()
+    other.rmdir()
 
 
 def test_a_repository_in_a_folder_with_a_space_is_served(tmp_path):
@@ -248,21 +273,58 @@ def test_every_failing_model_is_one_line_with_its_cause(tmp_path):
     repository = tmp_path / "models"
     write_model(repository, "good", CONFIG, {"model.py": DOUBLE})
     write_model(repository, "auto", CONFIG, {"model.py": AUTO_COMPLETE})
-    write_model(repository, "crash", CONFIG, {"model.py": INITIALIZE.format("import os; os.abort()")})
+    for name, end in {"crash": "os.abort()", "exit": "os._exit(3)"}.items():
+        last = f"import os, sys, time; sys.stderr.write('{name} it is\\n'); sys.stderr.flush(); time.sleep(0.3); {end}"
+        write_model(repository, name, CONFIG, {"model.py": INITIALIZE.format(last)})
     write_model(repository, "import", CONFIG, {"model.py": f"import no_such_module\n{DOUBLE}"})
     write_model(repository, "tensorrt", 'platform: "tensorrt_plan"\n', {"model.py": DOUBLE})
     log = tmp_path / "triton.log"
     with pytest.raises(pp.PixprepError) as caught:
         Server(repository, **PORTS, log_file=log).start()
-    *models, last = str(caught.value).splitlines()
-    assert sorted(models) == [
+    *lines, last = str(caught.value).splitlines()
+    assert sorted(line for line in lines if line.startswith("model ")) == [
         'model "auto" does not load: ValueError: output "y": is FP16',
-        'model "crash" does not load: its Python process ended while it loaded (a crash, an exit, or no memory left)',
+        'model "crash" does not load: its Python process was ended by signal 6 (SIGABRT) while it loaded',
+        'model "exit" does not load: its Python process ended with exit code 3 while it loaded',
         "model \"import\" does not load: ModuleNotFoundError: No module named 'no_such_module'",
         'model "tensorrt" does not load: the embedded Triton has no backend "tensorrt": '
         "serve it in NVIDIA's Triton container",
     ]
+    assert {"last in the log: crash it is", "last in the log: exit it is"} <= set(lines)
     assert last == f"Triton's whole log: {log}"
+
+
+def test_a_triton_that_is_killed_while_it_starts_is_told_of_as_that(tmp_path):
+    repository, log = tmp_path / "models", tmp_path / "triton.log"
+    kill = f"import os, time; open({str(tmp_path / 'go')!r}, 'w'); time.sleep(60)"
+    write_model(repository, "slow", CONFIG, {"model.py": INITIALIZE.format(kill)})
+    server = Server(repository, **PORTS, log_file=log)
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(server.start)
+        wait_until((tmp_path / "go").exists)
+        os.kill(server.pid, signal.SIGSEGV)
+        with pytest.raises(pp.SetupError) as caught:
+            starting.result()
+    assert str(caught.value) == (
+        f'Triton was ended by signal 11 (SIGSEGV) while it loaded "slow"\nTriton\'s whole log: {log}'
+    )
+    assert not list(folders_of(server))
+
+
+def test_a_process_that_is_killed_while_its_model_is_loaded_anew_is_told_of_as_that(repository):
+    with Server(repository, **PORTS, grace_s=0) as server, ThreadPoolExecutor(1) as pool:
+        old = stubs(server.pid)
+        loading = pool.submit(server.load, "pre.pixprep")
+        while not loading.done():
+            for stub in stubs(server.pid) - old:
+                time.sleep(0.3)  # so that it has been seen
+                stub.kill()
+            time.sleep(0.02)
+        try:
+            error = loading.result()
+        except TimeoutError as stuck:  # it was in that early part of a load in which Triton does not notice
+            error = str(stuck).partition(": ")[2]
+    assert error == "its Python process was ended by signal 9 (SIGKILL: a kill, or no memory left) while it loaded"
 
 
 def test_a_model_that_loads_for_ever_is_named_when_the_time_is_over(tmp_path):

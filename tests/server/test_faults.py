@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from endurance import endurance
+from endurance import endurance, growth
 from fault_cases import CASES, NOT_HERE, run
 from serving import GOOD, Clients, Serve, write_repository
 
@@ -50,6 +50,15 @@ def test_a_wrong_answer_is_noticed(serve, oracle):
     for liar, protocol in itertools.product((shifted, sour), ("http", "grpc")):
         with Clients(serve, liar) as clients:
             assert clients.ask([GOOD[0]], protocol=protocol) == "wrong"
+
+
+@pytest.mark.parametrize("odd", [0.5, 1.5])
+def test_one_odd_sample_of_memory_is_no_growth_and_a_leak_is(odd):
+    steady, leak = [100.0] * 12, [100.0 + step for step in range(12)]
+    for place in range(12):
+        assert growth([*steady[:place], odd * 100, *steady[place + 1 :]]) == 0
+        assert growth([*leak[:place], odd * leak[place], *leak[place + 1 :]]) > 0.015
+    assert growth([1.0, 2.0]) == 1
 
 
 @pytest.mark.slow(reason="8 s of requests; leaks are for it and for make soak")

@@ -4,12 +4,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
 from detectors import save_echo
 from images import png, scene
 from pixprep.repository import build
 from pixprep.serve.server import Server
+from pixprep.serve.wheel import SHARED_MEMORY
 from serving import client_of, infer
 
 pytestmark = pytest.mark.server
@@ -23,6 +25,7 @@ PIPELINE = pp.Pipeline(
         pp.tensor(min_width=160, multiple=16, pad_value=-3.0),
     ]
 )
+ONE = 3 * 48 * 640 * 4 + 8  # bytes of the widest, and of its size
 WIDTHS = (40, 200, 300, 333, 500, 900, 3000)
 
 
@@ -30,9 +33,14 @@ WIDTHS = (40, 200, 300, 333, 500, 900, 3000)
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("open")
     onnx = save_echo(folder / "line.onnx", {"x": ("FLOAT", ["n", 3, 48, "w"])})
-    build(folder / "models", pipeline=PIPELINE, onnx=onnx)
+    build(folder / "models", pipeline=PIPELINE, onnx=onnx, parameters={"max_response_bytes": str(8 * ONE)})
     with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield server
+
+
+def shared_bytes(server):
+    """What the server's regions take of /dev/shm."""
+    return sum(region.stat().st_size for region in SHARED_MEMORY.glob(f"{server._prefix}*"))
 
 
 def ask(client, model, photos, *outputs):
@@ -61,3 +69,26 @@ def test_every_request_gets_its_images_padded_to_their_widest_whoever_else_is_as
     with ThreadPoolExecutor(8) as pool:
         for done in [pool.submit(check, *request) for request in requests * 3]:
             done.result()
+
+
+def test_a_request_for_too_much_is_refused_for_no_memory_and_those_beside_it_are_answered(server):
+    wide, narrow = png(scene(50, 900)), png(scene(50, 40))
+    client = client_of(server, "grpc")
+    ask(client, "preprocess", [wide] * 8, "tensor", "image_size")
+    before = shared_bytes(server)
+
+    def refused():
+        with pytest.raises(InferenceServerException) as caught:
+            infer(client, "ensemble", ["boxes"], image=[narrow] * 60 + [wide])
+        assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
+        message = caught.value.message()
+        assert "[TOO_LARGE_RESPONSE] the tensors of the request take at least " in message
+        assert message.endswith(f"{8 * ONE:,} (parameter max_response_bytes): send fewer images in a request")
+
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(refused) for _ in range(6)]
+        answered = [pool.submit(ask, client, "preprocess", [narrow], "tensor") for _ in range(30)]
+        for each in asked:
+            each.result()
+        assert [each.result()[0].shape for each in answered] == [(1, 3, 48, 160)] * 30
+    assert shared_bytes(server) < before + 4 * ONE

@@ -311,7 +311,8 @@ def test_a_page_that_dies_comes_back_and_the_server_goes_on(page, serve):
     triton, first = serve.triton.pid, page_process(serve)
     after = len(serve.log)
     first.kill()
-    serve.wait_for(r"^pixprep: the page's process ended with exit code -9; it is started anew", after=after)
+    how = r"was ended by signal 9 \(SIGKILL: a kill, or no memory left\)"
+    serve.wait_for(rf"^pixprep: the page's process {how}; it is started anew", after=after)
     assert page.photo("boxes", FLOWER.read_bytes())["outputs"]  # over the same port
     assert page_process(serve).pid != first.pid
     assert serve.triton.pid == triton

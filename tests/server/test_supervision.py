@@ -340,7 +340,7 @@ def test_a_process_that_dies_while_it_is_loaded_again_comes_back(own, oracle):
 def test_a_triton_that_dies_or_hangs_is_started_anew_at_the_same_place(own, oracle, tmp_path):
     with Clients(own, oracle, is_closing=True) as clients:
         for number, why in (
-            (signal.SIGKILL, "ended by itself with exit code -9"),
+            (signal.SIGKILL, r"was ended by signal 9 \(SIGKILL: a kill, or no memory left\)"),
             (signal.SIGSTOP, "answered none of 5 probes over HTTP"),
         ):
             old, after = own.triton, len(own.log)
@@ -368,7 +368,8 @@ def test_a_triton_that_dies_once_too_often_is_given_up(tmp_path):
         with pytest.raises(pp.PixprepError) as caught:
             look_after(server, Event(), waits=Waits(None))
     assert str(caught.value) == (
-        f"Triton ended by itself with exit code -9, after 0 new starts in a row; its log: {log}"
+        "Triton was ended by signal 9 (SIGKILL: a kill, or no memory left), after 0 new starts in a row; its log: "
+        f"{log}"
     )
 
 

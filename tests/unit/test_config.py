@@ -46,6 +46,13 @@ def test_a_pipeline_that_takes_numbers_has_an_input_for_each():
     }
 
 
+def test_a_bound_of_the_response_is_one_of_the_batch_where_all_tensors_have_one_size():
+    written = {"parameters": {"max_response_bytes": {"string_value": "767"}}}
+    assert model_config.complete(written, TURNS)["max_batch_size"] == 3
+    follows = pp.Pipeline([pp.decode(), pp.resize(height=8, max_size=90), pp.tensor()])  # then of each request
+    assert model_config.complete(written, follows)["max_batch_size"] == 64
+
+
 @pytest.mark.parametrize("written", [{}, {"max_batch_size": 0}])
 def test_a_pipeline_that_takes_boxes_does_not_batch(written):
     assert model_config.complete(written | {"parameters": {"on_error": {"string_value": "zero"}}}, CROPS) == {
@@ -139,6 +146,18 @@ def test_what_is_written_and_fits_stays():
             "config.pbtxt: max_boxes: the outputs of 99,999,999 boxes take 20,799,999,792 bytes; an answer has at most "
             "2,147,483,647: set the parameter max_boxes to 10324440",
         ),
+        (
+            TURNS,
+            {"max_batch_size": 4, "parameters": {"max_response_bytes": {"string_value": "767"}}},
+            "config.pbtxt: max_batch_size: the outputs of 4 images take 768 bytes; an answer has at most 767: set it "
+            "to 3",
+        ),
+        (
+            TURNS,
+            {"parameters": {"max_response_bytes": {"string_value": "191"}}},
+            "parameters: max_response_bytes is 191, and the outputs of one image take 192 bytes: raise it, or leave it "
+            "out",
+        ),
         *(
             (
                 pipeline,
@@ -184,11 +203,11 @@ def test_every_limit_is_a_parameter():
     texts = {name: str(index + 1) for index, name in enumerate(pp.Limits.__dataclass_fields__)} | {
         "formats": "png,jpeg"
     }
-    given = {name: {"string_value": text} for name, text in texts.items()} | {
-        "max_request_bytes": {"string_value": "9"}
-    }
+    texts_of_requests = {"max_request_bytes": "9", "max_response_bytes": "8"}
+    given = {name: {"string_value": text} for name, text in (texts | texts_of_requests).items()}
     options = model_config.options({"parameters": given})
-    assert options.max_request_bytes == 9
+    assert (options.max_request_bytes, options.max_response_bytes) == (9, 8)
+    assert model_config.options({}).max_response_bytes == 256 << 20
     assert {name: str(value) for name, value in vars(options.limits).items()} == texts | {"formats": "('jpeg', 'png')"}
     assert model_config.options({}).limits == pp.Limits()
 

@@ -23,6 +23,7 @@ from pixprep.cli import main
 from pixprep.ops import OPS
 from pixprep.pipeline.file import FORMAT
 from pixprep.steps.finding import GROUP
+from pixprep.triton import config as model_config
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -304,8 +305,7 @@ def test_every_link_and_picture_leads_somewhere(path):
 
 def test_the_limits_in_the_docs_are_the_defaults():
     rows = dict(re.findall(r"^\| `(max_\w+)` \| ([\d,]+) \|", text_of(ROOT / "docs" / "security.md"), re.MULTILINE))
-    limits = pp.Limits()
-    assert {"max_image_bytes", "max_pixels", "max_side", "max_scans"} <= set(rows)
-    for name, value in rows.items():
-        if hasattr(limits, name):
-            assert int(value.replace(",", "")) == getattr(limits, name), name
+    options = model_config.options({})
+    defaults = vars(options) | vars(options.limits)
+    assert {"max_image_bytes", "max_pixels", "max_side", "max_scans", "max_response_bytes"} <= set(rows)
+    assert {name: int(value.replace(",", "")) for name, value in rows.items()}.items() <= defaults.items()

@@ -36,7 +36,7 @@ plan.geometry_steps
 plan.folding
 plan.output_plans
 plan.plan
-plan.lowered
+plan.answers plan.lowered
 ops.faults ops.limits
 ops.op
 ops.*

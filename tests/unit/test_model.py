@@ -212,6 +212,23 @@ def test_each_request_is_padded_to_its_own_largest_image(start):
     assert none["status"][0][0].startswith(b"[UNKNOWN_FORMAT]")
 
 
+@pytest.mark.parametrize("on_error", ["fail", "zero"])
+def test_a_request_whose_tensors_are_too_large_is_refused_as_a_whole_and_no_other(start, on_error):
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, max_size=90), pp.tensor(dtype="uint8")])
+    model = start(pipeline, **zero(on_error=on_error, max_response_bytes=str(2 * 3 * 8 * 30)))
+    wide, narrow = jpeg(16, 60), jpeg(16, 16)
+    two, mixed, three, one = model.execute(
+        [FakeRequest([wide] * 2), FakeRequest([narrow, narrow, wide]), FakeRequest([wide] * 3), FakeRequest([narrow])]
+    )
+    assert (two["tensor"].shape, one["tensor"].shape) == ((2, 3, 8, 30), (1, 3, 8, 8))
+    for refused in (mixed, three):
+        assert refused.error.code == "INVALID_ARG"
+        assert refused.error.message == (
+            "[TOO_LARGE_RESPONSE] the tensors of the request take at least 2,160 bytes, 3 x [3, 8, 30]; the limit is "
+            "1,440 (parameter max_response_bytes): send fewer images in a request"
+        )
+
+
 CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
 BOXES = [[0, 0, 30, 20], [5, 5, 9, 9]]
 

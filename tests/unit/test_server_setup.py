@@ -12,7 +12,7 @@ import pytest
 import pixprep as pp
 from pixprep.serve import addresses
 from pixprep.serve import wheel as wheel_module
-from pixprep.serve.failure import failure, still_loading
+from pixprep.serve.failure import DIED, ended, failure, load_failure, still_loading
 from pixprep.serve.server import Server
 from pixprep.serve.wheel import find_wheel
 from serving import wait_until
@@ -208,11 +208,18 @@ def test_each_failing_model_has_its_line_and_the_ensemble_that_only_lacks_it_has
             "Triton ended with exit code 1: failed to start HTTP service: Unavailable - "
             "Socket '127.0.0.1:80' already in use",
         ),
-        ("", -9, "Triton was ended by signal 9: its log says no more"),
+        ("", 3, "Triton ended with exit code 3: its log says no more"),
+        ("", -9, "Triton was ended by signal 9 (SIGKILL: a kill, or no memory left) while it started"),
         (
-            'W1122 04:40:12.698889 25581 pinned_memory_manager.cc:273] "Unable to allocate"',
-            -9,
-            "Triton was ended by signal 9: its log says no more",
+            f"{NOISE}terminate called after throwing\nan instance of 'std::bad_alloc'\n",
+            -6,
+            'Triton was ended by signal 6 (SIGABRT) while it loaded "slow"\nlast in the log: terminate called after '
+            "throwing\nlast in the log: an instance of 'std::bad_alloc'",
+        ),
+        (
+            NOISE + error_line("no room") + "| a | table |\n+---+\n\n",
+            -35,
+            'Triton was ended by signal 35 (of real time) while it loaded "slow"\nits last error: no room',
         ),
     ],
 )
@@ -220,6 +227,34 @@ def test_an_end_that_no_model_caused_gives_tritons_last_error(log, code, message
     error = failure(log, code)
     assert type(error) is pp.SetupError
     assert str(error) == message
+
+
+def test_a_models_process_that_died_is_told_of_with_its_end_and_its_last_words():
+    log = error_line(f"{LOAD}Internal: Stub process 'm_0' is not healthy.") + error_line(
+        f"failed to load 'n' version 1: Internal: OSError: x{AT}"
+    )
+    words = (
+        'Fatal Python error: Segmentation fault\n\n  File "model.py", line 3\nAt:\n'  # and what a message goes on with
+    )
+    error = failure(NOISE + words + log + END, 1, deaths={"m": ended(-11), "n": ended(3)})
+    assert error.args == (
+        'model "m" does not load: its Python process was ended by signal 11 (SIGSEGV) while it loaded',
+        'model "n" does not load: OSError: x',
+        "last in the log: Fatal Python error: Segmentation fault",
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("Internal: Stub process 'm_0_0' is not healthy.", DIED),
+        (f"Internal: PipelineError: ops[1]: no such op{AT}", "ops[1]: no such op"),
+        ("Invalid argument: one\n two", "one two"),
+    ],
+)
+def test_what_triton_says_of_a_model_that_it_was_asked_to_load_is_one_line(reason, words):
+    message = f"load failed for model 'm': version 1 is at UNAVAILABLE state: {reason}"
+    assert [load_failure(f"{message}{end}") for end in (";", ";\n", "")] == [words] * 3
 
 
 def test_an_end_where_few_files_may_be_open_says_so_first():

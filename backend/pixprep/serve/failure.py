@@ -1,31 +1,70 @@
-"""Triton's log of a failed start, as one line for each model."""
+"""How processes ended, in words; and Triton's log of a failed start, as one line for each model."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import signal
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 
 from pixprep.errors import PixprepError, SetupError
 
 DIED = "its Python process ended while it loaded (a crash, an exit, or no memory left)"
 ENOUGH_FILES = 1024
 """Connections, models and threads; each of them takes some."""
+NO_DEATHS: Mapping[str, str] = MappingProxyType({})
+_LAST_LINES, _MOST_LETTERS = 3, 300
+_TRITONS = re.compile(r"[IWEF]\d{4} |error: |Error: Failed to initialize NVML|[+|\s]|At:$|$")
+"""Begin of the lines that Triton writes while it is well: messages and what they go on with, tables, empty lines."""
 
 
-def failure(log: str, code: int, *, files: int = ENOUGH_FILES) -> PixprepError:
-    """Why Triton ended: a line for each model that did not load, or its last error. It might open so many files."""
+def ended(code: int) -> str:
+    """Words for the exit code of a process, as Python has it: that of a signal is negative."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    name = next((number.name for number in signal.Signals if number == -code), "of real time")
+    return f"was ended by signal {-code} ({name}{': a kill, or no memory left' if name == 'SIGKILL' else ''})"
+
+
+def died(how: str) -> str:
+    """Words for a model's process that died while the model loaded; ``how`` is of ``ended``, or empty."""
+    return f"its Python process {how} while it loaded" if how else DIED
+
+
+def failure(log: str, code: int, *, files: int = ENOUGH_FILES, deaths: Mapping[str, str] = NO_DEATHS) -> PixprepError:
+    """Why Triton ended: a line for each model that did not load, or its last error, or by what signal.
+
+    Args:
+        log: of Triton.
+        code: of its exit.
+        files: that it might open.
+        deaths: by model, how its process ended, where that is known.
+    """
     if reasons := dict(_failed_models(log)):
-        return PixprepError(*(f'model "{name}" does not load: {reason}' for name, reason in reasons.items()))
+        words = last_words(log) if DIED in reasons.values() else []
+        reasons = {name: died(deaths.get(name, "")) if why == DIED else why for name, why in reasons.items()}
+        return PixprepError(*(f'model "{name}" does not load: {why}' for name, why in reasons.items()), *words)
     errors = [text for level, text in _log_lines(log) if level == "E" and not text.startswith("CudaDriverHelper")]
     errors += re.findall(r"^error: (.+)", log, re.MULTILINE)
+    if code < 0:
+        names = ", ".join(f'"{name}"' for name in still_loading(log))
+        last = [f"its last error: {error}" for error in errors[-1:]]
+        what = f"loaded {names}" if names else "started"
+        return SetupError(f"Triton {ended(code)} while it {what}", *last, *last_words(log))
     lines = [line for line in log.strip().splitlines() if not re.match(r"[IW]\d{4} ", line)]
     first = (lines or ["its log says no more"])[0].rpartition("tritonserver: ")[2]
-    how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    how = ended(code)
     if files < ENOUGH_FILES:  # what Triton then says is of anything: a port in use, an old CUDA driver
         how += f", where {files} files may be open at once: say ulimit -n {ENOUGH_FILES} first; its last words"
     return SetupError(f"Triton {how}: {errors[-1] if errors else first}")
+
+
+def last_words(log: str) -> list[str]:
+    """The last lines of a log that are no messages of Triton's: what crashes, a model's process too, often says why."""
+    lines = [line for line in log.splitlines() if not _TRITONS.match(line)]
+    return [f"last in the log: {line[:_MOST_LETTERS]}" for line in lines[-_LAST_LINES:]]
 
 
 def _failed_models(log: str) -> Iterator[tuple[str, str]]:
@@ -63,7 +102,7 @@ def _log_lines(log: str) -> Iterator[tuple[str, str]]:
 
 def load_failure(message: str) -> str:
     """Message of Triton about a model that it was asked to load, as one line."""
-    return innermost(re.sub(r"^load failed .*? is at UNAVAILABLE state: ", "", message)).removesuffix(";").rstrip()
+    return innermost(re.sub(r"^load failed .*? is at UNAVAILABLE state: ", "", message).rstrip().removesuffix(";"))
 
 
 def innermost(reason: str) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from pixprep.serve.stubs import stat
-from pixprep.serve.wheel import SHARED_MEMORY, most_files
+from pixprep.serve.wheel import SHARED_MEMORY, environment_folders, most_files
 
 CALM_S = 10.0  # what ran for so long begins at the first wait again
 OF_MODEL = (0.0, 1.0, 2.0, 2.0, 2.0, 5.0)  # for ever: the other models serve meanwhile
@@ -28,25 +28,25 @@ OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # ten failures in a row take a mi
 _logger = logging.getLogger(__name__)
 
 # Ends the process group that was named last as soon as nobody holds the other end of stdin, and removes what is left.
-_GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL -- "-$group"; rm -rf "$1"* "$2"'
+_GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL -- "-$group"; rm -rf "$1"* "$2"* "$3"'
 
 
 class Processes:
     """One Triton at a time, its stubs and what they leave.
 
     Args:
-        prefix: of the names of their shared memory, which is removed when they end.
+        prefix: of the names of their shared memory, which is removed when they end, and so are their folders.
 
     Attributes:
         folder: for their files, which are removed in the end, even if we are killed.
     """
 
     def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
+        self._left = (SHARED_MEMORY / prefix, environment_folders(prefix))
         self._triton: subprocess.Popen[bytes] | None = None
         self.folder = Path(tempfile.mkdtemp(prefix="pixprep-"))
         self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "sh", str(SHARED_MEMORY / prefix), str(self.folder)],
+            ["/bin/sh", "-c", _GUARD, "sh", *map(str, self._left), str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -94,8 +94,11 @@ class Processes:
                 os.killpg(self._triton.pid, signal.SIGKILL)
             self._triton.wait()
             self._tell_guard("")
-        for region in SHARED_MEMORY.glob(f"{self._prefix}*"):
+        regions, folders = (begin.parent.glob(f"{begin.name}*") for begin in self._left)
+        for region in regions:
             region.unlink(missing_ok=True)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
         """End them all, and remove the folder."""

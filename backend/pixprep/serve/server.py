@@ -20,7 +20,7 @@ from pixprep.errors import PixprepError, SetupError
 from pixprep.repository.pbtxt import ensembles
 from pixprep.serve.addresses import bracketed, check_ports, is_loopback, listeners, resolve
 from pixprep.serve.control import KEY_HEADER, Control
-from pixprep.serve.failure import DIED, failure, still_loading
+from pixprep.serve.failure import DIED, died, failure, last_words, still_loading
 from pixprep.serve.processes import Processes, hide
 from pixprep.serve.request import CLIP, PHOTO, curl_line
 from pixprep.serve.snapshot import Snapshot
@@ -174,7 +174,7 @@ class Server:
                 folder = self._processes.folder
                 self.snapshot = Snapshot(self.model_repository.resolve(), folder / "models")
                 if self.backend_directory is None:
-                    assemble_backends(folder / "backends")
+                    assemble_backends(folder / "backends", self._prefix)
                 (folder / "cwd").mkdir()
                 began_at = time.monotonic()
                 self._launch(self._processes, timeout_s=timeout_s)
@@ -242,9 +242,10 @@ class Server:
             if over is not None and over.is_set():
                 raise ConnectionError("Triton is about to end")
             if not launches.stuck().isdisjoint({model, ""}):
-                raise TimeoutError(f"Triton never ends to load model {model}")
+                raise TimeoutError(f"Triton never ends to load model {model}: {died(launches.deaths.get(model, ''))}")
 
-        return self.control.load(model, timeout_s=self._patience_s, meanwhile=look)
+        error = self.control.load(model, timeout_s=self._patience_s, meanwhile=look)
+        return died(launches.deaths.get(model, "")) if error == DIED else error
 
     @property
     def _patience_s(self) -> float:
@@ -312,14 +313,15 @@ class Server:
         launches, whole = Launches(self.pid, self._prefix), f"Triton's whole log: {self.log_file}"
         while time.monotonic() < deadline:
             if (code := self.poll()) is not None:
-                error = failure(self._log(), code, files=most_files())
+                error = failure(self._log(), code, files=most_files(), deaths=launches.deaths)
                 raise type(error)(*error.args, whole)
             # Whoever took a port since we looked would answer as well; and metrics start after HTTP.
             if self.control.is_ready() and all(self.pid in listeners(port) for port in self._ports.values()):
                 return
             stuck = launches.stuck()
             if lost := [name for name in still_loading(self._log()) if stuck & {name, ""}]:
-                raise PixprepError(f'model "{lost[0]}" does not load: {DIED}', whole)
+                how = died(launches.deaths.get(lost[0], ""))
+                raise PixprepError(f'model "{lost[0]}" does not load: {how}', *last_words(self._log()), whole)
             time.sleep(_LOOK_S)
         names = ", ".join(f'"{name}"' for name in still_loading(self._log()))
         what = f"still loading {names}" if names else "every model is loaded"

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pixprep.serve.failure import ended
 from pixprep.serve.wheel import SHARED_MEMORY, STUB
 
 STUCK_S = 5.0
@@ -76,10 +77,15 @@ class Launches:
     Args:
         pid: of a Triton that is about to load models.
         prefix: of the names of its regions.
+
+    Attributes:
+        deaths: by model, how its last process ended that was seen to end badly, in words.
     """
 
     def __init__(self, pid: int, prefix: str) -> None:
+        self.deaths: dict[str, str] = {}
         self._pid = pid
+        self._seen: dict[int, str] = {}
         self._prefix = prefix
         self._models: dict[Path, str] = {}
         self._before = self._regions()
@@ -88,10 +94,21 @@ class Launches:
     def stuck(self) -> set[str]:
         """The models that lost a stub ``STUCK_S`` ago, since this object was made; ``""``: it is not known which."""
         now, regions = time.monotonic(), self._regions() - self._before
-        alive = {stub.region: stub.model for stub in stubs(self._pid)}  # after the regions: what is new has a stub
+        found = stubs(self._pid)  # after the regions: what is new has a stub
+        self._note_deaths()
+        self._seen |= {stub.pid: stub.model for stub in found}
+        alive = {stub.region: stub.model for stub in found}
         self._models |= alive
         self._bereft_at = {region: self._bereft_at.get(region, now) for region in regions - alive.keys()}
         return {self._models.get(region, "") for region, at in self._bereft_at.items() if now - at >= STUCK_S}
+
+    def _note_deaths(self) -> None:
+        """Note how stubs ended: Triton, whose children they are, leaves them for a while before it asks."""
+        for pid, model in self._seen.items():
+            fields = stat(pid)
+            state, parent, status = fields[0], int(fields[1]), int(fields[49])  # of proc(5)
+            if state == "Z" and parent == self._pid and status:
+                self.deaths[model] = ended(os.waitstatus_to_exitcode(status))
 
     def _regions(self) -> set[Path]:
         return set(SHARED_MEMORY.glob(f"{self._prefix}*"))

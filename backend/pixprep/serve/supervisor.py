@@ -21,6 +21,7 @@ from threading import Event, Lock, Thread
 
 from pixprep.errors import PixprepError
 from pixprep.repository import Problem
+from pixprep.serve.failure import ended
 from pixprep.serve.processes import OF_MODEL, OF_TRITON, Waits, after
 from pixprep.serve.request import Post, sample
 from pixprep.serve.server import Server
@@ -171,7 +172,7 @@ class _Life:
         if stopping.is_set():
             return ""
         code = server.poll(within_s=END_S)  # whatever seemed wrong, it may have ended by itself
-        return self._why if code is None else f"Triton ended by itself with exit code {code}"
+        return self._why if code is None else f"Triton {ended(code)}"
 
     def _find_models(self) -> None:
         probed, index = self.server.pipeline_models, self.server.control.index(timeout_s=PROBE_S)
@@ -296,8 +297,8 @@ class _Model:
             snapshot.swap(self._name)
             try:
                 why = "; ".join(map(str, check(snapshot.folder))) or self._load()
-            except TimeoutError:
-                why = "its Python process ended while it loaded, or loads for ever"
+            except TimeoutError as stuck:
+                why = str(stuck)
             except ConnectionError as lost:
                 self._life.end(str(lost))
                 raise

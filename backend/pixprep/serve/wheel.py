@@ -21,9 +21,12 @@ INSTALL = 'pip install ".[server]" in a checkout of pixprep'
 _NEWEST_PYTHON = (3, 12)
 """NumPy 1.26 ends there, and Triton 2.51 misreads tensors under NumPy 2."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (where Triton's Python backend keeps its regions; no file of ours)
+_LIBRARY = "libtriton_python.so"
 STUB = "triton_python_backend_stub"
 # A Python model's region starts at 1 MiB and grows with its batches: Docker's 64 MiB serve a few images at a time.
 MIN_SHARED_MEMORY = 32 << 20
+_ENVIRONMENTS = b"/tmp/python_env_"
+"""What stands in Triton's Python backend; a copy may say as many other letters."""
 _MOST_FILES = 1 << 20
 # What Triton's process may keep of a block that it has freed: glibc raises both to 32 and 64 MiB when large ones are
 # freed, in each of 16 arenas. After a mixed load it held 1.1 GB so, and 0.4 GB with these. In bytes.
@@ -69,14 +72,25 @@ def find_wheel() -> Wheel:
     return wheel
 
 
-def assemble_backends(target: Path) -> None:
+def environment_folders(prefix: str) -> Path:
+    """Begin of the names of the folders of a Triton whose regions have this prefix, each prefix its own."""
+    path = f"/tmp/px{prefix[-8:]}_"  # noqa: S108  (as long as what it stands for)
+    assert len(path) == len(_ENVIRONMENTS)
+    return Path(path)
+
+
+def assemble_backends(target: Path, prefix: str) -> None:
     """Make Triton's backend directory: ``python`` from the wheel, and ``pixprep``, whose package Python knows.
 
-    Files are copied: Triton refuses symlinks that lead out of the directory.
+    Files are copied: Triton refuses symlinks that lead out of the directory. Each of the two backends makes a folder
+    for the environments of models, which stays if Triton is killed. In the copy its name has a prefix of this server's
+    own, for nothing else tells whose it is.
     """
     wheel = find_wheel()
     shutil.copytree(wheel.python_backend, target / "python", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy2(wheel.stub, target / "python" / STUB)
+    library = target / "python" / _LIBRARY
+    library.write_bytes(library.read_bytes().replace(_ENVIRONMENTS, bytes(environment_folders(prefix))))
     (target / "pixprep").mkdir()
     shutil.copyfile(entry_point(), target / "pixprep" / "model.py")
 

@@ -58,6 +58,7 @@ _PARAMETERS = (
     "damage",
     "threads",
     "max_request_bytes",
+    "max_response_bytes",
     *_LIMITS,
 )
 _OFF_AT_ZERO = ("max_expansion", "max_frames")
@@ -85,6 +86,8 @@ class Options:
         allow_operators: the names of the installed operators of users' that the pipeline may call.
         threads: that one instance decodes with; default: the cores of this process shared out among the instances.
         max_request_bytes: of all the images of one request.
+        max_response_bytes: of the tensors of one request, padded to the largest; where no size follows the image,
+            ``max_batch_size`` and the pipeline say what they take, and must agree with it if it is written.
         limits: what is refused from the header.
     """
 
@@ -97,6 +100,7 @@ class Options:
     allow_operators: tuple[str, ...]
     threads: int
     max_request_bytes: int
+    max_response_bytes: int
     limits: Limits
 
 
@@ -121,6 +125,7 @@ def options(config: Mapping[str, Any]) -> Options:
         damage=_choice(given, "damage", DAMAGES) if "damage" in given else None,
         threads=_number(given, "threads", share),
         max_request_bytes=_number(given, "max_request_bytes", 64 << 20),
+        max_response_bytes=_number(given, "max_response_bytes", 256 << 20),
         limits=_limits(given),
     )
 
@@ -280,7 +285,8 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     Raises:
         PipelineError: what is written contradicts the pipeline, or the outputs of a batch are too large.
     """
-    most = MAX_OUTPUT_BYTES // pipeline.n_bytes
+    most_bytes = _most_bytes(config, pipeline)
+    most = most_bytes // pipeline.n_bytes
     tensors = {"input": inputs(config, pipeline), "output": outputs(config, pipeline)}
     if pipeline.plan.takes_boxes:
         if config.get("max_batch_size"):
@@ -291,7 +297,7 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
         if (boxes := options(config).limits.max_boxes) > most:
             raise PipelineError(
                 f"config.pbtxt: max_boxes: the outputs of {boxes:,} boxes take {boxes * pipeline.n_bytes:,} bytes; an "
-                f"answer has at most {MAX_OUTPUT_BYTES:,}: set the parameter max_boxes to {most}"
+                f"answer has at most {most_bytes:,}: set the parameter max_boxes to {most}"
             )
         return {**config, "max_batch_size": 0, **tensors}
     usual = max(1, DEFAULT_MAX_BATCH_SIZE // (pipeline.images[0].frames or 1))
@@ -301,7 +307,7 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     if max_batch_size > most:
         raise PipelineError(
             f"config.pbtxt: max_batch_size: the outputs of {max_batch_size:,} images take "
-            f"{max_batch_size * pipeline.n_bytes:,} bytes; an answer has at most {MAX_OUTPUT_BYTES:,}: set it to {most}"
+            f"{max_batch_size * pipeline.n_bytes:,} bytes; an answer has at most {most_bytes:,}: set it to {most}"
         )
     full: Config = {**config, "max_batch_size": max_batch_size, **tensors}
     written, takes, frames = config.get("parameters", {}), pipeline.plan.takes, pipeline.images[0].frames
@@ -319,6 +325,20 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     if "sequence_batching" not in config:
         full.setdefault("dynamic_batching", {})
     return full
+
+
+def _most_bytes(config: Mapping[str, Any], pipeline: Pipeline) -> int:
+    """The bytes of the largest answer that a full batch may have; of open sizes, each request is measured later."""
+    is_open = any(output.spec.is_open for output in pipeline.outputs.values())
+    if is_open or "max_response_bytes" not in config.get("parameters", {}):
+        return MAX_OUTPUT_BYTES
+    most_bytes = options(config).max_response_bytes
+    if most_bytes < pipeline.n_bytes:
+        raise PipelineError(
+            f"parameters: max_response_bytes is {most_bytes:,}, and the outputs of one image take "
+            f"{pipeline.n_bytes:,} bytes: raise it, or leave it out"
+        )
+    return most_bytes
 
 
 def count_instances(config: Mapping[str, Any]) -> int:

@@ -18,6 +18,7 @@ from pixprep.batch import Batch
 from pixprep.decoders.text import without_base64
 from pixprep.engine import Engine
 from pixprep.pipeline import Pipeline
+from pixprep.plan.answers import Answers
 from pixprep.show.warnings import black_margins, odd_ranges
 from pixprep.triton import config as model_config
 from pixprep.triton import pool
@@ -179,10 +180,11 @@ class TritonPythonModel:
         clients = [index for part in parts if not part.is_probe for index in range(part.start, part.stop)]
         rows = self._options.limits.max_boxes if self._takes_boxes else 1
         limit_s = BATCH_S + self._each_s * len(encoded) * rows
+        answers = Answers([slice(part.start, part.stop) for part in parts], self._options.max_response_bytes)
         try:
             with self._metrics.pause, self._watchdog.limit(limit_s, is_work=bool(clients)):
                 outputs = [name for name in self._pipeline.outputs if name in wanted]
-                batch = self._engine.run_batch(encoded, outputs=outputs, inputs=numbers)
+                batch = self._engine.run_batch(encoded, outputs=outputs, inputs=numbers, answers=answers)
         except Exception:  # noqa: BLE001  (out of execute, Triton would show the traceback to every client)
             pb_utils.Logger.log_error(traceback.format_exc())
             if not self._engine.is_working():  # every later request would fail, for ever
@@ -199,6 +201,9 @@ class TritonPythonModel:
         spans = batch.rows[part.start : part.stop]
         rows = slice(spans[0].start, spans[-1].stop)
         errors = batch.errors[rows]
+        for error in errors:
+            if error is not None and error.reason == "TOO_LARGE_RESPONSE":  # the request is refused as a whole
+                return _error(str(error), pb_utils.TritonError.INVALID_ARG)
         if self._options.on_error == "fail" and any(errors):
             return _error(_message(batch, spans), pb_utils.TritonError.INVALID_ARG)
         tensors = [self._tensor(name, batch.padded(name, rows)) for name in part.outputs if name in batch.outputs]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pixprep.errors import SetupError
 from pixprep.serve.addresses import check_ports
+from pixprep.serve.failure import ended
 from pixprep.serve.processes import OF_MODEL, Waits, after
 from pixprep.serve.server import Server
 
@@ -74,7 +75,7 @@ class Page:
         while not self._ending.is_set():
             began_at = time.monotonic()
             try:
-                how = f"ended with exit code {self._run(settings)}"
+                how = ended(self._run(settings))
             except OSError as error:
                 how = f"does not start: {error.strerror}"
             wait_s = waits.count(ran_s=time.monotonic() - began_at) or 0.0
