@@ -51,7 +51,7 @@ PARTS = {
     "placement": ("plan/", "steps/"),
     "decoder": ("decoders/",),
     "windows": (
-        "kernels/fixed.py",
+        "kernels/resizing.py",
         "kernels/filling.py",
         "kernels/native.py",
         "kernels/resampl",

@@ -1,6 +1,7 @@
 """Plans and images that the CUDA kernels must get right: every library's every filter, odd sizes, every arithmetic.
 
 ``synthetic`` is a library of the tests' own, whose windows are random: they begin before the image and end behind it.
+It has every arithmetic but ``fixed``, which each library's own windows are for.
 """
 
 from contextlib import contextmanager
@@ -15,14 +16,15 @@ from pixprep.profiles import PROFILES, Profile
 from pixprep.profiles.windows import Passes, Windows
 from pixprep.spec import Like
 
-PASSES = get_args(Passes)
+PASSES = [passes for passes in get_args(Passes) if passes != "fixed"]
 REAL = ("real", "lerp")
 """Those that round nothing to levels."""
 SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (6, 300), (290, 9), (40, 1300)]
-PAIRS = ("opencv_linear", "lerp")
-"""The passes whose windows have two positions."""
-SCALES = {"opencv_linear": 1 << 11, "opencv_cubic": 1 << 11, "opencv_lanczos": 1 << 11}
-"""What the weights of a window sum up to, of the passes whose weights are integers of a fixed scale."""
+WIDTHS = {"opencv_linear": 2, "lerp": 2, "opencv_cubic": 4}
+"""Positions of a window, of the passes whose windows all have as many."""
+SCALES = {"opencv_linear": 1462, "opencv_cubic": 1 << 11, "opencv_lanczos": 1 << 11}
+"""What the weights of a window sum up to, of the passes whose weights are integers of a fixed scale, less 1.4 times at
+most: the first pass of ``opencv_linear`` keeps 16 bits, of sums up to 2^11."""
 
 
 def plan_of(*ops, color="rgb"):
@@ -115,16 +117,16 @@ def _real():
 def _windows(method, passes, axis):  # noqa: ARG001
     rng = np.random.default_rng((PASSES.index(passes), axis.length, axis.out_length, axis.begin))
     count = axis.end - axis.begin
-    widths = np.full(count, 2) if passes in PAIRS else rng.integers(1, 12, count)
-    first = rng.integers(-4, axis.length + 3, count)
+    widths = np.full(count, WIDTHS[passes]) if passes in WIDTHS else rng.integers(1, 12, count)
+    first = np.sort(rng.integers(-4, axis.length + 3, count))
     weights = rng.uniform(-0.4, 0.8, (count, max(2, widths.max())))
     weights[np.arange(weights.shape[1]) >= widths[:, None]] = 0
     weights *= 1.4 / np.abs(weights).sum(axis=1, keepdims=True)
     bits = int(rng.integers(6, 23))
     if passes == "area":
         weights = (weights != 0).astype(np.int32)
-    elif passes == "fixed" or passes in SCALES:
-        weights = np.rint(weights * SCALES.get(passes, 1 << bits)).astype(np.int32)
+    elif passes in SCALES:
+        weights = np.rint(weights * SCALES[passes]).astype(np.int32)
     else:
         weights = weights.astype(np.float32)
     return Windows(first.astype(np.int32), widths.astype(np.int32), weights, bits)
@@ -138,8 +140,9 @@ SYNTHETIC = Profile(
     antialias=True,
     real=REAL,
     passes=lambda method, rows, columns: method.filter,  # noqa: ARG005
-    is_vertical_first=lambda method, rows, columns: rows.length % 2 == 0,  # noqa: ARG005
+    is_vertical_first=lambda method, rows, _: method.filter in ("float_even", "real") and rows.length % 2 == 0,
     windows=_windows,
+    formula=lambda method, passes: None,  # noqa: ARG005
 )
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 import reference
 from images import checkerboard, gradient, noise, photo, read, scene
-from pixprep.kernels.resample import resample
+from pixprep.kernels import resizing
 from pixprep.kernels.resampling import resampling
 from pixprep.plan.geometry_steps import Resize
 from pixprep.plan.placement import Placement
@@ -85,11 +85,12 @@ def resize(like, filter_name, size, *, antialias=False):
 
 def resized(pixels, size, like, filter_name, *, antialias=False, region=None):
     """What the profile of a library makes of uint8 pixels, or of the result the region (top, left, bottom, right)."""
-    return resample(pixels, windows(like, filter_name, pixels.shape[:2], size, antialias=antialias, region=region))
+    how = resampling_of(like, filter_name, pixels.shape[:2], size, antialias=antialias, region=region)
+    return resizing.resize(pixels, how)
 
 
-def windows(like, filter_name, size, resized_size, *, antialias, region=None):
-    """The ``Resampling`` of a library's resize, made in NumPy."""
+def resampling_of(like, filter_name, size, resized_size, *, antialias, region=None):
+    """The ``Resampling`` of a library's resize."""
     rule = resize(like, filter_name, resized_size, antialias=antialias)
     return resampling(rule, placement(size, resized_size, region))
 

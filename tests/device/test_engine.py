@@ -23,7 +23,7 @@ from decoding import PLAN
 from images import JUNK, jpeg, jpegs, noise, others, photo, png, scene, with_exif
 from pixprep.decoders import Kept
 from pixprep.decoders.cpu import CpuDecoder
-from pixprep.kernels import fixed
+from pixprep.kernels import resizing
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.normalize(), pp.tensor()])
 SEVERAL = pp.Pipeline(
@@ -406,12 +406,12 @@ def test_a_trim_gives_the_memory_back_that_is_kept_for_the_next_batch():
 
 
 def test_a_trim_forgets_the_windows_of_the_last_axes():
-    sizes = [(3 + index, 900 - index) for index in range(2 * fixed.RECENT)]
+    sizes = [(3 + index, 900 - index) for index in range(2 * resizing.RECENT)]
     with pp.Engine(pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.tensor()]), threads=1) as engine:
         engine.run([jpeg(np.zeros((*size, 3), np.uint8)) for size in sizes])
-        assert fixed.grouped.cache_info().currsize == fixed.RECENT
+        assert resizing.made.cache_info().currsize == resizing.RECENT
         engine.trim()
-        assert fixed.grouped.cache_info().currsize == 0
+        assert resizing.made.cache_info().currsize == 0
 
 
 def test_a_trim_while_others_work_changes_nothing():

@@ -1,6 +1,5 @@
 """The ``dali`` profile against DALI's CPU ``fn.resize``: frozen results, and DALI itself where it is installed."""
 
-from dataclasses import replace
 from hashlib import sha256
 from importlib.util import find_spec
 
@@ -11,7 +10,7 @@ import pytest
 from compare import EQUAL, Tolerance, assert_close
 from images import noise, read
 from pixprep import ops
-from pixprep.kernels.resample import resample
+from pixprep.kernels import resizing
 from pixprep.kernels.resampling import resampling
 from pixprep.pipeline import Pipeline
 from pixprep.plan.folding import Geometry
@@ -36,7 +35,7 @@ def resized(pixels, op, **changes):
     pipeline = Pipeline([ops.Decode(), op, ops.CenterCrop(1, 1), ops.Tensor()])
     resize = pipeline.plan.outputs["tensor"].geometry.resize
     how = resampling(resize, Geometry((), resize, ()).place(*pixels.shape[:2]))
-    return resample(pixels, replace(how, **changes))
+    return resizing.resize(pixels, how._replace(**changes))
 
 
 def near(triples):

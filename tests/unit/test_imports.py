@@ -64,9 +64,9 @@ data.sources.voc
 data.read
 data.opening
 decoders.flaws decoders.samples kernels.canvases kernels.margins
-kernels.fixed kernels.filters kernels.flow
+kernels.resizing kernels.filters kernels.flow
 kernels.resampling
-kernels.filling kernels.resample kernels.warp
+kernels.filling kernels.warp
 kernels.levels
 kernels.launch kernels.nvrtc
 annotations decoders.cpu kernels.cpu kernels.gpu

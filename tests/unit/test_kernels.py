@@ -18,24 +18,24 @@ import pytest
 import twins
 from images import checkerboard, noise
 from pixprep.decoders.structure import MOST_KEPT, ROW
-from pixprep.kernels import fixed, native
-from pixprep.kernels.fixed import RECENT
+from pixprep.kernels import native, resizing
 from pixprep.kernels.margins import Margins
-from pixprep.kernels.resample import resample
 from pixprep.kernels.resampling import axes
+from pixprep.kernels.resizing import RECENT
 from pixprep.profiles import PROFILES, Method
-from pixprep.profiles.windows import Axis, Curve, Formula, Resampling, single
+from pixprep.profiles.windows import Axis, Curve, Formula, Passes, Resampling, Rule
 from pixprep.spec import Like
-from resize_cases import assert_equal, placement, resize
+from resize_cases import assert_equal, placement, resampling_of, resize
+from resize_twin import resample, windows_of
 
 TESTS = Path(__file__).parents[1]
 KERNELS = TESTS.parent / "backend" / "pixprep" / "kernels"
 spec = importlib.util.spec_from_file_location("hatch_build", TESTS.parent / "hatch_build.py")
 hatch_build = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(hatch_build)
-FOUND = {PROFILES[like].formula(method) for like in get_args(Like) for method in PROFILES[like].methods}
-FORMULAS = sorted(FOUND - {None}, key=str)
-BICUBIC = PROFILES["pillow"].formula(Method("bicubic", antialias=True))
+FOUND = {PROFILES[like].formula(method, "fixed") for like in get_args(Like) for method in PROFILES[like].methods}
+FORMULAS = sorted((each for each in FOUND if each and not each.is_rule), key=str)
+BICUBIC = PROFILES["pillow"].formula(Method("bicubic", antialias=True), "fixed")
 
 
 def pixels(height, width, channels, seed=0):
@@ -50,26 +50,22 @@ def axes_of(size, resized, region=None):
     return axes(resize("pillow", "bicubic", resized), placement(size, resized, region))
 
 
-def by_numpy(image, formula, rows, columns, *, vertical_first=False, flips=(False, False), around=None):
-    """What ``fixed.resize`` gives, by the twin's windows and the passes of ``resample``."""
-    made = (
-        single(np.arange(axis.begin, axis.end)) if axis.length == axis.out_length else twins.windows(formula, axis)
-        for axis in (rows, columns)
-    )
-    result = resample(image, Resampling("fixed", *made, vertical_first=vertical_first), around)
-    return result[:: -1 if flips[0] else 1, :: -1 if flips[1] else 1]
+def fixed(formula, rows, columns, *, vertical_first=False):
+    """A ``Resampling`` in integers."""
+    return Resampling("fixed", rows, columns, formula, vertical_first=vertical_first)
 
 
-def both(image, formula, *args, **how):
+def both(image, how, **more):
     """(name, the region in C, the same in NumPy)."""
-    return f"{image.shape} {args}", fixed.resize(image, formula, *args, **how), by_numpy(image, formula, *args, **how)
+    twin = resample(image, how, more.get("around"), more.get("flips", (False, False)))
+    return f"{image.shape} {how} {more}", resizing.resize(image, how, **more), twin
 
 
 def test_the_windows_that_are_remembered_have_a_bound():
     """Whatever the images are: axes of up to 16,384 positions, as the limits have them, before and after."""
     lengths = (1, 100, 10_923, 16_383, 16_384)
     largest = max(
-        fixed.grouped.__wrapped__(formula, Axis(before, after, before / after, 0, after), 16).memory.nbytes
+        resizing.made.__wrapped__(formula, Axis(before, after, before / after, 0, after)).memory.nbytes
         for formula, before, after in product(FORMULAS, lengths, (224, 16_384))
     )
     assert RECENT * largest < 20 << 20
@@ -104,26 +100,7 @@ def test_windows_equal_those_of_numpy(formula):
     for axis in random_axes(100, FORMULAS.index(formula)):
         if formula.curve in ("two", "four"):  # torchvision's, which is given no fractions
             axis = axis._replace(ratio=axis.length / axis.out_length, offset=0.0)  # noqa: PLW2901
-        assert_same_windows(fixed.windows(formula, axis), twins.windows(formula, axis))
-
-
-@pytest.mark.parametrize("group", [4, 16])
-@pytest.mark.parametrize("formula", FORMULAS, ids=str)
-def test_groups_hold_the_same_weights_and_stay_inside_what_is_read(formula, group):
-    for axis in random_axes(20, group):
-        made, theirs = fixed.grouped(formula, axis, group), twins.windows(formula, axis)
-        numbers = made.struct
-        first, groups = made.memory[: 2 * numbers.size].reshape(2, -1)
-        assert (numbers.begin, numbers.end) == theirs.span(axis.length)
-        assert numbers.begin <= first.min()
-        assert (first + groups * group).max() <= max(numbers.end, numbers.begin + numbers.taps)
-        mine, expected = np.zeros((2, numbers.size, axis.length + numbers.taps), np.int32)
-        rows = made.memory[2 * numbers.size :].reshape(numbers.size, -1)
-        for index, (at, count) in enumerate(zip(first, groups * group, strict=True)):
-            mine[index, at : at + count] = rows[index, :count]
-            count = theirs.count[index]  # noqa: PLW2901
-            expected[index, theirs.first[index] :][:count] = theirs.weights[index, :count]
-        assert np.array_equal(mine, expected)
+        assert_same_windows(resizing.windows(formula, axis), twins.windows(formula, axis))
 
 
 def test_another_formula_makes_other_windows():
@@ -132,7 +109,7 @@ def test_another_formula_makes_other_windows():
     for formula, other in zip(FORMULAS, [*FORMULAS[1:], FORMULAS[0]], strict=True):
         for wrong in (twins.windows(other, axis), twins.windows(formula._replace(bits=9), axis)):
             with pytest.raises(AssertionError):
-                assert_same_windows(fixed.windows(formula, axis), wrong)
+                assert_same_windows(resizing.windows(formula, axis), wrong)
 
 
 @pytest.mark.parametrize("formula", FORMULAS, ids=str)
@@ -151,10 +128,8 @@ def test_random_resizes_equal_numpys(formula):
                 around = Margins(before, laid, np.array([7, 250, 9, 114], np.uint8)[: image.shape[2]])
             begin = [int(rng.integers(0, side)) if index % 3 else 0 for side in resized]
             end = [int(rng.integers(first, side)) + 1 for first, side in zip(begin, resized, strict=True)]
-            yield both(
-                image, formula, *axes_of(laid, resized, (*begin, *end)), vertical_first=bool(index % 2),
-                flips=(bool(rng.integers(2)), bool(rng.integers(2))), around=around,
-            )  # fmt: skip
+            how = fixed(formula, *axes_of(laid, resized, (*begin, *end)), vertical_first=bool(index % 2))
+            yield both(image, how, flips=(bool(rng.integers(2)), bool(rng.integers(2))), around=around)
 
     assert_equal(pairs())
 
@@ -162,7 +137,7 @@ def test_random_resizes_equal_numpys(formula):
 @pytest.mark.parametrize("formula", [BICUBIC, Formula("two", is_widened=False, bits=None)], ids=str)
 def test_every_small_size_equals_numpys(formula):
     assert_equal(
-        both(pixels(*size, channels), formula, *axes_of(size, resized))
+        both(pixels(*size, channels), fixed(formula, *axes_of(size, resized)))
         for size in product((1, 2, 3, 5, 15, 16, 17, 33), repeat=2)
         for resized in ((1, 1), (4, 3), (5, 18), (19, 5))
         for channels in (1, 3)
@@ -184,29 +159,87 @@ def test_strides_make_no_difference(channels):
     }
     assert {view.shape for view in views.values()} == {(60, 50, channels)}
     assert_equal(
-        both(view, BICUBIC, *axes_of((60, 50), (23, 31)), vertical_first=is_vertical_first)
+        both(view, fixed(BICUBIC, *axes_of((60, 50), (23, 31)), vertical_first=is_vertical_first))
         for view in views.values()
         for is_vertical_first in (False, True)
     )
 
 
 def test_a_change_of_one_weight_is_seen():
-    image, (rows, columns) = pixels(60, 90, 4), axes_of((60, 90), (60, 31))
-    right = fixed.resize(image, BICUBIC, rows, columns)
-    made = fixed.grouped(BICUBIC, columns, 4)
-    made.memory[2 * made.struct.size + 11 * made.struct.taps + 3] += 1 << 15
+    image, how = pixels(60, 90, 4), fixed(BICUBIC, *axes_of((60, 90), (60, 31)))
+    right = resizing.resize(image, how)
+    made = resizing.made(BICUBIC, how.columns)
+    made.memory[2 * made.struct.size + 11 * made.struct.taps + 2] += 1 << 15
     with pytest.raises(AssertionError, match="differ"):
-        assert_equal([("off", fixed.resize(image, BICUBIC, rows, columns), right)])
-    fixed.grouped.cache_clear()
+        assert_equal([("off", resizing.resize(image, how), right)])
+    resizing.made.cache_clear()
+
+
+METHODS = [(like, *method) for like in get_args(Like) for method in PROFILES[like].methods]
+
+
+def made_by(like, filter_name, antialias):
+    """The ``Resampling`` of a method, as a function of the sizes and the region."""
+    return lambda *sizes: resampling_of(like, filter_name, *sizes[:2], antialias=antialias, region=sizes[2])
+
+
+TO_LEVELS = [made_by(*method) for method in METHODS if method[1] not in PROFILES[method[0]].real]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_every_library_s_resize_equals_numpys(method):
+    """Sizes that shrink and grow, halves, whole factors and one pixel; regions, flips, channels, strides, margins."""
+    rng = np.random.default_rng(METHODS.index(method))
+
+    def pairs():
+        for index in range(40):
+            size = tuple(int(n) for n in rng.integers(1, (7, 90)[index % 4 > 0], 2))
+            before, behind = ([int(n) for n in rng.integers(0, 9, 2)] if index % 4 == 3 else [0, 0] for _ in range(2))
+            laid = tuple(side + first + last for side, first, last in zip(size, before, behind, strict=True))
+            resized = [
+                (int(rng.integers(1, 90)), side, 2 * side, max(side // 2, 1), max(side // 3, 1), 1)[
+                    int(rng.integers(6))
+                ]
+                for side in laid
+            ]
+            begin = [int(rng.integers(0, side)) if index % 3 else 0 for side in resized]
+            end = [int(rng.integers(first, side)) + 1 for first, side in zip(begin, resized, strict=True)]
+            image = pixels(size[0] + 2, size[1] + 3, 1 + index % 4, seed=index)[1:-1, 2:-1]
+            fill = np.array([7, 250, 9, 114], np.uint8)[: image.shape[2]]
+            yield both(
+                image[:, ::-1] if index % 5 == 0 else image,
+                made_by(*method)(laid, tuple(resized), (*begin, *end)),
+                flips=(bool(rng.integers(2)), bool(rng.integers(2))),
+                around=Margins(tuple(before), laid, fill) if before + behind != [0, 0, 0, 0] else None,
+                remembers=bool(index % 2),
+            )
+
+    assert_equal(pairs())
+
+
+@pytest.mark.parametrize("method", [each for each in METHODS if not each[1].startswith("nearest")], ids=str)
+def test_windows_of_a_rule_equal_those_of_numpy(method):
+    for axis in random_axes(60, METHODS.index(method)):
+        how = made_by(*method)((axis.length, axis.length), (axis.out_length,) * 2, (axis.begin,) * 2 + (axis.end,) * 2)
+        if how.formula is None or not how.formula.is_rule:
+            continue
+        for each in (how.rows, how.columns):
+            assert_same_windows(resizing.windows(how.formula, each), windows_of(how, each))
 
 
 GUARDED = """
 import ctypes, mmap, sys
 import numpy as np
-from pixprep.kernels import fixed
-from pixprep.profiles.windows import Axis, Formula
+from pixprep.kernels import resizing
+from pixprep.profiles.windows import Axis, Formula, Resampling
 
-FORMULAS = [Formula("bilinear", True, 22), Formula("lanczos", True, 22), Formula("four", False, None)]
+FIXED = [Formula("bilinear", True, 22), Formula("lanczos", True, 22), Formula("four", False, None)]
+RULES = {
+    "opencv_linear": "opencv_linear", "opencv_cubic": "opencv_cubic", "opencv_lanczos": "opencv_lanczos4",
+    "float_even": "dali_bilinear", "float_fused": "torch_bicubic", "real": "tensorflow_triangle",
+    "lerp": "tensorflow_linear",
+}
+FORMULAS = [("fixed", each) for each in FIXED] + [(passes, Formula(rule, True)) for passes, rule in RULES.items()]
 PAGE = mmap.PAGESIZE
 memory = mmap.mmap(-1, 6 * PAGE)
 whole = np.frombuffer(memory, np.uint8)
@@ -219,18 +252,21 @@ if "beyond" in sys.argv:
 for height, width, channels in [(h, w, c) for h in (1, 3, 5) for w in (1, 3, 4, 5, 16, 19) for c in (1, 3, 4)]:
     size = height * width * channels
     planes = min(channels, 3)
-    finish = fixed.finish(np.zeros((planes, 256), np.float32), range(planes), np.zeros((planes, 2)))
+    finish = resizing.finish(np.zeros((planes, 256), np.float32), range(planes), np.zeros((planes, 2)))
     for levels in (inside[:size], inside[-size:]):
         values = levels.reshape(height, width, channels)
-        fixed.look_up(values, np.zeros((channels, 256), np.float32), np.empty((channels, height, width), np.float32))
+        resizing.look_up(values, np.zeros((channels, 256), np.float32), np.empty((channels, height, width), np.float32))
         for n in (1, 2, 7, 40):
             rows, columns = (Axis(length, n, length / n, 0, n) for length in values.shape[:2])
             for is_down in (False, True):
-                for formula in FORMULAS:
-                    how = {"vertical_first": is_down, "flips": (is_down, True), "remembers": n == 7}
+                for passes, formula in FORMULAS:
+                    is_first = is_down and passes in ("fixed", "float_even", "real")
+                    how = Resampling(passes, rows, columns, formula, vertical_first=is_first)
+                    flips = {"flips": (is_down, True), "remembers": n == 7}
                     out = np.empty((planes, n, n), np.float32)
-                    fixed.resize(values, formula, rows, columns, finish=finish, out=out, **how)
-                    fixed.resize(values, formula, rows, columns, **how)
+                    last = resizing.finish_real(range(planes), ()) if passes in ("real", "lerp") else finish
+                    resizing.resize(values, how, finish=last, out=out, **flips)
+                    resizing.resize(values, how, **flips)
 """
 
 
@@ -256,7 +292,7 @@ def test_a_look_up_equals_indexing_and_leaves_the_rest_alone(dtype):
         canvas = np.full((3, 50, 40), 77, dtype)
         planes = np.full((50, 40, 3), 77, dtype)
         for whole in (canvas, planes.transpose(2, 0, 1)):
-            fixed.look_up(view, table, whole[:, 4 : 4 + rows, 6 : 6 + columns])
+            resizing.look_up(view, table, whole[:, 4 : 4 + rows, 6 : 6 + columns])
             expected = np.full((3, 50, 40), 77, dtype)
             for plane in range(3):
                 expected[plane, 4 : 4 + rows, 6 : 6 + columns] = table[plane][view[:, :, plane]]
@@ -268,7 +304,6 @@ def test_values_are_those_of_the_levels_wherever_they_are_written():
     rng = np.random.default_rng(8)
     by_lines = 0
     for index in range(300):
-        formula = FORMULAS[index % len(FORMULAS)]
         size, resized = (tuple(int(n) for n in rng.integers(1, (60, 90), 2)) for _ in range(2))
         begin = [int(rng.integers(0, side)) for side in resized] if index % 3 else [0, 0]
         end = [int(rng.integers(first, side)) + 1 for first, side in zip(begin, resized, strict=True)]
@@ -279,24 +314,22 @@ def test_values_are_those_of_the_levels_wherever_they_are_written():
         table = (levels % 256 if dtype == "uint8" else levels).astype(dtype)
         if is_curved := bool(rng.integers(2)):
             table[:, 200] += 1
-        finish = fixed.finish(table, channels, lines)
-        assert (finish.lines is not None) == (dtype == "float32" and not is_curved)
-        by_lines += finish.lines is not None
+        finish = resizing.finish(table, channels, lines)
+        assert (finish.lines != 0) == (dtype == "float32" and not is_curved)
+        by_lines += finish.lines != 0
         image = pixels(size[0] + 2, size[1] + 3, 1 if len(channels) == 1 else 4, seed=index)[1:-1, 2:-1]
-        how = {"vertical_first": bool(rng.integers(2)), "flips": (bool(rng.integers(2)), bool(rng.integers(2)))}
-        rows, columns = axes_of(size, resized, (*begin, *end))
-        block = fixed.resize(image, formula, rows, columns, **how)
+        flips = bool(rng.integers(2)), bool(rng.integers(2))
+        how = TO_LEVELS[index % len(TO_LEVELS)](size, resized, (*begin, *end))
+        block = resizing.resize(image, how, flips=flips)
         (high, wide), count = block.shape[:2], len(channels)
         left, expected = np.full((2, count, high + 3, wide + 5), 77, dtype)
         if rng.integers(2):
             left = np.ascontiguousarray(left.transpose(1, 2, 0)).transpose(2, 0, 1)
         target, remembers = left[:, 2 : 2 + high, 4 : 4 + wide], bool(rng.integers(2))
-        assert (
-            fixed.resize(image, formula, rows, columns, finish=finish, out=target, remembers=remembers, **how) is None
-        )
+        assert resizing.resize(image, how, flips=flips, finish=finish, out=target, remembers=remembers) is None
         for plane, channel in enumerate(channels):
             expected[plane, 2 : 2 + high, 4 : 4 + wide] = table[plane][block[:, :, channel]]
-        assert np.array_equal(left, expected), (index, size, resized, begin, end)
+        assert np.array_equal(left, expected), (index, how)
     assert by_lines > 50
 
 
@@ -304,7 +337,7 @@ def test_threads_do_not_meet():
     images = [pixels(300, 400, 4, seed=seed) for seed in range(4)]
 
     def work(index):
-        assert_equal(both(images[index], BICUBIC, *axes_of((300, 400), (150, 200 + n))) for n in range(10))
+        assert_equal(both(images[index], fixed(BICUBIC, *axes_of((300, 400), (150, 200 + n)))) for n in range(10))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
@@ -408,8 +441,13 @@ print(*[check.found for check in doctor.checks(serves=False) if check.name == "k
 def test_names_that_python_writes_again_are_in_the_order_of_c():
     assert [name for name, _ in native.STRUCTS["jpeg"]._fields_] == [*ROW, "segments"]
     assert ctypes.sizeof(native.STRUCTS["jpeg"]) == 8 * (len(ROW) + MOST_KEPT)
-    curves = re.search(r"enum curve \{ (.*) \};", (KERNELS / "arguments.h").read_text(encoding="utf-8"))[1]
-    assert curves.lower().split(", ") == list(get_args(Curve))
+    text = re.sub("//.*", "", (KERNELS / "arguments.h").read_text(encoding="utf-8"))
+    enums = {
+        name: re.findall(r"\w+", body.lower()) for name, body in re.findall(r"enum (\w+) \{(.*?)\};", text, re.DOTALL)
+    }
+    assert enums["curve"] == [*get_args(Curve), *get_args(Rule)]
+    assert [name.removeprefix("passes_") for name in enums["passes"]] == [*get_args(Passes), "copied"]
+    assert enums["operation"] == ["affine", *resizing.OPERATIONS]
 
 
 def test_sine_and_cosine_are_those_of_the_c_library():

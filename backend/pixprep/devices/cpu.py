@@ -20,7 +20,7 @@ from pixprep.decoders.pixels import PixelsDecoder, host_array
 from pixprep.devices import clip_decoder
 from pixprep.kernels import Array
 from pixprep.kernels.cpu import CpuKernel
-from pixprep.kernels.resampling import forget
+from pixprep.kernels.resizing import forget
 from pixprep.kernels.staged import StagedKernel, needs_stages
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan

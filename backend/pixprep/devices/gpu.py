@@ -21,7 +21,7 @@ from pixprep.devices.comparison import checked_kernel
 from pixprep.errors import SetupError
 from pixprep.kernels import Array
 from pixprep.kernels.gpu import GpuKernel
-from pixprep.kernels.resampling import forget
+from pixprep.kernels.resizing import forget
 from pixprep.kernels.staged import StagedKernel, needs_stages
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan

@@ -4,10 +4,48 @@
 
 #define KERNEL __attribute__((visibility("default")))
 
-// In the order of `Curve` in profiles/windows.py.
-enum curve { BOX, BILINEAR, HAMMING, BICUBIC, LANCZOS, TWO, FOUR };
+// In the order of `Curve` and `Rule` in profiles/windows.py.
+enum curve {
+    BOX,
+    BILINEAR,
+    HAMMING,
+    BICUBIC,
+    LANCZOS,
+    TWO,
+    FOUR,
+    OPENCV_LINEAR,  // the first of those that rules.c makes
+    OPENCV_REPEATED,
+    OPENCV_CUBIC,
+    OPENCV_LANCZOS4,
+    OPENCV_AREA,
+    OPENCV_CUT,
+    TORCH_BILINEAR,
+    TORCH_BICUBIC,
+    DALI_BILINEAR,
+    DALI_BICUBIC,
+    DALI_LANCZOS,
+    TENSORFLOW_LINEAR,
+    TENSORFLOW_TRIANGLE,
+};
 
 enum { DONE = 0, NO_MEMORY = 1 };  // what a function answers
+
+// In the order of `Passes` in profiles/windows.py.
+enum passes {
+    PASSES_FIXED,
+    PASSES_OPENCV_LINEAR,
+    PASSES_OPENCV_CUBIC,
+    PASSES_OPENCV_LANCZOS,
+    PASSES_AREA,
+    PASSES_FLOAT_EVEN,
+    PASSES_FLOAT_FUSED,
+    PASSES_REAL,
+    PASSES_LERP,
+    PASSES_COPIED,  // PASSES_FIXED, of one position a window
+};
+
+// In the order of OPERATIONS in kernels/resizing.py, after the scale and offset.
+enum operation { AFFINE, SUBTRACT, MULTIPLY, DIVIDE };
 
 // A formula of windows: profiles/windows.py says what it means.
 struct formula {
@@ -24,25 +62,24 @@ struct axis {
     int64_t out_length;
     int64_t begin;
     int64_t end;
+    int64_t is_vertical;
+    int64_t across;
 };
 
-// The windows of an axis, in groups of neighbours. Memory is the caller's: `taps` weights a window.
+// The windows of an axis. Memory is the caller's: `taps` weights a window.
 struct windows {
-    int32_t *first;   // the first position of each window
-    int32_t *count;   // its groups
-    int32_t *weights;
-    int64_t size;     // how many windows
-    int64_t taps;     // the most positions of a window, in whole groups
-    int64_t group;    // 1, 4 or 16 positions
-    int64_t begin;    // the input positions that they read
-    int64_t end;
-    int64_t bits;     // of the weights
+    int32_t *first;    // the first position of each window
+    int32_t *count;    // its positions
+    int32_t *weights;  // or the bits of float32
+    int64_t size;      // how many windows
+    int64_t taps;      // the most positions of a window
+    int64_t bits;      // of the weights
 };
 
 struct making {
     struct formula formula;
     struct axis axis;
-    struct windows windows;  // made: begin, end, bits, and what lies in the memory; without memory the taps alone
+    struct windows windows;  // made: bits, and what lies in the memory; without memory the taps alone
 };
 
 // Values of a tensor, (planes, rows, columns), by the levels of an image.
@@ -61,6 +98,13 @@ struct values {
     int64_t rows;
     int64_t columns;
     int64_t size;          // bytes of a value
+};
+
+// A step of a plan's arithmetic on real values: by a number, or a scale and an offset, of each plane.
+struct arithmetic {
+    int64_t operation;
+    double by[4];
+    double offset[4];
 };
 
 // A whole resize of uint8 (rows, columns, channels) and of a margin around them: windows, both passes, values.
@@ -85,8 +129,12 @@ struct resize {
     int32_t is_mirrored;
     int64_t first_channel;            // of the first plane
     int64_t channel_step;             // from plane to plane
-    struct values values;             // without levels, and what follows from them. Without a table the result is
-                                      // levels, 1 or 4 bytes a pixel, in rows of at least 16 bytes
+    struct values values;             // without levels, and what follows from them. Without planes the result is levels
+                                      // or real values, 1 or 4 of them a pixel
+    int64_t passes;
+    double factor;                    // of area: one over the pixels of a window
+    const struct arithmetic *steps;   // of real values
+    int64_t step_count;
 };
 
 // An image and its placement. Axis 0 is the rows, 1 the columns.

@@ -1,4 +1,4 @@
-"""The plan on the CPU: resize and table look-up by the kernels in C; other libraries' arithmetic in NumPy.
+"""The plan on the CPU: each image is resized and written by one call of the kernels in C.
 
 Numbers are in docs/decisions.md.
 """
@@ -13,14 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.draws.erasing import quantiles
-from pixprep.kernels import fixed, levels
+from pixprep.kernels import levels, resizing
 from pixprep.kernels.margins import margins
 from pixprep.kernels.native import STRUCTS, library
-from pixprep.kernels.resample import resample
-from pixprep.kernels.resampling import axes, formula, resampling
+from pixprep.kernels.resampling import resampling
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
-from pixprep.profiles import PROFILES
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
@@ -41,9 +39,12 @@ class CpuKernel:
         self._is_identity = plan.spec.dtype == "uint8" and not plan.arithmetic
         self._is_real = plan.is_real
         self._resize = plan.geometry.resize
-        self._formula = formula(self._resize)
         self._remembers = not plan.geometry.random_steps  # no window comes again where windows are random
-        self._finish = fixed.finish(self._table, plan.channels, plan.lines)
+        self._finish: resizing.Finish | None = None
+        if not plan.is_real:
+            self._finish = resizing.finish(self._table, plan.channels, plan.lines)
+        elif plan.spec.dtype == "float32":  # float16 is rounded once, from float64, by NumPy
+            self._finish = resizing.finish_real(plan.channels, plan.arithmetic)
 
     def run(self, images: Sequence[U8], placements: Sequence[Placement], outs: Planes, places: Sequence[int]) -> None:
         """See ``Kernel.run``."""
@@ -89,7 +90,7 @@ class CpuKernel:
             top, left = placement.at
             planes = planes[:, top : top + rows, left : left + columns]
         if rows and columns:
-            block = self._block(pixels, placement, planes)
+            block = self._block(pixels, placement, planes if self._finish else None)
             if block is not None:
                 self._look_up(block[:, :, : len(self._plan.channels)], planes)
 
@@ -110,15 +111,9 @@ class CpuKernel:
         if around is None and placement.resized == pixels.shape[:2]:
             top, left, bottom, right = placement.region
             return pixels[top:bottom, left:right][_directions(placement.flips)]
-        if self._formula is None or self._resize is None:
-            return resample(pixels, resampling(self._resize, placement), around)[_directions(placement.flips)]
-        rows, columns = axes(self._resize, placement)
-        return fixed.resize(
+        return resizing.resize(
             pixels,
-            self._formula,
-            rows,
-            columns,
-            vertical_first=PROFILES[self._resize.like].is_vertical_first(self._resize.method, rows, columns),
+            resampling(self._resize, placement),
             flips=placement.flips,
             around=around,
             remembers=self._remembers,
@@ -134,7 +129,7 @@ class CpuKernel:
         elif self._is_identity:
             planes[...] = ordered.transpose(2, 0, 1)
         else:
-            fixed.look_up(cast("U8", ordered), self._table, planes)
+            resizing.look_up(cast("U8", ordered), self._table, planes)
 
 
 def noise(words: tuple[int, int, int], shape: tuple[int, ...]) -> F32:

@@ -1,4 +1,4 @@
-"""The structs of a chunk, and its windows behind them: for fast.cu by the kernels in C, for plain.cu in NumPy."""
+"""The structs of a chunk, and its windows behind them: for fast.cu in one call of C, for plain.cu an axis a call."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.kernels import resampling
 from pixprep.kernels.native import STRUCTS, checked, formula_struct, library
-from pixprep.kernels.resampling import resampling
 from pixprep.kernels.structs import ALIGNMENT, IMAGE
 from pixprep.plan.geometry_steps import Resize
 from pixprep.plan.output_plans import TensorPlan
@@ -126,13 +126,12 @@ def fill_plain(chunk: Chunk) -> Filled:
 
 def _placed(plan: TensorPlan, placement: Placement, windows: bytearray) -> dict[str, Any]:
     """Fields of an ``IMAGE`` that its placement decides; the addresses of its windows are their places among all."""
-    how, fill = resampling(plan.geometry.resize, placement), placement.fill or plan.fill
+    how, fill = resampling.resampling(plan.geometry.resize, placement), placement.fill or plan.fill
+    own = resampling.windows(how)
     rows, columns = (
-        _packed(each, windows, is_flipped=is_flipped)
-        for each, is_flipped in zip((how.rows, how.columns), placement.flips, strict=True)
+        _packed(each, windows, is_flipped=is_flipped) for each, is_flipped in zip(own, placement.flips, strict=True)
     )
-    top, bottom = how.rows.span(placement.laid[0])
-    left, right = how.columns.span(placement.laid[1])
+    (top, bottom), (left, right) = own[0].span(placement.laid[0]), own[1].span(placement.laid[1])
     above, before, below, behind = placement.margins
     read = placement.read
     return {
@@ -143,8 +142,8 @@ def _placed(plan: TensorPlan, placement: Placement, windows: bytearray) -> dict[
         "width": read[3] - read[1],
         "vertical_first": how.vertical_first,
         "middle_top": left if how.vertical_first else top,
-        "middle_height": len(how.rows.first) if how.vertical_first else bottom - top,
-        "middle_width": right - left if how.vertical_first else len(how.columns.first),
+        "middle_height": len(own[0].first) if how.vertical_first else bottom - top,
+        "middle_width": right - left if how.vertical_first else len(own[1].first),
         "top": placement.at[0],
         "left": placement.at[1],
         "passes": PASSES.index(how.passes),

@@ -39,15 +39,3 @@ def margins(plan: TensorPlan, placement: Placement, channels: int) -> Margins | 
     fill = np.zeros(channels, np.uint8)
     fill[list(plan.channels)] = placement.fill or plan.fill
     return Margins(placement.margins[:2], placement.laid, fill)
-
-
-def taken(pixels: U8, axis: int, read: slice | npt.NDArray[np.intp], around: Margins) -> U8:
-    """Positions of an axis of ``around.laid``: a copy."""
-    positions = (np.arange(read.start, read.stop) if isinstance(read, slice) else read) - around.before[axis]
-    length = pixels.shape[axis]
-    outside = (positions < 0) | (positions >= length)
-    if not length:
-        return np.full((*pixels.shape[:axis], len(positions), *pixels.shape[axis + 1 :]), around.fill, np.uint8)
-    copy: U8 = pixels.take(positions, axis, mode="clip")
-    copy[(slice(None),) * axis + (outside,)] = around.fill
-    return copy

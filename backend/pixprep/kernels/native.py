@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 from pixprep.errors import SetupError
 from pixprep.kernels.layout import structs
-from pixprep.profiles.windows import Axis, Curve, Formula
+from pixprep.profiles.windows import Axis, Curve, Formula, Passes, Rule
 
 LANES = 16
 """Products of one vector, bytes of the shortest row of levels, and pixels of a vector of ``colours.c``."""
@@ -31,7 +31,8 @@ SETTING = "PIXPREP_KERNELS"
 """The environment variable that names a level, or a library's file; for tests and comparisons."""
 STRUCTS: dict[str, Any] = dict(structs("arguments.h"))
 """By their names in arguments.h."""
-_CURVES = get_args(Curve)
+_CURVES = get_args(Curve) + get_args(Rule)
+_PASSES = (*get_args(Passes), "copied")
 
 
 @cache
@@ -42,7 +43,14 @@ def formula_struct(formula: Formula) -> Any:
 
 def axis_struct(axis: Axis) -> Any:
     """An axis as C reads it."""
-    return STRUCTS["axis"](axis.ratio, axis.offset, axis.length, axis.out_length, axis.begin, axis.end)
+    return STRUCTS["axis"](
+        axis.ratio, axis.offset, axis.length, axis.out_length, axis.begin, axis.end, axis.is_vertical, axis.across
+    )
+
+
+def passes_number(passes: str) -> int:
+    """The number that C has for an arithmetic; ``copied`` is ``fixed`` of one position a window."""
+    return _PASSES.index(passes)
 
 
 def checked(answer: int) -> None:

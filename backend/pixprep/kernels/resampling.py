@@ -1,17 +1,14 @@
-"""Axes of a placement, and their windows, for both kernels."""
+"""Resampling of a placement: its axes, its arithmetic and its windows, for every kernel."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
-from pixprep.kernels import fixed
+from pixprep.kernels import resizing
 from pixprep.plan.geometry_steps import Resize
 from pixprep.plan.placement import Placement
-from pixprep.profiles import PROFILES, Method
+from pixprep.profiles import PROFILES
 from pixprep.profiles.windows import Axis, Formula, Passes, Resampling, Windows, single
-from pixprep.spec import Like
 
 
 def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
@@ -30,40 +27,37 @@ def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
 
 
 def resampling(resize: Resize | None, placement: Placement) -> Resampling:
-    """Resampling that makes the region of a placement from its pixels, for the arithmetic in NumPy and plain.cu."""
+    """Resampling that makes the region of a placement from its pixels."""
     rows, columns = axes(resize, placement)
     if resize is None or (rows.length, columns.length) == placement.resized:
         passes: Passes = "real" if resize is not None and resize.is_real else "fixed"
-        return Resampling(passes, _unchanged(rows, passes), _unchanged(columns, passes), vertical_first=False)
+        own = single(np.arange(rows.begin, rows.end), passes), single(np.arange(columns.begin, columns.end), passes)
+        return Resampling(passes, rows, columns, None, own)
     profile, method = PROFILES[resize.like], resize.method
     passes = profile.passes(method, rows, columns)
+    formula, windows = profile.formula(method, passes), None
+    if formula is None:
+        windows = profile.windows(method, passes, rows), profile.windows(method, passes, columns)
     factor = rows.out_length * columns.out_length / (rows.length * columns.length)
+    is_vertical_first = profile.is_vertical_first(method, rows, columns)
+    return Resampling(passes, rows, columns, formula, windows, is_vertical_first, factor)
 
-    def windows(axis: Axis) -> Windows:
-        if axis.begin == axis.end:
-            return _unchanged(axis, passes)
-        if rule := profile.formula(method):
-            return fixed.windows(rule, axis)
-        return _windows(resize.like, method, passes, axis)
 
-    return Resampling(passes, windows(rows), windows(columns), profile.is_vertical_first(method, rows, columns), factor)
+def windows(how: Resampling) -> tuple[Windows, Windows]:
+    """Windows of the rows and of the columns, for plain.cu."""
+    if how.formula is None:
+        assert how.windows is not None
+        return how.windows
+    rows, columns = (
+        resizing.windows(how.formula, axis) if axis.begin < axis.end else single(np.arange(0), how.passes)
+        for axis in (how.rows, how.columns)
+    )
+    return rows, columns
 
 
 def formula(resize: Resize | None) -> Formula | None:
-    """The formula of a resize's windows; None: there is none, and their profile makes them."""
-    return None if resize is None else PROFILES[resize.like].formula(resize.method)
-
-
-def forget() -> None:
-    """Give the memory of the remembered windows back."""
-    _windows.cache_clear()
-    fixed.grouped.cache_clear()
-
-
-@lru_cache(fixed.RECENT)
-def _windows(like: Like, method: Method, passes: Passes, axis: Axis) -> Windows:
-    return PROFILES[like].windows(method, passes, axis)
-
-
-def _unchanged(axis: Axis, passes: Passes) -> Windows:
-    return single(np.arange(axis.begin, axis.end), passes)
+    """Formula of a resize that fast.cu does; None: plain.cu does it."""
+    if resize is None:
+        return None
+    found = PROFILES[resize.like].formula(resize.method, "fixed")
+    return None if found is None or found.is_rule else found

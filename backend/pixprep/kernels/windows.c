@@ -2,14 +2,14 @@
 // fused.
 #include "windows.h"
 
+#include "rules.h"
+
 #include <math.h>
 #include <stdlib.h>
 
 #ifdef __clang__  // most windows are short: vectors of vectors are for loops of many turns
-#define SHORT _Pragma("clang loop vectorize(disable) unroll(disable)")
 #define NARROW _Pragma("clang loop vectorize_width(4) interleave(disable)")
 #else
-#define SHORT
 #define NARROW
 #endif
 
@@ -136,10 +136,11 @@ static const struct formula *formula_of(const struct formula *formula, const str
     return axis->length == axis->out_length ? &UNCHANGED : formula;
 }
 
-int64_t most_taps(const struct formula *formula, const struct axis *axis, int64_t group) {
+int64_t most_taps(const struct formula *formula, const struct axis *axis) {
+    if (is_rule(formula)) return most_taps_by_rule(formula, axis);
     formula = formula_of(formula, axis);
     double support = RADIUS[formula->curve] * stretch_of(formula, axis);
-    return (least(2 * (int64_t)ceil(support) + 1, axis->length) + group - 1) & -group;
+    return least(2 * (int64_t)ceil(support) + 1, axis->length);
 }
 
 // The most bits that keep each weight of the axis below 2^15.
@@ -152,36 +153,28 @@ static int precision(maker *window, const struct line *line, int64_t out_length,
 }
 
 void fill_windows(const struct formula *formula, const struct axis *axis, struct windows *made, double *weights) {
+    if (is_rule(formula)) return fill_windows_by_rule(formula, axis, made);
     formula = formula_of(formula, axis);
     maker *window = MAKERS[formula->curve];
     double stretch = stretch_of(formula, axis);
     struct line line = {axis->ratio, axis->offset, RADIUS[formula->curve] * stretch, 1 / stretch, axis->length};
     made->bits = formula->bits ? formula->bits : precision(window, &line, axis->out_length, weights);
-    struct window last = window(&line, axis->end - 1, weights);
-    made->begin = window(&line, axis->begin, weights).first;
-    made->end = last.first + last.count;
-    // No group leaves what is read, unless that is less than a group.
-    int64_t limit = made->group == 1 ? made->end : most(made->end, made->begin + made->taps);
     double one = 1 << made->bits;
     for (int64_t index = 0; index < made->size; ++index) {
         struct window each = window(&line, axis->begin + index, weights);
-        int64_t count = (each.count + made->group - 1) & -made->group, first = least(each.first, limit - count);
-        int64_t shift = each.first - first;
         int32_t *to = made->weights + index * made->taps;
-        made->first[index] = first;
-        made->count[index] = count / made->group;
-        SHORT for (int64_t tap = 0; tap < shift; ++tap) to[tap] = 0;
+        made->first[index] = (int32_t)each.first;
+        made->count[index] = (int32_t)each.count;
         NARROW for (int64_t tap = 0; tap < each.count; ++tap) {
             double weight = weights[tap] * one;
-            to[shift + tap] = (int32_t)(weight + (weight < 0 ? -0.5 : 0.5));
+            to[tap] = (int32_t)(weight + (weight < 0 ? -0.5 : 0.5));
         }
-        SHORT for (int64_t tap = shift + each.count; tap < count; ++tap) to[tap] = 0;
     }
 }
 
 KERNEL int make_windows(struct making *n) {
     if (!n->windows.first) {
-        n->windows.taps = most_taps(&n->formula, &n->axis, n->windows.group);
+        n->windows.taps = most_taps(&n->formula, &n->axis);
         return DONE;
     }
     double *weights = malloc(sizeof *weights * most(n->windows.taps, 4));

@@ -7,8 +7,8 @@
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// The most positions of a window, in whole groups.
-int64_t most_taps(const struct formula *formula, const struct axis *axis, int64_t group);
+// The most positions of a window.
+int64_t most_taps(const struct formula *formula, const struct axis *axis);
 
 // The windows of an axis, of which something is wanted. `weights`: room for `most_taps` float64, and at least 4.
 void fill_windows(const struct formula *formula, const struct axis *axis, struct windows *windows, double *weights);

@@ -27,21 +27,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from math import ceil, floor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pixprep.profiles.profile import Method, Original, Profile, Size
-from pixprep.profiles.windows import Axis, Passes, Windows, single
+from pixprep.profiles.windows import Axis, Formula, Passes, Rule, Windows, single
 from pixprep.spec import Filter
-
-F32 = npt.NDArray[np.float32]
 
 _RADIUS: dict[Filter, int] = {"bilinear": 1, "bicubic": 2, "lanczos": 3}
 _INTERVALS: dict[Filter, int] = {"bilinear": 2, "bicubic": 128, "lanczos": 192}
+_RULES: dict[Filter, Rule] = {"bilinear": "dali_bilinear", "bicubic": "dali_bicubic", "lanczos": "dali_lanczos"}
 
 
 @dataclass(frozen=True)
@@ -89,19 +86,12 @@ def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
     return bool(cost(downwards, downwards, results) < cost(sideways, results, sideways))
 
 
-def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """The windows of one axis; positions beyond the border repeat it."""
-    window = _window(method, axis)
+def formula(method: Method, passes: Passes) -> Formula | None:
+    """A table's, as wide as the ratio with antialias."""
+    del passes
     if method.filter == "nearest":
-        return single(_nearest(window, axis), passes)
-    outputs = np.arange(axis.begin, axis.end, dtype=np.float32)
-    half = np.float32(0.5)
-    lefts = outputs * window.ratio + (window.begin + (half * window.ratio - half - window.anchor))
-    first = np.ceil(lefts)
-    points = ((first - lefts)[:, None] + np.arange(window.count, dtype=np.float32)) * window.density
-    weights = _read(_table(method.filter), points)
-    weights /= np.add.accumulate(weights, axis=1)[:, -1:]  # one after the other: ``sum`` adds in pairs
-    return Windows(first.astype(np.int32), np.full(len(first), window.count, np.int32), weights)
+        return None
+    return Formula(_RULES[method.filter], is_widened=method.antialias)
 
 
 def _window(method: Method, axis: Axis) -> _Window:
@@ -125,9 +115,10 @@ def _reach(window: _Window, length: int) -> int:
     return max(0, min(length, floor(end))) - max(0, min(length, floor(begin)))
 
 
-def _nearest(window: _Window, axis: Axis) -> F32:
+def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
     """Rows by adding up the ratio, columns by a product: ties fall differently."""
-    half = np.float32(0.5)
+    del passes
+    window, half = _window(method, axis), np.float32(0.5)
     if axis.is_vertical:
         ratios = np.full(axis.end, window.ratio)
         ratios[0] = window.begin + half * window.ratio
@@ -135,42 +126,7 @@ def _nearest(window: _Window, axis: Axis) -> F32:
     else:
         outputs = np.arange(axis.begin, axis.end, dtype=np.float32)
         positions = window.begin + (outputs + half) * window.ratio
-    clamped: F32 = np.clip(np.floor(positions), 0, axis.length - 1)
-    return clamped
-
-
-@cache
-def _table(filter_name: Filter) -> F32:
-    """The filter at equal distances, from its one end to the other; DALI interpolates between them."""
-    intervals, radius = _INTERVALS[filter_name], _RADIUS[filter_name]
-    x = np.arange(-intervals / 2, intervals / 2 + 1, dtype=np.float32) * np.float32(2 * radius) / np.float32(intervals)
-    a: F32 = np.abs(x)
-    if filter_name == "bilinear":
-        return np.maximum(1 - a, np.float32(0))
-    if filter_name == "bicubic":  # Keys 1981, a = -0.5
-        square, cube = a * a, a * a * a
-        near = np.float32(1.5) * cube - np.float32(2.5) * square + 1
-        far = np.float32(-0.5) * cube + np.float32(2.5) * square - 4 * a + 2
-        return np.where(a > 1, far, near)
-    return np.where(a < 3, _sinc(x) * _sinc(x / np.float32(3)), np.float32(0))
-
-
-def _sinc(x: F32) -> F32:
-    """``sin(pi x) / (pi x)``, each operation rounded to float32."""
-    angles = (x.astype(np.float64) * np.pi).astype(np.float32)
-    sines = np.sin(angles.astype(np.float64)).astype(np.float32)
-    values: F32 = np.divide(sines, angles, out=np.ones_like(x), where=angles != 0)
-    return values
-
-
-def _read(table: F32, points: F32) -> F32:
-    """Linear interpolation in the table; 0 beyond its ends."""
-    padded = np.append(table, np.zeros(2, np.float32))
-    whole = np.floor(points)
-    index = np.minimum(whole.astype(np.int32), len(table))
-    left, right = padded[index], padded[index + 1]
-    values: F32 = left + (points - whole) * (right - left)
-    return values
+    return single(np.clip(np.floor(positions), 0, axis.length - 1))
 
 
 def original(dali: Any, pixels: Any, op: Any, size: Size) -> Any:
@@ -208,5 +164,6 @@ PROFILE = Profile(
     near=("bilinear", "bicubic", "lanczos"),
     passes=passes,
     is_vertical_first=is_vertical_first,
+    formula=formula,
     windows=windows,
 )

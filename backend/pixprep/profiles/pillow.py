@@ -30,8 +30,9 @@ def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
     return lost > 0 and lost > 2 * (columns.length - columns.out_length)
 
 
-def formula(method: Method) -> Formula | None:
+def formula(method: Method, passes: Passes) -> Formula | None:
     """Windows that are cut off at the border, with weights of 22 bits."""
+    del passes
     if method.filter == "nearest":
         return None
     return Formula(cast("Curve", method.filter), method.antialias, PRECISION_BITS)
@@ -110,6 +111,6 @@ PROFILE = Profile(
     reducible=("bilinear", "hamming", "bicubic", "lanczos"),
     passes=always_fixed,
     is_vertical_first=is_vertical_first,
-    windows=windows,
     formula=formula,
+    windows=windows,
 )

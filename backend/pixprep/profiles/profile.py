@@ -60,10 +60,8 @@ class Profile:
         reducible: the filters whose antialiased resize may be given a JPEG that was decoded to a fraction.
         passes: the arithmetic of both passes, of a method and both axes.
         is_vertical_first: whether the first pass is from row to row; as ``passes``.
-        windows: the windows of one axis; never asked for an axis without outputs, for an unchanged image, nor for a
-            method that has a formula.
-        formula: of a method whose passes are both ``fixed``, whose windows stay on the axis, and which leaves an axis
-            as it is that keeps its length: the kernels in C and the fast CUDA kernels do such a method. Else None.
+        formula: of a method's windows, by its passes; None of ``nearest`` and ``nearest_exact``.
+        windows: the windows of one axis by a method without a formula; never asked for an axis without outputs.
     """
 
     title: str
@@ -79,8 +77,8 @@ class Profile:
     reducible: tuple[Filter, ...] = ()
     passes: Callable[[Method, Axis, Axis], Passes]
     is_vertical_first: Callable[[Method, Axis, Axis], bool]
+    formula: Callable[[Method, Passes], Formula | None]
     windows: Callable[[Method, Passes, Axis], Windows]
-    formula: Callable[[Method], Formula | None] = lambda _: None
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -99,3 +97,8 @@ def never_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
     """``Profile.is_vertical_first`` of a library whose first pass is from column to column."""
     del method, rows, columns
     return False
+
+
+def no_windows(method: Method, passes: Passes, axis: Axis) -> Windows:
+    """``Profile.windows`` of a library that has a formula for every method."""
+    raise AssertionError(method, passes, axis)

@@ -11,14 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pixprep.profiles.profile import Method, Original, Profile, Size
-from pixprep.profiles.windows import Axis, Passes, Windows, single
-
-F32 = npt.NDArray[np.float32]
-
-_HALF = np.float32(0.5)
+from pixprep.profiles.windows import Axis, Formula, Passes, Windows, single
 
 
 def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
@@ -35,38 +30,19 @@ def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
     return method.antialias
 
 
-def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """The windows of one axis; also of one that keeps its length, whose weights come out as 1 and 0."""
-    if passes == "real":
-        return _widened(axis)
-    centers = (_positions(axis) + _HALF) * (np.float32(axis.length) / np.float32(axis.out_length))
+def formula(method: Method, passes: Passes) -> Formula | None:
+    """Also of an axis that keeps its length, whose weights come out as 1 and 0."""
     if method.filter == "nearest":
-        return single(np.minimum(np.floor(centers), axis.length - 1))
-    positions = centers - _HALF
-    first = np.floor(positions)
-    t = positions - first
-    return Windows(first.astype(np.int32), np.full(len(first), 2, np.int32), np.stack([1 - t, t], axis=1))
+        return None
+    return Formula("tensorflow_triangle" if passes == "real" else "tensorflow_linear")
 
 
-def _positions(axis: Axis) -> F32:
-    return np.arange(axis.begin, axis.end, dtype=np.float32)
-
-
-def _widened(axis: Axis) -> Windows:
-    """The triangle of radius ``max(ratio, 1)`` about ``(i + 0.5) * ratio``."""
-    # TensorFlow is given the inverse ratio in float32, and divides 1 by it in float64.
-    ratio = np.float32(1 / np.float64(np.float32(axis.out_length) / np.float32(axis.length)))
-    radius = max(ratio, np.float32(1))
-    centers = (_positions(axis) + _HALF) * ratio
-    last = axis.length - 1
-    first = np.clip(np.ceil(centers - radius - _HALF), 0, last).astype(np.int32)
-    count = np.clip(np.floor(centers + radius - _HALF), 0, last).astype(np.int32) + 1 - first
-    offsets = np.arange(int(count.max()))
-    positions = (first[:, None] + offsets).astype(np.float32)
-    distances = np.abs((positions + _HALF - centers[:, None]) * (np.float32(1) / radius))
-    weights = np.where(offsets < count[:, None], np.maximum(1 - distances, np.float32(0)), np.float32(0))
-    sums = np.add.accumulate(weights, axis=1)[:, -1:]  # one after the other: ``sum`` adds in pairs
-    return Windows(first, count, weights * (np.float32(1) / sums))
+def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
+    """The position at ``(i + 0.5) * ratio``, in float32."""
+    del method, passes
+    middles = np.arange(axis.begin, axis.end, dtype=np.float32) + np.float32(0.5)
+    ratio = np.float32(axis.length) / np.float32(axis.out_length)
+    return single(np.minimum(np.floor(middles * ratio), axis.length - 1))
 
 
 def original(tensorflow: Any, pixels: Any, op: Any, size: Size) -> Any:
@@ -85,5 +61,6 @@ PROFILE = Profile(
     real=("bilinear",),
     passes=passes,
     is_vertical_first=is_vertical_first,
+    formula=formula,
     windows=windows,
 )

@@ -24,8 +24,9 @@ UNFUSED_SIDES = 128
 """Up to this sum of height and width PyTorch takes its other kernel for ``nearest``."""
 
 
-def formula(method: Method) -> Formula | None:
+def formula(method: Method, passes: Passes) -> Formula | None:
     """Pillow's with antialias; else the nearest two or four positions. The precision is the axis' own."""
+    del passes
     if method.filter in ("nearest", "nearest_exact"):
         return None
     if method.antialias:
@@ -78,6 +79,6 @@ PROFILE = Profile(
     across=("nearest_exact",),
     passes=always_fixed,
     is_vertical_first=never_vertical_first,
-    windows=windows,
     formula=formula,
+    windows=windows,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,12 @@ rounded once: what is left when a compiler has made vectors of four of all taps 
 """
 
 Curve = Literal["box", "bilinear", "hamming", "bicubic", "lanczos", "two", "four"]
+Rule = Literal[
+    "opencv_linear", "opencv_repeated", "opencv_cubic", "opencv_lanczos4", "opencv_area", "opencv_cut",
+    "torch_bilinear", "torch_bicubic", "dali_bilinear", "dali_bicubic", "dali_lanczos",
+    "tensorflow_linear", "tensorflow_triangle",
+]  # fmt: skip
+"""Ways of libraries to make windows: ``kernels/rules.c`` has each, in the numbers of its library."""
 IDENTITY_BITS = 22
 """A ``fixed`` window of one position with weight 2^22 gives its level."""
 
@@ -45,15 +51,21 @@ class Formula(NamedTuple):
 
     Attributes:
         curve: of the distance. A window is cut off at the border. ``two``, ``four``: the nearest so many positions, by
-            linear or cubic (a = -0.75) interpolation; one beyond the border gives its weight to the border's.
+            linear or cubic (a = -0.75) interpolation; one beyond the border gives its weight to the border's. Or a
+            library's own rule, whose windows may reach over the border: a position there means the nearest inside.
         is_widened: the curve is as wide as the ratio where the axis shrinks.
         bits: the windows' weights sum up to 2^bits; None: the most bits, to 22, that keep each weight of the axis below
-            2^15.
+            2^15. A rule has its own.
     """
 
-    curve: Curve
-    is_widened: bool
-    bits: int | None
+    curve: Curve | Rule
+    is_widened: bool = False
+    bits: int | None = None
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether it is a library's own."""
+        return self.curve in get_args(Rule)
 
 
 class Axis(NamedTuple):
@@ -104,21 +116,24 @@ class Windows:
         return min(max(begin, 0), length - 1), max(min(end, length), 1)
 
 
-@dataclass(frozen=True, eq=False)
-class Resampling:
+class Resampling(NamedTuple):
     """One resize of an image of known size, for the region that is wanted.
 
     Attributes:
         passes: their arithmetic.
-        rows, columns: the windows of each axis.
+        rows, columns: the axes.
+        formula: of their windows; None: these are ``windows``.
+        windows: of the rows and of the columns.
         vertical_first: the first pass is along the columns of the image, from row to row.
         factor: of ``area``: one over the pixels of a window.
     """
 
     passes: Passes
-    rows: Windows
-    columns: Windows
-    vertical_first: bool
+    rows: Axis
+    columns: Axis
+    formula: Formula | None
+    windows: tuple[Windows, Windows] | None = None
+    vertical_first: bool = False
     factor: float = 1.0
 
 

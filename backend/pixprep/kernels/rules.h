@@ -1,0 +1,11 @@
+// Windows as libraries make them that are not cut from a curve: rules.c; windows.c asks for them.
+#pragma once
+#include "arguments.h"
+
+static inline int is_rule(const struct formula *formula) { return formula->curve >= OPENCV_LINEAR; }
+
+// The most positions of a window.
+int64_t most_taps_by_rule(const struct formula *formula, const struct axis *axis);
+
+// The windows of an axis: weights are int32 of OpenCV's in integers, else float32.
+void fill_windows_by_rule(const struct formula *formula, const struct axis *axis, struct windows *windows);

@@ -1,0 +1,42 @@
+// Vectors of 16 values, which the passes of resizes work on.
+#pragma once
+#include <stdint.h>
+#include <string.h>
+
+#define LANES 16
+#include "formulas.h"
+
+#define ALWAYS static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 4")
+
+typedef uint8_t bytes __attribute__((vector_size(LANES)));
+typedef int16_t shorts __attribute__((vector_size(2 * LANES)));
+
+// Narrower and wider by one step at a time: of a conversion in one, GCC 12 makes 16.
+ALWAYS shorts widened(bytes levels) { return __builtin_convertvector(levels, shorts); }
+ALWAYS bytes narrowed(whole levels) {
+#ifdef __clang__
+    return __builtin_convertvector(levels, bytes);
+#else
+    return __builtin_convertvector(__builtin_convertvector(levels, shorts), bytes);
+#endif
+}
+
+ALWAYS whole load_levels(const void *from) {
+    bytes levels;
+    memcpy(&levels, from, sizeof levels);
+#ifdef __clang__
+    return __builtin_convertvector(levels, whole);
+#else
+    return __builtin_convertvector(widened(levels), whole);
+#endif
+}
+
+// clip8 of whole numbers; a comparison gives all bits, or none
+ALWAYS whole clipped_levels(whole total) {
+    total &= total >= 0;
+    return (total & (total < 255)) | (255 & (total >= 255));
+}
+
+// clip8((half + total) >> bits)
+ALWAYS bytes level_of(whole total, int bits) { return narrowed(clipped_levels((total + (1 << (bits - 1))) >> bits)); }
