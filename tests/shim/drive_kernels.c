@@ -35,23 +35,55 @@ static int run(const char *name, void *arguments) {
     return function(arguments);
 }
 
-static void resize_one(void) {
-    int curve = between(BOX, FOUR), channels = (int[]){1, 3, 4}[next() % 3], planes = channels == 1 ? 1 : 3;
+// Each arithmetic with the windows that it is for; of `fixed` any curve.
+static const struct {
+    int passes, curve;
+} WAYS[] = {
+    {PASSES_FIXED, -1},
+    {PASSES_FIXED, -1},
+    {PASSES_OPENCV_LINEAR, OPENCV_LINEAR},
+    {PASSES_OPENCV_LINEAR, OPENCV_REPEATED},
+    {PASSES_OPENCV_CUBIC, OPENCV_CUBIC},
+    {PASSES_OPENCV_LANCZOS, OPENCV_LANCZOS4},
+    {PASSES_AREA, OPENCV_AREA},
+    {PASSES_FLOAT_EVEN, OPENCV_CUT},
+    {PASSES_FLOAT_EVEN, DALI_BILINEAR},
+    {PASSES_FLOAT_EVEN, DALI_BICUBIC},
+    {PASSES_FLOAT_EVEN, DALI_LANCZOS},
+    {PASSES_FLOAT_FUSED, TORCH_BILINEAR},
+    {PASSES_FLOAT_FUSED, TORCH_BICUBIC},
+    {PASSES_REAL, TENSORFLOW_TRIANGLE},
+    {PASSES_LERP, TENSORFLOW_LINEAR},
+};
+
+static void resize_one(int way) {
+    int passes = WAYS[way].passes, curve = passes == PASSES_FIXED ? between(BOX, FOUR) : WAYS[way].curve;
+    int is_real = passes >= PASSES_REAL, is_area = curve == OPENCV_AREA || curve == OPENCV_CUT, channels = (int[]){1, 3, 4}[next() % 3], planes = channels == 1 ? 1 : 3;
     int height = between(2, 200), width = between(2, 300), high = between(2, 150), wide = between(2, 150);
+    int above = is_area ? 0 : 2, more = is_area ? 0 : 6;
+    if (is_area) high = between(2, 40), wide = between(2, 40), height = high * between(1, 4), width = wide * between(2, 5);
+    if (curve == OPENCV_CUT) height += between(0, 9), width += between(0, 9);
     uint8_t *pixels = random_bytes(height * width * channels);
     double lines[6];
     float *table = malloc(planes * 256 * sizeof *table), *out = calloc(planes * high * wide, sizeof *out);
     for (int i = 0; i < 6; ++i) lines[i] = between(-1000, 1000) / 333.0;
     for (int i = 0; i < planes * 256; ++i) table[i] = i % 256 * lines[i / 256 * 2] + lines[i / 256 * 2 + 1];
+    struct arithmetic steps[4];
+    for (int i = 0; i < 4; ++i) {
+        steps[i].operation = i;
+        for (int plane = 0; plane < 3; ++plane) steps[i].by[plane] = lines[plane] + 4, steps[i].offset[plane] = lines[5 - plane];
+    }
     struct resize n = {
-        .formula = {curve, curve < TWO, next() % 2 ? 22 : 0},
-        .rows = {(double)(height + 6) / high, 0, height + 6, high, 0, high},
-        .columns = {(double)width / wide, 0, width, wide, 0, wide},
+        .formula = {curve, curve < TWO || (curve > TWO && next() % 2), next() % 2 ? 22 : 0},
+        .rows = {(double)(height + more) / high, 0, height + more, high, 0, high, 1, 0},
+        .columns = {(double)width / wide, 0, width, wide, 0, wide, 0, 0},
         .pixels = pixels, .pitch = width * channels, .apart = channels, .step = 1, .height = height, .width = width,
-        .channels = channels, .above = 2, .fill = next(), .is_vertical_first = next() % 2,
+        .channels = channels, .above = above, .fill = next(),
+        .is_vertical_first = next() % 2 && (passes == PASSES_FIXED || passes == PASSES_FLOAT_EVEN || passes == PASSES_REAL),
         .is_flipped = next() % 2, .is_mirrored = next() % 2, .channel_step = 1,
         .values = {.out = (uint8_t *)out, .out_plane = 4 * high * wide, .out_row = 4 * wide, .out_column = 4,
-                   .table = table, .lines = next() % 2 ? lines : 0, .planes = planes, .size = 4},
+                   .table = is_real ? 0 : table, .lines = next() % 2 ? lines : 0, .planes = planes, .size = 4},
+        .passes = passes, .factor = (double)high * wide / ((double)height * width), .steps = steps, .step_count = 4,
     };
     int answer = run("resize", &n);
     add(&answer, sizeof answer);
@@ -115,7 +147,7 @@ static void noise_one(void) {
 int main(int count, char **words) {
     if (count != 3 || !(library = dlopen(words[1], RTLD_NOW))) return 1;
     for (int i = 0; i < atoi(words[2]); ++i) {
-        resize_one();
+        resize_one(i % (int)(sizeof WAYS / sizeof *WAYS));
         colour_one();
         warp_one();
         noise_one();
