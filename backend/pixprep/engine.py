@@ -163,7 +163,11 @@ class Engine:
         into: Mapping[str, Array] | None = None,
         rows: Sequence[int] | None = None,
         keep: Callable[[int, Decoded], None] | None = None,
+<<<<<<< HEAD
         answers: Answers | None = None,
+=======
+        keep_whole: bool = True,
+>>>>>>> window
     ) -> Batch:
         """Compute all outputs of the pipeline, or those named, for each image; see ``run``.
 
@@ -175,10 +179,16 @@ class Engine:
                 already; default: the plan's own, which a plan with random ops has not.
             into: arrays (or lists) to write outputs into, by name, as ``run_batch`` makes them for the others.
             rows: for each image its row in these arrays, which may have others; default: 0, 1, 2, …
+<<<<<<< HEAD
             keep: is called with the place in ``encoded`` and the pixels of each image that was decoded, by the thread
                 that did so. They are the decoder's again when it returns; a copy may come again as ``Kept``. An
                 ImageError that it raises is that image's.
             answers: bounds the tensors of images that leave together: an image too many is a TOO_LARGE_RESPONSE.
+=======
+            keep: gets the place in ``encoded`` and the pixels of each image, in the thread that decoded it. They are
+                the decoder's again when it returns; a copy may come again as ``Kept``. Its ImageError is the image's.
+            keep_whole: decode all pixels for ``keep``; else those that no tensor is made of may have no meaning.
+>>>>>>> window
 
         Raises:
             PipelineError: there is no output of that name, or the plan has random ops and nothing was drawn, or
@@ -206,7 +216,8 @@ class Engine:
         if isinstance(encoded, Sequence) and ImageError in {*map(type, encoded)}:
             there = [index for index in there if not isinstance(encoded[index], ImageError)]
             sent, places = [encoded[index] for index in there], [places[index] for index in there]
-        chunks = self._decoder.chunks(cast("Sequence[Encoded]", sent), places)  # Kept comes to a CPU's only
+        files = cast("Sequence[Encoded]", sent)  # Kept comes to a CPU's only
+        chunks = self._decoder.chunks(files, places, is_whole=keep is not None and keep_whole)
         ends, count, into = list(accumulate(counts)), sum(counts), into or {}
         rows = range(count) if rows is None else rows
         batch = Batch(

@@ -5,7 +5,7 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from resize_cases import assert_equal, cases, compare, factors, resized, windows
+from resize_cases import assert_equal, cases, compare, factors, resampling_of, resized
 
 cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its profile was not compared with it")
 
@@ -62,7 +62,7 @@ def test_each_way_of_area_equals_opencv(size, resized_size, passes, channels):
     pixels = np.random.default_rng(size).integers(0, 256, (*size, channels), np.uint8)
     ours = resized(pixels, resized_size, "opencv", "area")
     assert_equal([(passes, ours, original(pixels, resized_size, "area"))])
-    assert windows("opencv", "area", size, resized_size, antialias=False).passes == passes
+    assert resampling_of("opencv", "area", size, resized_size, antialias=False).passes == passes
 
 
 def test_every_factor_equals_opencv():

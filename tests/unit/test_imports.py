@@ -50,7 +50,7 @@ decoders decoders.clips decoders.clips.bitstreams decoders.clips.containers deco
 decoders.heic decoders.memory
 decoders.clips.sequences decoders.exif decoders.heif kernels kernels.layout
 kernels.native kernels.structs decoders.pillow
-decoders.clips.pictures decoders.pixels decoders.structure decoders.text
+decoders.clips.pictures decoders.pixels decoders.structure decoders.text decoders.turbo
 decoders.clips.ffmpeg decoders.header batch files
 pipeline data.timeline
 presets show show.warnings kernels.colours
@@ -185,7 +185,7 @@ HOMES = {
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
-        *("decoders.cpu", "decoders.heic", "decoders.pillow", "decoders.samples", "show.drawing"),
+        *("decoders.cpu", "decoders.heic", "decoders.pillow", "decoders.samples", "decoders.turbo", "show.drawing"),
         *("verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},
@@ -193,7 +193,7 @@ HOMES = {
     "PyNvVideoCodec": {"decoders.clips.nvdec"},
     "pytriton": set(),  # found, and never imported
     "ray": {"ray"},
-    "simplejpeg": {"decoders.cpu"},
+    "simplejpeg": {"decoders.turbo"},
     "tensorflow": {"data.frameworks.tensorflow", "verify.originals", "verify.origins"},
     "torch": {"data.frameworks.torch", "verify.originals", "verify.origins"},
     "tqdm": {"cli.output"},

@@ -304,6 +304,7 @@ class Maker:
                 into=into.outputs if into else self._room(len(samples)),
                 rows=places,
                 keep=keep,
+                keep_whole=cache is not None,
             )
         for row, (sample, error) in enumerate(zip(samples, made.errors, strict=True)):
             if error is not None:

@@ -67,7 +67,7 @@ class Decoded:
     """One image, decoded.
 
     Attributes:
-        pixels: on the decoder's device.
+        pixels: on the decoder's device; those that no tensor is made of may have no meaning (``Decoder.chunks``).
         placed: the size of the whole image, and where it lies in every output.
         is_recovered: it is a damaged JPEG, decoded all the same, which ``pillow`` and ``lenient`` allow.
         is_fallback: the GPU's decoders refused it, and the CPU decoded it.
@@ -241,10 +241,13 @@ class Decoder(Protocol):
 
     words: str
 
-    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place]) -> Iterator[Chunk[Any]]:
+    def chunks(
+        self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True
+    ) -> Iterator[Chunk[Any]]:
         """Share a batch out: the images of a chunk are decoded together, and their pixels are in memory together.
 
         ``places`` has for each image the function that is called, once, with its height and width when they are known.
+        Unless ``is_whole``, pixels that no tensor is made of may be left out: there another image's may lie.
         """
 
     def decode(self, chunk: Chunk[Any]) -> AbstractContextManager[list[Decoded | ImageError]]:

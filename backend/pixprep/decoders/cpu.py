@@ -1,4 +1,4 @@
-"""Decoding on the CPU: JPEG by libjpeg-turbo (simplejpeg), HEIC by libheif (pillow-heif), everything else by Pillow.
+"""Decoding on the CPU: JPEG by libjpeg-turbo (``turbo``), HEIC by libheif (pillow-heif), everything else by Pillow.
 
 Pillow also reads the few JPEGs that simplejpeg does not, but cannot choose how: with ``"idct": "fast"`` they are
 refused, and with ``"chroma": "fast"`` those whose colour it interpolates.
@@ -15,17 +15,16 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import simplejpeg
 from PIL import Image
 
-from pixprep.decoders import KINDS, NAMES, Chunk, Damage, Decoded, Encoded, Format, Kept, Limits, heif
-from pixprep.decoders.exif import check_tags, exif_orientation, reduced, turned, with_plain_exif
+from pixprep.decoders import KINDS, NAMES, Chunk, Damage, Decoded, Encoded, Format, Kept, Limits, heif, turbo
+from pixprep.decoders.exif import check_tags, exif_orientation, reduced, stored, turned, with_plain_exif
 from pixprep.decoders.flaws import mended
-from pixprep.decoders.header import JpegHeader, read_header
+from pixprep.decoders.header import JpegHeader, is_plain, read_header
 from pixprep.decoders.memory import Budget, Memory
 from pixprep.decoders.pillow import array_of, check_not_interpolated, exif_of, heic_opener, prepare_avif
 from pixprep.errors import ImageError, PixprepError
@@ -50,6 +49,7 @@ class Read(NamedTuple):
         name: its format; not of one that was kept.
         header: of a JPEG.
         placed: where it lies; None: its size is not known yet.
+        is_whole: all its pixels are wanted, whatever the tensors are made of.
     """
 
     encoded: Any
@@ -57,6 +57,7 @@ class Read(NamedTuple):
     name: Format = "jpeg"
     header: JpegHeader | None = None
     placed: Placed | None = None
+    is_whole: bool = True
 
 
 class CpuDecoder:
@@ -80,19 +81,22 @@ class CpuDecoder:
         self._plan = plan
         self._is_gray = plan.is_gray
         self._is_fast_idct = plan.idct == "fast"
+        self._way = turbo.Way(plan.is_gray, self._is_fast_idct, plan.chroma == "fast")
         self._damage = damage
         self._is_strict = damage in ("strict", "structural")
         self._limits = limits
         self._budget = Budget(limits.max_pixels_in_flight)
         self._buffers: deque[U8] = deque()
 
-    def chunks(self, encoded: Sequence[Encoded | Kept], places: Sequence[Place]) -> Iterator[Chunk[Read | ImageError]]:
+    def chunks(
+        self, encoded: Sequence[Encoded | Kept], places: Sequence[Place], *, is_whole: bool = True
+    ) -> Iterator[Chunk[Read | ImageError]]:
         """See ``Decoder``: the largest first, so that no thread is left with one when the others are done."""
         sizes = [0 if isinstance(image, Kept) else len(image) for image in encoded]
         largest_first = sorted(range(len(encoded)), key=lambda index: -sizes[index])
         for begin in range(0, len(largest_first), AHEAD):
             these = largest_first[begin : begin + AHEAD]
-            read = [self.read(encoded[index], places[index]) for index in these]
+            read = [self.read(encoded[index], places[index], is_whole=is_whole) for index in these]
             for index, image in zip(these, read, strict=True):
                 yield Chunk((index,), (image,))
 
@@ -108,7 +112,7 @@ class CpuDecoder:
         with self.decode(Chunk((0,), (self.read(encoded, self._plan.place),))) as (image,):
             yield image
 
-    def read(self, encoded: Encoded | Kept, place: Place) -> Read | ImageError:
+    def read(self, encoded: Encoded | Kept, place: Place, *, is_whole: bool = True) -> Read | ImageError:
         """Read what is known of an image before it is decoded, or why it is refused."""
         try:
             if isinstance(encoded, Kept):
@@ -118,7 +122,7 @@ class CpuDecoder:
             if header is None:
                 return Read(encoded, place, name)
             placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))
-            return Read(encoded, place, name, header, placed)
+            return Read(encoded, place, name, header, placed, is_whole)
         except ImageError as error:
             return error.as_value()
 
@@ -136,7 +140,7 @@ class CpuDecoder:
         """See ``Decoder``: there is nothing to end."""
 
     def _decode(self, image: Read, memory: Memory) -> Decoded:
-        encoded, place, name, header, placed = image
+        encoded, place, name, header, placed, is_whole = image
         if isinstance(encoded, Kept):
             assert placed is not None
             return Decoded(encoded.pixels, placed)
@@ -148,20 +152,26 @@ class CpuDecoder:
         assert placed is not None
         memory.take(header.height * header.width)
         if header.components in (1, 3):
-            decoded = self._turbo(encoded, header, placed, memory)
+            decoded = self._turbo(encoded, header, placed, memory, is_whole=is_whole)
             if decoded is not None:
                 return decoded
         return self._rare(encoded, header, placed, memory)
 
-    def _turbo(self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory) -> Decoded | None:
-        """libjpeg-turbo through simplejpeg; None for the rare JPEGs that its TurboJPEG layer cannot describe."""
+    def _turbo(
+        self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory, *, is_whole: bool
+    ) -> Decoded | None:
+        """libjpeg-turbo's pixels; None for the rare JPEGs that its TurboJPEG layer cannot describe."""
         turn = header.orientation if self._plan.apply_exif_orientation else 1
         denominator = placed.denominator if self._plan.reduced else 1
         rows, columns = -(-header.height // denominator), -(-header.width // denominator)
         buffer = memory.buffer(rows * columns * (1 if self._is_gray else 4)).reshape(rows, columns, -1)
+        if not is_whole and denominator == 1 and is_plain(header):
+            part = self._plan.part(placed)
+            if part and turbo.decode_part(encoded, buffer, stored(part, turn, placed.height, placed.width), self._way):
+                return Decoded(buffer if turn == 1 else turned(buffer, turn, part), placed)
         is_recovered = False
         try:
-            pixels = self._turbojpeg(encoded, buffer, is_strict=True)
+            pixels = turbo.decode(encoded, buffer, self._way, is_strict=True)
         except ValueError as error:
             message = str(error)
             if _is_rare(message):
@@ -184,25 +194,11 @@ class CpuDecoder:
             placed = placed.reduced(reduced(denominator, turn, placed.height, placed.width))
         return Decoded(pixels, placed, is_recovered)
 
-    def _turbojpeg(self, encoded: Encoded, buffer: U8, *, is_strict: bool) -> U8:
-        """The image at the largest scale that is not larger than ``buffer``, (rows, columns, channels)."""
-        pixels: U8 = simplejpeg.decode_jpeg(
-            encoded,
-            "GRAY" if self._is_gray else "RGBX",
-            fastdct=self._is_fast_idct,
-            fastupsample=self._plan.chroma == "fast",
-            min_height=buffer.shape[0],
-            min_width=buffer.shape[1],
-            buffer=buffer,
-            strict=is_strict,
-        )
-        return pixels
-
     def _mended(self, encoded: Encoded, header: JpegHeader, buffer: U8) -> U8 | None:
         """A JPEG of which libjpeg-turbo warns, if all that it warns of costs no pixel."""
         without_flaws = mended(encoded, header)
         try:
-            return None if without_flaws is None else self._turbojpeg(without_flaws, buffer, is_strict=True)
+            return None if without_flaws is None else turbo.decode(without_flaws, buffer, self._way, is_strict=True)
         except ValueError:
             return None
 
@@ -217,7 +213,7 @@ class CpuDecoder:
         """
         for level in (0, 255):
             buffer[-1, -1, -1] = level
-            pixels = self._turbojpeg(encoded, buffer, is_strict=False)
+            pixels = turbo.decode(encoded, buffer, self._way, is_strict=False)
             if buffer[-1, -1, -1] != level:
                 return pixels
         raise ValueError("the last row was not written")
@@ -226,7 +222,7 @@ class CpuDecoder:
         """A JPEG that only Pillow reads; the damage of CMYK is found by libjpeg-turbo, and that of others by Pillow."""
         if self._is_fast_idct:
             raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
-        warning = _warning(encoded, "CMYK") if header.components == 4 else None
+        warning = turbo.warning(encoded, "CMYK") if header.components == 4 else None
         if warning is None or _is_rare(warning) or self._damage == "pillow":
             is_recovered = warning is not None and not _is_rare(warning)
             try:
@@ -335,29 +331,12 @@ def is_whole(encoded: Encoded) -> bool:
     By its decode to an eighth of the size, in gray: the same warnings, at 0.6 of the cost of all its pixels (0.9 of a
     progressive one's).
     """
-    return _warning(encoded, "GRAY") is None
-
-
-def _warning(encoded: Encoded, space: Literal["GRAY", "CMYK"]) -> str | None:
-    """The first warning or error of libjpeg-turbo, if there is one."""
-    try:
-        simplejpeg.decode_jpeg(encoded, space, min_height=1, min_width=1)
-    except ValueError as error:
-        return str(error)
-    return None
+    return turbo.warning(encoded, "GRAY") is None
 
 
 def _is_rare(message: str) -> bool:
     """Tell whether TurboJPEG says that it cannot describe the JPEG, whatever its data."""
     return "subsampling" in message or "color conversion" in message
-
-
-def sample_jpeg(height: int, width: int) -> bytes:
-    """A JPEG to try a decoder with, 4:2:0: each channel rises another way, under some noise."""
-    down, right = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
-    ramps = 223 * np.stack([right, down, 1 - right], axis=-1)
-    pixels = (ramps + np.random.default_rng(0).integers(0, 33, ramps.shape)).astype(np.uint8)
-    return bytes(simplejpeg.encode_jpeg(pixels, quality=90, colorspace="RGB", colorsubsampling="420"))
 
 
 def _jpeg_error(message: str, n_bytes: int) -> ImageError:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pixprep.decoders import Encoded
 from pixprep.errors import ImageError
-from pixprep.plan.placement import Reduction
+from pixprep.plan.placement import Part, Reduction
 
 U8 = npt.NDArray[np.uint8]
 Order = Literal["<", ">"]  # of the bytes of a number, as ``struct`` calls it
@@ -145,8 +145,11 @@ def _turn(value: bytes, type_: int, order: Order) -> int:
     return int(number) if number in range(2, 9) else 1
 
 
-def turned(pixels: U8, orientation: int) -> U8:
-    """The upright image, in memory of its own (EXIF 2.32, tag Orientation: where row 0 and column 0 are seen)."""
+def turned(pixels: U8, orientation: int, part: Part | None = None) -> U8:
+    """The upright image, in memory of its own (EXIF 2.32, tag Orientation: where row 0 and column 0 are seen).
+
+    Of one that has a ``part`` of the upright image, only that.
+    """
     height, width, channels = pixels.shape
     # A pixel as one number, so that a transpose moves whole pixels: four times faster than bytes.
     grid: npt.NDArray[Any] = pixels.view(np.uint32 if channels == 4 else np.uint8).reshape(height, width)
@@ -156,8 +159,20 @@ def turned(pixels: U8, orientation: int) -> U8:
         grid = grid[::-1]
     if orientation in (2, 3, 6, 7):
         grid = grid[:, ::-1]
-    upright = grid.copy(order="C")
+    upright = np.empty(grid.shape, grid.dtype)
+    top, left, bottom, right = part or (0, 0, *grid.shape)
+    upright[top:bottom, left:right] = grid[top:bottom, left:right]
     return upright.view(np.uint8).reshape(*grid.shape, channels)
+
+
+def stored(part: Part, orientation: int, height: int, width: int) -> Part:
+    """The part of the stored image that a part of the upright one, of this size, is."""
+    top, left, bottom, right = part
+    if orientation in (3, 4, 7, 8):
+        top, bottom = height - bottom, height - top
+    if orientation in (2, 3, 6, 7):
+        left, right = width - right, width - left
+    return (left, top, right, bottom) if orientation >= 5 else (top, left, bottom, right)
 
 
 def reduced(denominator: int, orientation: int, height: int, width: int) -> Reduction:

@@ -100,12 +100,15 @@ class GpuDecoder:
         self._is_reading = damage != "structural"
         self._pool = ThreadPoolExecutor(self._threads, "pixprep-decode")
 
-    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place]) -> Iterator[Chunk[Image]]:
+    def chunks(
+        self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True
+    ) -> Iterator[Chunk[Image]]:
         """See ``Decoder``: neighbours, whose pixels fit into the budget together, or one image.
 
         A large batch has a chunk for each lane at least. Where the cores read every image's data first, it has twice as
         many, as long as each core has an image of one.
         """
+        del is_whole  # they all are
         least, parts = (self._threads, _CHECKED_CHUNKS) if self._is_reading else (_LEAST, _CHUNKS)
         count = len(encoded)
         most = max(1, min(-(-count // max(1, min(parts, count // least))), MOST))

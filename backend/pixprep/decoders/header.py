@@ -211,6 +211,12 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
     raise ImageError("CORRUPT", f"over {_MAX_SEGMENTS:,} JPEG segments before the first scan")
 
 
+def is_plain(header: JpegHeader) -> bool:
+    """Tell whether a JPEG has Huffman codes, and is gray or one of 4:4:4, 4:2:2, 4:2:0, 4:1:1 and 4:4:0."""
+    is_named = header.samplings[1:] == b"\x11\x11" and header.samplings[0] in (0x11, 0x21, 0x22, 0x41, 0x12)
+    return header.frame in (0xC0, 0xC1, 0xC2) and (header.components == 1 or is_named)
+
+
 def read_whole_header(encoded: memoryview, structure: Structure) -> JpegHeader | None:
     """The header of a JPEG that is whole as far as its markers tell; None where what they say does not fit together.
 

@@ -50,12 +50,15 @@ class PixelsDecoder:
         self._ready = ready
         self._budget = budget
 
-    def chunks(self, encoded: Any, places: Sequence[Place]) -> Iterator[Chunk[tuple[Pixels, Place]]]:
+    def chunks(
+        self, encoded: Any, places: Sequence[Place], *, is_whole: bool = True
+    ) -> Iterator[Chunk[tuple[Pixels, Place]]]:
         """See ``Decoder``; ``encoded`` is a list of arrays, or one (n, height, width, channels).
 
         Raises:
             TypeError: it is something else, or no uint8: at once, before anything is done.
         """
+        del is_whole  # they all are
         return self._cut(list(zip(self._all(encoded), places, strict=True)))
 
     @contextmanager

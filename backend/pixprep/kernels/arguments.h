@@ -28,7 +28,7 @@ enum curve {
     TENSORFLOW_TRIANGLE,
 };
 
-enum { DONE = 0, NO_MEMORY = 1 };  // what a function answers
+enum { DONE = 0, NO_MEMORY = 1, NOT_HERE = 2 };  // what a function answers
 
 // In the order of `Passes` in profiles/windows.py.
 enum passes {
@@ -239,4 +239,22 @@ struct jpeg {
     int64_t interval;
     int64_t restarts;
     int64_t segments[MOST_KEPT];
+};
+
+// Part of a JPEG, written to where it lies in the whole image; of the rest of that some is overwritten.
+struct jpeg_part {
+    const void *library;  // struct libjpeg
+    int64_t abi;          // of the library
+    const uint8_t *data;
+    int64_t size;
+    uint8_t *out;         // the whole image
+    int64_t pitch;        // bytes from row to row
+    int64_t channels;     // 1: gray; 4: red, green, blue and a byte of no meaning
+    uint32_t height;      // of the image
+    uint32_t width;
+    uint32_t top;
+    uint32_t left;
+    uint32_t bottom;
+    uint32_t right;
+    int64_t is_fast_idct;
 };

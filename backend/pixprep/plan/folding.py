@@ -17,7 +17,7 @@ from pixprep.draws.sizes import RandomSize
 from pixprep.draws.windows import RandomStep
 from pixprep.errors import ImageError
 from pixprep.plan import inputs
-from pixprep.plan.geometry_steps import Beyond, Flip, GeometryStep, LevelsStep, Move, Resize, Window
+from pixprep.plan.geometry_steps import REACH, Beyond, Flip, GeometryStep, LevelsStep, Move, Resize, Window
 from pixprep.plan.inputs import Drawing, is_given
 from pixprep.plan.placement import NO_MARGINS, Placement, Span, stretch
 from pixprep.spec import rounded
@@ -31,9 +31,6 @@ MAX_RESIZED_PIXELS = 1 << 28
 
 MAX_LEVELS_SIDE = 1 << 16
 """An image whose levels change, and that has more rows or columns, is refused: a GPU's grid has no more."""
-
-REACH = 4
-"""No filter looks further than this many resized pixels, or pixels of an image that grows, from an output's centre."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +215,7 @@ def _seen(span: Span, resized: int, ratio: float) -> Span:
     """Positions of a resized axis that a filter makes of more than its margins."""
     if span.length <= 0:
         return Span(resized, 0, 0)
-    reach = REACH * max(ratio, 1.0) + 1
+    reach = max(REACH.values()) * max(ratio, 1.0) + 1
     middle = resized / 2 - span.canvas / 2 / ratio  # where the canvas begins: 0 unless the resize is subpixel
     first = floor((span.at - reach) / ratio + middle)
     last = ceil((span.at + span.length + reach) / ratio + middle)

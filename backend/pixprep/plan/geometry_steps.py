@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import floor
-from typing import Literal
+from typing import Literal, get_args
 
 from pixprep.draws.augments import Augment
 from pixprep.draws.philox import Words
@@ -91,6 +92,9 @@ LevelsStep = LevelStep | Augment | Move
 """A step of a plan on levels, for an image of any size."""
 
 
+REACH: Mapping[Filter, int] = dict.fromkeys(get_args(Filter), 1) | {"bicubic": 2, "lanczos": 3, "lanczos4": 4}
+"""How many resized pixels, or pixels of an image that grows, a filter looks at most from an output's centre."""
+
 Rule = Literal["both", "shorter", "longer", "height", "width", "fit", "cover", "letterbox", "shrink"]
 
 
@@ -142,6 +146,11 @@ class Resize:
         OpenCV's weights of lanczos4 do not add up to one; of PyTorch's only column each row is the first.
         """
         return self.filter != "lanczos4" and not (columns == 1 and self.filter in PROFILES[self.like].across)
+
+    @property
+    def reach(self) -> int:
+        """See ``REACH``."""
+        return REACH[self.filter]
 
     @property
     def method(self) -> Method:

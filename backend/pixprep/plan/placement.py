@@ -35,6 +35,8 @@ class Reduction:
 
 
 NO_MARGINS = (0, 0, 0, 0)
+Part = tuple[int, int, int, int]
+"""(top, left, bottom, right) of an image, in whole pixels, the last two exclusive."""
 
 
 class Placement(NamedTuple):
@@ -103,6 +105,31 @@ class Placement(NamedTuple):
             return self.box
         top, left, bottom, right = (self.reduction.position(index % 2, edge) for index, edge in enumerate(self.box))
         return floor(top), floor(left), ceil(bottom), ceil(right)
+
+    def part(self, reach: int) -> Part | None:
+        """The part of the image that the region is made of; None: there is no region.
+
+        Args:
+            reach: how far the filter looks from an output's centre (``Resize.reach``).
+        """
+        parts = []
+        for axis in (0, 1):
+            begin, end = self.region[axis::2]
+            first, last = self.box[axis::2]
+            if begin == end or first == last:
+                return None
+            ratio, is_mirrored = self.ratio[axis], self.mirrors[axis]
+            scale, offset = stretch(
+                (first, last), self.margins[axis::2], self.resized[axis], ratio, is_mirrored=is_mirrored
+            )
+            centers = (begin + 0.5 - offset) / scale, (end - 0.5 - offset) / scale
+            around = reach * max(ratio, 1.0) + 1
+            begin, end = floor(min(centers) - around), ceil(max(centers) + around)
+            parts.append((min(max(begin, first), last - 1), max(min(end, last), first + 1)))
+        if self.resized[1] == 1:  # PyTorch makes each row of the first ones
+            return self.box
+        (top, bottom), (left, right) = parts
+        return top, left, bottom, right
 
     @property
     def offset(self) -> tuple[float, float]:

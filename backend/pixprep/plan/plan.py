@@ -30,7 +30,7 @@ from pixprep.plan.clip_frames import Sampling
 from pixprep.plan.folding import Geometry
 from pixprep.plan.inputs import Drawing, Given
 from pixprep.plan.output_plans import AnnotationPlan, FlowPlan, OutputPlan, TensorPlan
-from pixprep.plan.placement import Placement, Reduction, Span
+from pixprep.plan.placement import Part, Placement, Reduction, Span
 from pixprep.spec import Alpha, Chroma, Color, Idct, InputSpec
 
 SPARE = 2
@@ -133,6 +133,29 @@ class Plan:
             geometry: (those, any(isinstance(self.outputs.get(name), TensorPlan | FlowPlan) for name in those))
             for geometry, those in names.items()
         }
+
+    @cached_property
+    def _reaches(self) -> Sequence[tuple[str, int]]:
+        """How far the filter of each tensor's resize looks."""
+        tensors = ((name, each.geometry.resize) for name, each in self.outputs.items() if isinstance(each, TensorPlan))
+        return [(name, resize.reach if resize else 0) for name, resize in tensors]
+
+    def part(self, placed: Placed) -> Part | None:
+        """The part of an upright image that its tensors are made of; None: of nothing, or of all."""
+        parts = set[Part]()
+        rows = (row for row in placed.rows or (placed,) if isinstance(row, Placed))
+        for row in rows:
+            for name, reach in self._reaches:
+                placement = row.placements[name]
+                if placement.photo:  # as the mean of contrast
+                    return None
+                part = placement.part(reach)
+                parts |= {part} if part else set()
+        if not parts:
+            return None
+        tops, lefts, bottoms, rights = zip(*parts, strict=True)
+        part = min(tops), min(lefts), max(bottoms), max(rights)
+        return None if part == (0, 0, placed.height, placed.width) else part
 
     @cached_property
     def place(self) -> Place:

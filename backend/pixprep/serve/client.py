@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pixprep.decoders.cpu import sample_jpeg
+from pixprep.decoders.turbo import sample_jpeg
 from pixprep.errors import PixprepError
 from pixprep.files import expand, of_file, read
 from pixprep.serve.connection import Protocol, RequestError, Triton

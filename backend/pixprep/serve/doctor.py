@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pixprep import presets
+from pixprep.decoders import turbo
 from pixprep.engine import Engine
 from pixprep.errors import SetupError
 from pixprep.kernels import native
@@ -94,6 +95,10 @@ def _python(*, serves: bool) -> Iterator[Check]:
         yield package(name, f"pip install {name}")
     check = attempt("kernels", native.library, "")
     yield replace(check, found=Path(native.library()._name).stem.removeprefix("pixprep-")) if check.ok else check  # noqa: SLF001
+    if check.ok and turbo.has_parts():
+        yield Check("parts of JPEGs", ok=True, found="by Pillow's libjpeg-turbo")
+    elif check.ok:
+        yield Check("parts of JPEGs", None, "decoded whole, which takes longer", "install Pillow's own wheel from PyPI")
 
 
 def _embedded() -> Iterator[Check]:

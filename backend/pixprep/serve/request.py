@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.decoders import Encoded, Limits
-from pixprep.decoders.cpu import CpuDecoder, sample_jpeg
+from pixprep.decoders.cpu import CpuDecoder
 from pixprep.decoders.pixels import checked, shaped
+from pixprep.decoders.turbo import sample_jpeg
 from pixprep.errors import ImageError, PixprepError, printable
 from pixprep.plan.plan import Plan
 from pixprep.spec import LARGEST, Color

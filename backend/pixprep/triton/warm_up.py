@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pixprep.decoders.cpu import sample_jpeg
+from pixprep.decoders.turbo import sample_jpeg
 from pixprep.engine import Engine
 from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
 

@@ -42,8 +42,11 @@ class ClipDecoder:
         self.words = "NVDEC, and FFmpeg for what it does not take" if elsewhere else "FFmpeg"
         self._budget = Budget(limits.max_pixels_in_flight)
 
-    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place]) -> Iterator[Chunk[tuple[Encoded, Place]]]:
+    def chunks(
+        self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True
+    ) -> Iterator[Chunk[tuple[Encoded, Place]]]:
         """See ``Decoder``: the largest first."""
+        del is_whole  # its frames all are
         for index in sorted(range(len(encoded)), key=lambda index: -len(encoded[index])):
             yield Chunk((index,), ((encoded[index], places[index]),))
 
