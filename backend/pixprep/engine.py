@@ -163,11 +163,8 @@ class Engine:
         into: Mapping[str, Array] | None = None,
         rows: Sequence[int] | None = None,
         keep: Callable[[int, Decoded], None] | None = None,
-<<<<<<< HEAD
-        answers: Answers | None = None,
-=======
         keep_whole: bool = True,
->>>>>>> window
+        answers: Answers | None = None,
     ) -> Batch:
         """Compute all outputs of the pipeline, or those named, for each image; see ``run``.
 
@@ -179,16 +176,10 @@ class Engine:
                 already; default: the plan's own, which a plan with random ops has not.
             into: arrays (or lists) to write outputs into, by name, as ``run_batch`` makes them for the others.
             rows: for each image its row in these arrays, which may have others; default: 0, 1, 2, …
-<<<<<<< HEAD
-            keep: is called with the place in ``encoded`` and the pixels of each image that was decoded, by the thread
-                that did so. They are the decoder's again when it returns; a copy may come again as ``Kept``. An
-                ImageError that it raises is that image's.
-            answers: bounds the tensors of images that leave together: an image too many is a TOO_LARGE_RESPONSE.
-=======
             keep: gets the place in ``encoded`` and the pixels of each image, in the thread that decoded it. They are
                 the decoder's again when it returns; a copy may come again as ``Kept``. Its ImageError is the image's.
             keep_whole: decode all pixels for ``keep``; else those that no tensor is made of may have no meaning.
->>>>>>> window
+            answers: bounds the tensors of images that leave together: an image too many is a TOO_LARGE_RESPONSE.
 
         Raises:
             PipelineError: there is no output of that name, or the plan has random ops and nothing was drawn, or
