@@ -14,9 +14,10 @@ from pixprep.decoders.cpu import CpuDecoder
 from pixprep.decoders.header import is_plain, read_jpeg_header
 from pixprep.decoders.turbo import Way, decode, decode_part
 from pixprep.errors import ImageError
+from pixprep.kernels import resampling
 from pixprep.plan.geometry_steps import Resize
 from pixprep.profiles import PROFILES
-from resize_cases import placement, windows
+from resize_cases import placement, resampling_of
 
 RGB = Way(is_gray=False)
 WAYS = (RGB, RGB, Way(is_gray=True), Way(is_gray=False, is_fast_idct=True))
@@ -314,9 +315,10 @@ def test_no_window_reaches_out_of_the_part(like, filter_name, antialias):
     for _ in range(60):
         size, after = (tuple(map(int, rng.integers(1, 200, 2))) for _ in range(2))
         region = part_of(rng, *after)
-        found = windows(like, filter_name, size, after, antialias=antialias, region=region)
+        how = resampling_of(like, filter_name, size, after, antialias=antialias, region=region)
+        rows, columns = resampling.windows(how)
         top, left, bottom, right = placement(size, after, region).part(reach)
-        for read, begin, end in (found.rows.span(size[0]), top, bottom), (found.columns.span(size[1]), left, right):
+        for read, begin, end in (rows.span(size[0]), top, bottom), (columns.span(size[1]), left, right):
             assert 0 <= begin <= read[0] < read[1] <= end, (size, after, region)
 
 

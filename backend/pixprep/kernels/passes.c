@@ -144,7 +144,7 @@ ALWAYS void go_across_lines(const struct across_windows *k, const char *const *l
             put_apart(&levels, to, at, channels, 1);
             continue;
         }
-        real sums, values;
+        real sums = {0}, values;
         for (int64_t tap = 0; tap < w.count[window]; ++tap) {
             load_apart(lines, own[tap], channels, 4, &values);
             values *= ((const float *)weights)[tap];

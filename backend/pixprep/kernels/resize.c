@@ -154,6 +154,7 @@ static int go_across_first(const struct work *k) {
         taps = take(&room, rows->taps * sizeof *taps);
         line = take(&room, k->columns->size * sizeof *line);
     }
+    if (length > k->columns->size * k->channels) memset(ring, 0, kept * pitch);  // what a pass reads beyond a short line
     int64_t done = 0;
     for (int64_t row = 0; row < rows->size; ++row) {
         const int64_t first = k->down.first[row], count = rows->count[row], place = row % FINISHED;
