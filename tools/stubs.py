@@ -19,11 +19,9 @@ def of_ops() -> str:
 
 def of_package() -> str:
     """``pixprep/__init__.pyi``: each operator by its name in the file, and what else ``import pixprep`` gives."""
-    source = (PACKAGE / "__init__.py").read_text(encoding="utf-8")
     ops = [_import(cls.__module__, cls.__name__, name) for name, cls in OPS.items()]
-    late = [_import(*target.rpartition(".")[::2], name) for name, target in pixprep.LATE.items()]
-    assigned = ["__version__: str", "__all__: list[str]", "load = Pipeline.load"]
-    return _stub([*_imported(source, "pixprep"), *late, *ops, *assigned])
+    late = [_of_target(target, name) for name, target in pixprep.LATE.items()]
+    return _stub([*late, *ops, "from pixprep.ops import OPS as OPS", "__version__: str", "__all__: list[str]"])
 
 
 def write() -> None:
@@ -41,6 +39,14 @@ def _imported(source: str, package: str) -> list[str]:
         if node.module is not None and node.module.split(".")[0] == package
         for alias in node.names
     ]
+
+
+def _of_target(target: str, name: str) -> str:
+    """A public name: a module, or what lies in one; ``load`` is a method, of a class that the stub has."""
+    module, _, attribute = target.partition(":")
+    if "." in attribute:
+        return f"{name} = {attribute}"
+    return _import(module, attribute, name) if attribute else _import(*module.rpartition(".")[::2], name)
 
 
 def _import(module: str, name: str, known_as: str) -> str:

@@ -15,77 +15,73 @@ The path of one JPEG::
 True
 """
 
-from importlib import import_module
+import sys
+from types import ModuleType
 from typing import Any
-
-from pixprep import presets
-from pixprep.apply import apply
-from pixprep.batch import Batch
-from pixprep.boxes import boxes_to_original, boxes_to_tensor, points_to_original, points_to_tensor
-from pixprep.decoders import Limits
-from pixprep.engine import Engine
-from pixprep.errors import DataError, ImageError, PipelineError, PixprepError, SetupError
-from pixprep.ops import OPS
-from pixprep.pipeline import Pipeline
-from pixprep.pipeline.file import Origin
-from pixprep.spec import ImageSpec, TensorSpec
-from pixprep.steps.operators import Operator, operator
 
 __version__ = "0.1.0"
 
-globals().update(OPS)
-load = Pipeline.load
-
-
-LATE = {"read": "pixprep.data.read", "Loader": "pixprep.data.loader.Loader", "Mix": "pixprep.data.mixing.Mix"}
-"""The data side, which is imported when it is asked for: who serves needs none of it, and it takes 30 ms."""
+LATE = {
+    "Batch": "pixprep.batch:Batch",
+    "DataError": "pixprep.errors:DataError",
+    "Engine": "pixprep.engine:Engine",
+    "ImageError": "pixprep.errors:ImageError",
+    "ImageSpec": "pixprep.spec:ImageSpec",
+    "Limits": "pixprep.decoders:Limits",
+    "Loader": "pixprep.data.loader:Loader",
+    "Mix": "pixprep.data.mixing:Mix",
+    "Operator": "pixprep.steps.operators:Operator",
+    "Origin": "pixprep.pipeline.file:Origin",
+    "Pipeline": "pixprep.pipeline:Pipeline",
+    "PipelineError": "pixprep.errors:PipelineError",
+    "PixprepError": "pixprep.errors:PixprepError",
+    "SetupError": "pixprep.errors:SetupError",
+    "TensorSpec": "pixprep.spec:TensorSpec",
+    "apply": "pixprep.apply:apply",
+    "boxes_to_original": "pixprep.boxes:boxes_to_original",
+    "boxes_to_tensor": "pixprep.boxes:boxes_to_tensor",
+    "load": "pixprep.pipeline:Pipeline.load",
+    "operator": "pixprep.steps.operators:operator",
+    "points_to_original": "pixprep.boxes:points_to_original",
+    "points_to_tensor": "pixprep.boxes:points_to_tensor",
+    "presets": "pixprep.presets:",
+    "read": "pixprep.data.read:",
+}
+"""The home of each public name but the ops, which is imported when the name is asked for: ``pixprep --help`` needs no
+NumPy, and who serves needs nothing of the data side."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in LATE:
-        raise AttributeError(f"module 'pixprep' has no attribute {name!r}{_suggestion(name)}")
-    module, _, attribute = LATE[name].rpartition(".")
-    globals()[name] = import_module(LATE[name]) if name == "read" else getattr(import_module(module), attribute)
+    if name.startswith("_") and name != "__all__":
+        raise AttributeError(f"module 'pixprep' has no attribute {name!r}")
+    if name in LATE:
+        from pkgutil import resolve_name
+
+        globals()[name] = resolve_name(LATE[name])
+        return globals()[name]
+    from pixprep.ops import OPS
+
+    public = [*LATE, *OPS]
+    globals().update(OPS, OPS=OPS, __all__=public)
+    if name not in globals():
+        from pixprep.names import OPS as THEIRS
+        from pixprep.names import hint, meant
+
+        suggestion = hint(meant(name, public, THEIRS), "'")
+        raise AttributeError(f"module 'pixprep' has no attribute {name!r}{suggestion}")
     return globals()[name]
 
 
-def _suggestion(name: str) -> str:
-    """Name of ours for one of another library, such as ``RandomHorizontalFlip``, or the nearest one."""
-    if name.startswith("_"):
-        return ""
-    from pixprep import names
-
-    return names.hint(names.meant(name, [*OPS, *__all__], names.OPS), "'")
-
-
 def __dir__() -> list[str]:
-    return sorted({*globals(), *LATE})
+    return sorted({*globals(), *__getattr__("__all__")})
 
 
-__all__ = [
-    "Batch",
-    "DataError",
-    "Engine",
-    "ImageError",
-    "ImageSpec",
-    "Limits",
-    "Loader",
-    "Mix",
-    "Operator",
-    "Origin",
-    "Pipeline",
-    "PipelineError",
-    "PixprepError",
-    "SetupError",
-    "TensorSpec",
-    "apply",
-    "boxes_to_original",
-    "boxes_to_tensor",
-    "load",
-    "operator",
-    "points_to_original",
-    "points_to_tensor",
-    "presets",
-    "read",
-    *OPS,
-]
+class _Package(ModuleType):
+    """A package whose function ``apply`` and op ``boxes`` are not hidden by its modules of these names."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in ("apply", "boxes") or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -91,6 +91,6 @@ from pixprep.spec import TensorSpec as TensorSpec
 from pixprep.steps.operators import Operator as Operator
 from pixprep.steps.operators import operator as operator
 
+load = Pipeline.load
 __version__: str
 __all__: list[str]
-load = Pipeline.load

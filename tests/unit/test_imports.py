@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
-errors names
+errors formats names
 spec
 boxes
 profiles.windows
@@ -47,7 +47,7 @@ ops
 pipeline.file
 pipeline.walk
 decoders decoders.clips decoders.clips.bitstreams decoders.clips.containers decoders.foreign
-decoders.heic decoders.memory
+decoders.heic decoders.memory decoders.webp
 decoders.clips.sequences decoders.exif decoders.heif kernels kernels.layout
 kernels.native kernels.structs decoders.pillow
 decoders.clips.pictures decoders.pixels decoders.structure decoders.text decoders.turbo
@@ -124,7 +124,7 @@ serve.page serve.page.detections serve.page.process
 serve.page.answer
 serve.page.handler
 serve.page.__main__
-cli.files
+cli.arguments cli.files
 cli.pipelines cli.runs cli.servers
 cli.parser
 cli
@@ -149,6 +149,7 @@ ON_DEMAND = {
     ("data.epoch", "cli.output"): "a progress bar, on request",
     ("profiles", "profiles."): "a profile is there as soon as its module is",
     ("steps.operators", "steps.processes"): "a process is started where an operator asks for it",
+    ("cli.parser", "cli."): "a command is imported when it runs",
     ("ops", "ops."): "an op is there as soon as its module is",
     ("importers", "importers."): "an importer is loaded when its library is named",
 }
@@ -185,7 +186,8 @@ HOMES = {
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
-        *("decoders.cpu", "decoders.heic", "decoders.pillow", "decoders.samples", "decoders.turbo", "show.drawing"),
+        *("decoders.cpu", "decoders.heic", "decoders.pillow", "decoders.samples", "decoders.turbo", "decoders.webp"),
+        "show.drawing",
         *("verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},
@@ -278,14 +280,50 @@ def _python(code, **environment):
     return result.stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["pixprep", "pixprep.cli"])
-def test_what_every_command_imports_loads_no_codec_and_no_server(module):
-    loaded = set(_python(f"import sys, {module}; print(*sys.modules)").split())
-    assert not {"PIL", "pixprep.serve", "pixprep.triton", *HOMES} & loaded - {"msgspec"}
+def _loaded(code):
+    """Every module that is loaded when a program ends."""
+    printed = _python(f"import atexit, sys; atexit.register(lambda: print(*sys.modules))\n{code}")
+    return set(printed.split("\n")[-1].split())
+
+
+def test_serving_in_python_loads_no_codec_and_no_server():
+    loaded = _loaded("from pixprep import Batch, Engine, Pipeline, apply, boxes_to_original, load, presets, resize")
+    assert "pixprep.engine" in loaded
+    assert not {"PIL", "pixprep.data.read", "pixprep.serve", "pixprep.triton", *HOMES} & loaded - {"msgspec"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [("--version", 0), ("--help", 0), ("run --help", 0), ("data check --help", 0), ("frobnicate", 2), ("run", 2)],
+)
+def test_help_and_wrong_usage_import_neither_numpy_nor_a_command(arguments, code):
+    program = f"""
+from pixprep.cli import main
+try:
+    main({arguments.split()})
+except SystemExit as end:
+    assert end.code == {code}
+"""
+    loaded = _loaded(program)
+    assert "pixprep.cli.parser" in loaded
+    heavy = {"numpy", "dataclasses", "logging", "pixprep.ops", "pixprep.decoders", "pixprep.cli.runs", *HOMES}
+    assert not heavy & loaded
+
+
+def test_an_op_and_a_function_are_not_hidden_by_modules_of_their_names():
+    code = "import pixprep.apply, pixprep.boxes; print(pixprep.boxes.__name__, callable(pixprep.apply))"
+    assert _python(code) == "Boxes True"
+
+
+def test_every_public_name_is_there_when_it_is_asked_for():
+    code = "import pixprep; {*pixprep.__all__, 'OPS', 'ops'} <= {*dir(pixprep)} or 1 / 0; print(len(dir(pixprep)))"
+    assert int(_python(code)) > 80
+    for name in ("Engine", "resize", "load", "presets", "read", "OPS", "ops"):
+        assert _python(f"import pixprep; print(pixprep.{name} is not None)") == "True"
 
 
 def test_importing_pixprep_is_quick(tmp_path):
-    code = "import numpy, time; start = time.process_time(); import pixprep; print(time.process_time() - start)"
+    code = "import numpy, time; t = time.process_time(); from pixprep import Engine; print(time.process_time() - t)"
     cached = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}  # as an installed package is
     # A tenth of a second alone; beside others it takes longer. A heavy library would take several tenths.
     assert any(float(_python(code, **cached)) < 0.2 for _ in range(12))

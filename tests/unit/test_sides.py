@@ -36,7 +36,8 @@ def test_each_side_has_its_ops_and_its_sizes():
     assert training.for_serving().plan is pipeline.plan
     assert training != pipeline
     assert hash(training) == hash(pp.Pipeline(OPS).for_training())
-    assert eval(repr(training), vars(pp) | {cls.__name__: cls for cls in pp.ops.OPS.values()}) == training  # noqa: S307
+    ops = {name: getattr(pp, name) for name in pp.__all__}
+    assert eval(repr(training), ops | {cls.__name__: cls for cls in pp.ops.OPS.values()}) == training  # noqa: S307
 
 
 def test_a_file_without_sides_has_one_chain_for_both():

@@ -6,12 +6,14 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pixprep.cli.output import say
 from pixprep.errors import PixprepError
 from pixprep.files import expand, named, skipped, write
-from pixprep.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pixprep.pipeline import Pipeline
 
 
 def write_picture(output: Path, picture: Any) -> None:
@@ -40,6 +42,8 @@ def say_skipped(paths: Sequence[Path]) -> None:
 
 def served_side(path: Path) -> Pipeline:
     """The serving side of a pipeline file, which decodes files; what it leaves out is said."""
+    from pixprep.pipeline import Pipeline
+
     pipeline = Pipeline.load(path).for_serving().for_files()
     if pipeline.left_out:
         say(f"{path}: {pipeline.left_out}", file=sys.stderr)

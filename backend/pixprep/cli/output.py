@@ -19,14 +19,11 @@ from pathlib import Path
 from shutil import which
 from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
-
 from pixprep.errors import printable
 
 if TYPE_CHECKING:
     from pixprep.serve.client import Answer
 
-LOG_FORMATS = ("text", "json")
 _EXTRA = ("model", "http", "grpc", "metrics", "page", "models", "triton_log")
 """What an object of the log may say besides its words."""
 # Triton's classification extension: score:class:label, and without the label where the model has no file of them
@@ -100,7 +97,7 @@ def quiet() -> Iterator[None]:
 
 def summary(array: Any) -> dict[str, Any]:
     """Shape, type and range of an array."""
-    values = array.astype(np.float64)
+    values = array.astype("float64")
     sizes = {"shape": list(array.shape), "dtype": str(array.dtype)}
     return sizes | {"min": values.min(), "max": values.max(), "mean": values.mean()}
 

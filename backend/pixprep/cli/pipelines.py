@@ -1,7 +1,6 @@
 """Commands about a pipeline or a repository: build, check, import, verify, explain.
 
 A command imports what it needs when it runs: ``pixprep run`` works where nothing of Triton is installed.
-The docstrings are the help that users read.
 """
 
 from __future__ import annotations
@@ -12,27 +11,23 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pixprep import presets
 from pixprep.cli.files import check_picture, say_skipped, served_side, write_picture
 from pixprep.cli.output import Progress, called, say, say_text
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.files import PHOTOS, expand, named
-from pixprep.pipeline import Pipeline
-from pixprep.show.warnings import black_margins
-from pixprep.show.words import explain
 
-PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
+if TYPE_CHECKING:
+    from pixprep.pipeline import Pipeline
 
 
 def write_repository(
     *, output: Path, pipeline: Path | None, preset: str | None, image: Path | None, **options: Any
 ) -> int:
-    """Write a model repository: preprocess, classifier, ensemble. Without arguments, the demo.
-
-    pixprep build --pipeline pipeline.json --onnx classifier.onnx --classifier tensorrt --output models
-    """
+    """Do what ``pixprep build`` says."""
+    from pixprep import presets
+    from pixprep.pipeline import Pipeline
     from pixprep.repository import build, try_out
     from pixprep.triton.config import operator_names
 
@@ -41,7 +36,7 @@ def write_repository(
         options["parameters"] = dict(options["parameters"])
     allowed = operator_names((options["parameters"] or {}).get("allow_operators", ""))
     given = Pipeline.load(pipeline, operators=allowed) if pipeline else None
-    built = build(output, pipeline=PRESETS[preset]() if preset else given, **options)
+    built = build(output, pipeline=getattr(presets, preset)() if preset else given, **options)
     for path in built.paths:
         say(path)
     for note in built.notes:
@@ -53,11 +48,10 @@ def write_repository(
 
 
 def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool) -> int:
-    """Check a model repository or a pipeline file, without a server.
-
-    pixprep check models
-    """
+    """Do what ``pixprep check`` says."""
+    from pixprep.pipeline import Pipeline
     from pixprep.repository import check, check_pipeline, side_notes, try_out
+    from pixprep.show.warnings import black_margins
 
     photo = _photo(image)
     if not path.exists():
@@ -87,10 +81,7 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
 def import_pipeline(
     *, source: str, file: Path, option: Sequence[tuple[str, Any]], training: str | None, image: Path | None, force: bool
 ) -> int:
-    """Write a model's own preprocessing as a pipeline file: of torchvision, timm, transformers, Keras ...
-
-    pixprep import timm:resnet50.a1_in1k pipeline.json
-    """
+    """Do what ``pixprep import`` says."""
     from pixprep import importers
 
     if file.exists() and not force:
@@ -148,10 +139,8 @@ def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) 
 def verify_pipeline(
     *, pipeline: Path, images: Sequence[Path], training: bool, seed: int, output: Path | None, as_json: bool
 ) -> int:
-    """Compare a pipeline with the library whose pixels it claims to give, stage by stage.
-
-    pixprep verify pipeline.json --images photos --output worst.png
-    """
+    """Do what ``pixprep verify`` says."""
+    from pixprep.pipeline import Pipeline
     from pixprep.verify import verify, verify_training
 
     check_picture(output, images)
@@ -176,17 +165,16 @@ def verify_pipeline(
 
 
 def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | None, output: Path | None) -> int:
-    """Say what a pipeline does: ops, plan, shapes; and show it, as a picture of one photo at every stage.
+    """Do what ``pixprep explain`` says."""
+    from pixprep.pipeline import Pipeline
+    from pixprep.show.preview import preview, still
+    from pixprep.show.words import explain
 
-    pixprep explain pipeline.json --image photo.jpg --output stages.png
-    """
     check_picture(output, [image] if image else [])
     loaded = Pipeline.load(pipeline)
     if not image and not output:
         say_text(explain(loaded, height=size[0], width=size[1]))
         return 0
-    from pixprep.show.preview import preview, still
-
     name, encoded = _photo(image)
     try:
         encoded = bytes(still(loaded, encoded))

@@ -1,7 +1,6 @@
 """Commands that run a pipeline on files and data sets: run, batch, preview, data check.
 
 A command imports what it needs when it runs: ``pixprep run`` works where nothing of Triton is installed.
-The docstrings are the help that users read.
 """
 
 from __future__ import annotations
@@ -12,20 +11,18 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from pixprep.batch import Batch
 from pixprep.cli.files import check_picture, numbers_of, say_skipped, served_side, write_picture
 from pixprep.cli.output import Progress, print_row, quiet, say, say_text, summary
 from pixprep.decoders import Format, Limits
-from pixprep.engine import Engine
 from pixprep.errors import ImageError, PixprepError
 from pixprep.files import expand, named, npy_stems, of_file, read, whole
-from pixprep.pipeline import Pipeline
 
-ROWS_PER_FILE = 1000
+if TYPE_CHECKING:
+    from pixprep.batch import Batch
+    from pixprep.engine import Engine
+
 _logger = logging.getLogger(__name__)
 
 
@@ -39,10 +36,9 @@ def run_files(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Run a pipeline on files, without a server: a summary of each output, or one .npy an output.
+    """Do what ``pixprep run`` says."""
+    from pixprep.engine import Engine
 
-    pixprep run pipeline.json cat.jpg dog.jpg --output tensors
-    """
     paths = expand(files)
     say_skipped(files)
     failed = 0
@@ -70,10 +66,7 @@ def run_files(
 
 
 def run_manifest(*, manifest: Path, pipeline: Path, output: Path, **options: Any) -> int:
-    """Run a pipeline on the images of a list with Ray, here or on a cluster: Parquet files, a row an image.
-
-    pixprep batch manifest.txt --pipeline pipeline.json --output tensors
-    """
+    """Do what ``pixprep batch`` says."""
     loaded = served_side(pipeline)
     from pixprep import ray
 
@@ -117,6 +110,8 @@ def _of_image(batch: Batch, span: slice) -> list[dict[str, Any] | str | ImageErr
 
 def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Iterator[dict[str, Any]]:
     """Rows to print of a file, one for each output, which is written to ``STEM.npy``, or ``STEM.NAME.npy``."""
+    import numpy as np
+
     if not isinstance(result, dict):
         yield {"error": str(result)}
         return
@@ -140,11 +135,9 @@ def preview_training(
     serving: bool,
     **options: Any,
 ) -> int:
-    """Draw a contact sheet: what training sees of a data set, with boxes and what was drawn.
-
-    pixprep preview pipeline.json train --output sheet.png
-    """
+    """Do what ``pixprep preview`` says."""
     from pixprep.data.opening import open_source
+    from pixprep.pipeline import Pipeline
     from pixprep.show.contact_sheet import contact_sheet
 
     check_picture(output, [])
@@ -163,12 +156,10 @@ def preview_training(
 def check_data(
     *, source: str, option: Sequence[tuple[str, Any]], pipeline: Path | None, threads: int | None, as_json: bool
 ) -> int:
-    """Decode every sample of a data set once, and name what is broken.
-
-    pixprep data check coco:instances.json --option images=train2017
-    """
+    """Do what ``pixprep data check`` says."""
     from pixprep.data.check import check
     from pixprep.data.opening import open_source
+    from pixprep.pipeline import Pipeline
 
     def say_broken(broken: Any) -> None:
         if not as_json:

@@ -1,7 +1,6 @@
 """Commands about a server: serve, send, health, bench, demo, doctor, install-backend.
 
 A command imports what it needs when it runs: ``pixprep run`` works where nothing of Triton is installed.
-The docstrings are the help that users read.
 """
 
 from __future__ import annotations
@@ -24,11 +23,9 @@ from pixprep.cli.files import numbers_of, say_skipped
 from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, say, say_text
 from pixprep.errors import PixprepError, SetupError
 from pixprep.files import PHOTOS, expand, named, write
-from pixprep.steps import finding
 
 CONCURRENCY = (1, 4, 16)
 PAGE_PORT = 8003
-TRACE_RATE = 100
 _logger = logging.getLogger(__name__)
 
 
@@ -43,16 +40,14 @@ def serve_models(
     allow_operators: Sequence[str],
     **options: Any,
 ) -> int:
-    """Serve a model repository with the embedded Triton, until Ctrl-C.
-
-    pixprep serve --model-repository model_repository --http-port 8000
-    """
+    """Do what ``pixprep serve`` says."""
     from pixprep.repository import check
     from pixprep.serve import supervisor
     from pixprep.serve.page.process import Page
     from pixprep.serve.request import CLIP
     from pixprep.serve.server import Server
     from pixprep.serve.snapshot import models_in
+    from pixprep.steps import finding
 
     as_json = log_format == "json"
     server = Server(model_repository, **options)
@@ -109,10 +104,7 @@ def serve_models(
 
 
 def send_images(*, paths: Sequence[Path], as_json: bool, inputs: Sequence[tuple[str, Any]] = (), **options: Any) -> int:
-    """Send images to a server: files, or folders of them.
-
-    pixprep send photos --protocol grpc --model ensemble --batch 8
-    """
+    """Do what ``pixprep send`` says."""
     from pixprep.serve import client
 
     failed = 0
@@ -127,10 +119,7 @@ def send_images(*, paths: Sequence[Path], as_json: bool, inputs: Sequence[tuple[
 
 
 def ask_health(*, model: str, **options: Any) -> int:
-    """Send one image through a model: exit code 0 if it answers in time. For Kubernetes and load balancers.
-
-    pixprep health --model ensemble --timeout 2
-    """
+    """Do what ``pixprep health`` says."""
     from pixprep.serve import client
 
     say(f"ok  {model}  {client.health(model=model, **options):.1f} ms")
@@ -149,10 +138,7 @@ def measure_server(
     inputs: Sequence[tuple[str, Any]],
     **options: Any,
 ) -> int:
-    """Measure a server with perf_analyzer: throughput and latency.
-
-    pixprep bench photos --protocol grpc --concurrency 1 4 16 --rate 50 --csv-file bench.csv
-    """
+    """Do what ``pixprep bench`` says."""
     from pixprep.serve import perf
 
     reports = [(path, text) for path, text in ((csv_file, perf.to_csv), (json_file, perf.to_json)) if path]
@@ -194,10 +180,7 @@ def measure_server(
 
 
 def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, stay: bool) -> int:
-    """Build the demo repository, serve it, and classify photos over HTTP and gRPC.
-
-    pixprep demo cat.jpg holiday_photos --stay
-    """
+    """Do what ``pixprep demo`` says."""
     from pixprep.serve.wheel import find_wheel
 
     find_wheel()  # before anything is written or fetched: there may be no Triton for this Python
@@ -247,10 +230,7 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, st
 
 
 def look_for_traps(*, as_json: bool) -> int:
-    """Look for each trap that this machine may have, with the remedy.
-
-    pixprep doctor
-    """
+    """Do what ``pixprep doctor`` says."""
     from pixprep.serve import doctor
 
     checks = doctor.checks()
@@ -266,10 +246,7 @@ def look_for_traps(*, as_json: bool) -> int:
 
 
 def write_backend(*, directory: Path) -> int:
-    """Write the backend, with the package in it, into a Triton's backend directory.
-
-    pixprep install-backend /opt/tritonserver/backends
-    """
+    """Do what ``pixprep install-backend`` says."""
     from pixprep.repository.backend import install_backend
 
     say(install_backend(directory))

@@ -2,58 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pixprep.errors import ImageError
-from pixprep.plan.plan import Place, Placed
+from pixprep.formats import CODECS as CODECS
+from pixprep.formats import DAMAGES as DAMAGES
+from pixprep.formats import FORMATS as FORMATS
+from pixprep.formats import KINDS as KINDS
+from pixprep.formats import NAMES as NAMES
+from pixprep.formats import USUAL as USUAL
+from pixprep.formats import Codec as Codec
+from pixprep.formats import Damage as Damage
+from pixprep.formats import Format as Format
+from pixprep.formats import Kind as Kind
+from pixprep.formats import called as called
 
-Format = Literal["jpeg", "png", "webp", "bmp", "tiff", "gif", "avif", "heic"]
-FORMATS: tuple[Format, ...] = get_args(Format)
+if TYPE_CHECKING:
+    from pixprep.plan.plan import Place, Placed
 
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A format of images.
-
-    Attributes:
-        title: as people write it.
-        begins: what its files begin with.
-        brands: what ``ftyp`` says of its files, where they are boxes of ISO/IEC 23008-12 or of AVIF; films have others.
-        suffixes: of its files' names.
-        is_usual: it may come if nothing is said; each of the others brings a decoder of films.
-        turns: Pillow shows its orientation as EXIF data, and has not turned it. (A TIFF has been turned by Pillow, a
-            HEIC by libheif.)
-    """
-
-    title: str
-    begins: re.Pattern[bytes] | None = None
-    brands: frozenset[bytes] = frozenset()
-    suffixes: tuple[str, ...]
-    is_usual: bool = True
-    turns: bool = False
-
-
-KINDS: dict[Format, Kind] = {
-    "jpeg": Kind(title="JPEG", begins=re.compile(rb"\xff\xd8\xff"), suffixes=(".jpg", ".jpeg")),
-    "png": Kind(title="PNG", begins=re.compile(rb"\x89PNG\r\n\x1a\n"), suffixes=(".png",), turns=True),
-    "webp": Kind(title="WebP", begins=re.compile(rb"(?s)RIFF....WEBP"), suffixes=(".webp",), turns=True),
-    "bmp": Kind(title="BMP", begins=re.compile(rb"(?s)BM(?!..ftyp)"), suffixes=(".bmp",)),
-    "tiff": Kind(title="TIFF", begins=re.compile(rb"II\*\0|MM\0\*"), suffixes=(".tif", ".tiff")),
-    "gif": Kind(title="GIF", begins=re.compile(rb"GIF8[79]a"), suffixes=(".gif",)),
-    "avif": Kind(title="AVIF", brands=frozenset({b"avif", b"avis"}), suffixes=(".avif",), is_usual=False, turns=True),
-    "heic": Kind(title="HEIC", brands=frozenset({b"heic", b"heix"}), suffixes=(".heic",), is_usual=False),
-}
-USUAL: tuple[Format, ...] = tuple(name for name, kind in KINDS.items() if kind.is_usual)
-NAMES: dict[Format, str] = {name: kind.title for name, kind in KINDS.items()}
-Damage = Literal["strict", "structural", "pillow", "lenient"]
-Codec = Literal["consistent", "fastest", "cuda", "cpu"]
-DAMAGES: tuple[Damage, ...] = get_args(Damage)
-CODECS: tuple[Codec, ...] = get_args(Codec)
 T = TypeVar("T")
 Encoded = bytes | bytearray | memoryview
 Pixels = Any
@@ -225,11 +195,6 @@ def _read(value: object) -> str:
 def _arrays(value: object) -> str:
     """Remedy for pixels where encoded images are wanted."""
     return ": a pipeline whose first op is pixels takes arrays" if hasattr(value, "__array_interface__") else ""
-
-
-def called(name: Format) -> str:
-    """``a JPEG``, ``an AVIF``."""
-    return f"{'an' if name == 'avif' else 'a'} {NAMES[name]}"
 
 
 class Decoder(Protocol):

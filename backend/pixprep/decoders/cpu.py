@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from pixprep.decoders import KINDS, NAMES, Chunk, Damage, Decoded, Encoded, Format, Kept, Limits, heif, turbo
+from pixprep.decoders import KINDS, NAMES, Chunk, Damage, Decoded, Encoded, Format, Kept, Limits, heif, turbo, webp
 from pixprep.decoders.exif import check_tags, exif_orientation, reduced, stored, turned, with_plain_exif
 from pixprep.decoders.flaws import mended
 from pixprep.decoders.header import JpegHeader, is_plain, read_header
@@ -282,7 +282,12 @@ class CpuDecoder:
                 else:
                     memory.take(image.height * image.width)
                     self._check_frames(encoded, name)
-                pixels = array_of(image, is_gray=self._is_gray, is_on_white=self._plan.alpha == "white")
+                pixels, is_on_white = None, self._plan.alpha == "white"
+                if name == "webp" and not self._is_gray and not is_on_white:
+                    buffer = memory.buffer(4 * image.height * image.width)
+                    pixels = webp.decoded(encoded, buffer.reshape(image.height, image.width, 4))
+                if pixels is None:
+                    pixels = array_of(image, is_gray=self._is_gray, is_on_white=is_on_white)
                 if KINDS[name].turns:  # a PNG may say it after its pixels, and an AVIF's container says it
                     turn = exif_orientation(exif_of(image))
                 return turned(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels

@@ -1,0 +1,133 @@
+"""Arguments of the command line: what each may say, and options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pixprep.formats import FORMATS
+
+
+def read_parameter(text: str, such: str = "threads=2") -> tuple[str, str]:
+    """Read NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not (name.isidentifier() and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as {such}")
+    return name, value
+
+
+def read_option(text: str) -> tuple[str, Any]:
+    """Read NAME=VALUE, whose value may be JSON."""
+    import json
+
+    name, value = read_parameter(text, "input=tensor")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def read_formats(text: str) -> tuple[str, ...]:
+    """Read names of formats, with commas between."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in FORMATS:
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(FORMATS)}")
+    return names
+
+
+def read_size(text: str) -> tuple[int, int]:
+    """Read HEIGHTxWIDTH, within the limits."""
+    from pixprep.decoders import Limits
+    from pixprep.errors import ImageError
+
+    height, _, width = text.partition("x")
+    if not (height.isdecimal() and width.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HEIGHTxWIDTH, such as 480x640")
+    try:
+        Limits().check_size(int(height), int(width))
+    except ImageError as error:
+        raise argparse.ArgumentTypeError(error.detail) from None
+    return int(height), int(width)
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """Make a reader of whole numbers of at least ``least``."""
+
+    def read(text: str) -> int:
+        if not (text.isdecimal() and int(text) >= least):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        return int(text)
+
+    return read
+
+
+def read_collector(text: str) -> str:
+    """Read the URL of a collector."""
+    try:
+        url = urlsplit(text)
+        is_whole = url.scheme in ("http", "https") and url.hostname and url.path.strip("/") and url.port != 0
+    except ValueError:  # of a port
+        is_whole = False
+    if not is_whole:
+        raise argparse.ArgumentTypeError(f"{text!r} is no collector's URL, such as http://localhost:4318/v1/traces")
+    return text
+
+
+def read_positive(text: str) -> float:
+    """Read a number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+DIRECTORY: dict[str, Any] = {"type": Path, "metavar": "DIR"}
+FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
+PIPELINE: dict[str, Any] = {"type": Path, "metavar": "PIPELINE", "help": "a pipeline file"}
+IMAGES: dict[str, Any] = {**FILE, "nargs": "+", "help": "an image, or a folder of them"}
+SOURCE: dict[str, Any] = {
+    "metavar": "SOURCE",
+    "help": "KIND:PATH, or a folder, a pattern such as train-*.tar, a .csv, .json (COCO), .tfrecord; "
+    "kinds: files, table, tfrecord, coco, voc, tar, videos",
+}
+SOURCE_OPTION: dict[str, Any] = {
+    "type": read_option,
+    "action": "append",
+    "default": [],
+    "metavar": "NAME=VALUE",
+    "help": "of the kind's function in pixprep.read, such as images=train2017, label=null, image=jpg; may be repeated",
+}
+NUMBERS: dict[str, Any] = {
+    "type": read_option,
+    "action": "append",
+    "dest": "inputs",
+    "metavar": "NAME=ROWS",
+    "help": "numbers that go with each image, such as boxes=[[0,0,99,99]], or a JSON file of them, which may have the "
+    "rows of each file by its name; may be repeated",
+}
+PHOTO: dict[str, Any] = {
+    **FILE,
+    "help": "the photo, or clip, of the preview; default: a small photo that pixprep brings along",
+}
+COUNT: dict[str, Any] = {"type": whole(1), "metavar": "N"}
+SECONDS: dict[str, Any] = {"type": read_positive, "metavar": "S"}
+FORCE: dict[str, Any] = {"action": "store_true", "help": "write over what lies there"}
+ODD_RANGE: dict[str, Any] = {"action": "store_true", "help": "values are meant that no usual classifier takes"}
+DEFAULT = "default: %(default)s"
+
+
+def one_of(choices: tuple[str, ...]) -> dict[str, Any]:
+    """An option that is one of a few words, by default the first."""
+    return {"choices": choices, "default": choices[0]}
+
+
+def as_json(text: str) -> dict[str, Any]:
+    """Make an option that prints JSON."""
+    return {"action": "store_true", "dest": "as_json", "help": f"print {text}"}
