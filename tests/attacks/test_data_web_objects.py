@@ -137,6 +137,7 @@ def test_an_object_without_an_end_costs_its_sample_and_constant_memory(server, t
     assert came == [0, 2, 3]
     (error,) = errors.values()
     assert error.startswith(words.format(server.url))
+    assert ("(parameter max_image_bytes)" in error) == ("TOO_LARGE_BYTES" in error)
     assert server.encodings == {"identity"}
     assert server.sent < 200 * MIB
 

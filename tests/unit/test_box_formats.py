@@ -104,6 +104,23 @@ def test_boxes_that_no_op_takes_are_only_warned_of(caplog):
     assert 'no op moves batch["boxes"]' in caplog.text
 
 
+@pytest.mark.parametrize("box_format", get_args(BoxSource))
+def test_a_crop_takes_the_box_of_a_sample_in_any_format_of_its_source(box_format):
+    pipeline = pp.Pipeline(
+        [pp.decode(), pp.crop(box="boxes"), pp.resize(height=60, width=80), pp.tensor(dtype="uint8")]
+    )
+    whole = convert([[0, 0, 80, 60]], "xyxy", box_format.partition("_")[0])  # in shares a pixel, if they are forgotten
+    boxes = normalize(whole, SIZE) if "_" in box_format else whole
+    (batch,), _ = loaded(rows(None, boxes.tolist(), box_format), pipeline)
+    np.testing.assert_array_equal(batch["tensor"][0], scene(*SIZE).transpose(2, 0, 1))
+
+
+def test_shares_that_no_op_takes_come_in_pixels_of_the_photo():
+    plain = pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor()])
+    (batch,), _ = loaded(rows(None, given("cxcywh_normalized"), "cxcywh_normalized"), plain)
+    np.testing.assert_allclose(batch["boxes"][0], BOXES, atol=1e-4)
+
+
 def test_a_format_that_there_is_not_is_refused_with_those_that_there_are():
     with pytest.raises(pp.DataError, match=r"box_format is one of xyxy, xywh, cxcywh, xyxy_normalized, .*, not 'yolo'"):
         read.rows([{}], box_format="yolo")

@@ -365,6 +365,12 @@ def test_levels_that_are_meant_are_not_said_again(models):
     assert (built, side_notes(repository)) == ((), [])
 
 
+def test_check_takes_the_option_that_its_note_names(models, capsys):
+    repository, _ = models(pipeline())
+    assert main(["check", str(repository), "--odd-range"]) == 0
+    assert capsys.readouterr().out == f"{repository}: no problem found\n"
+
+
 def test_a_model_elsewhere_is_not_read(models, tmp_path):
     """``check`` says that a link leads out, and reads nothing behind it."""
     repository, _ = models(pipeline())

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from pixprep.annotations import columns, moving
 from pixprep.batch import Batch
+from pixprep.boxes import in_pixels
 from pixprep.data.cache import PixelCache
 from pixprep.data.fields import Annotated, as_long_as_boxes, collated, left_behind
 from pixprep.data.mixing import Mix
@@ -336,9 +337,11 @@ class Maker:
 
     def _finished(self, made: Batch, rows: _Rows) -> Batch:
         """The batch with the fields of its samples, which follow the plan's ``boxes`` and ``points``."""
-        plan = self.engine.plan
+        plan, given = self.engine.plan, []
         for sample, placed in zip(rows.samples, made.placed, strict=True):
             size = None if placed is None else (placed.height, placed.width)
+            boxes = in_pixels(sample.fields.get("boxes"), *size) if size else None
+            given.append(sample.fields if boxes is None else {**sample.fields, "boxes": boxes})
             for name, words in left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.told}, size):
                 self.told.add(name)
                 log.warning("%s", words)
@@ -347,7 +350,7 @@ class Maker:
                     if name not in self.told:
                         self.told.add(name)
                         log.warning("%s", words)
-        fields = collated([sample.fields for sample in rows.samples])
+        fields = collated(given)
         for name in moving(plan):  # the op's output has another name, and these are in pixels of the photos
             fields.pop(name, None)
         fields |= columns(plan, rows.annotated)

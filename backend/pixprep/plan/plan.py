@@ -196,13 +196,20 @@ class Plan:
         """
         if not self.is_random and not self.inputs:
             return self.place
-        given = self._given(annotation or {}) if self.inputs and isinstance(numbers, Numbers) else None
-        boxes = None if annotation is None else annotation.get("boxes")
-        if boxes is None and any(isinstance(step, windows.IouCrop) for step in self.random_steps):
+        sample = annotation or {}
+        inputs_given = self.inputs if isinstance(numbers, Numbers) else {}
+        for name, spec in inputs_given.items():
+            if name not in sample:
+                raise PipelineError(f'the pipeline takes "{name}", {spec}, which the samples of its source do not have')
+        if sample.get("boxes") is None and any(isinstance(step, windows.IouCrop) for step in self.random_steps):
             raise PipelineError('random_iou_crop needs the "boxes" of each sample, which its source does not give')
-        return lambda height, width: self._place(
-            height, width, Drawing(numbers, in_pixels(boxes, height, width), _or_raise(given))
-        )
+
+        def place(height: int, width: int) -> Placed:
+            boxes = in_pixels(sample.get("boxes"), height, width)
+            rows = inputs.rows(inputs_given, {**sample, "boxes": boxes}, most=None) if inputs_given else [None]
+            return self._place(height, width, Drawing(numbers, boxes, _or_raise(rows[0])))
+
+        return place
 
     def placing_rows(self, given: Sequence[Given | ImageError], *, most_pixels: int) -> Place:
         """The place of an image in each of its tensors, by the numbers that came with it.
@@ -223,16 +230,6 @@ class Plan:
             PipelineError: an op of the plan is not in ``draws``; or as ``placing``.
         """
         return self.placing(draws, annotation)
-
-    def _given(self, annotation: Mapping[str, Any]) -> Given | ImageError:
-        """One row of each input, out of a sample's fields."""
-        for name, spec in self.inputs.items():
-            if name not in annotation:
-                raise PipelineError(f'the pipeline takes "{name}", {spec}, which the samples of its source do not have')
-        try:
-            return inputs.rows(self.inputs, annotation, most=None)[0]
-        except ImageError as error:
-            return error.as_value()
 
     def _place_rows(self, height: int, width: int, given: Sequence[Given | ImageError], most_pixels: int) -> Placed:
         rows: list[Placed | ImageError] = []

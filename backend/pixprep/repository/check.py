@@ -139,7 +139,7 @@ def side_notes(path: Path, *, odd_range: bool = False) -> list[str]:
 
     Args:
         path: of the repository, or of the file.
-        odd_range: levels are meant that the pipeline of a file gives.
+        odd_range: levels are meant, in a repository too, whose parameter ``odd_range`` says so for good.
     """
     notes = []
     newest, wiring = (newest_pipelines(path), read_wiring(path)) if path.is_dir() else ({}, [])
@@ -154,7 +154,7 @@ def side_notes(path: Path, *, odd_range: bool = False) -> list[str]:
             note = pipeline.left_out if is_served else "no serving side: it is for training alone"
             notes += [f"{file}: {each}" for each in (note, *remarks(pipeline)) if each]
             if path.is_dir() and is_served and file == newest[folder.name]:
-                is_meant = model_config.options(read_config(folder)).odd_range == "meant"
+                is_meant = odd_range or model_config.options(read_config(folder)).odd_range == "meant"
                 found = look_ahead_of(path, folder.name, pipeline.for_serving(), wiring, odd_range=is_meant)
                 notes += [f"{path}/{each}" for each in found]
             elif is_served and not path.is_dir() and not odd_range:

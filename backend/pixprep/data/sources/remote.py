@@ -59,7 +59,8 @@ def image(url: str, limits: Limits) -> bytes:
     try:
         return _cat(url, limits.max_image_bytes)
     except _web().AnswerError as error:
-        raise ImageError(error.reason, f"{error} (parameter max_image_bytes)") from None
+        limit = " (parameter max_image_bytes)" if error.reason == "TOO_LARGE_BYTES" else ""
+        raise ImageError(error.reason, f"{error}{limit}") from None
 
 
 def _cat(url: str, most: int, **piece: int) -> bytes:

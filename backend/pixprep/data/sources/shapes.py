@@ -128,7 +128,7 @@ def _crossings(polygon: Sequence[float], width: int, most: int) -> tuple[I64, I6
     counts = ((np.maximum(first, last)[:, 0] - 3) // 5 + 1).clip(0, width) - begin
     counts = counts.clip(0)
     if counts.sum() > most:
-        raise ValueError(f"an outline crosses {counts.sum():,} columns; all of an image, {_MOST_CROSSINGS:,} at most")
+        raise ValueError(f"with it the image's outlines cross over {_MOST_CROSSINGS:,} columns")
     edge = np.repeat(np.arange(len(counts)), counts)
     column = begin[edge] + np.arange(len(edge)) - np.repeat(counts.cumsum() - counts, counts)
     is_flat, first, last, steps = is_flat[edge], first[edge], last[edge], sides.max(axis=1)[edge]
