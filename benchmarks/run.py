@@ -208,7 +208,8 @@ def run_cells(
             return taken
 
         if not ready:
-            raise ContenderError(f"{list(folders)}: nobody to time: {refused}")
+            reasons = "; ".join(f"{name}: {why}" for found in refused.values() for name, why in found.items())
+            raise ContenderError(f"nobody to time: {reasons}")
         turn(0, 1)
         passes = max(1, math.ceil(seconds / float(np.median(turn(1, 1)))))
         for worker in ready.values():
@@ -349,8 +350,8 @@ def main() -> None:
             try:
                 cells = run_cells(taking_part, folders, rounds=arguments.rounds, seconds=arguments.seconds)
             except ContenderError as error:
-                results["missing"][", ".join(map(str, group[0]))] = str(error)
-                say(f"MISSING {error}")
+                results["missing"][row := ", ".join(group[0][:2])] = str(error)
+                say(f"MISSING {row}: {error}")
                 continue
             for found in cells:
                 results["cells"].append(found)
