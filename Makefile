@@ -103,10 +103,10 @@ corpora: .venv/.dev
 # The peers are in the environments of parity and parity-tensorflow.
 benchmark: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 	$(VENV)/python benchmarks/run.py --full
-	$(VENV)/python benchmarks/run.py --families
+	$(VENV)/python benchmarks/run.py --families --seconds 0.2
 
 benchmark-families: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
-	$(VENV)/python benchmarks/run.py --families
+	$(VENV)/python benchmarks/run.py --families --seconds 0.2
 
 benchmark-training: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 	$(VENV)/python benchmarks/train.py
