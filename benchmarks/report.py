@@ -1,4 +1,6 @@
-"""docs/performance.md, its charts, and the tables of the README and docs/scale.md, of one result of ``run.py``.
+"""docs/performance.md, its charts, and the tables of the README and docs/scale.md, of one result of ``run.py --full``.
+
+What ``run.py --families`` wrote last goes into them, too.
 
 python benchmarks/report.py                       of the newest full result
 python benchmarks/report.py results/cpu-….json    of this one
@@ -18,6 +20,7 @@ from textwrap import fill
 from typing import Any
 
 import measure
+from families import COLOURS, ROWS
 from workloads import MIXED, SIZES
 
 RESULTS = Path(__file__).parent / "results"
@@ -32,6 +35,15 @@ WHAT = {
     "opencv_area": "OpenCV, INTER_AREA",
     "libjpeg_turbo": "libjpeg-turbo, decode alone",
 }
+LIBRARIES = {
+    "pixprep": "pixprep",
+    "opencv": "OpenCV",
+    "torchvision": "torchvision",
+    "tensorflow": "TensorFlow",
+    "dali": "DALI",
+    "albumentations": "albumentations",
+}
+FEATURED = (("500x375 by 8", "yolo"), ("500x375", "weights"), ("500x375", "dali"))
 README = ("pixprep_full", "dali", "dali_region", "torchvision", "pillow")
 MODELS = {"preprocess": "pixprep", "peer_dali": "DALI", "peer_torchvision": "torchvision", "ensemble": "ensemble"}
 FILTERS = ("bilinear", "bicubic", "lanczos")
@@ -45,12 +57,12 @@ MARKED = ("README.md", "docs/scale.md")
 Result = dict[str, Any]
 
 
-def page(result: Result) -> str:
-    """The text of docs/performance.md."""
-    return "\n\n".join(_paragraphs(result)) + "\n"
+def page(result: Result, families: Result | None = None) -> str:
+    """The text of docs/performance.md; without ``families`` where these were not measured."""
+    return "\n\n".join(_paragraphs(result, families)) + "\n"
 
 
-def _paragraphs(result: Result) -> Iterator[str]:
+def _paragraphs(result: Result, families: Result | None) -> Iterator[str]:
     """Headings, tables, and text that is wrapped."""
     yield "# Performance"
     yield fill(
@@ -66,6 +78,8 @@ def _paragraphs(result: Result) -> Iterator[str]:
     for what, text, chart in answers(result):
         yield fill(f"**{what}.** {text}", LINE)
         yield f"![{what}]({CHART.format(chart)})"
+    if families:
+        yield from beside(families)
     for filter_name, (threads, words) in product(FILTERS, THREADS.items()):
         if cells := contender_cells(result, filter_name, threads):
             yield f"## {filter_name.capitalize()}, {words}"
@@ -82,7 +96,8 @@ def _paragraphs(result: Result) -> Iterator[str]:
         )
         yield costs(cells)
     yield "## Where pixprep loses"
-    yield "\n".join(losses(result["cells"])) or "Nowhere in this run."
+    every = [*result["cells"], *(families["cells"] if families else ())]
+    yield "\n".join(losses(every)) or "Nowhere in this run."
     if result["serving"]:
         yield "## Serving"
         yield fill(
@@ -92,16 +107,83 @@ def _paragraphs(result: Result) -> Iterator[str]:
             LINE,
         )
         yield serving(result["serving"])
-    refused = {
-        name: f"{cell['workload']}, {cell['filter']}: {reason}"
-        for cell in result["cells"]
-        for name, reason in cell["refused"].items()
-    }
-    if missing := refused | result["missing"]:
+    if missing := {**absent(result), **absent(families or {})}:
         yield "## Not measured"
-        yield "\n".join(f"- {WHAT.get(name, name)}: {reason}" for name, reason in sorted(missing.items()))
+        yield "\n".join(f"- {name}: {reason}" for name, reason in sorted(missing.items()))
     if path := newest("host-2*.json"):
         yield from host_ceiling(json.loads(path.read_text(encoding="utf-8")))
+
+
+def absent(result: Result) -> dict[str, str]:
+    """Who was not measured, and why."""
+    missing = dict(result.get("missing", {}))
+    for cell in result.get("cells", ()):
+        missing |= {name: f"{cell['workload']}, {cell['filter']}: {why}" for name, why in cell["refused"].items()}
+    return {_who(name, families=result.get("benchmark") == "families"): why for name, why in missing.items()}
+
+
+def _who(name: str, *, families: bool) -> str:
+    return (LIBRARIES if families else WHAT).get(name, name)
+
+
+def beside(families: Result) -> Iterator[str]:
+    """Each library's own code beside pixprep's pipeline: heading, text and two tables."""
+    yield "## Beside what you leave"
+    yield fill(
+        "A library's own code, as its users write it, beside the pipeline that pixprep imports from it, on one thread, "
+        f"in turns, {families['rounds']} rounds: milliseconds an image, how many times as fast pixprep is, and how "
+        "many levels apart the values are (largest / mean). Pillow decodes for torchvision. PaddleOCR's "
+        f"`resize_norm_img` is written out. This part: {families['date']}, commit `{families['commit']}`, "
+        f"{families['processor']}.",
+        LINE,
+    )
+    if (load := families["load_average"]) >= measure.QUIET:
+        yield f"**The machine was not quiet: load average {load:.2f} before the first round.**"
+    rows = [
+        [ROWS[cell["filter"]].name, cell["workload"], _milliseconds(ours), f"{LIBRARIES[name]}: {_times(ours, theirs)}"]
+        for cell in families["cells"]
+        for ours, name, theirs in rivals(cell)
+        if cell["filter"] not in COLOURS
+    ]
+    yield table(["", "photos", "pixprep", "its own code"], rows)
+    cells = {cell["filter"]: cell["contenders"] for cell in families["cells"] if cell["filter"] in COLOURS}
+    if cells:
+        yield fill(
+            "Ops on arrays of 500x375: `apply` beside functions of torchvision v2 on uint8 tensors, and beside "
+            "transforms of albumentations. `elastic` has a noise of its own in each.",
+            LINE,
+        )
+        peers = ROWS[next(iter(cells))].libraries
+        rows = [
+            [
+                f"`{name}`",
+                _milliseconds(ours := found["pixprep"]),
+                *(_times(ours, found[peer]) if peer in found else "-" for peer in peers),
+            ]
+            for name, found in cells.items()
+            if "pixprep" in found
+        ]
+        yield table(["", "pixprep", *(LIBRARIES[peer] for peer in peers)], rows)
+
+
+def rivals(cell: Result) -> Iterator[tuple[Result, str, Result]]:
+    """The numbers of pixprep in a cell, the name of another that makes its tensor, and that one's numbers."""
+    found = cell["contenders"]
+    if ours := found.get("pixprep_full", found.get("pixprep")):
+        for name, theirs in found.items():
+            if theirs["difference"] and not name.startswith("pixprep"):
+                yield ours, name, theirs
+
+
+def _milliseconds(numbers: Result) -> str:
+    milliseconds = 1000 / numbers["images_per_s"]
+    return f"{milliseconds:.2f}" if milliseconds < 10 else f"{milliseconds:.1f}"
+
+
+def _times(ours: Result, theirs: Result) -> str:
+    gap = theirs["difference"]
+    apart = f"{gap['max']:.3g} / {gap['mean']:.2g}"
+    return f"{_milliseconds(theirs)} ({measure.ratio(ours, theirs):.2f} x), {apart}"
 
 
 def answers(result: Result) -> Iterator[tuple[str, str, str]]:
@@ -219,11 +301,11 @@ def costs(cells: Sequence[Result]) -> str:
 def losses(cells: Sequence[Result]) -> Iterator[str]:
     """Each contender that makes a tensor sooner than the pixprep that is beside it."""
     for cell in cells:
-        ours = cell["contenders"].get("pixprep_full")
-        for name, theirs in cell["contenders"].items() if ours else ():
-            if theirs["difference"] and not name.startswith("pixprep") and (ratio := measure.ratio(ours, theirs)) < 1:
-                where = f"{cell['workload']}, {cell['filter']}, {THREADS[cell['threads']]}"
-                yield f"- {where}: {ratio:.2f} x {WHAT.get(name, name)}"
+        row = ROWS.get(cell["filter"])
+        for ours, name, theirs in rivals(cell):
+            if (ratio := measure.ratio(ours, theirs)) < 1:
+                where = f"{cell['workload']}, {row.name if row else cell['filter']}, {THREADS[cell['threads']]}"
+                yield f"- {where}: {ratio:.2f} x {_who(name, families=row is not None)}"
 
 
 def serving(result: Result) -> str:
@@ -240,15 +322,30 @@ def serving(result: Result) -> str:
     return table(head, [*rows, ["the engine alone", "-", "8", f"{own:.0f}", "-", "-", f"{cpu:.1f}"]])
 
 
-def readme(result: Result) -> str:
-    """The README's table: images/s, bilinear, two threads."""
+def readme(result: Result, families: Result | None = None) -> str:
+    """The README's tables: images/s, bilinear, two threads; and what users of three libraries leave."""
     cells = {cell["workload"]: cell for cell in result["cells"] if (cell["filter"], cell["threads"]) == ("bilinear", 2)}
     rows = [
         [name, *(_rate(found[who]) if who in found else "-" for who in README)]
         for name in (*SIZES, MIXED)
         if (found := cells.get(name, {}).get("contenders"))
     ]
-    return table(["images/s", *(WHAT[name] for name in README)], rows) + "\n"
+    speeds_of_peers = table(["images/s", *(WHAT[name] for name in README)], rows) + "\n"
+    return speeds_of_peers + (_featured(families) if families else "")
+
+
+def _featured(families: Result) -> str:
+    cells = {(cell["workload"], cell["filter"]): cell for cell in families["cells"]}
+    rows = [
+        [
+            ROWS[where[1]].name,
+            _milliseconds(ours),
+            f"{LIBRARIES[name]}: {_milliseconds(theirs)} ({measure.ratio(ours, theirs):.1f} x)",
+        ]
+        for where in FEATURED
+        for ours, name, theirs in rivals(cells.get(where, {"contenders": {}}))
+    ]
+    return f"\n{table(['ms an image of 500x375, one thread', 'pixprep', 'its own code'], rows)}\n"
 
 
 def host_ceiling(result: Result) -> Iterator[str]:
@@ -304,12 +401,14 @@ def scale(result: Result) -> str:
 
 def texts(result: Result, marked: Mapping[str, str]) -> dict[str, str]:
     """The Markdown that this program writes, by its path from the repository's root; ``marked``: the pages as now."""
-    tables = {"README.md": readme(result), "docs/scale.md": scale(result)}
+    path = newest("families-2*.json")
+    families = json.loads(path.read_text(encoding="utf-8")) if path else None
+    tables = {"README.md": readme(result, families), "docs/scale.md": scale(result)}
     pages = {
         name: MARKS.sub(lambda found, new=tables[name]: found[1] + new + found[2], text)
         for name, text in marked.items()
     }
-    return {"docs/performance.md": page(result), **pages}
+    return {"docs/performance.md": page(result, families), **pages}
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """pixprep on the CPU beside its peers: one command, one JSON file.
 
     python benchmarks/run.py --quick      three sizes and 300 sizes, bilinear, two threads; a little serving; 5 minutes
-    python benchmarks/run.py --full       every workload, filter and layer; under 20 minutes
+    python benchmarks/run.py --full       every workload, filter and layer; about 15 minutes
+    python benchmarks/run.py --families   what users of other libraries leave (``families``); a second file; 5 minutes
 
 Each contender runs in a process of its own, by the first of this project's environments that can import it. All
 contenders of a cell (a workload, a filter, a number of threads) are up at once and take rounds by turns, the same
@@ -18,7 +19,7 @@ import math
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ import measure
 import numpy as np
 import served
 from contenders import pixprep_full, resized
+from families import CELLS, ROWS, Row, comparison
 from measure import say
 from PIL import Image
 from pixels import difference, reference
@@ -46,8 +48,9 @@ PACKAGES = ("pixprep", "numpy", "pillow", "simplejpeg", "nvidia-pytriton", "trit
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Cell = tuple[str, str, int]
-"""Workload, filter, threads."""
+"""Workload, filter or row of ``families``, threads."""
 
+OF_FAMILIES = {workload for workload, *_ in CELLS}
 QUICK: list[list[Cell]] = [
     *([(size, "bilinear", 2)] for size in SIZES),
     [(MIXED, "bilinear", 2), (EQUAL, "bilinear", 2)],
@@ -56,7 +59,7 @@ FULL: list[list[Cell]] = [
     *QUICK,
     *([(size, name, 1)] for size in SIZES for name in ("bilinear", "bicubic", "lanczos")),
     [(MIXED, "bilinear", 1), (EQUAL, "bilinear", 1)],
-    *([(name, "bilinear", 1)] for name in WORKLOADS if name not in (*SIZES, MIXED, EQUAL)),
+    *([(name, "bilinear", 1)] for name in WORKLOADS if name not in {*SIZES, MIXED, EQUAL, *OF_FAMILIES}),
 ]
 
 
@@ -69,10 +72,10 @@ class Worker:
 
     def __init__(self, interpreter: Path, name: str, cell: Cell, folder: Path, *, log: IO[str]) -> None:
         workload, filter_name, threads = cell
-        batch = WORKLOADS[workload].batch
+        batch, module = WORKLOADS[workload].batch, f"{'families' if filter_name in ROWS else 'contenders'}.{name}"
         self._batch, self._log = batch, log
         self._process = subprocess.Popen(
-            [str(interpreter), str(FOLDER / "worker.py"), name, filter_name, str(threads), str(batch), str(folder)],
+            [str(interpreter), str(FOLDER / "worker.py"), module, filter_name, str(threads), str(batch), str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -88,14 +91,16 @@ class Worker:
         if self.facts["state"] == "absent":
             raise ContenderError
 
-    def check(self, references: Sequence[np.ndarray], folder: Path) -> None:
-        """Compare its tensors with the reference, and refuse what is too far off."""
-        limit = self.facts["mean_levels"]
+    def check(self, compare: Callable[[np.ndarray], dict[str, float]], limit: float | None, folder: Path) -> None:
+        """Compare its tensors of the first photos, and refuse what is too far off."""
         if limit is None:
             return
         path = folder / "tensors.npy"
-        self._ask(check=str(path), count=len(references))
-        found = difference(np.load(path), references)
+        self._ask(check=str(path), count=CHECKED)
+        try:
+            found = compare(np.load(path))
+        except ValueError as error:
+            raise ContenderError(f"not timed: {error}") from None
         self.facts["difference"] = found
         if found["mean"] > limit:
             raise ContenderError(f"not timed: its pixels are {found['mean']:g} levels off on average, over {limit:g}")
@@ -149,8 +154,11 @@ class Worker:
 @contextmanager
 def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str, str]) -> Iterator[dict[str, Worker]]:
     """Those of the contenders that start and give the right pixels; the others' reasons are put into ``refused``."""
-    photos = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))[:CHECKED]]
-    references = [reference(photo, cell[1]) for photo in photos]
+    if row := ROWS.get(cell[1]):
+        compare: Callable[[np.ndarray], dict[str, float]] = comparison(row)
+    else:
+        photos = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))[:CHECKED]]
+        compare = partial(difference, references=[reference(photo, cell[1]) for photo in photos])
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         ready = {}
@@ -160,12 +168,14 @@ def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str,
             stack.callback(worker.stop)
             try:
                 worker.start()
-                worker.check(references, scratch)
+                worker.check(compare, row.most if row else worker.facts["mean_levels"], scratch)
                 ready[name] = worker
             except ContenderError as error:
                 if error.args:
                     refused[name] = str(error)
                     say(f"MISSING {name}: {error}")
+                if name == "pixprep":  # the others would have nothing to be compared with
+                    break
         yield ready
 
 
@@ -198,7 +208,8 @@ def run_cells(
             return taken
 
         if not ready:
-            raise ContenderError(f"{list(folders)}: nobody to time: {refused}")
+            reasons = "; ".join(f"{name}: {why}" for found in refused.values() for name, why in found.items())
+            raise ContenderError(f"nobody to time: {reasons}")
         turn(0, 1)
         passes = max(1, math.ceil(seconds / float(np.median(turn(1, 1)))))
         for worker in ready.values():
@@ -250,11 +261,18 @@ def _pillow_s(encoded: bytes, filter_name: str) -> float:
 def summary(cell: dict[str, Any]) -> Iterator[str]:
     """Lines for who waits."""
     yield f"{cell['workload']}, {cell['filter']}, threads {cell['threads']}, batch {cell['batch']}"
-    dali = cell["contenders"].get("dali")
+    base = "pixprep" if cell["filter"] in ROWS else "dali"
+    peer = cell["contenders"].get(base)
     for name, numbers in sorted(cell["contenders"].items(), key=lambda item: -item[1]["images_per_s"]):
-        ratio = f"{measure.ratio(numbers, dali):5.2f} x dali" if dali else ""
+        ratio = f"{measure.ratio(numbers, peer):5.2f} x {base}" if peer else ""
         gap, cost = numbers["difference"] or {"mean": "-"}, numbers["cpu_s_per_1000"]
         yield f"  {name:16}{numbers['images_per_s']:8.1f}/s {ratio}{cost:8.2f} CPU s/1000  {gap['mean']} levels off"
+
+
+def beside(names: dict[str, Path], row: Row) -> dict[str, Path]:
+    """The libraries of a row that are here, after pixprep in the environment of the first: it imports what is there."""
+    found = {name: names[name] for name in row.libraries if name in names}
+    return {"pixprep": next(iter(found.values())), **found} if found else {}
 
 
 def main() -> None:
@@ -263,6 +281,8 @@ def main() -> None:
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--quick", action="store_true")
     how.add_argument("--full", action="store_true")
+    how.add_argument("--families", action="store_true")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS, metavar="ROW", help="of the families")
     parser.add_argument("--layers", nargs="+", choices=LAYERS, default=LAYERS)
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=CONTENDERS, metavar="CONTENDER")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, metavar="WORKLOAD")
@@ -275,8 +295,12 @@ def main() -> None:
         say(f"NOT QUIET: load average {load:.2f}: other work runs here, trust no absolute number")
     wanted = arguments.workloads or WORKLOADS
     groups = [[cell for cell in group if cell[0] in wanted] for group in (FULL if arguments.full else QUICK)]
+    layers = arguments.layers
+    if arguments.families:
+        groups = [[cell] for cell in CELLS if cell[0] in wanted and cell[1] in arguments.rows]
+        layers = ["engine"]
     results: dict[str, Any] = {
-        "benchmark": "cpu",
+        "benchmark": "families" if arguments.families else "cpu",
         "date": arguments.date,
         **measure.surroundings(PACKAGES),
         "load_average": load,
@@ -287,10 +311,14 @@ def main() -> None:
         "cells": [],
         "serving": None,
     }
-    save = partial(measure.write, arguments, f"cpu-{arguments.date}-{'full' if arguments.full else 'quick'}", results)
+    title = "families-{}" if arguments.families else "cpu-{}-full" if arguments.full else "cpu-{}-quick"
+    save = partial(measure.write, arguments, title.format(arguments.date), results)
+    modules = {name: f"contenders.{name}" for name in arguments.only}
+    if arguments.families:
+        modules = {name: f"families.{name}" for group in groups for name in ROWS[group[0][1]].libraries}
     names: dict[str, Path] = {}
-    for name in arguments.only:
-        python, reason = measure.find(f"contenders.{name}", ENVIRONMENTS)
+    for name, module in modules.items():
+        python, reason = measure.find(module, ENVIRONMENTS)
         if python is None:
             results["missing"][name] = reason
             say(f"MISSING {name}: {reason}")
@@ -309,19 +337,28 @@ def main() -> None:
                     (place / f"{index:03}.jpg").write_bytes(photo)
             return place
 
-        for size in SIZES if "kernel" in arguments.layers else ():
+        for size in SIZES if "kernel" in layers else ():
             results["kernel"][size] = split(photos(size))
-        for group in groups if "engine" in arguments.layers else ():
+        for group in groups if "engine" in layers else ():
             folders = {cell: photos(cell[0]) for cell in group}
-            taking_part = {name: names[name] for name in names if len(group) == 1 or name in SIDE_BY_SIDE}
-            for found in (
-                run_cells(taking_part, folders, rounds=arguments.rounds, seconds=arguments.seconds) if group else ()
-            ):
+            if arguments.families:
+                taking_part = beside(names, ROWS[group[0][1]])
+            else:
+                taking_part = {name: names[name] for name in names if len(group) == 1 or name in SIDE_BY_SIDE}
+            if not (folders and taking_part):
+                continue
+            try:
+                cells = run_cells(taking_part, folders, rounds=arguments.rounds, seconds=arguments.seconds)
+            except ContenderError as error:
+                results["missing"][row := ", ".join(group[0][:2])] = str(error)
+                say(f"MISSING {row}: {error}")
+                continue
+            for found in cells:
                 results["cells"].append(found)
                 for line in summary(found):
                     say(line)
             save()
-        if "serving" in arguments.layers:
+        if "serving" in layers:
             images = [image.read_bytes() for image in sorted(photos("500x375").glob("*.jpg"))]
             results["serving"] = served.measure_all(images, names, seconds=arguments.seconds, full=arguments.full)
             for line in served.summary(results["serving"]):

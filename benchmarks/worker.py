@@ -1,6 +1,6 @@
 """One contender in a process of its own, told by lines of JSON what to do; the answers are lines of JSON too.
 
-    worker.py CONTENDER FILTER THREADS BATCH FOLDER        the photos of a workload, by name, in FOLDER
+    worker.py MODULE FILTER THREADS BATCH FOLDER        the photos of a workload, by name, in FOLDER
 
 It imports nothing but the contender and what that needs, so that its import time and its memory are its own.
 """
@@ -37,7 +37,7 @@ def main(name: str, filter_name: str, threads: int, batch: int, folder: str) -> 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     start = perf_counter()
-    contender = importlib.import_module(f"contenders.{name}")
+    contender = importlib.import_module(name)
     import_s = perf_counter() - start
     photos = [path.read_bytes() for path in sorted(Path(folder).glob("*.jpg"))]
 
@@ -58,14 +58,15 @@ def main(name: str, filter_name: str, threads: int, batch: int, folder: str) -> 
         import_s=import_s,
         python=sys.version.split()[0],
         versions=_versions(contender.PACKAGES),
-        mean_levels=contender.MEAN_LEVELS,
+        mean_levels=getattr(contender, "MEAN_LEVELS", None),
     )
     for line in sys.stdin:
         order = json.loads(line)
         if "check" in order:
             tensors = run(photos[: order["count"]])
             numpy = importlib.import_module("numpy")
-            numpy.save(order["check"], tensors.as_array() if hasattr(tensors, "as_array") else tensors)
+            arrays = tensors.as_array() if hasattr(tensors, "as_array") else tensors
+            numpy.save(order["check"], numpy.stack([numpy.asarray(each) for each in arrays]))
             answer()
         else:
             taken = []

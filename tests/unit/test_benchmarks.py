@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -106,13 +107,57 @@ def test_photos_are_of_their_workload_full_of_detail_and_the_same_for_a_seed(ben
 
 def test_every_workload_is_run_and_no_cell_is_there_twice(benchmark):
     workloads, cells = benchmark("workloads"), [cell for group in benchmark("run").FULL for cell in group]
+    cells += (families := benchmark("families")).CELLS
     assert len(set(cells)) == len(cells)
     assert {name for name, _, _ in cells} == set(workloads.WORKLOADS)
+    assert {row for _, row, _ in families.CELLS} == set(families.ROWS)
     for workload in workloads.WORKLOADS.values():
         assert workload.count % workload.batch == 0
     mixed, equal = (workloads.WORKLOADS[name] for name in (workloads.MIXED, workloads.EQUAL))
     assert len(set(mixed.sizes)) == mixed.count == equal.count == 300
     assert 0.95 < sum(map(prod, mixed.sizes)) / (300 * prod(equal.sizes[0])) < 1.05
+
+
+def test_every_row_of_the_families_has_our_pipeline_and_libraries_with_names_in_the_report(benchmark):
+    rows, ours, names = benchmark("families").ROWS, benchmark("families.pixprep"), benchmark("report").LIBRARIES
+    assert not set(ours.PIPELINES) & set(ours.OPS)
+    assert set(ours.PIPELINES) | set(ours.OPS) == set(rows)
+    files = {path.stem for path in (FOLDER / "families").glob("[!_]*.py")}
+    assert {"pixprep", *(name for row in rows.values() for name in row.libraries)} == files == set(names)
+    assert set(benchmark("report").FEATURED) < {(workload, row) for workload, row, _ in benchmark("families").CELLS}
+
+
+def test_tensors_of_a_family_are_compared_with_ours_in_levels(benchmark):
+    families = benchmark("families")
+    pixels = np.random.default_rng(0).integers(0, 255, (2, 5, 7, 3), np.uint8)
+    compare = families.comparison(families.ROWS["flip"])
+    assert compare(pixels) == compare(pixels.transpose(0, 3, 1, 2)) == {"max": 0.0, "mean": 0.0}
+    assert compare(pixels + (pixels > 99)) == {"max": 1.0, "mean": round(float((pixels > 99).mean()), 6)}
+    for other in (pixels.astype(np.float32), pixels[:, :4]):
+        with pytest.raises(ValueError, match="beside uint8"):
+            compare(other)
+    compare = families.comparison(families.ROWS["yolo"])
+    compare(np.zeros((1, 3, 2, 2), np.float32))
+    assert compare(np.full((1, 3, 2, 2), 2 / 255, np.float32)) == {"max": 2.0, "mean": 2.0}
+
+
+def test_a_library_is_timed_if_its_tensor_is_ours_and_nobody_without_ours(benchmark, folder, monkeypatch):
+    pytest.importorskip("cv2", reason="NO OPENCV: pip install opencv-python-headless")
+    run = benchmark("run")
+    names = dict.fromkeys(("pixprep", "opencv"), Path(sys.executable))
+
+    def ready(row, refused):
+        with run.workers(names, ("500x375", row, 1), folder, refused) as found:
+            return {name: worker.facts["difference"] for name, worker in found.items()}
+
+    refused = {}
+    equal = {"max": 0.0, "mean": 0.0}
+    assert ready("yolo", refused) == {"pixprep": equal, "opencv": equal}
+    assert not refused
+    bicubic = benchmark("families").ROWS["opencv bicubic"]
+    monkeypatch.setitem(run.ROWS, "yolo", bicubic._replace(level=1 / 255, most=-1.0))
+    assert not ready("yolo", refused)
+    assert set(refused) == {"pixprep"}
 
 
 @pytest.mark.slow(reason="measures in processes of its own; a change of benchmarks/ alone breaks it")
@@ -133,12 +178,12 @@ def test_contenders_of_cells_side_by_side_ran_the_same_rounds_on_right_pixels(ce
 
 def test_a_contender_with_other_pixels_is_not_timed(benchmark, folder, tmp_path):
     run, refused = benchmark("run"), {}
-    black = [np.zeros((256, 341, 3), np.uint8)]
+    black = partial(benchmark("pixels").difference, references=[np.zeros((256, 341, 3), np.uint8)] * run.CHECKED)
     with (
         run.workers({"pillow": Path(sys.executable)}, SMALL, folder, refused) as ready,
         pytest.raises(run.ContenderError, match=r"not timed: its pixels are \d+\.\d+ levels off on average, over 0"),
     ):
-        ready["pillow"].check(black, tmp_path)
+        ready["pillow"].check(black, 0.0, tmp_path)
 
 
 def test_who_cannot_take_part_is_missing_with_the_reason(benchmark, folder):
@@ -187,6 +232,43 @@ def test_the_page_follows_the_numbers(benchmark, result):
     assert "- OpenCV, no antialias: 500x375, bilinear: it is Tuesday" in page
     assert "- 500x375, bilinear, two threads: 0.50 x Pillow + NumPy" in page
     assert "| 500x375 | 12,346 |" in report.readme(result)
+
+
+def family(workload, row, ours, difference=None, **theirs):
+    rates = {"pixprep": ours, **theirs}
+    contenders = {
+        name: {"images_per_s": rate, "images_per_s_of_rounds": [rate] * 3, "difference": difference or GAP}
+        for name, rate in rates.items()
+    }
+    return {"workload": workload, "filter": row, "threads": 1, "contenders": contenders, "refused": {}}
+
+
+GAP = {"max": 1.0, "mean": 0.03}
+
+
+def test_the_families_are_on_the_page_in_the_readme_and_among_the_losses(benchmark, result):
+    report = benchmark("report")
+    cells = [
+        family("500x375 by 8", "yolo", 500.0, opencv=250.0),
+        family("500x375", "dali", 1000.0, dali=400.0),
+        family("500x375 arrays", "flip", 2000.0, torchvision=8000.0, albumentations=1000.0),
+    ]
+    cells[0]["refused"] = {"tensorflow": "it is Tuesday"}
+    about = {key: result[key] for key in ("date", "commit", "processor")} | {"load_average": 2.0, "rounds": 3}
+    families = about | {"benchmark": "families", "missing": {"albumentations": "no such module"}, "cells": cells}
+    page = report.page(result, families)
+    assert "## Beside what you leave" not in report.page(result)
+    assert "| YOLO, letterbox 640 | 500x375 by 8 | 2.00 | OpenCV: 4.00 (2.00 x), 1 / 0.03 |" in page
+    assert "| `flip` | 0.50 | 0.12 (0.25 x), 1 / 0.03 | 1.00 (2.00 x), 1 / 0.03 |" in page
+    assert "- 500x375 arrays, flip, one thread: 0.25 x torchvision" in page
+    assert "x albumentations\n" not in page
+    assert "- TensorFlow: 500x375 by 8, yolo: it is Tuesday" in page
+    assert "- albumentations: no such module" in page
+    assert "**The machine was not quiet: load average 2.00 before the first round.**" in page
+    readme = report.readme(result, families)
+    assert readme.startswith(report.readme(result))
+    assert "| YOLO, letterbox 640 | 2.00 | OpenCV: 4.00 (2.0 x) |" in readme
+    assert "| an imported DALI graph | 1.00 | DALI: 2.50 (2.5 x) |" in readme
 
 
 def test_the_hosts_ceiling_names_what_real_objects_take(benchmark):

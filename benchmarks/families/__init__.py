@@ -1,0 +1,109 @@
+"""What users of other libraries leave, a row each: one file per library, each run in a process of its own.
+
+    PACKAGES         the packages whose versions decide its speed
+    prepare(row, threads)
+                     gives ``run(batch)``: a list of encoded photos in, a tensor or an array of each out
+
+``ROWS`` is the table. ``prepare`` raises NotImplementedError for a row that the library does not have.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+Run = Callable[[Sequence[bytes]], Any]
+
+
+class Row(NamedTuple):
+    """A task; ``most``: mean levels that a library's values may lie from pixprep's; a level is ``level`` of a value."""
+
+    name: str
+    libraries: tuple[str, ...]
+    level: float = 1.0
+    most: float = 0.0
+
+
+IMAGENET = 1 / (255 * 0.229)
+ROUNDED = 0.01  # mean levels: float32 sums in another order, or a level in 1 % of the values
+COLOURS = {
+    "brightness": 0.0,
+    "contrast": 1.0,  # albumentations rounds the mean and its product: everything may be a level off
+    "saturation": 0.5,
+    "hue": 2.0,  # albumentations has 180 hues
+    "grayscale": 1.0,  # albumentations cuts off in place of rounding
+    "gamma": 0.5,
+    "posterize": 0.0,
+    "solarize": 0.0,
+    "invert": 0.0,
+    "autocontrast": 1.0,
+    "equalize": 2.0,  # albumentations takes OpenCV's histograms
+    "flip": 0.0,
+    "gaussian_blur": 0.5,
+    "rotate": 0.5,  # OpenCV blends an image's edge with what is around it
+    "elastic": 40.0,  # each has its own noise
+}
+ROWS = {
+    "yolo": Row("YOLO, letterbox 640", ("opencv",), 1 / 255),
+    "weights": Row("torchvision's `weights.transforms()` on tensors", ("torchvision",), IMAGENET, ROUNDED),
+    "keras": Row("Keras, 224, `preprocess_input`", ("tensorflow",), 1.0, ROUNDED),
+    "dali": Row("an imported DALI graph", ("dali",), IMAGENET, ROUNDED),
+    "paddle": Row("PaddleOCR, a line of text", ("opencv",), 2 / 255),
+    "opencv bilinear": Row("OpenCV, 224, bilinear", ("opencv",), IMAGENET, ROUNDED),
+    "opencv bicubic": Row("OpenCV, 224, bicubic", ("opencv",), IMAGENET, 0.05),  # see tests/parity/test_opencv.py
+    "opencv area": Row("OpenCV, 224, area", ("opencv",), IMAGENET, ROUNDED),
+    **{name: Row(name, ("torchvision", "albumentations"), 1.0, most) for name, most in COLOURS.items()},
+}
+ARRAYS, LINES = "500x375 arrays", "text lines"
+CELLS = [
+    ("500x375 by 8", "yolo", 1),
+    ("1920x1080", "yolo", 1),
+    *((size, row, 1) for row in ("weights", "keras", "dali") for size in ("500x375", "1920x1080")),
+    (LINES, "paddle", 1),
+    *(("500x375", row, 1) for row in ROWS if row.startswith("opencv")),
+    *((ARRAYS, row, 1) for row in COLOURS),
+]
+"""Workload, row, threads."""
+
+
+def of(made: Mapping[str, Callable[[], Run]], row: str, threads: int) -> Run:
+    """The one of a library's rows."""
+    assert threads == 1
+    if row not in made:
+        raise NotImplementedError
+    return made[row]()
+
+
+def alone(one: Callable[[bytes], np.ndarray]) -> Run:
+    """A batch from a function that makes the tensor of one photo; they are not copied into one."""
+    return lambda batch: [one(photo) for photo in batch]
+
+
+def on_arrays(one: Callable[[Any], Any], given: Callable[[np.ndarray], Any] = np.asarray) -> Run:
+    """A function on decoded images, each decoded once, before the rounds: ``given`` makes the library's own image."""
+
+    @cache
+    def image(photo: bytes) -> Any:
+        return given(np.array(Image.open(io.BytesIO(photo)).convert("RGB")))
+
+    return lambda batch: [one(image(photo)) for photo in batch]
+
+
+def comparison(row: Row) -> Callable[[np.ndarray], dict[str, float]]:
+    """How far tensors are from the first that it was given, in levels; planes are compared with pixels."""
+    return partial(_gaps, [], row.level)
+
+
+def _gaps(first: list[np.ndarray], level: float, tensors: np.ndarray) -> dict[str, float]:
+    first.append(tensors)
+    if tensors.shape != first[0].shape:
+        tensors = np.moveaxis(tensors, 1, -1)
+    if (tensors.shape, tensors.dtype) != (first[0].shape, first[0].dtype):
+        raise ValueError(f"{tensors.dtype} {tensors.shape} beside {first[0].dtype} {first[0].shape}")
+    gaps = np.abs(tensors.astype(np.float64) - first[0]) / level
+    return {"max": round(float(gaps.max()), 4), "mean": round(float(gaps.mean()), 6)}
