@@ -28,7 +28,6 @@
                     memcpy(to + column * n->out_column, &table[from[column * n->levels_column]], sizeof(type));        \
             }                                                                                                          \
     }
-LOOK_UP(uint8_t, 8)
 LOOK_UP(uint16_t, 16)
 LOOK_UP(uint32_t, 32)
 
@@ -55,7 +54,7 @@ static void line(const struct values *told) {
 KERNEL void look_up(const struct values *n) {
     if (n->lines && n->levels_column == 4 && n->out_column == 4 && n->columns >= LANES) return line(n);
     switch (n->size) {
-    case 1: return look_up_8(n);
+    case 1: return look_up_bytes(n);
     case 2: return look_up_16(n);
     default: return look_up_32(n);
     }
