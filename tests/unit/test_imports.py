@@ -64,9 +64,9 @@ data.sources.voc
 data.read
 data.opening
 decoders.flaws decoders.samples kernels.canvases kernels.margins
-kernels.resizing kernels.filters kernels.flow
-kernels.colours kernels.resampling
-kernels.filling kernels.warp
+kernels.resizing kernels.flow
+kernels.colours kernels.elastic kernels.resampling
+kernels.filling kernels.filters kernels.warp
 kernels.levels
 kernels.launch kernels.nvrtc
 annotations decoders.cpu kernels.cpu kernels.gpu

@@ -247,6 +247,24 @@ struct field {
     float side;            // of the image along the axis
 };
 
+// A filter of an image whose pixels lie side by side: steps/levels.py says which.
+struct filter {
+    const uint8_t *pixels;
+    int64_t pitch;        // bytes from row to row
+    int64_t height;
+    int64_t length;       // bytes of a row, from its first level to its last one
+    int64_t apart;        // bytes from column to column
+    uint8_t *out;         // of the same layout
+    int64_t out_pitch;
+    int64_t is_pillow;    // of a sharpness, as the next two
+    double rest;          // float32(1 - factor)
+    const float *rows;    // weights of a blur: of the rows that it adds up
+    const float *columns;
+    int64_t row_taps;     // odd
+    int64_t column_taps;
+    float factor;
+};
+
 // The structure of a JPEG, as decoders/structure.py says.
 enum { MOST_KEPT = 16, MOST_SEGMENTS = 4096 };
 
