@@ -44,6 +44,8 @@ def test_bytes_go_from_each_layout_to_each_in_any_direction_and_are_looked_up(pl
     del level
     one = np.random.default_rng(2).permutation(256).astype(np.uint8)
     tables = [None, np.tile(one, (planes, 1)), np.stack([np.roll(one, 5 * plane) for plane in range(planes)])]
+    levels_ = np.arange(256, dtype=np.uint8)
+    tables += [np.tile(each, (planes, 1)) for each in (levels_ & 0xC0, 255 - levels_, levels_ ^ (levels_ == 77))]
     for number, (height, width) in enumerate(SIZES):
         for name, image in layouts(height, width, planes):
             image[...] = np.random.default_rng(number).integers(0, 256, image.shape)
@@ -80,7 +82,9 @@ def test_an_elastic_field_and_its_windows_are_numpys(sigma, level):
     del level
     for height, width, seed in ((60, 81, 5), (59, 66, 2**64 - 1), (75, 100, 77 << 33)):
         field = Elastic((50.0, -31.7), sigma, seed)
-        assert np.array_equal(elastic.displacement(field, height, width), elastic_twin.displacement(field, height, width))
+        assert np.array_equal(
+            elastic.displacement(field, height, width), elastic_twin.displacement(field, height, width)
+        )
         expected = elastic_twin.looked_at(field, height, width)
         for top, left, rows, columns in ((0, 0, height, width), (7, 5, 20, 33), (height - 3, width - 18, 3, 18)):
             step = Warp(

@@ -23,14 +23,22 @@ enum { CAN_SHUFFLE = 0 };
 ALWAYS bytes shuffled(bytes levels, bytes places) { return levels & places; }
 #endif
 
-// Of a table of 256 bytes each 16 less those before, by exclusive or.
+// A table of 256 bytes: each 16 less those before, by exclusive or.
 struct steps {
     bytes of[16];
+    int is_bits;  // it keeps some bits of a level and turns some, as the tables of `posterize` and `invert` do
+    uint8_t kept;
+    uint8_t turned;
 };
 
 // `count` bytes looked up; `to` may be `from`.
 static void look_up_row(const uint8_t *table, const struct steps *steps, const uint8_t *from, uint8_t *to, int64_t count) {
     int64_t at = 0;
+    if (steps->is_bits) {
+        const uint8_t kept = steps->kept, turned = steps->turned;
+        for (; at < count; ++at) to[at] = (from[at] & kept) ^ turned;
+        return;
+    }
 #if defined __AVX2__
     const __m256i next = _mm256_set1_epi8(16), half = _mm256_set1_epi8(-128);
     __m256i of[16];
@@ -59,15 +67,14 @@ static void look_up_row(const uint8_t *table, const struct steps *steps, const u
         }
         _mm_storeu_si128((__m128i *)(to + at), found);
     }
-#else
-    (void)steps;
 #endif
     for (; at < count; ++at) to[at] = table[from[at]];
 }
 
 static struct steps steps_of(const uint8_t *table) {
-    struct steps made;
-    memcpy(&made, table, sizeof made);
+    struct steps made = {.is_bits = 1, .kept = table[0] ^ table[255], .turned = table[0]};
+    for (int level = 0; level < 256; ++level) made.is_bits &= table[level] == ((level & made.kept) ^ made.turned);
+    memcpy(made.of, table, sizeof made.of);
     for (int i = 15; i > 0; --i)
         if (i != 8) made.of[i] ^= made.of[i - 1];
     return made;

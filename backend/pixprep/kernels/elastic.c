@@ -6,8 +6,6 @@
 #include "vectors.h"
 #include "windows.h"
 
-typedef uint64_t long_word __attribute__((vector_size(8 * LANES)));
-
 enum { BLOCK = 4 * LANES };  // words of random numbers that are made together
 
 ALWAYS wide load_wide(const double *from) {
@@ -22,24 +20,10 @@ ALWAYS wide rounded_wide(wide x) { return (x + 0x1.8p52) - 0x1.8p52; }
 // `philox` of the counters (first, which, 0, 0) and the next: 4 words each, as noise of -2^23 to 2^23 - 1.
 static void make_block(const struct field *n, int64_t first, double *noise) {
     word counter[4] = {ALL(word, (uint32_t)first), ALL(word, n->which), {0}, {0}};
-    uint32_t keys[] = {n->key[0], n->key[1]};
     for (int lane = 0; lane < LANES; ++lane) counter[0][lane] += (uint32_t)lane;
-    for (int round = 0; round < 10; ++round, keys[0] += 0x9E3779B9u, keys[1] += 0xBB67AE85u) {
-        long_word a = __builtin_convertvector(counter[0], long_word) * 0xD2511F53u;
-        long_word b = __builtin_convertvector(counter[2], long_word) * 0xCD9E8D57u;
-        counter[0] = __builtin_convertvector(b >> 32, word) ^ counter[1] ^ keys[0];
-        counter[1] = __builtin_convertvector(b, word);
-        counter[2] = __builtin_convertvector(a >> 32, word) ^ counter[3] ^ keys[1];
-        counter[3] = __builtin_convertvector(a, word);
-    }
+    philox(counter, n->key[0], n->key[1]);
     for (int lane = 0; lane < LANES; ++lane)
         for (int k = 0; k < 4; ++k) noise[4 * lane + k] = (int32_t)(counter[k][lane] >> 8) - (1 << 23);
-}
-
-// A position and its mirror image, without the edge itself.
-ALWAYS int64_t mirrored(int64_t position, int64_t length) {
-    if (position < 0) position = -position;
-    return position < length ? position : 2 * (length - 1) - position;
 }
 
 // The weights are the same from both ends; all are whole numbers whose sums no order changes.

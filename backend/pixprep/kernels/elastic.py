@@ -63,5 +63,3 @@ def _weights(count: int, sigma: float) -> F64:
     curve = np.exp(-((np.arange(count) - count // 2) ** 2) / (2.0 * sigma**2))
     weights: F64 = np.rint(curve / curve.sum() * 2.0**28)
     return weights
-
-

@@ -30,12 +30,6 @@ ALWAYS void sharpen_rows(const struct filter *told, const int is_pillow) {
 
 KERNEL void sharpen(const struct filter *n) { n->is_pillow ? sharpen_rows(n, 1) : sharpen_rows(n, 0); }
 
-// A position and its mirror image, without the edge itself.
-ALWAYS int64_t mirrored(int64_t position, int64_t length) {
-    if (position < 0) position = -position;
-    return position < length ? position : 2 * (length - 1) - position;
-}
-
 ALWAYS real load_real(const float *from) {
     real loaded;
     memcpy(&loaded, from, sizeof loaded);

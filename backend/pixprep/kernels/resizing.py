@@ -96,7 +96,7 @@ def blank(height: int, width: int, channels: int) -> U8:
 
 
 def move(image: U8, out: U8) -> None:
-    """Copy an image to another, both (rows, columns, channels) of any strides; NumPy moves three bytes a pixel slowly."""
+    """Copy an image to another, (rows, columns, channels) of any strides; NumPy moves three bytes a pixel slowly."""
     look_up(image, None, out.transpose(2, 0, 1))
 
 
