@@ -247,7 +247,7 @@ sanitize: .venv/.dev
 	PIXPREP_CC=gcc $(VENV)/python hatch_build.py $(SANITIZED) $(SANITIZE)
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	    PIXPREP_KERNELS=$(CURDIR)/$(SANITIZED)/pixprep-x86-64-v3.so PYTHONMALLOC=malloc \
-	    $(VENV)/pytest -p no:cacheprovider tests/unit/test_kernels.py tests/unit/test_structure.py \
+	    $(VENV)/pytest -p no:cacheprovider tests/unit/test_kernels.py tests/unit/test_bytes.py tests/unit/test_structure.py \
 	    tests/unit/test_colours.py tests/unit/test_warp.py tests/unit/test_parts.py tests/device/test_kernel.py
 
 docs: .venv/.dev

@@ -14,9 +14,9 @@ from msgspec import convert
 
 import pixprep as pp
 from pixprep.data.order import Order
-from pixprep.draws.elastic import displacement
 from pixprep.draws.philox import Numbers
 from pixprep.draws.windows import IouCrop, within
+from pixprep.kernels.elastic import displacement
 from pixprep.ops import OPS
 from pixprep.steps.warps import Elastic
 

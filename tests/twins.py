@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image
 
-from pixprep.draws.elastic import looked_at
+from elastic_twin import looked_at
 from pixprep.profiles.windows import Windows
 
 RADIUS = {"box": 0.5, "bilinear": 1.0, "hamming": 1.0, "bicubic": 2.0, "lanczos": 3.0, "two": 1.0, "four": 2.0}

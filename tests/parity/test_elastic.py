@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
+import elastic_twin
 import pixprep as pp
 from images import scene
-from pixprep.draws import elastic
+from pixprep.kernels import elastic
 from pixprep.kernels.levels import done
 from pixprep.steps.warps import Elastic
 
@@ -105,7 +106,7 @@ def test_a_wrong_field_would_be_seen(wrongly, how):
 def test_the_places_of_no_displacement_are_pytorchs_of_every_side():
     for side in range(1, 2500):
         theirs = torch.linspace((-side + 1) / side, (side - 1) / side, side)
-        assert np.array_equal(elastic._identity(side), theirs), side
+        assert np.array_equal(elastic.identity(side), theirs), side
 
 
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float64, 2e-7), (torch.float32, 5e-6)], ids=str)
@@ -116,7 +117,7 @@ def test_the_field_of_a_noise_is_torchvisions(fields, dtype, most, monkeypatch):
     farthest = largest = 0
     for seed in range(12):
         height, width = 41 + 13 * seed, 160 - 7 * seed
-        noise = elastic._noise(seed << 40 | 77, height, width)
+        noise = elastic_twin.noise(seed << 40 | 77, height, width)
         rand = iter(torch.from_numpy((noise + 2.0**23) * 2.0**-24).to(dtype)[:, None, None])
         monkeypatch.setattr(torch, "rand", lambda *_, rand=rand: next(rand))
         expected = theirs.make_params([torch.zeros(3, height, width)])["displacement"][0].numpy()

@@ -6,8 +6,8 @@ import pytest
 
 import pixprep as pp
 from pixprep.annotations import annotated
-from pixprep.draws.elastic import displacement
 from pixprep.draws.warps import coefficients
+from pixprep.kernels.elastic import displacement
 from pixprep.ops import changed
 from pixprep.steps.warps import Elastic
 

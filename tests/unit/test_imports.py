@@ -53,7 +53,7 @@ kernels.native kernels.structs decoders.pillow
 decoders.clips.pictures decoders.pixels decoders.structure decoders.text decoders.turbo
 decoders.clips.ffmpeg decoders.header batch files
 pipeline data.timeline
-presets show show.warnings kernels.colours
+presets show show.warnings
 kernels.surfaces
 data data.manifest data.sources data.wire data.sources.web
 data.sources.checksum data.sources.remote data.sources.shapes
@@ -64,9 +64,9 @@ data.sources.voc
 data.read
 data.opening
 decoders.flaws decoders.samples kernels.canvases kernels.margins
-kernels.resizing kernels.filters kernels.flow
-kernels.resampling
-kernels.filling kernels.warp
+kernels.resizing kernels.flow
+kernels.colours kernels.elastic kernels.resampling
+kernels.filling kernels.filters kernels.warp
 kernels.levels
 kernels.launch kernels.nvrtc
 annotations decoders.cpu kernels.cpu kernels.gpu

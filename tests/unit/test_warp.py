@@ -10,16 +10,16 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+import elastic_twin
 import pixprep as pp
 import twins
 from images import noise, png, scene
 from pixprep.annotations import annotated
-from pixprep.draws import elastic
 from pixprep.draws.blurring import Blur, weights
 from pixprep.draws.elastic import ElasticMap
 from pixprep.draws.philox import EXAMPLE
 from pixprep.draws.warps import Look, Motion, coefficients, mapped, projected, rotated
-from pixprep.kernels import warp
+from pixprep.kernels import elastic, warp
 from pixprep.kernels.cpu import noise as drawn_noise
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.levels import done
@@ -172,7 +172,7 @@ GUARDED = """
 import ctypes, mmap, sys
 import numpy as np
 import twins
-from pixprep.kernels import warp
+from pixprep.kernels import elastic, warp
 from test_warp import some_warps
 
 PAGE = mmap.PAGESIZE
@@ -686,7 +686,7 @@ def test_an_elastic_window_is_a_part_of_the_whole(shape, how):
 
 
 def test_an_elastic_field_that_is_not_blurred_is_noise_of_24_bits():
-    noise = elastic._noise(5, 20, 30)
+    noise = elastic_twin.noise(5, 20, 30)
     across, down = elastic.displacement(Elastic(alpha=(60.0, 10.0), sigma=(0.0, 0.0), seed=5), 20, 30)
     assert np.array_equal(across, (noise[0] / 2**23).astype(np.float32) * np.float32(60) / np.float32(30))
     assert np.array_equal(down, (noise[1] / 2**23).astype(np.float32) * np.float32(10) / np.float32(20))
@@ -696,14 +696,14 @@ def test_an_elastic_field_that_is_not_blurred_is_noise_of_24_bits():
 @pytest.mark.parametrize(("taps", "sigma"), [(41, (5.0, 5.0)), (9, (1.0, 0.3)), (1, (0.1, 9.0))])
 def test_an_elastic_field_is_a_sum_of_whole_numbers_below_a_float64s(taps, sigma):
     """By integers, in their order: so matrices may be added up in any. The extremes hold for noise of one sign."""
-    for field in (elastic._noise(99, 47, 70)[1], np.full((47, 70), -(2.0**23))):
+    for field in (elastic_twin.noise(99, 47, 70)[1], np.full((47, 70), -(2.0**23))):
         sums = np.pad(field, taps // 2, mode="reflect").astype(np.int64)
         for axis, scale in ((1, 2.0**-27), (0, 2.0**-52)):
-            weights_ = elastic._weights(taps, sigma[1 - axis]).astype(np.int64)
+            weights_ = elastic_twin.weights(taps, sigma[1 - axis]).astype(np.int64)
             sums = np.apply_along_axis(np.convolve, axis, sums, weights_, "valid")
             assert np.abs(sums).max() < 2**53
             sums = np.rint(sums * scale).astype(np.int64) if axis else sums * scale
-        assert np.array_equal(elastic._blurred(field, taps, sigma), sums)
+        assert np.array_equal(elastic_twin.blurred(field, taps, sigma), sums)
         assert np.abs(sums).max() > 0.01
 
 

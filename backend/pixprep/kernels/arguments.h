@@ -92,7 +92,7 @@ struct values {
     int64_t out_plane;
     int64_t out_row;
     int64_t out_column;
-    const void *table;     // of each plane 256 values
+    const void *table;     // of each plane 256 values; 0, of bytes alone: the levels
     const double *lines;   // of each plane scale and offset, which give the values, too; 0: nothing does
     int64_t planes;
     int64_t rows;
@@ -225,6 +225,44 @@ struct warp {
     int64_t is_perspective;
     const float *x;         // of each pixel made, -1 to 1 in the image, and room for 8 more; null: by the matrix
     const float *y;
+};
+
+// A field of an elastic displacement along one axis: steps/warps.py says which.
+struct field {
+    float *out;            // (rows, columns)
+    const float *places;   // of the whole image's columns or rows, to which it is added; 0: to nothing
+    int64_t is_vertical;
+    const double *across;  // `taps` weights, the same from both ends: whole numbers
+    const double *down;
+    int64_t taps;          // odd
+    int64_t height;        // of the image
+    int64_t width;
+    int64_t top;           // the window of it that is made
+    int64_t left;
+    int64_t rows;
+    int64_t columns;
+    uint32_t key[2];
+    uint32_t which;
+    float alpha;
+    float side;            // of the image along the axis
+};
+
+// A filter of an image whose pixels lie side by side: steps/levels.py says which.
+struct filter {
+    const uint8_t *pixels;
+    int64_t pitch;        // bytes from row to row
+    int64_t height;
+    int64_t length;       // bytes of a row, from its first level to its last one
+    int64_t apart;        // bytes from column to column
+    uint8_t *out;         // of the same layout
+    int64_t out_pitch;
+    int64_t is_pillow;    // of a sharpness, as the next two
+    double rest;          // float32(1 - factor)
+    const float *rows;    // weights of a blur: of the rows that it adds up
+    const float *columns;
+    int64_t row_taps;     // odd
+    int64_t column_taps;
+    float factor;
 };
 
 // The structure of a JPEG, as decoders/structure.py says.

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.kernels.native import LANES, STRUCTS, library
+from pixprep.kernels.resizing import look_up, move
 from pixprep.spec import ColorLike
 
 U8 = npt.NDArray[np.uint8]
@@ -23,27 +24,15 @@ class Words:
 
     Attributes:
         count: of its pixels.
+        image: after the steps so far.
     """
 
     def __init__(self, image: U8) -> None:
         height, width, _ = image.shape
         self.count = height * width
         self._memory = np.empty(-(-self.count // LANES) * LANES, np.uint32)
-        self._pixels = self._memory[: self.count].reshape(height, width)
-        self._bytes = self._pixels.view(np.uint8).reshape(height, width, 4)[:, :, :3]
-        row, column, channel = image.strides
-        self._directions = slice(None, None, -1 if row < 0 else 1), slice(None, None, -1 if column < 0 else 1)
-        image = image[self._directions]
-        if abs(column) == 4 and channel == 1 and row % 4 == 0 and image.ctypes.data % 4 == 0:
-            words = np.lib.stride_tricks.as_strided(image, (height, width, 4))
-            self._pixels[...] = words.view(np.uint32)[:, :, 0]
-        else:
-            self._bytes[...] = image
-
-    @property
-    def image(self) -> U8:
-        """After the steps so far."""
-        return self._bytes[self._directions]
+        self.image = self._memory[: self.count].view(np.uint8).reshape(height, width, 4)[:, :, :3]
+        move(image, self.image)
 
     def look_up(self, tables: U8) -> None:
         """Replace levels by those of a table, (channels, 256)."""
@@ -91,12 +80,14 @@ class Gray:
     @property
     def image(self) -> U8:
         """See ``Words``."""
-        return self._levels[self._image]
+        made = np.empty(self._image.shape, np.uint8)
+        look_up(self._image, self._levels, made.transpose(2, 0, 1))
+        return made
 
     @property
     def _levels(self) -> U8:
-        """(256,): what each level has become."""
-        return self._ramp.image[0, :, 0]
+        """(1, 256): what each level has become."""
+        return np.ascontiguousarray(self._ramp.image[:, :, 0])
 
     def histograms(self) -> npt.NDArray[Any]:
         """See ``Words``: three that are alike."""

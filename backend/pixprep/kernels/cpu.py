@@ -19,6 +19,7 @@ from pixprep.kernels.native import STRUCTS, library
 from pixprep.kernels.resampling import resampling
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
+from pixprep.steps.levels import Curve
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
@@ -51,10 +52,17 @@ class CpuKernel:
         for pixels, placement, place in zip(images, placements, places, strict=True):
             out = outs[place]
             planes = self._unpadded(out if self._plan.spec.layout == "chw" else out.transpose(2, 0, 1), placement.size)
-            if placement.levels:
-                self._look_up(levels.done(placement.levels, self._canvas(pixels, placement)), planes)
+            *steps, last = placement.levels or (None,)
+            table, finish = self._table, self._finish
+            if isinstance(last, Curve):  # what comes last is looked up with the values
+                table = table.take(np.frombuffer(last.table, np.uint8), 1)
+                finish = finish and finish.of(table)
+            elif last is not None:
+                steps.append(last)
+            if steps:
+                self._look_up(levels.done(steps, self._canvas(pixels, placement)), table, planes)
             else:
-                self._write(pixels, placement, planes)
+                self._write(pixels, placement, table, finish, planes)
             for erase in placement.erasures:
                 rows, columns = slice(erase.top, erase.top + erase.height), slice(erase.left, erase.left + erase.width)
                 erased = planes[:, rows, columns]
@@ -75,32 +83,37 @@ class CpuKernel:
         block = self._block(pixels, placement) if rows and columns else None
         if block is not None and (rows, columns) == placement.canvas:
             return cast("U8", block[:, :, :count])
-        canvas = levels.blank(*placement.canvas, count)
+        canvas = resizing.blank(*placement.canvas, count)
         canvas[:, :, list(self._plan.channels)] = placement.fill or self._plan.fill
         if block is not None:
-            canvas[top : top + rows, left : left + columns] = block[:, :, :count]
+            resizing.move(block[:, :, :count], canvas[top : top + rows, left : left + columns])
         return canvas
 
-    def _write(self, pixels: U8, placement: Placement, planes: Planes) -> None:
+    def _write(
+        self, pixels: U8, placement: Placement, table: Planes, finish: resizing.Finish | None, planes: Planes
+    ) -> None:
         """Arithmetic, channel order and layout in one pass over the block; the margin in its colour."""
         rows, columns = _size(placement)
         if (rows, columns) != placement.canvas:
-            for plane, table, fill in zip(planes, self._table, placement.fill or self._plan.fill, strict=True):
-                plane[...] = table[fill]
+            for plane, values, fill in zip(planes, table, placement.fill or self._plan.fill, strict=True):
+                plane[...] = values[fill]
             top, left = placement.at
             planes = planes[:, top : top + rows, left : left + columns]
         if rows and columns:
-            block = self._block(pixels, placement, planes if self._finish else None)
+            block = self._block(pixels, placement, finish, planes)
             if block is not None:
-                self._look_up(block[:, :, : len(self._plan.channels)], planes)
+                self._look_up(block[:, :, : len(self._plan.channels)], table, planes)
 
-    def _block(self, pixels: U8, placement: Placement, out: Planes | None = None) -> Any:
+    def _block(
+        self, pixels: U8, placement: Placement, finish: resizing.Finish | None = None, out: Planes | None = None
+    ) -> Any:
         """Part of the resized image that the canvas shows.
 
         Args:
             pixels: as the decoder gave them.
             placement: a part is shown.
-            out: where its values may be written.
+            finish: makes its values.
+            out: where these may be written.
 
         Returns:
             (rows, columns, channels), perhaps a view of the pixels; None: the values are in ``out``.
@@ -117,19 +130,18 @@ class CpuKernel:
             flips=placement.flips,
             around=around,
             remembers=self._remembers,
-            finish=self._finish,
+            finish=finish,
             out=out,
         )
 
-    def _look_up(self, block: U8 | F32, planes: Planes) -> None:
+    def _look_up(self, block: U8 | F32, table: Planes, planes: Planes) -> None:
         """The values of a block of decoded channels."""
         ordered = block[:, :, ::-1] if self._plan.channels[0] > 0 else block  # in order, or backwards
         if self._is_real:
             planes[...] = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))
-        elif self._is_identity:
-            planes[...] = ordered.transpose(2, 0, 1)
         else:
-            resizing.look_up(cast("U8", ordered), self._table, planes)
+            is_same = self._is_identity and table is self._table
+            resizing.look_up(cast("U8", ordered), None if is_same else table, planes)
 
 
 def noise(words: tuple[int, int, int], shape: tuple[int, ...]) -> F32:

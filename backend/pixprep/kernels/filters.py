@@ -1,16 +1,18 @@
-"""Filters in NumPy: the formulas of ``levels.Filter``, operation by operation."""
+"""Filters by the kernels in C (``filters.c``): the formulas of ``levels.Filter``, operation by operation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from ctypes import byref
 
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.kernels.colours import rest_of
+from pixprep.kernels.native import STRUCTS, checked, library
+from pixprep.kernels.resizing import copied
 from pixprep.steps.levels import Filter
 
 U8 = npt.NDArray[np.uint8]
-F32 = npt.NDArray[np.float32]
 
 
 def filtered(step: Filter, image: U8) -> U8:
@@ -18,41 +20,23 @@ def filtered(step: Filter, image: U8) -> U8:
 
     Args:
         step: says how.
-        image: uint8 (height, width, channels), any strides.
+        image: uint8 (height, width, channels), 1 or 3 channels, any strides.
     """
-    return _sharpened(step, image) if step.kind == "sharpness" else _blurred(step, image)
-
-
-def _sharpened(step: Filter, image: U8) -> U8:
-    if min(image.shape[:2]) < 3:
+    height, width, channels = image.shape
+    if step.kind == "sharpness" and min(height, width) < 3:
         return image
-    wide = image.astype(np.uint16)
-    rows = wide[:-2] + wide[1:-1] + wide[2:]
-    own = image[1:-1, 1:-1]
-    sums = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:] + 4 * wide[1:-1, 1:-1]
-    smooth = ((2 * sums + 13) // 26).astype(np.float32)
-    if step.like == "pillow":
-        values = smooth + np.float32(step.factor) * (own - smooth)
+    if image.strides[1:] not in ((channels, 1), (4, 1)) or image.strides[0] < 0:
+        image = copied(image)
+    apart = image.strides[1]
+    made = np.empty((height, width, apart), np.uint8)
+    rows, columns = (np.array(weights, np.float32) for weights in (step.rows, step.columns))
+    told = STRUCTS["filter"](
+        image.ctypes.data, image.strides[0], height, (width - 1) * apart + channels, apart,
+        made.ctypes.data, made.strides[0], step.like == "pillow", rest_of(step.factor),
+        rows.ctypes.data, columns.ctypes.data, rows.size, columns.size, step.factor,
+    )  # fmt: skip
+    if step.kind == "sharpness":
+        library().sharpen(byref(told))
     else:
-        share = np.float64(np.float32(1 - step.factor))
-        values = ((smooth - own).astype(np.float64) * share + own).astype(np.float32)
-    out = image.copy()
-    out[1:-1, 1:-1] = values.clip(0, 255)
-    return out
-
-
-def _blurred(step: Filter, image: U8) -> U8:
-    along = _summed(image.astype(np.float32), 1, step.columns)
-    return np.rint(_summed(along, 0, step.rows)).astype(np.uint8)
-
-
-def _summed(values: F32, axis: int, weights: Sequence[float]) -> F32:
-    """The weighted sums of neighbours along an axis, reflected at the edge."""
-    reach = len(weights) // 2
-    length = values.shape[axis]
-    padded = np.pad(values, [(reach, reach) if each == axis else (0, 0) for each in range(3)], mode="reflect")
-    total = np.zeros_like(values)
-    for place, weight in enumerate(np.array(weights, np.float32)):
-        part = padded[:, place : place + length] if axis else padded[place : place + length]
-        total += part * weight
-    return total
+        checked(library().blur(byref(told)))
+    return made[:, :, :channels]

@@ -12,8 +12,10 @@ typedef int whole;
 typedef unsigned word;
 typedef float real;
 typedef double wide;
+typedef unsigned long long long_word;
 #define WHOLE(x) ((int)(x))
 #define WORD(x) ((unsigned)(x))
+#define LONG(x) ((unsigned long long)(x))
 #define REAL(x) ((float)(x))
 #define WIDE(x) ((double)(x))
 #define ALL(type, x) ((type)(x))
@@ -30,9 +32,11 @@ typedef int32_t whole __attribute__((vector_size(4 * LANES)));
 typedef uint32_t word __attribute__((vector_size(4 * LANES)));
 typedef float real __attribute__((vector_size(4 * LANES)));
 typedef double wide __attribute__((vector_size(8 * LANES)));
+typedef uint64_t long_word __attribute__((vector_size(8 * LANES)));
 typedef int64_t wide_whole __attribute__((vector_size(8 * LANES)));
 #define WHOLE(x) __builtin_convertvector(x, whole)  // cut off
 #define WORD(x) __builtin_convertvector(x, word)
+#define LONG(x) __builtin_convertvector(x, long_word)
 #define REAL(x) __builtin_convertvector(x, real)
 #define WIDE(x) __builtin_convertvector(x, wide)
 #define ALL(type, x) ((x) - (type){0})
@@ -200,16 +204,16 @@ SHARED real weighed(const real *values, const real *shares) {
 }
 
 // Philox4x32-10: a counter becomes random.
-SHARED void philox(unsigned *counter, unsigned first_key, unsigned second_key) {
+SHARED void philox(word *counter, unsigned first_key, unsigned second_key) {
 #ifdef __cplusplus
 #pragma unroll 1
 #endif
     for (int round = 0; round < 10; ++round, first_key += 0x9E3779B9u, second_key += 0xBB67AE85u) {
-        unsigned long long a = 0xD2511F53ull * counter[0], b = 0xCD9E8D57ull * counter[2];
-        counter[0] = (unsigned)(b >> 32) ^ counter[1] ^ first_key;
-        counter[1] = (unsigned)b;
-        counter[2] = (unsigned)(a >> 32) ^ counter[3] ^ second_key;
-        counter[3] = (unsigned)a;
+        long_word a = LONG(counter[0]) * 0xD2511F53u, b = LONG(counter[2]) * 0xCD9E8D57u;
+        counter[0] = WORD(b >> 32) ^ counter[1] ^ first_key;
+        counter[1] = WORD(b);
+        counter[2] = WORD(a >> 32) ^ counter[3] ^ second_key;
+        counter[3] = WORD(a);
     }
 }
 

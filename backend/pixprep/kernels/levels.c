@@ -28,7 +28,6 @@
                     memcpy(to + column * n->out_column, &table[from[column * n->levels_column]], sizeof(type));        \
             }                                                                                                          \
     }
-LOOK_UP(uint8_t, 8)
 LOOK_UP(uint16_t, 16)
 LOOK_UP(uint32_t, 32)
 
@@ -55,7 +54,7 @@ static void line(const struct values *told) {
 KERNEL void look_up(const struct values *n) {
     if (n->lines && n->levels_column == 4 && n->out_column == 4 && n->columns >= LANES) return line(n);
     switch (n->size) {
-    case 1: return look_up_8(n);
+    case 1: return look_up_bytes(n);
     case 2: return look_up_16(n);
     default: return look_up_32(n);
     }
@@ -81,9 +80,11 @@ KERNEL void count_levels(const struct colours *n) {
 
 // Value i is what the half i % 2 of word i % 8 / 2 of the counter (i / 8, which, 0, 0) looks up.
 KERNEL void make_noise(const struct noise *n) {
-    for (int64_t i = 0; i < n->count; i += 8) {
-        unsigned counter[] = {(unsigned)(i / 8), n->which, 0, 0};
+    for (int64_t begin = 0; begin < n->count; begin += 8 * LANES) {
+        word counter[4] = {ALL(word, (uint32_t)(begin / 8)), ALL(word, n->which), {0}, {0}};
+        for (int lane = 0; lane < LANES; ++lane) counter[0][lane] += (uint32_t)lane;
         philox(counter, n->key[0], n->key[1]);
-        for (int k = 0; k < 8 && i + k < n->count; ++k) n->out[i + k] = n->table[counter[k / 2] >> 16 * (k % 2) & 0xFFFF];
+        for (int i = 0; i < 8 * LANES && begin + i < n->count; ++i)
+            n->out[begin + i] = n->table[counter[i % 8 / 2][i / 8] >> 16 * (i % 2) & 0xFFFF];
     }
 }

@@ -3,3 +3,4 @@
 #include "arguments.h"
 
 void look_up(const struct values *values);
+void look_up_bytes(const struct values *values);  // bytes.c

@@ -73,20 +73,38 @@ def windows(formula: Formula, axis: Axis) -> Windows:
     return Windows(first, count, weights.view(np.float32) if is_real else weights, numbers.bits)
 
 
-def look_up(levels: U8, table: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
+def look_up(levels: U8, table: npt.NDArray[Any] | None, out: npt.NDArray[Any]) -> None:
     """``out[c, y, x] = table[c, levels[y, x, c]]``.
 
     Args:
         levels: uint8 (rows, columns, planes), any strides; at least one of each.
-        table: (planes, 256), C-contiguous.
-        out: (planes, rows, columns) of the same dtype, any strides.
+        table: (planes, 256), C-contiguous; None: the levels are the values.
+        out: (planes, rows, columns) of the same dtype, any strides. The byte behind each pixel of a ``blank`` one may
+            be written, too.
     """
     (rows, columns, planes), (row, column, plane) = levels.shape, levels.strides
     told = STRUCTS["values"](
         levels.ctypes.data, plane, row, column, out.ctypes.data, *out.strides,
-        table.ctypes.data, 0, planes, rows, columns, table.itemsize,
+        0 if table is None else table.ctypes.data, 0, planes, rows, columns, out.itemsize,
     )  # fmt: skip
     library().look_up(byref(told))
+
+
+def blank(height: int, width: int, channels: int) -> U8:
+    """Memory for an image of one channel, or three in four bytes a pixel, which the steps on colours take."""
+    return np.empty((height, width, 1 if channels == 1 else 4), np.uint8)[:, :, :channels]
+
+
+def move(image: U8, out: U8) -> None:
+    """Copy an image to another, (rows, columns, channels) of any strides; NumPy moves three bytes a pixel slowly."""
+    look_up(image, None, out.transpose(2, 0, 1))
+
+
+def copied(image: U8) -> U8:
+    """A copy in ``blank`` memory."""
+    copy = blank(*image.shape)
+    move(image, copy)
+    return copy
 
 
 def laid(windows: Windows) -> Laid:
@@ -114,6 +132,10 @@ class Finish(NamedTuple):
     table: int = 0
     lines: int = 0
     steps: tuple[int, int] = (0, 0)
+
+    def of(self, table: npt.NDArray[Any]) -> Finish:
+        """The same of another table, (planes, 256), C-contiguous."""
+        return self._replace(memory=(table,), table=table.ctypes.data, lines=0)
 
 
 def finish(table: npt.NDArray[Any], channels: Sequence[int], lines: npt.NDArray[np.float64]) -> Finish:

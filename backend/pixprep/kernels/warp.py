@@ -7,8 +7,9 @@ from ctypes import byref
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.draws.elastic import looked_at
+from pixprep.kernels.elastic import looked_at
 from pixprep.kernels.native import STRUCTS, library
+from pixprep.kernels.resizing import move
 from pixprep.spec import ColorLike
 from pixprep.steps.warps import Warp
 
@@ -57,8 +58,7 @@ def _made(step: Warp, image: U8, size: tuple[int, int], fill: int) -> U8:
     places = None
     if step.elastic is not None:
         places = np.zeros((2, step.height * step.width + _SPARE), np.float32)
-        rows, columns = slice(step.top, step.top + step.height), slice(step.left, step.left + step.width)
-        places[:, :-_SPARE] = looked_at(step.elastic, *step.whole)[:, rows, columns].reshape(2, -1)
+        looked_at(step, places)
     if step.like == "torchvision":
         kind = "torchvision" if step.filter == "bilinear" else "nearest"
         matrix = tuple(step.grid(height, width).ravel().tolist())
@@ -91,7 +91,7 @@ def _readable(image: U8, like: ColorLike) -> U8:
         return image
     size = height * max(width, 2) * channels
     copy = np.zeros(max(size, 8), np.uint8)[:size].reshape(height, -1, channels)
-    copy[:, :width] = image
+    move(image, copy[:, :width])
     if width == 1 and like == "pillow":
-        copy[:, 1:] = image
+        move(image, copy[:, 1:])
     return copy

@@ -7,6 +7,12 @@
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
+// A position and its mirror image, without the edge itself.
+static inline int64_t mirrored(int64_t position, int64_t length) {
+    if (position < 0) position = -position;
+    return position < length ? position : 2 * (length - 1) - position;
+}
+
 // The most positions of a window.
 int64_t most_taps(const struct formula *formula, const struct axis *axis);
 

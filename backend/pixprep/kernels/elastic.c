@@ -1,0 +1,82 @@
+// Fields of elastic displacements: noise, blurred along the rows and then along the columns, and the places it makes.
+#include <stdlib.h>
+#include <string.h>
+
+#include "room.h"
+#include "vectors.h"
+#include "windows.h"
+
+enum { BLOCK = 4 * LANES };  // words of random numbers that are made together
+
+ALWAYS wide load_wide(const double *from) {
+    wide loaded;
+    memcpy(&loaded, from, sizeof loaded);
+    return loaded;
+}
+
+// Half to even, of numbers below 2^51.
+ALWAYS wide rounded_wide(wide x) { return (x + 0x1.8p52) - 0x1.8p52; }
+
+// `philox` of the counters (first, which, 0, 0) and the next: 4 words each, as noise of -2^23 to 2^23 - 1.
+static void make_block(const struct field *n, int64_t first, double *noise) {
+    word counter[4] = {ALL(word, (uint32_t)first), ALL(word, n->which), {0}, {0}};
+    for (int lane = 0; lane < LANES; ++lane) counter[0][lane] += (uint32_t)lane;
+    philox(counter, n->key[0], n->key[1]);
+    for (int lane = 0; lane < LANES; ++lane)
+        for (int k = 0; k < 4; ++k) noise[4 * lane + k] = (int32_t)(counter[k][lane] >> 8) - (1 << 23);
+}
+
+// The weights are the same from both ends; all are whole numbers whose sums no order changes.
+ALWAYS wide weighed_wide(const double *weights, int64_t taps, const double *const *lines, int64_t at) {
+    wide total = load_wide(lines[taps / 2] + at) * weights[taps / 2];
+    for (int64_t tap = 0; tap < taps / 2; ++tap)
+        total += (load_wide(lines[tap] + at) + load_wide(lines[taps - 1 - tap] + at)) * weights[tap];
+    return total;
+}
+
+KERNEL int displace(const struct field *told) {
+    const struct field field = *told, *n = &field;
+    const int64_t reach = n->taps / 2, strips = (n->columns + LANES - 1) / LANES;
+    const int64_t first = most(n->top - reach, 0), rows = least(n->top + n->rows + reach, n->height) - first;
+    struct room room = {0};
+    double *noise, *padded, *blurred;
+    const double **lines;
+    for (int is_laid = 0; is_laid < 2; ++is_laid) {
+        if (is_laid && !(room.memory = malloc(room.used))) return NO_MEMORY;
+        room.used = 0;
+        noise = take(&room, (n->width + 3 + BLOCK) * sizeof *noise);
+        padded = take(&room, (n->width + 2 * reach + LANES) * sizeof *padded);
+        blurred = take(&room, strips * rows * LANES * sizeof *blurred);  // strip after strip, which stay in the cache
+        lines = take(&room, (n->rows + 2 * reach) * sizeof *lines);
+    }
+    memset(padded, 0, (n->width + 2 * reach + LANES) * sizeof *padded);
+    for (int64_t row = 0; row < rows; ++row) {
+        const int64_t begin = (first + row) * n->width, skipped = begin % 4;
+        for (int64_t made = 0; made < skipped + n->width; made += BLOCK) make_block(n, begin / 4 + made / 4, noise + made);
+        memcpy(padded + reach, noise + skipped, n->width * sizeof *padded);
+        for (int64_t i = 1; i <= reach; ++i) {
+            padded[reach - i] = padded[reach + i];
+            padded[reach + n->width - 1 + i] = padded[reach + n->width - 1 - i];
+        }
+        for (int64_t tap = 0; tap < n->taps; ++tap) lines[tap] = padded + n->left + tap;
+        for (int64_t strip = 0; strip < strips; ++strip) {
+            wide made = rounded_wide(weighed_wide(n->across, n->taps, lines, strip * LANES) * 0x1p-27);
+            memcpy(blurred + (strip * rows + row) * LANES, &made, sizeof made);
+        }
+    }
+    for (int64_t strip = 0; strip < strips; ++strip) {
+        for (int64_t row = 0; row < n->rows + 2 * reach; ++row)
+            lines[row] = blurred + (strip * rows + mirrored(n->top + row - reach, n->height) - first) * LANES;
+        const int64_t begin = strip * LANES, count = least(LANES, n->columns - begin);
+        for (int64_t row = 0; row < n->rows; ++row) {
+            real made = REAL(weighed_wide(n->down, n->taps, lines + row, 0) * 0x1p-52) * n->alpha / n->side;
+            if (n->places) {
+                const float *places = n->places + (n->is_vertical ? n->top + row : n->left + begin);
+                for (int64_t i = 0; i < count; ++i) made[i] = places[n->is_vertical ? 0 : i] + made[i];
+            }
+            memcpy(n->out + row * n->columns + begin, &made, count * sizeof *n->out);
+        }
+    }
+    free(room.memory);
+    return DONE;
+}

@@ -1,0 +1,66 @@
+"""Oracle of kernels/elastic.c: elastic fields in NumPy, by the words of ``steps.warps.Elastic``."""
+
+import numpy as np
+
+from pixprep.draws.philox import philox
+from pixprep.steps.warps import taps
+
+BLOCK = 32
+"""Positions that one product of matrices blurs."""
+
+
+def looked_at(elastic, height, width):
+    """float32 (2, height, width): the x and y at which each pixel looks, -1 to 1 in the image; see ``Elastic``."""
+    across, down = identity(width), identity(height)[:, None]
+    x, y = displacement(elastic, height, width)
+    return np.stack([across + x, down + y])
+
+
+def displacement(elastic, height, width):
+    """float32 (2, height, width): how far from its own place, along x and along y; see ``Elastic``."""
+    made = []
+    fields = noise(elastic.seed, height, width)
+    for field, sigma, alpha, side in zip(fields, elastic.sigma, elastic.alpha, (width, height), strict=True):
+        smooth = blurred(field, taps(sigma), elastic.sigma) if sigma else field * 2.0**-23
+        made.append(smooth.astype(np.float32) * np.float32(alpha) / np.float32(side))
+    return np.stack(made)
+
+
+def identity(side):
+    """float32 (side,): the middle of each pixel: PyTorch's ``linspace``, reckoned from the nearer end, rounded once."""
+    last = np.float32((side - 1) / side)
+    step = float((last + last) / np.float32(max(side - 1, 1)))
+    first, second = np.arange(side // 2), np.arange(side - side // 2)[::-1]
+    return np.concatenate([step * first - float(last), float(last) - step * second]).astype(np.float32)
+
+
+def noise(seed, height, width):
+    """float64 (2, height, width): of x and of y, whole numbers of -2^23 to 2^23 - 1, all as likely."""
+    count = height * width
+    counters = np.zeros((2, -(-count // 4), 4), np.uint32)
+    counters[:, :, 0], counters[1, :, 1] = np.arange(counters.shape[1]), 1
+    words = philox(counters, (seed >> 32, seed & 0xFFFFFFFF)) >> np.uint32(8)
+    return words.reshape(2, -1)[:, :count].reshape(2, height, width) - 2.0**23
+
+
+def blurred(field, count, sigma):
+    """The field after both blurs, in units of its largest noise."""
+    padded = np.pad(field, count // 2, mode="reflect")
+    across = np.rint(convolved(padded, weights(count, sigma[0])) * 2.0**-27)
+    return convolved(across.T, weights(count, sigma[1])).T * 2.0**-52
+
+
+def weights(count, sigma):
+    """A bell curve, in whole numbers: 2^28 is 1."""
+    curve = np.exp(-((np.arange(count) - count // 2) ** 2) / (2.0 * sigma**2))
+    return np.rint(curve / curve.sum() * 2.0**28)
+
+
+def convolved(rows, weights):
+    """Sums along the rows: float64 (rows, columns - weights + 1), exact in any order, so that BLAS may add up."""
+    more = len(weights) - 1
+    band = np.zeros((BLOCK + more, BLOCK))
+    for column in range(BLOCK):
+        band[column : column + more + 1, column] = weights
+    parts = (rows[:, begin : begin + len(band)] for begin in range(0, rows.shape[1] - more, BLOCK))
+    return np.concatenate([part @ band[: part.shape[1], : part.shape[1] - more] for part in parts], axis=1)
