@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache, wraps
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from pixprep.annotations import read_field
 from pixprep.decoders.pixels import checked, shaped
 from pixprep.devices import device_for
 from pixprep.errors import ImageError, PipelineError
+from pixprep.kernels import Kernel
 from pixprep.ops import (
     AnnotationOp,
     Extern,
@@ -29,13 +31,15 @@ from pixprep.pipeline import Pipeline, extern, file
 from pixprep.pipeline.walk import at, nodes
 from pixprep.plan.output_plans import NumbersPlan
 from pixprep.plan.plan import Plan
-from pixprep.spec import Color, ImageSpec
+from pixprep.spec import Color, ImageSpec, TensorSpec
 from pixprep.steps import levels
 from pixprep.steps.finding import find, listed
 from pixprep.steps.operators import Extern as Use
 from pixprep.steps.operators import Operator, OperatorCall
 
 Array = npt.NDArray[Any]
+RECENT = 32
+"""The lists of ops, and of each the sizes, whose plans are remembered."""
 
 
 def apply(
@@ -78,7 +82,8 @@ def apply(
     if isinstance(ops, Pipeline):
         raise TypeError("apply takes ops, not a Pipeline: an Engine runs that on encoded images")
     single = isinstance(ops, Op | OperatorCall | Operator)
-    chain = _chain([ops] if single else ops, operators, has_boxes=boxes is not None)  # type: ignore[arg-type,list-item]
+    listed_ops = (ops,) if single else tuple(ops)  # type: ignore[arg-type]
+    chain = _chain(listed_ops, tuple(operators) if isinstance(operators, list) else operators, boxes is not None)
     if not isinstance(pixels, list | tuple):
         return _applied(chain, _array(pixels), (seed, epoch, index), boxes)
     if boxes is not None and len(boxes) != len(pixels):
@@ -113,6 +118,21 @@ def _array(value: Any, which: str = "") -> Array:
     return array
 
 
+def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its last results, for arguments that can be a key: what is planned once serves many arrays."""
+    kept = lru_cache(RECENT)(function)
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        try:
+            hash(arguments)
+        except TypeError:  # a list is among the fields
+            return function(*arguments)
+        return kept(*arguments)
+
+    return call
+
+
 class _Chain(NamedTuple):
     """Ops, checked: the first, those on the image with their places, and what is made of it at last."""
 
@@ -123,7 +143,8 @@ class _Chain(NamedTuple):
     operators: tuple[Operator | str, ...]
 
 
-def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str], *, has_boxes: bool) -> _Chain:
+@_remembered
+def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str], has_boxes: bool) -> _Chain:
     first, tensor = None, None
     those: list[tuple[int, Op]] = []
     calls: list[Use] = []
@@ -175,27 +196,45 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
     pixels = shaped(array, first.order)
     if 0 in pixels.shape:
         raise ImageError("BAD_DIMENSIONS", f"{array.shape[0]} x {array.shape[1]} pixels: there are none")
-    *_, last = nodes([(-1, first), *chain.ops], chain.operators)
-    image, lowered = last.image, last.lowered
-    plan = Plan(
-        is_gray=first.color == "gray",
-        takes=first.order,
-        outputs={"place": NumbersPlan(spec=Transform().infer(image), kind="transform", geometry=lowered.geometry)},
-    )
+    plan = _plan(chain, first)
     (numbers,) = plan.draw(seed=seed, epoch=epoch, indices=[index])
     placing = plan.placing(numbers, None if boxes is None else {"boxes": read_field({"boxes": boxes}, "boxes", 4)})
     placement = placing(*pixels.shape[:2]).placements["place"]
-    size = levels.size_after(placement.levels, *placement.canvas)
-    tensor = chain.tensor or Tensor(dtype="uint8" if image.values == "levels" else "float32", layout="hwc")
-    spec = tensor.infer(image.sized(*size))
-    output = lowered.tensor(spec)
-    for call in chain.calls:
-        output = replace(output, calls=(*output.calls, call))
-        spec = call.result(spec)
+    make = _kernel if chain.operators else _remembered_kernel  # an operator's processes end with its kernel
+    kernel, spec = make(chain, first, levels.size_after(placement.levels, *placement.canvas))
     out = np.empty((1, *spec.shape), spec.dtype)
-    kernel = device_for("cpu", threads=1).kernel(output)
     failed = kernel.run([pixels[:, :, ::-1] if first.order == "bgr" else pixels], [placement], out, [0])
     if failed:
         raise failed[0]
     result: Array = out[0]
     return result[:, :, 0] if array.ndim == 2 and chain.tensor is None else result
+
+
+@_remembered
+def _last(chain: _Chain, first: Pixels) -> Any:
+    *_, last = nodes([(-1, first), *chain.ops], chain.operators)
+    return last
+
+
+@_remembered
+def _plan(chain: _Chain, first: Pixels) -> Plan:
+    """The plan of the image's place."""
+    last = _last(chain, first)
+    spec = Transform().infer(last.image)
+    place = NumbersPlan(spec=spec, kind="transform", geometry=last.lowered.geometry)
+    return Plan(is_gray=first.color == "gray", takes=first.order, outputs={"place": place})
+
+
+def _kernel(chain: _Chain, first: Pixels, size: tuple[int, int]) -> tuple[Kernel, TensorSpec]:
+    """The kernel that makes a result of this size, and what it makes."""
+    image = _last(chain, first).image
+    tensor = chain.tensor or Tensor(dtype="uint8" if image.values == "levels" else "float32", layout="hwc")
+    spec = tensor.infer(image.sized(*size))
+    output = _last(chain, first).lowered.tensor(spec)
+    for call in chain.calls:
+        output = replace(output, calls=(*output.calls, call))
+        spec = call.result(spec)
+    return device_for("cpu", threads=1).kernel(output), spec
+
+
+_remembered_kernel = _remembered(_kernel)
