@@ -131,6 +131,8 @@ def draw(
     for step in steps:
         parts.append((step.key, begin, begin + step.blocks))
         begin += step.blocks
+    if not steps:
+        return [Numbers(seed, epoch, *each, {}) for each in zip(those.tolist(), tries.tolist(), strict=True)]
     uniforms = _uniforms(seed, epoch, those, tries, [(crc32(step.key.encode()), 0, step.blocks) for step in steps])
     return [
         Numbers(seed, epoch, index, attempt, {key: blocks[first:last] for key, first, last in parts})
