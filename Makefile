@@ -48,7 +48,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-unit test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-engine test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -59,37 +59,36 @@ demo: .venv/.demo
 # Two at once, and no more: with four on two cores, servers took longer than their tests wait for.
 test: .venv/.dev
 	@echo "the style, and the tests in four parts: each is shown when it ends"
-	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync test-server-j test-server-a test-unit test-others lint
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync test-server-j test-server-a test-engine test-others lint
 
+ROOMS := door pipeline plan engine gpu training importers serving show cli
+LIBRARY := door pipeline plan engine training importers
 PYTEST = $(VENV)/pytest -o cache_dir=.pytest_cache/$@
-A_TO_I := tests/server/test_[a-i]*.py
+SERVER := tests/serving/server
+A_TO_I := $(SERVER)/test_[a-i]*.py
+LARGE := tests/engine tests/gpu tests/package
 
 test-server-a: .venv/.dev
 	$(PYTEST) $(A_TO_I)
 
 test-server-j: .venv/.dev
-	$(PYTEST) tests/server --ignore-glob '$(A_TO_I)'
+	$(PYTEST) $(SERVER) --ignore-glob '$(A_TO_I)'
 
-test-unit: .venv/.dev
-	$(PYTEST) tests/unit tests/attacks
+test-engine: .venv/.dev
+	$(PYTEST) $(LARGE)
 
 test-others: .venv/.dev
-	$(PYTEST) tests --ignore tests/server --ignore tests/unit --ignore tests/attacks
+	$(PYTEST) tests $(patsubst %,--ignore %,$(SERVER) $(LARGE))
 
 test-fast: .venv/.dev
-	$(VENV)/pytest tests/unit tests/device
+	$(VENV)/pytest $(ROOMS:%=tests/%) --ignore $(SERVER)
 
 test-slow: .venv/.dev
 	$(PYTEST) -m slow -o faulthandler_timeout=1800
 
-LIBRARY := applying colours coordinates explain files new_python import_dali import_fields import_keras import_timm \
-    import_torchvision import_transformers import_ultralytics kernels operators ops pipeline pipeline_file plan profiles source_coco \
-    source_files source_rows source_tar source_tfrecord source_voc sources torch_profile verify
-
 test-library: .venv-library/.done
-	.venv-library/bin/pytest $(LIBRARY:%=tests/unit/test_%.py) tests/attacks/test_data_*.py \
-	    tests/attacks/test_image_*.py tests/device \
-	    --ignore tests/gpu/test_gpu_engine.py --ignore tests/gpu/test_gpu_rehearsal.py
+	.venv-library/bin/pytest $(LIBRARY:%=tests/%) tests/cli/test_new_python.py tests/attacks/test_data_*.py \
+	    tests/attacks/test_image_*.py
 
 .venv-library/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-library
@@ -136,8 +135,8 @@ models: .venv-models/.done
 	.venv-models/bin/pytest tests/parity/test_models.py tests/importers/test_models.py
 
 training: .venv-training/.done .venv-tensorflow/.done .venv/.demo
-	.venv-training/bin/pytest tests/training
-	.venv-tensorflow/bin/pytest tests/training
+	.venv-training/bin/pytest tests/training/frameworks
+	.venv-tensorflow/bin/pytest tests/training/frameworks
 
 train: .venv-training/.done .venv/.demo
 	.venv-training/bin/python training_examples/pytorch_train.py
@@ -260,7 +259,7 @@ page: .venv/.dev
 
 gpu: .venv-gpu/.done
 	PIXPREP_REQUIRE_GPU=1 PIXPREP_REQUIRE_SERVED=1 PIXPREP_GPU_RESULTS=build/gpu-tests.jsonl \
-	    .venv-gpu/bin/pytest -m gpu tests/gpu
+	    .venv-gpu/bin/pytest -m gpu tests/gpu/hardware
 	for call in first served tools; do \
 	    OUT=benchmarks/results/gpu PIXPREP_HOUR=$(CURDIR)/build/hour .venv-gpu/bin/python tools/gpu_hour/hour.py $$call; \
 	done

@@ -1,4 +1,4 @@
-"""Compiles the kernels, backend/pixprep/kernels/*.c, when a wheel or an editable install is made: hatchling calls it.
+"""Compiles the kernels, the *.c of FOLDERS, when a wheel or an editable install is made: hatchling calls it.
 
 As a program it compiles them where they lie, or into the folder that is named, with more options of the compiler behind
 it. The compiler is Clang, as ``ziglang`` brings it: GCC's
@@ -26,7 +26,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ZIG = "ziglang==0.17.1"
 GLIBC = "2.17"
-KERNELS = Path("backend", "pixprep", "kernels")
+PACKAGE = Path("backend", "pixprep")
+FOLDERS = Path("engine", "kernels"), Path("gpu")
+"""Folders of the sources inside the package; the libraries lie in the first."""
 LEVELS = {"x86_64": ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")}
 """Of processors: a library for each. Any other architecture has one, by its own name."""
 FLAGS = (
@@ -50,11 +52,11 @@ def compiler(architecture: str) -> list[str]:
     return [sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-{libc}"]
 
 
-def compile_kernels(folder: Path, to: Path, architecture: str, *more: str) -> list[Path]:
+def compile_kernels(package: Path, to: Path, architecture: str, *more: str) -> list[Path]:
     """The libraries of an architecture, two at a time.
 
     Args:
-        folder: of the sources.
+        package: the folder of the package.
         to: where the libraries go.
         architecture: as ``platform.machine`` says it.
         more: options of the compiler.
@@ -65,6 +67,8 @@ def compile_kernels(folder: Path, to: Path, architecture: str, *more: str) -> li
     """
     other = os.environ.get("PIXPREP_CC")
     start = compiler(architecture)
+    sources = [str(path) for folder in FOLDERS for path in sorted((package / folder).glob("*.c"))]
+    headers = [f"-I{package / folder}" for folder in FOLDERS]
 
     def compiled(level: str) -> Path:
         library = to / f"pixprep-{level}.so"
@@ -74,7 +78,7 @@ def compile_kernels(folder: Path, to: Path, architecture: str, *more: str) -> li
         if level.endswith("v4"):
             flags.append("-mprefer-vector-width=512")
         made = library.with_suffix(f".{os.getpid()}")  # whoever has the old one loaded keeps it
-        command = [*start, *flags, *map(str, sorted(folder.glob("*.c"))), "-o", str(made), "-lm"]
+        command = [*start, *flags, *headers, *sources, "-o", str(made), "-lm"]
         environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
         subprocess.run(command, check=True, env=environment)
         made.replace(library)
@@ -85,10 +89,10 @@ def compile_kernels(folder: Path, to: Path, architecture: str, *more: str) -> li
         return list(pool.map(compiled, LEVELS.get(architecture, (architecture,))))
 
 
-def is_new(folder: Path, architecture: str) -> bool:
+def is_new(package: Path, architecture: str) -> bool:
     """Whether the libraries that lie beside the sources are newer than these."""
-    libraries = [folder / f"pixprep-{level}.so" for level in LEVELS.get(architecture, (architecture,))]
-    sources = [Path(__file__), *folder.glob("*.[ch]")]
+    libraries = [package / FOLDERS[0] / f"pixprep-{level}.so" for level in LEVELS.get(architecture, (architecture,))]
+    sources = [Path(__file__), *(path for folder in FOLDERS for path in (package / folder).glob("*.[ch]"))]
     return all(each.exists() for each in libraries) and max(each.stat().st_mtime for each in sources) < min(
         each.stat().st_mtime for each in libraries
     )
@@ -106,15 +110,15 @@ class Kernels(BuildHookInterface[Any]):
         self._made = None
         if platform.system() != "Linux":
             return
-        folder = Path(self.root, KERNELS)
+        package = Path(self.root, PACKAGE)
         if version == "editable":
-            if not is_new(folder, platform.machine()):
-                compile_kernels(folder, folder, platform.machine())
+            if not is_new(package, platform.machine()):
+                compile_kernels(package, package / FOLDERS[0], platform.machine())
             return
         architecture = os.environ.get("PIXPREP_ARCHITECTURE") or platform.machine()
         self._made = Path(tempfile.mkdtemp())
-        for library in compile_kernels(folder, self._made, architecture):
-            build_data["force_include"][str(library)] = f"pixprep/kernels/{library.name}"
+        for library in compile_kernels(package, self._made, architecture):
+            build_data["force_include"][str(library)] = f"pixprep/{FOLDERS[0].as_posix()}/{library.name}"
         is_any = not os.environ.get("PIXPREP_CC") and architecture in ("x86_64", "aarch64")
         system = f"manylinux_{GLIBC.replace('.', '_')}" if is_any else "linux"
         build_data |= {"pure_python": False, "tag": f"py3-none-{system}_{architecture}"}
@@ -127,6 +131,6 @@ class Kernels(BuildHookInterface[Any]):
 
 
 if __name__ == "__main__":
-    HERE = Path(__file__).parent / KERNELS
-    FOLDER, *MORE = sys.argv[1:] or [HERE]
-    compile_kernels(HERE, Path(FOLDER), os.environ.get("PIXPREP_ARCHITECTURE") or platform.machine(), *map(str, MORE))
+    HERE = Path(__file__).parent / PACKAGE
+    TO, *MORE = sys.argv[1:] or [HERE / FOLDERS[0]]
+    compile_kernels(HERE, Path(TO), os.environ.get("PIXPREP_ARCHITECTURE") or platform.machine(), *map(str, MORE))

@@ -21,7 +21,7 @@ import PIL.Image
 from nvidia import nvimgcodec
 
 import cuda_shim
-from pixprep.engine import kernels
+from pixprep import gpu
 from pixprep.engine.decoders.header import read_jpeg_header
 from pixprep.gpu.nvrtc import Compiled
 
@@ -478,7 +478,7 @@ def codecs():
 
 def install(folder):
     """Play CuPy, NVRTC, nvImageCodec's GPU decoders and, where there is PyAV, PyNvVideoCodec from now on."""
-    kernels.nvrtc = sys.modules["pixprep.gpu.nvrtc"] = compiler()
+    gpu.nvrtc = sys.modules["pixprep.gpu.nvrtc"] = compiler()
     nvidia.nvimgcodec = sys.modules["nvidia.nvimgcodec"] = codecs()
     sys.modules["cupy"] = modules(folder)
     if importlib.util.find_spec("av"):

@@ -110,8 +110,10 @@ def passed(folder: Path, *arguments: str, limit_s: int = LIMIT_S) -> bool:
 def main() -> int:
     """Make the mutants, and print what became of each."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("modules", nargs="*", default=["**/*.py"], help="such as decoders/video.py, or decoders/*.py")
-    parser.add_argument("--tests", nargs="*", default=["tests/unit", "tests/device", "tests/attacks"])
+    parser.add_argument(
+        "modules", nargs="*", default=["**/*.py"], help="such as engine/batch.py, or engine/decoders/*.py"
+    )
+    parser.add_argument("--tests", nargs="*", default=["tests", "--ignore", "tests/serving/server"])
     parser.add_argument("--count", type=int, help="that many random ones")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()

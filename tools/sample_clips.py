@@ -1,4 +1,4 @@
-"""Makes the clips that a GPU's video decoder is compared with PyAV's by: backend/pixprep/decoders/clips/samples/.
+"""Makes the clips that a GPU's video decoder is compared with PyAV's by: backend/pixprep/gpu/clips/.
 
     .venv/bin/python tools/sample_clips.py
 
@@ -13,7 +13,7 @@ import av
 import numpy as np
 from PIL import Image
 
-FOLDER = Path(__file__).parents[1] / "backend" / "pixprep" / "decoders" / "clips" / "samples"
+FOLDER = Path(__file__).parents[1] / "backend" / "pixprep" / "gpu" / "clips"
 HEIGHT, WIDTH, COUNT, GROUP = 160, 192, 12, 6  # pixels, of which NVDEC wants 144 of H.265; frames
 BT709, BT601, BT2020 = 1, 5, 9
 CLIPS = {

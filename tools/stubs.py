@@ -12,7 +12,7 @@ HEAD = "# Written by tools/stubs.py: run `make docs` after a new operator.\n"
 
 def of_ops() -> str:
     """``pixprep/pipeline/ops/__init__.pyi``: each class by its own name."""
-    source = (PACKAGE / "ops" / "__init__.py").read_text(encoding="utf-8")
+    source = (PACKAGE / "pipeline" / "ops" / "__init__.py").read_text(encoding="utf-8")
     classes = [_import(cls.__module__, cls.__name__, cls.__name__) for cls in OPS.values()]
     return _stub([*_imported(source, "pixprep"), *classes, "OPS: dict[str, type[Op]]"])
 
@@ -26,7 +26,7 @@ def of_package() -> str:
 
 def write() -> None:
     """Both files."""
-    (PACKAGE / "ops" / "__init__.pyi").write_text(of_ops(), encoding="utf-8")
+    (PACKAGE / "pipeline" / "ops" / "__init__.pyi").write_text(of_ops(), encoding="utf-8")
     (PACKAGE / "__init__.pyi").write_text(of_package(), encoding="utf-8")
 
 

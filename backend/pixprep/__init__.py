@@ -37,14 +37,15 @@ LATE = {
     "PixprepError": "pixprep.errors:PixprepError",
     "SetupError": "pixprep.errors:SetupError",
     "TensorSpec": "pixprep.spec:TensorSpec",
-    "apply": "pixprep.apply:apply",
+    "apply": "pixprep.engine.apply:apply",
     "boxes_to_original": "pixprep.boxes:boxes_to_original",
     "boxes_to_tensor": "pixprep.boxes:boxes_to_tensor",
     "load": "pixprep.pipeline.pipeline:Pipeline.load",
     "operator": "pixprep.plan.steps.operators:operator",
+    "ops": "pixprep.pipeline.ops:",
     "points_to_original": "pixprep.boxes:points_to_original",
     "points_to_tensor": "pixprep.boxes:points_to_tensor",
-    "presets": "pixprep.presets:",
+    "presets": "pixprep.pipeline.presets:",
     "read": "pixprep.training.read:",
 }
 """The home of each public name but the ops, which is imported when the name is asked for: ``pixprep --help`` needs no
@@ -73,14 +74,14 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__getattr__("__all__")})
+    return sorted(["OPS", "__version__", *__getattr__("__all__")])
 
 
 class _Package(ModuleType):
-    """A package whose function ``apply`` and op ``boxes`` are not hidden by its modules of these names."""
+    """A package whose op ``boxes`` is not hidden by its module of that name."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name not in ("apply", "boxes") or not isinstance(value, ModuleType):
+        if name != "boxes" or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
 
 

@@ -1,15 +1,11 @@
 # Written by tools/stubs.py: run `make docs` after a new operator.
 
-from pixprep import presets as presets
-from pixprep.engine.apply import apply as apply
-from pixprep.engine.batch import Batch as Batch
 from pixprep.boxes import boxes_to_original as boxes_to_original
 from pixprep.boxes import boxes_to_tensor as boxes_to_tensor
 from pixprep.boxes import points_to_original as points_to_original
 from pixprep.boxes import points_to_tensor as points_to_tensor
-from pixprep.training import read
-from pixprep.training.loader import Loader as Loader
-from pixprep.training.mixing import Mix as Mix
+from pixprep.engine.apply import apply as apply
+from pixprep.engine.batch import Batch as Batch
 from pixprep.engine.decoders import Limits as Limits
 from pixprep.engine.engine import Engine as Engine
 from pixprep.errors import DataError as DataError
@@ -17,6 +13,9 @@ from pixprep.errors import ImageError as ImageError
 from pixprep.errors import PipelineError as PipelineError
 from pixprep.errors import PixprepError as PixprepError
 from pixprep.errors import SetupError as SetupError
+from pixprep.pipeline import ops as ops
+from pixprep.pipeline import presets as presets
+from pixprep.pipeline.file import Origin as Origin
 from pixprep.pipeline.ops import OPS as OPS
 from pixprep.pipeline.ops.canvas import CenterCrop as center_crop
 from pixprep.pipeline.ops.canvas import Crop as crop
@@ -85,11 +84,13 @@ from pixprep.pipeline.ops.warp import RandomAffine as random_affine
 from pixprep.pipeline.ops.warp import RandomRotate as random_rotate
 from pixprep.pipeline.ops.warp import Rotate as rotate
 from pixprep.pipeline.pipeline import Pipeline as Pipeline
-from pixprep.pipeline.file import Origin as Origin
-from pixprep.spec import ImageSpec as ImageSpec
-from pixprep.spec import TensorSpec as TensorSpec
 from pixprep.plan.steps.operators import Operator as Operator
 from pixprep.plan.steps.operators import operator as operator
+from pixprep.spec import ImageSpec as ImageSpec
+from pixprep.spec import TensorSpec as TensorSpec
+from pixprep.training import read as read
+from pixprep.training.loader import Loader as Loader
+from pixprep.training.mixing import Mix as Mix
 
 load = Pipeline.load
 __version__: str

@@ -106,7 +106,7 @@ _TYPES = {
     "array": "a list",
     "object": "an object",
 }
-"""What msgspec calls a type, in the words of who writes JSON."""
+"""Types as msgspec calls them, in the words of who writes JSON."""
 
 
 def in_words(text: str) -> str:

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
 
-from pixprep.engine.decoders import KINDS
-from pixprep.engine.decoders.clips import CLIP_SUFFIXES
 from pixprep.errors import PixprepError
+from pixprep.formats import CLIP_SUFFIXES, KINDS
 
 IMAGE_SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind.suffixes)
 _TEXT_SUFFIXES = (".csv", ".json", ".md", ".txt", ".xml", ".yaml")

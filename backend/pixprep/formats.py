@@ -1,4 +1,4 @@
-"""Formats of images: their names, and how their files begin; words for what a decoder does about damage."""
+"""Formats of images and clips: their names, and how their files begin; words for what a decoder does about damage."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ KINDS: dict[Format, Kind] = {
     "heic": Kind(title="HEIC", brands=frozenset({b"heic", b"heix"}), suffixes=(".heic",), is_usual=False),
 }
 USUAL: tuple[Format, ...] = tuple(name for name, kind in KINDS.items() if kind.is_usual)
+CLIP_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
 NAMES: dict[Format, str] = {name: kind.title for name, kind in KINDS.items()}
 Damage = Literal["strict", "structural", "pillow", "lenient"]
 Codec = Literal["consistent", "fastest", "cuda", "cpu"]

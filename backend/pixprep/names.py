@@ -41,7 +41,7 @@ OPS: Mapping[str, str] = {
     **dict.fromkeys(("elastic_transform", "random_elastic_transform"), "elastic"),
     **dict.fromkeys(("grid_distortion", "gauss_noise", "gaussian_noise", "transpose"), OWN),
 }
-"""Of ``pixprep`` and of the ops in a file; their names as ``snake`` writes them."""
+"""Names of ``pixprep`` and of the ops in a file, as ``snake`` writes them."""
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("interpolation", "resample"), ("filter",)),
@@ -57,7 +57,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "x": ("left",),
     "y": ("top",),
 }
-"""Of the fields of an op, where it has them."""
+"""Names of the fields of an op, where it has them."""
 
 SOURCES: Mapping[str, str] = {
     **dict.fromkeys(("image_folder", "folder", "images", "imagefolder"), "files"),
@@ -122,7 +122,7 @@ def _is_alike(word: str, other: str) -> bool:
 
 
 def hint(near: str, quote: str = '"') -> str:
-    """What ``meant`` found, as the end of a message."""
+    """End of a message: the name that ``meant`` found."""
     if not near or near == OWN:
         return f"; {near}" if near else ""
     return f"; did you mean {near}?" if {*near} & {*" ("} else f"; did you mean {quote}{near}{quote}?"

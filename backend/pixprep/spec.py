@@ -108,7 +108,7 @@ class ImageSpec:
 
 
 LARGEST = 16384
-"""Of an example: the right and lower edge of a box, which ends where the image does."""
+"""Right and lower edge of the example box, which ends where the image does."""
 InputKind = Literal["box", "flag", "color", "number"]
 
 

@@ -16,7 +16,7 @@ Message = Mapping[int, Type]
 """The fields of a message by their numbers; the type of a nested message is again one of these."""
 
 MAX_FIELDS = 50_000
-"""Of one message. A field has at least two bytes, so that the size of a file bounds the fields of all its messages."""
+"""Fields of one message. A field has two bytes or more, so that a file's size bounds the fields of all its messages."""
 
 _VARINT, _BYTES, _FOUR_BYTES = 0, 2, 5
 _SIZES = {1: 8, _FOUR_BYTES: 4}

@@ -647,7 +647,7 @@ def test_install_backend_writes_a_backend_with_the_package_in_it_and_replaces_an
         code = "import sys; sys.path.insert(0, sys.argv[1]); import pixprep; print(pixprep.__file__)"
         done = subprocess.run([sys.executable, "-c", code, backend], capture_output=True, text=True, check=True)
         assert Path(done.stdout.strip()) == backend / "pixprep" / "__init__.py"
-        shutil.rmtree(backend / "pixprep" / "decoders")
+        shutil.rmtree(backend / "pixprep" / "engine")
         (backend / "old.py").touch()
 
 

@@ -85,7 +85,7 @@ MISTAKES = [
     (lambda: pp.Mix(num_classes=2), 'Mix: no argument "num_classes": classes'),
     # sources and samples
     (lambda: pp.read.files("trian"), "trian: no such folder"),
-    (lambda: pp.read.tar(str(Path(__file__).parent)), "unit: is a folder: write "),
+    (lambda: pp.read.tar(str(Path(__file__).parent)), "door: is a folder: write "),
     (lambda: pp.Loader("train", PIPELINE, batch_size=1), "source: 'train' is a path, or one image: pixprep.read.files"),
     (lambda: first([{"img": b""}]), 'sample 0 has no "image"; it has img'),
     (lambda: first([(b"", 1)]), 'sample 0 is no dict with an "image", but tuple: pixprep.read.rows takes other rows'),

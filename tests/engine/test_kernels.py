@@ -29,7 +29,7 @@ from resize_cases import assert_equal, placement, resampling_of, resize
 from resize_twin import resample, windows_of
 
 TESTS = Path(__file__).parents[1]
-KERNELS = TESTS.parent / "backend" / "pixprep" / "kernels"
+KERNELS = TESTS.parent / "backend" / "pixprep" / "engine" / "kernels"
 spec = importlib.util.spec_from_file_location("hatch_build", TESTS.parent / "hatch_build.py")
 hatch_build = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(hatch_build)
@@ -473,8 +473,10 @@ def test_no_product_and_sum_are_fused_in_float64(path):
 def test_libraries_are_compiled_when_a_source_is_newer_and_zig_is_fetched_unless_another_compiler_is_named(
     tmp_path, monkeypatch
 ):
-    source = tmp_path / "warp.c"
-    for place in (source, *(tmp_path / f"pixprep-{level}.so" for level in native.LEVELS)):
+    kernels, gpu = (tmp_path / folder for folder in hatch_build.FOLDERS)
+    source = gpu / "fill.c"
+    for place in (source, *(kernels / f"pixprep-{level}.so" for level in native.LEVELS)):
+        place.parent.mkdir(parents=True, exist_ok=True)
         place.touch()
         os.utime(place, (1 << 31, (1 << 31) + (place != source)))  # newer than hatch_build.py
     assert hatch_build.is_new(tmp_path, "x86_64")

@@ -198,7 +198,7 @@ def test_no_warp_reads_beyond_the_pixels():
 
 def _paths():
     tests = Path(__file__).parents[1]
-    paths = [os.environ.get("PYTHONPATH", ""), str(tests), str(tests / "unit")]
+    paths = [os.environ.get("PYTHONPATH", ""), str(tests), str(tests / "engine")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 

@@ -13,7 +13,7 @@ import pytest
 import cuda_shim
 import pixprep as pp
 from clips import CODECS, clip, edited, pixels
-from pixprep.engine import kernels
+from pixprep import gpu as room
 from pixprep.engine.decoders.clips import ffmpeg as video
 from pixprep.engine.decoders.clips.sequences import SEQUENCES
 
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPI
 AFTER = [pp.resize(height=30, width=40), pp.tensor(layout="tchw", dtype="uint8")]
 PIPELINE = pp.Pipeline([pp.decode_video(frames=5), *AFTER])
 OURS = (
-    "kernels.gpu",
-    "decoders.nvimagecodec",
-    "decoders.gpu",
-    "decoders.clips.nvdec",
-    "devices.comparison",
-    "devices.gpu",
+    "gpu.kernel",
+    "gpu.nvimagecodec",
+    "gpu.decoder",
+    "gpu.nvdec",
+    "gpu.comparison",
+    "gpu.device",
 )
 ON_NVDEC = [name for name in CODECS if name.partition(".")[2] != "avi" and not name.startswith(("vp8", "mpeg4"))]
 made = cache(clip)
@@ -44,7 +44,7 @@ def played(monkeypatch, folder):
     nvrtc, codec, module = fake_cupy.compiler(), fake_cupy.codecs(), fake_nvdec.played()
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy.modules(folder))
     monkeypatch.setitem(sys.modules, "pixprep.gpu.nvrtc", nvrtc)
-    monkeypatch.setattr(kernels, "nvrtc", nvrtc, raising=False)
+    monkeypatch.setattr(room, "nvrtc", nvrtc, raising=False)
     monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", codec)
     monkeypatch.setattr(nvidia, "nvimgcodec", codec)
     monkeypatch.setitem(sys.modules, "PyNvVideoCodec", module)

@@ -20,9 +20,11 @@ from pixprep.engine.devices import device_for  # noqa: E402
 from pixprep.errors import SetupError  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("kernels/gpu", "decoders/nvimagecodec", "decoders/clips/nvdec", "devices/comparison", "devices/gpu")
-OURS = [ROOT / "backend" / "pixprep" / f"{name}.py" for name in NAMES]
-SOURCES = [*OURS, *(each for name in ("tools/gpu_hour", "tests/gpu") for each in sorted((ROOT / name).glob("*.py")))]
+OURS = sorted((ROOT / "backend" / "pixprep" / "gpu").glob("*.py"))
+SOURCES = [
+    *OURS,
+    *(each for name in ("tools/gpu_hour", "tests/gpu/hardware") for each in sorted((ROOT / name).glob("*.py"))),
+]
 MODULES = {"cupy": "cupy", "nvimgcodec": "nvimgcodec", "codec": "nvimgcodec"}
 """What the sources call them."""
 RETURNS = {

@@ -21,8 +21,8 @@ import cuda_shim
 import pixprep as pp
 from images import JUNK, bare, cmyk, jpegs, noise, others, photo, png, read, renamed, scene, stills, with_exif
 from images import jpeg as encode
+from pixprep import gpu as room
 from pixprep.cli import parser as cli
-from pixprep.engine import kernels
 from pixprep.engine.decoders import structure
 from pixprep.engine.kernels.cpu import CpuKernel
 from pixprep.gpu import launch, samples
@@ -38,8 +38,8 @@ AFTER_DECODE = [
 ]  # fmt: skip
 PIPELINE = pp.Pipeline([pp.decode(), *AFTER_DECODE])
 OURS = (
-    *("kernels.gpu", "decoders.nvimagecodec", "decoders.gpu", "devices.comparison", "devices.gpu"),
-    "data.frameworks.cupy",
+    *("gpu.kernel", "gpu.nvimagecodec", "gpu.decoder", "gpu.comparison", "gpu.device"),
+    "training.frameworks.cupy",
 )
 
 
@@ -64,12 +64,12 @@ def gpu(monkeypatch, folder, small_samples):  # noqa: ARG001  (it makes them sma
     cupy, nvrtc, codec = fake_cupy.modules(folder), fake_cupy.compiler(), fake_cupy.codecs()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "pixprep.gpu.nvrtc", nvrtc)
-    monkeypatch.setattr(kernels, "nvrtc", nvrtc, raising=False)
+    monkeypatch.setattr(room, "nvrtc", nvrtc, raising=False)
     monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", codec)
     monkeypatch.setattr(nvidia, "nvimgcodec", codec)
     for name in OURS:
         monkeypatch.delitem(sys.modules, f"pixprep.{name}", raising=False)
-    devices, decoders = (importlib.import_module(f"pixprep.{name}") for name in ("devices.gpu", "decoders.gpu"))
+    devices, decoders = (importlib.import_module(f"pixprep.{name}") for name in ("gpu.device", "gpu.decoder"))
     yield SimpleNamespace(cupy=cupy, nvrtc=nvrtc, codec=codec, Gpu=devices.Gpu, GpuDecoder=decoders.GpuDecoder)
     for name in OURS:
         sys.modules.pop(f"pixprep.{name}", None)

@@ -58,7 +58,7 @@ class Small:
         test_clips.SECONDS, test_clips.CLIP = 0, dict(count=20, height=160, width=192)
         kinds, test_decode.CALLS = test_decode.kinds, (1, 3)
         test_decode.kinds = lambda: {{name: each for name, each in kinds().items() if len(each) < 20000}}
-words = [*(f"tests/gpu/{{name}}.py" for name in NAMES), "-q", "-p", "no:cacheprovider", "-m", "gpu"]
+words = [*(f"tests/gpu/hardware/{{name}}.py" for name in NAMES), "-q", "-p", "no:cacheprovider", "-m", "gpu"]
 sys.exit(pytest.main([*words, "-k", "default or consistent or swapped or rates and h264"], plugins=[Small()]))
 """
 pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")

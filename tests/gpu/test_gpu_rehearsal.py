@@ -34,12 +34,12 @@ def run(command, **environment):
 
 
 def test_every_gpu_test_passes_on_the_fake_one_with_its_first_parameters(folder, tmp_path):
-    """All of them, in a minute and a half: PIXPREP_FAKE_GPU=FOLDER pytest tests/gpu."""
+    """All of them, in a minute and a half: PIXPREP_FAKE_GPU=FOLDER pytest tests/gpu/hardware."""
     results = tmp_path / "results.json"
     environment = {"PIXPREP_FAKE_GPU": str(folder), "PIXPREP_GPU_RESULTS": str(results)}
     pytest_ = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
     served = "--ignore=tests/gpu/hardware/test_served.py"  # tests/serving/server/test_served.py is its rehearsal
-    collected = run([*pytest_, "--collect-only", served, "tests/gpu"], **environment)
+    collected = run([*pytest_, "--collect-only", served, "tests/gpu/hardware"], **environment)
     tests = {line.partition("[")[0]: line for line in reversed(collected.stdout.splitlines()) if "::" in line}
     assert len(tests) > 20, collected.stdout
     others = (

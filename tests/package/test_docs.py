@@ -188,7 +188,7 @@ def test_every_choice_that_the_page_offers_loads(op, field, choice):
 
 
 RUN = ["pipeline-file.md", "training.md", "levels.md", "detection.md", "own-operators.md", "frames.md"]
-"""Pages whose programs need one photo; tests/training runs those that need more."""
+"""Pages whose programs need one photo; tests/training/frameworks runs those that need more."""
 
 
 @each(DOCS)
@@ -220,7 +220,7 @@ def test_the_docs_python_runs_and_prints_what_follows_it(page, tmp_path):
     programs = re.findall(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```)?", text, re.MULTILINE | re.DOTALL)
     assert programs
     for program, shown in programs:
-        if "tritonclient" in program:  # tests/server runs it
+        if "tritonclient" in program:  # tests/serving/server runs it
             continue
         command = [sys.executable, "-c", program]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

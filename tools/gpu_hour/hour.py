@@ -54,7 +54,7 @@ def _tests(file: str, only: str = "", before: Sequence[str] = ()) -> Sequence[st
         "gpu",
         "-p",
         "no:cacheprovider",
-        f"tests/gpu/{file}",
+        f"tests/gpu/hardware/{file}",
     ]
     return [*command, "-k", only] if only else command
 
@@ -177,7 +177,10 @@ def _is_served(site: str) -> bool:
 def install() -> None:
     """Unpack what was carried: wheels, each group once a machine, and the kernels in C."""
     PLACE.mkdir(parents=True, exist_ok=True)
-    for pattern, folder in {"kernels/*.so": ROOT / "backend/pixprep/kernels", "client/libpython*": PLACE}.items():
+    for pattern, folder in {
+        "kernels/*.so": ROOT / "backend/pixprep/engine/kernels",
+        "client/libpython*": PLACE,
+    }.items():
         for library in CARRIED.glob(pattern):
             if not (folder / library.name).exists():  # whoever has it loaded would break
                 shutil.copy(library, folder)

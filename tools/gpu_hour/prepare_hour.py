@@ -94,7 +94,7 @@ def photos() -> None:
 def kernels() -> None:
     """The compiled kernels: they lie in an ignored place, and the machine has no compiler of ours."""
     (TO / "kernels").mkdir(parents=True, exist_ok=True)
-    for library in (ROOT / "backend" / "pixprep" / "kernels").glob("*.so"):
+    for library in (ROOT / "backend" / "pixprep" / "engine" / "kernels").glob("*.so"):
         shutil.copy(library, TO / "kernels")
 
 

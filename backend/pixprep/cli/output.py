@@ -1,4 +1,4 @@
-"""Results as the command line prints them: a line or an object for each file, and a progress bar.
+"""Results as the command line prints them: a line or an object for each file.
 
 Whatever is printed may hold words of others, such as a file's name. Nothing of them reaches the terminal as a control.
 """
@@ -13,19 +13,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import IO, TYPE_CHECKING, Any
 
 from pixprep.errors import printable
+from pixprep.show.summary import summary
 
 if TYPE_CHECKING:
     from pixprep.serving.embedded.client import Answer
 
 _EXTRA = ("model", "http", "grpc", "metrics", "page", "models", "triton_log")
-"""What an object of the log may say besides its words."""
+"""Keys of an object of the log, besides its words."""
 # Triton's classification extension: score:class:label, and without the label where the model has no file of them
 _CLASS = re.compile(r"(-?\d+\.\d+):(\d+)(?::(.*))?")
 
@@ -93,13 +92,6 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def summary(array: Any) -> dict[str, Any]:
-    """Shape, type and range of an array."""
-    values = array.astype("float64")
-    sizes = {"shape": list(array.shape), "dtype": str(array.dtype)}
-    return sizes | {"min": values.min(), "max": values.max(), "mean": values.mean()}
 
 
 def _summary_text(summary: dict[str, Any]) -> str:
@@ -173,37 +165,3 @@ def _classes(array: Any) -> Iterator[tuple[str, re.Match[str] | None]]:
     for value in array.reshape(-1):
         text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
         yield text, _CLASS.fullmatch(text)
-
-
-class Progress:
-    """A bar on stderr, if that is a terminal or a notebook's."""
-
-    def __init__(self, unit: str) -> None:
-        self._unit = unit
-        self._bar: Any = None
-
-    def to(self, done: int, total: int | None) -> None:
-        """Show how far it is; ``total``: None where nobody knows."""
-        if self._bar is None:
-            if find_spec("tqdm") is None:  # what needs its extra says so
-                return
-            tqdm = import_module("tqdm")
-            hidden = False if "ipykernel" in sys.modules else None  # None: where stderr is no terminal
-            self._bar = tqdm.tqdm(total=total, unit=f" {self._unit}", leave=False, disable=hidden)
-        self._bar.update(done - self._bar.n)
-
-    @contextmanager
-    def hidden(self) -> Iterator[None]:
-        """Print inside, so that the bar does not stand in the middle of a line."""
-        if self._bar is None:
-            yield
-        else:
-            with self._bar.external_write_mode():
-                yield
-
-    def __enter__(self) -> Progress:  # noqa: PYI034  (Self is newer than Python 3.10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pixprep.cli.files import check_picture, say_skipped, served_side, write_picture
-from pixprep.cli.output import Progress, called, say, say_text
+from pixprep.cli.output import called, say, say_text
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.files import PHOTOS, expand, named
+from pixprep.progress import Progress
 
 if TYPE_CHECKING:
     from pixprep.pipeline.pipeline import Pipeline

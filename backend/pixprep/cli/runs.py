@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pixprep.cli.files import check_picture, numbers_of, say_skipped, served_side, write_picture
-from pixprep.cli.output import Progress, print_row, quiet, say, say_text, summary
+from pixprep.cli.output import print_row, quiet, say, say_text
 from pixprep.engine.decoders import Format, Limits
 from pixprep.errors import ImageError, PixprepError
 from pixprep.files import expand, named, npy_stems, of_file, read, whole
+from pixprep.progress import Progress
+from pixprep.show.summary import summary
 
 if TYPE_CHECKING:
     from pixprep.engine.batch import Batch

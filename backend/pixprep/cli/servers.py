@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from pixprep.cli.files import numbers_of, say_skipped
-from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, say, say_text
+from pixprep.cli.output import called, log_to_stderr, print_answer, say, say_text
 from pixprep.errors import PixprepError, SetupError
 from pixprep.files import PHOTOS, expand, named, write
+from pixprep.progress import Progress
 
 CONCURRENCY = (1, 4, 16)
 PAGE_PORT = 8003

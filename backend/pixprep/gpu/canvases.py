@@ -29,7 +29,7 @@ KINDS = (
     *("take", "sharpness", "blur", "warp_pillow_fixed", "warp_pillow_walk", "warp_pillow_nearest"),
     *("warp_pillow_bilinear", "warp_pillow_bicubic", "warp_torchvision_nearest", "warp_torchvision_bilinear"),
 )
-"""What levels.cu calls the steps: LEVEL_CURVE..."""
+"""Names of the steps in levels.cu: LEVEL_CURVE..."""
 LIKES: tuple[str, ...] = get_args(ColorLike)
 MODES: tuple[str, ...] = get_args(PaddingMode)
 _ALIGNED = 16

@@ -30,9 +30,9 @@ _MOTIONS = (
     (0.9, 0.0, 0.75, 0.0, 1.05, -1.5),
     (1.0, 0.1, 0.0, 0.0, 1.0, 0.0, 1e-3, 2e-3),
 )
-"""What warps are checked with: pillow's nearest has another way where nothing turns."""
+"""Warps that are checked: pillow's nearest has another way where nothing turns."""
 _ROUNDING = 1e-4
-"""How far a kernel's floating-point values may be from the CPU's, relative to the largest; a level is 0.004."""
+"""Largest difference of a kernel's floats from the CPU's, relative to the largest; a level is 0.004."""
 
 
 def checked_kernel(plan: TensorPlan) -> GpuKernel:

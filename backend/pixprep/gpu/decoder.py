@@ -39,7 +39,7 @@ U8 = npt.NDArray[np.uint8]
 
 _JPEG = b"\xff\xd8\xff"
 _CHUNKS, _CHECKED_CHUNKS = 2, 4
-"""Of a large batch: one for each lane; more where the cores of the host read every image's data first."""
+"""Chunks of a large batch: one for each lane; more where the cores of the host read every image's data first."""
 _LEAST = 8
 """Images of a chunk: a call takes its time, however few they are. In a simulation 16 gave a sixth less for a
 batch of 16, and more chunks gave nothing."""

@@ -1,8 +1,8 @@
 """Code, structs and grids of the CUDA kernels. No CUDA: it runs anywhere.
 
 ``fast.cu`` does the methods that have a formula, which nearly every plan asks for; ``plain.cu`` does every arithmetic
-of ``plan.profiles.windows``. Where a function has ``plain``, it is for plain.cu, also if fast.cu would do. ``levels.cu``
-comes after either, where a plan has levels.
+of ``plan.profiles.windows``. Where a function has ``plain``, it is for plain.cu, also if fast.cu would do.
+``levels.cu`` comes after either, where a plan has levels.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.engine import kernels
 from pixprep.engine.kernels.resampling import formula
 from pixprep.gpu.canvases import KINDS, LIKES, MODES, Canvases, canvas_plan, needs_canvases
 from pixprep.gpu.filling import PASSES, Chunk, PixelBuffer, fill_fast, fill_plain
@@ -92,14 +93,20 @@ def levels_code() -> str:
 def surface_code() -> str:
     """The CUDA code of what makes RGB of a video decoder's frames."""
     tile = f"#define TILE_WIDTH {TILE[0]}\n#define TILE_HEIGHT {TILE[1]}\n"
-    return tile + Path(__file__).with_name("surface.cu").read_text(encoding="utf-8")
+    return tile + _text("surface.cu")
 
 
 def _code(*names: str, **constants: Sequence[str]) -> str:
     numbered = ((f"{kind}_{one}".upper(), i) for kind, names in constants.items() for i, one in enumerate(names))
     lines = [f"#define {one} {i}\n" for one, i in numbered]
-    files = (Path(__file__).with_name(each).read_text(encoding="utf-8") for each in ("structs.h", "canvas.cu", *names))
+    files = (_text(each) for each in ("structs.h", "canvas.cu", *names))
     return "".join([*lines, *files])
+
+
+def _text(name: str) -> str:
+    """A source of this folder, or of the kernels in C."""
+    here = Path(__file__).with_name(name)
+    return (here if here.exists() else Path(kernels.__file__).with_name(name)).read_text(encoding="utf-8")
 
 
 def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
@@ -198,7 +205,7 @@ class _Uploads:
 
 
 def _formula(plan: TensorPlan) -> Formula | None:
-    """By which the windows of a plan are made; None: of each axis alone, by its profile."""
+    """Formula of a plan's windows; None: each axis has its own, by its profile."""
     if plan.geometry.resize is None:  # no axis changes its length: any will do
         return Formula("box", is_widened=False, bits=IDENTITY_BITS)
     return formula(plan.geometry.resize)

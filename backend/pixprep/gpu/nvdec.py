@@ -45,9 +45,9 @@ _NVIDIA = {"h264": "H264", "hevc": "HEVC", "vp9": "VP9", "av1": "AV1"}
 transform to the decoder, within bounds, so that two of them differ."""
 _FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
 _MOST_AGAIN = 2
-"""How often the packets of a clip may be decoded: they are in memory together."""
+"""Times that the packets of a clip may be decoded: they are in memory together."""
 _SAMPLED = (0, 1, 4, 5, 9, 11)
-"""Of the samples' twelve frames, in both groups of pictures."""
+"""Frames compared of the samples' twelve, in both groups of pictures."""
 _FAULTS: tuple[type[Exception], ...] = (
     *(nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported),
     *(av.error.FFmpegError, RuntimeError, MemoryError, ValueError, IndexError),
@@ -245,7 +245,7 @@ def coefficients(form: str, matrix: int, color_range: int) -> surfaces.Coefficie
 
 def sample(name: str) -> bytes:
     """A clip of a codec: twelve frames of 160 x 192 in two groups of pictures, made by tools/sample_clips.py."""
-    return (files("pixprep.engine.decoders.clips") / "samples" / name).read_bytes()
+    return (files("pixprep.gpu") / "clips" / name).read_bytes()
 
 
 def _line(error: BaseException) -> str:

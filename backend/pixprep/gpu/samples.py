@@ -16,7 +16,7 @@ from pixprep.engine.decoders.structure import Structure, structures
 U8 = npt.NDArray[np.uint8]
 
 LARGEST_MEAN = 4.0
-"""How far a decoder may be from libjpeg-turbo, in levels, on average over a sample. On these, chroma that is not
+"""Mean difference that a decoder may have from libjpeg-turbo over a sample, in levels. On these, chroma that is not
 interpolated is 2.4 to 3.4 levels away; what must not pass is further: chroma or the whole image shifted by a pixel (5.0
 and 6.9), a luma of 16 to 235 (5.7), the matrix of BT.709 (5.7), swapped channels (40)."""
 

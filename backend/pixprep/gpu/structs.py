@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from pixprep.engine.kernels.layout import numbers, structs
 from pixprep.plan.output_plans import Affine, TensorPlan
 
-_FILES = ("structs.h", "canvas.cu", "steps.cu", "surface.cu")
+_FILES = [Path(__file__).with_name(name) for name in ("structs.h", "canvas.cu", "steps.cu", "surface.cu")]
 _NUMBERS = numbers(*_FILES)
 TILE = _NUMBERS["TILE_WIDTH"], _NUMBERS["TILE_HEIGHT"]
 """Threads of a block, (x, y)."""
@@ -19,7 +20,7 @@ PIXELS = _NUMBERS["PIXELS"]
 TAPS = _NUMBERS["TAPS"]
 ALIGNMENT = _NUMBERS["ALIGNMENT"]
 LEVEL_THREADS = _NUMBERS["LEVEL_THREADS"]
-"""Of a block of levels.cu, which is one image."""
+"""Threads of a block of levels.cu, which is one image."""
 STEPS = ("affine", "subtract", "multiply", "divide")
 
 _TYPES: dict[str, Any] = {name: np.dtype(struct) for name, struct in structs(*_FILES).items()}

@@ -21,7 +21,7 @@ To add the importer of a library ``toy``:
    training side, take it as ``training=``, and give its ops as ``assembled(…, training=ops)``.
 7. Add a row to ``LIBRARIES``, with what the library's files are known by, and the module to the ranks in
    ``tests/package/test_imports.py``.
-8. Test what each construct becomes, and each refusal, in ``tests/unit/test_import_toy.py``.
+8. Test what each construct becomes, and each refusal, in ``tests/importers/test_import_toy.py``.
 9. Compare photos with the library itself in ``tests/parity/test_import_toy.py``. A wrong pipeline must fail. Add the
    library to ``make parity``.
 10. Add its rows to both tables of ``docs/importing.md``.

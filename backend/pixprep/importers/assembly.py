@@ -104,7 +104,7 @@ def _only(op: Op, side: Side) -> Op:
 
 
 def resize(sides: Sequence[int], **how: Any) -> Resize:
-    """To a shorter side, if it is one; else to a height and a width."""
+    """Resize to a shorter side, if it is one; else to a height and a width."""
     return Resize(sides[0], **how) if len(sides) == 1 else Resize(height=sides[0], width=sides[1], **how)
 
 

@@ -20,11 +20,11 @@ from pixprep.spec import Filter
 T = TypeVar("T")
 
 MAX_BYTES = 16 << 20
-"""Of a configuration file; one with the names of 21,843 classes has 2 MB."""
+"""Bytes of a configuration file; one with the names of 21,843 classes has 2 MB."""
 PILLOW_FILTERS: dict[int, Filter] = dict(
     enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")),
 )
-"""What Pillow's numbers mean; torchvision and transformers use them too."""
+"""Filters by Pillow's numbers, which torchvision and transformers use too."""
 
 _LARGEST = 3.4e38  # of float32
 _SIDES = f"must be one side, or height and width, of 1 to {MAX_SIDE} pixels"

@@ -325,4 +325,4 @@ _LAYERS: dict[str, Callable[[Fields, list[Op]], list[Op]]] = {
 }
 
 _RANDOM: dict[str, Callable[[Fields, list[Op]], list[Op]]] = {"RandomFlip": _random_flip, "RandomCrop": _random_crop}
-"""Of training alone."""
+"""Layers of training alone."""

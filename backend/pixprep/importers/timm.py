@@ -67,17 +67,17 @@ FLIPS: tuple[tuple[str, Literal["horizontal", "vertical"], float], ...] = (
 )
 PARTS: dict[str, Callable[[str], float]] = {"m": int, "n": int, "p": float, "mstd": float, "mmax": int, "inc": int}
 PARTS["tweights"] = len  # of nothing
-"""What ``auto_augment`` may say of timm's ``RandAugment``."""
+"""Parts of ``auto_augment`` for timm's ``RandAugment``."""
 NO_POLICIES = {
     **dict.fromkeys(("3a", "3aw"), "is not understood: no op blurs as Pillow's GaussianBlur does"),
     "augmix": "is not understood: aug_mix is torchvision's, which draws, rounds and adds up otherwise",
 }
 """The policies that are refused, and why."""
 MAY_BE_EMPTY = ("crop_mode", "crop_pct", "interpolation", "mean", "std", "test_crop_pct")
-"""Of these, timm takes an empty value, or a zero, as an absent one."""
+"""Fields whose empty value, or zero, timm takes as an absent one."""
 _FILTERS = {filter_: filter_ for filter_ in PILLOW_FILTERS.values()}
 TEST_SIZE = " (use_test_size)"
-"""What follows the name of the model in the origin where ``test_input_size`` and ``test_crop_pct`` were taken."""
+"""Words behind the name of the model in the origin where ``test_input_size`` and ``test_crop_pct`` were taken."""
 
 
 def from_timm(

@@ -50,7 +50,7 @@ _OWN_CODE = {
     "orders channels": r"swapRB|COLOR_\w*(?:BGR|RGB)\w*",
     "resizes": r"blobFromImages?|cv2\.resize|\.resize(?=\()",
 }
-"""What code of a package's own may do to an image, and the words by which that is found."""
+"""Words by which code of a package's own that changes an image is found."""
 _MAX_SOURCE_BYTES = 1 << 20
 _TORCHVISION_CLASSIFY = (8, 0, 233)
 """The first version that classifies after torchvision's Resize and CenterCrop; before, it was its own OpenCV crop."""

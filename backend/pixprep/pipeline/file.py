@@ -39,13 +39,13 @@ _MOVED = {
     ("decode", "decoder"): _SERVING,
     ("decode", "scale"): '; "reduced": true is what "scale": "auto" was',
 }
-"""Where the fields of files went that were written before ``pixprep/1`` was published."""
+"""New places of the fields of files that were written before ``pixprep/1`` was published."""
 _SLIPS = {
     "": "the text ends too early",
     "'": "JSON has double quotes only",
     **dict.fromkeys("/#", "JSON has no comments"),
 }
-"""What is wrong where JSON cannot go on with such a character."""
+"""Mistakes where JSON cannot go on with such a character."""
 _YAML = re.compile(r"\s*(?:---\s|#[^\n]*\n\s*)*(?:- )?\w+:(?:\s|$)")
 _CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
 _SURROGATE = "a string holds half of a surrogate pair"

@@ -22,7 +22,7 @@ from pixprep.spec import ImageSpec, InputSpec, Side, TensorSpec
 
 SIDES: tuple[Side, ...] = ("serving", "training")
 _PLACES = ("pipeline.json", "1/pipeline.json", "*/1/pipeline.json")
-"""Where pipeline files are in the folder of a version, of a model, and in a repository."""
+"""Places of pipeline files in the folder of a version, of a model, and in a repository."""
 
 
 class Pipeline:
@@ -291,7 +291,7 @@ def _check_alike(training: Walked, serving: Walked) -> None:
 
 
 def _meaning(spec: TensorSpec, plan: TensorPlan) -> dict[str, object]:
-    """What a tensor means to a model."""
+    """Meaning of a tensor to a model."""
     return {
         "dtype": spec.dtype,
         "layout": spec.layout,

@@ -20,7 +20,7 @@ from pixprep.spec import ImageSpec, InputSpec, TensorSpec
 
 MAX_NAME = 128
 MAX_OUTPUT_BYTES = (1 << 31) - 1
-"""Of the outputs of one image, and of a batch: gRPC carries no more in one answer, and a host holds many answers."""
+"""Bytes of the outputs of one image, and of a batch: gRPC carries no more in an answer, and a host holds many."""
 RESERVED_NAMES = ("image", "status")  # the input, and the output that on_error "zero" adds
 
 

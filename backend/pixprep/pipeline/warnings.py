@@ -15,7 +15,7 @@ from pixprep.plan.output_plans import OutputPlan, TensorPlan
 
 _NARROWEST, _FARTHEST = 0.5, 20.0
 _LEVELS = (254.0, 256.0)
-"""How wide values of 0 to 255 are, whatever was subtracted from them."""
+"""Width of values of 0 to 255, whatever was subtracted from them."""
 _SCALES = ((1.0, "1"), (1 / 255, "1/255, the default"))
 _PHOTOS = ((480, 640), (640, 480), (3000, 4000), (4000, 3000))
 """(height, width) that every pipeline is likely to meet."""

@@ -93,7 +93,7 @@ LevelsStep = LevelStep | Augment | Move
 
 
 REACH: Mapping[Filter, int] = dict.fromkeys(get_args(Filter), 1) | {"bicubic": 2, "lanczos": 3, "lanczos4": 4}
-"""How many resized pixels, or pixels of an image that grows, a filter looks at most from an output's centre."""
+"""Reach of each filter from an output's centre: resized pixels, or pixels of an image that grows."""
 
 Rule = Literal["both", "shorter", "longer", "height", "width", "fit", "cover", "letterbox", "shrink"]
 

@@ -43,7 +43,7 @@ NEEDS_NUMBERS = (
 )
 
 RECENT_SIZES = 512
-"""Of images, whose placements are remembered: 1 kB each, and 10 us to make."""
+"""Image sizes whose placements are cached: 1 kB each, and 10 us to make."""
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -136,7 +136,7 @@ class Plan:
 
     @cached_property
     def _reaches(self) -> Sequence[tuple[str, int]]:
-        """How far the filter of each tensor's resize looks."""
+        """Reach of the filter of each tensor's resize."""
         tensors = ((name, each.geometry.resize) for name, each in self.outputs.items() if isinstance(each, TensorPlan))
         return [(name, resize.reach if resize else 0) for name, resize in tensors]
 

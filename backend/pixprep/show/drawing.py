@@ -23,13 +23,13 @@ Box = tuple[int, int, int, int]
 Picture = Image.Image
 
 SIDE = 512
-"""Of the square that a picture is fitted into: 224 and 256 are shown with 2 x 2 pixels for each, larger ones as they
-are, or reduced."""
+"""Side of the square that a picture is fitted into: 224 and 256 are shown with 2 x 2 pixels for each, larger ones as
+they are, or reduced."""
 MARGIN = 40
 WIDTH = 3 * SIDE + 4 * MARGIN
 _BREAK = re.compile(r" (?![\[-]*[\d.])|(?<![A-Za-z]) ")
 _NARROWEST = 300
-"""Of a column, so that words fit."""
+"""Width of the narrowest column, so that words fit."""
 
 _PAPER, INK, FAINT, _LINE = "#ffffff", "#1f2328", "#656d76", "#d0d7de"
 CROP, _WRONG, _WRONG_PAPER = "#ff7a00", "#b42318", "#fef0ee"

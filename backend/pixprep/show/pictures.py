@@ -35,7 +35,7 @@ from pixprep.show.words import geometry_words
 Array = npt.NDArray[Any]
 
 MOST = 4
-"""Of the tensors of one pipeline that are drawn."""
+"""Tensors of one pipeline that are drawn at most."""
 
 _CHANNELS = {"red": "#e5484d", "green": "#30a46c", "blue": "#3e63dd", "gray": "#6e7781"}
 _DIMMED = 0.3

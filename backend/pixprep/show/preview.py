@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 _COLORS = ("red", "green", "blue")
 _DECODED = "decoded"
 _CLIPPED = 0.4
-"""Of a photo of a dark flower 27 % of one channel is at level 0; a clipped one has more."""
+"""Share of a clipped channel: a photo of a dark flower has 27 % of one channel at level 0."""
 
 
 @dataclass(frozen=True)

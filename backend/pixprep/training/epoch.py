@@ -11,6 +11,7 @@ from weakref import ref
 
 from pixprep.engine.batch import Batch
 from pixprep.errors import SetupError
+from pixprep.progress import Progress
 from pixprep.training.making import Maker
 from pixprep.training.order import Order
 from pixprep.training.prefetch import Prefetch
@@ -157,8 +158,6 @@ class Epoch(Iterator[Batch]):
 
 
 def _bar() -> Any:
-    from pixprep.cli.output import Progress  # noqa: PLC0415  (what the command line shows, shown on request)
-
     if find_spec("tqdm") is None:
         raise SetupError("progress=True needs tqdm: pip install tqdm")
     return Progress("batches")

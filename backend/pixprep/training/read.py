@@ -1,4 +1,4 @@
-"""``pixprep.read``: every source, by a function. See ``pixprep.training.sources`` for what a source and a sample are."""
+"""``pixprep.read``: every source, by a function. ``pixprep.training.sources`` says what a source and a sample are."""
 
 from pixprep.names import SOURCES, hint, meant
 from pixprep.training.sources.coco import coco

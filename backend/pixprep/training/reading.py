@@ -42,7 +42,7 @@ class Sample:
     fields: Mapping[str, Any]
 
     def error(self, error: ImageError) -> ImageError:
-        """Why there is no such sample, with its name first; ``error`` is the engine's, if the image could be read."""
+        """The reason why a sample is missing, its name first; ``error`` is the engine's, if the image could be read."""
         if isinstance(self.image, ImageError):
             return self.image
         return ImageError(error.reason, f"{self.name}: {error.detail}")

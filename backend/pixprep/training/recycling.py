@@ -102,7 +102,7 @@ class Recycler:
 
 
 BLOCK_BYTES = 4 << 20
-"""Of encoded files, one after the other."""
+"""Memory of encoded files, one after the other."""
 
 
 class Blocks:

@@ -237,7 +237,7 @@ def test_the_self_contained_backend_directory_serves(tmp_path, engine):
     assemble_backends(backends, server._prefix)
     shutil.rmtree(backends / "pixprep")
     installed = install_backend(backends)
-    assert (installed / "pixprep" / "engine.py").is_file()
+    assert (installed / "pixprep" / "engine" / "engine.py").is_file()
     write_pipeline(tmp_path / "models", "pre", PIPELINE, 'backend: "pixprep"\n')
     with server:
         (tensor,) = engine.run([PHOTOS[1].read_bytes()])

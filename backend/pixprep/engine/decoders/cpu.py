@@ -3,8 +3,8 @@
 Pillow also reads the few JPEGs that simplejpeg does not, but cannot choose how: with ``"idct": "fast"`` they are
 refused, and with ``"chroma": "fast"`` those whose colour it interpolates.
 
-A JPEG is damaged if libjpeg-turbo warns of what costs pixels (``engine.decoders.flaws`` has what does not): its data ends
-early, or does not fit. ``strict`` refuses it; ``lenient`` takes what libjpeg-turbo makes of it, which is what Pillow,
+A JPEG is damaged if libjpeg-turbo warns of what costs pixels (``flaws`` has what does not): its data ends early,
+or does not fit. ``strict`` refuses it; ``lenient`` takes what libjpeg-turbo makes of it, which is what Pillow,
 OpenCV and browsers show; ``pillow`` takes it where Pillow loads it, which refuses what ends before its last row.
 """
 

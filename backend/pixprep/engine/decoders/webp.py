@@ -57,7 +57,7 @@ def decoded(encoded: bytes | bytearray | memoryview, out: U8) -> U8 | None:
 
 
 def _bitstream(encoded: memoryview) -> range | None:
-    """Where the image of a RIFF container lies, if it is the only one and has no alpha beside it."""
+    """Position of the image in a RIFF container, if it is the only one and has no alpha beside it."""
     start = 12
     while start + 8 <= len(encoded):
         tag, size = bytes(encoded[start : start + 4]), int.from_bytes(encoded[start + 4 : start + 8], "little")

@@ -1,4 +1,4 @@
-"""Fields of elastic displacements, by the kernels in C (``elastic.c``): ``plan.steps.warps.Elastic`` says what they are."""
+"""Fields of elastic displacements, by ``elastic.c``: ``plan.steps.warps.Elastic`` says what they are."""
 
 from __future__ import annotations
 

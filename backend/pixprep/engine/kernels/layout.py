@@ -20,9 +20,9 @@ _TYPES = {
 _FIELD = re.compile(r"(?:const )?(?:struct )?([\w ]+?) (\*?)(\w+)(?:\[(\w+)\])?$")
 
 
-def structs(*names: str) -> dict[str, type[ctypes.Structure]]:
+def structs(*paths: Path) -> dict[str, type[ctypes.Structure]]:
     """The structs of these files, by their names: fields in C's order and places."""
-    text, found = _text(names), dict[str, type[ctypes.Structure]]()
+    text, found = _text(paths), dict[str, type[ctypes.Structure]]()
     for name, body in re.findall(r"^struct (\w+) \{(.*?)\n\};", text, re.DOTALL | re.MULTILINE):
         matches = [_FIELD.match(" ".join(line.split())) for line in body.split(";") if line.strip()]
         if not all(matches):
@@ -35,15 +35,15 @@ def structs(*names: str) -> dict[str, type[ctypes.Structure]]:
     return found
 
 
-def numbers(*names: str) -> dict[str, int]:
+def numbers(*paths: Path) -> dict[str, int]:
     """The whole numbers that these files define."""
-    found = re.findall(r"^#define (\w+) (\d+)\b", _text(names), re.MULTILINE)
+    found = re.findall(r"^#define (\w+) (\d+)\b", _text(paths), re.MULTILINE)
     return {name: int(value) for name, value in found}
 
 
-def _text(names: tuple[str, ...]) -> str:
+def _text(paths: tuple[Path, ...]) -> str:
     """The files without remarks."""
-    return "".join(re.sub("//.*", "", Path(__file__).with_name(name).read_text(encoding="utf-8")) for name in names)
+    return "".join(re.sub("//.*", "", path.read_text(encoding="utf-8")) for path in paths)
 
 
 def _count(word: str, text: str) -> int:

@@ -29,8 +29,8 @@ LEVELS = {
 """The best first: what Linux calls the instructions that each level has beside those of the next."""
 SETTING = "PIXPREP_KERNELS"
 """The environment variable that names a level, or a library's file; for tests and comparisons."""
-STRUCTS: dict[str, Any] = dict(structs("arguments.h"))
-"""By their names in arguments.h."""
+STRUCTS: dict[str, Any] = dict(structs(Path(__file__).with_name("arguments.h")))
+"""Structs by their names in arguments.h."""
 _CURVES = get_args(Curve) + get_args(Rule)
 _PASSES = (*get_args(Passes), "copied")
 

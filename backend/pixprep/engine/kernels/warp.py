@@ -15,8 +15,8 @@ from pixprep.spec import ColorLike
 
 U8 = npt.NDArray[np.uint8]
 KINDS = ("pillow", "torchvision", "nearest", "fixed", "pillow_nearest", "bicubic", "walk")
-"""Of warps in C: bilinear of both libraries, nearest of torchvision, and of Pillow nearest in 65,536ths, nearest of a
-perspective, bicubic, and nearest that adds up its way."""
+"""Kinds of warps in C: bilinear of both libraries, nearest of torchvision, and of Pillow nearest in 65,536ths, nearest
+of a perspective, bicubic, and nearest that adds up its way."""
 _SPARE = 8
 """Pixels behind the result that are written, too."""
 _OUTSIDE = 0xFFFFFFFF

@@ -114,7 +114,7 @@ _ALONE: dict[StageName, str] = {
     "resize": "its filter alone, without the geometry, is",
     "levels": "its ops on levels alone are",
 }
-"""What frozen vectors are compared with."""
+"""Words for the part of a pipeline that frozen vectors are compared with."""
 
 
 class Comparison:

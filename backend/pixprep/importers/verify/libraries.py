@@ -20,7 +20,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "transformers": ("transformers", "transformers", "transformers torchvision"),
     "keras": ("Keras", "keras", "keras tensorflow-cpu"),
 }
-"""By key: the title, the module, what pip installs."""
+"""Libraries by key: the title, the module, what pip installs."""
 
 
 @dataclass(frozen=True)

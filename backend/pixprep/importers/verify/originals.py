@@ -230,7 +230,7 @@ def _by_size(op: ops.Resize, height: int, width: int) -> tuple[float, float]:
 
 
 def _decode(encoded: bytes, op: ops.Decode, jpeg: Callable[[bytes, ops.Decode], Array] | None = None) -> Array:
-    """By Pillow, but JPEGs by ``jpeg``."""
+    """Decode by Pillow, but JPEGs by ``jpeg``."""
     image: Image.Image = Image.open(io.BytesIO(encoded))
     image_format, orientation = image.format, image.getexif().get(0x0112, 1)
     if op.color == "gray":
@@ -341,4 +341,4 @@ NORMALIZERS: Mapping[ops.Arithmetic, tuple[str, Callable[[Array, ops.Normalize],
     "fused": ("transformers", _transformers_normalize),
     "fused_multiply": ("dali", _dali_normalize),
 }
-"""By arithmetic the key of its library, and levels to float32; ``float64`` is pixprep's own."""
+"""Key of the library of each arithmetic, and levels to float32; ``float64`` is pixprep's own."""

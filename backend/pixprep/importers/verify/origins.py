@@ -61,7 +61,7 @@ def _called(transform: Any, *, by_pillow: bool) -> Callable[[Array], Array]:
 
 
 TRANSFORMS = {"timm": _timm, "torchvision": _torchvision, "keras": _keras}
-"""By library what gives its transform: of a name, to a (height, width), of Pillow images or of the library's own."""
+"""Makers of each library's transform: of a name, to a (height, width), of Pillow images or of its own."""
 
 
 def planes(pixels: Array) -> Any:

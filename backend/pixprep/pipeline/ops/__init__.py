@@ -30,7 +30,7 @@ _ORDER = (
 """The modules in the order of the docs; those that are not named come last."""
 
 for _name in dict.fromkeys([*_ORDER.split(), *sorted(module.name for module in iter_modules(__path__))]):
-    import_module(f"pixprep.ops.{_name}")
+    import_module(f"pixprep.pipeline.ops.{_name}")
 
 OPS: dict[str, type[Op]] = {op_name(cls): cls for cls in KINDS if op_name(cls) != cls.__name__}
 """The class of each operator, by its name in the file. Without a ``tag`` a class is what several have in common."""

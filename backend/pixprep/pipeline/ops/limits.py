@@ -108,7 +108,7 @@ Margin = Annotated[Levels, Colour()]
 """The colour where no image is."""
 MarginOrInput = Annotated[Fill, Colour()]
 Ratio = Annotated[tuple[float, float], Rising(1 / MAX_RATIO, MAX_RATIO)]
-"""Of two sides, from and to: one that a photo could have."""
+"""Range of a ratio of two sides, such as a photo could have."""
 
 
 def _text(number: float) -> str:

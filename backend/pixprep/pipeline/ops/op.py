@@ -40,7 +40,7 @@ WHOLE: Mapping[SideRounding, Callable[[float], float]] = {
     "up": np.ceil,
     "detr": np.floor,
 }
-"""What a rounding means, for originals that NumPy computes."""
+"""Meaning of a rounding, for originals that NumPy computes."""
 
 
 class Libraries(Protocol):

@@ -1,4 +1,4 @@
-"""What all random ops on levels have in common."""
+"""Interface of all random ops on levels."""
 
 from __future__ import annotations
 

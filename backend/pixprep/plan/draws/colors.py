@@ -138,7 +138,7 @@ class Sometimes(Augment):
         return any(levels.moves(step) for step in self.those)
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """Whether."""
+        """Draw whether to apply the steps."""
         del height, width, boxes
         return {"apply": bool(numbers.blocks(self.key, 0, 1)[0, 0] < self.p)}
 

@@ -69,7 +69,7 @@ def _bits(fewest: float, most: float = 8.0) -> Magnitude:
 def _torchvision(
     *, shear: float, x: Magnitude, y: Magnitude, turn: float, blend: float, bits: float
 ) -> dict[str, Kind]:
-    """By name, in torchvision's order."""
+    """Kinds by name, in torchvision's order."""
     return {
         "Identity": Kind(),
         **dict.fromkeys(("ShearX", "ShearY"), Kind(_to(shear), is_signed=True)),
@@ -93,7 +93,7 @@ def _threshold(level: float) -> int:
 
 
 def _timm(*, blend: Kind, bits: Callable[[float], int], threshold: Callable[[float], int]) -> dict[str, Kind]:
-    """By name, in timm's order; a factor is 1 and the magnitude, and a translation has pixels."""
+    """Kinds by name, in timm's order; a factor is 1 and the magnitude, and a translation has pixels."""
     return {
         "AutoContrast": Kind(),
         "Equalize": Kind(),

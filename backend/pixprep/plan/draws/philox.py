@@ -18,7 +18,7 @@ from pixprep.errors import PipelineError
 F64 = npt.NDArray[np.float64]
 U32 = npt.NDArray[np.uint32]
 Words = Mapping[str, Any]
-"""What was drawn for one op, as JSON holds it: ``{"top": 3, "left": 9, "height": 200, "width": 180}`` in pixels of the
+"""Draw of one op, as JSON holds it: ``{"top": 3, "left": 9, "height": 200, "width": 180}`` in pixels of the
 image that the op takes, or ``{"flip": true}``."""
 
 Span = tuple[float, float]
@@ -26,7 +26,7 @@ Span = tuple[float, float]
 
 _MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
 _WEYL = np.arange(10, dtype=np.uint64)[:, None] * np.array([0x9E3779B9, 0xBB67AE85], np.uint64)
-"""What is added to the key, modulo 2^32, in each of ten rounds."""
+"""Summands of the key, modulo 2^32, in each of ten rounds."""
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _MOST_BLOCKS = 1 << 16
 

@@ -14,9 +14,9 @@ from pixprep.errors import ImageError
 from pixprep.plan.draws.philox import F64, Numbers, Words, between, span_words
 
 _ROUNDED_DOWN = 1 - 1e-9
-"""By more than what is lost to rounding."""
+"""Factor that takes off more than the rounding error."""
 _CHOICES, _FIRST_CHOICES = 20, 4
-"""How often ``random_iou_crop`` chooses an overlap; torchvision goes on until a window is found, or the choice is 1.0.
+"""Overlaps that ``random_iou_crop`` chooses at most; torchvision goes on until a window is found, or the choice is 1.0.
 After 20 choices that is the case in 95 % of the images in which no window fits, and here the whole image is kept.
 The numbers of the first choices are made with the batch's others, at a fiftieth of the time; those of the rest at
 once."""

@@ -9,7 +9,9 @@ from typing import get_args
 from pixprep.plan.profiles.profile import Method, Original, Profile
 from pixprep.spec import Like
 
-PROFILES: Mapping[Like, Profile] = {like: import_module(f"pixprep.profiles.{like}").PROFILE for like in get_args(Like)}
-"""By the name that ``like`` has: each is the module of that name."""
+PROFILES: Mapping[Like, Profile] = {
+    like: import_module(f"pixprep.plan.profiles.{like}").PROFILE for like in get_args(Like)
+}
+"""Profiles by the name that ``like`` has: each is the module of that name."""
 
 __all__ = ["PROFILES", "Method", "Original", "Profile"]

@@ -64,7 +64,7 @@ class Formula(NamedTuple):
 
     @property
     def is_rule(self) -> bool:
-        """Whether it is a library's own."""
+        """Tell whether it is a library's own."""
         return self.curve in get_args(Rule)
 
 

@@ -1,4 +1,4 @@
-"""Where the operators come from that a file names.
+"""Origin of the operators that a file names.
 
 A file has a name, a version and fields, and never imports anything. The function comes with the call, in Python
 (``pixprep.load(path, operators=[denoise])``), or from an installed package, by an entry point of the group

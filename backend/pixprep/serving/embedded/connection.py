@@ -19,7 +19,7 @@ from pixprep.serving.triton.config import PIXELS, steps
 Protocol = Literal["http", "grpc"]
 DEFAULT_URLS: dict[Protocol, str] = {"http": "localhost:8000", "grpc": "localhost:8001"}
 _MOST_ROWS = 1 << 12
-"""Of one answer; Triton gives as many as there are."""
+"""Bytes of one answer; Triton gives as many as there are."""
 _REFUSALS = ("400", "StatusCode.INVALID_ARGUMENT")
 
 
@@ -188,7 +188,7 @@ class Triton:
         return config, next(output for output in config["output"] if output["name"] == name)
 
     def spent(self) -> dict[str, Spent]:
-        """By model, what it has done since the server started.
+        """Statistics of each model since the server started.
 
         Raises:
             SetupError: the server has gone, or does not tell.

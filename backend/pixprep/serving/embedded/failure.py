@@ -1,4 +1,4 @@
-"""How processes ended, in words; and Triton's log of a failed start, as one line for each model."""
+"""Words for how processes ended; and Triton's log of a failed start, as one line for each model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def died(how: str) -> str:
 
 
 def failure(log: str, code: int, *, files: int = ENOUGH_FILES, deaths: Mapping[str, str] = NO_DEATHS) -> PixprepError:
-    """Why Triton ended: a line for each model that did not load, or its last error, or by what signal.
+    """Reasons why Triton ended: a line for each model that did not load, or its last error, or by what signal.
 
     Args:
         log: of Triton.

@@ -33,7 +33,7 @@ _NPY = b"\x93NUMPY"
 _BOX = 4
 _SIDE = 64  # of a sample
 PHOTO, CLIP = "photo.jpg", "clip.mp4"
-"""Of a line that is an example."""
+"""Letters of a line that is an example."""
 
 
 @dataclass(frozen=True, kw_only=True)

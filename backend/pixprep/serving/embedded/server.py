@@ -38,7 +38,7 @@ _CALLS = 4
 """Requests that one process of a user's Python model may have at other models at once. Each is a thread, which Triton
 keeps when the process dies; by default there are 32."""
 _END_S = 3.0
-"""Of the grace period, for Triton to end after its last answer: it looks once a second whether its connections have."""
+"""Seconds of the grace period for Triton to end after its last answer: each second it looks whether connections end."""
 _PORTS_S = 5.0
 """For what keeps a port of a Triton that was ended."""
 _LOOK_S = 0.05

@@ -18,7 +18,7 @@ from threading import Event
 from pixprep.errors import SetupError
 
 Signature = tuple[tuple[str, int, int, int], ...]
-"""What tells cheaply whether files changed: relative path, inode, size and time of each."""
+"""Signs of changed files that cost little: relative path, inode, size and time of each."""
 
 _BLOCK = 1 << 20
 _ZEROS = bytes(_BLOCK)
@@ -59,7 +59,7 @@ class Snapshot:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """By model, of the names and contents of its files that are served; 12 hexadecimal digits."""
+        """Hash of the names and contents of each model's files that are served; 12 hexadecimal digits."""
         return {name: number for name, (number, _) in self._served.items()}
 
     def touch(self, model: str) -> None:

@@ -44,7 +44,7 @@ _RUNNING = ("R", "S", "D", "t")  # states of a process; t: a debugger looks at i
 _logger = logging.getLogger(__name__)
 
 Check = Callable[[Path], Sequence[Problem]]
-"""What finds the problems of a model repository, such as ``pixprep.serving.repository.check``."""
+"""Finder of the problems of a model repository, such as ``pixprep.serving.repository.check``."""
 
 
 def serve(server: Server, *, on_ready: Callable[[], object], watch: Check | None = None) -> None:
@@ -317,7 +317,7 @@ class _Model:
                 self._find_stubs()
 
     def _why_down(self) -> str:
-        """Why the model is down; empty if it is not."""
+        """Reason why the model is down; empty if it is not."""
         if self._running() < self._count:
             self._find_stubs()
             if missing := self._count - self._running():

@@ -26,7 +26,7 @@ STUB = "triton_python_backend_stub"
 # A Python model's region starts at 1 MiB and grows with its batches: Docker's 64 MiB serve a few images at a time.
 MIN_SHARED_MEMORY = 32 << 20
 _ENVIRONMENTS = b"/tmp/python_env_"
-"""What stands in Triton's Python backend; a copy may say as many other letters."""
+"""Text in Triton's Python backend; a copy may say as many other letters."""
 _MOST_FILES = 1 << 20
 # What Triton's process may keep of a block that it has freed: glibc raises both to 32 and 64 MiB when large ones are
 # freed, in each of 16 arenas. After a mixed load it held 1.1 GB so, and 0.4 GB with these. In bytes.

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.cli.output import summary
 from pixprep.engine.engine import Engine
 from pixprep.errors import PixprepError, SetupError
 from pixprep.pipeline.pipeline import Pipeline
@@ -31,15 +30,16 @@ from pixprep.serving.triton.files import newest_pipelines, read_pipeline
 from pixprep.show.drawing import Panel, to_png
 from pixprep.show.pictures import MOST, panels, photo_of
 from pixprep.show.preview import Shown, notes, preview
+from pixprep.show.summary import summary
 
 Array = npt.NDArray[Any]
 Config = Mapping[str, Any]
 Said = dict[str, Any]
-"""What becomes JSON."""
+"""Content of JSON."""
 
 BEST = 5
 MOST_BYTES = 64 << 20
-"""Of one photo, whatever a model allows."""
+"""Bytes of one photo, whatever a model allows."""
 _FEW = 16
 """Values that are shown one by one."""
 _BINS = 64

@@ -18,7 +18,7 @@ _BESIDE = {"transform", "original_size"}
 
 
 def detections(outputs: Mapping[str, Array]) -> list[dict[str, Any]] | None:
-    """What was found, the surest first: ``class``, ``score``, and ``box`` as shares of the photo.
+    """Detections, the surest first: ``class``, ``score``, and ``box`` as shares of the photo.
 
     A box is (left, top, width, height).
 

@@ -39,11 +39,11 @@ from pixprep.serving.embedded.connection import RequestError
 from pixprep.serving.page.answer import Photos
 
 CONNECTIONS = 8
-"""That are served at once; more wait for their turn. A browser opens six."""
+"""Connections served at once; more wait for their turn. A browser opens six."""
 READ_S = 20.0
-"""For a whole request to come, and for its answer to go."""
+"""Seconds for a whole request to come, and for its answer to go."""
 HURRY_S = 1.0
-"""That a connection may wait for its client while others wait for its place."""
+"""Seconds that a connection may wait for its client while others wait for its place."""
 _LINGER_S = 1.0
 SAMPLE = "flower.jpg"
 _HOST = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")
@@ -54,7 +54,7 @@ Refusal = tuple[HTTPStatus, str]
 
 
 def refusal(method: str, headers: Message) -> Refusal | None:
-    """Why a request is not for us to answer, before its path and its body are looked at; None if it is.
+    """Status and reason of refusing a request, before its path and its body are read; None: it is answered.
 
     Args:
         method: GET or POST.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ADDRESS = "127.0.0.1"
 _END_S = 5.0
 _MOST_LETTERS = 2000
-"""Of a line that the process says."""
+"""Longest line read from the process."""
 _logger = logging.getLogger(__name__)
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from pixprep.errors import SetupError
 from pixprep.files import copy
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[2]
 
 
 def entry_point() -> Path:
     """The backend's ``model.py``: in a checkout beside the package, in an installed wheel inside it."""
     beside = PACKAGE.parent / "model.py"
-    return beside if beside.is_file() else PACKAGE / "triton" / "backend_model.py"
+    return beside if beside.is_file() else PACKAGE / "serving" / "triton" / "backend_model.py"
 
 
 def install_backend(directory: Path) -> Path:
@@ -27,7 +27,8 @@ def install_backend(directory: Path) -> Path:
         SetupError: the folder cannot be written, or holds something else of that name.
     """
     target = directory / "pixprep"
-    if target.exists() and not (target / "pixprep" / "triton" / "model.py").is_file():
+    ours = [target / "pixprep" / folder / "triton" / "model.py" for folder in ("serving", "")]
+    if target.exists() and not any(map(Path.is_file, ours)):
         raise SetupError(f"{target}: is there, and is no backend that pixprep installed: choose another folder")
     try:
         if not directory.exists():
@@ -36,7 +37,7 @@ def install_backend(directory: Path) -> Path:
             new = Path(folder, "new")
             package = (path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
             files = {Path("pixprep", path.relative_to(PACKAGE)): path for path in package}
-            for place in (Path("model.py"), Path("pixprep", "triton", "backend_model.py")):
+            for place in (Path("model.py"), Path("pixprep", "serving", "triton", "backend_model.py")):
                 files[place] = entry_point()
             for place, source in files.items():
                 (new / place).parent.mkdir(parents=True, exist_ok=True)

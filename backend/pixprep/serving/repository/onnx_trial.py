@@ -20,7 +20,7 @@ import numpy as np
 import onnxruntime
 
 MAX_BYTES = 16 << 30
-"""Of addresses: an ONNX file may ask for any amount."""
+"""Bytes of addresses: an ONNX file may ask for any amount."""
 _SIDES = (112, 128, 160, 192, 224, 240, 256, 260, 288, 299, 300, 320, 336, 384, 416, 448, 480, 512, 608, 640, 768, 800)
 _SEARCH_S = 5.0
 

@@ -19,7 +19,7 @@ def pipeline_files(model_repository: Path) -> list[Path]:
 
 
 def newest_pipelines(model_repository: Path) -> dict[str, Path]:
-    """By model, the pipeline file of its newest version, which Triton serves."""
+    """Pipeline file of each model's newest version, which Triton serves."""
     files = sorted(pipeline_files(model_repository), key=lambda file: int(file.parent.name))
     return {file.parents[1].name: file for file in files}
 

@@ -23,7 +23,7 @@ from pixprep.serving.triton.files import pipeline_files, read_pipeline
 TRITONS_DEFAULT = 64 << 20
 IMAGES_IN_FLIGHT = 512
 VARIABLE = "PIXPREP_CUDA_POOL_BYTES"
-"""How ``pixprep serve``, or whoever starts Triton, tells the backend what ``--cuda-memory-pool-byte-size`` says."""
+"""Environment variable by which whoever starts Triton tells the backend its ``--cuda-memory-pool-byte-size``."""
 PINNED_VARIABLE = "PIXPREP_PINNED_POOL_BYTES"
 """The same of ``--pinned-memory-pool-byte-size``, which is to be 0."""
 NO_PINNED_POOL = "--pinned-memory-pool-byte-size=0"
@@ -93,7 +93,7 @@ def known_bytes(environment: Mapping[str, str] = os.environ) -> int:
 def danger(
     pipeline: Pipeline, config: Mapping[str, Any], *, gpu: str, environment: Mapping[str, str] = os.environ
 ) -> str | None:
-    """Why tensors may not stay on a GPU, and what to do about it; None if they may."""
+    """Reason why tensors may not stay on a GPU, and the remedy; None if they may."""
     pool_bytes, smallest = known_bytes(environment), least(pipeline, config)
     wanted = pool_bytes
     if pool_bytes < smallest:

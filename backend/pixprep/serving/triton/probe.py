@@ -11,7 +11,7 @@ from typing import Any
 HEADER = "pixprep-probe"
 """The HTTP header that holds the word; Triton hands it over as a parameter of the request."""
 VARIABLE = "PIXPREP_PROBE"
-"""How `pixprep serve` tells the backend the word."""
+"""Environment variable by which `pixprep serve` tells the backend the word."""
 
 
 def is_probe(request: Any) -> bool:

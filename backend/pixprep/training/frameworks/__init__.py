@@ -40,7 +40,7 @@ def library(name: Library) -> ModuleType:
         SetupError: the library is not installed.
     """
     try:
-        return import_module(f"pixprep.data.frameworks.{name}")
+        return import_module(f"pixprep.training.frameworks.{name}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("pixprep"):
             raise

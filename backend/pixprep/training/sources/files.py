@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.decoders import KINDS, USUAL
-from pixprep.engine.decoders.clips import CLIP_SUFFIXES
 from pixprep.errors import DataError, ImageError, printable
+from pixprep.formats import CLIP_SUFFIXES
 from pixprep.training.sources import Sample, Source, naming
 from pixprep.training.sources.storage import (
     Names,

@@ -18,7 +18,7 @@ from pixprep.training.sources.storage import is_remote, remote
 _MOST_BYTES, _MOST_TIMES, _MOST_ROWS = 128 << 20, 16, 1024
 """Bytes that a row group may take, or how many times those that it has in the file; rows that are read at once."""
 Columns = Mapping[str, Any]
-"""By the samples' fields the values of a row group, which a row's number gives; ``as_py`` makes Python's of one."""
+"""Values of a row group by the samples' fields, indexed by the row's number; ``as_py`` makes one Python's."""
 
 
 class _Object(io.RawIOBase):

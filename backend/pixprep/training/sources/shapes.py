@@ -19,11 +19,11 @@ _FARTHEST = 1e6
 _MOST_CROSSINGS = 1 << 21
 """Columns that the outlines of an image's polygons cross, together."""
 _MOST_PIXELS = 1 << 30
-"""Of the masks of an image, together."""
+"""Pixels of the masks of an image, together."""
 _MOST_COVERS = 4
 """Pixels around the polygons of an image, together, for each of its masks' pixels."""
 _MOST_LETTERS = 12
-"""Of a number of the short form: 60 bits."""
+"""Letters of a number of the short form: 60 bits."""
 
 
 class Runs(msgspec.Struct):

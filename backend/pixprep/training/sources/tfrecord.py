@@ -29,7 +29,7 @@ _PACKED = {b"\x1f\x8b": "gunzip", b"\x78\x9c": "zlib-flate -uncompress <", b"\x7
 
 Feature = str | Sequence[str]
 _Found = tuple[I64, I64, ImageError | None]
-"""Of a file: offset and framed size of each whole record, and what is wrong behind the last."""
+"""Offset and framed size of each whole record of a file, and what is wrong behind the last."""
 
 
 class Records(Archives):

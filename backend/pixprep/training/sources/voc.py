@@ -36,7 +36,7 @@ CLASSES = (
     "sofa", "train", "tvmonitor",
 )
 # fmt: on
-"""Of VOC2007 and VOC2012, in the alphabet's order."""
+"""Classes of VOC2007 and VOC2012, in the alphabet's order."""
 _MOST_XML_BYTES = 4 << 20
 _MOST_LIST_BYTES = 1 << 30
 

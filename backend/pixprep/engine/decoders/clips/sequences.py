@@ -133,4 +133,4 @@ SEQUENCES = {
     "vp9": Sequences(_vp9_headers, _vp9_begins, lambda _: True),
     "av1": Sequences(_av1_headers, lambda packet: bool(_av1_headers(packet)), _is_av1_plain),
 }
-"""By the names that FFmpeg has for the codecs."""
+"""Readers by FFmpeg's names of the codecs."""
