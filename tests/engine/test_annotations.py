@@ -141,17 +141,6 @@ def test_what_keeps_pixels_in_their_places_may_come_behind_boxes():
     plan_of(pp.mask(name="whole"), TWICE, pp.mask())
 
 
-def test_boxes_of_an_image_that_is_no_tensors_are_refused():
-    ops = [
-        pp.center_crop(60, 80, name="photo"),
-        pp.center_crop(8),
-        pp.boxes(),
-        pp.tensor(from_="photo", only="training"),
-    ]
-    with pytest.raises(pp.PipelineError, match=r'^ops\[3\] "boxes": in training: no tensor shows the image here'):
-        pp.Pipeline([pp.decode(), *ops])
-
-
 def test_what_is_said_of_a_box_goes_with_it_and_nothing_else():
     fields = made(LEFT_HALF, pp.boxes())
     assert set(fields) == {"boxes", "labels", "iscrowd", "box_track"}
@@ -299,12 +288,6 @@ def test_keypoints_that_are_not_there_fail_their_image(points, visible, words):
     sample = {"boxes": BOXES, "points": points, "visible": visible}
     with pytest.raises(pp.ImageError, match=words):
         made(TWICE, pp.boxes(), pp.points(flip_pairs=[[1, 2]]), sample=sample)
-
-
-@pytest.mark.parametrize("pairs", [[[1, 1]], [[1, 2], [2, 3]], [[-1, 2]]])
-def test_pairs_that_are_none_are_refused(pairs):
-    with pytest.raises(pp.PipelineError, match='"flip_pairs" has each keypoint once'):
-        pp.points(flip_pairs=pairs)
 
 
 CHAIN = (

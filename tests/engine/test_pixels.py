@@ -187,18 +187,6 @@ def test_what_is_no_list_of_arrays_is_refused_in_words(given, message):
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"only": "serving"}, '"only": both sides take the same pixels: leave it out'),
-        ({"color": "gray", "given": "bgr"}, '"given" is an order of three channels, and with "color": "gray" there is'),
-    ],
-)
-def test_fields_that_contradict_each_other_are_refused(fields, message):
-    with pytest.raises(pp.PipelineError, match=message):
-        pp.pixels(**fields)
-
-
 PIPELINE = pp.Pipeline([pp.pixels(given="bgr"), pp.resize(32), pp.center_crop(24), *TAIL])
 
 

@@ -188,35 +188,6 @@ def test_a_clip_that_is_too_short_is_refused_unless_it_repeats():
 
 
 @pytest.mark.parametrize(
-    ("ops", "message"),
-    [
-        ([pp.decode_video(frames=4), *END, pp.tensor()], '"layout": of a clip it is "tchw"'),
-        ([pp.decode(), *END, pp.tensor(layout="tchw")], '"layout": of an image it is "chw"'),
-    ],
-)
-def test_a_layout_has_the_axes_of_what_comes(ops, message):
-    with pytest.raises(PipelineError, match=message):
-        pp.Pipeline(ops)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"frames": 0}, '"frames" must be 1'),
-        ({"frames": 4, "sample": {"stride": 2}}, '"sample" must be a word'),
-        ({"frames": 4, "sample": {"step": 1.5}}, '"sample" must be a word'),
-        ({"frames": 4, "sample": {"step": 1, "fps": 2}}, '"sample" must be a word'),
-        ({"frames": 4, "sample": {"fps": 1e-7}}, '"sample" must be a word'),
-        ({"frames": 4, "start": "middle"}, '"start" goes with'),
-        ({"frames": 4, "sample": "random"}, "random frames are for training"),
-    ],
-)
-def test_fields_that_make_no_sense(fields, message):
-    with pytest.raises(PipelineError, match=message):
-        pp.decode_video(**fields)
-
-
-@pytest.mark.parametrize(
     ("sample", "words"),
     [
         ({"step": 1}, "4 frames, one after the other"),
@@ -263,21 +234,6 @@ def test_flow_is_opencvs_by_hand(preset, color):
         assert np.abs(batch["optical_flow"][row]).max() > 0.1
     assert batch.errors[1] is not None
     assert not batch["optical_flow"][1].any()
-
-
-@pytest.mark.parametrize(
-    ("ops", "message"),
-    [
-        ([pp.decode(), pp.resize(64), pp.center_crop(64)], "at least 2 frames"),
-        ([pp.decode_video(frames=1), pp.resize(64), pp.center_crop(64)], "at least 2 frames"),
-        ([pp.decode_video(frames=4), pp.resize(64)], "the size differs"),
-        ([pp.decode_video(frames=4), pp.resize(height=8, width=64)], "32 pixels a side"),
-        ([pp.decode_video(frames=4), *END], "must come before normalize"),
-    ],
-)
-def test_flow_wants_frames_of_levels_and_of_one_size(ops, message):
-    with pytest.raises(PipelineError, match=message):
-        pp.Pipeline([*ops, pp.optical_flow(), pp.tensor(layout="tchw")])
 
 
 def test_a_cache_of_pixels_is_for_images():

@@ -264,12 +264,6 @@ def test_each_box_of_a_photo_gives_a_tensor_of_its_own_size() -> None:
 # The limits on memory
 
 
-def test_a_side_without_a_bound_is_refused_with_the_remedy() -> None:
-    for op in (pp.resize(height=48), pp.resize(80), pp.resize(80, mode="scale"), pp.rotate(30, expand=True)):
-        with pytest.raises(pp.PipelineError, match=r"has no bound: add .*, or a max_size"):
-            pp.Pipeline([pp.decode(), op, pp.tensor()])
-
-
 def test_batches_and_pools_are_as_large_as_the_largest_tensors_need() -> None:
     pipeline = pp.Pipeline([pp.decode(), pp.resize(800, mode="scale", max_size=1333), pp.tensor(multiple=32)])
     n_bytes = 4 * 3 * 1344 * 1344

@@ -4,9 +4,7 @@ from hashlib import sha256
 
 import pytest
 
-import pixprep as pp
 from images import noise
-from pixprep import PipelineError
 from resize_cases import resized
 from torch_vectors import FROZEN
 
@@ -27,19 +25,3 @@ def test_one_level_of_one_value_changes_the_digest():
     pixels = torch(noise(*case[1]), case[2], case[0])
     pixels[1, 100, 100] ^= 1
     assert sha256(pixels.tobytes()).hexdigest() != FROZEN[case]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"antialias": False}, '"antialias" must be true with "like": "torch"'),
-        (
-            {"filter": "lanczos"},
-            '"lanczos" with antialias true is not for "like": "torch", which has bilinear, bicubic',
-        ),
-    ],
-)
-def test_what_the_profile_does_not_have_is_refused(options, message):
-    with pytest.raises(PipelineError) as error:
-        pp.resize(9, like="torch", **options)
-    assert message in str(error.value)
