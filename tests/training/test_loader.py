@@ -805,43 +805,6 @@ def test_a_progress_bar_is_shown_in_a_notebook_in_one_line(tmp_path):
     assert b"\n" not in shown  # a notebook draws what follows a \r over what came before
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "words"),
-    [
-        ({"source": []}, pp.DataError, "the source has no samples"),
-        ({"source": "train/"}, pp.DataError, "source: 'train/' is a path, or one image: pixprep.read.files reads a"),
-        (
-            {"source": iter(samples())},
-            pp.DataError,
-            "a list_iterator has no length, or no sample by its number: make a",
-        ),
-        ({"source": {1, 2}}, pp.DataError, "source: a set has no length, or no sample by its number: make a list"),
-        ({"limits": 0}, pp.PipelineError, "limits is a pixprep.Limits, such as Limits(max_pixels=100_000_000), not 0"),
-        ({"batch_size": 0}, pp.PipelineError, "batch_size is a number of samples"),
-        ({"shuffle": 0}, pp.PipelineError, 'shuffle is False, True or "blocks", not 0'),
-        ({"on_error": "ignore"}, pp.PipelineError, "on_error is one of raise, replace, skip, not 'ignore'"),
-        (
-            {"on_error": "skip", "shard": (0, 2)},
-            pp.PipelineError,
-            'on_error="skip" gives the shards batches of different sizes, and distributed training would hang or be '
-            'wrong: take on_error="replace"',
-        ),
-        ({"max_errors": 1.5}, pp.PipelineError, "max_errors is a share from 0.0 to 1.0, or a whole number, not 1.5"),
-        ({"max_errors": -1}, pp.PipelineError, "max_errors is a share from 0.0 to 1.0, or a whole number, not -1"),
-        ({"prefetch": 0}, pp.PipelineError, "prefetch is a number of batches, 1 at least, not 0"),
-        ({"cache": "disk"}, pp.PipelineError, "cache is \"pixels\" or None, not 'disk'"),
-        ({"cache": "pixels", "cache_bytes": "4G"}, pp.PipelineError, "cache_bytes is a number of bytes, such as 4 <<"),
-        ({"device": "tpu"}, pp.SetupError, 'device "tpu"'),
-        ({"device": "cuda:1", "cache": "pixels"}, pp.PipelineError, 'not for "gpu:1"'),
-        ({"device": "cuda", "cache": "pixels"}, pp.PipelineError, 'cache="pixels" is for device="cpu", not for "gpu"'),
-    ],
-)
-def test_what_cannot_be_is_refused(options, kind, words):
-    with pytest.raises(kind) as caught:
-        loader(**options)
-    assert words in str(caught.value)
-
-
 def test_a_closed_loader_says_so():
     ours = loader()
     ours.close()

@@ -1,7 +1,5 @@
 """Which samples a batch holds: every sample once an epoch, on any number of shards, after any resume."""
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -132,35 +130,6 @@ def test_a_replacement_is_the_same_for_everybody_and_another_at_each_attempt():
     assert alone.replacement(3, 17, 1) != alone.replacement(2, 17, 1) != alone.replacement(2, 18, 1)
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"samples": 0}, "the source has no samples"),
-        ({"batch_size": 0}, "batch_size is a number of samples, 1 at least, not 0"),
-        ({"batch_size": 2.0}, "batch_size is a number of samples, 1 at least, not 2.0"),
-        ({"shuffle": "yes"}, "shuffle is False, True or \"blocks\", not 'yes'"),
-        ({"seed": -1}, "seed is a whole number from 0 to 2**32 - 1, not -1"),
-        ({"last": "keep"}, "last is one of drop, short, pad, not 'keep'"),
-        ({"shard": (2, 2)}, "shard is (rank, world), such as (0, 8) to (7, 8), not (2, 2)"),
-        ({"shard": 3}, "shard is (rank, world), such as (0, 8) to (7, 8), not 3"),
-        (
-            {"samples": 9, "batch_size": 5, "shard": (0, 2), "shuffle": True},
-            "the source has 9 samples, fewer than one batch: batch_size 5 times 2 shards: "
-            'take a smaller batch_size, or last="short" or "pad"',
-        ),
-        (
-            {"samples": 17, "batch_size": 2, "shard": (0, 4), "last": "short"},
-            'last="short": the last batch has 1 sample for 4 shards, and one of them would have none: '
-            'take last="pad" or "drop", or another batch_size',
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(fields, words):
-    with pytest.raises(pp.PipelineError) as caught:
-        Order(**{"samples": 100, "batch_size": 5} | fields)
-    assert str(caught.value) == words
-
-
 def test_several_processes_without_a_shard_are_refused():
     assert shard_of({}) == shard_of({"WORLD_SIZE": "1", "RANK": "0"}) == (0, 1)
     with pytest.raises(pp.PipelineError) as caught:
@@ -234,24 +203,3 @@ def test_a_broken_sample_is_replaced_by_one_of_its_group():
     found = [order_.replacement(1, 7, attempt) for attempt in range(1, 60)]
     assert {groups[index] for index in found} == {groups[7]}
     assert len(set(found)) > 15
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"groups": np.arange(39) % 2}, "group_by: 39 groups for 40 samples"),
-        ({"groups": np.arange(40) % 2 - 1}, "group_by: groups are whole numbers from 0 to 999"),
-        (
-            {"groups": np.arange(40) // 37, "last": "drop"},
-            "group_by: group 1 has 3 samples, fewer than one batch of 8, and none of th",
-        ),
-        ({"groups": np.arange(40) % 2, "repeats": 2, "shuffle": True}, "group_by takes each sample once an epoch: le"),
-        (
-            {"groups": np.arange(40) // 37, "shard": (0, 5), "last": "short"},
-            'last="short": the last batch of a group has 3 samples for 5 shards, and one of them would have none',
-        ),
-    ],
-)
-def test_groups_that_cannot_be_are_refused(fields, words):
-    with pytest.raises(pp.PipelineError, match=f"^{re.escape(words)}"):
-        Order(**{"samples": 40, "batch_size": 8} | fields)

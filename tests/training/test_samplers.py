@@ -3,10 +3,8 @@
 import json
 import math
 import os
-import re
 from collections import Counter
 from itertools import zip_longest
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +17,6 @@ from loading import PLAIN, TRAINING, samples
 from pixprep import read
 from pixprep.training.order import Order
 
-TESTS = Path(__file__).parents[1]
 WEIGHTS = np.arange(40.0)
 SAMPLERS = {
     "weights": {"weights": WEIGHTS},
@@ -125,33 +122,6 @@ def test_epochs_of_another_length_are_one_row(shuffle):
     assert np.array_equal(long, whole)
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"weights": WEIGHTS, "shuffle": False}, "weights draw samples at random: take shuffle=True"),
-        (
-            {"shares": (1.0,), "parts_of": (40,), "shuffle": "blocks"},
-            "shares draw samples at random: take shuffle=True",
-        ),
-        ({"weights": WEIGHTS[1:]}, "39 weights for 40 samples"),
-        ({"weights": -WEIGHTS}, "weights are finite numbers from 0, and not all of them 0"),
-        ({"weights": 0 * WEIGHTS}, "weights are finite numbers from 0, and not all of them 0"),
-        ({"repeats": 0}, "repeats is a whole number, 1 at least, not 0"),
-        ({"epoch_samples": 0}, "epoch_samples is a whole number, 1 at least, not 0"),
-        ({"epoch_samples": 7}, "an epoch has 7 samples, fewer than one batch: batch_size 8 times 1 shard: "),
-        ({"shares": (0.5, 0.5)}, "shares are numbers that add up to 1, one for each part of a pixprep.read.concat, "),
-        ({"shares": (0.5, 0.6), "parts_of": (30, 10)}, "shares are numbers that add up to 1, "),
-        (
-            {"shares": (0.5, 0.5), "parts_of": (30, 10), "weights": WEIGHTS},
-            "weights and shares both say how often a sample comes: leave one of them out",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(fields, words):
-    with pytest.raises(pp.PipelineError, match=f"^{re.escape(words)}"):
-        order(**fields)
-
-
 # In a Loader
 
 
@@ -182,19 +152,6 @@ def test_classes_are_balanced_by_their_labels():
     with loader(source, weights="balanced", epoch_samples=4000, batch_size=500) as ours:
         labels = np.concatenate([batch["label"] for batch in ours])
     assert 1800 < labels.sum() < 2200  # 2000 and six sigma
-
-
-def test_a_source_that_does_not_know_its_labels_is_refused_with_what_to_give():
-    rows_ = read.rows(samples(40), label="label")
-    for source, words in (
-        (rows_, 'weights="balanced" needs every label before a sample is read, which a Rows has not: give weights, a '),
-        ([{"image": b"x", "label": "cat"}] * 40, "which a list has not"),
-    ):
-        with pytest.raises(pp.DataError, match=words):
-            loader(source, weights="balanced")
-    for weights in ("even", ["cat"]):
-        with pytest.raises(pp.PipelineError, match=r'^weights are "balanced", or a number for each sample'):
-            loader(weights=weights)
 
 
 def test_sources_are_mixed_by_their_shares():
@@ -276,12 +233,6 @@ def test_an_image_without_a_size_is_said(tmp_path, caplog):
     with loader([*samples(8), *broken, b"no dict"], last="pad", group_by="aspect") as ours:
         assert ours.order.groups.tolist() == [1] * 8 + [0] * 4
     assert "no size of 4 images can be read: they are of group 0" in caplog.text
-
-
-@pytest.mark.parametrize("group_by", ["size", [0.5] * 40, [[0] * 40]])
-def test_what_groups_nothing_is_refused(group_by):
-    with pytest.raises(pp.PipelineError, match=r'^group_by is "aspect"'):
-        loader(group_by=group_by)
 
 
 def test_a_broken_sample_that_comes_often_is_replaced_each_time_and_named_once(tmp_path):

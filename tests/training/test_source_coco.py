@@ -151,38 +151,6 @@ def test_keypoints_are_points(tmp_path):
         coco(tmp_path, coco_annotations(2), keypoints=True)
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ('{"images": [', "is not JSON: Input data was truncated"),
-        ('{"images": [NaN]}', "is not JSON: JSON is malformed"),
-        ('{"images": []}', "is no file of COCO's annotations: Object missing required field `categories`"),
-        ('{"images": [], "annotations": [], "categories": []}', "has no images"),
-        (
-            '{"images": [1], "annotations": [], "categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}',
-            "two categories have one id",
-        ),
-    ],
-)
-def test_a_file_of_something_else_is_one_error(tmp_path, content, text):
-    with pytest.raises(pp.DataError) as caught:
-        coco(tmp_path, content)
-    assert str(caught.value).startswith(f"{tmp_path}/i.json: {text}")
-
-
-def test_a_file_that_is_not_there_is_one_error(tmp_path):
-    with pytest.raises(pp.DataError, match=r"no.json: cannot be read"):
-        read.coco(tmp_path, tmp_path / "no.json")
-
-
-def test_folder_and_file_in_the_wrong_order_are_said_to_be(tmp_path):
-    write_coco(tmp_path, 2)
-    with pytest.raises(pp.DataError, match=r"instances.json: is a file, and no folder"):
-        read.coco(tmp_path / "instances.json", tmp_path / "images")
-    with pytest.raises(pp.DataError, match="gone: no such folder"):
-        read.coco(tmp_path / "gone", tmp_path / "instances.json")
-
-
 def test_no_annotations_and_no_good_image_are_read(tmp_path):
     content = {"images": [{"id": 5, "file_name": "a.jpg"}], "annotations": [], "categories": []}
     assert coco(tmp_path, content)[0]["boxes"].shape == (0, 4)

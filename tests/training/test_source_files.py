@@ -61,31 +61,6 @@ def test_images_beside_the_classes_are_named(tmp_path):
     assert source.notes == ("stray.jpg passed over, as in no class's folder",)
 
 
-@pytest.mark.parametrize(
-    ("names", "text"),
-    [
-        ([], "no image in this folder (.jpg .jpeg"),
-        (["a.txt"], "no image in this folder (.jpg .jpeg"),
-        (["a/1.jpg", "b/1.txt"], "no image in the folder of class 'b' (.jpg"),
-    ],
-)
-def test_a_folder_without_images_is_one_error(tmp_path, names, text):
-    with pytest.raises(pp.DataError) as caught:
-        read.files(write(tmp_path, *names))
-    assert str(caught.value).startswith(f"{tmp_path}: {text}")
-
-
-def test_a_folder_that_is_not_there_is_one_error(tmp_path):
-    with pytest.raises(pp.DataError, match="gone: no such folder"):
-        read.files(tmp_path / "gone")
-    with pytest.raises(
-        pp.DataError, match=r"t.csv: is a file: \[path\] is a list of it, and pixprep.read.table reads CSV"
-    ):
-        read.files(write(tmp_path, "t.csv") / "t.csv")
-    with pytest.raises(pp.DataError, match="gone: no such folder"):
-        read.table(tmp_path / "t.csv", root=tmp_path / "gone")
-
-
 def test_links_in_a_circle_end(tmp_path):
     write(tmp_path, "a/1.jpg")
     (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
@@ -114,10 +89,6 @@ def test_a_list_keeps_its_order_and_its_labels(tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     assert [(sample["image"].name, sample["label"]) for sample in source] == [("b.jpg", 5), ("a.jpg", 3)]
     assert read_image(source[0], pp.Limits()) == b"x"
-    with pytest.raises(pp.DataError, match="3 labels for 1 files"):
-        read.files(["a.jpg"], labels=[1, 2, 3])
-    with pytest.raises(pp.DataError, match="the list of files is empty"):
-        read.files([])
 
 
 def test_a_list_is_the_same_one_wherever_its_folder_lies(tmp_path):
@@ -207,20 +178,3 @@ def test_a_label_that_is_none_of_the_classes_costs_its_sample(tmp_path):
     assert source[0]["label"] == 1
     with pytest.raises(pp.ImageError, match=r"t.csv, line 3: the label 'dgo' is none of the classes"):
         source[1]
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("", "its first line must be the names of its columns"),
-        ("image,image\n", "its first line must be the names of its columns, each once"),
-        ("file,label\na,b\n", "has no column 'image'; there are 'file', 'label'"),
-        ("image\na.jpg\n", "has no column 'label'; there are 'image'; label=None is for a table without labels"),
-        ("image,label\n\n", "has no line after the names of its columns"),
-    ],
-)
-def test_a_table_that_is_none_is_one_error(tmp_path, text, error):
-    (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(pp.DataError) as caught:
-        read.table(tmp_path / "t.csv")
-    assert str(caught.value).startswith(f"{tmp_path}/t.csv: {error}")

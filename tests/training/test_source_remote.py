@@ -194,14 +194,3 @@ def test_a_server_without_ranges_is_refused_before_it_sends_each_shard_for_each_
 )
 def test_braces_are_a_shells(text, found):
     assert expanded(text) == found
-
-
-def test_braces_that_count_down_are_refused():
-    with pytest.raises(pp.DataError, match=r"\{9\.\.1\} counts from a number to a larger one"):
-        read.tar("{9..1}.tar")
-
-
-def test_every_file_of_a_brace_pattern_must_be_there(tmp_path):
-    (tmp_path / "0.tar").write_bytes(tar_bytes(tar_members(1)))
-    with pytest.raises(pp.DataError, match=r"1\.tar: no such file"):
-        read.tar(tmp_path / "{0..1}.tar")

@@ -40,28 +40,5 @@ def test_a_row_that_cannot_be_had_costs_itself():
         source[1]
 
 
-@pytest.mark.parametrize(
-    ("row", "text"),
-    [
-        ({"picture": b"x"}, "row 0: has no 'image': there are 'picture'"),
-        ((b"x", 1), "row 0: has no 'image': it is builtins.tuple"),
-        ({"image": 5}, "row 0: its image is builtins.int: give the encoded bytes or a path"),
-        ({"image": {"bytes": None, "path": None}}, "row 0: its image is builtins.NoneType"),
-    ],
-)
-def test_a_row_without_an_encoded_image_costs_itself(row, text):
-    with pytest.raises(pp.ImageError) as caught:
-        read.rows([row])[0]
-    assert caught.value.detail.startswith(text)
-    assert caught.value.reason == "BAD_RECORD"
-
-
-def test_what_has_no_numbers_is_one_error():
-    with pytest.raises(pp.DataError, match=r"rows need a length and numbers, which builtins.generator lacks"):
-        read.rows(iter_ for iter_ in [])
-    with pytest.raises(pp.DataError, match="there are no rows"):
-        read.rows([])
-
-
 def test_a_tag_tells_rows_from_others():
     assert read.rows([{"image": b"x"}], tag="a").fingerprint != read.rows([{"image": b"x"}], tag="b").fingerprint

@@ -1,11 +1,9 @@
 """``read.tar``: WebDataset's keys and suffixes, whatever wrote the archive."""
 
-import gzip
 import tarfile
 
 import pytest
 
-import pixprep as pp
 from broken_data import small_jpeg
 from pixprep import read
 from records import refusals, tar_bytes, tar_members
@@ -137,19 +135,3 @@ def test_an_archive_behind_an_archive_is_noted(tmp_path):
     (tmp_path / "t.tar").write_bytes(one + one)
     (note,) = read.tar(tmp_path / "t.tar").notes
     assert "data behind the end of the archive" in note
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        (b"nothing of the kind" * 99, "is no tar file"),
-        (b"", "no sample in it"),
-        (tar_bytes([]), "no sample in it"),
-        (gzip.compress(tar_bytes(list(tar_members(1)))), "is compressed: unpack it first: gunzip t.tar"),
-    ],
-)
-def test_a_file_that_is_no_tar_is_one_error(tmp_path, content, text):
-    (tmp_path / "t.tar").write_bytes(content)
-    with pytest.raises(pp.DataError) as caught:
-        read.tar(tmp_path / "t.tar")
-    assert str(caught.value).startswith(f"{tmp_path}/t.tar: {text}")

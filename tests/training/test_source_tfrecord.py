@@ -100,25 +100,6 @@ def test_dalis_index_takes_the_place_of_the_scan(tmp_path, checksums):
     assert [sample["name"] for sample in source] == ["n0", "n2"]
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("0 x\n", "is no index of DALI's"),
-        ("0 20 3\n", "is no index of DALI's"),
-        ("0 99999999999999999999\n", "is no index of DALI's"),
-        ("0 5000\n-1 5\n", "line 2: -1 5 is outside"),
-        ("0 9223372036854775807\n", "line 1: 0 9223372036854775807 is outside"),
-        ("9223372036854775807 16\n", "line 1: 9223372036854775807 16 is outside"),
-    ],
-)
-def test_an_index_of_something_else_is_one_error(tmp_path, text, error):
-    write_tfrecord(tmp_path / "t", 4)
-    (tmp_path / "i").write_text(text)
-    with pytest.raises(pp.DataError) as caught:
-        read.tfrecord(tmp_path / "t", index=tmp_path / "i", checksums=False)
-    assert str(caught.value).startswith(f"{tmp_path}/i: {error}")
-
-
 def test_an_index_of_another_file_costs_its_records(tmp_path):
     rows = write_tfrecord(tmp_path / "t", 3)
     (tmp_path / "i").write_text(f"0 {rows[0][1]}\n{rows[1][0] + 1} 40\n")

@@ -1,0 +1,51 @@
+"""Mistakes of whoever trains: an order that cannot be, a Loader's options, and files that are no data set."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+
+import pixprep as pp
+from loading import PLAIN, TRAINING, samples
+from pixprep.training.order import Order
+from records import record, tar_bytes, tar_members
+from refusals import refusal, refusals
+
+
+def order(**fields):
+    """An order of 40 samples."""
+    return Order(**{"samples": 40, "batch_size": 8} | fields)
+
+
+def loader(source=None, pipeline=PLAIN, **options):
+    """A Loader of as many."""
+    return pp.Loader(samples() if source is None else source, pipeline, **{"batch_size": 8, "threads": 2} | options)
+
+
+def mixed(pipeline=TRAINING, **fields):
+    """A Loader that mixes."""
+    return loader(None, pipeline, mix=pp.Mix(3, **fields))
+
+
+def file(name, content=b"x"):
+    """A file, and its name."""
+    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return name
+
+
+def folder(name, *names):
+    """A folder of files, and its name."""
+    for path in (Path(name, each) for each in names):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    Path(name).mkdir(exist_ok=True)
+    return name
+
+
+@refusals("training")
+def test_a_mistake_is_refused_in_whole_words(call, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    makers = {"order": order, "loader": loader, "mixed": mixed, "samples": samples, "PLAIN": PLAIN}
+    files = {"file": file, "folder": folder, "gzip": gzip, "record": record, "tar_bytes": tar_bytes}
+    said = refusal(call, np=np, tar=tar_bytes(tar_members(1)), **makers, **files)
+    assert said.replace(f"{tmp_path}/", "") == words
