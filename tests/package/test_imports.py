@@ -108,7 +108,7 @@ HOMES = {
             "engine.decoders.webp",
         ),
         "show.drawing",
-        *("importers.verify.images", "importers.verify.originals", "importers.verify.origins"),
+        *(f"importers.verify.{name}" for name in ("images", "originals", "origins", "twins")),
     },
     "pillow_heif": {"engine.decoders.heic"},
     "pyarrow": {"training.manifest", "training.sources.row_groups", "ray"},

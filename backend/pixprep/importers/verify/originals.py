@@ -13,24 +13,32 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from importlib import import_module
 from operator import truediv
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import PIL
-from PIL import Image, ImageEnhance, ImageOps  # noqa: F401  (ops find them in PIL)
+from PIL import Image, ImageOps
 
 from pixprep.errors import unreachable
 from pixprep.importers.verify.images import Array
 from pixprep.importers.verify.libraries import Library, find
 from pixprep.importers.verify.origins import TRANSFORMS, Size, planes
+from pixprep.importers.verify.twins import library_of, recoloured
 from pixprep.pipeline import ops
 from pixprep.pipeline.file import Origin
-from pixprep.pipeline.ops.op import WHOLE
 from pixprep.plan.profiles import PROFILES, dali
-from pixprep.spec import Like
+from pixprep.spec import Like, PaddingMode, SideRounding
 
 Resizing = ops.Resize | ops.Letterbox
 
+WHOLE: Mapping[SideRounding, Callable[[float], float]] = {
+    "down": np.floor,
+    "half_even": np.rint,
+    "half_away": lambda value: np.floor(value + 0.5),
+    "up": np.ceil,
+    "detr": np.floor,
+}
+"""Meaning of a rounding."""
 ORDER = 13 if int(PIL.__version__.partition(".")[0]) >= 13 else 12
 """The Pillow whose order of the two passes is that of the installed one."""
 
@@ -92,7 +100,7 @@ class Originals:
 
     def colourist(self, op: ops.SteadyOp) -> Original:
         """uint8 (height, width, channels), red first, to the same."""
-        return Original(self._find(op.library), lambda pixels: _recoloured(op, pixels))
+        return Original(self._find(library_of(op)), lambda pixels: recoloured(op, pixels))
 
     def normalizer(self, op: ops.Normalize, *, is_real: bool) -> Original:
         """Levels (height, width, channels) to float64 (``float64``) or float32 (the others)."""
@@ -141,33 +149,54 @@ def geometry(
         recolour: every op on colours, on pixels with red first.
     """
     is_backwards = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr"
-
-    def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
-        assert recolour is not None
-        if is_backwards and not op.is_warp:  # the fill of a warp is in the order of the channels
-            return recolour(op, pixels[:, :, ::-1])[:, :, ::-1]
-        return recolour(op, pixels)
-
     for op in chain:
-        pixels = op.original(pixels, _Beside(lambda _, pixels: resize(pixels), recoloured))
+        match op:
+            case ops.ImageOp(home="training"):
+                raise AssertionError(f"{op!r} is compared with nothing")
+            case ops.Resize():
+                pixels = resize(pixels)
+            case ops.Letterbox():
+                pixels = _padded(op, resize(pixels))
+            case ops.Pad():
+                pixels = _padded(op, pixels, op.padding_mode)
+            case ops.Flip():
+                pixels = pixels[:, ::-1] if op.axis == "horizontal" else pixels[::-1]
+            case ops.CenterCrop():
+                pixels = _cut_out(op, pixels)
+            case ops.Crop(top=int(top), left=int(left), height=int(height), width=int(width)):
+                pixels = pixels[top : top + height, left : left + width]
+            case ops.SteadyOp():
+                assert recolour is not None
+                turned = -1 if is_backwards and not op.is_warp else 1  # a warp's fill is in the order of the channels
+                pixels = recolour(op, pixels[:, :, ::turned])[:, :, ::turned]
+            case ops.ImageOp() if not isinstance(op, ops.Normalize):  # its arithmetic is compared by itself
+                raise AssertionError(f"{op!r} is compared with nothing")
     return pixels
 
 
-class _Beside(NamedTuple):
-    """Libraries beside the ops of one chain: ``pipeline.ops.op.Libraries``."""
+def _cut_out(op: ops.CenterCrop, pixels: Array) -> Array:
+    """Pad with zeros to the window, then round half of what is left over, as torchvision does."""
+    side = max(1, int((op.fraction or 1) * min(pixels.shape[:2])))
+    height, width = op.height or side, op.width or side
+    missing = [max(0, window - length) for window, length in zip((height, width), pixels.shape, strict=False)]
+    pixels = np.pad(pixels, [*((d // 2, d - d // 2) for d in missing), (0, 0)])
+    top = int(WHOLE[op.rounding]((pixels.shape[0] - height) / 2))
+    left = int(WHOLE[op.rounding]((pixels.shape[1] - width) / 2))
+    return pixels[top : top + height, left : left + width]
 
-    resize: Callable[[Any, Array], Array]
-    recolour: Callable[[ops.SteadyOp, Array], Array]
 
-
-def _recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
-    """Result of an op's library for uint8 (height, width, 1 or 3), red first."""
-    library = PIL if op.library == "pillow" else import_module("torchvision.transforms.v2.functional")
-    if getattr(op, "like", op.library) == "torchvision":
-        return np.asarray(op.twin(planes(pixels), library).numpy().transpose(1, 2, 0))
-    image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
-    made = np.asarray(op.twin(image, library))
-    return made.reshape(*made.shape[:2], pixels.shape[2])
+def _padded(op: ops.Pad | ops.Letterbox, pixels: Array, mode: PaddingMode = "constant") -> Array:
+    """An image on the canvas, as the definition has it."""
+    side = max(pixels.shape[:2])
+    height, width = op.height or side, op.width or side
+    free = (height - pixels.shape[0], width - pixels.shape[1])
+    top, left = (round(d / 2 - 0.1) if op.anchor == "center" else 0 for d in free)
+    if mode != "constant":
+        return np.pad(pixels, [(top, free[0] - top), (left, free[1] - left), (0, 0)], mode)
+    canvas = np.empty((height, width, pixels.shape[2]), pixels.dtype)
+    canvas[...] = op.fill
+    canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
+    return canvas
 
 
 def size_of(op: Resizing, pixels: Array) -> Size:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import numpy as np
-
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.geometry import check_like, resize_step, resized
 from pixprep.pipeline.ops.limits import (
@@ -18,7 +16,7 @@ from pixprep.pipeline.ops.limits import (
     need_levels,
     need_whole_levels,
 )
-from pixprep.pipeline.ops.op import WHOLE, Array, ImageOp, Libraries, settle
+from pixprep.pipeline.ops.op import ImageOp, settle
 from pixprep.plan import geometry_steps, inputs
 from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
@@ -91,16 +89,6 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
         is_over = (self.height or 0) > image.min_height or (self.width or 0) > image.min_width
         return is_over and self.smaller != "refuse"
 
-    def original(self, pixels: Array, libraries: Libraries) -> Array:
-        # torchvision's: pad with zeros to the window, then round half of what is left over
-        side = max(1, int((self.fraction or 1) * min(pixels.shape[:2])))
-        height, width = self.height or side, self.width or side
-        missing = [max(0, window - length) for window, length in zip((height, width), pixels.shape, strict=False)]
-        pixels = np.pad(pixels, [*((d // 2, d - d // 2) for d in missing), (0, 0)])
-        top = int(WHOLE[self.rounding]((pixels.shape[0] - height) / 2))
-        left = int(WHOLE[self.rounding]((pixels.shape[1] - width) / 2))
-        return pixels[top : top + height, left : left + width]
-
 
 class Crop(ImageOp, frozen=True, tag="crop"):
     """Cut out a window: a fixed one, or the boxes that come with the image; each box then gives a tensor.
@@ -153,10 +141,6 @@ class Crop(ImageOp, frozen=True, tag="crop"):
         return before.then(
             Window(height=height, width=width, place="fixed", top=top, left=left, beyond="refuse_smaller")
         )
-
-    def original(self, pixels: Array, libraries: Libraries) -> Array:
-        top, left, height, width = self._window
-        return pixels[top : top + height, left : left + width]
 
 
 class Pad(ImageOp, frozen=True, tag="pad"):
@@ -217,9 +201,6 @@ class Pad(ImageOp, frozen=True, tag="pad"):
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return before.then(_canvas(self), fill=self.fill, mode=self.padding_mode)
 
-    def original(self, pixels: Array, libraries: Libraries) -> Array:
-        return _padded(self, pixels, self.padding_mode)
-
 
 class Letterbox(ImageOp, frozen=True, tag="letterbox"):
     """Resize to fit inside ``height`` x ``width``, keeping the aspect ratio, and pad the rest.
@@ -264,9 +245,6 @@ class Letterbox(ImageOp, frozen=True, tag="letterbox"):
         resize = resize_step(self, rule, self.height, self.width, rounding=self.rounding)
         return before.resized(resize).then(_canvas(self), fill=self.fill)
 
-    def original(self, pixels: Array, libraries: Libraries) -> Array:
-        return _padded(self, libraries.resize(self, pixels))
-
 
 class Flip(ImageOp, frozen=True, tag="flip"):
     """Mirror the image; never at random.
@@ -287,9 +265,6 @@ class Flip(ImageOp, frozen=True, tag="flip"):
             inputs.Flip(key=key, input=self.when, axis=self.axis) if self.when else geometry_steps.Flip(self.axis)
         )
 
-    def original(self, pixels: Array, libraries: Libraries) -> Array:
-        return pixels[:, ::-1] if self.axis == "horizontal" else pixels[::-1]
-
 
 def check_padding(mode: PaddingMode, fill: Fill) -> None:
     """Raise PipelineError where a margin has a colour, and is the image's."""
@@ -300,18 +275,3 @@ def check_padding(mode: PaddingMode, fill: Fill) -> None:
 def _canvas(op: Pad | Letterbox) -> Window:
     place: Anchor = "center" if op.anchor == "center" else "top_left"
     return Window(height=op.height, width=op.width, side="longer", place=place, rounding="down", beyond="refuse_larger")
-
-
-def _padded(op: Pad | Letterbox, pixels: Array, mode: PaddingMode = "constant") -> Array:
-    """An image on the canvas, as the definition has it."""
-    side = max(pixels.shape[:2])
-    height, width = op.height or side, op.width or side
-    free = (height - pixels.shape[0], width - pixels.shape[1])
-    top, left = (round(d / 2 - 0.1) if op.anchor == "center" else 0 for d in free)
-    if mode != "constant":
-        margins = [(top, free[0] - top), (left, free[1] - left), (0, 0)]
-        return np.pad(pixels, margins, mode)
-    canvas = np.empty((height, width, pixels.shape[2]), pixels.dtype)
-    canvas[...] = op.fill
-    canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
-    return canvas

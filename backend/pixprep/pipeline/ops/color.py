@@ -6,9 +6,7 @@ images. ``torchvision``: torchvision v2's on uint8 tensors on a CPU.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
-
-import numpy as np
+from typing import Annotated
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Within, shown
@@ -25,17 +23,8 @@ Level = Within(0, 255)
 class Enhancing(ColorOp, frozen=True):
     """Base of the ops that are an enhancer of Pillow, and a function of torchvision."""
 
-    enhancer: ClassVar[tuple[str, str]]
-    """Their names."""
-
     factor: Factor
     like: ColorLike = "pillow"
-
-    def twin(self, image: Any, library: Any) -> Any:
-        ours, theirs = self.enhancer
-        if self.like == "pillow":
-            return getattr(library.ImageEnhance, ours)(image).enhance(self.factor)
-        return getattr(library, theirs)(image, self.factor)
 
 
 class Brightness(Enhancing, frozen=True, tag="brightness"):
@@ -47,8 +36,6 @@ class Brightness(Enhancing, frozen=True, tag="brightness"):
         factor: 0 gives black, 1 changes nothing.
         like: whose rounding.
     """
-
-    enhancer: ClassVar[tuple[str, str]] = ("Brightness", "adjust_brightness")
 
     def step(self) -> LevelStep:
         return levels.brightness(self.factor, self.like)
@@ -64,8 +51,6 @@ class Contrast(Enhancing, frozen=True, tag="contrast"):
         like: whose rounding.
     """
 
-    enhancer: ClassVar[tuple[str, str]] = ("Contrast", "adjust_contrast")
-
     def step(self) -> LevelStep:
         return levels.Blend("mean", self.factor, self.like)
 
@@ -79,8 +64,6 @@ class Saturation(Enhancing, frozen=True, tag="saturation"):
         factor: 0 gives gray, 1 changes nothing.
         like: whose rounding.
     """
-
-    enhancer: ClassVar[tuple[str, str]] = ("Color", "adjust_saturation")
 
     def step(self) -> LevelStep:
         return levels.Blend("own", self.factor, self.like)
@@ -102,15 +85,6 @@ class Hue(ColorOp, frozen=True, tag="hue"):
 
     def step(self) -> LevelStep:
         return levels.Hue(self.factor, self.like)
-
-    def twin(self, image: Any, library: Any) -> Any:
-        if self.like == "torchvision":
-            return library.adjust_hue(image, self.factor)
-        if image.mode == "L":
-            return image
-        hue, *others = image.convert("HSV").split()
-        turned = (np.asarray(hue).astype(int) + int(self.factor * 255)) % 256
-        return library.Image.merge("HSV", (library.Image.fromarray(turned.astype(np.uint8)), *others)).convert("RGB")
 
 
 class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
@@ -136,10 +110,6 @@ class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
     def step(self) -> LevelStep:
         return levels.Permute(self.permutation)
 
-    def twin(self, image: Any, library: Any) -> Any:
-        bands = image.split()
-        return library.Image.merge("RGB", [bands[channel] for channel in self.permutation])
-
 
 def need_colours(image: ImageSpec) -> None:
     """Raise PipelineError unless an image has three channels."""
@@ -162,11 +132,6 @@ class Grayscale(ColorOp, frozen=True, tag="grayscale"):
     def step(self) -> LevelStep:
         return levels.grayscale(self.like)
 
-    def twin(self, image: Any, library: Any) -> Any:
-        if self.like == "pillow":
-            return image.convert("L").convert(image.mode)
-        return library.rgb_to_grayscale(image, num_output_channels=image.shape[0])
-
 
 class Gamma(ColorOp, frozen=True, tag="gamma"):
     """Change the levels by a power: ``255.999 * gain * (level / 255) ** gamma``, cut off.
@@ -186,12 +151,6 @@ class Gamma(ColorOp, frozen=True, tag="gamma"):
     def step(self) -> LevelStep:
         return levels.gamma(self.gamma, self.gain, self.like)
 
-    def twin(self, image: Any, library: Any) -> Any:
-        if self.like == "torchvision":
-            return library.adjust_gamma(image, gamma=self.gamma, gain=self.gain)
-        curve = [int((255 + 1 - 1e-3) * self.gain * pow(level / 255.0, self.gamma)) for level in range(256)]
-        return image.point(curve * len(image.getbands()))
-
 
 class Posterize(ColorOp, frozen=True, tag="posterize"):
     """Keep the upper bits of each level.
@@ -207,9 +166,6 @@ class Posterize(ColorOp, frozen=True, tag="posterize"):
     def step(self) -> LevelStep:
         return levels.posterize(self.bits)
 
-    def twin(self, image: Any, library: Any) -> Any:
-        return library.ImageOps.posterize(image, self.bits)
-
 
 class Solarize(ColorOp, frozen=True, tag="solarize"):
     """Invert the levels from a threshold on.
@@ -224,9 +180,6 @@ class Solarize(ColorOp, frozen=True, tag="solarize"):
 
     def step(self) -> LevelStep:
         return levels.solarize(self.threshold)
-
-    def twin(self, image: Any, library: Any) -> Any:
-        return library.ImageOps.solarize(image, self.threshold)
 
 
 class SolarizeAdd(ColorOp, frozen=True, tag="solarize_add"):
@@ -245,10 +198,6 @@ class SolarizeAdd(ColorOp, frozen=True, tag="solarize_add"):
     def step(self) -> LevelStep:
         return levels.solarize_add(self.add, self.threshold)
 
-    def twin(self, image: Any, library: Any) -> Any:
-        table = [min(255, level + self.add) if level < self.threshold else level for level in range(256)]
-        return image.point(table * len(image.getbands()))
-
 
 class Autocontrast(ColorOp, frozen=True, tag="autocontrast"):
     """Stretch the levels of each channel of the image, so that its lowest becomes 0 and its highest 255.
@@ -264,11 +213,6 @@ class Autocontrast(ColorOp, frozen=True, tag="autocontrast"):
     def step(self) -> LevelStep:
         return levels.Tone("autocontrast", self.like)
 
-    def twin(self, image: Any, library: Any) -> Any:
-        if self.like == "pillow":
-            return library.ImageOps.autocontrast(image)
-        return library.autocontrast(image)
-
 
 class Equalize(ColorOp, frozen=True, tag="equalize"):
     """Spread the levels of each channel of the image, so that each is about as often there.
@@ -279,9 +223,6 @@ class Equalize(ColorOp, frozen=True, tag="equalize"):
     def step(self) -> LevelStep:
         return levels.Tone("equalize", "pillow")
 
-    def twin(self, image: Any, library: Any) -> Any:
-        return library.ImageOps.equalize(image)
-
 
 class Invert(ColorOp, frozen=True, tag="invert"):
     """Replace each level by what it lacks to 255.
@@ -291,6 +232,3 @@ class Invert(ColorOp, frozen=True, tag="invert"):
 
     def step(self) -> LevelStep:
         return levels.inverted()
-
-    def twin(self, image: Any, library: Any) -> Any:
-        return library.ImageOps.invert(image)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.color import Enhancing
@@ -28,8 +28,6 @@ class Sharpness(Enhancing, frozen=True, tag="sharpness"):
         factor: 0 smooths, 1 changes nothing, 2 sharpens.
         like: whose rounding.
     """
-
-    enhancer: ClassVar[tuple[str, str]] = ("Sharpness", "adjust_sharpness")
 
     def step(self) -> LevelStep:
         return Filter("sharpness", self.like, self.factor)
@@ -85,8 +83,6 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
         sigma: of the bell curve, in pixels: one number, or of x and of y; default: ``0.15 * kernel_size + 0.35``.
     """
 
-    twin_of: ClassVar[str | None] = "torchvision"  # Pillow has another one
-
     sigma: Annotated[float | tuple[float, float] | None, _SIGMA] = None
 
     @property
@@ -100,10 +96,6 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         of_y, of_x = self.sigmas
         return before.do(Blur(key="", taps=self.taps, sigma=((of_y, of_y), (of_x, of_x))))
-
-    def twin(self, image: Any, library: Any) -> Any:
-        sigma = None if self.sigma is None else [float(x) for x in as_tuple(self.sigma)]
-        return library.gaussian_blur(image, kernel_size=list(self.taps[::-1]), sigma=sigma)
 
 
 class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Length, need_levels
-from pixprep.pipeline.ops.op import Array, ImageOp, Libraries, Op, settle
+from pixprep.pipeline.ops.op import ImageOp, Op, settle
 from pixprep.plan import geometry_steps
 from pixprep.plan.geometry_steps import past
 from pixprep.plan.lowered import Lowered
@@ -202,9 +202,6 @@ class Resize(ImageOp, frozen=True, tag="resize"):
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return before.resized(self._step)
-
-    def original(self, pixels: Array, libraries: Libraries) -> Array:
-        return libraries.resize(self, pixels)
 
 
 def resized(op: Resizing, image: ImageSpec) -> ImageSpec:

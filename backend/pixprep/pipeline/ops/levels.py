@@ -10,7 +10,7 @@ import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import need_channels, shown
-from pixprep.pipeline.ops.op import Array, ImageOp, Libraries
+from pixprep.pipeline.ops.op import ImageOp
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import Affine, Float32
 from pixprep.spec import Arithmetic, ImageSpec, Reals, as_tuple
@@ -75,9 +75,6 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         pairs = list(zip(self.coefficients(count), last.scale, last.offset, strict=True))
         folded = Affine(tuple(s * a for (a, _), s, _ in pairs), tuple(o * a + b for (a, b), _, o in pairs))
         return replace(before, arithmetic=(*steps, folded))
-
-    def original(self, pixels: Array, libraries: Libraries) -> Array:
-        return pixels  # its arithmetic is compared by itself
 
 
 def _each(value: Reals, channels: int) -> tuple[float, ...]:

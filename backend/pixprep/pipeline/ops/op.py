@@ -8,13 +8,10 @@ The annotation of a field says its limits: see ``limits``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.faults import Called
@@ -26,31 +23,11 @@ from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
 from pixprep.plan.plan import Plan
 from pixprep.plan.steps.levels import LevelStep
 from pixprep.plan.steps.operators import Operator
-from pixprep.spec import ImageSpec, InputSpec, Side, SideRounding, TensorSpec
-
-Array = npt.NDArray[Any]
+from pixprep.spec import ImageSpec, InputSpec, Side, TensorSpec
 
 AnOp = TypeVar("AnOp", bound="Op")
 KINDS: list[type[Op]] = []
 """Every class of an op, as it was made, and those that several of them share; see ``ops.OPS``."""
-WHOLE: Mapping[SideRounding, Callable[[float], float]] = {
-    "down": np.floor,
-    "half_even": np.rint,
-    "half_away": lambda value: np.floor(value + 0.5),
-    "up": np.ceil,
-    "detr": np.floor,
-}
-"""Meaning of a rounding, for originals that NumPy computes."""
-
-
-class Libraries(Protocol):
-    """The original libraries, as an op asks for them: see ``Op.original`` and ``importers.verify.originals``."""
-
-    def resize(self, op: Any, pixels: Array, /) -> Array:
-        """The library that ``like`` names resizes uint8 (height, width, channels)."""
-
-    def recolour(self, op: SteadyOp, pixels: Array, /) -> Array:
-        """The library whose twin an op is changes uint8 (height, width, channels)."""
 
 
 class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True, metaclass=Called):
@@ -87,16 +64,6 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
         """The numbers that this op takes with each image, where a field names an input; ``image``: what it takes."""
         return ()
-
-    def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """Result of the original library for an image, for ``verify``: see docs/importing.md.
-
-        Args:
-            pixels: uint8 (height, width, channels), in the order of the pipeline's channels; float32 after a resize
-                that rounds nothing.
-            libraries: that do it, where NumPy does not.
-        """
-        return pixels
 
     def fixed(self, words: Words) -> list[Op]:
         """The ops that do to every image what this one did to one, for ``verify``.
@@ -153,10 +120,6 @@ class ImageOp(Op, frozen=True):
         """
         raise NotImplementedError
 
-    def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """See ``Op.original``; random ops and ``extern`` have none."""
-        raise AssertionError(f"{self!r} is compared with nothing")
-
 
 class LevelsOp(ImageOp, frozen=True):
     """An op on levels after the geometry; it may have a ``fill``."""
@@ -174,25 +137,6 @@ class SteadyOp(LevelsOp, frozen=True):
 
     is_warp: ClassVar[bool] = False
     """Tell whether it moves pixels; its ``fill`` is in the order of the channels."""
-    twin_of: ClassVar[str | None] = None
-    """The library whose function ``twin`` calls; None: the one that ``like`` names, or Pillow."""
-
-    @property
-    def library(self) -> str:
-        """The key of the library whose function ``twin`` calls: see ``importers.verify.libraries``."""
-        return self.twin_of or str(getattr(self, "like", "pillow"))
-
-    def original(self, pixels: Array, libraries: Libraries) -> Array:
-        return libraries.recolour(self, pixels)
-
-    def twin(self, image: Any, library: Any) -> Any:
-        """Result of the library's own function for an image, red first.
-
-        Args:
-            image: a PIL image, or a tensor of PyTorch (channels, height, width), as ``like`` says.
-            library: ``PIL``, or ``torchvision.transforms.v2.functional``.
-        """
-        raise NotImplementedError
 
 
 class ColorOp(SteadyOp, frozen=True):
@@ -225,9 +169,6 @@ class Sometimes(Drawn):
     def fixed(self, words: Words) -> list[Op]:
         (kind,) = (base for base in type(self).__bases__ if issubclass(base, Op))
         return [as_kind(kind, self)] if words["apply"] else []
-
-    def original(self, pixels: Array, libraries: Libraries) -> Array:
-        return ImageOp.original(self, pixels, libraries)  # type: ignore[arg-type]
 
 
 class OutputOp(Op, frozen=True):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Share
 from pixprep.pipeline.ops.op import Drawn, Op, SteadyOp, as_kind
 from pixprep.pipeline.ops.warp import Looking, Point
 from pixprep.plan.draws.philox import Words
-from pixprep.plan.draws.warps import PerspectiveMap, coefficients
+from pixprep.plan.draws.warps import PerspectiveMap
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.steps.warps import WarpFilter
 from pixprep.spec import ImageSpec
@@ -30,8 +28,6 @@ class Perspective(_Tilting, SteadyOp, frozen=True, tag="perspective"):
         filter, fill, like: as in ``rotate``.
     """
 
-    twin_of: ClassVar[str | None] = "torchvision"
-
     corners: tuple[tuple[int, int], ...]
 
     def check(self) -> None:
@@ -43,20 +39,6 @@ class Perspective(_Tilting, SteadyOp, frozen=True, tag="perspective"):
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return before.do(PerspectiveMap(key="", corners=self.corners, look=self.look(before)))
-
-    def twin(self, image: Any, library: Any) -> Any:
-        height, width = library.get_size(image)
-        found = coefficients(height, width, self.corners)
-        if found is None:
-            return image
-        return library.perspective(
-            image,
-            startpoints=None,
-            endpoints=None,
-            coefficients=list(found),
-            interpolation=self.filter,
-            fill=self.levels_of(image),
-        )
 
 
 class RandomPerspective(Drawn, _Tilting, frozen=True, tag="random_perspective"):

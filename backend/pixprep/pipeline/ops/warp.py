@@ -8,9 +8,7 @@ rotation, at an edge by up to 191 levels. As in torchvision, a point and a trans
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
-
-import numpy as np
+from typing import Annotated, ClassVar
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import MAX_SIDE, Margin, Within, shown
@@ -46,11 +44,6 @@ class Looking(LevelsOp, frozen=True, kw_only=True):
     def look(self, before: Lowered) -> Look:
         """Parts that every warp has in common."""
         return Look(filter=self.filter, fill=before.colour(self.fill), like=self.like)
-
-    def levels_of(self, image: Any) -> list[int]:
-        """The fill: a level for each channel of an image that ``twin`` takes."""
-        channels = len(image.getbands()) if self.like == "pillow" else image.shape[0]
-        return [int(level) for level in np.broadcast_to(self.fill, channels)]
 
 
 class _Warping(Looking, frozen=True, kw_only=True):
@@ -104,20 +97,6 @@ class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
             return before.do(Rotation(key=key, input=self.angle, degrees=(0.0, 0.0), expand=self.expand, look=look))
         return before.do(Rotation(key="", degrees=(self.angle,) * 2, expand=self.expand, look=look))
 
-    def twin(self, image: Any, library: Any) -> Any:
-        assert not isinstance(self.angle, str)  # a pipeline with inputs is refused before
-        if self.like == "pillow":
-            resample, fill = library.Image.Resampling[self.filter.upper()], self.levels_of(image)
-            return image.rotate(self.angle, resample, self.expand, self.center, fillcolor=tuple(fill))
-        return library.rotate(
-            image,
-            angle=self.angle,
-            interpolation=self.filter,
-            expand=self.expand,
-            center=self.center and list(self.center),
-            fill=self.levels_of(image),
-        )
-
 
 class RandomRotate(Drawn, _Warping, frozen=True, tag="random_rotate"):
     """Rotate each image by a random angle.
@@ -167,8 +146,6 @@ class Affine(_Warping, SteadyOp, frozen=True, tag="affine"):
         filter, center, fill, like: as in ``rotate``.
     """
 
-    twin_of: ClassVar[str | None] = "torchvision"  # of PIL images, too: Pillow itself knows matrices alone
-
     angle: Annotated[float, _ANGLE] = 0.0
     translate: Annotated[Pair, Point] = (0.0, 0.0)
     scale: Annotated[float, Within(1 / MAX_SCALE, MAX_SCALE)] = 1.0
@@ -183,18 +160,6 @@ class Affine(_Warping, SteadyOp, frozen=True, tag="affine"):
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         motion = Motion(self.angle, self.translate, self.scale, self.shears)
         return before.do(AffineMap(motion=motion, look=self.look(before)))
-
-    def twin(self, image: Any, library: Any) -> Any:
-        return library.affine(
-            image,
-            angle=self.angle,
-            translate=list(self.translate),
-            scale=self.scale,
-            shear=list(self.shears),
-            interpolation=self.filter,
-            center=self.center and list(self.center),
-            fill=self.levels_of(image),
-        )
 
 
 class RandomAffine(Drawn, _Warping, frozen=True, tag="random_affine"):

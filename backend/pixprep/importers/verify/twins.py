@@ -1,0 +1,115 @@
+"""Ops on levels, as their libraries do them: one table for ``verify`` and for the tests of parity.
+
+torchvision's functions take PIL images and tensors of PyTorch. Pillow's are those that torchvision calls for PIL
+images: with them ``verify`` needs no torchvision for ``"like": "pillow"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageEnhance, ImageOps
+
+from pixprep.importers.verify.images import Array
+from pixprep.importers.verify.origins import planes
+from pixprep.pipeline import ops
+from pixprep.plan.draws.warps import coefficients
+
+
+def _fill(op: Any, image: Any) -> list[int]:
+    channels = len(image.getbands()) if isinstance(image, Image.Image) else image.shape[0]
+    return [int(level) for level in np.broadcast_to(op.fill, channels)]
+
+
+def _point(op: Any) -> list[float] | None:
+    return op.center and list(op.center)
+
+
+def _looked_up(image: Any, curve: Callable[[int], int]) -> Any:
+    return image.point([curve(level) for level in range(256)] * len(image.getbands()))
+
+
+def _turned(op: Any, image: Any) -> Any:
+    if image.mode == "L":
+        return image
+    hue, *others = image.convert("HSV").split()
+    turned = (np.asarray(hue).astype(int) + int(op.factor * 255)) % 256
+    return Image.merge("HSV", (Image.fromarray(turned.astype(np.uint8)), *others)).convert("RGB")
+
+
+def _tilted(functional: Any, op: Any, image: Any) -> Any:
+    height, width = functional.get_size(image)
+    found = coefficients(height, width, op.corners)
+    how = {"interpolation": op.filter, "fill": _fill(op, image)}
+    return functional.perspective(image, None, None, coefficients=list(found), **how) if found else image
+
+
+PILLOW: Mapping[type[ops.SteadyOp], Callable[[Any, Any], Any]] = {
+    ops.Brightness: lambda op, image: ImageEnhance.Brightness(image).enhance(op.factor),
+    ops.Contrast: lambda op, image: ImageEnhance.Contrast(image).enhance(op.factor),
+    ops.Saturation: lambda op, image: ImageEnhance.Color(image).enhance(op.factor),
+    ops.Sharpness: lambda op, image: ImageEnhance.Sharpness(image).enhance(op.factor),
+    ops.Hue: _turned,
+    ops.Grayscale: lambda _, image: image.convert("L").convert(image.mode),
+    ops.Gamma: lambda op, image: _looked_up(image, lambda x: int((255 + 1 - 1e-3) * op.gain * (x / 255.0) ** op.gamma)),
+    ops.Posterize: lambda op, image: ImageOps.posterize(image, op.bits),
+    ops.Solarize: lambda op, image: ImageOps.solarize(image, op.threshold),
+    ops.SolarizeAdd: lambda op, image: _looked_up(image, lambda x: min(255, x + op.add) if x < op.threshold else x),
+    ops.Autocontrast: lambda _, image: ImageOps.autocontrast(image),
+    ops.Equalize: lambda _, image: ImageOps.equalize(image),
+    ops.Invert: lambda _, image: ImageOps.invert(image),
+    ops.PermuteChannels: lambda op, image: Image.merge("RGB", [image.split()[channel] for channel in op.permutation]),
+    ops.Rotate: lambda op, image: image.rotate(
+        op.angle, Image.Resampling[op.filter.upper()], op.expand, op.center, fillcolor=tuple(_fill(op, image))
+    ),
+}
+"""Results of Pillow, by the class of an op, for a PIL image."""
+TORCHVISION: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
+    ops.Brightness: lambda f, op, image: f.adjust_brightness(image, op.factor),
+    ops.Contrast: lambda f, op, image: f.adjust_contrast(image, op.factor),
+    ops.Saturation: lambda f, op, image: f.adjust_saturation(image, op.factor),
+    ops.Sharpness: lambda f, op, image: f.adjust_sharpness(image, op.factor),
+    ops.Hue: lambda f, op, image: f.adjust_hue(image, op.factor),
+    ops.Grayscale: lambda f, _, image: f.rgb_to_grayscale(image, num_output_channels=f.get_num_channels(image)),
+    ops.Gamma: lambda f, op, image: f.adjust_gamma(image, op.gamma, op.gain),
+    ops.Posterize: lambda f, op, image: f.posterize(image, op.bits),
+    ops.Solarize: lambda f, op, image: f.solarize(image, op.threshold),
+    ops.Autocontrast: lambda f, _, image: f.autocontrast(image),
+    ops.Equalize: lambda f, _, image: f.equalize(image),
+    ops.Invert: lambda f, _, image: f.invert(image),
+    ops.PermuteChannels: lambda f, op, image: f.permute_channels(image, list(op.permutation)),
+    ops.Rotate: lambda f, op, image: f.rotate(
+        image, op.angle, interpolation=op.filter, expand=op.expand, center=_point(op), fill=_fill(op, image)
+    ),
+    ops.Affine: lambda f, op, image: f.affine(
+        image, angle=op.angle, translate=list(op.translate), scale=op.scale, shear=list(op.shears),
+        interpolation=op.filter, center=_point(op), fill=_fill(op, image),
+    ),
+    ops.Perspective: _tilted,
+    ops.GaussianBlur: lambda f, op, image: f.gaussian_blur(
+        image, list(op.taps[::-1]), None if op.sigma is None else [float(x) for x in ops.as_tuple(op.sigma)]
+    ),
+}  # fmt: skip
+"""The same of torchvision, for its module ``v2.functional``, and a PIL image or a tensor (channels, height, width)."""
+
+
+def library_of(op: ops.SteadyOp) -> str:
+    """The key of the library that ``recoloured`` calls: see ``libraries``."""
+    return str(getattr(op, "like", "pillow")) if type(op) in PILLOW else "torchvision"
+
+
+def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
+    """Result of an op's library for uint8 (height, width, 1 or 3), red first."""
+    if getattr(op, "like", library_of(op)) == "torchvision":
+        return np.asarray(by_torchvision(op, planes(pixels)).numpy().transpose(1, 2, 0))
+    image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
+    made = np.asarray(PILLOW[type(op)](op, image) if type(op) in PILLOW else by_torchvision(op, image))
+    return made.reshape(*made.shape[:2], pixels.shape[2])
+
+
+def by_torchvision(op: ops.SteadyOp, image: Any) -> Any:
+    """Result of torchvision's own function, of the kind of ``image``: a PIL image, or a tensor."""
+    return TORCHVISION[type(op)](import_module("torchvision.transforms.v2.functional"), op, image)
