@@ -117,11 +117,11 @@ def compare(pairs):
     for name, actual, expected in pairs:
         assert actual.shape == expected.shape, f"{name}: shape {actual.shape}, expected {expected.shape}"
         assert actual.dtype == expected.dtype
-        difference = np.abs(actual.astype(int) - expected.astype(int))
+        difference = np.abs(np.subtract(actual, expected, dtype=np.float64))
         values += difference.size
         differing += np.count_nonzero(difference)
         if difference.any() and difference.max() > largest:
-            largest, worst = int(difference.max()), name
+            largest, worst = difference.max(), name
     return values, differing, largest, worst
 
 

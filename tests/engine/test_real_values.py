@@ -143,8 +143,3 @@ def test_an_unchanged_size_gives_the_levels():
     with pp.Engine(pp.Pipeline([pp.decode(), resize, pp.tensor(layout="hwc")])) as engine:
         (actual,) = engine.run([png(pixels)])
     assert_close(actual, pixels.astype(np.float32), EQUAL)
-
-
-def test_uint8_is_refused():
-    with pytest.raises(pp.PipelineError, match="uint8 cannot hold what TensorFlow's resize gives"):
-        run(NOISE, dtype="uint8")

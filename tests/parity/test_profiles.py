@@ -1,0 +1,99 @@
+"""Every profile against its library: each filter, image, size and factor; and a whole pipeline, flips and all.
+
+engine/test_kernels.py says that the kernels in C do what NumPy does. ``dali``, which is not exact, has a file of its
+own; TensorFlow's results and DALI's are frozen, too.
+"""
+
+import pytest
+
+import pixprep as pp
+from images import PHOTOS, png, scene
+from pixprep.importers.verify import Originals, verify
+from pixprep.importers.verify.libraries import find
+from pixprep.pipeline import ops
+from pixprep.plan.profiles import PROFILES
+from resize_cases import assert_equal, cases, compare, factors, photo_pixels, resized
+
+ORIGINALS = Originals()
+METHODS = [
+    (like, *method)
+    for like, profile in PROFILES.items()
+    for method in profile.methods
+    if like != "dali"
+    and (like, method.filter) != ("opencv", "bicubic")  # test_opencv.py: it rounds the ends of rows in integers
+    and (method.antialias or profile.original.order is None)  # Pillow has no function without
+]
+FACTORS = {"pillow": (1, 2, 3, 7, 64, 224), "torchvision": (2, 3, 7, 64), "opencv": (1, 2, 3, 7)}
+SLOW = pytest.mark.slow(reason="half a second of each further filter, by the same formula")
+each_method = pytest.mark.parametrize(("like", "filter_name", "antialias"), METHODS)
+
+
+def need(like):
+    """Skip, loudly, where the library is not here, or computes otherwise on this processor."""
+    library = find(PROFILES[like].original.key)
+    if not library.version:
+        pytest.skip(f"NO {library.title.upper()}: {library.problem}: {library.remedy}")
+    if library.title in ("torchvision", "PyTorch"):
+        import torch  # noqa: PLC0415 - where it is
+
+        if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
+            pytest.skip("NO AVX2: PyTorch rounds otherwise here")
+
+
+def pairs(some, like, filter_name, *, antialias):
+    """(name, our values, the library's) of pixels and sizes."""
+    for pixels, size in some:
+        op = ops.Resize(height=size[0], width=size[1], like=like, filter=filter_name, antialias=antialias)
+        ours = resized(pixels, size, like, filter_name, antialias=antialias)
+        yield f"{pixels.shape} to {size}", ours, ORIGINALS.resizer(op).run(pixels)
+
+
+@each_method
+def test_every_value_is_the_librarys(like, filter_name, antialias):
+    need(like)
+    assert_equal(pairs(cases(), like, filter_name, antialias=antialias))
+
+
+@pytest.mark.parametrize(
+    ("like", "filter_name", "antialias"),
+    [
+        pytest.param(*method, marks=SLOW if method[0] == "pillow" and method[1] != "lanczos" else ())
+        for method in METHODS
+        if method[0] in FACTORS
+    ],
+)
+def test_every_factor_is_the_librarys(like, filter_name, antialias):
+    need(like)
+    rows = list(factors(FACTORS[like]))
+    turned = [(row.swapaxes(0, 1), size[::-1]) for row, size in rows] if like == "pillow" else []
+    assert_equal(pairs([*rows, *turned], like, filter_name, antialias=antialias))
+
+
+@each_method
+def test_a_whole_pipeline_gives_what_the_library_gives(like, filter_name, antialias):
+    need(like)
+    resize = pp.resize(64, like=like, filter=filter_name, antialias=antialias)
+    dtype = "float32" if filter_name in PROFILES[like].real else "uint8"
+    chain = [pp.decode(), pp.flip(), resize, pp.center_crop(49), pp.flip("vertical"), pp.tensor(dtype=dtype)]
+    images = [(str(size), png(scene(*size))) for size in [(427, 640), (90, 61), (40, 250), (33, 47)]]
+    certificate = verify(pp.Pipeline(chain), images=[*images, PHOTOS / "flower.jpg"], generate=False, frozen=False)
+    assert certificate.is_exact, certificate
+    assert certificate.rows[-1].stage == "end to end"
+    assert certificate.rows[-1].images == 5
+
+
+@pytest.mark.parametrize(
+    ("other", "like", "filter_name", "least", "most"),
+    [
+        *(("torchvision", "pillow", name, 0, 0.01) for name in ("bilinear", "bicubic", "lanczos")),
+        *((name, "torch", "bilinear", 0.05, 0.25) for name in ("pillow", "torchvision")),
+    ],
+)
+def test_a_neighbouring_profile_is_told_apart_by_single_levels(other, like, filter_name, least, most):
+    need(like)
+    pixels, size = photo_pixels(), (224, 336)
+    ((name, _, expected),) = pairs([(pixels, size)], like, filter_name, antialias=True)
+    wrong = resized(pixels, size, other, filter_name, antialias=True)
+    values, differing, largest, _ = compare([(name, wrong, expected)])
+    assert largest == 1
+    assert least < differing / values < most
