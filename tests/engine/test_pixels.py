@@ -99,11 +99,6 @@ class Foreign:
         return self._array
 
 
-class OnGpu:
-    def __array__(self, dtype=None, copy=None):
-        raise TypeError("can't convert cuda:0 device type tensor to numpy")
-
-
 def test_arrays_of_other_libraries_are_taken():
     engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(32), pp.center_crop(24), pp.tensor()]))
     photo = scene(50, 60)
@@ -155,38 +150,6 @@ def test_an_array_that_does_not_fit_is_an_error_in_its_place():
     assert [str(result) for result in results[1:-1]] == list(SHAPES.values())
 
 
-BYTES = "a pipeline that begins with decode takes the bytes of files"
-LIST = (
-    "write [array] for one image; a list of arrays may differ in size, and one array (n, height, width, channels) has "
-    "n images"
-)
-NO_LISTS = {
-    "one array": (np.zeros((4, 5, 3), np.uint8), f"given was one array (4, 5, 3): {LIST}"),
-    "bytes": (b"x", f"this pipeline begins with pixels, which takes arrays, not bytes: {BYTES}"),
-    "a list of bytes": (
-        [b"x"],
-        f"image 1 of 1: this pipeline begins with pixels, which takes arrays, not bytes: {BYTES}",
-    ),
-    "floats": ([np.zeros((4, 5, 3))], "image 1 of 1: ndarray of float64: pixels are uint8, 0 to 255"),
-    "signed": ([np.zeros((4, 5, 3), np.int8)], "image 1 of 1: ndarray of int8: pixels are uint8, 0 to 255"),
-    "lists": ([[[1, 2, 3]]], "image 1 of 1: list is no array"),
-    "nothing": ([None], "image 1 of 1: NoneType is no array"),
-    "a number": (5, "int is no array"),
-    "on a GPU": (
-        [OnGpu()],
-        'image 1 of 1: OnGpu is no array in host memory: take an engine with device="gpu", or copy it to the host',
-    ),
-}
-
-
-@pytest.mark.parametrize(("given", "message"), NO_LISTS.values(), ids=NO_LISTS)
-def test_what_is_no_list_of_arrays_is_refused_in_words(given, message):
-    engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.crop(0, 0, 1, 1), pp.tensor()]))
-    with pytest.raises(TypeError) as caught:
-        engine.run(given)
-    assert str(caught.value) == message
-
-
 PIPELINE = pp.Pipeline([pp.pixels(given="bgr"), pp.resize(32), pp.center_crop(24), *TAIL])
 
 
@@ -230,28 +193,6 @@ def test_a_file_is_decoded_for_a_model_that_takes_pixels():
         file = io.BytesIO()
         np.save(file, array)
         assert np.array_equal(pixels_of(file.getvalue(), "bgr"), photo)
-
-
-def npy(array, **options):
-    file = io.BytesIO()
-    np.save(file, array, **options)
-    return file.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"not an image", r"\[UNKNOWN_FORMAT\]"),
-        (npy(np.zeros((2, 2, 3))), r"\[UNSUPPORTED\] an .npy file: ndarray of float64: pixels are uint8"),
-        (npy(np.zeros((2, 2, 4), np.uint8)), r"\[UNSUPPORTED\] an array \(2, 2, 4\)"),
-        (npy(np.zeros((9, 9, 3), np.uint8))[:-1], r"\[CORRUPT\] an .npy file"),
-        (npy(np.array([print]), allow_pickle=True), r"\[CORRUPT\] an .npy file: Object arrays cannot be loaded"),
-    ],
-    ids=["no image", "floats", "four channels", "cut off", "a pickle"],
-)
-def test_a_file_that_holds_no_pixels_is_refused(content, message):
-    with pytest.raises(pp.ImageError, match=message):
-        pixels_of(content, "rgb")
 
 
 # the Loader
