@@ -6,6 +6,7 @@ import pytest
 
 import pixprep as pp
 from pixprep.serving.triton import config as model_config
+from refusals import refusal, refusals
 
 PIPELINE = pp.presets.letterbox(size=320)
 TENSOR = {"name": "tensor", "data_type": "TYPE_FP32", "dims": [3, 320, 320]}
@@ -16,12 +17,6 @@ CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.flip(when="turn"), pp
 FRAMES = pp.Pipeline([pp.pixels(given="bgr"), pp.resize(height=8, width=8), pp.tensor()])
 CLIPS = pp.Pipeline([pp.decode_video(frames=8), pp.resize(height=4, width=4), pp.tensor(layout="cthw")])
 TURNS = pp.Pipeline([pp.decode(), pp.flip(when="turn"), pp.pad(square=True, fill="paint"), *TAIL])
-
-
-def refusal(config, pipeline=PIPELINE):
-    with pytest.raises(pp.PipelineError) as caught:
-        model_config.complete(config, pipeline)
-    return str(caught.value)
 
 
 def test_everything_is_derived_from_the_pipeline():
@@ -89,109 +84,20 @@ def test_what_is_written_and_fits_stays():
     assert full["output"][-1] == {"name": "status", "data_type": "TYPE_STRING", "dims": [1]}
 
 
-@pytest.mark.parametrize(
-    ("pipeline", "config", "message"),
-    [
-        (
-            PIPELINE,
-            {"output": [TENSOR | {"dims": [3, 224, 224]}]},
-            'config.pbtxt: output "tensor": is TYPE_FP32 [3, 224, 224], '
-            "but the pipeline gives TYPE_FP32 [3, 320, 320]: write that, or leave the output out",
-        ),
-        (
-            PIPELINE,
-            {"output": [TENSOR | {"data_type": "TYPE_FP16"}]},
-            'config.pbtxt: output "tensor": is TYPE_FP16 [3, 320, 320], '
-            "but the pipeline gives TYPE_FP32 [3, 320, 320]: write that, or leave the output out",
-        ),
-        (
-            PIPELINE,
-            {"output": [{"name": "logits"}]},
-            'config.pbtxt: output "logits": the pipeline gives only transform, tensor',
-        ),
-        (
-            PIPELINE,
-            {"output": [{"name": "status"}]},
-            'config.pbtxt: output "status": the pipeline gives only transform, tensor: '
-            'set the parameter on_error to "zero"',
-        ),
-        (
-            PIPELINE,
-            {"input": [{"name": "image", "data_type": "TYPE_FP32", "dims": ["3", "224", "224"]}]},
-            'config.pbtxt: input "image": TYPE_FP32 [3, 224, 224] cannot hold encoded images: '
-            "write TYPE_STRING with dims [ 1 ], or TYPE_UINT8 with dims [ -1 ]",
-        ),
-        (PIPELINE, {"input": [{}, {}]}, "config.pbtxt: input: 2 inputs, but encoded images come by one"),
-        (
-            CROPS,
-            {"max_batch_size": 8},
-            "config.pbtxt: max_batch_size: a photo gives as many tensors as it has boxes, which is no batch of "
-            "Triton's: write 0, or leave it out",
-        ),
-        (
-            CROPS,
-            {"input": [{"name": "boxes", "data_type": "TYPE_FP32", "dims": ["4"]}]},
-            'config.pbtxt: input "boxes": is TYPE_FP32 [4], but the pipeline takes TYPE_FP32 [-1, 4]: write that, or '
-            "leave the input out",
-        ),
-        (
-            CROPS,
-            {"input": [{"name": "box", "data_type": "TYPE_FP32", "dims": ["-1", "4"]}]},
-            'config.pbtxt: input "box": TYPE_FP32 [-1, 4] cannot hold encoded images: write TYPE_STRING with dims '
-            "[ 1 ], or TYPE_UINT8 with dims [ -1 ]",
-        ),
-        (
-            CROPS,
-            {"parameters": {"max_boxes": {"string_value": "99999999"}}},
-            "config.pbtxt: max_boxes: the outputs of 99,999,999 boxes take 20,799,999,792 bytes; an answer has at most "
-            "2,147,483,647: set the parameter max_boxes to 10324440",
-        ),
-        (
-            TURNS,
-            {"max_batch_size": 4, "parameters": {"max_response_bytes": {"string_value": "767"}}},
-            "config.pbtxt: max_batch_size: the outputs of 4 images take 768 bytes; an answer has at most 767: set it "
-            "to 3",
-        ),
-        (
-            TURNS,
-            {"parameters": {"max_response_bytes": {"string_value": "191"}}},
-            "parameters: max_response_bytes is 191, and the outputs of one image take 192 bytes: raise it, or leave it "
-            "out",
-        ),
-        *(
-            (
-                pipeline,
-                {"parameters": {name: {"string_value": value}}},
-                f'config.pbtxt: parameters: {name} is "{value}", but the pipeline {what}: leave it out',
-            )
-            for pipeline, name, value, what in (
-                (FRAMES, "pixels", "rgb", "takes bgr"),
-                (PIPELINE, "pixels", "rgb", "decodes files"),
-                (CLIPS, "frames", "9", "takes 8 of a clip"),
-                (PIPELINE, "frames", "9", "takes no clips"),
-            )
-        ),
-    ],
-)
-def test_a_wrong_configuration_is_refused_with_what_to_change(pipeline, config, message):
-    assert refusal(config, pipeline) == message
+def complete(pipeline, **written):
+    """What becomes of a configuration."""
+    return model_config.complete(written, pipeline)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("on_eror", "zero", 'no such parameter "on_eror"; did you mean "on_error"?'),
-        ("on_error", "ignore", 'on_error is "fail" or "zero", not "ignore"'),
-        ("damage", "some", 'damage is "strict", "structural", "pillow" or "lenient", not "some"'),
-        ("accept_base64", "yes", 'accept_base64 is "false" or "true", not "yes"'),
-        ("decoder", "gpu", 'decoder is "consistent", "fastest", "cuda" or "cpu", not "gpu"'),
-        ("max_pixels", "-1", 'max_pixels is a whole number of at least 1, not "-1"'),
-        ("formats", "jpeg, jpg", 'formats are some of jpeg, png, webp, bmp, tiff, gif, avif, heic, not "jpg"'),
-        ("formats", "", 'formats are some of jpeg, png, webp, bmp, tiff, gif, avif, heic, not ""'),
-    ],
-)
-def test_a_wrong_parameter_is_refused_with_what_to_change(name, value, message):
-    assert refusal({"parameters": {name: {"string_value": value}}}) == f"parameters: {message}"
+def texts(**parameters):
+    """Parameters of a model, as Triton's file writes them."""
+    return {name: {"string_value": value} for name, value in parameters.items()}
+
+
+@refusals("serving")
+def test_a_wrong_configuration_is_refused_with_what_to_change(call, words):
+    pipelines = {"PIPELINE": PIPELINE, "CROPS": CROPS, "TURNS": TURNS, "FRAMES": FRAMES, "CLIPS": CLIPS}
+    assert refusal(call, complete=complete, texts=texts, **pipelines) == words
 
 
 def test_parameters_of_triton_itself_are_left_alone():
