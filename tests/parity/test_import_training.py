@@ -748,10 +748,3 @@ def test_a_policy_switches_timms_jitter_off():
         ours = from_timm(CONFIG, training=arguments).for_training().ops
         assert len(timm_transform(**arguments).transforms) + 1 == len(ours) == count
         assert isinstance(ours[3], pp.auto_augment if policy else pp.color_jitter)
-
-
-@pytest.mark.parametrize("policy", ["3a", "augmix-m5"])
-def test_policies_of_steps_that_there_are_not_are_refused(policy):
-    assert f"\"auto_augment\": '{policy}' is not understood" in refusal(
-        from_timm, CONFIG, training={"auto_augment": policy}
-    )

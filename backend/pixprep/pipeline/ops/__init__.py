@@ -1,4 +1,4 @@
-"""Every operator, as frozen data: its fields, its checks, its lowering to a plan, and what its original does.
+"""Every operator, as frozen data: its fields, its checks, and its lowering to a plan.
 
 An operator is its class, in any module of this room: with a ``tag`` it is in ``OPS``, in ``pixprep``, in the file and
 in the docs. Type checkers read the names in ``__init__.pyi``, which ``make docs`` writes.
