@@ -1,4 +1,4 @@
-"""The command line: what each command may be told, and how it ends.
+"""The command line: arguments and exit codes of each command.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage. Results go to stdout, everything else to stderr.
 """

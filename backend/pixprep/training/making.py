@@ -125,7 +125,7 @@ class Maker:
         timeline: gets what was done.
         blocks: memory for encoded files.
         broken: by their indices the samples that were left out or replaced.
-        told: what was warned of already.
+        warned: fields that were warned of already.
         lengths: see ``as_long_as_boxes``.
     """
 
@@ -142,7 +142,7 @@ class Maker:
     timeline: Timeline = field(default_factory=Timeline)
     blocks: Blocks = field(default_factory=Blocks)
     broken: dict[int, Broken] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    warned: set[str] = field(default_factory=set)
     lengths: dict[str, set[int]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)  # an engine is one thread's at a time: an epoch's, or that of ``replay``
 
@@ -342,13 +342,13 @@ class Maker:
             size = None if placed is None else (placed.height, placed.width)
             boxes = in_pixels(sample.fields.get("boxes"), *size) if size else None
             given.append(sample.fields if boxes is None else {**sample.fields, "boxes": boxes})
-            for name, words in left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.told}, size):
-                self.told.add(name)
+            for name, words in left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.warned}, size):
+                self.warned.add(name)
                 log.warning("%s", words)
             if any(isinstance(each, BoxesPlan) for each in plan.annotations.values()):
                 for name, words in as_long_as_boxes(sample.fields, self.lengths):
-                    if name not in self.told:
-                        self.told.add(name)
+                    if name not in self.warned:
+                        self.warned.add(name)
                         log.warning("%s", words)
         fields = collated(given)
         for name in moving(plan):  # the op's output has another name, and these are in pixels of the photos
@@ -361,8 +361,8 @@ class Maker:
         }
         if plan.clip is not None:
             own["frames"] = np.array([placed.frames for placed in made.placed if placed is not None])
-        for name in fields.keys() & {*own, *made.outputs} - self.told:
-            self.told.add(name)
+        for name in fields.keys() & {*own, *made.outputs} - self.warned:
+            self.warned.add(name)
             log.warning('batch["%s"] is not the field of that name of the samples: give that another name', name)
         made.fields = MappingProxyType(fields | own)
         return made
