@@ -23,7 +23,7 @@ profiles
 steps
 steps.signatures steps.warps
 steps.operators
-steps.finding steps.levels steps.processes
+steps.finding steps.levels
 draws
 draws.philox
 draws.augments
@@ -148,7 +148,6 @@ ON_DEMAND = {
     ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
     ("data.epoch", "cli.output"): "a progress bar, on request",
     ("profiles", "profiles."): "a profile is there as soon as its module is",
-    ("steps.operators", "steps.processes"): "a process is started where an operator asks for it",
     ("cli.parser", "cli."): "a command is imported when it runs",
     ("ops", "ops."): "an op is there as soon as its module is",
     ("importers", "importers."): "an importer is loaded when its library is named",
