@@ -107,7 +107,7 @@ triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
 repository.labels repository.replacement
 repository.ports
-repository.lookahead repository.positions
+repository.door repository.positions
 repository.wiring
 repository.check
 repository.build repository.trial
@@ -182,7 +182,7 @@ HOMES = {
         "verify.stages",
     },
     "nvidia": {"decoders.nvimagecodec", "verify.originals"},
-    "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
+    "onnx": {"repository.door", "repository.lite0", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
         *("decoders.cpu", "decoders.heic", "decoders.pillow", "decoders.samples", "decoders.turbo", "decoders.webp"),

@@ -19,8 +19,8 @@ from pixprep.cli.output import summary
 from pixprep.engine import Engine
 from pixprep.errors import PixprepError, SetupError
 from pixprep.pipeline import Pipeline
+from pixprep.repository.door import bare_levels, door_notes, doors_in
 from pixprep.repository.labels import read_labels
-from pixprep.repository.lookahead import look_ahead_of, read_wiring
 from pixprep.repository.trial import shares
 from pixprep.serve.connection import Spent, Triton
 from pixprep.serve.page.detections import detections
@@ -28,7 +28,6 @@ from pixprep.serve.request import ModelInput, curl_line
 from pixprep.show.drawing import Panel, to_png
 from pixprep.show.pictures import MOST, panels, photo_of
 from pixprep.show.preview import Shown, notes, preview
-from pixprep.show.warnings import bare_levels
 from pixprep.triton.config import Options, options, steps
 from pixprep.triton.files import newest_pipelines, read_pipeline
 
@@ -186,8 +185,11 @@ class Photos:
 
     def _levels(self, name: str, pipeline: Pipeline, given: Options) -> list[str]:
         """Notes on levels that nobody normalizes; the ONNX file is looked at only where there are such levels."""
-        is_meant = given.odd_range == "meant" or not bare_levels(pipeline)
-        return [] if is_meant else look_ahead_of(self._folder, name, pipeline, read_wiring(self._folder))
+        if given.odd_range == "meant" or not bare_levels(pipeline):
+            return []
+        own = f"{newest_pipelines(self._folder)[name]}: "
+        found = door_notes(pipeline, doors_in(self._folder).get(name, ()), own=own)
+        return [note.removeprefix(f"{self._folder}/") for note in found]
 
     def _labels(self, config: Config, output: Config) -> list[str]:
         """The labels of an output of the model of this configuration; none where nobody gave any."""
