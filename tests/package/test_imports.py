@@ -62,7 +62,6 @@ ON_DEMAND = {
     ("training.frameworks", "training.frameworks."): "a library is loaded when it is asked for",
     ("plan.profiles", "plan.profiles."): "a profile is there as soon as its module is",
     ("pipeline.ops", "pipeline.ops."): "an op is there as soon as its module is",
-    ("plan.steps.operators", "plan.steps.processes"): "a process is started where an operator asks for it",
     ("cli.parser", "cli."): "a command is imported when it runs",
     ("importers", "importers."): "an importer is loaded when its library is named",
 }
@@ -96,7 +95,7 @@ HOMES = {
         "importers.verify.stages",
     },
     "nvidia": {"gpu.nvimagecodec", "importers.verify.originals"},
-    "onnx": {"serving.repository.lite0", "serving.repository.lookahead", "serving.repository.ports"},
+    "onnx": {"serving.repository.lite0", "serving.repository.door", "serving.repository.ports"},
     "onnxruntime": {"serving.repository.onnx_classifier", "serving.repository.onnx_trial"},
     "PIL": {
         *(

@@ -191,8 +191,7 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
     (numbers,) = plan.draw(seed=seed, epoch=epoch, indices=[index])
     placing = plan.placing(numbers, None if boxes is None else {"boxes": read_field({"boxes": boxes}, "boxes", 4)})
     placement = placing(*pixels.shape[:2]).placements["place"]
-    make = _kernel if chain.operators else _remembered_kernel  # an operator's processes end with its kernel
-    kernel, spec = make(chain, first, levels.size_after(placement.levels, *placement.canvas))
+    kernel, spec = _kernel(chain, first, levels.size_after(placement.levels, *placement.canvas))
     out = np.empty((1, *spec.shape), spec.dtype)
     failed = kernel.run([pixels[:, :, ::-1] if first.order == "bgr" else pixels], [placement], out, [0])
     if failed:
@@ -216,6 +215,7 @@ def _plan(chain: _Chain, first: Pixels) -> Plan:
     return Plan(is_gray=first.color == "gray", takes=first.order, outputs={"place": place})
 
 
+@_remembered
 def _kernel(chain: _Chain, first: Pixels, size: tuple[int, int]) -> tuple[Kernel, TensorSpec]:
     """The kernel that makes a result of this size, and what it makes."""
     image = _last(chain, first).image
@@ -226,6 +226,3 @@ def _kernel(chain: _Chain, first: Pixels, size: tuple[int, int]) -> tuple[Kernel
         output = replace(output, calls=(*output.calls, call))
         spec = call.result(spec)
     return device_for("cpu", threads=1).kernel(output), spec
-
-
-_remembered_kernel = _remembered(_kernel)

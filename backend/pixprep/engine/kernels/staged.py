@@ -58,15 +58,13 @@ class StagedKernel:
     """See ``Kernel``.
 
     Raises:
-        SetupError: an operator takes no arrays of this device, or its processes do not find it.
+        SetupError: an operator takes no arrays of this device.
     """
 
     def __init__(self, plan: TensorPlan, device: Parts) -> None:
         for each in plan.operators:
             if "numpy" not in each.operator.arrays and device.library not in each.operator.arrays:
                 raise SetupError(f'the operator {each.operator} takes CuPy arrays: take device="gpu"')
-            if each.operator.workers:
-                each.operator.workers.start(each.operator)
         self._plan = plan
         self._device = device
         self._order = [plan.channels.index(channel) for channel in range(len(plan.channels))]

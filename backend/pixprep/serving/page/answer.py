@@ -18,12 +18,11 @@ import numpy.typing as npt
 from pixprep.engine.engine import Engine
 from pixprep.errors import PixprepError, SetupError
 from pixprep.pipeline.pipeline import Pipeline
-from pixprep.pipeline.warnings import bare_levels
 from pixprep.serving.embedded.connection import Spent, Triton
 from pixprep.serving.embedded.request import ModelInput, curl_line
 from pixprep.serving.page.detections import detections
+from pixprep.serving.repository.door import bare_levels, door_notes, doors_in
 from pixprep.serving.repository.labels import read_labels
-from pixprep.serving.repository.lookahead import look_ahead_of, read_wiring
 from pixprep.serving.repository.trial import shares
 from pixprep.serving.triton.config import Options, options, steps
 from pixprep.serving.triton.files import newest_pipelines, read_pipeline
@@ -186,8 +185,11 @@ class Photos:
 
     def _levels(self, name: str, pipeline: Pipeline, given: Options) -> list[str]:
         """Notes on levels that nobody normalizes; the ONNX file is looked at only where there are such levels."""
-        is_meant = given.odd_range == "meant" or not bare_levels(pipeline)
-        return [] if is_meant else look_ahead_of(self._folder, name, pipeline, read_wiring(self._folder))
+        if given.odd_range == "meant" or not bare_levels(pipeline):
+            return []
+        own = f"{newest_pipelines(self._folder)[name]}: "
+        found = door_notes(pipeline, doors_in(self._folder).get(name, ()), own=own)
+        return [note.removeprefix(f"{self._folder}/") for note in found]
 
     def _labels(self, config: Config, output: Config) -> list[str]:
         """The labels of an output of the model of this configuration; none where nobody gave any."""

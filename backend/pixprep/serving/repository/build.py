@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pixprep import presets
-from pixprep.errors import PipelineError, SetupError
+from pixprep.errors import PipelineError, SetupError, printable
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
-from pixprep.pipeline.warnings import black_margins, odd_ranges, taken_bare
+from pixprep.pipeline.warnings import black_margins, odd_ranges
 from pixprep.serving.repository import pbtxt
 from pixprep.serving.repository.check import ODD_RANGE, ONNX_CLASSIFIER, lacking, remarks
+from pixprep.serving.repository.door import Door, door_notes
 from pixprep.serving.repository.labels import labelled, read_labels, unlabelled
-from pixprep.serving.repository.lookahead import look_ahead
 from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.pbtxt import LABELS_FILE, Names, Runtime
 from pixprep.serving.repository.ports import Classifier, carried, connect, of_one_image, parse_io, read_onnx
@@ -225,12 +225,11 @@ def build(
                 files[f"{names.classifier}/{LABELS_FILE}"] = "".join(f"{label}\n" for label in named[1])
             if classifier != "tensorrt":
                 files[f"{names.classifier}/1/model.py"] = ONNX_CLASSIFIER
+            doors = [Door(printable(onnx.name), onnx, *pair) for pair in pairs.items()] if onnx else []
+            notes += door_notes(pipeline, doors, odd_range=bool(chosen.get("odd_range")))
             if onnx:
-                notes += look_ahead(onnx, pipeline, pairs, odd_range=bool(chosen.get("odd_range")))
                 files[f"{names.classifier}/1/{ONNX_FILE}"] = onnx.resolve()
                 files |= {f"{names.classifier}/1/{path.name}": path for path in _data_files(onnx, model)}
-            elif not chosen.get("odd_range"):
-                notes += taken_bare(pipeline)
             if plan:
                 files[f"{names.classifier}/1/{PLAN_FILE}"] = plan.resolve()
             if preprocess:
