@@ -22,7 +22,7 @@ from compare import EQUAL, assert_close
 from decoding import PLAN
 from images import JUNK, jpeg, jpegs, noise, others, photo, png, scene, with_exif
 from pixprep.engine.decoders import Kept
-from pixprep.engine.decoders.cpu import CpuDecoder
+from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.kernels import resizing
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.normalize(), pp.tensor()])

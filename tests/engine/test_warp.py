@@ -16,8 +16,8 @@ import twins
 from images import noise, png, scene
 from pixprep.engine.annotations import annotated
 from pixprep.engine.kernels import elastic, warp
-from pixprep.engine.kernels.cpu import noise as drawn_noise
 from pixprep.engine.kernels.filters import filtered
+from pixprep.engine.kernels.kernel import noise as drawn_noise
 from pixprep.engine.kernels.levels import done
 from pixprep.importers.verify import frozen
 from pixprep.plan.draws.blurring import Blur, weights

@@ -24,7 +24,7 @@ from images import jpeg as encode
 from pixprep import gpu as room
 from pixprep.cli import parser as cli
 from pixprep.engine.decoders import structure
-from pixprep.engine.kernels.cpu import CpuKernel
+from pixprep.engine.kernels.kernel import CpuKernel
 from pixprep.gpu import launch, samples
 from pixprep.serving.embedded import doctor
 from pixprep.serving.triton.warm_up import warm_up

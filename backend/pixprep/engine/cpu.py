@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from pixprep.engine.decoders import Codec, Damage, Decoder, Limits
-from pixprep.engine.decoders.cpu import CpuDecoder
+from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
 from pixprep.engine.devices import clip_decoder
 from pixprep.engine.kernels import Array
-from pixprep.engine.kernels.cpu import CpuKernel
+from pixprep.engine.kernels.kernel import CpuKernel
 from pixprep.engine.kernels.resizing import forget
 from pixprep.engine.kernels.staged import StagedKernel, needs_stages
 from pixprep.plan.output_plans import TensorPlan

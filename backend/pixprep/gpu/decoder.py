@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.decoders import Chunk, Codec, Damage, Decoded, Encoded, Limits, neighbours
-from pixprep.engine.decoders.cpu import CpuDecoder, Read, is_whole
 from pixprep.engine.decoders.header import check_header, read_whole_header, said_pixels
+from pixprep.engine.decoders.images import CpuDecoder, Read, is_whole
 from pixprep.engine.decoders.structure import Structure, structures
 from pixprep.errors import ImageError
 from pixprep.gpu.nvimagecodec import MOST, NvImageCodec, to_array

@@ -169,7 +169,7 @@ class Erase(NamedTuple):
 
     Attributes:
         values: levels of the decoded channels, or values of the tensor's; none of noise.
-        noise: of a tensor: two words and the number of the rectangle, of which ``engine.kernels.cpu.noise`` makes its
+        noise: of a tensor: two words and the number of the rectangle, of which ``engine.kernels.kernel`` makes its
             values.
     """
 
