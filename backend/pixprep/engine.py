@@ -15,8 +15,6 @@ import numpy as np
 
 from pixprep.batch import Batch
 from pixprep.decoders import (
-    CODECS,
-    DAMAGES,
     Chunk,
     Codec,
     Damage,
@@ -30,6 +28,7 @@ from pixprep.decoders import (
 from pixprep.devices import device_for, optical_flow
 from pixprep.errors import ImageError, PipelineError, unreachable
 from pixprep.kernels import Array
+from pixprep.options import EngineOptions
 from pixprep.pipeline import Pipeline
 from pixprep.plan.answers import Answers
 from pixprep.plan.inputs import Given, check_given
@@ -90,20 +89,16 @@ class Engine:
             kind = type(pipeline).__name__
             hint = "Pipeline([...]) is one of ops" if kind == "list" else "pixprep.load(path) reads a pipeline file"
             raise TypeError(f"an engine takes a Pipeline, not {kind}: {hint}")
-        for name, value, choices in (("damage", damage, DAMAGES), ("decoder", decoder, CODECS)):
-            if value is not None and value not in choices:
-                raise PipelineError(f"{name} is one of {', '.join(choices)}, not {value!r}")
-        if threads is not None and not (isinstance(threads, int) and threads >= 1):
-            raise PipelineError(f"threads is a whole number of at least 1, not {threads!r}")
-        if limits is not None and not isinstance(limits, Limits):
-            raise PipelineError(f"limits is a pixprep.Limits, such as Limits(max_pixels=100_000_000), not {limits!r}")
+        limits = Limits() if limits is None else limits
+        self.options = EngineOptions(
+            device=device, threads=threads, limits=limits, damage=damage, decoder=decoder, odd_range=odd_range
+        )
         for text in () if odd_range else odd_ranges(pipeline):
             _LOG.warning("%s; odd_range=True if it is meant", text)
         self.pipeline = pipeline
         self.plan = pipeline.plan
-        self._limits = limits or Limits()
         self._device = device_for(device, threads=threads)
-        self._decoder = self._device.decoder(self.plan, self._limits, damage=damage, codec=decoder)
+        self._decoder = self._device.decoder(self.plan, self.options)
         self._kernels = {
             name: self._device.kernel((output.frames if isinstance(output, FlowPlan) else output).frame)
             for name, output in self.plan.outputs.items()
@@ -302,14 +297,14 @@ class Engine:
         check_given(self.plan.inputs, inputs, count)
         if not self.plan.inputs:
             return [self.plan.place] * count, [1] * count
-        most = self._limits.max_boxes if self.plan.takes_boxes else None
+        most = self.options.limits.max_boxes if self.plan.takes_boxes else None
         found: list[list[Given | ImageError]] = []
         for index in range(count):
             try:
                 found.append([*input_rows(self.plan.inputs, {name: x[index] for name, x in inputs.items()}, most=most)])
             except ImageError as error:
                 found.append([error.as_value()])
-        most_pixels = self._limits.max_box_pixels
+        most_pixels = self.options.limits.max_box_pixels
         return [self.plan.placing_rows(rows, most_pixels=most_pixels) for rows in found], [*map(len, found)]
 
     def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> dict[int, ImageError]:

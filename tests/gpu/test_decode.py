@@ -15,6 +15,7 @@ import sampled
 from decoding import PLAN, decoded
 from images import jpeg, photo, scene
 from pixprep.decoders import samples
+from pixprep.options import EngineOptions
 
 pytestmark = pytest.mark.gpu
 
@@ -78,7 +79,7 @@ def raw(cupy, way):
 def engine(gpu, mode):
     """The same of the engine's decoder; in place of False, whether the CPU took the image over."""
     device = gpu.Gpu(0)
-    decoder = device.decoder(PLAN, pp.Limits(), damage="structural", codec=mode)
+    decoder = device.decoder(PLAN, EngineOptions(damage="structural", decoder=mode))
 
     def run(batch):
         found = []

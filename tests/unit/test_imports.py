@@ -73,7 +73,7 @@ annotations decoders.cpu kernels.cpu kernels.gpu
 decoders.clips.decoder
 decoders.nvimagecodec
 decoders.gpu decoders.clips.nvdec
-devices.comparison kernels.staged
+devices.comparison kernels.staged options
 devices
 devices.cpu devices.gpu
 apply engine

@@ -44,6 +44,7 @@ from pixprep.data.recycling import COPIES, Copies, Recycler
 from pixprep.decoders.nvimagecodec import MOST_STREAMS, on_host
 from pixprep.devices.gpu import Gpu
 from pixprep.kernels import nvrtc
+from pixprep.options import EngineOptions
 from pixprep.plan.output_plans import TensorPlan
 
 DECODERS = ("consistent", "cuda")
@@ -341,7 +342,7 @@ def decoded(encoded: Sequence[bytes]) -> list[Any]:
     """The pixels on the device, each in memory of its own."""
     device = Gpu(0)
     plan = pixprep_full.pipeline("bilinear").plan
-    decoder = device.decoder(plan, pp.Limits(), damage="strict", codec="consistent")
+    decoder = device.decoder(plan, EngineOptions(damage="strict"))
     arrays: list[Any] = []
     for chunk in decoder.chunks(encoded, [plan.place] * len(encoded)):
         with device.lane(), decoder.decode(chunk) as images:

@@ -25,7 +25,7 @@ from pixprep.data.reading import Reader, Sample
 from pixprep.data.recycling import Blocks, Recycler
 from pixprep.data.sources import AnySource
 from pixprep.data.timeline import Timeline
-from pixprep.decoders import Damage, Decoded, Limits
+from pixprep.decoders import Decoded
 from pixprep.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
 from pixprep.plan.output_plans import BoxesPlan, MaskPlan
@@ -116,8 +116,7 @@ class Maker:
     """Makes the batches of epochs, one thread at a time.
 
     Attributes:
-        source, order, engine, limits: what is read, in which order, and what makes tensors of it.
-        damage: what becomes of a damaged JPEG.
+        source, order, engine: what is read, in which order, and what makes tensors of it.
         on_error, most_errors: what becomes of a broken sample, and how many an epoch may have.
         recycler: of the outputs; None: the device has its own.
         cache: of pixels.
@@ -132,8 +131,6 @@ class Maker:
     source: AnySource
     order: Order
     engine: Engine
-    limits: Limits
-    damage: Damage | None
     on_error: OnError
     most_errors: int
     recycler: Recycler | None
@@ -151,7 +148,7 @@ class Maker:
         of_pixels = self.engine.plan.takes is not None
         return Reader(
             self.source,
-            self.limits,
+            self.engine.options.limits,
             self.timeline,
             cache=self.cache,
             blocks=self.blocks,
@@ -240,7 +237,8 @@ class Maker:
     def _remedy(self, sample: Sample, error: ImageError) -> str:
         """Remedy that lets a damaged JPEG pass; empty of anything else."""
         is_jpeg = isinstance(sample.image, bytes | bytearray | memoryview) and bytes(sample.image[:2]) == b"\xff\xd8"
-        if error.reason not in ("CORRUPT", "TRUNCATED") or not is_jpeg or self.damage in ("pillow", "lenient"):
+        is_mild = self.engine.options.damage in ("pillow", "lenient")
+        if error.reason not in ("CORRUPT", "TRUNCATED") or not is_jpeg or is_mild:
             return ""
         return ': damage="pillow" takes what Pillow loads, and on_error="replace" another sample'
 

@@ -122,7 +122,7 @@ def remarks(pipeline: Pipeline) -> list[str]:
 
 def lacking(config: Mapping[str, Any]) -> list[str]:
     """The decoders that this machine lacks for the formats of a configuration; the server's may have them."""
-    formats, notes = model_config.options(config).limits.formats, []
+    formats, notes = model_config.options(config).engine.limits.formats, []
     for name, find in (("avif", prepare_avif), ("heic", heic_opener)):
         try:
             _ = find() if name in formats else None
@@ -154,7 +154,7 @@ def side_notes(path: Path, *, odd_range: bool = False) -> list[str]:
             note = pipeline.left_out if is_served else "no serving side: it is for training alone"
             notes += [f"{file}: {each}" for each in (note, *remarks(pipeline)) if each]
             if path.is_dir() and is_served and file == newest[folder.name]:
-                is_meant = odd_range or model_config.options(read_config(folder)).odd_range == "meant"
+                is_meant = odd_range or model_config.options(read_config(folder)).engine.odd_range
                 found = look_ahead_of(path, folder.name, pipeline.for_serving(), wiring, odd_range=is_meant)
                 notes += [f"{path}/{each}" for each in found]
             elif is_served and not path.is_dir() and not odd_range:
@@ -239,7 +239,7 @@ def _read_pixprep(
             odd = odd_ranges(pipeline)
             where = settings
             model = Model(folder.name, model_config.complete(config, pipeline))  # Triton serves the newest
-            if model_config.options(config).odd_range == "refused":
+            if not model_config.options(config).engine.odd_range:
                 remedy = f'or set the parameter odd_range to "meant" in {where}'
                 problems += [Problem(file, text, remedy) for text in odd]
         except (PipelineError, SetupError) as error:
