@@ -281,8 +281,8 @@ class Maker:
         """Make other samples in rows of a batch, and enter those that are whole."""
         again = self._run(others, epoch, into=made, places=places)
         for other, row in enumerate(places):
-            made.errors[row], made.placed[row] = again.errors[other], again.placed[other]
-            if again.errors[other] is None:
+            made.errors[row], made.placed[row] = again.errors[row], again.placed[row]
+            if again.errors[row] is None:
                 rows.samples[row], rows.attempts[row] = others.samples[other], others.attempts[other]
                 rows.annotated[row] = others.annotated[other]
 
@@ -305,9 +305,8 @@ class Maker:
                 keep=keep,
                 keep_whole=cache is not None,
             )
-        for row, (sample, error) in enumerate(zip(samples, made.errors, strict=True)):
-            if error is not None:
-                made.errors[row] = sample.error(error)
+        for sample, rows_of in zip(samples, made.rows, strict=True):
+            made.errors[rows_of] = [error and sample.error(error) for error in made.errors[rows_of]]
         rows.annotated = [placing.fields for placing in placings]
         self.timeline.add("decode", sum(made.decode_s))
         self.timeline.add("transform", sum(made.transform_s))
