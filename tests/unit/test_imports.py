@@ -47,7 +47,7 @@ ops
 pipeline.file
 pipeline.walk
 decoders decoders.clips decoders.clips.bitstreams decoders.clips.containers decoders.foreign
-decoders.heic decoders.memory decoders.webp
+decoders.heic decoders.memory decoders.webp options
 decoders.clips.sequences decoders.exif decoders.heif kernels kernels.layout
 kernels.native kernels.structs decoders.pillow
 decoders.clips.pictures decoders.pixels decoders.structure decoders.text decoders.turbo
@@ -73,7 +73,7 @@ annotations decoders.cpu kernels.cpu kernels.gpu
 decoders.clips.decoder
 decoders.nvimagecodec
 decoders.gpu decoders.clips.nvdec
-devices.comparison kernels.staged options
+devices.comparison kernels.staged
 devices
 devices.cpu devices.gpu
 apply engine
