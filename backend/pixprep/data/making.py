@@ -305,8 +305,8 @@ class Maker:
                 keep=keep,
                 keep_whole=cache is not None,
             )
-        for sample, rows_of in zip(samples, made.rows, strict=True):
-            made.errors[rows_of] = [error and sample.error(error) for error in made.errors[rows_of]]
+        for sample, span in zip(samples, made.rows, strict=True):
+            made.errors[span] = [error and sample.error(error) for error in made.errors[span]]
         rows.annotated = [placing.fields for placing in placings]
         self.timeline.add("decode", sum(made.decode_s))
         self.timeline.add("transform", sum(made.transform_s))
