@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pixprep.decoders import CODECS, DAMAGES, Codec, Damage, Limits
+from pixprep.engine.decoders import CODECS, DAMAGES, Codec, Damage, Limits
 from pixprep.errors import PipelineError
 
 
