@@ -166,8 +166,6 @@ class Loader:
         self._maker = Maker(
             source=source,
             order=self.order,
-            limits=limits or Limits(),
-            damage=damage,
             on_error=checked_on_error(on_error, self.order.shard[1]),
             most_errors=most_errors(max_errors, self.order),
             # of what is made and waits, of what the consumer has and has just let go of, and of a copy under way

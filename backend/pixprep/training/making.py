@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pixprep.boxes import in_pixels
 from pixprep.engine.annotations import columns, moving
 from pixprep.engine.batch import Batch
-from pixprep.engine.decoders import Damage, Decoded, Limits
+from pixprep.engine.decoders import Decoded
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
 from pixprep.plan.output_plans import BoxesPlan, MaskPlan
@@ -116,8 +116,7 @@ class Maker:
     """Makes the batches of epochs, one thread at a time.
 
     Attributes:
-        source, order, engine, limits: what is read, in which order, and what makes tensors of it.
-        damage: what becomes of a damaged JPEG.
+        source, order, engine: what is read, in which order, and what makes tensors of it.
         on_error, most_errors: what becomes of a broken sample, and how many an epoch may have.
         recycler: of the outputs; None: the device has its own.
         cache: of pixels.
@@ -132,8 +131,6 @@ class Maker:
     source: AnySource
     order: Order
     engine: Engine
-    limits: Limits
-    damage: Damage | None
     on_error: OnError
     most_errors: int
     recycler: Recycler | None
@@ -151,7 +148,7 @@ class Maker:
         of_pixels = self.engine.plan.takes is not None
         return Reader(
             self.source,
-            self.limits,
+            self.engine.options.limits,
             self.timeline,
             cache=self.cache,
             blocks=self.blocks,
@@ -240,7 +237,8 @@ class Maker:
     def _remedy(self, sample: Sample, error: ImageError) -> str:
         """Remedy that lets a damaged JPEG pass; empty of anything else."""
         is_jpeg = isinstance(sample.image, bytes | bytearray | memoryview) and bytes(sample.image[:2]) == b"\xff\xd8"
-        if error.reason not in ("CORRUPT", "TRUNCATED") or not is_jpeg or self.damage in ("pillow", "lenient"):
+        is_mild = self.engine.options.damage in ("pillow", "lenient")
+        if error.reason not in ("CORRUPT", "TRUNCATED") or not is_jpeg or is_mild:
             return ""
         return ': damage="pillow" takes what Pillow loads, and on_error="replace" another sample'
 
@@ -283,8 +281,8 @@ class Maker:
         """Make other samples in rows of a batch, and enter those that are whole."""
         again = self._run(others, epoch, into=made, places=places)
         for other, row in enumerate(places):
-            made.errors[row], made.placed[row] = again.errors[other], again.placed[other]
-            if again.errors[other] is None:
+            made.errors[row], made.placed[row] = again.errors[row], again.placed[row]
+            if again.errors[row] is None:
                 rows.samples[row], rows.attempts[row] = others.samples[other], others.attempts[other]
                 rows.annotated[row] = others.annotated[other]
 
@@ -307,9 +305,8 @@ class Maker:
                 keep=keep,
                 keep_whole=cache is not None,
             )
-        for row, (sample, error) in enumerate(zip(samples, made.errors, strict=True)):
-            if error is not None:
-                made.errors[row] = sample.error(error)
+        for sample, span in zip(samples, made.rows, strict=True):
+            made.errors[span] = [error and sample.error(error) for error in made.errors[span]]
         rows.annotated = [placing.fields for placing in placings]
         self.timeline.add("decode", sum(made.decode_s))
         self.timeline.add("transform", sum(made.transform_s))

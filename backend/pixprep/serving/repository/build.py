@@ -153,7 +153,7 @@ def build(
     notes += black_margins(pipeline)
     config = _config(pipeline, chosen)
     notes += lacking(config)
-    batch = config["max_batch_size"] or model_config.options(config).limits.max_boxes
+    batch = config["max_batch_size"] or model_config.options(config).engine.limits.max_boxes
     try:
         parent = output.resolve().parent
         parent.mkdir(parents=True, exist_ok=True)

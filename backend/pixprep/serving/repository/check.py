@@ -122,7 +122,7 @@ def remarks(pipeline: Pipeline) -> list[str]:
 
 def lacking(config: Mapping[str, Any]) -> list[str]:
     """The decoders that this machine lacks for the formats of a configuration; the server's may have them."""
-    formats, notes = model_config.options(config).limits.formats, []
+    formats, notes = model_config.options(config).engine.limits.formats, []
     for name, find in (("avif", prepare_avif), ("heic", heic_opener)):
         try:
             _ = find() if name in formats else None
@@ -156,7 +156,7 @@ def side_notes(path: Path, *, odd_range: bool = False) -> list[str]:
             notes += [f"{file}: {each}" for each in (note, *remarks(pipeline)) if each]
             if is_served and file in newest:
                 settings = model_config.options(read_config(folder) if path.is_dir() else {})
-                is_meant = odd_range or settings.odd_range == "meant"
+                is_meant = odd_range or settings.engine.odd_range
                 takers = behind.get(folder.name, ())
                 notes += door_notes(pipeline.for_serving(), takers, own=f"{file}: ", odd_range=is_meant)
     return notes
@@ -239,7 +239,7 @@ def _read_pixprep(
             odd = odd_ranges(pipeline)
             where = settings
             model = Model(folder.name, model_config.complete(config, pipeline))  # Triton serves the newest
-            if model_config.options(config).odd_range == "refused":
+            if not model_config.options(config).engine.odd_range:
                 remedy = f'or set the parameter odd_range to "meant" in {where}'
                 problems += [Problem(file, text, remedy) for text in odd]
         except (PipelineError, SetupError) as error:
