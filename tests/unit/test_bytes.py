@@ -11,8 +11,8 @@ import elastic_twin
 import filter_twin
 import pixprep as pp
 from images import noise, scene
-from pixprep.draws.blurring import weights
 from pixprep.kernels import elastic, filters, levels, native, resizing
+from pixprep.ops.filters import weights
 from pixprep.steps.levels import Filter
 from pixprep.steps.warps import Elastic, Warp
 

@@ -26,9 +26,7 @@ steps.operators
 steps.finding steps.levels steps.processes
 draws
 draws.philox
-draws.augments
-draws.blurring draws.colors draws.elastic draws.erasing draws.sizes draws.warps draws.windows
-draws.kinds
+draws.augments draws.kinds draws.warps draws.windows
 draws.policies
 plan plan.clip_frames plan.placement
 plan.inputs

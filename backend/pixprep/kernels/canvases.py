@@ -14,7 +14,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.draws.erasing import quantiles
+from pixprep.draws.philox import quantiles
 from pixprep.kernels.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.draws.erasing import quantiles
+from pixprep.draws.philox import quantiles
 from pixprep.kernels import levels, resizing
 from pixprep.kernels.margins import margins
 from pixprep.kernels.native import STRUCTS, library

@@ -8,13 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import compress
 from math import ceil, floor
+from typing import cast
 
-from pixprep.draws import windows
-from pixprep.draws.augments import Augment
-from pixprep.draws.erasing import Erasing
+from pixprep.draws.augments import Augment, RandomStep
 from pixprep.draws.philox import EXAMPLE
-from pixprep.draws.sizes import RandomSize
-from pixprep.draws.windows import RandomStep
+from pixprep.draws.windows import IouCrop
 from pixprep.errors import ImageError
 from pixprep.plan import inputs
 from pixprep.plan.geometry_steps import REACH, Beyond, Flip, GeometryStep, LevelsStep, Move, Resize, Window
@@ -49,7 +47,7 @@ class Geometry:
     resize: Resize | None
     after: tuple[GeometryStep, ...]
     levels: tuple[LevelsStep, ...] = ()
-    erasures: tuple[Erasing, ...] = ()
+    erasures: tuple[Augment, ...] = ()
     fill: inputs.Fill | None = None
     photo: tuple[LevelsStep, ...] = ()
 
@@ -60,7 +58,7 @@ class Geometry:
         return (*self.before, *self.after, *those)
 
     @property
-    def random_steps(self) -> tuple[RandomStep | RandomSize | Augment, ...]:
+    def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
         """The steps that differ from image to image by what is drawn."""
         still = Window | Flip | LevelStep
         size = () if self.resize is None or self.resize.drawn is None else (self.resize.drawn,)
@@ -82,7 +80,7 @@ class Geometry:
         return any(
             isinstance(step, Warp) or (isinstance(step, Extern) and step.operator.motion is not None)
             if isinstance(step, LevelStep)
-            else not isinstance(step, Move) and step.moves
+            else not isinstance(step, Move) and step.op.moves
             for step in self.levels
         )
 
@@ -90,7 +88,7 @@ class Geometry:
     def motion(self) -> tuple[object, ...]:
         """The steps that may move pixels: what lies in one image lies in another of which these are the same."""
         moving = (
-            isinstance(step, Move) or (levels.moves(step) if isinstance(step, LevelStep) else step.moves)
+            isinstance(step, Move) or (levels.moves(step) if isinstance(step, LevelStep) else step.op.moves)
             for step in self.levels
         )
         return (self.before, self.resize, self.after, *compress(self.levels, moving))
@@ -151,7 +149,8 @@ class Geometry:
         erasures: list[Erase] = []
         for erasing in self.erasures:
             height, width = levels.size_after(done, rows.canvas, columns.canvas)
-            erasures += erasing.steps(drawing.words(erasing, Span(height), Span(width)), height, width)
+            made = erasing.steps(drawing.words(erasing, Span(height), Span(width)), height, width)
+            erasures += cast("tuple[Erase, ...]", made)
         return Placement(
             box=box,
             mirrors=mirrors,
@@ -178,15 +177,15 @@ class Geometry:
         for step in those:
             rows, columns = Span(height), Span(width)
             these: tuple[LevelStep, ...]
-            if isinstance(step, Move):
+            if isinstance(step, Augment):
+                these = step.steps(drawing.words(step, rows, columns) if step.key else {}, height, width)
+            elif isinstance(step, Move):
                 _apply(step.step, rows, columns, drawing)
                 these = (_take(rows, columns, step),)
             elif isinstance(step, Extern) and step.key:
                 these = (replace(step, seed=drawing.words(step, rows, columns)["seed"]),)
-            elif isinstance(step, LevelStep):
-                these = (step,)
             else:
-                these = step.steps(drawing.words(step, rows, columns) if step.key else {}, height, width)
+                these = (step,)
             height, width = levels.size_after(these, height, width)
             _check_levels_size(height, width)
             made.extend(these)
@@ -235,7 +234,7 @@ def _apply(step: GeometryStep, rows: Span, columns: Span, drawing: Drawing) -> N
         _lay(rows, columns, (top, left, height, width), beyond=step.beyond, is_fixed=is_fixed)
     else:
         words = drawing.words(step, rows, columns)
-        if not isinstance(step, windows.Flip | inputs.Flip):
+        if step.axis is None:
             window = words["top"], words["left"], words["height"], words["width"]
             _lay(rows, columns, window, beyond="refuse_smaller" if step.is_inside else "fill", is_fixed=True)
         elif words["flip"]:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from math import floor
 from typing import Literal, get_args
 
-from pixprep.draws.augments import Augment
+from pixprep.draws.augments import Augment, RandomStep
 from pixprep.draws.philox import Words
-from pixprep.draws.sizes import RandomSize
-from pixprep.draws.windows import RandomStep
+from pixprep.draws.windows import IouCrop
 from pixprep.errors import ImageError
 from pixprep.plan.inputs import InputStep
 from pixprep.profiles import PROFILES, Method
@@ -66,7 +65,7 @@ class Flip:
         return f"mirror, {self.axis}"
 
 
-GeometryStep = Window | Flip | RandomStep | InputStep
+GeometryStep = Window | Flip | RandomStep | IouCrop | InputStep
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class Resize:
     multiple: int = 1
     up_to: int | None = None
     scales: tuple[bool, bool] | None = None
-    drawn: RandomSize | None = None
+    drawn: RandomStep | None = None
 
     def of(self, words: Words) -> Resize:
         """The resize of one image, by what was drawn for it."""

@@ -19,11 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.boxes import in_pixels
-from pixprep.draws import philox, windows
-from pixprep.draws.augments import Augment
+from pixprep.draws import philox
+from pixprep.draws.augments import RandomStep
 from pixprep.draws.philox import EXAMPLE, Numbers, Words
-from pixprep.draws.sizes import RandomSize
-from pixprep.draws.windows import ClipFrames, RandomStep
+from pixprep.draws.windows import ClipFrames, IouCrop
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan import inputs
 from pixprep.plan.clip_frames import Sampling
@@ -32,6 +31,7 @@ from pixprep.plan.inputs import Drawing, Given
 from pixprep.plan.output_plans import AnnotationPlan, FlowPlan, OutputPlan, TensorPlan
 from pixprep.plan.placement import Part, Placement, Reduction, Span
 from pixprep.spec import Alpha, Chroma, Color, Idct, InputSpec
+from pixprep.steps.operators import Extern
 
 SPARE = 2
 """The decoded pixels that a resize keeps for each pixel that it makes, on each axis, when a JPEG is decoded to a
@@ -105,7 +105,7 @@ class Plan:
         return any(spec.kind == "box" for spec in self.inputs.values())
 
     @cached_property
-    def random_steps(self) -> tuple[RandomStep | RandomSize | Augment | ClipFrames, ...]:
+    def random_steps(self) -> tuple[RandomStep | IouCrop | Extern | ClipFrames, ...]:
         """The steps that differ from image to image, each once."""
         steps = {step.key: step for each in self._geometries for step in each.random_steps}
         first = (self.clip.drawn,) if self.clip is not None and self.clip.drawn is not None else ()
@@ -201,7 +201,7 @@ class Plan:
         for name, spec in inputs_given.items():
             if name not in sample:
                 raise PipelineError(f'the pipeline takes "{name}", {spec}, which the samples of its source do not have')
-        if sample.get("boxes") is None and any(isinstance(step, windows.IouCrop) for step in self.random_steps):
+        if sample.get("boxes") is None and any(isinstance(step, IouCrop) for step in self.random_steps):
             raise PipelineError('random_iou_crop needs the "boxes" of each sample, which its source does not give')
 
         def place(height: int, width: int) -> Placed:
