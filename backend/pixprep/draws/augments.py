@@ -66,7 +66,7 @@ class Changing(Drawing, Protocol):
 
 @dataclass(frozen=True)
 class RandomStep:
-    """Window, flip or size that is drawn: ``words`` has it.
+    """Window, flip, size or frames that are drawn: ``words`` has them.
 
     Attributes:
         key: names its numbers.

@@ -1,4 +1,4 @@
-"""Windows that the random numbers of a sample make, by torchvision v2's formulas, and what chooses a clip's frames."""
+"""Windows that the random numbers of a sample make, by torchvision v2's formulas."""
 
 from __future__ import annotations
 
@@ -19,29 +19,6 @@ _CHOICES, _FIRST_CHOICES = 20, 4
 After 20 choices that is the case in 95 % of the images in which no window fits, and here the whole image is kept.
 The numbers of the first choices are made with the batch's others, at a fiftieth of the time; those of the rest at
 once."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClipFrames:
-    """Numbers that choose the frames of a clip.
-
-    Attributes:
-        key: names them.
-        count: how many.
-    """
-
-    key: str
-    count: int
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks, each of four numbers."""
-        return -(-self.count // 4)
-
-    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """Give the numbers as they are; their choice depends on the times of the frames."""
-        del height, width, boxes
-        return {"uniforms": numbers.blocks(self.key, 0, self.blocks).ravel()[: self.count].tolist()}
 
 
 def fitting(height: int, width: int, share: float, ratio: float) -> tuple[int, int] | None:

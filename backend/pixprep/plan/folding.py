@@ -6,9 +6,8 @@ What was drawn, or came with the request, is known then.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import compress
 from math import ceil, floor
-from typing import cast
+from typing import Any, cast
 
 from pixprep.draws.augments import Augment, RandomStep
 from pixprep.draws.philox import EXAMPLE
@@ -22,7 +21,6 @@ from pixprep.spec import rounded
 from pixprep.steps import levels
 from pixprep.steps.levels import Erase, LevelStep, Take
 from pixprep.steps.operators import Extern
-from pixprep.steps.warps import Warp
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
@@ -60,14 +58,8 @@ class Geometry:
     @property
     def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
         """The steps that differ from image to image by what is drawn."""
-        still = Window | Flip | LevelStep
-        size = () if self.resize is None or self.resize.drawn is None else (self.resize.drawn,)
-        drawn = (
-            step
-            for step in self._steps
-            if (isinstance(step, Extern) or not (isinstance(step, still) or is_given(step))) and step.key
-        )
-        return (*size, *drawn, *self.erasures)
+        steps: tuple[Any, ...] = (self.resize and self.resize.drawn, *self._steps, *self.erasures)
+        return tuple(step for step in steps if getattr(step, "key", "") and not is_given(step))
 
     @property
     def takes_inputs(self) -> bool:
@@ -77,21 +69,12 @@ class Geometry:
     @property
     def may_warp(self) -> bool:
         """Tell whether it may turn an image, so that its boxes are no boxes any more."""
-        return any(
-            isinstance(step, Warp) or (isinstance(step, Extern) and step.operator.motion is not None)
-            if isinstance(step, LevelStep)
-            else not isinstance(step, Move) and step.op.moves
-            for step in self.levels
-        )
+        return any(not isinstance(step, Move) and _moves(step) for step in self.levels)
 
     @property
     def motion(self) -> tuple[object, ...]:
         """The steps that may move pixels: what lies in one image lies in another of which these are the same."""
-        moving = (
-            isinstance(step, Move) or (levels.moves(step) if isinstance(step, LevelStep) else step.op.moves)
-            for step in self.levels
-        )
-        return (self.before, self.resize, self.after, *compress(self.levels, moving))
+        return (self.before, self.resize, self.after, *filter(_moves, self.levels))
 
     @property
     def is_padded(self) -> bool:
@@ -186,10 +169,19 @@ class Geometry:
                 these = (replace(step, seed=drawing.words(step, rows, columns)["seed"]),)
             else:
                 these = (step,)
-            height, width = levels.size_after(these, height, width)
-            _check_levels_size(height, width)
-            made.extend(these)
+            size = levels.size_after(these, height, width)
+            if size != (height, width):
+                height, width = size
+                _check_levels_size(height, width)
+            made += these
         return levels.folded(made)
+
+
+def _moves(step: LevelsStep) -> bool:
+    """Tell whether a step may move pixels, and with them what boxes and masks lie on."""
+    if isinstance(step, Augment):
+        return step.op.moves
+    return isinstance(step, Move) or levels.moves(step)
 
 
 def _check_levels_size(height: int, width: int) -> None:

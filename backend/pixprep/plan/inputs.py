@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.draws.augments import Augment, RandomStep
 from pixprep.draws.philox import F64, Numbers, Words
-from pixprep.draws.windows import ClipFrames, IouCrop, within
+from pixprep.draws.windows import IouCrop, within
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan.placement import Span, moved
 from pixprep.spec import InputSpec
@@ -249,7 +249,7 @@ class Drawing:
 
     def words(
         self,
-        step: RandomStep | IouCrop | InputStep | Fill | ClipFrames | Extern,
+        step: RandomStep | IouCrop | InputStep | Fill | Extern,
         rows: Span,
         columns: Span,
     ) -> Words:
@@ -267,10 +267,10 @@ class Drawing:
             if step.key not in self._numbers:
                 raise PipelineError(f'no draw for "{step.key}"; there are {", ".join(self._numbers) or "none"}')
             words = self._numbers[step.key]
-        elif isinstance(step, InputStep | Fill) or (isinstance(step, Augment) and step.input is not None):
-            words = self._given_words(step, rows, columns)
+        elif is_given(step):
+            words = self._given_words(cast("InputStep | Fill | Augment", step), rows, columns)
         else:
-            words = step.words(rows.canvas, columns.canvas, self._numbers, boxes)
+            words = cast("RandomStep", step).words(rows.canvas, columns.canvas, self._numbers, boxes)
         if boxes is not None:
             self.kept[step.key] = within(words, boxes)
         self.draws[step.key] = words

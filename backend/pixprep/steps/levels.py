@@ -292,7 +292,7 @@ def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
                 made.append(step._replace(top=0, left=0))
         else:
             made.append(step)
-    return tuple(step for step in made if not (isinstance(step, Curve) and step.table == _SAME))
+    return tuple([step for step in made if not (isinstance(step, Curve) and step.table == _SAME)])
 
 
 _SAME = bytes(range(256))
@@ -316,10 +316,13 @@ def moves(step: LevelStep) -> bool:
     )
 
 
+_WINDOWS = (Warp, Take)
+
+
 def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int, int]:
     """(height, width) of an image after steps."""
     for step in steps:
-        if isinstance(step, Warp | Take):
+        if isinstance(step, _WINDOWS):
             height, width = step.height, step.width
         elif isinstance(step, Extern) and step.size:
             height, width = step.size
