@@ -362,7 +362,7 @@ def test_a_random_op_is_done_as_often_as_it_says(op):
 
 
 def test_explain_says_what_is_done():
-    jitters = (pp.color_jitter(brightness=0.4, hue=0.1, p=p).in_words() for p in (1.0, 0.8))
+    jitters = (pp.color_jitter(brightness=[0.6, 1.4], hue=0.1, p=p).in_words() for p in (1.0, 0.8))
     steps = (
         *(levels.brightness(0.8, "pillow"), levels.Hue(0.1, "pillow"), levels.Tone("equalize", "pillow")),
         *jitters,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from math import isfinite
 from typing import Any, ClassVar
 
@@ -140,7 +140,12 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
     @property
     def spans(self) -> dict[str, Span | None]:
         """From and to of each."""
-        return _spans(self.brightness, self.contrast, self.saturation, self.hue)
+        return {
+            "brightness": _span(self.brightness, 1.0),
+            "contrast": _span(self.contrast, 1.0),
+            "saturation": _span(self.saturation, 1.0),
+            "hue": _span(self.hue, 0.0),
+        }
 
     @property
     def is_pointwise(self) -> bool:
@@ -157,7 +162,7 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
         factors, ranks, *more = uniforms(0, self.blocks).tolist()
         if more and more[0][0] >= self.p:
             return {}
-        order = sorted(zip(ranks, self.spans.items(), factors, strict=True), key=lambda each: each[0])
+        order = sorted(zip(ranks, _spans(self).items(), factors, strict=True), key=lambda each: each[0])
         return {kind: between(span, u) for _, (kind, span), u in order if span is not None}
 
     def in_words(self) -> str:
@@ -209,7 +214,7 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
         applied, factors, (early, permuted, *_), (*ranks, _) = uniforms(0, self.blocks).tolist()
         found: dict[str, Any] = {
             kind: between(span, u)
-            for whether, (kind, span), u in zip(applied, self.spans.items(), factors, strict=True)
+            for whether, (kind, span), u in zip(applied, _spans(self).items(), factors, strict=True)
             if span is not None and whether < self.p
         }
         if "contrast" in found and early >= 0.5:
@@ -230,11 +235,10 @@ def _kinds(like: ColorLike) -> dict[str, ColorOp]:
     return {name: kind(factor=1.0, like=like) for name, kind in kinds.items()} | {"hue": Hue(factor=0.0, like=like)}
 
 
-@cache
-def _spans(brightness: Strength, contrast: Strength, saturation: Strength, hue: Strength) -> dict[str, Span | None]:
-    """From and to of each kind."""
-    middles = {"brightness": (brightness, 1.0), "contrast": (contrast, 1.0), "saturation": (saturation, 1.0)}
-    return {kind: _span(*each) for kind, each in {**middles, "hue": (hue, 0.0)}.items()}
+@lru_cache
+def _spans(op: ColorJitter) -> dict[str, Span | None]:
+    """Spans of an op that draws, worked out once."""
+    return op.spans
 
 
 def _span(strength: Strength, middle: float) -> tuple[float, float] | None:

@@ -7,7 +7,7 @@ rotation, at an edge by up to 191 levels. As in torchvision, a point and a trans
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -277,7 +277,7 @@ class RandomAffine(Drawn, _Warping, frozen=True, tag="random_affine"):
         return [drawn(still, angle=words["angle"], translate=translate, scale=words["scale"], shear=shear)]
 
 
-@cache
+@lru_cache
 def look(filter_: WarpFilter, fill: Levels | None, like: ColorLike, color: Color, center: Pair | None = None) -> Look:
     """Parts that every warp has in common."""
     return Look(filter=filter_, center=center, fill=None if fill is None else colour(fill, color), like=like)

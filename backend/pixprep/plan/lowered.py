@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from itertools import takewhile
 
 from pixprep.draws.augments import Augment, Changing, RandomStep
@@ -22,7 +22,7 @@ CHANNELS: dict[Color, tuple[int, ...]] = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "g
 """For each channel of an image the decoded one that it is."""
 
 
-@cache
+@lru_cache
 def colour(fill: Levels, color: Color) -> tuple[int, ...]:
     """A level for each decoded channel, of what a field says in the order of the image's channels."""
     levels, channels = [int(level) for level in as_tuple(fill)], CHANNELS[color]
