@@ -8,9 +8,9 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from pixprep.annotations import annotated
-from pixprep.draws import philox, windows
-from pixprep.draws.augments import RandomStep
+from pixprep.engine.annotations import annotated
+from pixprep.plan.draws import philox, windows
+from pixprep.plan.draws.augments import RandomStep
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its random transforms were not compared with")

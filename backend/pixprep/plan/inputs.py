@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.draws.augments import Augment, RandomStep
-from pixprep.draws.philox import F64, Numbers, Words
-from pixprep.draws.windows import IouCrop, within
 from pixprep.errors import ImageError, PipelineError
+from pixprep.plan.draws.augments import Augment, RandomStep
+from pixprep.plan.draws.philox import F64, Numbers, Words
+from pixprep.plan.draws.windows import IouCrop, within
 from pixprep.plan.placement import Span, moved
+from pixprep.plan.steps.operators import Extern
 from pixprep.spec import InputSpec
-from pixprep.steps.operators import Extern
 
 _KINDS = {"float32": "fiu", "bool": "b", "uint8": "iu"}
 """The kinds of NumPy's dtypes that hold such numbers."""

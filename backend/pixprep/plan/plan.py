@@ -19,19 +19,19 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.boxes import in_pixels
-from pixprep.draws import philox
-from pixprep.draws.augments import RandomStep
-from pixprep.draws.philox import EXAMPLE, Numbers, Words
-from pixprep.draws.windows import IouCrop
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan import inputs
 from pixprep.plan.clip_frames import Sampling
+from pixprep.plan.draws import philox
+from pixprep.plan.draws.augments import RandomStep
+from pixprep.plan.draws.philox import EXAMPLE, Numbers, Words
+from pixprep.plan.draws.windows import IouCrop
 from pixprep.plan.folding import Geometry
 from pixprep.plan.inputs import Drawing, Given
 from pixprep.plan.output_plans import AnnotationPlan, FlowPlan, OutputPlan, TensorPlan
 from pixprep.plan.placement import Part, Placement, Reduction, Span
+from pixprep.plan.steps.operators import Extern
 from pixprep.spec import Alpha, Chroma, Color, Idct, InputSpec
-from pixprep.steps.operators import Extern
 
 SPARE = 2
 """The decoded pixels that a resize keeps for each pixel that it makes, on each axis, when a JPEG is decoded to a

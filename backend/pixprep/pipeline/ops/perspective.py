@@ -1,0 +1,108 @@
+"""Ops that tilt an image after its resize: straight lines stay straight, and parallels may meet."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.limits import Share
+from pixprep.pipeline.ops.op import Drawn, Op, SteadyOp, as_kind, drawn
+from pixprep.pipeline.ops.warp import Looking, Point
+from pixprep.plan.draws.augments import Uniforms
+from pixprep.plan.draws.philox import Words
+from pixprep.plan.draws.warps import coefficients, projected
+from pixprep.plan.steps.levels import LevelStep
+from pixprep.plan.steps.warps import WarpFilter
+from pixprep.spec import Color
+
+
+class _Tilting(Looking, frozen=True, kw_only=True):
+    filter: WarpFilter = "bilinear"
+
+
+class Perspective(_Tilting, SteadyOp, frozen=True, tag="perspective"):
+    """Tilt the image: its four corner pixels go to others, and straight lines stay straight; the size stays.
+
+    torchvision v2's ``perspective``, with ``corners`` as its ``endpoints``; its coefficients are here exact, and there
+    of least squares. An image of which three corners would lie on a line stays as it is.
+
+    Args:
+        corners: (x, y) of the pixel that the upper left, upper right, lower right and lower left one go to.
+        filter, fill, like: as in ``rotate``.
+    """
+
+    twin_of: ClassVar[str | None] = "torchvision"
+
+    corners: tuple[tuple[int, int], ...]
+
+    def check(self) -> None:
+        super().check()
+        if len(self.corners) != 4:
+            raise PipelineError(f'"corners" are 4 pairs of x and y, not {len(self.corners)}')
+        for corner in self.corners:
+            Point.check("corners", corner)
+
+    def in_words(self) -> str:
+        return f"move the corners to {', '.join(f'{x} {y}' for x, y in self.corners)}{self.look()}"
+
+    def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        return projected(height, width, self.corners, self.look(color))
+
+    def twin(self, image: Any, library: Any) -> Any:
+        height, width = library.get_size(image)
+        found = coefficients(height, width, self.corners)
+        if found is None:
+            return image
+        return library.perspective(
+            image,
+            startpoints=None,
+            endpoints=None,
+            coefficients=list(found),
+            interpolation=self.filter,
+            fill=self.levels_of(image),
+        )
+
+
+class RandomPerspective(Drawn, _Tilting, frozen=True, tag="random_perspective"):
+    """Tilt some of the images at random.
+
+    torchvision v2's ``RandomPerspective``: each corner pixel goes to a whole pixel of its own quarter, each as likely.
+    As there, boxes and points go where the corners take them. An image of which three corners would lie on a line stays
+    as it is: one of a single row or column always does.
+
+    Args:
+        distortion_scale: how far a corner may go: 0 not at all, 1 to the middle.
+        p: how often, 0 to 1.
+        filter, fill, like: as in ``rotate``.
+    """
+
+    blocks: ClassVar[int] = 3  # four corners; whether
+
+    distortion_scale: Share = 0.5
+    p: Share = 0.5
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """``{"corners": [[3, 0], [61, 5], [60, 40], [1, 47]]}``, each (x, y) in whole pixels; None: nothing is done."""
+        numbers = uniforms(0, 3).ravel().tolist()
+        if numbers[8] >= self.p:
+            return {"corners": None}
+        corners = []
+        for place, (x, y) in enumerate(zip(numbers[0:8:2], numbers[1:8:2], strict=True)):
+            is_right, is_lower = place in (1, 2), place > 1
+            corners.append([self._drawn(x, width, is_last=is_right), self._drawn(y, height, is_last=is_lower)])
+        return {"corners": corners}
+
+    def _drawn(self, uniform: float, side: int, *, is_last: bool) -> int:
+        """A position near the begin of a side, or near its end."""
+        bound = int(self.distortion_scale * (side // 2)) + 1
+        return int(uniform * bound) + (side - bound) * is_last
+
+    def in_words(self) -> str:
+        reach = f"up to {self.distortion_scale:g} of half a side"
+        return f"move the corners of {self.p:g} of the images at random, by {reach}{self.look()}"
+
+    def fixed(self, words: Words) -> list[Op]:
+        if words["corners"] is None:
+            return []
+        still = as_kind(Perspective, self, corners=((0, 0),) * 4)
+        return [drawn(still, corners=tuple((x, y) for x, y in words["corners"]))]

@@ -1,0 +1,253 @@
+"""Ops that change the levels of some of the images, or of each by numbers of its own: in training only."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from math import isfinite
+from typing import Any, ClassVar
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.color import (
+    MAX_FACTOR,
+    Autocontrast,
+    Brightness,
+    Contrast,
+    Equalize,
+    Grayscale,
+    Hue,
+    Invert,
+    PermuteChannels,
+    Posterize,
+    Saturation,
+    Solarize,
+    need_colours,
+)
+from pixprep.pipeline.ops.limits import Share, shown
+from pixprep.pipeline.ops.op import ColorOp, Drawn, LevelsOp, Op, Sometimes, drawn
+from pixprep.plan.draws.augments import Uniforms
+from pixprep.plan.draws.philox import Span, Words, between, span_words
+from pixprep.spec import ColorLike, ImageSpec, as_tuple
+
+Strength = float | tuple[float, float] | None
+
+
+class RandomGray(Sometimes, Grayscale, frozen=True, tag="random_gray"):
+    """Make some of the images gray.
+
+    torchvision v2's ``RandomGrayscale``.
+
+    Args:
+        p: how often.
+        like: as in ``grayscale``.
+    """
+
+    p: Share = 0.1
+
+
+class RandomPosterize(Sometimes, Posterize, frozen=True, tag="random_posterize"):
+    """Keep the upper bits of each level in some of the images.
+
+    torchvision v2's ``RandomPosterize``.
+
+    Args:
+        bits: as in ``posterize``.
+        p: how often.
+    """
+
+    p: Share = 0.5
+
+
+class RandomSolarize(Sometimes, Solarize, frozen=True, tag="random_solarize"):
+    """Invert the levels from a threshold on in some of the images.
+
+    torchvision v2's ``RandomSolarize``.
+
+    Args:
+        threshold: as in ``solarize``.
+        p: how often.
+    """
+
+    p: Share = 0.5
+
+
+class RandomAutocontrast(Sometimes, Autocontrast, frozen=True, tag="random_autocontrast"):
+    """Stretch the levels of each channel in some of the images.
+
+    torchvision v2's ``RandomAutocontrast``.
+
+    Args:
+        p: how often.
+        like: as in ``autocontrast``.
+    """
+
+    p: Share = 0.5
+
+
+class RandomEqualize(Sometimes, Equalize, frozen=True, tag="random_equalize"):
+    """Spread the levels of each channel in some of the images.
+
+    torchvision v2's ``RandomEqualize``.
+
+    Args:
+        p: how often.
+    """
+
+    p: Share = 0.5
+
+
+class RandomInvert(Sometimes, Invert, frozen=True, tag="random_invert"):
+    """Invert some of the images.
+
+    torchvision v2's ``RandomInvert``.
+
+    Args:
+        p: how often.
+    """
+
+    p: Share = 0.5
+
+
+class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
+    """Change brightness, contrast, saturation and hue at random, in random order.
+
+    torchvision v2's ``ColorJitter``: each factor uniform in ``[max(0, 1 - x), 1 + x]``, the hue in ``[-x, x]``.
+
+    Args:
+        brightness, contrast, saturation: how much, or from and to; None: not at all.
+        hue: how much of a whole turn, at most 0.5, or from and to; None: not at all.
+        like: whose rounding.
+        p: how often; torchvision's has it by ``RandomApply``.
+    """
+
+    keeps_places: ClassVar[bool] = True
+
+    brightness: Strength = None
+    contrast: Strength = None
+    saturation: Strength = None
+    hue: Strength = None
+    like: ColorLike = "pillow"
+    p: Share = 1.0
+
+    def check(self) -> None:
+        for name, span in self.spans.items():
+            lowest, highest = (-0.5, 0.5) if name == "hue" else (0.0, MAX_FACTOR)
+            if span is None:
+                continue
+            if not all(map(isfinite, span)) or not lowest <= span[0] <= span[1] <= highest:
+                given = shown(as_tuple(getattr(self, name)))
+                raise PipelineError(f'"{name}" must be inside {lowest:g} to {highest:g}, not {given}')
+
+    @property
+    def spans(self) -> dict[str, Span | None]:
+        """From and to of each."""
+        return {
+            "brightness": _span(self.brightness, 1.0),
+            "contrast": _span(self.contrast, 1.0),
+            "saturation": _span(self.saturation, 1.0),
+            "hue": _span(self.hue, 0.0),
+        }
+
+    @property
+    def is_pointwise(self) -> bool:
+        """The mean luma of the contrast is the whole image's."""
+        return self.spans["contrast"] is None
+
+    @property
+    def blocks(self) -> int:
+        """Four factors; four ranks of the order; whether, unless it is done to all."""
+        return 2 if self.p == 1 else 3
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """The factors in their order: ``{"hue": 0.02, "brightness": 1.1}``; none where nothing is done."""
+        factors, ranks, *more = uniforms(0, self.blocks).tolist()
+        if more and more[0][0] >= self.p:
+            return {}
+        order = sorted(zip(ranks, _spans(self).items(), factors, strict=True), key=lambda each: each[0])
+        return {kind: between(span, u) for _, (kind, span), u in order if span is not None}
+
+    def in_words(self) -> str:
+        some = "" if self.p == 1 else f"{self.p:g} of the images "
+        shown = ", ".join(self._shown) or "nothing"
+        return f"change {some}at random, in random order, {shown} ({self.like}'s rounding)"
+
+    @property
+    def _shown(self) -> list[str]:
+        return [f"{kind} {span_words(span)}" for kind, span in self.spans.items() if span is not None]
+
+    def fixed(self, words: Words) -> list[Op]:
+        kinds = _kinds(self.like)
+        return [
+            PermuteChannels(tuple(factor)) if kind == "channels" else drawn(kinds[kind], factor=factor)
+            for kind, factor in words.items()
+        ]
+
+
+class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric_distort"):
+    """Change brightness, contrast, saturation, hue and the order of the channels, each in some of the images.
+
+    torchvision v2's ``RandomPhotometricDistort``, of SSD: the contrast comes behind the brightness or last, either as
+    often; the channels are in any order.
+
+    Args:
+        brightness, contrast, saturation, hue: from and to; or as in ``color_jitter``.
+        like: whose rounding.
+        p: how often, of each.
+    """
+
+    is_pointwise: ClassVar[bool] = False
+    blocks: ClassVar[int] = 4  # whether of each kind; four factors; contrast first, whether to permute; three ranks
+
+    brightness: Strength = (0.875, 1.125)
+    contrast: Strength = (0.5, 1.5)
+    saturation: Strength = (0.5, 1.5)
+    hue: Strength = (-0.05, 0.05)
+    like: ColorLike = "pillow"
+    p: Share = 0.5
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change; refuses an image of one channel, and values that are no levels."""
+        need_colours(image)
+        return super().infer(image)
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """The factors in their order, and the channels: ``{"brightness": 1.1, "hue": 0.02, "channels": [2, 0, 1]}``."""
+        applied, factors, (early, permuted, *_), (*ranks, _) = uniforms(0, self.blocks).tolist()
+        found: dict[str, Any] = {
+            kind: between(span, u)
+            for whether, (kind, span), u in zip(applied, _spans(self).items(), factors, strict=True)
+            if span is not None and whether < self.p
+        }
+        if "contrast" in found and early >= 0.5:
+            found["contrast"] = found.pop("contrast")
+        if permuted < self.p:
+            found["channels"] = sorted(range(3), key=ranks.__getitem__)
+        return found
+
+    def in_words(self) -> str:
+        shown = ", ".join([*self._shown, "permute channels"])
+        return f"to {self.p:g} of the images each: {shown} ({self.like}'s rounding)"
+
+
+@cache
+def _kinds(like: ColorLike) -> dict[str, ColorOp]:
+    """The op of each kind, which changes nothing."""
+    kinds = {"brightness": Brightness, "contrast": Contrast, "saturation": Saturation}
+    return {name: kind(factor=1.0, like=like) for name, kind in kinds.items()} | {"hue": Hue(factor=0.0, like=like)}
+
+
+@lru_cache
+def _spans(op: ColorJitter) -> dict[str, Span | None]:
+    """Spans of an op that draws, worked out once."""
+    return op.spans
+
+
+def _span(strength: Strength, middle: float) -> tuple[float, float] | None:
+    """From and to; None where nothing would change."""
+    if strength is None:
+        return None
+    if isinstance(strength, tuple | list):
+        span = float(strength[0]), float(strength[1])
+    else:
+        least = -strength if middle == 0 else max(0.0, middle - strength)
+        span = least, middle + strength
+    return None if span == (middle, middle) else span

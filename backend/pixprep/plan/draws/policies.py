@@ -1,0 +1,122 @@
+"""Policies: which steps on levels are done to an image, and how strong, by the tables of ``kinds``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import cos, inf, log, sqrt, tau
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.plan.draws.augments import Uniforms
+from pixprep.plan.draws.kinds import KINDS, POLICIES, TIMM, WEIGHTS, Choice, Table
+from pixprep.plan.draws.philox import Words, quantiles
+from pixprep.spec import ColorLike
+
+
+class Rules(NamedTuple):
+    """Rules by which steps are chosen, one after the other.
+
+    Attributes:
+        table: whose kinds and magnitudes, see ``kinds.KINDS``.
+        steps: how many; of sub-policies two.
+        magnitude: the bin of every step that is chosen by itself; None: drawn.
+        bins: how many magnitudes a kind has.
+        p: how often a step that is chosen by itself is done.
+        std: the standard deviation of a bin, of timm's; inf: it is uniform, from 0.
+        most: of timm's: the highest bin.
+    """
+
+    table: Table
+    steps: int
+    magnitude: float | None
+    bins: int
+    p: float = 1.0
+    std: float = 0.0
+    most: float = inf
+
+    def drawn(self, rows: Sequence[Sequence[float]], height: int, width: int) -> list[Words]:
+        """Steps that numbers make, a row each: which, how strong, its sign, and whether.
+
+        ``[{"op": "ShearX", "magnitude": -0.09}, {"op": "Equalize"}]``.
+        """
+        chosen: list[Words] = []
+        for (name, p, index), (_, place, sign, whether) in zip(self._chosen(rows), rows, strict=True):
+            if whether >= p:
+                continue
+            kind = KINDS[self.table][name]
+            words: dict[str, str | float] = {"op": name}
+            if kind.magnitude is not None:
+                size = kind.magnitude(self._index(index, place), self.bins, height, width)
+                words["magnitude"] = max(kind.least, 0.0 - size if kind.is_signed and sign < 0.5 else size)
+            chosen.append(words)
+        return chosen
+
+    def _chosen(self, rows: Sequence[Sequence[float]]) -> Sequence[Choice]:
+        """Choices: the parts of a sub-policy, or as many kinds as there are rows."""
+        if policies := POLICIES.get(self.table):
+            return policies[int(rows[0][0] * len(policies))]
+        names = list(KINDS[self.table])
+        if self.table != "timm_weighted":
+            return [(names[int(which * len(names))], self.p, self.magnitude) for which, *_ in rows]
+        found: list[Choice] = []
+        for which, *_ in rows:  # none twice
+            sums = np.cumsum([WEIGHTS[name] for name in names])
+            name = names.pop(int(np.searchsorted(sums, which * sums[-1], "right")))
+            found.append((name, self.p, self.magnitude))
+        return found
+
+    def _index(self, index: float | None, uniform: float) -> float:
+        """Bin of a step."""
+        if index is None:
+            return int(uniform * self.bins)
+        if self.std == inf:
+            index *= uniform
+        elif self.std:
+            index += self.std * float(quantiles()[int(uniform * 65536)])
+        return max(0.0, min(index, self.most))
+
+    def __str__(self) -> str:
+        spread = f", give or take {self.std:g}" if 0 < self.std < inf else ""
+        if policies := POLICIES.get(self.table):
+            return f"do one of the {len(policies)} pairs of steps of the policy {self.table}{spread}"
+        upto = "0 to " if self.std == inf else ""
+        how = "any strength" if self.magnitude is None else f"strength {upto}{self.magnitude:g}{spread}"
+        some = "" if self.p == 1 else f", each in {self.p:g} of the images"
+        name = {"rand": "RandAugment", "trivial": "TrivialAugmentWide"}.get(self.table, f"RandAugment ({self.table})")
+        those = f"{self.steps} of {name}'s {len(KINDS[self.table])} steps"
+        return f"do {those}{some}, {how} of 0 to {self.bins - 1}"
+
+
+def shares(parts: Sequence[float]) -> npt.NDArray[np.float32]:
+    """Each part of their sum."""
+    return (np.array(parts) / sum(parts)).astype(np.float32)
+
+
+def gammas(alpha: float, uniforms: Uniforms, begin: int, count: int) -> list[float]:
+    """Numbers of the gamma distribution of shape ``alpha``, whose shares of their sum are Dirichlet's.
+
+    Marsaglia and Tsang, "A simple method for generating gamma variables" (2000): of the shape ``alpha + 1``, times
+    ``U ** (1 / alpha)``. A trial takes a block for each number: Box and Muller's two uniforms of a normal one, whether,
+    and U. Of 20 trials 19 succeed; after 16 that fail, as once in 10^20, a number is its mean.
+    """
+    large = alpha + 1 - 1 / 3
+    made: dict[int, float] = {}
+    for trial in range(16):
+        for place, row in enumerate(uniforms(begin + trial * count, count).tolist()):
+            radius, angle, whether, share = row
+            normal = sqrt(-2 * log(1 - radius)) * cos(tau * angle)
+            cube = (1 + normal / sqrt(9 * large)) ** 3
+            if place not in made and cube > 0 and log(1 - whether) < normal**2 / 2 + large * (1 - cube + log(cube)):
+                made[place] = large * cube * (1 - share) ** (1 / alpha)
+        if len(made) == count:
+            break
+    return [made.get(place, alpha) for place in range(count)]
+
+
+def threshold_of(table: Table, magnitude: float, like: ColorLike) -> float:
+    """Level from which a ``Solarize`` inverts; torchvision compares levels of tensors with a float32."""
+    if table in TIMM:
+        return magnitude
+    return float(np.float32(255 * magnitude)) if like == "torchvision" else 255 * magnitude

@@ -1,8 +1,0 @@
-"""The files that Triton will read: ``build`` writes a model repository, ``check`` checks one."""
-
-from pixprep.repository.build import Built, build
-from pixprep.repository.check import check, check_pipeline, side_notes
-from pixprep.repository.models import Problem
-from pixprep.repository.trial import try_out
-
-__all__ = ["Built", "Problem", "build", "check", "check_pipeline", "side_notes", "try_out"]

@@ -1,0 +1,8 @@
+"""The files that Triton will read: ``build`` writes a model repository, ``check`` checks one."""
+
+from pixprep.serving.repository.build import Built, build
+from pixprep.serving.repository.check import check, check_pipeline, side_notes
+from pixprep.serving.repository.models import Problem
+from pixprep.serving.repository.trial import try_out
+
+__all__ = ["Built", "Problem", "build", "check", "check_pipeline", "side_notes", "try_out"]

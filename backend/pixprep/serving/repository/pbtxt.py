@@ -1,0 +1,160 @@
+"""The text of the three models' config.pbtxt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pixprep.pipeline.file import read_bytes
+from pixprep.serving.triton.config import FRAMES, Config
+
+Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
+
+MARK = "# Written by `pixprep build`"
+LABELS_FILE = "labels.txt"
+_FIRST_LINE = re.compile(rf"{re.escape(MARK)} \(([0-9a-f]{{12}})\), .*\n")
+_CHOICES = "# options: "
+_STEP = re.compile(r'\bmodel_name\s*:\s*"([^"]*)"')
+_MAX_BYTES = 1 << 20
+_FORMATS = {"chw": "FORMAT_NCHW", "hwc": "FORMAT_NHWC"}
+# of a classifier's config.pbtxt: where it runs, and where its inputs come
+_PLACES = {
+    "onnxruntime": ["# ONNX Runtime uses all cores by itself.\ninstance_group { count: 1 kind: KIND_CPU }"],
+    "onnxruntime-gpu": [
+        "# Tensors that preprocess gives on the GPU stay there.",
+        'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }',
+        "# Without instance_group there is one instance per GPU, or one on the CPU where there is no GPU.",
+    ],
+}
+
+
+_ALONE = (
+    "# A request is one photo with its boxes. Requests run at once where there are several instances:\n"
+    "# instance_group { count: 4 kind: KIND_CPU }"
+)
+
+
+class Names(NamedTuple):
+    """Names of the three models."""
+
+    preprocess: str = "preprocess"
+    classifier: str = "classifier"
+    ensemble: str = "ensemble"
+
+    @classmethod
+    def of(cls, name: str) -> Names:
+        """``NAME_preprocess``, ``NAME_classifier``, and the ensemble ``NAME``; without a name the usual ones."""
+        return cls(f"{name}_preprocess", f"{name}_classifier", name) if name else cls()
+
+
+def read(config: Path) -> str:
+    """The text of a ``config.pbtxt``, or its begin."""
+    return read_bytes(config, most=_MAX_BYTES).decode(errors="replace")
+
+
+def ensembles(repository: Path) -> dict[str, list[str]]:
+    """The models of each ensemble of a repository, whoever wrote it, in the order of its steps."""
+    found = {}
+    for path in sorted(repository.glob("*/config.pbtxt")):
+        lines = read(path).splitlines()
+        if models := _STEP.findall("\n".join(line for line in lines if not line.lstrip().startswith("#"))):
+            found[path.parent.name] = list(dict.fromkeys(models))
+    return found
+
+
+def is_as_written(text: str) -> bool:
+    """Tell whether nobody has changed the file since ``build`` wrote it."""
+    first = _FIRST_LINE.match(text)
+    return first is not None and first[1] == _checksum(text[first.end() :])
+
+
+def choices(text: str) -> dict[str, Any]:
+    """Choices that ``preprocess`` was given as ``chosen``."""
+    line = next((line for line in text.splitlines() if line.startswith(_CHOICES)), f"{_CHOICES}{{}}")
+    return dict(json.loads(line.removeprefix(_CHOICES)))
+
+
+def preprocess(config: Config, chosen: Mapping[str, Any]) -> str:
+    """Configuration of the model that makes tensors of images; ``chosen`` is what the next build repeats."""
+    return _text(
+        "it declares what 1/pipeline.json implies",
+        f'backend: "pixprep"\nmax_batch_size: {config["max_batch_size"]}',
+        _tensors("input", config["input"]),
+        _tensors("output", config["output"]),
+        *_parameters(config["parameters"]),
+        "dynamic_batching { }" if config["max_batch_size"] else _ALONE,
+        "# Without instance_group there is one instance per GPU, or one on the CPU where there is no GPU.",
+        *([f"{_CHOICES}{json.dumps(chosen)}"] if chosen else []),
+    )
+
+
+def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], outputs: Sequence[Config]) -> str:
+    """Configuration of the model that takes the tensors."""
+    runs = 'platform: "tensorrt_plan"' if runtime == "tensorrt" else 'backend: "python"'
+    return _text(
+        "the tensors are those of the classifier's file",
+        f"{runs}\nmax_batch_size: {max_batch_size}",
+        _tensors("input", inputs),
+        _tensors("output", outputs),
+        "dynamic_batching { }",
+        *_PLACES.get(runtime, []),
+    )
+
+
+def ensemble(names: Names, config: Config, pairs: Mapping[str, str], outputs: Sequence[Config]) -> str:
+    """Configuration of both, one after the other; ``pairs`` is what ``ports.connect`` found."""
+    extra = [entry for entry in config["output"] if entry["name"] not in pairs.values()]
+    given = [entry["name"] for entry in config["output"]]
+    first = _step(names.preprocess, [(entry["name"], entry["name"]) for entry in config["input"]], given)
+    second = _step(names.classifier, pairs.items(), [entry["name"] for entry in outputs])
+    return _text(
+        "in a map, key is the model's name, value the ensemble's",
+        f'platform: "ensemble"\nmax_batch_size: {config["max_batch_size"]}',
+        _tensors("input", config["input"]),
+        _tensors("output", [{**entry, "label_filename": ""} for entry in [*outputs, *extra]]),
+        *_parameters({key: value for key, value in config["parameters"].items() if key == FRAMES}),
+        f"ensemble_scheduling {{\n{first}{second}}}",
+    )
+
+
+def _parameters(given: Mapping[str, Any]) -> list[str]:
+    return [
+        f'parameters {{ key: "{key}" value {{ string_value: "{value["string_value"]}" }} }}'
+        for key, value in given.items()
+    ]
+
+
+def _text(what: str, *parts: str) -> str:
+    text = "".join(f"{part}\n" for part in parts)
+    return f"{MARK} ({_checksum(text)}), which writes it anew: {what}.\n{text}"
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _tensors(direction: str, entries: Sequence[Config]) -> str:
+    """The inputs or outputs of a configuration."""
+    blocks = []
+    for entry in entries:
+        labels = f'  label_filename: "{entry["label_filename"]}"\n' if entry.get("label_filename") else ""
+        layout = f"  format: {_FORMATS[entry['layout']]}\n" if entry.get("layout") in _FORMATS else ""
+        blocks.append(
+            f"{direction} {{\n  name: {_quoted(entry['name'])}\n  data_type: {entry['data_type']}\n{layout}"
+            f"  dims: [ {', '.join(map(str, entry['dims']))} ]\n{labels}}}"
+        )
+    return "\n".join(blocks)
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)  # whose escapes protobuf's text format shares
+
+
+def _step(model: str, inputs: Iterable[tuple[str, str]], outputs: Sequence[str]) -> str:
+    maps = [("input_map", *pair) for pair in inputs] + [("output_map", name, name) for name in outputs]
+    lines = [f"    {field} {{ key: {_quoted(key)} value: {_quoted(value)} }}" for field, key, value in maps]
+    return "\n".join(["  step {", f'    model_name: "{model}"', "    model_version: -1", *lines, "  }", ""])
