@@ -16,7 +16,7 @@ from pixprep.engine.kernels import levels, resizing
 from pixprep.engine.kernels.margins import margins
 from pixprep.engine.kernels.native import STRUCTS, library
 from pixprep.engine.kernels.resampling import resampling
-from pixprep.plan.draws.erasing import quantiles
+from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.steps.levels import Curve

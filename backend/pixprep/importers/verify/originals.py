@@ -144,7 +144,7 @@ def geometry(
 
     def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
         assert recolour is not None
-        if is_backwards and not op.is_warp:  # the fill of a warp is in the order of the channels
+        if is_backwards and not op.moves:  # the fill of a warp is in the order of the channels
             return recolour(op, pixels[:, :, ::-1])[:, :, ::-1]
         return recolour(op, pixels)
 
