@@ -105,7 +105,7 @@ triton.files triton.metrics triton.probe triton.warm_up triton.watchdog
 triton.pool
 triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
-repository.labels repository.replacement
+repository.choices repository.labels repository.replacement
 repository.ports
 repository.door repository.positions
 repository.wiring

@@ -1,8 +1,9 @@
 """The files that Triton will read: ``build`` writes a model repository, ``check`` checks one."""
 
-from pixprep.repository.build import Built, build
+from pixprep.repository.build import build, plan_repository
 from pixprep.repository.check import check, check_pipeline, side_notes
 from pixprep.repository.models import Problem
+from pixprep.repository.replacement import RepositoryPlan
 from pixprep.repository.trial import try_out
 
-__all__ = ["Built", "Problem", "build", "check", "check_pipeline", "side_notes", "try_out"]
+__all__ = ["Problem", "RepositoryPlan", "build", "check", "check_pipeline", "plan_repository", "side_notes", "try_out"]
