@@ -105,8 +105,8 @@ triton.files triton.metrics triton.probe triton.warm_up triton.watchdog
 triton.pool
 triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
-repository.choices repository.labels repository.replacement
-repository.ports
+repository.choices repository.labels repository.repository_plan
+repository.ports repository.writer
 repository.door repository.positions
 repository.wiring
 repository.check

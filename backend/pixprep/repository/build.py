@@ -25,15 +25,8 @@ from pixprep.repository.models import Tensor, suggest
 from pixprep.repository.pbtxt import LABELS_FILE, Names, Runtime
 from pixprep.repository.ports import Classifier, carried, connect, declared, load_onnx, of_one_image, parse_io
 from pixprep.repository.positions import lost_boxes
-from pixprep.repository.replacement import (
-    WORK,
-    Content,
-    RepositoryPlan,
-    is_content,
-    refuse_foreign,
-    refuse_taken,
-    write,
-)
+from pixprep.repository.repository_plan import Content, RepositoryPlan, is_content, refuse_foreign, refuse_taken
+from pixprep.repository.writer import WORK, write
 from pixprep.show.warnings import black_margins, odd_ranges
 from pixprep.spec import TensorSpec
 from pixprep.triton import config as model_config
@@ -119,6 +112,7 @@ def plan_repository(
         PipelineError: pipeline and classifier do not fit each other, or the arguments do not, or an ONNX file's
             weights are no files beside it.
         SetupError: ``output`` must not be written, or a package or a file is missing.
+        OSError: a file cannot be read.
     """
     if plan and classifier != "tensorrt":
         raise PipelineError("a plan runs in TensorRT only: --classifier tensorrt")
@@ -141,7 +135,7 @@ def plan_repository(
         pipeline = _shared(output, preprocess)
     given = {"input": input_, "on_error": on_error, "max_batch_size": max_batch_size, "parameters": parameters}
     chosen = {key: value for key, value in (given | {"odd_range": odd_range or None}).items() if value is not None}
-    last = last_choices(output / names.preprocess) if preprocess or not force else {}
+    last = last_choices(output / names.preprocess, is_shared=bool(preprocess)) if preprocess or not force else {}
     repeated = {key: value for key, value in last.items() if key not in chosen}
     chosen |= repeated
     is_repeated = repeated and not preprocess
@@ -210,21 +204,17 @@ def plan_repository(
     labels_of = [{**entry, "label_filename": LABELS_FILE * (entry["name"] == named)} for entry in outputs]
     rows = [-1] if pipeline.plan.takes_boxes else []  # of a photo, whose ensemble does not batch
     by_box = [{**entry, "dims": [*rows, *entry["dims"]]} for entry in outputs]
-    files: dict[str, Content] = {
-        f"{names.classifier}/{CONFIG_FILE}": pbtxt.classifier(classifier, batch, inputs, labels_of),
-        **{f"{names.classifier}/1/{name}": each for name, each in weights.items()},
-        f"{names.ensemble}/{CONFIG_FILE}": pbtxt.ensemble(names, config, pairs, by_box),
-        # Triton wants a version directory even here, and git keeps no empty one
-        f"{names.ensemble}/1/.gitkeep": "",
-    }
-    if not preprocess:
-        files[f"{names.preprocess}/{CONFIG_FILE}"] = pbtxt.preprocess(config)
-        files[f"{names.preprocess}/1/{model_config.PIPELINE_FILE}"] = pipeline.to_json()
+    files: dict[str, Content] = {CONFIG_FILE: pbtxt.classifier(classifier, batch, inputs, labels_of)}
+    files |= {f"1/{file}": content for file, content in weights.items()}
     if classes:
-        files[f"{names.classifier}/{LABELS_FILE}"] = "".join(f"{label}\n" for label in classes)
+        files[LABELS_FILE] = "".join(f"{label}\n" for label in classes)
     if classifier != "tensorrt":
-        files[f"{names.classifier}/1/model.py"] = ONNX_CLASSIFIER
-    planned = RepositoryPlan(output, names, files, tuple(notes))
+        files["1/model.py"] = ONNX_CLASSIFIER
+    # Triton wants a version directory even for an ensemble, and git keeps no empty one
+    ensemble: dict[str, Content] = {CONFIG_FILE: pbtxt.ensemble(names, config, pairs, by_box), "1/.gitkeep": ""}
+    first = {CONFIG_FILE: pbtxt.preprocess(config), f"1/{model_config.PIPELINE_FILE}": pipeline.to_json()}
+    models = {names.classifier: files, names.ensemble: ensemble} | ({} if preprocess else {names.preprocess: first})
+    planned = RepositoryPlan(output, names, models, tuple(notes))
     refuse_taken(planned)
     if not force:
         refuse_foreign(planned)

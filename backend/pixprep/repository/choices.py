@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from contextlib import suppress
 from pathlib import Path
@@ -48,21 +49,24 @@ def configuration(pipeline: Pipeline, chosen: Choices) -> model_config.Config:
     return model_config.complete(config, pipeline)
 
 
-def last_choices(model: Path) -> Choices:
+def last_choices(model: Path, *, is_shared: bool) -> Choices:
     """Choices of the build that wrote a preprocess model: what its configuration says beyond what its pipeline implies.
 
-    None of a model that ``build`` did not write.
+    None of a model that ``build`` did not write; nor of one that was changed since, unless it stays and is shared.
     """
     file = model / CONFIG_FILE
     text = pbtxt.read(file) if file.is_file() else ""
-    if pbtxt.is_unchanged(text) is None:
+    if pbtxt.is_unchanged(text) not in ((True, False) if is_shared else (True,)):
         return {}
     given = {key: value for key, value in pbtxt.parameters(text).items() if key not in (PIXELS, FRAMES)}
     on_error, odd_range = given.pop("on_error", None), given.pop("odd_range", None)
+    batch = pbtxt.max_batch_size(text)
+    if not batch and re.fullmatch("[0-9]{1,9}", given.get("max_boxes", "")):
+        batch = int(given.pop("max_boxes"))
     found: Choices = {
         "input": "dali" if pbtxt.tensors("input", _INPUTS["dali"]) in text else None,
         "on_error": on_error,
-        "max_batch_size": pbtxt.max_batch_size(text) or int(given.pop("max_boxes", 0)),
+        "max_batch_size": batch,
         "parameters": given,
         "odd_range": odd_range == "meant",
     }

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pixprep.pipeline.file import read_bytes
 from pixprep.triton.config import FRAMES, Config
@@ -136,17 +136,15 @@ def ensemble(names: Names, config: Config, pairs: Mapping[str, str], outputs: Se
     )
 
 
-def _parameters(given: Mapping[str, Any]) -> list[str]:
-    return [_parameter(key, value["string_value"]) for key, value in given.items()]
-
-
-def _parameter(key: str, value: str) -> str:
-    return f"parameters {{ key: {_quoted(key)} value {{ string_value: {_quoted(value)} }} }}"
+def _parameters(entries: Mapping[str, Config]) -> list[str]:
+    pairs = [(_quoted(key), _quoted(entry["string_value"])) for key, entry in entries.items()]
+    return [f"parameters {{ key: {key} value {{ string_value: {value} }} }}" for key, value in pairs]
 
 
 def _text(what: str, *parts: str) -> str:
-    text = "".join(f"{part}\n" for part in (f"# Written by `pixprep build`, which writes it anew: {what}.", *parts))
-    return f"{text}{_parameter(_STAMP, _checksum(text))}\n"
+    text = "\n".join([f"# Written by `pixprep build`, which writes it anew: {what}.", *parts, ""])
+    (stamp,) = _parameters({_STAMP: {"string_value": _checksum(text)}})
+    return f"{text}{stamp}\n"
 
 
 def _checksum(text: str) -> str:

@@ -1,18 +1,12 @@
-"""New models in the place of old ones: their plan, what it may write over, and the writer, who does it at once."""
+"""Plan of a model repository: what its files will be, and what they may take the place of."""
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
-import stat
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from filecmp import cmp
 from pathlib import Path
 
-from pixprep import files
 from pixprep.errors import SetupError
 from pixprep.ops.faults import quoted
 from pixprep.repository import pbtxt
@@ -20,39 +14,30 @@ from pixprep.repository.pbtxt import LABELS_FILE, Names
 from pixprep.triton.config import CONFIG_FILE
 
 _OURS = (CONFIG_FILE, LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py", "1/model.onnx")
-
-
-WORK = ".pixprep-build-"
-"""Beginning of the name of the writer's own folder."""
 Content = str | bytes | Path
 """Text or bytes of a file, or the file to copy."""
 
 
 @dataclass(frozen=True)
 class RepositoryPlan:
-    """Model repository to be, planned by reading alone; ``write`` makes it.
+    """Model repository to be, planned by reading alone; ``writer.write`` makes it.
 
     Attributes:
         output: its folder.
-        names: names of its models; one that has no file here stays as it is.
-        files: content by the path in the repository.
+        names: names of its models.
+        models: files of those that are written, by the path in the model's folder.
         notes: remarks on what is left to do, or to know; each is complete by itself.
     """
 
     output: Path
     names: Names
-    files: Mapping[str, Content]
+    models: Mapping[str, Mapping[str, Content]]
     notes: tuple[str, ...]
 
     @property
     def paths(self) -> list[Path]:
         """Files that are written."""
-        return sorted(self.output / file for file in self.files)
-
-    @property
-    def models(self) -> list[str]:
-        """Models that are written."""
-        return sorted({file.partition("/")[0] for file in self.files})
+        return sorted(self.output / model / file for model, files in self.models.items() for file in files)
 
     @property
     def replaced(self) -> list[str]:
@@ -82,10 +67,9 @@ def refuse_taken(plan: RepositoryPlan) -> None:
     ours = ensembles.pop(names.ensemble, [])
     if ours and names.classifier not in ours:
         raise SetupError(f"{output / names.ensemble}: is the ensemble of {', '.join(ours)}: say another --name")
-    for model in plan.models:
-        own = {output / file: content for file, content in plan.files.items() if file.startswith(f"{model}/")}
+    for model, files in sorted(plan.models.items()):
         takers = [ensemble for ensemble, models in ensembles.items() if model in models]
-        if takers and not all(is_content(*file) for file in own.items()):
+        if takers and not all(is_content(output / model / file, content) for file, content in files.items()):
             raise SetupError(f"{output / model}: belongs to the ensemble {quoted(takers[0])} too: say another --name")
 
 
@@ -108,48 +92,8 @@ def refuse_foreign(plan: RepositoryPlan) -> None:
             f"{path}: was changed since `pixprep build` wrote it: say the change as an option "
             "(--max-batch-size, --input, --parameter), or --force writes over it"
         )
-    known = {*plan.files, *(f"{model}/{name}" for model in names for name in _OURS)}
+    known = {*plan.paths, *(output / model / file for model in names for file in _OURS)}
     for path in sorted(path for model in names for path in (output / model).rglob("*")):
         is_nobodys = path.is_dir() or path.parent.name == "__pycache__"
-        if not is_nobodys and path.relative_to(output).as_posix() not in known:
+        if not is_nobodys and path not in known:
             raise SetupError(f"{path}: was not written by `pixprep build`, which would remove it: move it, or --force")
-
-
-def write(plan: RepositoryPlan) -> None:
-    """Write the models of a plan, then put them in the place of the old ones, each by a rename.
-
-    Raises:
-        OSError: the disk refuses; no model is replaced by half of another.
-    """
-    parent = plan.output.resolve().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    # beside the repository, not in it: Triton takes every directory of a repository for a model
-    with tempfile.TemporaryDirectory(prefix=WORK, dir=parent) as folder:
-        new, old = Path(folder, "new"), Path(folder, "old")
-        for name, content in plan.files.items():
-            path = new / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(content, Path):
-                _copy(content, path)
-            else:
-                files.write(path, content)
-        plan.output.mkdir(exist_ok=True)
-        old.mkdir()
-        replaced = plan.replaced
-        for model in plan.models:
-            if model in replaced:
-                (plan.output / model).rename(old / model)
-            (new / model).rename(plan.output / model)
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a regular file, and never what a link leads to: one may have come since the file was looked at.
-
-    Raises:
-        OSError: it is something else, or cannot be read.
-    """
-    with os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "Not a regular file", str(source))
-        with files.whole(target) as copy:
-            shutil.copyfileobj(file, copy, 1 << 20)
