@@ -25,7 +25,7 @@ from pixprep.repository.models import Tensor, suggest
 from pixprep.repository.pbtxt import LABELS_FILE, Names, Runtime
 from pixprep.repository.ports import Classifier, carried, connect, declared, load_onnx, of_one_image, parse_io
 from pixprep.repository.positions import lost_boxes
-from pixprep.repository.repository_plan import Content, RepositoryPlan, is_content, refuse_foreign, refuse_taken
+from pixprep.repository.repository_plan import Content, RepositoryPlan, has_content, refuse_foreign, refuse_taken
 from pixprep.repository.writer import WORK, write
 from pixprep.show.warnings import black_margins, odd_ranges
 from pixprep.spec import TensorSpec
@@ -153,7 +153,7 @@ def plan_repository(
     words = read_labels(labels) if labels else []
     folder = output / names.classifier
     if onnx or plan:
-        model, graph, weights = _given(onnx, plan, classifier_io or ())
+        model, graph, weights = _own_classifier(onnx, plan, classifier_io or ())
         pairs = connect(model, pipeline, max_batch_size=batch)
     else:
         from pixprep.repository import lite0  # noqa: PLC0415  (needs onnx; who brings a plan does not)
@@ -187,7 +187,7 @@ def plan_repository(
     if not words and not model.labels and not force and kept.is_file():
         # of an ONNX file any plan is another form
         if all(
-            is_content(folder / "1" / name, each) for name, each in weights.items() if name != PLAN_FILE or not onnx
+            has_content(folder / "1" / name, each) for name, each in weights.items() if name != PLAN_FILE or not onnx
         ):
             words = read_labels(kept)
             notes.append(f"{kept}: kept from the last build; --labels gives others")
@@ -240,7 +240,7 @@ def _declared(tensor: Tensor, dims: Sequence[int]) -> model_config.Config:
     return {"name": tensor.name, "data_type": tensor.data_type, "dims": list(dims)}
 
 
-def _given(
+def _own_classifier(
     onnx: Path | None, plan: Path | None, io: Sequence[str]
 ) -> tuple[Classifier, Any | None, dict[str, Content]]:
     """A user's classifier, the ``onnx.ModelProto`` that it is, and the files of its version directory.

@@ -58,21 +58,21 @@ def last_choices(model: Path, *, is_shared: bool) -> Choices:
     text = pbtxt.read(file) if file.is_file() else ""
     if pbtxt.is_unchanged(text) not in ((True, False) if is_shared else (True,)):
         return {}
-    given = {key: value for key, value in pbtxt.parameters(text).items() if key not in (PIXELS, FRAMES)}
-    on_error, odd_range = given.pop("on_error", None), given.pop("odd_range", None)
+    parameters = {key: value for key, value in pbtxt.parameters(text).items() if key not in (PIXELS, FRAMES)}
+    on_error, odd_range = parameters.pop("on_error", None), parameters.pop("odd_range", None)
     batch = pbtxt.max_batch_size(text)
-    if not batch and re.fullmatch("[0-9]{1,9}", given.get("max_boxes", "")):
-        batch = int(given.pop("max_boxes"))
+    if not batch and re.fullmatch("[0-9]{1,9}", parameters.get("max_boxes", "")):
+        batch = int(parameters.pop("max_boxes"))
     found: Choices = {
         "input": "dali" if pbtxt.tensors("input", _INPUTS["dali"]) in text else None,
         "on_error": on_error,
         "max_batch_size": batch,
-        "parameters": given,
+        "parameters": parameters,
         "odd_range": odd_range == "meant",
     }
     found = {key: value for key, value in found.items() if value}
     with suppress(PipelineError, SetupError):  # one that no longer loads implies nothing
-        allowed = operator_names(given.get("allow_operators", ""))
+        allowed = operator_names(parameters.get("allow_operators", ""))
         pipeline = Pipeline.load(model / "1" / PIPELINE_FILE, operators=allowed).for_serving()
         implied = configuration(pipeline, {**found, "max_batch_size": None})
         if implied["max_batch_size"] == found.get("max_batch_size"):

@@ -77,7 +77,7 @@ def is_unchanged(text: str) -> bool | None:
     return stamp and _checksum(text[: stamp.start()] + text[stamp.end() :]) in stamp.groups()
 
 
-def said(text: str) -> str:
+def settings(text: str) -> str:
     """The file without comments and ``build``'s own parameter."""
     return re.sub(r"^#.*\n", "", _STAMPED.sub("", text), flags=re.MULTILINE)
 

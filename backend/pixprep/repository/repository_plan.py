@@ -45,14 +45,14 @@ class RepositoryPlan:
         return [model for model in self.models if (self.output / model).exists()]
 
 
-def is_content(path: Path, content: Content) -> bool:
+def has_content(path: Path, content: Content) -> bool:
     """Tell whether a file is there with that content; of a ``config.pbtxt``, with what it says to Triton."""
     if not path.is_file():
         return False
     if isinstance(content, Path):
         return cmp(content, path, shallow=False)
     if isinstance(content, str) and path.name == CONFIG_FILE:
-        return pbtxt.said(pbtxt.read(path)) == pbtxt.said(content)
+        return pbtxt.settings(pbtxt.read(path)) == pbtxt.settings(content)
     return path.read_bytes() == (content.encode() if isinstance(content, str) else content)
 
 
@@ -69,7 +69,7 @@ def refuse_taken(plan: RepositoryPlan) -> None:
         raise SetupError(f"{output / names.ensemble}: is the ensemble of {', '.join(ours)}: say another --name")
     for model, files in sorted(plan.models.items()):
         takers = [ensemble for ensemble, models in ensembles.items() if model in models]
-        if takers and not all(is_content(output / model / file, content) for file, content in files.items()):
+        if takers and not all(has_content(output / model / file, content) for file, content in files.items()):
             raise SetupError(f"{output / model}: belongs to the ensemble {quoted(takers[0])} too: say another --name")
 
 
