@@ -89,7 +89,7 @@ LIBRARY := applying colours coordinates explain files new_python import_dali imp
 test-library: .venv-library/.done
 	.venv-library/bin/pytest $(LIBRARY:%=tests/unit/test_%.py) tests/attacks/test_data_*.py \
 	    tests/attacks/test_image_*.py tests/device \
-	    --ignore tests/device/test_gpu_engine.py --ignore tests/device/test_gpu_rehearsal.py
+	    --ignore tests/gpu/test_gpu_engine.py --ignore tests/gpu/test_gpu_rehearsal.py
 
 .venv-library/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-library
@@ -98,7 +98,7 @@ test-library: .venv-library/.done
 	touch $@
 
 corpora: .venv/.dev
-	PIXPREP_CORPORA=1 $(VENV)/pytest tests/parity/test_corpora.py tests/server/test_clip_ensemble.py
+	PIXPREP_CORPORA=1 $(VENV)/pytest tests/parity/test_corpora.py tests/serving/server/test_clip_ensemble.py
 
 # The peers are in the environments of parity and parity-tensorflow.
 benchmark: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
@@ -127,13 +127,13 @@ fuzz: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/fuzz.py --count 20000
 
 parity: .venv-parity/.done
-	.venv-parity/bin/pytest tests/parity tests/unit/test_source_parquet.py
+	.venv-parity/bin/pytest tests/parity tests/training/test_source_parquet.py
 
 parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest tests/parity
 
 models: .venv-models/.done
-	.venv-models/bin/pytest tests/parity/test_models.py tests/unit/test_models.py
+	.venv-models/bin/pytest tests/parity/test_models.py tests/importers/test_models.py
 
 training: .venv-training/.done .venv-tensorflow/.done .venv/.demo
 	.venv-training/bin/pytest tests/training
@@ -193,7 +193,7 @@ train: .venv-training/.done .venv/.demo
 # One test makes a Debian, and installs into it: that may take longer than the 300 s that any other test has.
 scale: .venv-scale/.done scale-ray
 	PIXPREP_SCALE=1 PIXPREP_SCALE_RESULTS=$(RESULTS) .venv-scale/bin/pytest -m "" -o faulthandler_timeout=1800 \
-	    tests/scale tests/server/test_proxy.py
+	    tests/scale tests/serving/server/test_proxy.py
 
 scale-ray: .venv-ray/.done
 	.venv-ray/bin/pytest tests/scale/test_ray.py tests/scale/test_spark.py
@@ -220,7 +220,7 @@ benchmark-ray: .venv-ray/.done
 	touch $@
 
 clients: .venv/.dev .venv-clients/.done
-	PIXPREP_CLIENTS=1 $(VENV)/pytest tests/server/test_clients.py
+	PIXPREP_CLIENTS=1 $(VENV)/pytest tests/serving/server/test_clients.py
 
 .venv-clients/.done: Makefile
 	$(PYTHON) -m venv .venv-clients/newest
@@ -247,8 +247,8 @@ sanitize: .venv/.dev
 	PIXPREP_CC=gcc $(VENV)/python hatch_build.py $(SANITIZED) $(SANITIZE)
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	    PIXPREP_KERNELS=$(CURDIR)/$(SANITIZED)/pixprep-x86-64-v3.so PYTHONMALLOC=malloc \
-	    $(VENV)/pytest -p no:cacheprovider tests/unit/test_kernels.py tests/unit/test_bytes.py tests/unit/test_structure.py \
-	    tests/unit/test_colours.py tests/unit/test_warp.py tests/unit/test_parts.py tests/device/test_kernel.py
+	    $(VENV)/pytest -p no:cacheprovider tests/engine/test_kernels.py tests/engine/test_bytes.py tests/engine/test_structure.py \
+	    tests/engine/test_colours.py tests/engine/test_warp.py tests/engine/test_parts.py tests/engine/test_kernel.py
 
 docs: .venv/.dev
 	$(VENV)/python tools/stubs.py
@@ -279,8 +279,8 @@ gpu: .venv-gpu/.done
 gpu-installs: $(INSTALLS:%=.venv-installs/%/.done)
 	for each in $(INSTALLS); do \
 	    echo "$$each:" && PIXPREP_GPU_INSTALLS=1 tools/without_cuda.sh .venv-installs/$$each/bin/pytest -q -p no:cacheprovider \
-	        -o faulthandler_timeout=1800 tests/package/test_gpu_installs.py tests/unit/test_gpu_contract.py \
-	        tests/unit/test_nvdec_contract.py tests/unit/test_nvrtc.py || exit 1; \
+	        -o faulthandler_timeout=1800 tests/package/test_gpu_installs.py tests/gpu/test_gpu_contract.py \
+	        tests/gpu/test_nvdec_contract.py tests/gpu/test_nvrtc.py || exit 1; \
 	done
 
 .venv-installs/%/.done: pyproject.toml

@@ -1,5 +1,5 @@
 """Triton's entry point of the ``pixprep`` backend; everything happens in the package."""
 
-from pixprep.triton.model import TritonPythonModel
+from pixprep.serving.triton.model import TritonPythonModel
 
 __all__ = ["TritonPythonModel"]

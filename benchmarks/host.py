@@ -46,19 +46,19 @@ BATCHES = (1, 8, 64, 256)
 LANES = CORES = (1, 2)
 SAMPLE_S = 0.0005
 PARTS = {
-    "header": ("decoders/header.py",),
+    "header": ("engine/decoders/header.py",),
     "code stream": ("code_stream",),
     "placement": ("plan/", "steps/"),
     "decoder": ("decoders/",),
     "windows": (
-        "kernels/resizing.py",
-        "kernels/filling.py",
-        "kernels/native.py",
+        "engine/kernels/resizing.py",
+        "gpu/filling.py",
+        "engine/kernels/native.py",
         "kernels/resampl",
         "profiles/",
         "machine_code",
     ),
-    "structs, upload": ("kernels/launch.py", "kernels/structs.py", "kernels/gpu.py"),
+    "structs, upload": ("gpu/launch.py", "gpu/structs.py", "gpu/kernel.py"),
     "lanes": ("engine.py", "devices/", "threading.py", "concurrent/", "contextlib.py"),
     "answer": ("triton/",),
     "stand-ins": ("host.py", "fake_cupy.py"),
@@ -233,7 +233,7 @@ def photos(count: int) -> list[bytes]:
 
 def model(folder: Path, decoder: str) -> Any:
     """The backend, initialized as an instance on a GPU."""
-    from pixprep.triton.model import TritonPythonModel  # noqa: PLC0415  (it imports Triton's module)
+    from pixprep.serving.triton.model import TritonPythonModel  # noqa: PLC0415  (it imports Triton's module)
 
     (folder / "1").mkdir(exist_ok=True)
     pixprep_full.pipeline("bilinear").save(folder / "1" / "pipeline.json")
@@ -303,7 +303,7 @@ class Machine:
     """Measures the kernels in C: other threads run during them."""
 
     def __init__(self) -> None:
-        from pixprep.kernels import native  # noqa: PLC0415  (the engine has loaded it)
+        from pixprep.engine.kernels import native  # noqa: PLC0415  (the engine has loaded it)
 
         self.seconds = 0.0
         lock = threading.Lock()
@@ -375,7 +375,7 @@ def worker(arguments: argparse.Namespace) -> None:
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:cores]))
     play(arguments.folder)
     play_triton()
-    from pixprep.devices.gpu import Gpu  # noqa: PLC0415  (over the stand-ins)
+    from pixprep.gpu.device import Gpu  # noqa: PLC0415  (over the stand-ins)
 
     Gpu.lanes = lanes
     with tempfile.TemporaryDirectory() as folder:

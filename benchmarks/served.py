@@ -23,12 +23,12 @@ from pixels import difference, reference
 from tritonclient import grpc
 
 import pixprep as pp
-from pixprep import repository
-from pixprep.serve import perf
-from pixprep.serve.connection import Triton
-from pixprep.serve.server import Server
-from pixprep.serve.stubs import stubs
-from pixprep.triton.pool import IMAGES_IN_FLIGHT
+from pixprep.serving import repository
+from pixprep.serving.embedded import perf
+from pixprep.serving.embedded.connection import Triton
+from pixprep.serving.embedded.server import Server
+from pixprep.serving.embedded.stubs import stubs
+from pixprep.serving.triton.pool import IMAGES_IN_FLIGHT
 
 PEERS = ("torchvision", "dali")
 OWN = ("preprocess", "ensemble")

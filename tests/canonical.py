@@ -7,8 +7,8 @@ from typing import get_args
 from msgspec import convert
 
 import pixprep as pp
-from pixprep.ops import OPS
 from pixprep.pipeline.file import settings
+from pixprep.pipeline.ops import OPS
 from pixprep.spec import Like
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -8,8 +8,8 @@ import pytest
 
 import pixprep as pp
 from cuda_cases import plan_of, resizes
-from pixprep.kernels import launch, nvrtc
-from pixprep.profiles import PROFILES
+from pixprep.gpu import launch, nvrtc
+from pixprep.plan.profiles import PROFILES
 
 CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
 SLOW = pytest.mark.slow(reason="3 s a GPU; what the oldest one's build takes, newer ones have as a rule taken too")

@@ -12,8 +12,8 @@ import numpy as np
 
 import pixprep as pp
 from pixprep.plan import geometry_steps
-from pixprep.profiles import PROFILES, Profile
-from pixprep.profiles.windows import Passes, Windows
+from pixprep.plan.profiles import PROFILES, Profile
+from pixprep.plan.profiles.windows import Passes, Windows
 from pixprep.spec import Like
 
 PASSES = [passes for passes in get_args(Passes) if passes != "fixed"]

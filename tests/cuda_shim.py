@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from pixprep.kernels import launch, structs
-from pixprep.kernels.canvases import canvas_plan, needs_canvases
-from pixprep.kernels.cpu import CpuKernel
-from pixprep.kernels.filling import PixelBuffer
+from pixprep.engine.kernels.cpu import CpuKernel
+from pixprep.gpu import launch, structs
+from pixprep.gpu.canvases import canvas_plan, needs_canvases
+from pixprep.gpu.filling import PixelBuffer
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pixprep.decoders import Limits
-from pixprep.decoders.cpu import CpuDecoder
+from pixprep.engine.decoders import Limits
+from pixprep.engine.decoders.cpu import CpuDecoder
 from pixprep.errors import ImageError
 from pixprep.plan.plan import Plan
 

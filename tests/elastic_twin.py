@@ -1,9 +1,9 @@
-"""Oracle of kernels/elastic.c: elastic fields in NumPy, by the words of ``steps.warps.Elastic``."""
+"""Oracle of engine/kernels/elastic.c: elastic fields in NumPy, by the words of ``plan.steps.warps.Elastic``."""
 
 import numpy as np
 
-from pixprep.draws.philox import philox
-from pixprep.steps.warps import taps
+from pixprep.plan.draws.philox import philox
+from pixprep.plan.steps.warps import taps
 
 BLOCK = 32
 """Positions that one product of matrices blurs."""

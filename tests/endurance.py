@@ -21,10 +21,10 @@ import psutil
 from PIL import Image
 
 from images import jpegs, others
-from pixprep.serve.processes import CALM_S
-from pixprep.serve.server import Server
-from pixprep.serve.stubs import stubs
-from pixprep.serve.supervisor import LOOK_S, look_after
+from pixprep.serving.embedded.processes import CALM_S
+from pixprep.serving.embedded.server import Server
+from pixprep.serving.embedded.stubs import stubs
+from pixprep.serving.embedded.supervisor import LOOK_S, look_after
 from serving import BAD, GOOD, LARGE, MODELS, PHOTO, Clients, Serve, body_of, wait_until, write_repository
 
 CONCURRENCY = 16
@@ -163,7 +163,7 @@ class Endurance:
         ``settle_s``: how long to go on looking after the models, without load.
         """
         slowest, log = 0.0, _Lines()
-        logger = logging.getLogger("pixprep.serve.supervisor")
+        logger = logging.getLogger("pixprep.serving.embedded.supervisor")
         logger.addHandler(log)
         with ExitStack() as stack:
             stack.enter_context(self.looked_after())

@@ -11,7 +11,7 @@ from PIL import Image
 import pixprep as pp
 from endurance import endurance
 from images import jpeg, photo
-from pixprep.triton import pool
+from pixprep.serving.triton import pool
 from serving import BAD, GOOD, ask_grpc, write_model
 
 CONCURRENCY = 64

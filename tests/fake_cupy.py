@@ -21,9 +21,9 @@ import PIL.Image
 from nvidia import nvimgcodec
 
 import cuda_shim
-from pixprep import kernels
-from pixprep.decoders.header import read_jpeg_header
-from pixprep.kernels.nvrtc import Compiled
+from pixprep.engine import kernels
+from pixprep.engine.decoders.header import read_jpeg_header
+from pixprep.gpu.nvrtc import Compiled
 
 TURN = threading.Lock()  # the shim is one GPU: its threads and shared memory are static
 FREE = 100 << 30  # bytes of its memory
@@ -315,7 +315,7 @@ def modules(folder):
 
 
 def compiler():
-    """A ``pixprep.kernels.nvrtc`` whose image is the code, for ``Module``."""
+    """A ``pixprep.gpu.nvrtc`` whose image is the code, for ``Module``."""
 
     def compiled(code, options, *, capability, cuda):
         assert any(name in code for name in ("second_pass", "change_levels", "show_surface"))
@@ -478,7 +478,7 @@ def codecs():
 
 def install(folder):
     """Play CuPy, NVRTC, nvImageCodec's GPU decoders and, where there is PyAV, PyNvVideoCodec from now on."""
-    kernels.nvrtc = sys.modules["pixprep.kernels.nvrtc"] = compiler()
+    kernels.nvrtc = sys.modules["pixprep.gpu.nvrtc"] = compiler()
     nvidia.nvimgcodec = sys.modules["nvidia.nvimgcodec"] = codecs()
     sys.modules["cupy"] = modules(folder)
     if importlib.util.find_spec("av"):

@@ -1,6 +1,6 @@
 """PyNvVideoCodec played by PyAV: names, arguments and habits of its wheel (2.2.4), as far as they are used.
 
-The habits were seen with the wheel's own code over a stand-in of NVIDIA's driver (tests/unit/test_nvdec_contract.py):
+The habits were seen with the wheel's own code over a stand-in of NVIDIA's driver (tests/gpu/test_nvdec_contract.py):
 a packet is an address and a number of bytes; one without bytes ends the stream; frames are NV12, one row behind the
 other, in memory that the next call writes over; and damage is no error.
 """

@@ -43,16 +43,19 @@ SHM = Path("/dev/shm")
 INFER = "/v2/models/{}/infer"
 NOT_HERE = {
     18: ("800,000 chunks", "a proxy's matter: the embedded server reads a body to its end; see docs/security.md"),
-    **dict.fromkeys(range(25, 32), ("a process that dies, SIGTERM", "tests/server/test_supervision.py")),
+    **dict.fromkeys(range(25, 32), ("a process that dies, SIGTERM", "tests/serving/server/test_supervision.py")),
     32: ("kill -9 of one of three behind a load balancer", "needs a load balancer"),
     33: ("rolling restart of three with drain", "needs a load balancer"),
     34: ("preprocess loaded anew under load", "tools/soak.py"),
-    37: ("/dev/shm of 1 MiB: no start", "tests/unit/test_server_setup.py"),
+    37: ("/dev/shm of 1 MiB: no start", "tests/serving/test_server_setup.py"),
     39: ("8,000 requests, a tenth of them bad", "tools/soak.py does 15,000"),
-    40: ("NumPy 2 in the environment: no start", "tests/unit/test_server_setup.py"),
-    41: ("port in use, no repository", "tests/unit/test_server_setup.py, test_cli.py"),
+    40: ("NumPy 2 in the environment: no start", "tests/serving/test_server_setup.py"),
+    41: ("port in use, no repository", "tests/serving/test_server_setup.py, test_cli.py"),
     42: ("GPU out of memory, sticky CUDA error, GPU lost", "needs a GPU"),
-    43: ("pipeline.json that is broken", "tests/server/test_embedded_server.py, tests/unit/test_pipeline_file.py"),
+    43: (
+        "pipeline.json that is broken",
+        "tests/serving/server/test_embedded_server.py, tests/pipeline/test_pipeline_file.py",
+    ),
 }
 CASES = {}
 

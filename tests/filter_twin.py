@@ -1,4 +1,4 @@
-"""Oracle of kernels/filters.c: the formulas of ``levels.Filter`` in NumPy, operation by operation."""
+"""Oracle of engine/kernels/filters.c: the formulas of ``levels.Filter`` in NumPy, operation by operation."""
 
 import numpy as np
 

@@ -13,12 +13,12 @@ import numpy as np
 from msgspec import convert
 
 import pixprep as pp
-from pixprep.data.order import Order
-from pixprep.draws.philox import Numbers
-from pixprep.draws.windows import IouCrop, within
-from pixprep.kernels.elastic import displacement
-from pixprep.ops import OPS
-from pixprep.steps.warps import Elastic
+from pixprep.engine.kernels.elastic import displacement
+from pixprep.pipeline.ops import OPS
+from pixprep.plan.draws.philox import Numbers
+from pixprep.plan.draws.windows import IouCrop, within
+from pixprep.plan.steps.warps import Elastic
+from pixprep.training.order import Order
 
 FROZEN = Path(__file__).parent / "golden" / "draws.json"
 SIZES = ((48, 160), (64, 64), (331, 97), (1, 1))

@@ -17,12 +17,12 @@ import numpy as np
 
 import pixprep as pp
 from canonical import GOLDEN
-from pixprep.ops import OPS
-from pixprep.ops.op import Drawn
 from pixprep.pipeline.file import to_dict
-from pixprep.profiles import PROFILES
+from pixprep.pipeline.ops import OPS
+from pixprep.pipeline.ops.op import Drawn
+from pixprep.plan.profiles import PROFILES
+from pixprep.plan.steps.warps import WARP_FILTERS
 from pixprep.spec import Arithmetic, ColorLike, PaddingMode
-from pixprep.steps.warps import WARP_FILTERS
 
 FROZEN = GOLDEN / "pixels.jsonl"
 EPOCHS = 3

@@ -6,9 +6,21 @@ import numpy as np
 
 import pixprep as pp
 from cuda_cases import plan_of
+from pixprep.plan.steps.levels import (
+    Blend,
+    Curve,
+    Erase,
+    Filter,
+    Hue,
+    Permute,
+    Take,
+    Tone,
+    brightness,
+    size_after,
+    solarize,
+)
+from pixprep.plan.steps.warps import WARP_FILTERS, Warp
 from pixprep.spec import ColorLike, PaddingMode
-from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, Permute, Take, Tone, brightness, size_after, solarize
-from pixprep.steps.warps import WARP_FILTERS, Warp
 
 LIKES, MODES = get_args(ColorLike), get_args(PaddingMode)
 TURNED = (0.6, -0.8, 3.25, 0.8, 0.6, -7.5)

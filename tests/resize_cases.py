@@ -8,8 +8,8 @@ from PIL import Image
 
 import reference
 from images import checkerboard, gradient, noise, photo, read, scene
-from pixprep.kernels import resizing
-from pixprep.kernels.resampling import resampling
+from pixprep.engine.kernels import resizing
+from pixprep.engine.kernels.resampling import resampling
 from pixprep.plan.geometry_steps import Resize
 from pixprep.plan.placement import Placement
 

@@ -1,4 +1,4 @@
-"""Every resize in NumPy, operation by operation: the windows of ``kernels/rules.c``, the sums of ``passes.c``.
+"""Every resize in NumPy, operation by operation: the windows of ``engine/kernels/rules.c``, the sums of ``passes.c``.
 
 The windows of a formula are those of ``twins``.
 """
@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 import twins
-from pixprep.profiles.windows import Windows, multiply_add, single
+from pixprep.plan.profiles.windows import Windows, multiply_add, single
 
 F32 = np.float32
 

@@ -27,7 +27,7 @@ from PIL import Image
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
-from pixprep.serve.stubs import stubs
+from pixprep.serving.embedded.stubs import stubs
 
 PIPELINE = pp.presets.imagenet()
 PROGRAM = "import sys; from pixprep.cli import main; sys.exit(main())"

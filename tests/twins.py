@@ -4,7 +4,7 @@ import numpy as np
 from PIL import Image
 
 from elastic_twin import looked_at
-from pixprep.profiles.windows import Windows
+from pixprep.plan.profiles.windows import Windows
 
 RADIUS = {"box": 0.5, "bilinear": 1.0, "hamming": 1.0, "bicubic": 2.0, "lanczos": 3.0, "two": 1.0, "four": 2.0}
 F32 = np.float32
@@ -13,7 +13,7 @@ F32 = np.float32
 
 
 def windows(formula, axis):
-    """Those of ``kernels/windows.c``, of an axis that changes its length."""
+    """Those of ``engine/kernels/windows.c``, of an axis that changes its length."""
     # A precision of the axis' own follows from all of its windows, whichever are wanted.
     whole = axis if formula.bits else axis._replace(begin=0, end=axis.out_length)
     first, count, weights, largest = (_nearest if formula.curve in ("two", "four") else _cut)(formula, whole)

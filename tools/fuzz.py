@@ -27,8 +27,8 @@ from canonical import CANONICAL
 from clips import CODECS, clip
 from decoding import decoded
 from images import jpeg, jpegs, others, stills
-from pixprep.decoders import DAMAGES, USUAL, Damage
-from pixprep.decoders.text import described, from_base64
+from pixprep.engine.decoders import DAMAGES, USUAL, Damage
+from pixprep.engine.decoders.text import described, from_base64
 from pixprep.errors import REASONS
 
 STILLS = stills()

@@ -2,7 +2,7 @@
 
     make mutants MODULES="placement.py decoders/*.py"       every mutant of these modules
     make mutants COUNT=300                                  300 random ones of the whole package
-    make mutants MODULES=sampling.py TESTS=tests/unit/test_video.py
+    make mutants MODULES=sampling.py TESTS=tests/engine/test_video.py
 
 First the tests run once and tell which functions each file of them calls. Each mutant is then made in a copy of the
 working tree, where the files that call its function run, quick ones first, until one fails. A test that calls the

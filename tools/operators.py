@@ -10,8 +10,8 @@ from pathlib import Path
 
 from msgspec import inspect as types
 
-from pixprep.ops import OPS, Op
 from pixprep.pipeline import file
+from pixprep.pipeline.ops import OPS, Op
 
 DOCS = Path(__file__).parent.parent / "docs"
 HEAD = """# Operators

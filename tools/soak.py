@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from endurance import CONCURRENCY, HUNDREDS, drain, endurance, growth
-from pixprep.serve.supervisor import GRACE_S
-from pixprep.triton.watchdog import IDLE_S
+from pixprep.serving.embedded.supervisor import GRACE_S
+from pixprep.serving.triton.watchdog import IDLE_S
 from serving import PROTOCOLS, Oracle
 
 GROWTH = 0.02

@@ -4,14 +4,14 @@ import ast
 from pathlib import Path
 
 import pixprep
-from pixprep.ops import OPS
+from pixprep.pipeline.ops import OPS
 
 PACKAGE = Path(pixprep.__file__).parent
 HEAD = "# Written by tools/stubs.py: run `make docs` after a new operator.\n"
 
 
 def of_ops() -> str:
-    """``pixprep/ops/__init__.pyi``: each class by its own name."""
+    """``pixprep/pipeline/ops/__init__.pyi``: each class by its own name."""
     source = (PACKAGE / "ops" / "__init__.py").read_text(encoding="utf-8")
     classes = [_import(cls.__module__, cls.__name__, cls.__name__) for cls in OPS.values()]
     return _stub([*_imported(source, "pixprep"), *classes, "OPS: dict[str, type[Op]]"])
@@ -21,7 +21,7 @@ def of_package() -> str:
     """``pixprep/__init__.pyi``: each operator by its name in the file, and what else ``import pixprep`` gives."""
     ops = [_import(cls.__module__, cls.__name__, name) for name, cls in OPS.items()]
     late = [_of_target(target, name) for name, target in pixprep.LATE.items()]
-    return _stub([*late, *ops, "from pixprep.ops import OPS as OPS", "__version__: str", "__all__: list[str]"])
+    return _stub([*late, *ops, "from pixprep.pipeline.ops import OPS as OPS", "__version__: str", "__all__: list[str]"])
 
 
 def write() -> None:

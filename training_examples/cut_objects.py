@@ -5,7 +5,7 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from pixprep.data.sources.coco import CocoImages
+from pixprep.training.sources.coco import CocoImages
 
 
 def cut_objects(photos: CocoImages, count: int) -> list[dict]:

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from pixprep.serve import client
-from pixprep.serve.server import Server
+from pixprep.serving.embedded import client
+from pixprep.serving.embedded.server import Server
 
 HERE = Path(__file__).parent
 

@@ -22,17 +22,17 @@ from typing import Any
 __version__ = "0.1.0"
 
 LATE = {
-    "Batch": "pixprep.batch:Batch",
+    "Batch": "pixprep.engine.batch:Batch",
     "DataError": "pixprep.errors:DataError",
-    "Engine": "pixprep.engine:Engine",
+    "Engine": "pixprep.engine.engine:Engine",
     "ImageError": "pixprep.errors:ImageError",
     "ImageSpec": "pixprep.spec:ImageSpec",
-    "Limits": "pixprep.decoders:Limits",
-    "Loader": "pixprep.data.loader:Loader",
-    "Mix": "pixprep.data.mixing:Mix",
-    "Operator": "pixprep.steps.operators:Operator",
+    "Limits": "pixprep.engine.decoders:Limits",
+    "Loader": "pixprep.training.loader:Loader",
+    "Mix": "pixprep.training.mixing:Mix",
+    "Operator": "pixprep.plan.steps.operators:Operator",
     "Origin": "pixprep.pipeline.file:Origin",
-    "Pipeline": "pixprep.pipeline:Pipeline",
+    "Pipeline": "pixprep.pipeline.pipeline:Pipeline",
     "PipelineError": "pixprep.errors:PipelineError",
     "PixprepError": "pixprep.errors:PixprepError",
     "SetupError": "pixprep.errors:SetupError",
@@ -40,12 +40,12 @@ LATE = {
     "apply": "pixprep.apply:apply",
     "boxes_to_original": "pixprep.boxes:boxes_to_original",
     "boxes_to_tensor": "pixprep.boxes:boxes_to_tensor",
-    "load": "pixprep.pipeline:Pipeline.load",
-    "operator": "pixprep.steps.operators:operator",
+    "load": "pixprep.pipeline.pipeline:Pipeline.load",
+    "operator": "pixprep.plan.steps.operators:operator",
     "points_to_original": "pixprep.boxes:points_to_original",
     "points_to_tensor": "pixprep.boxes:points_to_tensor",
     "presets": "pixprep.presets:",
-    "read": "pixprep.data.read:",
+    "read": "pixprep.training.read:",
 }
 """The home of each public name but the ops, which is imported when the name is asked for: ``pixprep --help`` needs no
 NumPy, and who serves needs nothing of the data side."""
@@ -59,7 +59,7 @@ def __getattr__(name: str) -> Any:
 
         globals()[name] = resolve_name(LATE[name])
         return globals()[name]
-    from pixprep.ops import OPS
+    from pixprep.pipeline.ops import OPS
 
     public = [*LATE, *OPS]
     globals().update(OPS, OPS=OPS, __all__=public)

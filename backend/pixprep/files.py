@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
 
-from pixprep.decoders import KINDS
-from pixprep.decoders.clips import CLIP_SUFFIXES
+from pixprep.engine.decoders import KINDS
+from pixprep.engine.decoders.clips import CLIP_SUFFIXES
 from pixprep.errors import PixprepError
 
 IMAGE_SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind.suffixes)

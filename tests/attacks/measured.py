@@ -16,8 +16,8 @@ from pathlib import Path
 from PIL import features
 
 import pixprep as pp
-from pixprep.decoders import USUAL
-from pixprep.triton.warm_up import warm_up
+from pixprep.engine.decoders import USUAL
+from pixprep.serving.triton.warm_up import warm_up
 
 PATIENCE_S = 20
 LIMITS = pp.Limits(

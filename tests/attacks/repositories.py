@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from attacks.pipelines import VALID
-from pixprep import repository
+from pixprep.serving import repository
 
 PIPELINE, CONFIG = "m/1/pipeline.json", "m/config.pbtxt"
 OUTPUT = 'backend: "pixprep"\noutput { name: "tensor" data_type: TYPE_FP32 dims: [ 3, 8, 8 ] '

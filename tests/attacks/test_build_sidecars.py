@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 import pixprep as pp
 from attacks.pipelines import VALID
 from attacks.repositories import patience
-from pixprep import repository
+from pixprep.serving import repository
 
 NAMES = ("model.py", "torch.py", "numpy.so", "x.pyc", "../model.py", "/etc/passwd", "..", ".", "a/b", "a\0b", "")
 CONTROLS = ("red\x1b[31m.bin", "line\nok: no problem found", "\u202egnp.bin")

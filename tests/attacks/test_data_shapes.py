@@ -16,7 +16,7 @@ import pytest
 import pixprep as pp
 from attacks.repositories import patience
 from pixprep import read
-from pixprep.data.sources.shapes import Shapes
+from pixprep.training.sources.shapes import Shapes
 from records import coco_annotations, refusals
 
 FAR = [[0, 0, 800_000, 0, 800_000, 9, 0, 9]]

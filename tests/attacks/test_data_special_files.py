@@ -12,7 +12,7 @@ import pytest
 import pixprep as pp
 from attacks.repositories import patience, sparse
 from pixprep import read
-from pixprep.data.sources import read_image
+from pixprep.training.sources import read_image
 
 MAKERS = {
     "a FIFO": (os.mkfifo, "UNREADABLE", "is no regular file"),

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from images import jpeg, noise
-from pixprep.decoders.text import from_base64, without_base64
+from pixprep.engine.decoders.text import from_base64, without_base64
 
 MIB = 1 << 20
 LARGE = 19 * MIB

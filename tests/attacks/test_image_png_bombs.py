@@ -13,7 +13,7 @@ import pytest
 
 import pixprep as pp
 from attacks.forged import chunk, png, zeros
-from pixprep.decoders import Limits
+from pixprep.engine.decoders import Limits
 
 PIXELS = chunk(b"IDAT", zlib.compress(bytes(4 * 13)))
 HUGE = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from pixprep.batch import Batch
-from pixprep.verify.report import Certificate, Omission, Row, Tolerance
+from pixprep.engine.batch import Batch
+from pixprep.importers.verify.report import Certificate, Omission, Row, Tolerance
 
 NAMES = (
     "<script>alert(1)</script>", "</td></table><img src=x onerror=alert(1)>", '"><svg onload=alert(1)>',

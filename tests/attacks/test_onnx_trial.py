@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 import pixprep as pp
 from images import jpeg, noise
-from pixprep.repository import try_out
+from pixprep.serving.repository import try_out
 
 HOSTILE = """<ir_version: 8, opset_import: ["": 18]>
 hostile (float[batch, 3, 8, 8] images) => (float[batch, 3, 8, 8] scores)

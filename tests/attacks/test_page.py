@@ -17,8 +17,8 @@ from http.client import HTTPConnection
 import pytest
 
 from pixprep.errors import ImageError, PixprepError, SetupError
-from pixprep.serve.connection import RequestError
-from pixprep.serve.page.handler import CONNECTIONS, HURRY_S, PageServer
+from pixprep.serving.embedded.connection import RequestError
+from pixprep.serving.page.handler import CONNECTIONS, HURRY_S, PageServer
 
 OCTETS = {"Content-Type": "application/octet-stream"}
 LIMIT = 1000

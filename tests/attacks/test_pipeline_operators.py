@@ -14,7 +14,7 @@ import pytest
 import pixprep as pp
 from attacks.pipelines import with_op
 from pixprep.pipeline.file import MAX_BYTES
-from pixprep.steps.finding import VARIABLE
+from pixprep.plan.steps.finding import VARIABLE
 
 MODULE = """
 from pathlib import Path

@@ -10,10 +10,10 @@ model took all memory while it loaded.
 import pytest
 
 import pixprep as pp
-from pixprep import repository
 from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
-from pixprep.triton import config
-from pixprep.triton.warm_up import warm_up
+from pixprep.serving import repository
+from pixprep.serving.triton import config
+from pixprep.serving.triton.warm_up import warm_up
 
 
 def square(side, *, dtype="uint8", outputs=1):

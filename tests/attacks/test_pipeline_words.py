@@ -14,8 +14,8 @@ from tritonclient.grpc import model_config_pb2
 
 import pixprep as pp
 from attacks.pipelines import HEAD, VALID, with_op
-from pixprep import repository
-from pixprep.repository.ports import parse_io
+from pixprep.serving import repository
+from pixprep.serving.repository.ports import parse_io
 
 WORDS = (
     "../../etc/passwd", "/etc/passwd", "{0.__class__}", "%s%n", "$(reboot)", "<script>alert(1)</script>",

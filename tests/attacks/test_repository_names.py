@@ -12,7 +12,7 @@ from dataclasses import asdict
 import pytest
 
 from attacks.repositories import CONFIG, OUTPUT, models, problems
-from pixprep import repository
+from pixprep.serving import repository
 
 __all__ = ["models"]  # a fixture
 

@@ -12,9 +12,9 @@ import pytest
 
 import pixprep as pp
 from attacks.repositories import CONFIG, PIPELINE, models, patience, problems, put, sparse
-from pixprep import repository
 from pixprep.errors import SetupError
-from pixprep.triton import pool
+from pixprep.serving import repository
+from pixprep.serving.triton import pool
 
 __all__ = ["models"]  # a fixture
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import cuda_builds
-from pixprep.devices import device_for
+from pixprep.engine.devices import device_for
 from pixprep.errors import SetupError
-from pixprep.kernels import nvrtc
+from pixprep.gpu import nvrtc
 
 if os.environ.get("PIXPREP_GPU_INSTALLS") != "1":
     pytest.skip("GPU INSTALLS: make gpu-installs", allow_module_level=True)
@@ -49,7 +49,7 @@ def cupy():
 
 @pytest.fixture(scope="module")
 def cuda(cupy):
-    """The major version of CUDA, as kernels/gpu.py asks for it."""
+    """The major version of CUDA, as gpu/kernel.py asks for it."""
     return cupy.cuda.runtime.runtimeGetVersion() // 1000
 
 

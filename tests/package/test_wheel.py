@@ -24,7 +24,7 @@ gcc -fsyntax-only "$@" && while [ "$1" != -o ]; do shift; done && touch "$2"
 """
 JOB = """
 import sys, pixprep as pp
-from pixprep.kernels import native
+from pixprep.engine.kernels import native
 assert sys.argv[1] in pp.__file__, pp.__file__
 assert sys.argv[1] in native.library()._name, native.library()._name
 pp.presets.imagenet().save("pipeline.json")
@@ -57,7 +57,7 @@ def libraries(wheel):
 def test_the_wheel_holds_the_package_and_tritons_entry_point_and_no_tests(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    assert "pixprep/engine.py" in names
+    assert "pixprep/engine/engine.py" in names
     assert "pixprep/triton/backend_model.py" in names
     assert {f"pixprep/serve/page/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
     assert {"pixprep/photos/china.jpg", "pixprep/photos/flower.jpg", "pixprep/photos/CREDITS.md"} <= set(names)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from pixprep.draws.kinds import KINDS, POLICIES
+from pixprep.plan.draws.kinds import KINDS, POLICIES
 from policy_cases import FROZEN, chi_square, differing, digest, frozen_draws, pipeline_of, sampled
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its policies were not compared with")

@@ -9,13 +9,13 @@ import pytest
 
 from compare import EQUAL, Tolerance, assert_close
 from images import noise, read
-from pixprep import ops
-from pixprep.kernels import resizing
-from pixprep.kernels.resampling import resampling
-from pixprep.pipeline import Pipeline
+from pixprep.engine.kernels import resizing
+from pixprep.engine.kernels.resampling import resampling
+from pixprep.importers.verify import Originals, frozen
+from pixprep.pipeline import ops
+from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.folding import Geometry
-from pixprep.profiles import PROFILES
-from pixprep.verify import Originals, frozen
+from pixprep.plan.profiles import PROFILES
 from resize_cases import cases
 
 DALI = Tolerance(1, 0.97, "ties, of which checkerboards and small factors have many: see the profile")

@@ -13,8 +13,8 @@ from PIL import Image
 from compare import EQUAL, Tolerance, assert_close
 from decoding import decode
 from images import jpeg, jpegs, noise, others, photo, read, save, scene
-from pixprep import ops
-from pixprep.verify import Originals
+from pixprep.importers.verify import Originals
+from pixprep.pipeline import ops
 from sampled import SAMPLINGS, sampled
 
 MANY = {name: encoded for name, encoded in jpegs().items() if name not in ("cmyk", "ycck")} | {

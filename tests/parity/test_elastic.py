@@ -8,9 +8,9 @@ import pytest
 import elastic_twin
 import pixprep as pp
 from images import scene
-from pixprep.kernels import elastic
-from pixprep.kernels.levels import done
-from pixprep.steps.warps import Elastic
+from pixprep.engine.kernels import elastic
+from pixprep.engine.kernels.levels import done
+from pixprep.plan.steps.warps import Elastic
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its elastic transform was not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its elastic transform was not compared with")

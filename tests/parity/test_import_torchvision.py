@@ -12,7 +12,7 @@ from images import jpegs, noise, others, png, read, with_exif
 from importing import ours, photos, refusal
 from pixprep import PipelineError
 from pixprep.importers.torchvision import from_torchvision
-from pixprep.ops import Resize
+from pixprep.pipeline.ops import Resize
 
 if find_spec("torchvision") is None:
     pytest.skip("NO TORCHVISION: its importer was not compared with it", allow_module_level=True)
@@ -115,7 +115,7 @@ def test_v1_on_pil_images(mode, size):
 @pytest.mark.parametrize("size", [64, (50, 71), 300], ids=str)
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
 def test_v1_on_tensors(mode, size):
-    """In float32: see ``profiles.torch``."""
+    """In float32: see ``plan.profiles.torch``."""
     transforms = v1.Compose([v1.Resize(size, MODES[mode]), v1.CenterCrop(56), v1.ConvertImageDtype(torch.float32)])
     pipeline = assert_exact(transforms, "tensor", all_sizes())
     assert pipeline.origin.profile == ("torchvision" if mode.startswith("nearest") else "torch")

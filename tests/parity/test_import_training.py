@@ -15,7 +15,7 @@ from PIL import Image
 import pixprep as pp
 from images import noise, png, read, scene
 from importing import photos, refusal
-from pixprep.annotations import annotated
+from pixprep.engine.annotations import annotated
 from pixprep.importers.timm import from_timm
 from pixprep.importers.torchvision import from_torchvision
 

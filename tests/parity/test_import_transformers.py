@@ -17,8 +17,8 @@ from importing import ours, photos, refusal
 from pixprep import Engine, ImageError, Pipeline, PipelineError, letterbox, resize
 from pixprep.importers.transformers import from_transformers
 from pixprep.importers.transformers_classes import DEFAULTS, HARMLESS, UNUSED
+from pixprep.importers.verify.originals import size_of
 from pixprep.plan.geometry_steps import past
-from pixprep.verify.originals import size_of
 
 if find_spec("transformers") is None or find_spec("torchvision") is None:
     pytest.skip("NO TRANSFORMERS: its importer was not compared with it", allow_module_level=True)

@@ -13,7 +13,7 @@ from images import photo
 from importing import awkward, ours
 from pixprep import Engine, Pipeline
 from pixprep.importers.ultralytics import TASKS, from_ultralytics
-from pixprep.ops import Letterbox, Resize
+from pixprep.pipeline.ops import Letterbox, Resize
 
 if any(find_spec(name) is None for name in ("torch", "torchvision", "cv2", "ultralytics")):
     pytest.skip("NO ULTRALYTICS: its importer was not compared with it", allow_module_level=True)

@@ -9,9 +9,9 @@ import pytest
 
 import pixprep as pp
 from images import PHOTOS, noise, png
-from pixprep import ops
-from pixprep.draws import philox
-from pixprep.kernels import levels
+from pixprep.engine.kernels import levels
+from pixprep.pipeline import ops
+from pixprep.plan.draws import philox
 from pixprep.plan.inputs import Drawing
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its colours were not compared with")

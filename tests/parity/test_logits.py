@@ -43,7 +43,7 @@ def network(tmp_path_factory):
     """Tensors (n, 3, 224, 224) to logits (n, 1000)."""
     path = tmp_path_factory.mktemp("lite0") / "model.onnx"
     try:
-        from pixprep.repository import lite0  # noqa: PLC0415  (needs the packages of the demo)
+        from pixprep.serving.repository import lite0  # noqa: PLC0415  (needs the packages of the demo)
 
         path.write_bytes(lite0.export(lite0.find_checkpoint())[0])
     except SetupError as missing:

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from pixprep.annotations import annotated
-from pixprep.draws.warps import coefficients
-from pixprep.kernels.elastic import displacement
-from pixprep.ops import changed
-from pixprep.steps.warps import Elastic
+from pixprep.engine.annotations import annotated
+from pixprep.engine.kernels.elastic import displacement
+from pixprep.pipeline.ops import changed
+from pixprep.plan.draws.warps import coefficients
+from pixprep.plan.steps.warps import Elastic
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: masks were not compared with its")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: masks were not compared with its")

@@ -20,8 +20,8 @@ from PIL import Image
 import images
 import pixprep as pp
 from images import png, scene
-from pixprep.repository import build
-from pixprep.repository.trial import try_out
+from pixprep.serving.repository import build
+from pixprep.serving.repository.trial import try_out
 from recipes import PAGE, RECIPES
 
 cv2 = pytest.importorskip("cv2", reason="pip install opencv-python-headless, or say make models")

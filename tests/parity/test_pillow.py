@@ -1,11 +1,11 @@
 """The ``pillow`` and ``pillow12`` profiles against the installed Pillow: every filter, bit for bit, in NumPy.
 
-unit/test_kernels.py says that the kernels in C do what NumPy does, device/test_kernel.py what whole pipelines give.
+engine/test_kernels.py says that the kernels in C do what NumPy does, engine/test_kernel.py what whole pipelines give.
 """
 
 import pytest
 
-from pixprep.profiles import PROFILES
+from pixprep.plan.profiles import PROFILES
 from resize_cases import assert_equal, by_pillow, cases, compare, factors, photo_pixels, resized
 
 FILTERS = PROFILES["pillow"].antialiased

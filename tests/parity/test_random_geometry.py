@@ -8,8 +8,8 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from pixprep.annotations import annotated
-from pixprep.draws import philox, sizes, windows
+from pixprep.engine.annotations import annotated
+from pixprep.plan.draws import philox, sizes, windows
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its random transforms were not compared with")

@@ -15,7 +15,7 @@ import pytest
 import pixprep as pp
 from broken_data import small_jpeg
 from pixprep import read
-from pixprep.data.sources import read_image
+from pixprep.training.sources import read_image
 from records import coco_annotations, tar_bytes, tar_members, write_coco, write_folder, write_voc
 
 MISSING = "not installed: make parity, or make parity-tensorflow"

@@ -1,4 +1,4 @@
-"""The ``tensorflow`` profile against ``tf.image.resize`` where it is installed; unit/test_verify.py has it frozen."""
+"""The ``tensorflow`` profile against ``tf.image.resize`` where it is installed; importers/test_verify.py has it frozen."""
 
 from importlib.util import find_spec
 
@@ -8,9 +8,9 @@ import pytest
 import pixprep as pp
 from compare import EQUAL, assert_close
 from images import png
-from pixprep import ops
-from pixprep.profiles import PROFILES
-from pixprep.verify import Originals
+from pixprep.importers.verify import Originals
+from pixprep.pipeline import ops
+from pixprep.plan.profiles import PROFILES
 from resize_cases import cases, photo_pixels, resized
 
 

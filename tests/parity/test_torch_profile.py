@@ -10,7 +10,7 @@ import pytest
 
 from compare import EQUAL, ONE_LEVEL, assert_close
 from images import noise
-from pixprep.profiles import PROFILES
+from pixprep.plan.profiles import PROFILES
 from resize_cases import assert_equal, cases, photo_pixels, resized
 from torch_vectors import FROZEN
 

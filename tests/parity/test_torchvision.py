@@ -5,7 +5,7 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from pixprep.profiles import PROFILES
+from pixprep.plan.profiles import PROFILES
 from resize_cases import assert_equal, cases, factors, resized
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its resize was not compared with")

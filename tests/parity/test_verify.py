@@ -8,13 +8,13 @@ import pytest
 
 import pixprep as pp
 from images import PHOTOS, noise
-from pixprep import ops
 from pixprep.importers import import_pipeline
-from pixprep.presets import IMAGENET_MEAN, IMAGENET_STD
-from pixprep.profiles import PROFILES
-from pixprep.verify import frozen, originals, verify, verify_training
-from pixprep.verify.libraries import find
-from pixprep.verify.originals import Originals
+from pixprep.importers.verify import frozen, originals, verify, verify_training
+from pixprep.importers.verify.libraries import find
+from pixprep.importers.verify.originals import Originals
+from pixprep.pipeline import ops
+from pixprep.pipeline.presets import IMAGENET_MEAN, IMAGENET_STD
+from pixprep.plan.profiles import PROFILES
 
 PHOTO_FILES = [PHOTOS / "china.jpg", PHOTOS / "flower.jpg"]
 

@@ -7,8 +7,8 @@ import pytest
 
 import pixprep as pp
 from clips import CODECS, clip
-from pixprep.decoders import Limits
-from pixprep.decoders.clips import ffmpeg
+from pixprep.engine.decoders import Limits
+from pixprep.engine.decoders.clips import ffmpeg
 from pixprep.importers.transformers import from_transformers
 from pixprep.importers.transformers_classes import VIDEO_DEFAULTS
 

@@ -8,12 +8,12 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from pixprep.annotations import annotated
-from pixprep.draws import philox
-from pixprep.draws.warps import coefficients
-from pixprep.kernels.cpu import noise as drawn_noise
-from pixprep.kernels.levels import done
-from pixprep.steps.warps import WARP_FILTERS
+from pixprep.engine.annotations import annotated
+from pixprep.engine.kernels.cpu import noise as drawn_noise
+from pixprep.engine.kernels.levels import done
+from pixprep.plan.draws import philox
+from pixprep.plan.draws.warps import coefficients
+from pixprep.plan.steps.warps import WARP_FILTERS
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its warps were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its warps were not compared with")

@@ -24,7 +24,7 @@ HEAD = (
 )
 NOT_RUN = (
     "**Not run.** No GPU has been at hand: the steps were rehearsed on a CPU, over stand-ins for CuPy, NVRTC and "
-    "nvImageCodec (`tests/device/test_gpu_hour.py`), and there is no figure."
+    "nvImageCodec (`tests/gpu/test_gpu_hour.py`), and there is no figure."
 )
 PIXELS = (
     "Kinds of JPEGs, each decoded in calls of 1, 8 and 64 of its own and among 63 others, against libjpeg-turbo. Far: "

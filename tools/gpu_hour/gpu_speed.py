@@ -39,12 +39,12 @@ from pixels import difference, least_bytes, reference
 from workloads import photos, real_photos
 
 import pixprep as pp
-from pixprep.batch import Batch
-from pixprep.data.recycling import COPIES, Copies, Recycler
-from pixprep.decoders.nvimagecodec import MOST_STREAMS, on_host
-from pixprep.devices.gpu import Gpu
-from pixprep.kernels import nvrtc
+from pixprep.engine.batch import Batch
+from pixprep.gpu import nvrtc
+from pixprep.gpu.device import Gpu
+from pixprep.gpu.nvimagecodec import MOST_STREAMS, on_host
 from pixprep.plan.output_plans import TensorPlan
+from pixprep.training.recycling import COPIES, Copies, Recycler
 
 DECODERS = ("consistent", "cuda")
 LARGEST_MEAN = {"cpu": 0.0, "consistent": 3.0, "cuda": 3.0}  # levels; swapped channels are further off
@@ -402,8 +402,8 @@ def served(
 ) -> None:
     """Loads on Triton's model ``preprocess`` of so many instances; tensors come back to the client."""
     loads = importlib.import_module("served")  # which needs Triton's client
-    from pixprep.serve.server import Server  # noqa: PLC0415
-    from pixprep.triton.pool import IMAGES_IN_FLIGHT  # noqa: PLC0415
+    from pixprep.serving.embedded.server import Server  # noqa: PLC0415
+    from pixprep.serving.triton.pool import IMAGES_IN_FLIGHT  # noqa: PLC0415
 
     encoded = photos("500x375", images)
     with tempfile.TemporaryDirectory(prefix="pixprep-hour-") as name:

@@ -41,7 +41,7 @@ def read_formats(text: str) -> tuple[str, ...]:
 
 def read_size(text: str) -> tuple[int, int]:
     """Read HEIGHTxWIDTH, within the limits."""
-    from pixprep.decoders import Limits
+    from pixprep.engine.decoders import Limits
     from pixprep.errors import ImageError
 
     height, _, width = text.partition("x")

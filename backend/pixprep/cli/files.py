@@ -13,7 +13,7 @@ from pixprep.errors import PixprepError
 from pixprep.files import expand, named, skipped, write
 
 if TYPE_CHECKING:
-    from pixprep.pipeline import Pipeline
+    from pixprep.pipeline.pipeline import Pipeline
 
 
 def write_picture(output: Path, picture: Any) -> None:
@@ -42,7 +42,7 @@ def say_skipped(paths: Sequence[Path]) -> None:
 
 def served_side(path: Path) -> Pipeline:
     """The serving side of a pipeline file, which decodes files; what it leaves out is said."""
-    from pixprep.pipeline import Pipeline
+    from pixprep.pipeline.pipeline import Pipeline
 
     pipeline = Pipeline.load(path).for_serving().for_files()
     if pipeline.left_out:

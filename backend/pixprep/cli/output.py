@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 from pixprep.errors import printable
 
 if TYPE_CHECKING:
-    from pixprep.serve.client import Answer
+    from pixprep.serving.embedded.client import Answer
 
 _EXTRA = ("model", "http", "grpc", "metrics", "page", "models", "triton_log")
 """What an object of the log may say besides its words."""

@@ -19,7 +19,7 @@ from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.files import PHOTOS, expand, named
 
 if TYPE_CHECKING:
-    from pixprep.pipeline import Pipeline
+    from pixprep.pipeline.pipeline import Pipeline
 
 
 def write_repository(
@@ -27,9 +27,9 @@ def write_repository(
 ) -> int:
     """Do what ``pixprep build`` says."""
     from pixprep import presets
-    from pixprep.pipeline import Pipeline
-    from pixprep.repository import build, try_out
-    from pixprep.triton.config import operator_names
+    from pixprep.pipeline.pipeline import Pipeline
+    from pixprep.serving.repository import build, try_out
+    from pixprep.serving.triton.config import operator_names
 
     photo = _photo(image)
     if options["parameters"] is not None:
@@ -49,9 +49,9 @@ def write_repository(
 
 def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool) -> int:
     """Do what ``pixprep check`` says."""
-    from pixprep.pipeline import Pipeline
-    from pixprep.repository import check, check_pipeline, side_notes, try_out
-    from pixprep.show.warnings import black_margins
+    from pixprep.pipeline.pipeline import Pipeline
+    from pixprep.pipeline.warnings import black_margins
+    from pixprep.serving.repository import check, check_pipeline, side_notes, try_out
 
     photo = _photo(image)
     if not path.exists():
@@ -140,8 +140,8 @@ def verify_pipeline(
     *, pipeline: Path, images: Sequence[Path], training: bool, seed: int, output: Path | None, as_json: bool
 ) -> int:
     """Do what ``pixprep verify`` says."""
-    from pixprep.pipeline import Pipeline
-    from pixprep.verify import verify, verify_training
+    from pixprep.importers.verify import verify, verify_training
+    from pixprep.pipeline.pipeline import Pipeline
 
     check_picture(output, images)
     paths = expand(images)
@@ -166,7 +166,7 @@ def verify_pipeline(
 
 def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | None, output: Path | None) -> int:
     """Do what ``pixprep explain`` says."""
-    from pixprep.pipeline import Pipeline
+    from pixprep.pipeline.pipeline import Pipeline
     from pixprep.show.preview import preview, still
     from pixprep.show.words import explain
 

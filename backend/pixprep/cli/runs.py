@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from pixprep.cli.files import check_picture, numbers_of, say_skipped, served_side, write_picture
 from pixprep.cli.output import Progress, print_row, quiet, say, say_text, summary
-from pixprep.decoders import Format, Limits
+from pixprep.engine.decoders import Format, Limits
 from pixprep.errors import ImageError, PixprepError
 from pixprep.files import expand, named, npy_stems, of_file, read, whole
 
 if TYPE_CHECKING:
-    from pixprep.batch import Batch
-    from pixprep.engine import Engine
+    from pixprep.engine.batch import Batch
+    from pixprep.engine.engine import Engine
 
 _logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def run_files(
     **options: Any,
 ) -> int:
     """Do what ``pixprep run`` says."""
-    from pixprep.engine import Engine
+    from pixprep.engine.engine import Engine
 
     paths = expand(files)
     say_skipped(files)
@@ -136,9 +136,9 @@ def preview_training(
     **options: Any,
 ) -> int:
     """Do what ``pixprep preview`` says."""
-    from pixprep.data.opening import open_source
-    from pixprep.pipeline import Pipeline
+    from pixprep.pipeline.pipeline import Pipeline
     from pixprep.show.contact_sheet import contact_sheet
+    from pixprep.training.opening import open_source
 
     check_picture(output, [])
     if Path(source).is_dir() and output.resolve().is_relative_to(Path(source).resolve()):
@@ -157,9 +157,9 @@ def check_data(
     *, source: str, option: Sequence[tuple[str, Any]], pipeline: Path | None, threads: int | None, as_json: bool
 ) -> int:
     """Do what ``pixprep data check`` says."""
-    from pixprep.data.check import check
-    from pixprep.data.opening import open_source
-    from pixprep.pipeline import Pipeline
+    from pixprep.pipeline.pipeline import Pipeline
+    from pixprep.training.check import check
+    from pixprep.training.opening import open_source
 
     def say_broken(broken: Any) -> None:
         if not as_json:

@@ -41,13 +41,13 @@ def serve_models(
     **options: Any,
 ) -> int:
     """Do what ``pixprep serve`` says."""
-    from pixprep.repository import check
-    from pixprep.serve import supervisor
-    from pixprep.serve.page.process import Page
-    from pixprep.serve.request import CLIP
-    from pixprep.serve.server import Server
-    from pixprep.serve.snapshot import models_in
-    from pixprep.steps import finding
+    from pixprep.plan.steps import finding
+    from pixprep.serving.embedded import supervisor
+    from pixprep.serving.embedded.request import CLIP
+    from pixprep.serving.embedded.server import Server
+    from pixprep.serving.embedded.snapshot import models_in
+    from pixprep.serving.page.process import Page
+    from pixprep.serving.repository import check
 
     as_json = log_format == "json"
     server = Server(model_repository, **options)
@@ -105,7 +105,7 @@ def serve_models(
 
 def send_images(*, paths: Sequence[Path], as_json: bool, inputs: Sequence[tuple[str, Any]] = (), **options: Any) -> int:
     """Do what ``pixprep send`` says."""
-    from pixprep.serve import client
+    from pixprep.serving.embedded import client
 
     failed = 0
     options["inputs"] = numbers_of(inputs)
@@ -120,7 +120,7 @@ def send_images(*, paths: Sequence[Path], as_json: bool, inputs: Sequence[tuple[
 
 def ask_health(*, model: str, **options: Any) -> int:
     """Do what ``pixprep health`` says."""
-    from pixprep.serve import client
+    from pixprep.serving.embedded import client
 
     say(f"ok  {model}  {client.health(model=model, **options):.1f} ms")
     return 0
@@ -139,7 +139,7 @@ def measure_server(
     **options: Any,
 ) -> int:
     """Do what ``pixprep bench`` says."""
-    from pixprep.serve import perf
+    from pixprep.serving.embedded import perf
 
     reports = [(path, text) for path, text in ((csv_file, perf.to_csv), (json_file, perf.to_json)) if path]
     for path, _ in reports:  # before minutes of measuring
@@ -181,13 +181,13 @@ def measure_server(
 
 def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, stay: bool) -> int:
     """Do what ``pixprep demo`` says."""
-    from pixprep.serve.wheel import find_wheel
+    from pixprep.serving.embedded.wheel import find_wheel
 
     find_wheel()  # before anything is written or fetched: there may be no Triton for this Python
-    from pixprep.repository import build, lite0
-    from pixprep.serve import supervisor
-    from pixprep.serve.page.process import Page
-    from pixprep.serve.server import Server
+    from pixprep.serving.embedded import supervisor
+    from pixprep.serving.embedded.server import Server
+    from pixprep.serving.page.process import Page
+    from pixprep.serving.repository import build, lite0
 
     paths = photos or [PHOTOS]
     expand(paths)
@@ -231,7 +231,7 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, st
 
 def look_for_traps(*, as_json: bool) -> int:
     """Do what ``pixprep doctor`` says."""
-    from pixprep.serve import doctor
+    from pixprep.serving.embedded import doctor
 
     checks = doctor.checks()
     if as_json:
@@ -247,7 +247,7 @@ def look_for_traps(*, as_json: bool) -> int:
 
 def write_backend(*, directory: Path) -> int:
     """Do what ``pixprep install-backend`` says."""
-    from pixprep.repository.backend import install_backend
+    from pixprep.serving.repository.backend import install_backend
 
     say(install_backend(directory))
     return 0

@@ -20,7 +20,7 @@ To add the importer of a library ``toy``:
 6. End with ``assembled(ops, library="toy", name=name, where=where)``. It adds the origin. Where the library has a
    training side, take it as ``training=``, and give its ops as ``assembled(…, training=ops)``.
 7. Add a row to ``LIBRARIES``, with what the library's files are known by, and the module to the ranks in
-   ``tests/unit/test_imports.py``.
+   ``tests/package/test_imports.py``.
 8. Test what each construct becomes, and each refusal, in ``tests/unit/test_import_toy.py``.
 9. Compare photos with the library itself in ``tests/parity/test_import_toy.py``. A wrong pipeline must fail. Add the
    library to ``make parity``.
@@ -37,7 +37,7 @@ from typing import Any
 
 from pixprep.errors import PipelineError
 from pixprep.importers.fields import read_json
-from pixprep.pipeline import Pipeline
+from pixprep.pipeline.pipeline import Pipeline
 
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "torchvision": (),

@@ -10,9 +10,9 @@ from typing import Any
 
 from pixprep.errors import PipelineError, SetupError
 from pixprep.importers.fields import place
-from pixprep.ops import Letterbox, Normalize, Op, RandomResizedCrop, Resize, Tensor, changed
-from pixprep.pipeline import Pipeline
 from pixprep.pipeline.file import Origin
+from pixprep.pipeline.ops import Letterbox, Normalize, Op, RandomResizedCrop, Resize, Tensor, changed
+from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Like, Side
 
 log = logging.getLogger(__name__)

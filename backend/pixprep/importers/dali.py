@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pixprep.data import wire
+from pixprep import wire
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled
 from pixprep.importers.dali_graph import Operator, graph
 from pixprep.importers.dali_ops import OPERATORS, Image
 from pixprep.importers.fields import Fields, place, read_file, reading
-from pixprep.ops import Op, Tensor, changed
-from pixprep.ops.faults import quoted
-from pixprep.pipeline import Pipeline
+from pixprep.pipeline.ops import Op, Tensor, changed
+from pixprep.pipeline.ops.faults import quoted
+from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Chroma
 
 MAX_BYTES = 1 << 20

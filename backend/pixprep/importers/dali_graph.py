@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pixprep.data import wire
+from pixprep import wire
 from pixprep.errors import PipelineError
-from pixprep.ops.faults import quoted
+from pixprep.pipeline.ops.faults import quoted
 
 MAX_OPERATORS, MAX_OUTPUTS = 256, 32
 

@@ -11,7 +11,19 @@ import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.importers.fields import Fields
-from pixprep.ops import CenterCrop, Crop, Decode, Flip, Normalize, Op, Pad, Resize, Rotate, TensorDType, as_tuple
+from pixprep.pipeline.ops import (
+    CenterCrop,
+    Crop,
+    Decode,
+    Flip,
+    Normalize,
+    Op,
+    Pad,
+    Resize,
+    Rotate,
+    TensorDType,
+    as_tuple,
+)
 from pixprep.spec import Color, Filter, Layout, Rounding
 
 # DALI's enumerations: DALIImageType, DALIInterpType, DALIDataType; and 0 and 1 for a boolean that can be a tensor.

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from pixprep.errors import PipelineError
-from pixprep.ops import MAX_SIDE, Reals
-from pixprep.ops.faults import quoted
 from pixprep.pipeline.file import not_json, read_bytes
+from pixprep.pipeline.ops import MAX_SIDE, Reals
+from pixprep.pipeline.ops.faults import quoted
 from pixprep.spec import Filter
 
 T = TypeVar("T")

@@ -16,10 +16,10 @@ from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
 from pixprep.importers.fields import Fields, read_json, reading, reals
 from pixprep.importers.keras_layers import Layer, config_of, layers_of, read_archive
-from pixprep.ops import CenterCrop, Decode, Normalize, Op, RandomCrop, RandomFlip, Resize, Tensor, as_tuple
-from pixprep.ops.faults import quoted
-from pixprep.pipeline import Pipeline
-from pixprep.presets import IMAGENET_MEAN, IMAGENET_STD
+from pixprep.pipeline.ops import CenterCrop, Decode, Normalize, Op, RandomCrop, RandomFlip, Resize, Tensor, as_tuple
+from pixprep.pipeline.ops.faults import quoted
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.pipeline.presets import IMAGENET_MEAN, IMAGENET_STD
 from pixprep.spec import Side
 
 Mode = Literal["caffe", "tf", "torch", "none"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from pixprep.errors import PipelineError
 from pixprep.importers.fields import MAX_BYTES, parse_json
-from pixprep.ops.faults import quoted
+from pixprep.pipeline.ops.faults import quoted
 
 
 def read_archive(path: Path) -> dict[str, Any]:

@@ -14,11 +14,10 @@ from math import floor
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pixprep.draws.kinds import TimmPolicy
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, library_module
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, finite, read_json, reading, sides
-from pixprep.ops import (
+from pixprep.pipeline.ops import (
     MAX_SIDE,
     AutoAugment,
     CenterCrop,
@@ -37,10 +36,11 @@ from pixprep.ops import (
     TimmRandAugment,
     as_tuple,
 )
-from pixprep.pipeline import Pipeline
-from pixprep.presets import IMAGENET_MEAN, IMAGENET_STD
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.pipeline.presets import IMAGENET_MEAN, IMAGENET_STD
+from pixprep.plan.draws.kinds import TimmPolicy
+from pixprep.plan.steps.warps import WARP_FILTERS
 from pixprep.spec import Filter
-from pixprep.steps.warps import WARP_FILTERS
 
 NO_PIXEL = (
     *("url", "file", "state_dict", "hf_hub_id", "hf_hub_filename", "source", "architecture", "tag", "custom_load"),

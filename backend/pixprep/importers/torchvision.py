@@ -20,8 +20,8 @@ from pixprep.importers.assembly import assembled, library_module
 from pixprep.importers.fields import reading
 from pixprep.importers.torchvision_ops import NOT_SERVED, TRANSFORMS, Data, Walk, of_images
 from pixprep.importers.torchvision_random import RANDOM
-from pixprep.ops import Boxes, Decode, Normalize, Op, RandomErasing, Tensor, changed
-from pixprep.pipeline import Pipeline
+from pixprep.pipeline.ops import Boxes, Decode, Normalize, Op, RandomErasing, Tensor, changed
+from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Side
 
 _NO_OP = {

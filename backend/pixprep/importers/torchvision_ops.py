@@ -7,11 +7,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from pixprep import ops
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import resize
 from pixprep.importers.fields import PILLOW_FILTERS, Fields
-from pixprep.ops import Anchor, Arithmetic, Levels, Op, Reals, as_tuple
+from pixprep.pipeline import ops
+from pixprep.pipeline.ops import Anchor, Arithmetic, Levels, Op, Reals, as_tuple
 from pixprep.spec import BoxFormat, ColorLike, Filter, PaddingMode, Side
 
 NOT_SERVED = "serving draws nothing: give these transforms as training"

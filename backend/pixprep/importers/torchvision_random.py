@@ -7,12 +7,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from pixprep import ops
-from pixprep.draws.kinds import TorchvisionPolicy
 from pixprep.errors import PipelineError
 from pixprep.importers.fields import Fields, finite, reals
 from pixprep.importers.torchvision_ops import FILTERS, Take, Walk, as_drawn, colour, drawn_span, margin
-from pixprep.ops import Op
+from pixprep.pipeline import ops
+from pixprep.pipeline.ops import Op
+from pixprep.plan.draws.kinds import TorchvisionPolicy
 
 MOVED = {name: filter_ for name, filter_ in FILTERS.items() if filter_ in ("nearest", "bilinear", "bicubic")}
 """The same, of what moves pixels."""

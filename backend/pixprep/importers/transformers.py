@@ -21,8 +21,8 @@ from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, read_json, reading, sides
 from pixprep.importers.transformers_classes import COMMON, DEFAULTS, DETRS, HARMLESS, NEEDED, UNUSED, VIDEO_DEFAULTS
-from pixprep.ops import MAX_SIDE, CenterCrop, Decode, DecodeVideo, Normalize, Op, Pad, Reals, Tensor
-from pixprep.pipeline import Pipeline
+from pixprep.pipeline.ops import MAX_SIDE, CenterCrop, Decode, DecodeVideo, Normalize, Op, Pad, Reals, Tensor
+from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Filter, Layout, Like
 
 log = logging.getLogger(__name__)

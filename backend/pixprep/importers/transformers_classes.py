@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pixprep.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
+from pixprep.pipeline.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
 
 Sides = tuple[int, ...]
 

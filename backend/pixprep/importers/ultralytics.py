@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pixprep.data import wire
+from pixprep import wire
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import Fields, parse_json, place, read_file, reading
-from pixprep.ops import (
+from pixprep.pipeline.ops import (
     CenterCrop,
     Decode,
     Letterbox,
@@ -28,7 +28,7 @@ from pixprep.ops import (
     TensorDType,
     Transform,
 )
-from pixprep.pipeline import Pipeline
+from pixprep.pipeline.pipeline import Pipeline
 
 Geometry = Literal["letterbox", "stretch", "classify"]
 

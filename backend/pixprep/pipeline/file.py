@@ -23,8 +23,8 @@ import msgspec
 from pixprep.errors import PipelineError, in_words, printable
 from pixprep.names import OPS as ELSEWHERE
 from pixprep.names import field_hint, hint, meant
-from pixprep.ops import OPS, Op, op_name
-from pixprep.ops.faults import message, quoted, suggest
+from pixprep.pipeline.ops import OPS, Op, op_name
+from pixprep.pipeline.ops.faults import message, quoted, suggest
 from pixprep.spec import Like
 
 FORMAT = "pixprep/1"

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pixprep.errors import PipelineError
-from pixprep.ops import AnnotationOp, Extern, FirstOp, ImageOp, Op, OutputOp, Tensor, op_name
-from pixprep.ops.faults import quoted
+from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, ImageOp, Op, OutputOp, Tensor, op_name
+from pixprep.pipeline.ops.faults import quoted
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, OutputPlan, PointsPlan, TensorPlan
 from pixprep.plan.plan import Plan
+from pixprep.plan.steps.finding import find
+from pixprep.plan.steps.operators import Extern as Call
+from pixprep.plan.steps.operators import Operator
 from pixprep.spec import ImageSpec, InputSpec, TensorSpec
-from pixprep.steps.finding import find
-from pixprep.steps.operators import Extern as Call
-from pixprep.steps.operators import Operator
 
 MAX_NAME = 128
 MAX_OUTPUT_BYTES = (1 << 31) - 1

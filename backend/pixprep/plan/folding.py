@@ -9,22 +9,22 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from math import ceil, floor
 
-from pixprep.draws import windows
-from pixprep.draws.augments import Augment
-from pixprep.draws.erasing import Erasing
-from pixprep.draws.philox import EXAMPLE
-from pixprep.draws.sizes import RandomSize
-from pixprep.draws.windows import RandomStep
 from pixprep.errors import ImageError
 from pixprep.plan import inputs
+from pixprep.plan.draws import windows
+from pixprep.plan.draws.augments import Augment
+from pixprep.plan.draws.erasing import Erasing
+from pixprep.plan.draws.philox import EXAMPLE
+from pixprep.plan.draws.sizes import RandomSize
+from pixprep.plan.draws.windows import RandomStep
 from pixprep.plan.geometry_steps import REACH, Beyond, Flip, GeometryStep, LevelsStep, Move, Resize, Window
 from pixprep.plan.inputs import Drawing, is_given
 from pixprep.plan.placement import NO_MARGINS, Placement, Span, stretch
+from pixprep.plan.steps import levels
+from pixprep.plan.steps.levels import Erase, LevelStep, Take
+from pixprep.plan.steps.operators import Extern
+from pixprep.plan.steps.warps import Warp
 from pixprep.spec import rounded
-from pixprep.steps import levels
-from pixprep.steps.levels import Erase, LevelStep, Take
-from pixprep.steps.operators import Extern
-from pixprep.steps.warps import Warp
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from math import floor
 from typing import Literal, get_args
 
-from pixprep.draws.augments import Augment
-from pixprep.draws.philox import Words
-from pixprep.draws.sizes import RandomSize
-from pixprep.draws.windows import RandomStep
 from pixprep.errors import ImageError
+from pixprep.plan.draws.augments import Augment
+from pixprep.plan.draws.philox import Words
+from pixprep.plan.draws.sizes import RandomSize
+from pixprep.plan.draws.windows import RandomStep
 from pixprep.plan.inputs import InputStep
-from pixprep.profiles import PROFILES, Method
+from pixprep.plan.profiles import PROFILES, Method
+from pixprep.plan.steps.levels import LevelStep
 from pixprep.spec import Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled
-from pixprep.steps.levels import LevelStep
 
 Beyond = Literal["fill", "refuse_smaller", "refuse_larger"]
 

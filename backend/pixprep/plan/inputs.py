@@ -14,16 +14,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.draws import windows
-from pixprep.draws.augments import Augment
-from pixprep.draws.philox import F64, Numbers, Words
-from pixprep.draws.sizes import RandomSize
-from pixprep.draws.warps import Rotation
-from pixprep.draws.windows import ClipFrames, RandomStep, within
 from pixprep.errors import ImageError, PipelineError
+from pixprep.plan.draws import windows
+from pixprep.plan.draws.augments import Augment
+from pixprep.plan.draws.philox import F64, Numbers, Words
+from pixprep.plan.draws.sizes import RandomSize
+from pixprep.plan.draws.warps import Rotation
+from pixprep.plan.draws.windows import ClipFrames, RandomStep, within
 from pixprep.plan.placement import Span, moved
+from pixprep.plan.steps.operators import Extern
 from pixprep.spec import InputSpec
-from pixprep.steps.operators import Extern
 
 _KINDS = {"float32": "fiu", "bool": "b", "uint8": "iu"}
 """The kinds of NumPy's dtypes that hold such numbers."""

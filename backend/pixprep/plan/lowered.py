@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from pixprep.draws import windows
-from pixprep.draws.elastic import ElasticMap
-from pixprep.draws.erasing import Erasing
-from pixprep.draws.policies import AugMix
 from pixprep.errors import PipelineError
 from pixprep.plan import geometry_steps, inputs
+from pixprep.plan.draws import windows
+from pixprep.plan.draws.elastic import ElasticMap
+from pixprep.plan.draws.erasing import Erasing
+from pixprep.plan.draws.policies import AugMix
 from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, Window
 from pixprep.plan.output_plans import ArithmeticStep, TensorPlan
-from pixprep.profiles import PROFILES
+from pixprep.plan.profiles import PROFILES
+from pixprep.plan.steps import levels
+from pixprep.plan.steps.operators import Extern, Operator
 from pixprep.spec import Color, Fill, Levels, PaddingMode, TensorSpec, as_tuple
-from pixprep.steps import levels
-from pixprep.steps.operators import Extern, Operator
 
 CHANNELS: dict[Color, tuple[int, ...]] = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
 """For each channel of an image the decoded one that it is."""

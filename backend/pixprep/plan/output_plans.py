@@ -11,8 +11,8 @@ import numpy.typing as npt
 from pixprep.errors import PipelineError
 from pixprep.plan.folding import Geometry
 from pixprep.plan.placement import Placement
+from pixprep.plan.steps.operators import Extern
 from pixprep.spec import BoxFormat, MaskDType, Preset, TensorSpec
-from pixprep.steps.operators import Extern
 
 
 @dataclass(frozen=True)

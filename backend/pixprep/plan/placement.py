@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pixprep.draws.philox import F64
-from pixprep.steps import levels
-from pixprep.steps.levels import Erase, LevelStep
+from pixprep.plan.draws.philox import F64
+from pixprep.plan.steps import levels
+from pixprep.plan.steps.levels import Erase, LevelStep
 
 
 @dataclass(frozen=True)

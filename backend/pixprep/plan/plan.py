@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.boxes import in_pixels
-from pixprep.draws import philox, windows
-from pixprep.draws.augments import Augment
-from pixprep.draws.philox import EXAMPLE, Numbers, Words
-from pixprep.draws.sizes import RandomSize
-from pixprep.draws.windows import ClipFrames, RandomStep
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan import inputs
 from pixprep.plan.clip_frames import Sampling
+from pixprep.plan.draws import philox, windows
+from pixprep.plan.draws.augments import Augment
+from pixprep.plan.draws.philox import EXAMPLE, Numbers, Words
+from pixprep.plan.draws.sizes import RandomSize
+from pixprep.plan.draws.windows import ClipFrames, RandomStep
 from pixprep.plan.folding import Geometry
 from pixprep.plan.inputs import Drawing, Given
 from pixprep.plan.output_plans import AnnotationPlan, FlowPlan, OutputPlan, TensorPlan

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.annotations import around
-from pixprep.batch import Batch
 from pixprep.boxes import convert
-from pixprep.data.loader import Loader
-from pixprep.data.sources import Source
-from pixprep.pipeline import Pipeline
+from pixprep.engine.annotations import around
+from pixprep.engine.batch import Batch
+from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, FlowPlan, MaskPlan, OutputPlan, TensorPlan
 from pixprep.plan.plan import Placed
 from pixprep.show.drawing import (
@@ -32,6 +30,8 @@ from pixprep.show.drawing import (
     with_boxes,
     with_labels,
 )
+from pixprep.training.loader import Loader
+from pixprep.training.sources import Source
 
 _EVERY = 16
 _MOST_SHARE = 0.5  # of broken samples: a few are looked at, and it is the check that counts

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pixprep.batch import Batch
+from pixprep.engine.batch import Batch
 from pixprep.errors import printable
-from pixprep.ops import OutputOp, op_name
-from pixprep.pipeline import Pipeline
+from pixprep.importers.verify.report import Certificate
+from pixprep.pipeline.ops import OutputOp, op_name
+from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.show.drawing import fitted, to_png, true_colours
 from pixprep.show.words import op_words
 from pixprep.show.worst import worst
-from pixprep.verify.report import Certificate
 
 THUMBNAILS = 8
 ERRORS = 20

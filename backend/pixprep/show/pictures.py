@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.decoders import Damage, Encoded, Limits
-from pixprep.engine import Engine
-from pixprep.ops import Decode, Letterbox, Tensor
-from pixprep.pipeline import Pipeline
+from pixprep.engine.decoders import Damage, Encoded, Limits
+from pixprep.engine.engine import Engine
+from pixprep.pipeline.ops import Decode, Letterbox, Tensor
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.pipeline.warnings import black_margins, odd_ranges
 from pixprep.plan.output_plans import NumbersPlan
 from pixprep.show.drawing import (
     FAINT,
@@ -29,7 +30,6 @@ from pixprep.show.drawing import (
     shown_as,
 )
 from pixprep.show.preview import Preview, Shown, notes, preview
-from pixprep.show.warnings import black_margins, odd_ranges
 from pixprep.show.words import geometry_words
 
 Array = npt.NDArray[Any]

@@ -11,19 +11,19 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.annotations import around, visible
-from pixprep.decoders import Damage, Encoded, Limits
-from pixprep.decoders.header import sniff
-from pixprep.engine import Engine
+from pixprep.engine.annotations import around, visible
+from pixprep.engine.decoders import Damage, Encoded, Limits
+from pixprep.engine.decoders.header import sniff
+from pixprep.engine.engine import Engine
+from pixprep.engine.kernels.levels import done
 from pixprep.errors import PipelineError, SetupError
-from pixprep.kernels.levels import done
-from pixprep.ops import Normalize, Op, OriginalSize, Tensor
-from pixprep.pipeline import Pipeline
+from pixprep.pipeline.ops import Normalize, Op, OriginalSize, Tensor
+from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement, moved
+from pixprep.plan.steps.levels import motions, moving
+from pixprep.plan.steps.operators import Extern
 from pixprep.show.drawing import to_png
-from pixprep.steps.levels import motions, moving
-from pixprep.steps.operators import Extern
 
 Array = npt.NDArray[Any]
 
@@ -224,7 +224,7 @@ def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) ->
     if reader is None or not is_clip(pipeline, encoded):
         return encoded
     try:
-        from pixprep.decoders.clips.ffmpeg import decode  # noqa: PLC0415  (FFmpeg, for clips only)
+        from pixprep.engine.decoders.clips.ffmpeg import decode  # noqa: PLC0415  (FFmpeg, for clips only)
     except ImportError:
         raise SetupError('decode_video needs PyAV: pip install "av>=17"') from None
     clip = decode(

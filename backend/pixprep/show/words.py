@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pixprep.errors import ImageError
-from pixprep.ops import (
+from pixprep.pipeline.file import settings
+from pixprep.pipeline.ops import (
     Boxes,
     Decode,
     DecodeVideo,
@@ -21,9 +22,8 @@ from pixprep.ops import (
     Tensor,
     op_name,
 )
-from pixprep.ops.outputs import NumbersOp
-from pixprep.pipeline import Pipeline
-from pixprep.pipeline.file import settings
+from pixprep.pipeline.ops.outputs import NumbersOp
+from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.folding import Geometry
 from pixprep.plan.output_plans import (
     Affine,
@@ -37,8 +37,8 @@ from pixprep.plan.output_plans import (
     TensorPlan,
 )
 from pixprep.plan.plan import Plan
+from pixprep.plan.steps.finding import find
 from pixprep.spec import NO_PADDING, Color, InputSpec
-from pixprep.steps.finding import find
 
 _NUMBERS = {
     "original_size": "of the decoded image",

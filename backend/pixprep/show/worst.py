@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.importers.verify.report import Certificate, Row
 from pixprep.show.drawing import SIDE, Box, Panel, Picture, Sheet, fitted_size, shown_as
-from pixprep.verify.report import Certificate, Row
 
 Array = npt.NDArray[Any]
 NEAR = 8

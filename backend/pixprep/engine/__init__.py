@@ -1,0 +1,1 @@
+"""Engine: bytes to tensors on a CPU."""

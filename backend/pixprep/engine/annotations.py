@@ -1,0 +1,400 @@
+"""A sample's annotation: read, and moved with its image. Boxes, points, and masks.
+
+Each pixel of a mask has the label of one pixel of the decoded image, or the one that says that none is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.boxes import F32, F64, Shares, check_place, from_corners
+from pixprep.engine.kernels.levels import done
+from pixprep.errors import ImageError, PipelineError
+from pixprep.plan.draws.windows import IouCrop
+from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, MaskPlan, PointsPlan
+from pixprep.plan.placement import Placement, moved
+from pixprep.plan.plan import Placed, Plan
+from pixprep.plan.profiles import PROFILES, Method, Profile
+from pixprep.plan.profiles.windows import Axis
+from pixprep.plan.steps import levels
+
+Bools = npt.NDArray[np.bool_]
+Labels = npt.NDArray[Any]
+
+OF_EACH_BOX = ("labels", "ids", "area", "iscrowd", "difficult", "truncated", "visible", "points")
+"""The fields of a sample that have a value for each box, and follow it; those of other names begin with ``box_``."""
+_WHOLE = 1 - 1e-6
+"""Tolerance of ``min_visible``: a box is seen as a whole, up to rounding."""
+_HORIZON = 1e-6
+"""Share of its largest depth at which a box ends before the horizon."""
+_NO_ROW = -1
+_NEAREST = Method("nearest", antialias=False)
+
+
+def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply a plan to one sample's annotation, which lies in its image as ``placed`` says.
+
+    Returns:
+        By name: boxes float32 (n, 4), points float32 (n, 2) or (n, k, 2), masks, and what is said of each box that is
+        left.
+    """
+    if not plan.annotations:
+        return {}
+    results: dict[str, Any] = {}
+    moves = moving(plan)
+    kept: Bools | None = None
+    pad: int | None = None
+    for name, output in plan.annotations.items():
+        if isinstance(output, BoxesPlan):
+            boxes = read_boxes(sample, placed.height, placed.width)
+            results[name], kept = _boxes(output, placed, name, boxes.astype(np.float64))
+            pad = output.pad
+    for field in sample:
+        if kept is not None and (field in OF_EACH_BOX or field.startswith("box_")):
+            values = np.asarray(sample[field])
+            if values.ndim == 0 or len(values) != len(kept):
+                count = "one" if values.ndim == 0 else len(values)
+                raise ImageError("BAD_RECORD", f'{count} of "{field}" for {len(kept)} boxes')
+            if field not in plan.annotations and field not in moves:
+                results[field] = values[kept]
+    for name, output in plan.annotations.items():
+        if isinstance(output, PointsPlan):
+            points = read_field(sample, "points", 2)
+            order = _order(output, placed.placements[name], points, of_boxes=kept is not None)
+            if output.flip_pairs and "visible" in sample:
+                visible = np.asarray(results.get("visible", sample["visible"]))
+                if points.size and visible.shape[-1:] != points.shape[-2:-1]:
+                    raise ImageError("BAD_RECORD", f'"visible" are {visible.shape}, and "points" {points.shape}')
+                results["visible"] = visible[..., order]
+            points = points[..., order, :]
+            results[name] = _points(output, placed.placements[name], points if kept is None else points[kept])
+            results[name] = _padded(results[name], output.pad, name)
+    results = {
+        name: values if isinstance(plan.annotations.get(name), PointsPlan) else _padded(values, pad, name)
+        for name, values in results.items()
+    }
+    for name, output in plan.annotations.items():
+        if isinstance(output, MaskPlan):
+            mask = _mask(
+                output,
+                sample,
+                partial(check_size, height=placed.height, width=placed.width, is_upright=plan.apply_exif_orientation),
+            )
+            if output.field == "masks" and kept is not None:
+                if len(mask) != len(kept):
+                    raise ImageError("BAD_RECORD", f'{len(mask)} of "masks" for {len(kept)} boxes')
+                mask = mask[kept]
+            mask = _laid(output, placed.placements[name], mask)
+            if output.field == "masks" and pad is not None:  # boxes has refused more
+                mask = np.concatenate([mask, np.zeros((pad - len(mask), *mask.shape[1:]), mask.dtype)])
+            results[name] = mask
+    return results
+
+
+def moving(plan: Plan) -> tuple[str, ...]:
+    """The fields of a sample that the plan's ops take: an op's ``name`` may give the result another name."""
+    return tuple(dict.fromkeys(_field(each) for each in plan.annotations.values()))
+
+
+def columns(plan: Plan, made: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
+    """The annotations of a batch by name: for each image its array, or all in one array where the plan pads.
+
+    Args:
+        plan: which made them.
+        made: of each image what ``annotated`` gave; None: it has no result. Its rows are -1 where the plan pads, as
+            those of a field are that only other samples have.
+    """
+    names = dict.fromkeys(name for each in made if each is not None for name in each)
+    result: dict[str, Any] = {}
+    for name in names:
+        values = [None if each is None else each.get(name) for each in made]
+        result[name] = values
+        missing = _missing(plan, name)
+        if missing is not None:
+            some = next(value for value in values if value is not None)
+            result[name] = np.stack([np.full_like(some, missing) if value is None else value for value in values])
+    return result
+
+
+def check_size(annotated_size: Sequence[int] | None, height: int, width: int, *, is_upright: bool) -> None:
+    """Refuse an image that has not the size that its annotation was made for.
+
+    Raises:
+        ImageError: BAD_RECORD, with a hint where the image was turned by its EXIF data, or was not.
+    """
+    if annotated_size is None or tuple(annotated_size) == (height, width):
+        return
+    hint = ""
+    if tuple(annotated_size) == (width, height):
+        hint = f': turned by its EXIF data? then decode needs "apply_exif_orientation": {str(not is_upright).lower()}'
+    raise ImageError(
+        "BAD_RECORD",
+        f"{height} x {width} pixels, but annotated as {annotated_size[0]} x {annotated_size[1]}{hint}",
+    )
+
+
+def read_field(sample: Mapping[str, Any], name: str, last: int) -> F32:
+    """A field of the annotation: float32 (n, …, last).
+
+    Raises:
+        PipelineError: the sample has none.
+        ImageError: BAD_RECORD.
+    """
+    if name not in sample:
+        raise PipelineError(f'the pipeline gives {name}, and the samples of its source have no "{name}"')
+    try:
+        values: F32 = np.asarray(sample[name], np.float32)
+    except (TypeError, ValueError):
+        raise ImageError("BAD_RECORD", f'"{name}" are not numbers') from None
+    if values.size == 0 and values.ndim < 2:
+        values = values.reshape(0, last)
+    if values.ndim < 2 or values.shape[-1] != last or (name == "boxes" and values.ndim != 2):
+        raise ImageError("BAD_RECORD", f'"{name}" are (n, {last}), not {values.shape}')
+    if not np.isfinite(values).all():
+        raise ImageError("BAD_RECORD", f'a number of "{name}" is not finite')
+    if name == "boxes" and (values[:, 2:] < values[:, :2]).any():
+        what = "they are left, top, right, bottom, unless the source has another box_format"
+        raise ImageError("BAD_RECORD", f'one of "boxes" ends before it begins: {what}')
+    return values
+
+
+def read_boxes(sample: Mapping[str, Any], height: int, width: int) -> F32:
+    """The boxes of a sample in its image of this size: float32 (n, 4), xyxy; raises as ``read_field``."""
+    given = sample.get("boxes")
+    boxes = read_field(
+        {**sample, "boxes": given.pixels(height, width)} if isinstance(given, Shares) else sample, "boxes", 4
+    )
+    check_place(boxes, height, width, is_converted=isinstance(given, Shares))
+    return boxes
+
+
+def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32, Bools]:
+    """The boxes that are left, in the form of the plan; and which these are."""
+    placement = placed.placements[name]
+    whole = moved(boxes, placement.transform)
+    left, top, right, bottom = _seen(placement)
+    seen = whole.clip((left, top, left, top), (right, bottom, right, bottom))
+    kept: Bools = (_extent(seen) > 0).all(axis=1)
+    for matrix, (height, width) in levels.motions(placement.levels, *placement.canvas):
+        whole, seen = around(whole, matrix), around(seen, matrix).clip(0, (width, height, width, height))
+        kept &= (_extent(seen) > 0).all(axis=1)
+    sides = _extent(seen)
+    area, of = sides.prod(axis=1), np.abs(_extent(whole)).prod(axis=1)
+    kept &= (sides >= plan.min_size).all(axis=1)
+    kept &= area >= plan.min_visible * _WHOLE * of
+    for step in plan.geometry.random_steps:
+        if isinstance(step, IouCrop):
+            kept &= placed.kept[step.key]
+    result = from_corners((seen if plan.clip else whole)[kept], plan.format)
+    if plan.normalized:
+        height, width = placement.size
+        result = result / (width, height, width, height)
+    return result.astype(np.float32), kept
+
+
+def _order(
+    plan: PointsPlan, placement: Placement, points: F32, *, of_boxes: bool
+) -> npt.NDArray[np.intp] | slice[None, None, None]:
+    """The order of an object's keypoints after the mirrors of its image.
+
+    Raises:
+        ImageError: BAD_RECORD: it has not the keypoints that ``flip_pairs`` names.
+    """
+    if not plan.flip_pairs or not points.size:
+        return slice(None)
+    pairs, count = np.array(plan.flip_pairs), points.shape[-2]
+    if pairs.max() >= count or (of_boxes and points.ndim < 3):
+        rows = " for each box" * of_boxes
+        raise ImageError(
+            "BAD_RECORD", f'"points" are {points.shape}: "flip_pairs" wants {pairs.max() + 1} or more{rows}'
+        )
+    order = np.arange(count)
+    if np.linalg.det(placement.matrix) < 0:
+        order[pairs] = pairs[:, ::-1]
+    return order
+
+
+def _points(plan: PointsPlan, placement: Placement, points: F32) -> F32:
+    result = _carried(points.astype(np.float64), placement.matrix)
+    if plan.clip:
+        seen = visible(placement)
+        result = result.clip(seen[:2], seen[2:])
+    if plan.normalized:
+        result = result / placement.size[::-1]
+    return result.astype(np.float32)
+
+
+def visible(placement: Placement) -> F64:
+    """(left, top, right, bottom) around what the tensor shows of the image; not in order where it shows nothing."""
+    seen = np.array([_seen(placement)])
+    for matrix, (height, width) in levels.motions(placement.levels, *placement.canvas):
+        seen = around(seen, matrix).clip(0, (width, height, width, height))
+    box: F64 = seen[0]
+    return box
+
+
+def _carried(points: F64, matrix: F64) -> F64:
+    """Points (..., 2) after a motion."""
+    (a, b, c), (d, e, f), (g, h, i) = matrix.tolist()
+    x, y = points[..., 0], points[..., 1]
+    carried: F64 = np.stack([a * x + b * y + c, d * x + e * y + f], axis=-1) / (g * x + h * y + i)[..., None]
+    return carried
+
+
+def around(boxes: F64, matrix: F64) -> F64:
+    """The boxes around boxes (n, 4) after a motion: from the least to the largest x and y of their corners."""
+    corners = _carried(_before(boxes[:, [[0, 1], [2, 1], [2, 3], [0, 3]]], matrix), matrix)
+    return np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+
+
+def _before(corners: F64, matrix: F64) -> F64:
+    """Corners (n, 4, 2) of boxes; if one lies across the horizon of a perspective, (n, 8, 2) of the parts before it."""
+    depths = corners @ matrix[2, :2] + matrix[2, 2]
+    least = _HORIZON * depths.max(axis=1, keepdims=True)
+    behind = (depths < least) & (least > 0)
+    if not behind.any():
+        return corners
+    deepest = np.take_along_axis(corners, depths.argmax(axis=1)[:, None, None], axis=1)
+    made = []
+    for step in (1, -1):  # a corner behind goes to the horizon along either side, if the side's other end is before it
+        others, theirs = np.roll(corners, step, axis=1), np.roll(depths, step, axis=1)
+        share = np.divide(least - depths, theirs - depths, where=behind & (theirs >= least), out=np.zeros_like(depths))
+        cut = np.where((theirs >= least)[..., None], corners + share[..., None] * (others - corners), deepest)
+        made.append(np.where(behind[..., None], cut, corners))
+    return np.concatenate(made, axis=1)
+
+
+def _seen(placement: Placement) -> tuple[float, float, float, float]:
+    """(left, top, right, bottom) of what the canvas shows of the image, before its steps of ``levels``."""
+    region, at = placement.region, placement.at
+    top, left, bottom, right = placement.box
+    (inner,) = moved(np.array([[left, top, right, bottom]], np.float64), placement.transform).tolist()
+    last = at[1] + region[3] - region[1], at[0] + region[2] - region[0]
+    return max(inner[0], at[1]), max(inner[1], at[0]), min(inner[2], last[0]), min(inner[3], last[1])
+
+
+def _padded(values: npt.NDArray[Any], pad: int | None, name: str) -> npt.NDArray[Any]:
+    if pad is None:
+        return values
+    if len(values) > pad:
+        raise ImageError("DOES_NOT_FIT", f'{len(values)} of "{name}"; the pipeline says "pad": {pad}')
+    if values.dtype.kind in "bu":
+        values = values.astype(np.int64)
+    rows = np.full((pad - len(values), *values.shape[1:]), _NO_ROW, values.dtype)
+    return np.concatenate([values, rows])
+
+
+def _missing(plan: Plan, name: str) -> int | None:
+    """The value of an image without a result, where all images are one array; None where they are a list."""
+    own: AnnotationPlan | None = plan.annotations.get(name)
+    pad = next((each.pad for each in plan.annotations.values() if isinstance(each, BoxesPlan)), None)
+    if isinstance(own, MaskPlan):
+        return own.ignore if own.is_one_size and (own.field == "mask" or pad is not None) else None
+    return None if (pad if own is None else own.pad) is None else _NO_ROW
+
+
+def _field(plan: AnnotationPlan) -> str:
+    """The field of a sample that an op takes."""
+    if isinstance(plan, MaskPlan):
+        return plan.field
+    return "boxes" if isinstance(plan, BoxesPlan) else "points"
+
+
+def _extent(corners: F64) -> F64:
+    """(..., 2): width and height."""
+    return corners[..., 2:] - corners[..., :2]
+
+
+def _mask(plan: MaskPlan, sample: Mapping[str, Any], check_size: Callable[[tuple[int, ...]], None]) -> Labels:
+    """The mask of a sample, or its masks: whole numbers (height, width), or (n, height, width).
+
+    Args:
+        plan: says which, and which labels it holds.
+        sample: has an array, a Pillow image, or the bytes of a PNG.
+        check_size: refuses what has not the (height, width) of the image.
+
+    Raises:
+        PipelineError: the sample has none.
+        ImageError: BAD_RECORD.
+    """
+    name = plan.field
+    if name not in sample:
+        raise PipelineError(f'the pipeline gives {name}, and the samples of its source have no "{name}"')
+    try:
+        return _checked(plan, sample[name], check_size)
+    except ImageError as error:
+        raise ImageError(error.reason, f'"{name}": {error.detail}') from None
+
+
+def _checked(plan: MaskPlan, value: Any, check_size: Callable[[tuple[int, ...]], None]) -> Labels:
+    if isinstance(value, bytes | bytearray | memoryview):
+        from pixprep.engine.decoders.pillow import labels_of  # noqa: PLC0415  (Pillow, where a PNG comes)
+
+        value = labels_of(value, check_size)
+    if isinstance(getattr(value, "shape", None), tuple):  # one that is made when it is asked for may be very large
+        check_size(value.shape[-2:])
+    found = np.asarray(value)
+    if found.dtype.kind not in "bui":
+        what = "an array of whole numbers, the bytes of a PNG, or its pathlib.Path"
+        raise ImageError("BAD_RECORD", f"{what}, not {type(value).__name__}")
+    if found.ndim != (2 if plan.field == "mask" else 3):
+        shape = "(height, width)" if plan.field == "mask" else "(n, height, width)"
+        raise ImageError("BAD_RECORD", f"{shape}, not {found.shape}")
+    check_size(found.shape[-2:])
+    if found.dtype == np.bool_:
+        return found.astype(np.uint8)  # no view: Pillow's true is 255
+    if plan.dtype == "uint8" and found.dtype != np.uint8 and found.size:
+        least, most = int(found.min()), int(found.max())
+        if least < 0 or most > 255:
+            remedy = '"dtype": "int64" of the op holds them'
+            raise ImageError("BAD_RECORD", f"labels from {least} to {most}: {remedy}")
+    return found
+
+
+def _laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
+    """A mask, or several, where a placement lays their image.
+
+    Args:
+        plan: says the label where no image is.
+        placement: of the image.
+        mask: whole numbers (height, width) of the decoded image, or (n, height, width); it is not written to.
+
+    Returns:
+        (height, width) or (n, height, width) of the image here, of ``plan.dtype``; memory of its own.
+    """
+    if mask.dtype != np.uint8 or not 0 <= plan.ignore <= 255:
+        mask = mask.astype(plan.dtype)
+    resize = plan.geometry.resize
+    profile = PROFILES["dali" if resize is not None and resize.subpixel else "torchvision"]
+    rows, columns = (_looked_at(placement, axis, profile) for axis in (0, 1))
+    result: Labels = mask.take(rows, axis=-2, mode="clip").take(columns, axis=-1, mode="clip")
+    if rows.size and rows.min() < 0:
+        result[..., rows < 0, :] = plan.ignore
+    if columns.size and columns.min() < 0:
+        result[..., columns < 0] = plan.ignore
+    if steps := levels.moving(placement.levels, *placement.canvas, (plan.ignore,)):
+        image = result[:, :, None] if result.ndim == 2 else result.transpose(1, 2, 0)
+        result = done(steps, image).transpose(2, 0, 1).reshape(*result.shape[:-2], *placement.size)
+    return np.ascontiguousarray(result, plan.dtype)
+
+
+def _looked_at(placement: Placement, axis: int, profile: Profile) -> npt.NDArray[np.int32]:
+    """The row or column of the decoded image at which each of the canvas looks; -1: at none."""
+    begin, end = placement.box[axis::2]
+    first, last = placement.region[axis::2]
+    canvas = np.full(placement.canvas[axis], -1, np.int32)
+    if first == last:
+        return canvas
+    lengths = placement.laid[axis], placement.resized[axis]
+    read = Axis(*lengths, placement.ratio[axis], first, last, is_vertical=axis == 0)
+    there = canvas[placement.at[axis] : placement.at[axis] + last - first][:: -1 if placement.flips[axis] else 1]
+    positions = profile.windows(_NEAREST, "fixed", read).first
+    margin = placement.margins[axis]
+    there[:] = end - 1 + margin - positions if placement.mirrors[axis] else begin - margin + positions
+    there[(there < begin) | (there >= end)] = -1
+    return canvas

@@ -1,0 +1,228 @@
+"""Ops alone, on arrays: no file, no server, no size that has to be known before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache, wraps
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.engine.annotations import read_field
+from pixprep.engine.decoders.pixels import checked, shaped
+from pixprep.engine.devices import device_for
+from pixprep.engine.kernels import Kernel
+from pixprep.errors import ImageError, PipelineError
+from pixprep.pipeline import file
+from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, Op, OutputOp, Pixels, RandomIouCrop, Tensor, Transform
+from pixprep.pipeline.pipeline import Pipeline, extern
+from pixprep.pipeline.walk import at, nodes
+from pixprep.plan.output_plans import NumbersPlan
+from pixprep.plan.plan import Plan
+from pixprep.plan.steps import levels
+from pixprep.plan.steps.finding import find, listed
+from pixprep.plan.steps.operators import Extern as Use
+from pixprep.plan.steps.operators import Operator, OperatorCall
+from pixprep.spec import Color, ImageSpec, TensorSpec
+
+Array = npt.NDArray[Any]
+RECENT = 32
+"""The lists of ops, and of each the sizes, whose plans are remembered."""
+
+
+def apply(
+    ops: Op | OperatorCall | Sequence[Op | OperatorCall],
+    pixels: Any,
+    *,
+    seed: int = 0,
+    epoch: int = 0,
+    index: int = 0,
+    boxes: Any = None,
+    operators: Sequence[Operator | str] = (),
+) -> Any:
+    """Do ops to an array, or to each array of a list, on the CPU: what a pipeline of these ops does to its images.
+
+    >>> import numpy as np, pixprep as pp
+    >>> pp.apply([pp.resize(256)], np.zeros((480, 640, 3), np.uint8)).shape
+    (256, 341, 3)
+
+    Args:
+        ops: one op, or a list. ``pixels`` may be the first, for the order of the channels, and ``tensor`` the last, for
+            dtype and layout.
+        pixels: uint8 (height, width, 3) RGB, or (height, width, 1) or (height, width) gray: see ``Engine.run``. Or a
+            list of these, whose sizes may differ. It is not written to.
+        seed: decides with ``epoch`` and ``index`` what random ops draw: the same numbers give the same result, that of
+            a ``Loader`` of this seed for this sample in this epoch. 0 to 2^32 - 1.
+        epoch: 0 to 2^32 - 1.
+        index: of the sample, or of the first of a list, whose others have the next numbers.
+        boxes: of the image, xyxy in its pixels, (n, 4), for ``random_iou_crop``; of a list, one for each.
+        operators: that ops of the kind ``extern`` name: see ``Pipeline``.
+
+    Returns:
+        A new array, or a list of them: (height, width, channels), or (height, width) of an array that had no channels;
+        uint8, or float32 where an op makes other values than levels. With ``tensor``, what that says.
+
+    Raises:
+        PipelineError: the ops are wrong, or do not go together.
+        ImageError: an image does not fit, or has another shape than the ops take.
+        TypeError: ``pixels`` are no arrays of uint8.
+    """
+    if isinstance(ops, Pipeline):
+        raise TypeError("apply takes ops, not a Pipeline: an Engine runs that on encoded images")
+    single = isinstance(ops, Op | OperatorCall | Operator)
+    listed_ops = (ops,) if single else tuple(ops)  # type: ignore[arg-type]
+    chain = _chain(listed_ops, tuple(operators) if isinstance(operators, list) else operators, boxes is not None)
+    if not isinstance(pixels, list | tuple):
+        return _applied(chain, _array(pixels), (seed, epoch, index), boxes)
+    if boxes is not None and len(boxes) != len(pixels):
+        raise PipelineError(f"boxes: one array for each image, {len(pixels)}, not {len(boxes)}")
+    results = []
+    for place, one in enumerate(pixels):
+        which = f"image {place + 1} of {len(pixels)}"
+        array = _array(one, which)
+        try:
+            sample = seed, epoch, index + place
+            result = _applied(chain, array, sample, None if boxes is None else boxes[place])
+        except ImageError as error:
+            raise ImageError(error.reason, f"{which}: {error.detail}") from None
+        results.append(result)
+    return results
+
+
+def _array(value: Any, which: str = "") -> Array:
+    """A value as the pixels of one image.
+
+    Raises:
+        ImageError: UNSUPPORTED: it has several.
+        TypeError: it is no array of uint8.
+    """
+    begin = f"{which}: " * bool(which)
+    if isinstance(value, str | bytes | bytearray | memoryview | PathLike):
+        hint = "numpy.asarray(PIL.Image.open(path)) has the pixels of a file"
+        raise TypeError(f"{begin}apply takes arrays, not {type(value).__name__}: {hint}")
+    array: Array = checked(value, which=which)
+    if array.ndim == 4:
+        raise ImageError("UNSUPPORTED", f"{begin}an array {array.shape} is {len(array)} images: give list(array)")
+    return array
+
+
+def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its last results, for arguments that can be a key: what is planned once serves many arrays."""
+    kept = lru_cache(RECENT)(function)
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        try:
+            hash(arguments)
+        except TypeError:  # a list is among the fields
+            return function(*arguments)
+        return kept(*arguments)
+
+    return call
+
+
+class _Chain(NamedTuple):
+    """Ops, checked: the first, those on the image with their places, and what is made of it at last."""
+
+    first: Pixels | None
+    ops: tuple[tuple[int, Op], ...]
+    tensor: Tensor | None
+    calls: tuple[Use, ...]
+    operators: tuple[Operator | str, ...]
+
+
+@_remembered
+def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str], has_boxes: bool) -> _Chain:
+    first, tensor = None, None
+    those: list[tuple[int, Op]] = []
+    calls: list[Use] = []
+    known = [*listed(operators)]
+    for index, each in enumerate(ops):
+        if isinstance(each, OperatorCall):
+            known.append(each.operator)
+        given = extern(each) if isinstance(each, OperatorCall) else each
+        if not isinstance(given, Op):
+            what = (
+                f"the operator {given}: call it" if isinstance(given, Operator) else f"of type {type(given).__name__}"
+            )
+            raise PipelineError(f"ops[{index}]: an op is made by a call such as resize(256), not {what}")
+        with at(index, given):
+            op = file.convert(given)
+            if op.inputs(ImageSpec()):
+                raise PipelineError("takes numbers with each image, which apply has none of: use an Engine")
+            if op.from_ is not None or op.only is not None:
+                raise PipelineError('"from" and "only" are for pipelines: apply does one op after the other')
+            if tensor is not None:
+                if not isinstance(op, Extern):
+                    raise PipelineError("nothing but an operator on tensors comes after tensor")
+                call = find(op.operator, op.version, known).use(op.fields)
+                if call.operator.place != "tensor":
+                    raise PipelineError(f"{call.operator} changes levels: it comes before tensor")
+                calls.append(call)
+            elif isinstance(op, Pixels) and index == 0:
+                first = op
+            elif isinstance(op, Tensor):
+                tensor = op
+            elif isinstance(op, FirstOp):
+                raise PipelineError("apply takes pixels, and its list begins with what is done to them: leave it out")
+            elif isinstance(op, OutputOp | AnnotationOp):
+                raise PipelineError("apply gives the image alone: an Engine has outputs, and a Loader annotations")
+            elif isinstance(op, RandomIouCrop) and not has_boxes:
+                example = "apply(ops, pixels, boxes=[[left, top, right, bottom]])"
+                raise PipelineError(f"needs the boxes of the image: {example}")
+            else:
+                those.append((index, op))
+    return _Chain(first, tuple(those), tensor, tuple(calls), tuple(known))
+
+
+def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: Any) -> Array:
+    """The result for one array; ``sample`` is what its numbers are a function of."""
+    seed, epoch, index = sample
+    is_gray = array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 1)
+    color: Color = "gray" if is_gray else "rgb"
+    first = chain.first or Pixels(color=color)
+    pixels = shaped(array, first.order)
+    if 0 in pixels.shape:
+        raise ImageError("BAD_DIMENSIONS", f"{array.shape[0]} x {array.shape[1]} pixels: there are none")
+    plan = _plan(chain, first)
+    (numbers,) = plan.draw(seed=seed, epoch=epoch, indices=[index])
+    placing = plan.placing(numbers, None if boxes is None else {"boxes": read_field({"boxes": boxes}, "boxes", 4)})
+    placement = placing(*pixels.shape[:2]).placements["place"]
+    kernel, spec = _kernel(chain, first, levels.size_after(placement.levels, *placement.canvas))
+    out = np.empty((1, *spec.shape), spec.dtype)
+    failed = kernel.run([pixels[:, :, ::-1] if first.order == "bgr" else pixels], [placement], out, [0])
+    if failed:
+        raise failed[0]
+    result: Array = out[0]
+    return result[:, :, 0] if array.ndim == 2 and chain.tensor is None else result
+
+
+@_remembered
+def _last(chain: _Chain, first: Pixels) -> Any:
+    *_, last = nodes([(-1, first), *chain.ops], chain.operators)
+    return last
+
+
+@_remembered
+def _plan(chain: _Chain, first: Pixels) -> Plan:
+    """The plan of the image's place."""
+    last = _last(chain, first)
+    spec = Transform().infer(last.image)
+    place = NumbersPlan(spec=spec, kind="transform", geometry=last.lowered.geometry)
+    return Plan(is_gray=first.color == "gray", takes=first.order, outputs={"place": place})
+
+
+@_remembered
+def _kernel(chain: _Chain, first: Pixels, size: tuple[int, int]) -> tuple[Kernel, TensorSpec]:
+    """The kernel that makes a result of this size, and what it makes."""
+    image = _last(chain, first).image
+    tensor = chain.tensor or Tensor(dtype="uint8" if image.values == "levels" else "float32", layout="hwc")
+    spec = tensor.infer(image.sized(*size))
+    output = _last(chain, first).lowered.tensor(spec)
+    for call in chain.calls:
+        output = replace(output, calls=(*output.calls, call))
+        spec = call.result(spec)
+    return device_for("cpu", threads=1).kernel(output), spec

@@ -1,0 +1,160 @@
+"""Batch: what an engine has made of images, and a Loader of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pixprep.engine.kernels import Array
+from pixprep.errors import ImageError
+from pixprep.plan.output_plans import OutputPlan
+from pixprep.plan.plan import Placed
+
+
+@dataclass(eq=False, repr=False)
+class Batch:
+    """The results of one batch: a row for each image, or, of a pipeline that takes boxes, for each box.
+
+    All that is said of an image below is then said of a box.
+
+    Attributes:
+        outputs: for each output that was asked for an array (images, *shape); the row of a failed image is zeros. Of a
+            tensor whose sides follow the image a list of arrays, each of its own size.
+        errors: for each image None, or why it has no result.
+        decode_s, transform_s: for each image the seconds spent on it, once its header is read; 0 for a stage it did not
+            reach.
+        recovered: how many of the images are damaged JPEGs that were decoded all the same (``damage="lenient"``).
+        fallbacks: how many of the images the GPU's decoders refused and the CPU decoded.
+        placed: for each image its size, where it lies in every output, and what was drawn; None where it has no result.
+        fields: what came with the samples of a ``Loader`` and is no output: see there.
+        rows: for each encoded image its rows: one; or one for each box, and one that failed where there is none.
+        plans: of the outputs, by name.
+    """
+
+    outputs: dict[str, Array]
+    errors: list[ImageError | None]
+    decode_s: list[float]
+    transform_s: list[float]
+    recovered: int = 0
+    fallbacks: int = 0
+    placed: list[Placed | None] = field(default_factory=list)
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    rows: Sequence[slice] = field(default_factory=list)
+    plans: Mapping[str, OutputPlan] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        count, failed = len(self), sum(error is not None for error in self.errors)
+        values = [f"{name} {_described(self[name])}" for name in self.keys()]
+        return f"<Batch: {', '.join([f'{count:,} images', *[f'{failed:,} failed'] * bool(failed), *values])}>"
+
+    def __getitem__(self, name: str) -> Any:
+        """An output or a field by its name.
+
+        Raises:
+            KeyError: there is none of that name in this batch.
+        """
+        for found in (self.outputs, self.fields):
+            if name in found:
+                return found[name]
+        raise KeyError(f'no "{name}" in this batch; there are {", ".join([*self.outputs, *self.fields])}')
+
+    def keys(self) -> list[str]:
+        """The names of the outputs and fields: ``dict(batch)`` has them all."""
+        return list(dict.fromkeys((*self.outputs, *self.fields)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.outputs or name in self.fields
+
+    def rows_of(self, index: int) -> range:
+        """The rows of an encoded image, by its place among these."""
+        return range(self.rows[index].start, self.rows[index].stop)
+
+    def __len__(self) -> int:
+        """Number of images; of a pipeline that takes boxes, of boxes."""
+        return len(self.errors)
+
+    def padded(self, name: str, rows: slice = slice(None)) -> Array:
+        """An output as one array; images of their own sizes are padded to the largest of them, as ``tensor`` says."""
+        values = self.outputs[name][rows]
+        if not isinstance(values, list):
+            return values
+        if len(values) == 1:
+            return values[0][None]
+        spec = self.plans[name].spec
+        shape = [max(sides) for sides in zip(spec.least, *(value.shape for value in values), strict=True)]
+        if any(hasattr(value, "get") for value in values):  # CuPy's
+            from pixprep.gpu.kernel import stacked  # noqa: PLC0415  (CuPy, on a GPU only)
+
+            return stacked(values, shape, spec)
+        whole = np.full((len(values), *shape), spec.padding.value, spec.dtype)
+        for one, value in zip(whole, values, strict=True):
+            one[tuple(map(slice, value.shape))] = value
+        return whole
+
+    @property
+    def draws(self) -> list[Mapping[str, Mapping[str, Any]]]:
+        """For each image what was drawn for it, by op, as JSON holds it: see ``Plan.replaying``."""
+        return [placed.draws if placed else {} for placed in self.placed]
+
+    def torch(self, *names: str, device: Any = None, non_blocking: bool = False, dtype: Any = None) -> Any:
+        """Outputs and fields as PyTorch has them, without a copy where they are on the device already.
+
+        >>> images, labels = batch.torch("tensor", "label", device="cuda")          # doctest: +SKIP
+
+        Args:
+            names: which; default: all, as a dict.
+            device: of PyTorch; default: where they are.
+            non_blocking: copy to a GPU beside the host and the GPU's other work. Kernels of the stream that is the
+                current one now wait for it; a Loader's later batches lie in pinned memory, which is used again when it
+                has ended.
+            dtype: one of PyTorch's floats, such as ``"bfloat16"``, of arrays of floats; others stay as they are.
+
+        Returns:
+            A tensor for each array of numbers, a list of tensors for a list of arrays; all else as it is. For one name
+            the thing itself, for several a tuple in this order.
+
+        Raises:
+            KeyError: there is none of that name in this batch.
+            PipelineError: ``dtype`` is none.
+            SetupError: PyTorch is not installed.
+        """
+        return self._handed_over(names, "torch", device=device, non_blocking=non_blocking, dtype=dtype)
+
+    def jax(self, *names: str, device: Any = None, dtype: Any = None) -> Any:
+        """The same as JAX arrays. JAX makes 32-bit numbers of 64-bit ones, unless ``jax_enable_x64`` is set."""
+        return self._handed_over(names, "jax", device=device, dtype=dtype)
+
+    def tf(self, *names: str, dtype: Any = None) -> Any:
+        """The same as TensorFlow tensors, texts too; a list of arrays is a list of tensors."""
+        return self._handed_over(names, "tensorflow", dtype=dtype)
+
+    def cupy(self, *names: str, non_blocking: bool = False) -> Any:
+        """The same as CuPy arrays, on the GPU. A copy from pinned memory is queued on the current stream."""
+        return self._handed_over(names, "cupy", non_blocking=non_blocking)
+
+    def _handed_over(self, names: Sequence[str], library: Any, **options: Any) -> Any:
+        from pixprep.training.frameworks import handed_over  # noqa: PLC0415  (for training only)
+
+        return handed_over(self, names, library, **options)
+
+    def _repr_html_(self) -> str:
+        from pixprep.show.html import batch_html  # noqa: PLC0415  (Pillow, for a notebook only)
+
+        return batch_html(self)
+
+
+def _described(value: Any) -> str:
+    """Type and shape of an output or a field, such as ``float32 [64, 3, 224, 224]``."""
+    if hasattr(value, "shape"):
+        return f"{value.dtype} {[*value.shape]}"
+    return (
+        f"list of {len(value)}, such as {_described(value[0])}"
+        if isinstance(value, list) and value
+        else type(value).__name__
+    )

@@ -1,0 +1,94 @@
+"""The CPU: a thread for each core, and each image on its own.
+
+An image is decoded and transformed by one thread, one after the other: its pixels stay in that core's cache, and a
+thread needs memory for one image only. A batch of 64 photos of 12 megapixels decoded at once would take 3 GB.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from pixprep.engine.decoders import Codec, Damage, Decoder, Limits
+from pixprep.engine.decoders.cpu import CpuDecoder
+from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
+from pixprep.engine.devices import clip_decoder
+from pixprep.engine.kernels import Array
+from pixprep.engine.kernels.cpu import CpuKernel
+from pixprep.engine.kernels.resizing import forget
+from pixprep.engine.kernels.staged import StagedKernel, needs_stages
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.plan import Plan
+from pixprep.plan.steps.operators import Arrays
+from pixprep.spec import DType
+
+
+class Cpu:
+    """See ``Device``, and ``staged.Parts``."""
+
+    library: Arrays = "numpy"
+
+    def __init__(self, threads: int | None) -> None:
+        self.lanes = threads or len(os.sched_getaffinity(0))
+        self._decoder: Decoder | None = None
+
+    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> Decoder:
+        """See ``Device``."""
+        del codec  # there is one
+        if plan.clip:
+            self._decoder = clip_decoder(plan, limits, ready=lambda frame: frame)
+        elif plan.takes:
+            self._decoder = PixelsDecoder(plan, limits, of=host_array)
+        else:
+            self._decoder = CpuDecoder(plan, limits, damage=damage or "strict")
+        return self._decoder
+
+    def kernel(self, plan: TensorPlan) -> CpuKernel | StagedKernel:
+        """See ``Device``."""
+        return StagedKernel(plan, self) if needs_stages(plan, self.library) else CpuKernel(plan)
+
+    def empty(self, shape: Sequence[int], dtype: DType) -> Array:
+        """See ``Device``."""
+        return np.empty(shape, dtype)
+
+    def array(self, value: Any) -> Array:
+        """See ``Device``."""
+        return host_array(value)
+
+    def readable(self, array: Array) -> Array:
+        """See ``Parts``: of any strides."""
+        return array
+
+    def on_host(self, array: Array) -> Array:
+        """See ``Parts``."""
+        return np.array(array)
+
+    def copy(self, value: Any, out: Array) -> None:
+        """See ``Parts``."""
+        out[...] = value
+
+    def lane(self) -> AbstractContextManager[None]:
+        """See ``Device``."""
+        return nullcontext()
+
+    def trim(self) -> None:
+        """See ``Device``; the C library's own reserves too, where it has a call for that."""
+        if self._decoder is not None:
+            self._decoder.trim()
+        forget()
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+        if trim is not None:
+            trim(0)
+
+    def is_working(self) -> bool:
+        """See ``Device``."""
+        return True
+
+    def close(self) -> None:
+        """See ``Device``."""
+        self.trim()

@@ -1,0 +1,114 @@
+"""Clips: a chunk is one clip, and its pixels are those of its frames. The CPU decodes, or a decoder in its place."""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import av
+import av.logging
+import numpy as np
+
+from pixprep.engine.decoders import Chunk, Decoded, Encoded, Limits, Pixels
+from pixprep.engine.decoders.clips.ffmpeg import Elsewhere, Frames, decode
+from pixprep.engine.decoders.memory import Budget, Memory
+from pixprep.errors import ImageError
+from pixprep.plan.plan import Place, Placed, Plan
+
+av.logging.set_level(None)  # FFmpeg's remarks on damaged clips quote them
+
+
+class ClipDecoder:
+    """See ``Decoder``. ``Decoded.pixels`` are the frames, one after the other.
+
+    Args:
+        plan: which takes clips.
+        limits: of a clip.
+        ready: a frame as the kernels read it, on their device.
+        elsewhere: decodes on that device what it can; what the CPU decodes in its place is a fallback.
+    """
+
+    def __init__(
+        self, plan: Plan, limits: Limits, ready: Callable[[Pixels], Pixels], elsewhere: Elsewhere | None = None
+    ) -> None:
+        assert plan.clip is not None
+        self._plan = plan
+        self._clip = plan.clip
+        self._limits = limits
+        self._ready = ready
+        self._elsewhere = elsewhere
+        self.words = "NVDEC, and FFmpeg for what it does not take" if elsewhere else "FFmpeg"
+        self._budget = Budget(limits.max_pixels_in_flight)
+
+    def chunks(
+        self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True
+    ) -> Iterator[Chunk[tuple[Encoded, Place]]]:
+        """See ``Decoder``: the largest first."""
+        del is_whole  # its frames all are
+        for index in sorted(range(len(encoded)), key=lambda index: -len(encoded[index])):
+            yield Chunk((index,), ((encoded[index], places[index]),))
+
+    @contextmanager
+    def decode(self, chunk: Chunk[tuple[Encoded, Place]]) -> Iterator[list[Decoded | ImageError]]:
+        """See ``Decoder``."""
+        ((encoded, place),) = chunk.images
+        with Memory(self._budget, deque()) as memory:
+            try:
+                result: Decoded | ImageError = self._decoded(encoded, place, memory)
+            except ImageError as error:
+                result = error.as_value()
+            yield [result]
+
+    def trim(self) -> None:
+        """See ``Decoder``: nothing is kept."""
+
+    def close(self) -> None:
+        """See ``Decoder``: there is nothing to end."""
+
+    def _decoded(self, encoded: Encoded, place: Place, memory: Memory) -> Decoded:
+        placed: Placed | None = None
+
+        def choose(frames: Frames) -> Sequence[int]:
+            nonlocal placed
+            placed = place(frames.height, frames.width)
+            row = placed.rows[0] if placed.rows else placed  # of inputs, a clip has one
+            assert isinstance(row, Placed)
+            drawn = row.draws[self._clip.drawn.key]["uniforms"] if self._clip.drawn else ()
+            try:
+                indices = self._clip.sampling.indices(frames.times, drawn)
+            except ValueError as error:
+                raise ImageError("DOES_NOT_FIT", f"{error}: too short for {self._clip.sampling}") from None
+            memory.take(len({*indices}) * frames.height * frames.width)
+            return indices
+
+        clip = decode(
+            encoded,
+            choose,
+            self._limits,
+            is_gray=self._plan.is_gray,
+            apply_rotation=self._clip.apply_rotation,
+            elsewhere=self._elsewhere,
+        )
+        assert placed is not None
+        frames = tuple(clip.indices)
+        rows = tuple(row._replace(frames=frames) if isinstance(row, Placed) else row for row in placed.rows)
+        placed = placed._replace(frames=frames, rows=rows)
+        if clip.is_elsewhere:
+            return Decoded(clip.frames, placed)
+        ready = {id(frame): self._ready(frame) for frame in clip.frames}
+        return Decoded([ready[id(frame)] for frame in clip.frames], placed, is_fallback=self._elsewhere is not None)
+
+
+def sample_clip(frames: int, height: int, width: int) -> bytes:
+    """A clip to try a decoder with: MPEG-4 in an MP4, of gray that grows lighter."""
+    memory = io.BytesIO()
+    with av.open(memory, "w", format="mp4") as file:
+        track = file.add_stream("mpeg4", rate=25)
+        track.width, track.height, track.pix_fmt = width, height, "yuv420p"
+        for index in range(frames):
+            pixels = np.full((height, width, 3), 255 * index // frames, np.uint8)
+            file.mux(track.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        file.mux(track.encode())
+    return memory.getvalue()

@@ -1,0 +1,396 @@
+"""Clips: MP4, MOV, Matroska, WebM and AVI, decoded by FFmpeg (PyAV) out of memory, to the frames that are wanted.
+
+The packets of the clip are read first, which decodes nothing: their times say which frames there are, and which key
+frame comes before a wanted one. From there on packets are decoded, to the last that is wanted. Pictures that no other
+picture needs, and nobody wants, are skipped (H.264, H.265, MPEG-4): x264's defaults leave 0.6 of the work.
+
+Nothing but the bytes is read: the container is named and not guessed, so that playlists and other demuxers are out of
+reach, no protocol may be opened, and codecs are those that are listed.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import dropwhile, islice
+from time import monotonic
+from typing import Any, NamedTuple
+
+import av
+import av.error
+import numpy as np
+import numpy.typing as npt
+from av.video.reformatter import VideoReformatter
+
+from pixprep.engine.decoders import Encoded, Limits
+from pixprep.engine.decoders.clips.containers import Container, check_whole, container, count_samples
+from pixprep.engine.decoders.clips.pictures import is_key, is_shown, may_begin, needs_another, spare
+from pixprep.errors import ImageError
+
+U8 = npt.NDArray[np.uint8]
+CODECS = {
+    "h264": "H.264",
+    "hevc": "H.265",
+    "vp8": "VP8",
+    "vp9": "VP9",
+    "av1": "AV1",
+    "libdav1d": "AV1",
+    "mpeg4": "MPEG-4",
+}
+_DEMUXERS: dict[Container, str] = {"mp4": "mov", "mkv": "matroska", "avi": "avi"}
+_SKIPPING = ("h264", "mpeg4")
+_MOST_STREAMS = 32
+_MOST_SAMPLES = 2_000_000  # of all tracks of an MP4: FFmpeg's index takes 35 bytes each
+_OPTIONS = {
+    "protocol_whitelist": "none",
+    "codec_whitelist": ",".join((*CODECS, "av1")),
+    "max_streams": str(_MOST_STREAMS),
+}
+
+
+class Clip(NamedTuple):
+    """The wanted frames.
+
+    Attributes:
+        frames: each uint8 (height, width, 3) RGB, or (height, width, 1) gray; a frame that is wanted twice is one
+            object.
+        indices: of the frames in the file, in the order shown.
+        times: of these, in seconds from the first frame of the file.
+        is_elsewhere: the frames are another decoder's: arrays of its device.
+    """
+
+    frames: list[Any]
+    indices: list[int]
+    times: list[float]
+    is_elsewhere: bool = False
+
+
+class Frames(NamedTuple):
+    """Times and size of a clip's frames, as its packets say them.
+
+    Attributes:
+        times: of the frames in the order shown, in seconds.
+        height, width: of a frame as it is shown, turned.
+    """
+
+    times: list[Fraction]
+    height: int
+    width: int
+
+
+Choose = Callable[[Frames], Sequence[int]]
+
+
+class Packets(NamedTuple):
+    """Work for a decoder in FFmpeg's place.
+
+    Attributes:
+        stream: FFmpeg's.
+        packets: all of its packets, in the order of decoding; they are not to be changed.
+        wanted: of each frame its packet's position, in the order shown.
+        first: the first frame of all, as FFmpeg decodes it: all that are wanted have its size, or there are none.
+        turn: degrees, anticlockwise.
+        is_gray: one channel is wanted.
+        check: raises ImageError once the time for the clip is over.
+    """
+
+    stream: Any
+    packets: Sequence[Any]
+    wanted: Sequence[int]
+    first: Any
+    turn: int
+    is_gray: bool
+    check: Callable[[], None]
+
+
+Elsewhere = Callable[[Packets], Mapping[int, Any] | None]
+"""Decodes to FFmpeg's pixels: gives the wanted frames by their packets' positions, turned; None: FFmpeg is to decode,
+and to say what is wrong."""
+
+
+def decode(
+    encoded: Encoded,
+    choose: Choose,
+    limits: Limits,
+    *,
+    is_gray: bool = False,
+    apply_rotation: bool = True,
+    elsewhere: Elsewhere | None = None,
+) -> Clip:
+    """The frames of a clip that ``choose`` names, by their places in the order shown.
+
+    A clip begins with the first frame that decodes: what needs others from before the file is left out uncounted.
+
+    Args:
+        encoded: the file.
+        choose: given what the packets say, the wanted frames, rising; it may raise ImageError.
+        limits: see there.
+        is_gray: to one channel in full range, the luma of BT.601 of the colours, as PyAV's ``to_ndarray("gray")``;
+            where the stream names another matrix, its own luma is another. Else to RGB. Colours are by the matrix and
+            range that the stream names; BT.601 and limited range where it names none, as FFmpeg has it.
+        apply_rotation: turn frames as the container says.
+        elsewhere: is asked first; all before it is done here: what is refused, and which frames are wanted.
+
+    Raises:
+        ImageError: EMPTY, TOO_LARGE_BYTES, UNKNOWN_FORMAT, UNSUPPORTED, BAD_DIMENSIONS, TOO_MANY_PIXELS, TRUNCATED,
+            CORRUPT, or what ``choose`` raises.
+    """
+    data = memoryview(encoded).cast("B")
+    limits.check_bytes(len(data))
+    kind = container(data)
+    try:
+        check_whole(kind, data)
+        count = count_samples(data, 0, len(data)) if kind == "mp4" else 0
+    except ValueError as error:
+        raise ImageError("UNSUPPORTED", str(error)) from None
+    if count > _MOST_SAMPLES:
+        raise ImageError("UNSUPPORTED", f"{count:,} samples of sound and pictures; at most {_MOST_SAMPLES:,} in a clip")
+    ends_at = monotonic() + limits.max_decode_s
+    try:
+        with av.open(io.BytesIO(data), format=_DEMUXERS[kind], options=_OPTIONS) as file:
+            reader = _Reader(file, kind, limits, ends_at)
+            return reader.clip(choose, is_gray=is_gray, apply_rotation=apply_rotation, elsewhere=elsewhere)
+    except av.error.EOFError:
+        raise ImageError("TRUNCATED", f"the clip ends after {len(data):,} bytes") from None
+    except (av.error.FFmpegError, ValueError, OSError, MemoryError) as error:
+        raise ImageError(
+            "CORRUPT", f"a damaged clip, or a kind that FFmpeg does not read: {type(error).__name__}"
+        ) from None
+
+
+class _Reader:
+    """One open file."""
+
+    def __init__(self, file: Any, kind: Container, limits: Limits, ends_at: float) -> None:
+        self._file = file
+        self._limits = limits
+        self._ends_at = ends_at  # by the clock ``monotonic``
+        if not file.streams.video:
+            raise ImageError("UNSUPPORTED", "the file has no video stream")
+        if len(file.streams) > _MOST_STREAMS:
+            raise ImageError("UNSUPPORTED", f"{len(file.streams)} streams; at most {_MOST_STREAMS}")
+        self._stream = file.streams.video[0]
+        self._codec = self._stream.codec_context
+        if self._codec is None or self._codec.name not in CODECS:
+            names = ", ".join(dict.fromkeys(CODECS.values()))
+            raise ImageError("UNSUPPORTED", f"a video codec that pixprep does not decode; it decodes {names}")
+        self._limits.check_size(self._codec.height, self._codec.width)
+        self._codec.thread_count = 1  # a lane decodes a clip of its own
+        self._codec.options = {"err_detect": "explode", "max_pixels": str(limits.max_pixels)}
+        self._reformatter = VideoReformatter()
+        self._packets = self._read()
+        self._begun: tuple[int, Sequence[Any]] = 0, ()  # how many packets the decoder has had, and what it showed
+        if not any(is_shown(packet, self._codec) for packet in self._packets):
+            raise ImageError("TRUNCATED", "the clip has no frame")
+        self._first = self._begin()
+        stamps = self._shown_stamps()
+        is_whole = None not in stamps and len({*stamps}) == len(stamps)
+        self._stamps = sorted(stamps) if kind != "avi" and is_whole else []
+        self._spare = spare(self._codec.extradata, self._packets) if self._codec.name == "hevc" else frozenset()
+        # Of each presentation time's frame: packets that an edit list leaves out may have the same time.
+        self._position = {
+            packet.pts: place for place, packet in enumerate(self._packets) if is_shown(packet, self._codec)
+        }
+
+    def clip(self, choose: Choose, *, is_gray: bool, apply_rotation: bool, elsewhere: Elsewhere | None) -> Clip:
+        """See ``decode``."""
+        first = self._first
+        self._limits.check_size(first.height, first.width)
+        if (matrix := first.side_data.get("DISPLAYMATRIX")) is not None:  # of which PyAV says the angle alone
+            a, b, _, c, d = struct.unpack("<5i", bytes(matrix)[:20])
+            if a * d - b * c < 0:
+                raise ImageError("UNSUPPORTED", "a clip that its container mirrors")
+        height, width = first.height, first.width
+        turn = first.rotation if apply_rotation else 0
+        times, stamps = self._times()
+        length = times[-1] - times[0]
+        if length > self._limits.max_clip_s:
+            most = self._limits.max_clip_s
+            raise ImageError("TOO_MANY_PIXELS", f"{float(length):,.0f} s; the limit is {most:,} (parameter max_clip_s)")
+        shown = (width, height) if turn % 180 else (height, width)
+        indices = list(choose(Frames(times, *shown)))
+        distinct = sorted({*indices})
+        if len(distinct) * height * width > self._limits.max_clip_pixels:
+            raise ImageError(
+                "TOO_MANY_PIXELS",
+                f"{len(distinct)} frames of {height} x {width} pixels; "
+                f"the limit is {self._limits.max_clip_pixels:,} (parameter max_clip_pixels)",
+            )
+        seconds = [float(times[index]) for index in indices]
+        if elsewhere and stamps:
+            at = {index: self._position[stamps[index]] for index in distinct}
+            work = Packets(self._stream, self._packets, [*at.values()], first, turn, is_gray, self._check_time)
+            there = elsewhere(work)
+            if there is not None:
+                return Clip([there[at[index]] for index in indices], indices, seconds, is_elsewhere=True)
+        found: dict[int, U8] = {}
+        wanted = {(stamps[index] if stamps else index): index for index in distinct}
+        for index, frame in self._stamped(wanted) if stamps else self._counted(wanted):
+            if (frame.height, frame.width, frame.rotation if apply_rotation else 0) != (height, width, turn):
+                raise ImageError("UNSUPPORTED", "a clip whose frames differ in size")
+            found[index] = self._pixels(frame, is_gray=is_gray, turn=turn)
+        missing = [index for index in distinct if index not in found]
+        if missing:
+            raise ImageError("CORRUPT", f"frame {missing[0] + 1:,} of {len(times):,} does not decode")
+        return Clip([found[index] for index in indices], indices, seconds)
+
+    def _begin(self) -> Any:
+        """The first frame that decodes. Packets before it, of a clip that was cut between key frames, leave.
+
+        Raises:
+            ImageError: CORRUPT: nothing decodes.
+            InvalidDataError: a packet is damaged, and not one that the cut has left without its key frame.
+        """
+        if self._codec.name == "mpeg4":  # FFmpeg shows gray, where others say that a picture is missing
+            self._packets = [*dropwhile(needs_another, self._packets)]
+        begin, has_key = 0, False
+        for place, packet in enumerate((*self._packets, None), 1):
+            has_key = has_key or (packet is not None and may_begin(packet, self._codec))
+            try:
+                frames = self._decoded(packet)
+            except av.error.InvalidDataError:
+                if has_key:
+                    raise
+                self._codec.flush_buffers()
+                begin = place
+                continue
+            if frames:
+                is_gray = self._codec.name == "mpeg4" and not (frames[0].key_frame or self._packets[0].is_discard)
+                if is_gray:
+                    break
+                self._begun = (place - begin, frames) if packet is not None else (0, ())
+                self._packets = self._packets[begin:]
+                return frames[0]
+        raise ImageError("CORRUPT", "no frame decodes: the clip has no whole key frame to begin with")
+
+    def _shown_stamps(self) -> list[Any]:
+        """The times of the packets that are shown, but for those before the first frame, which do not decode.
+
+        They lie before its packet; or behind it, of an open group, as they may need what was before the group.
+        """
+        stamps, first = [packet.pts for packet in self._packets if is_shown(packet, self._codec)], self._first.pts
+        if None in stamps or first not in stamps:
+            return [None]
+        begin = stamps.index(first)
+        before = [stamp for stamp in stamps[:begin] if stamp > first]
+        return [*before, first, *dropwhile(lambda stamp: stamp < first, stamps[begin + 1 :])]
+
+    def _times(self) -> tuple[list[Fraction], list[int]]:
+        """Times at which frames are shown, in seconds from the first; and their stamps, if the packets have them."""
+        if stamps := self._stamps:
+            return [(stamp - stamps[0]) * self._stream.time_base for stamp in stamps], stamps
+        count = sum(1 for _ in self._all())  # as many as the decoder shows: no packet says so
+        if not count:
+            raise ImageError("CORRUPT", "no frame of the clip can be decoded")
+        rate = self._stream.average_rate or Fraction(25)
+        return [index / rate for index in range(count)], []
+
+    def _read(self) -> list[Any]:
+        """Every packet of the stream, in the order of decoding."""
+        packets, n_bytes = [], 0
+        for packet in self._file.demux(self._stream):
+            if not packet.size:
+                continue
+            if packet.is_corrupt:
+                raise ImageError("TRUNCATED", "the clip ends before its last packet")
+            packets.append(packet)
+            n_bytes += packet.size  # many may name the same bytes
+            if n_bytes > 2 * self._limits.max_image_bytes:
+                raise ImageError(
+                    "TOO_LARGE_BYTES",
+                    f"its packets have {n_bytes:,} bytes and more, which no file of its size has "
+                    "(parameter max_image_bytes)",
+                )
+            self._check_time()
+            if len(packets) > self._limits.max_clip_frames:
+                raise ImageError(
+                    "TOO_MANY_PIXELS",
+                    f"over {self._limits.max_clip_frames:,} frames in the clip (parameter max_clip_frames)",
+                )
+        return packets
+
+    def _stamped(self, wanted: dict[int, int]) -> Iterator[tuple[int, Any]]:
+        """(index, frame) of the wanted, which are given by their stamps."""
+        keys = [(place, packet.pts) for place, packet in enumerate(self._packets) if is_key(packet, self._codec)]
+        segments: dict[int, list[int]] = {}
+        for stamp in wanted:  # begins with the last key frame before it, in the order shown and in that of decoding
+            before = [place for place, key in keys if place <= self._position[stamp] and key <= stamp]
+            segments.setdefault(before[-1] if before else 0, []).append(stamp)
+        try:
+            for key, stamps in sorted(segments.items()):
+                for frame in self._segment(key, stamps):
+                    yield wanted.pop(frame.pts), frame
+        except av.error.InvalidDataError:
+            if [*segments] == [0]:
+                raise
+        if wanted and [*segments] != [0]:
+            # Some key frames of H.264 are not the first that is needed: from the first of all there is no doubt.
+            for frame in self._segment(0, [*wanted]):
+                yield wanted.pop(frame.pts), frame
+
+    def _segment(self, key: int, stamps: Sequence[int]) -> Iterator[Any]:
+        """The frames of these stamps, from a key frame before them to the last."""
+        left = {*stamps}
+        for frame in self._shown(key, max(self._position[stamp] for stamp in stamps), left):
+            if frame.pts in left:
+                left.remove(frame.pts)
+                yield frame
+            if not left:
+                return
+
+    def _shown(self, key: int, last: int, wanted: set[int]) -> Iterator[Any]:
+        """The frames from a key frame's packet to the last; of those that are not wanted, some are skipped."""
+        begun, frames = (0, ()) if key else self._begun
+        self._begun = 0, ()
+        if not begun:
+            self._codec.flush_buffers()
+        yield from frames
+        first = self._packets[key].pts if key else None
+        for place, packet in enumerate((*self._packets[key + begun : last + 1], None), key + begun):
+            if packet is not None:
+                if first is not None and packet.pts < first:
+                    continue  # shown before the key frame, it may need pictures from before the key frame
+                if place in self._spare and packet.pts not in wanted:
+                    continue
+                if self._codec.name in _SKIPPING:
+                    self._codec.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
+            yield from self._decoded(packet)
+
+    def _counted(self, wanted: Collection[int]) -> Iterator[tuple[int, Any]]:
+        """(index, frame) of the wanted, counted from the first."""
+        numbered = enumerate(islice(self._all(), max(wanted) + 1))
+        return ((index, frame) for index, frame in numbered if index in wanted)
+
+    def _all(self) -> Iterator[Any]:
+        """Every frame that the decoder shows."""
+        self._codec.flush_buffers()
+        for packet in (*self._packets, None):
+            yield from self._decoded(packet)
+
+    def _decoded(self, packet: Any) -> Sequence[Any]:
+        self._check_time()
+        frames: list[Any] = self._codec.decode(packet)
+        for frame in frames:
+            if frame.is_corrupt:
+                raise ImageError("CORRUPT", "FFmpeg could not decode a frame whole")
+        return frames
+
+    def _check_time(self) -> None:
+        """Raise ImageError TOO_MANY_PIXELS once the time for the clip is over."""
+        if monotonic() > self._ends_at:
+            most = self._limits.max_decode_s
+            raise ImageError("TOO_MANY_PIXELS", f"its decode took more than {most} s (parameter max_decode_s)")
+
+    def _pixels(self, frame: Any, *, is_gray: bool, turn: int) -> U8:
+        """See ``Clip.frames``; turned by a multiple of 90 degrees, anticlockwise.
+
+        Not ``rgba``: of that swscale leaves the last columns as they were in memory, where a width is 16 n + 2 or + 4.
+        By one thread: swscale would start as many as there are cores, for each frame anew.
+        """
+        if turn % 90:
+            raise ImageError("UNSUPPORTED", f"a clip that is turned by {turn} degrees")
+        converted = self._reformatter.reformat(frame, format="gray" if is_gray else "rgb24", threads=1)
+        pixels: npt.NDArray[Any] = converted.to_ndarray().reshape(frame.height, frame.width, -1)
+        return np.ascontiguousarray(np.rot90(pixels, turn // 90)) if turn else pixels

@@ -1,0 +1,366 @@
+"""Decoding on the CPU: JPEG by libjpeg-turbo (``turbo``), HEIC by libheif (pillow-heif), everything else by Pillow.
+
+Pillow also reads the few JPEGs that simplejpeg does not, but cannot choose how: with ``"idct": "fast"`` they are
+refused, and with ``"chroma": "fast"`` those whose colour it interpolates.
+
+A JPEG is damaged if libjpeg-turbo warns of what costs pixels (``engine.decoders.flaws`` has what does not): its data ends
+early, or does not fit. ``strict`` refuses it; ``lenient`` takes what libjpeg-turbo makes of it, which is what Pillow,
+OpenCV and browsers show; ``pillow`` takes it where Pillow loads it, which refuses what ends before its last row.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from pixprep.engine.decoders import (
+    KINDS,
+    NAMES,
+    Chunk,
+    Damage,
+    Decoded,
+    Encoded,
+    Format,
+    Kept,
+    Limits,
+    heif,
+    turbo,
+    webp,
+)
+from pixprep.engine.decoders.exif import check_tags, exif_orientation, reduced, stored, turned, with_plain_exif
+from pixprep.engine.decoders.flaws import mended
+from pixprep.engine.decoders.header import JpegHeader, is_plain, read_header
+from pixprep.engine.decoders.memory import Budget, Memory
+from pixprep.engine.decoders.pillow import array_of, check_not_interpolated, exif_of, heic_opener, prepare_avif
+from pixprep.errors import ImageError, PixprepError
+from pixprep.plan.plan import Place, Placed, Plan
+
+U8 = npt.NDArray[np.uint8]
+
+_TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF 6.0, section 15
+_END_OF_IMAGE = b"\xff\xd9"
+
+AHEAD = 16
+"""Images whose headers are read, and which are placed, one after the other: between two decodes, each of which empties
+the caches of its core, the same Python takes four times as long."""
+
+
+class Read(NamedTuple):
+    """An image whose header has been read.
+
+    Attributes:
+        encoded: the image: its bytes, an array of them, or ``Kept``.
+        place: says where it lies, and has said so where the header has its size.
+        name: its format; not of one that was kept.
+        header: of a JPEG.
+        placed: where it lies; None: its size is not known yet.
+        is_whole: all its pixels are wanted, whatever the tensors are made of.
+    """
+
+    encoded: Any
+    place: Place
+    name: Format = "jpeg"
+    header: JpegHeader | None = None
+    placed: Placed | None = None
+    is_whole: bool = True
+
+
+class CpuDecoder:
+    """See ``Decoder``. A chunk is one image, so that its pixels stay in the cache of the core that decodes it.
+
+    Args:
+        plan: what to decode to.
+        limits: what is refused from the header.
+        damage: what becomes of a damaged JPEG.
+
+    Raises:
+        SetupError: the limits name a format that nothing installed here decodes.
+    """
+
+    words = "libjpeg-turbo and Pillow"
+
+    def __init__(self, plan: Plan, limits: Limits, *, damage: Damage = "strict") -> None:
+        if "avif" in limits.formats:
+            prepare_avif()
+        self._open_heic = heic_opener() if "heic" in limits.formats else None
+        self._plan = plan
+        self._is_gray = plan.is_gray
+        self._is_fast_idct = plan.idct == "fast"
+        self._way = turbo.Way(plan.is_gray, self._is_fast_idct, plan.chroma == "fast")
+        self._damage = damage
+        self._is_strict = damage in ("strict", "structural")
+        self._limits = limits
+        self._budget = Budget(limits.max_pixels_in_flight)
+        self._buffers: deque[U8] = deque()
+
+    def chunks(
+        self, encoded: Sequence[Encoded | Kept], places: Sequence[Place], *, is_whole: bool = True
+    ) -> Iterator[Chunk[Read | ImageError]]:
+        """See ``Decoder``: the largest first, so that no thread is left with one when the others are done."""
+        sizes = [0 if isinstance(image, Kept) else len(image) for image in encoded]
+        largest_first = sorted(range(len(encoded)), key=lambda index: -sizes[index])
+        for begin in range(0, len(largest_first), AHEAD):
+            these = largest_first[begin : begin + AHEAD]
+            read = [self.read(encoded[index], places[index], is_whole=is_whole) for index in these]
+            for index, image in zip(these, read, strict=True):
+                yield Chunk((index,), (image,))
+
+    @contextmanager
+    def decode(self, chunk: Chunk[Read | ImageError]) -> Iterator[list[Decoded | ImageError]]:
+        """See ``Decoder``."""
+        with Memory(self._budget, self._buffers) as memory:
+            yield [self._decoded(image, memory) for image in chunk.images]
+
+    @contextmanager
+    def decoded(self, encoded: Encoded) -> Iterator[Decoded | ImageError]:
+        """One image, as ``decode`` gives it, placed by the plan's own ``place``."""
+        with self.decode(Chunk((0,), (self.read(encoded, self._plan.place),))) as (image,):
+            yield image
+
+    def read(self, encoded: Encoded | Kept, place: Place, *, is_whole: bool = True) -> Read | ImageError:
+        """Read what is known of an image before it is decoded, or why it is refused."""
+        try:
+            if isinstance(encoded, Kept):
+                return Read(encoded, place, placed=place(*encoded.pixels.shape[:2]))
+            data = memoryview(encoded).cast("B")
+            name, header = read_header(data, self._limits, is_strict=self._is_strict)
+            if header is None:
+                return Read(encoded, place, name)
+            placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))
+            return Read(encoded, place, name, header, placed, is_whole)
+        except ImageError as error:
+            return error.as_value()
+
+    def _decoded(self, image: Read | ImageError, memory: Memory) -> Decoded | ImageError:
+        try:
+            return image if isinstance(image, ImageError) else self._decode(image, memory)
+        except ImageError as error:
+            return error.as_value()
+
+    def trim(self) -> None:
+        """See ``Decoder``; an image that is being decoded keeps its buffer until it is done."""
+        self._buffers.clear()
+
+    def close(self) -> None:
+        """See ``Decoder``: there is nothing to end."""
+
+    def _decode(self, image: Read, memory: Memory) -> Decoded:
+        encoded, place, name, header, placed, is_whole = image
+        if isinstance(encoded, Kept):
+            assert placed is not None
+            return Decoded(encoded.pixels, placed)
+        if header is None:
+            if name == "tiff":
+                check_tags(memoryview(encoded).cast("B"))
+            pixels = self._pillow(encoded, name, memory)
+            return Decoded(pixels, place(*pixels.shape[:2]))
+        assert placed is not None
+        memory.take(header.height * header.width)
+        if header.components in (1, 3):
+            decoded = self._turbo(encoded, header, placed, memory, is_whole=is_whole)
+            if decoded is not None:
+                return decoded
+        return self._rare(encoded, header, placed, memory)
+
+    def _turbo(
+        self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory, *, is_whole: bool
+    ) -> Decoded | None:
+        """libjpeg-turbo's pixels; None for the rare JPEGs that its TurboJPEG layer cannot describe."""
+        turn = header.orientation if self._plan.apply_exif_orientation else 1
+        denominator = placed.denominator if self._plan.reduced else 1
+        rows, columns = -(-header.height // denominator), -(-header.width // denominator)
+        buffer = memory.buffer(rows * columns * (1 if self._is_gray else 4)).reshape(rows, columns, -1)
+        if not is_whole and denominator == 1 and is_plain(header):
+            part = self._plan.part(placed)
+            if part and turbo.decode_part(encoded, buffer, stored(part, turn, placed.height, placed.width), self._way):
+                return Decoded(buffer if turn == 1 else turned(buffer, turn, part), placed)
+        is_recovered = False
+        try:
+            pixels = turbo.decode(encoded, buffer, self._way, is_strict=True)
+        except ValueError as error:
+            message = str(error)
+            if _is_rare(message):
+                return None
+            damage = _jpeg_error(message, len(encoded))
+            whole = self._mended(encoded, header, buffer)
+            if whole is not None:
+                pixels = whole
+            elif self._is_strict or (self._damage == "pillow" and not self._is_loaded(encoded, header)):
+                raise damage from None
+            else:
+                is_recovered = True
+                try:
+                    pixels = self._remains(encoded, buffer)
+                except ValueError:
+                    return self._recovered(encoded, header, placed, memory, damage)
+        if turn != 1:
+            pixels = turned(pixels, turn)
+        if denominator > 1:
+            placed = placed.reduced(reduced(denominator, turn, placed.height, placed.width))
+        return Decoded(pixels, placed, is_recovered)
+
+    def _mended(self, encoded: Encoded, header: JpegHeader, buffer: U8) -> U8 | None:
+        """A JPEG of which libjpeg-turbo warns, if all that it warns of costs no pixel."""
+        without_flaws = mended(encoded, header)
+        try:
+            return None if without_flaws is None else turbo.decode(without_flaws, buffer, self._way, is_strict=True)
+        except ValueError:
+            return None
+
+    def _remains(self, encoded: Encoded, buffer: U8) -> U8:
+        """Decode as much of a damaged JPEG as libjpeg-turbo can.
+
+        It reports an error that follows a warning as a warning, and simplejpeg then gives the buffer back as it was:
+        another client's image. So the last byte has to change, at the latest from another value.
+
+        Raises:
+            ValueError: it gave up.
+        """
+        for level in (0, 255):
+            buffer[-1, -1, -1] = level
+            pixels = turbo.decode(encoded, buffer, self._way, is_strict=False)
+            if buffer[-1, -1, -1] != level:
+                return pixels
+        raise ValueError("the last row was not written")
+
+    def _rare(self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory) -> Decoded:
+        """A JPEG that only Pillow reads; the damage of CMYK is found by libjpeg-turbo, and that of others by Pillow."""
+        if self._is_fast_idct:
+            raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
+        warning = turbo.warning(encoded, "CMYK") if header.components == 4 else None
+        if warning is None or _is_rare(warning) or self._damage == "pillow":
+            is_recovered = warning is not None and not _is_rare(warning)
+            try:
+                return Decoded(self._pillow(encoded, "jpeg", memory, header), placed, is_recovered)
+            except ImageError as error:
+                damage = error.as_value()
+        else:
+            damage = _jpeg_error(warning, len(encoded))
+        if self._damage != "lenient" or damage.reason not in ("TRUNCATED", "CORRUPT"):
+            raise damage
+        return self._recovered(encoded, header, placed, memory, damage)
+
+    def _is_loaded(self, encoded: Encoded, header: JpegHeader) -> bool:
+        """Tell whether Pillow loads a damaged JPEG."""
+        plain = with_plain_exif(encoded, orientation=header.orientation, scan=header.scan)
+        try:
+            with self._opened(plain, "jpeg") as image:
+                image.load()
+        except Exception:  # noqa: BLE001  (see _pillow)
+            return False
+        return True
+
+    def _recovered(
+        self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory, damage: ImageError
+    ) -> Decoded:
+        """A damaged JPEG by Pillow: it refuses data that ends early, but at a marker libjpeg-turbo goes on."""
+        if self._plan.chroma == "fast" or self._is_fast_idct:  # Pillow has neither
+            raise damage
+        try:
+            pixels = self._pillow(bytes(encoded) + _END_OF_IMAGE, "jpeg", memory, header)
+        except ImageError:
+            raise damage from None
+        return Decoded(pixels, placed, is_recovered=True)
+
+    def _pillow(self, encoded: Encoded, name: Format, memory: Memory, header: JpegHeader | None = None) -> U8:
+        turn = 1
+        if header is not None:
+            turn, encoded = (
+                header.orientation,
+                with_plain_exif(encoded, orientation=header.orientation, scan=header.scan),
+            )
+        if name in ("avif", "heic"):
+            still = heif.read(memoryview(encoded).cast("B"), name, self._limits)
+            memory.take(max(still.pixels, still.height * still.width))
+            encoded = still.encoded
+        try:
+            with self._opened(encoded, name) as image:
+                self._limits.check_size(image.height, image.width, len(encoded))
+                if name == "tiff":  # a tile is decoded whole, however little of it the image shows
+                    tags = image.tag_v2  # type: ignore[attr-defined]
+                    self._limits.check_size(tags.get(_TILE_LENGTH, 1), tags.get(_TILE_WIDTH, 1))
+                if name == "jpeg":
+                    if self._is_gray:
+                        image.draft("L", None)
+                    if self._plan.chroma == "fast" and image.mode != "L":
+                        check_not_interpolated(image.layer)  # type: ignore[attr-defined]
+                else:
+                    memory.take(image.height * image.width)
+                    self._check_frames(encoded, name)
+                pixels, is_on_white = None, self._plan.alpha == "white"
+                if name == "webp" and not self._is_gray and not is_on_white:
+                    buffer = memory.buffer(4 * image.height * image.width)
+                    pixels = webp.decoded(encoded, buffer.reshape(image.height, image.width, 4))
+                if pixels is None:
+                    pixels = array_of(image, is_gray=self._is_gray, is_on_white=is_on_white)
+                if KINDS[name].turns:  # a PNG may say it after its pixels, and an AVIF's container says it
+                    turn = exif_orientation(exif_of(image))
+                return turned(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels
+        except PixprepError:
+            raise
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            raise self._bomb(str(error)) from None
+        except Exception as error:  # noqa: BLE001  (Pillow's plugins raise almost any type on damaged bytes)
+            if "truncated" in str(error).lower():
+                raise ImageError("TRUNCATED", f"the {NAMES[name]} ends after {len(encoded):,} bytes") from None
+            raise ImageError("CORRUPT", f"a damaged {NAMES[name]}, or a kind that Pillow does not read") from None
+
+    def _bomb(self, said: str) -> ImageError:
+        """Pillow's refusal, which comes before the size can be read: its limit, or ours where that is lower."""
+        found = re.search(r"\d+", said)
+        size = f"{int(found[0]):,} pixels" if found else "more pixels than Pillow decodes"
+        least = 2 * (Image.MAX_IMAGE_PIXELS or self._limits.max_pixels)  # Pillow warns at half of what it refuses
+        if self._limits.max_pixels <= least:
+            return ImageError(
+                "TOO_MANY_PIXELS", f"{size}; the limit is {self._limits.max_pixels:,} (parameter max_pixels)"
+            )
+        setting = "Pillow's own, of all formats but JPEG: twice PIL.Image.MAX_IMAGE_PIXELS"
+        return ImageError("TOO_MANY_PIXELS", f"{size}; the limit is {least:,} ({setting})")
+
+    def _opened(self, encoded: Encoded, name: Format) -> Image.Image:
+        if name != "heic":
+            return Image.open(io.BytesIO(encoded), formats=[name.upper()])
+        assert self._open_heic is not None
+        return self._open_heic(bytes(encoded))
+
+    def _check_frames(self, encoded: Encoded, name: Format) -> None:
+        """Refuse an animation, if there is a limit; a second object, for to seek is to decode."""
+        if not self._limits.max_frames:
+            return
+        with Image.open(io.BytesIO(encoded), formats=[name.upper()]) as image:
+            try:
+                image.seek(self._limits.max_frames)
+            except EOFError:
+                return
+        raise ImageError("UNSUPPORTED", f"over {self._limits.max_frames} frames (parameter max_frames)")
+
+
+def is_whole(encoded: Encoded) -> bool:
+    """Tell whether libjpeg-turbo decodes a JPEG of 1 or 3 components without a warning.
+
+    By its decode to an eighth of the size, in gray: the same warnings, at 0.6 of the cost of all its pixels (0.9 of a
+    progressive one's).
+    """
+    return turbo.warning(encoded, "GRAY") is None
+
+
+def _is_rare(message: str) -> bool:
+    """Tell whether TurboJPEG says that it cannot describe the JPEG, whatever its data."""
+    return "subsampling" in message or "color conversion" in message
+
+
+def _jpeg_error(message: str, n_bytes: int) -> ImageError:
+    """libjpeg-turbo's words as one of our reasons; warnings count, since they mean that pixels were invented."""
+    if message.startswith("Premature end of JPEG file"):
+        return ImageError("TRUNCATED", f"the JPEG ends after {n_bytes:,} bytes, before its last row")
+    if message.startswith("Unsupported") and "marker" not in message:
+        return ImageError("UNSUPPORTED", f"libjpeg-turbo: {message}")
+    return ImageError("CORRUPT", f"libjpeg-turbo: {message.removeprefix('Corrupt JPEG data: ')}")

@@ -1,0 +1,75 @@
+"""Flaws in the header of a JPEG that cost no pixel, though libjpeg-turbo warns of them.
+
+libjpeg-turbo tells its first warning alone. So the flaws are taken out, and what is left has to decode without any.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pixprep.engine.decoders import Encoded
+from pixprep.engine.decoders.header import JpegHeader
+
+_MARKER = re.compile(rb"\xff([\x02-\xcf\xd9-\xfe])")
+_APP0, _APP2, _APP14, _START_OF_SCAN = 0xE0, 0xE2, 0xEE, 0xDA
+_SEQUENTIAL, _PROGRESSIVE = (0xC0, 0xC1), 0xC2  # by Huffman codes
+_LEAST_TABLE = 21
+"""The bytes that a segment with a Huffman table has at least; one with a quantization table has 69."""
+
+
+def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
+    """The same JPEG without its flaws; None where one of them may have cost pixels, or their colours.
+
+    ==========================  ================================  =====================================================
+    libjpeg-turbo warns of      what goes                         why it costs nothing
+    ==========================  ================================  =====================================================
+    bad ICC marker              the colour profile                nothing is converted by it
+    unknown JFIF revision       the number, which becomes 1       nothing depends on it
+    invalid SOS parameters      three zeros, for 0, 63 and 0      only progressive JPEGs have scans of a few frequencies
+    extraneous bytes before     up to 20 bytes between segments   see below
+    marker
+    ==========================  ================================  =====================================================
+
+    Bytes between segments may be the end of the segment before them: that has to be one without part in the pixels. Or
+    they may be a segment that is lost. One with a table is longer. One that names the colour space was Adobe's or
+    JFIF's: so there has to be a JFIF segment still, which decides alone, or Adobe's with what JFIF would say.
+    Other numbers than zeros in the header of a scan, or a scan that goes on with a zero, may be damage that reaches
+    into the scan. Everything else that libjpeg-turbo warns of (docs/decisions.md) does cost pixels, or may.
+
+    Args:
+        encoded: a JPEG of 1 or 3 components.
+        header: of it.
+    """
+    if header.frame not in (*_SEQUENTIAL, _PROGRESSIVE):
+        return None
+    data = bytes(encoded[: header.scan])
+    parts = [data[:2]]
+    before, position = 0, 2
+    has_junk = has_jfif = has_adobe = False
+    while position < header.scan:
+        found = _MARKER.search(data, position)
+        assert found, "the header has been read"
+        junk = data[position : found.start()].rstrip(b"\xff")
+        if junk:
+            if len(junk) >= _LEAST_TABLE or before < _APP0:
+                return None
+            has_junk, has_adobe = True, has_adobe and before != _APP14
+        before, position = found[1][0], found.end()
+        end = position + int.from_bytes(data[position : position + 2], "big")
+        segment = data[position:end]
+        position = end
+        if before == _APP0 and segment[2:7] == b"JFIF\0" and len(segment) >= 16:
+            has_jfif = True
+            segment = segment[:7] + b"\1" + segment[8:]
+        elif before == _APP14 and segment[2:7] == b"Adobe" and len(segment) >= 14:
+            has_adobe = segment[13] == 1
+        elif before == _APP2 and segment[2:14] == b"ICC_PROFILE\0":
+            continue
+        elif before == _START_OF_SCAN and header.frame in _SEQUENTIAL and segment.endswith(bytes(3)):
+            if not any(encoded[header.scan : header.scan + 1]):
+                return None
+            segment = segment[:-3] + b"\0\x3f\0"
+        parts += [found[0], segment]
+    if has_junk and not (has_jfif or has_adobe or header.components == 1):
+        return None
+    return b"".join([*parts, encoded[header.scan :]])

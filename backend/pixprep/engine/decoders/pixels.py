@@ -1,0 +1,169 @@
+"""Images that come as pixels: nothing is decoded, and an array says all that a header would.
+
+Nor is anything copied here but what a GPU's kernels cannot read where it lies. What machine code needs in another
+layout, the resize copies: only the rows and columns that it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from pixprep.engine.decoders import Chunk, Decoded, Limits, Pixels, neighbours
+from pixprep.errors import ImageError
+from pixprep.plan.plan import Place, Plan
+from pixprep.spec import Color
+
+MOST = 128
+"""Images of a chunk on a GPU, as of one that decodes."""
+
+
+class PixelsDecoder:
+    """See ``Decoder``. Pixels are views of what was given: uint8 (height, width, 3) RGB, or (height, width, 1) gray.
+
+    Args:
+        plan: which takes pixels.
+        limits: ``max_side`` and ``max_pixels`` apply; the others are about encoded images.
+        of: the array of the device that a value is, without a copy; raises TypeError if it is none.
+        ready: such an array, (height, width, channels), as the kernels read it; default: it is.
+        budget: the bytes of the pixels of one chunk, at most; None: a chunk is one image.
+    """
+
+    words = "nothing: pixels come"
+
+    def __init__(
+        self,
+        plan: Plan,
+        limits: Limits,
+        *,
+        of: Callable[[Any], Pixels],
+        ready: Callable[[Pixels], Pixels] | None = None,
+        budget: int | None = None,
+    ) -> None:
+        assert plan.takes is not None
+        self._order: Color = plan.takes
+        self._limits = limits
+        self._of = of
+        self._ready = ready
+        self._budget = budget
+
+    def chunks(
+        self, encoded: Any, places: Sequence[Place], *, is_whole: bool = True
+    ) -> Iterator[Chunk[tuple[Pixels, Place]]]:
+        """See ``Decoder``; ``encoded`` is a list of arrays, or one (n, height, width, channels).
+
+        Raises:
+            TypeError: it is something else, or no uint8: at once, before anything is done.
+        """
+        del is_whole  # they all are
+        return self._cut(list(zip(self._all(encoded), places, strict=True)))
+
+    @contextmanager
+    def decode(self, chunk: Chunk[tuple[Pixels, Place]]) -> Iterator[list[Decoded | ImageError]]:
+        """See ``Decoder``; the memory is that of what was given."""
+        yield [self._decoded(array, place) for array, place in chunk.images]
+
+    def trim(self) -> None:
+        """See ``Decoder``: nothing is kept."""
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+    def _all(self, given: Any) -> list[Pixels]:
+        is_list = isinstance(given, Sequence) and not isinstance(given, bytes | bytearray | memoryview | str)
+        if not is_list:
+            array = checked(given, self._of)
+            if array.ndim != 4:
+                raise TypeError(
+                    f"given was one array {_shape(array)}: write [array] for one image; a list of arrays may differ in "
+                    "size, and one array (n, height, width, channels) has n images"
+                )
+            return [array[index] for index in range(len(array))]
+        return [checked(one, self._of, f"image {at} of {len(given)}") for at, one in enumerate(given, 1)]
+
+    def _cut(self, images: Sequence[tuple[Pixels, Place]]) -> Iterator[Chunk[tuple[Pixels, Place]]]:
+        """One image each, the largest first; or neighbours that fit into the budget, in two chunks at least."""
+        if self._budget is None:
+            for index in sorted(range(len(images)), key=lambda index: -images[index][0].nbytes):
+                yield Chunk((index,), (images[index],))
+            return
+        most = min(MOST, max(1, -(-len(images) // 2)))
+        for begin in range(0, len(images), most):
+            for start, end in neighbours([array.nbytes for array, _ in images[begin : begin + most]], self._budget):
+                yield Chunk(range(begin + start, begin + end), images[begin + start : begin + end])
+
+    def _decoded(self, array: Pixels, place: Place) -> Decoded | ImageError:
+        try:
+            pixels = shaped(array, self._order)
+            self._limits.check_size(*pixels.shape[:2])
+            placed = place(*pixels.shape[:2])
+        except ImageError as error:
+            return error.as_value()
+        pixels = pixels[:, :, ::-1] if self._order == "bgr" else pixels
+        return Decoded(self._ready(pixels) if self._ready else pixels, placed)
+
+
+def host_array(value: Any) -> Pixels:
+    """The NumPy array that a value is, without a copy: of NumPy, PyTorch, JAX, TensorFlow, or a Pillow image.
+
+    Raises:
+        TypeError: it is none, or lies on a GPU.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if not (hasattr(value, "__array__") or hasattr(value, "__array_interface__")):
+        raise TypeError("is no array")
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):  # CuPy's and PyTorch's words, for what lies on a GPU
+        raise TypeError(
+            'is no array in host memory: take an engine with device="gpu", or copy it to the host'
+        ) from None
+
+
+def checked(value: Any, of: Callable[[Any], Pixels] = host_array, which: str = "") -> Pixels:
+    """A value as an array of uint8, whatever its shape.
+
+    Raises:
+        TypeError: it is something else; ``which`` image it is, if that is said.
+    """
+    kind, begin = type(value).__name__, f"{which}: " * bool(which)
+    if isinstance(value, bytes | bytearray | memoryview | str):
+        hint = "a pipeline that begins with decode takes the bytes of files"
+        raise TypeError(f"{begin}this pipeline begins with pixels, which takes arrays, not {kind}: {hint}")
+    try:
+        array = of(value)
+    except TypeError as error:
+        raise TypeError(f"{begin}{kind} {error}") from None
+    if array.dtype != np.uint8:
+        raise TypeError(f"{begin}{kind} of {array.dtype}: pixels are uint8, 0 to 255")
+    return array
+
+
+def shaped(array: Pixels, order: Color) -> Pixels:
+    """An array as (height, width, 3), or (height, width, 1) gray: a view.
+
+    Raises:
+        ImageError: UNSUPPORTED: it has another shape.
+    """
+    count = 1 if order == "gray" else 3
+    if array.ndim == 2 and count == 1:
+        array = array[:, :, None]
+    if array.ndim == 3 and array.shape[2] == count:
+        return array
+    hint = ""
+    if array.ndim == 3 and array.shape[0] == count:
+        hint = ": channels come last, as array.transpose(1, 2, 0) has them, or permute of PyTorch"
+    elif array.ndim == 3 and array.shape[2] == 4:
+        hint = ": leave the fourth channel out, as array[:, :, :3] does"
+    elif array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 1):
+        hint = ': for gray images, pixels has "color": "gray"'
+    wanted = f"(height, width, {count})" + " or (height, width)" * (count == 1)
+    raise ImageError("UNSUPPORTED", f"an array {_shape(array)}; the pipeline takes {wanted}{hint}")
+
+
+def _shape(array: Pixels) -> str:
+    return f"({', '.join(map(str, array.shape))}{',' * (array.ndim == 1)})"

@@ -1,0 +1,402 @@
+"""Engine: encoded images in; tensors or ImageErrors out, same order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
+from itertools import accumulate
+from threading import Lock
+from time import perf_counter
+from typing import Any, cast
+
+import numpy as np
+
+from pixprep.engine.batch import Batch
+from pixprep.engine.decoders import (
+    CODECS,
+    DAMAGES,
+    Chunk,
+    Codec,
+    Damage,
+    Decoded,
+    Encoded,
+    Kept,
+    Limits,
+    Pixels,
+    check_encoded,
+)
+from pixprep.engine.devices import device_for, optical_flow
+from pixprep.engine.kernels import Array
+from pixprep.errors import ImageError, PipelineError, unreachable
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.pipeline.warnings import odd_ranges
+from pixprep.plan.answers import Answers
+from pixprep.plan.inputs import Given, check_given
+from pixprep.plan.inputs import rows as input_rows
+from pixprep.plan.output_plans import FlowPlan, NumbersPlan, TensorPlan
+from pixprep.plan.plan import NEEDS_NUMBERS, Place
+
+_LOG = logging.getLogger(__name__)
+
+
+class Engine:
+    """Runs a pipeline on batches of encoded images.
+
+    >>> engine = Engine(pixprep.load("pipeline.json"))         # doctest: +SKIP
+    >>> engine.run([jpeg, b"not an image"])                    # doctest: +SKIP
+    [array([[[...]]], dtype=float32), ImageError('[UNKNOWN_FORMAT] …')]
+
+    A broken image never changes another one's result. Use it from one thread at a time; it has threads of its own.
+
+    Args:
+        pipeline: what to do.
+        device: where: ``"cpu"``, ``"gpu"``, ``"gpu:1"``.
+        threads: that decode and resize on the CPU, or read JPEGs for a GPU; default: as many as this process may use
+            cores.
+        limits: what is refused before it is decoded.
+        damage: which damaged JPEGs are errors. ``strict``: those of which libjpeg-turbo warns that the data ends early
+            or does not fit; on a GPU the cores of the host read all data for that. ``structural``: on a GPU, those
+            whose markers show damage and of which libjpeg-turbo then warns; on the CPU the same as ``strict``, which
+            costs nothing there. ``pillow``: those for which Pillow raises an error, such as data that end before the
+            last row; the others get Pillow's pixels. ``lenient``: none that libjpeg-turbo decodes, as browsers do.
+            ``Batch.recovered`` counts the images that ``pillow`` and ``lenient`` take. In other formats, what Pillow
+            refuses is always an error. Default: ``strict`` on the CPU, ``structural`` on a GPU. A GPU's decoder of
+            clips hides damage inside a packet; with ``strict`` the CPU decodes them.
+        odd_range: True allows values that no usual classifier takes; else a warning is logged, in the words of
+            ``pixprep check``.
+        decoder: what may decode on a GPU. ``consistent``: the hardware engine decodes baseline JPEGs and CUDA the
+            others, so an image gets the same pixels under any load; CUDA alone if the engine's pixels are too far from
+            libjpeg-turbo's, or change with the load. ``cuda``: CUDA alone. ``fastest``: as ``consistent``, but
+            nvImageCodec chooses how the engine decodes by the load. ``cpu``: libjpeg-turbo; and FFmpeg decodes clips.
+
+    Raises:
+        SetupError: the device is missing, or does not compute what the CPU does.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        limits: Limits | None = None,
+        damage: Damage | None = None,
+        decoder: Codec = "consistent",
+        odd_range: bool = False,
+    ) -> None:
+        if not isinstance(pipeline, Pipeline):
+            kind = type(pipeline).__name__
+            hint = "Pipeline([...]) is one of ops" if kind == "list" else "pixprep.load(path) reads a pipeline file"
+            raise TypeError(f"an engine takes a Pipeline, not {kind}: {hint}")
+        for name, value, choices in (("damage", damage, DAMAGES), ("decoder", decoder, CODECS)):
+            if value is not None and value not in choices:
+                raise PipelineError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+        if threads is not None and not (isinstance(threads, int) and threads >= 1):
+            raise PipelineError(f"threads is a whole number of at least 1, not {threads!r}")
+        if limits is not None and not isinstance(limits, Limits):
+            raise PipelineError(f"limits is a pixprep.Limits, such as Limits(max_pixels=100_000_000), not {limits!r}")
+        for text in () if odd_range else odd_ranges(pipeline):
+            _LOG.warning("%s; odd_range=True if it is meant", text)
+        self.pipeline = pipeline
+        self.plan = pipeline.plan
+        self._limits = limits or Limits()
+        self._device = device_for(device, threads=threads)
+        self._decoder = self._device.decoder(self.plan, self._limits, damage=damage, codec=decoder)
+        self._kernels = {
+            name: self._device.kernel((output.frames if isinstance(output, FlowPlan) else output).frame)
+            for name, output in self.plan.outputs.items()
+            if isinstance(output, TensorPlan | FlowPlan)
+        }
+        has_flow = any(isinstance(output, FlowPlan) for output in self.plan.outputs.values())
+        self._flow = optical_flow() if has_flow else None
+        self._pool = ThreadPoolExecutor(self._device.lanes - 1, "pixprep") if self._device.lanes > 1 else None
+
+    @property
+    def lanes(self) -> int:
+        """Number of threads that work at once."""
+        return self._device.lanes
+
+    @property
+    def decoders(self) -> str:
+        """Decoders, in words."""
+        return self._decoder.words
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The outputs that are on the device."""
+        return tuple(name for name in self._kernels if isinstance(self.plan.outputs[name], TensorPlan))
+
+    def run(
+        self, encoded: Sequence[Encoded | Pixels | ImageError], *, inputs: Mapping[str, Sequence[Any]] | None = None
+    ) -> list[Array | ImageError]:
+        """The first tensor of the pipeline for each image, or for each box.
+
+        Args:
+            encoded: a list of the contents of image files, each as bytes. For a pipeline that begins with ``pixels`` a
+                list of arrays, uint8 (height, width, 3), or one array (n, height, width, 3): of NumPy, PyTorch, CuPy or
+                what else NumPy, or on a GPU CuPy, reads without a copy. They may be read until this returns. An
+                ImageError in an image's place, which could not be read, is its result.
+            inputs: of a pipeline that takes numbers with each image (``pipeline.inputs``): by name, for each image its
+                row, or its rows of a pipeline that takes boxes.
+
+        Returns:
+            In order, an array of the output's shape (where that is open, of the image's own) and dtype, or an
+            ImageError. The boxes of an image follow each other, and all have its error if the image is broken.
+
+        Raises:
+            TypeError: ``encoded`` is something else: the bytes of one image, a path, an array of other than uint8.
+            PipelineError: an input is missing, or is none of the pipeline's, or is not of as many images.
+        """
+        name = self.tensors[0]
+        batch = self.run_batch(encoded, outputs=[name], inputs=inputs)
+        return [error or batch.outputs[name][index] for index, error in enumerate(batch.errors)]
+
+    def run_batch(
+        self,
+        encoded: Sequence[Encoded | Kept | Pixels | ImageError],
+        *,
+        outputs: Sequence[str] | None = None,
+        inputs: Mapping[str, Sequence[Any]] | None = None,
+        places: Sequence[Place] | None = None,
+        into: Mapping[str, Array] | None = None,
+        rows: Sequence[int] | None = None,
+        keep: Callable[[int, Decoded], None] | None = None,
+        keep_whole: bool = True,
+        answers: Answers | None = None,
+    ) -> Batch:
+        """Compute all outputs of the pipeline, or those named, for each image; see ``run``.
+
+        Args:
+            encoded: the images.
+            outputs: names; default: all.
+            inputs: see ``run``.
+            places: for each image what ``plan.placing`` or ``plan.replaying`` gave for it, which have the inputs
+                already; default: the plan's own, which a plan with random ops has not.
+            into: arrays (or lists) to write outputs into, by name, as ``run_batch`` makes them for the others.
+            rows: for each image its row in these arrays, which may have others; default: 0, 1, 2, …
+            keep: gets the place in ``encoded`` and the pixels of each image, in the thread that decoded it. They are
+                the decoder's again when it returns; a copy may come again as ``Kept``. Its ImageError is the image's.
+            keep_whole: decode all pixels for ``keep``; else those that no tensor is made of may have no meaning.
+            answers: bounds the tensors of images that leave together: an image too many is a TOO_LARGE_RESPONSE.
+
+        Raises:
+            PipelineError: there is no output of that name, or the plan has random ops and nothing was drawn, or
+                ``inputs`` are wrong.
+            TypeError: ``encoded`` is no list of bytes, or of arrays: see ``run``.
+        """
+        if self.plan.takes is None:  # else its decoder checks them
+            check_encoded(encoded)
+        if isinstance(outputs, str):
+            raise PipelineError(f'outputs is a list of names: ["{outputs}"]')
+        if places is None and self.plan.is_random:
+            raise PipelineError(NEEDS_NUMBERS)
+        names = list(self.plan.outputs) if outputs is None else list(outputs)
+        for name in names:
+            if name not in self.plan.outputs:
+                raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
+        images = len(encoded) if hasattr(encoded, "__len__") else 0  # else the decoder says what it is
+        counts = [1] * images
+        if places is None:
+            places, counts = self._places(images, inputs or {})
+        if answers is not None:
+            places = answers.bound(places, counts, self.plan.outputs)
+        there: Sequence[int] = range(images)
+        sent = encoded
+        if isinstance(encoded, Sequence) and ImageError in {*map(type, encoded)}:
+            there = [index for index in there if not isinstance(encoded[index], ImageError)]
+            sent, places = [encoded[index] for index in there], [places[index] for index in there]
+        files = cast("Sequence[Encoded]", sent)  # Kept comes to a CPU's only
+        chunks = self._decoder.chunks(files, places, is_whole=keep is not None and keep_whole)
+        ends, count, into = list(accumulate(counts)), sum(counts), into or {}
+        rows = range(count) if rows is None else rows
+        batch = Batch(
+            outputs={name: into[name] if name in into else self._array(name, count) for name in names},
+            errors=[None] * count,
+            decode_s=[0.0] * count,
+            transform_s=[0.0] * count,
+            placed=[None] * count,
+            rows=list(map(slice, [0, *ends], ends)),
+            plans=self.plan.outputs,
+        )
+        for index in {*range(images)}.difference(there) if sent is not encoded else ():
+            self._fail(batch, batch.rows_of(index), rows, encoded[index])
+        lock = Lock()  # a generator may not be asked by two threads at once
+
+        def work(first: Chunk[Any] | None = None) -> None:  # whoever is free takes the next chunk
+            with lock:
+                chunk = first or next(chunks, None)
+            while chunk is not None:
+                indices = [there[index] for index in chunk.indices]
+                with self._device.lane():
+                    decoded = self._run_chunk(chunk, indices, batch, rows, keep)
+                with lock:
+                    batch.recovered += sum(image.is_recovered for image in decoded)
+                    batch.fallbacks += sum(image.is_fallback for image in decoded)
+                    chunk = next(chunks, None)
+
+        first = next(chunks, None)
+        left = len(there) - len(first.indices) if first else 0  # no thread is woken for nothing
+        pool, helpers = self._pool, min(self.lanes - 1, left)
+        others = [pool.submit(work) for _ in range(helpers)] if pool else []
+        try:
+            work(first)
+        finally:
+            wait(others)  # they write into this batch: none may be left behind when one has failed
+        for other in others:
+            other.result()
+        return batch
+
+    def _array(self, name: str, count: int) -> Array:
+        """Room for one output of a batch; a few numbers an image stay where Python is. An open one has none yet."""
+        spec = self.pipeline.outputs[name].spec
+        if spec.is_open:
+            return [None] * count
+        shape = (count, *spec.shape)
+        return self._device.empty(shape, spec.dtype) if name in self.tensors else np.empty(shape, spec.dtype)
+
+    def _run_chunk(
+        self,
+        chunk: Chunk[Any],
+        indices: Sequence[int],
+        batch: Batch,
+        rows: Sequence[int],
+        keep: Callable[[int, Decoded], None] | None,
+    ) -> list[Decoded]:
+        """Decode the images of a chunk, and write every output of those that decoded; these are returned."""
+        start = perf_counter()
+        those = [row for index in indices for row in batch.rows_of(index)]
+        with self._decoder.decode(chunk) as results:
+            after_decode = perf_counter()
+            images: dict[int, Decoded] = {}
+            for index, result in zip(indices, results, strict=True):
+                own = batch.rows_of(index)
+                for row, each in zip(own, _each(result, len(own)), strict=True):
+                    if isinstance(each, ImageError):
+                        self._fail(batch, [row], rows, each)
+                    else:
+                        images[rows[row]] = each
+                        batch.placed[row] = each.placed
+            failed: dict[int, ImageError] = {}
+            for name, array in batch.outputs.items():
+                failed |= self._write(name, images, array)
+            for row in those if failed else ():
+                if rows[row] in failed:
+                    self._fail(batch, [row], rows, failed[rows[row]])
+            after_transform = perf_counter()
+            if keep is not None:
+                for index, result in zip(indices, results, strict=True):
+                    try:
+                        if not isinstance(result, ImageError):
+                            keep(index, result)
+                    except ImageError as error:
+                        self._fail(batch, batch.rows_of(index), rows, error.as_value())
+        for row in those:
+            batch.decode_s[row] = (after_decode - start) / len(those)
+            batch.transform_s[row] = (after_transform - after_decode) / len(those)
+        return [result for result in results if isinstance(result, Decoded)]
+
+    def _places(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> tuple[list[Place], list[int]]:
+        """For each image its place, by the numbers that came with it, and how many rows it has."""
+        check_given(self.plan.inputs, inputs, count)
+        if not self.plan.inputs:
+            return [self.plan.place] * count, [1] * count
+        most = self._limits.max_boxes if self.plan.takes_boxes else None
+        found: list[list[Given | ImageError]] = []
+        for index in range(count):
+            try:
+                found.append([*input_rows(self.plan.inputs, {name: x[index] for name, x in inputs.items()}, most=most)])
+            except ImageError as error:
+                found.append([error.as_value()])
+        most_pixels = self._limits.max_box_pixels
+        return [self.plan.placing_rows(rows, most_pixels=most_pixels) for rows in found], [*map(len, found)]
+
+    def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> dict[int, ImageError]:
+        """One output of the images of a chunk, by their rows; and the rows of those that an operator failed on."""
+        output = self.plan.outputs[name]
+        match output:
+            case NumbersPlan():
+                for index, image in images.items():
+                    placed = image.placed
+                    array[index] = output.numbers(placed.height, placed.width, placed.placements.get(name))
+            case TensorPlan() if self.plan.clip is None:
+                placements = [image.placed.placements[name] for image in images.values()]
+                if output.spec.is_open:
+                    for row, placement in zip(images, placements, strict=True):
+                        array[row] = self._device.empty(output.spec.shape_of(*placement.size), output.spec.dtype)
+                pixels = [image.pixels for image in images.values()]
+                failed = self._kernels[name].run(pixels, placements, array, [*images])
+                return {row: failed[place] for place, row in enumerate(images) if place in failed} if failed else {}
+            case TensorPlan() | FlowPlan():
+                clips = {row: self._write_clip(name, clip, output, array[row]) for row, clip in images.items()}
+                return {row: error for row, error in clips.items() if error is not None}
+            case _ as never:
+                unreachable(never)
+        return {}
+
+    def _fail(self, batch: Batch, those: Iterable[int], rows: Sequence[int], error: ImageError) -> None:
+        """Give rows of a batch no result: they are zeros."""
+        for row in those:
+            batch.errors[row], batch.placed[row] = error, None
+            for name, array in batch.outputs.items():
+                spec = batch.plans[name].spec
+                if spec.is_open:
+                    array[rows[row]] = self._device.empty(spec.least, spec.dtype)
+                    array[rows[row]][...] = 0
+                else:
+                    array[rows[row]] = 0
+
+    def _write_clip(self, name: str, clip: Decoded, plan: TensorPlan | FlowPlan, array: Array) -> ImageError | None:
+        """The tensor of one clip, whose frames share a placement, or its flow; or why an operator failed on a frame."""
+        if isinstance(plan, FlowPlan):
+            assert self._flow is not None
+            frames = self._device.empty(plan.frames.spec.shape, plan.frames.spec.dtype)
+            error = self._write_clip(name, clip, plan.frames, frames)
+            self._flow(self._device.on_host(frames), plan.preset, array)
+            return error
+        count, spec = len(clip.pixels), plan.spec
+        is_across = spec.layout == "cthw"
+        frames = self._device.empty((count, spec.shape[0], *spec.shape[2:]), spec.dtype) if is_across else array
+        placements = [clip.placed.placements[name]] * count
+        failed = self._kernels[name].run(clip.pixels, placements, frames, range(count))
+        if is_across:
+            array[...] = frames.swapaxes(0, 1)
+        return next(iter(failed.values()), None) if failed else None
+
+    def split(self, pixels: Any, *, is_one: bool = False) -> list[Array]:
+        """The images of one array, uint8 (n, height, width, channels), which may share a batch with others: views.
+
+        Args:
+            pixels: the array.
+            is_one: it is one image, (height, width, channels).
+        """
+        array = self._device.array(pixels)
+        return [array] if is_one else list(array)
+
+    def trim(self) -> None:
+        """Give memory back that is kept for the next batch: after a long pause, say. Any thread may ask for it."""
+        self._device.trim()
+
+    def is_working(self) -> bool:
+        """Tell whether the device can still compute: after some errors a GPU does nothing more for this process."""
+        return self._device.is_working()
+
+    def close(self) -> None:
+        """End the threads and give memory back; nothing can be run any more."""
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._device.close()
+
+    def __enter__(self) -> Engine:  # noqa: PYI034  (typing.Self begins with Python 3.11)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _each(result: Decoded | ImageError, count: int) -> Sequence[Decoded | ImageError]:
+    """Result of an image in each of its rows."""
+    if isinstance(result, ImageError) or not result.placed.rows:
+        return [result] * count
+    return [row if isinstance(row, ImageError) else replace(result, placed=row) for row in result.placed.rows]

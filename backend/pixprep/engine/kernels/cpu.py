@@ -1,0 +1,168 @@
+"""The plan on the CPU: each image is resized and written by one call of the kernels in C.
+
+Numbers are in docs/decisions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import byref
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.engine.kernels import levels, resizing
+from pixprep.engine.kernels.margins import margins
+from pixprep.engine.kernels.native import STRUCTS, library
+from pixprep.engine.kernels.resampling import resampling
+from pixprep.plan.draws.erasing import quantiles
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.placement import Placement
+from pixprep.plan.steps.levels import Curve
+
+U8 = npt.NDArray[np.uint8]
+F32 = npt.NDArray[np.float32]
+Planes = npt.NDArray[np.generic]
+
+
+class CpuKernel:
+    """See ``Kernel``.
+
+    Raises:
+        SetupError: there are no kernels in C here.
+    """
+
+    def __init__(self, plan: TensorPlan) -> None:
+        library()
+        self._plan = plan
+        self._table = plan.table
+        self._is_identity = plan.spec.dtype == "uint8" and not plan.arithmetic
+        self._is_real = plan.is_real
+        self._resize = plan.geometry.resize
+        self._remembers = not plan.geometry.random_steps  # no window comes again where windows are random
+        self._finish: resizing.Finish | None = None
+        if not plan.is_real:
+            self._finish = resizing.finish(self._table, plan.channels, plan.lines)
+        elif plan.spec.dtype == "float32":  # float16 is rounded once, from float64, by NumPy
+            self._finish = resizing.finish_real(plan.channels, plan.arithmetic)
+
+    def run(self, images: Sequence[U8], placements: Sequence[Placement], outs: Planes, places: Sequence[int]) -> None:
+        """See ``Kernel.run``."""
+        for pixels, placement, place in zip(images, placements, places, strict=True):
+            out = outs[place]
+            planes = self._unpadded(out if self._plan.spec.layout == "chw" else out.transpose(2, 0, 1), placement.size)
+            *steps, last = placement.levels or (None,)
+            table, finish = self._table, self._finish
+            if isinstance(last, Curve):  # what comes last is looked up with the values
+                table = table.take(np.frombuffer(last.table, np.uint8), 1)
+                finish = finish and finish.of(table)
+            elif last is not None:
+                steps.append(last)
+            if steps:
+                self._look_up(levels.done(steps, self._canvas(pixels, placement)), table, planes)
+            else:
+                self._write(pixels, placement, table, finish, planes)
+            for erase in placement.erasures:
+                rows, columns = slice(erase.top, erase.top + erase.height), slice(erase.left, erase.left + erase.width)
+                erased = planes[:, rows, columns]
+                erased[:] = noise(erase.noise, erased.shape) if erase.noise else np.reshape(erase.values, (-1, 1, 1))
+
+    def _unpadded(self, planes: Planes, size: tuple[int, int]) -> Planes:
+        """The part of a tensor that is image; around it the padding is written."""
+        rows, columns = size
+        if planes.shape[1:] == size:
+            return planes
+        planes[:, rows:] = planes[:, :rows, columns:] = self._plan.spec.padding.value
+        return planes[:, :rows, :columns]
+
+    def _canvas(self, pixels: U8, placement: Placement) -> U8:
+        """Canvas with the fill around the image: (height, width, channels), perhaps a view of the pixels."""
+        count = len(self._plan.channels)
+        (top, left), (rows, columns) = placement.at, _size(placement)
+        block = self._block(pixels, placement) if rows and columns else None
+        if block is not None and (rows, columns) == placement.canvas:
+            return cast("U8", block[:, :, :count])
+        canvas = resizing.blank(*placement.canvas, count)
+        canvas[:, :, list(self._plan.channels)] = placement.fill or self._plan.fill
+        if block is not None:
+            resizing.move(block[:, :, :count], canvas[top : top + rows, left : left + columns])
+        return canvas
+
+    def _write(
+        self, pixels: U8, placement: Placement, table: Planes, finish: resizing.Finish | None, planes: Planes
+    ) -> None:
+        """Arithmetic, channel order and layout in one pass over the block; the margin in its colour."""
+        rows, columns = _size(placement)
+        if (rows, columns) != placement.canvas:
+            for plane, values, fill in zip(planes, table, placement.fill or self._plan.fill, strict=True):
+                plane[...] = values[fill]
+            top, left = placement.at
+            planes = planes[:, top : top + rows, left : left + columns]
+        if rows and columns:
+            block = self._block(pixels, placement, finish, planes)
+            if block is not None:
+                self._look_up(block[:, :, : len(self._plan.channels)], table, planes)
+
+    def _block(
+        self, pixels: U8, placement: Placement, finish: resizing.Finish | None = None, out: Planes | None = None
+    ) -> Any:
+        """Part of the resized image that the canvas shows.
+
+        Args:
+            pixels: as the decoder gave them.
+            placement: a part is shown.
+            finish: makes its values.
+            out: where these may be written.
+
+        Returns:
+            (rows, columns, channels), perhaps a view of the pixels; None: the values are in ``out``.
+        """
+        top, left, bottom, right = placement.read
+        pixels = pixels[top:bottom, left:right][_directions(placement.mirrors)]
+        around = margins(self._plan, placement, pixels.shape[2])
+        if around is None and placement.resized == pixels.shape[:2]:
+            top, left, bottom, right = placement.region
+            return pixels[top:bottom, left:right][_directions(placement.flips)]
+        return resizing.resize(
+            pixels,
+            resampling(self._resize, placement),
+            flips=placement.flips,
+            around=around,
+            remembers=self._remembers,
+            finish=finish,
+            out=out,
+        )
+
+    def _look_up(self, block: U8 | F32, table: Planes, planes: Planes) -> None:
+        """The values of a block of decoded channels."""
+        ordered = block[:, :, ::-1] if self._plan.channels[0] > 0 else block  # in order, or backwards
+        if self._is_real:
+            planes[...] = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))
+        else:
+            is_same = self._is_identity and table is self._table
+            resizing.look_up(cast("U8", ordered), None if is_same else table, planes)
+
+
+def noise(words: tuple[int, int, int], shape: tuple[int, ...]) -> F32:
+    """float32 ``shape``: the noise of a rectangle, (channels, height, width).
+
+    Of the counter ``(i, third word, 0, 0)`` Philox4x32-10, its key the first two words, gives eight numbers of 16 bits,
+    the lower half of each word first. They look up the values 8 i to 8 i + 7, in the order of the tensor's channels. So
+    each device has the same noise, bit for bit; the last bits of a logarithm or a sine would be its library's.
+    """
+    values = np.empty(shape, np.float32)
+    told = STRUCTS["noise"](values.ctypes.data, values.size, quantiles().ctypes.data, words[:2], words[2])
+    library().make_noise(byref(told))
+    return values
+
+
+def _size(placement: Placement) -> tuple[int, int]:
+    """(rows, columns) of what the canvas shows of the image."""
+    top, left, bottom, right = placement.region
+    return bottom - top, right - left
+
+
+def _directions(backwards: tuple[bool, bool]) -> tuple[slice, slice]:
+    vertical, horizontal = backwards
+    return slice(None, None, -1 if vertical else 1), slice(None, None, -1 if horizontal else 1)

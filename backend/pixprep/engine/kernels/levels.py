@@ -1,0 +1,184 @@
+"""The level steps of a plan on the CPU: what ``pixprep.plan.steps.levels`` says, as Pillow or torchvision rounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
+
+from pixprep.engine.kernels.colours import Gray, Words
+from pixprep.engine.kernels.filters import filtered
+from pixprep.engine.kernels.resizing import blank, copied, move
+from pixprep.engine.kernels.warp import warped
+from pixprep.errors import unreachable
+from pixprep.plan.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Mix, Permute, Take, Tone
+from pixprep.plan.steps.operators import Extern
+from pixprep.plan.steps.warps import Warp
+from pixprep.spec import ColorLike, PaddingMode
+
+U8 = npt.NDArray[np.uint8]
+ColourStep = Curve | Blend | Hue | Tone
+
+
+def done(steps: Sequence[LevelStep], image: U8) -> U8:
+    """The image after its steps.
+
+    Args:
+        steps: of a ``Placement``.
+        image: uint8 (height, width, channels), 1 or 3 channels, any strides; it is not written to.
+
+    Returns:
+        uint8, of the size after the steps.
+    """
+    for is_colour, these in groupby(steps, lambda step: isinstance(step, ColourStep)):
+        if is_colour:
+            image = coloured(cast("Iterable[ColourStep]", these), image)
+        else:
+            for step in these:
+                image = _done(step, image)
+    return image
+
+
+def _done(step: LevelStep, image: U8) -> U8:
+    match step:
+        case Take():
+            return _taken(step, image)
+        case Erase():
+            erased = copied(image)
+            erased[step.top : step.top + step.height, step.left : step.left + step.width] = step.values
+            return erased
+        case Permute():
+            return _permuted(step, image)
+        case Mix():
+            return _mixed(step, image)
+        case Warp():
+            return warped(step, image)
+        case Filter():
+            return filtered(step, image)
+        case Extern() | Curve() | Blend() | Hue() | Tone():  # kernels.staged cuts the steps there; coloured
+            raise AssertionError(step)
+        case _ as never:
+            return unreachable(never)
+
+
+def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
+    """The image after steps that keep every pixel in its place; see ``done``."""
+    if not image.size:
+        return image
+    pixels = Gray(image) if image.shape[2] == 1 else Words(image)
+    for step in steps:
+        match step:
+            case Curve() if step.factor is not None:
+                pixels.fade(0, step.factor, "pillow")  # both libraries: levels times the factor, in float32
+            case Curve():
+                pixels.look_up(np.tile(np.frombuffer(step.table, np.uint8), (3, 1)))
+            case Blend() if step.gray == "mean":
+                pixels.fade(mean_gray(pixels.total(step.like), pixels.count, step.like), step.factor, step.like)
+            case Tone():
+                pixels.look_up(np.stack([tone(step, counts) for counts in pixels.histograms()]))
+            case Blend():
+                pixels.blend(step.factor, step.like)
+            case Hue():
+                pixels.turn(step.shift, step.like)
+            case _ as never:
+                unreachable(never)
+    return pixels.image
+
+
+def mean_gray(total: int, count: int, like: ColorLike) -> float:
+    """Mean gray that ``contrast`` blends with, by the sum of the luma of so many pixels.
+
+    pillow: ``int(total / count + 0.5)``, in float64. torchvision: ``total / count``, both and the quotient in float32.
+    PyTorch adds in float32, which is exact below 2^24, that is up to 65,793 white pixels; beyond, it depends on its
+    threads.
+    """
+    if like == "pillow":
+        return int(total / count + 0.5)
+    return float(np.float32(total) / np.float32(count))
+
+
+def tone(step: Tone, counts: npt.NDArray[Any]) -> U8:
+    """(256,): the curve of a channel, by its histogram.
+
+    autocontrast: lowest and highest level become 0 and 255, and one level alone stays. pillow: ``int(level * scale -
+    low * scale)`` with ``scale = 255 / (high - low)``, in float64. torchvision: ``(level - low) / ((high - low) *
+    (1/255f))`` in float32, cut off.
+    equalize: ``(step // 2 + the pixels below the level) // step``, at most 255, where ``step`` is 1/255 of the pixels
+    below the highest level, rounded down; no change where it is 0. Both libraries agree.
+    """
+    every = np.arange(256)
+    values: npt.NDArray[Any]
+    present = counts.nonzero()[0]
+    low, high = int(present[0]), int(present[-1])
+    if step.kind == "equalize":
+        size = int(counts.sum() - counts[high]) // 255
+        values = (size // 2 + counts.cumsum() - counts) // size if size else every
+    elif low == high:
+        values = every
+    elif step.like == "pillow":
+        scale = 255.0 / (high - low)
+        values = (every * scale + -low * scale).clip(0, 255)
+    else:
+        values = (every - low).astype(np.float32) / (np.float32(high - low) * np.float32(1 / 255))
+    return values.clip(0, 255).astype(np.uint8)
+
+
+def _mixed(step: Mix, image: U8) -> U8:
+    own, *weights = np.array(step.weights, np.float32)
+    words, channels = _words(image), image.shape[2]
+    total = np.multiply(words, own, dtype=np.float32)
+    for weight, chain in zip(weights, step.chains, strict=True):
+        total += np.multiply(_words(done(chain, words[:, :, :channels])), weight, dtype=np.float32)
+    return total.astype(np.uint8)[:, :, :channels]
+
+
+def _words(image: U8) -> U8:
+    """The image with the byte behind each pixel, in ``blank`` memory if need be; a gray one has none.
+
+    NumPy adds four images of 224 x 224 in 0.26 ms by words, and in 1.8 ms by three bytes of four.
+    """
+    if image.shape[2] == 1:
+        return image
+    if image.strides[1:] != (4, 1) or image.ctypes.data % 4:
+        image = copied(image)
+    return as_strided(image, (*image.shape[:2], 4), writeable=False)
+
+
+def _permuted(step: Permute, image: U8) -> U8:
+    if image.shape[2] == 1:
+        return image
+    permuted = blank(*image.shape)
+    for target, source in enumerate(step.order):
+        move(image[:, :, source : source + 1], permuted[:, :, target : target + 1])
+    return permuted
+
+
+def beyond(positions: npt.NDArray[np.int64], length: int, mode: PaddingMode) -> npt.NDArray[np.int64]:
+    """The positions, 0 to ``length`` - 1, that a ``Take`` sees on an axis, by a mode that is not ``constant``."""
+    if mode == "edge" or length == 1:
+        return positions.clip(0, length - 1)
+    period = 2 * length - (2 if mode == "reflect" else 0)
+    positions = positions % period
+    return np.where(positions < length, positions, (period if mode == "reflect" else period - 1) - positions)
+
+
+def _taken(step: Take, image: U8) -> U8:
+    if step.mode != "constant" and not step.is_inside(*image.shape[:2]):
+        for axis, (first, length) in enumerate(((step.top, step.height), (step.left, step.width))):
+            image = image.take(beyond(np.arange(first, first + length), image.shape[axis], step.mode), axis)
+        step = step._replace(top=0, left=0)
+    channels = image.shape[2]
+    top, left = max(step.top, 0), max(step.left, 0)
+    seen = image[top : max(step.top + step.height, 0), left : max(step.left + step.width, 0)]
+    if seen.shape[:2] != (step.height, step.width):
+        canvas = np.empty((step.height, step.width, channels), image.dtype)
+        canvas[...] = step.fill
+        if seen.size:
+            top, left = top - step.top, left - step.left
+            canvas[top : top + seen.shape[0], left : left + seen.shape[1]] = seen
+        seen = canvas
+    return seen[:: -1 if step.flips[0] else 1, :: -1 if step.flips[1] else 1]

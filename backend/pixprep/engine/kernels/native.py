@@ -1,0 +1,107 @@
+"""The kernels in C: a library for each level of processor, compiled when the wheel was built, and the structs it takes.
+
+``hatch_build.py`` compiles them. ``arguments.h`` says what each field of a struct is. ctypes lets other threads run
+during every call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+from pixprep.engine.kernels.layout import structs
+from pixprep.errors import SetupError
+from pixprep.plan.profiles.windows import Axis, Curve, Formula, Passes, Rule
+
+LANES = 16
+"""Products of one vector, bytes of the shortest row of levels, and pixels of a vector of ``colours.c``."""
+LEVELS = {
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "x86-64-v3": {"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"},
+    "x86-64-v2": {"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"},
+    "x86-64": set[str](),
+}
+"""The best first: what Linux calls the instructions that each level has beside those of the next."""
+SETTING = "PIXPREP_KERNELS"
+"""The environment variable that names a level, or a library's file; for tests and comparisons."""
+STRUCTS: dict[str, Any] = dict(structs("arguments.h"))
+"""By their names in arguments.h."""
+_CURVES = get_args(Curve) + get_args(Rule)
+_PASSES = (*get_args(Passes), "copied")
+
+
+@cache
+def formula_struct(formula: Formula) -> Any:
+    """A formula as C reads it; it is not written to."""
+    return STRUCTS["formula"](_CURVES.index(formula.curve), formula.is_widened, formula.bits or 0)
+
+
+def axis_struct(axis: Axis) -> Any:
+    """An axis as C reads it."""
+    return STRUCTS["axis"](
+        axis.ratio, axis.offset, axis.length, axis.out_length, axis.begin, axis.end, axis.is_vertical, axis.across
+    )
+
+
+def passes_number(passes: str) -> int:
+    """The number that C has for an arithmetic; ``copied`` is ``fixed`` of one position a window."""
+    return _PASSES.index(passes)
+
+
+def checked(answer: int) -> None:
+    """Look at the answer of a function that needs memory.
+
+    Raises:
+        MemoryError: there is none.
+    """
+    if answer:
+        raise MemoryError
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The library for this processor, in 1 ms.
+
+    Raises:
+        SetupError: there is none that works.
+    """
+    chosen, folder = os.environ.get(SETTING), Path(__file__).parent
+    if chosen and "/" in chosen:
+        return ctypes.CDLL(chosen)
+    why = "none is installed"
+    for level in [chosen] if chosen else levels():
+        path = folder / f"pixprep-{level}.so"
+        try:
+            if path.exists():
+                return ctypes.CDLL(str(path))
+        except OSError as error:  # of another C library, or compiled for another machine
+            why = str(error)
+    raise SetupError(
+        f"no kernels in C work here, on {platform.system()} {chosen or platform.machine()} ({why}): pixprep runs on "
+        "Linux; install it there anew, with a compiler: PIXPREP_CC=cc pip install --force-reinstall --no-deps "
+        "--no-binary pixprep pixprep"
+    )
+
+
+def levels() -> list[str]:
+    """The levels that this processor has, the best first; of another architecture its name."""
+    if platform.machine() != "x86_64":
+        return [platform.machine()]
+    has = _instructions()
+    names = list(LEVELS)
+    best = next(n for n in range(len(names)) if all(LEVELS[name] <= has for name in names[n:]))
+    return names[best:]
+
+
+def _instructions() -> set[str]:
+    """Instructions of the first processor, as Linux lists them."""
+    with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+        for line in lines:  # the file of a large machine takes 20 ms
+            if line.startswith("flags"):
+                return set(line.split())
+    return set()

@@ -1,0 +1,29 @@
+// Passes of a resize, as plan/profiles/windows.py writes them: each product and sum in its order.
+#pragma once
+#include "arguments.h"
+
+// The windows of the columns; `first`: the number of each one's first position among those that are read.
+struct across_windows {
+    const struct windows *windows;
+    const int32_t *first;
+    int64_t is_mirrored;
+};
+
+// One window after the other of a block of levels, or of a block's lines, to the lines of the result. A block is some rows
+// side by side: 16 values of a column, 4 rows of 4 channels or 16 of gray, and then those of the next column.
+typedef void across(const struct across_windows *w, const char *block, char *const *to);
+typedef void beside(const struct across_windows *w, const char *const *lines, const int32_t *places, char *const *to);
+
+// One window of lines. Each line has `length` values, at least 16.
+typedef void down(const struct windows *w, int64_t window, const char *const *lines, int64_t length, char *to, float factor);
+
+// Both passes of an arithmetic, first of gray, then of 4 channels; and where it has the other order, those.
+struct both {
+    across *across[2];
+    down *down;
+    int64_t size;      // bytes of a value between the passes
+    down *down_first;
+    beside *beside[2];
+};
+
+struct both passes_of(enum passes passes, int64_t row_bits, int64_t column_bits);

@@ -1,0 +1,63 @@
+"""Resampling of a placement: its axes, its arithmetic and its windows, for every kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pixprep.engine.kernels import resizing
+from pixprep.plan.geometry_steps import Resize
+from pixprep.plan.placement import Placement
+from pixprep.plan.profiles import PROFILES
+from pixprep.plan.profiles.windows import Axis, Formula, Passes, Resampling, Windows, single
+
+
+def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
+    """The rows and the columns of a placement."""
+    reduction, region, resized, ratio = placement.reduction, placement.region, placement.resized, placement.ratio
+    lengths, offsets = placement.laid, (0.0, 0.0)
+    if reduction is not None:
+        top, left, bottom, right = placement.read
+        lengths, offsets = (bottom - top, right - left), placement.offset
+        ratio = ratio[0] / reduction.denominator, ratio[1] / reduction.denominator
+    across = resized if resize is not None and resize.filter in PROFILES[resize.like].across else (0, 0)
+    return (
+        Axis(lengths[0], resized[0], ratio[0], region[0], region[2], offsets[0], is_vertical=True, across=across[1]),
+        Axis(lengths[1], resized[1], ratio[1], region[1], region[3], offsets[1], is_vertical=False, across=across[0]),
+    )
+
+
+def resampling(resize: Resize | None, placement: Placement) -> Resampling:
+    """Resampling that makes the region of a placement from its pixels."""
+    rows, columns = axes(resize, placement)
+    if resize is None or (rows.length, columns.length) == placement.resized:
+        passes: Passes = "real" if resize is not None and resize.is_real else "fixed"
+        own = single(np.arange(rows.begin, rows.end), passes), single(np.arange(columns.begin, columns.end), passes)
+        return Resampling(passes, rows, columns, None, own)
+    profile, method = PROFILES[resize.like], resize.method
+    passes = profile.passes(method, rows, columns)
+    formula, windows = profile.formula(method, passes), None
+    if formula is None:
+        windows = profile.windows(method, passes, rows), profile.windows(method, passes, columns)
+    factor = rows.out_length * columns.out_length / (rows.length * columns.length)
+    is_vertical_first = profile.is_vertical_first(method, rows, columns)
+    return Resampling(passes, rows, columns, formula, windows, is_vertical_first, factor)
+
+
+def windows(how: Resampling) -> tuple[Windows, Windows]:
+    """Windows of the rows and of the columns, for plain.cu."""
+    if how.formula is None:
+        assert how.windows is not None
+        return how.windows
+    rows, columns = (
+        resizing.windows(how.formula, axis) if axis.begin < axis.end else single(np.arange(0), how.passes)
+        for axis in (how.rows, how.columns)
+    )
+    return rows, columns
+
+
+def formula(resize: Resize | None) -> Formula | None:
+    """Formula of a resize that fast.cu does; None: plain.cu does it."""
+    if resize is None:
+        return None
+    found = PROFILES[resize.like].formula(resize.method, "fixed")
+    return None if found is None or found.is_rule else found

@@ -1,0 +1,234 @@
+// Warps: rows of gray bytes, or of words of colours. Eight pixels are made together. Two that stand side by side are in
+// one word of 64 bits, so that bilinear takes two loads.
+#include <string.h>
+
+#include "arguments.h"
+
+#define LANES 8
+#include "formulas.h"
+
+// In the order of KINDS in engine/kernels/warp.py.
+enum kind { PILLOW, TORCHVISION, NEAREST, FIXED, PILLOW_NEAREST, CUBIC, WALK };
+
+typedef uint64_t pairs __attribute__((vector_size(8 * LANES)));
+typedef uint8_t bytes __attribute__((vector_size(LANES)));
+#define ALWAYS static inline __attribute__((always_inline))
+
+// What of the arguments is the same for all pixels, in registers.
+struct image {
+    const uint8_t *pixels;
+    int pitch;     // of 32 bits: a product of 64 takes three times as long
+    int64_t last;  // where the last 8 bytes begin
+    int height;
+    int width;
+    int apart;
+    int channels;
+    uint32_t fill;
+    double matrix[8];
+    int is_perspective;
+};
+
+ALWAYS whole inner(whole place, int length) {
+    place = CHOOSE(place > 0, place, 0);
+    return CHOOSE(place < length, place, length - 1);
+}
+
+ALWAYS whole is_inside(const struct image *image, whole x, whole y) {
+    return (x >= 0) & (x < image->width) & (y >= 0) & (y < image->height);
+}
+
+// The 64 bits that begin with the pixel at a place, which is in the image.
+ALWAYS pairs load_pairs(const struct image *image, whole x, whole y) {
+    wide_whole offset = __builtin_convertvector(y, wide_whole) * __builtin_convertvector(ALL(whole, image->pitch), wide_whole) +
+                        __builtin_convertvector(x * image->apart, wide_whole);
+    wide_whole begin = CHOOSE(offset < image->last, offset, image->last);
+    pairs found;
+    for (int lane = 0; lane < LANES; ++lane) {
+        uint64_t one;
+        memcpy(&one, image->pixels + begin[lane], sizeof one);
+        found[lane] = one;
+    }
+    return found >> (pairs)((offset - begin) << 3);
+}
+
+// The first pixel of two, or the second.
+ALWAYS word pixel_of(pairs two, int shift) { return __builtin_convertvector(two >> shift, word); }
+
+ALWAYS whole level_of(word pixel, int channel) { return (whole)(pixel >> (8 * channel) & 255); }
+
+// The pixel at a place, or the fill.
+ALWAYS word picked(const struct image *image, whole x, whole y) {
+    word pixel = pixel_of(load_pairs(image, inner(x, image->width), inner(y, image->height)), 0);
+    return CHOOSE(is_inside(image, x, y), pixel, image->fill);
+}
+
+// Pillow's cubic of 4 x 4 levels, in float64; those beyond an edge are the edge's.
+ALWAYS word by_cubics(const struct image *image, whole first, whole above, wide dx, wide dy) {
+    word found[4][4], made = {0};
+    for (int i = 0; i < 4; ++i)
+        for (int j = 0; j < 4; ++j) {
+            whole x = inner(first + (j - 1), image->width), y = inner(above + (i - 1), image->height);
+            found[i][j] = pixel_of(load_pairs(image, x, y), 0);
+        }
+    for (int k = 0; k < image->channels; ++k) {
+        wide rows[4];
+        for (int i = 0; i < 4; ++i) {
+            const word *of = found[i];
+            rows[i] = cubic(WIDE(level_of(of[0], k)), WIDE(level_of(of[1], k)), WIDE(level_of(of[2], k)),
+                            WIDE(level_of(of[3], k)), dx);
+        }
+        wide level = cubic(rows[0], rows[1], rows[2], rows[3], dy);
+        level = CHOOSE(level > 0, level, 0.0);
+        made |= (word)WHOLE(CHOOSE(level < 255, level, 255.0)) << (8 * k);
+    }
+    return made;
+}
+
+ALWAYS word by_pillow(const struct image *image, whole column, whole row, enum kind kind) {
+    wide along = WIDE(column) + 0.5, down = WIDE(row) + 0.5;
+    wide x = warped(image->matrix, along, down), y = warped(image->matrix + 3, along, down);
+    if (image->is_perspective) {
+        wide below = depth(image->matrix, along, down);
+        x = x / below;
+        y = y / below;
+    }
+    const double width = image->width, height = image->height;
+    whole is_seen = __builtin_convertvector((x >= 0) & (x < width) & (y >= 0) & (y < height), whole);
+    x = CHOOSE(x > 0, x, 0.0);
+    y = CHOOSE(y > 0, y, 0.0);
+    x = CHOOSE(x < width, x, width);
+    y = CHOOSE(y < height, y, height);
+    if (kind == PILLOW_NEAREST) return CHOOSE(is_seen, picked(image, WHOLE(x), WHOLE(y)), image->fill);
+    wide u = x - 0.5, v = y - 0.5;
+    wide left = rounded_down(u), top = rounded_down(v), dx = u - left, dy = v - top;
+    whole first = WHOLE(left), above = WHOLE(top);
+    if (kind == CUBIC) return CHOOSE(is_seen, by_cubics(image, first, above, dx, dy), image->fill);
+    // Of two columns that are one, the pair begins at the image's edge, and weighs 0 or 1: the same levels.
+    const int last = image->width > 2 ? image->width - 2 : 0;
+    dx = CHOOSE(left < 0, 0.0, dx);
+    dx = CHOOSE(left > (double)last, 1.0, dx);
+    first = inner(first, last + 1);
+    pairs upper = load_pairs(image, first, inner(above, image->height));
+    pairs lower = load_pairs(image, first, inner(above + 1, image->height));
+    const int next = 8 * image->apart;
+    word a = pixel_of(upper, 0), b = pixel_of(upper, next), c = pixel_of(lower, 0), d = pixel_of(lower, next), made = {0};
+    for (int k = 0; k < image->channels; ++k)
+        made |= (word)between(level_of(a, k), level_of(b, k), level_of(c, k), level_of(d, k), dx, dy) << (8 * k);
+    return CHOOSE(is_seen, made, image->fill);
+}
+
+ALWAYS word by_torchvision(const struct image *image, const struct warp *n, whole column, whole row, int64_t place,
+                           int is_nearest) {
+    real along = REAL(column) - (float)n->middle_x, down = REAL(row) - (float)n->middle_y;
+    real x = warped_float(image->matrix, along, down), y = warped_float(image->matrix + 3, along, down);
+    if (image->is_perspective) {
+        real below = depth_float(image->matrix, along, down);
+        x = x / below - 1.0f;
+        y = y / below - 1.0f;
+    }
+    if (n->x) {
+        memcpy(&x, n->x + place, sizeof x);
+        memcpy(&y, n->y + place, sizeof y);
+    }
+    x = position_float(x, n->half_width);
+    y = position_float(y, n->half_height);
+    if (is_nearest) return picked(image, WHOLE(rounded_even(x)), WHOLE(rounded_even(y)));
+    real left = rounded_down(x), top = rounded_down(y), right_share = x - left, lower_share = y - top;
+    real left_share = ALL(real, 1.0f) - right_share, upper_share = ALL(real, 1.0f) - lower_share;
+    const real shares[] = {upper_share * left_share, upper_share * right_share, lower_share * left_share,
+                           lower_share * right_share};
+    whole first = WHOLE(left), above = WHOLE(top);
+    whole begin = inner(first, image->width > 2 ? image->width - 1 : 1);
+    word corners[4];
+    real seen[4];
+    for (int down = 0; down < 2; ++down) {
+        pairs two = load_pairs(image, begin, inner(above + down, image->height));
+        word one = pixel_of(two, 0), other = pixel_of(two, 8 * image->apart);
+        for (int more = 0; more < 2; ++more) {
+            whole inside = is_inside(image, first + more, above + down);
+            corners[2 * down + more] = CHOOSE(first + more == begin, one, other) & (word)inside;
+            seen[2 * down + more] = CHOOSE(inside, ALL(real, 1.0f), 0.0f);
+        }
+    }
+    real mask = n->is_filled ? weighed(seen, shares) : ALL(real, 1.0f);
+    word made = {0};
+    for (int k = 0; k < image->channels; ++k) {
+        const float fill = image->fill >> (8 * k) & 255;
+        real values[4];
+        for (int corner = 0; corner < 4; ++corner) values[corner] = REAL(level_of(corners[corner], k));
+        made |= (word)WHOLE(rounded_even((weighed(values, shares) - fill) * mask + fill)) << (8 * k);
+    }
+    return made;
+}
+
+// Pillow's nearest, in 65,536ths, of 32 bits.
+ALWAYS word by_fixed(const struct image *image, whole column, whole row) {
+    word along = (word)column, down = (word)row;
+    uint32_t m[6];
+    for (int i = 0; i < 6; ++i) m[i] = (uint32_t)(int64_t)image->matrix[i];
+    word x = along * m[0] + down * m[1] + m[2], y = along * m[3] + down * m[4] + m[5];
+    return picked(image, (whole)x >> 16, (whole)y >> 16);
+}
+
+ALWAYS void make(const struct warp *told, enum kind kind, int is_perspective, int channels, int apart) {
+    const struct warp n = *told;
+    const int64_t end = (n.height - 1) * n.pitch + (n.width > 1 ? n.width - 1 : 1) * apart + channels;
+    const struct image image = {n.pixels, (int)n.pitch, end > 8 ? end - 8 : 0, n.height, n.width, apart, channels, n.fill,
+                                {n.a, n.b, n.c, n.d, n.e, n.f, n.g, n.h}, is_perspective};
+    const whole steps = {0, 1, 2, 3, 4, 5, 6, 7};
+    for (int64_t y = 0; y < n.rows; ++y)
+        for (int64_t x = 0; x < n.columns; x += LANES) {
+            int64_t place = y * n.columns + x;
+            whole row = ALL(whole, (int)(n.top + y)), column = steps + (int)(n.left + x);
+            word made = kind == FIXED                            ? by_fixed(&image, column, row)
+                        : kind == TORCHVISION || kind == NEAREST ? by_torchvision(&image, &n, column, row, place, kind == NEAREST)
+                                                                 : by_pillow(&image, column, row, kind);
+            uint8_t *out = n.out + place * (channels == 1 ? 1 : 4);
+            if (channels == 1) {
+                bytes levels = __builtin_convertvector(made, bytes);
+                memcpy(out, &levels, sizeof levels);
+            } else {
+                memcpy(out, &made, sizeof made);
+            }
+        }
+}
+
+ALWAYS void make_kind(const struct warp *n, enum kind kind, int is_perspective) {
+    const int is_nearest = kind == NEAREST || kind == FIXED || kind == PILLOW_NEAREST;
+    if (n->channels == 1) make(n, kind, is_perspective, 1, 1);
+    else if (n->channels == 4 && is_nearest) make(n, kind, is_perspective, 4, 4);
+    else if (n->apart == 3) make(n, kind, is_perspective, 3, 3);
+    else make(n, kind, is_perspective, 3, 4);
+}
+
+ALWAYS void make_both(const struct warp *n, enum kind kind) {
+    if (n->is_perspective) make_kind(n, kind, 1);
+    else make_kind(n, kind, 0);
+}
+
+// Pillow's nearest that adds up its way.
+static void walk(const struct warp *n) {
+    const int64_t size = n->channels == 1 ? 1 : 4;
+    double row_x = n->c + n->b * 0.5 + n->a * 0.5, row_y = n->f + n->e * 0.5 + n->d * 0.5;
+    for (int64_t row = -n->top; row < n->rows; ++row, row_x += n->b, row_y += n->e) {
+        double x = row_x, y = row_y;
+        for (int64_t column = -n->left; row >= 0 && column < n->columns; ++column, x += n->a, y += n->d) {
+            if (column < 0) continue;
+            int is_seen = x >= 0 && x < n->width && y >= 0 && y < n->height;
+            const void *from = is_seen ? n->pixels + (int64_t)y * n->pitch + (int64_t)x * n->apart : (const void *)&n->fill;
+            memcpy(n->out + (row * n->columns + column) * size, from, n->channels);
+        }
+    }
+}
+
+KERNEL void warp(const struct warp *n) {
+    switch ((enum kind)n->kind) {
+    case PILLOW: return make_both(n, PILLOW);
+    case TORCHVISION: return make_both(n, TORCHVISION);
+    case NEAREST: return make_both(n, NEAREST);
+    case FIXED: return make_kind(n, FIXED, 0);
+    case PILLOW_NEAREST: return make_kind(n, PILLOW_NEAREST, 1);
+    case CUBIC: return make_both(n, CUBIC);
+    case WALK: return walk(n);
+    }
+}

@@ -1,0 +1,1 @@
+"""GPU: all of CUDA."""

@@ -1,0 +1,221 @@
+"""Arguments of levels.cu: the canvases of a chunk, and the steps of each image. No CUDA: it runs anywhere.
+
+Where a plan has levels, the two passes write a canvas of uint8 in place of the tensor. levels.cu then does each image's
+own list of steps, one block an image, and writes the tensor. Rectangles of the tensor are erased by it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from struct import Struct
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.gpu.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP
+from pixprep.plan.draws.erasing import quantiles
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.placement import Placement
+from pixprep.plan.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Permute, Take, Tone, size_after
+from pixprep.plan.steps.warps import Warp
+from pixprep.spec import ColorLike, PaddingMode
+
+U8 = npt.NDArray[np.uint8]
+
+KINDS = (
+    *("curve", "blend_own", "blend_mean", "hue", "autocontrast", "equalize", "permute", "erase"),
+    *("take", "sharpness", "blur", "warp_pillow_fixed", "warp_pillow_walk", "warp_pillow_nearest"),
+    *("warp_pillow_bilinear", "warp_pillow_bicubic", "warp_torchvision_nearest", "warp_torchvision_bilinear"),
+)
+"""What levels.cu calls the steps: LEVEL_CURVE..."""
+LIKES: tuple[str, ...] = get_args(ColorLike)
+MODES: tuple[str, ...] = get_args(PaddingMode)
+_ALIGNED = 16
+
+
+def needs_canvases(plan: TensorPlan) -> bool:
+    """Tell whether levels.cu has anything to do."""
+    return bool(plan.geometry.levels or plan.geometry.erasures)
+
+
+def canvas_plan(plan: TensorPlan) -> TensorPlan:
+    """The plan whose tensors are the canvases, of decoded channels in their order; the plan itself without levels."""
+    if not plan.geometry.levels:
+        return plan
+    height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
+    decoded = sorted(zip(plan.channels, plan.fill, strict=True))
+    spec = replace(plan.spec, shape=(height, width, len(decoded)), dtype="uint8", layout="hwc", low=0.0, high=255.0)
+    channels, fill = zip(*decoded, strict=True)
+    return replace(plan, spec=spec, fill=fill, channels=channels, arithmetic=())
+
+
+class Canvases:
+    """The canvases and the steps of a chunk.
+
+    Attributes:
+        n_bytes: of the structs and what belongs to the steps.
+        scratch: (n, 2) bytes, multiples of ``ALIGNMENT``: what each image needs for its canvas, and for what a step
+            makes of other places of it.
+    """
+
+    def __init__(self, plan: TensorPlan, placements: Sequence[Placement]) -> None:
+        first: dict[int, int] = {}  # of one placement all have the same steps
+        which = [first.setdefault(id(placement), index) for index, placement in enumerate(placements)]
+        data = _Data()
+        is_noisy = any(erase.noise for placement in placements for erase in placement.erasures)
+        noise = data.put(_bits(quantiles(), plan).tobytes()) if is_noisy else 0
+        steps: list[bytes] = []
+        made: dict[int, tuple[int, ...]] = {}
+        for index in first.values():
+            placement = placements[index]
+            these, areas = _packed(placement, len(plan.channels), data) if plan.geometry.levels else ([], (0, 0))
+            erasures = data.put(_erasures(placement, plan)) if placement.erasures else 0
+            room = [-(-area // ALIGNMENT) * ALIGNMENT for area in areas]
+            made[index] = (*room, len(steps), erasures, len(these), len(placement.erasures))
+            steps += these
+        self._has_levels = bool(plan.geometry.levels)
+        self._canvases = np.zeros(len(placements), CANVAS)
+        self._steps = np.frombuffer(bytearray().join(steps), LEVEL_STEP)
+        self._data = np.frombuffer(data.whole, np.uint8)
+        self.n_bytes = self._canvases.nbytes + self._steps.nbytes + self._data.nbytes
+        table = np.array([made[index] for index in which], np.int64)
+        self.scratch = table[:, :2]
+        for name, column in zip(("steps", "erasures", "step_count", "erasure_count"), table.T[2:], strict=True):
+            self._canvases[name] = column
+        self._canvases["noise"] = noise
+        self._canvases["height"], self._canvases["width"] = np.array([each.canvas for each in placements]).T
+
+    def write(self, memory: U8, address: int, *, scratch: npt.NDArray[np.uint64], tensors: Sequence[int]) -> None:
+        """Put all of it into memory of ``n_bytes``.
+
+        Args:
+            memory: to be uploaded.
+            address: where the kernels will find it; a multiple of 16.
+            scratch: where each image's begins.
+            tensors: the address of each image's output.
+        """
+        canvases, steps = self._canvases, self._steps
+        steps_at = address + canvases.nbytes
+        data_at = np.uint64(steps_at + steps.nbytes)
+        if self._has_levels:
+            canvases["levels"], canvases["other"] = scratch, scratch + self.scratch[:, 0].astype(np.uint64)
+        canvases["tensor"] = tensors
+        canvases["steps"] = canvases["steps"] * np.uint64(LEVEL_STEP.itemsize) + np.uint64(steps_at)
+        canvases["erasures"] += data_at
+        canvases["noise"] += data_at
+        steps["data"] += data_at
+        np.concatenate((canvases.view(np.uint8), steps.view(np.uint8), self._data), out=memory)
+
+
+class _Data:
+    """Data that steps need beside their structs."""
+
+    def __init__(self) -> None:
+        self.whole = bytearray()
+
+    def put(self, some: bytes) -> int:
+        """Store it, and give its first byte, a multiple of 16."""
+        begin = len(self.whole)
+        self.whole += some + bytes(-len(some) % _ALIGNED)
+        return begin
+
+
+def _packed(placement: Placement, channels: int, data: _Data) -> tuple[list[bytes], tuple[int, int]]:
+    """The steps of a placement as ``LEVEL_STEP``; the bytes that each of its two pieces of memory needs."""
+    size, turn, steps = placement.canvas, 0, []
+    areas = [size[0] * size[1] * channels, 0]
+    for step in placement.levels:
+        if channels == 1 and (isinstance(step, Hue | Permute) or (isinstance(step, Blend) and step.gray == "own")):
+            continue  # gray stays gray
+        steps.append(_record(step, size, data))
+        if isinstance(step, Filter) and step.kind == "blur":  # float32 between its two sums
+            areas[1 - turn] = max(areas[1 - turn], size[0] * size[1] * channels * 4)
+        elif isinstance(step, Take | Warp | Filter):
+            size, turn = size_after([step], *size), 1 - turn
+            areas[turn] = max(areas[turn], size[0] * size[1] * channels)
+    return steps, (areas[0], areas[1])
+
+
+def _erasures(placement: Placement, plan: TensorPlan) -> bytes:
+    """Pack erasures as ``ERASURE``, inside the tensor."""
+    height, width = placement.size
+    made = np.zeros(len(placement.erasures), ERASURE)
+    for struct, step in zip(made, placement.erasures, strict=True):
+        values = step.noise or _bits(np.array(step.values), plan)
+        struct["values"][: len(values)], struct["is_noise"] = values, step.noise is not None
+        struct["top"], struct["left"] = step.top, step.left
+        struct["height"], struct["width"] = min(step.height, height - step.top), min(step.width, width - step.left)
+    return made.tobytes()
+
+
+def _bits(values: npt.NDArray[Any], plan: TensorPlan) -> npt.NDArray[Any]:
+    """Bits of values of the tensor, as its dtype has them."""
+    cast = values.astype(plan.spec.dtype)
+    return cast.view(f"u{cast.itemsize}")
+
+
+def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> bytes:
+    """A step as ``LEVEL_STEP``, for an image of a size."""
+    if isinstance(step, Curve):
+        return _struct("curve", data=data.put(step.table))
+    if isinstance(step, Blend):
+        return _struct(f"blend_{step.gray}", step.like, factor=step.factor)
+    if isinstance(step, Hue):
+        return _struct("hue", step.like, factor=int(step.shift * 255) if step.like == "pillow" else step.shift)
+    if isinstance(step, Tone):
+        return _struct(step.kind, step.like)
+    if isinstance(step, Take):
+        return _struct("take", window=step[:4], flips=step.flips, fill=step.fill, mode=MODES.index(step.mode))
+    if isinstance(step, Permute):
+        return _struct("permute", mode=sum(channel << 2 * place for place, channel in enumerate(step.order)))
+    if isinstance(step, Erase):
+        return _struct("erase", window=step[:4], fill=[int(level) for level in step.values])
+    if isinstance(step, Filter):
+        taps = len(step.rows), len(step.columns)
+        weights = np.array([*step.columns, *step.rows], np.float32).tobytes()
+        window = (0, 0, *size)
+        return _struct(step.kind, step.like, factor=step.factor, window=window, data=data.put(weights), whole=taps)
+    assert isinstance(step, Warp)
+    assert step.elastic is None  # kernels.staged cuts the steps there
+    return _warp_record(step, size)
+
+
+def _warp_record(step: Warp, size: tuple[int, int]) -> bytes:
+    fixed, numbers, way = step.fixed, step.matrix, str(step.filter)
+    if step.like == "torchvision":
+        numbers = (*step.grid(*size).reshape(-1).tolist(), *step.matrix[6:])
+    elif step.is_perspective:
+        pass
+    elif step.filter == "nearest":
+        numbers, way = (step.matrix, "walk") if fixed is None else (fixed, "fixed")
+    window, kind = (step.top, step.left, step.height, step.width), f"warp_{step.like}_{way}"
+    fill = (0, 0, 0) if step.fill is None and step.like == "pillow" else step.fill
+    mode = int(step.is_perspective)
+    return _struct(kind, step.like, matrix=numbers, window=window, fill=fill, whole=step.whole, mode=mode)
+
+
+_NONE = (0.0,) * 8
+_STEP = Struct("=8dQiiff10i")  # LEVEL_STEP; NumPy, from tuples, took twice as long
+assert _STEP.size == LEVEL_STEP.itemsize
+_KINDS = {kind: number for number, kind in enumerate(KINDS)}
+_LIKES = {like: number for number, like in enumerate(LIKES)}
+
+
+def _struct(
+    kind: str,
+    like: ColorLike = "pillow",
+    *,
+    matrix: Sequence[float] = _NONE,
+    data: int = 0,
+    factor: float = 0.0,
+    window: Sequence[int] = (0, 0, 0, 0),
+    flips: tuple[bool, bool] = (False, False),
+    fill: Sequence[int] | None = (),
+    whole: tuple[int, int] = (0, 0),
+    mode: int = 0,
+) -> bytes:
+    colour = -1 if fill is None else sum(level << 8 * channel for channel, level in enumerate(fill))
+    numbers = _KINDS[kind], _LIKES[like], factor, 1 - factor, *window, *flips, colour, *whole, mode
+    return _STEP.pack(*matrix, *_NONE[len(matrix) :], data, *numbers)

@@ -1,0 +1,129 @@
+"""A plan's CUDA kernels, compared with the CPU's on this GPU before they compute anything for anybody."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, get_args
+
+import cupy
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.engine.kernels.cpu import CpuKernel
+from pixprep.errors import ImageError, SetupError
+from pixprep.gpu import canvases, launch
+from pixprep.gpu.kernel import GpuKernel
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.placement import Placement
+from pixprep.plan.steps.levels import Blend, Erase, Filter, Hue, LevelStep, Permute, Take, Tone, brightness, solarize
+from pixprep.plan.steps.warps import WARP_FILTERS, Warp
+from pixprep.spec import ColorLike, PaddingMode
+
+log = logging.getLogger(__name__)
+
+_CHECKED = ((375, 500), (700, 150), (100, 75), (2000, 3000))
+"""Sizes of images that kernels are checked with, the first two that the plan takes: a photo, one that Pillow 13 resizes
+from row to row first, one for small canvases, and one for windows far from the corner. Multiples of ``_BLOCK``."""
+_BLOCK = 25
+_MOTIONS = (
+    (0.96, -0.28, 1.5, 0.28, 0.96, -2.25),
+    (0.9, 0.0, 0.75, 0.0, 1.05, -1.5),
+    (1.0, 0.1, 0.0, 0.0, 1.0, 0.0, 1e-3, 2e-3),
+)
+"""What warps are checked with: pillow's nearest has another way where nothing turns."""
+_ROUNDING = 1e-4
+"""How far a kernel's floating-point values may be from the CPU's, relative to the largest; a level is 0.004."""
+
+
+def checked_kernel(plan: TensorPlan) -> GpuKernel:
+    """The plan's fast kernels; with a warning the plain ones, where the fast ones do not compute what the CPU does.
+
+    Raises:
+        SetupError: the plain ones do not either, or there is no NVRTC, or it knows no such GPU.
+    """
+    for plain in (False, True) if launch.is_fast(plan) else (True,):
+        try:
+            kernel = GpuKernel(plan, plain=plain)
+            fault = _fault(kernel, plan)
+        except RuntimeError as error:  # of NVRTC, and of CUDA
+            fault = str(error).partition("\n")[0]
+        if fault is None:
+            return kernel
+        if not plain:
+            log.warning("the fast CUDA kernels are not used on this GPU, but slower ones: %s", fault)
+    raise SetupError(
+        f'no CUDA kernels that work on this GPU: {fault}: pip install ".[gpu-cuda12]" (or gpu-cuda13, for the '
+        'CUDA of the driver) in a checkout of pixprep, or take the device "cpu"'
+    )
+
+
+def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
+    """Difference of the kernels' values from the CPU's; None if there is none."""
+    numbers, channels = np.random.default_rng(0), len(plan.channels)
+    images: list[npt.NDArray[np.uint8]] = []
+    placements: list[Placement] = []
+    for height, width in _CHECKED:
+        try:
+            placement = plan.geometry.place(height, width)
+        except ImageError:
+            continue
+        if not plan.spec.is_open and plan.spec.shape_of(*placement.size) != plan.spec.shape:
+            continue  # a part of a plan, of another image: see kernels.staged
+        placements.append(placement)
+        images.append(_blocks(numbers, height, width, 4 if channels == 3 else channels))  # as the CPU decodes
+        if len(images) == 2:
+            break
+    if not images:
+        return None
+    if canvases.needs_canvases(plan):  # other images have other steps than the example's
+        images.append(images[0])
+        placements.append(_with_all_steps(placements[0], plan))
+    shapes = [plan.spec.shape_of(*placement.size) for placement in placements]
+    whole: Any
+    outs: Any
+    whole, outs = (
+        [empty(shape, plan.spec.dtype) for shape in shapes]
+        if plan.spec.is_open
+        else empty((len(shapes), *plan.spec.shape), plan.spec.dtype)
+        for empty in (np.empty, cupy.empty)
+    )
+    CpuKernel(plan).run(images, placements, whole, range(len(images)))
+    pixels = [cupy.asarray(np.ascontiguousarray(image[:, :, :channels])) for image in images]
+    kernel.run(pixels, placements, outs, range(len(images)))
+    ours, expected = (np.concatenate([np.ravel(one) for one in ones]) for ones in ([o.get() for o in outs], whole))
+    if np.array_equal(ours, expected):
+        return None
+    apart = np.abs(ours.astype(np.float64) - expected)
+    if plan.spec.dtype != "uint8" and apart.max() <= _ROUNDING * np.abs(expected).max():
+        return None
+    count = np.count_nonzero(ours != expected)
+    return f"{count:,} of {apart.size:,} values are not the CPU's, by up to {apart.max():g}"
+
+
+def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
+    """The same placement with every step that levels.cu knows, one after the other, so far as the plan has any."""
+    (height, width), channels = placement.size, len(plan.channels)
+    erase = Erase(0, 0, max(1, height // 3), max(1, width // 3), (1.0,) * channels)
+    noise = erase._replace(top=height // 2, left=width // 2, noise=(1, 2, 3))
+    erasures = (erase, noise) if plan.geometry.erasures else ()
+    if not plan.geometry.levels:
+        return placement._replace(erasures=erasures)
+    fill, size = (9, 120, 250)[:channels], (height + 8, width + 6)
+    steps: list[LevelStep] = [
+        Take(-3, -2, *size, (True, True), fill), solarize(100), Erase(5, 4, 4, 3, fill), Filter("blur", "torchvision",
+        rows=(0.25, 0.5, 0.25), columns=(0.125, 0.25, 0.25, 0.25, 0.125))
+    ]  # fmt: skip
+    for like in get_args(ColorLike):
+        steps += [Filter("sharpness", like, 1.5), Blend("own", 1.25, like), Hue(0.1, like), Blend("mean", 0.75, like)]
+        for matrix in _MOTIONS:
+            steps += [Warp(matrix, size, 0, 0, *size, fill, way, like) for way in WARP_FILTERS[like]]
+        steps += [Tone("equalize", like), brightness(0.8, like), Tone("autocontrast", like)]
+    steps += [Permute((2, 0, 1)), *(Take(-3, -2, *size, (False, True), fill, mode) for mode in get_args(PaddingMode))]
+    return placement._replace(levels=(*steps, Take(2, 3, height, width, (False, False), fill)), erasures=erasures)
+
+
+def _blocks(numbers: np.random.Generator, height: int, width: int, channels: int) -> npt.NDArray[np.uint8]:
+    """Black, white and noise: filters overshoot at their edges, where values are clipped."""
+    choices = numbers.integers(0, 3, (height // _BLOCK, width // _BLOCK, channels))
+    choices = choices.repeat(_BLOCK, axis=0).repeat(_BLOCK, axis=1)
+    return np.where(choices == 2, numbers.integers(0, 256, choices.shape), 255 * choices).astype(np.uint8)

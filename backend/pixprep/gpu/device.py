@@ -1,0 +1,228 @@
+"""An NVIDIA GPU: two lanes, so that one chunk is decoded while the host reads, or the kernels work on, the other."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from weakref import WeakSet
+
+import cupy
+import numpy as np
+
+from pixprep.engine.decoders import Codec, Damage, Decoder, Limits
+from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
+from pixprep.engine.devices import clip_decoder
+from pixprep.engine.kernels import Array
+from pixprep.engine.kernels.resizing import forget
+from pixprep.engine.kernels.staged import StagedKernel, needs_stages
+from pixprep.errors import SetupError
+from pixprep.gpu.comparison import checked_kernel
+from pixprep.gpu.decoder import GpuDecoder
+from pixprep.gpu.kernel import GpuKernel
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.plan import Plan
+from pixprep.plan.steps.operators import Arrays
+from pixprep.spec import DType
+
+log = logging.getLogger(__name__)
+
+PIXEL_BYTES = 1 << 30
+"""Pixels in device memory at once, in each lane: 30 photos of 12 megapixels, or 1,900 of 500 x 375."""
+FREED_BYTES = 1 << 30
+"""Freed memory that CUDA's own pool keeps until a trim. nvImageCodec takes its buffers from there; by default the pool
+gives what is free back to the driver at every wait, and a buffer that grows waits for the driver again."""
+
+_DLPACK_CUDA = 2  # of DLDeviceType
+
+_FREE: defaultdict[int, list[Any]] = defaultdict(list)
+"""The streams of each GPU that no thread works on. None is ever destroyed: nvImageCodec frees memory on the stream that
+it was allocated on, and an image or a decoder may go after the thread that had the stream."""
+
+
+class _Lent:
+    """A stream for a thread, until the thread or its device is gone."""
+
+    def __init__(self, device_id: int) -> None:
+        self._free = _FREE[device_id]
+        try:
+            self.stream = self._free.pop()
+        except IndexError:
+            self.stream = cupy.cuda.Stream(non_blocking=True)
+
+    def __del__(self) -> None:
+        self._free.append(self.stream)
+
+
+class Gpu:
+    """See ``Device``, and ``staged.Parts``.
+
+    Args:
+        index: which GPU, as CUDA numbers them.
+        threads: of the host, that read JPEGs; default: as many as this process may use cores.
+
+    Raises:
+        SetupError: there is no such GPU, or no driver.
+    """
+
+    lanes = 2
+    library: Arrays = "cupy"
+
+    def __init__(self, index: int, threads: int | None = None) -> None:
+        try:
+            count = cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise SetupError(f'device "gpu:{index}": no NVIDIA driver here ({error}); take the device "cpu"') from None
+        if index >= count:
+            raise SetupError(f'device "gpu:{index}": this machine has {count}, numbered from 0')
+        self._device = cupy.cuda.Device(index)
+        threshold = cupy.cuda.runtime.cudaMemPoolAttrReleaseThreshold
+        self._change_pool(lambda pool: cupy.cuda.runtime.memPoolSetAttribute(pool, threshold, FREED_BYTES))
+        self._threads = threads
+        self._local = threading.local()
+        self._decoder: Decoder | None = None
+        self._kernels: WeakSet[GpuKernel] = WeakSet()
+        self._queued: Any = None
+
+    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> Decoder:
+        """See ``Device``.
+
+        Raises:
+            SetupError: nvImageCodec decodes nothing here, or something else than libjpeg-turbo does.
+        """
+        with self.lane():
+            if plan.clip:
+                is_host = damage == "strict" or codec == "cpu"
+                self._decoder = clip_decoder(
+                    plan, limits, ready=cupy.asarray, elsewhere=None if is_host else _frames_of_nvdec
+                )
+            elif plan.takes:
+                self._decoder = PixelsDecoder(plan, limits, of=self.array, ready=_readable, budget=PIXEL_BYTES)
+            else:
+                self._decoder = GpuDecoder(
+                    plan,
+                    limits,
+                    damage=damage or "structural",
+                    codec=codec,
+                    budget=PIXEL_BYTES,
+                    threads=self._threads,
+                )
+        return self._decoder
+
+    def kernel(self, plan: TensorPlan) -> GpuKernel | StagedKernel:
+        """See ``Device``; NVRTC compiles here.
+
+        Raises:
+            SetupError: no kernels compile here that compute what the CPU does.
+        """
+        if needs_stages(plan, self.library):
+            return StagedKernel(plan, self)
+        with self._device:
+            kernel = checked_kernel(plan)
+        self._kernels.add(kernel)
+        return kernel
+
+    def empty(self, shape: Sequence[int], dtype: DType) -> Array:
+        """See ``Device``; memory that the caller has given back, and that its queued work may still read."""
+        with self._device:
+            array = cupy.empty(shape, dtype)
+            self._queued = cupy.cuda.get_current_stream().record()
+            return array
+
+    def array(self, value: Any) -> Array:
+        """See ``Device``: CuPy's of what lies on a GPU, as CuPy, PyTorch, JAX or Triton have it; else NumPy's."""
+        with self._device:
+            if isinstance(value, cupy.ndarray):
+                return value
+            if hasattr(value, "__cuda_array_interface__"):
+                return cupy.asarray(value)
+            if hasattr(value, "__dlpack__") and value.__dlpack_device__()[0] == _DLPACK_CUDA:
+                return cupy.from_dlpack(value)
+            return host_array(value)
+
+    def readable(self, array: Array) -> Array:
+        """See ``Parts``."""
+        return cupy.ascontiguousarray(array)
+
+    def on_host(self, array: Array) -> Any:
+        """See ``Parts``."""
+        return array.get()
+
+    def copy(self, value: Any, out: Array) -> None:
+        """See ``Parts``: on the lane's stream, without a kernel of CuPy's for what is contiguous."""
+        given = cupy.asarray(value) if isinstance(value, np.ndarray) else cupy.ascontiguousarray(value)
+        out.data.copy_from_device_async(given.data, out.nbytes, cupy.cuda.get_current_stream())
+
+    @contextmanager
+    def lane(self) -> Iterator[None]:
+        """See ``Device``: a CUDA stream for each thread, which waits for what was queued before ``empty``."""
+        with self._device:
+            lent: _Lent | None = getattr(self._local, "lent", None)
+            if lent is None:
+                lent = self._local.lent = _Lent(self._device.id)
+            with lent.stream:
+                if self._queued is not None:
+                    lent.stream.wait_event(self._queued)
+                try:
+                    yield
+                finally:
+                    lent.stream.synchronize()
+
+    def trim(self) -> None:
+        """See ``Device``; of a GPU that has stopped working, nothing is given back."""
+        if not self.is_working():
+            return
+        if self._decoder is not None:
+            with self.lane():
+                self._decoder.trim()
+        for kernel in self._kernels:
+            kernel.trim()
+        forget()
+        with self._device:
+            cupy.get_default_memory_pool().free_all_blocks()
+            cupy.get_default_pinned_memory_pool().free_all_blocks()
+        self._change_pool(lambda pool: cupy.cuda.runtime.memPoolTrimTo(pool, 0))
+
+    def _change_pool(self, change: Callable[[int], object]) -> None:
+        """Change CUDA's own pool of memory; a GPU that has none does without."""
+        with suppress(cupy.cuda.runtime.CUDARuntimeError), self._device:
+            change(cupy.cuda.runtime.deviceGetDefaultMemPool(self._device.id))
+
+    def is_working(self) -> bool:
+        """See ``Device``: a kernel that has read outside its memory, say, makes every later call of CUDA's fail."""
+        try:
+            with self._device:
+                cupy.cuda.runtime.deviceSynchronize()
+        except cupy.cuda.runtime.CUDARuntimeError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """See ``Device``."""
+        if self._decoder is not None:
+            self._decoder.close()
+        self.trim()
+
+
+def _frames_of_nvdec() -> Callable[[Any], Any] | None:
+    """``ffmpeg.Elsewhere`` of NVDEC; None where it is not to be had."""
+    try:
+        from pixprep.gpu.nvdec import Nvdec  # noqa: PLC0415  (on demand: most have no clips)
+
+        return Nvdec().frames
+    except ImportError as error:
+        log.info('the CPU decodes clips: no %s: pip install "PyNvVideoCodec>=2.2" lets the GPU do it', error.name)
+    except RuntimeError as error:  # PyNvVideoCodec wants a driver with its parts for video; and NVRTC
+        log.warning("the CPU decodes clips, as NVDEC is not to be had: %s", " ".join(str(error).split())[:300])
+    return None
+
+
+def _readable(pixels: Any) -> Any:
+    """Pixels of whoever gave them, in device memory: one pixel behind the other, rows any number of bytes apart."""
+    if isinstance(pixels, np.ndarray) and not isinstance(pixels, cupy.ndarray):
+        return cupy.asarray(np.ascontiguousarray(pixels))
+    is_readable = pixels.strides[1:] == (pixels.shape[2], 1) and pixels.strides[0] >= 0
+    return pixels if is_readable else cupy.ascontiguousarray(pixels)

@@ -1,0 +1,301 @@
+// From decoded pixels to finished tensors, for a batch of images of any sizes, in two launches: the fast kernels, for
+// resizes that round to whole levels after each pass and whose windows lie inside the image. plain.cu has the others.
+//
+// The first launch resamples each image along one axis, and keeps uint8 as Pillow does; the second resamples along the
+// other axis, looks each level up in the table of its channel, and writes the value in its place on the canvas, in the
+// tensor's type and layout. Only what the canvas shows is computed. Arithmetic, as in plan/profiles/windows.py, `fixed`:
+//
+//     level = clip8((2^(bits - 1) + sum(level_k * weight_k)) >> bits)
+//
+// Four taps at a time: one instruction, `dot`, multiplies four levels, the bytes of a word, by four signed bytes, and
+// adds up. A weight is three of these, d[0] + 256 d[1] + 65536 d[2]; three sums are kept, and put together at the end.
+// So windows come in groups of four taps: `count` says how many, `weights` has 16 bytes for each group and output
+// position, and taps that fill up the last group weigh 0. Between the passes lie words of four neighbours along the axis
+// that is next, [channel][middle_height][middle_width]: four rows of one column, or, where rows are resampled last, four
+// columns of one row. Windows of the second pass begin at a multiple of four.
+//
+// An axis that keeps its length, or is resampled to the nearest pixel, has windows of one position with weight 2^22,
+// which give the level itself. A table holds the bits of its values, so that the kernel needs no float type at all.
+// Comes after canvas.cu. Compiled with -DBITS=22 where they always are; else with -DBITS=windows.bits.
+
+#define LEVELS 256
+#define THREADS 256                 // of a block, TILE_WIDTH * TILE_HEIGHT; as many as levels, for the tables
+#define VECTOR 16                   // bytes that one thread copies at once
+#define LANES (THREADS / VECTOR)    // threads that copy one row
+#define WORDS (TILE_ROWS / VECTOR)  // of a channel, that one thread of `first_pass` makes
+#define PART 448                    // pixels of a row that are staged at a time
+#define VECTORS (((PART + TAPS) * CHANNELS + 2 * VECTOR) / VECTOR)  // of a row that is staged
+#define FOUR_ROWS (TAPS * VECTORS + 2)                              // vectors from a row to the fourth below it
+#define VECTOR_ROWS (VECTOR / TAPS * FOUR_ROWS)                     // vectors from a row to the VECTORth below it
+
+// sum + the products of the bytes of `levels`, 0 to 255, with those of `digits`, -128 to 127. No function of CUDA takes
+// one of them signed and the other not.
+#ifdef __CUDA_ARCH__
+__device__ static inline int dot(unsigned levels, int digits, int sum) {
+    asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(levels), "r"(digits));
+    return sum;
+}
+
+// clip8(low) | clip8(high) << 8 | above << 16.
+__device__ static inline unsigned pack(int low, int high, unsigned above) {
+    unsigned word;
+    asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(high), "r"(low), "r"(above));
+    return word;
+}
+#endif
+
+// The sums of a window of one channel before its first tap: a half, so that the shift rounds.
+__device__ static inline void reset(int *sums, const struct Windows &windows) {
+    for (int d = 0; d < DIGITS; ++d) sums[d] = d ? 0 : 1 << (BITS - 1);
+}
+
+// Four taps of it.
+__device__ static inline void add(unsigned levels, uint4 digits, int *sums) {
+    sums[0] = dot(levels, digits.x, sums[0]);
+    sums[1] = dot(levels, digits.y, sums[1]);
+    sums[2] = dot(levels, digits.z, sums[2]);
+}
+
+// Its level, not yet clipped. The sum is an int, but a part of it may not be: unsigned numbers wrap, and come back.
+__device__ static inline int level_of(const int *sums, const struct Windows &windows) {
+    return (int)(sums[2] * 65536u + sums[1] * 256u + sums[0]) >> BITS;
+}
+
+// Four pixels that begin at the bit `shift` mod 32 of `first`, which the next CHANNELS words follow: of each channel a
+// word. `first` becomes the last of these, with which the next four pixels begin.
+__device__ static inline void split(unsigned *first, const unsigned *next, unsigned shift, unsigned *channels) {
+    unsigned pixels[CHANNELS];
+    for (int i = 0; i < CHANNELS; ++i) {
+        pixels[i] = __funnelshift_r(*first, next[i], shift);
+        *first = next[i];
+    }
+#if CHANNELS == 1
+    channels[0] = pixels[0];
+#else
+    channels[0] = __byte_perm(__byte_perm(pixels[0], pixels[1], 0x0630), pixels[2], 0x5210);
+    channels[1] = __byte_perm(__byte_perm(pixels[0], pixels[1], 0x0741), pixels[2], 0x6210);
+    channels[2] = __byte_perm(__byte_perm(pixels[0], pixels[1], 0x0052), pixels[2], 0x7410);
+#endif
+}
+
+// Copy what lies inside the image in memory of a vector.
+__device__ static inline void copy_inside(uint4 *to, const unsigned char *from, const struct Image &image) {
+    if (from >= image.begin && from + VECTOR <= image.end) {
+        *to = __ldg((const uint4 *)from);
+    } else if (from + VECTOR > image.begin && from < image.end) {
+#pragma unroll 1
+        for (int i = 0; i < VECTOR; ++i)
+            if (from + i >= image.begin && from + i < image.end) ((unsigned char *)to)[i] = from[i];
+    }
+}
+
+// The threads of a block copy bytes of TILE_ROWS rows from `pixels` on, as they lie in memory: a row's first byte at its
+// address mod VECTOR.
+__device__ static inline void stage(uint4 *staged, const unsigned char *pixels, int bytes, const struct Image &image) {
+    int thread = threadIdx.y * TILE_WIDTH + threadIdx.x, lane = thread % LANES, row = thread / LANES;
+    uint4 *to = staged + row / TAPS * FOUR_ROWS + row % TAPS * VECTORS;
+    const unsigned char *from = pixels + row * image.pitch;
+    int shift = (int)((size_t)from % VECTOR);
+    int vectors = (shift + bytes + VECTOR - 1) / VECTOR;
+    from -= shift;
+    long long next = VECTOR * image.pitch, last = (WORDS - 1) * next;
+    if (from + min(0LL, last) >= image.begin && from + max(0LL, last) + vectors * VECTOR <= image.end) {
+#pragma unroll 2
+        for (int i = lane; i < vectors; i += LANES)
+            for (int word = 0; word < WORDS; ++word)
+                to[word * VECTOR_ROWS + i] = __ldg((const uint4 *)(from + word * next) + i);
+    } else {
+        for (int i = lane; i < vectors; i += LANES)
+            for (int word = 0; word < WORDS; ++word)
+                copy_inside(to + word * VECTOR_ROWS + i, from + word * next + i * VECTOR, image);
+    }
+}
+
+// Along the rows of the image. A block has the stretch that it needs in shared memory, part by part; where a row lies
+// there is the same for all parts, and for rows VECTOR apart. A thread makes a column of WORDS times TAPS rows. Those
+// below the image are made of anything, and weigh 0 later.
+//
+// A warp has 8 columns of 4 times TAPS rows, and 2 vectors lie between these: so 1.9 of its threads on average want the
+// same bank of shared memory at once (11 sizes from 500 x 375 to 24 megapixels, to 256); with 32 columns it would be 2.2.
+__device__ static inline void across(const struct Image &image) {
+    __shared__ uint4 staged[WORDS * VECTOR_ROWS];
+    const struct Windows &windows = image.columns;
+    int left = blockIdx.x * TILE_WIDTH, top = blockIdx.y * TILE_ROWS;
+    if (left >= windows.size || top >= image.middle_height * TAPS) return;  // the whole block
+    int thread = threadIdx.y * TILE_WIDTH + threadIdx.x;
+    int right = min(left + TILE_WIDTH, windows.size) - 1;
+    int column = left + thread / 32 * 8 + thread % 8, line = thread / 8 % 4;
+    int x = min(column, right);
+    int first = __ldg(windows.first + x), count = __ldg(windows.count + x);
+    int first_left = __ldg(windows.first + left), first_right = __ldg(windows.first + right);
+    int begin = min(first_left, first_right);  // positions rise from window to window, or fall in a mirror
+    int end = max(first_left + TAPS * __ldg(windows.count + left), first_right + TAPS * __ldg(windows.count + right));
+    const unsigned char *pixels = image.pixels + (image.middle_top + top) * image.pitch + (long long)begin * CHANNELS;
+    int sums[WORDS][TAPS][CHANNELS][DIGITS];
+    for (int word = 0; word < WORDS; ++word)
+        for (int i = 0; i < TAPS; ++i)
+            for (int c = 0; c < CHANNELS; ++c) reset(sums[word][i][c], windows);
+    for (int part = begin; part < end; part += PART) {
+        if (part > begin) __syncthreads();  // what is there has been used
+        stage(staged, pixels + (part - begin) * CHANNELS, min(PART + TAPS - 1, end - part) * CHANNELS, image);
+        __syncthreads();
+        int group = max(0, part - first + TAPS - 1) / TAPS;  // those that begin in this part
+        int groups = min(count, max(0, part + PART - first + TAPS - 1) / TAPS) - group;
+        if (column > right || groups <= 0) continue;
+        const uint4 *weights = (const uint4 *)windows.weights + group * windows.size + x;
+        const unsigned *rows = (const unsigned *)staged;
+        unsigned words[TAPS], shifts[TAPS], firsts[WORDS][TAPS];  // offsets: pointers were spilled (sm_120, CUDA 13.5)
+        for (int i = 0; i < TAPS; ++i) {
+            unsigned byte = (unsigned)(size_t)(pixels + (line * TAPS + i) * image.pitch) % VECTOR;
+            byte += (first + group * TAPS - part) * CHANNELS;
+            words[i] = (line * FOUR_ROWS + i * VECTORS) * (VECTOR / 4) + byte / 4;
+            shifts[i] = byte * 8;
+            for (int word = 0; word < WORDS; ++word) firsts[word][i] = rows[words[i] + word * VECTOR_ROWS * 4];
+        }
+#pragma unroll 1
+        for (; groups > 0; --groups, weights += windows.size) {
+            uint4 digits = __ldg(weights);
+            for (int i = 0; i < TAPS; ++i, words[i - 1] += CHANNELS)
+                for (int word = 0; word < WORDS; ++word) {
+                    unsigned channels[CHANNELS];
+                    split(&firsts[word][i], rows + words[i] + word * VECTOR_ROWS * 4 + 1, shifts[i], channels);
+                    for (int c = 0; c < CHANNELS; ++c) add(channels[c], digits, sums[word][i][c]);
+                }
+        }
+    }
+    if (column > right) return;
+    int plane = image.middle_height * image.middle_width;
+    for (int word = 0; word < WORDS; ++word) {
+        int y = top / TAPS + word * TILE_HEIGHT + line;
+        if (y >= image.middle_height) return;
+        unsigned *out = (unsigned *)image.middle + y * image.middle_width + image.left % PIXELS + x;
+        for (int c = 0; c < CHANNELS; ++c) {
+            int levels[TAPS];
+            for (int i = 0; i < TAPS; ++i) levels[i] = level_of(sums[word][i][c], windows);
+            out[c * plane] = pack(levels[0], levels[1], pack(levels[2], levels[3], 0));
+        }
+    }
+}
+
+// Down the columns of the pixels, one pixel a thread: for the few images that are resampled so first.
+__device__ static inline void down(const struct Image &image) {
+    const struct Windows &windows = image.rows;
+    int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
+    if (x >= image.middle_width * TAPS || image.middle_top + x >= image.width) return;
+    const unsigned char *column = image.pixels + (image.middle_top + x) * CHANNELS;
+    int end = min((int)(blockIdx.y + 1) * TILE_ROWS, image.middle_height);
+    for (int y = blockIdx.y * TILE_ROWS + threadIdx.y; y < end; y += TILE_HEIGHT) {
+        int sums[CHANNELS][DIGITS];
+        for (int c = 0; c < CHANNELS; ++c) reset(sums[c], windows);
+        int row = __ldg(windows.first + y);
+        const unsigned char *pixel = column + row * image.pitch;
+        const uint4 *weights = (const uint4 *)windows.weights + y;
+        for (int group = __ldg(windows.count + y); group > 0; --group, weights += windows.size) {
+            unsigned channels[CHANNELS] = {};
+            for (int i = 0; i < TAPS; ++i) {
+                for (int c = 0; c < CHANNELS; ++c) channels[c] |= __ldg(pixel + c) << 8 * i;
+                if (++row < image.height) pixel += image.pitch;  // what lies behind weighs 0
+            }
+            for (int c = 0; c < CHANNELS; ++c) add(channels[c], __ldg(weights), sums[c]);
+        }
+        for (int c = 0; c < CHANNELS; ++c) {
+            unsigned char *line = image.middle + (c * image.middle_height + y) * image.middle_width * (long long)TAPS;
+            line[x] = clip8(level_of(sums[c], windows));
+        }
+    }
+}
+
+// Grid: (tiles over the columns that this pass makes, over the rows, images). Block: (TILE_WIDTH, TILE_HEIGHT).
+extern "C" __global__ void __launch_bounds__(THREADS, 2) first_pass(const struct Image *images) {
+    const struct Image image = images[blockIdx.z];
+    if (image.vertical_first) down(image);
+    else across(image);
+}
+
+// The levels, not yet clipped, of PIXELS pixels from x of row y of the region, resampled down the columns of `middle`:
+// see `across`.
+__device__ static inline void finish_down(const struct Image &image, const struct Plan &plan, int x, int y,
+                                          int levels[CHANNELS][PIXELS]) {
+    const struct Windows &windows = image.rows;
+    int plane = image.middle_height * image.middle_width;
+    int row = (__ldg(windows.first + y) - image.middle_top) / TAPS;
+    const unsigned *words = (const unsigned *)image.middle + row * image.middle_width + image.left % PIXELS + x;
+    const uint4 *weights = (const uint4 *)windows.weights + y;
+    int sums[CHANNELS][PIXELS][DIGITS];
+    for (int c = 0; c < CHANNELS; ++c)
+        for (int i = 0; i < PIXELS; ++i) reset(sums[c][i], windows);
+#pragma unroll 1
+    for (int group = __ldg(windows.count + y); group > 0; --group, words += image.middle_width, weights += windows.size) {
+        uint4 digits = __ldg(weights);
+        for (int c = 0; c < CHANNELS; ++c) {
+            uint4 columns = __ldg((const uint4 *)(words + plan.channel[c] * plane));
+            add(columns.x, digits, sums[c][0]);
+            add(columns.y, digits, sums[c][1]);
+            add(columns.z, digits, sums[c][2]);
+            add(columns.w, digits, sums[c][3]);
+        }
+    }
+    for (int c = 0; c < CHANNELS; ++c)
+        for (int i = 0; i < PIXELS; ++i) levels[c][i] = level_of(sums[c][i], windows);
+}
+
+// The same, along the rows of `middle`: see `down`.
+__device__ static inline void finish_across(const struct Image &image, const struct Plan &plan, int x, int y,
+                                            int levels[CHANNELS][PIXELS]) {
+    const struct Windows &windows = image.columns;
+    int plane = image.middle_height * image.middle_width;
+    for (int i = 0; i < PIXELS; ++i) {
+        int column = min(max(x + i, 0), windows.size - 1);
+        const unsigned *words = (const unsigned *)image.middle + y * image.middle_width;
+        words += (windows.first[column] - image.middle_top) / TAPS;
+        const uint4 *weights = (const uint4 *)windows.weights + column;
+        int sums[CHANNELS][DIGITS];
+        for (int c = 0; c < CHANNELS; ++c) reset(sums[c], windows);
+#pragma unroll 1
+        for (int group = windows.count[column]; group > 0; --group, ++words, weights += windows.size)
+            for (int c = 0; c < CHANNELS; ++c) add(__ldg(words + plan.channel[c] * plane), __ldg(weights), sums[c]);
+        for (int c = 0; c < CHANNELS; ++c) levels[c][i] = level_of(sums[c], windows);
+    }
+}
+
+struct __align__(PIXELS * sizeof(VALUE)) Values {
+    VALUE of[PIXELS];
+};
+
+// Grid: (tiles of PIXELS pixels a thread over the canvas in x, in y, images). Block: (TILE_WIDTH, TILE_HEIGHT).
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
+second_pass(const struct Image *images, const struct Plan plan) {
+    __shared__ VALUE tables[CHANNELS][LEVELS];
+    const struct Image image = images[blockIdx.z];
+    int thread = threadIdx.y * TILE_WIDTH + threadIdx.x;
+    for (int c = 0; c < CHANNELS; ++c) tables[c][thread] = __ldg(plan.tables + c * LEVELS + thread);
+    __syncthreads();
+    int x = (blockIdx.x * TILE_WIDTH + threadIdx.x) * PIXELS, y = blockIdx.y * TILE_HEIGHT + threadIdx.y;
+    if (x >= canvas_width(plan) || y >= canvas_height(plan)) return;
+    int region_x = x - image.left, region_y = y - image.top;
+    int width = region_y >= 0 && region_y < image.rows.size ? image.columns.size : 0;  // of the region in this row
+    int levels[CHANNELS][PIXELS] = {};
+    if (width > 0 && region_x > -PIXELS && region_x < width) {
+        if (image.vertical_first) finish_across(image, plan, region_x, region_y, levels);
+        else finish_down(image, plan, region_x, region_y, levels);
+    }
+    if (region_x < 0 || region_x + PIXELS > width)
+        for (int i = 0; i < PIXELS; ++i)
+            for (int c = 0; c < CHANNELS; ++c)
+                if (region_x + i < 0 || region_x + i >= width) levels[c][i] = plan.fill[c];
+    bool is_whole = canvas_width(plan) % PIXELS == 0 && (size_t)image.tensor % sizeof(struct Values) == 0;
+    for (int part = 0; part < CHANNELS; ++part) {  // values that follow each other in memory
+        struct Values values;
+        int pixels[PIXELS];
+        for (int i = 0; i < PIXELS; ++i) {
+            int c = LAYOUT_CHW ? part : (part * PIXELS + i) % CHANNELS;
+            pixels[i] = LAYOUT_CHW ? i : (part * PIXELS + i) / CHANNELS;
+            values.of[i] = tables[c][clip8(levels[c][pixels[i]])];
+        }
+        VALUE *out = image.tensor + (LAYOUT_CHW ? place(plan, part, x, y) : place(plan, 0, x, y) + part * PIXELS);
+        if (is_whole) *(struct Values *)out = values;
+        else
+            for (int i = 0; i < PIXELS; ++i)
+                if (x + pixels[i] < canvas_width(plan)) out[i] = values.of[i];
+    }
+}

@@ -1,0 +1,167 @@
+"""The structs of a chunk, and its windows behind them: for fast.cu in one call of C, for plain.cu an axis a call."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from ctypes import byref
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.engine.kernels import resampling
+from pixprep.engine.kernels.native import STRUCTS, checked, formula_struct, library
+from pixprep.gpu.structs import ALIGNMENT, IMAGE
+from pixprep.plan.geometry_steps import Resize
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.placement import Placement
+from pixprep.plan.profiles import PROFILES
+from pixprep.plan.profiles.profile import never_vertical_first
+from pixprep.plan.profiles.windows import Axis, Formula, Passes, Windows
+
+U8 = npt.NDArray[np.uint8]
+PASSES: tuple[Passes, ...] = get_args(Passes)
+_PLACED = struct.Struct("=2d23q")
+"""``struct placed`` of arguments.h, five times as fast as ctypes fills it."""
+
+
+class PixelBuffer(NamedTuple):
+    """Decoded pixels in the kernels' memory: uint8 (height, width, channels), rows ``pitch`` bytes apart."""
+
+    address: int
+    height: int
+    width: int
+    pitch: int
+
+
+class Chunk(NamedTuple):
+    """Images whose structs are filled.
+
+    Attributes:
+        plan: which tensor.
+        pixels: the decoded images.
+        placements: of each.
+        tensors: the address of each image's output.
+        which: for each image the first one of the same placement.
+        upload: see ``launch.Room``.
+    """
+
+    plan: TensorPlan
+    pixels: Sequence[PixelBuffer]
+    placements: Sequence[Placement]
+    tensors: Sequence[int]
+    which: Sequence[int]
+    upload: Callable[[int], tuple[U8, int]]
+
+
+Filled = tuple[U8, int, tuple[int, int]]
+"""The memory, whose ``middle`` is where an image's part begins if all lie one after the other; the bytes between the
+passes; the largest extent of the first pass, in threads of x and in rows."""
+
+
+def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
+    """All in one call, for fast.cu."""
+    order = _order(chunk.plan.geometry.resize)
+    images = b"".join(
+        _PLACED.pack(
+            *p.ratio, *p.box, *p.resized, *p.region, *p.at, *p.mirrors, *p.flips,
+            like == index and order(p), like, *one, tensor,
+        )
+        for index, (p, like, one, tensor) in enumerate(
+            zip(chunk.placements, chunk.which, chunk.pixels, chunk.tensors, strict=True)
+        )
+    )  # fmt: skip
+    address = np.frombuffer(images, np.uint8).ctypes.data
+    told = STRUCTS["chunk"](formula_struct(formula), address, len(chunk.which), len(chunk.plan.channels))
+    run = library().fill_chunk
+    checked(run(byref(told)))  # it has no memory yet, and says how much it needs
+    memory, told.address = chunk.upload(told.n_bytes)
+    told.memory = memory.ctypes.data
+    checked(run(byref(told)))
+    return memory, told.middle, (told.wide, told.high)
+
+
+def _order(resize: Resize | None) -> Callable[[Placement], bool]:
+    """Tell whether the first pass of a placement is from row to row."""
+    if resize is None or (profile := PROFILES[resize.like]).is_vertical_first is never_vertical_first:
+        return lambda _: False
+    method = resize.method
+
+    def axis(p: Placement, axis: int) -> Axis:
+        return Axis(p.box[axis + 2] - p.box[axis], p.resized[axis], p.ratio[axis], p.region[axis], p.region[axis + 2])
+
+    return lambda p: profile.is_vertical_first(method, axis(p, 0), axis(p, 1))
+
+
+def fill_plain(chunk: Chunk) -> Filled:
+    """Structs and windows for plain.cu."""
+    windows, middle, channels = bytearray(), 0, len(chunk.plan.channels)
+    images = np.zeros(len(chunk.pixels), IMAGE)
+    for index, (one, placement, tensor, first) in enumerate(
+        zip(chunk.pixels, chunk.placements, chunk.tensors, chunk.which, strict=True)
+    ):
+        image = images[index]
+        if first < index:
+            images[index] = images[first]
+        else:
+            for name, value in _placed(chunk.plan, placement, windows).items():
+                image[name] = value
+        top, left, bottom, right = placement.read
+        mirror_y, mirror_x = placement.mirrors
+        row, column = (bottom - 1 if mirror_y else top), (right - 1 if mirror_x else left)
+        image["pixels"] = one.address + row * one.pitch + column * channels
+        image["pitch"] = -one.pitch if mirror_y else one.pitch
+        image["tensor"], image["middle"] = tensor, middle
+        n_bytes = 4 * channels * int(image["middle_height"]) * int(image["middle_width"])
+        middle += -(-n_bytes // ALIGNMENT) * ALIGNMENT
+    memory, address = chunk.upload(images.nbytes + len(windows))
+    for axis in ("rows", "columns"):
+        for name in ("first", "count", "weights"):
+            images[axis][name] += np.uint64(address + images.nbytes)
+    memory[: images.nbytes] = images.view(np.uint8)
+    memory[images.nbytes :] = np.frombuffer(windows, np.uint8)
+    return memory, middle, (int(images["middle_width"].max()), int(images["middle_height"].max()))
+
+
+def _placed(plan: TensorPlan, placement: Placement, windows: bytearray) -> dict[str, Any]:
+    """Fields of an ``IMAGE`` that its placement decides; the addresses of its windows are their places among all."""
+    how, fill = resampling.resampling(plan.geometry.resize, placement), placement.fill or plan.fill
+    own = resampling.windows(how)
+    rows, columns = (
+        _packed(each, windows, is_flipped=is_flipped) for each, is_flipped in zip(own, placement.flips, strict=True)
+    )
+    (top, bottom), (left, right) = own[0].span(placement.laid[0]), own[1].span(placement.laid[1])
+    above, before, below, behind = placement.margins
+    read = placement.read
+    return {
+        "rows": rows,
+        "columns": columns,
+        "stride": -len(plan.channels) if placement.mirrors[1] else len(plan.channels),
+        "height": read[2] - read[0],
+        "width": read[3] - read[1],
+        "vertical_first": how.vertical_first,
+        "middle_top": left if how.vertical_first else top,
+        "middle_height": len(own[0].first) if how.vertical_first else bottom - top,
+        "middle_width": right - left if how.vertical_first else len(own[1].first),
+        "top": placement.at[0],
+        "left": placement.at[1],
+        "passes": PASSES.index(how.passes),
+        "factor": how.factor,
+        "margin_top": above,
+        "margin_left": before,
+        "margin_bottom": below,
+        "margin_right": behind,
+        "fill": sum(level << 8 * channel for channel, level in zip(plan.channels, fill, strict=True)),
+    }
+
+
+def _packed(windows: Windows, memory: bytearray, *, is_flipped: bool) -> tuple[int, ...]:
+    """The ``WINDOWS`` of an axis, which is put behind the others: first | count | weights, tap by tap."""
+    size, at = len(windows.first), len(memory)
+    order = slice(None, None, -1 if is_flipped else 1)
+    memory += windows.first[order].tobytes() + windows.count[order].tobytes() + bytes(8 * size % 16)
+    weights = len(memory)
+    memory += windows.weights[order].T.tobytes()
+    memory += bytes(-len(memory) % 16)
+    return at, at + 4 * size, weights, size, windows.bits

@@ -1,0 +1,212 @@
+"""The plan on an NVIDIA GPU: the plan's CUDA kernels, compiled by NVRTC when the engine is made, in half a second.
+
+CuPy has the memory and the streams, and launches. It compiles nothing here: see ``nvrtc``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import cupy
+import numpy as np
+
+from pixprep.gpu import launch, nvrtc, structs, surfaces
+from pixprep.gpu.canvases import canvas_plan, needs_canvases
+from pixprep.gpu.filling import PixelBuffer
+from pixprep.gpu.structs import IMAGE, LEVEL_THREADS, TILE
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.placement import Placement
+from pixprep.spec import NO_PADDING, TensorSpec
+
+MIDDLE_BYTES = 256 << 20
+"""Between the passes and for canvases, in each thread, unless one image alone needs more. 128 photos of 12 megapixels
+to 224 take 230 MB, and their canvases 39 MB; but of a JPEG of 16,384 x 8 pixels, as torchvision resizes it to 224 x
+224, 5 KB on the wire become 11 MB."""
+
+_NOTHING = np.empty(0, np.uint8)
+
+
+class _Room:
+    """See ``launch.Room``: for one launch, in memory that its thread keeps for the next one."""
+
+    def __init__(self, uploads: threading.local, middles: threading.local) -> None:
+        self._uploads, self._middles = uploads, middles
+        self.device: Any = None
+        self._middle: Any = None  # held until the launch is queued, whoever trims meanwhile
+
+    def upload(self, n_bytes: int) -> tuple[launch.U8, int]:
+        """See ``launch.Room``: pinned memory, from which a copy does not wait, and memory of the GPU for that copy."""
+        host: launch.U8
+        host, self.device = getattr(self._uploads, "kept", (_NOTHING, None))
+        if (copied := getattr(self._uploads, "copied", None)) is not None:
+            copied.synchronize()  # it may still be read for this thread's last launch
+        if len(host) < n_bytes:
+            whole = 1 << (n_bytes - 1).bit_length()
+            host = np.frombuffer(cupy.cuda.alloc_pinned_memory(whole), np.uint8, whole)
+            self.device = cupy.empty((whole,), np.uint8)
+            self._uploads.kept = host, self.device
+        return host[:n_bytes], int(self.device.data.ptr)
+
+    def copy(self, memory: launch.U8) -> None:
+        """Queue the upload of what is now in the host's memory."""
+        stream = cupy.cuda.get_current_stream()
+        self.device.data.copy_from_host_async(memory.ctypes.data, memory.nbytes, stream)
+        self._uploads.copied = stream.record()
+
+    def middle(self, n_bytes: int) -> int:
+        """See ``launch.Room``."""
+        self._middle = getattr(self._middles, "kept", None)
+        if self._middle is None or self._middle.nbytes < n_bytes:
+            self._middle = self._middles.kept = cupy.empty(n_bytes, np.uint8)
+        return int(self._middle.data.ptr)
+
+
+class GpuKernel:
+    """See ``Kernel``. Work is queued on CuPy's current stream, and ``run`` returns before it is done."""
+
+    def __init__(self, plan: TensorPlan, *, plain: bool = False) -> None:
+        self._plan = plan
+        self.is_plain = plain
+        device_id, passes = cupy.cuda.Device().id, canvas_plan(plan)
+        self._constants = {each: cupy.asarray(structs.constants(each)) for each in (passes, plan)}
+        self._struct = structs.plan_struct(plan, self._constants[plan].data.ptr)
+        self._is_fixed = not plan.spec.is_open and plan.spec.padding == NO_PADDING
+        self._passes_struct = structs.plan_struct(passes, self._constants[passes].data.ptr)
+        module = _module(launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain)), device_id)
+        self._first_pass = module.get_function("first_pass")
+        self._second_pass = module.get_function("second_pass")
+        if needs_canvases(plan):
+            module = _module(launch.levels_code(), tuple(launch.levels_options(plan)), device_id)
+            self._change_levels = module.get_function("change_levels")
+        cupy.cuda.get_current_stream().synchronize()  # the lanes' streams do not wait for this one
+        self._uploads = threading.local()
+        self._middles = threading.local()
+
+    def run(self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]) -> None:
+        """See ``Kernel.run``: ``images`` are uint8 (height, width, channels) on this device, ``outs`` on it too.
+
+        Images and outputs must stay alive until the stream has done the work. One copy takes everything else that the
+        kernels read; the next call of the same thread, on the same stream, waits for that copy.
+        """
+        if not images:
+            return
+        if self._is_fixed:
+            first, stride = outs.data.ptr, outs.strides[0]
+            self._launch(images, placements, [first + stride * place for place in places], self._struct)
+            return
+        alike: dict[Any, list[int]] = {}  # a launch has one size
+        for index, placement in enumerate(placements):
+            alike.setdefault((placement.canvas, placement.size), []).append(index)
+        spec = self._plan.spec
+        for (_, size), those in alike.items():
+            shape = replace(spec, padding=NO_PADDING).shape_of(*size)
+            inside = {index: outs[places[index]] for index in those}
+            made = {i: out if out.shape == shape else cupy.empty(shape, spec.dtype) for i, out in inside.items()}
+            struct = structs.plan_struct(self._plan, self._constants[self._plan].data.ptr, size)
+            tensors = [made[index].data.ptr for index in those]
+            self._launch([images[i] for i in those], [placements[i] for i in those], tensors, struct)
+            for index in those:
+                if made[index] is not inside[index]:
+                    _lay(made[index], inside[index], spec)
+
+    def _launch(
+        self, images: Sequence[Any], placements: Sequence[Placement], tensors: Sequence[int], plan_struct: Any
+    ) -> None:
+        """Queue the kernels for images whose tensors have one size, at these addresses."""
+        room = _Room(self._uploads, self._middles)
+        pixels = [PixelBuffer(image.data.ptr, image.shape[0], image.shape[1], image.strides[0]) for image in images]
+        prepared = launch.prepare(
+            self._plan, pixels, placements, tensors, room=room, middle_bytes=MIDDLE_BYTES, plain=self.is_plain
+        )
+        with span("pixprep:copy"):
+            room.copy(prepared.memory)
+        with span("pixprep:kernels"):
+            for part in prepared.parts:
+                structs = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
+                self._first_pass(part.first_grid, TILE, (structs,))
+                if part.canvases is None:
+                    self._second_pass(part.second_grid, TILE, (structs, plan_struct))
+                    continue
+                canvases = room.device[part.canvases :]
+                struct = (self._passes_struct if self._plan.geometry.levels else plan_struct).copy()
+                struct["canvases"] = canvases.data.ptr
+                self._second_pass(part.second_grid, TILE, (structs, struct))
+                self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, plan_struct))
+
+    def trim(self) -> None:
+        """Give the memory between the passes back to CuPy's pool; any thread may ask for it.
+
+        What is uploaded stays: CuPy's pool of pinned memory would give it away while a copy is under way.
+        """
+        self._middles = threading.local()
+
+
+def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> Any:
+    """Tensors of images as one array (n, *shape), each padded: see ``Batch.padded``."""
+    whole = cupy.empty((len(values), *shape), spec.dtype)
+    for one, value in zip(whole, values, strict=True):
+        _lay(cupy.asarray(value), one, spec)
+    cupy.cuda.get_current_stream().synchronize()
+    return whole
+
+
+def _lay(tensor: Any, out: Any, spec: TensorSpec) -> None:
+    """Queue copies of a tensor to the upper left of a larger one, and its padding around it: no kernel of CuPy's."""
+    stream, runtime = cupy.cuda.get_current_stream(), cupy.cuda.runtime
+    if spec.padding.value == 0:
+        runtime.memsetAsync(out.data.ptr, 0, out.nbytes, stream.ptr)
+    else:
+        host = np.full(out.shape, spec.padding.value, spec.dtype)
+        out.data.copy_from_host_async(host.ctypes.data, host.nbytes, stream)
+        stream.synchronize()  # the host's memory goes
+    planes = tensor.shape[0] if spec.layout == "chw" else 1
+    axis = 1 if spec.layout == "chw" else 0  # of the rows
+    rows, (pitch, whole) = tensor.shape[axis], (each.strides[axis] for each in (tensor, out))
+    for plane in range(planes):
+        to, begin = out.data.ptr + plane * (out.nbytes // planes), tensor.data.ptr + plane * rows * pitch
+        runtime.memcpy2DAsync(to, whole, begin, pitch, pitch, rows, runtime.memcpyDeviceToDevice, stream.ptr)
+
+
+class SurfaceKernel:
+    """RGB of the frames of a video decoder; NVRTC compiles when it is made."""
+
+    def __init__(self) -> None:
+        module = _module(launch.surface_code(), (), cupy.cuda.Device().id)
+        self._show = module.get_function("show_surface")
+
+    def show(self, surface: surfaces.Surface, numbers: surfaces.Coefficients) -> Any:
+        """Queue on CuPy's current stream what makes RGB of a surface: uint8 (height, width, 3), or turned."""
+        height, width = surface.height, surface.width
+        pixels = cupy.empty((width, height, 3) if surface.turn % 2 else (height, width, 3), np.uint8)
+        struct = surfaces.struct(surface, numbers, pixels.data.ptr)
+        with span("pixprep:show"):
+            self._show((-(-width // TILE[0]), -(-height // TILE[1]), 1), TILE, (struct,))
+        return pixels
+
+
+@contextmanager
+def span(name: str) -> Iterator[None]:
+    """A range of NVTX, in which a profiler such as Nsight Systems shows what the thread queues meanwhile."""
+    if not cupy.cuda.nvtx.available:
+        yield
+        return
+    cupy.cuda.nvtx.RangePush(name)
+    try:
+        yield
+    finally:
+        cupy.cuda.nvtx.RangePop()
+
+
+@cache
+def _module(code: str, options: tuple[str, ...], device_id: int) -> Any:
+    """The kernels on a GPU, which is the current one: compiled once, and there until the process ends."""
+    module = cupy.cuda.Module()
+    capability = int(cupy.cuda.Device(device_id).compute_capability)
+    cuda = cupy.cuda.runtime.runtimeGetVersion() // 1000  # what CuPy is built for: the driver knows its machine code
+    module.load(nvrtc.compiled(code, options, capability=capability, cuda=cuda).image)
+    return module

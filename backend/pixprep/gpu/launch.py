@@ -1,0 +1,233 @@
+"""Code, structs and grids of the CUDA kernels. No CUDA: it runs anywhere.
+
+``fast.cu`` does the methods that have a formula, which nearly every plan asks for; ``plain.cu`` does every arithmetic
+of ``plan.profiles.windows``. Where a function has ``plain``, it is for plain.cu, also if fast.cu would do. ``levels.cu``
+comes after either, where a plan has levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.engine.kernels.resampling import formula
+from pixprep.gpu.canvases import KINDS, LIKES, MODES, Canvases, canvas_plan, needs_canvases
+from pixprep.gpu.filling import PASSES, Chunk, PixelBuffer, fill_fast, fill_plain
+from pixprep.gpu.structs import CANVAS, IMAGE, PIXELS, STEPS, TILE, TILE_ROWS
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.placement import Placement
+from pixprep.plan.profiles.windows import IDENTITY_BITS, Formula
+
+VALUES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int"}
+
+U8 = npt.NDArray[np.uint8]
+
+
+class Room(Protocol):
+    """Room for the data of a launch; a piece is valid until the next one of its kind is asked for."""
+
+    def upload(self, n_bytes: int) -> tuple[U8, int]:
+        """Host memory to fill, and the address where the kernels will find its bytes: a multiple of 16."""
+
+    def middle(self, n_bytes: int) -> int:
+        """The address of memory between the passes, and for canvases, a multiple of ``ALIGNMENT``."""
+
+
+class Part(NamedTuple):
+    """Images that are launched together, from ``first`` up to ``last``.
+
+    Attributes:
+        first_grid, second_grid: (x, y, z) blocks of ``TILE`` threads.
+        canvases: where in the memory the ``CANVAS`` structs of these images begin; None: levels.cu has nothing to do.
+    """
+
+    first: int
+    last: int
+    first_grid: tuple[int, int, int]
+    second_grid: tuple[int, int, int]
+    canvases: int | None = None
+
+    @property
+    def levels_grid(self) -> tuple[int, int, int]:
+        """Blocks of ``LEVEL_THREADS``."""
+        return self.last - self.first, 1, 1
+
+
+class Launch(NamedTuple):
+    """Everything that the launches of a chunk need.
+
+    Attributes:
+        memory: to be uploaded: a struct for each image, and the windows, of equal placements once; for levels.cu the
+            canvases' structs and the steps.
+        images: the structs, a view: (n,) of ``IMAGE``.
+        parts: one after the other, as they use the same memory between the passes.
+    """
+
+    memory: U8
+    images: npt.NDArray[np.void]
+    parts: list[Part]
+
+
+def is_fast(plan: TensorPlan) -> bool:
+    """Tell whether fast.cu will do: the windows have a formula, no margin is resized, and margins are alike."""
+    geometry = plan.geometry
+    is_padded = geometry.resize is not None and geometry.is_padded
+    return _formula(plan) is not None and geometry.fill is None and not is_padded
+
+
+def code(plan: TensorPlan, *, plain: bool = False) -> str:
+    """The CUDA code of the plan's two passes."""
+    return _code("fast.cu" if is_fast(plan) and not plain else "plain.cu", PASSES=PASSES, STEP=STEPS)
+
+
+def levels_code() -> str:
+    """The CUDA code of what changes levels."""
+    return _code("formulas.h", "steps.cu", "levels.cu", LEVEL=KINDS, LIKE=LIKES, PADDING=MODES)
+
+
+def surface_code() -> str:
+    """The CUDA code of what makes RGB of a video decoder's frames."""
+    tile = f"#define TILE_WIDTH {TILE[0]}\n#define TILE_HEIGHT {TILE[1]}\n"
+    return tile + Path(__file__).with_name("surface.cu").read_text(encoding="utf-8")
+
+
+def _code(*names: str, **constants: Sequence[str]) -> str:
+    numbered = ((f"{kind}_{one}".upper(), i) for kind, names in constants.items() for i, one in enumerate(names))
+    lines = [f"#define {one} {i}\n" for one, i in numbered]
+    files = (Path(__file__).with_name(each).read_text(encoding="utf-8") for each in ("structs.h", "canvas.cu", *names))
+    return "".join([*lines, *files])
+
+
+def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
+    """The compiler's -D options for the two passes of a plan."""
+    options = [*_tensor_options(canvas_plan(plan)), f"-DCANVASES={int(bool(plan.geometry.levels))}"]
+    if plain or not is_fast(plan):
+        return [*options, f"-DREAL_VALUES={int(plan.is_real)}"]
+    rule = _formula(plan)
+    return [*options, f"-DBITS={(rule and rule.bits) or 'windows.bits'}"]
+
+
+def levels_options(plan: TensorPlan) -> list[str]:
+    """The compiler's -D options for levels.cu, of a plan."""
+    return [*_tensor_options(plan), "-DCANVASES=0"]
+
+
+def _tensor_options(plan: TensorPlan) -> list[str]:
+    return [
+        f"-DCHANNELS={len(plan.channels)}",
+        f"-DLAYOUT_CHW={int(plan.spec.layout == 'chw')}",
+        f"-DVALUE={VALUES[np.dtype(plan.spec.dtype).itemsize]}",
+    ]
+
+
+def prepare(
+    plan: TensorPlan,
+    pixels: Sequence[PixelBuffer],
+    placements: Sequence[Placement],
+    tensors: Sequence[int],
+    *,
+    room: Room,
+    middle_bytes: int = 1 << 62,
+    plain: bool = False,
+) -> Launch:
+    """The structs, windows and grids of one chunk.
+
+    Args:
+        plan: which tensor.
+        pixels: the decoded images, at least one.
+        placements: the plan's geometry at each image's size; one object, where images are alike, is one's work.
+        tensors: the address of each image's output.
+        room: see above.
+        middle_bytes: between the passes and for canvases, unless one image alone needs more.
+        plain: see above.
+    """
+    rule = _formula(plan) if is_fast(plan) and not plain else None
+    alike: dict[int, int] = {}  # images of one size and placement differ in addresses alone
+    which = [alike.setdefault(id(placement), index) for index, placement in enumerate(placements)]
+    canvases = Canvases(plan, placements) if needs_canvases(plan) else None
+    uploads = _Uploads(room, canvases.n_bytes if canvases else 0)
+    chunk = Chunk(plan, pixels, placements, tensors, which, uploads.take)
+    memory, middle_end, (wide, high) = fill_fast(rule, chunk) if rule else fill_plain(chunk)
+    images = memory[: IMAGE.itemsize * len(pixels)].view(IMAGE)
+    middles = images["middle"]
+    scratch = np.zeros(len(pixels), np.uint64)
+    if canvases:  # what levels.cu works on lies behind what the passes do
+        scratch += np.diff(middles, append=np.uint64(middle_end))
+        ends = canvases.scratch.sum(axis=1).cumsum().astype(np.uint64)
+        middles[1:] += ends[:-1]
+        middle_end += int(ends[-1])
+    parts, most = _parts(middles, middle_end, middle_bytes)
+    middles += np.uint64(room.middle(most))
+    if canvases:
+        scratch += middles
+        canvases.write(uploads.memory[uploads.end :], uploads.address + uploads.end, scratch=scratch, tensors=tensors)
+    if plan.geometry.levels:
+        images["tensor"] = scratch
+    height, width = (max(sides) for sides in zip(*(placement.canvas for placement in placements), strict=True))
+    middle = _tiles(wide, TILE[0]), _tiles(high, TILE_ROWS)
+    canvas = _tiles(width, TILE[0] * (PIXELS if rule else 1)), _tiles(height, TILE[1])
+    cut = [
+        Part(
+            first,
+            last,
+            (*middle, last - first),
+            (*canvas, last - first),
+            uploads.end + first * CANVAS.itemsize if canvases else None,
+        )
+        for first, last in parts
+    ]
+    return Launch(uploads.memory, images, cut)
+
+
+class _Uploads:
+    """Uploads of a room: the data asked for, and ``more`` bytes behind it, from ``end`` on, a multiple of 16."""
+
+    def __init__(self, room: Room, more: int) -> None:
+        self._room, self._more = room, more
+        self.end = 0
+
+    def take(self, n_bytes: int) -> tuple[U8, int]:
+        """See ``Room.upload``."""
+        self.end = -(-n_bytes // 16) * 16 if self._more else n_bytes
+        self.memory, self.address = self._room.upload(self.end + self._more)
+        return self.memory[:n_bytes], self.address
+
+
+def _formula(plan: TensorPlan) -> Formula | None:
+    """By which the windows of a plan are made; None: of each axis alone, by its profile."""
+    if plan.geometry.resize is None:  # no axis changes its length: any will do
+        return Formula("box", is_widened=False, bits=IDENTITY_BITS)
+    return formula(plan.geometry.resize)
+
+
+def _parts(begins: npt.NDArray[np.uint64], end: int, most: int) -> tuple[list[tuple[int, int]], int]:
+    """Neighbours whose parts of the middle buffer have room together; ``begins`` becomes relative to them.
+
+    Args:
+        begins: where each image's part begins, if all lie one after the other.
+        end: where the last one ends.
+        most: bytes, unless one image alone needs more.
+
+    Returns:
+        (first, last) of each, and the bytes of the largest.
+    """
+    if end <= most or len(begins) == 1:
+        return [(0, len(begins))], end
+    ends = [*begins[1:].tolist(), end]
+    parts: list[tuple[int, int]] = []
+    first = used = largest = 0
+    for last in range(1, len(ends) + 1):
+        if last == len(ends) or ends[last] - used > most:
+            parts.append((first, last))
+            begins[first:last] -= np.uint64(used)
+            largest = max(largest, ends[last - 1] - used)
+            first, used = last, ends[last - 1]
+    return parts, largest
+
+
+def _tiles(size: int, tile: int) -> int:
+    return max(1, -(-size // tile))

@@ -1,0 +1,154 @@
+// What is done to the levels of images after their geometry: one launch, one block an image, which has steps of its own.
+//
+// A block goes over its image in sweeps. A sweep takes each pixel from where it lies, or from other places by a step that
+// looks there; does all steps to it that need that pixel alone, while it is in registers; and writes it: over itself,
+// into other memory if the sweep has looked elsewhere, or, the last time, as values of the tensor. A step that needs a
+// number of the whole image (the mean of a contrast, the histogram of an equalize) ends a sweep, which measures it
+// meanwhile, in integers, so that threads may come in any order. It is then a table for each channel.
+//
+// Formulas are those of pixprep/plan/steps/levels.py and formulas.h. Each product and sum is rounded by itself, as NVRTC is told
+// --fmad=false. Comes after canvas.cu, formulas.h and steps.cu.
+
+// The threads of a block make what was measured a table: each has a part of the sum of the lumas.
+__device__ static inline void conclude(const struct LevelStep &step, unsigned long long sum, unsigned pixels,
+                                       struct Measured *measured) {
+    if (step.kind == LEVEL_BLEND_MEAN) atomicAdd(&measured->sum, sum);
+    __syncthreads();
+    for (int entry = threadIdx.x; entry < CHANNELS * LEVELS; entry += LEVEL_THREADS) {
+        int c = entry / LEVELS, level = entry % LEVELS;
+        const unsigned *counts = measured->counts[c];
+        int value = level;
+        if (step.kind == LEVEL_BLEND_MEAN) {
+            float mean = step.like == LIKE_PILLOW ? (float)((2 * measured->sum + pixels) / (2ull * pixels))
+                                                  : (float)measured->sum / (float)pixels;
+            value = blended(step, level, mean);
+        } else {
+            int low = -1, high = -1;
+            unsigned below = 0;
+            for (int i = 0; i < LEVELS; ++i) {
+                if (counts[i] == 0) continue;
+                if (low < 0) low = i;
+                high = i;
+                if (i < level) below += counts[i];
+            }
+            if (step.kind == LEVEL_EQUALIZE) {
+                unsigned size = (pixels - counts[high]) / 255;
+                if (size) value = min((size / 2 + below) / size, 255u);
+            } else if (low < high) {
+                float reach = high - low;
+                if (step.like == LIKE_PILLOW) {
+                    double scale = 255 / (double)reach;
+                    value = (int)fmin(fmax(level * scale + -low * scale, 0.0), 255.0);
+                } else value = level_of((level - low) / (reach * (1.0f / 255)));
+            }
+        }
+        measured->table[c][level] = value;
+    }
+    __syncthreads();
+}
+
+// Where the last sweep puts a pixel.
+__device__ static inline void put(const struct Plan &plan, VALUE *tensor, int y, int x, const int *pixel) {
+    for (int c = 0; c < CHANNELS; ++c) {
+        int level = pixel[0];
+        for (int k = 1; k < CHANNELS; ++k)  // an index known at run time only would put the array into local memory
+            if (plan.channel[c] == k) level = pixel[k];
+        tensor[place(plan, c, x, y)] = __ldg(plan.tables + c * LEVELS + level);
+    }
+}
+
+// The threads of a block do all steps, and write the tensor.
+__device__ static inline void do_steps(const struct Canvas &canvas, const struct Plan &plan) {
+    __shared__ struct Measured measured;
+    const struct LevelStep *steps = canvas.steps;
+    struct Levels image = {canvas.levels, canvas.height, canvas.width};
+    unsigned char *other = canvas.other;
+    int next = 0;
+    bool is_ready = false;  // what the next step needs has been measured
+    do {
+        const struct LevelStep *elsewhere = 0;
+        struct Levels made = image;
+        if (next < canvas.step_count && is_elsewhere(steps[next].kind)) {
+            elsewhere = steps + next++;
+            if (elsewhere->kind == LEVEL_BLUR) {  // over the image, when its rows have been blurred
+                blur_across(*elsewhere, image, (float *)other);
+                __syncthreads();
+            } else {
+                made = {other, elsewhere->height, elsewhere->width};
+                other = image.pixels;
+            }
+            if (elsewhere->kind == LEVEL_WARP_PILLOW_WALK) {
+                walk(*elsewhere, image, made);
+                __syncthreads();
+                image = made;
+                elsewhere = 0;
+            }
+        }
+        int first = next;
+        for (; next < canvas.step_count; ++next, is_ready = false)
+            if (is_elsewhere(steps[next].kind) || (is_measured(steps[next].kind) && !is_ready)) break;
+        bool is_last = next == canvas.step_count;
+        is_ready = !is_last && is_measured(steps[next].kind);
+        if (is_ready) {
+            if (threadIdx.x == 0) measured.sum = 0;
+            for (int i = threadIdx.x; i < CHANNELS * LEVELS; i += LEVEL_THREADS) measured.counts[i / LEVELS][i % LEVELS] = 0;
+            __syncthreads();
+        }
+        unsigned long long sum = 0;
+        int count = made.height * made.width;
+        for (int at = threadIdx.x; at < count; at += LEVEL_THREADS) {
+            int pixel[CHANNELS], y = at / made.width, x = at - y * made.width;
+            if (elsewhere) make(*elsewhere, image, other, y, x, pixel);
+            else
+                for (int c = 0; c < CHANNELS; ++c) pixel[c] = made.at(y, x)[c];
+#pragma unroll 1
+            for (int step = first; step < next; ++step) change(steps[step], measured, y, x, pixel);
+            if (is_last) put(plan, canvas.tensor, y, x, pixel);
+            else
+                for (int c = 0; c < CHANNELS; ++c) made.at(y, x)[c] = pixel[c];
+            if (!is_ready) continue;
+            if (steps[next].kind == LEVEL_BLEND_MEAN) sum += luma(pixel, steps[next].like);
+            else
+                for (int c = 0; c < CHANNELS; ++c) atomicAdd(&measured.counts[c][pixel[c]], 1u);
+        }
+        if (is_last) return;
+        if (is_ready) conclude(steps[next], sum, count, &measured);
+        else __syncthreads();
+        image = made;
+    } while (true);
+}
+
+// What engine/kernels/cpu.py says of noise: Philox4x32-10 of (i, values[2], 0, 0) is where eight values are looked up.
+__device__ void fill_with_noise(const struct Plan &plan, VALUE *tensor, const struct Erasure &erasure, const VALUE *noise) {
+    int area = erasure.height * erasure.width, count = CHANNELS * area;
+    for (int i = threadIdx.x; i * 8 < count; i += LEVEL_THREADS) {
+        unsigned counter[4] = {(unsigned)i, erasure.values[2], 0, 0};
+        philox(counter, erasure.values[0], erasure.values[1]);
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+            if (i * 8 + k >= count) break;
+            int c = (i * 8 + k) / area, at = i * 8 + k - c * area, y = at / erasure.width, x = at - y * erasure.width;
+            tensor[place(plan, c, erasure.left + x, erasure.top + y)] = noise[counter[k / 2] >> 16 * (k % 2) & 0xFFFF];
+        }
+    }
+}
+
+// Grid: (images). Block: (LEVEL_THREADS).
+extern "C" __global__ void __launch_bounds__(LEVEL_THREADS, 1)
+change_levels(const struct Canvas *canvases, const struct Plan plan) {
+    const struct Canvas canvas = canvases[blockIdx.x];
+    if (canvas.levels) do_steps(canvas, plan);
+    for (int i = 0; i < canvas.erasure_count; ++i) {
+        const struct Erasure &erasure = canvas.erasures[i];
+        __syncthreads();
+        if (erasure.is_noise) {
+            fill_with_noise(plan, canvas.tensor, erasure, canvas.noise);
+            continue;
+        }
+        for (int at = threadIdx.x; at < erasure.height * erasure.width; at += LEVEL_THREADS) {
+            int y = at / erasure.width, x = at - y * erasure.width;
+            for (int c = 0; c < CHANNELS; ++c)
+                canvas.tensor[place(plan, c, erasure.left + x, erasure.top + y)] = (VALUE)erasure.values[c];
+        }
+    }
+}

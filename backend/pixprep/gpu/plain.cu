@@ -1,0 +1,200 @@
+// Every resize of plan/profiles/windows.py in its own arithmetic: two launches like those of fast.cu, with 32 bits a value
+// between them, int32 or float32.
+//
+// Plainer than fast.cu: one thread a pixel, nothing is staged, a position outside the image and its margin means the nearest inside.
+// Each float32 product and sum is rounded by itself, as NumPy does it: the compiler may fuse a * b + c into one
+// rounding, but not the intrinsics that are used here.
+//
+// Comes after canvas.cu. Compiled with -DREAL_VALUES=1 where the resize gives float32 values: then the arithmetic of the
+// plan is done on each of them here, as in plan.TensorPlan.values; else its table is looked up. launch.py defines
+// PASSES_... and STEP_....
+
+// A line of pixels: T is the type of a value.
+template <typename T>
+struct Line {
+    const T *pixels;    // the first of them
+    long long stride;   // values from a pixel to the next
+    int length;         // positions, those of the margin among them
+    int begin;          // the position of the first pixel
+    int inside;         // how many pixels
+    int fill;           // the colour of the other positions, a byte for each channel
+};
+
+// One window of a line.
+template <typename T>
+struct Window {
+    const Line<T> line;
+    int first;
+    int count;
+    const int *weights;
+    int size;           // from a weight to the next
+
+    __device__ Window(const Line<T> &line, int begin, const struct Windows &windows, int i)
+        : line(line), first(windows.first[i] - begin), count(windows.count[i]), weights(windows.weights + i),
+          size(windows.size) {}
+    __device__ T value(int tap, int c) const {
+        int position = min(max(first + tap, 0), line.length - 1) - line.begin;
+        if ((unsigned)position >= (unsigned)line.inside) return line.fill >> 8 * c & 255;
+        return line.pixels[position * line.stride + c];
+    }
+    __device__ int weight(int tap) const { return weights[tap * size]; }
+};
+
+// sum(p w) of each channel, of each product without its last `shift` bits.
+template <typename T>
+__device__ static inline void add_whole(const Window<T> &window, int shift, int *sums) {
+    for (int c = 0; c < CHANNELS; ++c) sums[c] = 0;
+    for (int tap = 0; tap < window.count; ++tap)
+        for (int c = 0; c < CHANNELS; ++c) sums[c] += window.value(tap, c) * window.weight(tap) >> shift;
+}
+
+// The same in float32. The second pass of opencv_cubic begins with the last tap, and its weights are integers / 2^22;
+// float_fused adds the last taps by fused multiply-adds, those that are left over when all but the first go by fours.
+template <typename T>
+__device__ static inline void add_real(const Window<T> &window, int passes, float *sums) {
+    if (passes == PASSES_LERP) {
+        float t = __int_as_float(window.weight(1));
+        for (int c = 0; c < CHANNELS; ++c) {
+            float left = window.value(0, c);
+            sums[c] = __fadd_rn(left, __fmul_rn(__fsub_rn(window.value(1, c), left), t));
+        }
+        return;
+    }
+    bool is_cubic = passes == PASSES_OPENCV_CUBIC;
+    int fused = passes == PASSES_FLOAT_FUSED ? 1 + (window.count - 1) / 4 * 4 : window.count;
+    for (int index = 0; index < window.count; ++index) {
+        int tap = is_cubic ? window.count - 1 - index : index;
+        int bits = window.weight(tap);
+        float weight = is_cubic ? __fmul_rn(bits, 1.0f / (1 << 22)) : __int_as_float(bits);
+        for (int c = 0; c < CHANNELS; ++c) {
+            float value = window.value(tap, c);
+            if (index == 0) sums[c] = __fmul_rn(value, weight);
+            else if (index < fused) sums[c] = __fadd_rn(sums[c], __fmul_rn(value, weight));
+            else sums[c] = __fmaf_rn(value, weight, sums[c]);
+        }
+    }
+}
+
+__device__ static inline bool is_whole(int passes) {
+    return passes == PASSES_FIXED || passes == PASSES_OPENCV_LINEAR || passes == PASSES_OPENCV_CUBIC ||
+           passes == PASSES_OPENCV_LANCZOS || passes == PASSES_AREA;
+}
+
+__device__ static inline int fixed_level(int sum, int bits) {
+    return clip8((sum + (1 << (bits - 1))) >> bits);
+}
+
+// Grid: (tiles over the widest middle, tiles over the highest middle, images). Block: (TILE_WIDTH, TILE_HEIGHT).
+extern "C" __global__ void first_pass(const struct Image *images) {
+    const struct Image &image = images[blockIdx.z];
+    int passes = image.passes;
+    bool is_down = image.vertical_first;
+    const struct Windows &windows = is_down ? image.rows : image.columns;
+    int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
+    int end = min((int)(blockIdx.y + 1) * TILE_ROWS, image.middle_height);
+    if (x >= image.middle_width) return;
+    for (int y = blockIdx.y * TILE_ROWS + threadIdx.y; y < end; y += TILE_HEIGHT) {
+        int row = image.middle_top + y - image.margin_top, column = image.middle_top + x - image.margin_left;
+        bool is_seen = is_down ? column >= 0 && column < image.width : row >= 0 && row < image.height;
+        Line<unsigned char> line = {image.pixels, image.stride, image.margin_left + image.width + image.margin_right,
+                                    image.margin_left, is_seen ? image.width : 0, image.fill};
+        if (is_down)
+            line = {image.pixels, image.pitch, image.margin_top + image.height + image.margin_bottom, image.margin_top,
+                    is_seen ? image.height : 0, image.fill};
+        if (is_seen) line.pixels += is_down ? (long long)column * image.stride : row * image.pitch;
+        const Window<unsigned char> window(line, 0, windows, is_down ? y : x);
+        int sums[CHANNELS];
+        float values[CHANNELS];
+        if (is_whole(passes)) add_whole(window, 0, sums);
+        else add_real(window, passes, values);
+        void *out = (int *)image.middle + ((long long)y * image.middle_width + x) * CHANNELS;
+        for (int c = 0; c < CHANNELS; ++c) {
+            if (passes == PASSES_FIXED) ((int *)out)[c] = fixed_level(sums[c], windows.bits);
+            else if (passes == PASSES_OPENCV_LINEAR) ((int *)out)[c] = sums[c] >> 4;
+            else if (passes == PASSES_OPENCV_LANCZOS || passes == PASSES_AREA) ((int *)out)[c] = sums[c];
+            else ((float *)out)[c] = passes == PASSES_OPENCV_CUBIC ? sums[c] : values[c];  // below 2^24: exact
+        }
+    }
+}
+
+// A float32 value as a level, ties to even.
+__device__ static inline int level_of(float value) {
+    return (int)fminf(fmaxf(rintf(value), 0.0f), 255.0f);
+}
+
+// What the second pass makes of a region's pixel: levels, or real values.
+__device__ static inline void finish(const struct Image &image, int x, int y, float *values) {
+    int passes = image.passes;
+    bool is_down = !image.vertical_first;
+    const struct Windows &windows = is_down ? image.rows : image.columns;
+    long long pitch = (long long)image.middle_width * CHANNELS;
+    long long line = is_down ? x * CHANNELS : y * pitch;
+    long long stride = is_down ? pitch : CHANNELS;
+    int length = is_down ? image.middle_height : image.middle_width;
+    int i = is_down ? y : x;
+    if (!is_whole(passes) || passes == PASSES_OPENCV_CUBIC) {
+        const Window<float> window({(const float *)image.middle + line, stride, length, 0, length, 0}, image.middle_top,
+                                   windows, i);
+        add_real(window, passes, values);
+        if (!REAL_VALUES)
+            for (int c = 0; c < CHANNELS; ++c) values[c] = level_of(values[c]);
+        return;
+    }
+    int sums[CHANNELS];
+    add_whole(Window<int>({(const int *)image.middle + line, stride, length, 0, length, 0}, image.middle_top, windows, i),
+              passes == PASSES_OPENCV_LINEAR ? 16 : 0, sums);
+    for (int c = 0; c < CHANNELS; ++c) {
+        if (passes == PASSES_FIXED || passes == PASSES_OPENCV_LANCZOS) values[c] = fixed_level(sums[c], windows.bits);
+        else if (passes == PASSES_OPENCV_LINEAR) values[c] = clip8((sums[c] + 2) >> 2);
+        else values[c] = level_of(__fmul_rn(sums[c], image.factor));
+    }
+}
+
+#if REAL_VALUES
+// The bits of the nearest float16, ties to even, of a value below 65520. Where 2^exponent <= |value|, a float16 is a
+// multiple of 2^(exponent - 10), and the bits of neighbours are neighbouring integers; the least exponent is -14.
+__device__ static inline unsigned half_bits(double value) {
+    long long bits = __double_as_longlong(value);
+    int exponent = max((int)(bits >> 52 & 2047) - 1023, -14);
+    double scale = __longlong_as_double((1023LL + 10 - exponent) << 52);
+    unsigned multiple = __double2uint_rn(fabs(__dmul_rn(value, scale)));
+    return (unsigned)(bits >> 63 & 1) << 15 | (((unsigned)(exponent + 14) << 10) + multiple);
+}
+
+// A value of channel c of the tensor, through the steps of the plan: the bits of the result.
+__device__ static inline VALUE value_bits(const struct Plan &plan, int c, float value) {
+    double result = value;
+    for (int index = 0; index < plan.step_count; ++index) {
+        const struct Step &step = plan.steps[index];
+        float before = (float)result;
+        float by = (float)step.scale[c];
+        if (step.operation == STEP_AFFINE) result = __dadd_rn(__dmul_rn(before, step.scale[c]), step.offset[c]);
+        else if (step.operation == STEP_SUBTRACT) result = __fsub_rn(before, by);
+        else if (step.operation == STEP_MULTIPLY) result = __fmul_rn(before, by);
+        else result = __fdiv_rn(before, by);
+    }
+    return sizeof(VALUE) == 2 ? half_bits(result) : __float_as_uint((float)result);
+}
+#else
+__device__ static inline VALUE value_bits(const struct Plan &plan, int c, float level) {
+    return plan.tables[c * 256 + (int)level];
+}
+#endif
+
+// Grid: (tiles over the canvas in x, in y, images). Block: (TILE_WIDTH, TILE_HEIGHT).
+extern "C" __global__ void second_pass(const struct Image *images, const struct Plan plan) {
+    const struct Image &image = images[blockIdx.z];
+    int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
+    int y = blockIdx.y * TILE_HEIGHT + threadIdx.y;
+    if (x >= canvas_width(plan) || y >= canvas_height(plan)) return;
+    int region_x = x - image.left, region_y = y - image.top;
+    bool is_inside = region_x >= 0 && region_x < image.columns.size && region_y >= 0 && region_y < image.rows.size;
+    float values[CHANNELS];
+    if (is_inside) finish(image, region_x, region_y, values);
+    for (int c = 0; c < CHANNELS; ++c) {
+        float value = is_inside ? values[0] : image.fill >> 8 * plan.channel[c] & 255;
+        for (int k = 1; k < CHANNELS; ++k)  // an index known at run time only would put the array into local memory
+            if (is_inside && plan.channel[c] == k) value = values[k];
+        image.tensor[place(plan, c, x, y)] = value_bits(plan, c, value);
+    }
+}

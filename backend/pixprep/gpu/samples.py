@@ -1,0 +1,91 @@
+"""JPEGs that a decoder is compared with the CPU's by, before it decodes anybody's."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from pixprep.engine.decoders.header import JpegHeader, read_whole_header
+from pixprep.engine.decoders.structure import Structure, structures
+
+U8 = npt.NDArray[np.uint8]
+
+LARGEST_MEAN = 4.0
+"""How far a decoder may be from libjpeg-turbo, in levels, on average over a sample. On these, chroma that is not
+interpolated is 2.4 to 3.4 levels away; what must not pass is further: chroma or the whole image shifted by a pixel (5.0
+and 6.9), a luma of 16 to 235 (5.7), the matrix of BT.709 (5.7), swapped channels (40)."""
+
+_CELL = 12
+"""Pixels from colour to colour. Nearer ones bring the first number above and the last ones together."""
+
+
+_PROGRESSIVE, _MEGAPIXEL = 0xC2, 1_000_000  # CUDA decodes the Huffman codes of larger images on the GPU
+_LARGE = 1024, 1040
+_SAMPLINGS = ("gray", "4:2:0", "4:2:2", "4:4:4")
+
+Trait = tuple[int, bytes, bool, bool, bool] | tuple[int, int]
+"""Half of what decoders may have a way of their own for: (frame, samplings, over a megapixel, restart markers, several
+scans of a sequential frame), or (frame, orientation)."""
+
+
+@cache
+def samples() -> Mapping[str, bytes]:
+    """JPEGs, by what they are: of every kind that decoders have ways of their own for. It takes 0.1 s, once."""
+    odd, upright = _colours(61, 83), _colours(48, 64)
+    large = _colours(*_LARGE)
+    encoded = {"RGB": _encoded(upright, keep_rgb=True)}
+    for css in _SAMPLINGS:
+        encoded[css] = _encoded(odd, css)
+        encoded[f"{css}, progressive"] = _encoded(odd, css, progressive=True)
+        encoded[f"{css}, with restart markers"] = _encoded(odd, css, restart_marker_rows=1)
+        encoded[f"{css}, over a megapixel"] = _encoded(large, css)
+        encoded[f"{css}, over a megapixel, with restart markers"] = _encoded(large, css, restart_marker_rows=1)
+    for orientation in range(2, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        encoded[f"orientation {orientation}"] = _encoded(upright, exif=exif.tobytes())
+        encoded[f"orientation {orientation}, progressive"] = _encoded(upright, exif=exif.tobytes(), progressive=True)
+    return encoded
+
+
+@cache
+def sample_traits() -> Mapping[str, tuple[Trait, Trait]]:
+    """``traits_of`` each sample."""
+    found = {}
+    for name, encoded in samples().items():
+        (structure,) = structures([np.frombuffer(encoded, np.uint8)])
+        assert structure is not None
+        header = read_whole_header(memoryview(encoded), structure)
+        assert header is not None
+        found[name] = traits_of(header, structure)
+    return found
+
+
+def traits_of(header: JpegHeader, structure: Structure) -> tuple[Trait, Trait]:
+    """Both traits of a JPEG: of its data, and of its orientation."""
+    is_sequential = header.frame != _PROGRESSIVE
+    is_large = is_sequential and header.height * header.width > _MEGAPIXEL
+    is_parted = is_sequential and structure.scans > 1
+    coding = header.frame, header.samplings, is_large, structure.interval > 0, is_parted
+    return coding, (header.frame, header.orientation)
+
+
+def _colours(height: int, width: int) -> U8:
+    """Colours that have nothing to do with each other, and what lies between."""
+    rows, columns = height // _CELL + 1, width // _CELL + 1
+    cells = np.random.default_rng(0).integers(0, 256, (rows, columns, 3), np.uint8)
+    pixels = Image.fromarray(cells).resize((columns * _CELL, rows * _CELL), Image.Resampling.BICUBIC)
+    return np.asarray(pixels)[:height, :width]
+
+
+def _encoded(pixels: U8, css: str = "4:2:0", **options: object) -> bytes:
+    file = io.BytesIO()
+    sampling = {} if css == "gray" or "keep_rgb" in options else {"subsampling": css}
+    image = Image.fromarray(pixels[:, :, 0] if css == "gray" else pixels)
+    image.save(file, "JPEG", **{"quality": 90} | sampling | options)
+    return file.getvalue()

@@ -1,0 +1,59 @@
+"""Structs and numbers that the CUDA kernels and their launches share, as the sources have them, for NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.engine.kernels.layout import numbers, structs
+from pixprep.plan.output_plans import Affine, TensorPlan
+
+_FILES = ("structs.h", "canvas.cu", "steps.cu", "surface.cu")
+_NUMBERS = numbers(*_FILES)
+TILE = _NUMBERS["TILE_WIDTH"], _NUMBERS["TILE_HEIGHT"]
+"""Threads of a block, (x, y)."""
+TILE_ROWS = _NUMBERS["TILE_ROWS"]
+PIXELS = _NUMBERS["PIXELS"]
+TAPS = _NUMBERS["TAPS"]
+ALIGNMENT = _NUMBERS["ALIGNMENT"]
+LEVEL_THREADS = _NUMBERS["LEVEL_THREADS"]
+"""Of a block of levels.cu, which is one image."""
+STEPS = ("affine", "subtract", "multiply", "divide")
+
+_TYPES: dict[str, Any] = {name: np.dtype(struct) for name, struct in structs(*_FILES).items()}
+WINDOWS, IMAGE, STEP, PLAN = (_TYPES[name] for name in ("Windows", "Image", "Step", "Plan"))
+CANVAS, LEVEL_STEP, ERASURE, SURFACE = (_TYPES[name] for name in ("Canvas", "LevelStep", "Erasure", "Surface"))
+
+
+def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
+    """Constants that the kernels read beside the images: the plan's table, then its steps, as bytes."""
+    steps = np.zeros(len(plan.arithmetic), STEP)
+    for struct, step in zip(steps, plan.arithmetic, strict=True):
+        count = len(plan.channels)
+        if isinstance(step, Affine):
+            struct["scale"][:count], struct["offset"][:count] = step.scale, step.offset
+        else:
+            struct["scale"][:count], struct["operation"] = step.by, STEPS.index(step.operation)
+    return np.concatenate([plan.table.reshape(-1).view(np.uint8), steps.view(np.uint8)])
+
+
+def plan_struct(plan: TensorPlan, address: int, size: tuple[int, int] | None = None) -> npt.NDArray[np.void]:
+    """The ``Plan`` of canvas.cu, (1,) of ``PLAN``; the ``constants`` lie at ``address``.
+
+    ``size`` is that of the images of one launch, height and width, where they follow from the images.
+    """
+    struct = np.zeros(1, PLAN)
+    height, width = size or _canvas(plan)
+    count = len(plan.channels)
+    struct["tables"], struct["steps"] = address, address + plan.table.nbytes
+    struct["step_count"], struct["canvas_height"], struct["canvas_width"] = len(plan.arithmetic), height, width
+    struct["channel"][0, :count], struct["fill"][0, :count] = plan.channels, plan.fill
+    return struct
+
+
+def _canvas(plan: TensorPlan) -> tuple[int, int]:
+    """(height, width)."""
+    height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
+    return height, width

@@ -1,0 +1,327 @@
+"""Each stage of a pipeline beside its original, image by image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError, printable
+from pixprep.importers.verify import frozen as vectors
+from pixprep.importers.verify.frozen import Op
+from pixprep.importers.verify.images import generated
+from pixprep.importers.verify.libraries import Library, absent, find
+from pixprep.importers.verify.originals import FORMULA, Original, Originals, geometry, size_of
+from pixprep.importers.verify.report import Array, Certificate, Omission, Row, StageName, Tolerance
+from pixprep.importers.verify.stages import Resizing, Stage, decoded, is_real, resizing
+from pixprep.pipeline import ops
+from pixprep.pipeline.file import Origin
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.pipeline.walk import Output
+from pixprep.plan.profiles import PROFILES
+
+EQUAL = Tolerance(0, 0, "the same arithmetic on the same values")
+ONE_ULP = Tolerance(0, 1, "computed in float64, in another order, and rounded once")
+
+
+def verify(
+    pipeline: Pipeline,
+    *,
+    images: Sequence[Path | tuple[str, bytes]] = (),
+    generate: bool = True,
+    frozen: bool | None = None,
+    originals: Originals | None = None,
+    on_progress: Callable[[int, int], None] = lambda *_: None,
+) -> Certificate:
+    """Run a pipeline and the original libraries on images, on the CPU, and compare.
+
+    A pipeline that takes pixels is verified as the one that decodes in its place.
+
+    Args:
+        pipeline: what to verify.
+        images: files, or names and encoded bytes.
+        generate: compare with the generated images too.
+        frozen: None: frozen vectors where the original library cannot be used; True: always; False: never.
+        originals: what to compare with, in place of the installed libraries.
+        on_progress: called with how many images are done, and how many there are.
+
+    Raises:
+        SetupError: the original library cannot be used, and frozen vectors may not be used or there are none.
+        PipelineError: its decode has ``"reduced": true``, or it has an operator of the user's, or inputs.
+        PixprepError: a file cannot be read, or no image was compared.
+    """
+    pipeline = pipeline.for_serving().for_photos()
+    refuse_what_no_library_has(pipeline)
+    certificate = Certificate()
+    originals = originals or Originals(absent if frozen else find)
+    comparison = Comparison(certificate, pipeline, originals, may_freeze=frozen is not False)
+    for _, name, encoded in subjects(certificate, images, generate=generate, on_progress=on_progress):
+        comparison.add(name, encoded)
+    return certificate
+
+
+def subjects(
+    certificate: Certificate,
+    images: Sequence[Path | tuple[str, bytes]],
+    *,
+    generate: bool,
+    on_progress: Callable[[int, int], None],
+) -> Iterator[tuple[int, str, bytes]]:
+    """The images of a certificate, each with its number and its name; the arguments are those of ``verify``.
+
+    Raises:
+        PixprepError: a file cannot be read; or after the last: a row has compared none.
+    """
+    every = [*(generated() if generate else ()), *images]
+    for index, subject in enumerate(every):
+        on_progress(index, len(every))
+        if isinstance(subject, Path):
+            try:
+                yield index, printable(subject.name), subject.read_bytes()
+            except OSError as error:
+                raise PixprepError(f"{subject}: cannot be read: {error.strerror}") from None
+        else:
+            yield index, *subject
+    on_progress(len(every), len(every))
+    if not all(row.images for row in certificate.rows):
+        raise PixprepError(f"no image was compared, of {len(every)}; {certificate.refused[0]}")
+
+
+def refuse_what_no_library_has(pipeline: Pipeline) -> None:
+    """Raise PipelineError where nothing could be compared."""
+    if any(isinstance(op, ops.Extern) for op in pipeline.ops):
+        raise PipelineError(
+            "extern: an operator of your own is compared with nothing: verify the pipeline without it, and test it"
+        )
+    decode = pipeline.ops[0]
+    if isinstance(decode, ops.Decode) and decode.reduced:
+        raise PipelineError(
+            'decode: "reduced": true equals no library, and nothing can be verified of it: '
+            'verify the pipeline without "reduced"; docs/decisions.md says what it costs'
+        )
+    if pipeline.inputs:
+        name = next(iter(pipeline.inputs))
+        raise PipelineError(
+            f'"{name}" comes with each image, and no library has it: verify the same pipeline with a fixed window, '
+            "flip or colour in its place, whose pixels are the same"
+        )
+
+
+_ALONE: dict[StageName, str] = {
+    "decode": "its decoder is",
+    "resize": "its filter alone, without the geometry, is",
+    "levels": "its ops on levels alone are",
+}
+"""What frozen vectors are compared with."""
+
+
+class Comparison:
+    """A pipeline beside its originals; it adds to the rows of a certificate.
+
+    Args:
+        certificate: gets the rows; one that has such a row keeps it.
+        pipeline: begins with ``decode``.
+        originals: what it is compared with.
+        may_freeze: frozen vectors may stand for a library.
+    """
+
+    def __init__(self, certificate: Certificate, pipeline: Pipeline, originals: Originals, *, may_freeze: bool) -> None:
+        self.certificate = certificate
+        self.originals = originals
+        self._may_freeze = may_freeze
+        decode = pipeline.ops[0]
+        assert isinstance(decode, ops.Decode)
+        self._decode, self._decoder = decode, originals.decoder(decode)
+        self._row = self.row("", "decode", [self._decoder], EQUAL, decode)
+        decoder = None if self._row.frozen else self._decoder
+        outputs = [each for each in pipeline.outputs.values() if isinstance(each.chain[-1], ops.Tensor)]
+        self._tensors = [
+            _Tensor(self, output, decoder, None if index else pipeline.origin) for index, output in enumerate(outputs)
+        ]
+
+    def add(self, name: str, encoded: bytes) -> None:
+        """Compare one image, or note why it is not compared."""
+        refused = self.certificate.refused
+        try:
+            original = pixels = decoded(self._decode, encoded)
+        except ImageError as error:
+            refused.append(Omission(name, f"pixprep refuses it: {error}", "not compared"))
+            return
+        if not self._row.frozen:
+            try:
+                original = self._decoder.run(encoded)
+            except Exception as error:  # noqa: BLE001  (each foreign decoder raises errors of its own)
+                refused.append(Omission(name, f"{self._decoder} refuses it: {printable(error)}", "not compared"))
+                return
+            self._row.add(name, pixels, original)
+        for tensor in self._tensors:
+            try:
+                tensor.add(name, encoded, pixels, original)
+            except ImageError as error:
+                refused.append(Omission(name, f'pixprep\'s output "{tensor.name}" refuses it: {error}', "not compared"))
+
+    def row(self, output: str, stage: StageName, found: Sequence[Original], tolerance: Tolerance, *frozen: Op) -> Row:
+        """The row of a stage, against these originals together.
+
+        Where the library of an op of ``frozen``, each of which has its original, cannot be used, the frozen vectors of
+        all of them are compared with, and the row is complete.
+        """
+        rows, place = self.certificate.rows, (output, stage, tolerance)
+        row = next((each for each in rows if (each.output, each.stage, each.tolerance) == place), None)
+        if row is None:
+            row = Row(output=output, stage=stage, original="", tolerance=tolerance)
+            rows.append(row)
+        named = [*filter(None, row.original.split(", ")), *map(str, found)]
+        row.original = ", ".join(dict.fromkeys(named))
+        for original in found:
+            if original.stands_for:
+                self.omit(original.stands_for, "its arithmetic is compared with the formula")
+        missing = [original.library for original in found[: len(frozen)] if not original.library.version]
+        if missing:
+            names = [self._freeze(row, missing[0], op) for op in frozen]
+            row.original, row.frozen = ", ".join(dict.fromkeys(names)), True
+            what = _ALONE[row.stage]
+            how = f"compared with {row.images} frozen results of {row.original}; nothing is compared end to end"
+            self.omit(missing[0], f"{what} {how}")
+        return row
+
+    def _freeze(self, row: Row, library: Library, op: Op) -> str:
+        """Compare with the frozen vectors of an op; whose they are."""
+        found = vectors.outputs(op)
+        if found is None or not self._may_freeze:
+            remedy = f": {library.remedy}" if library.remedy else ""
+            instead = " (frozen vectors could stand for it)" if found else ", and no frozen vectors stand for it"
+            raise SetupError(f"{row.stage} cannot be compared with {library.title}: {library.problem}{instead}{remedy}")
+        for case, expected in zip(vectors.cases(op), found[1], strict=True):
+            if isinstance(case.op, ops.Decode):
+                actual = decoded(case.op, case.encoded)
+            else:
+                actual = Stage(case.chain).run(case.encoded)
+            row.add(f"frozen {case.name}", actual, expected)
+        return found[0]
+
+    def omit(self, library: Library, instead: str) -> None:
+        """Say that a library was not compared with."""
+        omission = Omission(library.title, library.problem, instead, library.remedy)
+        if omission not in self.certificate.absent:
+            self.certificate.absent.append(omission)
+
+
+class _Tensor:
+    """One tensor of a pipeline, and its rows.
+
+    Args:
+        comparison: gets the rows.
+        output: the tensor.
+        decoder: the original; None where it cannot be used.
+        origin: of the pipeline.
+    """
+
+    def __init__(self, comparison: Comparison, output: Output, decoder: Original | None, origin: Origin | None) -> None:
+        chain, originals, op = output.chain, comparison.originals, resizing(output.chain)
+        normalizes = [x for x in chain if isinstance(x, ops.Normalize)]
+        self.name, self._chain, self._dtype = output.name, chain, output.spec.dtype
+        self._padding = output.spec.padding
+        is_bgr = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr"
+        self._rgb = slice(None, None, -1 if is_bgr else 1)
+        moves = [x for x in chain[:-1] if not isinstance(x, ops.Normalize)]
+        colours = [x for x in moves if isinstance(x, ops.SteadyOp)]
+        first = moves.index(colours[0]) if colours else len(moves)
+        self._before, self._after = moves[:first], [moves[0], *moves[first:]]
+        self._uncoloured = [x for x in moves if x not in colours]
+        is_turned = any(isinstance(x, ops.Rotate) and x.expand for x in colours)  # then what follows has other sizes
+        self._geometry = None if is_turned else Stage(self._uncoloured)
+        self._coloured = Stage(moves)
+        self._whole = Stage(chain)
+        self._op, self._resizer, self._colourist = op, originals.resizer(op), originals.colourist
+        self._arithmetic = [originals.normalizer(x, is_real=is_real(op)) for x in normalizes]
+        levels = _claimed(op)
+        values = ONE_ULP if any(x.arithmetic == "float64" for x in normalizes) else EQUAL
+        resize = comparison.row(self.name, "resize", [self._resizer], levels, *([op] if op else []))
+        self._rows = [] if resize.frozen else [resize]
+        colourists, blurred = [originals.colourist(x) for x in colours], EQUAL
+        is_frozen = resize.frozen
+        if colours:
+            if any(isinstance(x, ops.GaussianBlur) for x in colours):
+                blurred = Tolerance(1, 0, "PyTorch's convolution adds up in an order of its own")
+                levels = blurred if levels == EQUAL else levels
+            row = comparison.row(self.name, "levels", colourists, blurred, *colours)
+            self._rows += [] if row.frozen else [row]
+            is_frozen |= row.frozen
+        self._rows.append(comparison.row(self.name, "tensor", self._arithmetic or [FORMULA], values))
+        if decoder is None or is_frozen:
+            return
+        end = values if levels == EQUAL else _carried(levels, normalizes)
+        libraries = [decoder, self._resizer, *colourists, *self._arithmetic]
+        self._rows.append(comparison.row(self.name, "end to end", libraries, end))
+        if origin is None or output.spec.is_open:
+            return
+        height, width = output.spec.shape[1:] if output.spec.layout == "chw" else output.spec.shape[:2]
+        self._transform = originals.complete(origin, (height, width))
+        if self._transform.library.version:
+            self._rows.append(comparison.row(self.name, "origin", [self._resizer, self._transform], end))
+        else:
+            comparison.omit(self._transform.library, "compared op by op")
+
+    def add(self, name: str, encoded: bytes, pixels: Array, original: Array) -> None:
+        """Compare one image, as pixprep decodes it and as the original does."""
+        tensor, levels = self._whole.run(encoded), self._coloured.run(encoded)
+        steps: dict[StageName, tuple[Callable[[], Array], Callable[[], Array]]] = {
+            "resize": (
+                lambda: self._geometry.run(encoded) if self._geometry else self._resized(encoded, pixels),
+                lambda: self._levels(self._uncoloured if self._geometry else self._before, pixels),
+            ),
+            "levels": (lambda: levels, lambda: self._levels(self._after, self._resized(encoded, pixels))),
+            "tensor": (lambda: tensor, lambda: self._values(levels)),
+            "end to end": (lambda: tensor, lambda: self._values(self._levels(self._chain, original))),
+            "origin": (lambda: tensor, lambda: self._transform.run(original[:, :, self._rgb]).astype(self._dtype)),
+        }
+        for row in self._rows:
+            actual, expected = steps[row.stage]
+            row.add(name, actual(), expected())
+
+    def _resized(self, encoded: bytes, pixels: Array) -> Array:
+        """Pixels of pixprep before the first op on colours, whose size the ops so far may leave open."""
+        op = self._op
+
+        def blank(pixels: Array) -> Array:
+            assert op is not None
+            return np.zeros((*size_of(op, pixels), pixels.shape[2]), np.uint8)
+
+        height, width = geometry(self._before, blank, pixels).shape[:2]
+        return Stage([*self._before, ops.Crop(top=0, left=0, height=height, width=width)]).run(encoded)
+
+    def _levels(self, chain: Sequence[ops.Op], pixels: Array) -> Array:
+        return geometry(chain, self._resizer.run, pixels, recolour=lambda op, x: self._colourist(op).run(x))
+
+    def _values(self, levels: Array) -> Array:
+        """The original arithmetic; float64 values stay so until a float32 op or the tensor."""
+        for original in self._arithmetic:
+            levels = original.run(levels)
+        sides = [
+            (0, whole - side) for whole, side in zip(self._padding.size(*levels.shape[:2]), levels.shape, strict=False)
+        ]
+        return np.pad(levels.astype(self._dtype), [*sides, (0, 0)], constant_values=self._padding.value)
+
+
+def _claimed(op: Resizing | None) -> Tolerance:
+    if op is None:
+        return EQUAL
+    profile = PROFILES[op.like]
+    if op.filter in profile.near:
+        return Tolerance(1, 0, f"{profile.title} adds float32 values up in the order of its vector instructions")
+    if op.filter in profile.real:
+        return Tolerance(
+            0, 1, f"nothing rounds these float32 values: another build of {profile.title} may fuse two steps"
+        )
+    return EQUAL
+
+
+def _carried(levels: Tolerance, normalizes: Sequence[ops.Normalize]) -> Tolerance:
+    """Difference in the tensor that a difference of levels amounts to; both sides round at up to three steps."""
+    gain = prod(max(abs(factor) for factor, _ in op.coefficients(3)) for op in normalizes)
+    rounding = 4 * len(normalizes)  # in the middle of the arithmetic, where a value may be as large as a level
+    largest = levels.largest + (levels.ulps + rounding) * float(np.spacing(np.float32(255)))
+    return Tolerance(largest * gain, 2, levels.why)

@@ -1,0 +1,344 @@
+"""Results of the original libraries for an image, op by op.
+
+Written from the libraries' own functions, and where there is none from the definition. It shares the ops' data with
+pixprep, and nothing that computes pixels: no profile, no kernel, no decoder.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from importlib import import_module
+from operator import truediv
+from typing import Any, NamedTuple
+
+import numpy as np
+import PIL
+from PIL import Image, ImageEnhance, ImageOps  # noqa: F401  (ops find them in PIL)
+
+from pixprep.errors import unreachable
+from pixprep.importers.verify.images import Array
+from pixprep.importers.verify.libraries import Library, find
+from pixprep.importers.verify.origins import TRANSFORMS, Size, planes
+from pixprep.pipeline import ops
+from pixprep.pipeline.file import Origin
+from pixprep.pipeline.ops.op import WHOLE
+from pixprep.plan.profiles import PROFILES, dali
+from pixprep.spec import Like
+
+Resizing = ops.Resize | ops.Letterbox
+
+ORDER = 13 if int(PIL.__version__.partition(".")[0]) >= 13 else 12
+"""The Pillow whose order of the two passes is that of the installed one."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """One stage as its library does it.
+
+    Attributes:
+        library: may not be usable here, and then ``run`` must not be called.
+        run: the stage itself.
+        stands_for: the library that would be compared with, if it were here.
+        note: how this differs from what the library does by itself.
+    """
+
+    library: Library
+    run: Callable[[Any], Array]
+    stands_for: Library | None = None
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.library} ({self.note})" if self.note else str(self.library)
+
+
+FORMULA = Original(Library("NumPy", np.__version__), np.asarray)
+"""Nothing at all; and the library of whatever is computed from its definition."""
+
+
+class Originals:
+    """The original of each op.
+
+    Args:
+        find: gives a library of ``libraries.TABLE``, usable or not.
+    """
+
+    def __init__(self, find: Callable[[str], Library] = find) -> None:
+        self._find = find
+
+    def decoder(self, op: ops.Decode) -> Original:
+        """Encoded bytes to uint8 (height, width, channels), channels in the order of ``op.color``.
+
+        Pillow; TensorFlow for JPEGs with the fast transform or the fast chroma: it has both.
+        """
+        if op.idct == "accurate" and op.chroma == "fancy":
+            return Original(self._find("pillow"), lambda encoded: _decode(encoded, op))
+        return Original(self._find("tensorflow"), lambda encoded: _decode(encoded, op, _tensorflow_jpeg))
+
+    def resizer(self, op: Resizing | None) -> Original:
+        """uint8 (height, width, channels) to uint8, or float32 of TensorFlow; of a letterbox before its margin."""
+        if op is None:
+            return FORMULA
+        profile = PROFILES[op.like].original
+        library, note = self._find(profile.key), _note(op.like)
+        if profile.order is not None and not op.antialias and op.filter != "nearest":  # Pillow has no such function
+            library, note = FORMULA.library, ""
+        elif isinstance(op, ops.Resize) and op.subpixel and op.rounding != "half_away":
+            library = Library(library.title, None, f'does not round a size by "{op.rounding}"')
+        return Original(library, lambda pixels: _resized(pixels, op), note=note)
+
+    def colourist(self, op: ops.SteadyOp) -> Original:
+        """uint8 (height, width, channels), red first, to the same."""
+        return Original(self._find(op.library), lambda pixels: _recoloured(op, pixels))
+
+    def normalizer(self, op: ops.Normalize, *, is_real: bool) -> Original:
+        """Levels (height, width, channels) to float64 (``float64``) or float32 (the others)."""
+        formula = replace(FORMULA, run=lambda values: _normalize(values, op))
+        key, run = NORMALIZERS.get(op.arithmetic, ("", _normalize))
+        # The libraries' own functions are for levels, and torchvision's for 255 of them.
+        if not key or is_real or (key == "torchvision" and op.scale != 1 / 255):
+            return formula
+        library = self._find(key)
+        if not library.version:
+            return replace(formula, stands_for=library)
+        return Original(library, lambda values: (run if values.dtype == np.uint8 else _normalize)(values, op))
+
+    def complete(self, origin: Origin, size: Size) -> Original:
+        """The whole transform of the library that a pipeline comes from: RGB levels to (*size, channels)."""
+        make, key = TRANSFORMS.get(origin.library), PROFILES[origin.profile].original.key
+        library = self._find(origin.library) if make else Library(origin.library)
+        if make is None:
+            problem = f'has no transform by the name "{origin.name}" alone'
+        elif not library.version:
+            return Original(library, np.asarray)
+        elif _note(origin.profile):
+            problem = f"resizes by Pillow {PIL.__version__}, which has another order of the passes"
+        else:
+            try:
+                run = make(origin.name, size, by_pillow=key == "pillow")
+                return Original(replace(library, version=f"{library.version} {origin.name}"), run)
+            except (ValueError, KeyError, AttributeError, RuntimeError) as error:
+                problem = f'has no transform of "{origin.name}": {error}'
+        return Original(Library(library.title, None, problem), np.asarray)
+
+
+def geometry(
+    chain: Sequence[ops.Op],
+    resize: Callable[[Array], Array],
+    pixels: Array,
+    *,
+    recolour: Callable[[ops.SteadyOp, Array], Array] | None = None,
+) -> Array:
+    """Every op of a chain that moves pixels, or changes their colours, one after the other.
+
+    Args:
+        chain: the ops.
+        resize: the one resize.
+        pixels: uint8 (height, width, channels), in the order of the decode that the chain begins with; else red first.
+        recolour: every op on colours, on pixels with red first.
+    """
+    is_backwards = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr"
+
+    def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
+        assert recolour is not None
+        if is_backwards and not op.is_warp:  # the fill of a warp is in the order of the channels
+            return recolour(op, pixels[:, :, ::-1])[:, :, ::-1]
+        return recolour(op, pixels)
+
+    for op in chain:
+        pixels = op.original(pixels, _Beside(lambda _, pixels: resize(pixels), recoloured))
+    return pixels
+
+
+class _Beside(NamedTuple):
+    """Libraries beside the ops of one chain: ``pipeline.ops.op.Libraries``."""
+
+    resize: Callable[[Any, Array], Array]
+    recolour: Callable[[ops.SteadyOp, Array], Array]
+
+
+def _recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
+    """Result of an op's library for uint8 (height, width, 1 or 3), red first."""
+    library = PIL if op.library == "pillow" else import_module("torchvision.transforms.v2.functional")
+    if getattr(op, "like", op.library) == "torchvision":
+        return np.asarray(op.twin(planes(pixels), library).numpy().transpose(1, 2, 0))
+    image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
+    made = np.asarray(op.twin(image, library))
+    return made.reshape(*made.shape[:2], pixels.shape[2])
+
+
+def size_of(op: Resizing, pixels: Array) -> Size:
+    """The (height, width) after the resize."""
+    height, width = pixels.shape[:2]
+    whole = WHOLE[op.rounding or "down"]
+    if isinstance(op, ops.Letterbox):
+        scale = min(op.height / height, op.width / width)
+        scale = scale if op.enlarge else min(scale, 1.0)
+        return max(1, int(whole(height * scale))), max(1, int(whole(width * scale)))
+    if op.mode == "stretch":
+        assert op.height is not None
+        assert op.width is not None
+        return op.height, op.width
+    sides: tuple[float, float]
+    if op.size is not None:
+        sides = _by_size(op, height, width)
+    elif op.width is None or op.height is None:
+        named, lengths = (op.height, (height, width)) if op.width is None else (op.width, (width, height))
+        assert named is not None
+        free = named * (lengths[1] / lengths[0]) if op.rounding == "up" else lengths[1] * (named / lengths[0])
+        free = int(free) if op.up_to and free > op.up_to else free
+        free = min(free, op.max_size or free)
+        free = max(1, int(whole(free / (op.multiple or 1)))) * (op.multiple or 1)
+        return (named, free) if op.width is None else (free, named)
+    else:
+        divided = truediv if op.rounding == "half_even" else Fraction  # as timm does it; else exact
+        ratio = (max if op.mode == "fit" else min)(divided(height, op.height), divided(width, op.width))
+        sides = (float(height / ratio), float(width / ratio))
+    rows, columns = (max(1, int(whole(side / (op.multiple or 1)))) * (op.multiple or 1) for side in sides)
+    return rows, columns
+
+
+def _by_size(op: ops.Resize, height: int, width: int) -> tuple[float, float]:
+    """The sides by ``size``, before they are rounded."""
+    assert op.size is not None
+    base = (min if op.side == "shorter" else max)(height, width)
+    if op.rounding == "detr":  # of transformers
+        assert op.max_size is not None
+        is_over = max(height, width) / base * op.size > op.max_size
+        raw = op.max_size * base / max(height, width) if is_over else op.size
+        if round(raw) == base and (height <= width or not op.multiple):
+            return height, width
+        longest = raw * max(height, width) / base
+        return (longest, round(raw)) if width < height else (round(raw), longest)
+    if op.mode == "scale":
+        scale = max(op.size / base, 0 if op.shrink else 1)
+        scale = min(scale, math.inf if op.enlarge else 1)
+        if op.multiple is None:
+            scale = min(scale, op.max_size / max(height, width) if op.max_size else scale)
+            return height * scale, width * scale
+        rows, columns = int(height * scale), int(width * scale)
+        over = op.max_size / max(rows, columns) if op.max_size and max(rows, columns) > op.max_size else 1.0
+        return int(rows * over), int(columns * over)
+    longer = int(WHOLE[op.rounding or "down"](op.size * max(height, width) / base))
+    if op.max_size is not None and longer > op.max_size:
+        shorter = op.max_size * op.size / longer
+        return (shorter, op.max_size) if height <= width else (op.max_size, shorter)
+    return op.size * height / base, op.size * width / base
+
+
+def _decode(encoded: bytes, op: ops.Decode, jpeg: Callable[[bytes, ops.Decode], Array] | None = None) -> Array:
+    """By Pillow, but JPEGs by ``jpeg``."""
+    image: Image.Image = Image.open(io.BytesIO(encoded))
+    image_format, orientation = image.format, image.getexif().get(0x0112, 1)
+    if op.color == "gray":
+        image.draft("L", None)
+    image.load()
+    if image_format == "JPEG" and jpeg is not None:
+        levels = jpeg(encoded, op)
+        image = Image.fromarray(levels[:, :, 0] if levels.shape[2] == 1 else levels)
+        image.getexif()[0x0112] = orientation
+    if op.apply_exif_orientation:
+        image = ImageOps.exif_transpose(image)
+    if image.mode == "I;16":
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if op.alpha == "white" and (image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info):
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, (255, 255, 255)), image)
+    if image.mode == "P":  # Pillow warns of a palette with alpha that becomes anything but RGBA
+        image = image.convert("RGBA")
+    levels = np.asarray(image.convert("L" if op.color == "gray" else "RGB"))
+    levels = levels[:, :, None] if levels.ndim == 2 else levels
+    return levels[:, :, ::-1] if op.color == "bgr" else levels
+
+
+def _tensorflow_jpeg(encoded: bytes, op: ops.Decode) -> Array:
+    pixels = import_module("tensorflow").io.decode_jpeg(
+        encoded,
+        channels=1 if op.color == "gray" else 3,
+        fancy_upscaling=op.chroma == "fancy",
+        dct_method="INTEGER_FAST" if op.idct == "fast" else "INTEGER_ACCURATE",
+    )
+    return np.asarray(pixels.numpy())
+
+
+def _note(like: Like) -> str:
+    order = PROFILES[like].original.order
+    return f"one pass at a time in the order of Pillow {order}" if order not in (None, ORDER) else ""
+
+
+def _resized(pixels: Array, op: Resizing) -> Array:
+    """Result of a profile's library for levels."""
+    original = PROFILES[op.like].original
+    functions, size = import_module(original.functions), size_of(op, pixels)
+    if original.takes_planes:
+        return np.asarray(original.resize(functions, planes(pixels), op, size).numpy().transpose(1, 2, 0))
+    return np.asarray(original.resize(functions, pixels, op, size))
+
+
+def _normalize(values: Array, op: ops.Normalize) -> Array:
+    """The definition, in float64, or step by step in float32 as the libraries do."""
+    mean, std = np.array(ops.as_tuple(op.mean)), np.array(ops.as_tuple(op.std))
+    if op.arithmetic == "float64":
+        return np.asarray((values.astype(np.float64) * op.scale - mean) / std)
+    if op.arithmetic == "fused_multiply":  # DALI is given both in levels
+        mean, std = mean / op.scale, std / op.scale
+    real, scale, inverse = values.astype(np.float32), np.float32(op.scale), np.float32(1 / op.scale)
+    mean, std = mean.astype(np.float32), std.astype(np.float32)
+    match op.arithmetic:
+        case "divide":
+            values = (real / inverse - mean) / std
+        case "multiply":
+            values = (real * scale - mean) / std
+        case "fused":
+            values = (real - mean * inverse) / (std * inverse)
+        case "fused_multiply":
+            values = (real - mean) * (1 / std)
+        case _ as never:
+            unreachable(never)
+    return values
+
+
+def _per_channel(value: ops.Reals, values: Array) -> list[float]:
+    numbers = ops.as_tuple(value)
+    return list(numbers * (values.shape[2] if len(numbers) == 1 else 1))
+
+
+def _torchvision_normalize(values: Array, op: ops.Normalize) -> Array:
+    mean, std = _per_channel(op.mean, values), _per_channel(op.std, values)
+    if op.arithmetic == "divide":
+        functional = import_module("torchvision.transforms.functional")
+        real = functional.to_tensor(np.ascontiguousarray(values))
+    else:
+        functional = import_module("torchvision.transforms.v2.functional")
+        real = functional.to_dtype(planes(values), import_module("torch").float32, scale=True)
+    return np.asarray(functional.normalize(real, mean, std).numpy().transpose(1, 2, 0))
+
+
+def _transformers_normalize(values: Array, op: ops.Normalize) -> Array:
+    processor = import_module("transformers").ViTImageProcessor(
+        do_resize=False,
+        rescale_factor=op.scale,
+        image_mean=_per_channel(op.mean, values),
+        image_std=_per_channel(op.std, values),
+    )
+    tensor = processor(planes(values), return_tensors="pt", input_data_format="channels_first")["pixel_values"][0]
+    return np.asarray(tensor.numpy().transpose(1, 2, 0))
+
+
+def _dali_normalize(values: Array, op: ops.Normalize) -> Array:
+    mean, std = ([x / op.scale for x in _per_channel(x, values)] for x in (op.mean, op.std))
+    library = import_module("nvidia.dali")
+    how: dict[str, Any] = {"dtype": library.types.FLOAT, "output_layout": "HWC", "mean": mean, "std": std}
+    return np.asarray(dali.run(library, values, lambda image: library.fn.crop_mirror_normalize(image, **how)))
+
+
+NORMALIZERS: Mapping[ops.Arithmetic, tuple[str, Callable[[Array, ops.Normalize], Array]]] = {
+    "divide": ("torchvision", _torchvision_normalize),
+    "multiply": ("torchvision", _torchvision_normalize),
+    "fused": ("transformers", _transformers_normalize),
+    "fused_multiply": ("dali", _dali_normalize),
+}
+"""By arithmetic the key of its library, and levels to float32; ``float64`` is pixprep's own."""

@@ -1,0 +1,61 @@
+"""Every operator, as frozen data: its fields, its checks, its lowering to a plan, and what its original does.
+
+An operator is its class, in any module of this room: with a ``tag`` it is in ``OPS``, in ``pixprep``, in the file and
+in the docs. Type checkers read the names in ``__init__.pyi``, which ``make docs`` writes.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from pixprep.pipeline.ops.limits import MAX_SIDE
+from pixprep.pipeline.ops.op import (
+    KINDS,
+    AnnotationOp,
+    ColorOp,
+    FirstOp,
+    ImageOp,
+    Op,
+    OutputOp,
+    SteadyOp,
+    changed,
+    is_on,
+    op_name,
+)
+from pixprep.spec import Anchor, Arithmetic, Fill, Levels, Reals, TensorDType, as_tuple
+
+_ORDER = (
+    "decode geometry canvas random random_sizes color random_color warp perspective elastic filters erasing policies "
+    "extern levels outputs"
+)
+"""The modules in the order of the docs; those that are not named come last."""
+
+for _name in dict.fromkeys([*_ORDER.split(), *sorted(module.name for module in iter_modules(__path__))]):
+    import_module(f"pixprep.pipeline.ops.{_name}")
+
+OPS: dict[str, type[Op]] = {op_name(cls): cls for cls in KINDS if op_name(cls) != cls.__name__}
+"""The class of each operator, by its name in the file. Without a ``tag`` a class is what several have in common."""
+
+globals().update({cls.__name__: cls for cls in OPS.values()})
+
+__all__ = [  # noqa: PLE0604
+    "MAX_SIDE",
+    "OPS",
+    "Anchor",
+    "AnnotationOp",
+    "Arithmetic",
+    "ColorOp",
+    "Fill",
+    "FirstOp",
+    "ImageOp",
+    "Levels",
+    "Op",
+    "OutputOp",
+    "Reals",
+    "SteadyOp",
+    "TensorDType",
+    "as_tuple",
+    "changed",
+    "is_on",
+    "op_name",
+    *(cls.__name__ for cls in OPS.values()),
+]

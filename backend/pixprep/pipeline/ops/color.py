@@ -1,0 +1,296 @@
+"""Ops that change the levels of an image, uint8 to uint8, after its geometry.
+
+``like`` says whose rounding it is. ``pillow``: Pillow's ImageEnhance and ImageOps, which torchvision uses on PIL
+images. ``torchvision``: torchvision v2's on uint8 tensors on a CPU.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.limits import Within, shown
+from pixprep.pipeline.ops.op import ColorOp
+from pixprep.plan.steps import levels
+from pixprep.plan.steps.levels import LevelStep
+from pixprep.spec import ColorLike, ImageSpec
+
+MAX_FACTOR = 1000.0
+Factor = Annotated[float, Within(0, MAX_FACTOR)]
+Level = Within(0, 255)
+
+
+class Enhancing(ColorOp, frozen=True):
+    """Base of the ops that are an enhancer of Pillow, and a function of torchvision."""
+
+    enhancer: ClassVar[tuple[str, str]]
+    """Their names."""
+
+    factor: Factor
+    like: ColorLike = "pillow"
+
+    def twin(self, image: Any, library: Any) -> Any:
+        ours, theirs = self.enhancer
+        if self.like == "pillow":
+            return getattr(library.ImageEnhance, ours)(image).enhance(self.factor)
+        return getattr(library, theirs)(image, self.factor)
+
+
+class Brightness(Enhancing, frozen=True, tag="brightness"):
+    """Multiply the levels.
+
+    torchvision v2's ``adjust_brightness``.
+
+    Args:
+        factor: 0 gives black, 1 changes nothing.
+        like: whose rounding.
+    """
+
+    enhancer: ClassVar[tuple[str, str]] = ("Brightness", "adjust_brightness")
+
+    def step(self) -> LevelStep:
+        return levels.brightness(self.factor, self.like)
+
+
+class Contrast(Enhancing, frozen=True, tag="contrast"):
+    """Move the levels away from the mean luma of the image, or towards it.
+
+    torchvision v2's ``adjust_contrast``.
+
+    Args:
+        factor: 0 gives gray, 1 changes nothing.
+        like: whose rounding.
+    """
+
+    enhancer: ClassVar[tuple[str, str]] = ("Contrast", "adjust_contrast")
+
+    def step(self) -> LevelStep:
+        return levels.Blend("mean", self.factor, self.like)
+
+
+class Saturation(Enhancing, frozen=True, tag="saturation"):
+    """Move the colours away from gray, or towards it.
+
+    torchvision v2's ``adjust_saturation``.
+
+    Args:
+        factor: 0 gives gray, 1 changes nothing.
+        like: whose rounding.
+    """
+
+    enhancer: ClassVar[tuple[str, str]] = ("Color", "adjust_saturation")
+
+    def step(self) -> LevelStep:
+        return levels.Blend("own", self.factor, self.like)
+
+
+class Hue(ColorOp, frozen=True, tag="hue"):
+    """Turn the hue of every pixel.
+
+    torchvision v2's ``adjust_hue``. Factor 0 is no identity: levels are rounded on the way through HSV. A gray image
+    stays what it is.
+
+    Args:
+        factor: how much of a whole turn, -0.5 to 0.5.
+        like: whose rounding; Pillow's has 256 hues, and differs from torchvision's by up to 18 levels.
+    """
+
+    factor: Annotated[float, Within(-0.5, 0.5)]
+    like: ColorLike = "pillow"
+
+    def step(self) -> LevelStep:
+        return levels.Hue(self.factor, self.like)
+
+    def twin(self, image: Any, library: Any) -> Any:
+        if self.like == "torchvision":
+            return library.adjust_hue(image, self.factor)
+        if image.mode == "L":
+            return image
+        hue, *others = image.convert("HSV").split()
+        turned = (np.asarray(hue).astype(int) + int(self.factor * 255)) % 256
+        return library.Image.merge("HSV", (library.Image.fromarray(turned.astype(np.uint8)), *others)).convert("RGB")
+
+
+class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
+    """Take the channels in another order.
+
+    torchvision v2's ``permute_channels``, of red, green and blue, whatever order ``decode`` gives them.
+
+    Args:
+        permutation: for red, green and blue which of them each becomes: [2, 1, 0] exchanges red and blue.
+    """
+
+    permutation: tuple[int, ...]
+
+    def check(self) -> None:
+        if sorted(self.permutation) != [0, 1, 2]:
+            raise PipelineError(f'"permutation" must be 0, 1 and 2 in some order, not {shown(self.permutation)}')
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change; refuses an image of one channel, and values that are no levels."""
+        need_colours(image)
+        return super().infer(image)
+
+    def step(self) -> LevelStep:
+        return levels.Permute(self.permutation)
+
+    def twin(self, image: Any, library: Any) -> Any:
+        bands = image.split()
+        return library.Image.merge("RGB", [bands[channel] for channel in self.permutation])
+
+
+def need_colours(image: ImageSpec) -> None:
+    """Raise PipelineError unless an image has three channels."""
+    if image.channels != 3:
+        raise PipelineError(f"permutes three channels, but the image has {image.channels}")
+
+
+class Grayscale(ColorOp, frozen=True, tag="grayscale"):
+    """Make every pixel gray; the image keeps its channels.
+
+    torchvision v2's ``rgb_to_grayscale`` to as many channels as there are. A tensor of one channel is made by
+    ``"color": "gray"`` of decode.
+
+    Args:
+        like: whose luma: Pillow rounds it, torchvision cuts it off.
+    """
+
+    like: ColorLike = "pillow"
+
+    def step(self) -> LevelStep:
+        return levels.grayscale(self.like)
+
+    def twin(self, image: Any, library: Any) -> Any:
+        if self.like == "pillow":
+            return image.convert("L").convert(image.mode)
+        return library.rgb_to_grayscale(image, num_output_channels=image.shape[0])
+
+
+class Gamma(ColorOp, frozen=True, tag="gamma"):
+    """Change the levels by a power: ``255.999 * gain * (level / 255) ** gamma``, cut off.
+
+    torchvision v2's ``adjust_gamma``.
+
+    Args:
+        gamma: over 1 makes shadows darker, below 1 lighter.
+        gain: a factor.
+        like: whose rounding.
+    """
+
+    gamma: Factor
+    gain: Factor = 1.0
+    like: ColorLike = "pillow"
+
+    def step(self) -> LevelStep:
+        return levels.gamma(self.gamma, self.gain, self.like)
+
+    def twin(self, image: Any, library: Any) -> Any:
+        if self.like == "torchvision":
+            return library.adjust_gamma(image, gamma=self.gamma, gain=self.gain)
+        curve = [int((255 + 1 - 1e-3) * self.gain * pow(level / 255.0, self.gamma)) for level in range(256)]
+        return image.point(curve * len(image.getbands()))
+
+
+class Posterize(ColorOp, frozen=True, tag="posterize"):
+    """Keep the upper bits of each level.
+
+    torchvision v2's ``posterize``, and Pillow's.
+
+    Args:
+        bits: 1 to 8; 8 changes nothing.
+    """
+
+    bits: Annotated[int, Within(1, 8)]
+
+    def step(self) -> LevelStep:
+        return levels.posterize(self.bits)
+
+    def twin(self, image: Any, library: Any) -> Any:
+        return library.ImageOps.posterize(image, self.bits)
+
+
+class Solarize(ColorOp, frozen=True, tag="solarize"):
+    """Invert the levels from a threshold on.
+
+    torchvision v2's ``solarize``, and Pillow's.
+
+    Args:
+        threshold: 0 to 255, the least level that is inverted.
+    """
+
+    threshold: Annotated[float, Level]
+
+    def step(self) -> LevelStep:
+        return levels.solarize(self.threshold)
+
+    def twin(self, image: Any, library: Any) -> Any:
+        return library.ImageOps.solarize(image, self.threshold)
+
+
+class SolarizeAdd(ColorOp, frozen=True, tag="solarize_add"):
+    """Add to the levels below a threshold, to 255 at most.
+
+    timm's ``solarize_add``.
+
+    Args:
+        add: 0 to 255, what is added.
+        threshold: 0 to 255, the least level that stays what it is.
+    """
+
+    add: Annotated[int, Level]
+    threshold: Annotated[float, Level] = 128.0
+
+    def step(self) -> LevelStep:
+        return levels.solarize_add(self.add, self.threshold)
+
+    def twin(self, image: Any, library: Any) -> Any:
+        table = [min(255, level + self.add) if level < self.threshold else level for level in range(256)]
+        return image.point(table * len(image.getbands()))
+
+
+class Autocontrast(ColorOp, frozen=True, tag="autocontrast"):
+    """Stretch the levels of each channel of the image, so that its lowest becomes 0 and its highest 255.
+
+    torchvision v2's ``autocontrast``. A channel of one level keeps it.
+
+    Args:
+        like: whose rounding; they differ by 1 level.
+    """
+
+    like: ColorLike = "pillow"
+
+    def step(self) -> LevelStep:
+        return levels.Tone("autocontrast", self.like)
+
+    def twin(self, image: Any, library: Any) -> Any:
+        if self.like == "pillow":
+            return library.ImageOps.autocontrast(image)
+        return library.autocontrast(image)
+
+
+class Equalize(ColorOp, frozen=True, tag="equalize"):
+    """Spread the levels of each channel of the image, so that each is about as often there.
+
+    torchvision v2's ``equalize``, and Pillow's.
+    """
+
+    def step(self) -> LevelStep:
+        return levels.Tone("equalize", "pillow")
+
+    def twin(self, image: Any, library: Any) -> Any:
+        return library.ImageOps.equalize(image)
+
+
+class Invert(ColorOp, frozen=True, tag="invert"):
+    """Replace each level by what it lacks to 255.
+
+    torchvision v2's ``invert``, and Pillow's.
+    """
+
+    def step(self) -> LevelStep:
+        return levels.inverted()
+
+    def twin(self, image: Any, library: Any) -> Any:
+        return library.ImageOps.invert(image)

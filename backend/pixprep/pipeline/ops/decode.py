@@ -1,0 +1,180 @@
+"""The first op of every pipeline: ``decode``, or ``pixels`` where nothing is encoded."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.limits import Within
+from pixprep.pipeline.ops.op import FirstOp
+from pixprep.plan.clip_frames import Rule, Sampling, Start
+from pixprep.plan.draws.windows import ClipFrames
+from pixprep.plan.plan import ClipPlan, Plan
+from pixprep.spec import Alpha, Chroma, Color, Idct, ImageSpec
+
+MAX_FRAMES = 4096
+LEAST_RATE = 0.001  # frames a second
+
+
+class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
+    """Decode one encoded image (JPEG; also PNG, WebP, BMP, TIFF, the first frame of a GIF) to uint8.
+
+    A server may allow AVIF and HEIC, too (its parameter ``formats``).
+
+    Like torchvision's ``decode_image`` with mode RGB or GRAY, but with the EXIF orientation applied by default.
+    JPEG as libjpeg-turbo does by default, and so Pillow, OpenCV and torchvision: accurate integer IDCT, "fancy" chroma
+    upsampling. Gray is the luma plane of a JPEG, and Pillow's ``convert("L")`` of other formats. 16-bit values keep
+    their high byte, CMYK becomes RGB as in Pillow.
+
+    Args:
+        color: order of the channels.
+        apply_exif_orientation: turn the image upright by its EXIF data (not XMP), as Pillow 13 reads it; False keeps
+            the pixels as they are stored, except of TIFF and HEIC, which their libraries turn while they read. The
+            turn of an AVIF or HEIC is in its container, not in its EXIF data.
+        chroma: how the colour of a subsampled JPEG is enlarged. ``fancy``: interpolated, as in nearly all training
+            code; ``fast``: repeated, a few percent quicker, up to 73 levels off. ``fast`` refuses rare samplings that
+            only Pillow reads, because it interpolates.
+        idct: the inverse cosine transform of JPEG. ``accurate``; ``fast``: TensorFlow's default (64 % of the values
+            differ, by up to 18 levels); the CPU decodes such images on a GPU too.
+        reduced: decode a JPEG to 1/2, 1/4 or 1/8 of its size, if the resize of every tensor then still has at least two
+            pixels for each that it makes, on both axes. libjpeg-turbo on the CPU does so for JPEGs of one or three
+            components; other images are decoded whole, and so are all on a GPU. Sizes, windows and ``transform`` stay
+            those of the whole image. Photos change by 0.1 to 1.0 levels on average, by at most 16, and by up to 27 at
+            the edge of a crop before the resize (photos of 500 x 375 to 4032 x 3024, shorter side 40 to 256). It needs
+            a resize like Pillow, with antialias, and not by ``nearest`` or ``box``.
+        alpha: of transparent images. ``drop`` keeps the colours as they are stored, like Pillow's ``convert("RGB")``;
+            ``white`` lays them on white first, like Hugging Face's ``do_convert_rgb``.
+    """
+
+    color: Color = "rgb"
+    apply_exif_orientation: bool = True
+    chroma: Chroma = "fancy"
+    idct: Idct = "accurate"
+    reduced: bool = False
+    alpha: Alpha = "drop"
+
+    def check(self) -> None:
+        if self.only is not None:
+            raise PipelineError('"only": both sides decode alike: leave it out')
+
+    def infer(self) -> ImageSpec:
+        return ImageSpec(color=self.color)
+
+    def plan(self, **made: Any) -> Plan:
+        return Plan(
+            is_gray=self.color == "gray",
+            apply_exif_orientation=self.apply_exif_orientation,
+            chroma=self.chroma,
+            idct=self.idct,
+            reduced=self.reduced,
+            alpha=self.alpha,
+            **made,
+        )
+
+
+class DecodeVideo(FirstOp, frozen=True, tag="decode_video", kw_only=True):
+    """Decode frames of one clip (MP4, MOV, Matroska, WebM or AVI; H.264, H.265, VP8, VP9, AV1 or MPEG-4).
+
+    All frames share one geometry, and a random op draws once for the clip. FFmpeg decodes, through PyAV (``pip install
+    "av>=17"``): the same pixels as PyAV's ``to_ndarray("rgb24")`` and torchcodec. The stream names the matrix
+    and the range of the colours; if it names none, they are BT.601 and limited range, as in these. Sound and the shape
+    of a pixel are ignored. Frames count from the first that decodes.
+
+    Args:
+        frames: how many.
+        sample: which. ``uniform``: the first, the last, and others between them at equal distances
+            (``i * (n - 1) // (frames - 1)`` of n). ``first``: the first ones. ``random``: one of each of ``frames``
+            equal parts, in training. ``{"step": n}``: every n-th. ``{"fps": f}``: those shown at times 1 / f s apart.
+        start: where ``step`` and ``fps`` begin: ``first``: with the first frame; ``middle``: with equal parts left out
+            before and behind; ``random``, in training.
+        short: for a clip with too few frames: ``refuse``, or ``repeat`` some of them; ``step`` and ``fps`` repeat the
+            last one.
+        color: order of the channels; or ``gray``, the luma of BT.601 of the colours, whatever matrix the stream names,
+            as PyAV's ``to_ndarray("gray")``.
+        apply_rotation: turn the frames as the container says.
+    """
+
+    frames: Annotated[int, Within(1, MAX_FRAMES)]
+    sample: Literal["uniform", "first", "random"] | dict[str, float] = "uniform"
+    start: Start = "first"
+    short: Literal["refuse", "repeat"] = "refuse"
+    color: Color = "rgb"
+    apply_rotation: bool = True
+
+    def check(self) -> None:
+        if isinstance(self.sample, dict):
+            ((rule, by),) = [*self.sample.items()] if len(self.sample) == 1 else [("", 0.0)]
+            if rule not in ("step", "fps") or not LEAST_RATE <= by <= MAX_FRAMES or (rule == "step" and by != int(by)):
+                raise PipelineError('"sample" must be a word, {"step": 2} in whole frames, or {"fps": 5}')
+        elif self.start != "first":
+            raise PipelineError('"start" goes with "sample": {"step": ...} and {"fps": ...}')
+        if self.is_random and self.only != "training":
+            raise PipelineError(
+                'random frames are for training: write "only": "training", and beside it another decode_video with '
+                '"only": "serving"'
+            )
+
+    @property
+    def is_random(self) -> bool:
+        """Tell whether the frames are drawn."""
+        return self.sample == "random" or self.start == "random"
+
+    @property
+    def sampling(self) -> Sampling:
+        """Choice of frames, as ``Sampling`` has it."""
+        repeats = self.short == "repeat"
+        if isinstance(self.sample, dict):
+            ((rule, by),) = self.sample.items()
+            step = Fraction(by).limit_denominator(1_000_000)
+            kind: Rule = "fps" if rule == "fps" else "step"
+            return Sampling(frames=self.frames, rule=kind, by=step, start=self.start, repeats=repeats)
+        rules: dict[str, Rule] = {"uniform": "uniform", "first": "step", "random": "segments"}
+        return Sampling(frames=self.frames, rule=rules[self.sample], repeats=repeats)
+
+    def infer(self) -> ImageSpec:
+        return ImageSpec(frames=self.frames, color=self.color)
+
+    def plan(self, **made: Any) -> Plan:
+        if any(spec.kind == "box" for spec in made["inputs"].values()):
+            raise PipelineError("ops: boxes are cut out of images, and decode_video gives clips")
+        count = self.frames if self.sample == "random" else 1
+        drawn = ClipFrames(key=self.name or "decode_video#0", count=count) if self.is_random else None
+        clip = ClipPlan(self.sampling, drawn, self.apply_rotation)
+        return Plan(is_gray=self.color == "gray", clip=clip, **made)
+
+
+class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
+    """Take images that are pixels already, in place of ``decode``: uint8 arrays [height, width, 3], 0 to 255.
+
+    A gray image is [height, width, 1] or, in Python, [height, width]. From Triton's clients they come as UINT8 tensors
+    [n, height, width, channels], of one size in a request. In Python they are arrays of NumPy, PyTorch, CuPy or others
+    that NumPy or CuPy reads without a copy, with any strides. The arrays are read, and never written to. Of RGB and BGR
+    pixels that are resized, what the resize reads is copied once; gray ones, and images that are only cropped, are not.
+    Nothing is known of an EXIF orientation: who decodes turns the image upright.
+
+    Args:
+        color: order of the channels from here on, as in ``decode``.
+        given: order of the channels of the arrays that come, where that is another: OpenCV and most cameras give
+            ``bgr``.
+    """
+
+    color: Color = "rgb"
+    given: Literal["rgb", "bgr"] | None = None
+
+    def check(self) -> None:
+        if self.only is not None:
+            raise PipelineError('"only": both sides take the same pixels: leave it out')
+        if self.given is not None and self.color == "gray":
+            raise PipelineError('"given" is an order of three channels, and with "color": "gray" there is one')
+
+    @property
+    def order(self) -> Color:
+        """Order of the channels of the arrays that come."""
+        return self.given or self.color
+
+    def infer(self) -> ImageSpec:
+        return ImageSpec(color=self.color)
+
+    def plan(self, **made: Any) -> Plan:
+        return Plan(is_gray=self.color == "gray", takes=self.order, **made)

@@ -1,0 +1,138 @@
+"""Ops that sharpen and blur an image after its resize: each pixel of the result looks at its neighbours."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.color import Enhancing
+from pixprep.pipeline.ops.limits import Share, Within, shown
+from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, Sometimes, SteadyOp, as_kind
+from pixprep.plan.draws.blurring import Blur
+from pixprep.plan.draws.philox import Words
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.steps.levels import Filter, LevelStep
+from pixprep.spec import ImageSpec, as_tuple
+
+MAX_TAPS = 255
+LEAST_SIGMA, MAX_SIGMA = 0.01, 1000.0
+_SIGMA = Within(LEAST_SIGMA, MAX_SIGMA, counts=(1, 2))
+
+
+class Sharpness(Enhancing, frozen=True, tag="sharpness"):
+    """Blend the image with its smoothed self, or move it away from that.
+
+    torchvision v2's ``adjust_sharpness``. The outermost pixels stay.
+
+    Args:
+        factor: 0 smooths, 1 changes nothing, 2 sharpens.
+        like: whose rounding.
+    """
+
+    enhancer: ClassVar[tuple[str, str]] = ("Sharpness", "adjust_sharpness")
+
+    def step(self) -> LevelStep:
+        return Filter("sharpness", self.like, self.factor)
+
+
+class RandomSharpness(Sometimes, Sharpness, frozen=True, tag="random_sharpness"):
+    """Sharpen or smooth some of the images.
+
+    torchvision v2's ``RandomAdjustSharpness``.
+
+    Args:
+        factor, like: as in ``sharpness``.
+        p: how often.
+    """
+
+    p: Share = 0.5
+
+
+class _Blur(LevelsOp, frozen=True):
+    kernel_size: int | tuple[int, int]
+
+    def check(self) -> None:
+        sizes = as_tuple(self.kernel_size)
+        if len(sizes) not in (1, 2) or not all(1 <= size <= MAX_TAPS and size % 2 for size in sizes):
+            raise PipelineError(
+                f'"kernel_size" must be an odd number of 1 to {MAX_TAPS}, or two, not {shown(self.kernel_size)}'
+            )
+
+    @property
+    def taps(self) -> tuple[int, int]:
+        """Numbers of rows and columns that a tap sees."""
+        width, height = (int(size) for size in (*as_tuple(self.kernel_size), *as_tuple(self.kernel_size))[:2])
+        return (width, width) if len(as_tuple(self.kernel_size)) == 1 else (height, width)
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change; refuses values that are no levels, and a side that the kernel reaches across."""
+        image = super().infer(image)
+        for name, side, taps in (("height", image.height, self.taps[0]), ("width", image.width, self.taps[1])):
+            if side is not None and taps // 2 >= side:
+                raise PipelineError(f'"kernel_size" {taps} needs a {name} of {taps // 2 + 1}, but the image has {side}')
+        return image
+
+
+class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
+    """Blur the image; beyond its edge lies its mirror image.
+
+    torchvision v2's ``gaussian_blur``, which does the same to tensors and to PIL images. Some 10 of a million values
+    differ from it by one level: it adds up in an order of its own. An image is refused whose mirror image the kernel
+    reaches across.
+
+    Args:
+        kernel_size: pixels that are seen, odd: one number, or [width, height].
+        sigma: of the bell curve, in pixels: one number, or of x and of y; default: ``0.15 * kernel_size + 0.35``.
+    """
+
+    twin_of: ClassVar[str | None] = "torchvision"  # Pillow has another one
+
+    sigma: Annotated[float | tuple[float, float] | None, _SIGMA] = None
+
+    @property
+    def sigmas(self) -> tuple[float, float]:
+        """Values of y and of x."""
+        if self.sigma is None:
+            return self.taps[0] * 0.15 + 0.35, self.taps[1] * 0.15 + 0.35
+        values = as_tuple(self.sigma)
+        return values[-1], values[0]
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        of_y, of_x = self.sigmas
+        return before.do(Blur(key="", taps=self.taps, sigma=((of_y, of_y), (of_x, of_x))))
+
+    def twin(self, image: Any, library: Any) -> Any:
+        sigma = None if self.sigma is None else [float(x) for x in as_tuple(self.sigma)]
+        return library.gaussian_blur(image, kernel_size=list(self.taps[::-1]), sigma=sigma)
+
+
+class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
+    """Blur each image, or some, by a random width.
+
+    torchvision v2's ``GaussianBlur``: sigma is uniform, the same for x and y.
+
+    Args:
+        kernel_size: as in ``gaussian_blur``.
+        sigma: from and to, or one number.
+        p: how often; torchvision's has it by ``RandomApply``.
+    """
+
+    sigma: Annotated[float | tuple[float, float], _SIGMA] = (0.1, 2.0)
+    p: Share = 1.0
+
+    def check(self) -> None:
+        super().check()
+        if self.span[0] > self.span[1]:
+            raise PipelineError(f'"sigma" must rise, not {shown(self.sigma)}')
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Sigma, from and to."""
+        values = as_tuple(self.sigma)
+        return values[0], values[-1]
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        return before.do(Blur(key=key, p=self.p, taps=self.taps, sigma=(self.span, self.span)))
+
+    def fixed(self, words: Words) -> list[Op]:
+        return [as_kind(GaussianBlur, self, sigma=words["sigma"][0])] if words["sigma"] else []

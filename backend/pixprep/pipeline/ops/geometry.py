@@ -1,0 +1,246 @@
+"""The op that resizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal, Protocol
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.limits import Length, need_levels
+from pixprep.pipeline.ops.op import Array, ImageOp, Libraries, Op, settle
+from pixprep.plan import geometry_steps
+from pixprep.plan.geometry_steps import past
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.profiles import PROFILES
+from pixprep.spec import Filter, ImageSpec, Like, SideRounding, rounded
+
+
+class Resizing(Protocol):
+    """Fields of every op that resizes: see ``Resize``."""
+
+    @property
+    def filter(self) -> Filter: ...
+    @property
+    def antialias(self) -> bool | None: ...
+    @property
+    def like(self) -> Like: ...
+
+
+class Resize(ImageOp, frozen=True, tag="resize"):
+    """Resize by a separable filter; give ``size``, ``height`` and ``width``, or one of these two.
+
+    ``like`` names the library whose values these are, on every device. All are exact except ``dali``:
+
+    - ``pillow``: ``Image.resize`` of Pillow 13, which torchvision and timm use on PIL images; two passes, each rounded
+      to uint8, the vertical one first if the height shrinks by more than twice as many pixels as the width. Without
+      antialias the filter is not widened when the image shrinks: Pillow's formula with the support of a ratio of 1.
+    - ``pillow12``: the same of Pillow before 13: the horizontal pass is always first.
+    - ``torchvision``: v2's ``resize`` of uint8 tensors on a CPU with AVX2: coefficients of 16 bits.
+    - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values, rounded to uint8, on a CPU with AVX2: what
+      torchvision's v1 transforms, and so every ``weights.transforms()``, do to tensors.
+    - ``opencv``: ``cv2.resize`` of uint8 images; ``bicubic`` by its formula, not by Intel IPP.
+    - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2: float32 values, which nothing rounds.
+    - ``dali``: DALI's ``resize`` of uint8 images. Its geometry, and its float32 values within a level.
+
+    Args:
+        size: of the side that ``side`` names; the aspect ratio is kept up to ``rounding``.
+        side: which side ``size`` is for; default: ``shorter``.
+        height, width: both sides, or one of them; then the other keeps the aspect ratio. For ``down`` and
+            ``half_even`` it is ``int(width * (height / image_height))``, the scale of the given side; for ``up``
+            ``ceil(height * (image_width / image_height))``, the ratio of the sides, as in text recognizers.
+        mode: with ``height`` and ``width``: ``stretch``: to exactly that size; ``fit``: the largest size inside it that
+            keeps the aspect ratio; ``cover``: the smallest around it. Default: ``stretch``. With ``size``: ``scale``:
+            one scale for both sides, so a side may miss ``size`` by a pixel, as in torchvision's detectors
+            (``min_size``) and PaddleOCR's.
+        max_size: the most pixels of the other side. With ``height`` or ``width``, the given side stays. With ``size``
+            for the shorter side, both sides shrink where the longer one would pass it, as torchvision's ``max_size``.
+        multiple: make the sides multiples of it, by ``rounding``, and at least one; not the side that is given alone.
+            With ``scale`` the sides are first cut to whole pixels, and again if they are over ``max_size``, as in
+            PaddleOCR.
+        enlarge, shrink: of ``scale``: also scale small images up, and large ones down. Default: True.
+        up_to: with ``height`` or ``width`` alone and ``"rounding": "up"``: a side over this many pixels is rounded
+            down, as PaddleOCR's recognizers do over 320.
+        filter: ``nearest`` (never antialiased), ``nearest_exact`` (torchvision's), ``box``, ``bilinear``, ``hamming``,
+            ``bicubic``, ``lanczos`` (3 lobes), ``lanczos4`` (4 lobes, OpenCV's), ``area`` (OpenCV's); each library has
+            its own choice of them.
+        antialias: widen the filter by the scale when shrinking. Default: False for opencv and tensorflow, as in these
+            libraries; else True.
+        like: see above.
+        rounding: of a side that follows from the other: ``down`` (torchvision's ``int(size * other / side)``),
+            ``half_even`` (timm's ``round``), ``half_away`` (DALI's), ``up``. At least 1. Default: DALI's for dali, else
+            ``down``; none if both sides are given. ``detr``, with ``size`` and ``max_size``: as transformers 5 for
+            DETR and its kin, with ``multiple`` for YOLOS. If ``max_size`` is passed, the shorter side is rounded half
+            to even and the longer one cut. An image whose shorter side is that already stays as it is.
+        subpixel: of dali: read the part of the image that makes the scale of both axes equal after the rounding
+            (``subpixel_scale``). Default: True for dali, without ``max_size``, ``multiple`` and ``scale``.
+    """
+
+    size: Length | None = None
+    side: Literal["shorter", "longer"] | None = None
+    height: Length | None = None
+    width: Length | None = None
+    mode: Literal["stretch", "fit", "cover", "scale"] | None = None
+    max_size: Length | None = None
+    multiple: Length | None = None
+    enlarge: bool | None = None
+    shrink: bool | None = None
+    up_to: Length | None = None
+    filter: Filter = "bilinear"
+    antialias: bool | None = None
+    like: Like = "pillow"
+    rounding: SideRounding | None = None
+    subpixel: bool | None = None
+
+    def check(self) -> None:
+        pair = (self.height, self.width)
+        is_alone = self.size is None and None in pair
+        if (self.size is None) == (pair == (None, None)):
+            raise PipelineError('needs either "size", or "height" or "width" or both')
+        check_like(self)
+        if self.subpixel is not None and PROFILES[self.like].subpixel is None:
+            raise PipelineError('"subpixel" goes with "like": "dali"')
+        if self.size is None:
+            if self.side is not None:
+                raise PipelineError('"side" goes with "size", not with "height" and "width"')
+            if not is_alone:
+                settle(self, "mode", "stretch")
+            if self.mode == "scale" or (is_alone and self.mode is not None):
+                raise PipelineError('"mode" is stretch, fit or cover with "height" and "width", and scale with "size"')
+        else:
+            if self.mode not in (None, "scale"):
+                raise PipelineError('"mode" goes with "height" and "width", not with "size"')
+            settle(self, "side", "shorter")
+        self._check_open(is_alone=is_alone)
+        if self.mode != "stretch":
+            settle(self, "rounding", PROFILES[self.like].rounding)
+            is_whole = self.max_size or self.multiple or self.mode == "scale"
+            if is_whole and self.subpixel:
+                raise PipelineError('"subpixel" goes without "max_size", "multiple" and "mode": "scale"')
+            settle(self, "subpixel", PROFILES[self.like].subpixel and not is_whole)
+
+    def _check_open(self, *, is_alone: bool) -> None:
+        """Check the fields of sides that follow the image."""
+        is_detr = self.rounding == "detr"
+        if is_detr and (self.side != "shorter" or self.mode is not None or self.max_size is None):
+            raise PipelineError(
+                '"rounding": "detr" goes with "size" of the shorter side and "max_size", without "mode"'
+            )
+        if self.mode == "scale":
+            settle(self, "enlarge", value=True)
+            settle(self, "shrink", value=True)
+            if not (self.enlarge or self.shrink):
+                raise PipelineError('"enlarge" or "shrink" must be true')
+        elif (self.enlarge, self.shrink) != (None, None):
+            raise PipelineError('"enlarge" and "shrink" go with "mode": "scale"')
+        if self.max_size is not None:
+            if not (is_alone or self.side == "shorter" or (self.mode == "scale" and not self.shrink)):
+                raise PipelineError(
+                    '"max_size" goes with "size" of the shorter side, or with "height" or "width" alone'
+                )
+            if self.size is not None and self.mode is None and self.max_size <= self.size and not is_detr:
+                raise PipelineError(f'"max_size" must be over "size", which is {self.size}, not {self.max_size}')
+        if self.multiple is not None and not (is_alone or self.size is not None):
+            raise PipelineError('"multiple" goes with "size", or with "height" or "width" alone')
+        if self.up_to is not None and not (is_alone and self.rounding == "up"):
+            raise PipelineError('"up_to" goes with "height" or "width" alone, and with "rounding": "up"')
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec after the resize; refuses values that are not the decoder's levels."""
+        image = resized(self, image)
+        if image.height is not None and image.width is not None:
+            return image.sized(*self._step.size(image.height, image.width))
+        return image.within(*self._bounds)
+
+    @property
+    def _bounds(self) -> tuple[tuple[int, int], tuple[int | None, int | None]]:
+        """The least and the most (height, width) of images of any size."""
+        most = self._whole(past(self.max_size) if self.max_size and self.rounding == "detr" else self.max_size)
+        if self.size is None:
+            if self.width is None:
+                return (self.height or 1, self._whole(1) or 1), (self.height, most)
+            if self.height is None:
+                return (self._whole(1) or 1, self.width), (most, self.width)
+            both = self.height, self.width
+            return {"stretch": (both, both), "fit": ((1, 1), both), "cover": (both, (None, None))}[
+                self.mode or "stretch"
+            ]
+        size, least = self._whole(self.size), self._whole(1) or 1
+        if self.side == "longer":
+            most = size if self.shrink in (None, True) else most
+        elif self.mode is None and self.max_size is None:
+            least = size or 1
+        return (least, least), (most, most)
+
+    def _whole(self, side: int | None) -> int | None:
+        """A side as ``multiple`` makes it."""
+        if side is None or self.multiple is None:
+            return side
+        return max(1, rounded(side / self.multiple, self.rounding or "down")) * self.multiple
+
+    @property
+    def _step(self) -> geometry_steps.Resize:
+        """The step of a plan that does it."""
+        rule: geometry_steps.Rule
+        if self.size is not None:
+            rule, height, width = self.side or "shorter", self.size, self.size
+        else:
+            rule = "width" if self.height is None else "height" if self.width is None else "both"
+            rule = self.mode if self.mode in ("fit", "cover") else rule
+            height, width = self.height or self.width or 1, self.width or self.height or 1
+        return resize_step(
+            self,
+            rule,
+            height,
+            width,
+            rounding=self.rounding or "down",
+            subpixel=bool(self.subpixel),
+            most=self.max_size,
+            multiple=self.multiple or 1,
+            up_to=self.up_to,
+            scales=(bool(self.shrink), bool(self.enlarge)) if self.mode == "scale" else None,
+        )
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        return before.resized(self._step)
+
+    def original(self, pixels: Array, libraries: Libraries) -> Array:
+        return libraries.resize(self, pixels)
+
+
+def resized(op: Resizing, image: ImageSpec) -> ImageSpec:
+    """The image with values as the op's filter gives them; refuses values that are not the decoder's levels."""
+    need_levels(image)
+    return replace(image, values="real") if op.filter in PROFILES[op.like].real else image
+
+
+def resize_step(
+    op: Resizing, rule: geometry_steps.Rule, height: int, width: int, **fields: Any
+) -> geometry_steps.Resize:
+    """The step of a plan that does it; ``fields``: further ones of the step."""
+    antialias = bool(op.antialias)
+    return geometry_steps.Resize(
+        rule=rule, height=height, width=width, filter=op.filter, antialias=antialias, like=op.like, **fields
+    )
+
+
+def check_like(op: Resizing) -> None:
+    """Fill in what follows from ``like``, and refuse what its library cannot do."""
+    profile = PROFILES[op.like]
+    assert isinstance(op, Op)
+    settle(op, "antialias", profile.antialias)
+    filters = _filters(op.like, antialias=bool(op.antialias))
+    if not filters:
+        raise PipelineError(
+            f'"antialias" must be {str(not op.antialias).lower()} with "like": "{op.like}": {profile.title} then has '
+            f"{', '.join(_filters(op.like, antialias=not op.antialias))}"
+        )
+    if op.filter not in filters:
+        others = [like for like in PROFILES if op.filter in _filters(like, antialias=bool(op.antialias))]
+        raise PipelineError(
+            f'"{op.filter}" with antialias {str(op.antialias).lower()} is not for "like": "{op.like}", which has '
+            f"{', '.join(filters)}; of the others {', '.join(others) or 'none'} has it"
+        )
+
+
+def _filters(like: Like, *, antialias: bool) -> tuple[Filter, ...]:
+    return PROFILES[like].antialiased if antialias else PROFILES[like].filters

@@ -1,0 +1,334 @@
+"""Outputs: they pass the image on unchanged, so that several may stand one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, cast
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Pair, Share, Within, need_whole_levels
+from pixprep.pipeline.ops.op import AnnotationOp, OutputOp, op_name, own_fields
+from pixprep.plan import inputs
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.output_plans import (
+    AnnotationPlan,
+    BoxesPlan,
+    FlowPlan,
+    MaskPlan,
+    NumbersKind,
+    NumbersPlan,
+    OutputPlan,
+    PointsPlan,
+)
+from pixprep.spec import (
+    NO_PADDING,
+    BoxFormat,
+    ImageSpec,
+    Layout,
+    MaskDType,
+    Padding,
+    Preset,
+    ScaleOrder,
+    SizeDType,
+    SizeOrder,
+    TensorDType,
+    TensorSpec,
+)
+
+MAX_ROWS = 100_000
+Rows = Annotated[int, Within(1, MAX_ROWS, " rows")]
+LEAST_FLOW_SIDE = 32
+LARGEST: dict[TensorDType, float] = {"float32": 3.4028234663852886e38, "float16": 65504.0, "uint8": 255.0}
+
+
+class Tensor(OutputOp, frozen=True, tag="tensor"):
+    """An output: the image as a tensor, whose sides are known or have a bound.
+
+    Values are cast, not scaled: without ``normalize`` a float tensor holds 0 to 255 (torchvision's ``ToTensor`` divides
+    by 255).
+
+    A side that follows the image has -1 in the shape. An image alone gets a tensor of its own size; those of a batch
+    are padded below and on the right to the largest of them: see docs/pipeline-file.md. ``image_size`` before it says
+    what of a tensor is image.
+
+    Args:
+        dtype: ``float32``, ``float16``, or ``uint8`` where nothing was normalized.
+        layout: ``chw`` (channel, height, width) or ``hwc``; of a clip ``tchw`` (frame, channel, height, width),
+            ``thwc`` or ``cthw``.
+        min_height, min_width: pad to at least that.
+        multiple: pad both sides to a multiple of it.
+        pad_value: of what is padded, a value of the tensor, behind ``normalize``; default: 0.
+    """
+
+    dtype: TensorDType = "float32"
+    layout: Layout = "chw"
+    min_height: Length | None = None
+    min_width: Length | None = None
+    multiple: Length | None = None
+    pad_value: float | None = None
+
+    def check(self) -> None:
+        value = self.pad_value or 0.0
+        if not (value in range(256) if self.dtype == "uint8" else abs(value) <= LARGEST[self.dtype]):
+            raise PipelineError(f'"pad_value" must be a value of {self.dtype}, not {value:g}')
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        """The spec of the output; refuses an image whose size has no bound or does not fit the dtype."""
+        if image.max_height is None or image.max_width is None:
+            raise PipelineError(
+                "the size differs from image to image, and has no bound: add center_crop or letterbox, or give resize "
+                "a height and a width, or a max_size"
+            )
+        padding = Padding(self.pad_value or 0.0, self.min_height or 1, self.min_width or 1, self.multiple or 1)
+        least, most = (
+            padding.size(*sides) for sides in ((image.min_height, image.min_width), (image.max_height, image.max_width))
+        )
+        if least == most == (image.min_height, image.min_width):
+            padding = NO_PADDING
+        if image.frames is not None and (least != most or padding[1:] != NO_PADDING[1:]):
+            raise PipelineError("the size differs from clip to clip: give resize a height and a width, and no padding")
+        if (image.frames is None) != (self.layout in ("chw", "hwc")):
+            those = '"chw" or "hwc"' if image.frames is None else '"tchw", "thwc" or "cthw"'
+            raise PipelineError(f'"layout": of {"an image" if image.frames is None else "a clip"} it is {those}')
+        if self.dtype == "uint8" and image.values == "normalized":
+            raise PipelineError("uint8 cannot hold normalized values: use float32 or float16, or drop normalize")
+        if self.dtype == "uint8" and image.values == "real":
+            raise PipelineError("uint8 cannot hold what TensorFlow's resize gives: use float32 or float16")
+        largest = max(abs(image.low), abs(image.high))
+        if not largest <= LARGEST[self.dtype]:
+            raise PipelineError(f"{self.dtype} ends at {LARGEST[self.dtype]:g}, but values reach {largest:g}")
+        sizes = {"t": image.frames or 0, "c": image.channels, "h": most[0], "w": most[1]}
+        shape = tuple(sizes[axis] for axis in self.layout)
+        sizes |= {axis: -1 for axis, low, high in zip("hw", least, most, strict=True) if low < high}
+        return TensorSpec(
+            shape=tuple(sizes[axis] for axis in self.layout),
+            most=shape if least != most else (),
+            dtype=self.dtype,
+            layout=self.layout,
+            low=image.low,
+            high=image.high,
+            padding=padding,
+        )
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
+        return before.tensor(spec)
+
+
+class NumbersOp(OutputOp, frozen=True):
+    """An output of a few numbers, which the place of the image says; ``order`` may be a field."""
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        count = 4 if op_name(self) == "transform" else 2
+        return TensorSpec(shape=(count,), dtype="float32", low=-float(2**31), high=float(2**31))
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        kind = cast("NumbersKind", op_name(self))
+        if kind in ("scale_factor", "transform"):
+            _check_places(before)
+        geometry = None if kind == "original_size" else before.geometry
+        is_x_first = getattr(self, "order", None) in ("wh", "xy")
+        return NumbersPlan(spec=spec, kind=kind, geometry=geometry, is_x_first=is_x_first)
+
+
+class _SizeOp(NumbersOp, frozen=True):
+    """An output of two sides; ``original_size`` says what the fields are."""
+
+    dtype: SizeDType = "int32"
+    order: SizeOrder = "hw"
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        return TensorSpec(shape=(2,), dtype=self.dtype, low=1, high=65535)
+
+
+class OriginalSize(_SizeOp, frozen=True, tag="original_size"):
+    """An output: the size of the image as decoded (upright where the EXIF orientation is applied).
+
+    RT-DETR's ``orig_target_sizes`` is of ``int64``, in the order ``wh``.
+
+    Args:
+        dtype: ``int32``, ``int64`` or ``float32``.
+        order: ``hw``: ``[height, width]``; ``wh``: ``[width, height]``.
+    """
+
+
+class ImageSize(_SizeOp, frozen=True, tag="image_size"):
+    """An output: the size of the image here, such as after a resize and before its padding.
+
+    PaddleDetection's ``im_shape`` is of ``float32``, behind the resize.
+
+    Args:
+        dtype, order: as in ``original_size``.
+    """
+
+
+class ScaleFactor(NumbersOp, frozen=True, tag="scale_factor"):
+    """An output: float32, by how much each side of the decoded image was scaled: the first half of ``transform``.
+
+    PaddleDetection's input of this name. A model that divides its boxes by it knows no crop, margin or flip.
+
+    Args:
+        order: ``yx``: ``[scale_y, scale_x]``; ``xy``: ``[scale_x, scale_y]``.
+    """
+
+    order: ScaleOrder = "yx"
+
+
+class Transform(NumbersOp, frozen=True, tag="transform"):
+    """An output: float32 ``[scale_y, scale_x, offset_y, offset_x]`` from the decoded image to the image here.
+
+    ``here = decoded * scale + offset`` in pixels, so that a box comes back by ``(box - offset) / scale``. A flip makes
+    a scale negative.
+    """
+
+
+class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
+    """An output: how the pixels of a clip move from each frame to the next, float32 ``[frames - 1, 2, height, width]``.
+
+    In pixels to the right, then down, of the frames as they are here. OpenCV's DIS of their gray (``cvtColor``) on the
+    CPU, also where the pipeline runs on a GPU: ``pip install ".[flow]"`` in a checkout.
+
+    Args:
+        preset: OpenCV's: ``ultrafast``, ``fast`` or ``medium``.
+    """
+
+    preset: Preset = "fast"
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        """The spec of the output; refuses images, a clip of one frame, and frames whose size is not known."""
+        need_whole_levels(image)
+        if image.frames is None or image.frames < 2:
+            raise PipelineError("needs a clip of at least 2 frames: begin with decode_video")
+        if image.height is None or image.width is None:
+            raise PipelineError(
+                "the size differs from clip to clip: add center_crop, or give resize a height and a width"
+            )
+        if min(image.height, image.width) < LEAST_FLOW_SIDE:
+            raise PipelineError(
+                f"frames of {image.height} x {image.width}: OpenCV needs {LEAST_FLOW_SIDE} pixels a side"
+            )
+        shape = (image.frames - 1, 2, image.height, image.width)
+        far = float(max(image.height, image.width))
+        return TensorSpec(shape=shape, dtype="float32", low=-far, high=far)
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
+        if isinstance(before.fill, inputs.Fill) and before.color == "bgr":
+            raise PipelineError('not of margins whose colour comes with the clip, with "color": "bgr" of decode_video')
+        count, _, height, width = spec.shape
+        channels = len(before.channels)
+        shape = (count + 1, height, width, channels)
+        frames = TensorSpec(shape=shape, dtype="uint8", layout="thwc", low=0, high=255)
+        fill = 0 if before.fill is None or isinstance(before.fill, inputs.Fill) else before.fill
+        own = replace(before.tensor(frames), channels=tuple(range(channels)), fill=before.colour(fill))
+        return FlowPlan(spec=spec, frames=own, preset=self.preset)
+
+
+class Boxes(AnnotationOp, frozen=True, tag="boxes"):
+    """An output of training: the sample's boxes in the image here, float32 (n, 4), with what belongs to them.
+
+    A sample has boxes as xyxy in pixels of the decoded image. They follow every op before this one. Boxes that leave
+    the image go, and with them their ``labels`` and whatever else is said of each box: see docs/training.md.
+
+    Args:
+        format: ``xyxy`` (left, top, right, bottom), ``xywh`` (left, top, width, height) or ``cxcywh`` (middle, width,
+            height).
+        normalized: divide by the width and the height of the image here.
+        clip: cut off what is not seen.
+        min_size: the least width and height of a box that stays, in pixels of the image here, after ``clip``.
+        min_visible: the least part of its area that is seen of a box that stays, 0 to 1.
+        pad: rows in any case, of which those without a box hold -1, and their labels too: all images in one array. An
+            image with more boxes is refused.
+    """
+
+    format: BoxFormat = "xyxy"
+    normalized: bool = False
+    clip: bool = True
+    min_size: Annotated[float, Within(0, MAX_SIDE, " pixels")] = 1.0
+    min_visible: Share = 0.0
+    pad: Rows | None = None
+
+    def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
+        before.check_boxes()
+        return BoxesPlan(geometry=before.geometry, **own_fields(self))
+
+
+class Points(AnnotationOp, frozen=True, tag="points"):
+    """An output of training: the sample's points in the image here, float32 (n, 2) or (n, k, 2), x before y.
+
+    A sample has points in pixels of the decoded image. They follow every op before this one. Where there are boxes,
+    too, row n belongs to box n, and goes with it.
+
+    In a mirror a left eye is a right eye. ``flip_pairs`` names the keypoints that then change places, and with them
+    their ``visible``: wherever an odd number of mirrors, across or upside down, lies between photo and image.
+
+    Args:
+        flip_pairs: two numbers each, from 0, of keypoints that are left and right of one another. COCO's person:
+            ``[[1, 2], [3, 4], ..., [15, 16]]``.
+        normalized: divide by the width and the height of the image here.
+        clip: move points that are not seen to the nearest place that is. By default they stay outside.
+        pad: as in ``boxes``.
+    """
+
+    flip_pairs: tuple[tuple[int, int], ...] = ()
+    normalized: bool = False
+    clip: bool = False
+    pad: Rows | None = None
+
+    def check(self) -> None:
+        for pair in self.flip_pairs:
+            Pair.check("flip_pairs", pair)
+        paired = [point for pair in self.flip_pairs for point in pair]
+        if len({*paired}) < len(paired) or not all(0 <= point < MAX_ROWS for point in paired):
+            raise PipelineError(f'"flip_pairs" has each keypoint once, by its number from 0, not {self.flip_pairs}')
+
+    def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
+        before.check_boxes()
+        return PointsPlan(geometry=before.geometry, **own_fields(self))
+
+
+class Mask(AnnotationOp, frozen=True, tag="mask"):
+    """An output of training: the sample's segmentation map in the image here, (height, width).
+
+    A sample has a label for each pixel of the decoded image as ``mask``: an array (height, width), or a PNG, gray or
+    with a palette, whose stored numbers are the labels. It follows all geometry before this op, always by the nearest
+    pixel, and nothing that is done to levels. It is resized as torchvision v2 resizes a ``Mask``, or by a resize with
+    ``subpixel`` as DALI's ``nearest``; a rotation and an affine map round as the op's ``like``.
+
+    Args:
+        ignore: the label where no image is: in margins, and in the corners of a rotation.
+        dtype: ``uint8``, or ``int64`` for labels that are not all 0 to 255.
+    """
+
+    ignore: int = 255
+    dtype: MaskDType = "uint8"
+
+    def check(self) -> None:
+        if self.dtype == "uint8" and not 0 <= self.ignore <= 255:
+            raise PipelineError(f'"ignore" must be 0 to 255, not {self.ignore}: "dtype": "int64" holds any label')
+
+    def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
+        before.check_places()
+        is_one_size = None not in (image.height, image.width)
+        return MaskPlan(geometry=before.geometry, field="mask", is_one_size=is_one_size, **own_fields(self))
+
+
+class Masks(AnnotationOp, frozen=True, tag="masks"):
+    """An output of training: a mask of each object in the image here, uint8 (n, height, width).
+
+    A sample has an array (n, height, width) as ``masks``, 0 where the object is not. They move as by ``mask``, with 0
+    where no image is. Where there are boxes, too, mask n belongs to box n, and goes with it.
+    """
+
+    def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
+        before.check_places()
+        is_one_size = None not in (image.height, image.width)
+        return MaskPlan(geometry=before.geometry, field="masks", ignore=0, dtype="uint8", is_one_size=is_one_size)
+
+
+def _check_places(before: Lowered) -> None:
+    """Refuse what no scale and offset describes."""
+    before.check_places()
+    if before.geometry.may_warp:
+        raise PipelineError(
+            "four numbers cannot say where a pixel came from after a rotation, an affine map, a perspective, elastic "
+            "or the motion of an operator: put it before, or move boxes by the op boxes"
+        )

@@ -1,0 +1,302 @@
+"""Ops that choose, for each image, which steps on levels are done to it: in training only, as torchvision v2 and timm.
+
+``pixprep.plan.draws.kinds`` has the tables, and ``plan.draws.policies`` what is drawn.
+"""
+
+from __future__ import annotations
+
+from math import atan, degrees, inf
+from typing import Annotated, Any, ClassVar, Literal
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.color import (
+    Autocontrast,
+    Brightness,
+    Contrast,
+    Equalize,
+    Invert,
+    Posterize,
+    Saturation,
+    Solarize,
+    SolarizeAdd,
+)
+from pixprep.pipeline.ops.filters import Sharpness
+from pixprep.pipeline.ops.limits import Colour, Share, Within
+from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, op_name
+from pixprep.pipeline.ops.warp import Affine, Rotate, check_filter
+from pixprep.plan.draws.kinds import TIMM, TIMM_BINS, WEIGHTS, AutoPolicy, Table
+from pixprep.plan.draws.philox import Words
+from pixprep.plan.draws.policies import AugMix as Mixed
+from pixprep.plan.draws.policies import Policy, threshold_of
+from pixprep.plan.draws.warps import Look
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.steps.warps import WarpFilter
+from pixprep.spec import ColorLike, ImageSpec, Levels
+
+MAX_BINS = 1000
+MAX_OPS = 20
+MAX_LEVEL = 100
+MIN_ALPHA = 0.05
+"""The least alpha: below it, float64 may hold none of the numbers whose shares are the weights."""
+_BIN = 10
+"""Bins of an ``AutoAugment`` of torchvision's, and of an ``AugMix``."""
+MarginOrNone = Annotated[Levels | None, Colour()]
+Bins = Annotated[int, Within(2, MAX_BINS)]
+Count = Annotated[int, Within(0, MAX_OPS)]
+
+
+class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
+    policy_of: ClassVar[type[Policy]] = Policy
+
+    filter: WarpFilter = "nearest"
+    fill: MarginOrNone = None
+    like: ColorLike = "pillow"
+
+    @property
+    def table(self) -> Table:
+        """Whose kinds and magnitudes."""
+        raise NotImplementedError
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """Further fields of the ``plan.draws.policies.Policy``."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        check_filter(self.filter, self.like)
+        if self.table in TIMM and self.like != "pillow":
+            raise PipelineError(f'"like" must be "pillow", not "{self.like}": timm works on PIL images')
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        fill = None if self.fill is None else before.colour(self.fill)
+        look = Look(filter=self.filter, fill=fill, like=self.like)
+        return before.do(self.policy_of(key=key, table=self.table, look=look, **self.rules))
+
+    def fixed(self, words: Words) -> list[Op]:
+        return [op for each in words["ops"] for op in self._fixed(each["op"], each.get("magnitude", 0.0))]
+
+    def _fixed(self, name: str, magnitude: float) -> list[Op]:
+        """One step, by the library's rules: see ``plan.draws.policies.Policy``."""
+        look: dict[str, Any] = {"filter": self.filter, "fill": 0 if self.fill is None else self.fill, "like": self.like}
+        moves = name.startswith(("Shear", "Translate", "Rotate"))
+        if moves and self.fill is None and (self.like, self.filter) == ("torchvision", "bilinear"):
+            raise PipelineError(f'{op_name(self)}: a "fill" that is null is of no fixed op: verify it with 0')
+        is_x = name.endswith("X")
+        match name:
+            case "Identity":
+                return []
+            case "ShearX" | "ShearY":
+                angle = degrees(atan(magnitude))
+                return [Affine(shear=(angle, 0.0) if is_x else (0.0, angle), center=(0.0, 0.0), **look)]
+            case "TranslateX" | "TranslateY" if self.table in TIMM:  # of parts of pixels, the other way
+                moved = (-magnitude, 0.0) if is_x else (0.0, -magnitude)
+                return [Affine(translate=moved, center=(0.0, 0.0), **look)]
+            case "TranslateX" | "TranslateY":
+                pixels = float(int(magnitude))
+                return [Affine(translate=(pixels, 0.0) if is_x else (0.0, pixels), **look)]
+            case "Rotate":
+                return [Rotate(angle=magnitude, **look)]
+            case "Posterize":
+                return [Posterize(min(8, int(magnitude))) if magnitude >= 1 else Brightness(factor=0.0)]
+            case "Solarize":
+                threshold = threshold_of(self.table, magnitude, self.like)
+                return [Solarize(threshold)] if threshold <= 255 else []
+            case "SolarizeAdd":
+                return [SolarizeAdd(int(magnitude))]
+            case "AutoContrast":
+                return [Autocontrast(like=self.like)]
+            case "Equalize" | "Invert":
+                return [Equalize() if name == "Equalize" else Invert()]
+        factors = {"Brightness": Brightness, "Color": Saturation, "Contrast": Contrast, "Sharpness": Sharpness}
+        return [factors[name](factor=1.0 + magnitude, like=self.like)]
+
+
+class RandAugment(_Policy, frozen=True, tag="rand_augment"):
+    """Do a few steps that are chosen anew for each image, all of one strength.
+
+    torchvision v2's ``RandAugment``. Each step is one of Identity, ShearX, ShearY, TranslateX, TranslateY, Rotate,
+    Brightness, Color, Contrast, Sharpness, Posterize, Solarize, AutoContrast and Equalize, each as likely, also twice.
+    From shears to Sharpness, half of the magnitudes are negative. A shear leaves the first pixel where it is.
+
+    Args:
+        num_ops: steps an image.
+        magnitude: the bin of each magnitude; 0 changes least.
+        num_magnitude_bins: how many there are.
+        filter: of what moves pixels, ``nearest``, ``bilinear`` or, of ``like`` ``pillow``, ``bicubic``.
+        fill: the colour of what is outside the image, 0 to 255: one number, or one a channel. None: black; at the edge,
+            torchvision's bilinear then differs from 0.
+        like: whose rounding.
+    """
+
+    num_ops: Count = 2
+    magnitude: int = 9
+    num_magnitude_bins: Bins = 31
+
+    @property
+    def table(self) -> Table:
+        return "rand"
+
+    def check(self) -> None:
+        super().check()
+        if not 0 <= self.magnitude < self.num_magnitude_bins:
+            raise PipelineError(
+                f'"magnitude" must be 0 to {self.num_magnitude_bins - 1}, '
+                f'below "num_magnitude_bins", not {self.magnitude}'
+            )
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        return {"count": self.num_ops, "magnitude": self.magnitude, "bins": self.num_magnitude_bins}
+
+
+class TrivialAugment(_Policy, frozen=True, tag="trivial_augment"):
+    """Do one step that is chosen anew for each image, of any strength.
+
+    torchvision v2's ``TrivialAugmentWide``: the steps of ``rand_augment``, whose magnitudes go further.
+
+    Args:
+        num_magnitude_bins: how many magnitudes a step has, each as likely.
+        filter, fill, like: as in ``rand_augment``.
+    """
+
+    num_magnitude_bins: Bins = 31
+
+    @property
+    def table(self) -> Table:
+        return "trivial"
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        return {"count": 1, "magnitude": None, "bins": self.num_magnitude_bins}
+
+
+class AutoAugment(_Policy, frozen=True, tag="auto_augment"):
+    """Do the two steps of one of 25 pairs, which is chosen anew for each image, each step as often as the pair says.
+
+    torchvision v2's ``AutoAugment``, and timm's, which has other magnitudes.
+
+    Args:
+        policy: torchvision's: ``imagenet``, ``cifar10`` or ``svhn``; timm's: ``original``, the pairs of ``imagenet``,
+            ``v0``, those of EfficientNet, and ``originalr`` and ``v0r``, whose posterize keeps fewer bits the stronger
+            it is.
+        magnitude_std: of timm's: the standard deviation of each magnitude.
+        filter, fill: as in ``rand_augment``.
+        like: whose rounding; of timm's ``pillow``.
+    """
+
+    policy: AutoPolicy = "imagenet"
+    magnitude_std: Annotated[float, Within(0, MAX_LEVEL)] = 0.0
+
+    @property
+    def table(self) -> Table:
+        return self.policy
+
+    def check(self) -> None:
+        super().check()
+        if self.magnitude_std and self.policy not in TIMM:
+            raise PipelineError(f'"magnitude_std" is of timm\'s policies, and "{self.policy}" is torchvision\'s')
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        bins, most = (TIMM_BINS, TIMM_BINS - 1.0) if self.policy in TIMM else (_BIN, inf)
+        return {"count": 2, "magnitude": None, "bins": bins, "std": self.magnitude_std, "most": most}
+
+
+class AugMix(_Policy, frozen=True, kw_only=True, tag="aug_mix"):
+    """Add up the image and a few chains of steps that are chosen anew for it, by weights that are drawn, too.
+
+    torchvision v2's ``AugMix``, which makes a tensor of a PIL image, so that its rounding is that of tensors. Each step
+    is one of ShearX, ShearY, TranslateX, TranslateY, Rotate, Posterize, Solarize, AutoContrast, Equalize, Brightness,
+    Color, Contrast and Sharpness, each as likely. Nothing behind it says where a pixel came from.
+
+    Args:
+        severity: of the 10 magnitudes of a step, least first, so many are drawn from, each as likely.
+        mixture_width: how many chains.
+        chain_depth: steps of a chain; -1: 1 to 3, as often.
+        alpha: of Dirichlet's distributions, which the share of the image and those of the chains have.
+        all_ops: with Brightness, Color, Contrast and Sharpness.
+        filter: of what moves pixels, ``nearest`` or ``bilinear``.
+        fill: as in ``rand_augment``.
+        like: ``torchvision``: whose rounding.
+    """
+
+    policy_of: ClassVar[type[Policy]] = Mixed
+
+    severity: Annotated[int, Within(1, _BIN)] = 3
+    mixture_width: Annotated[int, Within(1, MAX_OPS)] = 3
+    chain_depth: int = -1
+    alpha: Annotated[float, Within(MIN_ALPHA, MAX_LEVEL)] = 1.0
+    all_ops: bool = True
+    filter: Literal["nearest", "bilinear"] = "bilinear"
+    like: Literal["torchvision"] = "torchvision"
+
+    @property
+    def table(self) -> Table:
+        return "mix" if self.all_ops else "mix_partial"
+
+    def check(self) -> None:
+        super().check()
+        if self.chain_depth != -1 and not 1 <= self.chain_depth <= MAX_OPS:
+            raise PipelineError(f'"chain_depth" must be 1 to {MAX_OPS}, or -1, which is 1 to 3, not {self.chain_depth}')
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        is_deep = self.chain_depth > 0
+        rules = {"count": self.chain_depth if is_deep else 3, "magnitude": self.severity, "bins": _BIN, "std": inf}
+        return rules | {"width": self.mixture_width, "is_deep": is_deep, "alpha": self.alpha}
+
+    def fixed(self, words: Words) -> list[Op]:
+        raise PipelineError("aug_mix: no fixed op adds images up: verify the pipeline without it")
+
+
+class _TimmPolicy(_Policy, frozen=True, kw_only=True):
+    filter: WarpFilter = "bicubic"
+    fill: MarginOrNone = 128
+    like: Literal["pillow"] = "pillow"
+
+
+class TimmRandAugment(_TimmPolicy, frozen=True, tag="timm_rand_augment"):
+    """Do a few steps that are chosen anew for each image, all of about one strength.
+
+    timm's ``RandAugment``, which a recipe names like ``rand-m9-mstd0.5-inc1``. Each step is one of AutoContrast,
+    Equalize, Invert, Rotate, Posterize, Solarize, SolarizeAdd, Color, Contrast, Brightness, Sharpness, ShearX, ShearY,
+    TranslateX and TranslateY, each as likely, also twice. Half of the rotations, shears and translations are negative.
+
+    Args:
+        num_ops: steps an image: ``n``.
+        magnitude: their strength, 0 to ``magnitude_max``: ``m``.
+        magnitude_std: its standard deviation: ``mstd``; ``uniform``: any strength from 0 to ``magnitude``.
+        magnitude_max: what is over it becomes it: ``mmax``.
+        p: how often each of the steps is done.
+        increasing: colours, posterize and solarize change more the stronger they are, and half of the factors are
+            below 1: ``inc``. Else a factor is 0.1 to 1.9, and 1 is in the middle of the strengths.
+        weighted: as ``increasing``, but some steps are likelier, and none is done twice: ``tweights``.
+        filter: of what moves pixels, ``nearest``, ``bilinear`` or ``bicubic``.
+        fill: the colour of what is outside the image, 0 to 255: one number, or one a channel; timm's is its mean.
+        like: ``pillow``: timm works on PIL images.
+    """
+
+    num_ops: Count = 2
+    magnitude: Annotated[float, Within(0, MAX_LEVEL)] = 10.0
+    magnitude_std: float | Literal["uniform"] = 0.0
+    magnitude_max: Annotated[float, Within(0, MAX_LEVEL)] = 10.0
+    p: Share = 0.5
+    increasing: bool = False
+    weighted: bool = False
+
+    @property
+    def table(self) -> Table:
+        return "timm_weighted" if self.weighted else "timm_increasing" if self.increasing else "timm"
+
+    def check(self) -> None:
+        super().check()
+        if self.weighted:
+            Within(0, len(WEIGHTS)).check("num_ops", self.num_ops)
+        if self.magnitude_std != "uniform":
+            Within(0, MAX_LEVEL).check("magnitude_std", self.magnitude_std)
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        std = inf if self.magnitude_std == "uniform" else self.magnitude_std
+        rules = {"count": self.num_ops, "magnitude": self.magnitude, "bins": TIMM_BINS}
+        return rules | {"p": self.p, "std": std, "most": self.magnitude_max}

@@ -1,0 +1,231 @@
+"""Ops whose window or flip is drawn anew for each sample of each epoch: in training only, with torchvision v2's rules.
+
+``draw`` has the formulas. The numbers are a pure function of (seed, epoch, sample, op).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.canvas import Crop, Flip, check_padding
+from pixprep.pipeline.ops.geometry import Resize, check_like, resize_step, resized
+from pixprep.pipeline.ops.limits import (
+    Length,
+    Margin,
+    Ratio,
+    Rising,
+    Share,
+    Within,
+    need_channels,
+    need_levels,
+    need_whole_levels,
+    shown,
+)
+from pixprep.pipeline.ops.op import Drawn, ImageOp, Op, as_kind, settle
+from pixprep.plan.draws import windows
+from pixprep.plan.draws.philox import Words
+from pixprep.plan.lowered import Lowered
+from pixprep.spec import Filter, ImageSpec, Like, PaddingMode, as_tuple
+
+MAX_TRIALS = 1000
+MAX_ZOOM = 16.0
+SAMPLER_OPTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+
+
+class RandomResizedCrop(Drawn, ImageOp, frozen=True, tag="random_resized_crop"):
+    """Cut out a random window of random size and shape, and resize it to ``height`` x ``width``.
+
+    The window of torchvision v2's ``RandomResizedCrop``: of ten tries the first that fits, each of the area
+    ``H * W * U(scale)`` and of the ratio ``exp(U(log(ratio)))``, with both sides rounded and every place as likely;
+    else the largest window in the middle whose ratio is allowed. An image of so few pixels that it has none is refused;
+    torchvision raises, or makes a PIL image black.
+
+    Args:
+        height: of the result, in pixels.
+        width: of the result; default: ``height``.
+        scale: of the window's area to the image's, from and to.
+        ratio: of the window's width to its height, from and to.
+        filter, antialias, like: as in ``resize``.
+    """
+
+    height: Length
+    width: Length | None = None
+    scale: Annotated[tuple[float, float], Rising(0, 1, is_over=True)] = (0.08, 1.0)
+    ratio: Ratio = (3 / 4, 4 / 3)
+    filter: Filter = "bilinear"
+    antialias: bool | None = None
+    like: Like = "pillow"
+
+    def check(self) -> None:
+        check_like(self)
+        settle(self, "width", self.height)
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the result; refuses values that are not the decoder's levels."""
+        return resized(self, image).sized(self.height, self.width or self.height)
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        window = windows.ResizedCrop(key=key, scale=self.scale, ratio=self.ratio)
+        return before.then(window).resized(resize_step(self, "both", self.height, self.width or self.height))
+
+    def fixed(self, words: Words) -> list[Op]:
+        return [Crop(**words), as_kind(Resize, self)]
+
+
+class RandomCrop(Drawn, ImageOp, frozen=True, tag="random_crop"):
+    """Cut out a window of fixed size at a random place.
+
+    The window of torchvision v2's ``RandomCrop``. An image that is too small is refused, unless ``pad_if_needed``.
+
+    Args:
+        height: of the window, in pixels.
+        width: of the window; default: ``height``.
+        padding: pixels of ``fill`` that are added first, as in torchvision: one number, [left and right, top and
+            bottom] or [left, top, right, bottom].
+        pad_if_needed: add what the image still lacks on both sides of it.
+        fill: the colour of what is added, 0 to 255: one number, or one a channel.
+        padding_mode: what is added: see ``pad``.
+    """
+
+    height: Length
+    width: Length | None = None
+    padding: int | tuple[int, ...] = 0
+    pad_if_needed: bool = False
+    fill: Margin = 0
+    padding_mode: PaddingMode = "constant"
+
+    def check(self) -> None:
+        settle(self, "width", self.height)
+        check_padding(self.padding_mode, self.fill)
+        margins = as_tuple(self.padding)
+        if len(margins) not in (1, 2, 4) or not all(0 <= margin <= 16384 for margin in margins):
+            raise PipelineError(
+                f'"padding" must be 1, 2 or 4 numbers of 0 to 16384, as torchvision has them, not {shown(self.padding)}'
+            )
+
+    @property
+    def margins(self) -> tuple[int, int, int, int]:
+        """(top, left, bottom, right)."""
+        left, top, right, bottom = (
+            int(margin) for margin in as_tuple(self.padding) * (4 // len(as_tuple(self.padding)))
+        )
+        return top, left, bottom, right
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the window; refuses one that no image could hold."""
+        need_channels("fill", self.fill, image)
+        if any(self.margins) or self.pad_if_needed:
+            (need_levels if self.padding_mode == "constant" else need_whole_levels)(image)
+        width = self.width or self.height
+        top, left, bottom, right = self.margins
+        for name, window, side in (
+            ("height", self.height, image.height and image.height + top + bottom),
+            ("width", width, image.width and image.width + left + right),
+        ):
+            if side is not None and window > side and not self.pad_if_needed:
+                raise PipelineError(f"its {name} is {window}, but that of the image is {side}: pad_if_needed allows it")
+        return image.sized(self.height, width)
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        size = {"height": self.height, "width": self.width or self.height}
+        crop = windows.Crop(key=key, padding=self.margins, pad_if_needed=self.pad_if_needed, **size)
+        return before.then(crop) if crop.is_inside else before.then(crop, fill=self.fill, mode=self.padding_mode)
+
+    def fixed(self, words: Words) -> list[Op]:
+        return super().fixed(words) if any(self.margins) or self.pad_if_needed else [Crop(**words)]
+
+
+class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
+    """Mirror some of the images, at random.
+
+    torchvision v2's ``RandomHorizontalFlip`` and ``RandomVerticalFlip``.
+
+    Args:
+        axis: ``horizontal`` swaps left and right, ``vertical`` top and bottom.
+        p: how often, 0 to 1.
+    """
+
+    axis: Literal["horizontal", "vertical"] = "horizontal"
+    p: Share = 0.5
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        return before.then(windows.Flip(key=key, axis=self.axis, p=self.p))
+
+    def fixed(self, words: Words) -> list[Op]:
+        return [as_kind(Flip, self)] if words["flip"] else []
+
+
+class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
+    """Lay some of the images at a random place of a larger canvas.
+
+    torchvision v2's ``RandomZoomOut``: the canvas has ``int(side * U(side_range))``, the same factor for both sides.
+    Only the part of the canvas that later ops leave is filled.
+
+    Args:
+        fill: the colour of the canvas, 0 to 255: one number, or one a channel.
+        side_range: of the canvas's sides to the image's, from and to; at most 16.
+        p: how often, 0 to 1.
+    """
+
+    fill: Margin = 0
+    side_range: Annotated[tuple[float, float], Rising(1, MAX_ZOOM)] = (1.0, 4.0)
+    p: Share = 0.5
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the canvas: any size."""
+        need_levels(image)
+        need_channels("fill", self.fill, image)
+        return image.within((image.min_height, image.min_width))
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        return before.then(windows.ZoomOut(key=key, p=self.p, side_range=self.side_range), fill=self.fill)
+
+
+class RandomIouCrop(Drawn, ImageOp, frozen=True, tag="random_iou_crop"):
+    """Cut out a random window that overlaps enough with one of the boxes, which the sample must have.
+
+    torchvision v2's ``RandomIoUCrop``, of the SSD paper. An overlap is chosen. Of the trials, each of the sides
+    ``int(side * U(min_scale, max_scale))``, the first is taken that has the middle of a box, and with one of these an
+    IoU of at least the overlap. Where no trial has, another overlap is chosen: at most 20 times, then the image stays
+    whole; torchvision goes on until it is one of 1 or more, which leaves it whole, too. Boxes whose middle is outside
+    the window go.
+
+    Args:
+        min_scale, max_scale: of each side of the window to the image's.
+        min_aspect_ratio, max_aspect_ratio: of the window's width to its height.
+        sampler_options: the overlaps to choose from; default: 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1, which is the whole
+            image.
+        trials: windows for each choice.
+    """
+
+    min_scale: float = 0.3
+    max_scale: float = 1.0
+    min_aspect_ratio: float = 0.5
+    max_aspect_ratio: float = 2.0
+    sampler_options: tuple[float, ...] | None = None
+    trials: Annotated[int, Within(1, MAX_TRIALS)] = 40
+
+    def check(self) -> None:
+        settle(self, "sampler_options", SAMPLER_OPTIONS)
+        ratio = (self.min_aspect_ratio, self.max_aspect_ratio)
+        Rising(0, 1, is_over=True).check("min_scale, max_scale", (self.min_scale, self.max_scale))
+        Rising(0, 1000, is_over=True).check("min_aspect_ratio, max_aspect_ratio", ratio)
+        if not self.sampler_options or not all(0 <= overlap <= 1000 for overlap in self.sampler_options):
+            raise PipelineError('"sampler_options" must be numbers of at least 0; 1 and more leave the image whole')
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the window: any size."""
+        return image.within((1, 1), (image.max_height, image.max_width))
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        assert self.sampler_options is not None
+        return before.then(
+            windows.IouCrop(
+                key=key,
+                scale=(self.min_scale, self.max_scale),
+                ratio=(self.min_aspect_ratio, self.max_aspect_ratio),
+                overlaps=self.sampler_options,
+                trials=self.trials,
+            )
+        )

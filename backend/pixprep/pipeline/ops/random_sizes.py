@@ -1,0 +1,117 @@
+"""Ops whose resize is drawn anew for each sample of each epoch: in training only, with torchvision v2's rules."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.geometry import Resize, check_like, resize_step, resized
+from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Rising, Within
+from pixprep.pipeline.ops.op import Drawn, ImageOp, Op, as_kind, settle
+from pixprep.pipeline.ops.random import MAX_ZOOM
+from pixprep.plan import geometry_steps
+from pixprep.plan.draws.philox import Words
+from pixprep.plan.draws.sizes import Jitter, Size
+from pixprep.plan.lowered import Lowered
+from pixprep.spec import Filter, ImageSpec, Like
+
+MAX_SIZES = 1000
+
+
+class _RandomSize(Drawn, ImageOp, frozen=True, kw_only=True):
+    """Fields and methods of every random resize."""
+
+    filter: Filter = "bilinear"
+    antialias: bool | None = None
+    like: Like = "pillow"
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of any size up to the largest; refuses values that are not the decoder's levels."""
+        return resized(self, image).within((1, 1), self._most)
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        return before.resized(self._step(key))
+
+    @property
+    def _most(self) -> tuple[int | None, int | None]:
+        """The largest (height, width)."""
+        raise NotImplementedError
+
+    def _step(self, key: str) -> geometry_steps.Resize:
+        """The step of a plan that does it."""
+        raise NotImplementedError
+
+
+class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
+    """Resize the shorter side to one of several sizes, drawn at random; the aspect ratio is kept.
+
+    torchvision v2's ``RandomShortestSize``, of its detectors' training: one scale makes both sides, as with
+    ``"mode": "scale"`` of ``resize``. A side has one pixel at least, where torchvision raises.
+
+    Args:
+        min_size: of the shorter side, in pixels: one size, or several, each as likely as another.
+        max_size: the most pixels of the longer side; where it would be passed, both sides are smaller.
+        filter, antialias, like: as in ``resize``.
+    """
+
+    min_size: int | tuple[int, ...]
+    max_size: Length | None = None
+
+    def check(self) -> None:
+        check_like(self)
+        if not 1 <= len(self._sizes) <= MAX_SIZES:
+            raise PipelineError(f'"min_size" must be 1 to {MAX_SIZES} sizes, not {len(self._sizes):,}')
+        for size in self._sizes:
+            Within(1, MAX_SIDE, " pixels").check("min_size", size)
+
+    def fixed(self, words: Words) -> list[Op]:
+        return [as_kind(Resize, self, size=words["size"], mode="scale", rounding="down")]
+
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        return (self.min_size,) if isinstance(self.min_size, int) else self.min_size
+
+    @property
+    def _most(self) -> tuple[int | None, int | None]:
+        return self.max_size, self.max_size
+
+    def _step(self, key: str) -> geometry_steps.Resize:
+        drawn, side = Size(key=key, sizes=self._sizes), max(self._sizes)
+        return resize_step(self, "shorter", side, side, most=self.max_size, scales=(True, True), drawn=drawn)
+
+
+class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
+    """Resize by a random scale: large-scale jitter. Behind it ``random_crop`` with ``pad_if_needed`` makes one size.
+
+    torchvision v2's ``ScaleJitter``: a scale of 1 makes the largest size inside ``height`` x ``width`` of the same
+    aspect ratio. Both sides are computed in float32 and cut to whole pixels, as there; a side has one pixel at least,
+    where torchvision raises.
+
+    Args:
+        height: of what an image fits into at a scale of 1, in pixels; torchvision's ``target_size[1]``.
+        width: of the same, ``target_size[0]``; default: ``height``.
+        scale_range: from and to; at most 16.
+        filter, antialias, like: as in ``resize``.
+    """
+
+    height: Length
+    width: Length | None = None
+    scale_range: Annotated[tuple[float, float], Rising(0, MAX_ZOOM, is_over=True)] = (0.1, 2.0)
+
+    def check(self) -> None:
+        check_like(self)
+        settle(self, "width", self.height)
+
+    def fixed(self, words: Words) -> list[Op]:
+        return [as_kind(Resize, self, height=words["height"], width=words["width"])]
+
+    @property
+    def _most(self) -> tuple[int | None, int | None]:
+        sides = self.height, self.width or self.height
+        height, width = (int(side * self.scale_range[1]) + 1 for side in sides)  # float32 rounds
+        return height, width
+
+    def _step(self, key: str) -> geometry_steps.Resize:
+        height, width = self.height, self.width or self.height
+        drawn = Jitter(key=key, height=height, width=width, scale=self.scale_range)
+        return resize_step(self, "both", height, width, drawn=drawn)

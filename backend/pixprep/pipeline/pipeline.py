@@ -1,0 +1,314 @@
+"""Pipeline: an immutable graph of ops, checked, with every shape known, and compiled to its plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from copy import copy
+from pathlib import Path
+
+from pixprep.errors import PipelineError
+from pixprep.files import write
+from pixprep.names import told
+from pixprep.pipeline import file
+from pixprep.pipeline.file import Origin
+from pixprep.pipeline.ops import Decode, DecodeVideo, Extern, Op, OpticalFlow, Pixels, Tensor, changed, is_on, op_name
+from pixprep.pipeline.walk import Node, Output, Walked, at, n_bytes, walked
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.plan import Plan
+from pixprep.plan.steps.finding import listed
+from pixprep.plan.steps.operators import Operator, OperatorCall
+from pixprep.spec import ImageSpec, InputSpec, Side, TensorSpec
+
+SIDES: tuple[Side, ...] = ("serving", "training")
+_PLACES = ("pipeline.json", "1/pipeline.json", "*/1/pipeline.json")
+"""Where pipeline files are in the folder of a version, of a model, and in a repository."""
+
+
+class Pipeline:
+    """The user's graph of ops, checked.
+
+    >>> import pixprep as pp
+    >>> pipeline = pp.Pipeline([pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor()])
+    >>> print(pipeline.outputs["tensor"].spec)
+    float32 [3, 224, 224] chw, values 0..255
+
+    It has two sides, ``training`` and ``serving``. An op is on both, unless its ``only`` names one, or its kind exists
+    on one. Both sides are checked when the pipeline is made, also against each other: see docs/pipeline-file.md.
+
+    Args:
+        ops: in the order of the data; the first is ``decode`` or ``pixels``, at least one is ``tensor``. An operator of
+            the user's is there by its call.
+        origin: where an imported pipeline comes from.
+        operators: that its ops of the kind ``extern`` name; of installed ones that are allowed, their names.
+
+    Raises:
+        PipelineError: names the op by its place, ``ops[2] "tensor": …``.
+
+    Attributes:
+        definition: the ops of both sides, every field checked.
+        side: the one that the attributes below are of: ``serving``, unless there is none, or ``for_training`` was
+            asked.
+        ops: the ops of this side.
+        nodes: these in their places, and what leaves each.
+        origin: as given.
+        operators: as given, and those of the calls.
+        images: for each op the spec of the image that leaves it.
+        outputs: what the pipeline gives, by name, in the order of the ops.
+        inputs: the numbers that it takes beside each image, by name, in the order of the ops.
+        plan: what it is compiled to.
+    """
+
+    @told({}, "the ops are one list, such as [decode(), tensor()]")
+    def __init__(
+        self,
+        ops: Sequence[Op | OperatorCall],
+        *,
+        origin: Origin | None = None,
+        operators: Sequence[Operator | str] = (),
+    ) -> None:
+        if isinstance(ops, Op | OperatorCall | str | Path):
+            raise PipelineError("ops: a list such as [decode(), tensor()]; pixprep.load(path) reads a pipeline file")
+        checked: list[Op] = []
+        known = [*listed(operators)]
+        for index, each in enumerate(ops):
+            op: Op | OperatorCall = each
+            if isinstance(op, OperatorCall):
+                known.append(op.operator)
+                op = extern(op)
+            if not isinstance(op, Op):
+                what = f"the operator {op}: call it" if isinstance(op, Operator) else repr(op)
+                raise PipelineError(f"ops[{index}]: an op is made by a call such as decode(), not {what}")
+            with at(index, op):
+                checked.append(file.convert(op))
+        self._make(checked, origin, known)
+
+    def _make(self, ops: Sequence[Op], origin: Origin | None, operators: Sequence[Operator | str]) -> None:
+        """Wire, infer and compile ops whose fields have been checked."""
+        self.definition: tuple[Op, ...] = tuple(ops)
+        self.origin = origin
+        self.operators = tuple(dict.fromkeys(listed(operators)))
+        self._walked: dict[Side, Walked] = {}
+        with_tensor = [side for side in SIDES if any(isinstance(op, Tensor) and is_on(op, side) for op in ops)]
+        if not with_tensor or all(is_on(op, side) for op in ops for side in SIDES):
+            self._walked = dict.fromkeys(SIDES, walked(enumerate(ops), self.operators))
+        else:
+            for side in with_tensor:
+                these = [(index, op) for index, op in enumerate(ops) if is_on(op, side)]
+                hint = _size_hint([op for op in ops if not is_on(op, side)], side)
+                self._walked[side] = walked(these, self.operators, f"in {side}: ", hint)
+            if len(with_tensor) == 2:
+                _check_alike(self._walked["training"], self._walked["serving"])
+        self._turn("serving" if "serving" in self._walked else "training")
+
+    def _turn(self, side: Side) -> None:
+        """Give the attributes of a side."""
+        walked = self._walked[side]
+        self.side: Side = side
+        self.nodes: tuple[Node, ...] = walked.nodes
+        self.ops: tuple[Op, ...] = tuple(node.op for node in walked.nodes)
+        self.images: tuple[ImageSpec, ...] = tuple(node.image for node in walked.nodes)
+        self.outputs: dict[str, Output] = walked.outputs
+        self.plan: Plan = walked.plan
+        self.inputs: Mapping[str, InputSpec] = walked.plan.inputs
+
+    def example_inputs(self, count: int = 1) -> dict[str, list[list[float]]]:
+        """Numbers to try the pipeline with, a row for each of so many images: all of it, not mirrored, zeros."""
+        return {name: [spec.example] * count for name, spec in self.inputs.items()}
+
+    def for_training(self) -> Pipeline:
+        """This pipeline with its training side.
+
+        Raises:
+            PipelineError: it has none: every tensor is ``"only": "serving"``.
+        """
+        return self.at("training")
+
+    def for_serving(self) -> Pipeline:
+        """This pipeline with its serving side.
+
+        Raises:
+            PipelineError: it has none: every tensor is ``"only": "training"``.
+        """
+        return self.at("serving")
+
+    def for_files(self) -> Pipeline:
+        """This pipeline with ``decode`` in place of ``pixels``: what it makes of files that are decoded before."""
+        return self.for_photos() if isinstance(self.ops[0], Pixels) else self
+
+    def for_photos(self) -> Pipeline:
+        """This pipeline with ``decode`` in place of ``pixels`` or ``decode_video``: a photo is what a frame is."""
+        if isinstance(self.ops[0], Decode):
+            return self
+        ops = [_for_photos(op) for op in self.definition if not isinstance(op, OpticalFlow)]
+        other = Pipeline.__new__(Pipeline)
+        other._make(ops, self.origin, self.operators)
+        return other.at(self.side)
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Those that there are: the serving side first."""
+        return tuple(side for side in SIDES if side in self._walked)
+
+    def at(self, side: Side) -> Pipeline:
+        """This pipeline with the side of that name; raises as the two methods above."""
+        if side not in self._walked:
+            raise PipelineError(f'there is no {side} side: every tensor is "only": "{self.side}"')
+        if side == self.side:
+            return self
+        other = copy(self)
+        Pipeline._turn(other, side)
+        return other
+
+    @property
+    def has_sides(self) -> bool:
+        """Tell whether training and serving differ, or one of them is missing."""
+        return len(self._walked) < 2 or self._walked["training"] is not self._walked["serving"]
+
+    @property
+    def left_out(self) -> str:
+        """Name the ops that this side leaves out, in a sentence; empty if none."""
+        ops = enumerate(self.definition)
+        places = [f'ops[{index}] "{op_name(op)}"' for index, op in ops if not is_on(op, self.side)]
+        return f"{self.side} leaves out {', '.join(places)}" if places else ""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all outputs of one image."""
+        return n_bytes(self.outputs)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, operators: Sequence[Operator | str] = ()) -> Pipeline:
+        """The pipeline that the text of a pipeline file describes; see ``load``."""
+        pipeline = cls.__new__(cls)
+        pipeline._make(*file.loads(text), operators)
+        return pipeline
+
+    def to_json(self) -> str:
+        """The canonical text of the pipeline file."""
+        return file.dumps(self.definition, self.origin)
+
+    @classmethod
+    def load(cls, path: str | Path, *, operators: Sequence[Operator | str] = ()) -> Pipeline:
+        """Read a pipeline file.
+
+        Args:
+            path: of the file.
+            operators: of the user's that it may name; of installed ones that are allowed, their names. Those that the
+                environment variable ``PIXPREP_ALLOW_OPERATORS`` names are allowed, too.
+
+        Raises:
+            PipelineError: the file cannot be read or is wrong; the message begins with its name.
+            SetupError: an installed operator does not load.
+        """
+        path = Path(path)
+        try:
+            text = file.read_bytes(path, most=file.MAX_BYTES)
+        except OSError as error:
+            inside = [file for place in _PLACES for file in sorted(path.glob(place))] if path.is_dir() else []
+            hint = f": did you mean {inside[0]}?" if inside else ": name the pipeline file in it" * path.is_dir()
+            why = f"is a folder{hint}" if path.is_dir() else f"cannot be read: {error.strerror}"
+            raise PipelineError(f"{path.name or path}: {why}") from None
+        try:
+            return cls.from_json(text, operators=operators)
+        except PipelineError as error:
+            raise PipelineError(f"{path.name}: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write the pipeline file: all of it, or nothing, whatever fails."""
+        write(path, self.to_json())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Pipeline):
+            return NotImplemented
+        return (self.definition, self.origin, self.side) == (other.definition, other.origin, other.side)
+
+    def __hash__(self) -> int:
+        return hash((self.definition, self.origin, self.side))
+
+    def __repr__(self) -> str:
+        origin = f", origin={self.origin!r}" if self.origin else ""
+        training = ".for_training()" if self.side == "training" and "serving" in self._walked else ""
+        return f"Pipeline([{', '.join(map(repr, self.definition))}]{origin}){training}"
+
+    def _repr_html_(self) -> str:
+        from pixprep.show.html import pipeline_html  # noqa: PLC0415  (for a notebook only)
+
+        return pipeline_html(self)
+
+
+def _for_photos(op: Op) -> Op:
+    """The op of an image in place of that of pixels or a clip."""
+    if isinstance(op, Pixels | DecodeVideo):
+        return Decode(color=op.color, name=op.name, only=op.only)
+    if isinstance(op, Tensor) and "t" in op.layout:
+        return changed(op, layout="hwc" if op.layout == "thwc" else "chw")
+    return op
+
+
+def _size_hint(others: Sequence[Op], side: Side) -> str:
+    """Remedy where the size is open on one side, and ops of the other side give one; empty if none does."""
+    for op in reversed(others):
+        size = {"height": getattr(op, "height", None), "width": getattr(op, "width", None)}
+        if size["height"]:
+            other = "training" if side == "serving" else "serving"
+            if side == "serving":
+                crop = {"op": "center_crop", **size, "only": "serving"}
+                such = f'{{"op": "resize", "size": ..., "only": "serving"}} and {json.dumps(crop)}'
+            else:
+                such = json.dumps({"op": "random_resized_crop", **size})
+            return (
+                f"the size differs from image to image, because {op_name(op)} is for {other} alone: "
+                f"add what gives a size in {side}, such as {such}"
+            )
+    return ""
+
+
+def _check_alike(training: Walked, serving: Walked) -> None:
+    """Refuse sides whose tensors mean different things to the model; their sizes may differ.
+
+    Raises:
+        PipelineError: a tensor that is served is not trained on, or has another dtype, layout, channels or values.
+    """
+    for name, output in serving.outputs.items():
+        served = serving.plan.outputs[name]
+        if not isinstance(served, TensorPlan):
+            continue
+        trained = training.plan.outputs.get(name)
+        if not isinstance(trained, TensorPlan):
+            raise PipelineError(
+                f'ops: serving has a tensor "{name}", and training has none of that name: '
+                'write one tensor without "only", or give both the same "name"'
+            )
+        theirs = training.outputs[name].spec
+        meanings, others = _meaning(output.spec, served), _meaning(theirs, trained)
+        for what, here in meanings.items():
+            if here != (there := others[what]):
+                raise PipelineError(
+                    f'ops: the tensor "{name}" has other {what} in training, {there}, than in serving, '
+                    f"{here}: a model would be served what it was not trained on"
+                )
+
+
+def _meaning(spec: TensorSpec, plan: TensorPlan) -> dict[str, object]:
+    """What a tensor means to a model."""
+    return {
+        "dtype": spec.dtype,
+        "layout": spec.layout,
+        "channels": plan.channels,
+        "operators": " and ".join(map(str, plan.calls)) or "none",
+        "values": f"{spec.low:.4g}..{spec.high:.4g}{' of a resize that does not round' * plan.is_real}",
+        "arithmetic": plan.arithmetic,
+    }
+
+
+def extern(call: OperatorCall) -> Extern:
+    """The op that a file has for the call of an operator."""
+    return Extern(
+        operator=call.operator.name,
+        version=call.operator.version,
+        fields=dict(call.fields),
+        name=call.name,
+        from_=call.from_,
+        only=call.only,
+    )

@@ -1,0 +1,351 @@
+"""Steps on levels, done to an image after its geometry, uint8 to uint8.
+
+Each step is frozen data, for an image of known size: a ``Curve`` looks levels up, a ``Blend`` mixes with gray, a
+``Hue`` turns colours, a ``Tone`` is a curve by the image's own histogram, a ``Permute`` exchanges channels, a
+``Filter`` looks at neighbours, a ``Warp`` looks elsewhere, a ``Take`` crops, pads or mirrors, an ``Erase`` fills a
+rectangle, a ``Mix`` adds up what other steps make, an ``Extern`` calls an operator of the user's. Two curves are one,
+and of a warp is made what a window shows (``folded``); nothing else is. ``like`` says whose rounding it is:
+torchvision's tensors and Pillow differ by up to 18 levels in hue, and 127 in rotation.
+
+Levels are those of the decoded channels, RGB or gray, whatever order the tensor has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.plan.steps.operators import Extern
+from pixprep.plan.steps.warps import F64, Matrix, Warp
+from pixprep.spec import ColorLike, PaddingMode
+
+U8 = npt.NDArray[np.uint8]
+
+
+class Curve(NamedTuple):
+    """Each level looked up.
+
+    Attributes:
+        table: 256 levels, for every channel the same.
+        factor: where the table is each level times this number of float32, cut off: what may be quicker to compute.
+    """
+
+    table: bytes
+    factor: float | None = None
+
+    def __str__(self) -> str:
+        if self.factor is not None:
+            return f"multiply the levels by {self.factor:.4g}"
+        return f"look levels up: 0, 128, 255 become {self.table[0]}, {self.table[128]}, {self.table[255]}"
+
+    def of(self, levels: U8) -> U8:
+        """The levels after it."""
+        return np.frombuffer(self.table, np.uint8)[levels]
+
+
+class Blend(NamedTuple):
+    """``gray + factor * (level - gray)``, rounded and clipped as ``like`` does it.
+
+    Attributes:
+        gray: ``own``: the luma of the pixel itself (saturation); ``mean``: the mean luma of the whole image (contrast).
+        factor: 0: gray alone; 1: no change; may be over 1.
+    """
+
+    gray: Literal["own", "mean"]
+    factor: float
+    like: ColorLike
+
+    def __str__(self) -> str:
+        gray = "the gray of each pixel" if self.gray == "own" else "the mean gray of the image"
+        return f"blend with {gray}, factor {self.factor:.4g} ({self.like}'s rounding)"
+
+
+class Hue(NamedTuple):
+    """The hue turned, through HSV and back; by 0 it is no identity either, for both round on the way.
+
+    Attributes:
+        shift: -0.5 to 0.5 of a whole turn.
+    """
+
+    shift: float
+    like: ColorLike
+
+    def __str__(self) -> str:
+        return f"turn the hue by {self.shift:.4g} of the circle ({self.like}'s rounding)"
+
+
+class Tone(NamedTuple):
+    """A curve for each channel that its own histogram makes.
+
+    Attributes:
+        kind: ``autocontrast``: lowest and highest level to 0 and 255. ``equalize``: each level as often.
+    """
+
+    kind: Literal["autocontrast", "equalize"]
+    like: ColorLike
+
+    def __str__(self) -> str:
+        what = (
+            "stretch each channel to 0 to 255" if self.kind == "autocontrast" else "equalize each channel's histogram"
+        )
+        return f"{what} ({self.like}'s rounding)"
+
+
+class Permute(NamedTuple):
+    """The channels in another order: for each decoded channel the one that it becomes; a gray image stays."""
+
+    order: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"take the channels {', '.join(map(str, self.order))}"
+
+
+class Filter(NamedTuple):
+    """A small convolution, of each channel by itself.
+
+    **sharpness**: the outermost pixels, and images of fewer than 3 rows or columns, stay as they are. For any other
+    level p, ``q = (2 * S + 13) // 26``, where S is the sum of its eight neighbours and of 5 p. Pillow, in float32:
+    ``q + factor * (p - q)``, each operation rounded. torchvision, in float32: ``fused (1 - factor) * (q - p) + p``. The
+    result is clipped to 0 to 255 and cut off.
+
+    **blur**, in float32, no operation fused: for each row ``v = p * w``, to which the product of each further tap is
+    added in order, with the weights ``columns`` of neighbours in the row; then likewise of these v with the weights
+    ``rows``; rounded half to even. Beyond the edge lies the mirror image, without the edge itself: -1 is 1. The image
+    has more rows and columns than half of the taps.
+
+    Attributes:
+        kind: ``sharpness``: by ``factor``, the blend of the image with its smoothed self; ``blur``: by ``rows`` and
+            ``columns``, of which there are an odd number, and whose sum is 1.
+        rows, columns: weights of float32.
+    """
+
+    kind: Literal["sharpness", "blur"]
+    like: ColorLike
+    factor: float = 1.0
+    rows: tuple[float, ...] = ()
+    columns: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind == "sharpness":
+            return f"blend with the smoothed image, factor {self.factor:.4g} ({self.like}'s rounding)"
+        middle = max(self.rows) * max(self.columns)
+        return f"blur by {len(self.rows)} x {len(self.columns)} pixels, of which the middle weighs {middle:.3g}"
+
+
+class Take(NamedTuple):
+    """A window of the image, (top, left, height, width), padded where it is outside, then mirrored.
+
+    Attributes:
+        fill: the level of each decoded channel outside, by the mode ``constant``.
+        mode: by the others the image lies outside, too: the nearest pixel at the ``edge``, or the mirror image, without
+            the edge itself (``reflect``: -1 is 1) or with it (``symmetric``: -1 is 0), again and again.
+    """
+
+    top: int
+    left: int
+    height: int
+    width: int
+    flips: tuple[bool, bool]
+    fill: tuple[int, ...]
+    mode: PaddingMode = "constant"
+
+    def is_inside(self, height: int, width: int) -> bool:
+        """Tell whether an image of this size fills it."""
+        return min(self.top, self.left) >= 0 and self.top + self.height <= height and self.left + self.width <= width
+
+    def forward(self, height: int, width: int) -> F64:
+        """Motion, whatever the size of the image: see ``motions``."""
+        del height, width
+        a, c = (-1.0, self.width + self.left) if self.flips[1] else (1.0, -self.left)
+        e, f = (-1.0, self.height + self.top) if self.flips[0] else (1.0, -self.top)
+        return np.array([[a, 0.0, c], [0.0, e, f], [0.0, 0.0, 1.0]])
+
+
+class Erase(NamedTuple):
+    """A rectangle of one value a channel, or of noise.
+
+    Attributes:
+        values: levels of the decoded channels, or values of the tensor's; none of noise.
+        noise: of a tensor: two words and the number of the rectangle, which ``engine.kernels.cpu.noise`` makes its values of.
+    """
+
+    top: int
+    left: int
+    height: int
+    width: int
+    values: tuple[float, ...]
+    noise: tuple[int, int, int] | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.height} x {self.width} from row {self.top}, column {self.left}"
+        return f"fill {where} with {', '.join(f'{value:.4g}' for value in self.values) or 'noise'}"
+
+
+class Mix(NamedTuple):
+    """The image and what each chain of steps makes of it, each times its weight, and added up.
+
+    In float32, each product and each sum rounded, the image first, then chain after chain; the result is cut off.
+
+    Attributes:
+        weights: numbers of float32, the first of the image itself; their sum is at most 1, but for rounding.
+        chains: steps on levels that keep the size.
+    """
+
+    weights: tuple[float, ...]
+    chains: tuple[tuple[LevelStep, ...], ...]
+
+
+_REAL = np.arange(256, dtype=np.float32)
+
+
+def brightness(factor: float, like: ColorLike) -> Curve:
+    """Levels times ``factor``, in float32 and cut off, as both libraries do it."""
+    del like
+    levels = np.minimum(_REAL * np.float32(factor), 255)
+    return Curve(levels.astype(np.uint8).tobytes(), factor)
+
+
+def grayscale(like: ColorLike) -> Blend:
+    """The luma of each pixel in all channels."""
+    return Blend("own", 0.0, like)
+
+
+def gamma(exponent: float, gain: float, like: ColorLike) -> Curve:
+    """``255.999 * gain * (level / 255) ** exponent``, cut off.
+
+    Pillow's is of float64. torchvision's is of float32, step by step: ``level * (1 / 255)``, its power, times the gain,
+    clipped to 1, times 255.999; only its power, of float32 with an error of up to 1 ulp, is here a rounded float64.
+    """
+    if like == "pillow":
+        whole = 255 + 1 - 1e-3
+        return _curve(lambda levels: np.trunc(whole * gain * (levels / 255.0) ** exponent).clip(0, 255))
+
+    def of(levels: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        values = levels.astype(np.float32) * np.float32(1 / 255)
+        values = (values.astype(np.float64) ** exponent).astype(np.float32)
+        if gain != 1:
+            values = (values * np.float32(gain)).clip(0, 1)
+        return (values * np.float32(255.999)).clip(0, 255)
+
+    return _curve(of)
+
+
+def posterize(bits: int) -> Curve:
+    """The upper ``bits`` of each level, 1 to 8."""
+    return _curve(lambda levels: levels & (0xFF << (8 - bits) & 0xFF))
+
+
+def solarize(threshold: float) -> Curve:
+    """Levels of at least ``threshold`` inverted."""
+    return _curve(lambda levels: np.where(levels >= threshold, 255 - levels, levels))
+
+
+def solarize_add(add: int, threshold: float) -> Curve:
+    """Levels below ``threshold`` that much higher, at most 255."""
+    return _curve(lambda levels: np.where(levels < threshold, np.minimum(levels + add, 255), levels))
+
+
+def inverted() -> Curve:
+    """Each level's complement."""
+    return _curve(lambda levels: 255 - levels)
+
+
+def _curve(of: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.generic]]) -> Curve:
+    return Curve(of(np.arange(256)).astype(np.uint8).tobytes())
+
+
+LevelStep = Curve | Blend | Hue | Tone | Permute | Filter | Warp | Take | Erase | Mix | Extern
+
+
+def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
+    """The same steps; neighbouring curves are one, and a step that changes nothing is none.
+
+    A warp makes only what the window behind it shows, since each of its pixels depends on its own place alone. Nothing
+    else is exact: each step rounds. Of two hues, two blends, or a curve and what is no curve, both are done.
+    """
+    made: list[LevelStep] = []
+    for step in steps:
+        last = made[-1] if made else None
+        if isinstance(step, Blend) and step.factor == 1:
+            continue
+        if isinstance(step, Filter) and step.kind == "sharpness" and step.factor == 1:
+            continue
+        if isinstance(step, Curve) and isinstance(last, Curve):
+            made[-1] = Curve(step.of(np.frombuffer(last.table, np.uint8)).tobytes())
+        elif isinstance(step, Take) and isinstance(last, Warp) and step.is_inside(last.height, last.width):
+            top, left = last.top + step.top, last.left + step.left
+            made[-1] = last._replace(top=top, left=left, height=step.height, width=step.width)
+            if any(step.flips):
+                made.append(step._replace(top=0, left=0))
+        else:
+            made.append(step)
+    return tuple(step for step in made if not (isinstance(step, Curve) and step.table == _SAME))
+
+
+_SAME = bytes(range(256))
+
+
+def is_pointwise(step: LevelStep) -> bool:
+    """Tell whether each pixel of the result depends on the same pixel alone."""
+    return isinstance(step, Curve | Hue | Permute) or (isinstance(step, Blend) and step.gray == "own")
+
+
+def keeps_places(step: LevelStep) -> bool:
+    """Tell whether a pixel stays where it is, so that a mirror may come before or after."""
+    is_summed = isinstance(step, Filter) and step.kind == "blur"  # in float32, from one side to the other
+    return not isinstance(step, Warp | Take | Erase | Mix | Extern) and not is_summed
+
+
+def moves(step: LevelStep) -> bool:
+    """Tell whether a step moves pixels, and with them what boxes and masks lie on."""
+    return isinstance(step, Warp | Take) or (
+        isinstance(step, Extern) and (step.is_anywhere or bool(step.operator.motion))
+    )
+
+
+def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int, int]:
+    """(height, width) of an image after steps."""
+    for step in steps:
+        if isinstance(step, Warp | Take):
+            height, width = step.height, step.width
+        elif isinstance(step, Extern) and step.size:
+            height, width = step.size
+    return height, width
+
+
+def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tuple[F64, tuple[int, int]]]:
+    """Motions of the steps that move an image, each with the (height, width) of its result.
+
+    A motion is 3 x 3: (x, y, 1) becomes (u, v, w), which lies at (u / w, v / w), continuous, from the corners.
+    """
+    for step in steps:
+        motion = step.forward(height, width) if isinstance(step, Warp | Take | Extern) else None
+        height, width = size_after([step], height, width)
+        if motion is not None:
+            yield motion, (height, width)
+
+
+def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int, ...]) -> list[Warp | Take]:
+    """The steps that move an image of this size, for an image of labels: nearest, and ``fill`` where they look outside.
+
+    Raises:
+        ImageError: as ``Extern.forward``.
+    """
+    made: list[Warp | Take] = []
+    for step in steps:
+        size = size_after([step], height, width)
+        if isinstance(step, Warp):
+            made.append(step._replace(filter="nearest", fill=fill))
+        elif isinstance(step, Take):
+            made.append(step._replace(fill=fill))
+        elif isinstance(step, Extern) and (motion := step.forward(height, width)) is not None:
+            back = np.linalg.inv(motion)
+            depth = back[2, 2] or 1e-12 * np.abs(back[2]).max()  # the horizon may go through the first corner
+            numbers = (back / depth).ravel().tolist()
+            matrix = cast("Matrix", tuple(numbers[: 8 if any(numbers[6:8]) else 6]))
+            made.append(Warp(matrix, size, 0, 0, *size, fill, "nearest", "pillow"))
+        height, width = size
+    return made

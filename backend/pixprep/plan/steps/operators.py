@@ -1,0 +1,323 @@
+"""User's operators: functions of arrays that a pipeline names."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, get_args
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.errors import ImageError, PipelineError, in_words
+from pixprep.plan.steps.signatures import fields_of
+from pixprep.spec import DType, Layout, TensorSpec
+
+log = logging.getLogger(__name__)
+
+MOST_LETTERS = 80
+MAX_NAME, MAX_VERSION = 128, 1_000_000
+Place = Literal["levels", "tensor"]
+Arrays = Literal["numpy", "cupy"]
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """A function that pipelines may name. Made by ``pixprep.operator``; called, it is an op for ``pixprep.Pipeline``.
+
+    Attributes:
+        name, version: as files name it.
+        function: of an array, and of fields by their names.
+        place: what it takes: the ``levels`` of the resized image, or a finished ``tensor``.
+        shape, dtype: of its result; None: as what it took. Of levels the shape is height and width.
+        arrays: the libraries whose arrays it takes.
+        fields: the type of its fields, by the function's signature.
+        generator: the parameter that gets a generator of random numbers; None: there is none.
+        motion: the function that says how it moves pixels; None: it says nothing.
+    """
+
+    name: str
+    version: int
+    function: Callable[..., Any] = field(repr=False)
+    place: Place
+    shape: tuple[int, ...] | None
+    dtype: DType | None
+    arrays: tuple[Arrays, ...]
+    fields: type[msgspec.Struct] = field(repr=False)
+    generator: str | None = field(default=None, repr=False)
+    motion: Callable[..., Any] | None = field(default=None, repr=False)
+
+    def __call__(
+        self, *, name: str | None = None, from_: str | None = None, only: Any = None, **fields: Any
+    ) -> OperatorCall:
+        """The op: ``pixprep.Pipeline([..., denoise(strength=0.3), ...])``."""
+        return OperatorCall(self, MappingProxyType(fields), name, from_, only)
+
+    def __reduce__(self) -> tuple[Any, tuple[str, str]]:
+        return _found, (self.function.__module__, self.function.__qualname__)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    def use(self, fields: Mapping[str, Any]) -> Extern:
+        """This operator with fields.
+
+        Raises:
+            PipelineError: a field is none of the operator's, or has another type.
+        """
+        names = self.fields.__struct_fields__
+        for key in fields:
+            if key not in names:
+                said = json.dumps(key)[:MOST_LETTERS]
+                raise PipelineError(f'"fields": {self} has no field {said}; there are {", ".join(names) or "none"}')
+        try:
+            made = msgspec.convert(dict(fields), self.fields)
+        except msgspec.ValidationError as error:
+            text, _, path = str(error).partition(" - at `$")
+            raise PipelineError(f'"fields"{path.rstrip("`")}: {in_words(text)}') from None
+        values = tuple((name, getattr(made, name)) for name in names)
+        if not all(map(_is_finite, values)):
+            raise PipelineError('"fields": numbers must be finite')
+        return Extern(self, values)
+
+
+def _found(module: str, name: str) -> Operator:
+    """Find the operator of a pickle, which holds its path."""
+    from importlib import import_module  # noqa: PLC0415
+
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    if not isinstance(found, Operator):
+        raise TypeError(f"{module}.{name} is no operator")
+    return found
+
+
+@dataclass(frozen=True)
+class OperatorCall:
+    """An operator in the list of a pipeline that is made in Python.
+
+    Attributes:
+        operator: which.
+        fields: of its function.
+        name, from_, only: as of every op.
+    """
+
+    operator: Operator
+    fields: Mapping[str, Any]
+    name: str | None = None
+    from_: str | None = None
+    only: Any = None
+
+
+@dataclass(frozen=True)
+class Extern:
+    """One use of an operator: a step of a plan.
+
+    Attributes:
+        operator: which.
+        fields: their names and values.
+        key: names its numbers; empty: it draws nothing.
+        seed: of its generator, for one image.
+    """
+
+    operator: Operator
+    fields: tuple[tuple[str, Any], ...]
+    key: str = ""
+    seed: int | None = None
+    blocks: ClassVar[int] = 1
+
+    def __str__(self) -> str:
+        said = "".join(f", {name} {value}" for name, value in self.fields)
+        makes = f", which makes {self.size[0]} x {self.size[1]} pixels" if self.size else ""
+        return f"call the operator {self.operator}{said}{makes}"
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The (height, width) that one of levels makes of any image; None: it keeps the size."""
+        if self.operator.place == "tensor" or self.operator.shape is None:
+            return None
+        height, width = self.operator.shape
+        return height, width
+
+    @property
+    def is_anywhere(self) -> bool:
+        """Tell whether nobody knows where its pixels came from."""
+        return self.size is not None and self.operator.motion is None
+
+    def words(self, height: int, width: int, numbers: Any, boxes: Any = None) -> dict[str, int]:
+        """``{"seed": 81985529216486895}``: two words of the image's numbers."""
+        del height, width, boxes
+        high, low, *_ = (numbers.blocks(self.key, 0, 1)[0] * 2.0**32).tolist()
+        return {"seed": int(high) << 32 | int(low)}
+
+    def forward(self, height: int, width: int) -> npt.NDArray[np.float64] | None:
+        """Motion from an image of H x W pixels to the result, 3 x 3 (see ``levels.motions``); None: it says none.
+
+        Its sign is that by which what the middle of the result shows has a w over 0.
+
+        Raises:
+            ImageError: OPERATOR: its function failed, or gave no motion. The log has the traceback.
+        """
+        operator = self.operator
+        if operator.motion is None:
+            return None
+        rows, columns = self.size or (height, width)
+        try:
+            motion = _motion(operator.motion(height, width, **self._named))
+            return motion if np.linalg.inv(motion)[2] @ (columns / 2, rows / 2, 1) >= 0 else -motion
+        except ImageError as error:
+            raise ImageError("OPERATOR", f"the motion of {operator}: {error.detail}") from None
+        except (Exception, SystemExit) as error:
+            log.exception("the motion of the operator %s failed", operator)
+            said = f"{type(error).__name__}; the log says more"
+            raise ImageError("OPERATOR", f"the motion of {operator} failed on this image ({said})") from None
+
+    @property
+    def _named(self) -> dict[str, Any]:
+        """Keyword arguments of its functions; each call has a generator of its own, of equal numbers."""
+        fields = dict(self.fields)
+        if self.operator.generator is not None:
+            fields[self.operator.generator] = np.random.Generator(np.random.Philox(key=self.seed or 0))
+        return fields
+
+    def result(self, spec: TensorSpec) -> TensorSpec:
+        """The spec of what it makes of such a tensor."""
+        shape, dtype = self.operator.shape or spec.shape, self.operator.dtype or spec.dtype
+        layout: Layout | None = spec.layout if shape == spec.shape else None
+        largest = float(np.finfo(dtype).max if dtype.startswith("float") else np.iinfo(dtype).max)
+        low = 0.0 if dtype == "uint8" else -largest
+        return TensorSpec(shape=shape, dtype=dtype, layout=layout, low=low, high=largest)
+
+    def run(self, array: Any, *, shape: Sequence[int], dtype: DType) -> Any:
+        """Call the function with an array that is its own, and check what it gives.
+
+        Args:
+            array: of a library that it takes.
+            shape: of the result.
+            dtype: of the result.
+
+        Raises:
+            ImageError: OPERATOR: it failed, or gave something else. The log has the traceback.
+        """
+        operator = self.operator
+        kind = type(array)
+        try:
+            result = operator.function(array, **self._named)
+        except ImageError as error:  # it has something to say to who sent the image
+            raise ImageError("OPERATOR", f"{operator}: {error.detail}") from None
+        except (Exception, SystemExit) as error:
+            log.exception("the operator %s failed", operator)
+            name = type(error).__name__
+            raise ImageError("OPERATOR", f"{operator} failed on this image ({name}); the log says more") from None
+        if not isinstance(result, kind) or tuple(result.shape) != tuple(shape) or result.dtype != dtype:
+            shaped = hasattr(result, "shape") and hasattr(result, "dtype")
+            given = f"{result.dtype} {tuple(result.shape)}" if shaped else type(result).__name__
+            detail = f"{operator} gave {given}, not {kind.__name__} of {dtype} {tuple(shape)}"
+            log.error("the operator %s", detail.removeprefix("the operator "))
+            raise ImageError("OPERATOR", detail)
+        return result
+
+
+def _motion(found: Any) -> npt.NDArray[np.float64]:
+    """The 3 x 3 numbers of what a motion's function gave; ValueError: they are none, or have no inverse."""
+    numbers = np.asarray(found, np.float64)
+    if numbers.shape not in ((2, 3), (3, 3)):
+        raise ValueError(f"a motion has numbers (2, 3) or (3, 3), not {numbers.shape}")
+    whole: npt.NDArray[np.float64] = np.concatenate([numbers, np.eye(3)[len(numbers) :]])
+    if not np.isfinite(np.linalg.inv(whole)).all():
+        raise ValueError("a motion has finite numbers")
+    return whole
+
+
+def operator(
+    name: str,
+    *,
+    version: int,
+    place: Place = "levels",
+    shape: Sequence[int] | None = None,
+    dtype: DType | None = None,
+    arrays: Arrays | Sequence[Arrays] = "numpy",
+    motion: Callable[..., Any] | None = None,
+) -> Callable[[Callable[..., Any]], Operator]:
+    """Make an operator of a function, as a decorator.
+
+    >>> import numpy as np, pixprep as pp
+    >>> @pp.operator("acme.darker", version=1)
+    ... def darker(pixels, *, by: int = 10):
+    ...     return np.maximum(pixels, by) - np.uint8(by)
+    >>> pipeline = pp.Pipeline([pp.pixels(), pp.crop(0, 0, 1, 1), darker(by=55), pp.tensor(dtype="uint8")])
+    >>> pp.Engine(pipeline).run([np.full((2, 2, 3), 200, np.uint8)])[0].ravel()
+    array([145, 145, 145], dtype=uint8)
+
+    The function takes an array that it may write to, and keyword arguments, the fields: ``bool``, ``int``, ``float``,
+    ``str``, ``Literal``, and tuples and unions of these. It is called by several threads at once, an image at a time. A
+    keyword argument of the type ``np.random.Generator`` is no field: it gets a generator whose numbers are a pure
+    function of seed, epoch, sample and op. Such an operator is of training alone. An exception fails only its image, as
+    ImageError with the reason OPERATOR. The client gets the words of ``ImageError("OPERATOR", words)``.
+
+    Args:
+        name: as files name it: parts with dots between, such as ``acme.denoise``.
+        version: 1 or more; a file asks for one, and gets no other.
+        place: what it takes. ``levels``: the image after its geometry, uint8 (height, width, channels), RGB or gray; it
+            gives the same shape, or that of ``shape``. ``tensor``: a finished tensor, as ``tensor`` gives it; it gives
+            ``shape`` of ``dtype``.
+        shape: of its result; default: that of what it takes. Of levels (height, width): the operator may move pixels,
+            as an unwarping or an alignment does, so ops behind it cannot say where a pixel came from.
+        dtype: of its result, where it takes a tensor; default: that of what it takes.
+        arrays: ``numpy``, ``cupy``, or both: whose arrays it takes. On a GPU, an operator of NumPy alone gets a copy on
+            the host. On the CPU, an operator of CuPy alone is refused.
+        motion: of one on levels: a function ``(height, width, **fields)`` of the image that it takes, with an equal
+            generator where it draws. It gives where a point (x, y) goes: numbers (2, 3), or (3, 3) of a perspective, in
+            pixels from the corner. Boxes, points and masks behind the operator follow. None: an image of the same size
+            is where it was, and behind one of another size nobody knows.
+
+    Raises:
+        TypeError: a file could not name the operator by its name, version or signature.
+    """
+    libraries = (arrays,) if isinstance(arrays, str) else tuple(arrays)
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise TypeError(f"an operator's name has ASCII letters, digits and _, in parts with dots between: {name!r}")
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= MAX_VERSION:
+        raise TypeError(f"{name}: version is a whole number, 1 to {MAX_VERSION}, not {version!r}")
+    if place not in get_args(Place) or not libraries or not {*libraries} <= {*get_args(Arrays)}:
+        raise TypeError(f'{name}: place is "levels" or "tensor", and arrays "numpy", "cupy" or both')
+    if dtype is not None and dtype not in get_args(DType):
+        raise TypeError(f"{name}: dtype is one of {', '.join(get_args(DType))}, not {dtype!r}")
+    sides = None if shape is None else tuple(shape)
+    if sides is not None and (not sides or not all(isinstance(side, int) and side > 0 for side in sides)):
+        raise TypeError(f"{name}: shape is a tuple of lengths, each at least 1, not {shape!r}")
+    if place == "levels" and (dtype is not None or len(sides or (1, 1)) != 2):
+        raise TypeError(f'{name}: of "levels" shape is (height, width), and the dtype uint8')
+    if motion is not None and (place != "levels" or not callable(motion)):
+        raise TypeError(f'{name}: motion is a function, of an operator on "levels"')
+
+    def made(function: Callable[..., Any]) -> Operator:
+        fields, generator = fields_of(name, function)
+        if generator is not None and place == "tensor":
+            raise TypeError(f"{name}: {generator}: an operator on tensors draws no numbers; one on levels does")
+        return Operator(name, version, function, place, sides, dtype, libraries, fields, generator, motion)
+
+    return made
+
+
+def check_name(name: str) -> None:
+    """Raise PipelineError where a name can be no operator's."""
+    if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise PipelineError(
+            '"operator": a name such as "acme.denoise": ASCII letters, digits and _, in parts with dots between, at '
+            f"most {MAX_NAME} letters"
+        )
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or isfinite(value)

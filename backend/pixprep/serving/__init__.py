@@ -1,0 +1,1 @@
+"""Serving: Triton, its model repository, and programs beside it."""

@@ -1,0 +1,173 @@
+"""Send image files to a running Triton, over HTTP or gRPC."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from pixprep.engine.decoders.turbo import sample_jpeg
+from pixprep.errors import PixprepError
+from pixprep.files import expand, of_file, read
+from pixprep.serving.embedded.connection import Protocol, RequestError, Triton
+from pixprep.serving.embedded.request import ModelInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Answer for one file.
+
+    Attributes:
+        path: the file.
+        outputs: by name, without the batch dimension: logits (1000,), tensor (3, 224, 224); where a photo has boxes,
+            the first dimension is these. Empty if it failed.
+        error: why there are no outputs, in the server's words; else None.
+        latency_ms: of the request that carried it, from sending to the parsed answer.
+    """
+
+    path: Path
+    outputs: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    error: str | None = None
+    latency_ms: float = 0.0
+
+
+def send(
+    images: Sequence[Path],
+    *,
+    url: str | None = None,
+    protocol: Protocol = "http",
+    model: str = "ensemble",
+    batch: int = 1,
+    classes: int = 0,
+    inputs: Mapping[str, Any] | None = None,
+    timeout_s: float = 30.0,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Answer]:
+    """Send files, one request after the other, and give the answers in their order.
+
+    A request with a bad image fails as a whole: its images are then sent again one by one, so that only the bad fail.
+
+    Args:
+        images: files and folders, see ``files.expand``.
+        url: HOST:PORT; default: Triton's usual port of the protocol on this machine.
+        protocol: ``http`` or ``grpc``.
+        model: an ensemble, or a model of the pixprep backend.
+        batch: images a request.
+        classes: if not 0, an output of scores (see ``Triton.scores``) comes as the ``classes`` best, each
+            ``b"score:index:label"``.
+        inputs: of a model that takes numbers beside images: by name the rows of each image; or, by the names of the
+            files, the rows of each.
+        timeout_s: of each request.
+        on_progress: called after each answer with how many there are, and how many there will be.
+
+    Raises:
+        SetupError: no server there, no such model, or tritonclient is not installed.
+        PixprepError: a path that is not there, or a batch or inputs that the model does not take.
+    """
+    paths = expand(images)
+    with Triton(url, protocol=protocol, timeout_s=timeout_s) as triton:
+        model_input = triton.model_input(model)
+        check_batch(batch, model, model_input)
+        rows = {path: model_input.rows(of_file(inputs or {}, path)) for path in paths}
+        done = 0
+        for start in range(0, len(paths), batch):
+            for answer in _send(triton, model, model_input, paths[start : start + batch], rows=rows, classes=classes):
+                yield answer
+                done += 1
+                if on_progress:
+                    on_progress(done, len(paths))
+
+
+def health(
+    *, url: str | None = None, protocol: Protocol = "http", model: str = "ensemble", timeout_s: float = 5.0
+) -> float:
+    """Send one small image, or clip, through a model: Triton calls a model ready whose process has died.
+
+    A model that refuses it, since its crop does not fit inside, say, is healthy. So is a model of clips where PyAV is
+    not installed here, which makes them: it refuses an image.
+
+    Returns:
+        Milliseconds from sending to the answer.
+
+    Raises:
+        SetupError: no server there, or no such model.
+        RequestError: the model fails, or does not answer in time.
+    """
+    with Triton(url, protocol=protocol, timeout_s=timeout_s) as triton:
+        model_input = triton.model_input(model)
+        start = time.perf_counter()
+        try:
+            triton.infer(model, model_input, [_sample(model_input.frames)], [model_input.example])
+        except RequestError as error:
+            if not error.is_refusal:
+                raise
+        return 1e3 * (time.perf_counter() - start)
+
+
+def _sample(frames: int | None) -> bytes:
+    """A small image; of so many frames a clip, or an image in its place."""
+    with suppress(ImportError):
+        if frames:
+            from pixprep.engine.decoders.clips.decoder import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)
+
+            return sample_clip(frames, 64, 64)
+    return sample_jpeg(64, 64)
+
+
+def check_batch(batch: int, model: str, model_input: ModelInput) -> None:
+    """Refuse a number of images that one request to the model cannot carry.
+
+    Raises:
+        PixprepError: it cannot.
+    """
+    if not 1 <= batch <= max(1, model_input.max_batch_size):
+        most = f"1 to {model_input.max_batch_size} images" if not model_input.has_rows else "1 image, with its boxes,"
+        raise PixprepError(f'batch {batch}: model "{model}" takes {most} a request')
+    if batch > 1 and model_input.datatype == "UINT8" and not model_input.pixels:
+        raise PixprepError(
+            f'batch {batch}: model "{model}" takes UINT8, whose rows must be equally long: '
+            "send one image a request, or make its input BYTES"
+        )
+
+
+def _send(
+    triton: Triton,
+    model: str,
+    model_input: ModelInput,
+    paths: Sequence[Path],
+    *,
+    rows: Mapping[Path, Mapping[str, npt.NDArray[Any]]],
+    classes: int,
+) -> Iterator[Answer]:
+    contents = [read(path) for path in paths]
+    encoded = [content for content in contents if isinstance(content, bytes)]
+    numbers = [rows[path] for path, content in zip(paths, contents, strict=True) if isinstance(content, bytes)]
+    start = time.perf_counter()
+    outputs: dict[str, npt.NDArray[Any]] = {}
+    failure = None
+    try:
+        outputs = triton.infer(model, model_input, encoded, numbers, classes=classes) if encoded else {}
+    except RequestError as error:
+        failure = error
+    latency_ms = 1e3 * (time.perf_counter() - start)
+    if failure and failure.is_refusal and len(paths) > 1:
+        for path in paths:
+            yield from _send(triton, model, model_input, [path], rows=rows, classes=classes)
+        return
+    places = count()
+    for path, content in zip(paths, contents, strict=True):
+        if isinstance(content, str):
+            yield Answer(path=path, error=content)
+        elif failure:
+            yield Answer(path=path, error=str(failure), latency_ms=latency_ms)
+        else:
+            row = slice(None) if model_input.has_rows else next(places)
+            yield Answer(
+                path=path, outputs={name: array[row] for name, array in outputs.items()}, latency_ms=latency_ms
+            )

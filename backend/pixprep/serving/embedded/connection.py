@@ -1,0 +1,301 @@
+"""A connection to a running Triton, over HTTP or gRPC: requests, its models, and what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from http.client import HTTPException
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.errors import ImageError, PixprepError, SetupError
+from pixprep.serving.embedded import request
+from pixprep.serving.embedded.request import ModelInput
+from pixprep.serving.triton.config import PIXELS, steps
+
+Protocol = Literal["http", "grpc"]
+DEFAULT_URLS: dict[Protocol, str] = {"http": "localhost:8000", "grpc": "localhost:8001"}
+_MOST_ROWS = 1 << 12
+"""Of one answer; Triton gives as many as there are."""
+_REFUSALS = ("400", "StatusCode.INVALID_ARGUMENT")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Work that a model has done, and the time that it has spent on requests, as Triton counts it.
+
+    Attributes:
+        images: that it has handled, in so many ``executions``.
+        count: how many requests did not fail; their times:
+        queue_ms: that they waited.
+        compute_ms: from there to the answer, the copying of inputs and outputs included.
+    """
+
+    count: int = 0
+    queue_ms: float = 0.0
+    compute_ms: float = 0.0
+    images: int = 0
+    executions: int = 0
+
+    def since(self, before: Spent) -> Spent:
+        """Difference since then; the times are those of one request on average."""
+        count = self.count - before.count
+        queue_ms, compute_ms = self.queue_ms - before.queue_ms, self.compute_ms - before.compute_ms
+        each = max(1, count)
+        images, executions = self.images - before.images, self.executions - before.executions
+        return Spent(count, queue_ms / each, compute_ms / each, images, executions)
+
+
+class RequestError(PixprepError):
+    """The server is there, and answered one request with an error, or not in time.
+
+    Attributes:
+        is_refusal: something is wrong with what was sent (INVALID_ARG).
+    """
+
+    def __init__(self, message: str, *, is_refusal: bool = False) -> None:
+        self.is_refusal = is_refusal
+        super().__init__(message)
+
+
+class Triton:
+    """A connection to one server: tritonclient, with its failures in our words.
+
+    Raises:
+        SetupError: nothing answers there, or tritonclient is not installed.
+    """
+
+    def __init__(self, url: str | None, *, protocol: Protocol, timeout_s: float = 30.0) -> None:
+        self.url = (url or DEFAULT_URLS[protocol]).removeprefix("http://").removeprefix("grpc://").rstrip("/")
+        host, _, port = self.url.rpartition(":")
+        if not host or "/" in host or not port.isdigit():
+            raise SetupError(f"{url}: write HOST:PORT, such as {DEFAULT_URLS[protocol]} (plain, without TLS)")
+        if not 0 < int(port[:6]) < 1 << 16:
+            raise SetupError(f"{url}: ports go from 1 to 65535")
+        self.protocol = protocol
+        self._too_late = f"no answer within {timeout_s:g} s"
+        try:
+            self._module = import_module(f"tritonclient.{protocol}")
+            self._failure: type[Exception] = import_module("tritonclient.utils").InferenceServerException
+        except (ImportError, RuntimeError):  # RuntimeError: tritonclient without the extra of this protocol
+            what = f"tritonclient for {protocol} is not installed"
+            raise SetupError(f'{what}: pip install ".[client]" in a checkout of pixprep') from None
+        options = {"connection_timeout": timeout_s, "network_timeout": timeout_s} if protocol == "http" else {}
+        self._client = self._module.InferenceServerClient(self.url, **options)
+        # of one call: HTTP has it from the options
+        self._deadline: dict[str, Any] = {} if protocol == "http" else {"client_timeout": timeout_s}
+        self._json = self._deadline | ({} if protocol == "http" else {"as_json": True})
+        self._configs: dict[str, dict[str, Any]] = {}
+        try:
+            self._check_live()
+        except SetupError:
+            self._client.close()
+            raise
+
+    def __enter__(self) -> Triton:  # noqa: PYI034  (Self is newer than Python 3.10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def config(self, model: str) -> dict[str, Any]:
+        """The model's complete configuration, as the server has it.
+
+        Raises:
+            SetupError: no such model; the message lists those that are ready, if the server tells.
+        """
+        if model not in self._configs:
+            try:
+                config = self._client.get_model_config(model, **self._json)
+            except self._failure as error:
+                reason = self._ready_models() or _message(error)
+                raise SetupError(f'no model "{model}" is ready on {self.url}: {reason}') from None
+            except ValueError:  # not JSON: Triton's metrics port answers 200 to whatever it is asked
+                raise SetupError(f"what answers at {self.url} is no inference port: is it the metrics port?") from None
+            self._configs[model] = config.get("config", config)
+        return self._configs[model]
+
+    def _ready_models(self) -> str:
+        """Those whose statistics the server has: their list, ``pixprep serve`` shows to nobody."""
+        try:
+            entries = self._client.get_inference_statistics(**self._json).get("model_stats", [])
+        except self._failure:  # closed too, behind our proxy
+            return ""
+        names = ", ".join(sorted({entry["name"] for entry in entries}))
+        return f"there are {names}" if names else "none is"
+
+    def model_input(self, model: str) -> ModelInput:
+        """Input of a model for encoded images, or pixels, and for numbers beside them.
+
+        Raises:
+            SetupError: no such model.
+            PixprepError: it has none.
+        """
+        config = self.config(model)
+        found = request.model_input(config)
+        if found is None:
+            entry = config["input"][0]
+            dims = [int(dim) for dim in entry["dims"]]
+            raise PixprepError(
+                f'model "{model}" does not take encoded images but {entry["name"]} {entry["data_type"]} {dims}: '
+                "name an ensemble, or a model of the pixprep backend"
+            )
+        if found.pixels == "rgb":  # as far as its dims say
+            parameters = self.config(self.first(model, found.name)).get("parameters", {})
+            is_bgr = parameters.get(PIXELS, {}).get("string_value") == "bgr"
+            return replace(found, pixels="bgr" if is_bgr else "rgb")
+        return found
+
+    def first(self, model: str, name: str) -> str:
+        """The model that gets an input: of an ensemble the step that it goes to, through ensembles."""
+        for step in steps(self.config(model)):
+            for port, tensor in step["input_map"].items():
+                if tensor == name:
+                    return self.first(step["model_name"], port)
+        return model
+
+    def scores(self, model: str) -> list[str]:
+        """The outputs of a model with one score a class: those that have labels.
+
+        Where none has, the one list of numbers that a classifier gives: of two, one may as well be a box, and a single
+        number is no list. What a model gives that takes images is no list of scores, such as ``transform``, and what
+        comes beside it is no class.
+
+        Raises:
+            SetupError: no such model.
+        """
+        sources = {output["name"]: self.source(model, output["name"]) for output in self.config(model)["output"]}
+        labelled = [name for name, (_, output) in sources.items() if output.get("label_filename")]
+        lists = [
+            (name, request.model_input(config) is not None)
+            for name, (config, output) in sources.items()
+            if len(output["dims"]) == 1
+            and int(output["dims"][0]) != 1
+            and output["data_type"] in ("TYPE_FP32", "TYPE_FP16")
+        ]
+        return labelled or [name for name, is_preprocessing in lists if len(lists) == 1 and not is_preprocessing]
+
+    def source(self, model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The configuration of the model that gives an output, through ensembles; and the output as declared there."""
+        config = self.config(model)
+        for step in steps(config):
+            for port, tensor in step["output_map"].items():
+                if tensor == name:
+                    return self.source(step["model_name"], port)
+        return config, next(output for output in config["output"] if output["name"] == name)
+
+    def spent(self) -> dict[str, Spent]:
+        """By model, what it has done since the server started.
+
+        Raises:
+            SetupError: the server has gone, or does not tell.
+        """
+        try:
+            entries = self._client.get_inference_statistics(**self._json)["model_stats"]
+        except self._failure as error:
+            self._check_live()
+            raise SetupError(f"{self.url} does not tell its statistics: {_message(error)}") from None
+        spent: dict[str, Spent] = {}
+        for entry in entries:
+            parts = entry.get("inference_stats", {})
+            before = spent.get(entry["name"], Spent())
+            spent[entry["name"]] = Spent(  # of all versions; gRPC leaves out what is 0
+                before.count + int(parts.get("success", {}).get("count", 0)),
+                before.queue_ms + _ms(parts, "queue"),
+                before.compute_ms + _ms(parts, "compute_input", "compute_infer", "compute_output"),
+                before.images + int(entry.get("inference_count", 0)),
+                before.executions + int(entry.get("execution_count", 0)),
+            )
+        return spent
+
+    def infer(
+        self,
+        model: str,
+        model_input: ModelInput,
+        encoded: Sequence[bytes],
+        numbers: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        classes: int = 0,
+    ) -> dict[str, npt.NDArray[Any]]:
+        """One request with these images, and of each the rows of its numbers; every output, the batch first.
+
+        Raises:
+            PixprepError: the numbers are none, or not those that the model takes.
+            RequestError: the server says no, or nothing within the time limit.
+            SetupError: the server has gone.
+        """
+        rows = [model_input.rows(each) for each in numbers or [{}] * len(encoded)]
+        tensors = []
+        try:
+            given = model_input.tensors(model_input.images(encoded), rows)
+        except ImageError as error:
+            raise RequestError(str(error), is_refusal=True) from None
+        for name, datatype, array in given:
+            tensors.append(self._module.InferInput(name, array.shape, datatype))
+            tensors[-1].set_data_from_numpy(array)
+        scores = dict.fromkeys(self.scores(model), classes) if classes else {}
+        lengths = {}
+        if model_input.has_rows:  # to Triton all rows are one list: of that every entry is needed
+            outputs = [output for output in self.config(model)["output"] if output["name"] in scores]
+            lengths = {each["name"]: int(each["dims"][-1]) for each in outputs if int(each["dims"][-1]) > 0}
+            scores = {name: length * _MOST_ROWS for name, length in lengths.items()}
+        wanted = [
+            self._module.InferRequestedOutput(output["name"], class_count=scores.get(output["name"], 0))
+            for output in self.config(model)["output"]
+        ]
+        try:
+            result = self._client.infer(model, tensors, outputs=wanted, **self._deadline)
+            arrays = {output.name(): result.as_numpy(output.name()) for output in wanted}
+            return arrays | {name: _best(arrays[name], length, classes) for name, length in lengths.items()}
+        except self._failure as error:
+            status = error.status()  # type: ignore[attr-defined]
+            self._check_live()
+            reason = self._too_late if status == "StatusCode.DEADLINE_EXCEEDED" else _message(error)
+            raise RequestError(reason, is_refusal=status in _REFUSALS) from None
+        except (OSError, HTTPException) as error:
+            self._check_live()
+            raise RequestError(self._too_late if isinstance(error, TimeoutError) else str(error)) from None
+
+    def _check_live(self) -> None:
+        try:
+            is_live = self._client.is_server_live(**self._deadline)
+        except HTTPException:  # geventhttpclient's, below tritonclient, are subclasses
+            raise SetupError(f"what answers at {self.url} does not speak HTTP: is it the gRPC port?") from None
+        except (OSError, self._failure) as error:
+            # gRPC's message ends with the cause, after three lines of its own history
+            reason = getattr(error, "strerror", None) or _message(error).rpartition(": ")[2].rstrip("])")
+            if reason == "Socket closed":
+                raise SetupError(f"what answers at {self.url} does not speak gRPC: is it the HTTP port?") from None
+            raise SetupError(
+                f"nothing answers {self.protocol} at {self.url} ({reason}): is `pixprep serve` running, on this port?"
+            ) from None
+        if not is_live:
+            raise SetupError(f"what answers at {self.url} is not a live Triton")
+
+
+def _best(entries: npt.NDArray[Any], length: int, count: int) -> npt.NDArray[Any]:
+    """The best classes of each row, (rows, count), out of the entries ``score:index:label`` of all rows, by score.
+
+    To Triton the rows of a model that does not batch are one list, of which only the first ``length`` have labels.
+    """
+    found = [entry.decode().split(":", 2) for entry in entries.reshape(-1)]
+    names = {int(index): label for _, index, *labels in found for label in labels}
+    rows: list[list[bytes]] = [[] for _ in range(len(found) // length)]
+    for score, text, *_ in found:
+        row, index = divmod(int(text), length)
+        name = f":{names[index]}" if index in names else ""
+        rows[row].append(f"{score}:{index}{name}".encode())
+    return np.array([row[:count] for row in rows], dtype=np.object_)
+
+
+def _ms(parts: dict[str, Any], *names: str) -> float:
+    return sum(int(parts.get(name, {}).get("ns", 0)) for name in names) / 1e6
+
+
+def _message(error: Exception) -> str:
+    """The server's words without tritonclient's frame, in one line."""
+    words = getattr(error, "message", None)
+    return " ".join(str(words() if callable(words) else error).split())

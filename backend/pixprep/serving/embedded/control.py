@@ -1,0 +1,154 @@
+"""Talks to the Triton that `serve` has started: what it has, how it does, and what it should load and unload.
+
+Loads go over gRPC: over HTTP, a load that never ends would hold one of Triton's eight HTTP threads, and with it every
+connection that this thread serves.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from pixprep.serving.embedded.addresses import bracketed, unread, unsent
+from pixprep.serving.embedded.failure import load_failure
+from pixprep.serving.embedded.request import ModelInput, Post, model_input
+from pixprep.serving.triton import probe
+
+KEY_HEADER = "admin-key"
+_LOOK_S = 0.05
+_LIVE_S = 2.0
+_SETTLE_S = 0.25
+"""For a request that Triton has read to reach its model."""
+# A call reaches the server itself, and does not wait because one before it found nobody there.
+_CHANNEL = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
+
+
+class Control:
+    """Control of one Triton, for who has its keys; each call has a connection of its own.
+
+    Args:
+        address: where it listens.
+        ports: ``http``, ``grpc`` and ``metrics``.
+
+    Attributes:
+        key: opens the APIs that are closed to clients.
+        mark: tells the backend that a request is a probe.
+    """
+
+    def __init__(self, address: str, ports: Mapping[str, int]) -> None:
+        self._address = address
+        self._ports = ports
+        self.key, self.mark = uuid.uuid4().hex, uuid.uuid4().hex
+
+    def repository(self, path: str, *, timeout_s: float = 120) -> tuple[int, bytes]:
+        """Ask the model repository API: ``index``, ``models/NAME/load``.
+
+        Returns:
+            The HTTP status and body; 0 if there was no answer.
+        """
+        return self._ask("POST", f"/v2/repository/{quote(path)}", headers={KEY_HEADER: self.key}, timeout_s=timeout_s)
+
+    def index(self, *, timeout_s: float = 10) -> list[dict[str, str]]:
+        """``name``, ``version`` and ``state`` of every model; empty if there was no answer."""
+        status, text = self.repository("index", timeout_s=timeout_s)
+        return list(json.loads(text)) if status == 200 else []
+
+    def config(self, model: str) -> dict[str, Any]:
+        """The complete configuration of a model; empty if there was no answer."""
+        status, text = self._ask("GET", f"/v2/models/{quote(model)}/config", timeout_s=10)
+        return dict(json.loads(text)) if status == 200 else {}
+
+    def model_input(self, model: str) -> ModelInput | None:
+        """Input of a model for images; None where it takes none, or Triton does not say."""
+        config = self.config(model)
+        return model_input(config) if config else None
+
+    def is_live(self) -> bool:
+        """Tell whether Triton answers over HTTP, within 2 s."""
+        return self._ask("GET", "/v2/health/live", timeout_s=_LIVE_S)[0] == 200
+
+    def is_ready(self) -> bool:
+        """Tell whether it says that every model is ready."""
+        return self._ask("GET", "/v2/health/ready", timeout_s=_LIVE_S)[0] == 200
+
+    def infer(self, model: str, sample: Post, *, timeout_s: float) -> int:
+        """Send a sample to a model; the HTTP status, 0 if there was no answer in time. It counts as no client's."""
+        headers, body = sample
+        headers = {**headers, "Content-Type": "application/octet-stream", probe.HEADER: self.mark}
+        return self._ask("POST", f"/v2/models/{quote(model)}/infer", body, headers, timeout_s=timeout_s)[0]
+
+    def load(self, model: str, *, timeout_s: float, meanwhile: Callable[[], None]) -> str:
+        """Load a model whose files have changed: the one that serves goes on until the new one is ready.
+
+        It gives why Triton did not load it, or nothing. ``meanwhile`` is called again and again; what it raises ends
+        the call.
+
+        Raises:
+            TimeoutError: no answer. This Triton will not load this model any more.
+            ConnectionError: nobody answers gRPC there.
+        """
+        import grpc  # noqa: PLC0415  (it takes 0.15 s, and 20 MB)
+        from tritonclient.grpc import service_pb2, service_pb2_grpc  # noqa: PLC0415
+
+        headers = [(f"triton-grpc-protocol-{KEY_HEADER}", self.key)]
+        asked = service_pb2.RepositoryModelLoadRequest(model_name=model)
+        with grpc.insecure_channel(f"{bracketed(self._address)}:{self._ports['grpc']}", _CHANNEL) as channel:
+            triton = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            meanwhile()
+            call = triton.RepositoryModelLoad.future(asked, timeout=timeout_s, metadata=headers)
+            try:
+                while not call.done():
+                    meanwhile()
+                    time.sleep(_LOOK_S)
+            finally:
+                call.cancel()
+            if (error := call.exception()) is None:
+                return ""
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise TimeoutError(f"Triton never ends to load model {model}")
+            try:
+                triton.ServerLive(service_pb2.ServerLiveRequest(), timeout=_LIVE_S)
+            except grpc.RpcError:
+                raise ConnectionError("Triton answers no more over gRPC") from None
+            return load_failure(error.details())
+
+    def drain(self, until: float) -> None:
+        """Have every model unloaded: Triton refuses what comes, and keeps a model until its last request is answered.
+
+        What has come by now is read first: of requests that lay in its queues, Triton would refuse some.
+
+        Triton 2.51 by itself goes on taking requests from connections that are open, and cuts the last ones. A model
+        whose process has died is never quite unloaded.
+        """
+        ports = self._ports.values()
+        settled_at, waiting = time.monotonic() + _SETTLE_S, unread(*ports)
+        while time.monotonic() < min(until, settled_at) or (waiting and time.monotonic() < until):
+            time.sleep(_LOOK_S)
+            waiting &= unread(*ports)
+        while (left_s := until - time.monotonic()) > 0:
+            states = {model["name"]: model.get("state") for model in self.index(timeout_s=left_s)}
+            for model, state in states.items():
+                if state == "READY":
+                    self.repository(f"models/{model}/unload", timeout_s=left_s)
+            is_done = not any(state in ("LOADING", "READY", "UNLOADING") for state in states.values())
+            if is_done and not unsent(*ports):
+                return
+            time.sleep(_LOOK_S)
+
+    def _ask(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, timeout_s: float
+    ) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(self._address, self._ports["http"], timeout=timeout_s)  # heeds no proxy
+        try:
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException):
+            return 0, b""
+        finally:
+            connection.close()

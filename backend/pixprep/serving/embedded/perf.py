@@ -1,0 +1,379 @@
+"""Measure a running Triton with perf_analyzer: throughput in a closed loop, latency under Poisson arrivals.
+
+perf_analyzer 2.51 is a program that comes with tritonclient 2.51; two libraries that it needs come with
+nvidia-pytriton, under other names.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import importlib.util
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import struct
+import subprocess
+import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy.typing as npt
+
+from pixprep.errors import PixprepError, SetupError
+from pixprep.serving.embedded.client import check_batch
+from pixprep.serving.embedded.connection import Protocol, Spent, Triton
+from pixprep.serving.embedded.request import ModelInput
+
+_PROGRAM = "perf_analyzer"
+_LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
+_OF_A_REQUEST = " had error: "  # "Thread [0] had error: " and the server's words
+# Three windows, and all of them count; each lasts 1.2 times what is asked for: three of 1 s gave 3.61 s of requests.
+_WINDOWS, _STRETCH = 3, 1.2
+_LONGER = (1, 4, 16)  # times, where a window saw no request begin and end
+_TOO_SHORT = (
+    "No valid requests recorded within time interval",
+    "failed to find the requested model version",  # whose statistics did not change meanwhile
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """Measurement of one load.
+
+    There is no count of errors: perf_analyzer ends at the first failed request, and then there is no measurement.
+
+    Attributes:
+        protocol, model: what was asked, and how.
+        load: ``concurrency 4``: requests always in flight; ``poisson 50/s``: requests sent.
+        batch: images a request.
+        images_per_s: answered; of a model of clips, clips. Under a Poisson load perf_analyzer plays one fixed sequence
+            that begins sparse: 80 % of the rate in its first 80 requests, 97 % in 2,000.
+        frames_per_s: of these clips; None: images came, or the model's configuration does not say its ``frames``.
+        p50_ms, p90_ms, p95_ms, p99_ms: of the requests' latencies at the client.
+        mean_batch: images an execution of the model, or of an ensemble's first model, as the server batched them.
+        late_percent: of the requests, those that the client sent behind its schedule; if many, the latencies flatter.
+    """
+
+    protocol: Protocol
+    model: str
+    load: str
+    batch: int
+    images_per_s: float
+    frames_per_s: float | None = None
+    p50_ms: float
+    p90_ms: float
+    p95_ms: float
+    p99_ms: float
+    mean_batch: float | None
+    late_percent: float
+
+
+def measure(
+    images: Sequence[bytes],
+    *,
+    url: str | None = None,
+    protocol: Protocol = "http",
+    model: str = "ensemble",
+    concurrency: Sequence[int] = (),
+    rate: Sequence[float] = (),
+    batch: int = 1,
+    seconds: float = 5.0,
+    inputs: Mapping[str, Any] | None = None,
+    shared_memory: bool = False,
+    on_progress: Callable[[Measurement], None] | None = None,
+) -> list[Measurement]:
+    """Put each load on the model in turn and measure it.
+
+    Args:
+        images: encoded, or clips; sent one after the other, over and over. Many and different ones keep caches from
+            flattering.
+        url: HOST:PORT; default: Triton's usual port of the protocol on this machine.
+        protocol: ``http`` or ``grpc``.
+        model: an ensemble, or a model of the pixprep backend.
+        concurrency: closed loops, each with this number of requests in flight.
+        rate: Poisson arrivals, each of this number of requests a second.
+        batch: images a request; their sizes may differ.
+        inputs: of a model that takes numbers beside images: by name the rows that go with each image.
+        seconds: that each measurement takes, about; 4 or 16 times as long where no request ends in a third of it.
+        shared_memory: images and tensors do not travel: as for a client on the server's machine, which must allow it.
+        on_progress: called with each measurement when it is there.
+
+    Raises:
+        SetupError: no server there, no such model, or perf_analyzer cannot run on this machine.
+        PixprepError: perf_analyzer failed, perhaps because the server refused an image; the message says why.
+    """
+    if not images:
+        raise PixprepError("nothing to measure with: no images")
+    measurements: list[Measurement] = []
+    with TemporaryDirectory(prefix="pixprep-perf-") as name, Triton(url, protocol=protocol) as triton:
+        report = Path(name) / "report.csv"
+        command, environment = _command(
+            triton, Path(name), images, model, batch, inputs=inputs, shared_memory=shared_memory
+        )
+        model_input = triton.model_input(model)
+        counted = triton.first(model, model_input.name)
+        for load, flags in _loads(concurrency, rate):
+            report.unlink(missing_ok=True)
+            before = triton.spent().get(counted, Spent())
+            printed = _run_for(seconds, [*command, *flags, "-f", str(report), "--verbose-csv"], environment)
+            done = triton.spent()[counted].since(before)
+            numbers = parse_report(report.read_text(encoding="utf-8"))
+            frames = model_input.frames
+            measurement = Measurement(
+                protocol=protocol,
+                model=model,
+                load=load,
+                batch=batch,
+                mean_batch=round(done.images / done.executions, 2) if done.executions else None,
+                late_percent=_late_percent(printed),
+                frames_per_s=round(frames * numbers["images_per_s"], 1) if frames else None,
+                **numbers,
+            )
+            measurements.append(measurement)
+            if on_progress:
+                on_progress(measurement)
+    return measurements
+
+
+def command_lines(
+    images: Sequence[bytes],
+    folder: Path,
+    *,
+    url: str | None = None,
+    protocol: Protocol = "http",
+    model: str = "ensemble",
+    concurrency: Sequence[int] = (),
+    rate: Sequence[float] = (),
+    batch: int = 1,
+    seconds: float = 5.0,
+    inputs: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """For each load perf_analyzer's command line, to be pasted into a shell.
+
+    ``folder`` gets the images and links to libraries, and must outlive the commands' use. The other arguments, and the
+    errors, are those of ``measure``.
+    """
+    with Triton(url, protocol=protocol) as triton:
+        command, environment = _command(triton, folder, images, model, batch, inputs=inputs)
+    libraries = f"LD_LIBRARY_PATH={shlex.quote(environment['LD_LIBRARY_PATH'])}"
+    windows = _window_flags(seconds)
+    return [f"{libraries} {shlex.join([*command, *flags, *windows])}" for _, flags in _loads(concurrency, rate)]
+
+
+def _command(
+    triton: Triton,
+    folder: Path,
+    images: Sequence[bytes],
+    model: str,
+    batch: int,
+    *,
+    inputs: Mapping[str, Any] | None,
+    shared_memory: bool = False,
+) -> tuple[list[str], dict[str, str]]:
+    """perf_analyzer's command for a model, without a load, and its environment; both need what is in the folder."""
+    model_input = triton.model_input(model)
+    check_batch(batch, model, model_input)
+    program, environment = find_perf_analyzer(folder)
+    input_json = folder / "input.json"
+    rows = model_input.rows(inputs or {})
+    numbers = rows if model_input.has_rows else {name: array[0] for name, array in rows.items()}
+    write_input_json(images, input_json, model_input, numbers=numbers)
+    command = [program, "-m", model, "-u", triton.url, "-i", triton.protocol, "-b", str(batch)]
+    command += ["--input-data", str(input_json)]
+    if shared_memory:  # with room for the largest output of a batch
+        largest = max(array.nbytes for array in triton.infer(model, model_input, images[:1], [rows]).values())
+        command += ["--shared-memory", "system", "--output-shared-memory-size", str(batch * largest)]
+    return command, environment
+
+
+def _loads(concurrency: Sequence[int], rate: Sequence[float]) -> list[tuple[str, list[str]]]:
+    """Each load's name, and its flags for perf_analyzer."""
+    # with an end, one thread a request in flight; without, at most 16
+    closed = [(f"concurrency {count}", ["--concurrency-range", f"{count}:{count}"]) for count in concurrency]
+    # -a: perf_analyzer's default waits for answers in 4 threads and sends late when they are slow. On an overloaded
+    # server (150/s offered, 120/s possible) it sent 97 % late and gave a p99 of 42 ms instead of 1,065 ms.
+    how = ["--request-distribution", "poisson", "-a"]
+    return closed + [(f"poisson {each:g}/s", ["--request-rate-range", f"{each:g}", *how]) for each in rate]
+
+
+def _window_flags(seconds: float) -> list[str]:
+    """Three windows, accepted however much they differ: Poisson arrivals do by nature, and the time is known before."""
+    window_ms = max(1, round(1000 * seconds / (_WINDOWS * _STRETCH)))
+    return ["-p", str(window_ms), "-r", str(_WINDOWS), "-s", "1000000"]
+
+
+def write_input_json(
+    images: Sequence[bytes],
+    path: Path,
+    model_input: ModelInput,
+    *,
+    numbers: Mapping[str, npt.NDArray[Any]] | None = None,
+) -> None:
+    """Write images as perf_analyzer's ``--input-data``: one step an image, its bytes in base64, and numbers with each.
+
+    An element of a BYTES tensor begins with its length, 4 bytes little-endian; a UINT8 tensor is the bytes alone, or
+    those of its pixels.
+
+    Raises:
+        PixprepError: a photo that has to be decoded for it is refused.
+    """
+    beside = {
+        name: {"content": {"b64": base64.b64encode(array.tobytes()).decode("ascii")}, "shape": list(array.shape)}
+        for name, array in (numbers or {}).items()
+    }
+
+    def entry(image: bytes) -> dict[str, object]:
+        array = model_input.images([image])[0]
+        is_bytes = model_input.datatype == "BYTES"
+        content = struct.pack("<I", len(image)) + image if is_bytes else array.tobytes()
+        return {"content": {"b64": base64.b64encode(content).decode("ascii")}, "shape": list(array.shape)}
+
+    steps = [{model_input.name: entry(image)} | beside for image in images]
+    path.write_text(json.dumps({"data": steps}), encoding="ascii")
+
+
+def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str, dict[str, str]]:
+    """Find perf_analyzer, and try that it starts.
+
+    Args:
+        folder: gets links to the libraries that the program needs, and must outlive its use.
+        search: where to look, as in ``PATH``; default: the scripts of this Python, then ``PATH``.
+
+    Returns:
+        The program, and the environment to start it in.
+
+    Raises:
+        SetupError: it is not installed, or does not start here; the message has the remedy.
+    """
+    default = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
+    program = shutil.which(_PROGRAM, path=default if search is None else search)
+    if program is None:
+        raise SetupError(f'{_PROGRAM} is not installed: pip install ".[server]" in a checkout of pixprep')
+    spec = importlib.util.find_spec("pytriton")
+    if spec is not None and spec.origin is not None:
+        for name, pattern in _LIBRARIES.items():
+            for library in (Path(spec.origin).parents[1] / "nvidia_pytriton.libs").glob(pattern):
+                (folder / name).symlink_to(library)
+    paths = [str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(paths)}
+    started = subprocess.run([program, "--version"], env=environment, capture_output=True, text=True, check=False)
+    if started.returncode:
+        reason = reason_in(started.stderr)
+        if "GLIBC" in reason:
+            remedy = "run bench on Debian 12, Ubuntu 22.04 or later; --url names a server on another machine"
+        elif any(name in reason for name in _LIBRARIES):
+            remedy = 'pip install ".[server]" in a checkout of pixprep'
+        else:
+            remedy = "apt-get install libssl3 libstdc++6 zlib1g"
+        raise SetupError(f"{_PROGRAM} does not start: {reason}: {remedy}")
+    return program, environment
+
+
+def _run_for(seconds: float, command: Sequence[str], environment: dict[str, str]) -> str:
+    """Run perf_analyzer; twice again with longer windows if one of them saw no whole request."""
+    for longer in _LONGER:
+        try:
+            limit_s = 60 + 10 * longer * seconds
+            return _run([*command, *_window_flags(longer * seconds)], environment, limit_s=limit_s)
+        except PixprepError as error:
+            if not any(text in str(error) for text in _TOO_SHORT) or longer == _LONGER[-1]:
+                raise
+    raise AssertionError
+
+
+def _run(command: Sequence[str], environment: dict[str, str], *, limit_s: float) -> str:
+    try:
+        ended = subprocess.run(
+            command, env=environment, capture_output=True, text=True, errors="replace", timeout=limit_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise PixprepError(f"{_PROGRAM} was still running after {limit_s:g} s: does the server still answer?") from None
+    if ended.returncode:
+        reason, hint = reason_in(ended.stderr or ended.stdout), ""
+        if _OF_A_REQUEST in ended.stderr:
+            hint = "; one failed request ends a measurement: `pixprep send` says which images fail"
+        elif "shared memory" in reason:
+            hint = ": does the server allow it (`pixprep serve --allow-shared-memory`)?"
+        raise PixprepError(f"{_PROGRAM}: {reason}{hint}")
+    return ended.stdout
+
+
+def reason_in(printed: str) -> str:
+    r"""The line of perf_analyzer's stderr that says why it ended: the first failed request's, or else the last.
+
+    >>> reason_in("Failed to maintain requested inference load.\nThread [0] had error: no such model")
+    'no such model'
+    """
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    of_requests = [line.split(_OF_A_REQUEST, 1)[1] for line in lines if _OF_A_REQUEST in line]
+    return (of_requests or lines[-1:] or ["no reason given"])[0].removeprefix("error: ")
+
+
+def _late_percent(printed: str) -> float:
+    """perf_analyzer warns when it falls behind its schedule, and says nothing when it does not."""
+    found = re.search(r"([\d.]+)% of the requests were delayed", printed)
+    return float(found[1]) if found else 0.0
+
+
+def parse_report(text: str) -> dict[str, float]:
+    """The numbers of perf_analyzer's CSV, named as in ``Measurement``; latencies there are whole microseconds.
+
+    Raises:
+        PixprepError: not one row, or columns are missing.
+    """
+    rows = list(csv.DictReader(io.StringIO(text)))
+    columns = {f"p{share}_ms": f"p{share} latency" for share in (50, 90, 95, 99)}
+    try:
+        (row,) = rows
+        numbers = {name: float(row[column]) / 1000 for name, column in columns.items()}
+        return {"images_per_s": round(float(row["Inferences/Second"]), 1), **numbers}
+    except (KeyError, ValueError, TypeError):
+        raise PixprepError(
+            f"{_PROGRAM}'s report is not one row with Inferences/Second and {', '.join(columns.values())}: "
+            "is this version 2.51?"
+        ) from None
+
+
+def to_table(rows: Sequence[Measurement]) -> str:
+    """Rows for people: aligned columns under their names."""
+    found = _reported(rows)
+    are_clips = any("frames_per_s" in row for row in found)
+    columns = []
+    for name in found[0]:
+        shown = (name.replace("images", "clips") if are_clips else name).replace("_", " ")
+        column = [shown, *(_cell(row[name]) for row in found)]
+        width = max(map(len, column))
+        is_text = name in ("protocol", "model", "load")
+        columns.append([cell.ljust(width) if is_text else cell.rjust(width) for cell in column])
+    return "".join("  ".join(line).rstrip() + "\n" for line in zip(*columns, strict=True))
+
+
+def _reported(rows: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """The fields of each measurement; of images none for frames."""
+    are_clips = any(row.frames_per_s is not None for row in rows)
+    return [{name: value for name, value in asdict(row).items() if are_clips or name != "frames_per_s"} for row in rows]
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def to_csv(rows: Sequence[Measurement]) -> str:
+    """Rows for programs: CSV with a header; an unknown number is empty."""
+    text, found = io.StringIO(), _reported(rows)
+    writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
+    return text.getvalue()
+
+
+def to_json(rows: Sequence[Measurement]) -> str:
+    """Rows for programs: a JSON list of objects."""
+    return json.dumps(_reported(rows), indent=2) + "\n"

@@ -1,0 +1,152 @@
+"""The processes that `serve` starts: Triton's, and the guard that ends it when `serve` cannot; waits between starts.
+
+tritonserver    leads a process group of its own, with a Python stub for each instance of a Python model
+sh, the guard   waits for us to end: SIGKILL and a closed terminal leave no time to stop anything ourselves
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from pixprep.serving.embedded.stubs import stat
+from pixprep.serving.embedded.wheel import SHARED_MEMORY, environment_folders, most_files
+
+CALM_S = 10.0  # what ran for so long begins at the first wait again
+OF_MODEL = (0.0, 1.0, 2.0, 2.0, 2.0, 5.0)  # for ever: the other models serve meanwhile
+OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # ten failures in a row take a minute or so: who started us should know
+_logger = logging.getLogger(__name__)
+
+# Ends the process group that was named last as soon as nobody holds the other end of stdin, and removes what is left.
+_GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL -- "-$group"; rm -rf "$1"* "$2"* "$3"'
+
+
+class Processes:
+    """One Triton at a time, its stubs and what they leave.
+
+    Args:
+        prefix: of the names of their shared memory, which is removed when they end, and so are their folders.
+
+    Attributes:
+        folder: for their files, which are removed in the end, even if we are killed.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._left = (SHARED_MEMORY / prefix, environment_folders(prefix))
+        self._triton: subprocess.Popen[bytes] | None = None
+        self.folder = Path(tempfile.mkdtemp(prefix="pixprep-"))
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "sh", *map(str, self._left), str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """The present Triton, or the last one."""
+        assert self._triton is not None
+        return self._triton.pid
+
+    def poll(self, *, within_s: float = 0.0) -> int | None:
+        """Triton's exit code; None if it does not end in time, or none was started."""
+        with suppress(subprocess.TimeoutExpired):
+            return None if self._triton is None else self._triton.wait(within_s)
+        return None
+
+    def start(self, command: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: IO[bytes]) -> None:
+        """Start a Triton in a folder: there is none now. It may have as many connections as the hard limit lets it."""
+        self._triton = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches us alone; the group is ours to end
+        )
+        with suppress(OSError):  # it has ended
+            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.prlimit(self._triton.pid, resource.RLIMIT_NOFILE, (most_files(), hard))
+        self._tell_guard(str(self._triton.pid))
+
+    def end(self, *, until: float) -> None:
+        """Ask Triton to end, and wait until it has, or it is too late."""
+        if self._triton is not None:
+            self._triton.terminate()
+            self.poll(within_s=max(0.0, until - time.monotonic()))
+
+    def kill(self) -> None:
+        """End Triton and its stubs, if they have not ended, and remove what they leave."""
+        if self._triton is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._triton.pid, signal.SIGKILL)
+            self._triton.wait()
+            self._tell_guard("")
+        regions, folders = (begin.parent.glob(f"{begin.name}*") for begin in self._left)
+        for region in regions:
+            region.unlink(missing_ok=True)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """End them all, and remove the folder."""
+        self.kill()
+        self._guard.kill()
+        self._guard.communicate()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _tell_guard(self, group: str) -> None:
+        assert self._guard.stdin is not None
+        with suppress(BrokenPipeError):  # someone has ended it
+            self._guard.stdin.write(f"{group}\n".encode())
+            self._guard.stdin.flush()
+
+
+def hide(pid: int, secret: str) -> None:
+    """Write over a secret in the command line of a child of ours, which every user of this machine may read.
+
+    Triton takes its keys there and nowhere else. It has copied them by the time it is ready.
+    """
+    try:
+        with Path(f"/proc/{pid}/mem").open("r+b", buffering=0) as memory:
+            begin, end = map(int, stat(pid)[45:47])  # arg_start, arg_end of proc(5)
+            memory.seek(begin)
+            words = memory.read(end - begin)
+            memory.seek(begin)
+            memory.write(words.replace(secret.encode(), b"x" * len(secret)))
+    except OSError as error:
+        _logger.warning("other users of this machine can read the server's admin key: %s", error.strerror)
+
+
+class Waits:
+    """Counts the failures in a row of something that is tried again and again.
+
+    Args:
+        waits_s: before the next attempt after each failure; the last one counts for all that follow. None: give up.
+    """
+
+    def __init__(self, *waits_s: float | None) -> None:
+        self._waits_s = waits_s
+        self.failures = 0
+
+    def count(self, *, ran_s: float) -> float | None:
+        """Count a failure of what ran for so many seconds; the wait in seconds, None: give up."""
+        self.failures = 1 if ran_s > CALM_S else self.failures + 1
+        return self._waits_s[min(self.failures, len(self._waits_s)) - 1]
+
+
+def after(wait_s: float) -> str:
+    """Words for a wait."""
+    return f" in {wait_s:g} s" if wait_s else ""

@@ -1,0 +1,286 @@
+"""Requests to a model, as its configuration says: an encoded image, and perhaps numbers beside it."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from tokenize import TokenError
+from typing import Any, Literal
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.engine.decoders import Encoded, Limits
+from pixprep.engine.decoders.cpu import CpuDecoder
+from pixprep.engine.decoders.pixels import checked, shaped
+from pixprep.engine.decoders.turbo import sample_jpeg
+from pixprep.errors import ImageError, PixprepError, printable
+from pixprep.plan.plan import Plan
+from pixprep.serving.triton.config import FRAMES
+from pixprep.spec import LARGEST, Color
+
+Config = Mapping[str, Any]
+Array = npt.NDArray[Any]
+Post = tuple[dict[str, str], bytes]
+"""Headers and body of a request over HTTP; a header says how much of the body is JSON."""
+_DTYPES = {"FP32": np.float32, "BOOL": np.bool_, "UINT8": np.uint8}
+_NPY = b"\x93NUMPY"
+_BOX = 4
+_SIDE = 64  # of a sample
+PHOTO, CLIP = "photo.jpg", "clip.mp4"
+"""Of a line that is an example."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberInput:
+    """An input of numbers: a row of ``count`` for each tensor.
+
+    Attributes:
+        datatype: of Triton's: ``FP32``, ``BOOL`` or ``UINT8``.
+    """
+
+    name: str
+    datatype: str
+    count: int
+
+    def rows(self, values: Any) -> Array:
+        """Numbers as they are sent: (rows, count) of the input's type; one row may come alone.
+
+        Raises:
+            PixprepError: they are none.
+        """
+        try:
+            array = np.asarray(values)
+            if array.shape == (self.count,) and self.count > 1:
+                array = array[None]
+            elif self.count == 1 and array.ndim < 2:
+                array = array.reshape(-1, 1)
+            elif array.shape == (0,):
+                array = array.reshape(0, self.count)
+            sent = array.astype(_DTYPES[self.datatype])
+            if array.shape[1:] == (self.count,) and (self.datatype == "FP32" or np.array_equal(sent, array)):
+                return sent
+        except (TypeError, ValueError):  # no numbers, or lists of different lengths
+            pass
+        raise PixprepError(f'input "{self.name}" is {self}, such as {json.dumps([self.example])}')
+
+    @property
+    def example(self) -> list[Any]:
+        """A row to try a model with: four numbers are a box, of the whole image."""
+        if self.datatype == "FP32" and self.count == _BOX:
+            return [0, 0, LARGEST, LARGEST]
+        return [self.datatype != "BOOL" and 0] * self.count
+
+    def __str__(self) -> str:
+        return f"{self.datatype} [n, {self.count}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInput:
+    """Input of a model for images.
+
+    Attributes:
+        name, datatype: of the input of the image.
+        pixels: the order of the channels, where it takes no encoded images but their pixels.
+        frames: of a clip, where an image is one; None: images come, or its configuration does not say.
+        max_batch_size: images in a request; 0: one, of which there are as many tensors as rows of ``numbers``.
+        numbers: the inputs beside it.
+    """
+
+    name: str
+    datatype: Literal["BYTES", "UINT8"]
+    max_batch_size: int
+    pixels: Color | None = None
+    frames: int | None = None
+    numbers: tuple[NumberInput, ...] = ()
+
+    @property
+    def has_rows(self) -> bool:
+        """Tell whether an image gives as many tensors as it has boxes."""
+        return self.max_batch_size == 0
+
+    def rows(self, values: Mapping[str, Any]) -> dict[str, Array]:
+        """The rows of one image, by name.
+
+        Raises:
+            PixprepError: one is missing, or is none, or is not the model's.
+        """
+        names = [each.name for each in self.numbers]
+        for name in values:
+            if name not in names:
+                raise PixprepError(
+                    f'the model has no input "{name}"; beside images it takes {", ".join(names) or "none"}'
+                )
+        for each in self.numbers:
+            if each.name not in values:
+                such = f"{each.name}={json.dumps([each.example], separators=(',', ':'))}"
+                raise PixprepError(f'the model takes "{each.name}", {each}, with each image: --input {such}')
+        found = {each.name: each.rows(values[each.name]) for each in self.numbers}
+        for name, array in found.items():
+            if not self.has_rows and len(array) != 1:
+                raise PixprepError(f'input "{name}" has {len(array)} rows, and an image has one')
+        return found
+
+    @property
+    def example(self) -> dict[str, Any]:
+        """Rows of an image to try the model with."""
+        return {each.name: [each.example] for each in self.numbers}
+
+    def images(self, encoded: Sequence[bytes]) -> Array:
+        """Images as the tensor of one request; of photos their pixels, where the model takes these.
+
+        Raises:
+            ImageError: a photo that has to be decoded for it is refused, or their sizes differ.
+        """
+        if self.pixels:
+            frames = [pixels_of(image, self.pixels) for image in encoded]
+            if len({frame.shape for frame in frames}) > 1:
+                raise ImageError("UNSUPPORTED", "the pixels of one request have one size: send one image a request")
+            return np.stack(frames)
+        if self.datatype == "BYTES":
+            images = np.empty((len(encoded), 1), np.object_)
+            images[:, 0] = encoded
+            return images
+        return np.stack([np.frombuffer(image, np.uint8) for image in encoded])
+
+    def tensors(self, images: Array, rows: Sequence[Mapping[str, Array]]) -> list[tuple[str, str, Array]]:
+        """Name, datatype and array of each input of a request: of what ``images`` gave, and of the numbers beside."""
+        if self.has_rows:
+            images = images[0]
+        numbers = [
+            (each.name, each.datatype, np.concatenate([those[each.name] for those in rows])) for each in self.numbers
+        ]
+        return [(self.name, self.datatype, images), *numbers]
+
+
+def model_input(config: Config) -> ModelInput | None:
+    """Input for images of a model of this configuration; None: it takes none.
+
+    They are encoded, BYTES [1] or UINT8 [-1], or pixels, UINT8 [-1, -1, 3], of which only another model may say that
+    they are BGR.
+    """
+    images: list[tuple[str, str, Color | None]] = []
+    numbers = []
+    for entry in config["input"]:
+        data_type, dims = entry["data_type"].removeprefix("TYPE_"), [int(dim) for dim in entry["dims"]]
+        if (data_type, dims) in (("STRING", [1]), ("UINT8", [-1])):
+            images.append((entry["name"], data_type, None))
+        elif data_type == "UINT8" and len(dims) == 3 and dims[2] in (1, 3):
+            images.append((entry["name"], data_type, "gray" if dims[2] == 1 else "rgb"))
+        elif data_type in _DTYPES and len(dims) in (1, 2) and dims[-1] > 0 and dims[:-1] in ([], [-1]):
+            numbers.append(NumberInput(name=entry["name"], datatype=data_type, count=dims[-1]))
+        else:
+            return None
+    if len(images) != 1:
+        return None
+    (name, data_type, order), max_batch_size = images[0], int(config.get("max_batch_size", 0))
+    frames = config.get("parameters", {}).get(FRAMES, {}).get("string_value", "")
+    return ModelInput(
+        name=name,
+        datatype="BYTES" if data_type == "STRING" else "UINT8",
+        max_batch_size=max_batch_size,
+        pixels=order,
+        frames=int(frames) if frames.isdecimal() else None,
+        numbers=tuple(numbers),
+    )
+
+
+def http_body(tensors: Sequence[tuple[str, str, Array]]) -> Post:
+    """A request with these inputs: JSON, and behind it the bytes of each."""
+    entries, parts = [], []
+    for name, datatype, array in tensors:
+        if datatype == "BYTES":
+            data = b"".join(struct.pack("<I", len(value)) + value for value in array.reshape(-1))
+        else:
+            data = array.tobytes()
+        entry = {"name": name, "shape": list(array.shape), "datatype": datatype}
+        entries.append(entry | {"parameters": {"binary_data_size": len(data)}})
+        parts.append(data)
+    header = json.dumps({"inputs": entries}).encode()
+    return {"Inference-Header-Content-Length": str(len(header))}, header + b"".join(parts)
+
+
+def sample(config: Config) -> Post:
+    """A small image as a model of this configuration takes it, with examples of the numbers that it takes beside it."""
+    found, jpeg = model_input(config) if config.get("input") else None, sample_jpeg(_SIDE, _SIDE)
+    if found is None or not (found.pixels or found.numbers):
+        return {"Inference-Header-Content-Length": "0"}, jpeg
+    if found.pixels:
+        (dims,) = (each["dims"] for each in config["input"] if each["name"] == found.name)
+        images = np.zeros([1, *(_SIDE if int(dim) == -1 else int(dim) for dim in dims)], np.uint8)
+    else:
+        images = found.images([jpeg])
+    return http_body(found.tensors(images, [found.rows(found.example)]))
+
+
+def curl_line(http_url: str, model: str, *, photo: str = PHOTO, model_input: ModelInput | None = None) -> str:
+    """The command line that sends a photo to a model; where it takes numbers too, the lines, with examples of them."""
+    if model_input is not None and model_input.numbers:
+        return _curl_lines(http_url, model, model_input, shlex.quote(photo))
+    return (
+        f"curl --data-binary {shlex.quote(f'@{photo}')} -H 'Inference-Header-Content-Length: 0' "
+        f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{quote(model)}/infer -o answer.bin"
+    )
+
+
+def _curl_lines(http_url: str, model: str, model_input: ModelInput, photo: str) -> str:
+    """JSON, and behind it the image, whose length goes before it where it is an element of a BYTES tensor."""
+    is_bytes = model_input.datatype == "BYTES"
+    batch = [] if model_input.has_rows else [1]
+    image = {"name": model_input.name, "datatype": model_input.datatype, "shape": [*batch, 1 if is_bytes else "$bytes"]}
+    numbers = [
+        {"name": each.name, "datatype": each.datatype, "shape": [1, each.count], "data": each.example}
+        for each in model_input.numbers
+    ]
+    entries = [image | {"parameters": {"binary_data_size": "$size"}}, *numbers]
+    asked = {"inputs": entries, "parameters": {"binary_data_output": True}}
+    text = json.dumps(asked).replace('"$bytes"', "'$bytes'").replace('"$size"', "'$size'")
+    octal = "".join(f" $((bytes >> {shift} & 255))" for shift in (0, 8, 16, 24))
+    length = f""" printf "$(printf '\\\\%03o'{octal})";""" if is_bytes else ""
+    return "\n".join(
+        [
+            f"bytes=$(($(wc -c < {photo}))) size=$((bytes{' + 4' * is_bytes}))",
+            f"json='{text}'",
+            f'{{ printf %s "$json";{length} cat {photo}; }} |',
+            f'    curl --data-binary @- -H "Inference-Header-Content-Length: ${{#json}}" '
+            f"{http_url}/v2/models/{quote(model)}/infer -o answer.bin",
+        ]
+    )
+
+
+def pixels_of(content: Encoded, order: Color, limits: Limits | None = None) -> Array:
+    """The pixels of a file: of a photo as ``decode`` gives them by default, upright, or the array of an .npy file.
+
+    Args:
+        content: of the file.
+        order: of the channels; an .npy file has it already.
+        limits: what is refused.
+
+    Returns:
+        uint8 (height, width, 3), or (height, width, 1) gray.
+
+    Raises:
+        ImageError: it is neither, or the array is none of pixels.
+    """
+    limits = limits or Limits()
+    if bytes(content[:6]) == _NPY:
+        try:
+            array = shaped(checked(np.load(io.BytesIO(content), allow_pickle=False)), order)
+            limits.check_size(*array.shape[:2])
+            return np.ascontiguousarray(array)
+        except TypeError as error:
+            raise ImageError("UNSUPPORTED", f"an .npy file: {error}") from None
+        except (ValueError, EOFError, SyntaxError, MemoryError, TokenError) as error:  # NumPy evaluates the header
+            raise ImageError("CORRUPT", f"an .npy file: {printable(error)[:200]}") from None
+    plan = Plan(is_gray=order == "gray", apply_exif_orientation=True, outputs={})
+    with CpuDecoder(plan, limits).decoded(content) as image:
+        if isinstance(image, ImageError):
+            raise image
+        channels = {"rgb": [0, 1, 2], "bgr": [2, 1, 0], "gray": [0]}[order]
+        pixels: Array = image.pixels[:, :, channels]
+    return pixels

@@ -1,0 +1,380 @@
+"""The embedded Triton: the real server inside the nvidia-pytriton wheel, assembled, started, healed and stopped.
+
+It is Triton 2.51.0, and listens on this machine only unless told. It reads a copy of the repository (``snapshot``).
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+from pixprep.errors import PixprepError, SetupError
+from pixprep.serving.embedded.addresses import bracketed, check_ports, is_loopback, listeners, resolve
+from pixprep.serving.embedded.control import KEY_HEADER, Control
+from pixprep.serving.embedded.failure import DIED, died, failure, last_words, still_loading
+from pixprep.serving.embedded.processes import Processes, hide
+from pixprep.serving.embedded.request import CLIP, PHOTO, curl_line
+from pixprep.serving.embedded.snapshot import Snapshot
+from pixprep.serving.embedded.stubs import Launches
+from pixprep.serving.embedded.wheel import assemble_backends, check_machine, environment, find_wheel, most_files
+from pixprep.serving.repository.pbtxt import ensembles
+from pixprep.serving.triton import pool, probe
+from pixprep.serving.triton.files import newest_pipelines
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# What lets a client write files or load code on this machine.
+_ADMIN = "model-repository,logging,trace"
+_CALLS = 4
+"""Requests that one process of a user's Python model may have at other models at once. Each is a thread, which Triton
+keeps when the process dies; by default there are 32."""
+_END_S = 3.0
+"""Of the grace period, for Triton to end after its last answer: it looks once a second whether its connections have."""
+_PORTS_S = 5.0
+"""For what keeps a port of a Triton that was ended."""
+_LOOK_S = 0.05
+
+
+class State(Enum):
+    """State of a server: ENDED, STARTING, SERVING, with HEALING now and then, DRAINING, and ENDED again."""
+
+    STARTING = "a first Triton loads the models"
+    SERVING = "it has them all"
+    HEALING = "it was ended, and another one loads them"
+    DRAINING = "what is in flight is answered, and what comes is refused"
+    ENDED = "nothing is left, or nothing was ever started"
+
+
+@dataclass(eq=False, repr=False)
+class Server:
+    """One embedded Triton; a context manager that starts it and leaves nothing behind.
+
+    Args:
+        model_repository: what to serve, as it is when the server starts; every model in it must load.
+        host: the address to listen on.
+        allow_remote: let ``host`` be more than this machine.
+        allow_shared_memory: let clients on this machine register shared memory, and with it end Triton: reading what
+            its owner has cut off is SIGBUS.
+        http_port, grpc_port, metrics_port: 0: any free one.
+        log_file: of Triton; default: a temporary file, deleted at the end unless Triton failed.
+        backend_directory: in place of the one that is assembled.
+        images_in_flight: on a GPU: sizes the CUDA memory pool for them; default: Triton's own 64 MiB.
+        trace_url: of an OpenTelemetry collector that takes OTLP over HTTP; default: no request is traced.
+        trace_rate: one of so many requests is traced; of those with a ``traceparent``, each.
+        grace_s: how long ``stop`` takes at most; all but the last 3 s are for requests in flight.
+        extra_args: further options for tritonserver; its three endpoints must stay on.
+
+    Attributes:
+        snapshot: what is served, from ``start`` to ``stop``.
+        control: of Triton, from ``start`` on.
+        log_file: of Triton, from ``start`` on; if it was not given, it is gone after ``stop`` unless Triton failed.
+    """
+
+    model_repository: Path
+    _: KW_ONLY
+    host: str = "127.0.0.1"
+    allow_remote: bool = False
+    allow_shared_memory: bool = False
+    http_port: int = 8000
+    grpc_port: int = 8001
+    metrics_port: int = 8002
+    log_file: Path | None = None
+    backend_directory: Path | None = None
+    images_in_flight: int | None = None
+    trace_url: str | None = None
+    trace_rate: int = 100
+    grace_s: float = 10.0
+    extra_args: Sequence[str] = ()
+
+    snapshot: Snapshot = field(init=False)
+    control: Control = field(init=False)
+    state: State = field(default=State.ENDED, init=False)
+    _processes: Processes | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._ports = {"http": self.http_port, "grpc": self.grpc_port, "metrics": self.metrics_port}
+        self._address = ""
+        self._prefix = f"pixprep_{uuid.uuid4().hex[:12]}"
+        self._has_own_log = self.log_file is None
+        self._log_begin = 0
+        self._keeps_log = False
+        self._start_s = 0.0
+
+    @property
+    def http_url(self) -> str:
+        """``http://host:port``."""
+        return f"http://{bracketed(self.host)}:{self._ports['http']}"
+
+    @property
+    def grpc_url(self) -> str:
+        """``host:port``."""
+        return f"{bracketed(self.host)}:{self._ports['grpc']}"
+
+    @property
+    def metrics_url(self) -> str:
+        """``http://host:port/metrics``."""
+        return f"http://{bracketed(self.host)}:{self._ports['metrics']}/metrics"
+
+    @property
+    def pipeline_models(self) -> list[str]:
+        """The models that have a pipeline: they take an image, and perhaps numbers."""
+        return sorted(newest_pipelines(self.snapshot.folder))
+
+    @property
+    def ensembles(self) -> list[str]:
+        """The models that are ensembles."""
+        return list(ensembles(self.snapshot.folder))
+
+    @property
+    def models_to_try(self) -> list[str]:
+        """Each ensemble, or else the first model that has a pipeline."""
+        return self.ensembles or self.pipeline_models[:1] or ["MODEL"]
+
+    @property
+    def curls(self) -> list[str]:
+        """The command lines to try, of each model to try that takes the bytes of an image, and nothing else."""
+        takes = {model: self.control.model_input(model) for model in self.models_to_try}
+        return [
+            curl_line(self.http_url, model, photo=CLIP if found and found.frames else PHOTO)
+            for model, found in takes.items()
+            if not (found and (found.pixels or found.numbers))
+        ]
+
+    @property
+    def pid(self) -> int:
+        """Triton's process, which leads a process group of its own."""
+        assert self._processes is not None
+        return self._processes.pid
+
+    def start(self, *, timeout_s: float = 120) -> None:
+        """Start Triton and return when every model is ready.
+
+        Raises:
+            SetupError: the machine is not fit, a port is taken, or Triton does not become ready in time.
+            PixprepError: a model does not load; one line for each.
+        """
+        assert self.state is State.ENDED
+        self._check_arguments()
+        check_machine(find_wheel())
+        self.state, self._keeps_log = State.STARTING, False
+        self.control = Control(self._address, self._ports)
+        try:
+            with _said():
+                self._make_log()
+                self._processes = Processes(self._prefix)
+                folder = self._processes.folder
+                self.snapshot = Snapshot(self.model_repository.resolve(), folder / "models")
+                if self.backend_directory is None:
+                    assemble_backends(folder / "backends", self._prefix)
+                (folder / "cwd").mkdir()
+                began_at = time.monotonic()
+                self._launch(self._processes, timeout_s=timeout_s)
+                self._start_s = time.monotonic() - began_at
+        except BaseException:
+            self.stop()
+            raise
+
+    def restart(self) -> None:
+        """End Triton at once and start it anew: on the same ports, with the models of the snapshot.
+
+        Raises:
+            SetupError, PixprepError: as ``start``. Then there is no Triton; ``restart`` may be tried again.
+        """
+        assert self.state in (State.SERVING, State.HEALING)
+        assert self._processes is not None
+        self.state = State.HEALING
+        self._processes.kill()
+        deadline = time.monotonic() + _PORTS_S
+        while any(map(listeners, self._ports.values())) and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+        with _said():
+            self._launch(self._processes, timeout_s=self._patience_s)
+
+    def stop(self, *, timeout_s: float | None = None) -> None:
+        """End Triton: requests in flight are answered, then no process, shared memory or temporary file is left.
+
+        An idle Triton needs 2 to 4 s: it looks once a second whether its connections and models have ended.
+
+        Args:
+            timeout_s: at most; what is not answered by then is cut. Default: the grace period.
+        """
+        timeout_s = self.grace_s if timeout_s is None else timeout_s
+        end_at = time.monotonic() + timeout_s
+        before, self.state = self.state, State.DRAINING
+        if self._processes is not None:
+            self._keeps_log |= self.poll() is not None
+            try:
+                if before is State.SERVING:
+                    self.control.drain(end_at - min(_END_S, timeout_s / 2))
+                    self._processes.end(until=end_at)
+            finally:
+                self._processes.close()
+                self._processes = None
+        if self._has_own_log and not self._keeps_log and self.log_file:
+            self.log_file.unlink(missing_ok=True)
+        self.state = State.ENDED
+
+    def poll(self, *, within_s: float = 0.0) -> int | None:
+        """Triton's exit code if it ends in time, 0 once it was stopped, else None; may be asked by any thread."""
+        processes = self._processes
+        return 0 if processes is None else processes.poll(within_s=within_s)
+
+    def load(self, model: str, *, over: Event | None = None) -> str:
+        """Load a model anew from the snapshot; why it does not load, or empty. ``over`` is set when Triton is to end.
+
+        Raises:
+            TimeoutError: no answer. This Triton will not load this model any more.
+            ConnectionError: Triton has ended, or is about to.
+        """
+        self.snapshot.touch(model)
+        launches = Launches(self.pid, self._prefix)
+
+        def look() -> None:
+            if over is not None and over.is_set():
+                raise ConnectionError("Triton is about to end")
+            if not launches.stuck().isdisjoint({model, ""}):
+                raise TimeoutError(f"Triton never ends to load model {model}: {died(launches.deaths.get(model, ''))}")
+
+        error = self.control.load(model, timeout_s=self._patience_s, meanwhile=look)
+        return died(launches.deaths.get(model, "")) if error == DIED else error
+
+    @property
+    def _patience_s(self) -> float:
+        """Time that one load, or all of them, may take: several times what the start took."""
+        return max(20.0, 5 * self._start_s)
+
+    def _launch(self, processes: Processes, *, timeout_s: float) -> None:
+        """Start a Triton and wait until it is ready."""
+        wheel, folder = find_wheel(), processes.folder
+        assert self.log_file
+        closed = _ADMIN if self.allow_shared_memory else f"{_ADMIN},shared-memory"
+        closed = f"{closed}:{KEY_HEADER}={self.control.key}"
+        http_address = f"ipv6:{self._address}" if ":" in self._address else self._address
+        traced = {
+            "mode": "opentelemetry",
+            "level": "TIMESTAMPS",
+            "rate": self.trace_rate,
+            "opentelemetry,url": self.trace_url,
+            "opentelemetry,resource": "service.name=pixprep",
+        }
+        pool_options, variables = [], {}
+        if self.images_in_flight and (gpus := pool.gpu_count()):
+            n_bytes = pool.size(self.snapshot.folder, images_in_flight=self.images_in_flight)
+            pool_options, variables = pool.options(n_bytes, gpus=gpus), pool.variables(n_bytes)
+        command = [
+            str(wheel.server),
+            f"--model-repository={self.snapshot.folder}",
+            f"--backend-directory={(self.backend_directory or folder / 'backends').resolve()}",
+            f"--backend-config=python,shm-region-prefix-name={self._prefix}",
+            f"--backend-config=python,thread-pool-size={_CALLS}",
+            f"--http-address={http_address}",
+            f"--grpc-address={bracketed(self._address)}",
+            f"--metrics-address={http_address}",
+            *(f"--{name}-port={port}" for name, port in self._ports.items()),
+            "--model-control-mode=explicit",  # a model whose process died can be loaded again, by who has the key
+            "--load-model=*",
+            "--exit-timeout-secs=1",  # for connections that idle: ``stop`` has waited for requests before
+            "--allow-vertex-ai=false",
+            "--allow-sagemaker=false",
+            f"--http-restricted-api={closed}",
+            f"--grpc-restricted-protocol={closed}",
+            f"--http-header-forward-pattern={probe.HEADER}",
+            *pool_options,
+            *(f"--trace-config={name}={value}" for name, value in traced.items() if self.trace_url),
+            *self.extra_args,
+        ]
+        with self.log_file.open("ab") as log:
+            self._log_begin = log.tell()
+            processes.start(
+                command,
+                environment=environment(wheel) | variables | {probe.VARIABLE: self.control.mark},
+                folder=folder / "cwd",  # the stub's sys.path begins with it: it must hold no model.py
+                log=log,
+            )
+        try:
+            self._wait_until_ready(timeout_s)
+        except PixprepError:
+            self._keeps_log = True
+            raise
+        hide(self.pid, self.control.key)
+        self.state = State.SERVING
+
+    def _wait_until_ready(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        launches, whole = Launches(self.pid, self._prefix), f"Triton's whole log: {self.log_file}"
+        while time.monotonic() < deadline:
+            if (code := self.poll()) is not None:
+                error = failure(self._log(), code, files=most_files(), deaths=launches.deaths)
+                raise type(error)(*error.args, whole)
+            # Whoever took a port since we looked would answer as well; and metrics start after HTTP.
+            if self.control.is_ready() and all(self.pid in listeners(port) for port in self._ports.values()):
+                return
+            stuck = launches.stuck()
+            if lost := [name for name in still_loading(self._log()) if stuck & {name, ""}]:
+                how = died(launches.deaths.get(lost[0], ""))
+                raise PixprepError(f'model "{lost[0]}" does not load: {how}', *last_words(self._log()), whole)
+            time.sleep(_LOOK_S)
+        names = ", ".join(f'"{name}"' for name in still_loading(self._log()))
+        what = f"still loading {names}" if names else "every model is loaded"
+        raise SetupError(f"Triton was not ready after {timeout_s:g} s ({what}); its whole log: {self.log_file}")
+
+    def _log(self) -> str:
+        """Log of the present Triton so far."""
+        assert self.log_file
+        with self.log_file.open("rb") as log:
+            log.seek(self._log_begin)
+            return log.read().decode(errors="replace")
+
+    def _make_log(self) -> None:
+        try:
+            if self._has_own_log:
+                with tempfile.NamedTemporaryFile(prefix="pixprep-", suffix=".log", delete=False) as file:
+                    self.log_file = Path(file.name)
+            elif self.log_file:
+                self.log_file.write_bytes(b"")
+        except OSError as error:
+            raise SetupError(f"--log-file {error.filename}: cannot be written: {error.strerror}") from None
+
+    def _check_arguments(self) -> None:
+        if self.model_repository.is_file():
+            raise SetupError(f"{self.model_repository}: is a file, not a model repository: pixprep build writes one")
+        if not self.model_repository.is_dir():
+            raise SetupError(f"{self.model_repository}: no such model repository: make the demo's with pixprep build")
+        self._address = resolve(self.host)
+        if not is_loopback(self._address) and not self.allow_remote:
+            raise SetupError(
+                f"host {self.host} is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
+                "use 127.0.0.1, or say --allow-remote"
+            )
+        if not is_loopback(self._address) and self.allow_shared_memory:
+            raise SetupError(
+                f"host {self.host} is open to other machines, and shared memory is for clients on this one: "
+                "use 127.0.0.1, or leave --allow-shared-memory out"
+            )
+        self._ports = check_ports(self._address, self._ports)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """Raise a refusal of the system as a SetupError."""
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise SetupError(f"{where}{error.strerror}: Triton cannot be started") from None

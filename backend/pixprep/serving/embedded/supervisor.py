@@ -1,0 +1,397 @@
+"""Brings back what dies or hangs: a model's Python process, or all of Triton. Triton 2.51 does neither, nor says so.
+
+When a stub dies, its model fails every request from then on, and ``/v2/health/ready`` stays 200. So each model has a
+thread that looks at its stubs, and sends an image through it if it is one of pixprep's. A model that is down is loaded
+anew without being unloaded: what still serves goes on until the new one is ready, and so do the other models.
+
+A stub that dies while its model is loaded leaves a call that Triton never answers. Then, and when Triton itself dies or
+hangs, Triton is ended and started anew (``State.HEALING``).
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Lock, Thread
+
+from pixprep.errors import PixprepError
+from pixprep.serving.embedded.failure import ended
+from pixprep.serving.embedded.processes import OF_MODEL, OF_TRITON, Waits, after
+from pixprep.serving.embedded.request import Post, sample
+from pixprep.serving.embedded.server import Server
+from pixprep.serving.embedded.snapshot import Signature
+from pixprep.serving.embedded.stubs import Stub, stubs, thread_states
+from pixprep.serving.repository import Problem
+from pixprep.serving.triton.config import count_instances
+
+LOOK_S = 0.25
+PROBE_S = 2.0
+MISSES = 2  # a model hangs that leaves so many probes in a row unanswered; the second follows the first at once
+SILENCES = 5  # and so does Triton, if none of its threads wants a processor meanwhile
+DEAF_S = 60.0  # and whatever its threads do, if it answers nothing for so long
+IDLE = 0.05  # a stub that used a smaller share of a core while a probe waited does not compute: it will never answer
+GRACE_S = 30.0  # what Triton keeps for so long of a model that was replaced, it keeps for ever
+THREADS_LEFT = 2000  # a stub that dies leaves 8 in Triton; with so many more than at its start it is started anew
+END_S = 0.5  # a process that is killed answers nothing for a while before it counts as ended
+DISK_S = 1.0  # between two looks at the disk; a change that both see alike has rested
+
+_RUNNING = ("R", "S", "D", "t")  # states of a process; t: a debugger looks at it
+_logger = logging.getLogger(__name__)
+
+Check = Callable[[Path], Sequence[Problem]]
+"""What finds the problems of a model repository, such as ``pixprep.serving.repository.check``."""
+
+
+def serve(server: Server, *, on_ready: Callable[[], object], watch: Check | None = None) -> None:
+    """Start a server and look after it until Ctrl-C or SIGTERM, then stop it.
+
+    ``watch`` finds problems in what changes on disk: what has none is deployed. None: nothing is.
+
+    Raises:
+        PixprepError: it did not start, or Triton ended again and again.
+    """
+    stopping = Event()
+
+    def stop(*_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):  # a second one does not cut short what the first began
+            signal.signal(number, signal.SIG_IGN)
+        stopping.set()  # Python forgets an exception that happens to be raised inside a finalizer
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
+        signal.signal(number, stop)
+    with suppress(KeyboardInterrupt), server:
+        on_ready()
+        look_after(server, stopping, watch=watch)
+
+
+def look_after(server: Server, stopping: Event, *, watch: Check | None = None, waits: Waits | None = None) -> None:
+    """Look after a server, all of whose models are ready, until ``stopping`` is set; see ``serve``.
+
+    Raises:
+        PixprepError: Triton ended again and again: so often as ``waits`` says, ``OF_TRITON`` by default.
+    """
+    waits, edits = waits or Waits(*OF_TRITON), _Edits(server, watch)
+    Thread(target=edits.watch, args=(stopping,), name="pixprep-edits", daemon=True).start()
+    while not stopping.is_set():
+        ready_at = time.monotonic()
+        edits.life = life = _Life(server)
+        why = life.run(stopping)
+        down_at = time.monotonic()
+        ran_s = down_at - ready_at
+        with edits.deploying:  # what is served is again what was deployed
+            while why:
+                wait_s = waits.count(ran_s=ran_s)
+                if wait_s is None:
+                    again = f"after {waits.failures - 1} new starts in a row"
+                    raise PixprepError(f"{why}, {again}; its log: {server.log_file}")
+                _logger.error("%s; it is started anew%s", why, after(wait_s))
+                if stopping.wait(wait_s):
+                    return
+                try:
+                    server.restart()
+                except PixprepError as error:
+                    why, ran_s = f"Triton does not start: {str(error).partition(chr(10))[0]}", 0.0
+                else:
+                    why = ""
+                    _logger.warning("every model is back after %.1f s", time.monotonic() - down_at)
+
+
+class Hearing:
+    """Tells a Triton that hangs from one that is late because others have the processors.
+
+    Args:
+        pid: of Triton, which has just answered.
+        deaf_s: for which it may leave every probe unanswered while its threads run.
+    """
+
+    def __init__(self, pid: int, *, deaf_s: float = DEAF_S) -> None:
+        self._pid = pid
+        self._deaf_s = deaf_s
+        self._most_threads = len(thread_states(pid)) + THREADS_LEFT
+        self._silences = 0
+        self._heard_at = time.monotonic()
+
+    def count(self, *, is_answered: bool) -> str:
+        """Count a probe; why Triton has to be ended, or empty."""
+        states = thread_states(self._pid)
+        if is_answered:
+            self._silences, self._heard_at = 0, time.monotonic()
+        elif not {"R", "D"} & {*states}:  # nobody in it runs, waits for a processor, or for the disk
+            self._silences += 1
+        if len(states) > self._most_threads:
+            return f"Triton keeps {THREADS_LEFT} threads of processes that died"
+        if self._silences >= SILENCES:
+            return f"Triton answered none of {SILENCES} probes over HTTP"
+        if not is_answered and time.monotonic() - self._heard_at > self._deaf_s:
+            return f"Triton runs, and answered no probe over HTTP for {self._deaf_s:g} s"
+        return ""
+
+
+class _Life:
+    """One Triton, from when it is ready until it has ended, or has to be ended.
+
+    ``over``: it ends.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.over = Event()
+        self._models: dict[str, _Model] = {}
+        self._why = ""
+
+    def end(self, why: str) -> None:
+        """Have Triton ended, and started anew; by any thread."""
+        self._why = self._why or why
+        self.over.set()
+
+    def model(self, name: str) -> _Model:
+        """One of its models; ConnectionError: it ends, or has not said yet what it has."""
+        if self.over.is_set() or name not in self._models:
+            raise ConnectionError
+        return self._models[name]
+
+    def run(self, stopping: Event) -> str:
+        """Look after Triton until ``stopping`` is set; else, why it has to be started anew."""
+        server, hearing, probe_at = self.server, Hearing(self.server.pid), 0.0
+        try:
+            while not self.over.is_set() and server.poll() is None and not stopping.wait(LOOK_S):
+                if not self._models:
+                    self._find_models()
+                if (now := time.monotonic()) >= probe_at:
+                    probe_at = now + PROBE_S
+                    if why := hearing.count(is_answered=server.control.is_live()):
+                        self.end(why)
+        finally:
+            self.over.set()
+        if stopping.is_set():
+            return ""
+        code = server.poll(within_s=END_S)  # whatever seemed wrong, it may have ended by itself
+        return self._why if code is None else f"Triton {ended(code)}"
+
+    def _find_models(self) -> None:
+        probed, index = self.server.pipeline_models, self.server.control.index(timeout_s=PROBE_S)
+        versions = Counter(entry["name"] for entry in index if entry.get("state") == "READY")
+        self._models = {name: _Model(self, name, count, is_probed=name in probed) for name, count in versions.items()}
+        for name, model in self._models.items():
+            Thread(target=model.watch, name=f"pixprep-{name}", daemon=True).start()
+
+
+class _Edits:
+    """Edits on disk: said once, or deployed if ``check`` finds no problem. A slow disk keeps nobody from healing.
+
+    Attributes:
+        life: the present Triton, or the last one.
+        deploying: held while what is served may not be what was deployed, and while there is no Triton.
+    """
+
+    life: _Life
+
+    def __init__(self, server: Server, check: Check | None) -> None:
+        self._snapshot = server.snapshot
+        self._check = check
+        self.deploying = Lock()
+
+    def watch(self, stopping: Event) -> None:
+        """Deal with the models that change, as soon as all of them have rested."""
+        changes: dict[str, Signature] = {}
+        settled: dict[str, Signature] = {}  # there is no more to do until it changes again
+        while not stopping.wait(DISK_S):
+            last, changes = changes, self._snapshot.changes()
+            news = {name: signature for name, signature in changes.items() if settled.get(name) != signature}
+            if any(last.get(name) != signature for name, signature in news.items()):
+                continue
+            with suppress(ConnectionError, InterruptedError):  # what the end of Triton interrupts begins again
+                for name, signature in sorted(news.items()):
+                    if name not in self._snapshot.hashes or not signature:
+                        _say(name, "is new or gone on disk: a restart deploys that")
+                    elif not self._check:
+                        _say(name, "changed on disk: a restart deploys that, or `pixprep serve --watch`")
+                    else:
+                        self._deploy(name, self._check, stopping)
+                    settled[name] = signature
+
+    def _deploy(self, name: str, check: Check, stopping: Event) -> None:
+        """Serve a model as it lies on disk, unless its contents are what is served, or have a problem."""
+        snapshot, served, which = self._snapshot, self._snapshot.hashes[name], ""
+        try:
+            why = "; ".join(str(each) for each in check(snapshot.repository) if each.where.split("/")[0] == name)
+            if not why:
+                new = snapshot.stage(name, stopping)
+                if new == served:
+                    return
+                which = f" ({new})"
+                with self.deploying:
+                    why = self.life.model(name).deploy(check)
+        except (ConnectionError, InterruptedError):
+            raise
+        except OSError as error:
+            why = f"{error.filename}: {error.strerror}"
+        except PixprepError as error:
+            why = str(error)
+        finally:
+            snapshot.discard()
+        if why:
+            _say(name, f"stays {served}: what changed on disk{which} is refused: {why}", logging.ERROR)
+        else:
+            _say(name, f"is {snapshot.hashes[name]} from now on, as on disk; it was {served}")
+
+
+def _say(model: str, what: str, level: int = logging.WARNING) -> None:
+    _logger.log(level, "model %s %s", model, what, extra={"model": model})
+
+
+class _Model:
+    """One model, as its thread sees it; ``is_probed``: images are sent through it."""
+
+    def __init__(self, life: _Life, name: str, versions: int, *, is_probed: bool) -> None:
+        self._life = life
+        self._server = life.server
+        self._name = name
+        self._versions = versions
+        self._is_probed = is_probed
+        self._lock = Lock()  # held while it is looked at or loaded
+        self._stubs: set[Stub] = set()
+        self._old: set[Stub] = set()  # of before the model was loaded anew
+        self._count = 0  # of its stubs
+        self._image: Post | None = None
+        self._waits = Waits(*OF_MODEL)
+        self._is_stuck = False
+        self._again_at = 0.0
+        self._begin()
+
+    def _begin(self) -> None:
+        """It serves from now on; Triton has to say how many stubs it has, and what it takes."""
+        self._is_known, self._down_at, self._misses = False, 0.0, 0  # 0.0: it is up
+        self._back_at = time.monotonic()
+        self._probe_at = self._back_at + PROBE_S
+
+    def watch(self) -> None:
+        """Bring the model back whenever it is down."""
+        while not self._life.over.wait(LOOK_S):
+            with self._lock:
+                if not self._is_known:
+                    self._ask()
+                if not self._down_at and (why := self._why_down()):
+                    self._go_down(why)
+                if self._down_at and time.monotonic() >= self._again_at and not self._life.over.is_set():
+                    self._bring_back()
+                elif self._old and time.monotonic() - self._back_at > GRACE_S:
+                    for stub in self._old:
+                        stub.clear()
+                    self._old = set()
+
+    def deploy(self, check: Check) -> str:
+        """Serve the files that are staged from now on, unless they are broken; why they are, or empty.
+
+        Raises:
+            ConnectionError: this Triton ends, which says nothing of the files.
+        """
+        snapshot, why = self._server.snapshot, "?"
+        with self._lock:
+            snapshot.swap(self._name)
+            try:
+                why = "; ".join(map(str, check(snapshot.folder))) or self._load()
+            except TimeoutError as stuck:
+                why = str(stuck)
+            except ConnectionError as lost:
+                self._life.end(str(lost))
+                raise
+            finally:
+                if why:
+                    snapshot.swap(self._name)
+        return why
+
+    def _ask(self) -> None:
+        """Ask Triton about the model; again at the next look, if it does not say."""
+        if config := self._server.control.config(self._name):
+            self._is_known = True
+            self._image = sample(config) if self._is_probed else None
+            if config.get("backend") in ("python", "pixprep"):
+                self._count = count_instances(config) * self._versions
+                self._find_stubs()
+
+    def _why_down(self) -> str:
+        """Why the model is down; empty if it is not."""
+        if self._running() < self._count:
+            self._find_stubs()
+            if missing := self._count - self._running():
+                how = "were stopped" if any(stub.state == "T" for stub in self._stubs) else "died"
+                return f"{missing} of its {self._count} processes {how}"
+        if self._image and time.monotonic() >= self._probe_at:
+            self._misses = self._misses + 1 if self._is_silent(self._image) else 0
+            if self._misses >= MISSES:
+                return f"it answered none of {self._misses} images"
+            if not self._misses:
+                self._probe_at = time.monotonic() + PROBE_S
+        return ""
+
+    def _find_stubs(self) -> None:
+        self._stubs |= {stub for stub in stubs(self._server.pid) if stub.model == self._name} - self._old
+
+    def _running(self) -> int:
+        return min(self._count, sum(stub.state in _RUNNING for stub in self._stubs))
+
+    def _is_silent(self, image: Post) -> bool:
+        """Send an image: whether the model fails, or neither answers nor computes. A refusal is an answer, too."""
+        before = sum(stub.cpu_s for stub in self._stubs)
+        status = self._server.control.infer(self._name, image, timeout_s=PROBE_S)
+        used_s = sum(stub.cpu_s for stub in self._stubs) - before
+        wants_more = any("R" in thread_states(stub.pid) for stub in self._stubs)
+        is_idle = status == 0 and used_s < IDLE * PROBE_S and not wants_more
+        return status == 500 or (is_idle and self._server.control.is_live())
+
+    def _wait(self, *, ran_s: float) -> float:
+        """Seconds to the next load after a failure."""
+        wait_s = self._waits.count(ran_s=ran_s) or 0.0
+        self._again_at = time.monotonic() + wait_s
+        return wait_s
+
+    def _go_down(self, why: str) -> None:
+        now = time.monotonic()
+        wait_s = self._wait(ran_s=now - self._back_at)
+        if not self._life.over.is_set() and self._server.poll() is None:  # stubs end with Triton
+            _say(self._name, f"is down: {why}; it is loaded again{after(wait_s)}", logging.ERROR)
+            self._down_at = now
+
+    def _bring_back(self) -> None:
+        for stub in self._stubs:
+            if stub.state == "T" or self._misses >= MISSES:
+                stub.kill()  # what waits for it gets an error
+        down_at = self._down_at
+        try:
+            error = self._load()
+        except (TimeoutError, ConnectionError) as lost:
+            self._life.end(str(lost))
+            return
+        if error:
+            _say(self._name, f"does not load: {error}; again in {self._wait(ran_s=0):g} s", logging.ERROR)
+        else:
+            _say(self._name, f"is back after {self._back_at - down_at:.1f} s")
+
+    def _load(self) -> str:
+        """Load the model anew; why it failed, or empty. Its ensembles follow by themselves.
+
+        Raises:
+            TimeoutError: it never ends.
+            ConnectionError: nor would it now; or Triton has ended.
+        """
+        if self._is_stuck:
+            raise ConnectionError(f"Triton never ends to load model {self._name}")
+        before = {stub for stub in stubs(self._server.pid) if stub.model == self._name}
+        try:
+            error = self._server.load(self._name, over=self._life.over)
+        except TimeoutError:
+            self._is_stuck = True
+            raise
+        if not error:
+            self._old |= before | self._stubs
+            self._stubs = set()
+            self._find_stubs()  # at once: of one that dies before the next look, the memory must be known
+            self._begin()
+        return error

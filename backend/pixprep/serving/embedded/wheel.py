@@ -1,0 +1,181 @@
+"""The Triton inside the nvidia-pytriton wheel: where its parts are, and what they need of this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from pixprep.errors import SetupError
+from pixprep.serving.repository.backend import entry_point
+
+INSTALL = 'pip install ".[server]" in a checkout of pixprep'
+_NEWEST_PYTHON = (3, 12)
+"""NumPy 1.26 ends there, and Triton 2.51 misreads tensors under NumPy 2."""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (where Triton's Python backend keeps its regions; no file of ours)
+_LIBRARY = "libtriton_python.so"
+STUB = "triton_python_backend_stub"
+# A Python model's region starts at 1 MiB and grows with its batches: Docker's 64 MiB serve a few images at a time.
+MIN_SHARED_MEMORY = 32 << 20
+_ENVIRONMENTS = b"/tmp/python_env_"
+"""What stands in Triton's Python backend; a copy may say as many other letters."""
+_MOST_FILES = 1 << 20
+# What Triton's process may keep of a block that it has freed: glibc raises both to 32 and 64 MiB when large ones are
+# freed, in each of 16 arenas. After a mixed load it held 1.1 GB so, and 0.4 GB with these. In bytes.
+_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 20), "MALLOC_TRIM_THRESHOLD_": str(16 << 20)}
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """The parts of Triton inside the nvidia-pytriton wheel."""
+
+    server: Path
+    python_backend: Path
+    stub: Path
+    libraries: Path
+
+
+def find_wheel() -> Wheel:
+    """Find the embedded Triton without importing pytriton, whose import takes a second.
+
+    Raises:
+        SetupError: it is not installed, or has no stub for this version of Python.
+    """
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    spec = importlib.util.find_spec("pytriton")
+    if spec is None or spec.origin is None:
+        if sys.version_info[:2] > _NEWEST_PYTHON:
+            raise SetupError(
+                f"the embedded Triton needs NumPy 1.26, which ends at Python 3.12, and this is {python}: make an "
+                f"environment of Python 3.12 (`uv venv --python 3.12`, pyenv, conda), and in it {INSTALL}"
+            )
+        raise SetupError(f"the embedded Triton is not installed: {INSTALL}")
+    root = Path(spec.origin).parent
+    triton = root / "tritonserver"
+    wheel = Wheel(
+        server=triton / "bin" / "tritonserver",
+        python_backend=triton / "backends" / "python",
+        stub=triton / "python_backend_stubs" / python / STUB,
+        libraries=root.parent / "nvidia_pytriton.libs",
+    )
+    if not wheel.stub.is_file():
+        have = sorted(path.name for path in wheel.stub.parents[1].glob("3.*"))
+        raise SetupError(f"the embedded Triton cannot run Python {python}: it has stubs for {', '.join(have)}")
+    return wheel
+
+
+def environment_folders(prefix: str) -> Path:
+    """Begin of the names of the folders of a Triton whose regions have this prefix, each prefix its own."""
+    path = f"/tmp/px{prefix[-8:]}_"  # noqa: S108  (as long as what it stands for)
+    assert len(path) == len(_ENVIRONMENTS)
+    return Path(path)
+
+
+def assemble_backends(target: Path, prefix: str) -> None:
+    """Make Triton's backend directory: ``python`` from the wheel, and ``pixprep``, whose package Python knows.
+
+    Files are copied: Triton refuses symlinks that lead out of the directory. Each of the two backends makes a folder
+    for the environments of models, which stays if Triton is killed. In the copy its name has a prefix of this server's
+    own, for nothing else tells whose it is.
+    """
+    wheel = find_wheel()
+    shutil.copytree(wheel.python_backend, target / "python", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy2(wheel.stub, target / "python" / STUB)
+    library = target / "python" / _LIBRARY
+    library.write_bytes(library.read_bytes().replace(_ENVIRONMENTS, bytes(environment_folders(prefix))))
+    (target / "pixprep").mkdir()
+    shutil.copyfile(entry_point(), target / "pixprep" / "model.py")
+
+
+def environment(wheel: Wheel) -> dict[str, str]:
+    """The environment of Triton: its libraries, and this Python first on PATH, since the stub asks the first one.
+
+    How much memory it keeps may be said in the environment of ours.
+    """
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    # pyenv, conda and uv keep Python's shared library to themselves
+    own = (sysconfig.get_config_var("LIBDIR") or "", f"{sys.base_prefix}/lib")
+    python = (path for path in own if Path(path, f"libpython{version}.so.1.0").is_file())
+    libraries = dict.fromkeys([str(wheel.libraries), *python, os.environ.get("LD_LIBRARY_PATH", "")])
+    return (
+        _MEMORY
+        | os.environ
+        | {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
+            "LD_LIBRARY_PATH": ":".join(path for path in libraries if path),
+        }
+    )
+
+
+def most_files() -> int:
+    """The files that Triton may have open, each connection one: our hard limit, and at most a million."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+
+
+def check_machine(wheel: Wheel) -> None:
+    """Refuse what would let Triton hang, or answer with garbage.
+
+    Raises:
+        SetupError: NumPy 2, a Python that the stub would not find, a stub that cannot start, too little shared memory.
+    """
+    check_numpy(version("numpy"))
+    check_python(Path(sys.executable))
+    check_stub(wheel.stub, environment(wheel))
+    check_shared_memory(SHARED_MEMORY)
+
+
+def check_numpy(numpy: str) -> None:
+    """Refuse NumPy 2: the stub of 2.51 takes the size of its items for 0.
+
+    An input is then its first value over and over, an output is empty, and of BYTES the stub dies. DLPack alone works.
+    """
+    if int(numpy.partition(".")[0]) >= 2:
+        raise SetupError(f'NumPy {numpy}: Triton 2.51 misreads every tensor under NumPy 2: pip install "numpy<2"')
+
+
+def check_python(executable: Path) -> None:
+    """Refuse a Python without the name ``python3``: the stub would take the packages of another one on PATH."""
+    python3 = executable.parent / "python3"
+    if python3.resolve() != executable.resolve():
+        raise SetupError(
+            f"{python3} is not this Python, and Triton's stub looks for that name: "
+            "run pixprep in a virtual environment (python -m venv)"
+        )
+
+
+def check_stub(stub: Path, environment: dict[str, str]) -> None:
+    """Refuse a stub that cannot load its libraries: Triton would wait for it for ever."""
+    try:
+        # Started by hand it ends at once, asking for its arguments.
+        done = subprocess.run([stub], env=environment, capture_output=True, text=True, timeout=20, check=False)
+    except (subprocess.TimeoutExpired, OSError) as error:
+        raise SetupError(f"Triton's Python stub does not start: {error}") from None
+    if missing := re.search(r"loading shared libraries: (\S+): cannot open", done.stderr):
+        package = re.sub(r"^(libpython3\.\d+).*", r"\1", missing[1])
+        raise SetupError(f"{missing[1]} is missing, which Triton's Python models load: apt-get install {package}")
+    if "arguments" not in done.stdout + done.stderr:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise SetupError(f"Triton's Python stub does not start: {reason}")
+
+
+def check_shared_memory(folder: Path) -> None:
+    """Refuse to serve where Python models could not exchange a batch with Triton."""
+    try:
+        space = os.statvfs(folder)
+    except OSError as error:
+        raise SetupError(f"{folder}: {error.strerror}: Triton's Python models need shared memory there") from None
+    free = space.f_bavail * space.f_frsize
+    if free < MIN_SHARED_MEMORY:
+        raise SetupError(
+            f"{folder} has {free / 2**20:.0f} MiB free, and Triton's Python models need {MIN_SHARED_MEMORY >> 20} MiB: "
+            "in Docker, say --shm-size=1g"
+        )

@@ -1,0 +1,371 @@
+"""Answer of the page for one photo: the model's answer, the time of each step, the stages of the pipeline."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.cli.output import summary
+from pixprep.engine.engine import Engine
+from pixprep.errors import PixprepError, SetupError
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.serving.embedded.connection import Spent, Triton
+from pixprep.serving.embedded.request import ModelInput, curl_line
+from pixprep.serving.page.detections import detections
+from pixprep.serving.repository.door import bare_levels, door_notes, doors_in
+from pixprep.serving.repository.labels import read_labels
+from pixprep.serving.repository.trial import shares
+from pixprep.serving.triton.config import Options, options, steps
+from pixprep.serving.triton.files import newest_pipelines, read_pipeline
+from pixprep.show.drawing import Panel, to_png
+from pixprep.show.pictures import MOST, panels, photo_of
+from pixprep.show.preview import Shown, notes, preview
+
+Array = npt.NDArray[Any]
+Config = Mapping[str, Any]
+Said = dict[str, Any]
+"""What becomes JSON."""
+
+BEST = 5
+MOST_BYTES = 64 << 20
+"""Of one photo, whatever a model allows."""
+_FEW = 16
+"""Values that are shown one by one."""
+_BINS = 64
+_SAMPLES = 1 << 20
+_REQUEST_S = 30.0
+_BUSY_S = 30.0
+_COUNTED_S = 1.0
+"""Triton counts a request just after it has answered it."""
+_FEWEST, _MOST_RUNS, _MEASURED_S = 2, 8, 0.2
+"""Runs of the engine whose fastest is shown."""
+
+
+class Photos:
+    """Sends photos to the models of a server, and shows their stages.
+
+    Args:
+        models: what a photo may be sent to; those that take none are left out.
+        folder: the repository as it is served.
+        http_url, grpc_url: of Triton, as ``Server`` gives them.
+    """
+
+    def __init__(self, models: Sequence[str], *, folder: Path, http_url: str, grpc_url: str) -> None:
+        self._models = models
+        self._folder = folder
+        self._http_url = http_url
+        self._grpc_url = grpc_url
+        self._drawing = Lock()  # one photo at a time: at the limits it takes a gigabyte
+
+    def models(self) -> list[Said]:
+        """The models that take photos: ``name``, and the most bytes that a photo may have.
+
+        Raises:
+            SetupError: Triton does not answer.
+        """
+        found = []
+        with self._triton() as triton:
+            for model in self._models:
+                with suppress(PixprepError):  # an ensemble of something else, or a model that is just not ready
+                    if triton.model_input(model).frames is None:  # no clips
+                        found.append(model)
+            return [{"name": model, "limit_bytes": self._limit(triton, model)} for model in found]
+
+    def limit_bytes(self, model: str) -> int:
+        """The most bytes that a photo for this model may have.
+
+        Raises:
+            PixprepError: there is no such model here.
+            SetupError: Triton does not answer, or the model is not ready.
+        """
+        with self._triton() as triton:
+            return self._limit(triton, self._known(model))
+
+    def answer(self, model: str, encoded: bytes, *, name: str) -> Said:
+        """Ask a model about a photo: its answer, the time of each step, and the lines that ask for the same.
+
+        Args:
+            model: one of ``models``.
+            encoded: the photo.
+            name: of its file, for the lines.
+
+        Raises:
+            PixprepError: there is no such model here.
+            RequestError: the model refuses the photo, or fails.
+            SetupError: Triton does not answer, or the model is not ready.
+        """
+        with self._triton() as triton:
+            model_input = triton.model_input(self._known(model))
+            before = triton.spent()
+            start = time.perf_counter()
+            found = triton.infer(model, model_input, [encoded], [model_input.example])
+            request_ms = 1e3 * (time.perf_counter() - start)
+            spent = _counted(triton, before, _steps(triton, model) or [model])
+            scored = {name: self._labels(*triton.source(model, name)) for name in triton.scores(model)}
+        outputs = [_output(output, array[0], scored.get(output)) for output, array in found.items()]
+        return {
+            "request_ms": request_ms,
+            "steps": [
+                {"model": step, "queue_ms": part.queue_ms, "compute_ms": part.compute_ms, "count": part.count}
+                for step, part in spent.items()
+            ],
+            "outputs": outputs,
+            "boxes": detections({output: array[0] for output, array in found.items()}),
+            "lines": self._lines(model, model_input, outputs, name=name),
+        }
+
+    def stages(self, model: str, encoded: bytes) -> Said | None:
+        """The pictures of a photo at each stage of the pipeline that it meets first, and the time of each stage.
+
+        The engine runs in this process: its times are those of one photo on one thread, with nothing made anew. They
+        are no part of Triton's, which has a process, a clock and threads of its own.
+
+        Returns:
+            None where the model has no pipeline.
+
+        Raises:
+            PixprepError: there is no such model here, or too many photos wait.
+            ImageError: the photo is refused.
+            SetupError: Triton does not answer, or the model is not ready.
+        """
+        with self._triton() as triton:
+            name = self._pipeline_model(triton, self._known(model))
+            given = options(triton.config(name)) if name else None
+        if not name or not given:
+            return None
+        pipeline = read_pipeline(newest_pipelines(self._folder)[name])
+        if not self._drawing.acquire(timeout=_BUSY_S):
+            raise SetupError("other photos are being drawn: try again")
+        try:
+            times = _measure(pipeline, encoded, given)
+            found = preview(pipeline, encoded, limits=given.limits, damage=given.damage)
+            photo = photo_of(pipeline, encoded, found, limits=given.limits, damage=given.damage)
+            tensors = [_tensor(shown, panels(pipeline, found, photo, shown)) for shown in found.tensors[:MOST]]
+        finally:
+            self._drawing.release()
+        return {
+            "pipeline": name,
+            "height": found.height,
+            "width": found.width,
+            **times,
+            "tensors": tensors,
+            "left_out": len(found.tensors) - len(tensors),
+            "notes": self._levels(name, pipeline.for_serving(), given),
+        }
+
+    def _triton(self) -> Triton:
+        return Triton(self._grpc_url, protocol="grpc", timeout_s=_REQUEST_S)
+
+    def _known(self, model: str) -> str:
+        if model not in self._models:
+            raise PixprepError("there is no such model here: reload the page")
+        return model
+
+    def _limit(self, triton: Triton, model: str) -> int:
+        name = self._pipeline_model(triton, model)
+        if not name:
+            return MOST_BYTES
+        given = options(triton.config(name))
+        return min(given.limits.max_image_bytes, given.max_request_bytes, MOST_BYTES)
+
+    def _pipeline_model(self, triton: Triton, model: str) -> str:
+        """The model that decodes for a model: itself, or the first such step of an ensemble; empty if there is none."""
+        found = newest_pipelines(self._folder)
+        return next((name for name in (model, *_steps(triton, model)) if name in found), "")
+
+    def _levels(self, name: str, pipeline: Pipeline, given: Options) -> list[str]:
+        """Notes on levels that nobody normalizes; the ONNX file is looked at only where there are such levels."""
+        if given.odd_range == "meant" or not bare_levels(pipeline):
+            return []
+        own = f"{newest_pipelines(self._folder)[name]}: "
+        found = door_notes(pipeline, doors_in(self._folder).get(name, ()), own=own)
+        return [note.removeprefix(f"{self._folder}/") for note in found]
+
+    def _labels(self, config: Config, output: Config) -> list[str]:
+        """The labels of an output of the model of this configuration; none where nobody gave any."""
+        file = output.get("label_filename")
+        try:
+            return read_labels(self._folder / config["name"] / file) if file else []
+        except PixprepError:  # Triton reads such a file, too, and has no names for its clients either
+            return []
+
+    def _lines(self, model: str, model_input: ModelInput, outputs: Sequence[Said], *, name: str) -> dict[str, str]:
+        """The lines that send the same photo, and need nothing but its file."""
+        photo = name if name.isprintable() and name not in ("", "-") and "/" not in name else "photo.jpg"
+        names = [output["name"] for output in outputs if output["kind"] == "scores"]
+        of_pixels = f"pixprep send {shlex.quote(photo)} --url {self._http_url} --model {shlex.quote(model)}"
+        of_files = curl_line(self._http_url, model, photo=photo, model_input=model_input)
+        return {  # pixels have a shape, which no line of curl's says
+            "curl": of_pixels if model_input.pixels else of_files,
+            "python": _python(urlsplit(self._http_url).netloc, model, model_input, names, photo=photo),
+        }
+
+
+def _steps(triton: Triton, model: str) -> list[str]:
+    """The models of an ensemble in their order; none of another model."""
+    return [step["model_name"] for step in steps(triton.config(model))]
+
+
+def _counted(triton: Triton, before: Mapping[str, Spent], steps: Sequence[str]) -> dict[str, Spent]:
+    """Time of each step since then, on average over its requests; steps without requests are left out."""
+    deadline = time.monotonic() + _COUNTED_S
+    while True:
+        after = triton.spent()
+        spent = {
+            step: after[step].since(before.get(step, Spent()))
+            for step in steps
+            if step in after and after[step].count > before.get(step, Spent()).count
+        }
+        if len(spent) == len(set(steps)) or time.monotonic() > deadline:
+            return spent
+        time.sleep(0.02)
+
+
+# Outputs
+
+
+def _output(name: str, array: Array, labels: Sequence[str] | None) -> Said:
+    """One output of one photo, without the batch."""
+    said: Said = {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
+    if array.dtype == object:
+        texts = [value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in array.flat]
+        return said | {"kind": "texts", "texts": texts[:_FEW]}
+    if labels is not None and np.isfinite(array).all():
+        sure = shares(array)
+        best = np.argsort(-sure, kind="stable")[:BEST]
+        classes = [
+            {
+                "label": labels[index] if index < len(labels) else f"class {index}",
+                "class": int(index),
+                "share": float(sure[index]),
+                "score": float(array[index]),
+            }
+            for index in best
+        ]
+        return said | {"kind": "scores", "classes": classes, "is_labelled": bool(labels)}
+    if array.size <= _FEW:
+        return said | {"kind": "values", "values": [_finite(value) for value in array.flat]}
+    numbers = summary(array)
+    return said | {"kind": "numbers"} | {key: _finite(numbers[key]) for key in ("min", "max", "mean")}
+
+
+def _finite(value: Any) -> float | str:
+    """A number for JSON, which knows no infinity."""
+    return float(value) if np.isfinite(value) else str(value)
+
+
+def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[str], *, photo: str) -> str:
+    """A program that sends a photo, and prints the best classes, or else the shape of each output."""
+    read, libraries = f"Path({photo!r}).read_bytes()", ["from pathlib import Path"]
+    if model_input.pixels:
+        mode, order = ("L", "[:, :, None]") if model_input.pixels == "gray" else ("RGB", "")
+        order = "[:, :, ::-1]" if model_input.pixels == "bgr" else order
+        read = f"np.asarray(ImageOps.exif_transpose(Image.open({photo!r})).convert({mode!r})){order}"
+        libraries = ["from PIL import Image, ImageOps"]
+        tensor = "photo"
+    elif model_input.datatype == "BYTES":
+        tensor = "np.array([photo], dtype=np.object_)"
+    else:
+        tensor = "np.frombuffer(photo, np.uint8)"
+    tensor += "" if model_input.has_rows else "[None]"
+    beside = []
+    for each in model_input.numbers:
+        dtype = {"FP32": "np.float32", "BOOL": "bool", "UINT8": "np.uint8"}[each.datatype]
+        beside += [
+            f"{each.name} = triton.InferInput({each.name!r}, [1, {each.count}], {each.datatype!r})",
+            f"{each.name}.set_data_from_numpy(np.array({[each.example]}, {dtype}))",
+        ]
+    given = ", ".join(["image", *(each.name for each in model_input.numbers)])
+    ask = [f"scores = triton.InferRequestedOutput({name!r}, class_count={BEST})" for name in scores[:1]]
+    outputs = ", outputs=[scores]" if scores else ""
+    if scores:
+        say = [f"print(answer.as_numpy({scores[0]!r})[0])"]
+    else:
+        say = [
+            "for output in answer.get_response()['outputs']:",
+            "    print(output['name'], answer.as_numpy(output['name']).shape)",
+        ]
+    lines = [
+        *libraries,
+        "import numpy as np",
+        "import tritonclient.http as triton",
+        "",
+        f"photo = {read}",
+        f"tensor = {tensor}",
+        f"image = triton.InferInput({model_input.name!r}, tensor.shape, {model_input.datatype!r})",
+        "image.set_data_from_numpy(tensor)",
+        *beside,
+        *ask,
+        f"with triton.InferenceServerClient({address!r}) as client:",
+        f"    answer = client.infer({model!r}, [{given}]{outputs})",
+        *say,
+    ]
+    return "\n".join(lines)
+
+
+# Stages
+
+
+def _measure(pipeline: Pipeline, encoded: bytes, given: Options) -> dict[str, float]:
+    """Milliseconds of the engine, and of these to decode the photo and to make its tensors of the pixels.
+
+    They are those of the fastest run: the first allocates, and the second took twice as long as the third.
+
+    Raises:
+        ImageError: it is refused, by the limits of the model that serves the pipeline.
+    """
+    limits, damage = given.limits, given.damage
+    runs: list[tuple[float, float, float]] = []
+    with Engine(pipeline.for_photos(), threads=1, limits=limits, damage=damage, odd_range=True) as engine:
+        while len(runs) < _FEWEST or (len(runs) < _MOST_RUNS and sum(run[0] for run in runs[1:]) < _MEASURED_S):
+            start = time.perf_counter()
+            batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
+            runs.append((time.perf_counter() - start, batch.decode_s[0], batch.transform_s[0]))
+            if batch.errors[0] is not None:
+                raise batch.errors[0]
+    return dict(zip(("engine_ms", "decode_ms", "transform_ms"), (1e3 * part for part in min(runs)), strict=True))
+
+
+def _tensor(shown: Shown, pictures: Sequence[Panel]) -> Said:
+    spec, pixels = shown.plan.spec, shown.of_photo(shown.tensor)
+    ends = float(pixels.min()), float(pixels.max())
+    return {
+        "name": shown.name,
+        "dtype": spec.dtype,
+        "shape": shown.shape,
+        "panels": [_panel(panel) for panel in pictures],
+        "low": ends[0],
+        "high": ends[1],
+        "channels": [_channel(name, pixels[:, :, index], ends) for index, name in enumerate(shown.channels)],
+        "notes": list(notes(shown)),
+    }
+
+
+def _panel(panel: Panel) -> Said:
+    """A picture and its words; the frame in shares of the picture: top, left, height, width."""
+    height, width = panel.pixels.shape[:2]
+    frame = None
+    if panel.frame:
+        top, left, bottom, right = panel.frame
+        frame = [top / height, left / width, (bottom - top) / height, (right - left) / width]
+    png = b64encode(to_png(panel.pixels)).decode()
+    return {"title": panel.title, "line": panel.line, "words": list(panel.words), "png": png, "frame": frame}
+
+
+def _channel(name: str, values: Array, ends: tuple[float, float]) -> Said:
+    """The values of one channel: how they spread, and how many lie in each of 64 equal parts of the tensor's range."""
+    step = max(1, int(np.sqrt(values.size / _SAMPLES)))
+    some = values[::step, ::step].astype(np.float64)
+    counts, _ = np.histogram(some, _BINS, ends)
+    numbers = {"min": values.min(), "max": values.max(), "mean": some.mean(), "std": some.std()}
+    return {"name": name, "counts": counts.tolist()} | {key: float(value) for key, value in numbers.items()}

@@ -1,0 +1,313 @@
+"""The page's process: an HTTP server on loopback for the browser of whoever runs `pixprep serve`, and for nobody else.
+
+Any website can have the browser send requests here. So a request counts whose ``Host`` is this machine's own name
+(a name that was rebound to 127.0.0.1 is another), whose ``Origin`` is the page itself, and which no other site caused.
+
+    GET /                           the page
+    GET /models                     the models that take photos
+    GET /sample                     a photo to begin with
+    POST /photo?model=M&name=FILE   what the model makes of the photo in the body
+    POST /stages?model=M            the pictures of its stages
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import re
+import socket
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from email.message import Message
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import BoundedSemaphore, Thread
+from typing import Any
+from urllib.parse import parse_qs
+
+from pixprep.errors import PixprepError, SetupError
+from pixprep.files import PHOTOS
+from pixprep.serving.embedded.connection import RequestError
+from pixprep.serving.page.answer import Photos
+
+CONNECTIONS = 8
+"""That are served at once; more wait for their turn. A browser opens six."""
+READ_S = 20.0
+"""For a whole request to come, and for its answer to go."""
+HURRY_S = 1.0
+"""That a connection may wait for its client while others wait for its place."""
+_LINGER_S = 1.0
+SAMPLE = "flower.jpg"
+_HOST = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")
+_OCTETS = "application/octet-stream"
+_MOST_LETTERS = 255  # of a file's name
+
+Refusal = tuple[HTTPStatus, str]
+
+
+def refusal(method: str, headers: Message) -> Refusal | None:
+    """Why a request is not for us to answer, before its path and its body are looked at; None if it is.
+
+    Args:
+        method: GET or POST.
+        headers: of the request.
+    """
+    hosts, origin, site = headers.get_all("Host", []), headers.get("Origin"), headers.get("Sec-Fetch-Site")
+    if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
+        return HTTPStatus.FORBIDDEN, "this page is at 127.0.0.1 or localhost, and has no other name"
+    if origin is not None and origin != f"http://{hosts[0]}":
+        return HTTPStatus.FORBIDDEN, "only the page itself may ask"
+    # a link on another site may lead to the page; what it loads there, that site cannot see
+    is_visit = method == "GET" and headers.get("Sec-Fetch-Mode") == "navigate"
+    if site not in (None, "none", "same-origin") and not is_visit:
+        return HTTPStatus.FORBIDDEN, "only the page itself may ask"
+    if method == "POST" and headers.get("Content-Type") != _OCTETS:  # else a form of any site could send one
+        return HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send the photo itself, as {_OCTETS}"
+    return None
+
+
+def body_length(headers: Message, *, limit_bytes: int) -> int | Refusal:
+    """The bytes of a request's body; or why they are not read."""
+    lengths = headers.get_all("Content-Length", [])
+    if "Transfer-Encoding" in headers or len(lengths) != 1 or not re.fullmatch(r"[0-9]{1,12}", lengths[0]):
+        return HTTPStatus.LENGTH_REQUIRED, "say how long the photo is, in one Content-Length"
+    length = int(lengths[0])
+    if length > limit_bytes:
+        return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the photo has {length:,} bytes; the limit is {limit_bytes:,}"
+    return length
+
+
+def page() -> str:
+    """The page, with its style and its script in it."""
+    html, style, script = (
+        Path(__file__).with_name(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js")
+    )
+    return html.replace("<style>", f"<style>\n{style}").replace("<script>", f"<script>\n{script}")
+
+
+def policy(html: str) -> str:
+    """The Content-Security-Policy of the page: its own script and style, by their hashes, and nothing else."""
+
+    def sources(tag: str) -> str:
+        texts = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(t.encode()).digest()).decode()}'" for t in texts)
+
+    return (
+        f"default-src 'none'; script-src {sources('script')}; style-src {sources('style')}; "
+        "img-src blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
+class PageServer(ThreadingHTTPServer):
+    """Answers the browser; each connection has one request, a thread, and so many seconds.
+
+    Args:
+        listening: the socket, which listens already.
+        photos: what is said of one.
+        read_s: for a whole request to come, and for its answer to go.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, listening: socket.socket, photos: Photos, *, read_s: float = READ_S) -> None:
+        super().__init__(listening.getsockname(), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self.photos = photos
+        self.read_s = read_s
+        self.html = page()
+        self.policy = policy(self.html)
+        self._places = BoundedSemaphore(CONNECTIONS)
+        self._waiting: dict[socket.socket, float] = {}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Have a thread answer, as soon as there is a place."""
+        while not self._places.acquire(timeout=HURRY_S / 10):
+            self._hurry()
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, in the thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    @contextmanager
+    def waiting(self, connection: socket.socket, since: float) -> Iterator[None]:
+        """Meanwhile a connection waits for its client to send or to take, and has done so since then."""
+        self._waiting[connection] = since
+        try:
+            yield
+        finally:
+            self._waiting.pop(connection, None)
+
+    def _hurry(self) -> None:
+        """Cut off the client that is waited for longest, if it had its time."""
+        waiting = self._waiting.copy()
+        slowest = min(waiting, key=waiting.__getitem__, default=None)
+        if slowest is not None and time.monotonic() - waiting[slowest] > HURRY_S:
+            with suppress(OSError):  # it has just ended
+                slowest.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """Say what went wrong, unless the browser has just gone."""
+        if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
+            traceback.print_exc()
+
+
+class _Until(io.RawIOBase):
+    """Reader of a connection until a deadline, however much has come."""
+
+    def __init__(self, server: PageServer, connection: socket.socket, within_s: float) -> None:
+        self._server = server
+        self._connection = connection
+        self._since = time.monotonic()
+        self._within_s = within_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._since + self._within_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        with self._server.waiting(self._connection, self._since):
+            return self._connection.recv_into(buffer)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: PageServer
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Until(self.server, self.connection, self.server.read_s))
+
+    def version_string(self) -> str:
+        return "pixprep"
+
+    def log_message(self, *_: Any) -> None:
+        """Nobody wants a line for each request."""
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """Answer a request that the standard library refuses by itself."""
+        self._say(HTTPStatus(code), {"error": HTTPStatus(code).phrase})
+
+    def do_GET(self) -> None:
+        """Answer, or say why not."""
+        try:
+            if refused := refusal(self.command, self.headers):
+                self._refuse(*refused)
+            elif self.command == "POST":
+                self._post()
+            else:
+                self._get()
+        except RequestError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST if error.is_refusal else HTTPStatus.BAD_GATEWAY, str(error))
+        except SetupError as error:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        except PixprepError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+        except (ConnectionError, TimeoutError):  # the browser's
+            raise
+        except Exception:  # noqa: BLE001  (the browser gets an answer, the log the reason)
+            traceback.print_exc()
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "the page failed; the log of `pixprep serve` says more")
+
+    do_POST = do_GET  # noqa: N815  (the standard library's name)
+
+    def _get(self) -> None:
+        match self.path.partition("?")[0]:
+            case "/":
+                self._send(HTTPStatus.OK, self.server.html.encode(), "text/html; charset=utf-8")
+            case "/models":
+                self._say(HTTPStatus.OK, {"models": self.server.photos.models()})
+            case "/sample":
+                self._send(HTTPStatus.OK, (PHOTOS / SAMPLE).read_bytes(), "image/jpeg")
+            case _:
+                self._refuse(HTTPStatus.NOT_FOUND, "there is nothing at this path")
+
+    def _post(self) -> None:
+        path, _, text = self.path.partition("?")
+        query = {name: values[0] for name, values in parse_qs(text).items()}
+        model, photos = query.get("model", ""), self.server.photos
+        if path not in ("/photo", "/stages"):
+            self._refuse(HTTPStatus.NOT_FOUND, "there is nothing at this path")
+            return
+        length = body_length(self.headers, limit_bytes=photos.limit_bytes(model))
+        if isinstance(length, tuple):
+            self._refuse(*length)
+            return
+        encoded = self.rfile.read(length)
+        if len(encoded) < length:
+            self._refuse(HTTPStatus.BAD_REQUEST, "the photo ends early")
+        elif path == "/photo":
+            self._say(HTTPStatus.OK, photos.answer(model, encoded, name=query.get("name", "")[:_MOST_LETTERS]))
+        else:
+            self._say(HTTPStatus.OK, {"stages": photos.stages(model, encoded)})
+
+    def _refuse(self, status: HTTPStatus, words: str) -> None:
+        """Say why not. What is still on its way is taken for a moment: a connection closed on it loses the words."""
+        self._say(status, {"error": words})
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            rest = _Until(self.server, self.connection, _LINGER_S)
+            while rest.readinto(bytearray(1 << 16)):
+                pass
+
+    def _say(self, status: HTTPStatus, what: dict[str, Any]) -> None:
+        self._send(status, json.dumps(what, allow_nan=False).encode(), "application/json")
+
+    def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
+        headers = {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            "Content-Security-Policy": self.server.policy,
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-store",
+        }
+        self.connection.settimeout(self.server.read_s)  # of all that one call writes, not of each part
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        with self.server.waiting(self.connection, time.monotonic()):
+            self.end_headers()
+            self.wfile.write(body)
+
+
+def main(number: str, settings: str) -> None:
+    """Serve the page over a socket that the supervisor holds, until the supervisor ends."""
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # Pillow's remarks on damaged files quote them
+    with suppress(OSError):  # where memory ends, the kernel takes the page first
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    Thread(target=_end_with_supervisor, daemon=True).start()
+    given = json.loads(settings)
+    given["folder"] = Path(given["folder"])
+    with PageServer(socket.socket(fileno=int(number)), Photos(**given)) as server:
+        server.serve_forever()
+
+
+def _end_with_supervisor() -> None:
+    while sys.stdin.buffer.read(1):
+        pass
+    os._exit(0)

@@ -1,0 +1,311 @@
+"""Values at a model's door: what a pipeline gives, and what the first nodes of the model's ONNX file make of it.
+
+They are the nodes from the input to the first one that is no preprocessing: casts and moved axes are passed, ``Sub``,
+``Add``, ``Mul``, ``Div`` with constants and a ``BatchNormalization`` are folded, ``Resize`` is noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.errors import PipelineError, SetupError, printable
+from pixprep.pipeline.ops import Letterbox, Normalize, Resize
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.pipeline.walk import Output
+from pixprep.pipeline.warnings import extremes
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.serving.repository.ports import load_onnx
+from pixprep.serving.triton.config import CONFIG_FILE, steps
+from pixprep.serving.triton.files import newest, read_config
+
+F64 = npt.NDArray[np.float64]
+
+_PASSED = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+_CARRIED = (*_PASSED, "DequantizeLinear", "Flatten", "Pad", "QuantizeLinear")
+"""Nodes that leave the values what they are."""
+_LEARNED = (
+    *("Conv", "ConvInteger", "ConvTranspose", "Einsum", "FusedConv", "Gemm", "MatMul", "MatMulInteger"),
+    *("QLinearConv", "QLinearMatMul"),
+)
+"""Nodes that begin the network itself."""
+_ARITHMETIC = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
+_RESIZES = ("Resize", "Upsample")
+_MAX_NODES = 64
+"""A start is a handful of nodes; a broken file may have a circle."""
+_MAX_VALUES = 16
+"""A constant of more is no scalar and no vector of channels."""
+
+
+@dataclass
+class _Start:
+    """Beginning of a graph after one input.
+
+    Attributes:
+        arithmetic, resizes: the nodes, in words.
+        scale, offset: what the arithmetic amounts to, one value or one a channel: value * scale + offset.
+        is_learned: a batch norm is part of it, whose numbers are nobody's convention.
+        is_followed: the network itself comes next, and nothing unknown before it.
+    """
+
+    arithmetic: list[str] = field(default_factory=list)
+    resizes: list[str] = field(default_factory=list)
+    scale: F64 = field(default_factory=lambda: np.ones(1))
+    offset: F64 = field(default_factory=lambda: np.zeros(1))
+    is_learned: bool = False
+    is_followed: bool = False
+
+
+class Door(NamedTuple):
+    """Input of an ONNX file that takes a tensor of a pipeline.
+
+    Attributes:
+        where: the file, as notes call it.
+        file: the file, or the ``onnx.ModelProto`` that it is.
+        port: name of the input.
+        output: name of the tensor.
+    """
+
+    where: str
+    file: Any
+    port: str
+    output: str
+
+
+def door_notes(pipeline: Pipeline, doors: Iterable[Door] = (), *, own: str = "", odd_range: bool = False) -> list[str]:
+    """Notes on levels that nobody normalizes, and on steps that are done twice; each names its remedy.
+
+    Where there is doubt, there is no note. Levels without a door are noted, unless they are a library's own
+    preprocessing.
+
+    Args:
+        pipeline: the serving side.
+        doors: inputs that take its tensors; a file that cannot be read is passed over.
+        own: beginning of a note on levels without a door, such as ``"pipeline.json: "``.
+        odd_range: levels are meant.
+    """
+    bare = [] if odd_range else bare_levels(pipeline)
+    notes: list[str] = []
+    known: set[str] = set()
+    for where, file, port, name in doors:
+        output = pipeline.outputs.get(name)
+        if output is None or output.spec.layout is None:
+            continue
+        with suppress(PipelineError, SetupError):
+            model = load_onnx(file)[1] if isinstance(file, Path) else file
+            start = _walk(model.graph, port, output)
+            notes += [f"{where}: {note}" for note in _notes(start, output, is_bare=name in bare)]
+            known.add(name)
+    return notes + [
+        f'{own}"{name}" holds the levels 0 to 255 as {pipeline.outputs[name].spec.dtype}: put normalize before tensor, '
+        "unless its model was trained with levels"
+        for name in ([] if pipeline.origin else bare)
+        if name not in known
+    ]
+
+
+def _notes(start: _Start, output: Output, *, is_bare: bool) -> Iterator[str]:
+    if twice := _normalized_twice(start, output):
+        yield twice
+    if is_bare and start.is_followed and not start.arithmetic:
+        yield (
+            "takes the levels 0 to 255 as they are: neither the pipeline normalizes them nor the model; put normalize "
+            "before tensor, or say --odd-range if the training had none"
+        )
+    if start.resizes and any(isinstance(op, Resize | Letterbox) for op in output.chain):
+        yield (
+            f"{start.resizes[0]} resizes the input, and so does the pipeline: each image is resampled twice; export "
+            "the model without it"
+        )
+
+
+def bare_levels(pipeline: Pipeline) -> list[str]:
+    """Names of the tensors of floats that hold the levels 0 to 255, which few models are trained with."""
+    return [
+        name
+        for name, plan in pipeline.plan.outputs.items()
+        if isinstance(plan, TensorPlan)
+        and not plan.calls  # an operator may give it any values
+        and plan.spec.dtype in ("float32", "float16")
+        and (extremes(pipeline, name) == (0, 255)).all()
+    ]
+
+
+def doors_in(repository: Path) -> dict[str, list[Door]]:
+    """Doors in the ensembles of a repository, by the model whose tensors they take.
+
+    Configurations that cannot be read, and files that lie elsewhere, are passed over.
+    """
+    found: dict[str, list[Door]] = {}
+    for config in sorted(repository.glob(f"*/{CONFIG_FILE}")):
+        with suppress(PipelineError, SetupError):
+            of_ensemble = steps(read_config(config.parent))
+            given = {
+                tensor: (step.get("model_name", ""), output)
+                for step in of_ensemble
+                for output, tensor in step.get("output_map", {}).items()
+            }
+            for step in of_ensemble:
+                taker = step.get("model_name", "")
+                if not taker or Path(taker).name != taker or not taker.isprintable():  # a stranger wrote the ensemble
+                    continue
+                file = repository / taker / newest(repository / taker) / "model.onnx"
+                path = file.resolve()
+                if not path.is_relative_to(repository.resolve()):
+                    continue
+                for port, tensor in step.get("input_map", {}).items():
+                    if tensor in given:
+                        giver, output = given[tensor]
+                        found.setdefault(giver, []).append(Door(f"{file}", path, port, output))
+    return found
+
+
+def _walk(graph: Any, name: str, output: Output) -> _Start:
+    """Follow an input while one node takes what the one before gave."""
+    start = _Start()
+    channels, shape = _channels(output), output.spec.shape
+    for _ in range(_MAX_NODES):
+        takers = [node for node in graph.node if name in node.input and node.op_type not in ("Shape", "Size")]
+        start.is_followed = bool(takers) and all(node.op_type in _LEARNED for node in takers)
+        if len(takers) != 1 or len(takers[0].output) == 0:
+            return start
+        (node,) = takers
+        if node.op_type in _ARITHMETIC:
+            affine = _affine(node, name, graph)
+            if affine is None or any(len(values) not in (1, channels) for values in affine):
+                return start
+            scale, offset = affine
+            start.scale, start.offset = start.scale * scale, start.offset * scale + offset
+            start.is_learned |= node.op_type == "BatchNormalization"
+            start.arithmetic.append(_shown(node))
+        elif node.op_type in _RESIZES and node.input[0] == name:
+            if not _keeps_size(node, graph, shape):
+                start.resizes.append(_shown(node))
+        elif node.op_type not in _CARRIED or node.input[0] != name:
+            return start
+        name = node.output[0]
+    return start
+
+
+def _constant(graph: Any, name: str) -> F64 | None:
+    """The values of a constant, flat; None where they are computed, many, or in another file."""
+    import onnx  # noqa: PLC0415
+
+    for _ in range(8):  # an exporter may shape a constant by nodes of its own
+        node = next((node for node in graph.node if name in node.output), None)
+        given = [tensor for tensor in graph.initializer if tensor.name == name]
+        if given or node is None or len(node.input) == 0 or node.op_type not in _PASSED:
+            break
+        name = node.input[0]
+    try:
+        if not given and node is not None and node.op_type == "Constant":
+            given = [onnx.helper.get_attribute_value(attribute) for attribute in node.attribute]
+        (value,) = given
+        if isinstance(value, onnx.TensorProto):
+            many = any(length < 1 for length in value.dims) or prod(value.dims) > _MAX_VALUES
+            if many or onnx.external_data_helper.uses_external_data(value):
+                return None
+            value = onnx.numpy_helper.to_array(value)
+        return np.array(value, np.float64).ravel()
+    except (TypeError, ValueError):  # fewer bytes than it says, or of a type that NumPy has not
+        return None
+
+
+def _affine(node: Any, name: str, graph: Any) -> tuple[F64, F64] | None:
+    """Scale and offset of one node; None if it is no such thing for the value ``name``."""
+    if len(node.input) != (5 if node.op_type == "BatchNormalization" else 2):
+        return None
+    if node.op_type == "BatchNormalization":
+        gamma, beta, mean, variance = (_constant(graph, other) for other in node.input[1:])
+        if node.input[0] != name or gamma is None or beta is None or mean is None or variance is None:
+            return None
+        epsilon = next((attribute.f for attribute in node.attribute if attribute.name == "epsilon"), 1e-5)
+        if (variance + epsilon <= 0).any() or len({gamma.size, beta.size, mean.size, variance.size}) > 1:
+            return None
+        scale = gamma / np.sqrt(variance + epsilon)
+        return scale, beta - mean * scale
+    first, second = node.input
+    is_first = first == name
+    constant = _constant(graph, second if is_first else first)
+    if constant is None or constant.size == 0 or (not is_first and node.op_type in ("Sub", "Div")):
+        return None
+    if node.op_type in ("Add", "Sub"):
+        return np.ones(1), constant if node.op_type == "Add" else -constant
+    if node.op_type == "Div" and not constant.all():
+        return None
+    return constant if node.op_type == "Mul" else 1 / constant, np.zeros(1)
+
+
+def _keeps_size(node: Any, graph: Any, shape: tuple[int, ...]) -> bool:
+    """Tell whether a resize is to the size that the pipeline gives."""
+    given = [_constant(graph, name) for name in node.input[1:] if name]
+    scales_or_sizes = given[-1] if given else None
+    if scales_or_sizes is None or len(scales_or_sizes) < 2:
+        return False
+    last = tuple(scales_or_sizes)
+    return set(last) == {1.0} or last[1:] == shape[1 - len(last) :]  # of a clip, a frame's
+
+
+def _channels(output: Output) -> int:
+    assert output.spec.layout
+    return output.spec.shape[output.spec.layout.index("c")]
+
+
+def _shown(node: Any) -> str:
+    return f'{node.op_type} "{printable(node.name or node.output[0])}"'
+
+
+# Whether two normalizations are one too many
+
+
+def _normalized_twice(start: _Start, output: Output) -> str:
+    """The note; ``""`` where pipeline and model together do what one normalization would."""
+    own = [op for op in output.chain if isinstance(op, Normalize)]
+    if not own or not start.arithmetic:
+        return ""
+    channels = _channels(output)
+    scale, offset = np.ones(channels), np.zeros(channels)
+    for op in own:
+        factors, summands = (np.array(values) for values in zip(*op.coefficients(channels), strict=True))
+        scale, offset = scale * factors, offset * factors + summands
+    is_centered = output.spec.low < 0 < output.spec.high
+    most = 6.0 if is_centered and not start.is_learned else 12.0
+    both = (scale * start.scale, offset * start.scale + start.offset)
+    if any(_is_usual(*pair, most) for pair in zip(*both, strict=True)):
+        return ""
+    ends = [float(x) for x in (both[1].min(), both[1].max(), *(255 * both[0] + both[1]))]
+    return (
+        f"{' and '.join(start.arithmetic)} normalize{'s' * (len(start.arithmetic) == 1)} the input, and so does the "
+        f"pipeline: its {output.spec.low:.3g}..{output.spec.high:.3g} become {min(ends):.3g}..{max(ends):.3g}; "
+        f"{_remedy(start, channels)}, or export the model without it"
+    )
+
+
+def _is_usual(scale: float, offset: float, most: float) -> bool:
+    """Tell whether ``level * scale + offset`` is a normalization that some model is trained with.
+
+    Such ones make of the levels 0 to 255 a range of width 1 to 5, or 255 where only a mean is taken away, with the zero
+    at level 0 or at the mean of photographs; dark and even ones, as of X-rays, are wider (``most``). Two after another
+    are too narrow, too wide or off the middle: ImageNet's twice has the width 19, (x / 255 - 0.5) / 0.5 twice its zero
+    at level 191.
+    """
+    if scale == 0:
+        return False
+    width, zero = 255 * abs(scale), -offset / scale
+    return (0.3 <= width <= most or 200 <= width <= 300) and -1 <= zero <= 180
+
+
+def _remedy(start: _Start, channels: int) -> str:
+    """Remedy for a model that normalizes by itself."""
+    own = list(zip(*(np.broadcast_to(values, channels) for values in (start.scale, start.offset)), strict=True))
+    takes_levels, takes_unit = (
+        all(_is_usual(scale * unit, offset, 6.0) for scale, offset in own) for unit in (1, 1 / 255)
+    )
+    return "set its mean to 0 and its std to 1" if takes_unit and not takes_levels else "take normalize out of it"

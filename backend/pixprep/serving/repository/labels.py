@@ -1,0 +1,117 @@
+"""The names of a classifier's classes, out of the files in which people have them."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pixprep.errors import PipelineError, SetupError, printable
+from pixprep.pipeline.file import read_bytes
+from pixprep.serving.repository.models import Tensor
+
+_MAX_BYTES = 16 << 20
+_MAX_LETTERS = 1000
+_FORMS = "a name a line; or JSON: a list, or numbers and names, alone or as `id2label` of Hugging Face's config.json"
+
+
+def read_labels(path: Path) -> list[str]:
+    """The names in the order of the classes.
+
+    Args:
+        path: a text file with one name a line; or JSON: a list of names, an object of numbers and names, or one that
+            has such an object as ``id2label``.
+
+    Raises:
+        PipelineError: it is none of these.
+        SetupError: it cannot be read.
+    """
+    try:
+        data = read_bytes(path, most=_MAX_BYTES + 1)
+    except OSError as error:
+        raise SetupError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        text = data[:_MAX_BYTES].decode("utf-8-sig")
+        found = json.loads(text) if text.lstrip()[:1] in ("{", "[") else text.splitlines()
+    except (ValueError, RecursionError):
+        raise PipelineError(f"{path.name}: no labels: {_FORMS}") from None
+    if isinstance(found, dict):
+        found = found.get("id2label", found)
+    labels = _in_order(found)
+    if labels is None or len(data) > _MAX_BYTES:
+        raise PipelineError(f"{path.name}: no labels: {_FORMS}")
+    return labels
+
+
+def from_metadata(entries: Mapping[str, str]) -> tuple[str, ...]:
+    """The names in the metadata of an ONNX file; empty if it has none.
+
+    ``names`` is Ultralytics' key, ``{0: 'cat', 1: 'dog'}``; ``character`` is PaddleOCR's, a name a line; ``labels`` is
+    written as a list, as JSON or a name a line.
+    """
+    for key in ("names", "labels", "character"):
+        text = entries.get(key, "")[:_MAX_BYTES]
+        try:
+            lines = text.splitlines()
+            found = ast.literal_eval(text) if text.lstrip()[:1] in ("{", "[") else lines if len(lines) > 1 else None
+            if names := _in_order(found):
+                return tuple(names)
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            continue
+    return ()
+
+
+def _in_order(found: Any) -> list[str] | None:
+    """A list of names, from a list or from numbers and names; None if it is none."""
+    if isinstance(found, dict):
+        try:
+            numbered = {int(number): label for number, label in found.items()}
+        except (TypeError, ValueError):
+            return None
+        found = [numbered.get(number) for number in range(len(numbered))]
+    if not isinstance(found, list) or not found:
+        return None
+    if not all(isinstance(label, str) and label.strip() and len(label) <= _MAX_LETTERS for label in found):
+        return None
+    return [printable(label.strip()) for label in found]
+
+
+def labelled(outputs: Sequence[Tensor], given: Sequence[str], own: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The output whose scores the labels name, one score a class and nothing else; and the labels.
+
+    Args:
+        outputs: outputs of the model.
+        given: labels that the user gives.
+        own: labels in the model's file, used where none are given; they may name boxes, and no scores.
+
+    Raises:
+        PipelineError: the given labels fit no output.
+    """
+    labels = given or own
+    for length in (len(labels), -1):
+        for output in outputs:
+            if labels and output.shape is not None and output.shape[1:] == (length,):
+                return output.name, labels
+    if not given:
+        return "", ()
+    found = ", ".join(f'"{output.name}" {list((output.shape or ())[1:])}' for output in outputs)
+    count = f"{len(labels):,} label{'s' * (len(labels) != 1)}"
+    raise PipelineError(f"{count}, but no output has one score for each: the model gives {found}")
+
+
+def unlabelled(outputs: Sequence[Tensor], name: str, labels: Sequence[str]) -> list[str]:
+    """A note on the other outputs with one score a class, where the output ``name`` has the labels."""
+    dims = {each.name: (each.shape or ())[1:] for each in outputs if each.name != name}
+    others = {other: lengths[0] for other, lengths in dims.items() if len(lengths) == 1 and lengths != (1,)}
+    if not name or not others:
+        return []
+    fitting = [f'"{other}"' for other, length in others.items() if length in (len(labels), -1)]
+    also = f", though {' and '.join(fitting)} would fit them, too" * bool(fitting)
+    have = "have" if len(others) > 1 else "has"
+    listed = ", ".join(f'"{other}" [{length}]' for other, length in others.items())
+    return [
+        f'the labels are those of "{name}" [{len(labels)}]; {listed} {have} none{also}: '
+        "label_filename in the config.pbtxt of the classifier names a file of each output"
+    ]

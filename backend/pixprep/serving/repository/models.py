@@ -1,0 +1,111 @@
+"""Facts of a model from its files, and its problems."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+from pixprep.errors import printable
+from pixprep.serving.triton.config import CONFIG_FILE, steps
+
+_MAX_SUGGESTED = 64  # names that a mistake is compared with, and that a message lists
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        where: the file or directory, as a path inside the repository.
+        what: is wrong.
+        remedy: what to do; ``""`` where ``what`` says it.
+    """
+
+    where: str
+    what: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        parts = (printable(part) for part in (self.where, self.what, self.remedy) if part)
+        return ": ".join(part if len(part) <= 1000 else f"{part[:1000]} ..." for part in parts)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One input or output of a model.
+
+    Attributes:
+        name: in the model's file.
+        data_type: Triton's, such as ``TYPE_FP32``; ``""`` where it is no tensor that Triton carries.
+        shape: the batch first where there is one; -1 where a length is free; None where the file does not say.
+        is_optional: as an input of a request.
+        is_batched: the first length is the batch's.
+    """
+
+    name: str
+    data_type: str
+    shape: tuple[int, ...] | None
+    is_optional: bool = False
+    is_batched: bool = False
+
+    def __str__(self) -> str:
+        shape = "" if self.shape is None else f" {list(self.shape)}"
+        return f"{self.data_type or 'no tensor'}{shape}"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model directory as far as it could be read.
+
+    Attributes:
+        name: of the directory.
+        config: in its JSON form; what pixprep derives is filled in.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+
+    @property
+    def max_batch_size(self) -> int:
+        """0: it takes no batches."""
+        return int(self.config.get("max_batch_size", 0))
+
+    @property
+    def where(self) -> str:
+        """Its configuration, as a path inside the repository."""
+        return f"{self.name}/{CONFIG_FILE}"
+
+    @property
+    def steps(self) -> list[Any]:
+        """Steps of an ensemble."""
+        return steps(self.config)
+
+    @cached_property
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """The declared tensors by ``input`` or ``output`` and name; without a side that only the backend knows."""
+        batch = (-1,) * (self.max_batch_size > 0)
+        return {
+            side: {
+                entry.get("name", ""): Tensor(
+                    entry.get("name", ""),
+                    entry.get("data_type", "TYPE_INVALID"),
+                    (*batch, *map(int, entry.get("dims", []))),
+                    entry.get("optional", False),
+                    bool(batch),
+                )
+                for entry in self.config[side]
+            }
+            for side in ("input", "output")
+            if self.config.get(side)
+        }
+
+
+def suggest(name: str, known: Collection[str]) -> str:
+    """The known name that is meant, or all of them."""
+    if len(known) > _MAX_SUGGESTED:
+        return f"it is none of {len(known):,} names"
+    near = get_close_matches(name, list(known), n=1)
+    return f'did you mean "{near[0]}"?' if near else f"there are {', '.join(known) or 'none'}"

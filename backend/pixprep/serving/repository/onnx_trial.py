@@ -1,0 +1,76 @@
+"""A process that runs an ONNX file once, and nothing else: what that costs, and how it ends, is its own.
+
+python -m pixprep.serving.repository.onnx_trial model.onnx
+
+It reads ``inputs.npz`` of the current folder, the inputs by name, and writes ``outputs.npz``, by their numbers. Where
+that fails, it looks for a shape that the model would take, and writes it to ``shape.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+MAX_BYTES = 16 << 30
+"""Of addresses: an ONNX file may ask for any amount."""
+_SIDES = (112, 128, 160, 192, 224, 240, 256, 260, 288, 299, 300, 320, 336, 384, 416, 448, 480, 512, 608, 640, 768, 800)
+_SEARCH_S = 5.0
+
+
+def main(onnx: str) -> None:
+    """Run it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = MAX_BYTES if hard == resource.RLIM_INFINITY else min(MAX_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
+    with np.load("inputs.npz") as found:
+        inputs = dict(found)
+    try:
+        outputs = session.run([tensor.name for tensor in session.get_outputs()], inputs)
+    except Exception:
+        if len(inputs) == 1:
+            Path("shape.json").write_text(json.dumps(_shape(session, *inputs.values())), encoding="utf-8")
+        raise
+    arrays = [np.asarray(value) for value in outputs]
+    numbers = [array if array.dtype.kind in "fiub" else np.zeros(0) for array in arrays]  # words are no scores
+    np.savez("outputs.npz", **{str(index): array for index, array in enumerate(numbers)})
+
+
+def _shape(session: Any, given: Any) -> list[int] | None:
+    """The shape nearest to the given one that the model takes, where its file leaves height and width free."""
+    (tensor,) = session.get_inputs()
+    end = time.monotonic() + _SEARCH_S
+    for shape in _shapes(given.shape, tensor.shape):
+        if time.monotonic() > end:
+            break
+        try:
+            session.run(None, {tensor.name: np.zeros(shape, given.dtype)})
+        except Exception:  # noqa: BLE001, S112  (ONNX Runtime's share no base; the first failure is the one that is said)
+            continue
+        return shape
+    return None
+
+
+def _shapes(given: tuple[int, ...], declared: list[Any]) -> Iterator[list[int]]:
+    """Sides rounded up to multiples of 32, then squares, the nearest first."""
+    free = [axis for axis in range(1, len(given)) if not isinstance(declared[axis], int) and given[axis] > 4]
+    if not free:
+        return
+    yield [-(-length // 32) * 32 if axis in free else length for axis, length in enumerate(given)]
+    for side in sorted(_SIDES, key=lambda side: abs(side - given[free[0]])):
+        yield [side if axis in free else length for axis, length in enumerate(given)]
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except Exception as error:  # noqa: BLE001  (ONNX Runtime's share no base)
+        sys.exit((str(error) or type(error).__name__).splitlines()[0])

@@ -1,0 +1,187 @@
+"""One photo through the models of a repository, without a server: what its tensors are, and the classes found in it.
+
+The classifier is run by ONNX Runtime, if that is installed, in a process of its own: whatever the file does, the
+command that asks goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.engine.decoders import Encoded
+from pixprep.engine.engine import Engine
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops import Transform
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.serving.repository.labels import read_labels
+from pixprep.serving.repository.pbtxt import LABELS_FILE, Names, ensembles
+from pixprep.serving.repository.ports import Classifier, connect, mend_dims, read_onnx
+from pixprep.serving.repository.positions import are_boxes
+from pixprep.serving.triton.config import CONFIG_FILE
+from pixprep.serving.triton.files import newest_pipelines, read_pipeline
+from pixprep.show.preview import is_clip, preview
+from pixprep.spec import TensorSpec
+
+Array = npt.NDArray[Any]
+
+LIMIT_S = 30.0
+MAX_ONNX_BYTES = 1 << 30
+"""A larger model takes longer to load than a preview is worth."""
+_BEST = 3
+_REFUSED = "ONNX Runtime could not run it: "
+_ALONE = "export the model with the sizes that it takes, and give the pipeline these"
+_MOST_LETTERS = 300  # of what ONNX Runtime says
+
+
+def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limit_s: float = LIMIT_S) -> Iterator[str]:
+    """Try one photo: for each pipeline its tensors, and of the classifier behind it the best classes.
+
+    Args:
+        repository: as ``build`` writes it.
+        encoded: the photo; or a clip, for pipelines of clips, to which a photo is a clip that stands still.
+        name: of the ensemble, ``""`` for the one without a name of its own; None: every pipeline.
+        limit_s: that a classifier may take, its loading included.
+
+    Raises:
+        PipelineError: ONNX Runtime refuses a classifier that is served by it, or its input.
+        PixprepError: the photo is refused, or a file cannot be read.
+    """
+    wired = ensembles(repository)
+    if name is not None:
+        own = Names.of(name).ensemble
+        wired = {own: wired.get(own, [])}
+    for model, path in sorted(newest_pipelines(repository).items()):
+        takers = [taker for models in wired.values() if model in models for taker in models if taker != model]
+        if name is not None and not takers:
+            continue
+        names = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
+        if not takers and model == names.preprocess:  # where no ensemble is written yet
+            takers = [names.classifier]
+        pipeline = read_pipeline(path).for_serving()
+        yield from preview(pipeline, encoded).lines()
+        for taker in dict.fromkeys(takers):
+            onnx = repository / taker / path.parent.name / "model.onnx"
+            if onnx.is_file():
+                labels = repository / taker / LABELS_FILE
+                words = read_labels(labels) if labels.is_file() else []
+                yield from _classes(onnx, words, pipeline, encoded, limit_s)
+
+
+def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Encoded, limit_s: float) -> Iterator[str]:
+    """Classes that a classifier finds in the photo."""
+    if find_spec("onnxruntime") is None:
+        yield 'the classifier was not tried: pip install ".[classifier]" in a checkout of pixprep'
+        return
+    if onnx.stat().st_size > MAX_ONNX_BYTES:
+        yield f"the classifier was not tried: over {MAX_ONNX_BYTES >> 30} GiB"
+        return
+    classifier = read_onnx(onnx)
+    pairs = connect(classifier, pipeline, max_batch_size=1)
+    outputs, takes = _run(onnx, _inputs(pipeline, pairs, encoded), limit_s)
+    if isinstance(outputs, str):
+        if _is_refused(onnx, outputs):
+            (port, name), *_ = pairs.items()
+            remedy = (
+                f'"{port}" runs with {takes[1:]}: {mend_dims(pipeline.outputs[name], takes[1:])}' if takes else _ALONE
+            )
+            where = onnx.relative_to(onnx.parents[2])
+            raise PipelineError(f"{where}: {outputs}: {remedy}".removesuffix(": "))
+        yield f"the classifier was not tried: {outputs}"
+        return
+    for tensor, values in zip(classifier.outputs, outputs, strict=True):
+        if values.shape[:1] != (1,):
+            yield f'"{tensor.name}": {list(values.shape)} of one image: in a batch, Triton would share them out wrongly'
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            yield f'"{tensor.name}": some of its values are not finite'
+    back = next((op.name or "transform" for op in pipeline.ops if isinstance(op, Transform)), None)
+    if back and not labels:  # a detector's, and no scores of classes
+        images = [spec for name in pairs.values() if (spec := pipeline.outputs[name].spec).layout is not None]
+        for tensor, values in zip(classifier.outputs, outputs, strict=True):
+            is_place = bool(images) and are_boxes(replace(tensor, shape=values.shape), images[0])
+            at = f'; "{back}" says where in the photo that is' * is_place
+            yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}{at}'
+        return
+    index = _scored(classifier, outputs, labels)
+    if index is not None:
+        name, sure = classifier.outputs[index].name, shares(outputs[index][0])
+        if (sure == sure[0]).all():
+            yield f'"{name}": every class has the same score'
+            return
+        best = np.argsort(-sure, kind="stable")[:_BEST]
+        named = (f"{labels[number] if labels else f'class {number}'} {sure[number]:.2f}" for number in best)
+        yield f'"{name}": {", ".join(named)}'
+
+
+def _inputs(pipeline: Pipeline, pairs: Mapping[str, str], encoded: Encoded) -> dict[str, Array]:
+    is_still = not is_clip(pipeline, encoded)
+    with Engine(pipeline.for_photos() if is_still else pipeline, threads=1, odd_range=True) as engine:
+        batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
+    if batch.errors[0] is not None:
+        raise batch.errors[0]
+    tensors = {name: batch.outputs[name] for name in pairs.values()}
+    if is_still:
+        tensors = {name: _standing(tensor, pipeline.outputs[name].spec) for name, tensor in tensors.items()}
+    return {port: tensors[name] for port, name in pairs.items()}
+
+
+def _standing(tensor: Array, spec: TensorSpec) -> Array:
+    """A tensor of a photo (batch first) as that of a clip of which every frame is the photo, where clips come."""
+    axis = 1 + (spec.layout or "").find("t")
+    return tensor if axis == 0 else np.repeat(np.expand_dims(tensor, axis), spec.shape[axis - 1], axis)
+
+
+def _is_refused(onnx: Path, why: str) -> bool:
+    """Tell whether the server would fail as the trial did: on the same processor, and not for its limit of memory."""
+    config = onnx.parents[1] / CONFIG_FILE
+    is_same = config.is_file() and "kind: KIND_CPU" in config.read_text(encoding="utf-8", errors="replace")
+    return is_same and why.startswith(_REFUSED) and "alloc" not in why
+
+
+def _run(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[list[Array] | str, list[int] | None]:
+    """The outputs in the order of the file; or why there are none, and a shape that the model would take."""
+    with tempfile.TemporaryDirectory(prefix="pixprep-trial-") as folder:
+        with Path(folder, "inputs.npz").open("wb") as file:
+            np.savez(file, **inputs)
+        command = [sys.executable, "-m", "pixprep.serving.repository.onnx_trial", str(onnx.resolve())]
+        try:  # in a folder that is ours: Python looks for modules there first
+            done = subprocess.run(command, cwd=folder, capture_output=True, timeout=limit_s, check=False)
+        except subprocess.TimeoutExpired:
+            return f"it takes over {limit_s:g} s", None
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().replace(str(onnx.resolve()), onnx.name)
+            why = said.splitlines()[-1][:_MOST_LETTERS] if said else f"signal {-done.returncode}"
+            shape = Path(folder, "shape.json")
+            return f"{_REFUSED}{why}", json.loads(shape.read_text(encoding="utf-8")) if shape.is_file() else None
+        with np.load(Path(folder, "outputs.npz")) as found:
+            return [found[str(index)] for index in range(len(found.files))], None
+
+
+def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[str]) -> int | None:
+    """Find the output with one score a class; without labels only where there is no doubt."""
+    fits = [
+        index
+        for index, values in enumerate(outputs)
+        if values.dtype.kind == "f" and values.ndim == 2 and len(values) == 1 and np.isfinite(values).all()
+        if (values.shape[1] == len(labels) if labels else values.shape[1] > 1)
+    ]
+    return fits[0] if fits and (labels or len(classifier.outputs) == 1) else None
+
+
+def shares(scores: Array) -> Array:
+    """Scores as shares of 1: as they are where they are probabilities, or else their softmax."""
+    scores = scores.astype(np.float64)
+    if scores.min() >= 0 and abs(scores.sum() - 1) < 1e-3:
+        return scores
+    powers = np.exp(scores - scores.max())
+    return np.asarray(powers / powers.sum())

@@ -1,0 +1,104 @@
+"""Fit of an ensemble's steps to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pixprep.serving.repository.models import Model, Problem, Tensor, suggest
+from pixprep.serving.repository.ports import compatible
+
+
+def check_ensemble(ensemble: Model, models: Mapping[str, Model | None]) -> Iterator[Problem]:
+    """The wiring: each tensor is given once, as what its takers expect, and none is left over or waited for in vain."""
+    where = ensemble.where
+    given: dict[str, tuple[str, Tensor | None]] = {}
+    taken: list[tuple[str, str, Tensor | None]] = []
+    for side in ("input", "output"):
+        if side not in ensemble.tensors:
+            yield Problem(where, f"declares no {side}", "those of an ensemble are not derived: write them")
+    given |= {name: ("the ensemble's input", tensor) for name, tensor in ensemble.tensors.get("input", {}).items()}
+    taken += [(name, "the ensemble's output", tensor) for name, tensor in ensemble.tensors.get("output", {}).items()]
+    for number, step in enumerate(ensemble.steps, 1):
+        name = step.get("model_name", "")
+        who = f'step {number} ("{name}")'
+        model = models.get(name)
+        if name not in models:
+            yield Problem(where, f"{who}: there is no such model", suggest(name, models))
+        elif model:
+            yield from _check_step(ensemble, who, step, model)
+        known = model.tensors if model else {}
+        for port, name in step.get("input_map", {}).items():
+            taken.append((name, f'{who} input "{port}"', known.get("input", {}).get(port)))
+        for port, name in step.get("output_map", {}).items():
+            if name in given:
+                yield Problem(where, f'{who} gives "{name}", which {given[name][0]} is already', "rename one of them")
+            given.setdefault(name, (f'{who} output "{port}"', known.get("output", {}).get(port)))
+    for name, taker, want in taken:
+        if name not in given:
+            yield Problem(where, f'{taker} takes "{name}", which nothing gives', suggest(name, given))
+            continue
+        giver, have = given[name]
+        if have and want and not (have.data_type == want.data_type and _fits(have, want)):
+            what = f'"{name}": {giver} is {have}, {taker} is {want}'
+            yield Problem(where, what, "make them equal")
+    wanted = {name for name, *_ in taken}
+    for name in [name for name in given if name not in wanted]:
+        yield Problem(where, f'nothing takes "{name}"', "leave it out, or make it an output of the ensemble")
+    yield from _check_cycles(ensemble, models)
+
+
+def _fits(have: Tensor, want: Tensor) -> bool:
+    """Tell whether shapes agree, or would with a batch of one that Triton adds or takes away."""
+    if compatible(have.shape, want.shape):
+        return True
+    if have.is_batched == want.is_batched or have.shape is None or want.shape is None:
+        return False
+    return compatible(have.shape[have.is_batched :], want.shape[want.is_batched :])
+
+
+def _check_step(ensemble: Model, who: str, step: Mapping[str, Any], model: Model) -> Iterator[Problem]:
+    """The maps of one step against its model."""
+    where = ensemble.where
+    for direction in ("input", "output"):
+        ports, tensors = step.get(f"{direction}_map", {}), model.tensors.get(direction)
+        if not ports:
+            yield Problem(
+                where, f"{who} has no {direction}_map", f"map the {direction}s of the model to tensors of the ensemble"
+            )
+        if tensors is None or not ports:
+            continue
+        for port in ports:
+            if port not in tensors:
+                yield Problem(where, f'{who}: the model has no {direction} "{port}"', suggest(port, tensors))
+        for port, tensor in tensors.items():
+            if direction == "input" and port not in ports and not tensor.is_optional:
+                yield Problem(where, f'{who}: input "{port}" of the model is not mapped', "add it to input_map")
+    if model.max_batch_size < ensemble.max_batch_size:
+        what = f"max_batch_size is {ensemble.max_batch_size}, of {who} only {model.max_batch_size}"
+        yield Problem(where, what, f"set it to {model.max_batch_size}, or raise the model's")
+
+
+def _check_cycles(ensemble: Model, models: Mapping[str, Model | None]) -> Iterator[Problem]:
+    """Steps that wait for each other, and ensembles that contain themselves."""
+    waiting = list(enumerate(ensemble.steps, 1))
+    while True:
+        # A tensor that no step gives is there from the start, or has been reported.
+        missing = {name for _, step in waiting for name in step.get("output_map", {}).values()}
+        stuck = [step for step in waiting if not missing.isdisjoint(step[1].get("input_map", {}).values())]
+        if len(stuck) == len(waiting):
+            break
+        waiting = stuck
+    if waiting:
+        names = ", ".join(f'{number} ("{step.get("model_name", "")}")' for number, step in waiting)
+        yield Problem(ensemble.where, f"these steps wait for each other: {names}", "break the circle")
+    inside, reached = [ensemble.name], set[str]()
+    while inside:
+        model = models.get(inside.pop())
+        for step in model.steps if model else ():
+            name = step.get("model_name", "")
+            if name not in reached:
+                reached.add(name)
+                inside.append(name)
+    if ensemble.name in reached:
+        yield Problem(ensemble.where, "the ensemble contains itself", "take it out of the steps that lead back to it")

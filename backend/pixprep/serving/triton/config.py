@@ -1,0 +1,357 @@
+"""The model configuration that a pipeline implies, and what may be written into ``config.pbtxt`` beside it.
+
+``config.pbtxt`` is optional: the backend derives it. Where it is written, it may choose the name and the type of the
+input, the batch size and the parameters below; what the pipeline fixes (outputs, dtypes, dims) must agree.
+
+A photo gives as many tensors as it has boxes, so a model that takes boxes does not batch: ``max_batch_size`` is 0, a
+request has one photo, and the first dimension of the other inputs and of the outputs is its boxes. docs/decisions.md
+has what else was tried.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from pixprep.engine.decoders import CODECS, DAMAGES, FORMATS, Codec, Damage, Limits
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.faults import quoted
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
+from pixprep.plan.steps.operators import check_name
+from pixprep.spec import DType
+
+Config = dict[str, Any]
+"""A model configuration in its JSON form, as Triton hands it to Python: ``{"max_batch_size": 0, "input": [], …}``."""
+
+CONFIG_FILE, PIPELINE_FILE = "config.pbtxt", "pipeline.json"
+DEFAULT_MAX_BATCH_SIZE = 64
+INPUT_NAME, STATUS_NAME = "image", "status"
+PIXELS = "pixels"
+"""The parameter that tells clients the order of the channels of the pixels that a model takes; the pipeline says it."""
+FRAMES = "frames"
+"""The parameter that tells clients how many frames a model takes of a clip; the pipeline says it."""
+TRITON_TYPES: dict[DType, str] = {
+    "float32": "TYPE_FP32",
+    "float16": "TYPE_FP16",
+    "uint8": "TYPE_UINT8",
+    "int32": "TYPE_INT32",
+    "int64": "TYPE_INT64",
+}
+_INPUT_TYPES = {"float32": "TYPE_FP32", "bool": "TYPE_BOOL", "uint8": "TYPE_UINT8"}
+_LIMITS = tuple(Limits.__dataclass_fields__)
+_CHOICES = {
+    "on_error": ("fail", "zero"),
+    "decoder": CODECS,
+    "outputs": ("gpu", "cpu"),
+    "odd_range": ("refused", "meant"),
+}
+_PARAMETERS = (
+    *_CHOICES,
+    PIXELS,
+    FRAMES,
+    "accept_base64",
+    "allow_operators",
+    "damage",
+    "threads",
+    "max_request_bytes",
+    "max_response_bytes",
+    *_LIMITS,
+)
+_OFF_AT_ZERO = ("max_expansion", "max_frames")
+_MOST_THREADS, _MOST = 1024, 999_999_999
+
+
+def steps(config: Mapping[str, Any]) -> list[Config]:
+    """The steps of an ensemble; none of another model."""
+    return list(config.get("ensemble_scheduling", {}).get("step", []))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Parameters of ``config.pbtxt``.
+
+    Attributes:
+        on_error: ``fail``: a bad image fails its request. ``zero``: its tensor is zeros, and ``status`` says why.
+        damage: ``strict``: a damaged JPEG is a bad image. ``structural``: on a GPU, one whose markers tell of damage
+            is. ``pillow``: one that Pillow does not load is. ``lenient``: what libjpeg-turbo can recover is its tensor.
+            None: the device's default.
+        decoder: of JPEGs on a GPU, see ``Engine``.
+        outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.
+        odd_range: ``refused``: of a pipeline whose values no usual classifier takes, by ``pixprep check``. ``meant``.
+        accept_base64: an image may come as base64 text, from clients that speak JSON.
+        allow_operators: the names of the installed operators of users' that the pipeline may call.
+        threads: that one instance decodes with; default: the cores of this process shared out among the instances.
+        max_request_bytes: of all the images of one request.
+        max_response_bytes: of the tensors of one request, padded to the largest; where no size follows the image,
+            ``max_batch_size`` and the pipeline say what they take, and must agree with it if it is written.
+        limits: what is refused from the header.
+    """
+
+    on_error: Literal["fail", "zero"]
+    damage: Damage | None
+    decoder: Codec
+    outputs: Literal["gpu", "cpu"]
+    odd_range: Literal["refused", "meant"]
+    accept_base64: bool
+    allow_operators: tuple[str, ...]
+    threads: int
+    max_request_bytes: int
+    max_response_bytes: int
+    limits: Limits
+
+
+def options(config: Mapping[str, Any]) -> Options:
+    """Read the parameters.
+
+    Raises:
+        PipelineError: an unknown parameter, or a value that is none.
+    """
+    given = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
+    for key in given:
+        if key not in _PARAMETERS and not key.isupper():  # upper case: Triton's own, such as EXECUTION_ENV_PATH
+            near = get_close_matches(key, _PARAMETERS, n=1)
+            hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(_PARAMETERS)}"
+            raise PipelineError(f"parameters: no such parameter {quoted(key)}; {hint}")
+    instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
+    share = max(1, len(os.sched_getaffinity(0)) // instances)
+    return Options(
+        **{name: _choice(given, name, choices) for name, choices in _CHOICES.items()},
+        accept_base64=_choice(given, "accept_base64", ("false", "true")) == "true",
+        allow_operators=operator_names(given.get("allow_operators", "")),
+        damage=_choice(given, "damage", DAMAGES) if "damage" in given else None,
+        threads=_number(given, "threads", share),
+        max_request_bytes=_number(given, "max_request_bytes", 64 << 20),
+        max_response_bytes=_number(given, "max_response_bytes", 256 << 20),
+        limits=_limits(given),
+    )
+
+
+def operator_names(text: str) -> tuple[str, ...]:
+    """The operators that the parameter ``allow_operators`` names.
+
+    Raises:
+        PipelineError: one is no name.
+    """
+    names = tuple(text.replace(",", " ").split())
+    for name in names:
+        try:
+            check_name(name)
+        except PipelineError:
+            raise PipelineError(
+                f"parameters: allow_operators are names such as acme.denoise, not {quoted(name)}"
+            ) from None
+    return names
+
+
+def _choice(given: Mapping[str, str], name: str, choices: Sequence[str]) -> Any:
+    """One of a few words, by default the first."""
+    value = given.get(name, choices[0])
+    if value not in choices:
+        *others, last = map(quoted, choices)
+        raise PipelineError(f"parameters: {name} is {', '.join(others)} or {last}, not {quoted(value)}")
+    return value
+
+
+def _limits(given: Mapping[str, str]) -> Limits:
+    defaults = Limits()
+    named = given.get("formats", " ".join(defaults.formats)).replace(",", " ").split()
+    for name in named or [""]:
+        if name not in FORMATS:
+            raise PipelineError(f"parameters: formats are some of {', '.join(FORMATS)}, not {quoted(name)}")
+    numbers = {key: _number(given, key, getattr(defaults, key)) for key in _LIMITS if key != "formats"}
+    return Limits(formats=tuple(name for name in FORMATS if name in named), **numbers)
+
+
+def _number(given: Mapping[str, str], key: str, default: int) -> int:
+    text = given.get(key, str(default))
+    if key in _OFF_AT_ZERO and text == "0":
+        return 0
+    if not text.isascii() or not text.isdigit() or not text.strip("0"):
+        raise PipelineError(f"parameters: {key} is a whole number of at least 1, not {quoted(text)}")
+    most = _MOST_THREADS if key == "threads" else _MOST
+    if len(text) > len(str(_MOST)) or int(text) > most:
+        raise PipelineError(f"parameters: {key} is at most {most:,}, not {quoted(text)}")
+    return int(text)
+
+
+def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
+    """The inputs that a model of this configuration has: the image's first, then those of the pipeline.
+
+    The image's is the one that is written, made complete, or BYTES ``image``.
+
+    Where the pipeline takes pixels, it is UINT8 [-1, -1, channels].
+
+    Raises:
+        PipelineError: what is written cannot hold encoded images, or pixels, or is not what the pipeline takes.
+    """
+    rows = [-1] if pipeline.plan.takes_boxes else []
+    derived: dict[str, Config] = {
+        name: {"name": name, "data_type": _INPUT_TYPES[spec.dtype], "dims": [*rows, spec.count]}
+        for name, spec in pipeline.inputs.items()
+    }
+    written = config.get("input", [])
+    for entry in written:
+        if want := derived.get(entry.get("name")):
+            _compare("input", "takes", entry, want)
+    others = [entry for entry in written if entry.get("name") not in derived]
+    if pipeline.plan.takes:
+        return [_frames(others, 1 if pipeline.plan.is_gray else 3), *derived.values()]
+    return [_image_input(others), *derived.values()]
+
+
+def _face(entry: Config) -> tuple[Any, list[int]]:
+    """Type and dims of an input or output as it is written."""
+    return entry.get("data_type"), [int(dim) for dim in entry.get("dims", [])]
+
+
+def _compare(side: str, verb: str, written: Config, want: Config) -> None:
+    """Refuse an input or output that is written otherwise than the pipeline has it."""
+    data_type, dims = _face(written)
+    if (data_type, dims) != (want["data_type"], want["dims"]):
+        raise PipelineError(
+            f'config.pbtxt: {side} "{want["name"]}": is {data_type} {dims}, but the pipeline {verb} '
+            f"{want['data_type']} {want['dims']}: write that, or leave the {side} out"
+        )
+
+
+def _image_input(written: Sequence[Config]) -> Config:
+    """The one of encoded images."""
+    if not written:
+        return {"name": INPUT_NAME, "data_type": "TYPE_STRING", "dims": [1]}
+    if len(written) > 1:
+        raise PipelineError(f"config.pbtxt: input: {len(written)} inputs, but encoded images come by one")
+    (entry,) = written
+    data_type, dims = _face(entry)
+    if (data_type, dims) == ("TYPE_STRING", [1]):
+        return entry
+    if (data_type, dims) == ("TYPE_UINT8", [-1]):  # ragged, or requests of different lengths would never share a batch
+        return {**entry, "allow_ragged_batch": True}
+    raise PipelineError(
+        f'config.pbtxt: input "{entry.get("name")}": {data_type} {dims} cannot hold encoded images: '
+        "write TYPE_STRING with dims [ 1 ], or TYPE_UINT8 with dims [ -1 ]"
+    )
+
+
+def _frames(written: Sequence[Config], channels: int) -> Config:
+    """The input of pixels; its height and width may be written as one size, and else differ between requests.
+
+    Without ``allow_ragged_batch`` requests of different sizes would never share a batch.
+    """
+    derived: Config = {"name": INPUT_NAME, "data_type": "TYPE_UINT8", "dims": [-1, -1, channels]}
+    entry = written[0] if written else derived
+    data_type, dims = _face(entry)
+    is_sized = len(dims) == 3 and dims[2] == channels and all(dim == -1 or dim > 0 for dim in dims[:2])
+    if len(written) > 1 or data_type != "TYPE_UINT8" or not is_sized:
+        raise PipelineError(
+            f'config.pbtxt: input "{entry.get("name")}": {data_type} {dims} cannot hold the pixels that '
+            f"the pipeline takes: write TYPE_UINT8 with dims [ -1, -1, {channels} ], and no other input"
+        )
+    return {**entry, "allow_ragged_batch": True} if -1 in dims else entry
+
+
+def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
+    """The outputs that a model of this configuration has.
+
+    Raises:
+        PipelineError: ``config.pbtxt`` names one that the pipeline lacks, or gives one another dtype or dims.
+    """
+    rows = [-1] if pipeline.plan.takes_boxes else []
+    derived: list[Config] = [
+        {"name": name, "data_type": TRITON_TYPES[output.spec.dtype], "dims": [*rows, *output.spec.shape]}
+        for name, output in pipeline.outputs.items()
+    ]
+    if options(config).on_error == "zero":
+        derived.append({"name": STATUS_NAME, "data_type": "TYPE_STRING", "dims": [*rows, 1]})
+    by_name: dict[str, Config] = {entry["name"]: entry for entry in derived}
+    for written in config.get("output", []):
+        name = written.get("name")
+        if name not in by_name:
+            hint = ': set the parameter on_error to "zero"' if name == STATUS_NAME else ""
+            raise PipelineError(f'config.pbtxt: output "{name}": the pipeline gives only {", ".join(by_name)}{hint}')
+        _compare("output", "gives", written, by_name[name])
+    return derived
+
+
+def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
+    """The configuration with everything filled in that the pipeline implies.
+
+    A ``max_batch_size`` that is not written is 64, or of clips as many as 64 images are; or fewer where an answer would
+    be too large; of a pipeline that takes boxes it is 0.
+
+    Raises:
+        PipelineError: what is written contradicts the pipeline, or the outputs of a batch are too large.
+    """
+    most_bytes = _most_bytes(config, pipeline)
+    most = most_bytes // pipeline.n_bytes
+    tensors = {"input": inputs(config, pipeline), "output": outputs(config, pipeline)}
+    if pipeline.plan.takes_boxes:
+        if config.get("max_batch_size"):
+            raise PipelineError(
+                "config.pbtxt: max_batch_size: a photo gives as many tensors as it has boxes, which is no batch of "
+                "Triton's: write 0, or leave it out"
+            )
+        if (boxes := options(config).limits.max_boxes) > most:
+            raise PipelineError(
+                f"config.pbtxt: max_boxes: the outputs of {boxes:,} boxes take {boxes * pipeline.n_bytes:,} bytes; an "
+                f"answer has at most {most_bytes:,}: set the parameter max_boxes to {most}"
+            )
+        return {**config, "max_batch_size": 0, **tensors}
+    usual = max(1, DEFAULT_MAX_BATCH_SIZE // (pipeline.images[0].frames or 1))
+    max_batch_size = config.get("max_batch_size") or min(usual, most)
+    if max_batch_size < 0:
+        raise PipelineError(f"config.pbtxt: max_batch_size: {max_batch_size} is less than 1")
+    if max_batch_size > most:
+        raise PipelineError(
+            f"config.pbtxt: max_batch_size: the outputs of {max_batch_size:,} images take "
+            f"{max_batch_size * pipeline.n_bytes:,} bytes; an answer has at most {most_bytes:,}: set it to {most}"
+        )
+    full: Config = {**config, "max_batch_size": max_batch_size, **tensors}
+    written, takes, frames = config.get("parameters", {}), pipeline.plan.takes, pipeline.images[0].frames
+    for key, fact, what in (
+        (PIXELS, takes, f"takes {takes}" if takes else "decodes files"),
+        (FRAMES, frames and str(frames), f"takes {frames} of a clip" if frames else "takes no clips"),
+    ):
+        said = written.get(key, {}).get("string_value", fact)
+        if said != fact:
+            raise PipelineError(
+                f"config.pbtxt: parameters: {key} is {quoted(said)}, but the pipeline {what}: leave it out"
+            )
+        if fact:
+            full["parameters"] = {**full.get("parameters", {}), key: {"string_value": fact}}
+    if "sequence_batching" not in config:
+        full.setdefault("dynamic_batching", {})
+    return full
+
+
+def _most_bytes(config: Mapping[str, Any], pipeline: Pipeline) -> int:
+    """The bytes of the largest answer that a full batch may have; of open sizes, each request is measured later."""
+    is_open = any(output.spec.is_open for output in pipeline.outputs.values())
+    if is_open or "max_response_bytes" not in config.get("parameters", {}):
+        return MAX_OUTPUT_BYTES
+    most_bytes = options(config).max_response_bytes
+    if most_bytes < pipeline.n_bytes:
+        raise PipelineError(
+            f"parameters: max_response_bytes is {most_bytes:,}, and the outputs of one image take "
+            f"{pipeline.n_bytes:,} bytes: raise it, or leave it out"
+        )
+    return most_bytes
+
+
+def count_instances(config: Mapping[str, Any]) -> int:
+    """Count the instances that a model of this configuration has, on all its GPUs."""
+    return sum(group["count"] * max(1, len(group.get("gpus") or ())) for group in config.get("instance_group", ()))
+
+
+def is_stalling(config: Mapping[str, Any]) -> bool:
+    """Tell whether Triton 2.51 makes requests wait for nothing: a queue policy, and one instance.
+
+    With a policy it hands an instance nothing before that is free; and if it has just looked, looks again after 0.5 s.
+    """
+    batching = config.get("dynamic_batching") or {}
+    policies = [batching.get("default_queue_policy") or {}, *(batching.get("priority_queue_policy") or {}).values()]
+    names = ("max_queue_size", "default_timeout_microseconds", "allow_timeout_override")
+    return count_instances(config) == 1 and any(int(policy.get(name) or 0) for policy in policies for name in names)

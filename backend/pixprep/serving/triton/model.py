@@ -1,0 +1,253 @@
+"""pixprep as a Triton Python-based backend: requests in, one batch through the engine, responses out."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import traceback
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from pixprep.engine.batch import Batch
+from pixprep.engine.decoders.text import without_base64
+from pixprep.engine.engine import Engine
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.pipeline.warnings import black_margins, odd_ranges
+from pixprep.plan.answers import Answers
+from pixprep.serving.triton import config as model_config
+from pixprep.serving.triton import pool
+from pixprep.serving.triton.metrics import Metrics
+from pixprep.serving.triton.probe import is_probe
+from pixprep.serving.triton.warm_up import warm_up
+from pixprep.serving.triton.watchdog import BATCH_S, GPU_IDLE_S, IDLE_S, IMAGE_S, Watchdog
+
+_MALLOPT = ((-3, 32 << 20), (-1, 16 << 20))
+"""M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. glibc raises the second to 64 MiB by itself, and then a thread's
+50 MB stay after a trim."""
+
+
+def _keep_blocks() -> None:
+    """Let the C library keep large blocks for the next batch in this process, until a trim.
+
+    `pixprep serve` has Triton give them back, which this process inherits: it made a batch of 8 cost a fifth more CPU.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's
+    if mallopt is not None:
+        for parameter, n_bytes in _MALLOPT:
+            mallopt(parameter, n_bytes)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A request, and where its images lie in the batch; or the response that it has already."""
+
+    start: int = 0
+    stop: int = 0
+    outputs: tuple[str, ...] = ()
+    is_probe: bool = False
+    refusal: Any = None
+
+
+class TritonPythonModel:
+    """Model that Triton calls. One object, and one engine, an instance."""
+
+    @staticmethod
+    def auto_complete_config(auto_complete_model_config: Any) -> Any:
+        """Fill in what ``config.pbtxt`` leaves out; refuse what contradicts the pipeline."""
+        config = auto_complete_model_config.as_dict()
+        pipeline = _pipeline(Path(pb_utils.get_model_dir()), model_config.options(config))
+        # The dictionary is live; max_batch_size alone has no effect through it.
+        full = model_config.complete(config, pipeline)
+        auto_complete_model_config.set_max_batch_size(full["max_batch_size"])
+        config.update(full)
+        return auto_complete_model_config
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Compile the pipeline, start the engine, decode one image: ready means that everything has run once."""
+        _keep_blocks()
+        # Pillow's remarks on damaged files quote them: each is a line in the log, and is remembered for ever.
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        config = json.loads(args["model_config"])
+        version = Path(args["model_repository"]) / args["model_version"]
+        options = model_config.options(config)
+        pipeline = _pipeline(version, options)
+        if pipeline.left_out:
+            pb_utils.Logger.log_info(f"{args['model_name']}: {pipeline.left_out}")
+        model_config.outputs(config, pipeline)
+        image, *_ = model_config.inputs(config, pipeline)
+        self._input = image["name"]
+        self._options, self._pipeline = options, pipeline
+        self._takes_boxes = pipeline.plan.takes_boxes
+        if model_config.is_stalling(config):
+            pb_utils.Logger.log_warn(
+                f"{args['model_name']}: a queue policy and one instance: Triton 2.51 then leaves requests waiting for "
+                "up to 0.5 s; write `instance_group { count: 2 kind: KIND_CPU }`, or leave the policy out"
+            )
+        doubts = odd_ranges(pipeline) if options.odd_range == "refused" else []
+        for doubt in (*doubts, *black_margins(pipeline)):  # `pixprep check` says so; who starts Triton may not ask it
+            pb_utils.Logger.log_warn(f"{args['model_name']}: {doubt}")
+        is_on_gpu = args["model_instance_kind"] == "GPU"
+        # Triton sets no device for a Python model: without this, every instance would land on the first GPU.
+        device = f"gpu:{args['model_instance_device_id']}" if is_on_gpu else "cpu"
+        self._engine = Engine(
+            pipeline,
+            device=device,
+            threads=options.threads,
+            limits=options.limits,
+            damage=options.damage,
+            decoder=options.decoder,
+            odd_range=True,  # said above
+        )
+        if is_on_gpu:
+            pb_utils.Logger.log_info(f"{args['model_name']}: images are decoded by {self._engine.decoders}")
+        self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.limits.max_decode_s
+        self._stays_on_gpu = is_on_gpu and options.outputs == "gpu"
+        gpu = args["model_instance_device_id"]
+        if self._stays_on_gpu and (danger := pool.danger(pipeline, config, gpu=gpu)):
+            self._stays_on_gpu = False
+            pb_utils.Logger.log_warn(f"{args['model_name']}: tensors leave by way of the CPU: {danger}")
+        warm_up(self._engine)
+        self._metrics = Metrics(
+            pb_utils,
+            model=args["model_name"],
+            version=args["model_version"],
+            frames=pipeline.images[0].frames or 0,
+        )
+        self._watchdog = Watchdog(
+            lambda words: pb_utils.Logger.log_error(f"{args['model_name']}: {words}"),
+            on_idle=self._engine.trim,
+            idle_s=GPU_IDLE_S if is_on_gpu else IDLE_S,
+        )
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        """Answer requests; all their images form one batch."""
+        parts, encoded, numbers = self._collect(requests)
+        batch = self._run(parts, encoded, numbers)
+        return [part.refusal or self._answer(part, batch) for part in parts]
+
+    def _collect(self, requests: Sequence[Any]) -> tuple[list[_Part], list[Any], dict[str, list[Any]]]:
+        """Collect the images and numbers of all requests, and the slice of the batch that is each request's."""
+        parts: list[_Part] = []
+        encoded: list[Any] = []
+        numbers: dict[str, list[Any]] = {name: [] for name in self._pipeline.inputs}
+        for request in requests:
+            images = self._images(request)
+            n_bytes = sum(map(_n_bytes, images))
+            refusal = "" if images else "[EMPTY] the request has no image"
+            if n_bytes > self._options.max_request_bytes:
+                refusal = f"[TOO_LARGE_BYTES] the images of the request have {n_bytes:,} bytes; the limit is "
+                refusal += f"{self._options.max_request_bytes:,} (parameter max_request_bytes)"
+            names = () if refusal else self._pipeline.inputs
+            tensors = {name: pb_utils.get_input_tensor_by_name(request, name) for name in names}
+            if away := [name for name, tensor in tensors.items() if not tensor.is_cpu()]:
+                refusal = f'[BAD_INPUT] "{away[0]}" lies on a GPU: send the numbers from host memory'
+            if refusal:
+                parts.append(_Part(refusal=_error(refusal, pb_utils.TritonError.INVALID_ARG)))
+                continue
+            start = len(encoded)
+            encoded.extend(images)
+            for name, those in numbers.items():
+                array = tensors[name].as_numpy()
+                those.extend([array] if self._takes_boxes else array)
+            parts.append(_Part(start, len(encoded), tuple(request.requested_output_names()), is_probe(request)))
+        return parts, encoded, numbers
+
+    def _images(self, request: Any) -> list[Any]:
+        """The images of a request: the elements of a BYTES input, or views of a UINT8 one."""
+        tensor = pb_utils.get_input_tensor_by_name(request, self._input)
+        if self._pipeline.plan.takes:
+            return self._engine.split(tensor.as_numpy() if tensor.is_cpu() else tensor, is_one=self._takes_boxes)
+        array = tensor.as_numpy()
+        if array.dtype == np.uint8:
+            rows = array[None] if self._takes_boxes else array
+            images = [row.data for row in rows] if array.size else []
+        else:
+            images = list(array.reshape(-1))
+        if self._options.accept_base64:
+            most = self._options.limits.max_image_bytes
+            return without_base64(images, image_bytes=most, request_bytes=self._options.max_request_bytes)
+        return images
+
+    def _run(self, parts: Sequence[_Part], encoded: Sequence[Any], numbers: dict[str, list[Any]]) -> Batch | None:
+        """The results of the batch; None if pixprep itself failed."""
+        wanted = {name for part in parts for name in part.outputs}
+        clients = [index for part in parts if not part.is_probe for index in range(part.start, part.stop)]
+        rows = self._options.limits.max_boxes if self._takes_boxes else 1
+        limit_s = BATCH_S + self._each_s * len(encoded) * rows
+        answers = Answers([slice(part.start, part.stop) for part in parts], self._options.max_response_bytes)
+        try:
+            with self._metrics.pause, self._watchdog.limit(limit_s, is_work=bool(clients)):
+                outputs = [name for name in self._pipeline.outputs if name in wanted]
+                batch = self._engine.run_batch(encoded, outputs=outputs, inputs=numbers, answers=answers)
+        except Exception:  # noqa: BLE001  (out of execute, Triton would show the traceback to every client)
+            pb_utils.Logger.log_error(traceback.format_exc())
+            if not self._engine.is_working():  # every later request would fail, for ever
+                self._watchdog.end("the GPU does nothing more for this process")
+            return None
+        if clients:
+            those = [row for index in clients for row in batch.rows_of(index)]
+            self._metrics.record(sum(_n_bytes(encoded[index]) for index in clients), batch, those)
+        return batch
+
+    def _answer(self, part: _Part, batch: Batch | None) -> Any:
+        if batch is None:
+            return _error("internal error of pixprep; the server's log says more", pb_utils.TritonError.INTERNAL)
+        spans = batch.rows[part.start : part.stop]
+        rows = slice(spans[0].start, spans[-1].stop)
+        errors = batch.errors[rows]
+        for error in errors:
+            if error is not None and error.reason == "TOO_LARGE_RESPONSE":  # the request is refused as a whole
+                return _error(str(error), pb_utils.TritonError.INVALID_ARG)
+        if self._options.on_error == "fail" and any(errors):
+            return _error(_message(batch, spans), pb_utils.TritonError.INVALID_ARG)
+        tensors = [self._tensor(name, batch.padded(name, rows)) for name in part.outputs if name in batch.outputs]
+        if model_config.STATUS_NAME in part.outputs:
+            status = [[b"" if error is None else str(error).encode()] for error in errors]
+            tensors.append(pb_utils.Tensor(model_config.STATUS_NAME, np.array(status, dtype=np.object_)))
+        return pb_utils.InferenceResponse(output_tensors=tensors)
+
+    def _tensor(self, name: str, rows: Any) -> Any:
+        """Rows of the batch as Triton's tensor, without a copy of ours; they are contiguous."""
+        if isinstance(rows, np.ndarray):
+            return pb_utils.Tensor(name, rows)
+        if self._stays_on_gpu:
+            return pb_utils.Tensor.from_dlpack(name, rows)
+        return pb_utils.Tensor(name, rows.get())
+
+    def finalize(self) -> None:
+        """Triton unloads the model."""
+        self._watchdog.close()
+        self._metrics.close()
+        self._engine.close()
+
+
+def _pipeline(version: Path, options: model_config.Options) -> Pipeline:
+    """The serving side of a version of a model."""
+    file = version / model_config.PIPELINE_FILE
+    return Pipeline.load(file, operators=options.allow_operators).for_serving()
+
+
+def _n_bytes(image: Any) -> int:
+    """Bytes of an encoded image, or of an array of pixels."""
+    n_bytes: int = image.nbytes if hasattr(image, "nbytes") else len(image)
+    return n_bytes
+
+
+def _message(batch: Batch, spans: Sequence[slice]) -> str:
+    """The errors of a request's images, up to three: of an image that is broken, once for all boxes."""
+    said = [
+        error.at(index, len(spans))
+        for index, span in enumerate(spans)
+        for error in dict.fromkeys(error for error in batch.errors[span] if error is not None)
+    ]
+    return "; ".join(said[:3]) + (f"; and {len(said) - 3} more" if len(said) > 3 else "")
+
+
+def _error(message: str, code: Any) -> Any:
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, code))

@@ -1,0 +1,30 @@
+"""Run an engine once before its first request: libraries are loaded, tables built, memory touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pixprep.engine.decoders.turbo import sample_jpeg
+from pixprep.engine.engine import Engine
+from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
+
+_SIZE = (375, 500)
+LEAST = 16
+"""Images: on a GPU a chunk has 8, and there are two lanes. On the CPU they take 40 ms of one core."""
+
+
+def warm_up(engine: Engine) -> None:
+    """Decode and transform a generated photo-sized JPEG, a clip, or as many pixels, on every thread of the engine."""
+    most = MAX_OUTPUT_BYTES // engine.pipeline.n_bytes
+    plan, least = engine.plan, LEAST
+    image: Any = np.zeros((*_SIZE, 1 if plan.is_gray else 3), np.uint8)
+    if plan.clip is not None:
+        from pixprep.engine.decoders.clips.decoder import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)
+
+        image, least = sample_clip(plan.clip.sampling.least, *_SIZE), 1
+    elif plan.takes is None:
+        image = sample_jpeg(*_SIZE)
+    count = min(max(2 * engine.lanes, least), most)
+    engine.run_batch([image] * count, inputs=engine.pipeline.example_inputs(count))

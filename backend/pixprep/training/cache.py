@@ -1,0 +1,64 @@
+"""Decoded images, kept from one epoch to the next."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import numpy as np
+
+from pixprep.engine.decoders import Decoded, Kept
+from pixprep.errors import PipelineError
+from pixprep.pipeline.pipeline import Pipeline
+
+
+class PixelCache:
+    """Keeps the pixels of the first images that come, until they take ``most_bytes``. None ever goes to make room.
+
+    Each epoch takes every sample once, so no sample is more likely to be asked for next than another.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._left = most_bytes
+        self._lock = Lock()
+        self._kept: dict[int, Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, index: int) -> Kept | None:
+        """The pixels of a sample, if they are kept."""
+        return self._kept.get(index)
+
+    def keep(self, index: int, image: Decoded) -> None:
+        """Copy the pixels of a sample, if there is room."""
+        n_bytes = image.pixels.nbytes
+        with self._lock:
+            if index in self._kept or n_bytes > self._left:
+                return
+            self._left -= n_bytes
+        self._kept[index] = Kept(np.array(image.pixels, order="C"))
+
+
+def pixel_cache(cache: str | None, most_bytes: int, device: str, pipeline: Pipeline) -> PixelCache | None:
+    """Make the cache that a Loader's arguments ask for.
+
+    Raises:
+        PipelineError: there is none such.
+    """
+    if cache is None:
+        return None
+    if cache != "pixels":
+        raise PipelineError(f'cache is "pixels" or None, not {cache!r}')
+    if device != "cpu":
+        raise PipelineError(f'cache="pixels" is for device="cpu", not for "{device}"')
+    if pipeline.plan.clip is not None:
+        raise PipelineError('cache="pixels" keeps images, and this pipeline takes clips: leave it out')
+    if pipeline.plan.takes:
+        raise PipelineError('cache="pixels" keeps what was decoded, and this pipeline takes pixels: leave it out')
+    if pipeline.plan.reduced:
+        raise PipelineError(
+            'cache="pixels" keeps whole images, and decode(reduced=True) makes smaller ones: leave one of them out'
+        )
+    if not isinstance(most_bytes, int) or most_bytes < 0:
+        raise PipelineError(f"cache_bytes is a number of bytes, such as 4 << 30, not {most_bytes!r}")
+    return PixelCache(most_bytes)

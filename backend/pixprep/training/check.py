@@ -1,0 +1,51 @@
+"""Every sample of a source decoded once: what a training would stumble over, before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pixprep.pipeline.ops import CenterCrop, Decode, DecodeVideo, Op, Tensor
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.training.loader import Loader
+from pixprep.training.making import Broken
+from pixprep.training.sources import Source
+
+_BATCH = 64
+
+
+def check(
+    source: Source,
+    *,
+    pipeline: Pipeline | None = None,
+    threads: int | None = None,
+    on_broken: Callable[[Broken], None] = lambda _: None,
+    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> list[Broken]:
+    """Read and decode each sample of a source, as an epoch of a ``Loader`` does.
+
+    Args:
+        source: from ``pixprep.read``.
+        pipeline: what the samples must go through; default: an upright decode; of clips, that of 16 frames.
+        threads: as the Loader's.
+        on_broken: is told of each broken sample as soon as it is met.
+        on_progress: is told how many samples are done, and of how many.
+
+    Returns:
+        The broken samples in the source's order.
+    """
+    crop = CenterCrop(height=1, width=1)
+    ops: list[Op] = [Decode(), crop, Tensor(dtype="uint8")]
+    if getattr(source, "holds", "images") == "clips":
+        ops = [DecodeVideo(frames=16, short="repeat"), crop, Tensor(dtype="uint8", layout="tchw")]
+    options: dict[str, Any] = {"batch_size": _BATCH, "shard": (0, 1), "on_error": "skip", "max_errors": 1.0}
+    with Loader(source, pipeline or Pipeline(ops), threads=threads, **options) as loader:
+        told = 0
+        for batch in loader:
+            for broken in loader.errors[told:]:
+                on_broken(broken)
+                told += 1
+            on_progress(int(batch["index"].max()) + 1, len(source))
+        for broken in loader.errors[told:]:
+            on_broken(broken)
+        return sorted(loader.errors, key=lambda broken: broken.index)

@@ -1,0 +1,164 @@
+"""The course of a training: which epoch is under way, how far it is, and how long its parts took."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import Any
+from weakref import ref
+
+from pixprep.engine.batch import Batch
+from pixprep.errors import SetupError
+from pixprep.training.making import Maker
+from pixprep.training.order import Order
+from pixprep.training.prefetch import Prefetch
+
+HERE = (
+    "make one there. In a PyTorch DataLoader take num_workers=0: the Loader's own threads do what its workers would do"
+)
+
+
+class Course:
+    """The epochs of a Loader, one after the other.
+
+    Args:
+        order, maker: of the Loader.
+        with_bar: show a bar for each epoch.
+
+    Attributes:
+        epoch, position: of the batch that was delivered last, the position after it.
+        batches, samples: delivered so far.
+    """
+
+    def __init__(self, order: Order, maker: Maker, *, with_bar: bool) -> None:
+        self.order, self.maker = order, maker
+        self.epoch = self.position = self.batches = self.samples = 0
+        self._bar = _bar() if with_bar else None
+        self._is_begun = False
+        self._process = os.getpid()
+        self._under_way: Callable[[], Epoch | None] = lambda: None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Epoch and position of the next batch; the beginning of the next epoch where this one has none left."""
+        return (self.epoch, self.position) if self.order.batches(self.position) else (self.epoch + 1, 0)
+
+    def go_to(self, epoch: int, position: int) -> None:
+        """Make this the place at which the next ``begin`` begins."""
+        self.epoch, self.position, self._is_begun = epoch, position, False
+        self.epoch, self.position = self.place
+
+    def begin(self, prefetch: int) -> Epoch:
+        """Begin an epoch: the one that ``go_to`` named, or the next one."""
+        self.end()
+        if self._is_begun:  # and was left before its end
+            self.completed()
+        epoch = Epoch(self, prefetch)
+        self._under_way = ref(epoch)
+        return epoch
+
+    def end(self) -> None:
+        """End the epoch that is under way."""
+        self.check_process()
+        if (epoch := self._under_way()) is not None:
+            epoch.close()
+
+    def check_process(self) -> None:
+        """Refuse to go on in a fork, where the threads are not.
+
+        Raises:
+            SetupError: this is one.
+        """
+        if os.getpid() != self._process:
+            raise SetupError(f"a Loader works in the process that made it, and this is a fork of it: {HERE}")
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of all epochs so far."""
+        epoch, timeline = self._under_way(), self.maker.timeline
+        under_way_s = 0.0 if epoch is None or epoch.is_closed else timeline.now() - epoch.span.begin
+        return timeline.seconds["epoch"] + under_way_s
+
+    def delivered(self, position: int, samples: int) -> None:
+        """Count a batch; ``position`` is the one after it."""
+        self.position, self._is_begun = position, True
+        self.batches += 1
+        self.samples += samples
+        if self._bar is not None:
+            whole = self.order.batches()
+            self._bar.to(whole - self.order.batches(position), whole)
+
+    def completed(self) -> None:
+        """Go on to the next epoch."""
+        self.epoch, self.position, self._is_begun = self.epoch + 1, 0, False
+
+    def left(self, *, is_whole: bool) -> None:
+        """End the bar of an epoch, and give memory back unless it is whole."""
+        if self._bar is not None:
+            self._bar.__exit__()
+            self._bar = _bar()
+        if not is_whole:
+            self.maker.rest()
+
+
+class Epoch(Iterator[Batch]):
+    """The batches of one epoch, or of its rest. When it is dropped, or closed, its threads and batches go, too."""
+
+    def __init__(self, course: Course, prefetch: int) -> None:
+        self._course = course
+        maker = course.maker
+        batches = maker.batches(course.epoch, course.position, maker.reader())
+        self._ready = Prefetch(batches, most=prefetch, name="pixprep-loader", timeline=maker.timeline)
+        self._is_over = False
+        self.span = maker.timeline.span("epoch")
+        self._ready.start()
+
+    def __next__(self) -> Batch:
+        """The next batch.
+
+        Raises:
+            ImageError: a sample is broken, with ``on_error="raise"``.
+            DataError: too many are, or the source gives what is no sample.
+            SetupError: this is a forked process, or another ``for`` over the Loader has ended this one.
+        """
+        self._course.check_process()
+        if self._is_over:
+            raise StopIteration
+        if self.is_closed:
+            raise SetupError("this epoch is over: another one has begun, or the Loader was closed")
+        try:
+            position, batch = next(self._ready)
+        except BaseException as end:
+            self._is_over = True
+            is_whole = isinstance(end, StopIteration)
+            self.close(is_whole=is_whole)
+            if is_whole:
+                self._course.completed()
+            raise
+        self._course.delivered(position, len(batch))
+        return batch
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether its threads have ended."""
+        return self._ready.is_closed
+
+    def close(self, *, is_whole: bool = False) -> None:
+        """End the threads, and drop the batches that nobody took; after a whole epoch memory is kept for the next."""
+        if not self.is_closed and self._ready.close():
+            self.span.timeline.end(self.span)
+            self._course.left(is_whole=is_whole)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it was not begun
+            self.close()
+
+
+def _bar() -> Any:
+    from pixprep.cli.output import Progress  # noqa: PLC0415  (what the command line shows, shown on request)
+
+    if find_spec("tqdm") is None:
+        raise SetupError("progress=True needs tqdm: pip install tqdm")
+    return Progress("batches")

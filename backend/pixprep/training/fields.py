@@ -1,0 +1,142 @@
+"""Fields that come with the samples beside their images: moved with them, and as a batch has them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pixprep.engine.annotations import OF_EACH_BOX, annotated, check_size, read_boxes, read_field
+from pixprep.plan.output_plans import BoxesPlan
+from pixprep.plan.plan import Place, Placed, Plan
+
+_OPS = {
+    "boxes": "boxes",
+    "bboxes": "boxes",
+    "bbox": "boxes",
+    "points": "points",
+    "keypoints": "points",
+    "mask": "mask",
+    "masks": "masks",
+    "segmentation": "mask",
+}
+"""The ops that would move a field."""
+
+
+def collated(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The fields of samples by name.
+
+    A number in every sample makes an array (n,): int64, float64 or bool, as NumPy has it. All else makes a list, with
+    None where a sample lacks the field. So the kind of a field does not depend on which samples meet in a batch.
+    """
+    names = dict.fromkeys(name for each in fields for name in each)
+    return {name: _column([each.get(name) for each in fields]) for name in names}
+
+
+def left_behind(
+    fields: Mapping[str, Any], moved: Container[str], size: tuple[int, int] | None
+) -> Iterator[tuple[str, str]]:
+    """The fields of a sample that lie in its photo and that no op moves, each with what to say of it.
+
+    Args:
+        fields: of one sample.
+        moved: names of fields that are moved, or were told of.
+        size: (height, width) of the photo: an array or a picture of this size is one of its pixels.
+    """
+    for name, value in fields.items():
+        if name in moved:
+            continue
+        if op := _OPS.get(name):
+            remedy = f"add the op {op}" if name == op else f'call the field "{op}", which the op {op} moves'
+            yield name, f'no op moves batch["{name}"]: they are in pixels of the photos, not of the tensors: {remedy}'
+        elif _is_of_pixels(value, size):
+            how = "it is not cropped, resized and flipped as its photo is: see batch.placed"
+            yield name, f'no op moves batch["{name}"]: {how}'
+
+
+def as_long_as_boxes(fields: Mapping[str, Any], counts: dict[str, set[int]]) -> Iterator[tuple[str, str]]:
+    """The fields that so far have had a value for each box, and do not go with it, each with what to say of it.
+
+    Args:
+        fields: of one sample.
+        counts: by each field's name the numbers of boxes of which there were as many values; of a field that once had
+            another number, none.
+    """
+    if not hasattr(fields.get("boxes"), "__len__"):
+        return
+    number = len(fields["boxes"])
+    for name, value in fields.items():
+        is_known = name in (*_OPS, *OF_EACH_BOX) or name.startswith("box_") or isinstance(value, str | bytes)
+        if is_known or not hasattr(value, "__len__"):
+            continue
+        found = counts.setdefault(name, {number})
+        if len(value) != number:
+            found.clear()
+        elif found:
+            found.add(number)
+        if len(found - {0}) > 1:
+            what = "has a value for each box, and keeps those of boxes that go"
+            yield name, f'batch["{name}"] {what}: call the field "box_{name}", and it goes with them'
+
+
+def _is_of_pixels(value: Any, size: tuple[int, int] | None) -> bool:
+    """Tell whether it has a value for each pixel: (height, width, ...), (..., height, width), or a Pillow picture."""
+    shape = getattr(value, "shape", ())
+    if size is None:
+        return False
+    if isinstance(shape, tuple) and len(shape) >= 2:
+        return size in (tuple(shape[:2]), tuple(shape[-2:]))
+    return hasattr(value, "getpixel") and value.size == size[::-1]
+
+
+def _column(values: list[Any]) -> Any:
+    if all(isinstance(value, bool | int | float | np.number | np.bool_) for value in values):
+        return np.array(values)
+    return values
+
+
+class Annotated:
+    """The place of one sample, that moves the sample's annotation with its image.
+
+    Called with the height and width of the decoded image, as any ``place``; an ImageError of the annotation is then
+    that image's, as one of its pixels would be.
+
+    Args:
+        plan: says where boxes, points and masks lie, and in what form they come.
+        place: of ``plan.placing``.
+        sample: ``size`` (height, width) as annotated, ``boxes``, ``points``, ``mask``, ``masks`` and what is said of
+            each box, if it has them.
+        is_late: the call only places. An engine places one image at a time, and the PNG of a mask takes 0.3 ms.
+
+    Attributes:
+        fields: after the call, or ``finish``, what the plan makes of the annotation: its outputs, and what follows the
+            boxes.
+
+    Raises:
+        ImageError: BAD_RECORD: the annotation is of an image of another size, or contradicts itself; DOES_NOT_FIT:
+            there are more rows than ``pad``, or what ``place`` raises.
+        PipelineError: an output of the plan is to be made of a field that the sample lacks.
+    """
+
+    def __init__(self, plan: Plan, place: Place, sample: Mapping[str, Any], *, is_late: bool = False) -> None:
+        self._plan, self._place, self._sample, self._is_late = plan, place, sample, is_late
+        self.fields: dict[str, Any] = {}
+
+    def __call__(self, height: int, width: int) -> Placed:
+        """See above."""
+        check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
+        if "boxes" in self._sample and "boxes" not in self._plan.inputs:
+            if any(isinstance(each, BoxesPlan) for each in self._plan.annotations.values()):
+                read_boxes(self._sample, height, width)  # random_iou_crop reads them first
+            else:
+                read_field(self._sample, "boxes", 4)
+        self._placed = self._place(height, width)
+        if not self._is_late:
+            self.fields = annotated(self._plan, self._placed, self._sample)
+        return self._placed
+
+    def finish(self) -> None:
+        """Make the fields, if that is to come late."""
+        if self._is_late:
+            self.fields = annotated(self._plan, self._placed, self._sample)

@@ -1,0 +1,32 @@
+"""CuPy: arrays on the GPU; those that are there already are the batch's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from pixprep.training.frameworks import mapped
+from pixprep.training.recycling import COPIES, Memory
+
+
+def converted(value: Any, *, non_blocking: bool = False) -> Any:
+    """Arrays on the current GPU; see ``Batch.cupy``."""
+    made = mapped(value, _sent)
+    if non_blocking:
+        COPIES.allocate = _pinned
+    return made
+
+
+def _sent(array: Any) -> Any:
+    """An array on the GPU. CuPy does not wait for a copy from pinned memory, whoever pinned it."""
+    copy = cupy.asarray(array)
+    if copy is not array:
+        event = cupy.cuda.get_current_stream().record()
+        COPIES.hold(array, lambda: event.done)
+    return copy
+
+
+def _pinned(n_bytes: int) -> Memory:
+    return np.frombuffer(cupy.cuda.alloc_pinned_memory(n_bytes), np.uint8, n_bytes)

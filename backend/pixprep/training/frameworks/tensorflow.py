@@ -1,0 +1,84 @@
+"""TensorFlow: tensors that share the batch's memory, and a tf.data.Dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pixprep.engine.batch import Batch
+from pixprep.errors import DataError
+from pixprep.training.frameworks import Batches, checked_names, chosen, is_array, mapped, value
+from pixprep.training.recycling import ALIGNMENT
+
+
+def converted(value: Any, *, dtype: Any = None) -> Any:
+    """Tensors over the same memory where TensorFlow can; texts become its strings."""
+    if isinstance(value, list) and value and all(isinstance(each, str | bytes) for each in value):
+        return tf.constant(value)
+    return mapped(value, lambda array: _cast(_tensor(array), dtype))
+
+
+def _cast(tensor: Any, dtype: Any) -> Any:
+    return tensor if dtype is None or not tensor.dtype.is_floating else tf.cast(tensor, dtype)
+
+
+def _tensor(array: Any) -> Any:
+    """TensorFlow 2.21 ends the process when it reads shared memory that begins anywhere else."""
+    if isinstance(array, np.ndarray) and (array.ctypes.data % ALIGNMENT or not array.flags.c_contiguous):
+        return tf.constant(array)
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+def dataset(loader: Batches, names: Sequence[str], *, is_counted: bool) -> Any:
+    """See ``Loader.tf``. The number of rows stays open: of a known one, Keras counts a batch more, as all wrong.
+
+    TensorFlow ends with an error where the batches are fewer than was said, so the rest of an epoch has no number.
+    """
+    example = loader.example()
+    names = checked_names(loader, names)
+    wanted = names or [name for name in (*example.outputs, *example.fields) if _is_tensor(value(example, name))]
+
+    is_counted = is_counted and loader.state_dict()["position"] == 0
+
+    def batches() -> Iterator[Any]:
+        epoch = iter(loader)
+        left = loader.order.batches(loader.state_dict()["position"])
+        if is_counted and left != len(loader):
+            raise DataError(f"{left} of {len(loader)} batches are left of this epoch: call tf() after load_state_dict")
+        return map(values, epoch)
+
+    def values(batch: Batch) -> Any:
+        return chosen(names, wanted, lambda name: _value(value(batch, name)))
+
+    made = tf.data.Dataset.from_generator(
+        batches, output_signature=chosen(names, wanted, lambda name: _signature(name, example))
+    )
+    return made.apply(tf.data.experimental.assert_cardinality(len(loader))) if is_counted else made
+
+
+def _is_tensor(value: Any) -> bool:
+    return is_array(value) or (isinstance(value, list) and (is_array(value[0]) or isinstance(value[0], str | bytes)))
+
+
+def _signature(name: str, example: Batch) -> Any:
+    """The type of a value with any number of rows, told from one with one row."""
+    one = value(example, name)
+    if is_array(one):
+        sides = example.plans[name].spec.shape if isinstance(example[name], list) else one.shape[1:]
+        return tf.TensorSpec((None, *(None if side == -1 else side for side in sides)), one.dtype)
+    (first,) = one
+    if is_array(first):
+        return tf.RaggedTensorSpec((None, None, *first.shape[1:]), first.dtype, ragged_rank=1)
+    if isinstance(first, str | bytes):
+        return tf.TensorSpec((None,), tf.string)
+    raise DataError(f'the field "{name}" is no tensor, but {type(first).__name__}: name those that are wanted')
+
+
+def _value(value: Any) -> Any:
+    """Value that a generator gives: tf.data takes NumPy's arrays."""
+    if isinstance(value, list) and is_array(value[0]):
+        return tf.RaggedTensor.from_row_lengths(np.concatenate(value), [len(each) for each in value])
+    return value if is_array(value) else np.array(value, object)

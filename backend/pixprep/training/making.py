@@ -1,0 +1,376 @@
+"""Batches out of samples: what an epoch's thread does, and what it does about broken samples."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from math import ceil
+from threading import Lock
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.boxes import in_pixels
+from pixprep.engine.annotations import columns, moving
+from pixprep.engine.batch import Batch
+from pixprep.engine.decoders import Damage, Decoded, Limits
+from pixprep.engine.engine import Engine
+from pixprep.errors import DataError, ImageError, PipelineError, printable
+from pixprep.plan.output_plans import BoxesPlan, MaskPlan
+from pixprep.plan.plan import Placed
+from pixprep.training.cache import PixelCache
+from pixprep.training.fields import Annotated, as_long_as_boxes, collated, left_behind
+from pixprep.training.mixing import Mix
+from pixprep.training.order import Order, Part
+from pixprep.training.reading import Reader, Sample
+from pixprep.training.recycling import Blocks, Recycler
+from pixprep.training.sources import AnySource
+from pixprep.training.timeline import Timeline
+
+log = logging.getLogger(__name__)
+
+OnError = Literal["raise", "replace", "skip"]
+ON_ERRORS: tuple[OnError, ...] = get_args(OnError)
+MOST_ATTEMPTS = 100
+"""Replacements that are tried for one broken sample; with half of all samples broken, ten fail once in a thousand."""
+COPY = 128
+"""The first attempt of a sample that came in the epoch before; a third time begins at twice that, and so on."""
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A sample that could not be delivered.
+
+    Attributes:
+        epoch: in which it was asked for.
+        index: in the source.
+        name: as the source says it.
+        error: why.
+        replaced_by: the index of the sample that came in its place; None: it was left out.
+    """
+
+    epoch: int
+    index: int
+    name: str
+    error: ImageError
+    replaced_by: int | None = None
+
+    def __str__(self) -> str:
+        what = "left out" if self.replaced_by is None else f"sample {self.replaced_by:,} came in its place"
+        return f"epoch {self.epoch}, sample {self.index:,}: {printable(self.error)}: {what}"
+
+
+def checked_on_error(on_error: OnError, world: int) -> OnError:
+    """Refuse what is no ``on_error``, or none for a shard.
+
+    Raises:
+        PipelineError: see above.
+    """
+    if on_error not in ON_ERRORS:
+        raise PipelineError(f"on_error is one of {', '.join(ON_ERRORS)}, not {on_error!r}")
+    if on_error == "skip" and world > 1:
+        raise PipelineError(
+            'on_error="skip" gives the shards batches of different sizes, and distributed training would hang or be '
+            'wrong: take on_error="replace"'
+        )
+    return on_error
+
+
+def most_errors(max_errors: float, order: Order) -> int:
+    """Most broken samples that an epoch of this shard may have: ``max_errors`` is a number, or a share of them.
+
+    Raises:
+        PipelineError: it is neither.
+    """
+    if isinstance(max_errors, float) and 0 <= max_errors <= 1:
+        return ceil(max_errors * order.length / order.shard[1])
+    if isinstance(max_errors, int) and not isinstance(max_errors, bool) and max_errors >= 0:
+        return max_errors
+    raise PipelineError(f"max_errors is a share from 0.0 to 1.0, or a whole number, not {max_errors!r}")
+
+
+@dataclass
+class _Rows:
+    """The samples of a batch.
+
+    Attributes:
+        samples: each, read.
+        attempts: the how-many-th replacement each is, from the ``COPY`` on that it is a replacement of; 0: none.
+        is_padding: as in ``Part``.
+        annotated: what the plan makes of their annotations.
+    """
+
+    samples: list[Sample]
+    attempts: list[int]
+    is_padding: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    annotated: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maker:
+    """Makes the batches of epochs, one thread at a time.
+
+    Attributes:
+        source, order, engine, limits: what is read, in which order, and what makes tensors of it.
+        damage: what becomes of a damaged JPEG.
+        on_error, most_errors: what becomes of a broken sample, and how many an epoch may have.
+        recycler: of the outputs; None: the device has its own.
+        cache: of pixels.
+        mix: mixes the batches.
+        timeline: gets what was done.
+        blocks: memory for encoded files.
+        broken: by their indices the samples that were left out or replaced.
+        told: what was warned of already.
+        lengths: see ``as_long_as_boxes``.
+    """
+
+    source: AnySource
+    order: Order
+    engine: Engine
+    limits: Limits
+    damage: Damage | None
+    on_error: OnError
+    most_errors: int
+    recycler: Recycler | None
+    cache: PixelCache | None
+    mix: Mix | None = None
+    timeline: Timeline = field(default_factory=Timeline)
+    blocks: Blocks = field(default_factory=Blocks)
+    broken: dict[int, Broken] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+    lengths: dict[str, set[int]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)  # an engine is one thread's at a time: an epoch's, or that of ``replay``
+
+    def reader(self) -> Reader:
+        """Make the reader of samples for ``batches``, which closes it."""
+        of_pixels = self.engine.plan.takes is not None
+        return Reader(
+            self.source,
+            self.limits,
+            self.timeline,
+            cache=self.cache,
+            blocks=self.blocks,
+            of_pixels=of_pixels,
+            files=[name for name in moving(self.engine.plan) if name in ("mask", "masks")],
+        )
+
+    def batches(self, epoch: int, position: int, reader: Reader) -> Generator[tuple[int, Batch], None, None]:
+        """For each batch the position in the epoch after it, and the batch.
+
+        Raises:
+            ImageError, DataError: a sample is broken, or too many are.
+        """
+        met: dict[int, str] = {}
+        try:
+            with closing(reader), closing(reader.ahead(self.order.parts(epoch, position))) as ahead:
+                for part, samples in ahead:
+                    made = self._made(epoch, part, samples, reader, met)
+                    if len(made) and self.mix is not None:
+                        made = self.mixed(made, (self.order.seed, epoch, part.end, self.order.shard[0]))
+                    if len(made):
+                        yield part.end, made
+                    del made  # or this frame would keep it while the next one is made
+        finally:
+            if met:
+                done = "left out" if self.on_error == "skip" else "replaced"
+                log.warning("epoch %d: %d broken samples were %s: %s", epoch, len(met), done, _some(met))
+
+    def one(self, epoch: int, index: int, attempt: int) -> Batch:
+        """A batch of one sample.
+
+        Raises:
+            ImageError: it is broken.
+        """
+        with closing(self.reader()) as reader:
+            samples = reader.samples([index])
+        rows = _Rows(samples, [attempt], np.zeros(1, np.bool_))
+        made = self._run(rows, epoch)
+        if made.errors[0] is not None:
+            raise made.errors[0]
+        return self._finished(made, rows)
+
+    def mixed(self, made: Batch, key: tuple[int, int, int, int]) -> Batch:
+        """The batch, mixed by the numbers of ``Mix.draw``."""
+        assert self.mix is not None
+        layout = self.engine.pipeline.outputs[self.mix.image].spec.layout or ""
+        shape = dict(zip(layout, made.outputs[self.mix.image].shape[1:], strict=True))
+        return self.mix(made, self.mix.draw(key, shape["h"], shape["w"]), layout)
+
+    def rest(self) -> None:
+        """Give memory back, until the next batch."""
+        if self.recycler is not None:
+            self.recycler.clear()
+        self.blocks.clear()
+        self.engine.trim()
+
+    def _made(self, epoch: int, part: Part, samples: list[Sample], reader: Reader, met: dict[int, str]) -> Batch:
+        rows = _Rows(samples, (part.copies * COPY).tolist(), part.is_padding)
+        with self.timeline.span("decode and transform", samples=len(samples)):
+            made = self._run(rows, epoch)
+        broken = [row for row, error in enumerate(made.errors) if error is not None]
+        for row in broken:
+            self._meet(epoch, samples[row], made.errors[row], met)
+        if broken and self.on_error == "skip":
+            return self._without(made, epoch, rows)
+        if broken:
+            with self.timeline.span("replace", samples=len(broken)):
+                self._replace(made, epoch, rows, reader)
+        return self._finished(made, rows)
+
+    def _meet(self, epoch: int, sample: Sample, error: ImageError | None, met: dict[int, str]) -> None:
+        """Count a broken sample, or raise its error."""
+        assert error is not None
+        if self.on_error == "raise":  # by a new one, or frame, error and batch would hold each other
+            raise ImageError(error.reason, f"{error.detail}{self._remedy(sample, error)}")
+        if not met:
+            log.warning("epoch %d: %s", epoch, printable(error))
+        met[sample.index] = printable(sample.name)
+        self.broken.setdefault(sample.index, Broken(epoch, sample.index, sample.name, error))
+        if len(met) > self.most_errors:
+            raise DataError(
+                f"{len(met):,} samples of epoch {epoch} are broken, and max_errors allows {self.most_errors:,}: "
+                f"{_some(met)}; the last: {printable(error)}"
+            )
+
+    def _remedy(self, sample: Sample, error: ImageError) -> str:
+        """Remedy that lets a damaged JPEG pass; empty of anything else."""
+        is_jpeg = isinstance(sample.image, bytes | bytearray | memoryview) and bytes(sample.image[:2]) == b"\xff\xd8"
+        if error.reason not in ("CORRUPT", "TRUNCATED") or not is_jpeg or self.damage in ("pillow", "lenient"):
+            return ""
+        return ': damage="pillow" takes what Pillow loads, and on_error="replace" another sample'
+
+    def _replace(self, made: Batch, epoch: int, rows: _Rows, reader: Reader) -> None:
+        """Put another sample into each row that has none."""
+        wanted = {row: rows.samples[row] for row, error in enumerate(made.errors) if error is not None}
+        copies = {row: rows.attempts[row] for row in wanted}
+        left = list(wanted)
+        for attempt in range(1, MOST_ATTEMPTS + 1):
+            attempts = [copies[row] + attempt for row in left]
+            indices = [self.order.replacement(epoch, wanted[row].index, copies[row] + attempt) for row in left]
+            self._run_into(made, left, _Rows(reader.samples(indices), attempts), epoch, rows)
+            for row in left:
+                first = self.broken[wanted[row].index]
+                if made.errors[row] is None and first.epoch == epoch:
+                    self.broken[first.index] = replace(first, replaced_by=rows.samples[row].index)
+            left = [row for row in left if made.errors[row] is not None]
+            if not left:
+                return
+        raise DataError(f"no whole sample was found in {MOST_ATTEMPTS} attempts to replace {wanted[left[0]].name}")
+
+    def _without(self, made: Batch, epoch: int, rows: _Rows) -> Batch:
+        """The batch without its broken rows: the last whole ones are made again in their places."""
+        whole = [row for row, error in enumerate(made.errors) if error is None]
+        holes = [row for row, error in enumerate(made.errors) if error is not None and row < len(whole)]
+        moved = whole[len(whole) - len(holes) :]
+        others = _Rows([rows.samples[row] for row in moved], [rows.attempts[row] for row in moved])
+        self._run_into(made, holes, others, epoch, rows)
+        is_padding = rows.is_padding.copy()
+        is_padding[holes] = is_padding[moved]
+        kept = slice(len(whole))
+        made.outputs = {name: array[kept] for name, array in made.outputs.items()}
+        made.errors, made.placed, made.rows = made.errors[kept], made.placed[kept], made.rows[kept]
+        made.decode_s, made.transform_s = made.decode_s[kept], made.transform_s[kept]
+        return self._finished(
+            made, _Rows(rows.samples[kept], rows.attempts[kept], is_padding[kept], rows.annotated[kept])
+        )
+
+    def _run_into(self, made: Batch, places: Sequence[int], others: _Rows, epoch: int, rows: _Rows) -> None:
+        """Make other samples in rows of a batch, and enter those that are whole."""
+        again = self._run(others, epoch, into=made, places=places)
+        for other, row in enumerate(places):
+            made.errors[row], made.placed[row] = again.errors[other], again.placed[other]
+            if again.errors[other] is None:
+                rows.samples[row], rows.attempts[row] = others.samples[other], others.attempts[other]
+                rows.annotated[row] = others.annotated[other]
+
+    def _run(self, rows: _Rows, epoch: int, *, into: Batch | None = None, places: Sequence[int] | None = None) -> Batch:
+        """The outputs of samples, and errors that name them; into rows of another batch, if it is given."""
+        cache, samples = self.cache, rows.samples
+        placings = self._placings(rows, epoch)
+
+        def keep(place: int, image: Decoded) -> None:
+            placings[place].finish()
+            if cache is not None:
+                cache.keep(samples[place].index, image)
+
+        with self._lock:
+            made = self.engine.run_batch(
+                [sample.image for sample in samples],
+                places=placings,
+                into=into.outputs if into else self._room(len(samples)),
+                rows=places,
+                keep=keep,
+                keep_whole=cache is not None,
+            )
+        for row, (sample, error) in enumerate(zip(samples, made.errors, strict=True)):
+            if error is not None:
+                made.errors[row] = sample.error(error)
+        rows.annotated = [placing.fields for placing in placings]
+        self.timeline.add("decode", sum(made.decode_s))
+        self.timeline.add("transform", sum(made.transform_s))
+        return made
+
+    def _placings(self, rows: _Rows, epoch: int) -> list[Annotated]:
+        """Placing of each sample by its draws; a function of the image's size."""
+        plan = self.engine.plan
+        indices = [sample.index for sample in rows.samples]
+        numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=rows.attempts)
+        is_late = self.engine.lanes > 1 and any(isinstance(each, MaskPlan) for each in plan.annotations.values())
+        return [
+            Annotated(plan, place, sample.fields, is_late=is_late)
+            for sample, each in zip(rows.samples, numbers, strict=True)
+            for place in (_nowhere if isinstance(sample.image, ImageError) else plan.placing(each, sample.fields),)
+        ]
+
+    def _room(self, count: int) -> dict[str, Any]:
+        """Arrays for the tensors of a batch; on a GPU, CuPy keeps what came back."""
+        if self.recycler is None:
+            return {}
+        specs = {name: self.engine.pipeline.outputs[name].spec for name in self.engine.tensors}
+        closed = {name: spec for name, spec in specs.items() if not spec.is_open}
+        return {name: self.recycler.empty((count, *spec.shape), spec.dtype) for name, spec in closed.items()}
+
+    def _finished(self, made: Batch, rows: _Rows) -> Batch:
+        """The batch with the fields of its samples, which follow the plan's ``boxes`` and ``points``."""
+        plan, given = self.engine.plan, []
+        for sample, placed in zip(rows.samples, made.placed, strict=True):
+            size = None if placed is None else (placed.height, placed.width)
+            boxes = in_pixels(sample.fields.get("boxes"), *size) if size else None
+            given.append(sample.fields if boxes is None else {**sample.fields, "boxes": boxes})
+            for name, words in left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.told}, size):
+                self.told.add(name)
+                log.warning("%s", words)
+            if any(isinstance(each, BoxesPlan) for each in plan.annotations.values()):
+                for name, words in as_long_as_boxes(sample.fields, self.lengths):
+                    if name not in self.told:
+                        self.told.add(name)
+                        log.warning("%s", words)
+        fields = collated(given)
+        for name in moving(plan):  # the op's output has another name, and these are in pixels of the photos
+            fields.pop(name, None)
+        fields |= columns(plan, rows.annotated)
+        own = {
+            "index": np.array([sample.index for sample in rows.samples]),
+            "attempt": np.array(rows.attempts),
+            "is_padding": rows.is_padding,
+        }
+        if plan.clip is not None:
+            own["frames"] = np.array([placed.frames for placed in made.placed if placed is not None])
+        for name in fields.keys() & {*own, *made.outputs} - self.told:
+            self.told.add(name)
+            log.warning('batch["%s"] is not the field of that name of the samples: give that another name', name)
+        made.fields = MappingProxyType(fields | own)
+        return made
+
+
+def _some(met: Mapping[int, str]) -> str:
+    return ", ".join(list(met.values())[:_NAMED]) + ", …" * (len(met) > _NAMED)
+
+
+def _nowhere(height: int, width: int) -> Placed:
+    raise AssertionError(f"an image that could not be read has a size: {height} x {width}")

@@ -1,0 +1,179 @@
+"""mixup and cutmix: each image of a batch with another one of it, and its label with that one's.
+
+The formulas are torchvision v2's ``MixUp`` and ``CutMix``; the numbers are a pure function of seed, epoch and batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite, sqrt
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.engine.batch import Batch
+from pixprep.errors import DataError, PipelineError
+from pixprep.names import MIX, told
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.training.order import Indices, Order
+
+_MIXES = 3
+"""The last word of the counter, beside those of ``training.order``."""
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Mixing of a Loader's batches: ``pp.Loader(..., mix=pp.Mix(1000, mixup=0.2, cutmix=1.0))``.
+
+    Labels become float32 (n, classes): shares of the classes. With both alphas a batch gets one of the two, as often
+    the one as the other. ``batch["mix"]`` says which, and by what numbers, for each image; ``{}``: it is as it was.
+
+    An image is mixed with the one before it. Where copies of a sample are in a batch, it is mixed with one further
+    before, of another sample. If a sample has more than half of a batch, some of its rows stay as they are.
+
+    Args:
+        classes: how many; labels are whole numbers below.
+        mixup: alpha of mixup; None: no mixup.
+        cutmix: alpha of cutmix; None: no cutmix.
+        p: how often a batch is mixed at all.
+        image: the tensor that is mixed, of floats.
+        label: the field that is.
+
+    Raises:
+        PipelineError: one of them makes no sense.
+    """
+
+    classes: int
+    mixup: float | None = None
+    cutmix: float | None = None
+    p: float = 1.0
+    image: str = "tensor"
+    label: str = "label"
+
+    def __post_init__(self) -> None:
+        """See above."""
+        alphas = [alpha for alpha in (self.mixup, self.cutmix) if alpha is not None]
+        if not alphas or not all(isfinite(alpha) and alpha > 0 for alpha in alphas):
+            raise PipelineError("Mix: give mixup, cutmix or both, each an alpha over 0")
+        if not isinstance(self.classes, int) or self.classes < 1 or not 0 <= self.p <= 1:
+            raise PipelineError("Mix: classes is a whole number, 1 at least, and p is 0 to 1")
+
+    def check(self, pipeline: Pipeline, order: Order) -> None:
+        """Refuse a pipeline whose tensor cannot be mixed, and batches that are too small.
+
+        Raises:
+            PipelineError: see above.
+        """
+        if self.image not in pipeline.outputs:
+            raise PipelineError(f'Mix: the pipeline gives no "{self.image}"; it gives {", ".join(pipeline.outputs)}')
+        spec = pipeline.outputs[self.image].spec
+        for name in pipeline.plan.annotations:
+            raise PipelineError(f'Mix: images and labels are mixed, and "{name}" would stay that of one image')
+        if spec.is_open:
+            raise PipelineError(f'Mix: images of one size are mixed, and "{self.image}" is {spec}')
+        if not spec.dtype.startswith("float") or not {"h", "w"} <= {*(spec.layout or "")}:
+            raise PipelineError(f'Mix: "{self.image}" is no image of floats, but {spec}: add normalize')
+        copies = -(-order.repeats // order.shard[1])
+        if order.batch_size < 2 * copies:
+            raise PipelineError(
+                f"Mix: an image is mixed with that of another sample, and a batch of {order.batch_size} may have too "
+                f"few others: take a batch_size of {2 * copies} at least"
+            )
+
+    def draw(self, key: tuple[int, int, int, int], height: int, width: int) -> dict[str, Any]:
+        """The numbers of one batch: ``{}``, ``{"mixup": share}`` or ``{"cutmix": [top, left, bottom, right]}``.
+
+        Args:
+            key: seed, epoch, the position after the batch, and the rank.
+            height: of the image.
+            width: of the image.
+        """
+        seed, epoch, end, rank = key
+        bits = np.random.Philox(
+            counter=np.array([0, rank, end, _MIXES], np.uint64), key=np.array([seed, epoch], np.uint64)
+        )
+        rng = np.random.Generator(bits)
+        is_done, is_second = rng.random() < self.p, rng.random() < 0.5
+        if not is_done:
+            return {}
+        if self.mixup is not None and (self.cutmix is None or not is_second):
+            return {"mixup": float(rng.beta(self.mixup, self.mixup))}
+        assert self.cutmix is not None
+        side = 0.5 * sqrt(1.0 - rng.beta(self.cutmix, self.cutmix))
+        left, top = int(rng.integers(width)), int(rng.integers(height))
+        half_width, half_height = int(side * width), int(side * height)
+        box = (top - half_height, left - half_width, top + half_height, left + half_width)
+        return {"cutmix": [max(box[0], 0), max(box[1], 0), min(box[2], height), min(box[3], width)]}
+
+    def __call__(self, batch: Batch, words: Mapping[str, Any], layout: str) -> Batch:
+        """Mix a batch, whose tensor is changed in its place.
+
+        Raises:
+            DataError: a label is none of the classes.
+        """
+        images = batch.outputs[self.image]
+        labels = np.asarray(batch.fields.get(self.label))
+        if labels.dtype.kind not in "iu" or labels.ndim != 1 or not ((labels >= 0) & (labels < self.classes)).all():
+            raise DataError(f'Mix: "{self.label}" of each sample is a whole number from 0 to {self.classes - 1}')
+        soft = np.zeros((len(labels), self.classes), np.float32)
+        soft[np.arange(len(labels)), labels] = 1
+        share = 1.0
+        window: tuple[slice, ...] = ()
+        if "mixup" in words:
+            share = words["mixup"]
+        elif "cutmix" in words:
+            top, left, bottom, right = words["cutmix"]
+            height, width = (images.shape[1 + layout.index(axis)] for axis in "hw")
+            share = 1.0 - (bottom - top) * (right - left) / (height * width)
+            cut = {"h": slice(top, bottom), "w": slice(left, right)}
+            window = tuple(cut.get(axis, slice(None)) for axis in layout)
+        indices = batch.fields["index"]
+        others = partners(indices)
+        is_mixed = (indices[others] != indices) & bool(words)
+        if words:
+            _mix(images, others, is_mixed, share, window)
+            soft[is_mixed] = (soft[others] * np.float32(1.0 - share) + soft * np.float32(share))[is_mixed]
+        fields = {**batch.fields, self.label: soft, "mix": [dict(words) if each else {} for each in is_mixed]}
+        batch.fields = MappingProxyType(fields)
+        return batch
+
+
+def partners(indices: Indices) -> Indices:
+    """The row that each row of a batch is mixed with: int64 (n,) of the samples' indices.
+
+    The rows of a sample are put beside each other, and each takes the row that is as many before it as the most
+    frequent sample has. So none meets its own sample, unless that has more than half of the rows. If all samples
+    differ, it is the row before, as in torchvision.
+    """
+    _, first, sample, counts = np.unique(indices, return_index=True, return_inverse=True, return_counts=True)
+    rows = np.argsort(first[sample], kind="stable")
+    found = np.empty_like(rows)
+    found[rows] = np.roll(rows, counts.max())
+    return found
+
+
+def _mix(
+    images: Any, others: Indices, is_mixed: npt.NDArray[np.bool_], share: float, window: tuple[slice, ...]
+) -> None:
+    """Mix images in their place, each with its other one before that is mixed, and while it is in the cache."""
+    done: set[int] = set()
+    for first in reversed(range(len(images))):
+        if first in done:
+            continue
+        row, kept = first, images[first].copy()
+        while row not in done:
+            done.add(row)
+            next_row = int(others[row])
+            other = kept if next_row == first else images[next_row]
+            if is_mixed[row] and window:
+                images[row][window] = other[window]
+            elif is_mixed[row]:
+                images[row] *= share
+                images[row] += other * images.dtype.type(1.0 - share)
+            row = next_row
+
+
+Mix.__init__ = told(MIX, "give them by name")(Mix.__init__)  # type: ignore[method-assign]

@@ -1,0 +1,199 @@
+"""Samples read ahead of the engine, by as many threads as it takes to keep the engine busy."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pixprep.engine.decoders import Encoded, Kept, Limits, Pixels
+from pixprep.engine.decoders.pixels import checked
+from pixprep.errors import DataError, ImageError, printable
+from pixprep.training.cache import PixelCache
+from pixprep.training.order import Part
+from pixprep.training.recycling import Blocks
+from pixprep.training.sources import LIMITS, AnySource, read_image
+from pixprep.training.timeline import Timeline
+
+MOST_THREADS = 32
+_AHEAD = 2
+"""Batches that are read before the engine takes the first of them."""
+_SLOW = 0.1
+"""Reading is too slow if the engine waits for it for more than this share of the time: then more threads read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A sample, read.
+
+    Attributes:
+        index: in the source.
+        name: for messages.
+        image: its encoded bytes or its pixels, or why there are none.
+        fields: everything else.
+    """
+
+    index: int
+    name: str
+    image: Encoded | Kept | Pixels | ImageError
+    fields: Mapping[str, Any]
+
+    def error(self, error: ImageError) -> ImageError:
+        """Why there is no such sample, with its name first; ``error`` is the engine's, if the image could be read."""
+        if isinstance(self.image, ImageError):
+            return self.image
+        return ImageError(error.reason, f"{self.name}: {error.detail}")
+
+
+def _encoded(image: Any) -> Encoded | None:
+    """The bytes in one row that it is; None of anything else, an array of pixels, too."""
+    if isinstance(image, bytes):
+        return image
+    try:
+        view = memoryview(image)
+    except TypeError:
+        return None
+    return view.cast("B") if view.ndim == 1 and view.c_contiguous else None
+
+
+class Reader:
+    """Reads the samples of batches, two batches ahead.
+
+    It begins with two threads, and takes twice as many, up to 32, whenever the engine waits for it. Files of a local
+    disk need two; a network's, each of which takes 20 ms, need them all.
+
+    Args:
+        source: what to read.
+        limits: no more of a file is read than these allow.
+        timeline: gets a span for each thread's share of a batch, and for each time that the engine waits.
+        cache: images that need not be read.
+        of_pixels: an image is no encoded one, but an array of pixels.
+        files: fields that may be paths of files, which are read, too.
+        blocks: memory for files; default: its own.
+
+    Attributes:
+        width: threads that read now.
+    """
+
+    def __init__(
+        self,
+        source: AnySource,
+        limits: Limits,
+        timeline: Timeline,
+        *,
+        cache: PixelCache | None = None,
+        blocks: Blocks | None = None,
+        of_pixels: bool = False,
+        files: Sequence[str] = (),
+    ) -> None:
+        self._source = source
+        self._of_pixels = of_pixels
+        self._files = files
+        self._limits = limits
+        self._timeline = timeline
+        self._cache = cache
+        self._blocks = blocks or Blocks()
+        self._pool = ThreadPoolExecutor(MOST_THREADS, "pixprep-read")
+        self.width = 2
+
+    def samples(self, indices: Sequence[int]) -> list[Sample]:
+        """Read samples at once, in this thread."""
+        token = LIMITS.set(self._limits)
+        try:
+            return list(map(self._read, indices))
+        finally:
+            LIMITS.reset(token)
+
+    def ahead(self, parts: Iterator[Part]) -> Generator[tuple[Part, list[Sample]], None, None]:
+        """The samples of each part, in order."""
+        pending: deque[tuple[Part, list[Future[list[Sample]]]]] = deque()
+        since = self._timeline.now()
+        try:
+            for part in parts:
+                pending.append((part, self._started(part)))
+                if len(pending) > _AHEAD:
+                    since = yield from self._first(pending, since)
+            while pending:
+                since = yield from self._first(pending, since)
+        finally:
+            for _, futures in pending:
+                for future in futures:
+                    future.cancel()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _read(self, index: int) -> Sample:
+        """One sample; of a broken one its error, and what is known of it.
+
+        Raises:
+            DataError: what the source gives is no sample, broken or not.
+        """
+        try:
+            sample = self._source[index]
+        except ImageError as error:
+            return Sample(index, f"sample {index:,}", error.as_value(), {})
+        except (TypeError, ValueError) as error:
+            raise DataError(f"sample {index:,} of the source: {error}") from error
+        if not isinstance(sample, Mapping):
+            what = f'is no dict with an "image", but {type(sample).__name__}: pixprep.read.rows takes other rows'
+            raise DataError(f"sample {index:,} {what}")
+        fields = dict(sample)
+        if "image" not in fields:
+            raise DataError(f'sample {index:,} has no "image"; it has {", ".join(map(printable, fields)) or "nothing"}')
+        image = fields.pop("image")
+        name = str(fields.get("name") or (image if isinstance(image, Path) else f"sample {index:,}"))
+        try:
+            for field in self._files:
+                if isinstance(path := fields.get(field), Path):
+                    fields[field] = read_image({"image": path, "name": f'{name}, "{field}"'}, self._limits)
+            return Sample(index, name, self._image(index, name, image), fields)
+        except ImageError as error:
+            return Sample(index, name, error.as_value(), fields)
+
+    def _image(self, index: int, name: str, image: Any) -> Encoded | Kept | Pixels:
+        if self._cache is not None and (kept := self._cache.get(index)) is not None:
+            return kept
+        if self._of_pixels:
+            try:
+                return checked(image)
+            except TypeError as error:
+                raise DataError(f'{printable(name)}: "image": {error}') from None
+        if isinstance(image, Path):
+            return read_image({"image": image, "name": name}, self._limits, self._blocks.take)
+        if (encoded := _encoded(image)) is not None:
+            return encoded
+        hint = ": a pipeline whose first op is pixels takes arrays" * hasattr(image, "__array_interface__")
+        what = f"is the bytes of a file, or its pathlib.Path, not {type(image).__name__}{hint}"
+        raise DataError(f'{printable(name)}: "image" {what}')
+
+    def _started(self, part: Part) -> list[Future[list[Sample]]]:
+        indices = part.indices.tolist()
+        width = min(self.width, len(indices))
+        return [self._pool.submit(self._share, indices[thread::width]) for thread in range(width)]
+
+    def _share(self, indices: Sequence[int]) -> list[Sample]:
+        with self._timeline.span("read", samples=len(indices)):
+            return self.samples(indices)
+
+    def _first(
+        self, pending: deque[tuple[Part, list[Future[list[Sample]]]]], since: float
+    ) -> Generator[tuple[Part, list[Sample]], None, float]:
+        """Give the samples of the first part; return the time at which they were asked for."""
+        part, futures = pending.popleft()
+        wait = self._timeline.span("wait for files")
+        with wait:
+            shares = [future.result() for future in futures]
+        end = self._timeline.now()
+        if end - wait.begin > _SLOW * (end - since):
+            self.width = min(2 * self.width, MOST_THREADS)
+        samples: list[Any] = [None] * len(part.indices)
+        for thread, share in enumerate(shares):
+            samples[thread :: len(shares)] = share
+        del shares, futures
+        yield part, samples
+        return end

@@ -1,0 +1,144 @@
+"""Sources: what training reads its samples from, each by its number.
+
+A source has ``len()``, ``source[index]``, and what ``Source`` names. A sample is a dict; these keys have a meaning:
+
+``image``   the encoded image: bytes, a memoryview, or a ``pathlib.Path`` (see ``read_image``); or an array of its
+            pixels, for a pipeline that begins with ``pixels``
+``name``    text for messages
+``label``   a whole number, from 0 where the source knows its classes
+``boxes``   float32 (n, 4): x1, y1, x2, y2 in pixels of the upright image, 0-based; x2, y2 are where the box ends
+``labels``  int64 (n): the class of each box
+``points``  float32 (n, k, 2): x, y in the same pixels
+``mask``    whole numbers (height, width): the class of each pixel; an array, or a PNG as ``image`` is one
+``masks``   (n, height, width): where each object of ``boxes`` is
+``size``    (height, width) of the image, as annotated
+
+All else is metadata and comes back with the batch. Several threads may ask a source at once. A sample that cannot be
+had raises ``ImageError``, whose words begin with the sample's name; the others are not touched.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Protocol
+
+from pixprep.engine.decoders import Encoded, Limits
+from pixprep.errors import ImageError, printable
+
+Sample = dict[str, Any]
+LIMITS: ContextVar[Limits] = ContextVar("LIMITS", default=Limits())  # noqa: B039  (they are frozen)
+"""Limits of the Loader that reads here: an object comes over the network when its sample is asked for."""
+_NAMED = 3
+
+
+class AnySource(Protocol):
+    """Source of a Loader: ``pp.read`` makes some, and a list of dicts is one. Several threads read it at once."""
+
+    def __len__(self) -> int:
+        """Number of samples."""
+
+    def __getitem__(self, index: int, /) -> Mapping[str, Any]:
+        """A sample: ``image`` is encoded bytes, the ``Path`` of a file, or pixels; whatever else comes with the batch.
+
+        Raises:
+            ImageError: this sample is broken.
+        """
+
+
+class Source(ABC):
+    """Source of samples, as ``pixprep.read`` makes it.
+
+    Attributes:
+        classes: the names of the labels, in their order; empty where the source knows none.
+        notes: what was left out or looked odd when the source was made, a line each; also logged as warnings.
+        fingerprint: 32 hexadecimal digits that differ where the samples do, as far as names, sizes and annotations
+            tell. The contents of image files are not read for it. It is computed when it is first asked for.
+    """
+
+    classes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    _broken: Mapping[int, ImageError] = {}  # of samples that were found broken when the source was made
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str: ...  # noqa: D102
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def _sample(self, index: int) -> Sample:
+        """The sample of a number from 0."""
+
+    def __getitem__(self, index: int) -> Sample:
+        """The sample of an index as a list takes it: whole, and negative ones from the end.
+
+        Raises:
+            IndexError: there is no such sample.
+            ImageError: it is broken.
+        """
+        number, count = operator.index(index), len(self)
+        if not -count <= number < count:
+            raise IndexError(f"no sample {number}: there are {count:,}")
+        number %= count
+        if (error := self._broken.get(number)) is not None:
+            raise ImageError(error.reason, error.detail)
+        return self._sample(number)
+
+    def __repr__(self) -> str:
+        some = printable(", ".join(self.classes[:_NAMED])) + ", …" * (len(self.classes) > _NAMED)
+        classes = f", {len(self.classes):,} classes: {some}" if self.classes else ""
+        return f"<{type(self).__name__}: {len(self):,} samples{classes}>"
+
+
+def read_image(sample: Sample, limits: Limits, room: Callable[[int], memoryview] | None = None) -> Encoded:
+    """The encoded bytes of a sample: as they are, or of the file that its path names.
+
+    Args:
+        sample: see above.
+        limits: no larger file is read.
+        room: gives memory of so many bytes for a file; default: memory of its own.
+
+    Raises:
+        ImageError: the file cannot be read, is no regular file, or has more bytes than the limit; named.
+    """
+    image = sample["image"]
+    if not isinstance(image, Path):
+        return image  # type: ignore[no-any-return]
+    with naming(sample.get("name", "a sample")):
+        try:
+            descriptor = os.open(image, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would wait for its writer
+        except ValueError:  # of a NUL
+            raise ImageError("UNREADABLE", "is no name of a file") from None
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ImageError("UNREADABLE", "is no regular file")
+            limits.check_bytes(status.st_size)
+            if room is None:
+                return os.read(descriptor, status.st_size)
+            into = room(status.st_size)
+            return into[: os.readv(descriptor, [into])]
+        finally:
+            os.close(descriptor)
+
+
+class naming:  # noqa: N801  (a context manager; of a generator it would take 2 us, and this 0.4)
+    """Says the name of a sample before the words of its error; a file that cannot be read is such an error."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, OSError):
+            error = ImageError("UNREADABLE", f"cannot be read: {error.strerror}")
+        if isinstance(error, ImageError):
+            raise ImageError(error.reason, f"{self._name}: {error.detail}") from None

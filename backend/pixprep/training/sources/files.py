@@ -1,0 +1,356 @@
+"""Image files: folders as classes, a list, or a table."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.engine.decoders import KINDS, USUAL
+from pixprep.engine.decoders.clips import CLIP_SUFFIXES
+from pixprep.errors import DataError, ImageError, printable
+from pixprep.training.sources import Sample, Source, naming
+from pixprep.training.sources.storage import (
+    Names,
+    StrPath,
+    absolute,
+    fingerprint,
+    folder_of,
+    image_at,
+    inside,
+    is_remote,
+    noted,
+    opening,
+    remote,
+)
+
+SUFFIXES = tuple(suffix for name in USUAL for suffix in KINDS[name].suffixes)
+_MOST_FOLDERS = 64  # one in another
+
+
+class ImageFiles(Source):
+    """Image files, or clips, by their paths; see ``Source``. Made by ``files``, ``table`` and ``videos``.
+
+    A sample has ``image`` (a path), ``name`` (the path inside the folder, of a list inside the folder that holds all),
+    ``label`` where there are labels, and the other columns of a table, as text.
+
+    Attributes:
+        labels: each sample's: for weights, and for counting classes.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        names: Names,
+        labels: npt.NDArray[np.int64] | None,
+        classes: tuple[str, ...],
+        *,
+        columns: Mapping[str, Names] | None = None,
+        broken: Mapping[int, ImageError] | None = None,
+        notes: Sequence[str] = (),
+        holds: Literal["images", "clips"] = "images",
+    ) -> None:
+        self.classes = classes
+        self.holds = holds
+        self.notes = noted(root, notes)
+        self._root = root
+        self._names = names
+        self.labels = labels
+        self._columns = dict(columns or {})
+        self._broken = dict(broken or {})
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of names, labels and columns."""
+        labels = () if self.labels is None else self.labels
+        columns = [part for name, texts in self._columns.items() for part in (name, texts.blob)]
+        return fingerprint("files", self.classes, self._names.blob, labels, *columns)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def _sample(self, index: int) -> Sample:
+        name = self._names[index]
+        sample: Sample = {column: texts[index] for column, texts in self._columns.items()}
+        with naming(name):
+            sample |= {"image": image_at(inside(self._root, name)), "name": name}
+        if self.labels is not None:
+            sample["label"] = int(self.labels[index])
+        return sample
+
+
+def files(
+    where: StrPath | Sequence[StrPath], *, labels: Sequence[int] | None = None, classes: Sequence[str] | None = None
+) -> ImageFiles:
+    """Read image files: those of a folder, or a list.
+
+    A folder of folders is read as torchvision's ``ImageFolder`` reads it: each folder is a class, classes and files are
+    sorted by name, and a class may have folders inside. A folder of images alone has no labels. What begins with a dot
+    is passed over.
+
+    >>> train = files("train/")                                            # doctest: +SKIP
+    >>> valid = files("valid/", classes=train.classes)                     # doctest: +SKIP
+
+    Args:
+        where: a folder, or paths of files.
+        labels: of a list, a whole number for each path.
+        classes: the names of the labels. Of a folder: the folders that are classes, in this order, so that two folders
+            get the same labels; default: all that are there.
+
+    Raises:
+        DataError: there is no such folder, or no image in it, or none in a class.
+    """
+    return _files(where, labels, classes, SUFFIXES)
+
+
+def videos(
+    where: StrPath | Sequence[StrPath], *, labels: Sequence[int] | None = None, classes: Sequence[str] | None = None
+) -> ImageFiles:
+    """Read clips, for a pipeline that begins with ``decode_video``: those of a folder, or a list; as ``files`` does.
+
+    >>> train = videos("train/")                                           # doctest: +SKIP
+
+    Args:
+        where: a folder, of which each folder inside is a class, or paths of files.
+        labels: of a list, a whole number for each path.
+        classes: the names of the labels.
+
+    Raises:
+        DataError: as ``files``.
+    """
+    found = _files(where, labels, classes, CLIP_SUFFIXES)
+    found.holds = "clips"
+    return found
+
+
+def _files(
+    where: StrPath | Sequence[StrPath],
+    labels: Sequence[int] | None,
+    classes: Sequence[str] | None,
+    suffixes: tuple[str, ...],
+) -> ImageFiles:
+    if isinstance(where, str | os.PathLike):
+        if labels is not None:
+            raise DataError(f"{os.fspath(where)}: the labels of a folder are its folders: give labels with a list")
+        if not is_remote(where) and Path(where).is_file():
+            raise DataError(f"{os.fspath(where)}: is a file: [path] is a list of it, and pixprep.read.table reads CSV")
+        return _folder(folder_of(where), classes, suffixes)
+    names = [absolute(path) for path in where]
+    if not names:
+        raise DataError("the list of files is empty")
+    numbers = None if labels is None else np.array(labels, np.int64)
+    if numbers is not None and numbers.shape != (len(names),):
+        raise DataError(f"{numbers.size:,} labels for {len(names):,} files")
+    if any(map(is_remote, names)):
+        root = os.path.commonprefix(names).rpartition("/")[0]  # noqa: RUF071  (whose last slash ends it)
+        if not is_remote(root):
+            raise DataError("a list of files is of one bucket or server, or of none")
+    else:
+        root = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120
+    inner = [name[len(root) :].lstrip("/") for name in names]
+    if any("\0" in name for name in inner):
+        raise DataError("a file's name has a NUL in it")
+    return ImageFiles(root, Names([inner]), numbers, tuple(classes or ()))
+
+
+def _folder(root: str, classes: Sequence[str] | None, suffixes: tuple[str, ...]) -> ImageFiles:
+    folders, images, others = _listed(root, suffixes)
+    kind = "clip" if suffixes is CLIP_SUFFIXES else "image"
+    notes = []
+    inside_folders = (found for name in folders for found, _ in _walk(root, name, suffixes))
+    if not folders or (images and classes is None and not any(inside_folders)):
+        if classes is not None:
+            raise DataError(f"{root}: has no folders, which would be the classes")
+        if not images:
+            raise DataError(f"{root}: no {kind} in this folder ({' '.join(suffixes)})")
+        if others or folders:
+            notes.append(f"{_some([*folders, *others])} passed over, as no {kind} by name")
+        return ImageFiles(root, Names([images]), None, (), notes=notes)
+    if images:
+        notes.append(f"{_some(images)} passed over, as in no class's folder")
+    if classes is not None:
+        if missing := [name for name in classes if name not in folders]:
+            raise DataError(f"{root}: has no folder for {_some(missing)}; there are {_some(folders)}")
+        if unknown := [name for name in folders if name not in classes]:
+            raise DataError(f"{root}: {_some(unknown)} is no class; the classes are {_some(list(classes))}")
+    names = tuple(classes or folders)
+    counts, parts, strange = [], [], []
+    for name in names:
+        part: list[str] = []
+        for found, left in _walk(root, name, suffixes):
+            part += found
+            strange += left
+        if not part:
+            raise DataError(f"{root}: no {kind} in the folder of class {name!r} ({' '.join(suffixes)}): remove it")
+        parts.append(part)
+        counts.append(len(part))
+    if strange:
+        notes.append(f"{_some(strange)} passed over, as no {kind} by name")
+    labels = np.repeat(np.arange(len(names)), counts)
+    return ImageFiles(root, Names(parts), labels, names, notes=notes)
+
+
+def _walk(
+    root: str, folder: str, suffixes: tuple[str, ...], above: tuple[tuple[int, int], ...] = ()
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Walk a folder and those inside, in the order of os.walk's sorted rows: images, and files that are none."""
+    here = (0, len(above))
+    if not is_remote(root):
+        status = os.stat(f"{root}/{folder}")  # noqa: PTH116
+        here = (status.st_dev, status.st_ino)
+    if here in above or len(above) >= _MOST_FOLDERS:
+        raise DataError(f"{root}/{folder}: folders in a circle of links, or {_MOST_FOLDERS} deep")
+    folders, images, others = _listed(f"{root}/{folder}", suffixes)
+    yield [f"{folder}/{name}" for name in images], [f"{folder}/{name}" for name in others]
+    for name in folders:
+        yield from _walk(root, f"{folder}/{name}", suffixes, (*above, here))
+
+
+def _listed(path: str, suffixes: tuple[str, ...]) -> tuple[list[str], list[str], list[str]]:
+    """The sorted names of a folder: of folders, images by suffix, and other files. Links are followed."""
+    folders, images, others = [], [], []
+    with opening(path):
+        if is_remote(path):
+            found = remote().listed(path)
+        else:
+            with os.scandir(path) as entries:
+                found = [(entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith(".")]
+    for name, is_folder in found:
+        if name.startswith("."):
+            continue
+        if is_folder:
+            folders.append(name)
+        elif name.lower().endswith(suffixes):
+            images.append(name)
+        else:
+            others.append(name)
+    return sorted(folders), sorted(images), sorted(others)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return ", ".join(printable(name) for name in names[:3]) + more
+
+
+def table(
+    path: StrPath,
+    *,
+    image: str = "image",
+    label: str | None = "label",
+    root: StrPath | None = None,
+    classes: Sequence[str] | None = None,
+) -> ImageFiles:
+    """Read image files that a table names: CSV, or TSV by its suffix, with the names of the columns in the first line.
+
+    Each further line is a sample. Other columns than image, name and label come with it, as
+    text. A line that cannot be read costs its sample.
+
+    >>> train = table("train.csv", image="file", label="species")        # doctest: +SKIP
+
+    Args:
+        path: the table, in UTF-8. A field in quotes ends in its line.
+        image: the column with the paths. They may not lead out of ``root``.
+        label: the column with the labels, or None. Whole numbers are taken as they are; else the sorted texts are the
+            classes.
+        root: the folder that paths are relative to; default: the table's. ``"/"`` admits any absolute path.
+        classes: the names of the labels, in their order; a line with another costs its sample.
+
+    Raises:
+        DataError: the table cannot be read, lacks a column, or has no line.
+    """
+    where = os.fspath(path)
+    folder = folder_of(root if root is not None else Path(where).parent)
+    lines = _lines(where)
+    first = next(lines, None)
+    header = first[1] if first else []
+    if not header or not isinstance(header, list) or len(set(header)) != len(header):
+        raise DataError(f"{where}: its first line must be the names of its columns, each once")
+    for column in (image, *([label] if label is not None else [])):
+        if column not in header:
+            known = ", ".join(map(repr, header[:20])) or "none"
+            hint = "" if column == image else "; label=None is for a table without labels"
+            raise DataError(f"{where}: has no column {column!r}; there are {printable(known)}{hint}")
+    broken: dict[int, ImageError] = {}
+    others = [name for name in header if name not in (image, label)]
+    columns: dict[str, list[str]] = {name: [] for name in header}
+    numbered: list[int] = []
+    for index, (number, row) in enumerate(lines):
+        numbered.append(number)
+        fields = row if isinstance(row, list) else []
+        problem = None
+        if isinstance(row, str):
+            problem = row
+        elif len(row) != len(header):
+            problem = f"{len(row)} fields for {len(header)} columns"
+        elif any("\0" in field for field in row):
+            problem = "a NUL"
+        else:
+            try:
+                inside(folder, row[header.index(image)])
+            except ImageError as error:
+                problem = error.detail
+        if problem is not None:
+            broken[index] = ImageError("BAD_RECORD", f"{Path(where).name}, line {number}: {problem}")
+            fields = [""] * len(header)
+        for name, field in zip(header, fields, strict=True):
+            columns[name].append(sys.intern(field) if name == label else field)
+    if not columns[image]:
+        raise DataError(f"{where}: has no line after the names of its columns")
+    numbers = None
+    names = tuple(classes or ())
+    if label is not None:
+        numbers, names, unknown = _labels(columns[label], set(broken), names)
+        for index in unknown:
+            text = f"the label {columns[label][index][:80]!r} is none of the classes"
+            broken[index] = ImageError("BAD_RECORD", f"{Path(where).name}, line {numbered[index]}: {text}")
+    return ImageFiles(
+        folder,
+        Names([columns[image]]),
+        numbers,
+        names,
+        columns={name: Names([columns[name]]) for name in others},
+        broken=broken,
+        notes=[error.detail for error in islice(broken.values(), 100)],
+    )
+
+
+def _lines(where: str) -> Iterator[tuple[int, list[str] | str]]:
+    """Each line that is not empty: its number, and its fields, or what is wrong with it.
+
+    Lines are parsed one by one, so that a quote without an end costs its own line, and not all that follow. A line
+    without quotes is its pieces, which takes a tenth of the time.
+    """
+    delimiter = "\t" if where.lower().endswith(".tsv") else ","
+    if os.path.exists(where) and not os.path.isfile(where):  # noqa: PTH110, PTH113
+        raise DataError(f"{where}: cannot be read: Not a regular file")
+    with opening(where), open(where, encoding="utf-8-sig", errors="surrogateescape") as file:  # noqa: PTH123
+        for number, line in enumerate(file, 1):
+            text = line.rstrip("\n")
+            if '"' not in text:
+                if text:
+                    yield number, text.split(delimiter)
+                continue
+            try:
+                yield number, next(csv.reader([text], delimiter=delimiter, strict=True))
+            except csv.Error as error:
+                yield number, str(error)
+
+
+def _labels(
+    texts: Sequence[str], broken: set[int], classes: tuple[str, ...]
+) -> tuple[npt.NDArray[np.int64], tuple[str, ...], list[int]]:
+    """The number of each label, the classes, and where a label is none of them."""
+    given = [text for index, text in enumerate(texts) if index not in broken]
+    if not classes and all(text.removeprefix("-").isdecimal() and len(text) < 19 for text in given):
+        return np.array([int(text or -1) for text in texts], np.int64), (), []
+    names = classes or tuple(sorted(set(given)))
+    numbers = {name: number for number, name in enumerate(names)}
+    unknown = [index for index, text in enumerate(texts) if text not in numbers and index not in broken]
+    return np.array([numbers.get(text, -1) for text in texts], np.int64), names, unknown

@@ -1,0 +1,270 @@
+"""Sources made of sources: some samples of one, or several, one behind the other. What a Loader asks of any source."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.engine.decoders.pillow import size_of
+from pixprep.errors import DataError, ImageError, PipelineError
+from pixprep.training.sources import AnySource, Sample, Source, storage
+
+log = logging.getLogger(__name__)
+
+_READERS = 32
+"""Threads that read headers."""
+
+
+class Concat(Source):
+    """The samples of several sources, one behind the other; see ``Source``. Made by ``concat``.
+
+    Attributes:
+        sources: as given.
+    """
+
+    def __init__(self, sources: Sequence[AnySource]) -> None:
+        self.sources = tuple(sources)
+        self.classes = _same([tuple(getattr(each, "classes", ())) for each in sources], "classes")
+        self.holds = _same([getattr(each, "holds", "images") for each in sources], "kinds")
+        self.notes = tuple(note for each in sources for note in getattr(each, "notes", ()))
+        self._ends = list(accumulate(map(len, sources)))
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the sources' fingerprints."""
+        return storage.fingerprint("concat", *map(fingerprint, self.sources))
+
+    @property
+    def labels(self) -> npt.NDArray[Any] | None:
+        """Each sample's label, where all sources know theirs."""
+        found = [labels for each in self.sources if (labels := labels_of(each)) is not None]
+        return np.concatenate(found) if len(found) == len(self.sources) else None
+
+    @property
+    def sizes(self) -> npt.NDArray[Any]:
+        """(height, width) of each image; zeros where its source does not know it."""
+        return np.concatenate([_known_sizes(each) for each in self.sources])
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def _sample(self, index: int) -> Sample:
+        number = bisect_right(self._ends, index)
+        return self.sources[number][index - (self._ends[number - 1] if number else 0)]  # type: ignore[return-value]
+
+
+class Subset(Source):
+    """Some samples of a source; see ``Source``. Made by ``subset``."""
+
+    def __init__(self, source: AnySource, indices: npt.NDArray[np.int64]) -> None:
+        self.classes = getattr(source, "classes", ())
+        self.holds = getattr(source, "holds", "images")
+        self._source, self._indices = source, indices
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the source's fingerprint and the indices."""
+        return storage.fingerprint("subset", fingerprint(self._source), self._indices)
+
+    @property
+    def labels(self) -> npt.NDArray[Any] | None:
+        """Each sample's label, where the source knows it."""
+        labels = labels_of(self._source)
+        return None if labels is None else labels[self._indices]
+
+    @property
+    def sizes(self) -> npt.NDArray[Any]:
+        """(height, width) of each image; zeros where the source does not know it."""
+        return _known_sizes(self._source)[self._indices]
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def _sample(self, index: int) -> Sample:
+        return self._source[int(self._indices[index])]  # type: ignore[return-value]
+
+
+def concat(*sources: AnySource) -> Concat:
+    """Put sources one behind the other. ``Loader(concat(a, b), shares=(0.7, 0.3))`` mixes them.
+
+    >>> train = concat(files("photos/"), tar("web-*.tar"))                      # doctest: +SKIP
+
+    Args:
+        *sources: of any kind, and lists of dicts.
+
+    Raises:
+        DataError: there is none, one is empty, or their labels mean different classes.
+    """
+    if not sources or not all(map(len, sources)):
+        raise DataError("concat needs sources, and each needs a sample")
+    return Concat(sources)
+
+
+def subset(source: AnySource, indices: npt.ArrayLike | slice) -> Subset:
+    """Take some samples of a source.
+
+    >>> few = subset(files("train/"), slice(0, 1000))                            # doctest: +SKIP
+
+    Args:
+        source: of any kind, or a list of dicts.
+        indices: whole numbers, a slice, or a bool for each sample.
+
+    Raises:
+        DataError: there are none, or one is none of the source's.
+    """
+    count = len(source)
+    try:
+        which = np.arange(count)[indices] if isinstance(indices, slice) else np.asarray(indices)
+        chosen = np.arange(count)[which if which.size else slice(0)]
+    except IndexError as error:
+        raise DataError(f"the subset of {count:,} samples: {error}") from None
+    if chosen.ndim != 1 or len(chosen) == 0:
+        raise DataError(f"the subset of {count:,} samples is empty, or no row of indices")
+    return Subset(source, chosen)
+
+
+def _same(found: Sequence[Any], what: str) -> Any:
+    """Values of the sources that have one."""
+    said = list(dict.fromkeys(each for each in found if each))
+    if len(said) > 1:
+        text = " and ".join(", ".join(each[:3]) if isinstance(each, tuple) else str(each) for each in said[:2])
+        raise DataError(f"concat: the sources have different {what}: {text}: give them the same")
+    return said[0] if said else ()
+
+
+def fingerprint(source: AnySource) -> str:
+    """Fingerprint of a source: its own, or else the names and sizes of a list, or a count alone."""
+    if isinstance(found := getattr(source, "fingerprint", None), str):
+        return found
+    if not isinstance(source, list | tuple):
+        return f"{len(source)} samples"
+    digest = sha256()
+    for sample in source:
+        image = sample["image"]
+        digest.update(f"{sample.get('name')} {image if isinstance(image, Path) else _size(image)}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def _size(image: Any) -> object:
+    """Size of encoded bytes, or the shape of an array."""
+    return getattr(image, "shape", None) or (len(image) if hasattr(image, "__len__") else image.size)
+
+
+def labels_of(source: AnySource) -> npt.NDArray[Any] | None:
+    """Each sample's label, where that is known before the samples are read."""
+    if isinstance(source, list | tuple):
+        labels = np.array([sample.get("label") for sample in source])
+        return labels if labels.dtype.kind in "iub" else None
+    return getattr(source, "labels", None)
+
+
+def weights_of(source: AnySource, weights: npt.ArrayLike | str | None) -> npt.NDArray[np.float64] | None:
+    """The weights of a source's samples: as given, or of equally likely classes.
+
+    Raises:
+        DataError: the labels are not known.
+        PipelineError: these are no numbers.
+    """
+    if weights is None:
+        return None
+    if not isinstance(weights, str):
+        try:
+            return np.array(weights, np.float64).reshape(-1)
+        except (TypeError, ValueError):
+            raise PipelineError('weights are "balanced", or a number for each sample') from None
+    if weights != "balanced":
+        raise PipelineError(f'weights are "balanced", or a number for each sample, not {weights!r}')
+    labels = labels_of(source)
+    if labels is None:
+        raise DataError(
+            f'weights="balanced" needs every label before a sample is read, which a {type(source).__name__} has not: '
+            "give weights, a number for each sample"
+        )
+    _, kinds, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    is_one = (labels >= 0) | (not getattr(source, "classes", ()))  # else its label is none of the classes
+    return np.where(is_one, 1 / counts[kinds.reshape(-1)], 0.0)
+
+
+def check_source(source: object) -> None:
+    """Refuse what gives no samples by their numbers.
+
+    Raises:
+        DataError: it is a path, or one image; or it has no length, or no samples.
+    """
+    if isinstance(source, str | bytes | Path):
+        raise DataError(f"source: {source!r} is a path, or one image: pixprep.read.files reads a folder")
+    if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+        raise DataError(
+            f"source: a {type(source).__name__} has no length, or no sample by its number: make a list of it, or see "
+            "pixprep.read"
+        )
+    if len(source) == 0:
+        raise DataError("the source has no samples")
+
+
+def groups_of(
+    source: AnySource, group_by: npt.ArrayLike | str | None, *, is_upright: bool
+) -> npt.NDArray[np.int64] | None:
+    """The groups of a source's samples: as given, or 1 of images that are at least as wide as high, and 0 of others.
+
+    Sizes that the source does not know are read of the images' headers, by many threads. An image whose header cannot
+    be read is of group 0, and a warning says so.
+
+    Args:
+        source: of images.
+        group_by: see ``Loader``.
+        is_upright: turn an image whose size is read of its header by its EXIF orientation.
+
+    Raises:
+        PipelineError: these are no groups.
+    """
+    if group_by is None:
+        return None
+    if not isinstance(group_by, str):
+        groups = np.asarray(group_by)
+        if groups.dtype.kind not in "bui" or groups.ndim != 1:
+            raise PipelineError('group_by is "aspect", or a whole number for each sample')
+        return groups.astype(np.int64)
+    if group_by != "aspect" or getattr(source, "holds", "images") != "images":
+        raise PipelineError(f'group_by is "aspect" of images, or a whole number for each sample, not {group_by!r}')
+    sizes = _known_sizes(source).astype(np.int64)
+    unknown = np.flatnonzero(~sizes.all(axis=1))
+    if len(unknown):
+        with ThreadPoolExecutor(_READERS, "pixprep-sizes") as pool:
+            read = pool.map(lambda index: _header_size(source, index, is_upright=is_upright), unknown.tolist())
+            sizes[unknown] = list(read)
+        if count := np.count_nonzero(~sizes.all(axis=1)):
+            log.warning("group_by: no size of %s images can be read: they are of group 0, as high ones", f"{count:,}")
+    return (sizes[:, 1] >= np.maximum(sizes[:, 0], 1)).astype(np.int64)
+
+
+def _known_sizes(source: AnySource) -> npt.NDArray[Any]:
+    """(n, 2) height and width; zeros where a source does not know them."""
+    found = getattr(source, "sizes", None)
+    is_known = isinstance(found, np.ndarray) and found.shape == (len(source), 2)
+    return found if is_known else np.zeros((len(source), 2), np.int32)  # type: ignore[return-value]
+
+
+def _header_size(source: AnySource, index: int, *, is_upright: bool) -> tuple[int, int]:
+    """(height, width) of one image; zeros of one that is broken."""
+    try:
+        sample = source[index]
+        image = sample["image"]
+        size = np.asarray(sample.get("size", ()))
+        shape: tuple[int, ...] = getattr(image, "shape", ())
+        if size.shape == (2,) and size.dtype.kind in "iu":
+            return int(size[0]), int(size[1])
+        if len(shape) > 1:
+            return int(shape[0]), int(shape[1])
+        return size_of(image, is_upright=is_upright)
+    except (ImageError, KeyError, TypeError, AttributeError):  # the epoch will say so
+        return 0, 0

@@ -1,0 +1,196 @@
+"""Parquet files, a sample in each row: Hugging Face's data sets, and others.
+
+A row group is the least that is read of a file. The last ones stay in memory, so ``shuffle=False`` and
+``shuffle="blocks"`` read each once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import import_module
+from threading import Lock
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.boxes import check_source_format, format_tag, to_xyxy
+from pixprep.errors import DataError, ImageError, SetupError
+from pixprep.spec import BoxSource
+from pixprep.training.sources import Sample, naming
+from pixprep.training.sources.storage import I64, Archives, StrPath, archives, fingerprint, noted, scan
+
+_READERS = 8
+
+
+class ParquetRows(Archives):
+    """The rows of Parquet files; see ``Source``. Made by ``parquet``.
+
+    Attributes:
+        blocks: int64, the first sample of each row group: ``shuffle="blocks"`` shuffles these, and then in pools.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        footers: Sequence[Any],
+        fields: Mapping[str, str],
+        classes: Sequence[str],
+        most: int,
+        *,
+        box_format: BoxSource,
+    ) -> None:
+        self._box_format = box_format
+        self._footers, self._fields, self.classes, self._most_bytes = footers, dict(fields), tuple(classes), most
+        sizes = [np.array(_library().sizes(each, [*fields.values()]), np.int64).reshape(-1, 2) for each in footers]
+        self._sizes = [each[each[:, 0] > 0] for each in sizes]
+        self._numbers = [np.flatnonzero(each[:, 0]) for each in sizes]
+        self._group_ends = [each[:, 0].cumsum() for each in self._sizes]
+        super().__init__(paths, (each.num_rows for each in footers))
+        largest = [int(each[:, 1].max(initial=0)) for each in self._sizes]
+        self.notes = noted(
+            "parquet",
+            [
+                f"{name}: a row group takes {size:,} bytes of memory, more than cache_bytes: write smaller ones"
+                for name, size in zip(self._names, largest, strict=True)
+                if size > most
+            ],
+        )
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._lock = Lock()
+        self._pool = ThreadPoolExecutor(_READERS, "pixprep-parquet")
+        self._kept: OrderedDict[tuple[int, int], Future[Any]] = OrderedDict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_pool", "_kept")}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the files' names, and of the sizes of each row group."""
+        return fingerprint("parquet", self._names, self._fields, *self._sizes, *format_tag(self._box_format))
+
+    @property
+    def blocks(self) -> I64:
+        """See above."""
+        rows = np.concatenate([each[:, 0] for each in self._sizes])
+        begins: I64 = rows.cumsum() - rows
+        return begins
+
+    @property
+    def labels(self) -> npt.NDArray[Any] | None:
+        """Each sample's label; the column is read for it."""
+        if (name := self._fields.get("label")) is None:
+            return None
+        files = zip(self._files.paths, self._footers, strict=True)
+        tables = [_library().opened(path, footer).read([name]) for path, footer in files]
+        labels: npt.NDArray[Any] = np.concatenate(
+            [_library().column(table, name).cast("int64").fill_null(-1).to_numpy() for table in tables]
+        )
+        return labels
+
+    def _sample(self, index: int) -> Sample:
+        file, row = self._where(index)
+        sample: Sample = {"name": f"{self._names[file]}, row {row}"}
+        with naming(sample["name"]):
+            group = int(np.searchsorted(self._group_ends[file], row, side="right"))
+            columns = self._columns(file, group)
+            row -= int(self._group_ends[file][group])  # from the end
+            for field, column in columns.items():
+                value = column[row].as_py()
+                if field == "image" and isinstance(value, Mapping):
+                    sample["name"] += f", {value['path']}" if value.get("path") else ""
+                    value = value["bytes"]
+                if value is None:
+                    raise ImageError("BAD_RECORD", f"its {self._fields[field]!r} is null")
+                sample[field] = np.array(value) if isinstance(value, list) else value
+            return to_xyxy(sample, self._box_format)
+
+    def _columns(self, file: int, group: int) -> Mapping[str, Any]:
+        """The columns of a row group; where the one before was read, the one behind is read ahead."""
+        if os.getpid() != self._process:  # a fork, where the pool's threads are not
+            self._begin()
+        with self._lock:
+            found = self._asked(file, group)
+            if (file, group - 1) in self._kept and group + 1 < len(self._sizes[file]):
+                self._asked(file, group + 1)
+            while len(self._kept) > 2 and sum(int(self._sizes[f][g][1]) for f, g in self._kept) > self._most_bytes:
+                self._kept.popitem(last=False)
+        try:
+            columns: Mapping[str, Any] = found.result()
+        except (DataError, OSError):
+            with self._lock:
+                self._kept.pop((file, group), None)  # the network may be back
+            raise
+        return columns
+
+    def _asked(self, file: int, group: int) -> Future[Any]:
+        """Future of a row group's columns."""
+        if (key := (file, group)) not in self._kept:
+            number = int(self._numbers[file][group])
+            path, footer = self._files.paths[file], self._footers[file]
+            self._kept[key] = self._pool.submit(_library().read, path, footer, number, self._fields)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+
+def parquet(
+    paths: StrPath | Sequence[StrPath],
+    *,
+    image: str = "image",
+    classes: Sequence[str] = (),
+    cache_bytes: int = 1 << 30,
+    box_format: BoxSource = "xyxy",
+    **fields: str,
+) -> ParquetRows:
+    """Read the rows of Parquet files.
+
+    An image is binary, or Hugging Face's struct of ``bytes`` and ``path``, whose classes are taken over. A name with
+    points is a field of a struct: ``image.bytes``. Lists become arrays. A row group is read whole and kept for its
+    other rows, so take ``shuffle="blocks"``: it shuffles the row groups, and then 4,096 samples at a time.
+
+    >>> food = parquet("food101/train-*.parquet", label="label")             # doctest: +SKIP
+
+    Args:
+        paths: files, or patterns such as ``train-*.parquet``.
+        image: the column of the images.
+        classes: the names of the labels.
+        cache_bytes: of row groups that are kept; two are kept in any case.
+        box_format: as in ``rows``.
+        **fields: further fields, such as ``label="label"``: the name, and the column.
+
+    Raises:
+        DataError: a file is not there or damaged, lacks a column, or has one of another type; or there is no row.
+        SetupError: pyarrow is not installed.
+    """
+    check_source_format(box_format)
+    given = {"image": image, **fields}
+    files = archives(paths)
+    found = scan(files, lambda path: _library().described(path, given))
+    if not any(footer.num_rows for footer, _ in found):
+        raise DataError(f"{files[0]}: no row in it" + f" ({len(files):,} files, no row)" * (len(files) > 1))
+    return ParquetRows(
+        files,
+        [footer for footer, _ in found],
+        given,
+        classes or next((each for _, each in found if each), ()),
+        cache_bytes,
+        box_format=box_format,
+    )
+
+
+def _library() -> ModuleType:
+    try:
+        return import_module("pixprep.training.sources.row_groups")
+    except ImportError as error:
+        raise SetupError(f"Parquet files need pyarrow: {error}: pip install pyarrow") from None

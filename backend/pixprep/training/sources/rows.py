@@ -1,0 +1,131 @@
+"""Rows of something else: a list, a Hugging Face dataset, a PyTorch dataset, anything with a length and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pixprep.boxes import check_source_format, format_tag, to_xyxy
+from pixprep.errors import DataError, ImageError
+from pixprep.spec import BoxSource
+from pixprep.training.sources import Sample, Source, naming
+from pixprep.training.sources.storage import fingerprint
+
+_Key = str | int
+
+
+class Rows(Source):
+    """The rows of a sequence; see ``Source``. Made by ``rows``."""
+
+    def __init__(
+        self, items: Any, fields: Mapping[str, _Key], classes: tuple[str, ...], tag: str, box_format: BoxSource
+    ) -> None:
+        self.classes = classes
+        self._box_format = box_format
+        self._items = items
+        self._fields = dict(fields)
+        self._tag = tag
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the tag, the fields, and the number of rows; their contents are not read."""
+        return fingerprint("rows", self._tag, self._fields, len(self), *format_tag(self._box_format))
+
+    @property
+    def labels(self) -> Any:
+        """Each row's label, of a Hugging Face dataset; else None: rows are not read before they are asked for."""
+        key = self._fields.get("label")
+        return np.array(self._items[key]) if key is not None and hasattr(self._items, "column_names") else None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def _sample(self, index: int) -> Sample:
+        name = f"row {index}"
+        try:
+            row = self._items[index]
+        except Exception as error:
+            raise ImageError("UNREADABLE", f"{name}: {type(error).__name__}: {error}") from error
+        sample: Sample = {"name": name}
+        for field, key in self._fields.items():
+            try:
+                value = row[key]
+            except (KeyError, IndexError, TypeError):
+                known = f"there are {', '.join(map(repr, row))}" if isinstance(row, Mapping) else f"it is {_kind(row)}"
+                raise ImageError("BAD_RECORD", f"{name}: has no {key!r}: {known}") from None
+            if field == "image":
+                value, path = _encoded(value, name)
+                sample |= {"name": f"{name}, {path}"} if path else {}
+            sample[field] = value
+        with naming(sample["name"]):
+            return to_xyxy(sample, self._box_format)
+
+
+def rows(
+    items: Any,
+    *,
+    image: _Key = "image",
+    classes: Sequence[str] = (),
+    tag: str = "",
+    box_format: BoxSource = "xyxy",
+    **fields: _Key,
+) -> Rows:
+    """Take the rows of a sequence as samples.
+
+    A row is a mapping or a tuple. Its image is encoded: bytes, a path, or what Hugging Face stores, ``{"bytes": …,
+    "path": …}``; or, for a pipeline that begins with ``pixels``, an array, a PyTorch tensor or a Pillow image.
+    A Hugging Face dataset is asked not to decode its images, and its classes are taken over.
+
+    >>> mnist = rows(datasets.load_dataset("mnist", split="train"), label="label")       # doctest: +SKIP
+    >>> pets = rows(torchvision.datasets.ImageFolder("pets").samples, image=0, label=1)   # doctest: +SKIP
+
+    Args:
+        items: it has a length, takes whole numbers from 0, and may be asked by several threads at once.
+        image: where a row has its image: a key, or a position.
+        classes: the names of the labels.
+        tag: what tells these rows from others; part of the fingerprint, which knows nothing of what rows hold.
+        box_format: how the field ``boxes`` comes: ``xyxy``, ``xywh`` (left, top, width, height) or ``cxcywh`` (middle,
+            width, height), in pixels; ``xyxy_normalized`` and so on: in shares of the image.
+        **fields: further fields, such as ``label="label"``.
+
+    Raises:
+        DataError: it is no sequence, is empty, or has no such column.
+    """
+    check_source_format(box_format)
+    if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
+        raise DataError(f"rows need a length and numbers, which {_kind(items)} lacks: make a list of it")
+    if len(items) == 0:
+        raise DataError("there are no rows")
+    features = getattr(items, "features", None)
+    if isinstance(features, Mapping) and hasattr(items, "cast_column"):  # Hugging Face's datasets
+        for key in (image, *fields.values()):
+            if key not in features:
+                raise DataError(f"the dataset has no column {key!r}; there are {', '.join(map(repr, features))}")
+        if getattr(features[image], "decode", False):
+            items = items.cast_column(image, type(features[image])(decode=False))
+        classes = classes or tuple(getattr(features[fields["label"]], "names", ()) if "label" in fields else ())
+    return Rows(items, {"image": image, **fields}, tuple(classes), tag, box_format)
+
+
+def _encoded(value: Any, name: str) -> tuple[Any, str]:
+    """An encoded image, and its path where it has one; or an array, which the Loader checks."""
+    if isinstance(value, Mapping) and {"bytes", "path"} & set(value):
+        path = value.get("path")
+        if value.get("bytes") is not None:
+            return value["bytes"], path or ""
+        value = path
+    if isinstance(value, str | Path):
+        return Path(value), str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return value, ""
+    if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
+        return value, ""
+    hint = "give the encoded bytes or a path, so that pixprep decodes it"
+    raise ImageError("BAD_RECORD", f"{name}: its image is {_kind(value)}: {hint}")
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"

@@ -1,0 +1,335 @@
+"""Tar files as WebDataset has them: the members of a sample share a key, and stand next to each other.
+
+``some/0001.jpg`` and ``some/0001.cls`` are sample ``some/0001``: a key ends at the first dot of the base name, and what
+follows is the suffix, in lower case. Nothing is ever unpacked to a disk. Sources: POSIX.1-2008's pax; GNU tar's manual;
+webdataset/tariterators.py.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from pixprep.boxes import check_source_format, format_tag, to_xyxy
+from pixprep.errors import DataError, ImageError
+from pixprep.spec import BoxSource
+from pixprep.training.sources import Sample, naming
+from pixprep.training.sources.storage import I64, Archives, Names, Opened, StrPath, archives, fingerprint, noted, scan
+
+_BLOCK = 512
+_MOST_NAME_BYTES = 4096
+_MOST_PAX_BYTES = 1 << 20
+_PACKED = {b"\x1f\x8b": "gunzip", b"BZ": "bunzip2", b"\xfd7": "unxz", b"(\xb5": "unzstd"}
+_IMAGES = ("jpg", "jpeg", "png", "webp")
+
+
+@dataclass
+class _Shard:
+    """Index of one file: for each sample its key, and for each field the first byte and the size of its member."""
+
+    keys: list[str] = field(default_factory=list)
+    members: array[int] = field(default_factory=lambda: array("q"))
+    problems: dict[int, ImageError] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+class TarSamples(Archives):
+    """The samples of tar files; see ``Source``. Made by ``tar``."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        shards: Sequence[_Shard],
+        fields: Sequence[str],
+        classes: tuple[str, ...],
+        box_format: BoxSource,
+    ) -> None:
+        self._box_format = box_format
+        super().__init__(paths, (len(shard.keys) for shard in shards))
+        self.classes = classes
+        named = zip(self._names, shards, strict=True)
+        self.notes = noted("tar", [f"{name}: {note}" for name, shard in named for note in shard.notes])
+        self._fields = tuple(fields)
+        self._keys = Names([shard.keys for shard in shards])
+        self._members: I64 = np.concatenate(
+            [np.frombuffer(shard.members, np.int64).reshape(-1, len(fields), 2) for shard in shards]
+        )
+        self._broken = {
+            end - len(shard.keys) + number: ImageError(
+                problem.reason, f"{name}, {shard.keys[number]}: {problem.detail}"
+            )
+            for name, shard, end in zip(self._names, shards, self._ends, strict=True)
+            for number, problem in shard.problems.items()
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the files' names, the keys, and the position of each member."""
+        tag = format_tag(self._box_format)
+        return fingerprint("tar", self._names, self._fields, self._keys.blob, self._members, *tag)
+
+    def _sample(self, index: int) -> Sample:
+        file, _ = self._where(index)
+        key = self._keys[index]
+        sample: Sample = {"name": f"{self._names[file]}, {key}", "key": key}
+        with naming(sample["name"]):
+            for number, text in enumerate(self._fields):
+                word, _, suffixes = text.partition("=")
+                offset, size = (int(value) for value in self._members[index, number])
+                if offset < 0:
+                    raise ImageError("BAD_RECORD", f"has no member .{suffixes.replace(';', ' or .')}")
+                try:
+                    sample[word] = _value(suffixes, self._piece(file, offset, size))
+                except ValueError as error:
+                    raise ImageError("BAD_RECORD", f"its .{suffixes} is broken: {error}") from None
+            return to_xyxy(sample, self._box_format)
+
+
+def _value(suffixes: str, data: bytes) -> Any:
+    """Value of a member, read by its suffix."""
+    match suffixes.rpartition(".")[2]:
+        case "cls" | "index":
+            if len(data) > 20:
+                raise ValueError(f"a number of {len(data):,} bytes")
+            return int(data)
+        case "json":
+            return msgspec.json.decode(data)
+        case "txt":
+            return data.decode()
+    return data
+
+
+def tar(
+    paths: StrPath | Sequence[StrPath],
+    *,
+    image: str = ";".join(_IMAGES),
+    label: str | None = "cls",
+    classes: Sequence[str] = (),
+    box_format: BoxSource = "xyxy",
+    **fields: str,
+) -> TarSamples:
+    """Read the samples of tar files in WebDataset's layout.
+
+    The headers are read once, some 4 us a member. A sample has ``image``, ``label``, ``key``, ``name`` (the file's and
+    the key), and the fields that are asked for. A member ``cls`` or ``index`` is a whole number, ``json`` what it says,
+    ``txt`` text, and others are bytes. A sample that lacks a member, has one twice, or whose members are not next to
+    each other, costs itself; so does what follows a broken header.
+
+    >>> samples = tar("train-*.tar", caption="txt", about="json")             # doctest: +SKIP
+
+    Args:
+        paths: files, or patterns such as ``train-*.tar``. Compressed ones are refused: they cannot be read at random.
+        image: the suffix of the image, or several with semicolons.
+        label: that of the label; None: there is none.
+        classes: the names of the labels.
+        box_format: as in ``rows``.
+        **fields: further fields: the name, and the suffix of the member.
+
+    Raises:
+        DataError: a file is not there, compressed, or no tar file, or there is no sample.
+    """
+    check_source_format(box_format)
+    given = {"image": image, **({"label": label} if label is not None else {}), **fields}
+    wanted = [f"{name}={suffixes.lower()}" for name, suffixes in given.items()]
+    columns: dict[str, list[int]] = {}
+    for number, suffixes in enumerate(given.values()):
+        for suffix in suffixes.lower().split(";"):
+            columns.setdefault(suffix, []).append(number)
+    files = archives(paths)
+
+    def scanned(path: str) -> _Shard:
+        with Opened(path) as file:
+            return _scanned(file, columns, len(wanted))
+
+    shards = scan(files, scanned)
+    if not any(shard.keys for shard in shards):
+        note = next((note for shard in shards for note in shard.notes), "no sample in it")
+        raise DataError(f"{files[0]}: {note}")
+    return TarSamples(files, shards, wanted, tuple(classes), box_format)
+
+
+@dataclass(frozen=True)
+class _Member:
+    """One member: its name, the place and size of its data, and why it cannot be taken."""
+
+    name: str
+    offset: int
+    size: int
+    problem: ImageError | None = None
+
+
+def _scanned(file: Opened, columns: Mapping[str, list[int]], count: int) -> _Shard:
+    """The samples of one file."""
+    shard = _Shard()
+    seen: dict[str, int] = {}
+    suffixes: set[str] = set()
+    passed = 0
+    for member in _members(file, shard.notes):
+        stem, dot, suffix = member.name.rpartition("/")[2].partition(".")
+        if not stem or not dot:
+            passed += 1  # as WebDataset: a name without a suffix, or a hidden file
+            continue
+        key, suffix = member.name[: -len(suffix) - 1], suffix.lower()
+        if not shard.keys or key != shard.keys[-1]:
+            suffixes = set()
+            shard.keys.append(key)
+            shard.members.extend((-1, 0) * count)
+            if key in seen:
+                text = "its members are not next to each other: other samples are between them"
+                shard.problems[seen[key]] = shard.problems[len(shard.keys) - 1] = ImageError("BAD_RECORD", text)
+            seen[key] = len(shard.keys) - 1
+        number = len(shard.keys) - 1
+        problem = member.problem
+        if suffix in suffixes:
+            problem = ImageError("BAD_RECORD", f"has two members .{suffix[:80]}")
+        elif key.startswith("/") or ".." in key.split("/"):
+            problem = ImageError("BAD_RECORD", "its name leads out of where it would be unpacked")
+        suffixes.add(suffix)
+        if problem is not None:
+            shard.problems.setdefault(number, problem)
+        for column in [] if problem else columns.get(suffix, []):
+            at = 2 * (number * count + column)
+            if shard.members[at] >= 0:
+                shard.problems.setdefault(number, ImageError("BAD_RECORD", f"has another image or field .{suffix}"))
+            shard.members[at], shard.members[at + 1] = member.offset, member.size
+    if passed:
+        shard.notes.append(f"{passed:,} members passed over: they have no suffix, or begin with a dot")
+    return shard
+
+
+def _members(file: Opened, notes: list[str]) -> Iterator[_Member]:
+    """The members that are no folders, in order; the last may stand for all that is lost behind a broken header."""
+    total = file.size
+    offset, long_name, pax = 0, "", dict[str, str]()
+
+    def lost(what: str, reason: Any = "CORRUPT") -> _Member:
+        text = f"{what} at byte {offset:,}: the {total - offset:,} bytes from there are lost"
+        notes.append(text)
+        return _Member(f"byte-{offset}.lost", 0, 0, ImageError(reason, text))
+
+    while offset < total:
+        header = file.read(_BLOCK, offset)
+        if len(header) < _BLOCK:
+            yield lost("the file ends in a header", "TRUNCATED")
+            return
+        if not any(header):
+            _look_behind(file, offset, notes)
+            return
+        size = _number(header[124:136])
+        if size is None or not _is_intact(header):
+            if offset == 0:
+                tool = _PACKED.get(header[:2])
+                text = f"is compressed: unpack it first: {tool} {Path(file.path).name}" if tool else "is no tar file"
+                raise DataError(f"{file.path}: {text}")
+            yield lost("a broken header")
+            return
+        kind = header[156:157]
+        start = offset + _BLOCK
+        if kind == b"S":  # GNU's old way of files with holes: more headers may follow
+            at = header[482]
+            while at and start < total:
+                at = (file.read(_BLOCK, start) + bytes(_BLOCK))[504]
+                start += _BLOCK
+        if kind not in b"xgLK" and "size" in pax:
+            size = int(pax["size"])
+        if kind in b"123456":  # links, devices, folders, FIFOs have no data, whatever their header says
+            size = 0
+        end = start + -(-size // _BLOCK) * _BLOCK
+        if kind in b"xgLK":
+            if size > _MOST_PAX_BYTES:
+                yield lost(f"a header of {size:,} bytes")
+                return
+            data = file.read(size, start)
+            if kind == b"L":
+                long_name = _decoded(data)
+            elif kind == b"x":
+                found = _pax(data)
+                if found is None:
+                    yield lost("a broken pax header")
+                    return
+                pax = found
+        else:
+            name = (pax.get("path") or long_name or _name(header)).partition("\0")[0]
+            if (beyond := start + size - total) > 0:
+                text = f"the file ends {beyond:,} byte{'s' * (beyond > 1)} before it does"
+                yield _Member(name, 0, 0, ImageError("TRUNCATED", text))
+                notes.append(f"the file ends in its member {name}")
+                return
+            yield from _taken(name, kind, start, size, is_sparse=any(key.startswith("GNU.sparse") for key in pax))
+            long_name, pax = "", {}
+        offset = end
+
+
+def _taken(name: str, kind: bytes, start: int, size: int, *, is_sparse: bool) -> Iterator[_Member]:
+    """A member, unless it is a folder."""
+    problem = None
+    if len(name) > _MOST_NAME_BYTES:
+        name, problem = f"{name[:80].partition('.')[0]}.long", f"has a name of {len(name):,} letters"
+    elif kind in b"12":
+        problem = "is a link, which is not followed"
+    elif kind == b"S" or is_sparse:
+        problem = "is a file with holes"
+    elif kind == b"5":
+        return
+    elif kind not in b"0\x007":
+        problem = f"is a special file of type {kind!r}"
+    suffix = name.rpartition("/")[2].partition(".")[2]
+    yield _Member(name, start, size, ImageError("BAD_RECORD", f"its .{suffix[:80]} {problem}") if problem else None)
+
+
+def _look_behind(file: Opened, offset: int, notes: list[str]) -> None:
+    """Note a second archive behind the first one's end, as ``cat a.tar b.tar`` makes."""
+    rest = file.read(min(1 << 16, file.size - offset), offset)
+    if any(rest):
+        notes.append(f"there is data behind the end of the archive at byte {offset:,}, which is not read")
+
+
+def _number(text: bytes) -> int | None:
+    """A number of a header: octal, or GNU's 256 to a digit; None where it is none, or negative."""
+    if text[0] == 0x80:
+        return int.from_bytes(text[1:], "big")
+    digits = text.split(b"\0", 1)[0].strip()
+    if len(digits) > 12 or digits.strip(b"01234567"):
+        return None
+    return int(digits or b"0", 8)
+
+
+def _is_intact(header: bytes) -> bool:
+    """Tell whether a header's checksum holds: the sum of its bytes, its own eight as blanks; some sum signed bytes."""
+    check = _number(header[148:156])
+    total = sum(header) - sum(header[148:156]) + 8 * ord(" ")
+    return check == total or check == total - 256 * sum(byte > 127 for byte in header[:148] + header[156:])
+
+
+def _name(header: bytes) -> str:
+    name = _decoded(header[:100])
+    prefix = _decoded(header[345:500]) if header[257:263] == b"ustar\0" else ""
+    return f"{prefix}/{name}" if prefix else name
+
+
+def _decoded(data: bytes) -> str:
+    return data.split(b"\0", 1)[0].decode(errors="surrogateescape")
+
+
+def _pax(data: bytes) -> dict[str, str] | None:
+    """The records ``length key=value`` of a pax header; None where it is none."""
+    found = {}
+    while data:
+        digits, blank, _ = data.partition(b" ")
+        if not blank or not digits.isdigit() or len(digits) > 7:
+            return None
+        length = int(digits)
+        key, equals, value = data[len(digits) + 1 : length - 1].partition(b"=")
+        if not equals or length > len(data) or data[length - 1 : length] != b"\n":
+            return None
+        found[key.decode(errors="surrogateescape")] = value.decode(errors="surrogateescape")
+        data = data[length:]
+    if "size" in found and not (found["size"].isdecimal() and len(found["size"]) < 19):
+        return None
+    return found

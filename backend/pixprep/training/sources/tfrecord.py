@@ -1,0 +1,291 @@
+"""TFRecord files of ``tf.train.Example``, without TensorFlow and without a step that makes an index.
+
+A record is ``u64 length, u32 checksum of the length, data, u32 checksum of the data``, little-endian; the checksums are
+masked CRC-32C. Source: tensorflow/core/lib/io/record_writer.h.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pixprep import wire
+from pixprep.boxes import Shares, check_source_format, format_tag, to_xyxy
+from pixprep.errors import DataError, ImageError, SetupError
+from pixprep.spec import BoxSource
+from pixprep.training.sources import Sample, naming
+from pixprep.training.sources.storage import I64, Archives, Opened, StrPath, archives, fingerprint, noted, scan
+
+_HEADER, _FOOTER = 12, 4
+_MOST_INDEX_BYTES = 1 << 30
+_EXAMPLE: wire.Message = {1: {1: {1: "text", 2: "bytes"}}}
+_FEATURE: wire.Message = {1: {1: "bytes"}, 2: {1: "float"}, 3: {1: "integer"}}  # a list of one of the three
+_KINDS = {1: "bytes", 2: "floats", 3: "whole numbers"}
+_PACKED = {b"\x1f\x8b": "gunzip", b"\x78\x9c": "zlib-flate -uncompress <", b"\x78\x01": "zlib-flate -uncompress <"}
+
+Feature = str | Sequence[str]
+_Found = tuple[I64, I64, ImageError | None]
+"""Of a file: offset and framed size of each whole record, and what is wrong behind the last."""
+
+
+class Records(Archives):
+    """The records of TFRecord files; see ``Source``. Made by ``tfrecord``."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        found: Sequence[_Found],
+        features: Mapping[str, Feature],
+        *,
+        classes: tuple[str, ...],
+        box_format: BoxSource,
+        checksum: Callable[[bytes], int] | None,
+    ) -> None:
+        super().__init__(paths, (len(offsets) + bool(problem) for offsets, _, problem in found))
+        self.classes = classes
+        problems = {file: problem for file, (_, _, problem) in enumerate(found) if problem}
+        self.notes = noted("tfrecord", [f"{paths[file]}: {problem.detail}" for file, problem in problems.items()])
+        self._broken = {
+            self._ends[file] - 1: ImageError(
+                problem.reason, f"{self._names[file]}, record {len(found[file][0])}: {problem.detail}"
+            )
+            for file, problem in problems.items()
+        }
+        self._offsets = [offsets for offsets, _, _ in found]
+        self._sizes = [sizes for _, sizes, _ in found]
+        self._features = dict(features)
+        self._box_format = box_format
+        self._checksum = checksum
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the files' names, and of the position of each record."""
+        tag = () if self._box_format == "xyxy_normalized" else format_tag(self._box_format)
+        return fingerprint("tfrecord", self._names, self._features, *self._offsets, *self._sizes, *tag)
+
+    def _sample(self, index: int) -> Sample:
+        file, number = self._where(index)
+        name = f"{self._names[file]}, record {number}"
+        with naming(name):
+            try:
+                return {"name": name} | self._read(_example(self._record(file, number)))
+            except wire.WireError as error:
+                raise ImageError("BAD_RECORD", f"is no tf.train.Example: {error}") from None
+
+    def _record(self, file: int, number: int) -> memoryview:
+        """The data of a record, checked."""
+        offset, size = int(self._offsets[file][number]), int(self._sizes[file][number])
+        record = self._piece(file, offset, size)
+        data = record[_HEADER:-_FOOTER]
+        if int.from_bytes(record[:8], "little") != len(data):
+            raise ImageError("CORRUPT", f"its length is not the {len(data):,} bytes between it and the next")
+        if self._checksum is not None:
+            for part, check, what in ((record[:8], record[8:12], "length"), (data, record[-4:], "data")):
+                if self._checksum(part) != int.from_bytes(check, "little"):
+                    raise ImageError("CORRUPT", f"the checksum of its {what} is wrong")
+        return memoryview(data)
+
+    def _read(self, features: Mapping[str, memoryview]) -> Sample:
+        sample: Sample = {}
+        for field, feature in self._features.items():
+            if field in ("boxes", "size"):
+                continue
+            if isinstance(feature, str):
+                values = _values(features, feature)
+                if len(values) != 1:
+                    raise ImageError("BAD_RECORD", f"its {feature!r} has {len(values):,} values, and not one")
+                sample[field] = _single(field, values[0], feature)
+            else:
+                sample[field] = _array(_values(features, feature[0]))
+        if "size" in self._features:
+            sample["size"] = tuple(_whole(features, name) for name in self._features["size"])
+        if "boxes" in self._features:
+            sample["boxes"] = self._boxes(features, sample.get("size"))
+            count = len(sample["boxes"])
+            if "labels" in sample and len(sample["labels"]) != count:
+                raise ImageError("BAD_RECORD", f"{len(sample['labels'])} labels for {count} boxes")
+        return sample
+
+    def _boxes(self, features: Mapping[str, memoryview], size: tuple[int, int] | None) -> Any:
+        """The boxes as xyxy in pixels; ``Shares`` where their size is not known."""
+        columns = [np.asarray(_values(features, name), np.float64) for name in self._features["boxes"]]
+        if len({len(column) for column in columns}) != 1:
+            raise ImageError("BAD_RECORD", f"{', '.join(str(len(column)) for column in columns)} sides of boxes")
+        found = to_xyxy({"boxes": np.stack(columns, axis=1)}, self._box_format)["boxes"]
+        corners = np.asarray(found)
+        if not np.isfinite(corners).all() or (corners[:, 2:] < corners[:, :2]).any():
+            raise ImageError("BAD_RECORD", "a box ends before it begins, or is no finite number")
+        if isinstance(found, Shares):
+            return found if size is None else found.pixels(*size)
+        return corners.astype(np.float32)
+
+
+def tfrecord(
+    paths: StrPath | Sequence[StrPath],
+    *,
+    image: str = "image/encoded",
+    boxes: tuple[str, str, str, str] | None = None,
+    size: tuple[str, str] | None = None,
+    normalized: bool = True,
+    box_format: BoxSource | None = None,
+    index: StrPath | Sequence[StrPath] | None = None,
+    checksums: bool = True,
+    classes: Sequence[str] = (),
+    **fields: Feature,
+) -> Records:
+    """Read the records of TFRecord files, each a ``tf.train.Example``.
+
+    A scan finds the records of the files, in about 2 us a record. Each argument names the feature of the sample's field
+    of that name. A name means one value; a list of one name means all its values, as an array (bytes: as a list).
+    ``labels`` is always such a list. A broken record costs only its sample. If a length is broken or the file ends in
+    the middle, one sample stands for the rest of the file, and a note says so.
+
+    >>> flowers = tfrecord("flowers-*.tfrecord", label="image/class/label")                           # doctest: +SKIP
+    >>> objects = tfrecord("pets.tfrecord", boxes=tuple(f"image/object/bbox/{side}" for side in       # doctest: +SKIP
+    ...     ("xmin", "ymin", "xmax", "ymax")), size=("image/height", "image/width"), labels="image/object/class/label")
+
+    Args:
+        paths: files, or patterns such as ``train-*.tfrecord``.
+        image: the feature with the encoded image.
+        boxes: the features with the left, upper, right and lower sides of the boxes, or what ``box_format`` says.
+        size: the features with the height and the width.
+        normalized: whether boxes are shares of the image; else pixels.
+        box_format: as in ``rows``, in place of ``normalized``.
+        index: DALI's index of each file, in place of the scan: text, a line for each record, its offset and size.
+        checksums: check them, of each record when it is read.
+        classes: the names of the labels.
+        **fields: further features, such as ``label="image/class/label"``.
+
+    Raises:
+        DataError: a file is not there, or no TFRecord file.
+        SetupError: google-crc32c is missing, and checksums are to be checked.
+    """
+    files = archives(paths)
+    form: BoxSource = box_format or ("xyxy_normalized" if normalized else "xyxy")
+    check_source_format(form)
+    features: dict[str, Feature] = {"image": image, **fields}
+    if isinstance(labels := features.get("labels"), str):
+        features["labels"] = [labels]
+    for field, feature in features.items():
+        if not isinstance(feature, str) and len(feature) != 1:
+            raise DataError(f"{field} is the name of a feature, or a list of one name, not {feature!r}")
+    features |= {name: value for name, value in (("boxes", boxes), ("size", size)) if value is not None}
+    checksum = _checksum() if checksums else None
+    if index is None:
+        found = scan(files, lambda path: _scanned(path, checksum))
+    else:
+        indices = archives(index)
+        if len(indices) != len(files):
+            raise DataError(f"{len(indices):,} index files for {len(files):,} TFRecord files")
+        by_file = dict(zip(files, indices, strict=True))
+        found = scan(files, lambda path: _indexed(path, by_file[path]))
+    if not any(len(offsets) for offsets, _, _ in found):
+        problem = next((problem.detail for _, _, problem in found if problem), "no record in it")
+        raise DataError(f"{files[0]}: {problem}" + f" ({len(files):,} files, no record)" * (len(files) > 1))
+    return Records(files, found, features, classes=tuple(classes), box_format=form, checksum=checksum)
+
+
+def _checksum() -> Callable[[bytes], int]:
+    try:
+        from pixprep.training.sources.checksum import masked  # noqa: PLC0415  (its library is of an extra)
+    except ImportError:
+        raise SetupError(
+            "checksums of TFRecord files need google-crc32c: pip install google-crc32c; checksums=False does without"
+        ) from None
+    return masked
+
+
+def _scanned(path: str, checksum: Callable[[bytes], int] | None) -> _Found:
+    """Index of one file, from the lengths of its records."""
+    offsets: list[int] = []
+    offset, problem = 0, None
+    unpack = struct.Struct("<QI").unpack
+    with Opened(path) as file:
+        size = file.size
+        while offset < size:
+            header = file.read(min(_HEADER, size - offset), offset)
+            if len(header) < _HEADER:
+                problem = ImageError("TRUNCATED", f"the file ends in the middle of the record at byte {offset:,}")
+                break
+            length, check = unpack(header)
+            end = offset + _HEADER + length + _FOOTER
+            is_wrong = checksum is not None and checksum(header[:8]) != check
+            if offset == 0 and header[:2] in _PACKED and (is_wrong or end > size):
+                raise DataError(f"{path}: is compressed: unpack it first: {_PACKED[header[:2]]} {Path(path).name}")
+            if is_wrong:
+                lost = f"the {size - offset:,} bytes from there are lost"
+                problem = ImageError("CORRUPT", f"the checksum of the length at byte {offset:,} is wrong: {lost}")
+                break
+            if end > size:
+                early = f"{end - size:,} bytes too early"
+                problem = ImageError("TRUNCATED", f"the file ends in the record at byte {offset:,}, {early}")
+                break
+            offsets.append(offset)
+            offset = end
+    starts = np.array(offsets, np.int64)
+    return starts, np.diff(starts, append=offset), problem
+
+
+def _indexed(path: str, index: str) -> _Found:
+    """The same from an index of DALI's; the records of which lie inside the file."""
+    with Opened(path) as records, Opened(index) as lines:
+        size = records.size
+        if lines.size > _MOST_INDEX_BYTES:
+            raise DataError(f"{index}: has more than {_MOST_INDEX_BYTES:,} bytes")
+        text = lines.read(lines.size, 0)
+    try:
+        rows = np.array(text.split(), np.int64).reshape(-1, 2)
+    except (ValueError, OverflowError):
+        raise DataError(f"{index}: is no index of DALI's: a line is the offset and the size of a record") from None
+    offsets, sizes = np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1])
+    wrong = (offsets < 0) | (sizes < _HEADER + _FOOTER) | (offsets > size) | (sizes > size - offsets)
+    if wrong.any():
+        row = int(wrong.argmax())
+        what = f"{offsets[row]} {sizes[row]} is outside the {size:,} bytes of {path}"
+        raise DataError(f"{index}: line {row + 1}: {what}: make it anew")
+    return offsets, sizes, None
+
+
+def _example(data: memoryview) -> dict[str, memoryview]:
+    """The features of an Example by name, each a message of its own."""
+    found = {}
+    for features in wire.read(data, _EXAMPLE)[1]:
+        for entry in features[1]:
+            if entry[1] and entry[2]:
+                found[entry[1][-1]] = entry[2][-1]
+    return found
+
+
+def _values(features: Mapping[str, memoryview], name: str) -> list[Any]:
+    """The values of a feature: whole numbers, floats, or memoryviews."""
+    if name not in features:
+        known = ", ".join(map(repr, sorted(features)[:20])) or "none"
+        raise ImageError("BAD_RECORD", f"has no feature {name!r}; there are {known}")
+    lists = wire.read(features[name], _FEATURE)
+    return [value for kind in _KINDS for values in lists[kind] for value in values[1]]
+
+
+def _whole(features: Mapping[str, memoryview], name: str) -> int:
+    values = _values(features, name)
+    if len(values) != 1 or not isinstance(values[0], int):
+        raise ImageError("BAD_RECORD", f"its {name!r} is no whole number")
+    return values[0]
+
+
+def _array(values: list[Any]) -> Any:
+    if values and isinstance(values[0], memoryview):
+        return [bytes(value) for value in values]
+    return np.array(values, np.float32 if values and isinstance(values[0], float) else np.int64)
+
+
+def _single(field: str, value: Any, feature: str) -> Any:
+    """A field of one value: the image is a piece of the record, a name is text, other bytes are a copy."""
+    if field in ("image", "name") and not isinstance(value, memoryview):
+        raise ImageError("BAD_RECORD", f"its {feature!r} is a number")
+    if field == "name":
+        return str(value, "utf-8", "replace")
+    return bytes(value) if isinstance(value, memoryview) and field != "image" else value

@@ -1,0 +1,758 @@
+"""The command line without a server: what each command prints, where, and its exit code; each mistake is one line."""
+
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from PIL import Image, features
+
+import pixprep as pp
+from images import GONE, NO_IMAGE, photo, stills
+from pixprep.cli.parser import main
+from pixprep.show.drawing import WIDTH
+from pixprep.show.pictures import stages
+from pixprep.show.words import explain
+
+COMMANDS = (
+    *("demo", "build", "check", "import", "verify", "explain", "run", "data check", "preview", "batch", "serve"),
+    *("send", "health", "bench", "doctor", "install-backend"),
+)
+# Ctrl-C is ignored in what a shell starts in the background, tests included.
+PROGRAM = """\
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from pixprep.cli import main
+sys.exit(main())
+"""
+NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] {NO_IMAGE}"
+PREVIEW = """\
+preview of china.jpg, which pixprep brings along:
+  "tensor": -2.101 to 2.64; mean red 0.4238, green 0.5034, blue 0.6541
+"""
+NO_CLASS = '  "logits": every class has the same score\n'
+NEEDS_MORE = "is not a whole number of at least 1"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The user's folder, which they are in: two photos, a broken one, and a pipeline."""
+    for name in ("flower", "china"):
+        (tmp_path / f"{name}.jpg").write_bytes(photo(name))
+    (tmp_path / "broken.jpg").write_text("not an image")
+    pp.presets.imagenet().save(tmp_path / "pipeline.json")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # as after `activate`
+    return tmp_path
+
+
+@pytest.fixture
+def pixprep(folder, capsys):
+    """Run one command in that folder: its exit code, stdout and stderr."""
+    assert folder.is_dir()
+
+    def run(*arguments):
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            code = ended.code
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def start(*arguments, **options):
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    return subprocess.Popen(command, text=True, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options)
+
+
+def save_onnx(path, shape=("batch", 3, 224, 224)):
+    """A classifier that is only a face: what it computes, nobody asks here."""
+
+    def value(name, dims):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+
+    weights = helper.make_tensor("weights", TensorProto.FLOAT, [1, 10], [0.0] * 10)
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["weights"], ["logits"])],
+        "face",
+        [value("input", shape)],
+        [value("logits", ("batch", 10))],
+        [weights],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture
+def models(pixprep, folder):
+    """A repository that ``build`` wrote for a classifier of the user's own."""
+    save_onnx(folder / "my.onnx")
+    done = pixprep("build", "--pipeline", "pipeline.json", "--onnx", "my.onnx", "--output", "models")
+    assert done == (
+        0,
+        "models/classifier/1/model.onnx\n"
+        "models/classifier/1/model.py\n"
+        "models/classifier/config.pbtxt\n"
+        "models/ensemble/1/.gitkeep\n"
+        "models/ensemble/config.pbtxt\n"
+        "models/preprocess/1/pipeline.json\n"
+        "models/preprocess/config.pbtxt\n",
+        PREVIEW + NO_CLASS + "next  pixprep serve --model-repository models\n",
+    )
+    return folder / "models"
+
+
+# Help and wrong usage
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_each_command_ends_with_an_example_of_it_that_is_right_usage(pixprep, command):
+    code, out, err = pixprep(*command.split(), "--help")
+    assert (code, err) == (0, "")
+    title, example = out.splitlines()[-2:]
+    assert title == "example:"
+    assert example.startswith(f"  pixprep {command}")
+    code, out, err = pixprep(*example.split()[1:], "--no-such-option")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"usage: pixprep {command} [-h] ")
+    assert err.endswith(f"\npixprep {command}: error: unrecognized arguments: --no-such-option\n")
+
+
+def test_help_names_every_command(pixprep):
+    commands = re.findall(r"^    (\S+)", pixprep("--help")[1], re.MULTILINE)
+    assert commands == [command.split()[0] for command in COMMANDS]
+
+
+def test_python_m_pixprep_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "pixprep", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"pixprep {pp.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("", "the following arguments are required: COMMAND"),
+        ("frobnicate", "argument COMMAND: invalid choice: 'frobnicate'"),
+        ("explain", "the following arguments are required: PIPELINE"),
+        (
+            "explain pipeline.json --size 480x640 --image flower.jpg",
+            "argument --image: not allowed with argument --size",
+        ),
+        ("explain pipeline.json --size 480", "argument --size: '480' is not HEIGHTxWIDTH, such as 480x640"),
+        (
+            "explain pipeline.json --size 0x9",
+            "argument --size: 0 x 9 pixels; a side has 1 to 16384 (parameter max_side)",
+        ),
+        ("build --preset clip --pipeline p.json", "argument --pipeline: not allowed with argument --preset"),
+        ("build --max-batch-size 0", f"argument --max-batch-size: '0' {NEEDS_MORE}"),
+        ("run pipeline.json", "the following arguments are required: FILE"),
+        (
+            "run pipeline.json flower.jpg --formats jpg",
+            "argument --formats: 'jpg' is not one of jpeg, png, webp, bmp, tiff, gif, avif, heic",
+        ),
+        ("serve --http-port -1", "argument --http-port: '-1' is not a whole number of at least 0"),
+        ("send flower.jpg --timeout 0", "argument --timeout: '0' is not a number above 0"),
+        ("send flower.jpg --protocol ftp", "argument --protocol: invalid choice: 'ftp'"),
+        ("bench flower.jpg --concurrency 4 0", f"argument --concurrency: '0' {NEEDS_MORE}"),
+        ("bench flower.jpg --seconds nan", "argument --seconds: 'nan' is not a number above 0"),
+    ],
+)
+def test_wrong_usage_exits_2_and_says_which_argument_is_wrong(pixprep, folder, arguments, words):
+    before = sorted(folder.iterdir())
+    code, out, err = pixprep(*arguments.split())
+    assert (code, out) == (2, "")
+    usage, last = err[: err.rstrip().rindex("\n")], err.splitlines()[-1]
+    assert usage.startswith("usage: pixprep")
+    assert last.partition(": error: ")[2].startswith(words)
+    assert sorted(folder.iterdir()) == before
+
+
+# Mistakes: one line on stderr, exit code 1, nothing written
+
+MISTAKES = {
+    "check gone": "gone: no such file or folder",
+    "explain gone.json": f"gone.json: {GONE}",
+    "explain empty": "empty: is a folder: name the pipeline file in it",
+    "explain pipeline.json --image empty": "empty: is a folder: name a photo in it",
+    "explain photo.png": "photo.png: is no pipeline file, which is JSON text: byte 0 is not UTF-8",
+    "explain broken.jpg": "broken.jpg: not JSON: line 1 column 1: expecting value",
+    "explain pipeline.json --image gone.jpg": f"gone.jpg: {GONE}",
+    "explain pipeline.json --image broken.jpg": f"broken.jpg: {NOT_AN_IMAGE}",
+    "explain pipeline.json --image broken.jpg --output stages.png": f"broken.jpg: {NOT_AN_IMAGE}",
+    "explain pipeline.json --output stages.jpg": "stages.jpg: the picture is a PNG file: name it .png",
+    "explain pipeline.json --image photo.png --output ./photo.png": (
+        "photo.png: is one of the photos: name another file"
+    ),
+    "verify pipeline.json --images photo.png --output photo.png": (
+        "photo.png: is one of the photos: name another file"
+    ),
+    "build --preset clip --image gone.jpg": f"gone.jpg: {GONE}",
+    "import keras:resnet50 new.json --image gone.jpg": f"gone.jpg: {GONE}",
+    "run gone.json flower.jpg --output tensors": f"gone.json: {GONE}",
+    "run pipeline.json flower.jpg gone.jpg --output tensors": "gone.jpg: no such file or folder",
+    "run pipeline.json flower.jpg --output china.jpg": "china.jpg: is a file: --output takes a folder",
+    "run pipeline.json flower.jpg --output china.jpg/x": "china.jpg/x: cannot be written: Not a directory",
+    "build --pipeline gone.json": f"gone.json: {GONE}",
+    "build --preset clip --plan flower.jpg": "a plan runs in TensorRT only: --classifier tensorrt",
+    "build --preset clip --onnx gone.onnx": "gone.onnx: no such file",
+    "build --preset clip --onnx empty": "empty: is a folder: name the file in it",
+    "build --preset clip --onnx flower.jpg": "flower.jpg: not an ONNX file",
+    "build --onnx flower.jpg": (
+        "a classifier of your own needs its --pipeline: what its images went through in training"
+    ),
+    "build --preset letterbox": (
+        "the demo's classifier: the pipeline gives [3, 640, 640], the model's \"input\" wants [3, 224, 224]: "
+        "set letterbox to 224; --onnx takes one of your own"
+    ),
+    "build --preset clip --output /proc/models": "/proc/models: not written: /proc: No such file or directory",
+    "import timm: new.json": "timm: names nothing: write timm:NAME, or timm:FILE",
+    "import pipeline.json new.json": "pipeline.json: is a pipeline file already",
+    "import weights.pt new.json": (
+        "weights.pt: holds weights, which do not say what their images went through: name the model, such as "
+        "timm:resnet50.a1_in1k, or give the preprocessor_config.json or config.json beside it"
+    ),
+    "import transformers:google/vit-base-patch16-224 new.json": (
+        "google/vit-base-patch16-224: no such file or folder: of a model on Hugging Face, download the "
+        "preprocessor_config.json, and give that"
+    ),
+    "import other.onnx new.json": (
+        "other.onnx: is not exported by Ultralytics, and no other exporter writes down the preprocessing: name the "
+        "model, such as timm:resnet50.a1_in1k, or write the pipeline file; for a detector of Ultralytics without its "
+        "metadata say ultralytics:detect --option imgsz=640"
+    ),
+    "import keras:resnet50 gone/new.json": "gone/new.json: cannot be written: there is no folder gone",
+    "serve --model-repository pipeline.json": (
+        "pipeline.json: is a file, not a model repository: pixprep build writes one"
+    ),
+    "serve": "model_repository: no such model repository: make the demo's with pixprep build",
+    "send empty": "empty: no image or clip in this folder (.jpg .jpeg .png .webp .bmp .tif .tiff .gif .avif .heic "
+    ".mp4 .m4v .mov .mkv .webm .avi)",
+    "send flower.jpg --url localhost:80000": "localhost:80000: ports go from 1 to 65535",
+    "bench gone.jpg": "gone.jpg: no such file or folder",
+    "bench unreadable.jpg": "unreadable.jpg: cannot be read: Input/output error",
+    "bench flower.jpg --csv-file empty": ("empty: cannot be written: name a file in a folder that you may write"),
+    "bench flower.jpg --json-file gone/bench.json": (
+        "gone/bench.json: cannot be written: name a file in a folder that you may write"
+    ),
+    "install-backend flower.jpg": (
+        "flower.jpg/pixprep: Not a directory: choose a folder that you may write, or run as its owner"
+    ),
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES)
+def test_a_mistake_is_one_line_on_stderr_and_exit_code_1(pixprep, folder, arguments):
+    (folder / "empty").mkdir()
+    (folder / "unreadable.jpg").symlink_to("/proc/self/mem")  # opens, and fails to read
+    (folder / "photo.png").write_bytes(photo())
+    (folder / "weights.pt").touch()
+    save_onnx(folder / "other.onnx")
+    before = sorted(folder.rglob("*"))
+    assert pixprep(*arguments.split()) == (1, "", f"pixprep: {MISTAKES[arguments]}\n")
+    assert sorted(folder.rglob("*")) == before
+
+
+def mistakes_in_files():
+    """Those of a newcomer, beside test_pipeline.py's: a file, or its ops, and below it what is said of it."""
+    lines = (Path(__file__).parent / "mistakes.txt").read_text(encoding="utf-8").splitlines()
+    return dict(zip(lines[::2], (line.strip() for line in lines[1::2]), strict=True))
+
+
+@pytest.mark.parametrize("written", mistakes_in_files())
+def test_a_mistake_in_a_pipeline_file_is_one_line_with_its_place(pixprep, folder, written):
+    is_whole = "format" in written
+    (folder / "mine.json").write_text(written if is_whole else f'{{"format": "pixprep/1", "ops": [{written}]}}')
+    assert pixprep("check", "mine.json") == (1, f"mine.json: {mistakes_in_files()[written]}\n", "")
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("command", ["send", "bench"])
+def test_nothing_that_listens_is_said_with_the_address(pixprep, command, protocol):
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"127.0.0.1:{unused.getsockname()[1]}"
+    assert pixprep(command, "flower.jpg", "--url", url, "--protocol", protocol) == (
+        1,
+        "",
+        f"pixprep: nothing answers {protocol} at {url} (Connection refused): "
+        "is `pixprep serve` running, on this port?\n",
+    )
+
+
+@pytest.mark.parametrize("command", ["send", "bench"])
+def test_a_command_without_its_libraries_names_the_extra_that_brings_them(folder, command):
+    hide = "import sys; sys.modules.update(dict.fromkeys(['tqdm', 'tritonclient', 'tritonclient.http']))\n"
+    program = [sys.executable, "-c", hide + PROGRAM, command, "flower.jpg"]
+    done = subprocess.run(program, cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        1,
+        "",
+        'pixprep: tritonclient for http is not installed: pip install ".[client]" in a checkout of pixprep\n',
+    )
+
+
+# explain
+
+
+def test_explain_prints_the_explanation_for_the_size_that_is_asked_for(pixprep):
+    pipeline = pp.presets.imagenet()
+    assert pixprep("explain", "pipeline.json") == (0, explain(pipeline, height=480, width=640), "")
+    assert pixprep("explain", "pipeline.json", "--size", "256x300") == (0, explain(pipeline, height=256, width=300), "")
+
+
+def test_explain_of_a_photo_ends_with_its_values_and_writes_the_picture_that_stages_draws(pixprep, folder):
+    text = explain(pp.presets.imagenet(), height=427, width=640)
+    text += '"tensor": -2.118 to 2.146; mean red -0.4546, green -0.5618, blue -0.8209\n'
+    assert pixprep("explain", "pipeline.json", "--image", "flower.jpg") == (0, text, "")
+    done = pixprep("explain", "pipeline.json", "--image", "flower.jpg", "--output", "stages.png")
+    assert done == (0, text, "stages.png: the picture of its stages\n")
+    expected = stages(pp.presets.imagenet(), photo("flower"), title="pipeline.json", name="flower.jpg")
+    with Image.open(folder / "stages.png") as written:
+        assert (written.format, written.tobytes()) == ("PNG", expected.tobytes())
+
+
+def test_explain_without_a_photo_draws_the_one_that_pixprep_brings_along(pixprep, folder):
+    code, out, err = pixprep("explain", "pipeline.json", "--output", "stages.PNG")
+    assert (code, err) == (0, "stages.PNG: the picture of its stages\n")
+    assert out.endswith(PREVIEW.splitlines()[1].strip() + "\n")
+    with Image.open(folder / "stages.PNG") as written:
+        assert written.width == WIDTH
+
+
+def test_a_picture_that_cannot_be_written_is_said(pixprep, folder):
+    (folder / "full.png").symlink_to("/dev/full")
+    code, _, err = pixprep("explain", "pipeline.json", "--output", "full.png")
+    assert (code, err) == (1, "pixprep: full.png: cannot be written: No space left on device\n")
+
+
+# verify
+
+WRONG_CV2 = """\
+import numpy as np
+__version__ = "0.0"
+INTER_NEAREST = INTER_LINEAR = INTER_CUBIC = INTER_AREA = INTER_LANCZOS4 = 0
+class ipp:
+    useIPP = setUseIPP = staticmethod(lambda *_: False)
+def resize(pixels, size, interpolation):
+    rows, columns = (np.arange(new) * old // new for new, old in zip(size[::-1], pixels.shape))
+    return pixels[rows][:, columns]
+"""
+
+
+def test_verify_draws_the_worst_image_beside_a_library_that_does_otherwise(folder):
+    (folder / "others").mkdir()
+    (folder / "others" / "cv2.py").write_text(WRONG_CV2)
+    pp.Pipeline([pp.decode(), pp.resize(height=5, width=5, like="opencv"), pp.tensor()]).save("like.json")
+    path = os.pathsep.join([str(folder / "others"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    arguments = ("verify", "like.json", "--images", "flower.jpg", "--output", "worst.png", "--json")
+    verify = start(*arguments, env={**os.environ, "PYTHONPATH": path}, cwd=folder)
+    out, err = verify.communicate()
+    assert (verify.returncode, err) == (1, "worst.png: the picture of the worst image\n")
+    assert json.loads(out)["summary"].startswith('NOT exact: resize of "tensor": ')
+    assert "pair" not in json.loads(out)["rows"][1]
+    with Image.open("worst.png") as picture:
+        assert (picture.format, picture.width) == ("PNG", WIDTH)
+
+
+def test_verify_says_that_nothing_differs_and_draws_nothing(pixprep, folder):
+    code, _, err = pixprep("verify", "pipeline.json", "--output", "worst.png")
+    assert (code, err) == (0, "worst.png: not written: nothing differs\n")
+    assert not (folder / "worst.png").exists()
+
+
+def test_verify_compares_the_training_side_by_its_draws(pixprep):
+    ops = [pp.decode(), pp.random_resized_crop(8), pp.color_jitter(hue=0.1), pp.tensor(only="training")]
+    pp.Pipeline(ops).save("training.json")
+    code, out, err = pixprep("verify", "training.json", "--training", "--seed", "4")
+    assert (code, err) == (0, "")
+    assert [line.split()[1] for line in out.splitlines()[1:7]] == [
+        *("decode", "draw", "resize", "levels", "tensor", "end")
+    ]
+    assert out.splitlines()[-1].startswith("exact: the pixels of Pillow")
+    pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor(only="serving")]).save("serving.json")
+    code, out, err = pixprep("verify", "serving.json", "--training")
+    assert (code, out) == (1, "")
+    assert "there is no training side" in err
+
+
+# run
+
+
+def test_run_writes_what_the_engine_gives_bit_for_bit_and_prints_a_summary(pixprep, folder):
+    done = pixprep("run", "pipeline.json", "flower.jpg", "china.jpg", "--output", "out/tensors")
+    with pp.Engine(pp.load(folder / "pipeline.json")) as engine:
+        flower, china = engine.run([photo("flower"), photo("china")])
+    expected = ""
+    for name, tensor in (("flower", flower), ("china", china)):
+        written = np.load(folder / "out" / "tensors" / f"{name}.npy")
+        assert (written.dtype, written.shape) == (np.float32, (3, 224, 224))
+        assert written.tobytes() == tensor.tobytes()
+        values = tensor.astype(np.float64)
+        numbers = f"min {values.min():.4g}  max {values.max():.4g}  mean {values.mean():.4g}"
+        expected += f"{name}.jpg: float32 [3, 224, 224]  {numbers}  -> out/tensors/{name}.npy\n"
+    assert done == (0, expected, "")
+    assert not np.array_equal(flower, china)
+
+
+def test_run_writes_every_output_of_a_pipeline_that_has_several(pixprep, folder):
+    several = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(), pp.transform(name="where")])
+    several.save(folder / "several.json")
+    code, out, err = pixprep("run", "several.json", "flower.jpg", "--output", "tensors")
+    with pp.Engine(several) as engine:
+        batch = engine.run_batch([photo("flower")])
+    assert (code, err) == (0, "")
+    for line, name in zip(out.splitlines(), ("tensor", "where"), strict=True):
+        assert line.startswith(f"flower.jpg: {name}  float32 [")
+        assert line.endswith(f"  -> tensors/flower.{name}.npy")
+        written = np.load(folder / "tensors" / f"flower.{name}.npy")
+        assert written.tobytes() == batch.outputs[name][0].tobytes()
+    rows = pixprep("run", "several.json", "flower.jpg", "--json")[1]
+    assert [json.loads(row)["name"] for row in rows.splitlines()] == ["tensor", "where"]
+
+
+def test_run_takes_the_formats_and_the_damage_that_it_is_told_to(pixprep, folder):
+    code, _, err = pixprep("run", "pipeline.json", "flower.jpg", "--formats", "png")
+    assert (code, err) == (
+        1,
+        "flower.jpg: [UNSUPPORTED] a JPEG; only png may come here (parameter formats): send it as one of these\n",
+    )
+    code, out, err = pixprep("run", "pipeline.json", "flower.jpg", "--formats", "png, jpeg")
+    assert (code, len(out.splitlines()), err) == (0, 1, "")
+    (folder / "cut.jpg").write_bytes(photo("flower")[:-1000])
+    assert [pixprep("run", "pipeline.json", "cut.jpg", *damage)[0] for damage in ([], ["--damage", "lenient"])] == [
+        1,
+        0,
+    ]
+    if features.check("avif"):
+        (folder / "still.avif").write_bytes(stills()["avif flower"])
+        assert pixprep("run", "pipeline.json", "still.avif")[0] == 1
+        assert pixprep("run", "pipeline.json", "still.avif", "--formats", "avif")[0] == 0
+
+
+def test_run_without_output_prints_the_summary_and_writes_nothing(pixprep, folder):
+    before = sorted(folder.iterdir())
+    code, out, err = pixprep("run", "pipeline.json", "flower.jpg")
+    assert (code, err) == (0, "")
+    assert out == "flower.jpg: float32 [3, 224, 224]  min -2.118  max 2.146  mean -0.6124\n"
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_broken_image_does_not_stop_the_others(pixprep, folder):
+    (folder / "unreadable.jpg").symlink_to("/proc/self/mem")
+    files = ["flower.jpg", "broken.jpg", "unreadable.jpg", "china.jpg"]
+    code, out, err = pixprep("run", "pipeline.json", *files, "--output", "tensors")
+    assert code == 1
+    assert [line.split(":")[0] for line in out.splitlines()] == ["flower.jpg", "china.jpg"]
+    assert err == f"broken.jpg: {NOT_AN_IMAGE}\nunreadable.jpg: Input/output error\n"
+    assert sorted(path.name for path in (folder / "tensors").iterdir()) == ["china.npy", "flower.npy"]
+
+
+def test_run_as_json_says_the_same_and_errors_too(pixprep):
+    files = ["flower.jpg", "broken.jpg"]
+    _, text, words = pixprep("run", "pipeline.json", *files, "--output", "tensors")
+    code, out, err = pixprep("run", "pipeline.json", *files, "--output", "tensors", "--json")
+    assert (code, err) == (1, "")
+    flower, broken = map(json.loads, out.splitlines())
+    numbers = "min {min:.4g}  max {max:.4g}  mean {mean:.4g}".format(**flower)
+    assert text == f"{flower['file']}: {flower['dtype']} {flower['shape']}  {numbers}  -> {flower['output']}\n"
+    assert words == f"{broken['file']}: {broken['error']}\n"
+    assert flower.keys() == {"file", "shape", "dtype", "min", "max", "mean", "output"}
+    assert broken.keys() == {"file", "error"}
+
+
+def test_files_of_one_name_never_overwrite_each_other(pixprep, folder):
+    photos = {
+        "a/cat.jpg": "flower",
+        "b/cat.jpg": "china",
+        "cat.png": "flower",
+        "dog.jpg": "china",
+        "cat.jpg.jpg": "china",
+    }
+    for path, name in photos.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(photo(name))
+    code, out, _ = pixprep("run", "pipeline.json", *photos, "--output", "tensors")
+    assert code == 0
+    written = [line.rpartition(" -> tensors/")[2] for line in out.splitlines()]
+    assert written == ["cat.jpg.npy", "cat.jpg-2.npy", "cat.png.npy", "dog.npy", "cat.jpg-3.npy"]
+    tensors = [np.load(folder / "tensors" / name) for name in written]
+    same = [np.array_equal(tensor, tensors[0]) for tensor in tensors]
+    assert same == [name == "flower" for name in photos.values()]
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_run_takes_a_folder_and_keeps_its_order_whatever_the_threads(pixprep, folder, threads):
+    (folder / "photos").mkdir()
+    (folder / "photos" / "cat.cr2").write_text("x")
+    for number in range(9):
+        (folder / "photos" / f"{number}.jpg").write_bytes(photo("china" if number % 2 else "flower"))
+    code, out, err = pixprep("run", "pipeline.json", "photos", "--threads", threads)
+    assert (code, err) == (0, "photos: skipped, as no image by name: cat.cr2\n")
+    flower, china = (
+        pixprep("run", "pipeline.json", f"{name}.jpg")[1].partition(": ")[2] for name in ("flower", "china")
+    )
+    assert flower != china
+    assert out == "".join(f"photos/{number}.jpg: {china if number % 2 else flower}" for number in range(9))
+
+
+def test_a_full_disk_is_one_line_with_the_file(pixprep, folder):
+    (folder / "tensors").mkdir()
+    (folder / "tensors" / "flower.npy").symlink_to("/dev/full")
+    assert pixprep("run", "pipeline.json", "flower.jpg", "--output", "tensors") == (
+        1,
+        "",
+        "pixprep: tensors/flower.npy: cannot be written: No space left on device\n",
+    )
+
+
+# build and check
+
+
+def test_the_demos_classifier_takes_the_place_of_no_other_unless_forced(pixprep, models):
+    before = (models / "classifier" / "1" / "model.onnx").read_bytes()
+    refused = (
+        "pixprep: models/classifier/1/model.onnx: is not the demo's classifier: give the --onnx of your own again, or "
+        "--force writes the demo's over it\n"
+    )
+    assert pixprep("build", "--output", "models") == (1, "", refused)
+    code, out, err = pixprep("demo", "flower.jpg", "--model-repository", "models")
+    assert (code, out) == (1, "building  models: preprocess, classifier (EfficientNet-lite0), ensemble\n")
+    assert err == f"{refused}the demo takes another folder by --model-repository\n"
+    assert (models / "classifier" / "1" / "model.onnx").read_bytes() == before
+    assert pixprep("build", "--output", "models", "--force")[0] == 0
+    assert pixprep("build", "--output", "models", "--preset", "clip")[0] == 0  # the demo's own it does replace
+
+
+def test_check_of_a_part_of_a_model_names_the_repository(pixprep, models):
+    for path, said in (
+        ("models/preprocess/1", f"1: is a version of a model, not a repository: its repository is {models}"),
+        (
+            "models/preprocess/config.pbtxt",
+            f"config.pbtxt: is the configuration of a model, not a pipeline file: check its repository, {models}",
+        ),
+    ):
+        assert pixprep("check", path) == (1, f"{said}\n", "")
+
+
+def test_a_command_that_is_not_on_the_path_is_named_by_its_own(pixprep, folder, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    save_onnx(folder / "my.onnx")
+    err = pixprep("build", "--preset", "clip", "--onnx", "my.onnx", "--output", "models")[2]
+    next_ = err.splitlines()[-1].removeprefix("next  ")
+    ours = str(Path(sys.executable).with_name("pixprep"))
+    assert next_ in (f"{ours} serve --model-repository models", f"'{ours}' serve --model-repository models")
+    pasted = ["/bin/sh", "-c", f"{next_} --host 192.0.2.1"]
+    done = subprocess.run(pasted, capture_output=True, text=True, check=False)
+    assert done.stderr.startswith("pixprep: host 192.0.2.1 is open to other machines")
+
+
+def test_build_for_tensorrt_writes_paths_to_stdout_and_what_is_left_to_do_to_stderr(pixprep, folder):
+    save_onnx(folder / "my.onnx")
+    options = ("--classifier", "tensorrt", "--max-batch-size", "8", "--parameter", "threads=2")
+    code, out, err = pixprep("build", "--preset", "imagenet", "--onnx", "my.onnx", *options)
+    assert code == 0
+    config = (folder / "model_repository" / "preprocess" / "config.pbtxt").read_text()
+    assert all(re.search(pattern, config) for pattern in (r"max_batch_size: 8\b", r'"threads"[^}]*"2"'))
+    assert all((folder / line).is_file() for line in out.splitlines())
+    assert err.startswith("make the plan on the machine that will serve it, with its TensorRT:\ntrtexec --onnx=model_")
+    assert err.endswith(PREVIEW + NO_CLASS)
+
+
+def test_check_prints_each_problem_of_a_spoiled_repository_and_serve_refuses_it(pixprep, models):
+    (models / "classifier" / "1" / "model.py").unlink()
+    (models / "preprocess" / "1" / "pipeline.json").write_text('{"format": "pixprep/1", "ops": [{"op": "decod"}]}')
+    problems = [
+        "classifier/1/model.py: is missing: write the Python model there",
+        'preprocess/1/pipeline.json: ops[0] "decod": no such op; did you mean "decode"?',
+    ]
+    assert pixprep("check", "models") == (1, "\n".join([*problems, "models: 2 problems\n"]), "")
+    code, out, err = pixprep("check", "models", "--json")
+    assert (code, err) == (1, "")
+    rows = json.loads(out)
+    assert [": ".join(filter(None, (row["where"], row["what"], row["remedy"]))) for row in rows] == problems
+    refusal = "pixprep: models would not load; --no-check serves it all the same"
+    assert pixprep("serve", "--model-repository", "models") == (1, "", "\n".join([refusal, *problems, ""]))
+
+
+@pytest.mark.parametrize("no_check", [[], ["--no-check"]])
+def test_serve_refuses_a_repository_without_a_model_checked_or_not(pixprep, folder, no_check):
+    (folder / "none" / ".git").mkdir(parents=True)
+    refusal = f"pixprep: {folder / 'none'}: holds no model: write one with pixprep build\n"
+    assert pixprep("serve", "--model-repository", "none", *no_check) == (1, "", refusal)
+
+
+def test_serve_refuses_to_allow_an_operator_that_no_installed_package_has(pixprep, folder):
+    assert pixprep("serve", "--model-repository", str(folder), "--allow-operators", "acme.nope") == (
+        1,
+        "",
+        "pixprep: --allow-operators acme.nope: no installed package has this operator: install its package beside "
+        "pixprep, or name one of these: none\n",
+    )
+
+
+def test_check_with_a_photo_says_what_becomes_of_it(pixprep, models):
+    values = '"tensor": -2.118 to 2.146; mean red -0.4546, green -0.5618, blue -0.8209\n'
+    fine = "no problem found\n"
+    no_class = NO_CLASS.strip() + "\n"
+    assert pixprep("check", "models") == (0, f"models: {fine}", "")
+    assert pixprep("check", "models", "--image", "flower.jpg") == (0, f"{models.name}: {fine}{values}{no_class}", "")
+    assert pixprep("check", "pipeline.json", "--image", "flower.jpg") == (0, f"pipeline.json: {fine}{values}", "")
+    assert pixprep("check", "models", "--image", "flower.jpg", "--json") == (0, "[]\n", values + no_class)
+    refused = f"pixprep: broken.jpg: {NOT_AN_IMAGE}\n"
+    assert pixprep("check", "models", "--image", "broken.jpg") == (1, f"models: {fine}", refused)
+    assert pixprep("check", "pipeline.json", "--image", "broken.jpg") == (1, f"pipeline.json: {fine}", refused)
+
+
+def test_a_photo_that_the_pipeline_refuses_does_not_make_build_or_import_fail(pixprep, folder):
+    pp.Pipeline([pp.decode(), pp.crop(0, 0, 500, 500), pp.normalize(), pp.tensor()]).save("large.json")
+    save_onnx(folder / "my.onnx", shape=("batch", 3, 500, 500))
+    code, out, err = pixprep("build", "--pipeline", "large.json", "--onnx", "my.onnx", "--output", "large")
+    assert (code, len(out.splitlines())) == (0, 7)
+    assert err == (
+        "preview of china.jpg, which pixprep brings along:\n"
+        "  not shown: [DOES_NOT_FIT] 427 x 640 pixels are too small for the window of 500 x 500 at 0, 0; "
+        "--image takes another\n"
+        "next  pixprep serve --model-repository large\n"
+    )
+    code, out, err = pixprep("import", "keras:resnet50", "resnet.json", "--image", "broken.jpg")
+    assert (code, err) == (
+        0,
+        f"preview of broken.jpg:\n  not shown: {NOT_AN_IMAGE}; --image takes another\n"
+        "next  pixprep verify resnet.json\n",
+    )
+
+
+# install-backend and doctor
+
+
+def test_install_backend_writes_a_backend_with_the_package_in_it_and_replaces_an_older_one(pixprep, folder):
+    backend = folder / "backends" / "pixprep"
+    for _ in range(2):
+        assert pixprep("install-backend", "backends") == (0, "backends/pixprep\n", "")
+        assert "from pixprep.serving.triton.model import TritonPythonModel" in (backend / "model.py").read_text()
+        assert not list(backend.rglob("__pycache__"))
+        assert not (backend / "old.py").exists()
+        code = "import sys; sys.path.insert(0, sys.argv[1]); import pixprep; print(pixprep.__file__)"
+        done = subprocess.run([sys.executable, "-c", code, backend], capture_output=True, text=True, check=True)
+        assert Path(done.stdout.strip()) == backend / "pixprep" / "__init__.py"
+        shutil.rmtree(backend / "pixprep" / "decoders")
+        (backend / "old.py").touch()
+
+
+def test_install_backend_leaves_a_strangers_folder_alone(pixprep, folder):
+    (folder / "backends" / "pixprep").mkdir(parents=True)
+    (folder / "backends" / "pixprep" / "mine.txt").write_text("mine")
+    assert pixprep("install-backend", "backends") == (
+        1,
+        "",
+        "pixprep: backends/pixprep: is there, and is no backend that pixprep installed: choose another folder\n",
+    )
+    assert [path.name for path in (folder / "backends" / "pixprep").iterdir()] == ["mine.txt"]
+
+
+def test_doctor_prints_what_it_looked_for_and_fails_only_if_something_must_be_done(pixprep):
+    code, out, err = pixprep("doctor")
+    assert err == ""
+    lines = [line for line in out.splitlines() if not line.startswith("      ")]
+    assert {line[:6] for line in lines} <= {"ok    ", "FAIL  ", "note  "}
+    assert code == any(line.startswith("FAIL") for line in lines)
+    assert f"ok    numpy: {np.__version__}" in lines
+
+
+def test_doctor_names_a_trap_with_its_remedy_and_exits_1(tmp_path):
+    (tmp_path / "numpy-2.1.0.dist-info").mkdir()
+    (tmp_path / "numpy-2.1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 2.1.0\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    doctor = start("doctor", "--json", env={**os.environ, "PYTHONPATH": path})
+    out, err = doctor.communicate()
+    assert (doctor.returncode, err) == (1, "")
+    assert {
+        "name": "numpy",
+        "ok": False,
+        "found": "NumPy 2.1.0",
+        "remedy": 'Triton 2.51 misreads every tensor under NumPy 2: pip install "numpy<2"',
+    } in json.loads(out)
+
+
+# The program as a shell sees it
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(("full", "words"), [(False, ""), (True, "pixprep: No space left on device\n")])
+def test_a_full_disk_under_stdout_is_one_line_and_a_reader_that_goes_away_none(folder, unbuffered, full, words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with os.fdopen(writer, "w") as gone, Path("/dev/full").open("w") as disk:
+        explain = start("explain", folder / "pipeline.json", stdout=disk if full else gone, env=environment)
+        _, err = explain.communicate()
+    assert (explain.returncode, err) == (1, words)
+
+
+def test_ctrl_c_ends_a_command_with_one_line(folder):
+    pipe = folder / "pipe.jpg"  # whose reader waits for a writer: the command is under way, and will not end
+    os.mkfifo(pipe)
+    with start("run", folder / "pipeline.json", pipe) as run:
+        try:
+            writer = open_when_read(pipe)
+            run.send_signal(signal.SIGINT)
+            os.close(
+                writer
+            )  # a signal on the way from open to read interrupts neither, and is heeded when the read ends
+            out, err = run.communicate()
+        finally:
+            run.kill()
+    assert (run.returncode, out, err) == (1, "", "pixprep: interrupted\n")
+
+
+def open_when_read(pipe, timeout_s=30):
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed: make scale-ray tests it")
+def test_a_batch_without_ray_names_its_extra(pixprep):
+    code, out, err = pixprep("batch", "manifest.txt", "--pipeline", "pipeline.json", "--output", "out")
+    assert (code, out) == (1, "")
+    assert re.fullmatch(
+        r"pixprep: pixprep\.ray needs (pyarrow|ray): pip install \"\.\[ray\]\" in a checkout of pixprep, "
+        r"in an environment without the embedded server\n",
+        err,
+    )
+
+
+def test_run_takes_the_numbers_that_come_with_each_image(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jpg").write_bytes(photo())
+    boxes = {"a.jpg": [[0, 0, 99, 50], [900, 0, 999, 9]], "b.jpg": [[1, 2, 3, 4]]}
+    (tmp_path / "boxes.json").write_text(json.dumps(boxes))
+    pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=8, width=8), pp.tensor()]).save("crops.json")
+    assert main(["run", "crops.json", "a.jpg", "b.jpg", "--input", "boxes=boxes.json", "--output", "tensors"]) == 1
+    said = capsys.readouterr()
+    assert [line.partition(":")[0] for line in said.out.splitlines()] == ["a.jpg 1", "b.jpg 1"]
+    assert said.err == 'a.jpg 2: [DOES_NOT_FIT] "boxes" 2 of 2: 900, 0, 999, 9 lies outside the 427 x 640 pixels\n'
+    assert sorted(file.name for file in Path("tensors").iterdir()) == ["a.1.npy", "b.1.npy"]
+    assert main(["run", "crops.json", "a.jpg"]) == 1
+    assert capsys.readouterr().err == (
+        'pixprep: crops.json: takes "boxes", float32 [n, 4] (left, top, right, bottom), with each image: '
+        "--input boxes=[[0, 0, 16384, 16384]]\n"
+    )

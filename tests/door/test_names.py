@@ -1,0 +1,147 @@
+"""What a user of torchvision, timm, Albumentations or a DataLoader writes by mistake, and what is said of it."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import jpeg, scene
+from pixprep import names
+from pixprep.pipeline.ops import OPS
+
+PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()])
+SAMPLE = {"image": jpeg(scene(9, 9))}
+
+
+def loader(source=(SAMPLE,) * 4, pipeline=PIPELINE, **options):
+    return pp.Loader([*source], pipeline, **{"batch_size": 2, "shard": (0, 1), **options})
+
+
+def first(source, **options):
+    with loader(source, **options) as made:
+        return next(iter(made))
+
+
+MISTAKES = [
+    # names
+    (lambda: pp.__wrapped__, "module 'pixprep' has no attribute '__wrapped__'"),
+    (lambda: pp.Compose([]), "module 'pixprep' has no attribute 'Compose'; did you mean 'Pipeline'?"),
+    (lambda: pp.DataLoader, "module 'pixprep' has no attribute 'DataLoader'; did you mean 'Loader'?"),
+    (lambda: pp.HorizontalFlip, "module 'pixprep' has no attribute 'HorizontalFlip'; did you mean 'random_flip'?"),
+    (lambda: pp.random_vertical_flip, 'random_vertical_flip\'; did you mean random_flip(axis="vertical")?'),
+    (lambda: pp.CoarseDropout, "'CoarseDropout'; did you mean 'random_erasing'?"),
+    (lambda: pp.RandomBrightnessContrast, "'RandomBrightnessContrast'; did you mean 'color_jitter'?"),
+    (lambda: pp.LongestMaxSize, "'LongestMaxSize'; did you mean resize(..., side=\"longer\")?"),
+    (lambda: pp.MixUp, "'MixUp'; did you mean Mix, an argument of the Loader?"),
+    (lambda: pp.BboxParams, "'BboxParams'; did you mean 'boxes'?"),
+    (lambda: pp.ToDtype, "'ToDtype'; did you mean 'tensor'?"),
+    (lambda: pp.RandomResizedCrop, "'RandomResizedCrop'; did you mean 'random_resized_crop'?"),
+    (lambda: pp.normalise, "'normalise'; did you mean 'normalize'?"),
+    (lambda: pp.GaussNoise, "'GaussNoise'; an operator of your own may do it: docs/own-operators.md"),
+    (lambda: pp.read.ImageFolder, "module 'pixprep.read' has no attribute 'ImageFolder'; did you mean 'files'?"),
+    (lambda: pp.read.csv, "'csv'; did you mean 'table'?"),
+    # fields
+    (lambda: pp.resize(8, interpolation="bicubic"), 'resize: no such field "interpolation"; did you mean "filter"?'),
+    (lambda: pp.random_crop(size=8), 'random_crop: no such field "size"; did you mean "height" and "width"?'),
+    (lambda: pp.color_jitter(brightness_limit=1), 'no such field "brightness_limit"; did you mean "brightness"?'),
+    (lambda: pp.boxes(min_visibility=0.1), 'boxes: no such field "min_visibility"; did you mean "min_visible"?'),
+    (pp.gaussian_blur, 'gaussian_blur: the field "kernel_size" is missing'),
+    # values
+    (lambda: pp.resize((8, 9)), "resize: size: expected a whole number, got a list: both sides are height=8, width=9"),
+    (lambda: pp.Pipeline([pp.decode(), pp.resize(8, 9), pp.tensor()]), 'ops[1] "resize": side: expected a string'),
+    (lambda: pp.resize(8, filter="cubic"), 'resize: filter: "cubic" is not a choice; did you mean "bicubic"?'),
+    (lambda: pp.resize(8, filter=3), "resize: filter: expected a string, got a whole number"),
+    (
+        lambda: pp.random_resized_crop(8, scale=0.5),
+        "scale: expected a list, got a number: two are meant, such as [0.08",
+    ),
+    (lambda: pp.tensor(dtype="float"), 'tensor: dtype: "float" is not a choice; did you mean "float32"?'),
+    (
+        lambda: pp.tensor(dtype=np.float32),
+        "tensor: a value of the wrong type in dtype=<class 'numpy.float32'>: numbers",
+    ),
+    # orders
+    (lambda: pp.Pipeline(pp.decode(), pp.tensor()), "Pipeline: too many positional arguments: the ops are one list"),
+    (lambda: pp.Loader(PIPELINE, [SAMPLE], batch_size=1), "source: a Pipeline: the source comes first"),
+    (lambda: pp.apply(PIPELINE, np.zeros((9, 9, 3), np.uint8)), "apply takes ops, not a Pipeline: an Engine runs that"),
+    # the Loader
+    (
+        lambda: pp.Loader([SAMPLE], PIPELINE, 4),
+        "too many positional arguments: what comes behind the pipeline has a name",
+    ),
+    (lambda: pp.Loader([SAMPLE], PIPELINE), "Loader: missing a required argument: 'batch_size'"),
+    (lambda: pp.Loader([SAMPLE], [pp.decode()], batch_size=1), "not list: Pipeline([...]) is one of ops"),
+    (
+        lambda: loader(num_workers=4),
+        'Loader: no argument "num_workers": there are threads in place of workers: threads',
+    ),
+    (lambda: loader(drop_last=True), 'Loader: no argument "drop_last": last="drop", "short" or "pad"'),
+    (lambda: loader(sampler=None), 'no argument "sampler": weights, shares, repeats and group_by, or'),
+    (lambda: loader(batchsize=4), 'Loader: no argument "batchsize": batch_size'),
+    (lambda: loader(collate_fn=None), 'no argument "collate_fn": a batch is made already: loader.torch'),
+    (lambda: loader(device="mps"), 'device "mps": there are "cpu", "gpu"'),
+    (lambda: pp.Mix(num_classes=2), 'Mix: no argument "num_classes": classes'),
+    # sources and samples
+    (lambda: pp.read.files("trian"), "trian: no such folder"),
+    (lambda: pp.read.tar(str(Path(__file__).parent)), "unit: is a folder: write "),
+    (lambda: pp.Loader("train", PIPELINE, batch_size=1), "source: 'train' is a path, or one image: pixprep.read.files"),
+    (lambda: first([{"img": b""}]), 'sample 0 has no "image"; it has img'),
+    (lambda: first([(b"", 1)]), 'sample 0 is no dict with an "image", but tuple: pixprep.read.rows takes other rows'),
+    (lambda: first([SAMPLE])["label"], 'no "label" in this batch; there are tensor, index, attempt, is_padding'),
+    (lambda: first([SAMPLE] * 2, mix=pp.Mix(2, 1.0)), 'Mix: "label" of each sample is a whole number from 0 to 1'),
+]
+
+
+@pytest.mark.parametrize(("write", "said"), MISTAKES, ids=[said for _, said in MISTAKES])
+def test_a_mistake_is_said_with_its_place_and_its_remedy(write, said):
+    with pytest.raises((pp.PixprepError, TypeError, AttributeError, KeyError)) as caught:
+        write()
+    assert said in str(caught.value.args[0])
+
+
+NEAR = {
+    "rezise": "resize",
+    "reszie": "resize",
+    "resizing": "resize",
+    "normalise": "normalize",
+    "normalise_image": "normalize",
+    "center_corp": "center_crop",
+    "CentreCrop": "center_crop",
+    "centercrop": "center_crop",
+    "resized_crop": "random_resized_crop",
+    "random_resize_crop": "random_resized_crop",
+    "random_erase": "random_erasing",
+    "random_rotation": "random_rotate",
+    "sharpen": "sharpness",
+    "hflip": "flip",
+    "gausian_blur": "gaussian_blur",
+    "letter_box": "letterbox",
+    "colour_jiter": "color_jitter",
+    "decode_jpeg": "decode",
+    "tenosr": "tensor",
+    "random_scale": "scale_jitter",
+    "RandomContrast": "color_jitter",
+    "Transpose": names.OWN,
+}
+FAR = """random_choice random_apply random_order random_rain random_gamma random_jpeg random_width random_mirror reshape
+slice extract rescale cast optical_distortion median_blur transposed random_fog"""
+
+
+def test_a_word_is_near_where_each_of_its_words_is():
+    assert {word: names.meant(word, OPS, names.OPS) for word in NEAR} == NEAR
+    assert {word: names.meant(word, OPS, names.OPS) for word in FAR.split()} == dict.fromkeys(FAR.split(), "")
+    for word in ("random_scale", "random_choice", "transpose"):  # by the rule itself, without the table
+        assert names.meant(word, OPS) == ""
+    with pytest.raises(pp.PipelineError, match=r'"random_choice": no such op; there are decode, '):
+        pp.Pipeline.from_json('{"format": "pixprep/1", "ops": [{"op": "decode"}, {"op": "random_choice"}]}')
+
+
+def test_what_is_suggested_is_there():
+    for ours in names.OPS.values():
+        for word in re.findall(r"^\w+|(?<= or )\w+", ours if ours != names.OWN else ""):
+            assert hasattr(pp, word), ours
+    fields = {field for cls in OPS.values() for field in cls.__struct_fields__}
+    assert {field for ours in names.FIELDS.values() for field in ours} <= fields
+    assert {*names.SOURCES.values()} <= {*pp.read.__all__}

@@ -1,0 +1,351 @@
+"""Boxes and points that follow an image's geometry: forms, what stays, what goes with them, and the way back."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pixprep as pp
+from images import png, scene, with_exif
+from pixprep.boxes import convert
+from pixprep.engine.annotations import annotated, columns
+from pixprep.pipeline.ops import op_name
+from pixprep.training.fields import Annotated
+
+SIZE = (60, 80)
+BOXES = np.array([[10, 20, 30, 40], [0, 0, 80, 60], [50, 5, 70, 6], [70, 50, 79, 59]], np.float32)
+SAMPLE = {
+    "boxes": BOXES,
+    "labels": np.array([1, 2, 3, 4]),
+    "iscrowd": np.array([False, True, False, False]),
+    "box_track": ["a", "b", "c", "d"],
+    "name": "photo.jpg",
+    "camera": (1.5, 2.5, 3.5, 4.5),  # as long as there are boxes, and not of them
+}
+
+
+def plan_of(*ops):
+    return pp.Pipeline([pp.decode(), *ops, pp.tensor(only="training")]).for_training().plan
+
+
+def made(*ops, sample=SAMPLE, seed=0, size=SIZE):
+    plan = plan_of(*ops)
+    (numbers,) = plan.draw(seed=seed, epoch=0, indices=[0])
+    place = Annotated(plan, plan.placing(numbers, sample), sample)
+    place(*size)
+    return place.fields
+
+
+TWICE = pp.resize(height=120, width=160)
+LEFT_HALF = pp.crop(0, 0, 60, 40)
+
+
+@pytest.mark.parametrize(
+    ("ops", "expected"),
+    [
+        ([TWICE, pp.boxes()], BOXES * 2),
+        ([TWICE, pp.boxes(normalized=True)], BOXES / (80, 60, 80, 60)),
+        ([TWICE, pp.boxes(format="xywh")], [[20, 40, 40, 40], [0, 0, 160, 120], [100, 10, 40, 2], [140, 100, 18, 18]]),
+        (
+            [TWICE, pp.boxes(format="cxcywh", normalized=True)],
+            np.array([[20, 30, 20, 20], [40, 30, 80, 60], [60, 5.5, 20, 1], [74.5, 54.5, 9, 9]]) / (80, 60, 80, 60),
+        ),
+        ([LEFT_HALF, pp.boxes()], [[10, 20, 30, 40], [0, 0, 40, 60]]),
+        ([LEFT_HALF, pp.boxes(clip=False)], [[10, 20, 30, 40], [0, 0, 80, 60]]),
+        ([LEFT_HALF, pp.boxes(min_visible=0.6)], [[10, 20, 30, 40]]),
+        ([LEFT_HALF, pp.boxes(min_size=25)], [[0, 0, 40, 60]]),
+        ([pp.resize(height=30, width=40), pp.boxes()], [[5, 10, 15, 20], [0, 0, 40, 30], [35, 25, 39.5, 29.5]]),
+        ([pp.pad(100, 100), pp.boxes()], BOXES + np.float32([10, 20, 10, 20])),
+        (
+            [pp.flip(), pp.center_crop(60, 80), pp.boxes()],
+            [[50, 20, 70, 40], [0, 0, 80, 60], [10, 5, 30, 6], [1, 50, 10, 59]],
+        ),
+        ([pp.flip("vertical"), TWICE, pp.boxes(min_size=9)], [[20, 40, 60, 80], [0, 0, 160, 120], [140, 2, 158, 20]]),
+    ],
+    ids=str,
+)
+def test_boxes_are_where_the_image_is(ops, expected):
+    ops = ops if any(isinstance(op, (pp.resize, pp.crop, pp.pad, pp.center_crop)) for op in ops) else [*ops, TWICE]
+    boxes = made(*ops)["boxes"]
+    assert boxes.dtype == np.float32
+    np.testing.assert_allclose(boxes, np.asarray(expected, np.float32), atol=1e-5)
+
+
+@pytest.mark.parametrize("axis", ["horizontal", "vertical"])
+@pytest.mark.parametrize("place", ["before the resize", "after a margin", "after the resize", "after a filter"])
+def test_boxes_are_mirrored_wherever_the_mirror_stands(axis, place):
+    """Also as a step on levels, behind a filter that no mirror may pass."""
+    first, last = pp.crop(3, 9, 50, 60), pp.crop(5, 11, 31, 40)
+    mirror, larger = pp.flip(axis), pp.resize(height=100, width=120)
+    ops = {
+        "before the resize": [first, mirror, larger, last],
+        "after a margin": [first, pp.pad(62, 76), pp.crop(2, 3, 57, 70), mirror, larger, last],
+        "after the resize": [first, larger, mirror, last],
+        "after a filter": [first, larger, pp.gaussian_blur(3), mirror, last],
+    }[place]
+    box = np.array([20.0, 11, 50, 44])
+    boxes, points = box[None], [[33.0, 40.0]]
+    fields = made(*ops, pp.boxes(clip=False), pp.points(), sample={"boxes": boxes, "points": points})
+    begin, size = ((4, -1), (70, 57)) if place == "after a margin" else ((9, 3), (60, 50))
+    along = int(axis == "vertical")
+
+    def there(point):
+        point = np.array(point) - begin
+        point[along] = size[along] - point[along]
+        return point * (120, 100) / size - (11, 5)
+
+    corners = np.array([there(box[:2]), there(box[2:])])
+    np.testing.assert_allclose(fields["boxes"][0], [*corners.min(0), *corners.max(0)], atol=1e-4)
+    np.testing.assert_allclose(fields["points"], [there(points[0])], atol=1e-4)
+
+
+JITTER = pp.color_jitter(0.4)
+MOVERS = [
+    pp.resize(height=30, width=40),
+    pp.center_crop(8),
+    pp.crop(0, 65, 60, 15),
+    pp.flip(),
+    pp.pad(100, 100),
+    pp.letterbox(64, 64),
+    pp.random_resized_crop(8),
+    pp.random_crop(8),
+    pp.random_flip(),
+    pp.random_zoom_out(),
+    pp.random_iou_crop(),
+    pp.rotate(10),
+    pp.random_rotate(10),
+    pp.random_affine(10),
+    pp.random_perspective(),
+    pp.elastic(),
+    pp.rand_augment(),
+    pp.operator("acme.half", version=1, shape=(30, 40))(lambda pixels: pixels[::2, ::2])(),
+]
+
+
+@pytest.mark.parametrize("annotation", [pp.boxes(), pp.points(), pp.mask(), pp.masks()], ids=op_name)
+@pytest.mark.parametrize("mover", MOVERS, ids=str)
+def test_what_lies_in_the_photo_is_refused_before_what_moves_the_photo(annotation, mover):
+    name, kind = op_name(annotation), getattr(mover, "operator", None)
+    said = f'ops[3] "{"extern" if kind else op_name(mover)}"'
+    with pytest.raises(pp.PipelineError) as caught:
+        plan_of(pp.center_crop(60, 80), annotation, mover, *[pp.center_crop(8)] * (mover in MOVERS[9:11]))
+    assert str(caught.value) == (
+        f'ops[2] "{name}": in training: {said} moves the image, and not the {name} before it: put {name} behind {said}'
+    )
+
+
+def test_what_keeps_pixels_in_their_places_may_come_behind_boxes():
+    still = [JITTER, pp.gaussian_blur(3), pp.random_gaussian_blur(3), pp.sharpness(2), pp.equalize(), pp.normalize()]
+    plan_of(TWICE, pp.boxes(), *still)
+    plan_of(TWICE, pp.boxes(), pp.tensor(name="one", only="training"), pp.center_crop(8))  # they are of "one"
+    plan_of(pp.mask(name="whole"), TWICE, pp.mask())
+
+
+def test_boxes_of_an_image_that_is_no_tensors_are_refused():
+    ops = [
+        pp.center_crop(60, 80, name="photo"),
+        pp.center_crop(8),
+        pp.boxes(),
+        pp.tensor(from_="photo", only="training"),
+    ]
+    with pytest.raises(pp.PipelineError, match=r'^ops\[3\] "boxes": in training: no tensor shows the image here'):
+        pp.Pipeline([pp.decode(), *ops])
+
+
+def test_what_is_said_of_a_box_goes_with_it_and_nothing_else():
+    fields = made(LEFT_HALF, pp.boxes())
+    assert set(fields) == {"boxes", "labels", "iscrowd", "box_track"}
+    assert fields["labels"].tolist() == [1, 2]
+    assert fields["iscrowd"].tolist() == [False, True]
+    assert fields["box_track"].tolist() == ["a", "b"]
+
+
+def test_a_box_whose_middle_is_outside_the_window_goes():
+    plan = plan_of(pp.random_iou_crop(), pp.resize(height=8, width=8), pp.boxes(min_size=0))
+    words = {"random_iou_crop#0": {"top": 0, "left": 0, "height": 35, "width": 45}}
+    placed = plan.replaying(words, SAMPLE)(*SIZE)
+    assert placed.kept["random_iou_crop#0"].tolist() == [True, True, False, False]
+    words["random_iou_crop#0"]["width"] = 40  # the second one's middle is at its edge, and most of it is seen
+    assert annotated(plan, plan.replaying(words, SAMPLE)(*SIZE), SAMPLE)["labels"].tolist() == [1]
+
+
+def test_rows_without_a_box_are_minus_one_and_all_images_make_one_array():
+    fields = made(LEFT_HALF, pp.boxes(pad=4))
+    assert fields["boxes"].shape == (4, 4)
+    assert (fields["boxes"][2:] == -1).all()
+    assert fields["labels"].tolist() == [1, 2, -1, -1]
+    assert fields["iscrowd"].tolist() == [0, 1, -1, -1]
+    plan = plan_of(LEFT_HALF, pp.boxes(pad=4))
+    sample = {key: SAMPLE[key] for key in ("boxes", "labels", "iscrowd")}
+    rows = [made(LEFT_HALF, pp.boxes(pad=4), sample=sample), None]
+    together = columns(plan, rows)
+    assert together["boxes"].shape == (2, 4, 4)
+    assert (together["boxes"][1] == -1).all()
+    assert together["labels"].tolist() == [[1, 2, -1, -1], [-1, -1, -1, -1]]
+    ragged = columns(plan_of(LEFT_HALF, pp.boxes()), [made(LEFT_HALF, pp.boxes()), None])
+    assert [None if each is None else len(each) for each in ragged["boxes"]] == [2, None]
+    assert columns(plan, [None, None]) == {}
+
+
+def test_more_boxes_than_rows_fail_their_image():
+    with pytest.raises(pp.ImageError, match=r'\[DOES_NOT_FIT\] 4 of "boxes"; the pipeline says "pad": 3'):
+        made(TWICE, pp.boxes(pad=3))
+
+
+def test_a_sample_without_boxes_keeps_none():
+    fields = made(TWICE, pp.boxes(), sample={"boxes": [], "labels": []})
+    assert fields["boxes"].shape == (0, 4)
+    assert fields["labels"].shape == (0,)
+    assert made(TWICE, pp.boxes(pad=2), sample={"boxes": np.zeros((0, 4))})["boxes"].tolist() == [[-1] * 4] * 2
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        ({"boxes": [[1, 2, 3]]}, r'"boxes" are \(n, 4\), not \(1, 3\)'),
+        ({"boxes": [[1, 2, 3, float("nan")]]}, 'a number of "boxes" is not finite'),
+        ({"boxes": [[9, 9, 5, 12]]}, 'one of "boxes" ends before it begins: they are left, top, right, bottom'),
+        ({"boxes": "some"}, '"boxes" are not numbers'),
+        ({"boxes": BOXES, "labels": [1, 2]}, '2 of "labels" for 4 boxes'),
+        ({"boxes": BOXES, "labels": 1}, 'one of "labels" for 4 boxes'),
+        ({"boxes": BOXES, "size": (60, 81)}, "60 x 80 pixels, but annotated as 60 x 81$"),
+        (
+            {"boxes": BOXES, "size": (80, 60)},
+            r'annotated as 80 x 60: turned by its EXIF data\? then decode needs "apply_exif_orientation": false$',
+        ),
+    ],
+)
+def test_an_annotation_that_contradicts_its_image_or_itself_fails_its_image(sample, message):
+    with pytest.raises(pp.ImageError, match=message) as caught:
+        made(TWICE, pp.boxes(), sample=sample)
+    assert caught.value.reason == "BAD_RECORD"
+    with pytest.raises(pp.ImageError, match=message):
+        made(pp.random_iou_crop(), TWICE, pp.boxes(), sample=sample)
+
+
+def test_an_annotation_that_is_missing_is_the_authors_mistake():
+    with pytest.raises(
+        pp.PipelineError, match='the pipeline gives boxes, and the samples of its source have no "boxes"'
+    ):
+        made(TWICE, pp.boxes(), sample={"labels": [1]})
+
+
+def test_an_image_that_is_turned_against_its_annotation_fails_alone():
+    plan = plan_of(pp.resize(height=8, width=8), pp.boxes())
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.boxes(), pp.tensor(only="training")])
+    stored = with_exif(6)
+    with pp.Engine(pp.Pipeline([pp.decode(), pp.original_size(), pp.center_crop(8), pp.tensor()])) as engine:
+        height, width = engine.run_batch([stored])["original_size"][0].tolist()
+    sample = {"boxes": [[0, 0, 5, 5]], "size": (width, height)}
+    place = Annotated(plan, plan.place, sample)
+    fine = Annotated(plan, plan.place, {"boxes": [[0, 0, 5, 5]], "size": SIZE})
+    with pp.Engine(pipeline) as engine:
+        batch = engine.run_batch([stored, png(scene(*SIZE))], places=[place, fine])
+    assert batch.errors[0].reason == "BAD_RECORD"
+    assert "turned by its EXIF data?" in str(batch.errors[0])
+    assert batch.errors[1] is None
+    assert len(fine.fields["boxes"]) == 0  # half a pixel is left of it
+
+
+def test_points_follow_the_image_and_the_boxes():
+    points = np.array([[[10, 20], [30, 40]], [[0, 0], [80, 60]], [[60, 5], [70, 6]], [[70, 50], [79, 59]]], np.float32)
+    sample = {"boxes": BOXES, "points": points}
+    fields = made(pp.flip(), pp.crop(0, 40, 60, 40), pp.boxes(), pp.points(), sample=sample)
+    np.testing.assert_allclose(fields["points"], [[[30, 20], [10, 40]], [[40, 0], [-40, 60]]])
+    clipped = made(pp.flip(), pp.crop(0, 40, 60, 40), pp.boxes(), pp.points(clip=True), sample=sample)
+    np.testing.assert_allclose(clipped["points"][1], [[40, 0], [0, 60]])
+    normalized = made(TWICE, pp.points(normalized=True), sample={"points": points[:, 0]})
+    np.testing.assert_allclose(normalized["points"], points[:, 0] / (80, 60), atol=1e-6)
+    padded = made(TWICE, pp.points(pad=5), sample={"points": points})
+    assert padded["points"].shape == (5, 2, 2)
+    assert (padded["points"][4] == -1).all()
+
+
+@pytest.mark.parametrize(
+    ("ops", "is_mirrored"),
+    [
+        ([pp.flip(), TWICE], True),
+        ([pp.flip("vertical"), LEFT_HALF, TWICE], True),
+        ([pp.flip(), pp.flip("vertical"), TWICE], False),
+        ([TWICE, pp.rotate(180)], False),
+    ],
+)
+@pytest.mark.parametrize("boxes", [[pp.boxes()], []])
+def test_left_and_right_change_places_in_a_mirror(ops, is_mirrored, boxes):
+    points = np.arange(4 * 5 * 2, dtype=np.float32).reshape(4, 5, 2)
+    sample = {"boxes": BOXES, "points": points, "visible": np.arange(20).reshape(4, 5) % 3}
+    plain = made(*ops, *boxes, pp.points(), sample=sample)
+    paired = made(*ops, *boxes, pp.points(flip_pairs=[[1, 2], [4, 3]]), sample=sample)
+    order = [0, 2, 1, 4, 3] if is_mirrored else [0, 1, 2, 3, 4]
+    np.testing.assert_array_equal(paired["points"], plain["points"][:, order])
+    np.testing.assert_array_equal(paired["visible"], plain.get("visible", sample["visible"])[:, order])
+
+
+def test_keypoints_of_an_image_without_any_have_no_left_and_right():
+    sample = {"boxes": np.zeros((0, 4)), "points": np.zeros((0, 3, 2)), "visible": np.zeros((0, 3), np.uint8)}
+    fields = made(pp.flip(), TWICE, pp.boxes(), pp.points(flip_pairs=[[1, 2]]), sample=sample)
+    assert (fields["points"].shape, fields["visible"].shape) == ((0, 3, 2), (0, 3))
+
+
+@pytest.mark.parametrize(
+    ("points", "visible", "words"),
+    [
+        (np.zeros((4, 2, 2)), np.zeros((4, 2)), r"\(4, 2, 2\): \"flip_pairs\" wants 3 or more for each box"),
+        (np.zeros((4, 2)), np.zeros(4), "for each box"),
+        (np.zeros((4, 3, 2)), np.zeros((4, 2)), r'"visible" are \(4, 2\), and "points" \(4, 3, 2\)'),
+    ],
+)
+def test_keypoints_that_are_not_there_fail_their_image(points, visible, words):
+    sample = {"boxes": BOXES, "points": points, "visible": visible}
+    with pytest.raises(pp.ImageError, match=words):
+        made(TWICE, pp.boxes(), pp.points(flip_pairs=[[1, 2]]), sample=sample)
+
+
+@pytest.mark.parametrize("pairs", [[[1, 1]], [[1, 2], [2, 3]], [[-1, 2]]])
+def test_pairs_that_are_none_are_refused(pairs):
+    with pytest.raises(pp.PipelineError, match='"flip_pairs" has each keypoint once'):
+        pp.points(flip_pairs=pairs)
+
+
+CHAIN = (
+    pp.random_flip(), pp.random_zoom_out(fill=0), pp.random_iou_crop(), pp.random_flip("vertical"),
+    pp.resize(height=90, width=70), pp.random_flip(),
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+def test_a_box_marks_the_same_pixels_before_and_after(seed, index):
+    """A bright rectangle is drawn where the box is; what the tensor shows of it is where the box then is."""
+    generator = np.random.default_rng(seed)
+    top, left = generator.integers(0, 30), generator.integers(0, 40)
+    bottom, right = top + generator.integers(20, 30), left + generator.integers(20, 40)
+    pixels = np.zeros((*SIZE, 3), np.uint8)
+    pixels[top:bottom, left:right] = 255
+    sample = {"boxes": np.array([[left, top, right, bottom]], np.float32), "labels": [7]}
+    ops = [pp.decode(), *CHAIN, pp.boxes(min_size=0), pp.tensor(dtype="uint8", layout="hwc", only="training")]
+    pipeline = pp.Pipeline(ops)
+    (numbers,) = pipeline.plan.draw(seed=seed, epoch=0, indices=[index])
+    place = Annotated(pipeline.plan, pipeline.plan.placing(numbers, sample), sample)
+    with pp.Engine(pipeline, threads=1) as engine:
+        batch = engine.run_batch([png(pixels)], places=[place])
+    assert batch.errors == [None]
+    rows, cols = (np.flatnonzero(batch["tensor"][0, :, :, 0].max(axis=axis) > 127) for axis in (1, 0))
+    ((x1, y1, x2, y2),) = place.fields["boxes"]
+    assert place.fields["labels"].tolist() == [7]
+    found = [cols[0], rows[0], cols[-1] + 1, rows[-1] + 1]
+    np.testing.assert_allclose([x1, y1, x2, y2], found, atol=0.51)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["xyxy", "xywh", "cxcywh"]))
+def test_boxes_come_back_to_the_photo(seed, form):
+    plan = plan_of(*CHAIN, pp.boxes(format=form, clip=False, min_size=0), pp.transform())
+    (numbers,) = plan.draw(seed=seed, epoch=0, indices=[0])
+    placed = plan.placing(numbers, SAMPLE)(*SIZE)
+    fields = annotated(plan, placed, SAMPLE)
+    transform = np.float32(placed.placements["transform"].transform)
+    back = pp.boxes_to_original(fields["boxes"], transform, format=form)
+    expected = convert(BOXES[fields["labels"] - 1], "xyxy", form)
+    np.testing.assert_allclose(back, expected, atol=1e-3)
+    assert back.dtype == np.float32

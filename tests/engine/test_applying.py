@@ -1,0 +1,165 @@
+"""``pixprep.apply``: every op alone on arrays, with the numbers that a Loader draws."""
+
+import msgspec
+import numpy as np
+import pytest
+from PIL import Image
+
+import pixprep as pp
+from images import scene
+from pixprep.pipeline.ops import OPS, AnnotationOp, Decode, DecodeVideo, Extern, OutputOp, Pixels, Tensor
+
+PHOTO = scene(48, 64)
+FIELDS = {
+    "resize": {"size": 32},
+    "center_crop": {"height": 24},
+    "crop": {"top": 1, "left": 2, "height": 10, "width": 12},
+    "pad": {"height": 70, "width": 80},
+    "letterbox": {"height": 50, "width": 50},
+    "random_resized_crop": {"height": 20},
+    "random_crop": {"height": 20},
+    "random_shortest_size": {"min_size": (16, 24, 32), "max_size": 40},
+    "scale_jitter": {"height": 40, "scale_range": (0.5, 2.0)},
+    "random_flip": {"p": 0.5},
+    "random_zoom_out": {"p": 1.0},
+    "hue": {"factor": 0.2},
+    "gamma": {"gamma": 1.5},
+}
+USUAL = {
+    "factor": 0.7, "bits": 4, "threshold": 100, "add": 60, "angle": 30, "degrees": 30, "kernel_size": 3, "shift": 0.1,
+    "corners": ((1, 0), (60, 5), (50, 40), (9, 47)), "permutation": (2, 0, 1),
+}  # fmt: skip
+"""Of fields that ops of any name require."""
+NOT_ALONE = Extern | Decode | DecodeVideo | Pixels | OutputOp | AnnotationOp
+ALONE = [name for name, cls in OPS.items() if not issubclass(cls, NOT_ALONE)]
+BOXES = [[10, 10, 30, 40]]
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_every_op_works_alone_and_gives_the_same_again(name):
+    required = [field.name for field in msgspec.structs.fields(OPS[name]) if field.required]
+    op = OPS[name](**(FIELDS[name] if name in FIELDS else {field: USUAL[field] for field in required}))
+    boxes = BOXES if name == "random_iou_crop" else None
+    given = PHOTO.copy()
+    first = pp.apply(op, given, seed=4, epoch=2, index=7, boxes=boxes)
+    assert np.array_equal(given, PHOTO)
+    assert not np.shares_memory(first, given)
+    assert first.ndim == 3
+    assert first.shape[2] == 3
+    assert first.dtype == (np.float32 if name == "normalize" else np.uint8)
+    assert np.array_equal(pp.apply([op], PHOTO, seed=4, epoch=2, index=7, boxes=boxes), first)
+    several = pp.apply([op], [PHOTO, PHOTO], seed=4, epoch=2, index=6, boxes=boxes and [boxes, boxes])
+    assert np.array_equal(several[1], first)
+
+
+def test_an_array_becomes_what_pillow_makes_of_it():
+    resized = Image.fromarray(PHOTO).resize((42, 32), Image.Resampling.BILINEAR)
+    assert np.array_equal(pp.apply([pp.resize(32)], PHOTO), np.asarray(resized))
+    assert np.array_equal(pp.apply(pp.flip(), PHOTO), PHOTO[:, ::-1])
+    assert np.array_equal(pp.apply([], PHOTO), PHOTO)
+
+
+def test_a_list_may_have_arrays_of_any_size():
+    photos = [PHOTO, scene(100, 30), scene(33, 33)]
+    results = pp.apply([pp.resize(16)], photos)
+    assert [result.shape for result in results] == [(16, 21, 3), (53, 16, 3), (16, 16, 3)]
+    assert pp.apply([pp.resize(16)], []) == []
+
+
+def test_gray_arrays_keep_their_dimensions():
+    gray = PHOTO[:, :, 0]
+    assert pp.apply([pp.resize(16)], gray).shape == (16, 21)
+    assert pp.apply([pp.resize(16)], gray[:, :, None]).shape == (16, 21, 1)
+    assert np.array_equal(pp.apply([pp.resize(16)], gray), pp.apply([pp.resize(16)], PHOTO)[:, :, 0])
+
+
+def test_pixels_and_tensor_may_say_more():
+    ops = [pp.pixels(color="rgb", given="bgr"), pp.center_crop(24), pp.normalize(mean=0.5, std=0.5)]
+    tensor = pp.apply([*ops, pp.tensor(dtype="float16")], PHOTO)
+    assert (tensor.shape, tensor.dtype) == ((3, 24, 24), np.float16)
+    (expected,) = pp.Engine(pp.Pipeline([*ops, pp.tensor(dtype="float16")])).run([PHOTO])
+    assert np.array_equal(tensor, expected)
+    values = pp.apply(ops, PHOTO)
+    assert (values.shape, values.dtype) == ((24, 24, 3), np.float32)
+
+
+def test_random_ops_draw_what_a_loader_draws():
+    ops = [pp.pixels(), pp.random_resized_crop(16), pp.random_flip(), pp.random_flip("vertical")]
+    photos = [scene(40 + n, 60, n) for n in range(8)]
+    pipeline = pp.Pipeline([*ops, pp.tensor(dtype="uint8", layout="hwc", only="training")])
+    with pp.Loader([{"image": photo} for photo in photos], pipeline, batch_size=8, seed=9, threads=1) as loader:
+        epochs = [next(iter(batches)) for batches in (loader, loader)]
+    for epoch, batch in enumerate(epochs):
+        assert np.array_equal(np.stack(pp.apply(ops, photos, seed=9, epoch=epoch)), batch["tensor"])
+    assert not np.array_equal(epochs[0]["tensor"], epochs[1]["tensor"])
+    others = pp.apply(ops, photos, seed=10)
+    assert not np.array_equal(np.stack(others), epochs[0]["tensor"])
+
+
+@pytest.mark.parametrize(
+    ("ops", "message"),
+    [
+        ([pp.decode(), pp.resize(9)], 'ops[0] "decode": apply takes pixels, and its list begins with what is done to'),
+        ([pp.resize(9), pp.pixels()], 'ops[1] "pixels": apply takes pixels, and its list begins with what is done to'),
+        ([pp.transform()], 'ops[0] "transform": apply gives the image alone: an Engine has outputs'),
+        ([pp.boxes()], 'ops[0] "boxes": apply gives the image alone: an Engine has outputs'),
+        ([pp.resize(9), pp.resize(9)], 'ops[1] "resize": the image is resized already'),
+        ([pp.normalize(mean=(1, 2))], 'ops[0] "normalize": "mean" has 2 values, but the image has 3 channels'),
+        ([pp.tensor(), pp.flip()], 'ops[1] "flip": nothing but an operator on tensors comes after tensor'),
+        ([pp.flip(from_="x")], 'ops[0] "flip": "from" and "only" are for pipelines'),
+        ([pp.resize(9, only="serving")], 'ops[0] "resize": "from" and "only" are for pipelines'),
+        (["resize"], "ops[0]: an op is made by a call such as resize(256), not of type str"),
+        ([pp.random_iou_crop()], 'ops[0] "random_iou_crop": needs the boxes of the image: apply(ops, pixels, boxes='),
+        (pp.operator("acme.same", version=1)(lambda pixels: pixels), "ops[0]: an op is made by a call such as"),
+    ],
+)
+def test_ops_that_do_not_go_alone_are_refused_in_words(ops, message):
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.apply(ops, PHOTO)
+    assert str(caught.value).startswith(message)
+
+
+def test_an_image_that_does_not_fit_is_named():
+    with pytest.raises(pp.ImageError, match=r"^\[DOES_NOT_FIT\] image 2 of 2: 5 x 5 pixels are too small"):
+        pp.apply([pp.crop(0, 0, 9, 9)], [PHOTO, PHOTO[:5, :5]])
+    with pytest.raises(pp.ImageError, match=r"^\[UNSUPPORTED\] an array \(3, 48, 64\); the pipeline takes"):
+        pp.apply([pp.resize(9)], PHOTO.transpose(2, 0, 1))
+    with pytest.raises(pp.ImageError, match=r"^\[BAD_DIMENSIONS\] 0 x 64 pixels"):
+        pp.apply([pp.resize(9)], PHOTO[:0])
+    with pytest.raises(TypeError, match=r"^image 1 of 1: ndarray of float64: pixels are uint8"):
+        pp.apply([pp.resize(9)], [PHOTO / 255])
+    with pytest.raises(TypeError, match=r"^image 1 of 1: apply takes arrays, not str: numpy.asarray"):
+        pp.apply([pp.resize(9)], ["photo.jpg"])
+
+
+def test_one_array_of_several_images_is_refused_with_what_to_write():
+    several = np.stack([PHOTO, PHOTO])
+    with pytest.raises(
+        pp.ImageError, match=r"^\[UNSUPPORTED\] an array \(2, 48, 64, 3\) is 2 images: give list\(array\)"
+    ):
+        pp.apply([pp.resize(9)], several)
+    assert len(pp.apply([pp.resize(9)], list(several))) == 2
+
+
+@pytest.mark.parametrize(
+    ("boxes", "why"),
+    [
+        ([[40, 5, 10, 20]], r'one of "boxes" ends before it begins'),
+        ([[1, 5, float("nan"), 20]], r'a number of "boxes" is not finite'),
+        ([[1, 5, 10]], r'"boxes" are \(n, 4\)'),
+    ],
+)
+def test_boxes_are_checked_as_those_of_a_source(boxes, why):
+    with pytest.raises(pp.ImageError, match=why):
+        pp.apply([pp.random_iou_crop()], PHOTO, boxes=boxes)
+
+
+def test_boxes_are_one_array_an_image():
+    with pytest.raises(pp.PipelineError, match=r"^boxes: one array for each image, 2, not 1$"):
+        pp.apply([pp.random_iou_crop()], [PHOTO, PHOTO], boxes=[BOXES])
+
+
+def test_the_tensor_op_is_the_pipelines():
+    assert isinstance(pp.tensor(), Tensor)
+    with pytest.raises(pp.PipelineError, match="uint8 cannot hold normalized values"):
+        pp.apply([pp.normalize(), pp.tensor(dtype="uint8")], PHOTO)

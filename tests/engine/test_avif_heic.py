@@ -1,0 +1,287 @@
+"""AVIF and HEIC against Pillow and pillow-heif; both are off until they are named."""
+
+import io
+import struct
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps, features
+
+import pixprep as pp
+from attacks import heif
+from compare import EQUAL, assert_close
+from decoding import decode
+from images import expected_pixels, heif_library, jpeg, read, save, scene, stills
+from pixprep.engine.decoders import FORMATS, USUAL, Limits
+from pixprep.engine.decoders import heif as container
+from pixprep.engine.decoders.clips.bitstreams import av1
+from pixprep.engine.decoders.header import sniff
+from pixprep.errors import ImageError
+
+HEIF = heif_library()
+HERE = (*USUAL, *(["avif"] if features.check("avif") else []), *(["heic"] if HEIF else []))
+ON = Limits(formats=HERE)
+STILLS = stills()
+needs_avif = pytest.mark.skipif("avif" not in HERE, reason="NO AVIF: this Pillow has none")
+needs_heic = pytest.mark.skipif(HEIF is None, reason="NO PILLOW-HEIF: HEIC was not tested")
+BOTH = [pytest.param("avif", marks=needs_avif), pytest.param("heic", marks=needs_heic)]
+
+
+def turned(name, orientation):
+    """A file whose container turns the picture: both encoders write it for the EXIF data that they are given."""
+    image, exif = Image.fromarray(scene(37, 53)), Image.Exif()
+    exif[0x0112] = orientation
+    if name == "avif":
+        return save(image, "AVIF", exif=exif)
+    file = io.BytesIO()
+    HEIF.from_bytes("RGB", image.size, image.tobytes()).save(file, exif=exif.tobytes())
+    return file.getvalue()
+
+
+def original(encoded, *, gray=False):
+    """What the library shows upright, (height, width, 3 or 1)."""
+    if sniff(encoded) == "avif":
+        return expected_pixels(encoded, gray=gray)
+    image = HEIF.open_heif(encoded).to_pillow()
+    return np.atleast_3d(np.asarray(image.convert("L" if gray else "RGB")))
+
+
+def replaced(encoded, old, new):
+    assert old in encoded
+    assert len(old) == len(new)
+    return encoded.replace(old, new)
+
+
+@needs_avif
+@needs_heic
+def test_there_are_two_photos_of_each_format():
+    assert {"avif china", "avif flower", "heic china", "heic flower"} <= set(STILLS)
+
+
+@pytest.mark.parametrize("name", STILLS)
+def test_pixels_equal_the_librarys_in_colour_and_gray(name):
+    encoded = STILLS[name]
+    assert sniff(encoded) == name.split()[0]
+    assert_close(decode(encoded, limits=ON), original(encoded), EQUAL)
+    assert_close(decode(encoded, limits=ON, is_gray=True), original(encoded, gray=True), EQUAL)
+
+
+@needs_avif
+@pytest.mark.parametrize(("height", "width"), [(128, 192), (100, 160), (66, 130)])
+def test_an_avif_of_tiles_is_what_pillow_shows(height, width):
+    """No encoder here writes one, so its tiles are of six pictures, and its last tiles may be cut off."""
+    tiles = [save(Image.fromarray(scene(64, 64, seed)), "AVIF") for seed in range(6)]
+    begin = tiles[0].index(b"av1C") - 4
+    configuration = tiles[0][begin : begin + int.from_bytes(tiles[0][begin : begin + 4], "big")]
+    items = [(b"grid", heif.grid(2, 3, height, width), [heif.ispe(height, width)])]
+    for each in tiles:
+        data = container.read(memoryview(each), "avif", ON).encoded.partition(b"mdat")[2]
+        items.append((b"av01", data, [configuration, heif.ispe(64, 64)]))
+    encoded = heif.file(items, references=[(b"dimg", 1, range(2, 8))])
+    assert read(encoded).size == (width, height)
+    assert_close(decode(encoded, limits=ON), expected_pixels(encoded), EQUAL)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_alpha_is_dropped_or_laid_on_white(name):
+    encoded = STILLS[f"{name} alpha"]
+    image = read(encoded) if name == "avif" else HEIF.open_heif(encoded).to_pillow()
+    assert image.mode == "RGBA"
+    white = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    assert_close(decode(encoded, limits=ON, alpha="white"), np.asarray(white), EQUAL)
+    assert_close(decode(encoded, limits=ON), np.asarray(image)[:, :, :3], EQUAL)
+
+
+@needs_avif
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_container_of_an_avif_turns_it_once(orientation):
+    encoded = turned("avif", orientation)
+    pixels = decode(encoded, limits=ON)
+    assert_close(pixels, np.asarray(ImageOps.exif_transpose(read(encoded))), EQUAL)
+    assert pixels.shape[:2] == ((53, 37) if orientation > 4 else (37, 53))
+    stored = decode(encoded, limits=ON, apply_exif_orientation=False)
+    assert_close(stored, np.asarray(read(encoded)), EQUAL)
+
+
+@needs_heic
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_container_of_a_heic_turns_it_once_whatever_is_asked(orientation):
+    encoded = turned("heic", orientation)
+    upright = original(encoded)
+    assert upright.shape[:2] == ((53, 37) if orientation > 4 else (37, 53))
+    for apply in (True, False):  # libheif shows no other picture
+        assert_close(decode(encoded, limits=ON, apply_exif_orientation=apply), upright, EQUAL)
+
+
+@needs_avif
+def test_exif_data_that_contradict_the_container_are_not_heard():
+    encoded = turned("avif", 3)
+    assert b"irot\2" in encoded
+    unturned = replaced(encoded, b"irot\2", b"irot\0")  # EXIF still says 3
+    assert_close(decode(unturned, limits=ON), decode(encoded, limits=ON)[::-1, ::-1], EQUAL)
+
+
+@contextmanager
+def counted():
+    """A list that gets how many threads there are beside those of now, again and again until this ends.
+
+    Of Pillow and pillow-heif as they come, on two cores, it gets up to 2 and 8.
+    """
+    found, is_over = [], threading.Event()
+    tasks = Path("/proc/self/task")
+    before = len(list(tasks.iterdir())) + 1
+
+    def look():
+        while not is_over.wait(0.0002):
+            found.append(len(list(tasks.iterdir())) - before)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    yield found
+    is_over.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_lane_decodes_with_no_threads_but_one_of_libde265(name):
+    encoded = STILLS[f"{name} china"]
+    decode(encoded, limits=ON)
+    deadline = time.monotonic() + 20
+    with counted() as found:
+        while len(found) < 50 and time.monotonic() < deadline:
+            decode(encoded, limits=ON)
+    assert found
+    assert max(found) <= (0 if name == "avif" else 1)
+
+
+# what is off, and what is missing
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_neither_comes_where_it_is_not_named(name):
+    error = decode(STILLS[name])
+    assert str(error) == (
+        f"[UNSUPPORTED] {'an AVIF' if name == 'avif' else 'a HEIC'}; only jpeg, png, webp, bmp, tiff, gif may come "
+        "here (parameter formats): send it as one of these"
+    )
+
+
+def test_an_engine_says_how_to_get_pillow_heif(tmp_path):
+    (tmp_path / "pillow_heif.py").write_text("raise ImportError")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import pixprep as pp\n"
+        "try:\n    pp.Engine(pp.Pipeline([pp.decode(), pp.resize(9), pp.center_crop(9), pp.tensor()]), "
+        "limits=pp.Limits(formats=('heic',)))\n"
+        "except pp.SetupError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "the formats name heic, which pillow-heif decodes: pip install pillow-heif\n"
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_broken_one_fails_alone(name):
+    encoded = STILLS[f"{name} odd"]
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(16), pp.center_crop(16), pp.tensor(dtype="uint8")])
+    with pp.Engine(pipeline, limits=ON) as engine:
+        good, first, broken, second = engine.run([jpeg(scene(30, 40)), encoded, encoded[:500], encoded])
+    assert good.shape == (3, 16, 16)
+    assert np.array_equal(first, second)
+    assert broken.reason == "TRUNCATED"
+
+
+# limits and damage
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_limits_hold_before_anything_is_decoded(name):
+    encoded = STILLS[f"{name} china"]
+    height = 427 if name == "avif" else 428  # libheif codes an even number, and cuts a row off
+    for limits, words in (
+        ({"max_pixels": 640 * height - 1}, f"[TOO_MANY_PIXELS] {height} x 640 pixels; the limit is "),
+        ({"max_side": 639}, f"[BAD_DIMENSIONS] {height} x 640 pixels; a side has 1 to 639 (parameter max_side)"),
+        ({"max_expansion": 2}, f"[TOO_MANY_PIXELS] {height} x 640 pixels in {len(encoded):,} bytes"),
+        ({"max_image_bytes": 999}, f"[TOO_LARGE_BYTES] {len(encoded):,} bytes; the limit is 999"),
+    ):
+        assert str(decode(encoded, limits=Limits(formats=HERE, **limits))).startswith(words)
+    assert decode(encoded, limits=Limits(formats=HERE, max_pixels=640 * 432, max_side=640)).shape == (427, 640, 3)
+
+
+@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("change", [(-100, -100), (-1, 0), (0, -1), (1, 0), (0, 6), (6000, 6000)])
+def test_a_container_and_its_data_that_disagree_about_the_size_are_refused(name, change):
+    encoded = STILLS[f"{name} china"]
+    begin = encoded.index(b"ispe") + 8
+    width, height = struct.unpack_from(">II", encoded, begin)
+    sizes = struct.pack(">II", width + change[1], height + change[0])
+    error = decode(encoded[:begin] + sizes + encoded[begin + 8 :], limits=ON)
+    coded = f"{height} x {width}"
+    assert str(error) == (
+        f"[CORRUPT] a damaged {name.upper()}: its container says {height + change[0]} x {width + change[1]} pixels, "
+        f"and its data {coded}"
+    )
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_what_is_no_picture_or_grid_is_refused_in_words(name):
+    kind = {"avif": b"av01", "heic": b"hvc1"}[name]
+    begin = STILLS[name].index(b"infe")
+    other = STILLS[name][:begin] + replaced(STILLS[name][begin:], kind, b"iov\n")
+    called = "an AVIF" if name == "avif" else "a HEIC"
+    assert str(decode(other, limits=ON)) == (
+        rf'[UNSUPPORTED] {called} with an item of the type "iov\n"; pixprep reads one picture, or a grid of them'
+    )
+    essential = replaced(turned(name, 6), b"irot", b"lsel")
+    assert str(decode(essential, limits=ON)) == (
+        f'[UNSUPPORTED] {called} with the property "lsel"; pixprep reads one picture, or a grid of them'
+    )
+
+
+@needs_avif
+def test_the_sizes_of_av1_are_found_behind_its_times_and_its_model_of_the_decoder():
+    coded = av1(memoryview(heif.timed_sequence(77, 1234) + b"\x32\0"))
+    assert (coded.height, coded.width) == (77, 1234)
+
+
+def test_a_film_is_refused():
+    encoded = replaced(STILLS["avif animated"], b"meta", b"free")
+    assert str(decode(encoded, limits=ON)) == "[UNSUPPORTED] an AVIF that is a film; pixprep reads still pictures"
+
+
+@pytest.mark.parametrize("name", [name for name in STILLS if name.split()[-1] not in ("china", "flower")])
+def test_a_file_that_ends_early_is_an_image_error(name):
+    encoded = STILLS[name]
+    whole = decode(encoded, limits=ON)
+    for cut in [*range(12, len(encoded) - 1, max(1, len(encoded) // 60)), len(encoded) - 1]:
+        result = decode(encoded[:cut], limits=ON)
+        if name in ("avif animated", "heic with a thumbnail") and not isinstance(result, ImageError):
+            assert_close(result, whole, EQUAL)  # what is missing is not of the picture
+        else:
+            assert result.reason in ("TRUNCATED", "UNKNOWN_FORMAT"), (cut, result)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_box_smaller_than_its_header_is_damage(name):
+    assert decode(STILLS[f"{name} odd"] + b"\0\0\0\3junkjunk", limits=ON).reason == "CORRUPT"
+
+
+@pytest.mark.parametrize("name", STILLS)
+def test_the_library_gets_the_picture_and_nothing_else(name):
+    encoded = STILLS[name]
+    still = container.read(memoryview(encoded), name.split()[0], ON)
+    assert len(still.encoded) < len(encoded) + 8
+    assert not any(kind in still.encoded for kind in (b"Exif", b"thmb", b"moov", b"mime", b"cdsc"))
+    assert sniff(still.encoded) == name.split()[0]
+    again = container.read(memoryview(still.encoded), name.split()[0], ON)
+    assert again == still
+
+
+def test_the_usual_formats_are_all_but_these_two():
+    assert {*FORMATS} - {*USUAL} == {"avif", "heic"}
+    assert Limits().formats == USUAL

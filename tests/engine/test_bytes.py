@@ -1,0 +1,146 @@
+"""Bytes that are moved and looked up, elastic fields and filters in C equal NumPy's, on each level of processor."""
+
+import ctypes
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import elastic_twin
+import filter_twin
+import pixprep as pp
+from images import noise, scene
+from pixprep.engine.kernels import elastic, filters, levels, native, resizing
+from pixprep.plan.draws.blurring import weights
+from pixprep.plan.steps.levels import Filter
+from pixprep.plan.steps.warps import Elastic, Warp
+
+SIZES = [(1, 1), (3, 2), (2, 5), (4, 16), (3, 17), (2, 33), (5, 64), (3, 101)]
+
+
+@pytest.fixture(params=native.levels())
+def level(request, monkeypatch):
+    """The kernels of a level."""
+    library = native.library()
+    if "/" not in str(os.environ.get(native.SETTING)):  # a library that is named is tested alone
+        library = ctypes.CDLL(str(Path(native.__file__).with_name(f"pixprep-{request.param}.so")))
+    for module in (resizing, elastic, filters):
+        monkeypatch.setattr(module, "library", lambda: library)
+
+
+def layouts(height, width, planes):
+    """(name, uint8 (height, width, planes)) of each layout, in memory that has other bytes around it."""
+    yield "pixels", np.full((height + 2, width, planes), 99, np.uint8)[1:-1]
+    yield "planes", np.full((planes + 2, height, width), 99, np.uint8)[1:-1].transpose(1, 2, 0)
+    yield "window", np.full((height + 2, width + 3, planes), 99, np.uint8)[1:-1, 1:-2]
+    if planes == 3:
+        yield "words", np.full((height + 2, width, 4), 99, np.uint8)[1:-1, :, :3]
+        yield "the end of words", np.full((height, width, 4), 99, np.uint8)[:, :, 1:]
+
+
+@pytest.mark.parametrize("planes", [1, 3, 4])
+def test_bytes_go_from_each_layout_to_each_in_any_direction_and_are_looked_up(planes, level):
+    del level
+    one = np.random.default_rng(2).permutation(256).astype(np.uint8)
+    tables = [None, np.tile(one, (planes, 1)), np.stack([np.roll(one, 5 * plane) for plane in range(planes)])]
+    levels_ = np.arange(256, dtype=np.uint8)
+    tables += [np.tile(each, (planes, 1)) for each in (levels_ & 0xC0, 255 - levels_, levels_ ^ (levels_ == 77))]
+    for number, (height, width) in enumerate(SIZES):
+        for name, image in layouts(height, width, planes):
+            image[...] = np.random.default_rng(number).integers(0, 256, image.shape)
+            for direction in np.ndindex(2, 2, 2):
+                turn = tuple(slice(None, None, -1 if each else 1) for each in direction)
+                for table in tables:
+                    view = image[turn]
+                    expected = view if table is None else np.stack([t[view[..., p]] for p, t in enumerate(table)], 2)
+                    for target, out in layouts(height, width, planes):
+                        if target == "the end of words":
+                            continue  # no image is written there
+                        for mirror in (1, -1):
+                            resizing.look_up(view, table, out[:, ::mirror].transpose(2, 0, 1))
+                            what = name, target, (height, width), direction, mirror
+                            assert np.array_equal(out[:, ::mirror], expected), what
+                            assert_untouched(target, out.base)
+
+
+def assert_untouched(target, around):
+    """What lies around an image is 99 still, but for the bytes between the pixels of words."""
+    marks = np.array(around)
+    inner = {
+        "pixels": np.s_[1:-1],
+        "planes": np.s_[1:-1],
+        "window": np.s_[1:-1, 1:-2],
+        "words": np.s_[1:-1],
+    }[target]
+    marks[inner] = 99
+    assert (marks == 99).all(), target
+
+
+@pytest.mark.parametrize("sigma", [(5.0, 5.0), (1.0, 0.3), (0.1, 9.0), (0.0, 0.0), (2.0, 6.5)], ids=str)
+def test_an_elastic_field_and_its_windows_are_numpys(sigma, level):
+    del level
+    for height, width, seed in ((60, 81, 5), (59, 66, 2**64 - 1), (75, 100, 77 << 33)):
+        field = Elastic((50.0, -31.7), sigma, seed)
+        assert np.array_equal(
+            elastic.displacement(field, height, width), elastic_twin.displacement(field, height, width)
+        )
+        expected = elastic_twin.looked_at(field, height, width)
+        for top, left, rows, columns in ((0, 0, height, width), (7, 5, 20, 33), (height - 3, width - 18, 3, 18)):
+            step = Warp(
+                (1, 0, 0, 0, 1, 0), (height, width), top, left, rows, columns, None, "nearest", "torchvision", field
+            )
+            places = np.zeros((2, rows * columns), np.float32)
+            elastic.looked_at(step, places)
+            window = expected[:, top : top + rows, left : left + columns]
+            assert np.array_equal(places.reshape(2, rows, columns), window)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        *(Filter("sharpness", like, factor) for like in ("pillow", "torchvision") for factor in (0.0, 0.3, 1.9, 4.0)),
+        Filter("blur", "torchvision", rows=weights(7, 2.0), columns=weights(5, 1.0)),
+        Filter("blur", "torchvision", rows=(1.0,), columns=weights(3, 0.4)),
+        Filter("blur", "torchvision", rows=weights(3, 0.4), columns=(1.0,)),
+        Filter("blur", "torchvision", rows=(0.5, 0.0, 0.5), columns=(1.0,)),  # halves
+    ],
+    ids=str,
+)
+def test_filters_are_numpys_in_every_layout(step, level):
+    del level
+    for planes in (1, 3):
+        for height, width in ((4, 3), (5, 16), (9, 23), (21, 40)):
+            for name, image in layouts(height, width, planes):
+                image[...] = noise(height, width, planes, seed=height)
+                for view in (image, image[::-1], image[:, ::-1]):
+                    assert np.array_equal(filters.filtered(step, view), filter_twin.filtered(step, view)), name
+
+
+CURVES = pp.posterize(3), pp.brightness(1.4), pp.solarize(99), pp.invert(), pp.gamma(0.7)
+GEOMETRY = {
+    "an array": [],
+    "a mirror": [pp.flip("horizontal"), pp.flip("vertical")],
+    "a margin": [pp.pad(height=53, width=61, fill=90)],
+    "a resize": [pp.resize(30)],
+    "a resize by area": [pp.resize(height=21, width=33, filter="area", like="opencv")],
+}
+
+
+@pytest.mark.parametrize("tensor", ["uint8", "float32"])
+@pytest.mark.parametrize("geometry", GEOMETRY)
+def test_curves_that_come_last_are_looked_up_with_the_values(geometry, tensor, monkeypatch):
+    """They are the curves one by one, and no step on an image is done."""
+    image = scene(40, 50)
+    for color in (image, image[:, :, :1]):
+        ops = GEOMETRY[geometry]
+        expected = pp.apply(ops, color)
+        for curve in CURVES:
+            expected = pp.apply([curve], expected)
+        with monkeypatch.context() as patch:
+            patch.setattr(levels, "done", lambda *_: pytest.fail("a step on levels was done"))
+            made = pp.apply([*ops, *CURVES, pp.tensor(dtype=tensor, layout="hwc")], color)
+        assert made.dtype == tensor
+        assert np.array_equal(made, expected)
+        mixed = pp.apply([*ops, pp.saturation(0.5), *CURVES], color)
+        assert np.array_equal(mixed, pp.apply([*CURVES], pp.apply([*ops, pp.saturation(0.5)], color)))

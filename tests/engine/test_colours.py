@@ -1,0 +1,386 @@
+"""Ops on colours: the kernels compute what Pillow and torchvision do, and steps fold only where exact."""
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageEnhance, ImageOps
+
+import pixprep as pp
+import twins
+from images import checkerboard, noise, png, scene
+from pixprep.engine.kernels import colours
+from pixprep.engine.kernels import levels as kernel
+from pixprep.plan.draws import colors
+from pixprep.plan.steps import levels
+
+TESTS = Path(__file__).parents[1]
+LIKES = ["pillow", "torchvision"]
+STEPS = {
+    "brightness": lambda u, _: levels.brightness(2.5 * u, "pillow"),
+    "contrast": lambda u, like: levels.Blend("mean", 2.5 * u, like),
+    "saturation": lambda u, like: levels.Blend("own", 2.5 * u, like),
+    "hue": lambda u, like: levels.Hue(u - 0.5, like),
+    "autocontrast": lambda _, like: levels.Tone("autocontrast", like),
+    "equalize": lambda _, like: levels.Tone("equalize", like),
+    "posterize": lambda u, _: levels.posterize(1 + int(8 * u)),
+    "solarize": lambda u, _: levels.solarize(255 * u),
+    "inverted": lambda *_: levels.inverted(),
+    "gamma": lambda u, like: levels.gamma(0.3 + 3 * u, 1.0, like),
+    "grayscale": lambda _, like: levels.grayscale(like),
+}
+
+
+def awkward(index):
+    """An image of odd size: turned, cropped, of three or four bytes a pixel."""
+    height, width = 1 + index * 7 % 45, 1 + index * 13 % 39
+    pixels = noise(height + 1, width + 1, 4 if index % 3 else 3, seed=index)
+    if index % 4 == 1:
+        pixels = pixels // 5 + 100
+    return pixels[1:, 1:, :3][:: -1 if index % 2 else 1, :: -1 if index % 5 < 2 else 1]
+
+
+@pytest.mark.parametrize("name", ["saturation", "hue"])
+def test_torchvisions_formulas_are_its_own(name):
+    """Of images of odd strides, which are not written to; Pillow's are compared with Pillow below."""
+    generator = np.random.default_rng(1)
+    for index in range(60):
+        image, u = awkward(index), generator.random()
+        (step,) = steps = [STEPS[name](u, "torchvision")]
+        before = image.copy()
+        if name == "hue":
+            expected = twins.turned(image, step.shift)
+        else:
+            expected = twins.blended(image, twins.luma(image)[:, :, None], step.factor)
+        assert np.array_equal(kernel.coloured(steps, image), expected), (index, step)
+        assert np.array_equal(image, before)
+
+
+def test_a_chain_is_its_steps_one_after_the_other():
+    generator = np.random.default_rng(2)
+    changed = 0
+    for index in range(100):
+        chosen = generator.choice(list(STEPS), generator.integers(2, 6))
+        steps = [STEPS[name](generator.random(), LIKES[generator.integers(2)]) for name in chosen]
+        image = expected = awkward(index)
+        for step in steps:
+            expected = kernel.coloured([step], expected)
+        made = kernel.coloured(steps, image)
+        assert np.array_equal(made, expected), (index, steps)
+        changed += not np.array_equal(made, image)
+    assert changed > 60
+
+
+def some_colours():
+    """Every 5th of each channel, and all that are near gray: (rows, 256, 3)."""
+    axis = [*range(0, 256, 5), 254]
+    cube = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), axis=-1).reshape(-1, 3)
+    gray = np.arange(256)[:, None] + np.array([[0, 0, 0], [0, 1, 2], [1, 0, 3], [2, 2, 0]])[:, None]
+    every = np.concatenate([cube, gray.reshape(-1, 3).clip(0, 255)])
+    return np.resize(every, (-(-len(every) // 256), 256, 3)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.004, -0.004, 0.13, -0.37, 0.5, -0.5])
+def test_the_hue_is_pillows(shift):
+    pixels = some_colours()
+    hue, *others = Image.fromarray(pixels).convert("HSV").split()
+    turned = ((np.asarray(hue).astype(int) + int(shift * 255)) % 256).astype(np.uint8)
+    expected = np.asarray(Image.merge("HSV", (Image.fromarray(turned), *others)).convert("RGB"))
+    assert np.array_equal(kernel.done([levels.Hue(shift, "pillow")], pixels), expected)
+
+
+def test_colours_of_every_saturation_and_level_go_through_hsv_as_pillows():
+    """Of hues at both ends of each sixth, and of the last, which is the first again."""
+    hues = [0, 1, 42, 43, 85, 86, 127, 128, 170, 171, 213, 254, 255]
+    every = np.stack(np.meshgrid(hues, np.arange(256), np.arange(256), indexing="ij"), axis=-1).astype(np.uint8)
+    rgb = np.asarray(Image.fromarray(every.reshape(-1, 256, 3), "HSV").convert("RGB"))
+    found = np.asarray(Image.fromarray(rgb).convert("HSV").convert("RGB"))
+    assert np.array_equal(kernel.done([levels.Hue(0.0, "pillow")], rgb), found)
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.3, 1.0, 1.7, 40.0])
+def test_blends_are_pillows(factor):
+    pixels = some_colours()
+    image = Image.fromarray(pixels)
+    for step, enhance in (
+        (levels.brightness(factor, "pillow"), ImageEnhance.Brightness),
+        (levels.Blend("mean", factor, "pillow"), ImageEnhance.Contrast),
+        (levels.Blend("own", factor, "pillow"), ImageEnhance.Color),
+    ):
+        assert np.array_equal(kernel.done([step], pixels), np.asarray(enhance(image).enhance(factor))), step
+
+
+def test_blends_are_torchvisions_fused():
+    """By exact fractions: the product of the gray is not rounded before it is added, as gray pixels show."""
+    generator = np.random.default_rng(1)
+    level, unequal = np.arange(256), 0
+    for factor in np.float32(generator.uniform(0.1, 2, 40)).tolist():
+        ramp = colours.Words(level.astype(np.uint8)[None, :, None].repeat(3, axis=2))
+        ramp.fade(77.0, factor, "torchvision")
+        product = Fraction(77) * Fraction(colours.rest_of(factor))
+        scaled = level.astype(np.float32) * np.float32(factor)
+        total = np.array([float(Fraction(float(each)) + product) for each in scaled]).astype(np.float32)
+        assert ramp.image[0, :, 0].tolist() == total.clip(0, 255).astype(int).tolist()
+        unequal += not np.array_equal(
+            total.clip(0, 255).astype(int), (scaled + np.float32(product)).clip(0, 255).astype(int)
+        )
+    assert unequal > 0
+
+
+def test_contrast_takes_the_mean_of_the_whole_image_and_each_image_its_own():
+    image = np.zeros((4, 5, 3), np.uint8)
+    image[2:] = 200
+    assert np.unique(kernel.done([levels.Blend("mean", 0.0, "pillow")], image)).tolist() == [100]
+    assert np.unique(kernel.done([levels.Blend("mean", 0.0, "pillow")], image[2:])).tolist() == [200]
+
+
+def test_means_are_rounded_as_each_library_does():
+    assert kernel.mean_gray(5, 2, "pillow") == 3
+    assert kernel.mean_gray(5, 2, "torchvision") == 2.5
+    assert kernel.mean_gray(1, 3, "torchvision") == float(np.float32(1) / np.float32(3))
+
+
+@pytest.mark.parametrize("function", [ImageOps.autocontrast, ImageOps.equalize])
+def test_tones_are_pillows_in_each_channel(function):
+    step = levels.Tone(function.__name__, "pillow")
+    for index in range(40):
+        image = np.ascontiguousarray(awkward(index))
+        assert np.array_equal(kernel.done([step], image), np.asarray(function(Image.fromarray(image)))), index
+    flat = np.full((20, 20, 3), 7, np.uint8)
+    assert np.array_equal(kernel.done([step], flat), flat)
+
+
+def test_equalized_levels_end_at_255():
+    """Pillow's rule gives up to 509 where there are few pixels."""
+    counts = np.zeros(256, int)
+    counts[[3, 9, 200]] = 200, 300, 5
+    assert kernel.tone(levels.Tone("equalize", "pillow"), counts)[[3, 9, 200]].tolist() == [0, 200, 255]
+
+
+@pytest.mark.parametrize("like", LIKES)
+def test_a_gray_image_has_neither_hue_nor_saturation_and_else_the_levels_of_a_gray_photo(like):
+    gray = noise(9, 7, 1)
+    for step in (levels.Hue(0.3, like), levels.Blend("own", 3.0, like), levels.grayscale(like)):
+        assert np.array_equal(kernel.done([step], gray), gray)
+    whole = np.dstack([gray] * 3)
+    steps = [
+        levels.Tone("equalize", like),
+        levels.brightness(1.3, like),
+        levels.inverted(),
+        levels.Tone("autocontrast", like),
+    ]
+    if like == "pillow":  # the luma of torchvision's gray is not always its level
+        steps.insert(2, levels.Blend("mean", 0.4, like))
+    for these in ([steps], [[step] for step in steps]):
+        for chain in these:
+            assert np.array_equal(np.dstack([kernel.done(chain, gray)] * 3), kernel.done(chain, whole))
+    mean = np.float32(gray.sum()) / np.float32(gray.size)
+    assert np.array_equal(kernel.done([levels.Blend("mean", 0.4, "torchvision")], gray), twins.blended(gray, mean, 0.4))
+
+
+# --------------------------------------------------------------------------------------------------------- folding
+
+
+def test_neighbouring_curves_are_one_and_nothing_else_is():
+    bright, dark = levels.brightness(1.5, "pillow"), levels.brightness(0.4, "pillow")
+    hue, own = levels.Hue(0.1, "pillow"), levels.Blend("own", 1.2, "pillow")
+    (one,) = levels.folded([bright, levels.posterize(3), dark])
+    image = scene(20, 30)
+    assert isinstance(one, levels.Curve)
+    assert np.array_equal(kernel.done([one], image), kernel.done([bright, levels.posterize(3), dark], image))
+    for kept in ([bright, own, dark], [hue, hue], [own, own], [bright, hue, dark], [levels.Hue(0.0, "pillow")]):
+        assert levels.folded(kept) == tuple(kept)
+
+
+def test_what_changes_nothing_is_left_out():
+    nothing = [levels.brightness(1.0, "pillow"), levels.posterize(8), levels.Blend("own", 1.0, "torchvision")]
+    assert levels.folded([*nothing, levels.Blend("mean", 1.0, "pillow")]) == ()
+    assert levels.folded([levels.inverted(), levels.inverted()]) == ()
+    assert len(levels.folded([levels.brightness(0.5, "pillow"), levels.Hue(0.0, "torchvision")])) == 2
+
+
+def test_folding_changes_no_pixel():
+    generator = np.random.default_rng(3)
+    shorter = 0
+    for index in range(100):
+        names = generator.choice([*STEPS, "brightness", "posterize"], 5)
+        steps = [STEPS[name](generator.random(), LIKES[index % 2]) for name in names]
+        folded = levels.folded(steps)
+        assert np.array_equal(kernel.done(steps, awkward(index)), kernel.done(folded, awkward(index))), steps
+        shorter += len(folded) < len(steps)
+    assert shorter > 30
+
+
+# ------------------------------------------------------------------------------------------------------------- ops
+
+
+@pytest.mark.parametrize(
+    ("op", "words"),
+    [
+        (lambda: pp.brightness(factor=-1), '"factor" must be 0 to 1000, not -1'),
+        (lambda: pp.contrast(factor=float("nan")), '"factor" must be 0 to 1000, not nan'),
+        (lambda: pp.hue(factor=0.6), '"factor" must be -0.5 to 0.5, not 0.6'),
+        (lambda: pp.gamma(gamma=-1), '"gamma" must be 0 to 1000, not -1'),
+        (lambda: pp.gamma(gamma=1, gain=-2), '"gain" must be 0 to 1000, not -2'),
+        (lambda: pp.posterize(bits=9), '"bits" must be 1 to 8, not 9'),
+        (lambda: pp.random_posterize(bits=0), '"bits" must be 1 to 8, not 0'),
+        (lambda: pp.random_posterize(bits=9), '"bits" must be 1 to 8, not 9'),
+        (lambda: pp.solarize(threshold=256), '"threshold" must be 0 to 255, not 256'),
+        (lambda: pp.solarize_add(add=256), '"add" must be 0 to 255, not 256'),
+        (lambda: pp.random_solarize(threshold=-1), '"threshold" must be 0 to 255, not -1'),
+        (lambda: pp.random_gray(p=1.5), '"p" must be 0 to 1, not 1.5'),
+        (lambda: pp.random_posterize(bits=1, p=-1), '"p" must be 0 to 1, not -1'),
+        (lambda: pp.random_solarize(threshold=1, p=2), '"p" must be 0 to 1, not 2'),
+        (lambda: pp.random_autocontrast(p=2), '"p" must be 0 to 1, not 2'),
+        (lambda: pp.random_equalize(p=2), '"p" must be 0 to 1, not 2'),
+        (lambda: pp.random_invert(p=2), '"p" must be 0 to 1, not 2'),
+        (lambda: pp.random_invert(only="serving"), '"only": random_invert is for training, and not for serving'),
+        (lambda: pp.color_jitter(hue=0.1, p=1.5), '"p" must be 0 to 1, not 1.5'),
+        (lambda: pp.color_jitter(hue=0.7), '"hue" must be inside -0.5 to 0.5, not 0.7'),
+        (lambda: pp.color_jitter(brightness=(2, 1)), '"brightness" must be inside 0 to 1000, not 2, 1'),
+    ],
+)
+def test_a_field_out_of_range_is_refused(op, words):
+    with pytest.raises(pp.PipelineError) as refused:
+        op()
+    assert str(refused.value).partition(": ")[2] == words
+
+
+def test_colours_come_before_normalize_and_before_the_resize_only_of_the_whole_photo():
+    with pytest.raises(pp.PipelineError, match="must come before normalize"):
+        pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.normalize(), pp.hue(factor=0.1), pp.tensor()])
+    cases = {
+        "of decode: it is done to the resized image": [pp.decode(reduced=True), pp.equalize()],
+        "levels: it is done to the resized image": [pp.decode(), pp.center_crop(20), pp.equalize()],
+    }
+    for words, before in cases.items():
+        with pytest.raises(pp.PipelineError, match=f'ops.{len(before)}. "resize": must come before what .*{words}'):
+            pp.Pipeline([*before, pp.resize(height=8, width=8), pp.tensor()])
+    real = pp.resize(height=8, width=8, like="tensorflow")
+    with pytest.raises(pp.PipelineError, match="works on whole levels"):
+        pp.Pipeline([pp.decode(idct="fast"), real, pp.hue(factor=0.1), pp.tensor()])
+
+
+def test_a_black_margin_behind_colours_of_the_whole_photo_takes_no_other_margins_colour():
+    colour, boxes = pp.contrast(factor=1.5), [[5, 5, 30, 30]]
+    chain = [pp.center_crop(80), pp.random_iou_crop(), pp.pad(200, 200, fill=114)]
+    for front in ([], [colour]):
+        with pytest.raises(pp.PipelineError, match="its margin has another colour than an earlier one"):
+            pp.apply([*front, *chain], scene(40, 40), boxes=boxes, seed=0)
+    black = pp.apply(
+        [colour, chain[0], chain[1], pp.pad(200, 200, fill=0)], np.full((40, 40, 3), 200, np.uint8), boxes=boxes, seed=0
+    )
+    assert set(np.unique(black)) == {0, 200}
+
+
+def served(*chain, color="rgb", image=None):
+    """uint8 (height, width, channels) of the serving side."""
+    chain = [pp.decode(color=color), pp.crop(0, 0, 30, 40), *chain, pp.tensor(dtype="uint8", layout="hwc")]
+    with pp.Engine(pp.Pipeline(chain), threads=1) as engine:
+        (tensor,) = engine.run([png(scene(30, 40) if image is None else image)])
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"),
+    [
+        (pp.grayscale(), lambda x: x.convert("L").convert("RGB")),
+        (pp.posterize(bits=2), lambda x: ImageOps.posterize(x, 2)),
+        (pp.solarize(threshold=90), lambda x: ImageOps.solarize(x, 90)),
+        (pp.solarize_add(add=100), lambda x: x.point([min(255, v + 100) if v < 128 else v for v in range(256)] * 3)),
+        (pp.invert(), ImageOps.invert),
+        (pp.equalize(), ImageOps.equalize),
+        (pp.gamma(gamma=2.2), lambda x: x.point([int(255.999 * (v / 255) ** 2.2) for v in range(256)] * 3)),
+    ],
+)
+def test_what_is_served_is_pillows(op, expected):
+    rgb = np.asarray(expected(Image.fromarray(scene(30, 40))))
+    assert np.array_equal(served(op), rgb)
+    assert np.array_equal(served(op, color="bgr"), rgb[:, :, ::-1])
+
+
+def test_a_flip_after_colours_and_a_crop_are_the_same_wherever_they_stand():
+    jitter = [pp.brightness(factor=1.3), pp.hue(factor=0.1), pp.saturation(factor=0.2)]
+    board = checkerboard(30, 40) // 2 + 60
+    assert np.array_equal(served(*jitter, pp.flip(), image=board), served(pp.flip(), *jitter, image=board))
+    first, last = pp.crop(2, 3, 20, 21), pp.crop(2, 3, 20, 21)
+    assert np.array_equal(served(first, *jitter), served(*jitter, last))
+    assert not np.array_equal(served(first, pp.contrast(factor=2)), served(pp.contrast(factor=2), last))
+
+
+def test_a_jitter_draws_its_factors_in_their_spans_and_in_every_order():
+    op = pp.color_jitter(brightness=0.4, contrast=(0.5, 3), saturation=2, hue=0.1)
+    chain = [pp.decode(), pp.random_resized_crop(8), op, pp.tensor(only="training")]
+    plan = pp.Pipeline(chain).for_training().plan
+    orders, values = set(), []
+    for numbers in plan.draw(seed=1, epoch=0, indices=range(2000)):
+        words = plan.placing(numbers)(30, 40).draws["color_jitter#0"]
+        orders.add(tuple(words))
+        values.append([words[kind] for kind in ("brightness", "contrast", "saturation", "hue")])
+        assert json.loads(json.dumps(words)) == words
+    assert len(orders) == 24
+    low, high = np.min(values, axis=0), np.max(values, axis=0)
+    assert np.allclose(low, [0.6, 0.5, 0, -0.1], atol=0.02)
+    assert np.allclose(high, [1.4, 3, 3, 0.1], atol=0.02)
+    assert np.allclose(np.mean(values, axis=0), [1, 1.75, 1.5, 0], atol=0.06)
+
+
+def test_a_jitter_of_some_images_draws_for_these_what_it_draws_for_all():
+    def drawn(p):
+        jitter = pp.color_jitter(0.4, 0.4, 0.4, 0.1, p=p)
+        chain = [pp.decode(), pp.random_resized_crop(8), jitter, pp.tensor(only="training")]
+        plan = pp.Pipeline(chain).for_training().plan
+        placed = [plan.placing(numbers)(30, 40) for numbers in plan.draw(seed=1, epoch=0, indices=range(2000))]
+        return [(each.draws["color_jitter#0"], each.placements["tensor"].levels) for each in placed]
+
+    whole, some = drawn(1.0), drawn(0.3)
+    done = [bool(words) for words, _ in some]
+    assert abs(np.mean(done) - 0.3) < 0.04
+    assert [one for one, is_done in zip(some, done, strict=True) if is_done] == [
+        one for one, is_done in zip(whole, done, strict=True) if is_done
+    ]
+    assert all(steps == () for words, steps in some if not words)
+    assert not any(words for words, _ in drawn(0.0))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        pp.random_gray(), pp.random_posterize(bits=3, p=0.8), pp.random_solarize(threshold=9), pp.random_autocontrast(),
+        pp.random_equalize(p=0.3), pp.random_invert(),
+    ],
+)  # fmt: skip
+def test_a_random_op_is_done_as_often_as_it_says(op):
+    name = type(op).__struct_config__.tag
+    chain = [pp.decode(), pp.random_resized_crop(8), op, pp.tensor(only="training")]
+    plan = pp.Pipeline(chain).for_training().plan
+    placed = [plan.placing(numbers)(30, 40) for numbers in plan.draw(seed=1, epoch=0, indices=range(2000))]
+    done = [each.draws[f"{name}#0"]["apply"] for each in placed]
+    assert abs(np.mean(done) - op.p) < 0.04
+    assert [bool(each.placements["tensor"].levels) for each in placed] == done
+
+
+def test_explain_says_what_is_done():
+    jitter = colors.Jitter(
+        key="k", brightness=(0.6, 1.4), contrast=None, saturation=None, hue=(-0.1, 0.1), like="pillow", p=1.0
+    )
+    steps = (
+        *(levels.brightness(0.8, "pillow"), levels.Hue(0.1, "pillow"), levels.Tone("equalize", "pillow")),
+        *(jitter, replace(jitter, p=0.8)),
+    )
+    assert [str(step) for step in steps] == [
+        "multiply the levels by 0.8",
+        "turn the hue by 0.1 of the circle (pillow's rounding)",
+        "equalize each channel's histogram (pillow's rounding)",
+        "change at random, in random order, brightness 0.6 to 1.4, hue -0.1 to 0.1 (pillow's rounding)",
+        "change 0.8 of the images at random, in random order, brightness 0.6 to 1.4, hue -0.1 to 0.1 "
+        "(pillow's rounding)",
+    ]
+
+
+def test_a_turn_is_a_byte_of_pillows_and_torchvisions_own_number():
+    assert [colours.turn_of(shift, "pillow") for shift in (0.0, 0.004, -0.004, 0.5, -0.5)] == [0, 1, 255, 127, 129]
+    assert colours.turn_of(0.1, "torchvision") == float(np.float32(0.1))

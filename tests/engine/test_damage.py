@@ -1,0 +1,426 @@
+"""Damaged JPEGs: refused by default; with ``damage="lenient"`` what libjpeg-turbo makes of them."""
+
+import re
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import simplejpeg
+
+import pixprep as pp
+from compare import EQUAL, assert_close
+from decoding import PLAN, decoded
+from images import cmyk, expected_pixels, jpeg, jpegs, noise, others, photo, scene, with_exif, ycck
+from pixprep.engine.decoders.cpu import is_whole
+from pixprep.engine.decoders.header import read_jpeg_header
+
+END = b"\xff\xd9"
+SMALL = {name: encoded for name, encoded in jpegs().items() if name not in ("photo", "icc profile", "1x1")}
+PIPELINE = [pp.resize(24), pp.center_crop(20), pp.tensor(dtype="uint8")]
+
+
+def decode(encoded, damage="strict", **changes):
+    """The pixels or the ImageError, and how many damaged JPEGs were counted."""
+    result = decoded(encoded, replace(PLAN, **changes), damage=damage)
+    return (result, 0) if isinstance(result, pp.ImageError) else (result.pixels[:, :, :3], int(result.is_recovered))
+
+
+def cut(encoded, share):
+    """The first part of a JPEG, past its header."""
+    start = read_jpeg_header(encoded).scan
+    return encoded[: start + int((encoded.rindex(END) - start) * share)]
+
+
+def flipped(encoded, seed, count=3):
+    """A JPEG with some bytes of its scans changed."""
+    numbers = np.random.default_rng(seed)
+    changed = bytearray(encoded)
+    start, end = read_jpeg_header(encoded).scan, encoded.rindex(END)
+    for _ in range(count):
+        changed[numbers.integers(start, end)] ^= 1 << int(numbers.integers(8))
+    return bytes(changed)
+
+
+def odd_sampling(encoded):
+    """Chroma planes sampled unlike each other, as many blocks as 4:2:0: TurboJPEG has no name for it."""
+    changed = bytearray(encoded)
+    frame = changed.index(b"\xff\xc0")
+    changed[frame + 11], changed[frame + 14], changed[frame + 17] = 0x12, 0x21, 0x12
+    return bytes(changed)
+
+
+DAMAGED = {f"{name}, cut at {share}": cut(SMALL[name], share) for name in SMALL for share in (0.0, 0.4, 0.99)}
+# A progressive JPEG has headers between its scans: cut inside one of them, libjpeg-turbo gives up.
+CUT_IN_TABLES = [DAMAGED.pop(f"{name}, cut at 0.4") for name in ("progressive", "gray progressive")]
+DAMAGED |= {"odd sampling, cut": cut(odd_sampling(jpeg(scene(48, 64))), 0.2)}
+JUNK = b"\0\xff\0\1"
+JUNK_BEHIND_A_TABLE = jpeg(scene(24, 33)).replace(b"\xff\xc0", JUNK + b"\xff\xc0", 1)
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_jpeg_that_ends_early_is_refused_or_what_libjpeg_turbo_makes_of_it(name):
+    error, _ = decode(DAMAGED[name])
+    assert error.reason == "TRUNCATED"
+    pixels, recovered = decode(DAMAGED[name], "lenient")
+    assert_close(pixels, expected_pixels(DAMAGED[name] + END), EQUAL)  # at a marker, Pillow's libjpeg-turbo goes on
+    assert recovered == 1
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_flipped_bits_are_refused_or_what_libjpeg_turbo_makes_of_them(name):
+    found = 0
+    for seed in range(12):
+        encoded = flipped(SMALL[name], seed)
+        (strict, _), (lenient, recovered) = decode(encoded), decode(encoded, "lenient")
+        if isinstance(lenient, pp.ImageError):
+            assert isinstance(strict, pp.ImageError)
+            continue
+        assert recovered == isinstance(strict, pp.ImageError)
+        if "Unsupported marker" in str(strict):  # after the last row: TurboJPEG has all of them, and Pillow refuses
+            continue
+        assert_close(lenient, expected_pixels(encoded + END), EQUAL)
+        found += recovered
+    assert found
+
+
+@pytest.mark.parametrize("name", [*jpegs(), *others()])
+def test_a_whole_image_is_the_same_either_way_and_not_counted(name):
+    encoded = {**jpegs(), **others()}[name]
+    pixels, recovered = decode(encoded, "lenient")
+    assert_close(pixels, decode(encoded)[0], EQUAL)
+    assert recovered == 0
+
+
+def test_damage_of_other_formats_is_an_error_either_way():
+    for name in ("png", "webp", "tiff lzw", "gif"):
+        encoded = others()[name]
+        assert isinstance(decode(encoded[: len(encoded) * 2 // 3], "lenient")[0], pp.ImageError), name
+
+
+def test_a_recovered_image_is_upright_and_in_the_colours_that_were_asked_for():
+    encoded = cut(with_exif(6), 0.7)
+    for changes in ({}, {"apply_exif_orientation": False}, {"is_gray": True}):
+        pixels, _ = decode(encoded, "lenient", **changes)
+        assert pixels.shape[:2] == ((24, 40) if changes.get("apply_exif_orientation") is False else (40, 24))
+    assert_close(decode(encoded, "lenient")[0], expected_pixels(encoded + END), EQUAL)
+
+
+@pytest.mark.parametrize("fast", [{"idct": "fast"}, {"chroma": "fast"}])
+def test_the_fast_ways_recover_too(fast):
+    encoded = cut(jpegs()["sampling 420"], 0.6)
+    expected = simplejpeg.decode_jpeg(encoded, fastdct="idct" in fast, fastupsample="chroma" in fast, strict=False)
+    assert_close(decode(encoded, "lenient", **fast)[0], expected, EQUAL)
+    assert not np.array_equal(decode(encoded, "lenient")[0], expected)
+
+
+# what costs no pixel, and what does
+
+DQT, DHT, SOS, COM, APP0, APP1, APP2, ADOBE = 0xDB, 0xC4, 0xDA, 0xFE, 0xE0, 0xE1, 0xE2, 0xEE
+
+
+def with_segment(marker, content, encoded):
+    """A JPEG with one more segment behind its JFIF or first segment."""
+    at = 4 + int.from_bytes(encoded[4:6], "big")
+    return encoded[:at] + bytes([0xFF, marker]) + (len(content) + 2).to_bytes(2, "big") + content + encoded[at:]
+
+
+def junk_before(marker, encoded, junk=JUNK):
+    """A JPEG with junk before the first segment of a kind."""
+    return encoded.replace(bytes([0xFF, marker]), junk + bytes([0xFF, marker]), 1)
+
+
+def changed(encoded, segment, offset, new):
+    """A JPEG with other bytes in its first segment of a kind; ``offset`` from the marker, or from its end."""
+    at = encoded.index(bytes([0xFF, segment]))
+    at += offset if offset >= 0 else 2 + int.from_bytes(encoded[at + 2 : at + 4], "big") + offset
+    return encoded[:at] + new + encoded[at + len(new) :]
+
+
+def without(marker, encoded):
+    """A JPEG without its first segment of a kind."""
+    at = encoded.index(bytes([0xFF, marker]))
+    return encoded[:at] + encoded[at + 2 + int.from_bytes(encoded[at + 2 : at + 4], "big") :]
+
+
+def adobes(transform, encoded):
+    """A JPEG whose colour space Adobe's segment names, and no JFIF's."""
+    adobe = with_segment(ADOBE, b"Adobe\0\x64\0\0\0\0" + bytes([transform]), encoded)
+    return without(APP0, with_segment(COM, b"a comment", adobe))
+
+
+CLEAN = jpeg(scene(24, 33))
+GRAY, PROGRESSIVE = SMALL["gray"], SMALL["progressive"]
+ICC = b"ICC_PROFILE\0\2\2part 2 of 2, and no part 1"
+WITH_COMMENT = with_segment(COM, b"a comment", CLEAN)
+ADOBE_THEN_XMP = adobes(1, with_segment(APP1, b"http://ns.adobe.com/xap/1.0/\0<x/>", CLEAN))
+CHEAP = {
+    "extraneous bytes, behind JFIF": (junk_before(DQT, CLEAN), CLEAN),
+    "extraneous bytes, behind a comment": (junk_before(DQT, WITH_COMMENT), CLEAN),
+    "extraneous bytes, progressive": (junk_before(DQT, PROGRESSIVE), PROGRESSIVE),
+    "extraneous bytes, gray, with no name of its colours": (
+        junk_before(DQT, without(APP0, with_segment(COM, b"", GRAY))),
+        GRAY,
+    ),
+    "extraneous bytes, behind XMP, in YCbCr by Adobe": (junk_before(DQT, ADOBE_THEN_XMP), CLEAN),
+    "extraneous bytes, behind Adobe, in YCbCr by JFIF": (
+        junk_before(DQT, with_segment(ADOBE, b"Adobe\0\x64\0\0\0\0", CLEAN), b"\0"),
+        CLEAN,
+    ),
+    "extraneous bytes, 20": (junk_before(DQT, CLEAN, bytes(20)), CLEAN),
+    "extraneous bytes, in two places": (junk_before(DQT, junk_before(COM, WITH_COMMENT)), CLEAN),
+    "bad ICC marker": (with_segment(APP2, ICC, CLEAN), CLEAN),
+    "extraneous bytes, and a bad ICC marker": (junk_before(DQT, with_segment(APP2, ICC, CLEAN)), CLEAN),
+    "unknown JFIF revision": (changed(CLEAN, APP0, 9, b"\7\7"), CLEAN),
+    "Invalid SOS parameters": (changed(CLEAN, SOS, -3, b"\0\0\0"), CLEAN),
+}
+"""What libjpeg-turbo warns of: a JPEG, and the same without that."""
+
+
+@pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.parametrize("damage", ["strict", "lenient"])
+def test_what_costs_no_pixel_is_no_damage(name, damage):
+    encoded, clean = CHEAP[name]
+    with pytest.raises(ValueError, match=re.escape(name.partition(",")[0])):
+        simplejpeg.decode_jpeg(encoded)
+    assert not is_whole(encoded)  # so that a GPU leaves it to the CPU
+    pixels, recovered = decode(encoded, damage)
+    assert_close(pixels, expected_pixels(clean), EQUAL)
+    assert recovered == 0
+    fast = {"idct": "fast", "chroma": "fast"}
+    assert_close(decode(encoded, damage, **fast)[0], decode(clean, damage, **fast)[0], EQUAL)
+    assert_close(decode(encoded, damage, is_gray=True)[0], decode(clean, damage, is_gray=True)[0], EQUAL)
+
+
+RGB = adobes(0, CLEAN)
+RESTARTS = jpeg(scene(24, 33), restart_marker_blocks=2)
+OPTIMIZED = jpeg(scene(24, 33), optimize=True)
+
+
+def inserted(encoded, segment, offset):
+    """A JPEG with a byte too many inside its first segment of a kind, whose last byte is outside then."""
+    at = encoded.index(bytes([0xFF, segment])) + offset
+    return encoded[:at] + b"\0" + encoded[at:]
+
+
+def removed(encoded, segment, offset, count):
+    """A JPEG that lacks some bytes of its first segment of a kind."""
+    at = encoded.index(bytes([0xFF, segment])) + offset
+    at += 2 + int.from_bytes(encoded[at - offset + 2 : at - offset + 4], "big")
+    return encoded[:at] + encoded[at + count :]
+
+
+def damaged(encoded, words):
+    """A JPEG with a changed bit of which libjpeg-turbo warns by a pattern, and which costs pixels."""
+    for seed in range(600):
+        found = flipped(encoded, seed, count=1)
+        if re.match(words, _warning(found)) and not np.array_equal(decode(found, "lenient")[0], decode(encoded)[0]):
+            return found
+    raise AssertionError(f"no flipped bit gives {words}")
+
+
+def _warning(encoded):
+    try:
+        simplejpeg.decode_jpeg(encoded)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+CORRUPT = "Corrupt JPEG data: "
+COSTLY = {
+    "Premature end of JPEG file": (CLEAN[:-60], CLEAN),
+    f"{CORRUPT}premature end of data segment": (CLEAN[:-60] + CLEAN[-2:], CLEAN),
+    **{
+        words: (damaged(clean, words), clean)
+        for words, clean in (
+            (f"{CORRUPT}bad Huffman code", CLEAN),
+            (f"{CORRUPT}found marker 0x", RESTARTS),
+            ("Inconsistent progression sequence for component", PROGRESSIVE),
+        )
+    },
+    **{
+        words: (damaged(clean, words), clean)
+        for words, clean in (
+            (rf"{CORRUPT}\d+ extraneous bytes before marker 0xd9", CLEAN),
+            (rf"{CORRUPT}\d+ extraneous bytes before marker 0xd[0-7]", RESTARTS),
+            (rf"{CORRUPT}\d+ extraneous bytes before marker 0x(c4|da)", PROGRESSIVE),
+        )
+    },
+    "Invalid SOS parameters for sequential JPEG": (changed(CLEAN, SOS, -3, bytes(9)), CLEAN),  # and 6 of its scan
+    "Invalid SOS parameters for": (removed(CLEAN, SOS, -2, 1), CLEAN),  # the last is of its scan
+    "Unknown Adobe color transform code 8": (changed(RGB, ADOBE, 15, b"\x08"), RGB),
+    f"{CORRUPT}16 extraneous bytes": (changed(RGB, ADOBE, 0, b"\0"), RGB),
+    f"{CORRUPT}1 extraneous bytes before marker 0xdb": (inserted(adobes(1, CLEAN), ADOBE, 15), CLEAN),
+    f"{CORRUPT}1 extraneous bytes before marker 0xc0": (inserted(GRAY, DQT, 9), GRAY),
+    rf"{CORRUPT}\d+ extraneous bytes before marker 0xc4": (changed(OPTIMIZED, DHT, 0, b"\0"), OPTIMIZED),
+}
+"""The beginning of what libjpeg-turbo warns of, as a pattern: a JPEG, and the same without that damage."""
+
+
+@pytest.mark.parametrize("words", COSTLY)
+def test_what_costs_pixels_is_refused(words):
+    encoded, clean = COSTLY[words]
+    assert re.match(words, _warning(encoded))
+    assert isinstance(decode(encoded)[0], pp.ImageError)
+    pixels, recovered = decode(encoded, "lenient")
+    assert recovered == 1
+    assert not np.array_equal(pixels, decode(clean)[0])
+
+
+def pillow(encoded):
+    """Pillow's pixels, upright; None: it raises."""
+    try:
+        return expected_pixels(encoded)
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+@pytest.mark.parametrize("name", [*SMALL, "cmyk", "ycck"])
+def test_the_level_pillow_takes_exactly_what_pillow_loads(name):
+    whole = {**SMALL, "cmyk": cmyk(), "ycck": ycck()}[name]
+    cuts = [cut(whole, share) for share in (0.0, 0.4, 0.99)]
+    both = {True: 0, False: 0}
+    for encoded in [whole, *cuts, *(each + END for each in cuts), *(flipped(whole, seed) for seed in range(12))]:
+        expected, (strict, _), (pixels, recovered) = pillow(encoded), decode(encoded), decode(encoded, "pillow")
+        both[expected is not None] += isinstance(strict, pp.ImageError)
+        if expected is None:
+            assert isinstance(pixels, pp.ImageError)
+        else:
+            assert_close(pixels, expected, EQUAL)
+            assert recovered == isinstance(strict, pp.ImageError)
+    assert all(both.values())
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_damage_behind_what_costs_no_pixel_is_found(name):
+    """libjpeg-turbo tells its first warning alone."""
+    encoded, clean = CHEAP[name]
+    scan, start = read_jpeg_header(encoded).scan, read_jpeg_header(clean).scan
+    found = 0
+    for seed in range(40):
+        worse = flipped(clean, seed)
+        behind = encoded[:scan] + worse[start:]
+        expected, pixels = decode(worse)[0], decode(behind)[0]
+        if isinstance(expected, pp.ImageError):
+            found += 1
+            assert isinstance(pixels, pp.ImageError), seed
+        else:
+            assert_close(pixels, expected, EQUAL)
+    assert 5 < found < 40
+
+
+def test_what_may_have_cost_pixels_is_refused_in_words():
+    error, _ = decode(JUNK_BEHIND_A_TABLE)
+    assert str(error) == "[CORRUPT] libjpeg-turbo: 4 extraneous bytes before marker 0xc0"
+    pixels, recovered = decode(JUNK_BEHIND_A_TABLE, "lenient")
+    assert_close(pixels, expected_pixels(JUNK_BEHIND_A_TABLE), EQUAL)
+    assert recovered == 1
+    for fast in ({"idct": "fast"}, {"chroma": "fast"}):  # here only Pillow goes on, which has neither
+        assert str(decode(JUNK_BEHIND_A_TABLE, "lenient", **fast)[0]) == str(error)
+
+
+@pytest.mark.parametrize("encoded", [cmyk(), ycck()], ids=["cmyk", "ycck"])
+def test_damage_of_cmyk_is_refused_although_pillow_says_nothing(encoded):
+    damaged = next(d for d in (flipped(encoded, seed) for seed in range(50)) if decode(d)[0].reason == "CORRUPT")
+    assert_close(decode(damaged, "lenient")[0], expected_pixels(damaged), EQUAL)
+
+
+def test_what_cannot_be_recovered_stays_an_error():
+    no_tables = jpegs()["baseline"].replace(b"\xff\xc4", b"\xff\xc5")
+    for encoded in (b"\xff\xd8\xff", jpeg(scene(24, 33))[:150], no_tables, *CUT_IN_TABLES):
+        error, recovered = decode(encoded, "lenient")
+        assert str(error) == str(decode(encoded)[0])
+        assert recovered == 0
+
+
+def test_the_image_before_never_shows_through():
+    """Without ``strict``, simplejpeg gives the buffer back untouched where an error follows a warning."""
+    plain = [jpeg(np.full((128, 128, 3), level, np.uint8)) for level in (0, 255)]
+    for seed in range(200):
+        encoded = flipped(jpegs()["progressive"], seed, count=12)
+        last = encoded.rindex(b"\xff\xda")
+        encoded = encoded[:last] + b"\xff\xc4\0\4\xff\xff" + encoded[last:]
+        black, white = (decoded(encoded, damage="lenient", before=[before]) for before in plain)
+        assert isinstance(black, pp.ImageError) == isinstance(white, pp.ImageError)
+        if not isinstance(black, pp.ImageError):
+            assert_close(black.pixels[:, :, :3], white.pixels[:, :, :3], EQUAL)
+
+
+def test_the_check_that_comes_before_a_gpu_finds_what_the_decoder_finds():
+    """An eighth of the size, in gray: the same warnings."""
+    words = []
+    for name, encoded in SMALL.items():
+        if name in ("cmyk", "ycck"):
+            continue
+        for seed in range(30):
+            damaged = flipped(encoded, (seed, 1), count=1 + seed % 4)
+            words.append(is_whole(damaged))
+            assert words[-1] == (not isinstance(decode(damaged)[0], pp.ImageError)), (name, seed)
+        assert is_whole(encoded)
+    assert 0.1 < sum(words) / len(words) < 0.9
+
+
+@pytest.mark.parametrize("damage", ["strict", "lenient"])
+def test_an_answer_is_the_same_alone_and_in_a_batch(damage):
+    images = [*DAMAGED.values(), photo(), *(flipped(encoded, 5) for encoded in SMALL.values()), JUNK_BEHIND_A_TABLE]
+    with pp.Engine(pp.Pipeline([pp.decode(), *PIPELINE]), damage=damage, threads=3) as engine:
+        batch = engine.run_batch(images)
+        recovered = 0
+        for index, encoded in enumerate(images):
+            alone = engine.run_batch([encoded])
+            assert str(alone.errors[0]) == str(batch.errors[index])
+            assert np.array_equal(alone.outputs["tensor"][0], batch.outputs["tensor"][index])
+            recovered += alone.recovered
+        assert batch.recovered == recovered
+        assert (recovered > len(DAMAGED)) == (damage == "lenient")
+        assert engine.run_batch([photo()]).recovered == 0
+
+
+def test_on_the_cpu_the_structure_is_not_all_that_is_looked_at():
+    """Its decode warns of everything, and costs no more for that."""
+    for encoded in (*DAMAGED.values(), *(flipped(encoded, 5) for encoded in SMALL.values()), JUNK_BEHIND_A_TABLE):
+        (ours, _), (theirs, _) = decode(encoded, "structural"), decode(encoded, "strict")
+        assert isinstance(ours, pp.ImageError) == isinstance(theirs, pp.ImageError)
+        assert str(ours) == str(theirs) if isinstance(ours, pp.ImageError) else np.array_equal(ours, theirs)
+
+
+def lying(height, width, **options):
+    """A JPEG of 16 x 16 pixels whose header promises more."""
+    encoded = bytearray(jpeg(noise(16, 16), **options))
+    frame = next(at for marker in (b"\xff\xc0", b"\xff\xc2") if (at := encoded.find(marker)) >= 0)
+    encoded[frame + 5 : frame + 9] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    return bytes(encoded)
+
+
+@pytest.mark.parametrize(
+    ("options", "least"), [({}, 147_000), ({"subsampling": 0}, 293_000), ({"progressive": True}, 73_600)]
+)
+def test_a_header_that_promises_more_than_the_data_can_hold_is_refused_at_once(options, least):
+    """Two bits a block, or one of the first scan of a progressive JPEG: a Huffman code has at least one."""
+    encoded = lying(5000, 5000, **options)
+    start = time.process_time()
+    error, _ = decode(encoded)
+    assert time.process_time() - start < 0.01
+    begin = f"[TRUNCATED] the JPEG ends after {len(encoded):,} bytes: its 5000 x 5000 pixels take at least "
+    assert str(error).startswith(begin)
+    assert int(str(error).removeprefix(begin).replace(",", "")) == pytest.approx(least, rel=0.01)
+    assert isinstance(decode(lying(17, 16, **options))[0], pp.ImageError)  # what fits the bound is left to the decoder
+
+
+def test_no_whole_jpeg_is_smaller_than_its_header_needs():
+    """The flattest images, with Huffman codes of their own: they come within a few bytes of the bound."""
+    slack = []
+    for height, width in ((1, 1), (8, 8), (9, 300), (1000, 1), (777, 1234)):
+        for options in ({"subsampling": 0}, {"subsampling": 2}, {"progressive": True}, {"restart_marker_rows": 1}):
+            for channels in (1, 3):
+                flat = np.full((height, width, channels), 77, np.uint8).squeeze(2 if channels == 1 else ())
+                encoded = jpeg(flat, optimize=True, quality=1, **options)
+                header = read_jpeg_header(encoded)
+                slack.append(len(encoded) - header.scan - header.least)
+                assert slack[-1] >= 2, (height, width, options)
+                assert isinstance(decode(encoded)[0], np.ndarray)
+    assert min(slack) < 5
+    for encoded in jpegs().values():
+        header = read_jpeg_header(encoded)
+        assert 0 < header.least < len(encoded) - header.scan

@@ -1,0 +1,61 @@
+"""A device by its name, on machines that lack something."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+CUPY = """
+import os
+folder = os.environ.get("CUPY_CACHE_DIR", os.path.expanduser("~/.cupy/kernel_cache"))
+os.makedirs(folder, exist_ok=True)
+print(folder)
+raise ImportError("a stand-in, which does what CuPy 14 does first", name="cupy")
+"""
+SCRIPT = """
+import pixprep
+from pixprep.engine.devices import device_for
+try:
+    device_for("gpu:1")
+except pixprep.SetupError as error:
+    print(error)
+"""
+NO_HOME = "/proc/no-home"
+
+
+@pytest.fixture
+def said(tmp_path):
+    """``said(HOME=…)``: what a process prints that imports CuPy, and then asks for a GPU."""
+    (tmp_path / "cupy.py").write_text(CUPY, encoding="utf-8")
+    (tmp_path / "tmp").mkdir()
+
+    def said(**variables):
+        inherited = {name: value for name, value in os.environ.items() if name != "CUPY_CACHE_DIR"}
+        environment = inherited | {"PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path / "tmp")} | variables
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout.splitlines()
+
+    return said
+
+
+def test_without_a_home_cupy_gets_a_folder_that_goes_with_the_process(said, tmp_path):
+    folder, error = said(HOME=NO_HOME)
+    assert folder.startswith(str(tmp_path / "tmp" / "pixprep-cupy-"))
+    assert error.startswith('device "gpu:1" needs cupy: pip install ".[gpu-cuda12]"')
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_a_home_is_cupys_to_write_to(said, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    assert said(HOME=str(home))[0] == str(home / ".cupy" / "kernel_cache")
+
+
+def test_a_folder_that_cupy_cannot_make_is_named_with_the_remedy(said):
+    (error,) = said(CUPY_CACHE_DIR=f"{NO_HOME}/kernels")
+    assert error == (
+        f'device "gpu:1": {NO_HOME}: No such file or directory: set CUPY_CACHE_DIR to a folder that can be written'
+    )

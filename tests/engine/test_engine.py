@@ -1,0 +1,458 @@
+"""The engine: batches, order, broken images, threads, outputs."""
+
+import gc
+import pickle
+import sys
+import threading
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pixprep as pp
+import reference
+from compare import EQUAL, assert_close
+from decoding import PLAN
+from images import JUNK, jpeg, jpegs, noise, others, photo, png, scene, with_exif
+from pixprep.engine.decoders import Kept
+from pixprep.engine.decoders.cpu import CpuDecoder
+from pixprep.engine.kernels import resizing
+
+PIPELINE = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.normalize(), pp.tensor()])
+SEVERAL = pp.Pipeline(
+    [
+        pp.decode(name="decoded"), pp.original_size(), pp.letterbox(32, 40, name="boxed"), pp.transform(),
+        pp.tensor(name="pixels", dtype="uint8", layout="hwc"), pp.flip(from_="boxed"),
+        pp.transform(name="mirrored_transform"), pp.normalize(), pp.tensor(name="mirrored", dtype="float16"),
+        pp.center_crop(10, from_="decoded"), pp.tensor(name="middle", dtype="uint8"),
+    ]
+)  # fmt: skip
+GOOD = [*jpegs().values(), *others().values()]
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with pp.Engine(PIPELINE, threads=2) as engine:
+        yield engine
+
+
+def test_a_batch_of_n_equals_n_batches_of_one_whatever_the_threads(engine):
+    alone = [engine.run([encoded])[0] for encoded in GOOD * 2]
+    for threads in (1, 2, 4):
+        with pp.Engine(PIPELINE, threads=threads) as other:
+            for tensor, expected in zip(other.run(GOOD * 2), alone, strict=True):
+                assert_close(tensor, expected, EQUAL)
+
+
+def test_the_order_is_kept(engine):
+    encoded = [png(np.full((30, 30, 3), level, np.uint8)) for level in range(0, 250, 5)]
+    levels = [round(float(tensor[0, 0, 0]) * 255) for tensor in engine.run(encoded)]
+    assert levels == list(range(0, 250, 5))
+
+
+def test_a_broken_image_fails_only_itself(engine):
+    broken = photo()[:50_000]
+    encoded = [GOOD[0], broken, GOOD[1], b"", GOOD[2], b"text", GOOD[3]]
+    results = engine.run(encoded)
+    for index in (0, 2, 4, 6):
+        assert_close(results[index], engine.run([encoded[index]])[0], EQUAL)
+    assert [results[index].reason for index in (1, 3, 5)] == ["TRUNCATED", "EMPTY", "UNKNOWN_FORMAT"]
+
+
+def test_an_image_that_could_not_be_read_keeps_its_error_and_its_place(engine):
+    error = pp.ImageError("BAD_RECORD", "photo.jpg: cannot be read")
+    whole = engine.run(GOOD[:3])
+    found = engine.run([error, GOOD[0], GOOD[1], error, GOOD[2]])
+    assert found[0] is found[3] is error
+    for tensor, expected in zip([found[1], found[2], found[4]], whole, strict=True):
+        assert_close(tensor, expected, EQUAL)
+    kept = []
+    batch = engine.run_batch([error, GOOD[0], error], rows=[2, 0, 1], keep=lambda place, _: kept.append(place))
+    assert (batch.errors, batch.decode_s[0], kept) == ([error, None, error], 0, [1])
+    assert_close(batch["tensor"][0], whole[0], EQUAL)
+    assert not batch["tensor"][1:].any()
+    assert batch.draws == [{}] * 3
+    assert engine.run([error]) == [error]
+    arrays = pp.Pipeline([pp.pixels(), *PIPELINE.ops[1:]])
+    with pp.Engine(arrays) as other:
+        assert other.run([error, scene(30, 40), error])[::2] == [error, error]
+
+
+def test_the_row_of_a_broken_image_is_zeros_in_every_output():
+    with pp.Engine(SEVERAL, threads=2) as engine:
+        for _ in range(3):  # the memory of an earlier batch may come again
+            batch = engine.run_batch([GOOD[0], b"broken", photo()[:9000], GOOD[1]])
+            assert [error is None for error in batch.errors] == [True, False, False, True]
+            assert list(batch.outputs) == list(SEVERAL.outputs)
+            for name, array in batch.outputs.items():
+                assert not array[1:3].any(), name
+                assert array[0].any(), name
+                assert array[3].any(), name
+
+
+NO_PLACE = [
+    ([pp.crop(10, 10, 30, 30)], (39, 50), "39 x 50 pixels are too small for the window of 30 x 30 at 10, 10"),
+    ([pp.pad(20, 20)], (24, 33), "24 x 33 pixels are larger than the canvas of 20 x 20"),
+    ([pp.center_crop(30), pp.resize(8)], (24, 33), "24 x 33 pixels are too small for the window of 30 x 30"),
+    (
+        [pp.resize(16384), pp.center_crop(4)],
+        (1, 60),
+        "its 1 x 60 pixels would be resized to 16384 x 983040, more than 268,435,456 pixels",
+    ),
+]
+
+
+@pytest.mark.parametrize(("ops", "size", "words"), NO_PLACE, ids=[words for *_, words in NO_PLACE])
+def test_an_image_without_a_place_is_refused_in_words_whichever_output_is_asked_for(ops, size, words):
+    if isinstance(ops[-1], pp.resize):
+        ops = [*ops, pp.center_crop(8)]
+    pipeline = pp.Pipeline([pp.decode(), pp.original_size(), *ops, pp.tensor()])
+    fitting = png(noise(40, 40) if isinstance(ops[0], pp.crop | pp.center_crop) else noise(20, 20))
+    with pp.Engine(pipeline) as engine:
+        for outputs in (None, ["original_size"], []):
+            refused, fits = engine.run_batch([png(noise(*size)), fitting], outputs=outputs).errors
+            assert str(refused).partition("] ")[2] == words
+            assert fits is None
+
+
+def test_an_image_that_only_a_later_output_has_no_place_for_is_refused_whichever_output_is_asked_for():
+    pipeline = pp.Pipeline(
+        [
+            pp.decode(name="decoded"),
+            pp.letterbox(16, 16),
+            pp.tensor(name="fits"),
+            pp.crop(0, 0, 30, 30, from_="decoded"),
+            pp.tensor(name="cut"),
+        ]
+    )
+    with pp.Engine(pipeline) as engine:
+        for outputs in (None, ["fits"], ["cut"], []):
+            refused, fits = engine.run_batch([png(noise(24, 33)), png(noise(40, 40))], outputs=outputs).errors
+            assert refused.reason == "DOES_NOT_FIT"
+            assert fits is None
+
+
+def test_an_image_without_a_place_is_refused_before_it_is_decoded():
+    """By the size in its header: its data is no JPEG's."""
+    encoded = jpeg(noise(24, 33))
+    scan = encoded.index(b"\xff\xda") + 14
+    broken = encoded[:scan] + bytes(len(encoded) - scan)
+    with (
+        pp.Engine(pp.Pipeline([pp.decode(), pp.crop(0, 0, 30, 30), pp.tensor()])) as small,
+        pp.Engine(pp.Pipeline([pp.decode(), pp.crop(0, 0, 20, 20), pp.tensor()])) as fits,
+    ):
+        assert small.run([broken])[0].reason == "DOES_NOT_FIT"
+        assert fits.run([broken])[0].reason in ("CORRUPT", "TRUNCATED")
+
+
+def test_a_batch_that_fails_waits_for_its_threads_and_the_next_one_runs():
+    has_begun, has_ended = threading.Event(), threading.Event()
+
+    def fail(*_):
+        """In the caller's thread, while another one works."""
+        if threading.current_thread() is threading.main_thread():
+            assert has_begun.wait(20)
+            raise MemoryError
+        has_begun.set()
+        has_ended.wait(0.2)
+        has_ended.set()
+
+    with pp.Engine(PIPELINE, threads=2) as engine:
+        with pytest.raises(MemoryError):
+            engine.run_batch([photo(), photo()], keep=fail)
+        assert has_ended.is_set()
+        assert len(engine.run(GOOD)) == len(GOOD)
+
+
+def test_of_a_thin_image_only_the_crop_is_computed():
+    with pp.Engine(pp.presets.imagenet()) as engine:
+        start = time.process_time()
+        (tensor,) = engine.run([png(noise(4, 16000))])
+        assert tensor.shape == (3, 224, 224)
+        assert time.process_time() - start < 2
+
+
+def test_outputs_have_the_shape_and_dtype_that_the_pipeline_says():
+    with pp.Engine(SEVERAL) as engine:
+        batch = engine.run_batch([photo(), jpegs()["progressive"]])
+    for name, output in SEVERAL.outputs.items():
+        assert batch.outputs[name].shape == (2, *output.spec.shape)
+        assert batch.outputs[name].dtype == output.spec.dtype
+        assert batch.outputs[name].min() >= output.spec.low
+        assert batch.outputs[name].max() <= np.float32(output.spec.high)
+
+
+def test_outputs_asked_for_are_computed_and_the_first_tensor_by_default():
+    with pp.Engine(SEVERAL) as engine:
+        assert list(engine.run_batch([GOOD[0]], outputs=["middle"]).outputs) == ["middle"]
+        assert engine.run_batch([b"broken"], outputs=[]).outputs == {}
+        assert_close(engine.run([GOOD[0]])[0], engine.run_batch([GOOD[0]]).outputs["pixels"][0], EQUAL)
+        with pytest.raises(pp.PipelineError) as caught:
+            engine.run_batch([], outputs=["logits"])
+    assert str(caught.value) == f'no output "logits"; there are {", ".join(SEVERAL.outputs)}'
+
+
+def test_outputs_of_branches_are_what_their_chains_say():
+    encoded = png(scene(48, 100))
+    with pp.Engine(SEVERAL) as engine:
+        outputs = engine.run_batch([encoded, with_exif(6)]).outputs
+    assert outputs["original_size"].tolist() == [[48, 100], [40, 24]]  # of the upright image
+    assert_close(outputs["transform"][0], np.float32([19 / 48, 40 / 100, 6, 0]), EQUAL)
+    assert_close(outputs["mirrored_transform"][0], np.float32([19 / 48, -40 / 100, 6, 40]), EQUAL)
+    mirrored = (outputs["pixels"][0][:, ::-1].astype(float) / 255).astype(np.float16).transpose(2, 0, 1)
+    assert_close(outputs["mirrored"][0], mirrored, EQUAL)
+    middle = reference.center_crop(scene(48, 100), 10, 10)
+    assert_close(outputs["middle"][0], middle.transpose(2, 0, 1), EQUAL)
+
+
+def test_an_empty_batch_is_an_empty_result(engine):
+    assert engine.run([]) == []
+    assert engine.run_batch([]).outputs["tensor"].shape == (0, 3, 20, 20)
+
+
+def test_tensors_outlive_the_next_batch(engine):
+    (first,) = engine.run([GOOD[0]])
+    kept = first.copy()
+    engine.run(GOOD)
+    assert_close(first, kept, EQUAL)
+
+
+def test_times_are_told_for_each_image(engine):
+    batch = engine.run_batch([photo(), b"broken"])
+    assert [seconds > 0 for seconds in batch.decode_s] == [True, True]
+    assert batch.transform_s[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threads": 0}, "threads is a whole number of at least 1, not 0"),
+        ({"threads": "2"}, "threads is a whole number of at least 1, not '2'"),
+        ({"device": 0}, 'device "0": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
+        ({"device": "tpu"}, 'device "tpu": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
+        ({"damage": "x"}, "damage is one of strict, structural, pillow, lenient, not 'x'"),
+        ({"decoder": ["cpu"]}, "decoder is one of consistent, fastest, cuda, cpu, not ['cpu']"),
+        (
+            {"device": "gpu"},
+            'device "gpu" needs cupy: pip install ".[gpu-cuda12]" (or gpu-cuda13) in a checkout of pixprep, '
+            'or take the device "cpu"',
+        ),
+    ],
+)
+def test_an_engine_that_cannot_be_is_refused_in_words(options, message, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.delitem(sys.modules, "pixprep.gpu.device", raising=False)
+    with pytest.raises(pp.PixprepError) as caught:
+        pp.Engine(PIPELINE, **options)
+    assert str(caught.value) == message
+
+
+LIST = "an engine takes a list of encoded images, each the bytes of a file; given was "
+READ = ": read the file, as by Path(name).read_bytes()"
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (GOOD[0], f"{LIST}bytes: write [image] for one"),
+        (bytearray(GOOD[0]), f"{LIST}bytearray: write [image] for one"),
+        (memoryview(GOOD[0]), f"{LIST}memoryview: write [image] for one"),
+        ("photo.jpg", f"{LIST}str{READ}"),
+        (Path("photo.jpg"), f"{LIST}PosixPath{READ}"),
+        (np.zeros((4, 4, 3), np.uint8), f"{LIST}ndarray: a pipeline whose first op is pixels takes arrays"),
+        ((image for image in GOOD), f"{LIST}generator"),
+        (None, f"{LIST}NoneType"),
+        (["photo.jpg"], f"image 1 of 1 is not the bytes of a file, but str{READ}"),
+        ([GOOD[0], Path("photo.jpg")], f"image 2 of 2 is not the bytes of a file, but PosixPath{READ}"),
+        (
+            [np.zeros((4, 4, 3), np.uint8)],
+            "image 1 of 1 is not the bytes of a file, but ndarray: a pipeline whose first op is pixels takes arrays",
+        ),
+        ([[GOOD[0]]], "image 1 of 1 is not the bytes of a file, but list"),
+    ],
+)
+def test_what_is_no_list_of_encoded_images_is_refused_in_one_sentence(engine, images, message):
+    for run in (engine.run, engine.run_batch):
+        with pytest.raises(TypeError) as caught:
+            run(images)
+        assert str(caught.value) == message
+
+
+def test_sequences_and_subclasses_of_bytes_are_lists_of_encoded_images(engine):
+    (expected,) = engine.run(GOOD[:1])
+    for images in ((GOOD[0],), [bytearray(GOOD[0])], [memoryview(GOOD[0])], [np.bytes_(GOOD[0])]):
+        assert_close(engine.run(images)[0], expected, EQUAL)
+
+
+def test_an_engine_takes_a_pipeline_and_a_list_of_outputs(engine):
+    with pytest.raises(TypeError, match=r"^an engine takes a Pipeline, not str: pixprep.load\(path\) reads a pipeline"):
+        pp.Engine("pipeline.json")
+    with pytest.raises(pp.PipelineError, match=r'^outputs is a list of names: \["tensor"\]$'):
+        engine.run_batch(GOOD[:1], outputs="tensor")
+
+
+def test_damaged_jpegs_that_were_decoded_are_counted_of_their_batch_alone():
+    encoded = photo()[:50_000]
+    with pp.Engine(PIPELINE, damage="lenient", threads=2) as engine:
+        assert [engine.run_batch([encoded] * n + GOOD[:3] + [b"junk"]).recovered for n in (3, 0, 1)] == [3, 0, 1]
+        assert engine.run_batch([encoded]).fallbacks == 0
+
+
+MAGIC = [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF\0\0\0\0WEBP", b"GIF89a", b"II*\0", b"MM\0*", b"BM"]
+any_bytes = st.one_of(
+    st.binary(max_size=200),
+    st.sampled_from(GOOD[:12]),
+    st.sampled_from(list(JUNK.values())),
+    st.builds(bytes.__add__, st.sampled_from(MAGIC), st.binary(max_size=120)),
+)
+
+
+@settings(max_examples=250, deadline=None, derandomize=True)
+@given(st.lists(any_bytes))
+def test_any_bytes_at_all_give_a_tensor_or_an_image_error(encoded):
+    with pp.Engine(PIPELINE, threads=2, limits=pp.Limits(max_pixels=1_000_000)) as engine:
+        for result in engine.run(encoded):
+            if not isinstance(result, pp.ImageError):
+                assert result.shape == (3, 20, 20)
+                assert np.isfinite(result).all()
+
+
+@pytest.mark.parametrize(("most", "together"), [(1, 1), (24 * 24 * 3, 3)])
+def test_images_over_the_budget_of_pixels_wait_for_their_turn(most, together):
+    decoder = CpuDecoder(PLAN, pp.Limits(max_pixels_in_flight=most))
+    encoded = jpeg(noise(24, 24))
+
+    def one_more():
+        with decoder.decoded(encoded) as image:
+            return image.pixels.shape
+
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(2):  # whoever is refused, or done, holds nothing
+            with ExitStack() as held:
+                for refused in (b"junk", encoded[:400]):
+                    held.enter_context(decoder.decoded(refused))
+                for _ in range(together):
+                    held.enter_context(decoder.decoded(encoded))
+                waiting = pool.submit(one_more)
+                with pytest.raises(NotYet):
+                    waiting.result(timeout=0.2)
+            assert waiting.result(timeout=10) == (24, 24, 4)
+
+
+def test_a_batch_over_the_budget_of_pixels_is_whole():
+    images = [jpeg(noise(24, 24, seed=seed)) for seed in range(12)] + [b"junk", jpeg(noise(24, 24))[:400]]
+    with pp.Engine(PIPELINE, threads=4, limits=pp.Limits(max_pixels_in_flight=1)) as engine:
+        batch = engine.run_batch(images)
+    assert [error is None for error in batch.errors] == [True] * 12 + [False] * 2
+
+
+def test_an_image_error_survives_pickling():
+    error = pp.ImageError("TRUNCATED", "the JPEG ends early")
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301  (our own bytes)
+    assert (copy.reason, copy.detail, str(copy)) == (error.reason, error.detail, str(error))
+    assert copy.at(2, 8) == "[TRUNCATED] image 3 of 8: the JPEG ends early"
+
+
+def _cut(encoded):
+    """Half of the image, an end in the middle of it, and bits flipped there."""
+    half = len(encoded) // 2
+    return [encoded[:half], encoded[:half] + b"\xff\xd9", encoded[:half] + b"\x55\xaa" * 9 + encoded[half + 18 :]]
+
+
+REFUSED = [*JUNK.values(), *(cut for encoded in [photo(), *GOOD] for cut in _cut(encoded))]
+
+
+@pytest.mark.parametrize("damage", ["strict", "lenient"])
+@pytest.mark.parametrize("ops", [[pp.resize(32), pp.center_crop(32)], [pp.crop(500, 500, 8, 8)]], ids=["bytes", "size"])
+def test_a_refused_image_keeps_nothing_of_its_batch_alive(ops, damage):
+    """What only the garbage collector can free, a server does not free in time: it grew by 0.6 MB a bad request."""
+    gc.disable()
+    try:
+        with pp.Engine(pp.Pipeline([pp.decode(), *ops, pp.tensor()]), damage=damage, threads=1) as engine:
+            reasons = set()
+            for encoded in REFUSED:
+                batch = engine.run_batch([encoded, photo()])
+                reasons |= {error.reason for error in batch.errors if error is not None}
+                tensors = weakref.ref(batch.outputs["tensor"])
+                del batch
+                assert tensors() is None, encoded[:40]
+            assert len(reasons) >= 4, reasons
+    finally:
+        gc.enable()
+
+
+def _private_mib():
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon:"))
+    return int(line.split()[1]) / 1024
+
+
+def test_a_trim_gives_the_memory_back_that_is_kept_for_the_next_batch():
+    large = jpeg(np.zeros((3000, 4000, 3), np.uint8))
+    with pp.Engine(PIPELINE, threads=1) as engine:
+        engine.trim()
+        before = _private_mib()
+        engine.run([large])
+        kept = _private_mib() - before
+        engine.trim()
+        assert kept > 40  # 12 million pixels of four bytes are 46 MiB
+        assert _private_mib() - before < kept - 40
+
+
+def test_a_trim_forgets_the_windows_of_the_last_axes():
+    sizes = [(3 + index, 900 - index) for index in range(2 * resizing.RECENT)]
+    with pp.Engine(pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.tensor()]), threads=1) as engine:
+        engine.run([jpeg(np.zeros((*size, 3), np.uint8)) for size in sizes])
+        assert resizing.made.cache_info().currsize == resizing.RECENT
+        engine.trim()
+        assert resizing.made.cache_info().currsize == 0
+
+
+def test_a_trim_while_others_work_changes_nothing():
+    with pp.Engine(PIPELINE, threads=2) as engine:
+        wanted = engine.run(GOOD)
+        done = threading.Event()
+
+        def trim():
+            while not done.is_set():
+                engine.trim()
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(trim)
+            for _ in range(10):
+                for tensor, expected in zip(engine.run(GOOD), wanted, strict=True):
+                    assert_close(tensor, expected, EQUAL)
+            done.set()
+
+
+def test_images_are_written_into_rows_of_arrays_that_are_given():
+    images = [photo("china"), b"no image", photo("flower")]
+    with pp.Engine(PIPELINE) as engine:
+        expected = engine.run_batch(images)
+        room = {"tensor": np.full((5, 3, 20, 20), 7, np.float32)}
+        batch = engine.run_batch(images, into=room, rows=[4, 1, 0])
+        assert batch["tensor"] is room["tensor"]
+        assert [error and error.reason for error in batch.errors] == [None, "UNKNOWN_FORMAT", None]
+        for row, place in ((4, 0), (1, 1), (0, 2)):
+            assert np.array_equal(room["tensor"][row], expected["tensor"][place])
+        assert (room["tensor"][2:4] == 7).all()
+
+
+def test_pixels_that_were_kept_give_the_same_again():
+    images = [photo("china"), b"no image", with_exif(6), png(noise(20, 30))]
+    kept = {}
+    with pp.Engine(PIPELINE) as engine:
+        first = engine.run_batch(
+            images, keep=lambda place, image: kept.setdefault(place, Kept(np.array(image.pixels, order="C")))
+        )
+        assert sorted(kept) == [0, 2, 3]
+        second = engine.run_batch([kept.get(place, image) for place, image in enumerate(images)])
+        assert np.array_equal(first["tensor"], second["tensor"])
+        assert first.placed == second.placed
+        assert [error and error.reason for error in second.errors] == [None, "UNKNOWN_FORMAT", None, None]

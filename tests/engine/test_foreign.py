@@ -1,0 +1,124 @@
+"""Files that are no images for pixprep: the error names what they are and what their sender can do."""
+
+import gzip
+import io
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from decoding import decode
+from images import NO_IMAGE, noise, save
+from pixprep.engine.decoders import USUAL, Limits
+from pixprep.engine.decoders.header import sniff
+
+READ = "pixprep reads JPEG, PNG, WebP, BMP, TIFF and GIF here"
+CONVERT = "convert it to JPEG or PNG first"
+RENDER = "render its pages to JPEG or PNG first"
+UNPACK = "unpack it, and send the images that are in it"
+FRAME = "send a frame of it as JPEG or PNG"
+FILM = "a film (MP4 or QuickTime), or an image like HEIC of a kind of its own"
+PAGE = "look at what was downloaded: it may be an error page in place of the image"
+SVG = b"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>"
+
+
+def zipped():
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("photo.jpg", b"x")
+    return file.getvalue()
+
+
+def npy():
+    file = io.BytesIO()
+    np.save(file, noise(3, 4))
+    return file.getvalue()
+
+
+def ftyp(brand):
+    return b"\0\0\0\x18ftyp" + brand + b"\0\0\2\0isomiso2" + bytes(99)
+
+
+IMAGE = Image.fromarray(noise(9, 7))
+FILES = {
+    "JPEG XL codestream": (b"\xff\x0a" + bytes(99), "a JPEG XL file", CONVERT),
+    "JPEG XL": (b"\0\0\0\x0cJXL \r\n\x87\n" + bytes(99), "a JPEG XL file", CONVERT),
+    "JPEG 2000": (save(IMAGE, "JPEG2000"), "a JPEG 2000 file", CONVERT),
+    "JPEG 2000 codestream": (save(IMAGE, "JPEG2000", no_jp2=True), "a JPEG 2000 file", CONVERT),
+    "BigTIFF": (save(IMAGE, "TIFF", big_tiff=True), "a BigTIFF file", CONVERT),
+    "ICO": (save(IMAGE, "ICO"), "an icon file (ICO)", CONVERT),
+    "PPM": (save(IMAGE, "PPM"), "a PPM, PGM or PBM file", CONVERT),
+    "Photoshop": (b"8BPS\0\1" + bytes(99), "a Photoshop file", CONVERT),
+    "DICOM": (bytes(128) + b"DICM" + bytes(99), "a DICOM file", CONVERT),
+    "raw": (ftyp(b"crx "), "a raw photo of a camera", CONVERT),
+    "PDF": (save(IMAGE, "PDF"), "a PDF file", RENDER),
+    "EPS": (save(IMAGE, "EPS"), "a PostScript file", RENDER),
+    "SVG": (SVG, "an SVG drawing", "render it to PNG first"),
+    "SVG after a comment": (
+        b"\xef\xbb\xbf\n<?xml version='1.0'?>\n<!-- made\nby hand -->\n" + SVG,
+        "an SVG drawing",
+        "render it to PNG first",
+    ),
+    "HTML": (b"\n<!DOCTYPE html><html><head><title>404</title>", "an HTML page", PAGE),
+    "MP4": (ftyp(b"isom"), FILM, CONVERT),
+    "QuickTime": (ftyp(b"qt  "), FILM, CONVERT),
+    "WebM": (b"\x1aE\xdf\xa3" + bytes(99), "a Matroska or WebM film", FRAME),
+    "AVI": (b"RIFF\0\0\0\0AVI LIST" + bytes(99), "a film (AVI)", FRAME),
+    "ZIP": (zipped(), "a ZIP file", UNPACK),
+    "gzip": (gzip.compress(b"x"), "a gzip file", UNPACK),
+    "NumPy": (npy(), "a NumPy file", "send the encoded image, and not its pixels"),
+    "Git LFS": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+        "a pointer of Git LFS in place of the image",
+        'fetch the image with "git lfs pull"',
+    ),
+    "text": ("Sehr geehrte Damen und Herren, könnten Sie ".encode() * 99, "text", "send the bytes of the image file"),
+    "zeros": (bytes(4096), "zeros", "look at how the file was written"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_error_names_the_format_and_the_remedy(name):
+    encoded, what, remedy = FILES[name]
+    assert str(decode(encoded)) == f"[UNKNOWN_FORMAT] {what}; {READ}: {remedy}"
+
+
+@pytest.mark.parametrize("encoded", [b"x", b"not an image", noise(16, 16).tobytes(), "schön".encode("latin-1") * 9])
+def test_of_what_says_nothing_the_error_names_what_is_read(encoded):
+    assert str(decode(encoded)) == f"[UNKNOWN_FORMAT] {NO_IMAGE}"
+
+
+def test_the_error_names_the_formats_that_may_come():
+    assert str(decode(b"x", limits=Limits(formats=("png",)))) == "[UNKNOWN_FORMAT] not a PNG file"
+    assert str(decode(b"%PDF-1.7", limits=Limits(formats=("jpeg", "png")))) == (
+        f"[UNKNOWN_FORMAT] a PDF file; pixprep reads JPEG and PNG here: {RENDER}"
+    )
+
+
+def test_text_whose_last_letter_is_cut_off_is_text():
+    for shift in range(4):
+        text = b"x" * shift + "äöü€".encode() * 200
+        assert "text; " in str(decode(text))
+
+
+@pytest.mark.parametrize(
+    ("brands", "name"),
+    [
+        (b"avif\0\0\0\0mif1", "avif"),
+        (b"avis\0\0\0\0msf1", "avif"),
+        (b"mif1\0\0\0\0avifmiaf", "avif"),
+        (b"heic\0\0\0\0mif1", "heic"),
+        (b"heix\0\0\0\0mif1", "heic"),
+        (b"mif1\0\0\0\0mif1heic", "heic"),
+        (b"mif1\0\0\0\0mif1", None),
+        (b"isom\0\0\0\0mp41", None),
+        (b"xavi\0\0\0\0fheic", None),  # a brand has four bytes, in its place
+    ],
+)
+def test_the_brands_of_a_container_say_whether_it_is_avif_or_heic(brands, name):
+    encoded = (8 + len(brands)).to_bytes(4, "big") + b"ftyp" + brands + b"avif" * 20
+    assert sniff(encoded) == name
+    if name:
+        reason = str(decode(encoded))
+        assert reason.startswith(f"[UNSUPPORTED] {'an AVIF' if name == 'avif' else 'a HEIC'}; only {', '.join(USUAL)} ")

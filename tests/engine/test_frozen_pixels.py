@@ -1,0 +1,79 @@
+"""A file keeps its meaning: ``tests/golden/pixels.jsonl`` holds what hundreds of lists of ops give."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import numpy as np
+import pytest
+
+import frozen_pixels
+import pixprep as pp
+from frozen_pixels import IMAGES, changed, digests, frozen
+from pixprep.engine.kernels import native
+from pixprep.pipeline.ops import OPS
+from pixprep.plan.profiles import PROFILES, Method
+from pixprep.plan.profiles.windows import Axis, Passes
+
+REMAKE = "tests/golden/remake.py adds lists of ops, and writes changed ones with --accept-changed-pixels alone"
+TESTS = Path(__file__).parents[1]
+
+
+def test_every_list_of_ops_gives_the_tensors_that_it_gave():
+    moved = changed({ops: digests(ops) for ops in frozen()})
+    assert not moved, f"{moved}\n{REMAKE}"
+
+
+@pytest.mark.slow  # 5 s each
+@pytest.mark.parametrize("level", native.levels()[1:])
+def test_they_are_the_same_on_each_level_of_the_kernels(level):
+    code = "from frozen_pixels import *; print(changed({ops: digests(ops) for ops in frozen()}))"
+    environment = os.environ | {native.SETTING: level}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=TESTS, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
+
+
+def test_they_are_of_every_arithmetic_and_every_op_on_pixels():
+    found, ops = set(), {entry["op"] for line in frozen() for entry in json.loads(line)}
+    for line in frozen():
+        for entry in json.loads(line):
+            if entry["op"] == "resize" and {"height", "width"} < set(entry) and "mode" not in entry:
+                op = msgspec.convert(entry, OPS["resize"])
+                for height, width, _ in (image.shape for image in IMAGES):
+                    axes = (Axis(a, b, a / b, 0, b) for a, b in ((height, op.height), (width, op.width)))
+                    found.add(PROFILES[op.like].passes(Method(op.filter, antialias=op.antialias), *axes))
+    assert found == {*get_args(Passes)}
+    others = {"decode", "decode_video", "extern", "original_size", "image_size", "scale_factor", "transform"}
+    others |= {"optical_flow", "boxes", "points", "mask", "masks"}
+    assert ops == {*OPS} - others
+
+
+def test_a_moved_level_is_seen_and_is_not_written_by_an_ordinary_remake(tmp_path, monkeypatch):
+    line = json.dumps([{"op": "brightness", "factor": 0.4}])
+    path = tmp_path / "pixels.jsonl"
+    path.write_text(json.dumps({"ops": json.loads(line), "digests": frozen()[line]}) + "\n")
+    monkeypatch.setattr(frozen_pixels, "FROZEN", path)
+    monkeypatch.setattr(frozen_pixels, "cases", lambda: [[pp.invert()]])
+    was = path.read_text()
+    apply = pp.apply
+    with monkeypatch.context() as wrong:
+        wrong.setattr(pp, "apply", lambda *args, **how: apply(*args, **how) ^ np.uint8(1))
+        assert f"1 of 1 lists of ops give other tensors than they did:\n{line}" in frozen_pixels.write(
+            accepts_changes=False
+        )
+        assert path.read_text() == was
+        assert not frozen_pixels.write(accepts_changes=True)
+    assert len(path.read_text().splitlines()) == 2
+    assert path.read_text().splitlines()[0] != was.strip()
+    assert frozen_pixels.write(accepts_changes=False)
+
+
+def test_the_images_are_what_they_were():
+    """They are made by whole-number formulas, which no version of NumPy and no processor changes."""
+    sums = [int(pixels.sum(dtype=np.int64)) for pixels in IMAGES]
+    assert sums == [2781280, 2118370, 2070758, 37050, 205001, 12613905]

@@ -1,0 +1,300 @@
+"""The kernel against Pillow and the float64 oracle, through the engine: one table of pipelines x awkward images."""
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import pixprep as pp
+import reference
+from compare import EQUAL, FLOAT16, FLOAT32, ONE_LEVEL, ORACLE, assert_close
+from images import checkerboard, expected_pixels, gradient, noise, photo, png, scene
+from pixprep.engine.kernels import levels
+from pixprep.plan.profiles import PROFILES
+from pixprep.plan.steps.levels import Take
+from pixprep.spec import Like
+from resize_cases import INSTALLED, by_pillow
+
+FILTERS = PROFILES["pillow"].antialiased
+IMAGES = {
+    "scene": scene(75, 112),
+    "portrait": scene(131, 58, 1),
+    "noise": noise(64, 97),
+    "checkerboard": checkerboard(51, 80),
+    "gradient": gradient(90, 60),
+    "square": noise(40, 40, seed=2),
+    "odd": scene(37, 53),
+    "one row": noise(1, 60),
+    "one column": noise(77, 1),
+    "1x1": noise(1, 1),
+    "2x2": checkerboard(2, 2),
+    "long": noise(6, 700),
+    "tall": noise(900, 5),
+}
+LARGEST = 1_000_000
+"""A side of one pixel made longer makes the other one huge: results of more values are left out."""
+
+
+def run_all(images, *ops, color="rgb", dtype="uint8", layout="hwc"):
+    """The tensors of lossless pixels after the ops."""
+    pipeline = pp.Pipeline([pp.decode(color=color), *ops, pp.tensor(dtype=dtype, layout=layout)])
+    with pp.Engine(pipeline, threads=1) as engine:
+        tensors = engine.run([png(pixels) for pixels in images])
+    assert all(isinstance(tensor, np.ndarray) for tensor in tensors), tensors
+    return tensors
+
+
+def run(pixels, *ops, **options):
+    (tensor,) = run_all([pixels], *ops, **options)
+    return tensor
+
+
+# Each case: the options of the resize, and given ``resize(**options)`` the ops and what they make of an image, given
+# ``by_pillow(pixels, height, width)``; None: the case says nothing of this image.
+
+
+def both(height, width):
+    return lambda pixels, by_pillow: by_pillow(pixels, height, width), [{"height": height, "width": width}]
+
+
+def cropped(size, side, height, width):
+    def expected(pixels, by_pillow):
+        resized = reference.resized_size(*pixels.shape[:2], size=size, side=side)
+        if resized[0] * resized[1] <= LARGEST // 3:
+            return reference.center_crop(by_pillow(pixels, *resized), height, width)
+        return None
+
+    return expected, [{"size": size, "side": side}, pp.center_crop(height, width)]
+
+
+def cut_first(fraction):
+    def expected(pixels, by_pillow):
+        return by_pillow(reference.fraction_crop(pixels, fraction), 24, 30)
+
+    return expected, [pp.center_crop(fraction=fraction), {"height": 24, "width": 30}]
+
+
+def flipped(*before, after=()):
+    """``before`` and ``after`` the resize; a flip twice is none."""
+
+    def turn(pixels, axes):
+        for axis in axes:
+            pixels = pixels[::-1] if axis == "vertical" else pixels[:, ::-1]
+        return pixels
+
+    ops = [*map(pp.flip, before), {"height": 25, "width": 40}, *map(pp.flip, after)]
+    return lambda pixels, by_pillow: turn(by_pillow(turn(pixels, before), 25, 40), after), ops
+
+
+def boxed(*, enlarge, anchor):
+    def expected(pixels, by_pillow):
+        resized = reference.letterbox_size(*pixels.shape[:2], canvas=(64, 81), enlarge=enlarge)
+        return reference.pad(by_pillow(pixels, *resized), 64, 81, fill=(114, 3, 250), anchor=anchor)
+
+    return expected, [{"fill": (114, 3, 250), "enlarge": enlarge, "anchor": anchor}]
+
+
+CASES = {
+    **{f"{h} x {w}": both(h, w) for h, w in [(32, 48), (200, 150), (7, 300), (90, 3), (1, 1), (75, 56)]},
+    **{f"shorter {size}": cropped(size, "shorter", size - 5, size - 5) for size in (16, 33, 64, 150)},
+    "longer 50, which a crop pads": cropped(50, "longer", 41, 60),
+    **{f"crop of {fraction} first": cut_first(fraction) for fraction in (0.875, 0.5, 0.01, 1.0)},
+    "mirrored first": flipped("horizontal"),
+    "upside down first": flipped("vertical"),
+    "mirrored last": flipped(after=("horizontal",)),
+    "upside down first and last, and mirrored": flipped("vertical", after=("vertical", "horizontal")),
+    **{
+        f"letterbox, enlarge {enlarge}, {anchor}": boxed(enlarge=enlarge, anchor=anchor)
+        for enlarge in (True, False)
+        for anchor in ("center", "top_left")
+    },
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("like", "filter_name"),
+    [("pillow", name) for name in FILTERS] + [("pillow12", "bilinear"), ("pillow12", "lanczos")],
+)
+def test_a_pipeline_equals_pillow(like, filter_name, case):
+    expected, ops = CASES[case]
+
+    def pillow(pixels, height, width):
+        return by_pillow(pixels, (height, width), filter_name, like)
+
+    def op(options):
+        if not isinstance(options, dict):
+            return options
+        resize = {"like": like, "filter": filter_name} | options
+        return pp.letterbox(64, 81, **resize) if "fill" in options else pp.resize(**resize)
+
+    wanted = {name: expected(pixels, pillow) for name, pixels in IMAGES.items()}
+    wanted = {name: pixels for name, pixels in wanted.items() if pixels is not None}
+    assert len(wanted) >= 9
+    for name, tensor in zip(wanted, run_all([IMAGES[name] for name in wanted], *map(op, ops)), strict=True):
+        try:
+            assert_close(tensor, wanted[name], EQUAL)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from None
+
+
+def test_the_installed_pillow_resizes_in_the_order_of_its_profile():
+    """The table does one pass at a time; here the orders differ."""
+    pixels = noise(300, 100)
+    found = np.asarray(Image.fromarray(pixels).resize((90, 40), Image.Resampling.BICUBIC))
+    other = {"pillow": "pillow12", "pillow12": "pillow"}[INSTALLED]
+    assert_close(by_pillow(pixels, (40, 90), "bicubic", INSTALLED), found, EQUAL)
+    with pytest.raises(AssertionError, match="worst at"):
+        assert_close(by_pillow(pixels, (40, 90), "bicubic", other), found, EQUAL)
+
+
+@pytest.mark.parametrize(("like", "anchor"), [*((like, "center") for like in get_args(Like)), ("pillow", "top_left")])
+def test_a_margin_before_the_resize_is_resampled_like_any_pixel(like, anchor):
+    """The canvas is given as an image, and nothing of a pipeline without ``pad`` knows that it was one."""
+    fill = (12, 250, 99)
+    names = [name for name in IMAGES if max(IMAGES[name].shape) <= 131]  # a square of 900 takes a second
+    canvases = {}
+    for name in names:
+        pixels = np.broadcast_to(IMAGES[name], (*IMAGES[name].shape[:2], 3))
+        canvases[name] = pixels, reference.pad(pixels, *(max(pixels.shape[:2]),) * 2, fill=fill, anchor=anchor)
+    count = 0
+    for method in PROFILES[like].methods:
+        if method.filter in PROFILES[like].real:
+            continue
+        how = {"like": like, **method._asdict()}
+        for ops in (
+            [pp.resize(height=30, width=41, **how)],
+            [pp.resize(40, **how), pp.center_crop(33, 36)],
+            [pp.resize(height=30, width=1, **how), pp.crop(7, 0, 20, 1)],  # of PyTorch each row is the first
+            [pp.flip(), pp.flip("vertical"), pp.resize(height=140, width=150, **how), pp.crop(70, 3, 20, 140)],
+        ):
+            ours = run_all(
+                [pixels for pixels, _ in canvases.values()], pp.pad(square=True, fill=fill, anchor=anchor), *ops
+            )
+            theirs = run_all([canvas for _, canvas in canvases.values()], *ops)
+            for name, our, their in zip(names, ours, theirs, strict=True):
+                assert np.array_equal(our, their), (name, how, ops)
+                count += 1
+    assert count >= 66 or like == "tensorflow"
+
+
+@pytest.mark.parametrize("anchor", ["center", "top_left"])
+def test_pad_fills_the_margin(anchor):
+    cut = IMAGES["scene"][3:33, 5:46]
+    expected = reference.pad(cut, 47, 64, fill=9, anchor=anchor)
+    assert_close(run(IMAGES["scene"], pp.crop(3, 5, 30, 41), pp.pad(47, 64, fill=9, anchor=anchor)), expected, EQUAL)
+
+
+@pytest.mark.parametrize("filter_name", ["box", "bilinear", "hamming", "bicubic", "lanczos"])
+@pytest.mark.parametrize("size", [(32, 48), (200, 150), (7, 300), (90, 3), (1, 1)])
+def test_resize_without_antialias_equals_the_oracle(size, filter_name):
+    images = [IMAGES[name] for name in ("scene", "noise", "checkerboard", "odd", "1x1", "one row", "tall")]
+    resize = pp.resize(height=size[0], width=size[1], filter=filter_name, antialias=False)
+    for pixels, tensor in zip(images, run_all(images, resize), strict=True):
+        assert_close(tensor, reference.resize(pixels, *size, filter_name, antialias=False), ORACLE)
+
+
+@pytest.mark.parametrize("like", ["pillow", "pillow12"])
+@pytest.mark.parametrize("filter_name", ["bilinear", "bicubic", "lanczos"])
+def test_pillow_with_antialias_equals_the_oracle(filter_name, like):
+    """So that a change of Pillow's arithmetic is seen here."""
+    for size in ((32, 48), (200, 150), (64, 300), (9, 100)):
+        expected = reference.resize(IMAGES["scene"], *size, filter_name, like=like)
+        assert_close(by_pillow(IMAGES["scene"], size, filter_name, like), expected, ORACLE)
+
+
+@pytest.mark.parametrize("filter_name", FILTERS)
+def test_a_region_equals_pillows_at_random_sizes(filter_name):
+    rng = np.random.default_rng(11)
+    for _ in range(60):
+        height, width, out_height, out_width = (int(n) for n in np.exp(rng.uniform(0, np.log(200), 4)))
+        top, left = int(rng.integers(0, out_height)), int(rng.integers(0, out_width))
+        size = int(rng.integers(1, out_height - top + 1)), int(rng.integers(1, out_width - left + 1))
+        pixels = noise(height, width)
+        expected = by_pillow(pixels, (out_height, out_width), filter_name)[top : top + size[0], left : left + size[1]]
+        ops = (pp.resize(height=out_height, width=out_width, filter=filter_name), pp.crop(top, left, *size))
+        assert_close(run(pixels, *ops), expected, EQUAL)
+
+
+@pytest.mark.parametrize("filter_name", FILTERS)
+def test_gray_is_resized_like_colour(filter_name):
+    pixels = noise(60, 91, 1)
+    expected = by_pillow(pixels, (24, 40), filter_name)
+    resize = pp.resize(height=24, width=40, filter=filter_name)
+    assert_close(run(pixels, resize, color="gray"), expected, EQUAL)
+    assert_close(run(pixels, resize, color="gray", layout="chw"), expected.transpose(2, 0, 1), EQUAL)
+
+
+def test_bgr_is_rgb_backwards():
+    ops = (pp.resize(40), pp.center_crop(40, 40), pp.pad(50, 60, fill=(1, 2, 3)))
+    backwards = (*ops[:2], pp.pad(50, 60, fill=(3, 2, 1)))
+    assert_close(run(IMAGES["scene"], *ops, color="bgr"), run(IMAGES["scene"], *backwards)[:, :, ::-1], EQUAL)
+
+
+@pytest.mark.parametrize("layout", ["chw", "hwc"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", FLOAT32), ("float16", FLOAT16)])
+def test_normalize_equals_float64_rounded(dtype, layout, tolerance):
+    mean, std = pp.presets.IMAGENET_MEAN, pp.presets.IMAGENET_STD
+    crop = pp.center_crop(30, 41)
+    levels = run(IMAGES["scene"], crop)
+    expected = reference.normalize(levels, mean, std)
+    expected = expected if layout == "hwc" else expected.transpose(2, 0, 1)
+    tensor = run(IMAGES["scene"], crop, pp.normalize(mean=mean, std=std), dtype=dtype, layout=layout)
+    assert tensor.dtype == dtype
+    assert_close(tensor, expected.astype(dtype), tolerance)
+
+
+def test_every_level_of_every_dtype_is_what_float64_says():
+    levels = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
+    for dtype in ("float32", "float16"):
+        for mean, std, scale in ((0.0, 1.0, 1 / 255), (0.485, 0.229, 1 / 255), (127, 128, 1), (0.5, 0.5, 1 / 127.5)):
+            normalize = pp.normalize(mean=mean, std=std, scale=scale)
+            tensor = run(levels, pp.center_crop(16), normalize, color="gray", dtype=dtype)
+            expected = reference.normalize(levels, mean, std, scale)
+            bound = float(np.finfo(dtype).eps) * np.maximum(np.abs(expected), 2.0**-10)
+            assert (np.abs(tensor.astype(float) - expected) <= bound).all()
+
+
+def test_without_normalize_a_float_tensor_holds_the_levels():
+    levels = run(IMAGES["scene"], pp.center_crop(30))
+    for dtype in ("float32", "float16"):
+        assert_close(run(IMAGES["scene"], pp.center_crop(30), dtype=dtype), levels.astype(dtype), EQUAL)
+
+
+def test_the_margin_is_normalized_like_any_pixel():
+    ops = (pp.letterbox(40, 60, fill=114), pp.normalize())
+    tensor = run(IMAGES["portrait"], *ops, dtype="float32")
+    assert tensor[0, 0].tolist() == [np.float32(114 / 255)] * 3
+
+
+# A comparison that cannot fail proves nothing: each of these mistakes must be seen.
+@pytest.mark.parametrize("tolerance", [ONE_LEVEL, ORACLE])
+@pytest.mark.parametrize("mistake", ["no antialias", "bgr", "half a pixel", "x and y", "flip", "filter", "crop by one"])
+def test_a_mistake_fails_the_comparison(mistake, tolerance):
+    pixels = expected_pixels(photo())
+    right = reference.center_crop(by_pillow(pixels, (256, 383), "bilinear"), 224, 224)
+    shifted = Image.fromarray(pixels).resize((383, 256), Image.Resampling.BILINEAR, box=(0.5, 0.5, 639.5, 426.5))
+    wrong = {
+        "no antialias": reference.center_crop(
+            reference.resize(pixels, 256, 383, "bilinear", antialias=False), 224, 224
+        ),
+        "bgr": right[:, :, ::-1],
+        "half a pixel": reference.center_crop(np.asarray(shifted), 224, 224),
+        "x and y": right.transpose(1, 0, 2),
+        "flip": right[:, ::-1],
+        "filter": reference.center_crop(by_pillow(pixels, (256, 383), "bicubic"), 224, 224),
+        "crop by one": by_pillow(pixels, (256, 383), "bilinear")[16:240, 79:303],
+    }[mistake]
+    assert_close(right, right, tolerance)
+    with pytest.raises(AssertionError, match="worst at"):
+        assert_close(wrong, right, tolerance)
+
+
+@pytest.mark.parametrize("top", [-30, -7, 40])
+@pytest.mark.parametrize("left", [-30, 3, 40])
+def test_a_window_beside_its_image_shows_the_fill_alone(top, left):
+    """As of a crop of random places in a wide margin, after a step of the whole image."""
+    image = noise(12, 13)
+    (found,) = np.unique(levels.done([Take(top, left, 5, 6, (True, False), (7, 8, 9))], image).reshape(-1, 3), axis=0)
+    assert found.tolist() == [7, 8, 9]

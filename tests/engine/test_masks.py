@@ -1,0 +1,379 @@
+"""Masks that follow their image's geometry: every label, what margins get, how they come, and with their boxes."""
+
+import io
+import math
+import struct
+import threading
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import pixprep as pp
+from images import jpeg, scene, with_exif
+from pixprep.engine.annotations import annotated, columns
+from pixprep.show.words import explain
+
+SIZE = (37, 53)
+MASK = np.random.default_rng(8).integers(0, 200, SIZE, np.uint8)
+
+
+def plan_of(*ops):
+    return pp.Pipeline([pp.decode(), pp.center_crop(*SIZE), *ops, pp.tensor(only="training")]).for_training().plan
+
+
+def made(*ops, sample=None, index=0):
+    """(what the plan makes of a sample, its draws)."""
+    sample = {"mask": MASK} if sample is None else sample
+    plan = plan_of(*ops)
+    (numbers,) = plan.draw(seed=1, epoch=0, indices=[index])
+    placed = plan.placing(numbers, sample)(*SIZE)
+    return annotated(plan, placed, sample), placed.draws
+
+
+# --------------------------------------------------------------------------- one step after the other, in plain NumPy
+
+
+def window(mask, words, ignore):
+    """A canvas laid over a mask."""
+    top, left, height, width = (words[name] for name in ("top", "left", "height", "width"))
+    result = np.full((height, width), ignore, np.int64)
+    for y in range(height):
+        for x in range(width):
+            if 0 <= top + y < mask.shape[0] and 0 <= left + x < mask.shape[1]:
+                result[y, x] = mask[top + y, left + x]
+    return result
+
+
+def resized(mask, height, width):
+    rows = [
+        min(math.floor(np.float32(y) * np.float32(mask.shape[0] / height)), mask.shape[0] - 1) for y in range(height)
+    ]
+    columns = [
+        min(math.floor(np.float32(x) * np.float32(mask.shape[1] / width)), mask.shape[1] - 1) for x in range(width)
+    ]
+    return mask[np.ix_(rows, columns)]
+
+
+def flipped(mask, words):
+    return mask[:, ::-1] if words["flip"] else mask
+
+
+def turned(mask, words, ignore):
+    """A rotation, counter-clockwise about the middle: where each pixel's middle lies in the mask."""
+    height, width = mask.shape
+    angle = math.radians(words["angle"])
+    result = np.full(mask.shape, ignore, np.int64)
+    for y in range(height):
+        for x in range(width):
+            right, down = x + 0.5 - width / 2, y + 0.5 - height / 2
+            from_x = math.floor(width / 2 + right * math.cos(angle) - down * math.sin(angle))
+            from_y = math.floor(height / 2 + right * math.sin(angle) + down * math.cos(angle))
+            if 0 <= from_x < width and 0 <= from_y < height:
+                result[y, x] = mask[from_y, from_x]
+    return result
+
+
+CASES = {
+    "window, resize, flip": (
+        [pp.random_resized_crop(24, 31), pp.random_flip()],
+        lambda mask, words, _: flipped(
+            resized(window(mask, words["random_resized_crop#0"], 0), 24, 31), words["random_flip#0"]
+        ),
+    ),
+    "margin before a resize": (
+        [pp.random_flip(), pp.random_zoom_out(p=1.0), pp.resize(height=20, width=44), pp.crop(1, 2, 15, 40)],
+        lambda mask, words, ignore: resized(
+            window(flipped(mask, words["random_flip#0"]), words["random_zoom_out#0"], ignore), 20, 44
+        )[1:16, 2:42],
+    ),
+    "margin after a resize": (
+        [pp.resize(height=20, width=30), pp.pad(25, 34), pp.flip("vertical")],
+        lambda mask, _, ignore: np.pad(resized(mask, 20, 30), ((2, 3), (2, 2)), constant_values=ignore)[::-1],
+    ),
+    "levels, rotation, crop": (
+        [pp.color_jitter(0.4), pp.random_rotate(90), pp.center_crop(31)],
+        lambda mask, words, ignore: turned(mask, words["random_rotate#0"], ignore)[3:34, 11:42],
+    ),
+}
+
+
+@pytest.mark.parametrize(("dtype", "ignore"), [("uint8", 255), ("int64", 255), ("int64", -100)])
+@pytest.mark.parametrize("name", CASES)
+def test_each_label_is_where_its_pixel_is(name, dtype, ignore):
+    ops, expected = CASES[name]
+    seen = 0
+    for index in range(12):
+        fields, words = made(*ops, pp.mask(dtype=dtype, ignore=ignore), index=index)
+        assert fields["mask"].dtype == dtype
+        differing = np.count_nonzero(fields["mask"] != expected(MASK.astype(np.int64), words, ignore))
+        assert differing <= (2 if "rotation" in name else 0)  # Pillow looks in 65,536ths of a pixel
+        seen += np.count_nonzero(fields["mask"] == ignore)
+    assert (seen > 0) == (name != "window, resize, flip")
+
+
+def test_labels_follow_a_subpixel_resize_as_dali_itself_resizes_them():
+    geometry, moved = [pp.resize(17, like="dali", filter="nearest"), pp.center_crop(9)], 0
+    for size in [(height, width) for height in range(19, 60, 5) for width in range(20, 90, 3)]:
+        mask = np.random.default_rng(size).integers(0, 200, size, np.uint8)
+        sides = []
+        for resize in (geometry[0], pp.resize(17, like="dali", filter="nearest", subpixel=False)):
+            ops = [pp.decode(), resize, geometry[1], pp.mask(), pp.tensor(only="training")]
+            plan = pp.Pipeline(ops).for_training().plan
+            (numbers,) = plan.draw(seed=1, epoch=0, indices=[0])
+            sides.append(annotated(plan, plan.placing(numbers, {"mask": mask})(*size), {"mask": mask})["mask"])
+        with pp.Engine(pp.Pipeline([pp.decode(), *geometry, pp.tensor(dtype="uint8", layout="hwc")])) as engine:
+            assert np.array_equal(sides[0], engine.run([stored(np.dstack([mask] * 3))])[0][:, :, 0]), size
+        moved += not np.array_equal(*sides)
+    assert moved > 20
+
+
+def test_levels_and_erasing_leave_labels_as_they_are():
+    plain, _ = made(pp.random_resized_crop(24), pp.mask())
+    ops = [pp.random_resized_crop(24), pp.color_jitter(0.9), pp.random_solarize(128, p=1.0), pp.random_gaussian_blur(5)]
+    after, _ = made(*ops, pp.mask())
+    assert np.array_equal(plain["mask"], after["mask"])
+    ops = [pp.decode(), pp.random_resized_crop(24), pp.mask(), pp.normalize(), pp.random_erasing(p=1.0)]
+    plan = pp.Pipeline([*ops, pp.tensor(only="training")]).for_training().plan
+    (numbers,) = plan.draw(seed=1, epoch=0, indices=[0])
+    sample = {"mask": MASK}
+    assert np.array_equal(annotated(plan, plan.placing(numbers, sample)(*SIZE), sample)["mask"], plain["mask"])
+
+
+def test_a_policy_moves_a_mask_as_it_moves_the_image():
+    """A photo whose levels are its labels' parity, black or white, tells where each went, if by the nearest."""
+    black_and_white = np.repeat((MASK % 2 * 255)[:, :, None], 3, axis=2)
+    moved = 0
+    for index in range(40):
+        op = pp.trivial_augment(filter="nearest")
+        fields, words = made(op, pp.mask(ignore=0), index=index, sample={"mask": MASK % 2})
+        (step,) = words["trivial_augment#0"]["ops"]
+        if step["op"] in ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate"):
+            tensor = pp.apply([op], black_and_white, seed=1, epoch=0, index=index)
+            assert np.array_equal(fields["mask"], tensor[:, :, 0] // 255), step
+            moved += 1
+        else:
+            assert np.array_equal(fields["mask"], MASK % 2), step
+    assert moved > 5
+
+
+# ------------------------------------------------------------------------------------------------- how masks come
+
+
+def stored(values, mode=None, bits=None):
+    """A PNG of labels."""
+    file, options = io.BytesIO(), {} if bits is None else {"bits": bits}
+    image = Image.fromarray(values) if mode is None else Image.new(mode, values.shape[::-1])
+    if mode is not None:
+        image.putdata(values.ravel().tolist())
+        image.putpalette([level * 7 % 256 for level in range(3 * (1 << (bits or 8)))])
+    image.save(file, "PNG", **options)
+    return file.getvalue()
+
+
+def gray_of_bits(values, bits):
+    """A gray PNG of 1, 2 or 4 bits, which Pillow does not write."""
+    height, width = values.shape
+    rows = []
+    for row in values:
+        text = "".join(f"{value:0{bits}b}" for value in row)
+        text += "0" * (-len(text) % 8)
+        rows.append(b"\0" + bytes(int(text[at : at + 8], 2) for at in range(0, len(text), 8)))
+    parts = [
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, bits, 0, 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"".join(rows))),
+        (b"IEND", b""),
+    ]
+    chunks = [
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (MASK.tolist(), MASK),
+        (MASK.astype(np.int32), MASK),
+        (MASK > 99, MASK > 99),
+        (Image.fromarray(MASK), MASK),
+        (stored(MASK), MASK),
+        (memoryview(stored(MASK)), MASK),
+        (stored(MASK, "P"), MASK),
+        (stored(MASK % 16, "P", bits=4), MASK % 16),
+        (stored(MASK % 4, "P", bits=2), MASK % 4),
+        *((gray_of_bits(MASK % (1 << bits), bits), MASK % (1 << bits)) for bits in (1, 2, 4)),
+        (stored(MASK.astype(np.uint16)), MASK),
+    ],
+    ids=[
+        *("list", "int32", "bool", "Pillow", "gray", "memoryview", "palette", "palette of 4 bits", "palette of 2 bits"),
+        *("gray of 1 bit", "gray of 2 bits", "gray of 4 bits", "gray of 16 bits"),
+    ],
+)
+def test_a_mask_comes_in_any_of_these_forms(mask, expected):
+    fields, _ = made(pp.mask(), sample={"mask": mask})
+    assert fields["mask"].dtype == np.uint8
+    assert np.array_equal(fields["mask"], expected)
+
+
+def test_labels_over_255_need_int64():
+    wide = MASK.astype(np.uint16) * 300
+    with pytest.raises(
+        pp.ImageError, match=r'\[BAD_RECORD\] "mask": labels from 0 to 59700: "dtype": "int64" of the op'
+    ):
+        made(pp.mask(), sample={"mask": stored(wide)})
+    fields, _ = made(pp.mask(dtype="int64"), sample={"mask": stored(wide)})
+    assert np.array_equal(fields["mask"], wide)
+    with pytest.raises(pp.PipelineError, match='"ignore" must be 0 to 255, not -100: "dtype": "int64" holds any label'):
+        pp.mask(ignore=-100)
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (MASK[:-1], "37 x 53 pixels, but annotated as 36 x 53$"),
+        (MASK.T, r'annotated as 53 x 37: turned by its EXIF data\? then decode needs "apply_exif_orientation": false$'),
+        (stored(MASK.T), r"annotated as 53 x 37: turned by its EXIF data"),
+        (MASK[None], r"\(height, width\), not \(1, 37, 53\)$"),
+        (MASK.astype(np.float32), "an array of whole numbers, the bytes of a PNG, or its pathlib.Path, not ndarray$"),
+        ("mask.png", "an array of whole numbers, the bytes of a PNG, or its pathlib.Path, not str$"),
+        (-MASK.astype(int), "labels from -199 to 0"),
+        (
+            stored(np.zeros((*SIZE, 3), np.uint8)),
+            r"a PNG in colours \(RGB\): save the labels as gray, or with a palette$",
+        ),
+        (stored(MASK)[:400], "no PNG that Pillow reads"),
+        (jpeg(scene(*SIZE)), "no PNG that Pillow reads"),
+    ],
+)
+def test_a_mask_that_is_none_of_its_image_fails_it(mask, message):
+    with pytest.raises(pp.ImageError, match=rf'^\[BAD_RECORD\] "mask": .*{message}'):
+        made(pp.mask(), sample={"mask": mask})
+
+
+# ------------------------------------------------------------------------------------------------ masks of objects
+
+
+def test_masks_of_objects_go_with_their_boxes():
+    objects = np.stack([MASK > 50, MASK > 100, MASK > 150])
+    sample = {"boxes": [[1, 1, 9, 9], [40, 1, 50, 9], [2, 2, 8, 30]], "labels": [1, 2, 3], "masks": objects}
+    fields, _ = made(pp.crop(0, 0, 37, 20), pp.boxes(), pp.masks(), sample=sample)
+    assert fields["labels"].tolist() == [1, 3]
+    assert fields["masks"].dtype == np.uint8
+    assert np.array_equal(fields["masks"], objects[[0, 2], :, :20])
+    fields, _ = made(pp.crop(0, 0, 37, 20), pp.boxes(pad=3), pp.masks(), sample=sample)
+    assert np.array_equal(fields["masks"], [*objects[[0, 2], :, :20], np.zeros((37, 20))])
+    fields, _ = made(pp.pad(40, 60), pp.masks(), sample=sample)
+    assert np.array_equal(fields["masks"], np.pad(objects, ((0, 0), (1, 2), (3, 4))))
+    fields, _ = made(pp.rotate(180), pp.masks(), sample={"masks": objects[:0]})
+    assert fields["masks"].shape == (0, *SIZE)
+    with pytest.raises(pp.ImageError, match='2 of "masks" for 3 boxes'):
+        made(pp.boxes(), pp.masks(), sample=sample | {"masks": objects[:2]})
+
+
+# ------------------------------------------------------------------------------------------------------ the batch
+
+
+PIPELINE = pp.Pipeline(
+    [
+        pp.decode(),
+        pp.random_resized_crop(24, 20),
+        pp.random_flip(),
+        pp.mask(),
+        pp.tensor(dtype="uint8", only="training"),
+    ]
+).for_training()
+
+
+def photos(folder, count=6):
+    """A list of samples; image and mask are files, and each label is a level of the image."""
+    samples = []
+    for index in range(count):
+        levels = np.full((40 + index, 50, 3), 10 * index, np.uint8)
+        levels[:, 25:] += 5
+        (folder / f"{index}.jpg").write_bytes(jpeg(levels, quality=100))
+        (folder / f"{index}.png").write_bytes(stored(levels[:, :, 0]))
+        samples.append({"image": folder / f"{index}.jpg", "mask": folder / f"{index}.png"})
+    return samples
+
+
+def test_a_loader_gives_masks_in_one_array_and_replays_them(tmp_path, caplog):
+    with pp.Loader(photos(tmp_path), PIPELINE, batch_size=3, shuffle=True) as loader:
+        for batch in loader:
+            assert batch["mask"].shape == (3, 24, 20)
+            assert batch["mask"].dtype == np.uint8
+            near = np.abs(batch["tensor"][:, 0].astype(int) - batch["mask"]) <= 1
+            assert near.mean() > 0.9  # but for the edge, which the image's filter blends
+            for row, index in enumerate(batch["index"]):
+                assert np.array_equal(loader.replay(0, int(index))["mask"][0], batch["mask"][row])
+    assert "no op moves" not in caplog.text
+
+
+def test_masks_of_images_of_different_sizes_are_a_list(tmp_path):
+    ops = [pp.decode(), pp.mask(name="whole"), pp.resize(height=24, width=20), pp.mask(name="target"), pp.tensor()]
+    with pp.Loader(photos(tmp_path), pp.Pipeline(ops).for_training(), batch_size=6) as loader:
+        (batch,) = loader
+    assert [each.shape for each in batch["whole"]] == [(40 + index, 50) for index in range(6)]
+    assert batch["target"].shape == (6, 24, 20)
+    assert "mask" not in batch.fields
+
+
+def test_a_mask_that_cannot_be_read_breaks_its_sample_alone(tmp_path):
+    samples = photos(tmp_path)
+    samples[2]["mask"] = Path(tmp_path / "missing.png")
+    with pp.Loader(samples[:5], PIPELINE, batch_size=5, on_error="skip", max_errors=1.0) as loader:
+        (batch,) = loader
+        assert sorted(batch["index"].tolist()) == [0, 1, 3, 4]
+        (broken,) = loader.errors
+    assert broken.error.reason == "UNREADABLE"
+    assert '2.jpg, "mask"' in str(broken.error)
+    assert batch["mask"].shape == (4, 24, 20)
+    with (
+        pp.Loader([{"image": samples[0]["image"]}], PIPELINE, batch_size=1) as loader,
+        pytest.raises(pp.PipelineError, match='gives mask, and the samples of its source have no "mask"'),
+    ):
+        next(iter(loader))
+
+
+def test_masks_are_read_by_several_threads_at_once():
+    both = threading.Barrier(2)
+
+    class Waiting:
+        shape = SIZE
+
+        def __array__(self, *_, **__):
+            both.wait(20)
+            return MASK
+
+    image = jpeg(scene(*SIZE))
+    batches = []
+    for mask, threads in ((Waiting(), 2), (MASK, 1)):
+        samples = [{"image": image, "mask": mask}] * 2
+        with pp.Loader(samples, PIPELINE, batch_size=2, threads=threads, seed=3) as loader:
+            batches += loader
+    assert np.array_equal(*(batch["mask"] for batch in batches))
+
+
+def test_a_photo_that_is_turned_has_the_mask_of_the_upright_one():
+    photo = with_exif(6)  # 24 x 40 as stored
+    pipeline = pp.Pipeline(
+        [pp.decode(), pp.mask(name="whole"), pp.center_crop(8), pp.mask(), pp.tensor()]
+    ).for_training()
+    with pp.Loader([{"image": photo, "mask": np.zeros((40, 24), np.uint8)}], pipeline, batch_size=1) as loader:
+        (batch,) = loader
+        assert batch["whole"][0].shape == (40, 24)
+
+
+def test_explain_says_that_labels_are_never_blended():
+    ops = [pp.decode(), pp.resize(height=24, width=20), pp.mask(ignore=0), pp.masks(), pp.tensor()]
+    said = explain(pp.Pipeline(ops).for_training())
+    assert "mask: label of each pixel of the image here, by the nearest alone, uint8, 0 where no image is" in said
+    assert "masks: mask of each object of the image here, by the nearest alone, uint8, 0 where no image is" in said
+
+
+def test_an_image_without_a_result_has_the_ignored_label_alone():
+    plan = plan_of(pp.resize(height=6, width=7), pp.mask(ignore=9))
+    together = columns(plan, [{"mask": np.zeros((6, 7), np.uint8)}, None])["mask"]
+    assert together[1].tolist() == [[9] * 7] * 6

@@ -1,0 +1,403 @@
+"""Parts of JPEGs: the pixels of the whole decode, the same damage, and a library that is not the one expected."""
+
+import ctypes
+from base64 import b85decode
+
+import numpy as np
+import pytest
+from PIL import _imaging
+
+import pixprep as pp
+from images import jpeg, photo, scene, with_exif
+from pixprep.engine.decoders import Limits, turbo
+from pixprep.engine.decoders.cpu import CpuDecoder
+from pixprep.engine.decoders.header import is_plain, read_jpeg_header
+from pixprep.engine.decoders.turbo import Way, decode, decode_part
+from pixprep.engine.kernels import resampling
+from pixprep.errors import ImageError
+from pixprep.plan.geometry_steps import Resize
+from pixprep.plan.profiles import PROFILES
+from resize_cases import placement, resampling_of
+
+RGB = Way(is_gray=False)
+WAYS = (RGB, RGB, Way(is_gray=True), Way(is_gray=False, is_fast_idct=True))
+SAMPLINGS = {"444": 0, "422": 1, "420": 2}
+KINDS = (*SAMPLINGS, "440", "411", "gray", "rgb")
+
+PROGRESSIVE_411 = b85decode(
+    b"|JeWF01!$>Nk#wx0RR9200961|JwjV02B@n5)Ta&5)cv>6%-"
+    b"gAG9exu93DL^E+jHZKuk+VKt@GST61DhRc%&9Mr4R(ZFhTtf`Lw8jhBplmUDiAeE-`3Lje^R7akfOJ0T%Ed{ahKe0+R-e0+R-e0+R-e0+R-"
+    b"e0+R-e0+R-e0+R-e0+R-e0+R-e0+R-e0+R-e0+R-"
+    b"e0=}H01*fPB>+nU0YLx)5di}c0sq7R82|wR0RaI40000000000000620RsdD|HJ?p0RRF60RR91000000000000IL50R#pA+5ij#0RRFJ0}u"
+    b"cJ0r@E?S<h=ds$WEq=8ow-ZCiZ{l)iSoWvf*a^>M}Wl1lWgqJK0Y<|LHRwypmF|HJ?s5CH)I0s{d70000000000000pI69Nz+ATj^i00;pA0"
+    b"09L8h=}EnK4Ky>#<evxw6wM1uMF|_A|fJp%O1o;L{9Vj_y5EI84&;j0RaI30000000000000010uc}r|Jncu0RsU6KLMB7Vp@15lFcQO%@HP"
+    b"_|HJ?n5dZ@L000000000000000009sn5&zl%2mt~C0Y3qpvi|`8!~ho%0RaI4000000000000000F#s??|Jncu0RaF8KLXvEnU3%O!~h%+0R"
+    b"aI40RRI500000000000RRyY@F6i_@&DQY2mt{A0Y4$7A=u7m3R0IIeO@y4myEUi-tr~*#4sY1<U@c#e3+y<4kSVZ5J6>@U;o+w3<CiG0ssR5"
+    b"000pDM}L$M>xTxxH-"
+    b"|s}!~hx*00IL60RR910000000000009sYAyHxf+5iXv0|5a)5IfoX1?qibZDeXgiwFP202dJf0RaI300000000000000101y%X+5iXv0s#R("
+    b"5HyH{VG-CyfB(b)A`k!q0RsdA0{{R300000000015g{>Q5K*!4ae<-H;s4qI2mt{A0Y4C4T8)APc_JAo5)eu6p+LZ3sPv<{WKWM-"
+    b"6E)kBH*c|4>+&Xwb@m|RlM;Vyi2_zASimBpq^ndm1r=l_1e5x>(4#@HE$Bye5yp!IwtI=7n~P#@B|=+}KmXY"
+)
+SCANS_440 = b85decode(
+    b"|JeWF01!$>Nk#wx0RR9200961|JwjV02B@n5)Ta&5)cv>6%-"
+    b"gAG9exu93DL^E+jHZKuk+VKt@GST61DhRc%&9Mr4R(ZFhTtf`Lw8jhBplmUDiAeE-`3Lje^R7akfOJ0T%Ed{ahKe0+R-e0+R-e0+R-e0+R-"
+    b"e0+R-e0+R-e0+R-e0+R-e0+R-e0+R-e0+R-e0+R-"
+    b"e0=}F01*fPB>+nU0TKWL5di}c0sq7R9{>OW1pxs80RaI300000000010s{mE1_uZU3Jd?l0JRVR0s#X90t5pE1q1{D00Dgg0s{a95d{(<F+m"
+    b"0sQDFxnaTGFvk)a49Lb1UWQqk}vGh%Xr2?`b$7#SKRCMPH<Dl|1VH#j*uLqtVJM@UIZQ&d$}S6EqEV`OD!XJ~0^b98lfcX)YvgM@{Khlq)al"
+    b"9QB`mY0~BnxdnmrKYE-sj9NGw6(UkxVgH*!^FkL$H>Xb($mz{*4NnC+Tr5k<mKk)=;`Y5^7Hid_V@Vt`v2Vk1ONm7+5iXv0RR9$0ObTfT9IL"
+    b"?7ApVHz*u@yE+fQX`_+74*Z<Mw_MB3IN*2HW(&m6ZwP9hY79K1A)5=(Vszry}nkBR|AW(MmoY()<$r@4r0G_!20D%7h_36V&B!8{{0LOp&^z"
+    b"oyg`Ro4xj{gAl>;KiFG-l`b-"
+    b"}vYM0A8FlQ;sJ80LMT2^`N?ZAmhvZO@IH^ur&Aw@P4MM&u*zRDy{(OLc_;O|JPNA+ND@WH1QV||Ioa#bI7NxM-"
+    b"=fE2SH!|(brTMsTBoMxr;Nm;ry%r(zvkHix(VJs}aS2|I^tKdWv|8q*%R0fB)3zyn*di)}&sQ|JB)%0g#_s6$cd}pzB}%*62|IsTBuWct9)v"
+    b"*XsffwEd#L|HJ?v0RRI50RaI40RaI400000000330|W&I2M7rY3;)CbwGjXU0RjXB0|W;J1Oxy90(Srb0s|2Q1tBp85<yW1VQ~{8GJyybLXn"
+    b"}d!3iTXQt%aGa?uJFBsAeA@fR2w8YU+wDJnHKH#j*uLqtVJM@UIZQ&d$}S6EqEV`OD!XJ~0^b98lfcX)Yvf`f#GhKGoWijtF*m6n&7nVO=bq"
+    b"@|{(sHv*5v$VCgx45~w!o$SH#>dFX%F@%+)z;V8+1ldc<mKk)=;`Y6^Yr!h_xSnx|Jncu0Rj;KKLA$?j_3c-cMF04(V(y&|I*UT=N-"
+    b"@g(~FMdO#jqZ9mjM3)vJ!=B!B<b2$t-V|JThF2mjDR1OM6p2mu2T06zf1RW(&jRa5`a-"
+    b"Bl`6=0vNX|IzA6l%pb)CD{Mc^gW#WA1bP|MNt3K^OaLYRMk~K|I~$4)m1fBPyf~HRZTsq@#z27@Z+$X)TG(}*YZ<lv1X~C|Ip`6n#H@9c7Ol"
+    b"b"
+)
+"""4:1:1, progressive, and 4:4:0 in three scans with restart markers, which nothing here writes: 37 x 75 pixels."""
+RESIZES = [(like, *method) for like in PROFILES for method in PROFILES[like].methods]
+
+
+def drawn(rng, kind):
+    """A random JPEG of a kind."""
+    height, width = rng.integers(1, (160, 220))
+    pixels = scene(int(height), int(width), int(rng.integers(9)))
+    quality, interval = int(rng.integers(20, 100)), int(rng.integers(0, 3) * rng.integers(1, 9))
+    if kind in ("440", "411"):
+        return bytes(turbo.simplejpeg.encode_jpeg(pixels, quality, colorsubsampling=kind))
+    options = {"restart_marker_blocks": interval} if interval else {}
+    options |= {"quality": quality, "progressive": rng.random() < 0.4}
+    if kind == "gray":
+        pixels = pixels[:, :, 1]
+    elif kind == "rgb":
+        options |= {"keep_rgb": True}
+    else:
+        options |= {"subsampling": SAMPLINGS[kind]}
+    return jpeg(pixels, **options)
+
+
+def part_of(rng, height, width):
+    """A random part of an image of this size."""
+    (top, bottom), (left, right) = (sorted(rng.choice(side + 1, 2, replace=False).tolist()) for side in (height, width))
+    return top, left, bottom, right
+
+
+def compare(rng, encoded, way, count):
+    """Decode random parts; each has to be that of the whole image."""
+    header = read_jpeg_header(encoded)
+    assert is_plain(header)
+    shape = header.height, header.width, 1 if way.is_gray else 4
+    whole = decode(encoded, np.empty(shape, np.uint8), way, is_strict=True)
+    for _ in range(count):
+        buffer, part = np.full(shape, 77, np.uint8), part_of(rng, *shape[:2])
+        top, left, bottom, right = part
+        assert decode_part(encoded, buffer, part, way), (shape, part)
+        assert np.array_equal(buffer[top:bottom, left:right, :3], whole[top:bottom, left:right, :3]), (shape, part)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_random_part_is_that_of_the_whole_image(kind):
+    rng = np.random.default_rng(KINDS.index(kind))
+    for index in range(40):
+        compare(rng, drawn(rng, kind), WAYS[index % 4], 12)
+
+
+@pytest.mark.parametrize("encoded", [PROGRESSIVE_411, SCANS_440, photo()], ids=["411", "440", "photo"])
+def test_so_is_a_part_of_rarer_kinds_and_of_a_photo(encoded):
+    for way in {*WAYS}:
+        compare(np.random.default_rng(0), encoded, way, 40)
+
+
+def test_the_narrowest_parts_have_interpolated_colours_too():
+    """libjpeg-turbo leaves the interpolation out of images of two columns of colour, and so of such parts."""
+    encoded = jpeg(scene(40, 50), subsampling=2)
+    whole = decode(encoded, np.empty((40, 50, 4), np.uint8), RGB, is_strict=True)
+    for left in range(50):
+        for right in range(left + 1, min(left + 6, 51)):
+            buffer = np.zeros((40, 50, 4), np.uint8)
+            assert decode_part(encoded, buffer, (7, left, 24, right), RGB)
+            assert np.array_equal(buffer[7:24, left:right, :3], whole[7:24, left:right, :3]), (left, right)
+
+
+def test_a_progressive_jpeg_without_its_last_scans_is_decoded_whole():
+    """libjpeg-turbo makes it smoother, by blocks that lie outside of a part. It warns of nothing."""
+    encoded = jpeg(scene(60, 80), progressive=True)
+    scans = [at for at in range(len(encoded)) if encoded[at : at + 2] == b"\xff\xda"]
+    for last in scans[1:]:
+        table = encoded.rindex(b"\xff\xc4", 0, last)
+        early = encoded[:table] + b"\xff\xd9"
+        buffer = np.empty((60, 80, 4), np.uint8)
+        decode(early, buffer, RGB, is_strict=True)
+        assert not decode_part(early, buffer, (20, 20, 40, 40), RGB)
+    assert decode_part(encoded, buffer, (20, 20, 40, 40), RGB)
+
+
+def test_the_fast_chroma_is_decoded_whole():
+    """Its rows in pairs do not go together with rows that are skipped: libjpeg-turbo may not come back."""
+    buffer = np.empty((80, 214, 4), np.uint8)
+    assert not decode_part(jpeg(scene(80, 214)), buffer, (33, 8, 41, 154), Way(is_gray=False, is_fast_chroma=True))
+
+
+# damage
+
+
+def damaged(rng, encoded):
+    """The same JPEG cut, with bytes changed, or with a marker more."""
+    data, begin = bytearray(encoded), read_jpeg_header(encoded).scan
+    at = int(rng.integers(begin, len(data)))
+    match int(rng.integers(4)):
+        case 0:
+            del data[at:]
+        case 1:
+            del data[-int(rng.integers(1, 40)) :]
+        case 2:
+            data[at:at] = bytes([0xFF, int(rng.integers(0xC0, 256))])
+        case _:
+            data[at] ^= int(rng.integers(1, 256))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_libjpeg_turbo_warns_of_is_found_wherever_the_part_lies(kind):
+    rng = np.random.default_rng(KINDS.index(kind))
+    warned = 0
+    for _ in range(15):
+        intact = drawn(rng, kind)
+        shape = (*read_jpeg_header(intact).size(is_upright=False), 4)
+        for _ in range(8):
+            encoded, (top, left, bottom, right) = damaged(rng, intact), part_of(rng, *shape[:2])
+            whole, buffer = np.zeros((2, *shape), np.uint8)
+            try:
+                decode(encoded, whole, RGB, is_strict=True)
+                is_whole = True
+            except ValueError:
+                is_whole = False
+            assert decode_part(encoded, buffer, (top, left, bottom, right), RGB) == is_whole
+            if is_whole:
+                assert np.array_equal(buffer[top:bottom, left:right, :3], whole[top:bottom, left:right, :3])
+            warned += not is_whole
+    assert warned > 60
+
+
+# the library
+
+
+def test_a_library_of_another_interface_is_refused():
+    functions = turbo.functions_of(_imaging.__file__)
+    encoded, buffer = jpeg(scene(30, 40)), np.zeros((30, 40, 4), np.uint8)
+    assert turbo.is_decoded(functions, encoded, buffer, (5, 5, 20, 20), RGB)
+    buffer[:] = 0
+    for abi in (61, 70, 80, 90):
+        assert not turbo.is_decoded(functions, encoded, buffer, (5, 5, 20, 20), RGB, abi=abi)
+    assert not buffer.any()
+
+
+def test_a_library_without_the_functions_is_refused():
+    assert turbo.functions_of(turbo.library()._name) is None
+    assert turbo.functions_of("no such library") is None
+
+
+def test_a_library_that_gives_other_pixels_is_refused():
+    functions = turbo.functions_of(_imaging.__file__)
+    skip = turbo.FUNCTIONS.index("jpeg_skip_scanlines")
+    kind = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint)
+    true_skip = kind(functions[skip])
+    more = [-1, 1]  # a row less above the part, and one more below it
+
+    @kind
+    def wrong_skip(jpeg, rows):
+        more.append(more.pop(0))
+        true_skip(jpeg, rows + more[-1])
+        return rows
+
+    assert turbo.is_equal(functions, "420")
+    functions[skip] = ctypes.cast(wrong_skip, ctypes.c_void_p).value
+    assert turbo.is_decoded(functions, jpeg(scene(60, 40)), np.empty((60, 40, 4), np.uint8), (5, 5, 20, 20), RGB)
+    assert not turbo.is_equal(functions, "420")
+
+
+def test_without_such_a_library_jpegs_are_decoded_whole(monkeypatch):
+    whole = seen(photo(), is_whole=True)
+    assert not np.array_equal(seen(photo()), whole)
+    monkeypatch.setattr(turbo, "_pillows", lambda: None)
+    assert np.array_equal(seen(photo()), whole)
+
+
+def test_the_size_of_an_image_is_looked_at_again():
+    """The buffer is as large as the header says that pixprep has read."""
+    for height, width in ((30, 41), (31, 40), (29, 40), (30, 39)):
+        buffer = np.zeros((height, width, 4), np.uint8)
+        assert not decode_part(jpeg(scene(30, 40)), buffer, (5, 5, 20, 20), RGB)
+
+
+# the decoder
+
+
+PIPELINE = pp.Pipeline([pp.decode(), pp.crop(10, 20, 30, 40), pp.tensor()])
+
+
+def seen(encoded, *, is_whole=False, damage="strict"):
+    """The pixels of an image, where the decoder writes none 77; or its error."""
+    decoder = CpuDecoder(PIPELINE.plan, Limits(), damage=damage)
+    decoder._buffers.append(np.full(1 << 21, 77, np.uint8))
+    (chunk,) = decoder.chunks([encoded], [PIPELINE.plan.place], is_whole=is_whole)
+    with decoder.decode(chunk) as (image,):
+        return image if isinstance(image, ImageError) else image.pixels[:, :, :3].copy()
+
+
+def test_only_the_part_is_written():
+    encoded = jpeg(scene(100, 120), subsampling=0)
+    part, whole = seen(encoded), seen(encoded, is_whole=True)
+    assert PIPELINE.plan.part(PIPELINE.plan.place(100, 120)) == (9, 19, 41, 61)
+    assert np.array_equal(part[9:41, 19:61], whole[9:41, 19:61])
+    assert (part[:9] == 77).all()
+    assert (part[41:99] == 77).all()
+    assert (part[9:41, 72:] == 77).all()
+
+
+@pytest.mark.parametrize("damage", ["strict", "lenient", "pillow"])
+def test_damaged_images_fare_as_those_that_are_decoded_whole(damage):
+    rng = np.random.default_rng(3)
+    top, left, bottom, right = 10, 20, 40, 60
+    errors = 0
+    for encoded in [damaged(rng, jpeg(scene(50, 80), progressive=turn % 2)) for turn in range(40)]:
+        part, whole = seen(encoded, damage=damage), seen(encoded, is_whole=True, damage=damage)
+        if isinstance(whole, ImageError):
+            assert (part.reason, part.detail) == (whole.reason, whole.detail)
+            errors += 1
+        else:
+            assert np.array_equal(part[top:bottom, left:right], whole[top:bottom, left:right])
+    assert (errors > 30) == (damage == "strict")
+
+
+# the tensors
+
+SHAPES = [(97, 131), (60, 200), (64, 48)]
+PHOTOS = [jpeg(scene(*shape, 1), subsampling=turn % 3) for turn, shape in enumerate(SHAPES)]
+TURNED = [with_exif(orientation, size=(64, 90)) for orientation in range(1, 9)]
+
+
+def assert_same(pipeline, photos, **given):
+    """The outputs of parts are those of whole images, though the decoder's buffer has had another image."""
+    with pp.Engine(pipeline, threads=1, odd_range=True) as engine:
+        whole = engine.run_batch(photos, keep=lambda *_: None, **given)
+        for buffer in engine._decoder._buffers:
+            buffer[:] = np.random.default_rng(0).integers(0, 256, buffer.shape, np.uint8)
+        part = engine.run_batch(photos, **given)
+        assert list(map(str, part.errors)) == list(map(str, whole.errors))
+        for name in whole.outputs:
+            for ours, expected in zip(part[name], whole[name], strict=True):
+                assert np.array_equal(ours, expected)
+        return whole
+
+
+@pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
+def test_the_tensors_of_each_filter_are_those_of_whole_images(like, filter_name, antialias):
+    how = {"like": like, "filter": filter_name, "antialias": antialias}
+    margin = [] if like == "tensorflow" else [pp.pad(40, 52)]
+    is_real = filter_name in PROFILES[like].real
+    tail = pp.tensor("float32" if is_real else "uint8", "hwc")
+    for ops in (
+        [pp.crop(11, 9, 35, 30), pp.resize(height=23, width=41, **how), pp.crop(3, 4, 9, 7), tail],
+        [pp.resize(60, **how), pp.flip(), pp.crop(20, 1, 12, 30), tail],
+        [pp.flip("vertical"), pp.crop(30, 9, 18, 25), *margin, pp.resize(height=50, width=31, **how), tail],
+        [pp.crop(13, 5, 30, 9), pp.resize(height=64, width=1, **how), pp.crop(40, 0, 20, 1), tail],
+    ):
+        assert_same(pp.Pipeline([pp.decode(), *ops]), [*PHOTOS, *TURNED[::3]])
+
+
+@pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
+def test_no_window_reaches_out_of_the_part(like, filter_name, antialias):
+    rng = np.random.default_rng(5)
+    reach = Resize(rule="both", height=1, width=1, filter=filter_name, antialias=antialias, like=like).reach
+    for _ in range(60):
+        size, after = (tuple(map(int, rng.integers(1, 200, 2))) for _ in range(2))
+        region = part_of(rng, *after)
+        how = resampling_of(like, filter_name, size, after, antialias=antialias, region=region)
+        rows, columns = resampling.windows(how)
+        top, left, bottom, right = placement(size, after, region).part(reach)
+        for read, begin, end in (rows.span(size[0]), top, bottom), (columns.span(size[1]), left, right):
+            assert 0 <= begin <= read[0] < read[1] <= end, (size, after, region)
+
+
+def test_the_tensors_of_turned_images_too():
+    crop = [pp.crop(5, 31, 40, 20), pp.resize(17), pp.center_crop(12), pp.tensor("uint8", "hwc")]
+    for decode_op in (pp.decode(), pp.decode(apply_exif_orientation=False), pp.decode(color="gray")):
+        batch = assert_same(pp.Pipeline([decode_op, *crop]), TURNED)
+        assert any(error is None for error in batch.errors)
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        [pp.contrast(1.5), pp.crop(3, 4, 20, 30), pp.resize(20), pp.center_crop(9), pp.tensor("uint8", "hwc")],
+        [pp.autocontrast(), pp.crop(3, 4, 20, 30), pp.resize(20), pp.center_crop(9), pp.tensor("uint8", "hwc")],
+        [pp.crop(3, 4, 20, 30), pp.equalize(), pp.center_crop(9), pp.tensor("uint8", "hwc")],
+        [pp.resize(40), pp.autocontrast(), pp.center_crop(20), pp.tensor("uint8", "hwc")],
+        [pp.crop(8, 8, 30, 30), pp.gaussian_blur(5, 1.0), pp.center_crop(9), pp.tensor("uint8", "hwc")],
+        [pp.crop(8, 8, 30, 30), pp.rotate(30), pp.center_crop(9), pp.tensor("uint8", "hwc")],
+    ],
+)  # fmt: skip
+def test_levels_of_the_whole_photo_are_those_of_the_whole_photo(ops):
+    assert_same(pp.Pipeline([pp.decode(), *ops]), PHOTOS)
+
+
+def test_an_operator_is_given_no_other_pixels():
+    turned = pp.operator("acme.turned", version=1)(lambda pixels: np.rot90(pixels, 2))
+    for ops in (
+        [turned(), pp.crop(3, 4, 20, 30)],
+        [pp.crop(3, 4, 20, 30), turned(), pp.center_crop(9)],
+        [pp.resize(30), pp.center_crop(20), turned()],
+    ):
+        assert_same(pp.Pipeline([pp.decode(), *ops, pp.tensor("uint8", "hwc")]), PHOTOS)
+
+
+def test_tensors_of_one_image_share_a_decode_of_all_their_parts():
+    pipeline = pp.Pipeline(
+        [
+            pp.decode(name="decoded"), pp.crop(3, 4, 20, 30), pp.resize(20, name="small"), pp.center_crop(9),
+            pp.tensor("uint8", "hwc", name="one"), pp.crop(40, 9, 8, 30, from_="decoded"),
+            pp.tensor("uint8", "hwc", name="two"), pp.original_size(from_="decoded"),
+        ]
+    )  # fmt: skip
+    assert_same(pipeline, PHOTOS)
+    assert pipeline.plan.part(pipeline.plan.place(60, 200)) == (7, 8, 49, 40)
+
+
+def test_boxes_share_a_decode_of_all_their_parts():
+    pipeline = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=9, width=7), pp.tensor("uint8", "hwc")])
+    boxes = [[(3, 4, 30, 31), (20, 40, 50, 60)], [(1, 1, 20, 20)], [(0, 0, 48, 64), (2, 2, 9, 9)]]
+    assert_same(pipeline, PHOTOS, inputs={"boxes": boxes})
+
+
+def test_a_reduced_decode_and_an_open_size_too():
+    shown = [pp.crop(10, 10, 40, 38), pp.resize(height=9, width=9)]
+    assert_same(pp.Pipeline([pp.decode(reduced=True), *shown, pp.tensor("uint8", "hwc")]), PHOTOS)
+    assert_same(pp.Pipeline([pp.decode(), pp.center_crop(50, 40), pp.resize(30), pp.tensor("uint8", "hwc")]), PHOTOS)
+
+
+def test_pixels_that_are_kept_are_whole():
+    kept = {}
+    with pp.Engine(PIPELINE, threads=1) as engine:
+        engine.run_batch(PHOTOS[:2], keep=lambda place, image: kept.setdefault(place, image.pixels.copy()))
+    for place, encoded in enumerate(PHOTOS[:2]):
+        assert np.array_equal(kept[place][:, :, :3], seen(encoded, is_whole=True))
+
+
+def test_a_random_window_is_that_of_the_whole_image(tmp_path):
+    for place, encoded in enumerate([*PHOTOS, *TURNED]):
+        (tmp_path / f"{place}.jpg").write_bytes(encoded)
+    ops = [pp.random_resized_crop(20), pp.random_flip(), pp.tensor("uint8", "hwc", only="training")]
+    pipeline = pp.Pipeline([pp.decode(), *ops])
+    with (
+        pp.Loader(pp.read.files(tmp_path), pipeline, batch_size=11, odd_range=True) as part,
+        pp.Loader(pp.read.files(tmp_path), pipeline, batch_size=11, odd_range=True, cache="pixels") as whole,
+    ):
+        found = []
+        for _ in range(4):
+            for ours, expected in zip(part, whole, strict=True):
+                assert np.array_equal(ours["tensor"], expected["tensor"])
+                found.append(ours["tensor"].copy())
+    assert not np.array_equal(found[0], found[1])

@@ -1,0 +1,342 @@
+"""Pixels in place of files: the arrays that a pipeline takes, and that their tensors are those of decoded files."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import pixprep as pp
+from images import scene
+from pixprep.cli.parser import main
+from pixprep.engine.decoders import Limits
+from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
+from pixprep.importers.verify import verify
+from pixprep.serving.embedded.request import pixels_of
+from pixprep.show.words import op_words
+
+TAIL = [pp.normalize(mean=(0.4, 0.5, 0.6), std=0.25), pp.tensor()]
+GEOMETRIES = {
+    "resize": [pp.resize(height=24, width=31)],
+    "crop of a resize": [pp.resize(32), pp.center_crop(24)],
+    "crop before": [pp.center_crop(fraction=0.5), pp.resize(height=20, width=24, filter="bicubic")],
+    "padded before": [pp.pad(square=True, fill=7), pp.resize(height=24, width=20), pp.flip()],
+    "mirrored before": [pp.flip("vertical"), pp.flip(), pp.resize(height=20, width=24)],
+    "letterbox": [pp.letterbox(64, 48, fill=(1, 2, 3))],
+    "rows first": [pp.resize(height=4, width=60)],
+    "crop alone": [pp.crop(1, 2, 5, 4)],
+    "opencv": [pp.resize(height=20, width=24, like="opencv")],
+    "torch": [pp.resize(height=20, width=24, like="torch")],
+    "tensorflow": [pp.resize(height=20, width=24, like="tensorflow")],
+}
+SIZES = [(50, 80), (200, 101), (7, 6), (375, 500)]
+
+
+def encoded(array):
+    file = io.BytesIO()
+    Image.fromarray(array).save(file, "PNG")
+    return file.getvalue()
+
+
+def layouts(array):
+    """The same array, laid out otherwise in memory."""
+    yield array
+    yield np.asfortranarray(array)
+    yield array[::-1].copy()[::-1]
+    yield array[:, ::-1].copy()[:, ::-1]
+    margins = [(1, 2), (3, 4)] + [(0, 0)] * (array.ndim - 2)
+    yield np.pad(array, margins, constant_values=99)[1:-2, 3:-4]
+    if array.shape[2:] == (3,):
+        yield np.concatenate([array, array[:, :, :1]], axis=2)[:, :, :3]
+    frozen = array.copy()
+    frozen.flags.writeable = False
+    yield frozen
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES.values(), ids=GEOMETRIES)
+@pytest.mark.parametrize(("color", "given"), [("rgb", None), ("rgb", "bgr"), ("bgr", None), ("bgr", "rgb")])
+def test_a_tensor_of_pixels_is_that_of_the_file_that_has_them(geometry, color, given):
+    with (
+        pp.Engine(pp.Pipeline([pp.decode(color=color), *geometry, *TAIL]), threads=1) as of_files,
+        pp.Engine(pp.Pipeline([pp.pixels(color=color, given=given), *geometry, *TAIL]), threads=1) as of_pixels,
+    ):
+        for height, width in SIZES:
+            photo = scene(height, width)
+            (expected,) = of_files.run([encoded(photo)])
+            arrays = list(layouts(photo[:, :, ::-1] if (given or color) == "bgr" else photo))
+            for result in of_pixels.run(arrays):
+                assert np.array_equal(result, expected)
+
+
+@pytest.mark.parametrize("shape", ["(h, w)", "(h, w, 1)"])
+def test_gray_pixels_have_one_channel_or_none(shape):
+    geometry = [pp.resize(32), pp.center_crop(24), pp.tensor(dtype="uint8")]
+    photo = scene(50, 80)[:, :, 0]
+    (expected,) = pp.Engine(pp.Pipeline([pp.decode(color="gray"), *geometry])).run([encoded(photo)])
+    engine = pp.Engine(pp.Pipeline([pp.pixels(color="gray"), *geometry]))
+    for array in layouts(photo if shape == "(h, w)" else photo[:, :, None]):
+        assert np.array_equal(engine.run([array])[0], expected)
+
+
+def test_sizes_may_differ_in_a_list_and_one_array_has_images_of_one_size():
+    engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(32), pp.center_crop(24), pp.tensor()]), threads=2)
+    photos = [scene(40 + n, 90 - n, n) for n in range(9)]
+    for photo, result in zip(photos, engine.run(photos), strict=True):
+        assert np.array_equal(engine.run([photo])[0], result)
+    stack = np.stack([scene(40, 50, n) for n in range(5)])
+    assert all(map(np.array_equal, engine.run(stack), engine.run(list(stack))))
+    assert engine.run([]) == []
+
+
+class Foreign:
+    """An array of another library, which NumPy reads where it lies."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self._array
+
+
+class OnGpu:
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+
+def test_arrays_of_other_libraries_are_taken():
+    engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(32), pp.center_crop(24), pp.tensor()]))
+    photo = scene(50, 60)
+    expected, *others = engine.run([photo, Foreign(photo), Image.fromarray(photo)])
+    assert all(np.array_equal(other, expected) for other in others)
+
+
+def test_the_bytes_of_a_file_are_refused_before_there_are_tensors_for_them():
+    """Terabytes: one for each byte."""
+    engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(256), pp.center_crop(224), pp.tensor()]))
+    with pytest.raises(TypeError, match="this pipeline begins with pixels, which takes arrays, not bytes"):
+        engine.run(bytes(1 << 22))
+
+
+def test_nothing_is_copied_before_the_kernel():
+    plan = pp.Pipeline([pp.pixels(given="bgr"), pp.crop(1, 1, 4, 4), pp.tensor(dtype="uint8")]).plan
+    decoder = PixelsDecoder(plan, Limits(), of=host_array)
+    photo = scene(20, 30)
+    for given in (photo, Foreign(photo), photo[::2, ::-1]):
+        (chunk,) = decoder.chunks([given], [plan.place])
+        with decoder.decode(chunk) as (image,):
+            assert np.shares_memory(image.pixels, photo)
+    before = photo.copy()
+    pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(height=9, width=9), pp.flip(), pp.tensor()])).run([photo])
+    assert np.array_equal(photo, before)
+
+
+NO_CHANNELS = ': for gray images, pixels has "color": "gray"'
+SHAPES = {
+    (20, 30): f"[UNSUPPORTED] an array (20, 30); the pipeline takes (height, width, 3){NO_CHANNELS}",
+    (20, 30, 1): f"[UNSUPPORTED] an array (20, 30, 1); the pipeline takes (height, width, 3){NO_CHANNELS}",
+    (3, 20, 30): "[UNSUPPORTED] an array (3, 20, 30); the pipeline takes (height, width, 3): channels come last, as "
+    "array.transpose(1, 2, 0) has them, or permute of PyTorch",
+    (20, 30, 4): "[UNSUPPORTED] an array (20, 30, 4); the pipeline takes (height, width, 3): leave the fourth channel "
+    "out, as array[:, :, :3] does",
+    (5,): "[UNSUPPORTED] an array (5,); the pipeline takes (height, width, 3)",
+    (0, 30, 3): "[BAD_DIMENSIONS] 0 x 30 pixels; a side has 1 to 40 (parameter max_side)",
+    (41, 1, 3): "[BAD_DIMENSIONS] 41 x 1 pixels; a side has 1 to 40 (parameter max_side)",
+    (40, 40, 3): "[TOO_MANY_PIXELS] 40 x 40 pixels; the limit is 1,000 (parameter max_pixels)",
+}
+
+
+def test_an_array_that_does_not_fit_is_an_error_in_its_place():
+    limits = pp.Limits(max_side=40, max_pixels=1000)
+    engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(8), pp.center_crop(8), pp.tensor()]), limits=limits)
+    photo = scene(20, 30)
+    results = engine.run([photo, *(np.zeros(shape, np.uint8) for shape in SHAPES), photo])
+    assert np.array_equal(results[0], results[-1])
+    assert [str(result) for result in results[1:-1]] == list(SHAPES.values())
+
+
+BYTES = "a pipeline that begins with decode takes the bytes of files"
+LIST = (
+    "write [array] for one image; a list of arrays may differ in size, and one array (n, height, width, channels) has "
+    "n images"
+)
+NO_LISTS = {
+    "one array": (np.zeros((4, 5, 3), np.uint8), f"given was one array (4, 5, 3): {LIST}"),
+    "bytes": (b"x", f"this pipeline begins with pixels, which takes arrays, not bytes: {BYTES}"),
+    "a list of bytes": (
+        [b"x"],
+        f"image 1 of 1: this pipeline begins with pixels, which takes arrays, not bytes: {BYTES}",
+    ),
+    "floats": ([np.zeros((4, 5, 3))], "image 1 of 1: ndarray of float64: pixels are uint8, 0 to 255"),
+    "signed": ([np.zeros((4, 5, 3), np.int8)], "image 1 of 1: ndarray of int8: pixels are uint8, 0 to 255"),
+    "lists": ([[[1, 2, 3]]], "image 1 of 1: list is no array"),
+    "nothing": ([None], "image 1 of 1: NoneType is no array"),
+    "a number": (5, "int is no array"),
+    "on a GPU": (
+        [OnGpu()],
+        'image 1 of 1: OnGpu is no array in host memory: take an engine with device="gpu", or copy it to the host',
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), NO_LISTS.values(), ids=NO_LISTS)
+def test_what_is_no_list_of_arrays_is_refused_in_words(given, message):
+    engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.crop(0, 0, 1, 1), pp.tensor()]))
+    with pytest.raises(TypeError) as caught:
+        engine.run(given)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"only": "serving"}, '"only": both sides take the same pixels: leave it out'),
+        ({"color": "gray", "given": "bgr"}, '"given" is an order of three channels, and with "color": "gray" there is'),
+    ],
+)
+def test_fields_that_contradict_each_other_are_refused(fields, message):
+    with pytest.raises(pp.PipelineError, match=message):
+        pp.pixels(**fields)
+
+
+PIPELINE = pp.Pipeline([pp.pixels(given="bgr"), pp.resize(32), pp.center_crop(24), *TAIL])
+
+
+def test_the_pipeline_for_files_decodes_in_its_place():
+    assert PIPELINE.for_files() == pp.Pipeline([pp.decode(), *PIPELINE.definition[1:]])
+    assert pp.presets.imagenet().for_files() is not None
+    photo = scene(60, 90)
+    assert np.array_equal(
+        pp.Engine(PIPELINE.for_files()).run([encoded(photo)])[0], pp.Engine(PIPELINE).run([photo[:, :, ::-1]])[0]
+    )
+
+
+def test_a_pipeline_of_pixels_is_explained_shown_verified_and_run_on_photos(tmp_path, capsys):
+    file, photo = tmp_path / "pipeline.json", tmp_path / "photo.png"
+    PIPELINE.save(file)
+    photo.write_bytes(encoded(scene(60, 90)))
+    assert pp.load(file) == PIPELINE
+    assert op_words(PIPELINE)[0] == "take pixels as they are: uint8 [height, width, 3], BGR"
+    for arguments in (
+        ["check", file, "--image", photo],
+        ["explain", file, "--image", photo, "--output", tmp_path / "stages.png"],
+        ["run", file, photo],
+    ):
+        assert main([str(argument) for argument in arguments]) == 0
+    said = capsys.readouterr().out
+    assert "take pixels as they are: uint8 [height, width, 3], BGR" in said
+    assert verify(PIPELINE, generate=False, images=[photo]).holds
+
+
+def test_a_file_is_decoded_for_a_model_that_takes_pixels():
+    photo = scene(60, 90)
+    turned = io.BytesIO()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(photo).save(turned, "PNG", exif=exif)
+    assert np.array_equal(pixels_of(encoded(photo), "rgb"), photo)
+    assert np.array_equal(pixels_of(encoded(photo), "bgr"), photo[:, :, ::-1])
+    assert np.array_equal(pixels_of(turned.getvalue(), "rgb"), np.rot90(photo, -1))
+    assert pixels_of(encoded(photo), "gray").shape == (60, 90, 1)
+    for array in (photo, np.asfortranarray(photo)):
+        file = io.BytesIO()
+        np.save(file, array)
+        assert np.array_equal(pixels_of(file.getvalue(), "bgr"), photo)
+
+
+def npy(array, **options):
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"not an image", r"\[UNKNOWN_FORMAT\]"),
+        (npy(np.zeros((2, 2, 3))), r"\[UNSUPPORTED\] an .npy file: ndarray of float64: pixels are uint8"),
+        (npy(np.zeros((2, 2, 4), np.uint8)), r"\[UNSUPPORTED\] an array \(2, 2, 4\)"),
+        (npy(np.zeros((9, 9, 3), np.uint8))[:-1], r"\[CORRUPT\] an .npy file"),
+        (npy(np.array([print]), allow_pickle=True), r"\[CORRUPT\] an .npy file: Object arrays cannot be loaded"),
+    ],
+    ids=["no image", "floats", "four channels", "cut off", "a pickle"],
+)
+def test_a_file_that_holds_no_pixels_is_refused(content, message):
+    with pytest.raises(pp.ImageError, match=message):
+        pixels_of(content, "rgb")
+
+
+# the Loader
+
+
+TRAINING = pp.Pipeline(
+    [pp.pixels(), pp.random_resized_crop(16), pp.random_flip(), pp.resize(height=16, width=16, only="serving"), *TAIL]
+)
+
+
+def test_the_loader_gives_of_arrays_what_it_gives_of_their_files():
+    photos = [scene(30 + n, 40, n) for n in range(12)]
+    of_files = pp.Pipeline([pp.decode(), *TRAINING.definition[1:]])
+    sources = (
+        [{"image": encoded(photo), "label": n} for n, photo in enumerate(photos)],
+        [{"image": photo, "label": n} for n, photo in enumerate(photos)],
+    )
+    batches = []
+    for source, pipeline in zip(sources, (of_files, TRAINING), strict=True):
+        with pp.Loader(source, pipeline.for_training(), batch_size=4, shuffle=True, seed=3, threads=2) as loader:
+            batches.append([batch for _ in range(2) for batch in loader])
+    for one, other in zip(*batches, strict=True):
+        assert one["index"].tolist() == other["index"].tolist()
+        assert np.array_equal(one["tensor"], other["tensor"])
+        assert one.draws == other.draws
+
+
+def test_rows_may_be_arrays_or_pillow_images():
+    photos = [scene(30, 40, n) for n in range(4)]
+    rows = [(Image.fromarray(photo), n) for n, photo in enumerate(photos)]
+    source = pp.read.rows(rows, image=0, label=1)
+    with pp.Loader(source, TRAINING.for_training(), batch_size=2, threads=1) as loader:
+        labels = [label for batch in loader for label in batch["label"].tolist()]
+    assert labels == [0, 1, 2, 3]
+
+
+def test_a_sample_of_another_shape_is_a_broken_one():
+    source = [{"image": scene(30, 40, n)} for n in range(5)] + [{"image": np.zeros((30, 40), np.uint8), "name": "odd"}]
+    with pp.Loader(
+        source, TRAINING.for_training(), batch_size=2, on_error="replace", max_errors=1.0, threads=1
+    ) as ours:
+        assert sum(len(batch) for batch in ours) == 6
+        (broken,) = ours.errors
+    assert str(broken.error).startswith("[UNSUPPORTED] odd: an array (30, 40); the pipeline takes (height, width, 3)")
+
+
+@pytest.mark.parametrize(
+    ("image", "pipeline", "message"),
+    [
+        (b"x", TRAINING, '"image": this pipeline begins with pixels, which takes arrays, not bytes'),
+        (np.zeros((2, 2, 3)), TRAINING, '"image": ndarray of float64: pixels are uint8, 0 to 255'),
+        (
+            scene(4, 4),
+            pp.presets.imagenet(),
+            "is the bytes of a file, or its pathlib.Path, not ndarray: a pipeline whose first op is pixels takes",
+        ),
+    ],
+    ids=["bytes", "floats", "an array for decode"],
+)
+def test_a_source_of_other_images_is_refused_in_words(image, pipeline, message):
+    with (
+        pp.Loader([{"image": image}], pipeline.for_training(), batch_size=1, threads=1) as loader,
+        pytest.raises(pp.DataError, match=message),
+    ):
+        next(iter(loader))
+
+
+def test_there_is_nothing_to_cache_of_pixels():
+    with pytest.raises(pp.PipelineError, match='cache="pixels" keeps what was decoded, and this pipeline takes pixels'):
+        pp.Loader([{"image": scene(4, 4)}], TRAINING.for_training(), batch_size=1, cache="pixels")
+
+
+def test_the_file_of_a_pipeline_of_pixels_is_canonical():
+    text = PIPELINE.to_json()
+    assert json.loads(text)["ops"][0] == {"op": "pixels", "given": "bgr"}
+    assert pp.Pipeline.from_json(text) == PIPELINE

@@ -1,0 +1,315 @@
+"""``decode(reduced=True)``: JPEGs decoded to a fraction of their size; everything else is that of the whole image."""
+
+import io
+
+import numpy as np
+import pytest
+import simplejpeg
+from PIL import Image
+
+import decoding
+import pixprep as pp
+from compare import EQUAL, ONE_LEVEL_MOSTLY_EQUAL, Tolerance, assert_close
+from images import cmyk, jpeg, photo, png, scene
+from pixprep.importers.verify import verify
+from pixprep.plan.placement import Reduction
+
+STATED = Tolerance(16, 0, "what the docs of decode say of photos")
+STATED_AT_A_CROP = Tolerance(27, 0, "the same, at the edge of a crop before the resize")
+STATED_MEAN = 1.0
+ALIGNED = Tolerance(1, 0, "a slope is the same at every fraction, but for rounding")
+AT_THE_EDGE = 1 / 12
+"""Of a resized pixel: a window that is cut off there ends elsewhere in pixels of another size."""
+
+SIDES = [1, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 129, 255, 257, 1023]
+FILTERS = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "hamming": Image.Resampling.HAMMING,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+GEOMETRIES = {
+    "shorter side and centre crop": [pp.resize(40), pp.center_crop(35)],
+    "stretch": [pp.resize(height=20, width=50)],
+    "crop, then resize": [pp.crop(top=33, left=101, height=301, width=357), pp.resize(height=41, width=37)],
+    "middle square": [pp.center_crop(fraction=0.875), pp.resize(height=40, width=40)],
+    "letterbox": [pp.letterbox(64, 48)],
+    "mirrored before": [
+        pp.flip(),
+        pp.flip(axis="vertical"),
+        pp.resize(40),
+        pp.crop(top=3, left=5, height=30, width=31),
+    ],
+    "mirrored after": [pp.resize(40), pp.center_crop(35), pp.flip(axis="vertical"), pp.flip()],
+    "padded": [pp.resize(height=30, width=40), pp.pad(64, 64, fill=7)],
+    "cover": [pp.resize(height=40, width=45, mode="cover"), pp.center_crop(40, 45)],
+}
+ENCODINGS = {
+    "4:2:0": {},
+    "4:4:4": {"subsampling": 0},
+    "4:2:2": {"subsampling": 1},
+    "progressive": {"progressive": True},
+}
+
+
+def pipeline(*ops, reduced=True, **decode):
+    outputs = [pp.transform(), pp.original_size(), pp.tensor(dtype="uint8", layout="hwc", name="tensor")]
+    return pp.Pipeline([pp.decode(reduced=reduced, **decode), *ops, *outputs])
+
+
+def run(encoded, *ops, **decode):
+    """The tensor, the transform and the original size."""
+    with pp.Engine(pipeline(*ops, **decode), threads=1) as engine:
+        batch = engine.run_batch([encoded])
+    assert batch.errors == [None]
+    return tuple(batch.outputs[name][0] for name in ("tensor", "transform", "original_size"))
+
+
+def decoded(encoded, *ops, **decode):
+    """What the decoder hands on: Decoded or the ImageError."""
+    return decoding.decoded(encoded, pipeline(*ops, **decode).plan)
+
+
+def reduction(image):
+    """How an image lies in its pixels."""
+    return image.placed.placements["tensor"].reduction
+
+
+def shorter(size):
+    return [pp.resize(size), pp.center_crop(1)]
+
+
+def slope(height, width):
+    """As linear as levels can be, another in each channel."""
+    rows, columns = np.indices((height, width))
+    down, right = 30 + rows * (190 / max(height, 40)), 30 + columns * (190 / max(width, 40))
+    return np.rint(np.stack([right, down, (right + down) / 2], axis=2)).astype(np.uint8)
+
+
+def turned(pixels, orientation, **options):
+    """A JPEG that these pixels are stored in, and its EXIF orientation."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return jpeg(pixels, exif=exif, **options)
+
+
+def draft(encoded, denominator, mode="RGB"):
+    """Pillow's decode at a fraction of the size: libjpeg's own."""
+    with Image.open(io.BytesIO(encoded)) as image:
+        image.draft(mode, (image.width // denominator, image.height // denominator))
+        return image.copy()
+
+
+def assert_aligned(reduced, full):
+    """Slopes agree within a level, and at the edge within a twelfth of a pixel."""
+    assert_close(reduced[1:-1, 1:-1], full[1:-1, 1:-1], ALIGNED)
+    step = max(np.abs(np.diff(full.astype(int), axis=axis)).max(initial=0) for axis in (0, 1))
+    assert_close(reduced, full, Tolerance(1 + step * AT_THE_EDGE, 0, "see AT_THE_EDGE"))
+
+
+# Which fraction
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(107, 1), (106, 2), (54, 2), (53, 4), (27, 4), (26, 8), (1, 8), (427, 1), (900, 1)]
+)
+def test_the_fraction_leaves_two_pixels_for_each(size, expected):
+    """Of 427 x 640: 106 * 4 = 424, and 53 * 8, and 26 * 16 = 416."""
+    image = decoded(photo(), *shorter(size))
+    assert (image.placed.height, image.placed.width) == (427, 640)
+    assert reduction(image) == (None if expected == 1 else Reduction(expected, (0.0, 0.0)))
+    assert image.pixels.shape == (-(-427 // expected), -(-640 // expected), 4)
+
+
+@pytest.mark.parametrize("width", SIDES)
+def test_no_image_becomes_smaller_than_twice_what_is_wanted(width):
+    for height in SIDES:
+        encoded = jpeg(slope(height, width))
+        for size in ((1, 1), (3, 2), (16, 15), (64, 60)):
+            pixels = decoded(encoded, pp.resize(height=size[0], width=size[1])).pixels
+            for side, whole, wanted in zip(pixels.shape[:2], (height, width), size, strict=True):
+                assert side == whole or side >= 2 * wanted, (height, width, size)
+
+
+def test_each_image_has_its_own_fraction_and_every_tensor_a_say():
+    small, large = jpeg(scene(60, 80)), jpeg(scene(400, 500))
+    images = [decoded(encoded, *shorter(28)) for encoded in (small, large)]
+    assert [reduction(image) for image in images] == [None, Reduction(4, (0.0, 0.0))]
+
+    def denominators(other):
+        ops = [pp.resize(height=8, width=8), pp.tensor(name="small"), other, pp.tensor(name="other")]
+        plan = pp.Pipeline([pp.decode(reduced=True, name="photo"), *ops]).plan
+        return [plan.place(*size).denominator for size in ((400, 500), (4000, 5000))]
+
+    assert denominators(pp.flip()) == [8, 8]
+    assert denominators(pp.resize(height=90, width=90, from_="photo")) == [2, 8]
+    assert denominators(pp.center_crop(8, from_="photo")) == [1, 1]  # not resized
+    assert reduction(decoded(photo(), pp.resize(height=8, width=8), reduced=False)) is None
+
+
+# Whose pixels
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("denominator", [2, 4, 8])
+def test_the_pixels_are_libjpegs_at_that_fraction(encoding, denominator):
+    for size in ((64, 80), (37, 53), (129, 95), (4 * denominator, 4 * denominator)):
+        encoded = jpeg(scene(*size), **ENCODINGS[encoding])
+        wanted = min(size) // (2 * denominator)
+        for mode, color in (("RGB", "rgb"), ("L", "gray")):
+            image = decoded(encoded, pp.resize(height=wanted, width=wanted), color=color)
+            assert reduction(image).denominator == denominator
+            expected = np.asarray(draft(encoded, denominator, mode)).reshape(*image.pixels.shape[:2], -1)
+            assert_close(image.pixels[:, :, :3], expected, EQUAL)
+
+
+@pytest.mark.parametrize("filter_name", FILTERS)
+def test_the_tensor_is_that_of_pillows_draft_and_box(filter_name):
+    for encoded in (photo(), jpeg(scene(431, 637)), jpeg(scene(203, 330), progressive=True)):
+        with Image.open(io.BytesIO(encoded)) as image:
+            width, height = image.size
+        resize = pp.resize(height=20, width=25, filter=filter_name)
+        denominator = reduction(decoded(encoded, resize)).denominator
+        box = (0, 0, width / denominator, height / denominator)
+        expected = draft(encoded, denominator).resize((25, 20), FILTERS[filter_name], box=box)
+        tensor, _, _ = run(encoded, resize)
+        assert_close(tensor, np.asarray(expected), ONE_LEVEL_MOSTLY_EQUAL)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("name", ["china", "flower"])
+def test_a_photo_costs_no_more_than_the_docs_say(name, geometry):
+    for filter_name in FILTERS:
+        ops = [
+            op.__class__(**{f: getattr(op, f) for f in op.__struct_fields__} | {"filter": filter_name})
+            if hasattr(op, "filter")
+            else op
+            for op in GEOMETRIES[geometry]
+        ]
+        assert reduction(decoded(photo(name), *ops)) is not None
+        full, *where = run(photo(name), *ops, reduced=False)
+        reduced, *same = run(photo(name), *ops)
+        assert_close(reduced[1:-1, 1:-1], full[1:-1, 1:-1], STATED)
+        assert_close(reduced, full, STATED_AT_A_CROP if isinstance(ops[0], pp.crop | pp.center_crop) else STATED)
+        assert np.abs(reduced.astype(int) - full).mean() < STATED_MEAN
+        assert all(map(np.array_equal, where, same))
+
+
+# Where it looks
+
+
+SLOPES = [
+    (size, [op])
+    for size in [(203, 330), (195, 321), (1023, 257), (161, 163), (65, 1023)]
+    for op in (pp.resize(height=4, width=4), pp.resize(height=9, width=7), pp.resize(height=16, width=15))
+] + [((461, 499), ops) for ops in GEOMETRIES.values()]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize(("size", "ops"), SLOPES, ids=map(str, range(len(SLOPES))))
+def test_a_slope_stays_where_it_is(size, ops, orientation):
+    """A shift of half a pixel of an eighth would be 1.9 levels of 16."""
+    encoded = turned(slope(*size), orientation, quality=98, subsampling=0)
+    full, *where = run(encoded, *ops, reduced=False)
+    reduced, *same = run(encoded, *ops)
+    assert reduction(decoded(encoded, *ops)) is not None
+    assert_aligned(reduced, full)
+    assert all(map(np.array_equal, where, same))
+
+
+# What is refused, and by whom
+
+
+def flipped(encoded, seed):
+    """A JPEG with three bits of its data changed."""
+    numbers = np.random.default_rng(seed)
+    changed = bytearray(encoded)
+    for _ in range(3):
+        changed[numbers.integers(len(encoded) // 3, len(encoded) - 2)] ^= 1 << int(numbers.integers(8))
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("size", [6, 12, 24])
+def test_damage_is_refused_at_every_fraction_in_the_same_words(encoding, size):
+    whole = jpeg(scene(203, 330), **ENCODINGS[encoding])
+    half = len(whole) // 2
+    cut = [whole[: len(whole) * 2 // 3], whole[:-40], whole[:-2], whole[:half] + whole[half + 99 :]]
+    damaged = [*cut, *(flipped(whole, seed) for seed in range(40))]
+    resize = pp.resize(height=size, width=size)
+    refused = 0
+    for encoded in (whole, *damaged):
+        full, reduced = (decoded(encoded, resize, reduced=reduced) for reduced in (False, True))
+        assert isinstance(reduced, pp.ImageError) == isinstance(full, pp.ImageError)
+        if isinstance(reduced, pp.ImageError):
+            assert str(reduced) == str(full)
+            refused += 1
+        else:
+            assert reduction(reduced) is not None
+    assert refused > 10
+
+
+def test_what_is_left_of_a_damaged_image_is_the_same_at_a_fraction():
+    """Damage shows at the same place; and the image before never shows through."""
+    resize = pp.resize(height=20, width=20)
+    plan = pipeline(resize).plan
+    for seed in range(20):
+        encoded = flipped(jpeg(scene(203, 330)), seed)
+        seen = []
+        for level in (0, 255):
+            plain = jpeg(np.full((203, 330, 3), level, np.uint8))
+            image = decoding.decoded(encoded, plan, damage="lenient", before=[plain])
+            assert reduction(image) == Reduction(4, (0.0, 0.0))
+            assert image.is_recovered == isinstance(decoded(encoded, resize), pp.ImageError)
+            seen.append(image.pixels[:, :, :3])
+        assert_close(*seen, EQUAL)
+        assert_close(seen[0], simplejpeg.decode_jpeg(encoded, min_height=51, min_width=83, strict=False), EQUAL)
+
+
+def test_what_libjpeg_turbo_does_not_read_is_decoded_whole():
+    for encoded in (png(scene(203, 330)), cmyk()):
+        image = decoded(encoded, pp.resize(height=2, width=2))
+        assert reduction(image) is None
+        expected, _, _ = run(encoded, pp.resize(height=2, width=2), reduced=False)
+        assert_close(run(encoded, pp.resize(height=2, width=2))[0], expected, EQUAL)
+
+
+def test_a_batch_is_its_images_one_by_one():
+    images = [photo(), jpeg(scene(60, 80)), b"", png(scene(203, 330)), turned(scene(203, 330), 6), photo("flower")]
+    with pp.Engine(pipeline(*shorter(20)), threads=3) as engine:
+        batch = engine.run_batch(images)
+        for index, encoded in enumerate(images):
+            alone = engine.run_batch([encoded])
+            for name in batch.outputs:
+                assert_close(alone.outputs[name][0], batch.outputs[name][index], EQUAL)
+
+
+CONTRADICTIONS = {
+    '"like": "torchvision"': ({"like": "torchvision"}, '"like": "pillow"'),
+    '"like": "dali"': ({"like": "dali"}, '"like": "pillow"'),
+    '"filter": "nearest"': ({"filter": "nearest"}, '"filter": "bilinear"'),
+    '"filter": "box"': ({"filter": "box"}, '"filter": "bilinear"'),
+    '"antialias": false': ({"antialias": False}, '"antialias": true'),
+}
+
+
+@pytest.mark.parametrize("field", CONTRADICTIONS)
+@pytest.mark.parametrize("op", [pp.resize, pp.letterbox])
+def test_a_resize_that_promises_other_pixels_is_refused(op, field):
+    options, remedy = CONTRADICTIONS[field]
+    ops = [op(height=8, width=8, **options), pp.tensor()]
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline([pp.decode(reduced=True), *ops])
+    name = {pp.resize: "resize", pp.letterbox: "letterbox"}[op]
+    assert str(caught.value) == (
+        f'ops[1] "{name}": {field} contradicts "reduced": true of decode, which changes pixels: '
+        f'write {remedy}, or leave "reduced" out'
+    )
+    pp.Pipeline([pp.decode(), *ops])
+
+
+def test_nothing_is_certified():
+    ops = [*shorter(20), pp.tensor()]
+    with pytest.raises(pp.PipelineError, match='verify the pipeline without "reduced"'):
+        verify(pp.Pipeline([pp.decode(reduced=True), *ops]), frozen=True)
+    verify(pp.Pipeline([pp.decode(), *ops]), frozen=True)

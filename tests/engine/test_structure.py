@@ -1,0 +1,226 @@
+"""Whether a JPEG is whole as far as its markers tell: the machine code, and an oracle in Python beside it."""
+
+import ctypes
+import mmap
+import re
+import time
+
+import numpy as np
+import pytest
+
+from attacks.forged import frame, parts, segment
+from decoding import decode
+from images import JUNK, bare, jpeg, jpegs, noise, renamed, scene, with_exif
+from pixprep.engine.decoders.header import read_jpeg_header, read_whole_header
+from pixprep.engine.decoders.structure import (
+    END_OF_IMAGE,
+    FRAMES,
+    KEPT,
+    MOST_KEPT,
+    START_OF_SCAN,
+    Structure,
+    structures,
+)
+
+END = b"\xff\xd9"
+RESTARTS = jpeg(scene(48, 64), restart_marker_rows=1)
+MOST_SEGMENTS = 4096
+PLAIN = {0xC0, 0xC1, 0xC2, 0xC4, 0xDA, 0xDB, 0xDD, *range(0xE0, 0xF0), 0xFE}
+
+
+def structure(encoded):
+    """The oracle of ``structures``, for one JPEG."""
+    at, segments, frames, scans, restarts, interval, first_interval = 2, [], 0, 0, 0, 0, 0
+    for _ in range(MOST_SEGMENTS + 1):
+        head = re.compile(rb"\xff+([^\xff])", re.DOTALL).match(encoded, at)
+        if head is None:
+            return None
+        marker, at = head[1][0], head.end()
+        if marker == END_OF_IMAGE:
+            return Structure(segments, scans, first_interval, restarts) if scans and frames == 1 else None
+        length = int.from_bytes(encoded[at : at + 2], "big")
+        segment = encoded[at + 2 : at + length]
+        if marker not in PLAIN or length < 2 or len(segment) != length - 2 or (marker == 0xDD and length != 4):
+            return None
+        if marker in KEPT and not scans:
+            segments.append(marker | at << 8)
+        if len(segments) > MOST_KEPT:
+            return None
+        frames += marker in FRAMES
+        interval = int.from_bytes(segment, "big") if marker == 0xDD else interval
+        at += length
+        if marker == START_OF_SCAN:
+            scans, first_interval = scans + 1, first_interval if scans else interval
+            markers = list(re.finditer(rb"\xff([^\0\xff])", encoded[at:]))
+            turns = 0
+            while turns < len(markers) and interval and markers[turns][1][0] == 0xD0 + turns % 8:
+                turns += 1
+            if turns == len(markers):
+                return None
+            at += markers[turns].start()
+            restarts += turns * (scans == 1)
+    return None
+
+
+def whole(encoded):
+    """Whether it is, by both; and then its header is that of the reader that goes segment by segment."""
+    (found,) = structures([np.frombuffer(encoded, np.uint8)])
+    assert found == structure(encoded)
+    if found is None:
+        return False
+    header = read_whole_header(memoryview(encoded), found)
+    if header is None:
+        return False
+    assert header == read_jpeg_header(encoded, max_scans=found.scans)
+    return True
+
+
+@pytest.mark.parametrize("name", jpegs())
+def test_a_whole_jpeg_of_any_kind_is_whole(name):
+    assert whole(jpegs()[name])
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_is_read_the_same_both_ways(orientation, order):
+    assert whole(with_exif(orientation, order=order))
+
+
+def test_what_is_no_jpeg_has_no_structure():
+    for encoded in (*JUNK.values(), b"\xff\xd8\xff"):
+        if encoded.startswith(b"\xff\xd8\xff"):
+            assert not whole(encoded)
+
+
+@pytest.mark.parametrize("name", ["baseline", "progressive", "restart markers", "gray", "gray progressive"])
+def test_a_jpeg_that_is_cut_off_anywhere_is_not_whole(name):
+    encoded = jpegs()[name]
+    assert not any(whole(encoded[:end]) for end in range(3, len(encoded) - 1, 3))
+
+
+BEFORE, FRAME, AFTER = parts(jpeg(noise(16, 16), subsampling=0))
+SCAN = AFTER.index(b"\xff\xda")
+TABLES, SCAN = AFTER[:SCAN], AFTER[SCAN:]
+ODD = {
+    "a byte between two segments": BEFORE + b"\0" + FRAME + AFTER,
+    "a table that ends early": BEFORE[:20] + b"\0" + BEFORE[20:] + FRAME + AFTER,
+    "two frames": BEFORE + FRAME + FRAME + AFTER,
+    "a larger frame before": BEFORE + frame(65500, 65500) + FRAME + AFTER,
+    "a larger frame after": BEFORE + FRAME + AFTER[:-2] + frame(65500, 65500) + SCAN,
+    "no frame": BEFORE + AFTER,
+    "no scan": BEFORE + FRAME + END,
+    "an image in an image": BEFORE + FRAME + AFTER[:-2] + BEFORE + FRAME + AFTER,
+    "a height after the scan": BEFORE + frame(0, 16) + AFTER[:-2] + segment(0xDC, b"\0\x10") + END,
+    "arithmetic codes": BEFORE + frame(16, 16, marker=0xC9) + AFTER,
+    "lossless": BEFORE + frame(16, 16, marker=0xC3) + AFTER,
+    "a frame of more components than it has": BEFORE + segment(0xC0, FRAME[4:13]) + AFTER,
+    "a scan of no components": BEFORE + FRAME + TABLES + segment(0xDA, b"\0\0\x3f\0") + SCAN[14:],
+    "a frame of no bytes": BEFORE + segment(0xC0, b"") + AFTER,
+    "a restart interval of one byte": BEFORE + segment(0xDD, b"\1") + FRAME + AFTER,
+    "a marker without a meaning": BEFORE + b"\xff\x02" + FRAME + AFTER,
+    "a restart marker without an interval": BEFORE + FRAME + AFTER[:-6] + b"\xff\xd0" + AFTER[-6:],
+    "two segments of EXIF": with_exif(6)[:2] + segment(0xE1, b"Exif\0\0MM\0*\0\0\0\x08\0\0") + with_exif(6)[2:],
+    "too many segments": BEFORE + segment(0xFE, b"") * MOST_SEGMENTS + FRAME + AFTER,
+    "too many segments to keep": BEFORE + segment(0xE1, b"") * 17 + FRAME + AFTER,
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_no_encoder_writes_is_not_whole(name):
+    assert whole(BEFORE + FRAME + AFTER)
+    assert not whole(ODD[name])
+
+
+def test_restart_markers_that_are_missing_doubled_or_swapped_are_found():
+    places = [at for at in range(len(RESTARTS) - 1) if RESTARTS[at] == 0xFF and 0xD0 <= RESTARTS[at + 1] <= 0xD7]
+    assert len(places) == 2
+    assert whole(RESTARTS)
+    first, last = places
+    assert not whole(RESTARTS[:first] + RESTARTS[first + 2 :])
+    assert not whole(RESTARTS[:first] + RESTARTS[last:])
+    assert not whole(RESTARTS[:last] + RESTARTS[last + 2 :])  # in turn, but one is missing
+    assert not whole(RESTARTS[:first] + RESTARTS[first : first + 2] + RESTARTS[first:])
+    swapped = bytearray(RESTARTS)
+    swapped[first + 1], swapped[last + 1] = swapped[last + 1], swapped[first + 1]
+    assert not whole(bytes(swapped))
+
+
+def test_colours_are_found_by_libjpegs_rule():
+    """``default_decompress_parms``: JFIF comes first, then Adobe's transform, then the components' names."""
+    rgb, ycc = jpegs()["rgb without transform"], jpeg(scene(20, 30), subsampling=0)
+    adobe = lambda transform: segment(0xEE, b"Adobe\0\x64\0\0\0\0" + bytes([transform]))  # noqa: E731
+    jfif = ycc[2 : 4 + int.from_bytes(ycc[4:6], "big")]
+    plain = bare(ycc)
+    cases = [
+        (rgb, True), (bare(rgb), True), (jpegs()["gray"], False), (ycc, False), (plain, False),
+        (renamed(plain, b"RGB"), True), (renamed(plain, b"rgb"), False), (renamed(ycc, b"RGB"), False),
+        (plain[:2] + adobe(0) + plain[2:], True), (plain[:2] + adobe(1) + plain[2:], False),
+        (plain[:2] + adobe(0) + adobe(1) + plain[2:], False), (plain[:2] + adobe(2) + plain[2:], False),
+        (renamed(plain[:2] + adobe(1) + plain[2:], b"RGB"), False), (plain[:2] + jfif + adobe(0) + plain[2:], False),
+        (plain[:2] + segment(0xEE, b"Adobe\0\x64\0\0\0\0") + plain[2:], False),
+    ]  # fmt: skip
+    for encoded, is_rgb in cases:
+        assert whole(encoded)
+        assert read_jpeg_header(encoded).is_rgb == is_rgb
+        if len(encoded) < len(ycc) + 20 and encoded[-200:] == ycc[-200:]:  # the CPU decoder goes by that rule
+            red = scene(20, 30)[:, :, 0].astype(int)
+            assert (np.abs(decode(encoded, damage="lenient")[:, :, 0] - red).mean() < 10) != is_rgb
+
+
+def mutated(numbers, images):
+    """One of them with bytes changed, mostly in its header, cut off, or joined to itself."""
+    encoded = bytearray(images[numbers.integers(len(images))])
+    for _ in range(numbers.integers(0, 4)):
+        end = len(encoded) if numbers.random() < 0.3 else min(len(encoded), 700)
+        encoded[numbers.integers(2, end)] = numbers.choice(
+            [0, 1, 255, 0xC0, 0xD0, 0xD8, 0xD9, 0xDA, numbers.integers(256)]
+        )
+    if numbers.random() < 0.2:
+        encoded = encoded[: numbers.integers(3, len(encoded) + 1)]
+    if numbers.random() < 0.1:
+        at = numbers.integers(2, len(encoded) + 1)
+        encoded[at:at] = encoded[numbers.integers(0, at) : at]
+    return bytes(encoded)
+
+
+def test_both_ways_agree_on_any_bytes():
+    numbers = np.random.default_rng(3)
+    images = [encoded for name, encoded in jpegs().items() if name != "photo"] + [with_exif(6), RESTARTS]
+    found = [whole(mutated(numbers, images)) for _ in range(4000)]
+    assert 0.2 < sum(found) / len(found) < 0.9
+
+
+def test_a_batch_is_read_as_its_images_alone():
+    images = [np.frombuffer(each, np.uint8) for each in (*jpegs().values(), *ODD.values())]
+    assert structures(images) == [found for each in images for found in structures([each])]
+    assert structures([]) == []
+
+
+def test_nothing_is_read_behind_a_jpeg():
+    """Its last byte lies before a page that cannot be read, wherever it is cut off."""
+    size, page = 1 << 16, mmap.PAGESIZE
+    memory = mmap.mmap(-1, size + page)
+    whole_memory = np.frombuffer(memory, np.uint8)
+    libc, end = ctypes.CDLL(None), ctypes.c_void_p(whole_memory.ctypes.data + size)
+    images = [jpegs()["baseline"], jpegs()["progressive"], RESTARTS, *ODD.values(), with_exif(6)]
+    images += [each[:cut] + b"\xff" * more for each in images for cut in range(2, 40) for more in (0, 1, 2)]
+    images += [RESTARTS[:cut] for cut in range(3, len(RESTARTS))]
+    images = [each for each in images if 3 <= len(each) <= size]
+    assert libc.mprotect(end, ctypes.c_size_t(page), 0) == 0
+    try:
+        for each in images:
+            place = whole_memory[size - len(each) : size]
+            place[:] = np.frombuffer(each, np.uint8)
+            assert structures([place]) == [structure(each)]
+    finally:
+        assert libc.mprotect(end, ctypes.c_size_t(page), 3) == 0
+
+
+@pytest.mark.parametrize("filler", [b"\xff", b"\0", b"\xff\0", b"\xff\xd0", END, b"\xff\xda\0\2", b"\xff\xfe\0\2"])
+@pytest.mark.parametrize("cut", [2, -2])
+def test_megabytes_of_markers_cost_milliseconds(cut, filler):
+    encoded = jpegs()["baseline"]
+    encoded = encoded[:cut] + filler * ((4 << 20) // len(filler)) + encoded[cut:]
+    start = time.process_time()
+    structures([np.frombuffer(encoded, np.uint8)])
+    assert time.process_time() - start < 2

@@ -1,0 +1,146 @@
+"""Text in place of an image's bytes: base64 and what it stands for, and what is said of everything else."""
+
+import base64
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from images import jpeg, noise, png
+from pixprep.engine.decoders.text import described, from_base64, without_base64
+
+PHOTO = jpeg(noise(16, 16))
+LARGE = jpeg(noise(64, 64))
+TEXT = base64.b64encode(PHOTO)
+URL_SAFE = base64.urlsafe_b64encode(PHOTO)
+REQUEST = "send the file's bytes as they are: curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0'"
+FORM = b'------------------------d74496d66958873e\r\nContent-Disposition: form-data; name="file"\r\n\r\n' + PHOTO
+TYPED_FORM = FORM.replace(b"Content-Disposition", b"content-type: image/jpeg\r\ncontent-disposition")
+SAID = {
+    "base64": (TEXT, f"base64 text; {REQUEST}; or set the model's parameter accept_base64"),
+    "broken base64": (TEXT[:-1] + b"!", f"broken base64 text: its end or some character of it is wrong; {REQUEST}"),
+    "data URL": (
+        b"data:image/jpeg;base64," + TEXT,
+        f"the text of a data: URL; {REQUEST}; or set the model's parameter accept_base64",
+    ),
+    **{
+        f"JSON {number}": (text, f"JSON text; {REQUEST}; Triton's own JSON goes without that header")
+        for number, text in enumerate(
+            [
+                json.dumps({"b64": TEXT.decode()}).encode(),
+                json.dumps({"instances": [{"b64": TEXT.decode()}]}, indent=2).encode(),
+                json.dumps({"inputs": [{"name": "image", "data": [TEXT.decode()]}]}).encode(),
+                json.dumps([TEXT.decode()]).encode(),
+                json.dumps(list(PHOTO)).encode(),
+                b"{}",
+            ]
+        )
+    },
+    **{
+        f"URL {number}": (url, f"the text of a URL, which no server fetches; {REQUEST}")
+        for number, url in enumerate(
+            [b"https://example.org/a?b=c.png", b"s3://bucket/photo.jpg\n", b"file:///photo.jpg"]
+        )
+    },
+    **{
+        f"path {number}": (path, f"the name of a file in place of its bytes; {REQUEST}")
+        for number, path in enumerate([b"photo.jpg", b"/data/my photos/a.PNG\n", b"C:\\photos\\a.jpeg"])
+    },
+    "form": (FORM, f"a multipart form, as curl -F sends it; {REQUEST}"),
+    **{
+        f"{name} by curl -d": (
+            image.translate(None, b"\0\n\r"),
+            f"an image without its bytes 0, 10 and 13, as curl -d sends it; {REQUEST}",
+        )
+        for name, image in {"JPEG": LARGE, "PNG": png(noise(64, 64))}.items()
+    },
+    "form, lower case": (TYPED_FORM.lower(), f"a multipart form, as curl -F sends it; {REQUEST}"),
+}
+NOTHING = {
+    "an image": PHOTO,
+    "a large image": LARGE,
+    "no bytes": b"",
+    "words": b"what a nice picture of a flower, is it not?",
+    "a brace and noise": b"{" + PHOTO,
+    "dashes": b"-- a line\nand another\n",
+    "few letters": b"/9j/4AAQSkZJRgABAQAAAQABAAD",
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_text_is_named_and_so_is_the_right_request(name):
+    text, words = SAID[name]
+    assert described(memoryview(text)) == words
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_nothing_is_said_of_anything_else(name):
+    assert described(memoryview(NOTHING[name])) is None
+    assert from_base64(NOTHING[name]) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    {
+        "plain": TEXT,
+        "lines, as the command base64 writes them": base64.encodebytes(PHOTO),
+        "lines of mail": base64.encodebytes(PHOTO).replace(b"\n", b"\r\n"),
+        "url-safe": URL_SAFE,
+        "no padding": TEXT.rstrip(b"="),
+        "url-safe, no padding": URL_SAFE.rstrip(b"="),
+        "blanks around": b" \n" + TEXT + b"\n\n",
+        "a data URL": b"data:image/jpeg;base64," + TEXT,
+        "a data URL with a parameter": b"Data:image/svg+xml;charset=utf-8;BASE64," + URL_SAFE,
+    }.values(),
+)
+def test_every_common_way_of_base64_is_read(text):
+    assert TEXT.endswith(b"=")
+    assert URL_SAFE != TEXT
+    assert from_base64(text) == from_base64(memoryview(text)) == from_base64(bytearray(text)) == PHOTO
+
+
+@pytest.mark.parametrize(
+    "text",
+    {
+        "a character too many": TEXT.rstrip(b"=") + b"AA",
+        "too much padding": TEXT + b"=",
+        "padding alone": b"=" * 64,
+        "padding inside": TEXT + TEXT,
+        "another character": TEXT[:100] + b"*" + TEXT[101:],
+        "a NUL": TEXT + b"\0",
+        "a form feed": TEXT + b"\f",
+        "letters beyond ASCII": TEXT + "é".encode(),
+        "percent signs of a URL": TEXT.replace(b"/", b"%2F"),
+        "a data URL without base64": b"data:image/jpeg," + TEXT,
+        "a data URL of nothing": b"data:image/jpeg;base64,",
+        "two data URLs": b"data:image/jpeg;base64,data:image/jpeg;base64," + TEXT,
+        "cut inside a group": TEXT.rstrip(b"=")[: 4 * 20 + 1],
+    }.values(),
+)
+def test_broken_base64_is_left_as_it_is(text):
+    assert from_base64(text) is None
+    assert without_base64([text], image_bytes=1 << 20, request_bytes=1 << 20) == [text]
+
+
+def test_base64_of_more_bytes_than_may_come_is_not_decoded():
+    images = [TEXT, PHOTO, TEXT]
+    n_bytes = sum(map(len, images))
+    limits = {"image_bytes": len(PHOTO), "request_bytes": n_bytes}
+    assert without_base64(images, **limits) == [PHOTO] * 3
+    assert without_base64(images, **limits | {"image_bytes": len(TEXT) // 2}) == images
+    assert without_base64(images, **limits | {"request_bytes": n_bytes // 2}) == images
+
+
+@given(st.binary(min_size=24), st.sampled_from([base64.b64encode, base64.urlsafe_b64encode, base64.encodebytes]))
+def test_what_is_encoded_comes_back(data, encode):
+    assert from_base64(encode(data)) == data
+
+
+@settings(max_examples=40)
+@given(st.binary() | st.text().map(str.encode) | st.from_regex(rb"[A-Za-z0-9+/=\s-]{32,}\Z"))
+def test_any_bytes_are_decoded_or_left_and_no_word_of_them_is_repeated(data):
+    decoded = from_base64(data)
+    assert decoded is None or len(decoded) <= len(data) * 3 // 4
+    said = described(memoryview(data))
+    assert said is None or said in {words for _, words in SAID.values()}

@@ -1,0 +1,330 @@
+"""Clips through a pipeline: one geometry for all frames, one draw a clip, tensors in three layouts."""
+
+import io
+from concurrent.futures import ThreadPoolExecutor, wait
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import pixprep as pp
+from clips import clip, number, pixels
+from pixprep.cli.parser import main
+from pixprep.engine.decoders.clips.decoder import ClipDecoder
+from pixprep.errors import ImageError, PipelineError
+from pixprep.plan.clip_frames import Sampling
+from pixprep.show.words import op_words
+
+av = pytest.importorskip("av")
+made = cache(clip)
+COUNT = 70
+END = [pp.resize(64), pp.center_crop(56), pp.normalize(mean=0.4, std=0.2)]
+
+
+def frames_of(encoded, indices):
+    with av.open(io.BytesIO(encoded)) as file:
+        every = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
+    return [every[index] for index in indices]
+
+
+def png(frame):
+    memory = io.BytesIO()
+    Image.fromarray(frame).save(memory, "PNG")
+    return memory.getvalue()
+
+
+def alone(frames, ops, **tensor):
+    """Each frame as an image of its own through the same ops."""
+    engine = pp.Engine(pp.Pipeline([pp.decode(), *ops, pp.tensor(**tensor)]))
+    return np.stack(engine.run([png(frame) for frame in frames]))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("layout", "each", "axes"),
+    [("tchw", "chw", (0, 1, 2, 3)), ("thwc", "hwc", (0, 1, 2, 3)), ("cthw", "chw", (1, 0, 2, 3))],
+)
+def test_a_clip_is_its_frames_through_the_same_ops(layout, each, axes, threads):
+    pipeline = pp.Pipeline([pp.decode_video(frames=5), *END, pp.tensor(layout=layout)])
+    shape = pipeline.outputs["tensor"].spec.shape
+    encoded = [made("h264.mp4"), b"no clip", made("vp9.webm")]
+    with pp.Engine(pipeline, threads=threads) as engine:
+        first, bad, last = engine.run(encoded)
+    assert bad.reason == "UNKNOWN_FORMAT"
+    wanted = [0, 17, 34, 51, 69]
+    for tensor, source in ((first, encoded[0]), (last, encoded[2])):
+        assert tensor.shape == shape
+        np.testing.assert_array_equal(tensor, alone(frames_of(source, wanted), END, layout=each).transpose(axes))
+
+
+def test_levels_and_bgr_and_gray():
+    ops = [pp.resize(64), pp.center_crop(56), pp.contrast(1.4), pp.saturation(0.5)]
+    encoded = made("h264.mp4")
+    for color in ("rgb", "bgr"):
+        pipeline = pp.Pipeline([pp.decode_video(frames=4, color=color), *ops, pp.tensor(layout="tchw", dtype="uint8")])
+        (tensor,) = pp.Engine(pipeline).run([encoded])
+        whole = alone(frames_of(encoded, [0, 23, 46, 69]), ops, dtype="uint8")
+        np.testing.assert_array_equal(tensor, whole[:, ::-1] if color == "bgr" else whole)
+    gray = pp.Pipeline([pp.decode_video(frames=4, color="gray"), *ops[:2], pp.tensor(layout="thwc", dtype="uint8")])
+    assert pp.Engine(gray).run([encoded])[0].shape == (4, 56, 56, 1)
+
+
+def test_what_is_random_is_drawn_once_a_clip():
+    pipeline = pp.Pipeline(
+        [
+            pp.decode_video(frames=6), pp.random_resized_crop(48), pp.random_flip(), pp.color_jitter(0.4, 0.4, 0.4),
+            pp.resize(56, only="serving"), pp.center_crop(48, only="serving"), pp.tensor(layout="tchw", dtype="uint8"),
+        ]
+    ).for_training()  # fmt: skip
+    plan = pipeline.plan
+    (numbers,) = plan.draw(seed=3, epoch=1, indices=[7])
+    encoded = made("h264.mp4")
+    engine = pp.Engine(pipeline)
+    batch = engine.run_batch([encoded], places=[plan.placing(numbers)])
+    again = engine.run_batch([encoded], places=[plan.replaying(batch.draws[0])])
+    np.testing.assert_array_equal(batch["tensor"], again["tensor"])
+    images = pp.Pipeline([pp.decode(), *pipeline.ops[1:4], pp.tensor(dtype="uint8", only="training")])
+    frames = frames_of(encoded, [0, 13, 27, 41, 55, 69])
+    single = pp.Engine(images).run_batch(
+        [png(frame) for frame in frames], places=[images.plan.replaying(batch.draws[0])] * 6
+    )
+    np.testing.assert_array_equal(batch["tensor"][0], single["tensor"])
+
+
+def test_a_frame_that_is_wanted_again_takes_no_more_of_the_budget():
+    """Two clips that are 3 frames each, of which 16 are made, have room beside each other for 6."""
+    pipeline = pp.Pipeline([pp.decode_video(frames=16, short="repeat"), *END, pp.tensor(layout="tchw")])
+    room = 2 * 3 * 96 * 160
+    decoder = ClipDecoder(pipeline.plan, pp.Limits(max_pixels_in_flight=room), lambda frame: frame)
+    chunk, other = decoder.chunks([clip("h264.mp4", 3)] * 2, [pipeline.plan.place] * 2)
+
+    def decoded():
+        with decoder.decode(other) as (result,):
+            return len({id(frame) for frame in result.pixels}), len(result.pixels)
+
+    with ThreadPoolExecutor(1) as threads:
+        with decoder.decode(chunk):
+            second = threads.submit(decoded)
+            wait([second], timeout=30)
+            has_waited = not second.done()
+        assert second.result() == (3, 16)
+    assert not has_waited
+
+
+def test_random_frames_are_drawn_and_replayed():
+    pipeline = pp.Pipeline(
+        [
+            pp.decode_video(frames=7, sample="random", only="training"),
+            pp.decode_video(frames=7, only="serving"),
+            pp.resize(height=96, width=160),
+            pp.tensor(layout="thwc", dtype="uint8"),
+        ]
+    ).for_training()
+    plan, encoded = pipeline.plan, made("h264.mp4")
+    engine = pp.Engine(pipeline)
+    seen = set()
+    for epoch in range(6):
+        (numbers,) = plan.draw(seed=1, epoch=epoch, indices=[0])
+        batch = engine.run_batch([encoded], places=[plan.placing(numbers)])
+        found = [number(frame) for frame in batch["tensor"][0]]
+        assert all(10 * part <= index < 10 * (part + 1) for part, index in enumerate(found))
+        again = engine.run_batch([encoded], places=[plan.replaying(batch.draws[0])])
+        np.testing.assert_array_equal(batch["tensor"], again["tensor"])
+        assert batch.placed[0].frames == tuple(found)
+        seen.add(tuple(found))
+    assert len(seen) > 3
+
+
+@pytest.mark.parametrize("sample", ["random", "uniform", {"step": 5}])
+def test_a_batch_of_clips_says_which_frames_were_taken(sample):
+    first = pp.decode_video(frames=4, sample=sample, only="training" if sample == "random" else None)
+    others = [pp.decode_video(frames=4, only="serving")] * (sample == "random")
+    ops = [first, *others, pp.resize(height=96, width=160), pp.tensor(layout="thwc", dtype="uint8")]
+    with pp.Loader([{"image": made("h264.mp4")}] * 3, pp.Pipeline(ops).for_training(), batch_size=3) as loader:
+        for batch in (next(iter(loader)), loader.replay(0, 1)):
+            assert batch["frames"].dtype == np.int64
+            assert batch["frames"].tolist() == [[number(frame) for frame in clip] for clip in batch["tensor"]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({"sample": "first"}, [0, 1, 2, 3]),
+        ({"sample": {"step": 5}}, [0, 5, 10, 15]),
+        ({"sample": {"step": 5}, "start": "middle"}, [27, 32, 37, 42]),
+        ({"sample": {"fps": 10}}, [0, 3, 6, 9]),
+        ({"sample": {"fps": 10}, "start": "middle"}, [30, 33, 36, 39]),
+        ({"sample": "uniform"}, [0, 23, 46, 69]),
+        ({"sample": "uniform", "frames": 5}, [0, 17, 34, 51, 69]),
+        ({"sample": {"step": 30}, "short": "repeat"}, [0, 30, 60, 69]),
+        ({"sample": {"fps": 1}, "short": "repeat"}, [0, 30, 60, 69]),
+    ],
+)
+def test_which_frames(fields, wanted):
+    pipeline = pp.Pipeline(
+        [
+            pp.decode_video(**{"frames": 4} | fields),
+            pp.resize(height=96, width=160),
+            pp.tensor(layout="thwc", dtype="uint8"),
+        ]
+    )
+    assert pp.Pipeline.from_json(pipeline.to_json()) == pipeline
+    (tensor,) = pp.Engine(pipeline).run([made("h264.mp4")])
+    assert [number(frame) for frame in tensor] == wanted
+    assert op_words(pipeline)[0].startswith(f"decode {len(wanted)} frames, ")
+
+
+def test_a_clip_that_is_too_short_is_refused_unless_it_repeats():
+    short = clip("h264.mp4", 3)
+    for fields in ({}, {"sample": "first"}, {"sample": {"fps": 2}}):
+        ops = [pp.resize(height=96, width=160), pp.tensor(layout="thwc", dtype="uint8")]
+        (error,) = pp.Engine(pp.Pipeline([pp.decode_video(frames=5, **fields), *ops])).run([short])
+        assert isinstance(error, ImageError)
+        assert error.reason == "DOES_NOT_FIT"
+        (tensor,) = pp.Engine(pp.Pipeline([pp.decode_video(frames=5, short="repeat", **fields), *ops])).run([short])
+        assert number(tensor[-1]) == 2
+
+
+@pytest.mark.parametrize(
+    ("ops", "message"),
+    [
+        ([pp.decode_video(frames=4), *END, pp.tensor()], '"layout": of a clip it is "tchw"'),
+        ([pp.decode(), *END, pp.tensor(layout="tchw")], '"layout": of an image it is "chw"'),
+    ],
+)
+def test_a_layout_has_the_axes_of_what_comes(ops, message):
+    with pytest.raises(PipelineError, match=message):
+        pp.Pipeline(ops)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"frames": 0}, '"frames" must be 1'),
+        ({"frames": 4, "sample": {"stride": 2}}, '"sample" must be a word'),
+        ({"frames": 4, "sample": {"step": 1.5}}, '"sample" must be a word'),
+        ({"frames": 4, "sample": {"step": 1, "fps": 2}}, '"sample" must be a word'),
+        ({"frames": 4, "sample": {"fps": 1e-7}}, '"sample" must be a word'),
+        ({"frames": 4, "start": "middle"}, '"start" goes with'),
+        ({"frames": 4, "sample": "random"}, "random frames are for training"),
+    ],
+)
+def test_fields_that_make_no_sense(fields, message):
+    with pytest.raises(PipelineError, match=message):
+        pp.decode_video(**fields)
+
+
+@pytest.mark.parametrize(
+    ("sample", "words"),
+    [
+        ({"step": 1}, "4 frames, one after the other"),
+        ({"step": 3}, "4 frames, one of every 3"),
+        ({"fps": 2}, "4 frames, at 2 a second"),
+        ("uniform", "4 frames, from the first to the last, equally far apart"),
+    ],
+)
+def test_the_choice_of_frames_is_said_in_words(sample, words):
+    pipeline = pp.Pipeline(
+        [pp.decode_video(frames=4, sample=sample), pp.resize(height=8, width=8), pp.tensor(layout="thwc")]
+    )
+    assert str(pipeline.plan.clip.sampling) == words
+
+
+def test_uniform_frames_are_those_of_numpy():
+    for count in (1, 2, 7, 16, 33, 300, 301):
+        for frames in (1, 2, 5, 8, 16, 32):
+            times = [Fraction(index) for index in range(count)]
+            found = Sampling(frames=frames, rule="uniform", repeats=True).indices(times)
+            exact = [index * (count - 1) // max(frames - 1, 1) for index in range(frames)]
+            assert found == exact
+            assert np.abs(np.linspace(0, count - 1, frames).astype(int) - found).max() <= 1
+    assert pixels(5).shape == (96, 160, 3)
+
+
+@pytest.mark.parametrize("preset", ["ultrafast", "fast", "medium"])
+@pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
+def test_flow_is_opencvs_by_hand(preset, color):
+    cv2 = pytest.importorskip("cv2")
+    ops = [pp.decode_video(frames=4, sample={"step": 2}, color=color), pp.resize(72), pp.center_crop(64)]
+    pipeline = pp.Pipeline([*ops, pp.optical_flow(preset=preset), pp.tensor(layout="thwc", dtype="uint8")])
+    assert pipeline.outputs["optical_flow"].spec.shape == (3, 2, 64, 64)
+    batch = pp.Engine(pipeline).run_batch([made("h264.mp4"), b"none", made("vp9.webm")])
+    code = {"rgb": cv2.COLOR_RGB2GRAY, "bgr": cv2.COLOR_BGR2GRAY}.get(color)
+    create = getattr(cv2, f"DISOPTICAL_FLOW_PRESET_{preset.upper()}")
+    for row in (0, 2):
+        frames = batch["tensor"][row]
+        grays = [frame if code is None else cv2.cvtColor(frame, code) for frame in frames]
+        dis = cv2.DISOpticalFlow_create(create)
+        for index in range(3):
+            by_hand = dis.calc(grays[index], grays[index + 1], None)
+            np.testing.assert_array_equal(batch["optical_flow"][row, index], by_hand.transpose(2, 0, 1))
+        assert np.abs(batch["optical_flow"][row]).max() > 0.1
+    assert batch.errors[1] is not None
+    assert not batch["optical_flow"][1].any()
+
+
+@pytest.mark.parametrize(
+    ("ops", "message"),
+    [
+        ([pp.decode(), pp.resize(64), pp.center_crop(64)], "at least 2 frames"),
+        ([pp.decode_video(frames=1), pp.resize(64), pp.center_crop(64)], "at least 2 frames"),
+        ([pp.decode_video(frames=4), pp.resize(64)], "the size differs"),
+        ([pp.decode_video(frames=4), pp.resize(height=8, width=64)], "32 pixels a side"),
+        ([pp.decode_video(frames=4), *END], "must come before normalize"),
+    ],
+)
+def test_flow_wants_frames_of_levels_and_of_one_size(ops, message):
+    with pytest.raises(PipelineError, match=message):
+        pp.Pipeline([*ops, pp.optical_flow(), pp.tensor(layout="tchw")])
+
+
+def test_a_cache_of_pixels_is_for_images():
+    pipeline = pp.Pipeline([pp.decode_video(frames=2), pp.resize(height=32, width=32), pp.tensor(layout="tchw")])
+    with pytest.raises(PipelineError, match="takes clips"):
+        pp.Loader([{"image": made("h264.mp4")}], pipeline, batch_size=1, cache="pixels")
+
+
+@pytest.mark.parametrize("size", [(32, 32), (32, 700), (32, 1500), (700, 32)])
+def test_flow_of_small_and_of_long_frames(size):
+    pytest.importorskip("cv2")
+    ops = [pp.decode_video(frames=3), pp.resize(height=size[0], width=size[1]), pp.optical_flow()]
+    batch = pp.Engine(pp.Pipeline([*ops, pp.tensor(layout="tchw")])).run_batch([made("h264.mp4")])
+    assert np.isfinite(batch["optical_flow"]).all()
+
+
+@pp.operator("acme.halved", version=1, place="tensor")
+def halved(tensor):
+    """Half of it."""
+    return tensor / 2
+
+
+@pp.operator("acme.inverted", version=1)
+def inverted(pixels):
+    """The complement."""
+    return 255 - pixels
+
+
+def test_operators_are_given_frames_and_no_clips():
+    ops = [pp.decode_video(frames=3), pp.resize(height=32, width=32)]
+    with pytest.raises(PipelineError, match="this is that of a clip"):
+        pp.Pipeline([*ops, pp.tensor(layout="tchw"), halved()])
+    plain, changed = (
+        pp.Engine(pp.Pipeline([*ops, *extra, pp.tensor(layout="tchw", dtype="uint8")])).run([made("h264.mp4")])[0]
+        for extra in ([], [inverted()])
+    )
+    np.testing.assert_array_equal(changed, 255 - plain)
+
+
+def test_run_takes_clips_and_no_photos(tmp_path, capsys):
+    pipeline = pp.Pipeline([pp.decode_video(frames=2), pp.resize(height=32, width=48), pp.tensor(layout="tchw")])
+    pipeline.save(tmp_path / "clip.json")
+    (tmp_path / "a.mp4").write_bytes(made("h264.mp4"))
+    (tmp_path / "b.png").write_bytes(png(pixels(1)))
+    assert main(["run", str(tmp_path / "clip.json"), str(tmp_path / "a.mp4")]) == 0
+    assert "float32 [2, 3, 32, 48]" in capsys.readouterr().out
+    assert main(["run", str(tmp_path / "clip.json"), str(tmp_path / "b.png")]) == 1
+    assert "UNKNOWN_FORMAT" in "".join(capsys.readouterr())
+    frame = pipeline.for_photos()
+    assert (pipeline.for_files(), frame.outputs["tensor"].spec.shape) == (pipeline, (3, 32, 48))

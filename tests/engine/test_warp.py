@@ -1,0 +1,794 @@
+"""Rotations, affine maps, filters and erasing: exact turns, windows, the kernels in C, boxes, and what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+import elastic_twin
+import pixprep as pp
+import twins
+from images import noise, png, scene
+from pixprep.engine.annotations import annotated
+from pixprep.engine.kernels import elastic, warp
+from pixprep.engine.kernels.cpu import noise as drawn_noise
+from pixprep.engine.kernels.filters import filtered
+from pixprep.engine.kernels.levels import done
+from pixprep.importers.verify import frozen
+from pixprep.plan.draws.blurring import Blur, weights
+from pixprep.plan.draws.elastic import ElasticMap
+from pixprep.plan.draws.philox import EXAMPLE
+from pixprep.plan.draws.warps import Look, Motion, coefficients, mapped, projected, rotated
+from pixprep.plan.steps import levels
+from pixprep.plan.steps.levels import Erase, Filter, Take, folded
+from pixprep.plan.steps.warps import WARP_FILTERS, Elastic, Warp
+from pixprep.show.words import explain
+
+LIKES, FILTERS = ["pillow", "torchvision"], ["nearest", "bilinear"]
+FILL = (123, 117, 104)
+PHOTO = scene(40, 50)
+
+
+def pixels(*ops, photo=PHOTO):
+    """uint8 (height, width, 3) that an engine makes."""
+    height, width = photo.shape[:2]
+    tensor = pp.tensor(dtype="uint8", layout="hwc")
+    with pp.Engine(pp.Pipeline([pp.decode(), pp.crop(0, 0, height, width), *ops, tensor])) as engine:
+        (result,) = engine.run([png(photo)])
+    return result
+
+
+def plan_of(*ops):
+    return pp.Pipeline([pp.decode(), *ops, pp.tensor(only="training")]).for_training().plan
+
+
+def refusal(*ops):
+    with pytest.raises(pp.PipelineError) as error:
+        pp.Pipeline([pp.decode(), pp.resize(height=20, width=30), *ops, pp.tensor()])
+    return str(error.value)
+
+
+# ---------------------------------------------------------------------------------------------------- exact pixels
+
+
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize("how", FILTERS)
+@pytest.mark.parametrize("turns", [-1, 0, 1, 2, 3, 5])
+def test_turns_by_a_quarter_move_pixels_and_change_none(turns, how, like):
+    result = pixels(pp.rotate(90 * turns, filter=how, expand=True, like=like))
+    assert np.array_equal(result, np.rot90(PHOTO, turns))
+    square = PHOTO[:, :40]
+    result = pixels(pp.rotate(90 * turns, filter=how, like=like), photo=square)
+    assert np.array_equal(result, np.rot90(square, turns))
+
+
+def test_a_turned_pipeline_is_served():
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=20, width=30), pp.rotate(90, expand=True), pp.tensor()])
+    assert pipeline.outputs["tensor"].spec.shape == (3, 30, 20)
+    assert "rotate by 90 degrees, expanding (nearest, pillow's rounding)" in explain(pipeline)
+    assert pp.Pipeline.from_json(pipeline.to_json()) == pipeline
+
+
+@pytest.mark.parametrize("like", LIKES)
+def test_the_size_of_what_expands_is_known_where_the_image_has_one(like):
+    for angle in range(0, 360, 7):
+        steps = rotated(20, 30, angle, Look(like=like), expand=True)
+        height, width = levels.size_after(steps, 20, 30)
+        ops = [pp.decode(), pp.resize(height=20, width=30), pp.rotate(angle, expand=True, like=like), pp.tensor()]
+        assert pp.Pipeline(ops).outputs["tensor"].spec.shape == (3, height, width)
+        assert abs(height - (20 * abs(np.cos(np.deg2rad(angle))) + 30 * abs(np.sin(np.deg2rad(angle))))) < 2
+
+
+@pytest.mark.parametrize("op", [op for op in frozen.COLOURS if isinstance(op, pp.rotate | pp.affine | pp.sharpness)])
+def test_frozen_results_of_the_libraries_are_ours(op):
+    _, expected = frozen.outputs(op)
+    for case, result in zip(frozen.cases(op), expected, strict=True):
+        with pp.Engine(pp.Pipeline([*case.chain, pp.tensor(dtype="uint8", layout="hwc")])) as engine:
+            assert np.array_equal(engine.run([case.encoded])[0], result)
+
+
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize("how", FILTERS)
+def test_a_warp_without_motion_changes_nothing(how, like):
+    assert np.array_equal(pixels(pp.affine(filter=how, like=like)), PHOTO)
+
+
+# ------------------------------------------------------------------------------------------------------ the kernels
+
+
+def some_warps(count, seed=0):
+    """(step, image) of every kind: sizes, strides, fills, windows, far away and near."""
+    rng = np.random.default_rng(seed)
+    for index in range(count):
+        height, width = (int(side) for side in rng.integers(1, 5 if index % 3 else 40, 2))
+        channels = 1 if index % 4 == 0 else 3
+        image = rng.integers(0, 256, (height, width, channels), dtype=np.uint8)
+        if index % 7 == 0:
+            image = image[::-1, ::-1]
+        elif index % 5 == 0:
+            image = np.concatenate([image, image, image, image], axis=1)[:, 1 : 1 + width]
+        elif index % 5 == 1 and channels == 3:
+            image = np.concatenate([image, image], axis=2)[:, :, :4].copy()[:, :, :3]
+        fill = None if index % 6 == 0 else tuple(int(level) for level in rng.integers(0, 256, channels))
+        center = None if index % 3 else (float(rng.uniform(-9, 50)), float(rng.uniform(-9, 50)))
+        like = LIKES[index % 2]
+        ways = WARP_FILTERS[like]
+        look = Look(filter=ways[index // 2 % len(ways)], center=center, fill=fill, like=like)
+        if index % 5 < 3:
+            angle = float(rng.uniform(-400, 400)) if index % 11 else 90.0
+            (step,) = rotated(height, width, angle, look, expand=index % 8 == 0) or [None]
+        else:
+            scale = float(np.exp(rng.uniform(-4, 2)))
+            step = mapped(height, width, Motion(float(rng.uniform(-180, 180)), (3.0, -1.5), scale, (9.0, -3.0)), look)
+        if index % 4 == 3 and isinstance(step, Warp):
+            tilted = (*step.matrix, *(rng.normal(0, 0.7, 2) / (width, height)).tolist())
+            step = step._replace(matrix=(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0, 0.0) if index % 13 == 0 else tilted)
+        if isinstance(step, Warp) and step.height * step.width < 40_000:
+            if index % 9 == 0:
+                top, left = step.height // 3, step.width // 3
+                step = step._replace(top=top, left=left, height=min(2, step.height - top), width=step.width - left)
+            yield step, image
+
+
+def test_warps_are_pillows_and_torchvisions():
+    """Of Pillow by Pillow itself, of torchvision by its formulas in NumPy."""
+    count = 0
+    for step, image in some_warps(1500):
+        assert np.array_equal(warp.warped(step, image), twins.warped(step, image)), (step, image.shape)
+        count += 1
+    assert count > 1400
+
+
+def test_the_nearest_of_any_numbers_lie_where_those_of_levels_do():
+    count = 0
+    for step, image in some_warps(300, seed=4):
+        if step.filter == "nearest":
+            step = step._replace(fill=step.fill and step.fill[:1])  # noqa: PLW2901
+            found = warp.warped(step, np.concatenate([image, image], axis=2) * np.int32(1000))
+            expected = warp.warped(step._replace(fill=step.fill and step.fill * image.shape[2]), image)
+            seen = warp.warped(step._replace(fill=(0,) * image.shape[2]), np.full_like(image, 1)) > 0
+            expected = np.where(seen, expected * np.int32(1000), expected)
+            assert np.array_equal(found, np.concatenate([expected, expected], axis=2))
+            count += 1
+    assert count > 80
+
+
+def test_a_wrong_warp_would_be_seen():
+    """The negative control: half a pixel, in any window."""
+    differing = 0
+    for step, image in some_warps(200, seed=1):
+        a, b, c, *others = step.matrix
+        wrong = step._replace(matrix=(a, b, c + 0.5, *others))
+        differing += not np.array_equal(twins.warped(wrong, image), warp.warped(step, image))
+    assert differing > 100
+
+
+GUARDED = """
+import ctypes, mmap, sys
+import numpy as np
+import twins
+from pixprep.engine.kernels import elastic, warp
+from test_warp import some_warps
+
+PAGE = mmap.PAGESIZE
+memory = mmap.mmap(-1, 6 * PAGE)
+whole = np.frombuffer(memory, np.uint8)
+for page in (0, 5):
+    address = ctypes.c_void_p(whole.ctypes.data + page * PAGE)
+    assert ctypes.CDLL(None).mprotect(address, ctypes.c_size_t(PAGE), 0) == 0
+inside = whole[PAGE : 5 * PAGE]
+for step, image in some_warps(600, seed=2):
+    for levels in (inside[: image.size], inside[-image.size :]):
+        levels[:] = image.ravel()
+        assert np.array_equal(warp.warped(step, levels.reshape(image.shape)), twins.warped(step, image))
+"""
+
+
+def test_no_warp_reads_beyond_the_pixels():
+    """The pages before and after them cannot be read."""
+    command = [sys.executable, "-W", "error", "-c", GUARDED]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=_paths())
+    assert run.returncode == 0, run.stderr
+
+
+def _paths():
+    tests = Path(__file__).parents[1]
+    paths = [os.environ.get("PYTHONPATH", ""), str(tests), str(tests / "unit")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize("how", FILTERS)
+def test_a_window_of_a_warp_is_that_of_the_whole(how, like):
+    image = noise(37, 41)
+    window = Take(5, 9, 20, 13, (False, False), ())
+    for index in range(40):
+        angle, scale = -170.0 + 9 * index, 0.3 + index / 20
+        steps = (mapped(37, 41, Motion(angle, (3.0, 1.0), scale), Look(filter=how, fill=FILL, like=like)),)
+        if index % 4 == 0:  # Pillow's places without a turn are sums
+            steps = (mapped(37, 41, Motion(0.0, (2.3, -1.7), scale), Look(filter=how, fill=FILL, like=like)),)
+        if index % 4 == 1:
+            corners = [[index // 3, 2], [40, index // 4], [30, 36 - index // 5], [3, 30]]
+            steps = projected(37, 41, corners, Look(filter=how, fill=FILL, like=like))
+        whole = done(steps, image)
+        (step,) = folded((*steps, window))
+        assert (step.height, step.width) == (20, 13)
+        assert np.array_equal(done((step,), image), whole[5:25, 9:22])
+        mirrored = folded((*steps, window._replace(flips=(False, True))))
+        assert np.array_equal(done(mirrored, image), whole[5:25, 9:22][:, ::-1])
+
+
+def test_a_window_of_a_window_of_a_warp_counts_both():
+    (step,) = rotated(37, 41, 30, Look(fill=FILL))
+    one, other = Take(5, 9, 20, 13, (False, False), ()), Take(2, 3, 8, 9, (False, False), ())
+    image = noise(37, 41)
+    assert np.array_equal(done(folded((step, one, other)), image), done((step,), image)[7:15, 12:21])
+
+
+def test_a_window_that_reaches_outside_stays_a_step():
+    (step,) = rotated(20, 20, 30, Look())
+    beyond = Take(-3, 0, 30, 20, (False, False), (9,))
+    assert folded((step, beyond)) == (step, beyond)
+
+
+def test_a_perspective_takes_each_corner_to_its_place():
+    """Pixels by their indices, exactly up to float32; and whatever lies between is a projective map."""
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        height, width = (int(side) for side in rng.integers(2, 900, 2))
+        corners = [[int(rng.integers(width)), int(rng.integers(height))] for _ in range(4)]
+        numbers = coefficients(height, width, corners)
+        if numbers is None:
+            continue
+        a, b, c, d, e, f, g, h = numbers
+        for (x, y), to in zip(corners, [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)], strict=True):
+            depth = g * x + h * y + 1
+            lost = 1e-6 * (width + height) * (1 + sum(map(abs, numbers)) * (width + height)) / abs(depth)
+            assert np.allclose(((a * x + b * y + c) / depth, (d * x + e * y + f) / depth), to, atol=lost)
+    assert coefficients(20, 30, [[0, 0], [29, 0], [29, 19], [0, 19]]) == (1, 0, 0, 0, 1, 0, 0, 0)
+
+
+def test_an_image_that_a_perspective_would_make_a_line_stays_as_it_is():
+    for corners in ([[0, 0], [5, 5], [9, 9], [0, 9]], [[3, 3]] * 4, [[0, 0], [9, 0], [4, 0], [0, 9]]):
+        assert coefficients(10, 10, corners) is None
+        assert np.array_equal(
+            pixels(pp.perspective(tuple(map(tuple, corners))), photo=PHOTO[:10, :10]), PHOTO[:10, :10]
+        )
+    for photo in (PHOTO[:1], PHOTO[:, :1]):
+        assert np.array_equal(pp.apply(pp.random_perspective(1.0, 1.0), photo, index=3), photo)
+
+
+# ------------------------------------------------------------------------------------------------ margins, channels
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "symmetric"])
+def test_a_margin_of_the_image_is_numpys_as_far_as_it_goes(mode):
+    for height, width in ((1, 1), (1, 5), (2, 3), (7, 4)):
+        image = noise(height, width)
+        for top, left in ((0, 0), (1, 2), (9, 25)):
+            step = Take(-top, -left, top + height + left, left + width + top, (False, False), (9, 9, 9), mode)
+            expected = np.pad(image, [(top, left), (left, top), (0, 0)], mode)
+            assert np.array_equal(done((step,), image), expected)
+            assert np.array_equal(done((step._replace(flips=(True, True)),), image), expected[::-1, ::-1])
+
+
+def test_a_margin_of_the_image_goes_with_levels_alone():
+    pad = pp.pad(40, 44, padding_mode="reflect")
+    assert refusal(pp.normalize(), pad).endswith("must come before normalize: it works on the levels 0 to 255")
+    assert refusal(pad, pp.boxes()).endswith("shows objects again, without boxes or points: use constant")
+    assert refusal(pad, pp.points()).endswith("shows objects again, without boxes or points: use constant")
+    with pytest.raises(pp.PipelineError, match='must come before a "padding_mode" other than constant: no margin'):
+        pp.Pipeline([pp.decode(), pp.crop(0, 0, 9, 9), pp.pad(12, 12, padding_mode="edge"), pp.resize(8), pp.tensor()])
+    with pytest.raises(pp.PipelineError, match='"fill" goes with "padding_mode": "constant", not with edge'):
+        pp.random_crop(9, padding=2, fill=3, padding_mode="edge")
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=20, width=30), pad, pp.center_crop(38), pp.tensor()])
+    assert "lay on a canvas of 40 x 44, in the middle, margins by reflect" in explain(pipeline)
+    padded = pixels(pad, photo=PHOTO[:20, :30])
+    assert np.array_equal(padded, np.pad(PHOTO[:20, :30], [(10, 10), (7, 7), (0, 0)], "reflect"))
+
+
+def test_channels_are_permuted_by_their_colour_whatever_their_order():
+    for color, order in (("rgb", slice(None)), ("bgr", slice(None, None, -1))):
+        ops = [pp.decode(color=color), pp.crop(0, 0, 40, 50), pp.permute_channels((1, 2, 0))]
+        with pp.Engine(pp.Pipeline([*ops, pp.tensor(dtype="uint8", layout="hwc")])) as engine:
+            assert np.array_equal(engine.run([png(PHOTO)])[0], PHOTO[:, :, [1, 2, 0]][:, :, order])
+    for op in (pp.permute_channels((2, 1, 0)), pp.random_photometric_distort()):
+        with pytest.raises(pp.PipelineError, match="permutes three channels, but the image has 1"):
+            pp.Pipeline([pp.decode(color="gray"), pp.center_crop(8), op, pp.tensor()])
+    with pytest.raises(pp.PipelineError, match="must be 0, 1 and 2 in some order, not 0, 0, 1"):
+        pp.permute_channels((0, 0, 1))
+
+
+# ----------------------------------------------------------------------------------------------- filters and erasing
+
+
+@pytest.mark.parametrize(("taps", "fits", "fails"), [((5, 3), (3, 2), (2, 9)), ((3, 5), (2, 3), (9, 2))])
+def test_a_blur_reaches_no_further_than_the_mirror_image(taps, fits, fails):
+    """Which has one pixel less than the image: the edge stands once."""
+    blur = Blur(key="", taps=taps, sigma=((1.0, 1.0), (1.0, 1.0)))
+    assert len(blur.steps({}, *fits)) == 1
+    with pytest.raises(pp.ImageError, match=rf"{fails[0]} x {fails[1]} pixels are too few for a blur by"):
+        blur.steps({}, *fails)
+
+
+def test_a_blur_keeps_what_is_of_one_colour_and_mirrors_the_edge():
+    flat = np.full((9, 8, 3), FILL, np.uint8)
+    step = Filter("blur", "torchvision", rows=weights(7, 2.0), columns=weights(5, 1.0))
+    assert np.array_equal(filtered(step, flat), flat)
+    assert sum(weights(23, 3.3)) == pytest.approx(1, abs=1e-6)
+    edge = np.zeros((1, 9, 1), np.uint8)
+    edge[0, 1] = 200  # both -1 and 1 are this one
+    row = filtered(Filter("blur", "torchvision", rows=(1.0,), columns=(0.25, 0.5, 0.25)), edge)[0, :, 0]
+    assert row[:3].tolist() == [100, 100, 50]
+
+
+def test_sharpness_leaves_the_edge_and_small_images():
+    step = Filter("sharpness", "pillow", 2.0)
+    image = noise(9, 8)
+    result = filtered(step, image)
+    assert np.array_equal(result[[0, -1]], image[[0, -1]])
+    assert np.array_equal(result[:, [0, -1]], image[:, [0, -1]])
+    assert not np.array_equal(result[1:-1, 1:-1], image[1:-1, 1:-1])
+    assert np.array_equal(filtered(step, image[:2]), image[:2])
+    assert folded([Filter("sharpness", "pillow", 1.0)]) == ()
+
+
+def test_an_erasing_before_normalize_is_one_of_levels():
+    op = pp.random_erasing(1.0, value=FILL)
+    plan = plan_of(pp.crop(0, 0, 40, 50), op, pp.normalize(mean=0.5, std=0.5))
+    (numbers,) = plan.draw(seed=0, epoch=0, indices=[3])
+    placed = plan.placing(numbers)(40, 50)
+    (step,) = placed.placements["tensor"].levels
+    assert isinstance(step, Erase)
+    assert placed.placements["tensor"].erasures == ()
+    assert step.values == FILL
+    result = done((step,), PHOTO)
+    seen = result[step.top : step.top + step.height, step.left : step.left + step.width]
+    assert (seen == FILL).all()
+    assert (result != PHOTO).any(axis=2).sum() <= step.height * step.width
+
+
+@pytest.mark.parametrize("layout", ["chw", "hwc"])
+def test_an_erasing_after_normalize_is_one_of_the_tensor(layout):
+    ops = [
+        pp.decode(color="bgr"),
+        pp.resize(height=24, width=20),
+        pp.normalize(mean=0.5, std=0.5),
+        pp.random_erasing(1.0, value=(0.25, 0.5, 0.75)),
+        pp.tensor(layout=layout),
+    ]
+    pipeline = pp.Pipeline(ops).for_training()
+    draws = pipeline.plan.draw(seed=0, epoch=0, indices=range(8))
+    plain = pp.Pipeline([op for op in ops if not isinstance(op, pp.random_erasing)])
+    with pp.Engine(pipeline) as engine, pp.Engine(plain) as other:
+        batch = engine.run_batch([png(PHOTO)] * 8, places=[pipeline.plan.placing(each) for each in draws])
+        (expected,) = other.run([png(PHOTO)])
+    for row in range(8):
+        ((top, left, height, width),) = batch.placed[row].draws["random_erasing#0"]["rectangles"]
+        result, wanted = (
+            x if layout == "hwc" else x.transpose(1, 2, 0) for x in (batch["tensor"][row], expected.copy())
+        )
+        wanted[top : top + height, left : left + width] = 0.25, 0.5, 0.75
+        assert np.array_equal(result, wanted)
+
+
+def _normal(table, counter, key):
+    """Philox and the look-up, in Python's own numbers."""
+    a, b, c, d = counter
+    k0, k1 = key
+    for _ in range(10):
+        first, second = 0xD2511F53 * a, 0xCD9E8D57 * c
+        a, b, c, d = second >> 32 ^ b ^ k0, second & 0xFFFFFFFF, first >> 32 ^ d ^ k1, first & 0xFFFFFFFF
+        k0, k1 = k0 + 0x9E3779B9 & 0xFFFFFFFF, k1 + 0xBB67AE85 & 0xFFFFFFFF
+    return [table[half] for word in (a, b, c, d) for half in (word & 0xFFFF, word >> 16)]
+
+
+def test_noise_is_what_its_docstring_says():
+    table = [NormalDist().inv_cdf((place + 0.5) / 65536) for place in range(65536)]
+    values = drawn_noise((0xDEADBEEF, 7, 3), (3, 5, 7))
+    expected = [value for block in range(14) for value in _normal(table, (block, 3, 0, 0), (0xDEADBEEF, 7))]
+    assert values.shape == (3, 5, 7)
+    assert np.array_equal(values.reshape(-1), np.array(expected[:105], np.float32))
+
+
+@pytest.mark.parametrize("layout", ["chw", "hwc"])
+def test_an_erasing_with_noise_is_drawn_anew_and_replayed(layout):
+    ops = [
+        pp.decode(),
+        pp.resize(height=40, width=36),
+        pp.normalize(mean=0.5, std=0.5),
+        pp.random_erasing(1.0, scale=(0.2, 0.3), value="random", count=2),
+        pp.tensor(layout=layout, dtype="float16"),
+    ]
+    pipeline = pp.Pipeline(ops).for_training()
+    plan = pipeline.plan
+    draws = plan.draw(seed=0, epoch=0, indices=[5, 5, 6])
+    plain = pp.Pipeline([op for op in ops if not isinstance(op, pp.random_erasing)])
+    with pp.Engine(pipeline) as engine, pp.Engine(plain) as other:
+        batch = engine.run_batch([png(PHOTO)] * 3, places=[plan.placing(each) for each in draws])
+        again = engine.run_batch(
+            [png(PHOTO)] * 3, places=[plan.replaying(json.loads(json.dumps(placed.draws))) for placed in batch.placed]
+        )
+        (expected,) = other.run([png(PHOTO)])
+    assert np.array_equal(batch["tensor"], again["tensor"])
+    assert np.array_equal(batch["tensor"][0], batch["tensor"][1])
+    assert batch.placed[0].draws["random_erasing#0"]["noise"] != batch.placed[2].draws["random_erasing#0"]["noise"]
+    seen = []
+    for row in (0, 2):
+        words = batch.placed[row].draws["random_erasing#0"]
+        wanted = (expected if layout == "chw" else expected.transpose(2, 0, 1)).copy()
+        result = batch["tensor"][row] if layout == "chw" else batch["tensor"][row].transpose(2, 0, 1)
+        for which, (top, left, height, width) in enumerate(words["rectangles"]):
+            values = drawn_noise((*words["noise"], which), (3, height, width))
+            wanted[:, top : top + height, left : left + width] = values
+            seen.append(tuple(values[:, 0, 0]))
+        assert len(words["rectangles"]) == 2
+        assert np.array_equal(result, wanted)
+        assert len(np.unique(result)) > 500
+    assert len(set(seen)) == 4
+
+
+def test_rectangles_share_the_area_as_in_timm():
+    plan = plan_of(pp.crop(0, 0, 90, 80), pp.random_erasing(1.0, scale=(0.3, 0.3), ratio=(1.0, 1.0), count=(2, 4)))
+    counts = set()
+    for numbers in plan.draw(seed=0, epoch=0, indices=range(60)):
+        those = plan.placing(numbers)(90, 80).draws["random_erasing#0"]["rectangles"]
+        counts.add(len(those))
+        for _, _, height, width in those:
+            assert height == width == round((0.3 * 7200 / len(those)) ** 0.5)
+    assert counts == {2, 3, 4}
+
+
+def test_each_drawn_corner_stays_in_its_quarter_and_reaches_its_own_corner():
+    plan = plan_of(pp.crop(0, 0, 60, 80), pp.random_perspective(1.0, 1.0))
+    drawn = [plan.placing(each)(60, 80).draws for each in plan.draw(seed=0, epoch=0, indices=range(400))]
+    corners = np.array([each["random_perspective#0"]["corners"] for each in drawn])
+    least, most = corners.min(axis=0).tolist(), corners.max(axis=0).tolist()
+    assert least == [[0, 0], [39, 0], [39, 29], [0, 29]]
+    assert most == [[40, 30], [79, 30], [79, 59], [40, 59]]
+
+
+@pytest.mark.parametrize("is_tensor", [False, True])
+def test_a_rectangle_is_drawn_in_the_image_as_it_is_there(is_tensor):
+    """A turn before it changes the sides; one behind it does not, and turns the rectangle."""
+    erasing, turn, tall, wide = (
+        pp.random_erasing(1.0),
+        pp.rotate(90, expand=True),
+        pp.crop(0, 0, 70, 20),
+        pp.crop(0, 0, 20, 70),
+    )
+    normalize = [pp.normalize()] if is_tensor else []
+
+    def drawn(*ops):
+        plan = plan_of(*ops)
+        places = [plan.placing(numbers) for numbers in plan.draw(seed=3, epoch=0, indices=range(50))]
+        return [place(90, 90).draws["random_erasing#0"]["rectangles"] for place in places]
+
+    assert drawn(tall, turn, *normalize, erasing) == drawn(wide, *normalize, erasing)
+    assert (
+        drawn(wide, turn, *normalize, erasing) == drawn(tall, *normalize, erasing) != drawn(wide, *normalize, erasing)
+    )
+    if not is_tensor:
+        assert drawn(tall, erasing, turn) == drawn(tall, erasing)
+
+
+def test_a_rectangle_may_lie_at_each_edge_and_none_lies_beyond():
+    plan = plan_of(pp.crop(0, 0, 12, 9), pp.random_erasing(1.0, scale=(0.3, 0.4), ratio=(1.0, 1.0)))
+    drawn = [plan.placing(each)(12, 9).draws for each in plan.draw(seed=0, epoch=0, indices=range(300))]
+    found = np.array([rectangle for each in drawn for rectangle in each["random_erasing#0"]["rectangles"]])
+    assert found[:, :2].min(axis=0).tolist() == [0, 0]
+    assert (found[:, :2] + found[:, 2:]).max(axis=0).tolist() == [12, 9]
+
+
+# ------------------------------------------------------------------------------------------------- boxes and points
+
+BOXES = np.array([[10, 20, 30, 40], [0, 0, 80, 60], [70, 50, 79, 59]], np.float32)
+
+
+def moved(*ops, boxes=BOXES, size=(60, 80), points=None):
+    plan = plan_of(*ops)
+    sample = {"boxes": boxes, "labels": np.arange(len(boxes))} | ({} if points is None else {"points": points})
+    return annotated(plan, plan.placing(EXAMPLE)(*size), sample)
+
+
+def test_boxes_turn_with_the_image():
+    result = moved(pp.crop(0, 0, 60, 80), pp.rotate(90, expand=True), pp.boxes())
+    assert result["boxes"].tolist() == [[20, 50, 40, 70], [0, 0, 60, 80], [50, 1, 59, 10]]
+    result = moved(pp.crop(0, 0, 60, 80), pp.rotate(180), pp.boxes(normalized=True))
+    assert result["boxes"] == pytest.approx(
+        np.array([[50, 20, 70, 40], [0, 0, 80, 60], [1, 1, 10, 10]]) / (80, 60, 80, 60)
+    )
+    expanded = moved(pp.crop(0, 0, 60, 80), pp.rotate(90, expand=True), pp.boxes(normalized=True))
+    assert expanded["boxes"][1].tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("like", LIKES)
+def test_points_lie_where_their_pixels_are(like):
+    """A bright pixel is found where its middle should be, whatever turns, moves, crops and mirrors."""
+    ops = [
+        pp.crop(0, 0, 60, 80),
+        pp.rotate(33, expand=True, like=like),
+        pp.center_crop(height=66, width=60),
+        pp.affine(translate=(4, -3), scale=1.3, shear=10, like=like),
+        pp.flip(),
+        pp.pad(height=70, width=70),
+    ]
+    plan = plan_of(*ops, pp.boxes(min_size=0), pp.points())
+    placement = plan.place(60, 80).placements["tensor"]
+    for row, column in ((30, 40), (25, 33), (40, 50)):
+        image = np.zeros((60, 80, 3), np.uint8)
+        image[row - 1 : row + 2, column - 1 : column + 2] = 255
+        sample = {"boxes": [[column, row, column + 1, row + 1]], "points": [[column + 0.5, row + 0.5]]}
+        fields = annotated(plan, plan.place(60, 80), sample)
+        found = np.argwhere(done(placement.levels, image)[:, :, 0] == 255) + 0.5
+        assert np.abs(fields["points"][0] - found.mean(axis=0)[::-1]).max() < 0.75
+        left, top, right, bottom = fields["boxes"][0]
+        assert left < fields["points"][0][0] < right
+        assert top < fields["points"][0][1] < bottom
+
+
+def test_a_box_that_is_cut_off_before_a_rotation_stays_away():
+    boxes = np.array([[60, 10, 75, 30], [5, 5, 20, 20]], np.float32)
+    result = moved(pp.crop(0, 0, 60, 40), pp.rotate(30), pp.boxes(min_size=0), boxes=boxes)
+    assert result["labels"].tolist() == [1]
+    kept = moved(
+        pp.crop(0, 0, 60, 40), pp.rotate(30), pp.boxes(min_visible=0.9), boxes=np.array([[0, 0, 4, 4]], np.float32)
+    )
+    assert len(kept["boxes"]) == 0  # most of the corner leaves the image
+
+
+def test_boxes_after_steps_on_colours_are_where_they_were():
+    plain = moved(pp.resize(height=30, width=40), pp.flip(), pp.crop(2, 3, 20, 30), pp.boxes())
+    after = moved(pp.resize(height=30, width=40), pp.contrast(1.5), pp.flip(), pp.crop(2, 3, 20, 30), pp.boxes())
+    assert np.array_equal(plain["boxes"], after["boxes"])
+
+
+def test_transform_is_right_after_a_crop_that_comes_after_levels():
+    """The crop cannot come before the contrast, whose mean is the whole image's; flips and margins count, too."""
+    tail = [pp.crop(5, 7, 20, 30), pp.flip(), pp.pad(height=40, width=36), pp.transform(), pp.tensor(dtype="uint8")]
+    numbers = []
+    for ops in ([pp.contrast(1.5)], []):
+        with pp.Engine(pp.Pipeline([pp.decode(), pp.resize(height=30, width=40), *ops, *tail])) as engine:
+            numbers.append(engine.run_batch([png(PHOTO)])["transform"][0])
+    assert np.array_equal(*numbers)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        pp.rotate(10),
+        pp.affine(scale=2.0),
+        pp.random_rotate(10),
+        pp.random_affine(10),
+        pp.random_perspective(),
+        pp.elastic(sigma=1),
+    ],
+)
+def test_transform_is_refused_after_a_warp(op):
+    assert refusal(op, pp.transform()).endswith(
+        "four numbers cannot say where a pixel came from after a rotation, an affine map, a perspective, elastic "
+        "or the motion of an operator: put it before, or move boxes by the op boxes"
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- in training
+
+TRAINED = [
+    pp.decode(), pp.resize(64), pp.random_rotate(15, filter="bilinear"), pp.center_crop(56), pp.boxes(pad=4),
+    pp.tensor(dtype="uint8"),
+]  # fmt: skip
+
+
+def test_a_loader_rotates_boxes_draws_and_replays():
+    photos = [scene(60 + index, 80) for index in range(6)]
+    source = [
+        {
+            "image": png(photo),
+            "boxes": np.array([[10, 10, 40, 50]], np.float32),
+            "labels": [index],
+            "size": photo.shape[:2],
+        }
+        for index, photo in enumerate(photos)
+    ]
+    pipeline = pp.Pipeline(TRAINED).for_training()
+    batches = []
+    for threads in (1, 3):
+        with pp.Loader(source, pipeline, batch_size=3, shuffle=True, seed=2, threads=threads) as loader:
+            batches.append([(b["tensor"].copy(), b["boxes"].copy(), b["index"].tolist(), b.draws) for b in loader])
+    for one, other in zip(*batches, strict=True):
+        assert np.array_equal(one[0], other[0])
+        assert np.array_equal(one[1], other[1])
+        assert one[3] == other[3]
+    with pp.Engine(pipeline) as engine:
+        for tensors, _, indices, draws in batches[0]:
+            places = [pipeline.plan.replaying(each) for each in draws]
+            again = engine.run_batch([source[index]["image"] for index in indices], places=places)
+            assert np.array_equal(again["tensor"], tensors)
+    angles = [each["random_rotate#0"]["angle"] for _, _, _, draws in batches[0] for each in draws]
+    assert len(set(angles)) == 6
+    assert all(-15 <= angle <= 15 for angle in angles)
+
+
+def test_explain_says_what_is_done():
+    ops = [
+        pp.decode(),
+        pp.resize(64),
+        pp.random_affine(10, translate=(0.1, 0.2), scale=(0.9, 1.1), shear=5, center=(3, 4)),
+        pp.affine(angle=5, shear=(1, 2)),
+        pp.random_gaussian_blur(5, p=0.5),
+        pp.gaussian_blur((3, 5)),
+        pp.elastic(sigma=(2, 3), p=0.5),
+        pp.random_sharpness(2),
+        pp.center_crop(56),
+        pp.random_erasing(0.25, count=(1, 3)),
+        pp.normalize(),
+        pp.random_erasing(0.75, value="random"),
+        pp.tensor(),
+    ]
+    text = explain(pp.Pipeline(ops).for_training())
+    for line in (
+        "rotate by -10 to 10 degrees clockwise, shear by -5 to 5, 0, scale by 0.9 to 1.1, move by up to 0.1 of the "
+        "width and 0.2 of the height about x 3, y 4 (nearest, pillow's rounding)",
+        "rotate by 5 degrees clockwise, shear by 1, 2, scale by 1, move by 0, 0 (nearest, pillow's rounding)",
+        "blur 0.5 of the images by 5 x 5 pixels, sigma 0.1 to 2",
+        "blur by 5 x 3 pixels, sigma 1.1 and 0.8",
+        "displace the pixels of 0.5 of the images by noise, alpha 50, sigma 2 and 3 (bilinear)",
+        "to 0.5 of the images: blend with the smoothed image, factor 2 (pillow's rounding)",
+        "fill 1 to 3 rectangles of 0.02 to 0.33 of the area with 0 in 0.25 of the images",
+        "fill a rectangle of 0.02 to 0.33 of the area with noise in 0.75 of the images",
+    ):
+        assert line in text
+
+
+def test_an_elastic_image_and_its_mask_move_alike_and_come_again():
+    """The mask is the image itself: of nearest both are the same. Threads and a replay change nothing."""
+    photos = [scene(44 + index, 61) for index in range(9)]
+    source = [{"image": photo, "mask": photo[:, :, 0]} for photo in photos]
+    ops = [pp.pixels(), pp.elastic(80, 3, filter="nearest", fill=250, p=0.5), pp.random_crop(36), pp.mask(ignore=250)]
+    ops.append(pp.tensor(dtype="uint8", layout="hwc", only="training"))
+    pipeline = pp.Pipeline(ops).for_training()
+    batches = []
+    for threads in (1, 3):
+        with pp.Loader(source, pipeline, batch_size=3, seed=2, threads=threads) as loader:
+            batches.append([(b["tensor"].copy(), b["mask"].copy(), b.draws) for b in loader])
+    moved = 0
+    with pp.Engine(pipeline) as engine:
+        for index, (one, other) in enumerate(zip(*batches, strict=True)):
+            assert np.array_equal(one[0], other[0])
+            assert np.array_equal(one[1], one[0][..., 0])
+            draws = json.loads(json.dumps(one[2]))
+            again = engine.run_batch(photos[3 * index :][:3], places=[pipeline.plan.replaying(each) for each in draws])
+            assert np.array_equal(again["tensor"], one[0])
+            for each, tensor, photo in zip(draws, one[0], photos[3 * index :], strict=False):
+                top, left = (each["random_crop#0"][name] for name in ("top", "left"))
+                is_same = np.array_equal(tensor, photo[top : top + 36, left : left + 36])
+                assert is_same == (each["elastic#0"]["seed"] is None)
+                moved += not is_same
+    assert 2 < moved < 8
+
+
+@pytest.mark.parametrize("how", FILTERS)
+@pytest.mark.parametrize("shape", [(36, 41, 3), (33, 60, 1)])
+def test_an_elastic_window_is_a_part_of_the_whole(shape, how):
+    image, size = noise(shape[0], shape[1])[:, :, : shape[2]], shape[:2]
+    (whole,) = ElasticMap(key="", alpha=(90, 40), sigma=(2, 3), p=1, fill=FILL[: shape[2]], filter=how).steps(
+        {"seed": 2**64 - 3}, *size
+    )
+    part = whole._replace(top=5, left=7, height=20, width=11)
+    expected = twins.warped(whole, image)
+    assert np.array_equal(warp.warped(whole, image), expected)
+    assert np.array_equal(warp.warped(part, image), expected[5:25, 7:18])
+
+
+def test_an_elastic_field_that_is_not_blurred_is_noise_of_24_bits():
+    noise = elastic_twin.noise(5, 20, 30)
+    across, down = elastic.displacement(Elastic(alpha=(60.0, 10.0), sigma=(0.0, 0.0), seed=5), 20, 30)
+    assert np.array_equal(across, (noise[0] / 2**23).astype(np.float32) * np.float32(60) / np.float32(30))
+    assert np.array_equal(down, (noise[1] / 2**23).astype(np.float32) * np.float32(10) / np.float32(20))
+    assert 1.99 < abs(across).max() <= 2
+
+
+@pytest.mark.parametrize(("taps", "sigma"), [(41, (5.0, 5.0)), (9, (1.0, 0.3)), (1, (0.1, 9.0))])
+def test_an_elastic_field_is_a_sum_of_whole_numbers_below_a_float64s(taps, sigma):
+    """By integers, in their order: so matrices may be added up in any. The extremes hold for noise of one sign."""
+    for field in (elastic_twin.noise(99, 47, 70)[1], np.full((47, 70), -(2.0**23))):
+        sums = np.pad(field, taps // 2, mode="reflect").astype(np.int64)
+        for axis, scale in ((1, 2.0**-27), (0, 2.0**-52)):
+            weights_ = elastic_twin.weights(taps, sigma[1 - axis]).astype(np.int64)
+            sums = np.apply_along_axis(np.convolve, axis, sums, weights_, "valid")
+            assert np.abs(sums).max() < 2**53
+            sums = np.rint(sums * scale).astype(np.int64) if axis else sums * scale
+        assert np.array_equal(elastic_twin.blurred(field, taps, sigma), sums)
+        assert np.abs(sums).max() > 0.01
+
+
+def test_an_image_that_the_blur_of_its_noise_reaches_across_is_refused_alone():
+    pipeline = pp.Pipeline([pp.pixels(), pp.elastic(), pp.center_crop(8), pp.tensor()]).for_training()
+    places = [pipeline.plan.placing(each) for each in pipeline.plan.draw(seed=0, epoch=0, indices=range(2))]
+    with pp.Engine(pipeline) as engine:
+        batch = engine.run_batch([scene(20, 90), scene(21, 21)], places=places)
+    why = "20 x 90 pixels are too few: sigma of an elastic displacement needs sides of 21"
+    assert [str(error) for error in batch.errors] == [f"[DOES_NOT_FIT] {why}", "None"]
+
+
+def test_an_elastic_image_has_no_fixed_op():
+    assert pp.elastic().fixed({"seed": None}) == []
+    with pytest.raises(pp.PipelineError, match="elastic: no fixed op has such a field: verify the pipeline without it"):
+        pp.elastic().fixed({"seed": 7})
+
+
+# -------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pp.rotate(4000), '"angle" must be -3600 to 3600, not 4000'),
+        (lambda: pp.rotate(3, fill=(1, 2, 300)), '"fill" must be 0 to 255, not 1, 2, 300'),
+        (lambda: pp.rotate(3, center=(1,)), '"center" is 2 numbers, not 1'),
+        (lambda: pp.random_rotate(-3), '"degrees" must be 0 to 3600, not -3'),
+        (lambda: pp.random_rotate((3, -3)), '"degrees" must rise, not 3, -3'),
+        (lambda: pp.random_rotate((1, 2, 3)), '"degrees" is 1 or 2 numbers, not 3'),
+        (lambda: pp.affine(scale=0), '"scale" must be 0.001 to 1000, not 0'),
+        (lambda: pp.affine(shear=90), '"shear" must be -89 to 89, not 90'),
+        (lambda: pp.affine(shear=(1, 2, 3)), '"shear" is 1 or 2 numbers, not 3'),
+        (lambda: pp.random_affine(3, translate=(0.1, 2)), '"translate" must be 0 to 1, not 2'),
+        (lambda: pp.random_affine(3, scale=(2, 1)), '"scale" must rise, not 2, 1'),
+        (lambda: pp.random_affine(3, shear=(1, 2, 3)), '"shear" is 1 or 2 or 4 numbers, not 3'),
+        (lambda: pp.sharpness(-1), '"factor" must be 0 to 1000, not -1'),
+        (lambda: pp.gaussian_blur(4), '"kernel_size" must be an odd number of 1 to 255, or two, not 4'),
+        (lambda: pp.gaussian_blur(3, 0), '"sigma" must be 0.01 to 1000, not 0'),
+        (lambda: pp.random_gaussian_blur(3, (2, 1)), '"sigma" must rise, not 2, 1'),
+        (lambda: pp.elastic((50, -1)), '"alpha" must be 0 to 100000, not -1'),
+        (lambda: pp.elastic(sigma=(0, 3)), '"sigma" is 0 of both, or 0.01 or more of each, not 0, 3'),
+        (lambda: pp.random_erasing(scale=(0.5, 0.2)), '"scale" must rise from 0 to 1 at most, not 0.5, 0.2'),
+        (lambda: pp.random_erasing(ratio=(0, 2)), '"ratio" must rise from 0.001 to 1000 at most, not 0, 2'),
+        (lambda: pp.random_erasing(count=(3, 2)), '"count" must be 1 to 64, or rise, not 3, 2'),
+    ],
+)
+def test_a_wrong_field_is_named(make, message):
+    with pytest.raises(pp.PipelineError) as error:
+        make()
+    assert str(error.value).partition(": ")[2] == message
+
+
+@pytest.mark.parametrize(
+    ("ops", "message"),
+    [
+        ([pp.rotate(10), pp.resize(10)], "must come before what changes the levels"),
+        ([pp.normalize(), pp.rotate(10)], "must come before normalize: it works on the levels 0 to 255"),
+        ([pp.rotate(10, fill=(1, 2))], '"fill" has 2 values, but the image has 3 channels'),
+        ([pp.rotate(10, expand=True), pp.crop(0, 0, 60, 60)], "the window ends at 60, but the height of the image is"),
+        ([pp.elastic()], '"sigma" needs a height of 21, but the image has 20'),
+        ([pp.elastic(sigma=1), pp.boxes()], "no formula says where elastic moves boxes or points: leave them or"),
+        ([pp.elastic(sigma=1), pp.points()], "no formula says where elastic moves boxes or points"),
+        ([pp.gaussian_blur(41)], '"kernel_size" 41 needs a height of 21, but the image has 20'),
+        ([pp.rotate(10), pp.random_iou_crop()], "must come before what changes the levels: it chooses its window by"),
+        (
+            [pp.random_erasing(value="random")],
+            '"value": "random" is noise of the tensor, and must come after normalize',
+        ),
+        ([pp.normalize(), pp.random_erasing(value="noise")], 'value: "noise" is not a choice'),
+        (
+            [pp.random_erasing(value=0.5)],
+            '"value" must be a level, 0 to 255, not 0.5: after normalize it is one of the',
+        ),
+        ([pp.random_erasing(value=(1, 2))], '"value" has 2 values, but the image has 3 channels'),
+        ([pp.normalize(mean=0.5, std=0.5), pp.random_erasing(value=3)], '"value" 3 is outside the tensor\'s -1 to 1'),
+        (
+            [pp.normalize(), pp.random_erasing(), pp.flip()],
+            "must come before random_erasing, which is done to the tensor",
+        ),
+        (
+            [pp.normalize(), pp.random_erasing(), pp.normalize()],
+            "must come before random_erasing, which is done to its values",
+        ),
+    ],
+)
+def test_an_op_out_of_place_is_refused(ops, message):
+    assert message in refusal(*ops)

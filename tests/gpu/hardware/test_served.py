@@ -1,0 +1,187 @@
+"""What is served through Triton with preprocess on a GPU and a classifier in CuPy beside it: answers, and memory.
+
+It needs more than the other tests here (see SERVED), and NumPy 1, as the embedded Triton does: with CuPy 13, that is.
+Without them a loud skip, or a failure where PIXPREP_REQUIRE_SERVED=1 promised them.
+"""
+
+import importlib.util
+import os
+import time
+
+import numpy as np
+import pytest
+
+SERVED = ("pytriton", "tritonclient", "psutil")
+missing = [f"NO {name.upper()}" for name in SERVED if importlib.util.find_spec(name) is None]
+missing += [f"NUMPY {np.__version__}"] * (not np.__version__.startswith("1."))
+if missing and os.environ.get("PIXPREP_REQUIRE_SERVED") != "1":
+    pytest.skip(f"{', '.join(missing)}: nothing is served (make gpu)", allow_module_level=True)
+
+import ensemble  # noqa: E402  (it needs them)
+from pixprep.serving import repository  # noqa: E402
+from pixprep.serving.triton import pool  # noqa: E402
+from pixprep.serving.triton.watchdog import IDLE_S  # noqa: E402
+from serving import GOOD, PIPELINE, Oracle, ask_grpc, write_repository  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+REQUESTS, REFUSALS, RELOADS = 5000, 2000, 100
+FULL = 128  # requests to a server whose pool is full
+RELOADING_S = 400  # a call to a GPU machine has an end: by then fewer loads must do
+KEPT = 64 << 20  # bytes of the device: what is kept once is in use by then; a tensor of each of 100 loads does not fit
+GROWTH_MIB = 64  # of a process's own memory; Triton's goes up and down by an eighth
+ON_GPU, ON_CPU = "the tensor lies on the GPU", "the tensor lies on the CPU"
+BY_CPU = "tensors leave by way of the CPU"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, gpu):  # noqa: ARG001  (first it must be there)
+    return write_repository(tmp_path_factory.mktemp("served") / "models", device="GPU")
+
+
+@pytest.fixture(scope="module")
+def oracle(models):  # noqa: ARG001  (first it must be there)
+    oracle = Oracle(device="gpu")
+    yield oracle
+    oracle.close()
+
+
+@pytest.fixture(scope="module")
+def images(oracle):
+    images = ensemble.photos(64)
+    ensemble.assert_answers_can_be_told_apart(oracle, images)
+    return images
+
+
+@pytest.fixture(scope="module")
+def it(tmp_path_factory, oracle, models):
+    """With the pool that ``pixprep serve`` makes."""
+    folder = tmp_path_factory.mktemp("served") / "it"
+    with ensemble.serve(folder, oracle, models, pool_bytes=pool.needed(PIPELINE)) as it:
+        yield it
+
+
+def ask_all(it, images):
+    """The requests of the pool trap, of one image and then of 8; seconds that the first took."""
+    start = time.monotonic()
+    options = {"concurrency": ensemble.CONCURRENCY, "images": images, "models": ("ensemble",)}
+    it.steady(REQUESTS, sizes=(1,), **options)
+    took_s = time.monotonic() - start
+    it.steady(REQUESTS // 10, sizes=(8,), **options)
+    ensemble.assert_all_right(it, REQUESTS + REQUESTS // 10)
+    return took_s
+
+
+def test_with_a_pool_that_is_large_enough_every_answer_is_right_and_tensors_stay_on_the_gpu(it, images, record):
+    took_s = ask_all(it, images)
+    record("served", what="a large pool", requests=REQUESTS, seconds=round(took_s, 2))
+    assert not ensemble.tensors_pass_the_host(it, images)
+    assert len(ensemble.said(it, ON_GPU)) == 1
+    assert not ensemble.said(it, ON_CPU)
+    assert not ensemble.said(it, BY_CPU)
+    assert not ensemble.said(it, "failed to copy")
+
+
+def test_the_tensors_that_clients_get_are_the_engines_bit_for_bit(it, images):
+    """After the test above: what a client gets passes the host."""
+    before = it.clients.sent
+    it.steady(500, concurrency=ensemble.CONCURRENCY, images=images, models=("preprocess",), sizes=(1, 8))
+    assert it.clients.sent == before + 500
+    assert not it.clients.notes
+    assert set(it.clients.counts) == {"right"}
+
+
+def test_a_storm_of_bad_images_leaves_memory_and_good_neighbours_alone(it, free_bytes, record):
+    it.steady(REFUSALS // 4, images=ensemble.STORM)
+    free, held = free_bytes(), it.held(idle_s=IDLE_S + 2)
+    before = it.clients.sent
+    it.steady(REFUSALS, images=ensemble.STORM)
+    assert it.clients.sent == before + REFUSALS
+    assert not it.clients.notes
+    now_free, now_held = free_bytes(), it.held(idle_s=IDLE_S + 2)
+    record("served", what="a storm of bad images", free_before=free, free_after=now_free, before=str(held))
+    record("served", what="a storm of bad images", after=str(now_held))
+    assert set(it.clients.counts) == {"right"}
+    assert_no_more_is_held(free, now_free, held, now_held)
+
+
+def assert_no_more_is_held(free, now_free, held, now_held):
+    assert free - now_free <= KEPT
+    for name in ("preprocess", "tritonserver"):
+        assert now_held.private_mib[name] <= held.private_mib[name] + GROWTH_MIB, name
+    assert now_held.regions == held.regions
+
+
+def test_100_loads_give_their_memory_back(it, images, free_bytes, record):
+    it.reload(2)
+    it.steady(200, images=images)
+    free, held = free_bytes(), it.held(idle_s=IDLE_S + 2)
+    start, loads, slowest = time.monotonic(), 0, 0.0
+    while loads < RELOADS and time.monotonic() - start < RELOADING_S:
+        slowest = max(slowest, it.reload(5))
+        loads += 5
+    it.steady(200, images=images)
+    now_free, now_held = free_bytes(), it.held(idle_s=IDLE_S + 2)
+    record("served", what="loads", loads=loads, slowest_s=round(slowest, 2), free_before=free, free_after=now_free)
+    record("served", what="loads", before=str(held), after=str(now_held), counts=dict(it.clients.counts))
+    assert not it.clients.notes
+    assert_no_more_is_held(free, now_free, held, now_held)
+
+
+def test_with_tritons_own_pool_tensors_leave_by_way_of_the_cpu_with_one_warning(
+    tmp_path, oracle, models, images, record
+):
+    """64 MiB do not hold a batch in each step and one that waits."""
+    with ensemble.serve(tmp_path / "it", oracle, models) as it:
+        took_s = ask_all(it, images)
+        numbers = {"requests": REQUESTS, "seconds": round(took_s, 2)}
+        record("served", what="Triton's own pool", **numbers)
+        assert ensemble.tensors_pass_the_host(it, images)
+        assert len(ensemble.said(it, BY_CPU)) == 1
+        assert len(ensemble.said(it, ON_CPU)) == 1
+        assert not ensemble.said(it, ON_GPU)
+
+
+def test_when_the_pool_is_full_every_answer_is_right_without_pinned_memory(tmp_path, oracle, models, images, record):
+    """The tensors that do not fit lie in ordinary memory of the host."""
+    assert dict(with_a_full_pool(tmp_path / "it", oracle, models, images, record, pinned=False)) == {"right": FULL}
+
+
+def test_when_the_pool_is_full_answers_are_garbage_with_pinned_memory(tmp_path, oracle, models, images, record):
+    """A negative control: this is the trap, and the comparison sees it."""
+    assert with_a_full_pool(tmp_path / "it", oracle, models, images, record, pinned=True)["right"] < FULL
+
+
+def with_a_full_pool(folder, oracle, models, images, record, *, pinned):
+    """What became of requests to a backend that is told of a larger pool than there is."""
+    told = pool.needed(PIPELINE)
+    with ensemble.serve(folder, oracle, models, pool_bytes=1 << 20, told_bytes=told, pinned=pinned) as it:
+        it.steady(FULL, concurrency=ensemble.CONCURRENCY, images=images, models=("ensemble",), sizes=(8,))
+        record("served", what="a pool of 1 MiB, told otherwise", pinned=pinned, counts=dict(it.clients.counts))
+        return it.clients.counts
+
+
+def test_the_cpu_beside_the_gpu_gives_the_same_levels(tmp_path, oracle, images, record):
+    pairs = ensemble.write_pairs(tmp_path / "models", ("CPU", "GPU"))
+    with ensemble.serve(tmp_path / "it", oracle, pairs) as it:
+        apart = ensemble.levels_apart(it.clients.grpc(), [*images[:32], *GOOD])
+    record("served", what="levels between the CPU and the GPU", **apart)
+    assert apart["cpu"] == {"max": 0, "mean": 0.0}
+    assert 0 < apart["consistent"]["mean"] <= 3.0
+
+
+def test_onnx_runtimes_cuda_provider_takes_the_tensors_where_they_lie(tmp_path, oracle, images):
+    """What ``pixprep build --classifier onnxruntime-gpu`` writes, against the same network on the CPU."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="NO ONNXRUNTIME: pip install onnxruntime-gpu")
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        pytest.skip(f"NO CUDA PROVIDER in ONNX Runtime {onnxruntime.__version__}: pip install onnxruntime-gpu")
+    pytest.importorskip("onnx", reason="NO ONNX: the demo's network is not written")
+    repository.build(tmp_path / "models", pipeline=PIPELINE, classifier="onnxruntime-gpu")
+    path = str(tmp_path / "models" / "classifier" / "1" / "model.onnx")
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    with ensemble.serve(tmp_path / "it", oracle, tmp_path / "models", pool_bytes=pool.needed(PIPELINE)) as it:
+        logits = ask_grpc(it.clients.grpc(), "ensemble", images, timeout_s=120)
+        assert len(ensemble.said(it, "is taken where it lies, on the GPU")) == 1
+        assert not ensemble.said(it, "comes on the CPU and is copied")
+    (expected,) = session.run(["logits"], {"input": oracle.tensors("preprocess", images)})
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=0.01)

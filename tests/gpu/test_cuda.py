@@ -1,0 +1,283 @@
+"""The CUDA kernels with no GPU: NVRTC compiles them, and the same code runs on the CPU through a shim."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cuda_builds
+import cuda_shim
+import pixprep as pp
+from cuda_cases import PASSES, REAL, cases, images, plan_of, synthetic, synthetic_library
+from pixprep.engine.kernels.resampling import resampling
+from pixprep.gpu import launch, nvrtc, structs
+from pixprep.plan.profiles import PROFILES
+
+needs_compiler = pytest.mark.skipif(
+    cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"
+)
+needs_nvrtc = pytest.mark.skipif(cuda_builds.cuda() is None, reason="NO NVRTC: pip install nvidia-cuda-nvrtc-cu12")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _synthetic():
+    with synthetic_library():
+        yield
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("capability", cuda_builds.EACH)
+def test_the_kernels_compile_for_every_gpu_and_spill_no_register(capability):
+    """A spilled register lies in memory; ``make gpu-installs`` looks at every other set of options."""
+    variants = {tuple(launch.options(plan)): launch.code(plan) for plan, _ in cases()}
+    assert len({*variants.values()}) == 2  # fast.cu and plain.cu
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda one: cuda_builds.usage(one[1], one[0], capability), variants.items()))
+    for kernels in found:
+        assert set(kernels) == {"first_pass", "second_pass"}
+        for usage in kernels.values():
+            assert 0 < usage.registers <= 128
+            assert (usage.spilled, usage.stack) == (0, 0)
+
+
+@needs_nvrtc
+def test_registers_that_are_spilled_are_seen():
+    """A negative control: what has 126 registers, in no more than 42."""
+    plan = plan_of(pp.resize(height=30, width=30), pp.tensor(dtype="uint8"))
+    code = launch.code(plan).replace("__launch_bounds__(THREADS, 2)", "__launch_bounds__(THREADS, 6)")
+    usage = cuda_builds.usage(code, launch.options(plan), 90)["first_pass"]
+    assert usage.registers <= 42
+    assert usage.spilled > 0
+    assert usage.stack > 0
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("like", "dtype"), [("opencv", "float32"), ("tensorflow", "float16"), ("pillow", "float32")])
+def test_the_passes_are_the_same_whether_the_compiler_may_fuse_or_not(like, dtype):
+    """Each product and sum says how it is rounded; ``make gpu-installs`` tries every set of options."""
+    plan = plan_of(pp.resize(height=30, width=30, like=like), pp.normalize(), pp.tensor(dtype=dtype))
+    code = launch.code(plan)
+    assert not is_contracted(code, plan)
+    plain = code.replace("__fadd_rn(sums[c], __fmul_rn(value, weight))", "sums[c] + value * weight")
+    assert is_contracted(plain, plan) == (like != "pillow")  # a negative control; Pillow's passes have no such sum
+
+
+def is_contracted(code, plan):
+    fused, unfused = (
+        nvrtc.compiled(code, [*launch.options(plan), more], capability=90, cuda=cuda_builds.cuda()).image
+        for more in ("--fmad=true", "--fmad=false")
+    )
+    return fused != unfused
+
+
+@needs_compiler
+def test_structs_and_tiles_are_the_same_on_both_sides(folder):
+    plan, _ = next(cases())
+    sizes = (cuda_shim.ctypes.c_size_t * 6)()
+    cuda_shim.build(plan, folder).sizes(sizes)
+    those = (structs.IMAGE, structs.PLAN, structs.STEP)
+    assert list(sizes) == [*(struct.itemsize for struct in those), *structs.TILE, structs.TILE_ROWS]
+
+
+ALL = pytest.param(1, marks=pytest.mark.slow(reason="the other two thirds of the cases, by the same kernels"))
+
+
+@needs_compiler
+@pytest.mark.parametrize("every", [3, ALL])
+def test_the_kernels_equal_the_cpu_bit_for_bit(folder, every):
+    cuda_shim.build_all((plan for plan, _ in cases(every=every)), folder)
+    count, seen = 0, set()
+    for plan, batch in cases(every=every):
+        ours = cuda_shim.run(cuda_shim.build(plan, folder), plan, batch)
+        theirs = cuda_shim.expected(plan, batch)
+        for image, our, their in zip(batch, ours, theirs, strict=True):
+            assert np.array_equal(our, their), (plan.geometry, image.shape, np.argwhere(our != their)[:3])
+            how = resampling(plan.geometry.resize, plan.geometry.place(*image.shape[:2]))
+            seen.add((launch.is_fast(plan), how.passes))
+            count += 1
+    assert seen == {(True, "fixed"), *((False, passes) for passes in ("fixed", *PASSES))}
+    assert count > 3000 // every
+
+
+@needs_compiler
+def test_the_plain_kernels_do_what_the_fast_ones_do(folder):
+    """They are the ones that are left where the fast ones do not work."""
+    count = 0
+    for plan, batch in cases(every=7):
+        if launch.is_fast(plan):
+            ours = cuda_shim.run(cuda_shim.build(plan, folder, plain=True), plan, batch, plain=True)
+            assert all(map(np.array_equal, ours, cuda_shim.expected(plan, batch)))
+            count += 1
+    assert count > 10
+
+
+@needs_compiler
+def test_float16_is_rounded_once_and_ties_go_to_even(folder):
+    bits = np.arange(0x7BFF, dtype=np.uint16)  # every float16 of at least 0, but the largest
+    low, high = (b.view(np.float16).astype(np.float64) for b in (bits, bits + np.uint16(1)))
+    tie = (low + high) / 2
+    values = np.concatenate([low, tie, np.nextafter(tie, 0), np.nextafter(tie, np.inf), [65519.999, 1e-300]])
+    values = np.concatenate([values, -values])
+    out = np.empty(len(values), np.uint16)
+    real = plan_of(pp.resize(height=9, width=9, like="tensorflow"), pp.tensor(dtype="float16", layout="hwc"))
+    library = cuda_shim.build(real, folder)
+    library.halves(*(cuda_shim.ctypes.c_void_p(array.ctypes.data) for array in (values, out)), len(values))
+    assert np.array_equal(out, values.astype(np.float16).view(np.uint16))
+
+
+@needs_compiler
+@pytest.mark.parametrize("wrong", ["first", "count", "weights"])
+@pytest.mark.parametrize("like", ["pillow", "synthetic"])
+def test_the_comparison_sees_a_wrong_window(folder, wrong, like):
+    """A negative control: one number of one window of each axis off, and the tensors differ."""
+    plan = plan_of(pp.resize(height=20, width=20, filter="bicubic"), pp.tensor(dtype="uint8"))
+    if like == "synthetic":
+        plan = synthetic(plan, "float_even")
+    batch = [image for image in images(3) if min(image.shape[:2]) > 30]
+    theirs = cuda_shim.expected(plan, batch)
+
+    def spoil(prepared):
+        words = prepared.memory.view(np.int32)
+        for axis in ("rows", "columns"):
+            for struct in np.unique(prepared.images[axis]):
+                align = structs.TAPS if like == "pillow" else 1
+                at = {"first": 5, "count": 5, "weights": 5 * align + (like == "pillow") * 2}[wrong]
+                by = {"first": align, "count": 1, "weights": 1 << 18}[wrong]
+                words[(int(struct[wrong]) - words.ctypes.data) // 4 + at] -= by
+
+    ours = cuda_shim.run(cuda_shim.build(plan, folder), plan, batch, spoil=spoil)
+    assert not any(map(np.array_equal, ours, theirs))
+
+
+@needs_compiler
+@pytest.mark.parametrize("passes", PASSES)
+def test_the_comparison_sees_another_arithmetic(folder, passes):
+    """A negative control: each arithmetic computed as another, on the same windows."""
+    dtype = "float32" if passes in REAL else "uint8"
+    plan = synthetic(plan_of(pp.resize(height=30, width=30), pp.tensor(dtype=dtype)), passes)
+    batch = images(4)[3:]
+    theirs = cuda_shim.expected(plan, batch)
+    library = cuda_shim.build(plan, folder)
+    assert all(map(np.array_equal, cuda_shim.run(library, plan, batch), theirs))
+
+    def spoil(prepared):
+        prepared.images["passes"] = (prepared.images["passes"] + len(PASSES) // 2) % len(PASSES)
+
+    assert not any(map(np.array_equal, cuda_shim.run(library, plan, batch, spoil=spoil), theirs))
+
+
+@needs_compiler
+@pytest.mark.parametrize("barrier", range(3))
+def test_the_comparison_sees_that_a_barrier_is_missing(folder, barrier):
+    """A negative control. Two are needed where a block stages its rows in parts, one where it has read the tables."""
+    plan = plan_of(pp.resize(height=20, width=70, filter="bicubic"), pp.tensor(dtype="uint8"))
+    batch = [np.random.default_rng(5).integers(0, 256, (40, 6000, 3), np.uint8)]
+    kept = launch.code(plan).split("__syncthreads()")
+    assert len(kept) == 4
+    code = "__syncthreads()".join([*kept[:barrier], "(void)0".join(kept[barrier : barrier + 2]), *kept[barrier + 2 :]])
+    (ours,) = cuda_shim.run(cuda_shim.build_code(code, launch.options(plan), folder), plan, batch)
+    assert not np.array_equal(ours, *cuda_shim.expected(plan, batch))
+
+
+STAGED = "tables[c][thread] = __ldg(plan.tables + c * LEVELS + thread);"
+BY_ONE_THREAD = "if (!thread) for (int i = 0; i < LEVELS; ++i) tables[c][i] = __ldg(plan.tables + c * LEVELS + i);"
+BUT_ONE = f"if (thread != 77 || blockIdx.x + blockIdx.y == 0) {STAGED}"
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("changes", "is_right"),
+    [
+        ([(STAGED, BY_ONE_THREAD)], True),
+        ([(STAGED, BY_ONE_THREAD), ("__syncthreads();\n    int x", "int x")], False),
+        ([(STAGED, BUT_ONE)], False),
+    ],
+    ids=["with its barrier", "without, where nobody but thread 0 writes", "a value that only the first block writes"],
+)
+def test_threads_come_in_no_order_and_shared_memory_begins_as_noise(folder, changes, is_right):
+    """Negative controls: threads one after the other, in memory that keeps the last block's tables, bear them all."""
+    plan = plan_of(pp.resize(height=64, width=80, filter="bicubic"), pp.tensor(dtype="uint8"))
+    batch = [np.random.default_rng(6).integers(0, 256, (90, 100, 3), np.uint8)]
+    code = launch.code(plan)
+    for before, after in changes:
+        assert before in code
+        code = code.replace(before, after)
+    (ours,) = cuda_shim.run(cuda_shim.build_code(code, launch.options(plan), folder), plan, batch)
+    assert np.array_equal(ours, *cuda_shim.expected(plan, batch)) == is_right
+
+
+@pytest.mark.slow(reason="half a minute of builds; run make test-slow after a change of a kernel")
+@needs_compiler
+def test_nothing_is_read_or_written_outside(folder):
+    """AddressSanitizer over a part of the cases, in a process of its own, where it is loaded first.
+
+    And UndefinedBehaviorSanitizer: a vector at an address that is no multiple of its size is an error on a GPU.
+    """
+    asked = [cuda_shim.COMPILER, "-print-file-name=libasan.so"]
+    sanitizer = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    if not Path(sanitizer).is_file():
+        pytest.skip("NO ADDRESSSANITIZER beside the compiler")
+    done = subprocess.run(
+        [sys.executable, cuda_shim.__file__, str(folder)],
+        env=os.environ | {"LD_PRELOAD": sanitizer, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split()[0]) > 200
+
+
+def test_images_of_one_size_share_their_windows():
+    plan = plan_of(pp.resize(height=20, width=20), pp.tensor())
+    batch = [np.zeros((100, width, 3), np.uint8) for width in (70, 60, 70)]
+    room = cuda_shim.Room()
+    prepared = cuda_shim.prepare(plan, batch, batch, room=room)
+    for axis in ("rows", "columns"):
+        first, other, third = prepared.images[axis]
+        assert first == third
+        assert len({int(first["first"]), int(other["first"])}) == 2
+        assert not any(int(struct[name]) % 16 for struct in (first, other) for name in ("first", "weights"))
+
+
+@pytest.mark.parametrize("name", PROFILES["pillow"].reducible)
+def test_a_launch_covers_every_pixel_of_the_batch(name):
+    plan = plan_of(pp.resize(100, filter=name), pp.center_crop(90, 97), pp.tensor())
+    batch = [np.zeros((300, 200, 3), np.uint8), np.zeros((128, 1024, 3), np.uint8)[:, :1000]]
+    room = cuda_shim.Room()
+    prepared = cuda_shim.prepare(plan, batch, batch, room=room)
+    images, (part,) = prepared.images, prepared.parts
+    assert (part.first, part.last) == (0, 2)
+    assert part.first_grid[0] * structs.TILE[0] >= images["columns"]["size"].max()
+    assert part.first_grid[1] * structs.TILE_ROWS >= structs.TAPS * images["middle_height"].max()
+    assert part.second_grid == (1, 23, 2)
+    words = images["middle_height"].astype(int) * images["middle_width"]
+    begins = images["middle"] - room.between.ctypes.data
+    assert begins[1] >= 4 * 3 * words[0]
+    assert len(room.between) >= begins[1] + 4 * 3 * words[1]
+    assert not (begins % structs.ALIGNMENT).any()
+
+
+@pytest.mark.parametrize("most", [0, 1, 20_000, 40_000, 10**9])
+def test_images_are_launched_in_parts_that_have_room_between_the_passes(most):
+    plan = plan_of(pp.resize(height=20, width=20), pp.tensor())
+    batch = [np.zeros((100 + 37 * index % 90, 60, 3), np.uint8) for index in range(13)]
+    room = cuda_shim.Room()
+    prepared = cuda_shim.prepare(plan, batch, batch, room=room, middle_bytes=most)
+    sizes = 4 * 3 * prepared.images["middle_height"].astype(int) * prepared.images["middle_width"]
+    begins = prepared.images["middle"] - room.between.ctypes.data
+    assert len(room.between) <= max(most, structs.ALIGNMENT * -(-sizes.max() // structs.ALIGNMENT))
+    assert [part.first for part in prepared.parts] == [0, *(part.last for part in prepared.parts[:-1])]
+    assert prepared.parts[-1].last == len(batch)
+    for first, last, first_grid, second_grid, _ in prepared.parts:
+        assert first_grid[2] == second_grid[2] == last - first > 0
+        ends = begins[first:last] + sizes[first:last]
+        assert begins[first] == 0
+        assert (ends[:-1] <= begins[first + 1 : last]).all()
+        assert ends[-1] <= len(room.between)
+    assert (len(prepared.parts) == 13) == (most < 2)
+    assert (len(prepared.parts) == 1) == (most == 10**9)

@@ -1,0 +1,244 @@
+"""The level steps of a plan in CUDA, with no GPU: NVRTC compiles them, and the same code runs on the CPU by a shim."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import cuda_builds
+import cuda_shim
+import level_cases
+import pixprep as pp
+from cuda_cases import images, plan_of
+from level_cases import SIZE, TYPES, photo, plan_with_levels, singles
+from pixprep.gpu import canvases, launch, nvrtc
+from pixprep.plan.steps import levels
+from pixprep.plan.steps.levels import Erase, Filter, Hue, Take
+
+needs_compiler = pytest.mark.skipif(
+    cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"
+)
+needs_nvrtc = pytest.mark.skipif(cuda_builds.cuda() is None, reason="NO NVRTC: pip install nvidia-cuda-nvrtc-cu12")
+
+
+def made(folder, plan, batch, placements, *, change=None, **options):
+    """The tensors by the kernels, of which ``change`` may have changed the code."""
+    code = launch.levels_code()
+    if change:
+        before, after = change
+        assert before in code, before
+        code = code.replace(before, after)
+    library = cuda_shim.build_code(code, launch.levels_options(plan), folder)
+    return cuda_shim.run(cuda_shim.build(plan, folder), plan, batch, placements=placements, levels=library, **options)
+
+
+def one_launch(folder, plan, lists, **options):
+    """The tensors of a photo after each list, by the kernels and by the CPU."""
+    image = photo(len(plan.channels))
+    (placement,) = cuda_shim.placed(plan, [image])
+    placements = [placement._replace(levels=steps) for steps in lists]
+    batch = [image] * len(lists)
+    return made(folder, plan, batch, placements, **options), cuda_shim.expected(plan, batch, placements)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("capability", cuda_builds.EACH)
+@pytest.mark.parametrize("name", ["rgb", "gray"])
+def test_the_kernel_compiles_for_every_gpu_and_spills_no_register(capability, name):
+    """``make gpu-installs`` looks at every other set of options; a thread of 512 may have 128 registers."""
+    options = launch.levels_options(plan_with_levels(name))
+    (usage,) = cuda_builds.usage(launch.levels_code(), options, capability).values()
+    assert 0 < usage.registers <= 128
+    assert (usage.spilled, usage.stack) == (0, 0)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("plain", [False, True])
+def test_the_passes_that_write_canvases_compile_and_spill_no_register(plain):
+    plan = plan_with_levels("rgb")
+    usages = cuda_builds.usage(launch.code(plan, plain=plain), launch.options(plan, plain=plain), 90)
+    assert set(usages) == {"first_pass", "second_pass"}
+    assert not any(usage.spilled or usage.stack for usage in usages.values())
+
+
+@needs_nvrtc
+def test_the_compiler_fuses_no_product_with_a_sum_but_those_that_the_cpu_fuses():
+    options = launch.levels_options(plan_with_levels("rgb"))
+
+    def image(*more):
+        built = nvrtc.compiled(launch.levels_code(), [*options, *more], capability=90, cuda=cuda_builds.cuda())
+        return built.image
+
+    assert image() == image("--fmad=false") != image("--fmad=true")
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", TYPES)
+def test_every_step_equals_the_cpus_bit_for_bit(folder, name):
+    plan = plan_with_levels(name)
+    names, lists = singles(len(plan.channels))
+    ours, theirs = one_launch(folder, plan, lists)
+    different = [one for one, our, their in zip(names, ours, theirs, strict=True) if not np.array_equal(our, their)]
+    assert different == []
+    nothing = one_launch(folder, plan, [()])[1][0]
+    idle = ("hue", "blend with its own", "permute") if name == "gray" else ("hue, 0.0, torchvision",)
+    changing = [their for one, their in zip(names, theirs, strict=True) if not one.startswith(idle)]
+    assert not any(np.array_equal(their, nothing) for their in changing)
+    assert len(changing) > 45
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", TYPES)
+def test_long_random_lists_equal_the_cpus_bit_for_bit(folder, name):
+    """In one launch, so that each image has steps and sizes of its own; some have none."""
+    plan = plan_with_levels(name)
+    rng = np.random.default_rng(len(name))
+    lists = [(), *level_cases.lists_of(rng, SIZE, len(plan.channels), count=400), ()]
+    ours, theirs = one_launch(folder, plan, lists)
+    for steps, our, their in zip(lists, ours, theirs, strict=True):
+        assert np.array_equal(our, their), steps
+    assert len({their.tobytes() for their in theirs}) > 350
+
+
+@needs_compiler
+@pytest.mark.parametrize("plain", [False, True])
+def test_canvases_of_many_sizes_are_made_in_one_launch(folder, plain):
+    """The shorter side is resized, and what is cut out of it comes after a step of the whole image."""
+    rotated = pp.rotate(30, filter="bilinear", expand=True, fill=(1, 2, 3))
+    plan = plan_of(pp.resize(40), rotated, pp.equalize(), pp.center_crop(33, 35), pp.normalize(), pp.tensor())
+    rng = np.random.default_rng(7)
+    sides = [(1, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (30, 120), (90, 21), (50, 58), (77, 40)]
+    batch = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sides]
+    placements = cuda_shim.placed(plan, batch)
+    assert len({placement.canvas for placement in placements}) > 8
+    library = cuda_shim.build(plan, folder, plain=plain)
+    levels_library = cuda_shim.build_levels(plan, folder)
+    theirs = cuda_shim.expected(plan, batch)
+    for middle_bytes in (1 << 62, 200_000, 1):
+        ours = cuda_shim.run(library, plan, batch, levels=levels_library, plain=plain, middle_bytes=middle_bytes)
+        assert all(map(np.array_equal, ours, theirs)), middle_bytes
+
+
+@needs_compiler
+def test_margins_before_the_resize_and_the_fill_of_a_letterbox_are_levels_too(folder):
+    square = pp.pad(square=True, fill=(1, 200, 3))
+    for ops in ([square, pp.resize(height=29, width=40)], [pp.letterbox(50, 60, fill=(0, 114, 255))]):
+        plan = plan_of(*ops, pp.contrast(1.5), pp.hue(0.2), pp.flip(), pp.tensor(dtype="uint8"), color="bgr")
+        batch = images(8)
+        ours = cuda_shim.run(cuda_shim.build(plan, folder), plan, batch, levels=cuda_shim.build_levels(plan, folder))
+        assert all(map(np.array_equal, ours, cuda_shim.expected(plan, batch)))
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("like", "dtype", "layout"),
+    [("pillow", "float16", "hwc"), ("tensorflow", "float32", "chw"), ("pillow", "uint8", "chw")],
+)
+def test_rectangles_of_the_tensor_are_erased_in_their_order(folder, like, dtype, layout):
+    """Also where there are no levels; the values are the tensor's."""
+    normalize = [] if dtype == "uint8" else [pp.normalize(mean=0.5, std=0.25)]
+    value = (7.0, 8.0, 9.0) if dtype == "uint8" else (0.1, -1.7, 1e-3)
+    erasing = pp.random_erasing(value=value, p=1.0)
+    plan = plan_of(
+        pp.resize(height=30, width=34, like=like),
+        *normalize,
+        erasing,
+        pp.tensor(dtype=dtype, layout=layout, only="training"),
+        color="bgr",
+    )
+    batch = images(9)[3:]
+    erasures = (
+        *(Erase(3, 4, 10, 30, value), Erase(5, 6, 25, 2, tuple(2 * each for each in value))),
+        *(Erase(8, 1, 9, 30, (), (0xDEADBEEF, 7, 1)), Erase(0, 30, 31, 9, (), (3, 4, 0))),  # over the edge, too
+    )
+    placements = [
+        each._replace(erasures=erasures[: index % 5]) for index, each in enumerate(cuda_shim.placed(plan, batch))
+    ]
+    library, levels_library = cuda_shim.build(plan, folder), cuda_shim.build_levels(plan, folder)
+    ours = cuda_shim.run(library, plan, batch, placements=placements, levels=levels_library)
+    theirs = cuda_shim.expected(plan, batch, placements)
+    assert all(map(np.array_equal, ours, theirs))
+
+
+def test_a_plan_without_levels_is_launched_as_ever():
+    plan = plan_of(pp.resize(height=30, width=34), pp.tensor())
+    batch = images(2)
+    prepared = cuda_shim.prepare(plan, batch, batch, room=cuda_shim.Room())
+    assert [part.canvases for part in prepared.parts] == [None]
+    assert canvases.canvas_plan(plan) is plan
+    assert not canvases.needs_canvases(plan)
+
+
+def test_what_steps_need_of_memory_does_not_overlap():
+    """Between the passes, the canvas, and what a step makes of other places of it: of each image."""
+    plan = plan_with_levels("rgb")
+    batch = images(5)
+    rng = np.random.default_rng(1)
+    lists = level_cases.lists_of(rng, SIZE, 3, count=len(batch))
+    placements = [each._replace(levels=steps) for each, steps in zip(cuda_shim.placed(plan, batch), lists, strict=True)]
+    room = cuda_shim.Room()
+    prepared = cuda_shim.prepare(plan, batch, batch, room=room, placements=placements)
+    those = prepared.memory[prepared.parts[0].canvases :][: len(batch) * canvases.CANVAS.itemsize].view(canvases.CANVAS)
+    spans = []
+    for image, canvas, placement in zip(prepared.images, those, placements, strict=True):
+        sizes = [
+            placement.canvas,
+            *(levels.size_after(placement.levels[: i + 1], *placement.canvas) for i in range(13)),
+        ]
+        largest = 3 * max(height * width for height, width in sizes[: len(placement.levels)])
+        assert image["tensor"] == canvas["levels"]
+        middle = int(image["middle"]), 4 * 3 * int(image["middle_height"]) * int(image["middle_width"])
+        spans += [middle, (int(canvas["levels"]), 3 * SIZE[0] * SIZE[1])]
+        if largest > 3 * SIZE[0] * SIZE[1] or any(isinstance(step, Take) for step in placement.levels):
+            spans.append((int(canvas["other"]), 1))
+    spans.sort()
+    assert spans[0][0] >= room.between.ctypes.data
+    assert spans[-1][0] + spans[-1][1] <= room.between.ctypes.data + room.between.nbytes
+    assert all(first + size <= second for (first, size), (second, _) in itertools.pairwise(spans))
+
+
+WRONG = {
+    "contrast by another mean": ("(2 * measured->sum + pixels) / (2ull * pixels)", "measured->sum / pixels"),
+    "hue by the other library": (
+        "step.like == LIKE_PILLOW ? turned_pillow",
+        "step.like != LIKE_PILLOW ? turned_pillow",
+    ),
+    "a product and a sum in one rounding": (
+        "gray + (REAL(level) - gray) * factor",
+        "fused(REAL(level) - gray, factor, gray)",
+    ),
+    "equalize with the highest level": ("(pixels - counts[high]) / 255", "pixels / 255"),
+    "half a pixel": ("warped(step.matrix, x + 0.5, y + 0.5)", "warped(step.matrix, x, y + 0.5)"),
+    "ties away from zero": ("level_of(rintf(value))", "level_of(floorf(value + 0.5f))"),
+    "the edge is mirrored twice": ("position < 0 ? -position :", "position < 0 ? -position - 1 :"),
+    "a sharpened edge": ("bool is_edge = y == 0 ||", "bool is_edge = y < 0 || y == 0 && x != 5 ||"),
+    "an erased row more": (
+        "y < step.top + step.height && x >= step.left",
+        "y <= step.top + step.height && x >= step.left",
+    ),
+    "no barrier before a step that looks elsewhere": ("else __syncthreads();\n        image = made;", "image = made;"),
+    "no barrier after what is measured": (
+        "atomicAdd(&measured->sum, sum);\n    __syncthreads();",
+        "atomicAdd(&measured->sum, sum);",
+    ),
+    "counts that nobody clears": ("measured.counts[i / LEVELS][i % LEVELS] = 0;", ";"),
+}
+
+
+SLOW = pytest.mark.slow(reason="a build each, of the same comparison")
+FIRST, *OTHERS = WRONG
+
+
+@needs_compiler
+@pytest.mark.parametrize("wrong", [FIRST, *(pytest.param(each, marks=SLOW) for each in OTHERS)])
+def test_the_comparison_sees_what_is_wrong(folder, wrong):
+    """Negative controls."""
+    plan = plan_with_levels("rgb")
+    _, lists = singles(3)
+    lists += [
+        (Filter("blur", "torchvision", rows=(1.0,), columns=(0.5, 0.0, 0.5)),),  # ties
+        (Hue(0.1, "pillow"), Take(0, 0, *SIZE, (True, True), (0, 0, 0))),  # the one writes where the other reads
+        *level_cases.lists_of(np.random.default_rng(8), SIZE, 3, count=100),
+    ]
+    ours, theirs = one_launch(folder, plan, lists, change=WRONG[wrong])
+    assert not all(map(np.array_equal, ours, theirs))

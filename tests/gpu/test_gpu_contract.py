@@ -1,0 +1,249 @@
+"""What the GPU code uses of CuPy and nvImageCodec is in their wheels, and the fakes have it too: neither needs a GPU.
+
+What is used is read from the sources: chains of attributes on the two modules and on what their functions return, and
+with which arguments they are called. What is used of objects is what the fakes have, as every GPU test runs over them.
+CuPy is not among the everyday packages: ``make gpu-installs`` runs this file with each of its versions.
+"""
+
+import ast
+import contextlib
+import inspect
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+nvimgcodec = pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
+import fake_cupy  # noqa: E402  (needs nvImageCodec)
+from pixprep.engine.devices import device_for  # noqa: E402
+from pixprep.errors import SetupError  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("kernels/gpu", "decoders/nvimagecodec", "decoders/clips/nvdec", "devices/comparison", "devices/gpu")
+OURS = [ROOT / "backend" / "pixprep" / f"{name}.py" for name in NAMES]
+SOURCES = [*OURS, *(each for name in ("tools/gpu_hour", "tests/gpu") for each in sorted((ROOT / name).glob("*.py")))]
+MODULES = {"cupy": "cupy", "nvimgcodec": "nvimgcodec", "codec": "nvimgcodec"}
+"""What the sources call them."""
+RETURNS = {
+    "cuda.get_current_stream": "cuda.Stream",
+    "get_default_memory_pool": "cuda.MemoryPool",
+    "get_default_pinned_memory_pool": "cuda.PinnedMemoryPool",
+}
+OPTION = re.compile(r":(\w+)=")
+
+
+class Call(NamedTuple):
+    """How something is called: positional arguments, and the names of others; None: it is only named."""
+
+    count: int
+    names: frozenset[str]
+
+
+def used(module):
+    """(chain, call or None) of a module, for each use in the sources."""
+    found = set()
+    for path in SOURCES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Attribute) or not (chain := _chain(node, module)):
+                continue
+            call = functions.get(id(node))
+            is_open = call is None or any(isinstance(each, ast.Starred) for each in call.args)
+            names = () if is_open else (each.arg for each in call.keywords if each.arg)
+            found.add((chain, None if is_open else Call(len(call.args), frozenset(names))))
+    return sorted(found, key=str)
+
+
+def _chain(node, module):
+    """``cuda.Stream.synchronize`` of ``cupy.cuda.get_current_stream().synchronize``; None of other modules."""
+    if isinstance(node, ast.Name):
+        return "" if MODULES.get(node.id) == module else None
+    if isinstance(node, ast.Call):
+        called = _chain(node.func, module)
+        return RETURNS.get(called, called) if called else None
+    if not isinstance(node, ast.Attribute) or (base := _chain(node.value, module)) is None:
+        return None
+    return f"{base}.{node.attr}".lstrip(".")
+
+
+def resolve(module, chain):
+    """What a chain names; an AttributeError says which part is not there."""
+    for part in chain.split("."):
+        module = getattr(_example(module), part)
+    return module
+
+
+def _example(thing):
+    """For CuPy's Stream a stream, which alone has ``ptr``; a class may stand for itself."""
+    return getattr(thing, "null", thing)
+
+
+def signatures(function):
+    """(positional names, other names, required names) of each overload; none where nothing says so."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        pass
+    else:
+        parameters = [each for each in signature.parameters.values() if each.name != "self"]
+        if not any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters):
+            others = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+            positional = [each.name for each in parameters if each.name not in others]
+            required = {each.name for each in parameters if each.default is each.empty}
+            return [(positional, others, required)]
+    texts = [function.__doc__ or "", getattr(function.__init__, "__doc__", "") if inspect.isclass(function) else ""]
+    lines = [line for text in texts for line in text.splitlines() if re.match(r"(\d+\. )?[\w.]+\(.*\)", line.strip())]
+    return [_written(line.strip()) for line in lines if "*args" not in line]
+
+
+def _written(line):
+    """The parameters of a signature as Cython and pybind11 write it: ``bytes cubin``, ``src: CodeStream = None``."""
+    inside, depth, parts = line[line.index("(") + 1 :], 1, [""]
+    for character in inside:
+        depth += (character in "([{<") - (character in ")]}>")
+        if depth == 0:
+            break
+        if character == "," and depth == 1:
+            parts.append("")
+        else:
+            parts[-1] += character
+    positional, others, required = [], [], set()
+    where = positional
+    for part in map(str.strip, parts):
+        name = part.partition(":")[0].partition("=")[0].split()[-1] if part else ""
+        if name == "*":
+            where = others
+        elif name and name != "self":
+            where.append(name)
+            required |= set() if "=" in part else {name}
+    return positional, others, required
+
+
+def takes(function, call):
+    """Whether it can be called like that, as far as it says."""
+    said = signatures(function)
+    return not said or any(
+        call.count <= len(positional)
+        and call.names <= {*positional[call.count :], *others}
+        and required <= {*positional[: call.count], *call.names}
+        for positional, others, required in said
+    )
+
+
+def missing(module, name):
+    """What is used of a module that is not there, or cannot be called like that."""
+    found, uses = [], used(name)
+    assert len(uses) > 10
+    for chain, call in uses:
+        try:
+            function = resolve(module, chain)
+        except AttributeError as error:
+            found.append(f"{chain}: {error}")
+            continue
+        if call is not None and not takes(function, call):
+            found.append(f"{chain}{call}: it takes {signatures(function)}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def cupy():
+    with contextlib.suppress(SetupError):  # it makes CuPy importable where there is no home
+        device_for("gpu")
+    return pytest.importorskip("cupy", reason="NO CUPY: make gpu-installs runs this with each of its versions")
+
+
+@pytest.fixture
+def fake(tmp_path):
+    return fake_cupy.modules(tmp_path)
+
+
+def test_what_is_used_of_nvimagecodec_is_in_its_wheel():
+    assert missing(nvimgcodec, "nvimgcodec") == []
+
+
+def test_what_is_used_of_cupy_is_in_its_wheel(cupy):
+    assert missing(cupy, "cupy") == []
+
+
+def test_what_is_used_of_cupy_is_in_the_fake(fake):
+    assert missing(fake, "cupy") == []
+
+
+def test_the_options_of_the_decoder_are_those_of_nvimagecodec():
+    """It does not refuse what it does not know."""
+    words = [each.value for path in OURS for each in ast.walk(ast.parse(path.read_text())) if _is_text(each)]
+    options = {option for word in words for option in OPTION.findall(word)}
+    assert {"fancy_upsampling", "fast_idct"} <= options
+    libraries = [path.read_bytes() for path in Path(nvimgcodec.__file__).parent.rglob("*.so*")]
+    assert libraries
+    for option in (*options, "no_such_option"):
+        assert any(option.encode() in library for library in libraries) == (option != "no_such_option"), option
+
+
+def _is_text(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def test_the_fakes_have_nothing_that_the_real_ones_do_not(cupy, fake):
+    """Of their classes what pixprep uses: every name, and every parameter of a method."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES]
+    attributes = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    pairs = {
+        fake_cupy.Stream: cupy.cuda.Stream,
+        fake_cupy.Device: cupy.cuda.Device,
+        fake_cupy.Event: cupy.cuda.Event,
+        fake_cupy.Pointer: cupy.cuda.MemoryPointer,
+        fake_cupy.Array: cupy.ndarray,
+        fake_cupy.MemoryPool: cupy.cuda.PinnedMemoryPool,
+        fake.cuda.Module: cupy.cuda.Module,
+        fake_cupy.CUDARuntimeError: cupy.cuda.runtime.CUDARuntimeError,
+    }
+    checked = []
+    for played, real in pairs.items():
+        assert not issubclass(played, Exception) or issubclass(real, RuntimeError)
+        for name in attributes & vars(played).keys():
+            checked.append(f"{played.__name__}.{name}")
+            assert hasattr(_example(real), name), checked[-1]
+            if inspect.isfunction(vars(played)[name]):
+                ((positional, others, _),) = signatures(vars(played)[name])
+                assert takes(getattr(real, name), Call(len(positional), frozenset(others))), checked[-1]
+    assert len(checked) > 8, checked
+
+
+def test_the_errors_of_the_driver_are_those_that_an_engine_explains(cupy):
+    """The decoder's and the kernels' faults are caught as RuntimeError."""
+    assert issubclass(cupy.cuda.driver.CUDADriverError, RuntimeError)
+    assert issubclass(cupy.cuda.runtime.CUDARuntimeError, RuntimeError)
+
+
+class Strange:
+    """For the negative controls below."""
+
+    def decode(self, src, *, image=None):
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (Call(1, frozenset()), True),
+        (Call(1, frozenset({"image"})), True),
+        (Call(0, frozenset({"image"})), False),
+        (Call(2, frozenset()), False),
+        (Call(1, frozenset({"images"})), False),
+    ],
+)
+def test_a_call_that_does_not_fit_is_seen(call, expected):
+    def written():
+        """decode(self: a.b, src: a.CodeStream | None, *, image: typing.X[int, str] | None = <E.X: 1>) -> object"""
+
+    assert takes(Strange().decode, call) is expected
+    positional, others, required = _written(written.__doc__)
+    assert (positional, others, required) == (["src"], ["image"], {"src"})
+
+
+def test_a_name_that_is_not_there_is_seen(fake):
+    del fake.asarray
+    assert any("asarray" in each for each in missing(fake, "cupy"))

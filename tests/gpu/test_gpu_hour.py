@@ -1,0 +1,233 @@
+"""The hour on a GPU with no GPU: each step runs to its end over the fake CuPy, and its rows become the page.
+
+In processes of their own, where the fake has CuPy's name. What they measure means nothing here.
+"""
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import cuda_shim
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = [str(ROOT / name) for name in ("backend", "tests", "benchmarks", "tools/gpu_hour")]
+HOUR = ROOT / "tools" / "gpu_hour" / "hour.py"
+REHEARSAL = """
+import json, sys
+import fake_cupy
+fake_cupy.install({folder!r})
+import gpu_speed, workloads
+gpu_speed.COPIED, gpu_speed.ROTATED, gpu_speed.SAMPLES, workloads.COUNT = 1 << 16, 1 << 20, 2, 6
+gpu_speed.CHECKED, gpu_speed.KERNELS, gpu_speed.THRESHOLDS = 1, (("bilinear", "float32", "jitter"),), (1, 1 << 30)
+workloads.real_photos = lambda: sorted((workloads.ROOT / "client_examples" / "images").glob("*.jpg"))
+small = dict(sizes=["500x375"], batches=[1, 3])
+for step, options in {{
+    "facts": {{}},
+    "speeds": small | dict(threads=[2, 1], decoders=["consistent"], rounds=1, seconds=0),
+    "thresholds": dict(sizes=["500x375"], batch=2, seconds=0),
+    "kernels": small,
+    "costs": dict(repeats=1, batch=2, size="500x375"),
+    "handover": dict(shape=[2, 3, 8, 8]),
+    "served": dict(count=1, device="cpu", batches=[1], concurrency=[1], seconds=0.5, images=4),
+}}.items():
+    add = lambda **row: print("row", json.dumps(dict(step=step, **row)), flush=True)
+    getattr(gpu_speed, step)(add, **options)
+"""
+TABLE = """
+import sys
+import fake_cupy, pytest
+fake_cupy.install({folder!r})
+import sampled
+from pixprep.gpu import samples
+sampled.SAMPLINGS = sampled.SAMPLINGS[:3]
+every = samples.samples()
+played = sys.modules["nvidia.nvimgcodec"].Decoder
+played.hardware, played.engines, played.padding = 4, 2, 0
+played.changes = {{"single": lambda pixels: pixels ^ 1}}
+NAMES = ("test_decode", "test_clips")
+class Small:
+    def pytest_collection_modifyitems(self, items):
+        test_decode, test_clips = (next(each.module for each in items if name in str(each.path)) for name in NAMES)
+        test_clips.SECONDS, test_clips.CLIP = 0, dict(count=20, height=160, width=192)
+        kinds, test_decode.CALLS = test_decode.kinds, (1, 3)
+        test_decode.kinds = lambda: {{name: each for name, each in kinds().items() if len(each) < 20000}}
+words = [*(f"tests/gpu/{{name}}.py" for name in NAMES), "-q", "-p", "no:cacheprovider", "-m", "gpu"]
+sys.exit(pytest.main([*words, "-k", "default or consistent or swapped or rates and h264"], plugins=[Small()]))
+"""
+pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
+pytest.importorskip("av", reason="NO PYAV: no clip was made")
+pytest.importorskip("pytriton", reason="NO PYTRITON: nothing is served")
+
+
+def run(*command, **environment):
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(FOLDERS)} | environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def module():
+    """``module(name)`` of tools/gpu_hour."""
+    sys.path.append(str(HOUR.parent))
+    yield importlib.import_module
+    sys.path.remove(str(HOUR.parent))
+
+
+@pytest.fixture(scope="module")
+def rows(folder, tmp_path_factory):
+    if cuda_shim.COMPILER is None:
+        pytest.skip("NO C++ COMPILER: the CUDA kernels do not run here")
+    said = run("-c", REHEARSAL.format(folder=str(folder)))
+    results = tmp_path_factory.mktemp("hour") / "call.jsonl"
+    there = {"PIXPREP_REQUIRE_GPU": "1", "PIXPREP_GPU_RESULTS": str(results), "PIXPREP_GPU_STEP": "pixels"}
+    run("-c", TABLE.format(folder=str(folder)), **there)
+    lines = [line.removeprefix("row ") for line in said.splitlines() if line.startswith("row ")]
+    return [json.loads(line) for line in [*lines, *results.read_text().splitlines()]]
+
+
+def of(rows, step):
+    found = [row for row in rows if row["step"] == step]
+    assert found
+    return found
+
+
+def test_the_pixel_table_sees_that_neighbours_change_pixels(rows):
+    """The played engine has two ways without the option: one image alone, and several."""
+    table = [row for row in of(rows, "pixels") if "kind" in row]
+    default = [row for row in table if row["way"] == "default"]
+    unsteady = {row["kind"] for row in default if row["distinct"] > 1}
+    assert {"4:2:0", "4:4:4"} <= unsteady
+    assert not [row for row in default if "progressive" in row["kind"] and row["distinct"] != 1]
+    assert {row["max"] for row in default if row["kind"] in unsteady - {"RGB"}} == {1}
+    ours = [row for row in table if row["way"] == "pixprep consistent"]
+    assert {(row["distinct"], row["max"]) for row in ours} == {(1, 0)}
+    taken = {row["kind"] for row in ours if row["fallbacks"]}
+    assert [kind for kind in taken if kind.startswith("a scan each")]
+    assert "4:2:0" not in taken
+
+
+def test_every_contender_and_kernel_is_measured(rows):
+    cells = [row for row in of(rows, "speeds") if "contenders" in row]
+    assert [(row["threads"], row["batch"]) for row in cells] == [(2, 1), (2, 3), (1, 3)]
+    assert all({"engine", "raw"} == set(row["contenders"]) for row in cells)
+    assert [row["batch"] for row in of(rows, "kernels") if "share_of_roof" in row] == [1, 3]
+    assert set(of(rows, "costs")[0]["ms"]) >= {"engine", "trim", "batch after a trim"}
+    assert set(of(rows, "thresholds")[0]["images_per_s"]) == {"1", str(1 << 30)}
+    moved = [row for row in of(rows, "handover") if row["library"] == "cupy"]
+    assert [row["non_blocking"] for row in moved] == [False, True]
+    assert all(row["ms"].keys() == {"host, alone", "alone", "host, before a step", "before a step"} for row in moved)
+    assert of(rows, "facts")[0]["gpu"] == "Fake GPU"
+    (load,) = of(rows, "served")
+    assert (load["count"], load["images_per_s"] > 0) == (1, True)
+    assert [row["fallbacks"] for row in rows if row.get("recorded") == "clips/s"] == [0]
+    assert [row["outcome"] for row in rows if "outcome" in row] == ["passed"] * 4
+
+
+def test_the_page_shows_what_was_measured_and_what_was_wrong(rows, module):
+    page = module("gpu_page").page
+    wrong = {"step": "memcheck", "ended": "time-out", "said": "== ERROR SUMMARY: 1 error\nlast | words"}
+    text = page([*rows, wrong, {"step": "tests", "test": "test_x", "outcome": "failed", "why": "no"}])
+    for part in ("| gpu | Fake GPU |", "| memcheck | time-out | ", "last / words |", "| tests | test_x | no |"):
+        assert part in text
+    assert "memcheck: == ERROR SUMMARY: 1 error\n" in text
+    assert "| default | 4:2:0 | 2 |" in text
+    assert "## Served" in text
+    assert "contenders engine images_per_s" in text
+    assert all(len(line) <= 120 for line in text.splitlines() if not line.startswith("|"))
+
+
+def test_the_page_is_that_of_the_results(module):
+    page = module("gpu_page")
+    assert page.PAGE.read_text(encoding="utf-8") == page.page(page.read())
+    assert "**Not run.**" in page.page([])
+
+
+STEP = """
+import json, os, subprocess, sys, time
+with open(os.environ["PIXPREP_GPU_RESULTS"], "a") as file:
+    file.write(json.dumps(dict(step=os.environ["PIXPREP_GPU_STEP"], number=1)) + chr(10))
+{after}
+"""
+AFTER = {"fine": "", "red": "print('why'); sys.exit(3)", "slow": "subprocess.Popen(['sleep', '97']); time.sleep(97)"}
+
+
+def test_no_step_stops_the_next_and_rows_are_written_as_they_come(module, tmp_path, monkeypatch):
+    hour = module("hour")
+    monkeypatch.setattr(hour, "PLACE", tmp_path)
+    steps = {name: hour.Step(60.0, [sys.executable, "-c", STEP.format(after=after)]) for name, after in AFTER.items()}
+    steps |= {"slow": steps["slow"]._replace(seconds=3.0), "absent": hour.Step(9.0, [str(tmp_path / "no-such-tool")])}
+    out = tmp_path / "call.jsonl"
+    hour.run(["absent", "red", "slow"], steps, out, deadline=hour.monotonic() + 100)
+    hour.run(["fine"], steps, out, deadline=hour.monotonic() + 100)
+    hour.run(["fine"], steps, out, deadline=hour.monotonic())
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert sorted(row["step"] for row in found if "number" in row) == ["fine", "red", "slow"]
+    ended = {row["step"]: row for row in found if "ended" in row and row["ended"] != 0}
+    assert (ended["red"]["ended"], ended["red"]["said"]) == (3, "why\n")
+    assert "no-such-tool" in ended["absent"]["ended"]
+    assert ended["slow"]["ended"] == "time-out"
+    assert ended["fine"]["ended"].startswith("not begun")
+    assert "why" in out.with_suffix(".log").read_text()
+
+
+def test_every_step_of_every_call_is_there_and_what_it_calls_too(module):
+    hour = module("hour")
+    assert {name for groups in hour.CALLS.values() for group in groups for name in group} == set(hour.STEPS)
+    for groups in hour.CALLS.values():
+        assert sum(max(hour.STEPS[name].seconds for name in group) for group in groups) <= 600
+    speed, chosen = (HOUR.parent / "gpu_speed.py").read_text(encoding="utf-8"), []
+    for step in hour.STEPS.values():
+        if "pytest" not in step.words:
+            assert f"def {step.words[2]}(" in speed
+            continue
+        (file,) = (word for word in step.words if word.startswith("tests/"))
+        text = (ROOT / file).read_text(encoding="utf-8")
+        words = step.words[step.words.index(file) + 2 :]
+        chosen += [(file, words[0]) for words in [words] if words]
+        for word in set("".join(words).replace("(", " ").replace(")", " ").split()) - {"not", "or", "and", "pixprep"}:
+            assert re.search(word, text, re.IGNORECASE), (file, word)
+    assert len(chosen) > 10
+
+
+def test_wheels_are_unpacked_once_and_one_that_is_cut_when_its_last_part_is_there(module, tmp_path, monkeypatch):
+    hour, prepare = module("hour"), module("prepare_hour")
+    monkeypatch.setattr(hour, "PLACE", tmp_path / "machine")
+    monkeypatch.setattr(hour, "CARRIED", tmp_path / "carried")
+    monkeypatch.setattr(prepare, "TO", tmp_path / "made")
+    monkeypatch.setattr(prepare, "LIMIT", 400)
+    for name, group in {"small": "dali", "large": "dali", "first": "engine"}.items():
+        (tmp_path / "made" / group).mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(tmp_path / "made" / group / f"{name}-1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"nvidia/{name}/__init__.py", "#" * (600 if name == "large" else 1))
+            wheel.writestr(f"{name}-1.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+            wheel.writestr(
+                f"{name}-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            wheel.writestr(f"{name}-1.dist-info/RECORD", "")
+    folders = prepare.cut("dali")
+    assert len(folders) > 2
+    (tmp_path / "carried").mkdir()
+    for folder in [tmp_path / "made" / "engine", *folders]:
+        assert not list((tmp_path / "machine").glob("site-*/nvidia/large"))
+        folder.rename(tmp_path / "carried" / folder.name)
+        hour.install()
+    paths = hour._environment(is_served=False)["PYTHONPATH"]
+    for name in ("small", "large", "first"):
+        assert name in run("-c", f"import nvidia.{name} as found; print(found.__file__)", PYTHONPATH=paths)
+    (tmp_path / "machine" / "site-client").mkdir()
+    assert "site-client" not in hour._environment(is_served=False)["PYTHONPATH"]
+    assert "site-client" in hour._environment(is_served=True)["PYTHONPATH"].partition(os.pathsep)[0]

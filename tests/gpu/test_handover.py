@@ -1,0 +1,293 @@
+"""Batches handed over to a GPU beside its work, on a PyTorch played over NumPy whose streams run late, in any order."""
+
+import random
+import sys
+import weakref
+from collections import defaultdict, deque
+from itertools import chain
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from loading import TRAINING, samples
+from pixprep.errors import PipelineError
+from pixprep.training import recycling
+
+COUNT, SIZE = 80, 8
+
+
+class Late:
+    """A GPU: streams that run when the test says so; memory that a stream's pool gives out again."""
+
+    def __init__(self, seed=0):
+        self.random = random.Random(seed)
+        self.streams, self.pinned, self.pool = [], [], defaultdict(list)
+        self.current = self.default = Stream(self)
+
+    def advance(self, steps):
+        """So many steps of any streams that wait for nothing."""
+        for _ in range(steps):
+            ready = [each for each in self.streams if each.is_ready()]
+            if not ready:
+                return
+            self.random.choice(ready).run()
+
+    def memory(self, like):
+        """Memory of the current stream: what its pool has, or new."""
+        pool = self.pool[self.current, like.shape]
+        for place, (_, events) in enumerate(pool):
+            if all(event.query() for event in events):
+                return pool.pop(place)[0]
+        return np.full_like(like, 99)
+
+
+class Stream:
+    def __init__(self, gpu):
+        self.gpu, self.queue, self.done = gpu, deque(), 0
+        gpu.streams.append(self)
+
+    def add(self, work, wait=None):
+        self.queue.append((work, wait))
+
+    def is_ready(self):
+        return bool(self.queue) and (self.queue[0][1] is None or self.queue[0][1].query())
+
+    def run(self):
+        self.queue.popleft()[0]()
+
+    def record_event(self):
+        event = Event()
+        self.add(event.end)
+        return event
+
+    def wait_event(self, event):
+        self.add(lambda: None, event)
+
+
+class Event:
+    is_over = False
+
+    def end(self):
+        self.is_over = True
+
+    def query(self):
+        return self.is_over
+
+
+class Dtype(str):
+    __slots__ = ()
+    is_floating_point = property(lambda self: self != "uint8")
+
+
+class Tensor:
+    """An array on the host, or memory on the GPU, which goes back to the pool of its stream when nobody has it."""
+
+    def __init__(self, gpu, array, stream=None):
+        self.gpu, self.array, self.stream, self.users = gpu, array, stream, []
+        self.device = SimpleNamespace(type="cuda" if stream else "cpu")
+
+    def __del__(self):
+        if self.stream:
+            self.gpu.pool[self.stream, self.array.shape].append(
+                (self.array, [user.record_event() for user in self.users])
+            )
+
+    def is_floating_point(self):
+        return self.array.dtype.kind == "f"
+
+    def is_pinned(self):
+        place = self.array.ctypes.data
+        return any(0 <= place - begin.ctypes.data < begin.nbytes for begin in self.gpu.pinned)
+
+    def pin_memory(self):
+        pinned = self.gpu.empty(self.array.nbytes).view(self.array.dtype).reshape(self.array.shape)
+        pinned[...] = self.array
+        return Tensor(self.gpu, pinned)
+
+    def numpy(self):
+        return self.array
+
+    def record_stream(self, stream):
+        self.users.append(stream)
+
+    def to(self, where, non_blocking=False):
+        if isinstance(where, Dtype):
+            target, source = np.full(self.array.shape, 99, np.float16), self.array
+            self.gpu.current.add(lambda: target.__setitem__(..., source))
+            return Tensor(self.gpu, target, self.gpu.current)
+        if where.type == self.device.type:
+            return self
+        assert non_blocking
+        assert self.is_pinned()
+        target, place, like = self.gpu.memory(self.array), self.array.ctypes.data, self.array
+        raw = np.frombuffer((np.ctypeslib.ctypes.c_char * like.nbytes).from_address(place), like.dtype).reshape(
+            like.shape
+        )
+        self.gpu.current.add(lambda: target.__setitem__(..., raw))  # no reference: what is there when it runs
+        return Tensor(self.gpu, target, self.gpu.current)
+
+
+class Using:
+    def __init__(self, gpu, stream):
+        self.gpu, self.stream = gpu, stream
+
+    def __enter__(self):
+        self.before, self.gpu.current = self.gpu.current, self.stream
+
+    def __exit__(self, *_):
+        self.gpu.current = self.before
+
+
+@pytest.fixture
+def play(monkeypatch):
+    """``play(seed)``: a late GPU, whose PyTorch is the one that is imported now."""
+
+    def played(seed):
+        gpu = Late(seed)
+
+        def empty(n_bytes, **options):
+            assert options in ({}, {"dtype": Dtype("uint8"), "pin_memory": True})
+            memory = np.empty(n_bytes, np.uint8)
+            gpu.pinned.append(memory)
+            view = np.frombuffer(memory.data, np.uint8)
+            return Tensor(gpu, view) if options else view
+
+        gpu.empty = empty
+        torch, data = ModuleType("torch"), ModuleType("torch.utils.data")
+        data.IterableDataset = object
+        torch.__dict__.update(
+            empty=empty,
+            dtype=Dtype,
+            uint8=Dtype("uint8"),
+            float16=Dtype("float16"),
+            device=lambda name: SimpleNamespace(type=name, index=0),
+            from_dlpack=lambda array: array if isinstance(array, Tensor) else Tensor(gpu, array),
+            cuda=SimpleNamespace(
+                current_stream=lambda _: gpu.current,
+                current_device=lambda: 0,
+                Stream=lambda _: Stream(gpu),
+                stream=lambda stream: Using(gpu, stream),
+            ),
+        )
+        side = Stream(gpu)
+        for name, module in {"torch": torch, "torch.utils": ModuleType("u"), "torch.utils.data": data}.items():
+            monkeypatch.setitem(sys.modules, name, module)
+        monkeypatch.delitem(sys.modules, "pixprep.training.frameworks.torch", raising=False)
+        import pixprep.training.frameworks.torch as ours  # noqa: PLC0415  (anew)
+
+        monkeypatch.setattr(ours, "_stream", lambda device, current: side)  # noqa: ARG005  (a namespace has no hash)
+        return gpu, side
+
+    monkeypatch.setattr(recycling.COPIES, "allocate", recycling.COPIES.allocate)
+    yield played
+    recycling.COPIES._under_way.clear()
+    sys.modules.pop("pixprep.training.frameworks.torch", None)
+
+
+def loader():
+    return pp.Loader(samples(COUNT), TRAINING, batch_size=SIZE, shuffle=True, seed=5, threads=1)
+
+
+def trained(gpu, steps, **options):
+    """What each step of a training sees, of two epochs; after each the GPU has done some of its work."""
+    seen = []
+    with loader() as ours:
+        for _ in range(2):
+            for batch in ours:
+                images, labels = batch.torch("tensor", "label", device="cuda", non_blocking=True, **options)
+                arrays = images.array, labels.array  # of the GPU: nobody refers to the tensors for a kernel
+                gpu.default.add(lambda arrays=arrays: seen.append([each.copy() for each in arrays]))
+                gpu.advance(steps)
+                del batch, images, labels
+    gpu.advance(10_000)
+    return seen
+
+
+def expected():
+    with loader() as ours:
+        return [[batch["tensor"].copy(), batch["label"].copy()] for _ in range(2) for batch in ours]
+
+
+def equal(seen, theirs):
+    return len(seen) == len(theirs) and all(map(np.array_equal, chain.from_iterable(seen), chain.from_iterable(theirs)))
+
+
+@pytest.mark.parametrize("steps", [1, 3, 6, 9, 12])
+def test_every_step_sees_its_batch_however_late_the_copies_are(play, steps):
+    for seed in range(3):
+        gpu, _ = play(seed)
+        assert equal(trained(gpu, steps), expected())
+
+
+def test_memory_is_pinned_from_the_first_copy_on_and_used_again(play):
+    gpu, _ = play(0)
+    trained(gpu, 50)
+    images = {each.nbytes for each in gpu.pinned if each.nbytes > SIZE * 3 * 24 * 24 * 4}
+    assert len(images) == 1
+    large = [each for each in gpu.pinned if each.nbytes in images]
+    assert 1 <= len(large) <= 5  # of 20 batches
+
+
+def test_a_copy_that_fails_pins_nothing(play, monkeypatch):
+    play(0)
+
+    def missing(_):
+        raise RuntimeError("no CUDA")
+
+    monkeypatch.setattr(Tensor, "pin_memory", missing)
+    monkeypatch.setattr(Tensor, "is_pinned", lambda _: False)
+    with loader() as ours, pytest.raises(RuntimeError, match="no CUDA"):
+        next(iter(ours)).torch("tensor", device="cuda", non_blocking=True)
+    assert recycling.COPIES.allocate is recycling._pageable
+
+
+def test_a_copy_that_has_ended_is_let_go_at_the_next_one():
+    copies, first = recycling.Copies(), np.empty(3)
+    copies.hold(first, lambda: True)
+    there = weakref.ref(first)
+    del first
+    assert there() is not None
+    copies.hold(np.empty(3), lambda: False)
+    assert there() is None
+
+
+def test_memory_that_is_used_again_while_a_copy_reads_it_is_seen(play, monkeypatch):
+    """The negative control: without what holds it, or what the copies are waited for by, a step sees another batch."""
+    gpu, _ = play(0)
+    monkeypatch.setattr(type(recycling.COPIES), "hold", lambda *_: None)
+    assert not equal(trained(gpu, 1), expected())
+
+
+@pytest.mark.parametrize("method", ["wait_event", "record_stream"])
+def test_a_reader_that_does_not_wait_is_seen(play, monkeypatch, method):
+    gpu, _ = play(0)
+    monkeypatch.setattr(Stream if method == "wait_event" else Tensor, method, lambda *_: None)
+    assert not equal(trained(gpu, 6), expected())
+
+
+def test_a_copy_runs_beside_the_step_before_it(play):
+    gpu, side = play(0)
+    with loader() as ours:
+        batches = iter(ours)
+        one = next(batches).torch("tensor", device="cuda", non_blocking=True)
+        gpu.default.add(lambda: None, Event())  # a step that takes for ever
+        two = next(batches).torch("tensor", device="cuda", non_blocking=True)
+        gpu.advance(100)
+        assert not side.queue
+        assert gpu.default.queue
+        assert len({each.array.tobytes() for each in (one, two)}) == 2
+        del batches
+
+
+def test_floats_become_another_float_and_whole_numbers_stay(play):
+    gpu, _ = play(0)
+    seen = trained(gpu, 6, dtype="float16")
+    assert {(images.dtype.name, labels.dtype.name) for images, labels in seen} == {("float16", "int64")}
+    assert equal(seen, [[images.astype(np.float16), labels] for images, labels in expected()])
+    with (
+        loader() as ours,
+        pytest.raises(PipelineError, match="one of PyTorch's floats, such as \"bfloat16\", not 'uint8'"),
+    ):
+        next(iter(ours)).torch("tensor", dtype="uint8")

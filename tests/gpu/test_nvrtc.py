@@ -1,0 +1,47 @@
+"""NVRTC by its own name: which code for which GPU, and what is said where there is none."""
+
+import re
+
+import pytest
+
+import cuda_builds
+from pixprep.gpu import nvrtc
+
+CODE = 'extern "C" __global__ void half(int *values) { values[threadIdx.x] /= 2; }'
+KNOWN = [75, 80, 86, 90, 100]
+needs_nvrtc = pytest.mark.skipif(cuda_builds.cuda() is None, reason="NO NVRTC: pip install nvidia-cuda-nvrtc-cu12")
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"),
+    [(80, "sm_80"), (90, "sm_90"), (87, "sm_86"), (89, "sm_86"), (103, "sm_100"), (120, "compute_100")],
+)
+def test_a_gpu_gets_code_that_it_understands(capability, expected):
+    assert nvrtc.architecture(capability, KNOWN) == expected
+
+
+def test_a_gpu_that_is_older_than_every_code_is_refused():
+    with pytest.raises(RuntimeError, match=r"^NVRTC makes no code for compute capability 6.1, its oldest is 7.5$"):
+        nvrtc.architecture(61, KNOWN)
+
+
+def test_a_cuda_that_is_not_there_is_named():
+    with pytest.raises(RuntimeError, match=r"^no NVRTC of CUDA 7 \(libnvrtc.so.7: cannot open"):
+        nvrtc.library(7)
+
+
+@needs_nvrtc
+def test_a_gpu_gets_machine_code_and_a_later_one_text_for_its_driver():
+    image, remarks = nvrtc.compiled(CODE, [], capability=80, cuda=cuda_builds.cuda())
+    assert (image[:4], remarks) == (b"\x7fELF", "")
+    image, remarks = nvrtc.compiled(CODE, [], capability=990, cuda=cuda_builds.cuda())
+    assert remarks == ""
+    assert b".entry half(" in image
+    assert re.search(rb"\.target sm_1\d\d", image)
+    assert image[-1] == 0  # the driver reads it to its end
+
+
+@needs_nvrtc
+def test_code_that_does_not_compile_is_an_error_that_says_why():
+    with pytest.raises(RuntimeError, match=r'^NVRTC compiles nothing for sm_80: .*identifier "thread" is undefined'):
+        nvrtc.compiled(CODE.replace("threadIdx", "thread"), [], capability=80, cuda=cuda_builds.cuda())

@@ -1,0 +1,529 @@
+"""Serialized DALI pipelines, read without DALI: what is understood, what is refused, and what hostile bytes do."""
+
+import os
+import re
+import struct
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from compare import assert_close
+from images import photo, png, scene
+from importing import assert_imported_or_refused, damaged, refusal
+from pixprep import wire
+from pixprep.importers import import_pipeline
+from pixprep.importers.dali import MAX_BYTES, from_dali
+
+ROOT = Path(__file__).parents[2]
+FROZEN = ROOT / "tests" / "parity" / "frozen" / "dali"  # parity/freeze_dali.py wrote it
+EXPECTED = np.load(FROZEN / "expected.npz")
+RUN = sorted({name.split("/")[0] for name in EXPECTED})
+FLOAT, FLOAT16, UINT8, INT8 = 9, 8, 0, 4
+
+
+# A writer, as small as the reader
+
+
+def varint(value):
+    value &= (1 << 64) - 1
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
+
+
+def field(number, value):
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def argument(name, value):
+    if isinstance(value, list):
+        return field(1, name) + b"".join(field(7, argument("element", x)) for x in value) + field(8, 1)
+    number = {float: 3, int: 4, str: 5, bool: 6}[type(value)]
+    return field(1, name) + field(number, value)
+
+
+def operator(name, inputs, outputs, computed=(), **arguments):
+    edges = [field(2, field(1, edge)) for edge in inputs]
+    edges += [field(2, field(1, "computed") + field(3, 1) + field(4, key)) for key in computed]
+    edges += [field(3, field(1, edge)) for edge in outputs]
+    body = [field(4, argument(key, value)) for key, value in arguments.items()]
+    return field(5, field(1, name) + b"".join(edges + body))
+
+
+def graph(*operators, outputs):
+    return b"".join(operators) + b"".join(field(7, field(1, name)) for name in outputs)
+
+
+def chain(*steps):
+    """A graph of (operator, arguments), each of which takes what the one before gives."""
+    steps = [("ExternalSource", {}), *steps]
+    names = [f"t{index}" for index in range(len(steps))]
+    made = [
+        operator(name, names[index - 1 : index] if index else [], [names[index]], **arguments)
+        for index, (name, arguments) in enumerate(steps)
+    ]
+    return graph(*made, outputs=names[-1:])
+
+
+DECODE = ("decoders__Image", {})
+RESIZE = ("Resize", {"size": [40.0, 50.0]})
+CMN = ("CropMirrorNormalize", {"crop": [8.0, 9.0]})
+
+
+def imported(*steps):
+    """The ops between ``decode`` and ``tensor``, and that tensor, of a chain after the decoder."""
+    ops = from_dali(chain(DECODE, *steps)).ops
+    return ops[1:-1], ops[-1]
+
+
+def middle(height, width, rounding="half_away"):
+    """The crop of DALI's default policy."""
+    return pp.center_crop(height, width, rounding=rounding, smaller="refuse")
+
+
+# What is understood
+
+
+def test_the_pipeline_of_every_dali_tutorial_becomes_five_ops():
+    pipeline = from_dali(FROZEN / "classic_gpu.dali")
+    assert pipeline.ops == (
+        pp.decode(chroma="fast"),
+        pp.resize(256, like="dali"),
+        pp.center_crop(224, rounding="half_away", smaller="refuse"),
+        pp.normalize((123.675, 116.28, 103.53), (58.395, 57.12, 57.375), scale=1, arithmetic="fused_multiply"),
+        pp.tensor(),
+    )
+    assert pipeline.origin == pp.Origin(library="dali", version="unknown", name="classic_gpu.dali", profile="dali")
+
+
+def test_a_file_and_its_bytes_give_the_same_ops():
+    path = FROZEN / "classic.dali"
+    assert from_dali(path).ops == from_dali(str(path)).ops == from_dali(path.read_bytes()).ops
+    assert from_dali(path.read_bytes()).origin.name == "model.dali"
+    assert import_pipeline(str(path)) == import_pipeline(f"dali:{path}", output="__CropMirrorNormalize_2")
+
+
+def outputs_of(pipeline, name):
+    """Each output for each photo, beside DALI's."""
+    photos = sorted({key.split("/")[2] for key in EXPECTED})
+    with pp.Engine(pipeline, threads=1) as engine:
+        batch = engine.run_batch([photo(name) for name in photos])
+    assert batch.errors == [None] * len(photos)
+    for index, values in enumerate(batch.outputs.values()):
+        for row, which in zip(values, photos, strict=True):
+            yield row, EXPECTED[f"{name}/{index}/{which}"]
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_the_photos_become_what_dali_made_of_them(name):
+    for actual, expected in outputs_of(from_dali(FROZEN / f"{name}.dali"), name):
+        assert actual.dtype == expected.dtype
+        assert_close(actual, expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        ({"resize_shorter": 256.0}, {"size": 256, "side": "shorter"}),
+        ({"resize_longer": 256.0}, {"size": 256, "side": "longer"}),
+        ({"resize_x": 30.0, "resize_y": 20.0}, {"height": 20, "width": 30}),
+        ({"size": [20.0, 30.0]}, {"height": 20, "width": 30}),
+        ({"size": [20.0]}, {"height": 20, "width": 20}),
+        ({"size": 20.0, "mode": "stretch"}, {"height": 20, "width": 20}),
+        ({"size": [20.0, 30.0], "mode": "not_larger"}, {"height": 20, "width": 30, "mode": "fit"}),
+        ({"size": [20.0, 30.0], "mode": "not_smaller"}, {"height": 20, "width": 30, "mode": "cover"}),
+        ({"size": 9.0, "interp_type": 0}, {"height": 9, "width": 9, "filter": "nearest"}),
+        ({"size": 9.0, "interp_type": 2}, {"height": 9, "width": 9, "filter": "bicubic"}),
+        ({"size": 9.0, "min_filter": 3, "mag_filter": 3}, {"height": 9, "width": 9, "filter": "lanczos"}),
+        ({"size": 9.0, "antialias": False}, {"height": 9, "width": 9, "antialias": False}),
+        ({"size": 9.0, "interp_type": 4}, {"height": 9, "width": 9}),  # triangular is linear, antialiased or not
+        ({"size": 9.0, "interp_type": 4, "antialias": False}, {"height": 9, "width": 9, "antialias": False}),
+        ({"size": 9.0, "min_filter": 4, "antialias": False}, {"height": 9, "width": 9, "antialias": False}),
+        ({"size": 9.0, "subpixel_scale": False, "dtype": UINT8}, {"height": 9, "width": 9}),
+        ({"resize_shorter": 9.0, "subpixel_scale": False}, {"size": 9, "subpixel": False}),
+    ],
+)
+def test_a_resize_keeps_its_meaning(arguments, fields):
+    ops, _ = imported(("Resize", arguments), CMN)
+    assert ops[0] == pp.resize(like="dali", **fields)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ops", "tensor"),
+    [
+        ({}, [], pp.tensor()),
+        ({"output_layout": "HWC", "dtype": FLOAT16}, [], pp.tensor(dtype="float16", layout="hwc")),
+        ({"dtype": UINT8, "mean": [0.0], "std": [1.0]}, [], pp.tensor(dtype="uint8")),
+        ({"output_dtype": UINT8}, [], pp.tensor(dtype="uint8")),
+        ({"crop": [9.0, 7.0]}, [middle(9, 7)], pp.tensor()),
+        ({"crop_h": 9.0, "crop_w": 7.0, "rounding": "truncate"}, [middle(9, 7, "down")], pp.tensor()),
+        ({"crop": [9.0, 7.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0}, [pp.crop(0, 0, 9, 7)], pp.tensor()),
+        ({"mirror": 1}, [pp.flip()], pp.tensor()),
+        ({"mean": 127.0, "std": [2.0]}, [pp.normalize(127, 2, scale=1, arithmetic="fused_multiply")], pp.tensor()),
+        (
+            {"mean": [1.0, 2.0, 3.0], "std": 2.0, "shift": 4.0, "scale": 0.5},
+            [pp.normalize((-7.5, -7.0, -6.5), (2, 2, 2), scale=0.5, arithmetic="fused_multiply")],
+            pp.tensor(),
+        ),
+    ],
+)
+def test_crop_mirror_normalize_keeps_its_meaning(arguments, ops, tensor):
+    found, last = imported(RESIZE, ("CropMirrorNormalize", arguments))
+    assert (list(map(normal, found[1:])), last) == (list(map(normal, ops)), tensor)
+
+
+@pytest.mark.parametrize("name", ["Crop", "CropMirrorNormalize", "decoders__ImageCrop"])
+@pytest.mark.parametrize("corner", [{}, {"crop_pos_x": 0.0, "crop_pos_y": 0.0}])
+def test_a_crop_refuses_an_image_that_it_does_not_fit_inside(name, corner):
+    """DALI refuses it, and the whole batch; here the image alone has an ImageError."""
+    crop = (name, {"crop": [40.0, 30.0], **corner})
+    ops = from_dali(chain(crop) if "decoders" in name else chain(DECODE, crop)).ops
+    with pp.Engine(pp.Pipeline(ops), threads=1) as engine:
+        errors = engine.run_batch([png(scene(*size)) for size in ((40, 30), (39, 30), (40, 29), (90, 70))]).errors
+    assert [error and error.reason for error in errors] == [None, "DOES_NOT_FIT", "DOES_NOT_FIT", None]
+
+
+def test_a_crop_that_no_image_fits_is_refused_at_once():
+    with pytest.raises(pp.PipelineError, match="no image fits: 41 pixels of a side that has at most 40"):
+        imported(RESIZE, ("Crop", {"crop": [41.0, 30.0]}))
+
+
+def test_a_crop_that_pads_keeps_its_meaning():
+    (crop,), _ = imported(("Crop", PADDED))
+    assert crop == pp.center_crop(9, rounding="down")
+
+
+def test_the_chroma_of_the_cpu_can_be_chosen():
+    path = FROZEN / "classic_gpu.dali"
+    assert import_pipeline(str(path), chroma="fancy").ops == from_dali(FROZEN / "classic.dali").ops
+    with pytest.raises(pp.PipelineError, match='chroma: "fanzy" is not a choice'):
+        import_pipeline(str(path), chroma="fanzy")
+
+
+def normal(op):
+    """One number as a list of one."""
+    if not isinstance(op, pp.normalize):
+        return op
+    return [tuple(np.ravel(value)) for value in (op.mean, op.std, op.scale)] + [op.arithmetic]
+
+
+def test_separate_operators_keep_their_meaning():
+    ops, tensor = imported(
+        ("Resize", {"size": [40.0, 50.0]}),
+        ("Crop", {"crop": [30.0, 20.0]}),
+        ("Flip", {"horizontal": 0, "vertical": 1}),
+        ("Copy", {}),
+        ("Cast", {"dtype": FLOAT}),
+        ("Transpose", {"perm": [2, 0, 1]}),
+        ("Normalize", {"mean": 3.0, "stddev": 4.0, "dtype": FLOAT}),
+    )
+    assert ops[1:3] == (middle(30, 20), pp.flip("vertical"))
+    assert normal(ops[3]) == [(3,), (4,), (1,), "fused_multiply"]
+    assert tensor == pp.tensor()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        ({}, {}),
+        ({"output_type": 1}, {"color": "bgr"}),
+        ({"output_type": 2}, {"color": "gray"}),
+        ({"device": "mixed"}, {"chroma": "fast"}),
+        ({"device": "mixed", "jpeg_fancy_upsampling": True}, {}),
+        ({"adjust_orientation": False}, {"apply_exif_orientation": False}),
+        ({"adjust_orientation": False, "use_fast_idct": True}, {"apply_exif_orientation": False, "idct": "fast"}),
+        ({"hw_decoder_load": 0.7, "affine": False, "seed": -1, "_origin_stack_name": ["f"]}, {}),
+    ],
+)
+@pytest.mark.parametrize("name", ["decoders__Image", "experimental__decoders__Image"])
+def test_a_decoder_keeps_its_meaning(name, arguments, fields):
+    assert from_dali(chain((name, arguments), RESIZE, CMN)).ops[0] == pp.decode(**fields)
+    cropped = chain((f"{name}Crop", arguments | {"crop": [90.0, 80.0]}), RESIZE, CMN)
+    assert from_dali(cropped).ops[:2] == (pp.decode(**fields), middle(90, 80))
+
+
+def test_lists_may_be_packed():
+    numbers = struct.pack("<2f", 20, 30)
+    size = field(4, field(1, "size") + field(3, numbers) + field(8, 1))
+    resize = field(5, field(1, "Resize") + field(2, field(1, "pixels")) + field(3, field(1, "small")) + size)
+    data = graph(
+        operator("ExternalSource", [], ["in"]),
+        operator("decoders__Image", ["in"], ["pixels"]),
+        resize,
+        outputs=["small"],
+    )
+    assert from_dali(data).ops[1] == pp.resize(height=20, width=30, like="dali")
+
+
+# Several outputs
+
+
+def test_outputs_share_what_they_have_in_common():
+    pipeline = from_dali(FROZEN / "two_outputs.dali")
+    names = ["decode", "resize", "center_crop", "tensor", "center_crop", "normalize", "tensor"]
+    assert [op.__struct_config__.tag for op in pipeline.ops] == names
+    assert (pipeline.ops[1].name, pipeline.ops[4].from_) == ("branch_1", "branch_1")
+    assert list(pipeline.outputs) == ["thumbnail", "tensor_1"]
+
+
+def test_one_output_can_be_taken_though_another_is_not_understood():
+    data = graph(
+        operator("readers__File", [], ["in", "label"]),
+        operator("decoders__Image", ["in"], ["pixels"]),
+        operator("OpticalFlow", ["pixels"], ["flow"]),
+        operator("Resize", ["pixels"], ["small"], size=8.0),
+        outputs=["small", "flow", "label"],
+    )
+    assert list(from_dali(data, output="small").outputs) == ["tensor"]
+    listed = '; if one output is enough, say which: "small", "flow", "label"'
+    assert refusal(from_dali, data).startswith(
+        'model.dali: operator 3 "OpticalFlow": is not understood; understood are'
+    )
+    assert refusal(from_dali, data).endswith(listed)
+    assert refusal(from_dali, data, output="label") == 'model.dali: the output "label" is no image'
+    assert refusal(from_dali, data, output="tall") == (
+        'model.dali: no output "tall"; there are "small", "flow", "label"'
+    )
+
+
+def test_a_padding_a_turn_and_an_expression_are_ops():
+    ops, tensor = imported(RESIZE, ("Pad", {"axis_names": "HW", "shape": [60, 70]}), ("Rotate", {"angle": 270.0}))
+    assert ops[1:] == (pp.pad(60, 70, anchor="top_left"), pp.rotate(270.0, expand=True))
+    assert tensor.dtype == "uint8"
+    by = ("_ArithmeticGenericOp", {"expression_desc": "fdiv(&0 $0:float32)", "real_constants": [255.0]})
+    ops, tensor = imported(RESIZE, by)
+    assert ops[1:] == (pp.normalize(arithmetic="divide"),)
+    assert (tensor.dtype, tensor.layout) == ("float32", "hwc")
+
+
+def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output(tmp_path):
+    """But for the line that DALI runs: the parity tests compare what it writes with the frozen file."""
+    pytest.importorskip("tritonclient", reason="check reads config.pbtxt by it: make .venv/.dev")
+    page = (ROOT / "docs" / "dali.md").read_text(encoding="utf-8")
+    model = tmp_path / "models" / "dali"
+    (model / "1").mkdir(parents=True)
+    (model / "config.pbtxt").write_text(re.search(r"```text\n(.*?)```", page, re.DOTALL)[1])
+    (model / "1" / "model.dali").write_bytes((FROZEN / "classic_gpu.dali").read_bytes())
+    lines = re.search(r"```\n(pixprep import .*?)```", page, re.DOTALL)[1]
+    done = subprocess.run(
+        ["/bin/sh", "-e", "-c", lines],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "models: no problem found")
+    pipeline = pp.load(model / "1" / "pipeline.json")
+    assert list(pipeline.outputs) == ["DALI_OUTPUT_0"]
+    assert pipeline.ops[:-1] == from_dali(FROZEN / "classic_gpu.dali").ops[:-1]
+
+
+# What is refused
+
+
+EXPRESSION = "_ArithmeticGenericOp"
+PADDED = {"crop": [9.0, 9.0], "out_of_bounds_policy": "pad", "rounding": "truncate"}
+REFUSED = [
+    ("Resize", {"resize_shorter": 256.0, "max_size": [640.0]}, '"max_size": [640.0] is not understood'),
+    ("Resize", {"size": 9.0, "roi_start": [0.1, 0.2]}, '"roi_start": [0.10'),
+    ("Resize", {"size": 9.5}, '"size": 9.5 must be one side, or height and width, of 1 to 16384 pixels'),
+    ("Resize", {"resize_x": 9.0}, '"resize_x": 9.0 without the other side is not understood'),
+    ("Resize", {"resize_x": -9.0, "resize_y": 9.0}, '"resize_x": -9.0 must be a whole number'),
+    ("Resize", {}, "needs one size, and has none"),
+    ("Resize", {"size": 9.0, "resize_x": 9.0}, "needs one size, and has size, resize_x"),
+    ("Resize", {"size": 9.0, "mode": "warp"}, "\"mode\": 'warp' must be one of default, stretch, not_larger"),
+    ("Resize", {"size": 9.0, "interp_type": 5}, '"interp_type": 5 must be one of 0 (nearest), 1 (bilinear), 2 (bic'),
+    ("Resize", {"size": 9.0, "mag_filter": 6}, '"mag_filter": 6 must be one of 0'),
+    ("Resize", {"size": 9.0, "min_filter": 2}, '"min_filter": 2 and bilinear when enlarging is not understood'),
+    ("Resize", {"size": 9.0, "dtype": FLOAT}, '"dtype": 9 must be 0: a resized image is uint8'),
+    ("Resize", {"size": 9.0, "antialias": 1}, '"antialias": 1 must be true or false'),
+    ("Resize", {"size": 9.0, "save_attrs": True}, '"save_attrs": True is not understood'),
+    ("CropMirrorNormalize", {"pad_output": True}, '"pad_output": True is not understood'),
+    ("CropMirrorNormalize", {"dtype": INT8}, '"dtype": 4 must be one of 0 (uint8), 8 (float16), 9 (float32)'),
+    ("CropMirrorNormalize", {"dtype": UINT8, "std": 2.0}, '"dtype": 0 of normalized values is not understood'),
+    ("CropMirrorNormalize", {"std": [0.0]}, '"std": [0.0] must be over 0'),
+    ("CropMirrorNormalize", {"scale": 0.0}, '"scale": 0.0 must not be 0'),
+    ("CropMirrorNormalize", {"mean": [1.0, 2.0]}, '"mean": [1.0, 2.0] must be a finite number, or one for each of 3'),
+    ("CropMirrorNormalize", {"output_layout": "FCHW"}, "\"output_layout\": 'FCHW' must be one of CHW, HWC"),
+    ("CropMirrorNormalize", {"out_of_bounds_policy": "pad"}, "\"out_of_bounds_policy\": 'pad' must be 'error'"),
+    (
+        "Crop",
+        {"crop": 9.0, "out_of_bounds_policy": "trim_to_shape"},
+        "\"out_of_bounds_policy\": 'trim_to_shape' must be 'error' or 'pad'",
+    ),
+    (
+        "Crop",
+        {"crop": 9.0, "out_of_bounds_policy": "pad"},
+        "\"out_of_bounds_policy\": 'pad' is understood in the middle",
+    ),
+    (
+        "Crop",
+        PADDED | {"crop_pos_x": 0.0, "crop_pos_y": 0.0},
+        "\"out_of_bounds_policy\": 'pad' is understood in the middle",
+    ),
+    ("Crop", PADDED | {"fill_values": [1.0]}, '"fill_values": [1.0] must be 0.0 or [0.0]'),
+    ("CropMirrorNormalize", {"mirror": 2}, '"mirror": 2 must be one of 0 (False), 1 (True)'),
+    ("Crop", {"crop": [9.0, 9.0], "crop_pos_x": 0.25}, '"crop_pos_x": 0.25 is not understood: 0.5 is, or 0 for both'),
+    ("Crop", {"crop": [9.0, 9.0], "crop_pos_y": 1.0}, '"crop_pos_y": 1.0 is not understood: 0.5 is'),
+    ("Crop", {"crop": [9.0, 9.0], "\x1b[2J": 1}, '"\\u001b[2J": 1 is not understood'),
+    ("Crop", {"crop_h": 9.0}, '"crop_w" is missing: it must be a whole number of 1 to 16384 pixels'),
+    ("Crop", {"crop": [9.0, 9.0], "rounding": "up"}, "\"rounding\": 'up' must be one of round, truncate"),
+    ("Flip", {"depthwise": 1}, '"depthwise": 1 must be 0'),
+    ("Transpose", {"perm": [1, 0, 2]}, '"perm": [1, 0, 2] must make HWC or CHW of an image in HWC'),
+    ("Transpose", {}, '"perm" is missing: it must make HWC or CHW of an image in HWC'),
+    ("Transpose", {"perm": [2, 0, 1], "transpose_layout": False}, '"transpose_layout": False is not understood'),
+    ("Transpose", {"perm": [2, 0, 1], "output_layout": "HWC"}, "\"output_layout\": 'HWC' must be 'CHW'"),
+    ("Normalize", {"mean": 3.0}, 'without "stddev" each image has its own, which is not understood'),
+    ("Normalize", {"mean": 3.0, "stddev": 2.0, "batch": True}, '"batch": True is not understood'),
+    ("Normalize", {"mean": 3.0, "stddev": 2.0, "shift": 1.0}, '"shift": 1.0 must be 0'),
+    ("Rotate", {"angle": 30.0}, '"angle": 30.0 is not understood: right angles are'),
+    ("Rotate", {"angle": 90.0, "keep_size": True}, '"angle": 90.0 is not understood with keep_size: right angles are'),
+    ("Rotate", {"angle": 90.0, "size": [9.0, 9.0]}, '"size": [9.0, 9.0] is not understood'),
+    ("Pad", {"axes": [0, 1]}, 'without "shape" it follows from the other images of a batch'),
+    ("Pad", {"axes": [2], "shape": [4]}, "a padding is understood of height and width in HWC"),
+    ("Pad", {"axes": [0, 1], "shape": [99, -1]}, '"shape": [99, -1] must be one side, or height and width'),
+    ("Pad", {"axes": [0, 1], "shape": [99, 99], "align": [32, 32]}, '"align": [32, 32] must be [1, 1]'),
+    ("Pad", {"axes": [0, 1], "shape": [99, 99], "fill_value": 7.5}, '"fill_value": 7.5 must be a level, 0 to 255'),
+    (
+        EXPRESSION,
+        {"expression_desc": "sub($0:float32 &0)", "real_constants": [9.0]},
+        "\"expression_desc\": 'sub($0:float32 &0)' is not understood: an image with one number is, not taken",
+    ),
+    (
+        EXPRESSION,
+        {"expression_desc": "div(&0 $0:int32)", "integer_constants": [2]},
+        "\"expression_desc\": 'div(&0 $0:int32)' is not understood: an image",
+    ),
+    (
+        EXPRESSION,
+        {"expression_desc": "sub(&0 $0:int32)", "integer_constants": [2]},
+        "\"expression_desc\": 'sub(&0 $0:int32)' gives whole numbers",
+    ),
+    (
+        EXPRESSION,
+        {"expression_desc": "fdiv(&0 $0:float32)", "real_constants": [0.0]},
+        '"real_constants": [0.0] must not be 0',
+    ),
+    ("Cast", {}, '"dtype" is missing: it must be one of 0 (uint8)'),
+    ("PythonFunction", {"function_id": 1}, "is not understood; understood are decoders__Image"),
+    ("decoders__Image", {}, 'its input "t2" is not the encoded image'),
+]
+REFUSED_CHAINS = [
+    *(([DECODE, *[RESIZE] * (name != "Resize"), (name, values)], f'"{name}": {why}') for name, values, why in REFUSED),
+    ([("decoders__Image", {"output_type": 3})], '"decoders__Image": "output_type": 3 must be one of 0 (rgb)'),
+    ([("decoders__Image", {"dtype": FLOAT})], '"decoders__Image": "dtype": 9 must be 0: images are decoded'),
+    ([("decoders__Image", {"use_fast_idct": True, "device": "mixed"})], '"use_fast_idct": True with device "mixed"'),
+    ([("decoders__Image", {"use_fast_idct": True})], '"use_fast_idct": True holds for images that EXIF does not turn'),
+    ([("decoders__ImageRandomCrop", {})], '"decoders__ImageRandomCrop": is not understood; understood are'),
+    ([RESIZE], '"Resize": its input "t0" is not a decoded image'),
+    ([DECODE, RESIZE, ("Cast", {"dtype": FLOAT}), RESIZE], '"Resize": a resize of float32 values'),
+    (
+        [DECODE, RESIZE, ("CropMirrorNormalize", {"dtype": FLOAT16, "std": 2.0}), ("Cast", {"dtype": FLOAT})],
+        '"Cast": "dtype": 9 after float16 is not understood',
+    ),
+]
+
+
+@pytest.mark.parametrize(("steps", "message"), REFUSED_CHAINS)
+def test_what_is_not_understood_is_refused_by_operator_and_argument(steps, message):
+    text = refusal(from_dali, chain(*steps))
+    assert text.startswith(f"model.dali: operator {len(steps) + 1} ")
+    assert message in text
+
+
+# Hostile files
+
+
+def test_a_file_cut_anywhere_is_refused_or_complete():
+    data = (FROZEN / "classic.dali").read_bytes()
+    complete = assert_imported_or_refused(from_dali, [data[:length] for length in range(len(data))])
+    assert {pipeline.ops for pipeline in complete} == {from_dali(data).ops}
+    assert len(complete) < 60  # what follows the outputs says how the pipeline is run: twenty bytes or so
+
+
+def test_changed_bytes_give_a_pipeline_or_an_error():
+    assert_imported_or_refused(from_dali, damaged((FROZEN / "two_outputs.dali").read_bytes(), 600))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "it has no operator"),
+        (operator("ExternalSource", [], ["in"]), "it has no output"),
+        (b"\x2a" + varint(100_000_000), "a field of 100,000,000 bytes where 0 are left"),
+        (b"\x2a" + b"\xff" * 12, "a number that does not end"),
+        (b"\x2b", "a field of the unknown wire type 3"),
+        (field(5, field(9, 1)) + field(7, field(1, "x")), "no such field: 9"),
+        (field(5, 1), "a value of wire type 0 in the place of a message"),
+        (field(5, field(1, b"\xff")) + field(7, field(1, "x")), "'utf-8' codec can't decode"),
+        (chain(DECODE).replace(b"decoders__Image", b"decoders__Im\xffge"), "'utf-8' codec can't decode"),
+        (
+            graph(field(5, field(1, "Cast") + 2 * field(4, argument("dtype", 9))), outputs=["x"]),
+            "an argument of operator 1 stands twice",
+        ),
+        (
+            graph(field(5, field(1, "Cast") + field(4, field(1, "dtype") + field(4, 1) * 2)), outputs=["x"]),
+            "a name, or the value of an argument, is there 2 times",
+        ),
+        (
+            graph(field(5, field(1, "Cast") + field(4, field(1, "x") + field(7, field(7, b"")))), outputs=["x"]),
+            "no such field: 7",
+        ),
+        (field(5, field(2, 1.0)), "a value of wire type 5 in the place of a message"),
+        (b"\x48\x01" * (wire.MAX_FIELDS + 1), "a message of more than 50,000 fields"),
+    ],
+)
+def test_another_message_is_refused_with_the_reason(data, message):
+    assert refusal(from_dali, data).startswith(f"model.dali: not a serialized DALI pipeline: {message}")
+
+
+def test_a_python_file_is_refused_with_the_call_that_writes_the_right_one():
+    text = refusal(from_dali, b"from nvidia.dali import pipeline_def\n")
+    assert text.endswith('; pipe.serialize(filename="model.dali") writes one')
+
+
+def test_a_graph_that_is_no_chain_of_constants_is_refused():
+    assert refusal(from_dali, FROZEN / "random_mirror.dali") == (
+        'random_mirror.dali: operator 5 "CropMirrorNormalize": '
+        'argument "mirror" is computed for each image, not a constant'
+    )
+    steps = ((f"{name} pixels", f"{name} small") for name in "ab")
+    data = graph(
+        *(operator("ExternalSource", [], [name]) for name in "ab"),
+        *(operator("decoders__Image", [name], [f"{name} pixels"]) for name in "ab"),
+        *(operator("Resize", [pixels], [small], size=8.0) for pixels, small in steps),
+        outputs=["a small", "b small"],
+    )
+    assert "several inputs" in refusal(from_dali, data)
+
+
+def test_a_graph_has_its_limits():
+    copies = chain(DECODE, *[("Copy", {})] * 300)
+    assert refusal(from_dali, copies) == "model.dali: 302 operators; at most 256"
+    outputs = graph(operator("ExternalSource", [], ["in"]), outputs=["in"] * 33)
+    assert refusal(from_dali, outputs) == "model.dali: 33 outputs; at most 32"
+
+
+def test_the_largest_file_takes_bounded_time():
+    many = b"".join(field(4, argument(f"{index:05}", 1)) for index in range(40_000))
+    flips = [("Flip", {})] * 252
+    for data in (
+        graph(*[operator("Copy", ["t"], ["t"])] * 40_000, outputs=["t"]),
+        graph(field(5, field(1, "Cast") + field(3, field(1, "x")) + many), outputs=["x"])[:MAX_BYTES],
+        field(5, b"\x30\x01" * 400_000),
+        chain(DECODE, RESIZE, *flips) + field(7, field(1, "t254")) * 31,
+    ):
+        start = time.process_time()
+        with suppress(pp.PipelineError):
+            from_dali(data)
+        assert time.process_time() - start < 5

@@ -1,0 +1,365 @@
+"""Keras' applications and preprocessing layers as pipelines, read without Keras."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from compare import assert_close
+from images import photo, read
+from importing import assert_imported_or_refused, damaged, refusal
+from pixprep import Engine, Pipeline
+from pixprep.importers.keras import from_keras
+from pixprep.pipeline.ops import CenterCrop, Decode, Normalize, Resize, Tensor
+from pixprep.pipeline.presets import IMAGENET_MEAN, IMAGENET_STD
+
+POLICY = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"}, "registered_name": None}
+STRETCH = {"height": 64, "width": 48}
+
+
+def layer(cls, *, module="keras.layers", registered_name=None, **config):
+    """One layer as Keras 3 writes it."""
+    config = {"name": cls.lower(), "trainable": True, "dtype": POLICY} | config
+    return {"module": module, "class_name": cls, "config": config, "registered_name": registered_name}
+
+
+def inputs(*shape, dtype="float32"):
+    return layer("InputLayer", batch_shape=[None, *shape], dtype=dtype, sparse=False, ragged=False, optional=False)
+
+
+def resizing(**changes):
+    """All that Keras writes of it."""
+    unused = {"crop_to_aspect_ratio": False, "pad_to_aspect_ratio": False, "fill_mode": "constant", "fill_value": 0.0}
+    how = {"data_format": "channels_last", "interpolation": "bilinear", "antialias": False}
+    return layer("Resizing", **(STRETCH | unused | how | changes))
+
+
+def sequential(*layers):
+    return {"module": "keras", "class_name": "Sequential", "config": {"name": "sequential", "layers": list(layers)}}
+
+
+def functional(*wired):
+    """A model of (layer, the names of the layers whose results it takes)."""
+    entries = []
+    for entry, names in wired:
+        tensors = [
+            {"class_name": "__keras_tensor__", "config": {"shape": [], "keras_history": [n, 0, 0]}} for n in names
+        ]
+        nodes = [{"args": tensors, "kwargs": {}}] if names else []
+        entries.append(entry | {"name": entry["config"]["name"], "inbound_nodes": nodes})
+    return {"module": "keras.src.models.functional", "class_name": "Functional", "config": {"layers": entries}}
+
+
+HEAD = (inputs(64, 48, 3), layer("RandomFlip", mode="horizontal"), layer("Rescaling", scale=1 / 255, offset=0.0))
+NETWORK = layer("Conv2D", filters=3)
+RESCALED = Normalize(scale=1 / 255, mean=0.0, arithmetic="multiply")
+LOADED = (Decode(apply_exif_orientation=False), Resize(height=64, width=48, filter="nearest"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ResNet50", [Normalize(scale=1, mean=(103.939, 116.779, 123.68), arithmetic="divide")]),
+        ("ResNet50V2", [Normalize(scale=1 / 127.5, mean=1.0, arithmetic="divide")]),
+        ("DenseNet121", [Normalize(mean=IMAGENET_MEAN, std=IMAGENET_STD, arithmetic="divide")]),
+        ("EfficientNetB0", []),
+    ],
+)
+def test_an_application_is_loaded_by_pillow_and_preprocessed(name, expected):
+    pipeline = from_keras(name)
+    assert pipeline.ops == (
+        Decode(color="bgr" if name == "ResNet50" else "rgb", apply_exif_orientation=False),
+        Resize(height=224, width=224, filter="nearest"),
+        *expected,
+        Tensor(layout="hwc"),
+    )
+    assert (pipeline.origin.library, pipeline.origin.name, pipeline.origin.profile) == ("keras", name, "pillow")
+    assert Pipeline.from_json(pipeline.to_json()) == pipeline
+
+
+def test_the_values_are_those_of_load_img_and_of_the_mode_caffe():
+    with Engine(from_keras("vgg16")) as engine:
+        tensor = engine.run([photo()])[0]
+    image = read(photo()).resize((224, 224), 0)
+    expected = np.asarray(image).astype(np.float32)[..., ::-1] - np.float32([103.939, 116.779, 123.68])
+    assert_close(tensor, expected)
+
+
+@pytest.mark.parametrize("name", ["efficientnetv2-b3", "EfficientNetV2B3", "efficientnet_v2_b3"])
+def test_an_application_may_be_written_in_any_case_and_with_dashes(name):
+    assert from_keras(name).outputs["tensor"].spec.shape == (300, 300, 3)
+    assert from_keras(name, size=(150, 99)).outputs["tensor"].spec.shape == (150, 99, 3)
+
+
+def test_a_dataset_is_decoded_and_resized_by_tensorflow():
+    pipeline = from_keras("MobileNetV2", loader="image_dataset")
+    assert pipeline.ops[:2] == (
+        Decode(apply_exif_orientation=False, idct="fast"),
+        Resize(height=224, width=224, like="tensorflow", antialias=False),
+    )
+    assert pipeline.origin.profile == "tensorflow"
+
+
+def test_preprocessing_layers_are_ops():
+    model = sequential(
+        inputs(None, None, 3),
+        resizing(height=65, width=48),
+        layer("CenterCrop", height=40, width=48, data_format="channels_last"),
+        layer("RandomRotation", factor=[-0.1, 0.1]),
+        layer("Rescaling", scale=1 / 127.5, offset=-1),
+        layer("Normalization", axis=[-1], invert=False, mean=[0.1, 0.2, 0.3], variance=[4, 9, 0]),
+    )
+    assert from_keras(model, loader="decode_image").ops == (
+        Decode(apply_exif_orientation=False, idct="fast"),
+        Resize(height=65, width=48, like="tensorflow"),
+        CenterCrop(40, 48, rounding="down"),
+        Normalize(scale=1 / 127.5, mean=1.0, arithmetic="multiply"),
+        Normalize(scale=1.0, mean=(0.1, 0.2, 0.3), std=(2.0, 3.0, float(np.float32(1e-7))), arithmetic="multiply"),
+        Tensor(layout="hwc"),
+    )
+
+
+def test_a_crop_to_the_aspect_ratio_of_a_square_is_the_middle_square():
+    model = sequential(resizing(height=50, width=50, crop_to_aspect_ratio=True))
+    assert from_keras(model).ops[1:3] == (
+        CenterCrop(fraction=1.0, rounding="down"),
+        Resize(height=50, width=50, like="tensorflow"),
+    )
+
+
+def test_without_resizing_the_loader_resizes_to_the_shape_of_the_input():
+    assert from_keras(sequential(*HEAD)).ops == (*LOADED, RESCALED, Tensor(layout="hwc"))
+    assert from_keras(sequential(*HEAD), size=32).outputs["tensor"].spec.shape == (32, 32, 3)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        sequential(*HEAD, NETWORK),
+        sequential(HEAD[0], sequential(*HEAD), NETWORK),
+        functional((HEAD[0], []), (HEAD[1], ["inputlayer"]), (HEAD[2], ["randomflip"]), (NETWORK, ["rescaling"])),
+        functional(  # two branches from the last preprocessing layer on
+            (HEAD[0], []), (HEAD[2], ["inputlayer"]), (NETWORK, ["rescaling"]), (layer("Add"), ["rescaling", "conv2d"])
+        ),
+    ],
+    ids=["sequential", "nested", "functional", "forked"],
+)
+def test_layers_before_a_network_run_where_the_user_says(model):
+    assert from_keras(model, layers="pipeline").ops == (*LOADED, RESCALED, Tensor(layout="hwc"))
+    assert from_keras(model, layers="model").ops == (*LOADED, Tensor(layout="hwc"))
+    assert 'choose where the layers before it run: layers "model" or "pipeline"' in refusal(from_keras, model)
+
+
+def old(cls, *taken, **config):
+    """One layer as Keras 2 writes it."""
+    name = cls.lower()
+    return {
+        "class_name": cls,
+        "config": {"name": name, "trainable": True, "dtype": "float32"} | config,
+        "name": name,
+        "inbound_nodes": [[[name, 0, 0, {}] for name in taken]] if taken else [],
+    }
+
+
+@pytest.mark.parametrize("cls", ["Sequential", "Functional"])
+def test_a_model_of_keras_2_reads_the_same(cls):
+    entries = [
+        old("InputLayer", batch_input_shape=[None, 64, 48, 3], sparse=False, ragged=False),
+        old("Rescaling", "inputlayer", scale=1 / 255, offset=0.0),
+        old("Conv2D", "rescaling", filters=3),
+    ]
+    model = {"class_name": cls, "config": {"name": "model", "layers": entries}, "keras_version": "2.15.0"}
+    pipeline = from_keras(model, layers="pipeline")
+    assert pipeline.ops == from_keras(sequential(*HEAD)).ops
+    assert pipeline.origin.version == "2.15.0"
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (resizing(interpolation="bicubic"), "\"interpolation\": 'bicubic' must be bilinear or nearest"),
+        (resizing(pad_to_aspect_ratio=True), '"pad_to_aspect_ratio": True is not understood'),
+        (resizing(crop_to_aspect_ratio=True), '"crop_to_aspect_ratio": True is not understood but for squares'),
+        (resizing(data_format="channels_first"), "\"data_format\": 'channels_first' must be 'channels_last'"),
+        (resizing(dtype="uint8"), "\"dtype\": 'uint8' is not float32"),
+        (resizing(warp=1), '"warp": 1 is not understood'),
+        (resizing(height=None), '"height": None must be a whole number of 1 to 16384 pixels'),
+        (layer("CenterCrop", height=65, width=2), '"height": 65 may be more than the image has'),
+        (layer("Rescaling", scale=[1, 2, 3]), '"scale": [1, 2, 3] is not understood: a scale for each channel'),
+        (layer("Rescaling", scale=1, dtype="float16"), "\"dtype\": 'float16' is not float32"),
+        (layer("Rescaling"), '"scale" is missing: it must be a finite number'),
+        (layer("Normalization", mean=None, variance=None), '"mean": None is in the weights, where adapt() put it'),
+        (layer("Normalization", mean=1, variance=1, axis=[1]), '"axis": [1] is not the channels\''),
+        (layer("Normalization", mean=1, variance=1, invert=True), '"invert": True is not understood'),
+        (layer("Normalization", mean=1, variance=-1), '"variance": -1 must be at least 0'),
+        (layer("Normalization", mean=[1, 2], variance=1), '"mean": [1, 2] must be a finite number, or one for each'),
+        (layer("Normalization", mean=1, variance=[1, 2]), '"variance": [1, 2] must be a finite number, or one for'),
+        (layer("RandomCrop", height=8, width=8), "is no preprocessing that is understood"),
+        (layer("AutoContrast"), "is no preprocessing that is understood"),
+        (layer("Resizing", module="my_layers", **STRETCH), "(my_layers.Resizing) is no preprocessing"),
+        (layer("Resizing", registered_name="mine>Resizing", **STRETCH), "is no preprocessing that is understood"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_layer_and_field(bad, message):
+    before = [] if bad["class_name"] in ("Resizing", "RandomCrop") else [resizing()]
+    text = refusal(from_keras, sequential(*before, bad))
+    assert text.startswith(f'config: layer "{bad["class_name"].lower()}" (')
+    assert message in text
+
+
+def nested(depth):
+    model = sequential(*HEAD)
+    for _ in range(depth):
+        model = sequential(model)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("resnet51", {}, '"resnet51" is no application of Keras, nor a .keras or .json file; there are VGG16'),
+        ("vgg16", {"loader": "cv2"}, "options: \"loader\": 'cv2' must be one of load_img, image_dataset, decode_image"),
+        ("vgg16", {"loader": "decode_image"}, 'loader: "decode_image" does not resize'),
+        ("vgg16", {"layers": "model"}, "layers: an application has none"),
+        ("vgg16", {"layers": "here"}, "options: \"layers\": 'here' must be one of pipeline, model"),
+        ("vgg16", {"size": (1, 2, 3)}, 'options: "size": (1, 2, 3) must be one side'),
+        ("gone.keras", {}, "gone.keras: cannot be read"),
+        (sequential(resizing()), {"loader": "image_dataset"}, 'loader: "image_dataset" resizes, and so does'),
+        (sequential(resizing()), {"size": 64}, "size: (64, 64) resizes, and so does the model's layer Resizing"),
+        (sequential(resizing(), resizing()), {}, "the image is resized already"),
+        (sequential(*HEAD[1:]), {}, "size: the shape of the model's input does not say it"),
+        (sequential(inputs(64, 48, 1), *HEAD[1:]), {}, '"batch_shape": [None, 64, 48, 1] is not that of RGB'),
+        (sequential(inputs(64, 48, 3, dtype="uint8"), *HEAD[1:]), {}, "\"dtype\": 'uint8' is not float32"),
+        (sequential(*HEAD), {"loader": "decode_image"}, '"decode_image" does not resize'),
+        ({"class_name": "MyModel", "config": {}}, {}, '"class_name": "MyModel" is no Sequential or Functional'),
+        ({"class_name": "Sequential", "config": {"layers": [1]}}, {}, '"layers": must be layers'),
+        (functional((HEAD[0], []), (HEAD[0], ["inputlayer"])), {}, '"layers": two have one name'),
+        (functional((HEAD[0], []), (NETWORK, [])), {}, "is no preprocessing that is understood"),
+        (nested(5000), {}, "config: nested too deeply"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-",
+)
+def test_a_source_or_an_option_that_is_not_understood_is_refused(source, options, message):
+    assert message in refusal(from_keras, source, **options)
+
+
+def archive(path, **members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, contents in members.items():
+            file.writestr(f"{name}.json", contents if isinstance(contents, str) else json.dumps(contents))
+    return path
+
+
+METADATA = {"keras_version": "3.15.1", "date_saved": "2026-11-21@13:41:14"}
+
+
+def test_a_saved_model_is_read_with_the_version_that_wrote_it(tmp_path):
+    path = archive(tmp_path / "head.keras", config=sequential(*HEAD), metadata=METADATA)
+    assert from_keras(path) == from_keras(str(path))
+    assert from_keras(path).ops == from_keras(sequential(*HEAD)).ops
+    assert (from_keras(path).origin.version, from_keras(path).origin.name) == ("3.15.1", "head.keras")
+
+
+def test_the_text_of_to_json_is_read_from_a_file(tmp_path):
+    (tmp_path / "head.json").write_text(json.dumps(sequential(*HEAD)))
+    assert from_keras(tmp_path / "head.json").ops == from_keras(sequential(*HEAD)).ops
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"metadata": METADATA}, "not a .keras file"),
+        ({"config": sequential(*HEAD)}, "not a .keras file"),
+        ({"config": "{", "metadata": METADATA}, "is not JSON"),
+        ({"config": "[]", "metadata": METADATA}, "must be a JSON object"),
+    ],
+    ids=["no config", "no metadata", "cut off", "a list"],
+)
+def test_an_archive_of_something_else_is_refused(tmp_path, members, message):
+    path = archive(tmp_path / "a.keras", **members)
+    assert refusal(from_keras, path).startswith(f"a.keras: {message}")
+
+
+def test_any_bytes_give_a_pipeline_or_an_error(tmp_path):
+    whole = archive(tmp_path / "a.keras", config=sequential(*HEAD), metadata=METADATA).read_bytes()
+
+    def read_back(data):
+        (tmp_path / "b.keras").write_bytes(data)
+        return from_keras(tmp_path / "b.keras")
+
+    assert_imported_or_refused(read_back, damaged(whole))
+
+
+def test_any_json_gives_a_pipeline_or_an_error():
+    """Every value of a model in turn is replaced by one of another type."""
+    text = json.dumps(
+        functional(
+            (HEAD[0], []),
+            (resizing(), ["inputlayer"]),
+            (layer("Rescaling", scale=1, offset=0), ["resizing"]),
+            (layer("Normalization", axis=[-1], mean=[1, 2, 3], variance=1, invert=False), ["rescaling"]),
+        )
+    )
+    models = []
+    for path in _paths(json.loads(text)):
+        for value in (None, 3, -1.5, "x", [], {}, [None], [[]], {"config": 3}, True):
+            inner = model = json.loads(text)
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = value
+            models.append(model)
+    assert_imported_or_refused(lambda model: from_keras(model, loader="decode_image"), models)
+
+
+def _paths(value, path=()):
+    if path:
+        yield path
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from _paths(inner, (*path, key))
+
+
+def augmenting(*layers, size=64):
+    return sequential(
+        inputs(None, None, 3), resizing(height=size, width=size), *layers, layer("Rescaling", scale=1 / 255, offset=0.0)
+    )
+
+
+CROP_LAYER = layer("RandomCrop", height=48, width=40, seed=None, data_format="channels_last")
+
+
+def test_random_layers_become_the_training_side():
+    model = augmenting(layer("RandomFlip", mode="horizontal", seed=None), layer("RandomFlip", mode="vertical", seed=3))
+    pipeline = from_keras(model, training=model, loader="decode_image")
+    assert pipeline.for_serving().ops == from_keras(model, loader="decode_image").ops
+    assert pipeline.for_training().ops[2:4] == (pp.random_flip(), pp.random_flip("vertical"))
+    cropped = from_keras(augmenting(size=48), training=augmenting(CROP_LAYER), loader="decode_image")
+    assert cropped.for_training().ops[2] == pp.random_crop(48, 40)
+    assert from_keras(model, training=augmenting(layer("RandomCrop", height=64, width=64)), loader="decode_image") == (
+        from_keras(augmenting(), training=augmenting(), loader="decode_image")
+    )
+
+
+@pytest.mark.parametrize(
+    ("random", "message"),
+    [
+        (layer("RandomFlip"), '"mode" is missing: it turns half of the images by 180 degrees'),
+        (layer("RandomFlip", mode="horizontal_and_vertical"), "turns half of the images by 180 degrees, by one draw"),
+        (layer("RandomCrop", height=64, width=40), '"height": 64 may be no less than the image has'),
+        (layer("RandomRotation", factor=0.1), 'layer "randomrotation" (RandomRotation) is not understood: it moves'),
+        (layer("RandomZoom", height_factor=0.1), "is not understood: it moves pixels in float32, unrounded"),
+        (layer("RandomBrightness", factor=0.1), "is not understood: it changes values in float32, unrounded"),
+        (layer("RandomContrast", factor=0.1), "is not understood: it changes values in float32, unrounded"),
+    ],
+)
+def test_a_layer_that_is_not_exact_is_refused_by_name(random, message):
+    text = refusal(from_keras, augmenting(), training=augmenting(random), loader="decode_image")
+    assert text.startswith("training: layer ")
+    assert message in text
+
+
+def test_training_goes_with_a_model_whose_layers_run_here():
+    assert "an application has no layers" in refusal(from_keras, "resnet50", training=augmenting())
+    text = refusal(from_keras, augmenting(), training=augmenting(), layers="model")
+    assert text.startswith('layers: "model" leaves what is random to the model')

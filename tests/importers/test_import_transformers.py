@@ -1,0 +1,208 @@
+"""Image processors of transformers are read without it: from a dictionary, a file or a folder, each field by its name.
+
+Their pixels are compared with the library in tests/parity.
+"""
+
+import json
+
+import numpy as np
+import pytest
+
+from compare import assert_close
+from hub_configs import EXACT, REFUSED, clip, convnext, efficientnet, mobilevit, siglip, vit
+from importing import refusal
+from pixprep import Engine, Pipeline, center_crop, decode, normalize, pad, resize, tensor
+from pixprep.importers.transformers import from_transformers
+from pixprep.importers.transformers_classes import DEFAULTS
+from pixprep.pipeline.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
+
+
+def test_clip_becomes_five_ops():
+    pipeline = from_transformers(clip(224), name="openai/clip-vit-base-patch32")
+    assert pipeline.ops == (
+        decode(alpha="white"),
+        resize(224, filter="bicubic", like="torchvision"),
+        center_crop(224, rounding="down"),
+        normalize(CLIP_MEAN, CLIP_STD, arithmetic="fused"),
+        tensor(),
+    )
+    assert pipeline.origin.library == "transformers"
+    assert pipeline.origin.name == "openai/clip-vit-base-patch32"
+    assert pipeline.origin.profile == "torchvision"
+
+
+def test_fused_constants_are_products_of_float32_as_in_pytorch():
+    table = from_transformers(clip(224)).plan.outputs["tensor"].table
+    levels = np.arange(256, dtype=np.float32)
+    for values, mean, std in zip(table, CLIP_MEAN, CLIP_STD, strict=True):
+        assert_close(values, (levels - np.float32(mean) * np.float32(255)) / (np.float32(std) * np.float32(255)))
+    quotients = [np.float32(value / (1 / 255)) == np.float32(value) * np.float32(255) for value in CLIP_MEAN + CLIP_STD]
+    assert not all(quotients)  # else the test says nothing
+
+
+def test_fields_that_are_absent_have_the_values_of_the_class():
+    for name, defaults in DEFAULTS.items():
+        bare = from_transformers({"image_processor_type": name})
+        assert bare == from_transformers(
+            defaults | {"image_processor_type": name, "image_mean": [*defaults["image_mean"]]}
+        )
+
+
+@pytest.mark.parametrize("name", ["ViTImageProcessorFast", "ViTImageProcessorPil", "ViTFeatureExtractor"])
+@pytest.mark.parametrize("field", ["image_processor_type", "feature_extractor_type"])
+def test_old_and_new_names_of_a_class_are_the_same(field, name):
+    assert from_transformers({field: name}) == from_transformers({"image_processor_type": "ViTImageProcessor"})
+
+
+CLIP = clip(224)
+LLAVA = CLIP | {"image_processor_type": "LlavaImageProcessor", "do_pad": True, "pad_size": None}
+SIDES = {"height": 240, "width": 240}
+STD = (0.47853944, 0.4732864, 0.47434163)
+TABLE = {"feature_extractor_type": "DetrFeatureExtractor", "size": 800, "max_size": 900}
+YOLOS = {"image_processor_type": "YolosImageProcessor"}
+RT_DETR = {"image_processor_type": "RTDetrImageProcessorFast"}
+CROP = {"do_center_crop": True, "crop_size": 90}
+NULLS = {"do_convert_rgb": None, "do_normalize": None, "do_rescale": None}
+DOWN = center_crop(224, rounding="down")
+RESIZE_640 = resize(height=640, width=640, like="torchvision")
+DETR_SIZE = {"shortest_edge": 60, "longest_edge": 101}
+BECOMES = [  # a configuration, options, the index of the first op that is compared, ops
+    (CLIP, {"backend": "pil"}, 1, [resize(224, filter="bicubic"), DOWN, normalize()]),
+    (CLIP, {"backend": "pil"}, 4, [normalize(CLIP_MEAN, CLIP_STD, 1.0, arithmetic="divide"), tensor()]),
+    (CLIP | NULLS, {}, 0, [decode()]),
+    (LLAVA, {}, 1, [pad(square=True, fill=(122, 116, 104)), resize(224, filter="bicubic", like="torchvision"), DOWN]),
+    (LLAVA | {"do_pad": None}, {}, 1, [resize(224, filter="bicubic", like="torchvision"), DOWN]),
+    (CLIP | NULLS, {}, 2, [DOWN, tensor(dtype="uint8")]),
+    *((vit(224) | {"size": size}, {}, 1, [resize(**SIDES, like="torchvision")]) for size in (240, [240, 240], SIDES)),
+    (CLIP | {"size": 240}, {}, 1, [resize(240, filter="bicubic", like="torchvision")]),
+    (CLIP | {"size": 240, "default_to_square": True}, {}, 1, [resize(**SIDES, filter="bicubic", like="torchvision")]),
+    (convnext(224), {}, 1, [resize(256, filter="bicubic", like="torchvision"), DOWN]),
+    (convnext(384), {}, 1, [resize(height=384, width=384, filter="bicubic", like="torchvision")]),
+    (efficientnet(224, 289), {}, 1, [resize(height=224, width=224, filter="nearest_exact", like="torchvision")]),
+    (efficientnet(224, 289), {}, 3, [normalize(std=STD, scale=1.0, arithmetic="divide")]),
+    (efficientnet(224, 289), {"backend": "pil"}, 1, [resize(height=224, width=224, filter="nearest")]),
+    (mobilevit(288, 256), {}, 0, [decode(color="bgr")]),
+    (mobilevit(288, 256), {}, 3, [normalize(arithmetic="multiply"), tensor()]),
+    (vit(224), {}, 0, [decode()]),
+    (TABLE, {}, 1, [resize(800, max_size=900, rounding="detr", like="torchvision")]),
+    (TABLE | {"size": SIDES}, {"backend": "pil"}, 1, [resize(**SIDES)]),
+    (YOLOS, {}, 1, [resize(800, max_size=1333, multiple=16, rounding="detr", like="torchvision")]),
+    (YOLOS | CROP, {}, 2, [normalize(IMAGENET_MEAN, IMAGENET_STD, arithmetic="fused"), tensor()]),
+    (RT_DETR | CROP, {}, 1, [RESIZE_640, normalize(arithmetic="multiply"), tensor()]),
+    (RT_DETR, {"backend": "pil"}, 1, [resize(height=640, width=640), normalize(arithmetic="float64"), tensor()]),
+    (RT_DETR | {"size": DETR_SIZE}, {}, 1, [resize(60, max_size=101, rounding="detr", like="torchvision")]),
+    (vit(224), {"apply_exif_orientation": False}, 0, [decode(apply_exif_orientation=False)]),
+]
+
+
+@pytest.mark.parametrize(("config", "options", "start", "expected"), BECOMES)
+def test_a_field_becomes_ops(config, options, start, expected):
+    pipeline = from_transformers(config, **options)
+    assert list(pipeline.ops[start : start + len(expected)]) == expected
+    assert pipeline.origin.profile == next(op.like for op in pipeline.ops if hasattr(op, "like"))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_configuration_of_the_hub_is_imported_compiles_and_survives_its_file(name):
+    pipeline = from_transformers(EXACT[name], name=name)
+    assert Pipeline.from_json(pipeline.to_json()) == pipeline
+    Engine(pipeline).close()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_another_class_is_refused_by_its_name(name):
+    field, value = next(iter(REFUSED[name].items()))
+    assert refusal(from_transformers, REFUSED[name]).startswith(f'image processor: "{field}": {value!r} ')
+
+
+SIZE = "must be height and width, or shortest_edge, or a number, of 1 to 16384 pixels"
+SIZES = ({"shortest_edge": 224, "longest_edge": 300}, {"longest_edge": 300}, {"height": True, "width": 3}, [1, 2, 3], 0)
+NO_DETR = ({"shortest_edge": 9}, {"max_height": 9, "max_width": 9}, {"shortest_edge": 9, "longest_edge": 0}, [9, 9])
+SEGFORMER = {"image_processor_type": "SegformerImageProcessor", "do_center_crop": True}
+MOBILEVIT = {"image_processor_type": "MobileViTImageProcessor", "do_normalize": True}
+WRONG = [
+    (CLIP | {"warp": 3}, '"warp": 3 is not understood'),
+    (CLIP | {"rescale_offset": True}, '"rescale_offset": True is not understood'),  # of another class
+    (vit(224) | {"use_square_size": True}, '"use_square_size": True is not understood'),
+    (CLIP | {"auto_map": {"AutoImageProcessor": "x.Y"}}, "\"auto_map\": {'AutoImageProcessor': 'x.Y'} names code"),
+    (CLIP | {"do_resize": "yes"}, "\"do_resize\": 'yes' must be true or false"),
+    *((CLIP | {"size": size}, f'"size": {size} {SIZE}') for size in (*SIZES, None)),
+    (CLIP | {"do_center_crop": False}, 'ops[3] "tensor": the size differs from image to image'),
+    (CLIP | {"do_center_crop": False, "do_resize": False}, 'ops[2] "tensor": the size differs from image to image'),
+    (CLIP | {"crop_size": {"shortest_edge": 3}}, "\"crop_size\": {'shortest_edge': 3} must have a height"),
+    (CLIP | {"resample": 9}, '"resample": 9 must be one of 0 (nearest), 1 (lanczos), 2 (bilinear)'),
+    (CLIP | {"resample": 4}, 'resize: "box" with antialias true is not for "like": "torchvision"'),
+    (CLIP | {"rescale_factor": 0}, '"rescale_factor": 0 must be over 0'),
+    (CLIP | {"image_mean": [1, 2, 3, 4]}, '"image_mean": [1, 2, 3, 4] must be a finite number, or one for each'),
+    (CLIP | {"image_std": [0.5, 0.5, 0]}, '"image_std": [0.5, 0.5, 0] must be over 0'),
+    (CLIP | {"do_pad": True, "pad_size": {"height": 300, "width": 300}}, '"do_pad": True with a pad_size'),
+    *(
+        (LLAVA | {"image_mean": mean}, f'"image_mean": {mean} is the colour of the padding')
+        for mean in ([1.1] * 3, 0.5)
+    ),
+    (LLAVA | {"crop_size": 300}, 'ops[3] "center_crop": its margin has another colour than an earlier one'),
+    *((YOLOS | {"size": size}, f'"size": {size} must be shortest_edge and longest_edge, or') for size in NO_DETR),
+    *((RT_DETR | {"size": size}, f'"size": {size} must be shortest_edge and longest_edge, or') for size in (9, [9, 9])),
+    *((YOLOS | {"crop_size": size}, f'"crop_size": {size} {SIZE}') for size in (9.0, [9], {"height": 9})),
+    (CLIP | {"pad_size": {"height": 9, "longest_edge": 9}}, "\"pad_size\": {'height': 9, 'longest_edge': 9} must be"),
+    (YOLOS | {"do_center_crop": True}, '"crop_size": None must be given, or "do_center_crop" be false'),
+    (YOLOS | {"pad_size": {"height": 9, "width": 9}}, '"do_pad": True with a pad_size is not supported'),
+    (CLIP | {"data_format": "channels_last"}, "\"data_format\": 'channels_last' is not supported; remove it"),
+    (convnext({"height": 224, "width": 224}), "\"size\": {'height': 224, 'width': 224} must be a shortest_edge"),
+    (convnext(224, crop_pct=0.001), '"crop_pct": 0.001 makes a side of 224'),
+    (convnext(224, crop_pct=None), '"crop_pct": None must be a finite number'),
+    ({"size": 224}, '"image_processor_type" is missing'),
+    (SEGFORMER, '"crop_size": None must be given, or "do_center_crop" be false'),
+    (MOBILEVIT | {"image_mean": None}, '"image_mean": None must be given, or "do_normalize" be false'),
+    (MOBILEVIT | {"image_std": None}, '"image_std": None must be given, or "do_normalize" be false'),
+    (efficientnet(224, 289) | {"do_rescale": False, "do_normalize": False}, '"include_top": True needs "do_rescale"'),
+]
+
+
+@pytest.mark.parametrize(("config", "message"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_is_not_understood_is_refused_by_its_field(config, message):
+    assert refusal(from_transformers, config).startswith(f"image processor: {message}")
+
+
+def test_a_crop_that_pads_is_refused_for_pil_where_its_margin_is_not_sure():
+    for size in ({"shortest_edge": 200}, {"height": 201, "width": 224}):
+        assert " may pad the image" in refusal(from_transformers, CLIP | {"size": size}, backend="pil")
+    from_transformers(CLIP | {"size": {"height": 200, "width": 224}}, backend="pil")
+    assert refusal(from_transformers, CLIP, backend="jax").startswith("options: \"backend\": 'jax' must be one of")
+
+
+def write(folder, name, values):
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(json.dumps(values), encoding="utf-8")
+    return folder
+
+
+def test_a_folder_gives_the_processor_its_nested_configuration_first(tmp_path):
+    folder = write(tmp_path / "siglip2", "preprocessor_config.json", clip(224))
+    assert from_transformers(folder).ops[1].size == 224
+    write(folder, "processor_config.json", {"processor_class": "SiglipProcessor"})
+    assert from_transformers(folder).ops[1].size == 224
+    write(folder, "processor_config.json", {"image_processor": siglip(384), "processor_class": "SiglipProcessor"})
+    pipeline = from_transformers(str(folder))
+    assert (pipeline.ops[1].height, pipeline.origin.name) == (384, "siglip2")
+    assert from_transformers(folder / "processor_config.json") == pipeline
+    assert from_transformers(folder / "preprocessor_config.json").ops[1].size == 224
+
+
+def test_the_origin_says_the_version_that_the_configuration_does():
+    assert from_transformers(clip(224) | {"transformers_version": "4.40.1"}).origin.version == "4.40.1"
+
+
+def test_a_name_is_the_folders_or_the_class(tmp_path):
+    assert from_transformers(clip(224)).origin.name == "CLIPImageProcessor"
+    folder = write(tmp_path / "my-clip", "preprocessor_config.json", clip(224))
+    assert from_transformers(folder / "preprocessor_config.json").origin.name == "my-clip"
+    assert from_transformers(folder, name="mine").origin.name == "mine"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    folder = write(tmp_path / "empty", "config.json", {})
+    assert refusal(from_transformers, folder).startswith("empty: neither a preprocessor_config.json nor")
+    assert refusal(from_transformers, tmp_path / "missing.json").startswith("missing.json: cannot be read")
+    write(tmp_path, "preprocessor_config.json", clip(224) | {"warp": 3})
+    assert refusal(from_transformers, tmp_path) == 'preprocessor_config.json: "warp": 3 is not understood'

@@ -1,0 +1,163 @@
+"""Ultralytics' predictors as pipelines, from the metadata of exported models."""
+
+import json
+
+import onnx
+import pytest
+
+from images import png, scene
+from importing import assert_imported_or_refused, damaged, refusal
+from pixprep.engine.engine import Engine
+from pixprep.importers.ultralytics import TASKS, from_ultralytics, own_code
+from pixprep.pipeline.file import Origin
+from pixprep.pipeline.ops import CenterCrop, Decode, Letterbox, Normalize, OriginalSize, Resize, Tensor, Transform
+from pixprep.pipeline.pipeline import Pipeline
+
+METADATA = {"version": "8.3.40", "task": "detect", "imgsz": [640, 480], "channels": 3}
+METADATA |= dict.fromkeys(("description", "author", "date", "license", "docs", "args"), "some text")
+METADATA |= {"stride": 32, "batch": 1, "end2end": False, "names": {0: "person", 1: "bicycle"}}
+
+
+def with_metadata(tmp_path, metadata, name="yolo11n.onnx"):
+    """A model of nothing, with the metadata as Ultralytics' exporter writes it."""
+    path = tmp_path / name
+    if path.suffix == ".engine":
+        text = json.dumps(metadata).encode()
+        path.write_bytes(len(text).to_bytes(4, "little") + text + b"ftrt" + bytes(range(256)))
+        return path
+    model = onnx.ModelProto(ir_version=8)
+    onnx.helper.set_model_props(model, {key: str(value) for key, value in metadata.items()})
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("name", ["yolo11n.onnx", "yolo11n.engine"])
+def test_an_exported_model_says_its_preprocessing(tmp_path, name):
+    pipeline = from_ultralytics(with_metadata(tmp_path, METADATA, name))
+    assert pipeline.ops == (
+        Decode(),
+        Letterbox(height=640, width=480, fill=114, like="opencv"),
+        Normalize(scale=1 / 255, arithmetic="divide"),
+        Transform(),
+        OriginalSize(),
+        Tensor(dtype="float32", layout="chw"),
+    )
+    assert pipeline.origin == Origin(library="ultralytics", version="8.3.40", name=name, profile="opencv")
+    assert Pipeline.from_json(pipeline.to_json()) == pipeline
+
+
+def test_code_of_a_package_that_prepares_images_itself_is_named_by_its_words(tmp_path):
+    """As that of PyPI's nudenet, which brings an export of Ultralytics along."""
+    package = tmp_path / "finder"
+    (package / "weights").mkdir(parents=True)
+    model = with_metadata(package / "weights", METADATA)
+    (package / "read.py").write_text(
+        "mat = cv2.cvtColor(cv2.imread(path), cv2.COLOR_RGBA2BGR)\n"
+        "mat = cv2.copyMakeBorder(mat, 0, y_pad, 0, x_pad, cv2.BORDER_CONSTANT)\n"
+        "return cv2.dnn.blobFromImage(mat, 1 / 255.0, size, (0, 0, 0), swapRB=True)\n"
+    )
+    (package / "names.py").write_text('NAMES = ["cat", "dog"]\n')
+    assert list(own_code(model)) == []  # a folder of somebody's files, and no package
+    (package / "__init__.py").write_text("")
+    assert list(own_code(model)) == [
+        "read.py of the same package pads (copyMakeBorder), orders channels (COLOR_RGBA2BGR, swapRB), "
+        "resizes (blobFromImage)"
+    ]
+
+
+def test_the_text_of_a_path_and_the_metadata_itself_are_sources_too(tmp_path):
+    path = with_metadata(tmp_path, METADATA)
+    assert from_ultralytics(str(path)) == from_ultralytics(path)
+    assert from_ultralytics(METADATA).ops == from_ultralytics(path).ops
+
+
+DIVIDE = Normalize(arithmetic="divide")
+LETTERBOX = [Letterbox(height=640, width=480, like="opencv"), DIVIDE, Transform(), OriginalSize(), Tensor()]
+STRETCH = [Resize(height=640, width=480, like="opencv"), *LETTERBOX[1:]]
+CLASSIFY = [Resize(224, like="pillow"), CenterCrop(224, rounding="half_even"), DIVIDE, Tensor()]
+BECOMES = [
+    *(({"task": task}, LETTERBOX) for task, geometry in TASKS.items() if geometry == "letterbox"),
+    ({"task": "depth"}, STRETCH),
+    ({"head": "RTDETRDecoder"}, STRETCH),
+    ({"description": "Ultralytics rtdetr-l model trained on coco.yaml"}, STRETCH),
+    ({"description": "Ultralytics rtdetr-l model trained on coco.yaml", "head": "Detect"}, LETTERBOX),
+    ({"task": "classify", "imgsz": 224}, CLASSIFY),
+    ({"task": "classify", "imgsz": "[224, 224]"}, CLASSIFY),
+    ({"task": "classify", "imgsz": [224, 128]}, [Resize(height=224, width=128), DIVIDE, Tensor()]),
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), BECOMES, ids=str)
+def test_each_task_has_its_geometry(changes, expected):
+    assert from_ultralytics(METADATA | changes).ops == (Decode(), *expected)
+
+
+def test_a_task_and_a_size_say_as_much_and_the_dtype_may_be_float16():
+    pipeline = from_ultralytics("detect", imgsz=(640, 480), dtype="float16")
+    assert pipeline.ops == (Decode(), *LETTERBOX[:-1], Tensor(dtype="float16"))
+
+
+def test_the_transform_brings_a_box_back_as_scale_boxes_does():
+    """Of 37 x 61 in 64 x 64 the gains are 39/37 and 64/61, each side rounded by itself, and the pads 12 and 0."""
+    with Engine(from_ultralytics("detect", imgsz=64)) as engine:
+        batch = engine.run_batch([png(scene(37, 61))])
+    assert batch.outputs["transform"][0].tolist() == pytest.approx([39 / 37, 64 / 61, 12, 0], rel=1e-7)
+    assert batch.outputs["original_size"][0].tolist() == [37, 61]
+
+
+OTHER = (
+    "is not exported by Ultralytics, and no other exporter writes down the preprocessing: name the model, such as "
+    "timm:resnet50.a1_in1k, or write the pipeline file; for a detector of Ultralytics without its metadata say "
+    "ultralytics:detect --option imgsz=640"
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "track"}, "\"task\": 'track' must be one of detect, segment, pose, obb, semantic, depth, classify"),
+        ({"task": None}, OTHER),
+        ({"imgsz": None}, '"imgsz": None must be given, such as --option imgsz=640'),
+        ({"imgsz": "[640"}, "\"imgsz\": '[640' is not understood"),
+        ({"imgsz": [640, 640, 640]}, '"imgsz": [640, 640, 640] must be one side, or height and width'),
+        ({"channels": 4}, '"channels": 4 is not 3'),
+        ({"channels": "1"}, "\"channels\": '1' is not 3"),
+        ({"mean": [0.5]}, '"mean": [0.5] is not understood'),
+        ({"task": "classify", "version": "8.0.196"}, "\"version\": '8.0.196' classified after a crop of its own"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(changes, message):
+    assert refusal(from_ultralytics, METADATA | changes).startswith(f"metadata: {message}")
+
+
+def test_another_size_than_the_model_has_is_refused():
+    assert from_ultralytics(METADATA, imgsz=(640, 480)).ops == from_ultralytics(METADATA).ops
+    text = refusal(from_ultralytics, METADATA, imgsz=320)
+    assert text == 'metadata: "imgsz": [640, 480] is what the model was exported for, not 320'
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "message"),
+    [
+        ("a.onnx", b"", OTHER),
+        ("a.onnx", b"not a model", "not an ONNX file"),
+        ("a.onnx", b"\x72\xff\xff\xff\xff\x07", "not an ONNX file"),
+        ("a.engine", b"ftrt" + bytes(64), "the metadata of Ultralytics before it: is not JSON"),
+        ("a.engine", b"", "the metadata of Ultralytics before it: is not JSON"),
+        ("a.engine", b"\x02\0\0\0[]", "the metadata of Ultralytics before it: must be a JSON object"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path, name, contents, message):
+    (tmp_path / name).write_bytes(contents)
+    assert refusal(from_ultralytics, tmp_path / name).startswith(f"{name}: {message}")
+
+
+@pytest.mark.parametrize("name", ["a.onnx", "a.engine"])
+def test_any_bytes_give_a_pipeline_or_an_error(tmp_path, name):
+    path = with_metadata(tmp_path, METADATA, name)
+
+    def read_back(data):
+        path.write_bytes(data)
+        return from_ultralytics(path)
+
+    assert_imported_or_refused(read_back, damaged(path.read_bytes()))

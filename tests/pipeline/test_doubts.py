@@ -1,0 +1,146 @@
+"""Pipelines that are right by the rules and hardly meant: each is refused or named, and no usual one is."""
+
+import pytest
+
+import pixprep as pp
+from hub_configs import EXACT
+from images import jpeg, scene
+from pixprep.cli.parser import main
+from pixprep.errors import PipelineError
+from pixprep.importers.transformers import from_transformers
+from pixprep.importers.verify import verify
+from pixprep.pipeline.warnings import black_margins, odd_ranges
+from pixprep.serving.repository import build, check, check_pipeline
+from pixprep.show.preview import preview
+
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+LEVEL_MEAN, LEVEL_STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
+USUAL = [
+    pp.normalize(mean=MEAN, std=STD), pp.normalize(mean=LEVEL_MEAN, std=LEVEL_STD, scale=1),
+    pp.normalize(mean=LEVEL_MEAN, scale=1), pp.normalize(mean=0.5, std=0.5), pp.normalize(mean=1, scale=1 / 127.5),
+    pp.normalize(scale=1), pp.normalize(),
+]  # fmt: skip
+SCALE_1 = 'did you mean "scale": 1?'
+DEFAULT = 'did you mean "scale": 1/255, the default?'
+
+
+def pipeline(*ops, size=256, crop=224):
+    return pp.Pipeline([pp.decode(), pp.resize(size), pp.center_crop(crop), *ops, pp.tensor()])
+
+
+ODD = pipeline(pp.normalize(mean=LEVEL_MEAN, std=LEVEL_STD))
+ODD_TEXT = (
+    f'ops[3] "normalize": the values of "tensor" would be -2.118 to -1.787, within 0.017 of each other: {SCALE_1}'
+)
+
+
+@pytest.mark.parametrize("op", USUAL)
+def test_usual_ranges_are_none(op):
+    assert odd_ranges(pipeline(op)) == []
+
+
+def test_no_processor_of_the_hub_has_an_odd_range_or_black_margins():
+    for config in EXACT.values():
+        imported = from_transformers(config)
+        assert (odd_ranges(imported), black_margins(imported)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("op", "text"),
+    [
+        (pp.normalize(mean=127.5, std=127.5), f"-1 to -0.9922, within 0.0078 of each other: {SCALE_1}"),
+        (
+            pp.normalize(mean=MEAN, std=STD, scale=1),
+            f"-2.118 to 1136, which is neither levels of 0 to 255 nor normalized: {DEFAULT}",
+        ),
+        (pp.normalize(mean=MEAN, scale=1), f"-0.485 to 254.6, levels less a mean of 0.485: {DEFAULT}"),
+        (
+            pp.normalize(mean=30, std=2, scale=0.02),
+            "-15 to -12.45, far from 0: compare its mean, std and scale with those of the training",
+        ),
+    ],
+)
+def test_an_odd_range_is_said_with_what_is_meant(op, text):
+    assert odd_ranges(pipeline(op)) == [f'ops[3] "normalize": the values of "tensor" would be {text}']
+
+
+def test_whoever_uses_a_pipeline_first_says_that_its_range_is_odd(caplog):
+    photo = jpeg(scene(300, 300))
+    for use in (pp.Engine, lambda each, **options: pp.Loader([{"image": photo}], each, batch_size=1, **options)):
+        use(ODD, odd_range=True).close()
+        use(pipeline(USUAL[0])).close()
+        assert caplog.text == ""
+        use(ODD).close()
+        assert [record.message for record in caplog.records] == [f"{ODD_TEXT}; odd_range=True if it is meant"]
+        caplog.clear()
+
+
+def test_nothing_that_shows_a_pipeline_says_so_of_pipelines_of_its_own(caplog):
+    preview(ODD, jpeg(scene(300, 300)))
+    verify(ODD, images=[("photo", jpeg(scene(300, 300)))], generate=False)
+    assert caplog.text == ""
+
+
+def test_of_several_outputs_the_odd_one_is_named():
+    several = pp.Pipeline(
+        [
+            pp.decode(), pp.resize(height=8, width=8), pp.tensor(name="levels", dtype="uint8"),
+            pp.normalize(mean=LEVEL_MEAN, std=LEVEL_STD), pp.tensor(name="small"), pp.transform(),
+        ]
+    )  # fmt: skip
+    assert [text.partition(" would")[0] for text in odd_ranges(several)] == [
+        'ops[3] "normalize": the values of "small"'
+    ]
+
+
+def test_of_two_normalizes_the_second_is_one_too_many():
+    once = pp.normalize(mean=MEAN, std=STD)
+    (text,) = odd_ranges(pipeline(once, once))
+    assert text.startswith('ops[4] "normalize": ')
+    assert text.endswith(": ops[3] normalizes already: take this one out")
+    (text,) = odd_ranges(pipeline(pp.normalize(scale=1), pp.normalize(mean=MEAN, std=STD, scale=1)))
+    assert text.endswith(DEFAULT)
+
+
+def test_a_crop_of_more_than_resize_leaves_is_said():
+    assert black_margins(pipeline(size=224, crop=256)) == [
+        'ops[2] "center_crop": of a photo of 480 x 640 pixels, "tensor" shows 224 x 256 in black margins up to '
+        "256 x 256: resize to more, or crop less"
+    ]
+    assert black_margins(pipeline()) == []
+    meant = pp.Pipeline(
+        [pp.decode(), pp.resize(224, side="longer"), pp.pad(256, 256), pp.center_crop(224), pp.tensor()]
+    )
+    assert black_margins(meant) == []
+
+
+def test_check_and_build_refuse_an_odd_range_unless_it_is_meant(tmp_path, capsys):
+    file, models = tmp_path / "pipeline.json", tmp_path / "models"
+    ODD.save(file)
+    assert list(map(str, check_pipeline(file))) == [f"pipeline.json: {ODD_TEXT}: or say --odd-range if it is meant"]
+    assert check_pipeline(file, odd_range=True) == []
+    assert main(["check", str(file), "--odd-range"]) == 0
+    assert capsys.readouterr() == (f"{file}: no problem found\n", "")
+    with pytest.raises(PipelineError) as caught:
+        build(models, pipeline=ODD)
+    assert str(caught.value) == f"{ODD_TEXT}; or say --odd-range if it is meant"
+    assert not models.exists()
+    capsys.readouterr()
+
+
+def test_check_warns_of_black_margins(tmp_path, capsys):
+    file = tmp_path / "pipeline.json"
+    margin = pipeline(size=224, crop=256)
+    margin.save(file)
+    assert main(["check", str(file), "--odd-range"]) == 0
+    assert capsys.readouterr() == (f"{file}: no problem found\n", f"pipeline.json: {black_margins(margin)[0]}\n")
+
+
+def test_a_repository_says_itself_that_an_odd_range_is_meant(tmp_path):
+    folder = tmp_path / "models" / "photo.pixprep"
+    (folder / "1").mkdir(parents=True)
+    ODD.save(folder / "1" / "pipeline.json")
+    remedy = 'or set the parameter odd_range to "meant" in photo.pixprep/config.pbtxt'
+    assert list(map(str, check(folder.parent))) == [f"photo.pixprep/1/pipeline.json: {ODD_TEXT}: {remedy}"]
+    (folder / "config.pbtxt").write_text('parameters { key: "odd_range" value { string_value: "meant" } }')
+    assert check(folder.parent) == []

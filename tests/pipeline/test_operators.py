@@ -1,0 +1,757 @@
+"""Operators of the user's: how they are made, found and called, and what becomes of their mistakes."""
+
+import logging
+import pickle
+import threading
+from typing import Literal, Optional
+
+import cv2
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import jpeg, scene
+from pixprep.errors import REASONS
+from pixprep.importers.verify import verify
+from pixprep.pipeline.ops import op_name
+from pixprep.plan.steps.finding import find
+from pixprep.show.preview import preview
+from pixprep.show.words import explain, op_words
+
+
+@pp.operator("acme.scaled", version=1)
+def scaled(pixels, *, by: float = 0.5, least: int = 0):
+    """Levels times a factor."""
+    return np.maximum(pixels * np.float32(by), least).astype(np.uint8)
+
+
+@pp.operator("acme.means", version=2, place="tensor", shape=(3,), dtype="float32")
+def means(tensor):
+    """The mean of each channel."""
+    return tensor.mean(axis=(1, 2), dtype=np.float32)
+
+
+@pp.operator("acme.twice", version=1, place="tensor")
+def twice(tensor):
+    """A tensor of the same shape and dtype."""
+    return tensor * 2
+
+
+HEAD = [pp.pixels(), pp.resize(height=8, width=8)]
+PHOTO = scene(30, 40)
+LEVELS = pp.apply(HEAD, PHOTO)
+
+
+def run(*ops, images=(PHOTO,), first=HEAD, **options):
+    with pp.Engine(pp.Pipeline([*first, *ops]), **options) as engine:
+        return engine.run(list(images))
+
+
+def test_an_operator_on_levels_is_called_with_the_resized_image():
+    (result,) = run(scaled(by=0.25), pp.tensor(dtype="uint8", layout="hwc"))
+    assert np.array_equal(result, (LEVELS * np.float32(0.25)).astype(np.uint8))
+
+
+def test_several_operators_take_turns_with_other_ops():
+    ops = [scaled(by=0.9), pp.center_crop(6), pp.brightness(1.5), scaled(by=0.8, least=9), pp.flip()]
+    (result,) = run(*ops, pp.normalize(mean=0.5, std=0.5), pp.tensor())
+    by_hand = (LEVELS * np.float32(0.9)).astype(np.uint8)[1:7, 1:7]
+    by_hand = pp.apply(pp.brightness(1.5), by_hand)
+    by_hand = np.maximum(by_hand * np.float32(0.8), 9).astype(np.uint8)[:, ::-1]
+    assert np.array_equal(result, pp.apply([pp.normalize(mean=0.5, std=0.5), pp.tensor()], by_hand))
+
+
+def test_an_image_before_a_crop_may_have_any_size():
+    seen = []
+
+    look = pp.operator("acme.seen", version=1)(lambda pixels: seen.append(pixels.shape) or pixels)
+    tall = scene(90, 40)
+    ops = [pp.pixels(), pp.resize(16), look(), pp.center_crop(12), pp.tensor(dtype="uint8", layout="hwc")]
+    results = run(images=[PHOTO, tall], first=ops, threads=1)
+    assert sorted(seen) == [(16, 21, 3), (36, 16, 3)]
+    for photo, result in zip((PHOTO, tall), results, strict=True):
+        assert np.array_equal(result, pp.apply([pp.resize(16), pp.center_crop(12)], photo))
+
+
+def test_a_mirror_behind_an_operator_stays_there():
+    @pp.operator("acme.left", version=1)
+    def blacken(pixels):
+        pixels[:, :4] = 0
+        return pixels
+
+    (result,) = run(blacken(), pp.flip(), pp.tensor(dtype="uint8", layout="hwc"))
+    assert not result[:, 4:].any()
+    assert result[:, :4].any()
+
+
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+def test_levels_are_rgb_whatever_order_the_tensor_has(color):
+    @pp.operator("acme.red", version=1)
+    def red(pixels):
+        pixels[:, :, 1:] = 0
+        return pixels
+
+    fill = (10, 20, 30) if color == "rgb" else (30, 20, 10)
+    ops = [pp.pixels(color=color, given="rgb"), pp.resize(height=6, width=6), pp.pad(8, 8, fill=fill), red()]
+    (result,) = run(first=[*ops, pp.tensor(dtype="uint8", layout="hwc")])
+    result = result if color == "rgb" else result[:, :, ::-1]
+    assert result[0, 0].tolist() == [10, 0, 0]
+    assert np.array_equal(result[1:7, 1:7, 0], pp.apply(pp.resize(height=6, width=6), PHOTO)[:, :, 0])
+
+
+def test_an_operator_on_tensors_changes_the_output_behind_which_it_stands():
+    pipeline = pp.Pipeline([*HEAD, pp.normalize(), pp.tensor(), twice(), means(name="means"), pp.original_size()])
+    assert list(pipeline.outputs) == ["means", "original_size"]
+    assert str(pipeline.outputs["means"].spec) == "float32 [3]"
+    batch = pp.Engine(pipeline).run_batch([PHOTO])
+    tensor = pp.apply([*HEAD, pp.normalize(), pp.tensor()], PHOTO)
+    assert np.array_equal(batch["means"][0], (tensor * 2).mean(axis=(1, 2), dtype=np.float32))
+    assert batch["original_size"].tolist() == [[30, 40]]
+
+
+def test_the_output_keeps_its_name_and_its_layout_where_the_shape_stays():
+    pipeline = pp.Pipeline([*HEAD, pp.tensor(), twice()])
+    assert list(pipeline.outputs) == ["tensor"]
+    assert (pipeline.outputs["tensor"].spec.shape, pipeline.outputs["tensor"].spec.layout) == ((3, 8, 8), "chw")
+    (result,) = pp.Engine(pipeline).run([PHOTO])
+    assert np.array_equal(result, 2 * pp.apply([*HEAD, pp.tensor()], PHOTO))
+
+
+def test_apply_calls_operators():
+    assert np.array_equal(pp.apply(scaled(by=0.25), PHOTO), (PHOTO * np.float32(0.25)).astype(np.uint8))
+    assert pp.apply([pp.resize(8), pp.tensor(), means()], PHOTO).shape == (3,)
+
+
+def test_the_loader_calls_operators():
+    pipeline = pp.Pipeline([pp.decode(), *HEAD[1:], scaled(by=0.25), pp.tensor(dtype="uint8", layout="hwc")])
+    encoded = [jpeg(scene(30, 40, n)) for n in range(5)]
+    expected = pp.Engine(pipeline).run(encoded)
+    source = [{"image": each} for each in encoded]
+    with pp.Loader(source, pipeline, batch_size=2, last="short", threads=2) as loader:
+        found = [row for batch in loader for row in batch["tensor"]]
+    assert all(map(np.array_equal, found, expected))
+
+
+# the file
+
+
+PIPELINE = pp.Pipeline([*HEAD, scaled(by=0.25), pp.tensor(), means()])
+TEXT = PIPELINE.to_json()
+
+
+def test_a_file_has_the_name_the_version_and_the_fields():
+    assert '{"op": "extern", "operator": "acme.scaled", "version": 1, "fields": {"by": 0.25}}' in TEXT
+    assert '{"op": "extern", "operator": "acme.means", "version": 2}' in TEXT
+
+
+def test_a_file_is_loaded_with_its_operators(tmp_path):
+    file = tmp_path / "pipeline.json"
+    PIPELINE.save(file)
+    loaded = pp.load(file, operators=[means, scaled])
+    assert loaded == PIPELINE
+    assert hash(loaded) == hash(PIPELINE)
+    assert np.array_equal(pp.Engine(loaded).run([PHOTO])[0], pp.Engine(PIPELINE).run([PHOTO])[0])
+    assert loaded.for_files().for_training().operators == loaded.operators
+
+
+REMEDY = (
+    "by operators=[...] of pixprep.load, allow_operators in config.pbtxt, `pixprep build --parameter "
+    "allow_operators=acme.scaled`, `pixprep serve --allow-operators`, or for any command "
+    "PIXPREP_ALLOW_OPERATORS=acme.scaled"
+)
+
+
+def test_a_file_without_its_operators_is_refused_in_words():
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline.from_json(TEXT, operators=[means])
+    assert str(caught.value) == f'ops[2] "extern": needs operator acme.scaled 1: install it and allow it, {REMEDY}'
+    newer = TEXT.replace('"version": 2', '"version": 3')
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline.from_json(newer, operators=[means, scaled])
+    assert str(caught.value) == 'ops[4] "extern": needs operator acme.means 3, and version 2 is here: install the other'
+
+
+@pytest.mark.parametrize("operators", ["acme.means", means, means(), None, [len], [means, 1]], ids=str)
+def test_operators_are_a_list_of_operators_or_names(operators, tmp_path):
+    file = tmp_path / "pipeline.json"
+    PIPELINE.save(file)
+    ops = [*HEAD, pp.tensor()]
+    for call in (
+        lambda: pp.load(file, operators=operators),
+        lambda: pp.Pipeline(ops, operators=operators),
+        lambda: pp.apply([], PHOTO, operators=operators),
+    ):
+        with pytest.raises(
+            pp.PipelineError, match=r"operators: a list of operators, as pixprep.operator makes them, or"
+        ):
+            call()
+
+
+def test_an_operator_that_is_not_called_is_refused_in_words():
+    with pytest.raises(
+        pp.PipelineError, match=r"^ops\[2\]: .* such as decode\(\), not the operator acme.means 2: call"
+    ):
+        pp.Pipeline([*HEAD, means, pp.tensor()])
+
+
+def test_two_versions_may_be_given():
+    other = pp.operator("acme.means", version=3, place="tensor", shape=(3,))(lambda tensor: tensor.max(axis=(1, 2)))
+    assert find("acme.means", 2, [other, means]) is means
+    assert find("acme.means", 3, [other, means]) is other
+
+
+@pytest.mark.parametrize(
+    ("ops", "message"),
+    [
+        ([means(), pp.tensor()], 'ops[2] "extern": acme.means 2 takes a tensor: it stands right behind tensor'),
+        (
+            [pp.tensor(), pp.flip(), means()],
+            'ops[4] "extern": acme.means 2 takes a tensor: it stands right behind tensor',
+        ),
+        ([pp.normalize(), scaled(), pp.tensor()], 'ops[3] "extern": must come before normalize: '),
+        ([scaled(by="x"), pp.tensor()], 'ops[2] "extern": "fields".by: expected a number, got a string'),
+        ([scaled(least=0.5), pp.tensor()], 'ops[2] "extern": "fields".least: expected a whole number, got a number'),
+        ([scaled(to=1), pp.tensor()], 'ops[2] "extern": "fields": acme.scaled 1 has no field "to"; there are by'),
+        ([scaled(by=float("inf")), pp.tensor()], 'ops[2] "extern": "fields": numbers must be finite'),
+    ],
+)
+def test_a_wrong_use_is_refused_in_words(ops, message):
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline([*HEAD, *ops])
+    assert str(caught.value).startswith(message)
+
+
+def test_both_sides_must_do_the_same_to_a_tensor():
+    with pytest.raises(pp.PipelineError, match="has other operators in training"):
+        pp.Pipeline([*HEAD, pp.tensor(only="training"), twice(only="training"), pp.tensor(only="serving")])
+
+
+def test_a_pipeline_with_operators_is_explained_and_shown_and_not_verified():
+    said = explain(PIPELINE)
+    assert "call the operator acme.scaled 1, by 0.25, least 0" in said
+    assert "tensor: float32 [3], 12 bytes an image" in said
+    assert op_words(PIPELINE)[2::2] == [
+        "call the operator acme.scaled 1, by 0.25, least 0",
+        "call the operator acme.means 2",
+    ]
+    shown = preview(pp.Pipeline([*HEAD, scaled(by=0.25), pp.tensor()]), jpeg(PHOTO))
+    assert shown.tensors[0].tensor.max() <= 64
+    with pytest.raises(pp.PipelineError, match="an operator of your own is compared with nothing"):
+        verify(PIPELINE, generate=False)
+
+
+# operators that make an image of another size
+
+
+CORNERS = np.array([[10, 5], [30, 8], [28, 27], [12, 25]], np.float32)
+
+
+@pp.operator("acme.unwarp", version=1, shape=(24, 16))
+def unwarp(pixels, *, side: int = 0):
+    """The image between four corners, as if seen from above."""
+    to = np.array([[0, 0], [16, 0], [16, 24], [0, 24]], np.float32)
+    matrix = cv2.getPerspectiveTransform(CORNERS + np.float32(side), to)
+    return cv2.warpPerspective(pixels, matrix, (16, 24)).reshape(24, 16, -1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("color", ["rgb", "gray"])
+def test_an_operator_may_make_an_image_of_another_size(threads, color):
+    channels = 1 if color == "gray" else 3
+    photos = [scene(*size)[:, :, :channels] for size in ((30, 40), (61, 33), (48, 48))]
+    first = [pp.pixels(color=color)]
+    ops = [unwarp(side=2), pp.flip(), pp.center_crop(14), pp.brightness(1.2), pp.tensor(dtype="uint8", layout="hwc")]
+    results = run(*ops, images=photos, first=first, threads=threads)
+    for photo, result in zip(photos, results, strict=True):
+        by_hand = unwarp.function(photo, side=2)[:, ::-1][5:19, 1:15]
+        assert np.array_equal(result, pp.apply([pp.brightness(1.2)], np.ascontiguousarray(by_hand)))
+        assert np.array_equal(pp.apply(ops[:-1], photo), result)
+
+
+def test_what_such_an_operator_makes_is_the_size_of_the_tensor():
+    ops = [pp.decode(), pp.image_size(name="before"), unwarp(), pp.image_size(), pp.normalize(), pp.tensor()]
+    pipeline = pp.Pipeline(ops)
+    assert pipeline.outputs["tensor"].spec.shape == (3, 24, 16)
+    with pp.Engine(pipeline) as engine:
+        batch = engine.run_batch([jpeg(PHOTO)])
+    assert [batch[name].tolist() for name in ("before", "image_size")] == [[[30, 40]], [[24, 16]]]
+    assert "call the operator acme.unwarp 1, side 0, which makes 24 x 16 pixels" in explain(pipeline)
+    shown = preview(pp.Pipeline([pp.decode(), unwarp(), pp.flip(), pp.tensor(dtype="uint8")]), jpeg(PHOTO)).tensors[0]
+    assert shown.margin == 0
+    assert shown.of_photo(shown.tensor).shape == (24, 16, 3)
+
+
+def test_another_size_than_it_declares_fails_its_image():
+    (error,) = run(
+        pp.operator("acme.odd", version=1, shape=(9, 9))(lambda pixels: pixels[:8, :8])(), pp.tensor(dtype="uint8")
+    )
+    assert str(error) == "[OPERATOR] acme.odd 1 gave uint8 (8, 8, 3), not ndarray of uint8 (9, 9, 3)"
+
+
+ANNOTATIONS = [pp.boxes(), pp.points(), pp.mask(), pp.masks()]
+
+
+@pytest.mark.parametrize("after", [pp.transform(), pp.scale_factor(), *ANNOTATIONS], ids=op_name)
+def test_nothing_behind_it_says_where_a_pixel_came_from(after):
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline([*HEAD, unwarp(), after, pp.tensor()])
+    assert str(caught.value) == (
+        f'ops[3] "{op_name(after)}": {"in training: " * (after in ANNOTATIONS)}nobody knows where a '
+        "pixel came from behind the operator acme.unwarp 1, which makes an image of its own: give the operator "
+        "a motion"
+    )
+    if after not in ANNOTATIONS:
+        assert pp.Pipeline([*HEAD, after, unwarp(), pp.tensor()]).outputs["tensor"].spec.shape == (3, 24, 16)
+
+
+def test_a_box_of_a_client_comes_before_it():
+    with pytest.raises(pp.PipelineError, match="boxes are in pixels of the photo"):
+        pp.Pipeline([pp.decode(), unwarp(), pp.crop(box="face"), pp.tensor()])
+
+
+# mistakes of operators
+
+
+def failing(what):
+    @pp.operator("acme.failing", version=1)
+    def fail(pixels):
+        if pixels[0, 0, 0] >= 128:
+            return pixels
+        return what(pixels)
+
+    return fail
+
+
+def stop(_):
+    raise SystemExit(3)
+
+
+def refuse(_):
+    raise pp.ImageError("OPERATOR", "too dark")
+
+
+FAILED = {
+    "an exception": (lambda _: {}["/etc/shadow"], "acme.failing 1 failed on this image (KeyError); the log says more"),
+    "an exit": (stop, "acme.failing 1 failed on this image (SystemExit); the log says more"),
+    "words for the client": (refuse, "acme.failing 1: too dark"),
+    "another shape": (lambda p: p[1:], "acme.failing 1 gave uint8 (7, 8, 3), not ndarray of uint8 (8, 8, 3)"),
+    "another dtype": (lambda p: p / 2, "acme.failing 1 gave float64 (8, 8, 3), not ndarray of uint8 (8, 8, 3)"),
+    "nothing": (lambda _: None, "acme.failing 1 gave NoneType, not ndarray of uint8 (8, 8, 3)"),
+    "a list": (lambda p: p.tolist(), "acme.failing 1 gave list, not ndarray of uint8 (8, 8, 3)"),
+}
+
+
+@pytest.mark.parametrize(("what", "detail"), FAILED.values(), ids=FAILED)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_mistake_fails_its_image_alone(what, detail, threads, caplog):
+    images = [np.full((9, 9, 3), level, np.uint8) for level in (255, 3, 200, 4, 130)]
+    pipeline = pp.Pipeline([*HEAD, failing(what)(), pp.tensor(dtype="uint8"), pp.original_size(), pp.transform()])
+    with caplog.at_level(logging.ERROR), pp.Engine(pipeline, threads=threads) as engine:
+        batch = engine.run_batch(images)
+    assert [None if error is None else (error.reason, error.detail) for error in batch.errors] == [
+        None, ("OPERATOR", detail), None, ("OPERATOR", detail), None,
+    ]  # fmt: skip
+    assert "OPERATOR" in REASONS
+    assert batch["tensor"][:, 0, 0, 0].tolist() == [255, 0, 200, 0, 130]
+    assert batch["original_size"][:, 0].tolist() == [9, 0, 9, 0, 9]
+    assert [placed is None for placed in batch.placed] == [False, True, False, True, False]
+    if "the log" in detail:
+        assert [record.exc_info is not None for record in caplog.records] == [True, True]
+
+
+def test_a_mistake_of_a_sample_makes_it_a_broken_one():
+    levels = [255, 3, 200]
+    source = [{"image": np.full((9, 9, 3), level, np.uint8), "name": f"level {level}"} for level in levels]
+    pipeline = pp.Pipeline([*HEAD, failing(refuse)(), pp.tensor(dtype="uint8")])
+    with pp.Loader(source, pipeline, batch_size=3, on_error="replace", max_errors=1.0, threads=1) as loader:
+        (batch,) = loader
+        (broken,) = loader.errors
+    assert str(broken.error) == "[OPERATOR] level 3: acme.failing 1: too dark"
+    assert broken.replaced_by in (0, 2)
+    assert (batch["tensor"][:, 0, 0, 0] >= 128).all()
+
+
+def test_an_operator_has_its_image_to_itself():
+    @pp.operator("acme.greedy", version=1)
+    def greedy(pixels):
+        pixels[...] = 7
+        return pixels
+
+    before = PHOTO.copy()
+    ops = [pp.pixels(), pp.crop(0, 0, 8, 8, name="part"), greedy(), pp.tensor(dtype="uint8", name="sevens")]
+    pipeline = pp.Pipeline([*ops, pp.tensor(dtype="uint8", layout="hwc", from_="part", name="whole")])
+    batch = pp.Engine(pipeline).run_batch([PHOTO])
+    assert (batch["sevens"] == 7).all()
+    assert np.array_equal(batch["whole"][0], before[:8, :8])
+    assert np.array_equal(PHOTO, before)
+
+
+def test_an_operator_is_called_by_the_threads_of_the_engine():
+    threads, both = set(), threading.Barrier(2)
+
+    @pp.operator("acme.waiting", version=1)
+    def wait(pixels):
+        both.wait(20)
+        threads.add(threading.get_ident())
+        return pixels
+
+    results = run(wait(), pp.tensor(), images=[PHOTO, PHOTO], threads=2)
+    assert len(threads) == 2
+    assert not any(isinstance(result, Exception) for result in results)
+
+
+def test_an_operator_of_cupy_alone_is_refused_on_the_cpu():
+    cuda = pp.operator("acme.cuda", version=1, arrays="cupy")(same.function)
+    with pytest.raises(pp.SetupError, match=r'the operator acme.cuda 1 takes CuPy arrays: take device="gpu"'):
+        pp.Engine(pp.Pipeline([*HEAD, cuda(), pp.tensor()]))
+    both = pp.operator("acme.both", version=1, arrays=("numpy", "cupy"))(same.function)
+    assert both.arrays == ("numpy", "cupy")
+
+
+# how they are made
+
+
+def test_an_operator_is_pickled_by_its_place():
+    assert pickle.loads(pickle.dumps(scaled)) is scaled  # noqa: S301
+    assert PIPELINE.plan.outputs["tensor"].calls[0].operator is means
+    with pytest.raises(TypeError, match=r"\.stop is no operator$"):
+        pickle.loads(pickle.dumps(pp.operator("acme.stop", version=1)(stop)))  # noqa: S301
+
+
+def test_fields_may_be_of_every_plain_type():
+    @pp.operator("acme.typed", version=1)
+    def typed(
+        pixels,
+        *,
+        flag: bool,
+        word: Literal["a", "b"] = "a",
+        several: tuple[int, ...] = (1, 2),
+        pair: tuple[float, str] = (0.5, "x"),
+        none: Optional[float] = None,  # noqa: UP045
+        other: int | None = 3,
+    ):
+        assert (flag, word, several, pair, none, other) == (True, "b", (3,), (1.0, "y"), None, None)
+        return pixels
+
+    use = typed(flag=True, word="b", several=[3], pair=[1, "y"], other=None)
+    assert not isinstance(run(use, pp.tensor())[0], Exception)
+    with pytest.raises(pp.PipelineError, match='"fields": object missing required field `flag`'):
+        pp.Pipeline([*HEAD, typed(), pp.tensor()])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "denoise", "acme.", ".denoise", "acme..denoise", "acme.de-noise", "acmé.x", "a" * 99 + ".b" * 20],
+)
+def test_a_name_that_no_file_could_have_is_refused(name):
+    with pytest.raises(TypeError, match=r"an operator's name has ASCII letters, digits and _, in parts with dots"):
+        pp.operator(name, version=1)
+    with pytest.raises(pp.PipelineError, match=r'"operator": a name such as "acme.denoise"'):
+        pp.extern(operator=name, version=1)
+
+
+def a_list(pixels, *, strength: list[int]):  # noqa: ARG001
+    return pixels
+
+
+def wrong_default(pixels, *, strength: int = 0.5):  # noqa: ARG001
+    return pixels
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda pixels, other: pixels, r"write \* before other: fields are given by their names"),  # noqa: ARG005
+        (lambda pixels, **fields: pixels, r"write \* before fields"),  # noqa: ARG005
+        (lambda pixels, *, strength: pixels, "the field strength has no type that a file can hold"),  # noqa: ARG005
+        (a_list, "the field strength has no type that a file can hold"),
+        (wrong_default, r"the default of the field strength is not of its type: 0\.5"),
+        (lambda pixels, *, name="x": pixels, "no field may be called name, which every op has"),  # noqa: ARG005
+        (lambda: None, "its function takes an array first"),
+        (print, "an operator is made of a function, not of builtin_function_or_method"),
+    ],
+)
+def test_a_signature_that_no_file_could_fill_is_refused(function, message):
+    with pytest.raises(TypeError, match=rf"^a\.b: {message}"):
+        pp.operator("a.b", version=1)(function)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"version": 0}, "version is a whole number"),
+        ({"version": True}, "version is a whole number"),
+        ({"version": 1, "place": "image"}, 'place is "levels" or "tensor"'),
+        ({"version": 1, "arrays": "torch"}, 'arrays "numpy", "cupy" or both'),
+        ({"version": 1, "shape": (3,)}, r'of "levels" shape is \(height, width\), and the dtype uint8'),
+        ({"version": 1, "dtype": "float32"}, "and the dtype uint8"),
+        ({"version": 1, "motion": [1]}, 'motion is a function, of an operator on "levels"'),
+        ({"version": 1, "place": "tensor", "motion": min}, 'motion is a function, of an operator on "levels"'),
+        ({"version": 1, "place": "tensor", "shape": (0, 3)}, "shape is a tuple of lengths"),
+        ({"version": 1, "place": "tensor", "dtype": "float64"}, "dtype is one of float32, float16, uint8, int32"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options, message):
+    with pytest.raises(TypeError, match=message):
+        pp.operator("a.b", **options)
+
+
+@pp.operator("acme.same", version=1)
+def same(pixels):
+    """What it gets."""
+    return pixels
+
+
+KEPT = np.full((8, 8, 3), 10, np.uint8)
+
+
+@pp.operator("acme.kept", version=1, place="tensor")
+def kept(tensor):
+    """An array that it keeps."""
+    assert tensor.shape == KEPT.shape
+    return KEPT
+
+
+@pp.operator("acme.written", version=1, place="tensor")
+def written(tensor):
+    """What it gets, written into."""
+    tensor += 1
+    return tensor
+
+
+def test_an_erasure_of_the_tensor_is_of_the_tensor_with_an_operator_too():
+    end = [pp.normalize(mean=0.5, std=0.5), pp.random_erasing(p=1.0, value=0.75), pp.tensor()]
+    results = []
+    for ops in (end, [same(), *end]):
+        pipeline = pp.Pipeline([*HEAD, *ops[:-1], pp.tensor(only="training")])
+        with pp.Engine(pipeline) as engine:
+            (numbers,) = engine.plan.draw(seed=1, epoch=0, indices=[3])
+            results.append(engine.run_batch([PHOTO], places=[engine.plan.placing(numbers)])["tensor"])
+    assert (results[0] == 0.75).any()
+    assert np.array_equal(*results)
+
+
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+def test_a_colour_that_comes_with_the_image_is_the_same_before_an_operator(color):
+    ops = [pp.pixels(color=color), pp.pad(60, 60, fill="c")]
+    first, second = (
+        pp.Engine(pp.Pipeline([*ops, *extra, pp.tensor(dtype="uint8", layout="hwc")])).run(
+            [PHOTO], inputs={"c": [[10, 20, 30]]}
+        )[0]
+        for extra in ([], [same()])
+    )
+    assert first[0, 0].tolist() == [10, 20, 30]
+    assert np.array_equal(first, second)
+
+
+def test_an_operator_may_write_into_what_the_one_before_it_keeps():
+    tensors = run(pp.tensor(dtype="uint8", layout="hwc"), kept(), written(), images=[PHOTO] * 4)
+    assert [int(tensor.max()) for tensor in tensors] == [11] * 4
+    assert KEPT.max() == 10
+
+
+def test_a_flip_behind_a_blur_comes_after_it():
+    blur = pp.gaussian_blur(5, sigma=1.1)
+    tensor = pp.tensor(dtype="uint8", layout="hwc")
+    for seed in range(5):
+        noise = np.random.default_rng(seed).integers(0, 256, (64, 80, 3), np.uint8)
+        (blurred,) = pp.Engine(pp.Pipeline([pp.pixels(), pp.center_crop(64), blur, tensor])).run([noise])
+        (flipped,) = pp.Engine(pp.Pipeline([pp.pixels(), pp.center_crop(64), blur, pp.flip(), tensor])).run([noise])
+        assert np.array_equal(flipped, blurred[:, ::-1])
+
+
+def test_an_operator_on_levels_does_not_come_after_tensor_in_apply():
+    with pytest.raises(pp.PipelineError, match="it comes before tensor"):
+        pp.apply([pp.tensor(), same()], PHOTO)
+
+
+def test_apply_takes_no_numbers_beside_arrays():
+    with pytest.raises(pp.PipelineError, match="use an Engine"):
+        pp.apply([pp.crop(box="boxes")], PHOTO)
+
+
+@pp.operator("acme.noise", version=1)
+def noise(pixels, *, most: int = 9, rng: np.random.Generator):
+    """Levels with something added."""
+    return (pixels // 2 + rng.integers(0, most, pixels.shape)).astype(np.uint8)
+
+
+NOISY = [pp.pixels(), pp.resize(height=8, width=8), noise(only="training"), noise(most=5, only="training")]
+TRAINED = pp.Pipeline([*NOISY, pp.tensor(dtype="uint8")]).for_training()
+
+
+def noisy_loader(**options):
+    source = [{"image": scene(30, 40, seed)} for seed in range(12)]
+    return pp.Loader(source, TRAINED, **{"batch_size": 4, "shuffle": True, "seed": 3} | options)
+
+
+def test_an_operator_draws_by_seed_epoch_sample_and_op():
+    with noisy_loader() as one, noisy_loader(threads=1, batch_size=3) as other:
+        found = [np.concatenate([batch["tensor"] for batch in each]) for each in (one, other)]
+        assert np.array_equal(*found)
+        batch = next(iter(one))
+        again = one.replay(1, batch["index"][2], batch["attempt"][2])
+        assert np.array_equal(again["tensor"][0], batch["tensor"][2])
+        seeds = [draws[key]["seed"] for draws in batch.draws for key in ("extern#0", "extern#1")]
+        assert len({*seeds}) == 8
+    with noisy_loader(seed=4) as ours:
+        assert not {draws["extern#0"]["seed"] for draws in next(iter(ours)).draws} & {*seeds}
+
+
+def test_what_was_drawn_comes_back_and_repeats_the_image():
+    plan = TRAINED.plan
+    with pp.Engine(TRAINED) as engine:
+        (numbers,) = plan.draw(seed=1, epoch=0, indices=[3])
+        first = engine.run_batch([PHOTO], places=[plan.placing(numbers)])
+        again = engine.run_batch([PHOTO], places=[plan.replaying(first.placed[0].draws)])
+    assert np.array_equal(first["tensor"], again["tensor"])
+    rng = [np.random.Generator(np.random.Philox(key=words["seed"])) for words in first.placed[0].draws.values()]
+    by_hand = (LEVELS // 2 + rng[0].integers(0, 9, LEVELS.shape)).astype(np.uint8)
+    by_hand = (by_hand // 2 + rng[1].integers(0, 5, LEVELS.shape)).astype(np.uint8)
+    assert np.array_equal(first["tensor"][0].transpose(1, 2, 0), by_hand)
+    assert not np.array_equal(pp.apply(noise(), LEVELS, seed=1), pp.apply(noise(), LEVELS, seed=2))
+
+
+def test_an_operator_that_draws_is_of_training_alone():
+    with pytest.raises(pp.PipelineError, match=r'ops\[2\].* draws numbers, which serving has none of: say "only": "tr'):
+        pp.Pipeline([*HEAD, noise(), pp.tensor()])
+    with pytest.raises(TypeError, match=r"^acme\.x: rng: an operator on tensors draws no numbers; one on levels does$"):
+        pp.operator("acme.x", version=1, place="tensor")(noise.function)
+
+
+@pp.operator("acme.turned", version=1, shape=(40, 30), motion=lambda *_: [[0, 1, 0], [1, 0, 0]])
+def turned(pixels):
+    """Rows as columns."""
+    return np.ascontiguousarray(pixels.swapaxes(0, 1))
+
+
+def shifts(*_, most, rng):
+    x, y = rng.integers(0, most, 2)
+    return [[1, 0, x], [0, 1, y]]
+
+
+@pp.operator("acme.shifted", version=1, motion=shifts)
+def shifted(pixels, *, most: int = 9, rng: np.random.Generator):
+    """The image further right and down, on black."""
+    x, y = rng.integers(0, most, 2)
+    canvas = np.zeros_like(pixels)
+    canvas[y:, x:] = pixels[: len(pixels) - y, : pixels.shape[1] - x]
+    return canvas
+
+
+def moved_sample(*ops):
+    mask = scene(30, 40)[:, :, 0]
+    sample = {
+        "image": np.repeat(mask[:, :, None], 3, axis=2),
+        "boxes": [[4.0, 5.0, 9.0, 15.0]],
+        "points": [[7.0, 20.0]],
+        "mask": mask,
+    }
+    outputs = [pp.boxes(only="training"), pp.points(only="training"), pp.mask(ignore=0, only="training")]
+    chain = [pp.pixels(), pp.crop(0, 0, 30, 40), *ops, *outputs, pp.tensor(dtype="uint8", layout="hwc")]
+    with pp.Loader([sample] * 6, pp.Pipeline(chain).for_training(), batch_size=6) as loader:
+        return next(iter(loader))
+
+
+def test_boxes_points_and_masks_follow_the_motion_of_an_operator():
+    batch = moved_sample(turned())
+    assert np.array_equal(batch["mask"], batch["tensor"][..., 0])
+    assert np.array_equal(batch["boxes"][0], [[5, 4, 15, 9]])
+    assert np.array_equal(batch["points"][0], [[20, 7]])
+
+
+def test_a_motion_draws_what_its_operator_draws():
+    batch = moved_sample(shifted(most=12, only="training"))
+    assert np.array_equal(batch["mask"], batch["tensor"][..., 0])
+    moved = np.array([points[0] for points in batch["points"]]) - [7, 20]
+    assert np.array_equal(batch["boxes"], np.array([4, 5, 9, 15]) + moved[:, [0, 1, 0, 1]][:, None])
+    seeds = [draws["extern#0"]["seed"] for draws in batch.draws]
+    drawn = [np.random.Generator(np.random.Philox(key=seed)).integers(0, 12, 2) for seed in seeds]
+    assert np.array_equal(moved, drawn)
+    assert len({*map(tuple, drawn)}) > 1
+
+
+def raised(error):
+    def motion(*_):
+        raise error
+
+    return motion
+
+
+@pytest.mark.parametrize(
+    ("motion", "said"),
+    [
+        (lambda *_: [[1, 0], [0, 1]], " failed on .*ValueError"),
+        (lambda *_: [[np.nan, 0, 0], [0, 1, 0]], " failed on .*ValueError"),
+        (lambda *_: np.zeros((3, 3)), " failed on .*LinAlgError"),
+        (lambda *_: None, " failed on .*ValueError"),
+        (raised(pp.ImageError("OPERATOR", "no page is seen")), ": no page is seen"),
+        (raised(SystemExit(3)), " failed on .*SystemExit"),
+    ],
+    ids=["2 x 2", "no number", "no inverse", "nothing", "with words", "that ends a process"],
+)
+def test_a_motion_that_is_none_or_raises_fails_its_image(motion, said):
+    lost = pp.operator("acme.lost", version=1, motion=motion)(same.function)
+    with pytest.raises(pp.ImageError, match=rf"^\[OPERATOR\] sample \d: the motion of acme\.lost 1{said}"):
+        moved_sample(lost())
+
+
+ROAD = np.array([[-22, -60, 2050], [0, -140, 3500], [0, -2, 39]]) / 39
+"""A road seen from above: the horizon is at y = 19.5 of its photo, which is 60 x 80."""
+
+
+def from_above(motion, box, points=((40.0, 30.0),), *, flip_pairs=()):
+    """What training makes of a white box, and of points, of a photo of a road."""
+    back = np.linalg.inv(motion)
+
+    @pp.operator("acme.above", version=1, shape=(60, 60), motion=lambda *_: motion)
+    def above(pixels):
+        y, x = np.indices((60, 60)) + 0.5
+        x, y, w = np.tensordot(back, np.stack([x, y, np.ones_like(x)]), 1)
+        x, y = np.floor(x / w).astype(int), np.floor(y / w).astype(int)
+        is_seen = (x >= 0) & (x < 80) & (y >= 0) & (y < 60)
+        return np.where(is_seen[..., None], pixels[y.clip(0, 59), x.clip(0, 79)], np.uint8(0))
+
+    left, top, right, bottom = box
+    image = np.zeros((60, 80, 3), np.uint8)
+    image[top:bottom, left:right] = 255
+    sample = {"image": image, "boxes": [list(map(float, box))], "points": [points], "mask": image[:, :, 0]}
+    ops = [above(), pp.boxes(), pp.points(flip_pairs=flip_pairs, clip=True), pp.mask(ignore=0)]
+    pipeline = pp.Pipeline([pp.pixels(), pp.crop(0, 0, 60, 80), *ops, pp.tensor(dtype="uint8", layout="hwc")])
+    with pp.Loader([sample], pipeline.for_training(), batch_size=1) as loader:
+        return next(iter(loader))
+
+
+@pytest.mark.parametrize("box", [(30, 30, 50, 50), (30, 10, 50, 50), (0, 0, 80, 60), (35, 2, 45, 30)])
+@pytest.mark.parametrize("factor", [1, -2])
+def test_a_box_across_the_horizon_of_a_motion_holds_what_is_seen_of_it(box, factor):
+    batch = from_above(factor * ROAD, box)
+    rows, columns = np.nonzero(batch["tensor"][0][:, :, 0])
+    assert len(rows) > 50
+    ((left, top, right, bottom),) = batch["boxes"][0]
+    assert 0 <= left <= columns.min() + 1
+    assert columns.max() <= right <= 60
+    assert abs(top - rows.min()) <= 1
+    assert abs(bottom - rows.max() - 1) <= 1
+    assert np.array_equal(batch["mask"][0], batch["tensor"][0][:, :, 0])
+
+
+def test_a_box_behind_the_horizon_goes_and_points_before_it_stay():
+    assert len(from_above(ROAD, (30, 0, 50, 15))["boxes"][0]) == 0
+    x, y, w = ROAD @ (40, 30, 1)
+    assert np.allclose(from_above(ROAD, (0, 0, 80, 60))["points"][0], [[[x / w, y / w]]])
+
+
+@pytest.mark.parametrize("factor", [1, -2])
+def test_keypoints_are_exchanged_by_a_mirror_and_not_by_the_sign_of_a_motion(factor):
+    points, mirror = ((38.0, 40.0), (42.0, 40.0)), np.array([[-1, 0, 80], [0, 1, 0], [0, 0, 1]])
+    expected = [(place / place[2])[:2] for place in (ROAD @ (*each, 1) for each in points)]
+    for motion in (ROAD, ROAD @ mirror):
+        found = from_above(factor * motion, (30, 30, 50, 50), points, flip_pairs=((0, 1),))["points"][0][0]
+        assert np.allclose(found, expected)
+
+
+def test_a_mask_follows_a_motion_whose_horizon_goes_through_the_first_corner():
+    found = from_above(np.array([[64.0, 0, 0], [0, 0, 64], [0, 1, -1]]), (0, 0, 80, 60))
+    assert np.mean(found["mask"][0] != found["tensor"][0][:, :, 0]) < 0.01  # beside the horizon it is one rounding
+    assert np.mean(found["mask"][0] == 255) > 0.9

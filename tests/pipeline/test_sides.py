@@ -1,0 +1,250 @@
+"""One file, two sides: what each has, how they are compared, and who takes which."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import photo, png, scene
+from pixprep.cli.parser import main
+from pixprep.serving.repository import build
+from pixprep.show.words import explain
+
+SERVED = [pp.resize(256, only="serving"), pp.center_crop(224, only="serving")]
+TRAINED = [pp.random_resized_crop(176, scale=(0.35, 1.0)), pp.random_flip()]
+END = [pp.normalize(mean=0.5, std=0.5), pp.tensor()]
+OPS = [pp.decode(), *TRAINED, *SERVED, *END]
+
+
+def kinds(pipeline):
+    return [type(op).__struct_config__.tag for op in pipeline.ops]
+
+
+def test_each_side_has_its_ops_and_its_sizes():
+    pipeline = pp.Pipeline(OPS)
+    assert pipeline.side == "serving"
+    assert kinds(pipeline) == ["decode", "resize", "center_crop", "normalize", "tensor"]
+    assert pipeline.outputs["tensor"].spec.shape == (3, 224, 224)
+    training = pipeline.for_training()
+    assert training.side == "training"
+    assert kinds(training) == ["decode", "random_resized_crop", "random_flip", "normalize", "tensor"]
+    assert training.outputs["tensor"].spec.shape == (3, 176, 176)
+    assert training.definition == pipeline.definition == tuple(pp.Pipeline(OPS).definition)
+    assert training.for_serving() == pipeline
+    assert training.for_serving().plan is pipeline.plan
+    assert training != pipeline
+    assert hash(training) == hash(pp.Pipeline(OPS).for_training())
+    ops = {name: getattr(pp, name) for name in pp.__all__}
+    assert eval(repr(training), ops | {cls.__name__: cls for cls in pp.ops.OPS.values()}) == training  # noqa: S307
+
+
+def test_a_file_without_sides_has_one_chain_for_both():
+    pipeline = pp.presets.imagenet()
+    assert not pipeline.has_sides
+    assert pipeline.for_training().plan is pipeline.plan
+    assert pipeline.left_out == pipeline.for_training().left_out == ""
+    assert "only" not in pipeline.to_json()
+    assert "training" not in explain(pipeline)
+
+
+def test_what_is_saved_of_either_side_is_the_whole_file():
+    pipeline = pp.Pipeline(OPS)
+    text = pipeline.to_json()
+    assert '{"op": "resize", "size": 256, "only": "serving"}' in text
+    assert '{"op": "random_flip"}' in text
+    assert pipeline.for_training().to_json() == text
+    assert pp.Pipeline.from_json(text) == pipeline
+
+
+def test_the_serving_side_computes_what_a_file_without_random_ops_does():
+    encoded = [png(scene(300, 400))]
+    plain = pp.Pipeline([pp.decode(), pp.resize(256), pp.center_crop(224), *END])
+    (ours,), (expected,) = (pp.Engine(each, threads=1).run(encoded) for each in (pp.Pipeline(OPS), plain))
+    np.testing.assert_array_equal(ours, expected)
+
+
+MISTAKES = {
+    "size in serving": (
+        [pp.decode(), pp.random_resized_crop(224), pp.tensor()],
+        'ops[2] "tensor": in serving: the size differs from image to image, because random_resized_crop is for '
+        'training alone: add what gives a size in serving, such as {"op": "resize", "size": ..., "only": "serving"} '
+        'and {"op": "center_crop", "height": 224, "width": 224, "only": "serving"}',
+    ),
+    "size in training": (
+        [pp.decode(), *SERVED, pp.tensor()],
+        'ops[3] "tensor": in training: the size differs from image to image, because center_crop is for serving alone: '
+        'add what gives a size in training, such as {"op": "random_resized_crop", "height": 224, "width": 224}',
+    ),
+    "values": (
+        [pp.decode(), *TRAINED, *SERVED, pp.normalize(only="serving"), pp.tensor()],
+        'ops: the tensor "tensor" has other values in training, 0..255, than in serving, 0..1: '
+        "a model would be served what it was not trained on",
+    ),
+    "mean of one channel": (
+        [
+            pp.decode(), *TRAINED, *SERVED, pp.normalize(mean=(0, 0.1, 0), only="serving"),
+            pp.normalize(mean=(0, 0, 0.1), only="training"), pp.tensor(),
+        ],
+        'ops: the tensor "tensor" has other arithmetic in training',
+    ),
+    "dtype": (
+        [pp.decode(), *TRAINED, *SERVED, pp.tensor(only="serving"), pp.tensor(dtype="float16", only="training")],
+        'ops: the tensor "tensor" has other dtype in training, float16, than in serving, float32: '
+        "a model would be served what it was not trained on",
+    ),
+    "name": (
+        [pp.decode(), *TRAINED, *SERVED, pp.tensor(only="serving"), pp.tensor(name="view", only="training")],
+        'ops: serving has a tensor "tensor", and training has none of that name: '
+        'write one tensor without "only", or give both the same "name"',
+    ),
+    "from": (
+        [pp.decode(), pp.random_resized_crop(9, name="a"), *SERVED, pp.flip(from_="a"), pp.tensor()],
+        'ops[4] "flip": in serving: from: no earlier op is named "a"; named are: none',
+    ),
+    "two sets of boxes": (
+        [pp.decode(), *SERVED, *TRAINED, pp.boxes(), pp.boxes(name="others"), pp.tensor()],
+        'ops[6] "boxes": in training: there is one already, and labels can follow only one',
+    ),
+    "resampled twice": (
+        [pp.decode(), pp.resize(256), pp.random_resized_crop(224), pp.center_crop(224), pp.tensor()],
+        'ops[2] "random_resized_crop": in training: the image is resized already, and pixels should be resampled once',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("ops", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_sides_that_contradict_each_other_are_refused_in_words(ops, message):
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline(ops)
+    assert str(caught.value).startswith(message)
+
+
+def test_the_page_shows_the_real_message():
+    page = " ".join((Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8").split())
+    _, message = MISTAKES["size in serving"]
+    assert message in page
+
+
+def test_an_op_is_only_where_it_can_be():
+    with pytest.raises(
+        pp.PipelineError, match=r'^random_flip: "only": random_flip is for training, and not for serving$'
+    ):
+        pp.random_flip(only="serving")
+    with pytest.raises(pp.PipelineError, match=r'^decode: "only": both sides decode alike: leave it out$'):
+        pp.decode(only="training")
+    with pytest.raises(pp.PipelineError, match=r'^decode: only: "test" is not a choice; there are training, serving$'):
+        pp.decode(only="test")
+
+
+def test_names_may_repeat_on_the_other_side():
+    ops = [pp.resize(height=8, width=8, name="small", only="serving")]
+    ops += [pp.random_resized_crop(9, name="small"), pp.flip(from_="small"), pp.tensor()]
+    pipeline = pp.Pipeline([pp.decode(), *ops])
+    assert pipeline.outputs["tensor"].spec.shape == (3, 8, 8)
+    assert pipeline.for_training().outputs["tensor"].spec.shape == (3, 9, 9)
+    assert [step.key for step in pipeline.for_training().plan.random_steps] == ["small"]
+
+
+ONE_SIDED = pp.Pipeline([pp.decode(), pp.random_resized_crop(32), pp.tensor(only="training")])
+
+
+def test_a_pipeline_without_a_serving_side_says_so(tmp_path):
+    assert ONE_SIDED.side == "training"
+    assert ONE_SIDED.for_training() is ONE_SIDED
+    message = 'there is no serving side: every tensor is "only": "training"'
+    with pytest.raises(pp.PipelineError, match=f"^{message}$"):
+        ONE_SIDED.for_serving()
+    with pytest.raises(pp.PipelineError, match=message):
+        build(tmp_path / "models", pipeline=ONE_SIDED)
+
+
+def test_random_ops_need_numbers():
+    with pytest.raises(pp.PipelineError, match="random ops need numbers: use a Loader, or give places="):
+        pp.Engine(ONE_SIDED, threads=1).run([photo()])
+
+
+def test_a_notebook_shows_a_side_and_says_what_it_leaves_out():
+    pipeline = pp.Pipeline([*OPS[:-1], pp.boxes(), pp.points(), OPS[-1]])
+    assert "Pipeline, in serving: serving leaves out ops[1]" in pipeline._repr_html_().replace("&quot;", '"')
+    assert "random_flip</td>" in pipeline.for_training()._repr_html_()
+    assert "give the boxes of the image here" in pipeline.for_training()._repr_html_()
+    assert "there is no other side" in ONE_SIDED._repr_html_()
+
+
+def test_explain_shows_both_sides_with_the_places_in_the_file():
+    text = explain(pp.Pipeline(OPS))
+    serving, training = text.split("pipeline in training")
+    assert serving.startswith("pipeline in serving")
+    assert "   5  normalize" in serving
+    assert "   5  normalize" in training
+    assert "random" not in serving
+    assert "take a random window of 0.35 to 1 of the area, 0.75 to 1.333 as wide as high" in training
+    assert "mirror 0.5 of the images, horizontal" in training
+    every = [pp.decode(), pp.random_zoom_out(), pp.random_iou_crop(), pp.random_crop(40, padding=2), pp.boxes(pad=9)]
+    text = explain(pp.Pipeline([*every, pp.points(), pp.tensor(only="training")]))
+    assert "boxes: xyxy boxes in pixels of the image here, 9 rows an image, -1 where there is none" in text
+    assert "points: points, x before y, in pixels of the image here, one array an image" in text
+    assert "lay 0.5 of the images at random on a canvas of 1 to 4 times the sides" in text
+    assert "take a random 40 x 40, after margins of 2, 2, 2, 2" in text
+    resized = [pp.decode(), pp.random_zoom_out(), pp.resize(height=9, width=9), pp.tensor()]
+    assert "e.g. 480 x 640: laid on 1185 x 1580 at row 345, column 460, resized to 9 x 9" in explain(
+        pp.Pipeline(resized)
+    )
+
+
+LEFT_OUT = 'serving leaves out ops[1] "random_resized_crop", ops[2] "random_flip"'
+
+
+@pytest.mark.parametrize(
+    ("command", "stream"),
+    [
+        (["check", "pipeline.json"], "out"),
+        (["check", "models"], "out"),
+        (["verify", "pipeline.json"], "err"),
+        (["run", "pipeline.json", "photo.png"], "err"),
+        (["build", "--pipeline", "pipeline.json", "--output", "models", "--force"], "err"),
+    ],
+    ids=lambda part: part[0] if isinstance(part, list) else part,
+)
+def test_commands_take_the_serving_side_and_say_what_it_leaves_out(command, stream, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photo.png").write_bytes(png(scene(30, 40)))
+    pipeline = pp.Pipeline(OPS)
+    pipeline.save("pipeline.json")
+    build(tmp_path / "models", pipeline=pipeline)
+    assert main(command) == 0
+    assert LEFT_OUT in getattr(capsys.readouterr(), stream)
+    assert (tmp_path / "models" / "preprocess" / "1" / "pipeline.json").read_text() == pipeline.to_json()
+
+
+def test_check_says_of_a_file_for_training_alone_that_it_cannot_be_served(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    ONE_SIDED.save("pipeline.json")
+    assert main(["check", "pipeline.json"]) == 0
+    assert "pipeline.json: no serving side: it is for training alone" in capsys.readouterr().out
+    (tmp_path / "photo.png").write_bytes(png(scene(30, 40)))
+    assert main(["run", "pipeline.json", "photo.png"]) == 1
+    assert "there is no serving side" in capsys.readouterr().err
+
+
+def test_a_doubt_names_the_place_in_the_file(tmp_path, capsys):
+    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    pp.Pipeline([*OPS[:-2], pp.normalize(mean=mean, std=std, scale=1), pp.tensor()]).save(tmp_path / "pipeline.json")
+    assert main(["check", str(tmp_path / "pipeline.json"), "--json"]) == 1
+    (problem,) = json.loads(capsys.readouterr().out)
+    assert problem["what"].startswith('ops[5] "normalize"')
+
+
+def test_sides_that_resize_in_other_ways_are_said(tmp_path, capsys):
+    ops = [pp.decode(), pp.random_resized_crop(64, like="torchvision"), pp.resize(height=64, width=64, only="serving")]
+    pp.Pipeline([*ops, *END]).save(tmp_path / "pipeline.json")
+    assert main(["check", str(tmp_path / "pipeline.json")]) == 0
+    assert (
+        '"tensor": training resizes with "like": "torchvision", "filter": "bilinear", "antialias": true, '
+        'and serving with "like": "pillow", "filter": "bilinear", "antialias": true'
+    ) in capsys.readouterr().out
+    pp.Pipeline(OPS).save(tmp_path / "pipeline.json")
+    assert main(["check", str(tmp_path / "pipeline.json")]) == 0
+    assert "training resizes" not in capsys.readouterr().out

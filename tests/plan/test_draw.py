@@ -1,0 +1,272 @@
+"""Draws: known answers, and a pure function of (seed, epoch, sample, attempt, op)."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pixprep as pp
+from images import png, scene
+from pixprep.plan.draws.philox import Numbers, philox
+
+# Random123's kat_vectors: philox4x32 10, counter, key, answer.
+KNOWN = [
+    ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+    ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
+]
+
+
+def words(text):
+    return [int(word, 16) for word in text.split()]
+
+
+@pytest.mark.parametrize(("counter", "key", "answer"), KNOWN)
+def test_philox_gives_the_known_answers_of_random123(counter, key, answer):
+    assert philox(np.array(words(counter), np.uint32), tuple(words(key))).tolist() == words(answer)
+
+
+def test_many_counters_give_what_each_gives_alone():
+    counters = np.array([[words(counter)] for counter, _, _ in KNOWN], np.uint32)
+    together = philox(counters, (1, 2))
+    assert together.shape == (3, 1, 4)
+    for counter, result in zip(counters, together, strict=True):
+        np.testing.assert_array_equal(philox(counter, (1, 2)), result)
+
+
+def test_numbers_are_uniform_and_independent_of_their_neighbours():
+    pipeline = training(pp.random_flip())
+    numbers = pipeline.plan.draw(seed=7, epoch=0, indices=range(25_000))
+    uniforms = np.concatenate([each.blocks("random_flip#0", 0, 1) for each in numbers])
+    assert uniforms.min() >= 0
+    assert uniforms.max() < 1
+    counts, _ = np.histogram(uniforms, 50, (0, 1))
+    assert np.square(counts - 2000).sum() / 2000 < 90  # chi-square, 49 degrees of freedom: 0.9997
+    correlation = np.corrcoef(uniforms.T) - np.eye(4)
+    assert np.abs(correlation).max() < 0.03
+    assert abs(np.corrcoef(uniforms[:-1, 0], uniforms[1:, 0])[0, 1]) < 0.03
+
+
+def training(*ops):
+    return pp.Pipeline([pp.decode(), *ops, pp.resize(height=8, width=8), pp.tensor(dtype="uint8")]).for_training()
+
+
+GEOMETRY = (pp.random_zoom_out(), pp.random_iou_crop(), pp.random_flip(), pp.random_flip("vertical"))
+BOXES = {"boxes": np.array([[3, 4, 20, 30], [10, 5, 40, 25]], np.float32)}
+SIZE = (32, 48)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def draws_of(pipeline, indices, *, seed=1, epoch=0, attempts=0):
+    numbers = pipeline.plan.draw(seed=seed, epoch=epoch, indices=indices, attempts=attempts)
+    return [dict(pipeline.plan.placing(each, BOXES)(*SIZE).draws) for each in numbers]
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(seeds, seeds, st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=12), st.integers(0, 2**16 - 1))
+def test_a_draw_does_not_depend_on_the_batch(seed, epoch, indices, attempt):
+    pipeline = training(*GEOMETRY)
+    together = draws_of(pipeline, indices, seed=seed, epoch=epoch, attempts=attempt)
+    apart = [draws_of(pipeline, [index], seed=seed, epoch=epoch, attempts=[attempt])[0] for index in indices]
+    assert together == apart
+    backwards = draws_of(pipeline, indices[::-1], seed=seed, epoch=epoch, attempts=[attempt] * len(indices))
+    assert backwards == together[::-1]
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(seeds, seeds, st.permutations(range(len(GEOMETRY))))
+def test_a_draw_does_not_depend_on_other_ops(seed, epoch, order):
+    """The numbers of an op are those of its name and count, or of its own name, whatever else is in the list."""
+    alone = training(pp.random_flip(p=0.4, name="mine"), pp.random_flip())
+    others = [pp.random_zoom_out(name="a"), pp.random_crop(9, pad_if_needed=True), pp.random_flip(name="b")]
+    mixed = training(*[[*others, pp.random_flip(p=0.4, name="mine")][index] for index in order], pp.random_flip())
+    indices = range(20)
+    first, second = (draws_of(each, indices, seed=seed, epoch=epoch) for each in (alone, mixed))
+    for key in ("mine", "random_flip#0"):
+        assert [each[key] for each in first] == [each[key] for each in second]
+
+
+def test_each_seed_epoch_sample_attempt_and_op_has_numbers_of_its_own():
+    pipeline = training(*GEOMETRY)
+    rows = set()
+    for seed, epoch, attempt in ((1, 0, 0), (0, 1, 0), (1, 1, 0), (2**32 - 1, 0, 0), (1, 0, 1), (1, 0, 65535)):
+        indices = [0, 1, 2**32, 2**64 - 1]
+        for numbers in pipeline.plan.draw(seed=seed, epoch=epoch, indices=indices, attempts=attempt):
+            for step in pipeline.plan.random_steps:
+                rows |= {tuple(row) for row in numbers.blocks(step.key, 0, step.blocks).tolist()}
+    blocks = sum(step.blocks for step in pipeline.plan.random_steps)
+    assert len(rows) == 6 * 4 * blocks
+
+
+def test_further_blocks_are_those_that_a_larger_draw_would_have_made():
+    pipeline = training(pp.random_iou_crop(trials=100))
+    (numbers,) = pipeline.plan.draw(seed=3, epoch=4, indices=[5], attempts=6)
+    assert isinstance(numbers, Numbers)
+    whole = numbers.blocks("random_iou_crop#0", 0, 101)
+    np.testing.assert_array_equal(numbers.blocks("random_iou_crop#0", 90, 200)[:11], whole[90:])
+
+
+@pytest.mark.parametrize("value", [-1, 2**32])
+def test_a_seed_or_an_epoch_that_is_no_32_bits_is_refused(value):
+    plan = training(*GEOMETRY).plan
+    with pytest.raises(pp.PipelineError, match=f"seed must be 0 to 4294967295, not {value}"):
+        plan.draw(seed=value, epoch=0, indices=[0])
+    with pytest.raises(pp.PipelineError, match=f"epoch must be 0 to 4294967295, not {value}"):
+        plan.draw(seed=0, epoch=value, indices=[0])
+
+
+def test_flips_are_as_frequent_as_they_say():
+    for p in (0.0, 0.25, 1.0):
+        flips = [each["random_flip#0"]["flip"] for each in draws_of(training(pp.random_flip(p=p)), range(4000))]
+        assert abs(np.mean(flips) - p) < 0.03
+
+
+def batch_of(pipeline, places, threads):
+    encoded = [png(scene(*SIZE))] * len(places)
+    with pp.Engine(pipeline, threads=threads) as engine:
+        return engine.run_batch(encoded, places=places)
+
+
+def test_a_draw_comes_back_and_replays_its_tensor_exactly_on_any_number_of_threads():
+    pipeline = training(*GEOMETRY)
+    numbers = pipeline.plan.draw(seed=1, epoch=2, indices=range(40))
+    first = batch_of(pipeline, [pipeline.plan.placing(each, BOXES) for each in numbers], 1)
+    assert first.errors == [None] * 40
+    told = json.loads(json.dumps([{key: dict(each) for key, each in placed.draws.items()} for placed in first.placed]))
+    assert set(told[0]) == {"random_zoom_out#0", "random_iou_crop#0", "random_flip#0", "random_flip#1"}
+    again = batch_of(pipeline, [pipeline.plan.replaying(each, BOXES) for each in told], 2)
+    np.testing.assert_array_equal(first["tensor"], again["tensor"])
+    assert len(np.unique(first["tensor"].reshape(40, -1), axis=0)) > 30
+    for one, other in zip(first.placed, again.placed, strict=True):
+        assert one.draws == other.draws
+        np.testing.assert_array_equal(one.kept["random_iou_crop#0"], other.kept["random_iou_crop#0"])
+
+
+def test_a_replay_needs_the_draw_of_every_op_and_a_window_that_fits():
+    plan = training(*GEOMETRY).plan
+    with pytest.raises(pp.PipelineError, match='no draw for "random_zoom_out#0"; there are random_flip#0'):
+        plan.replaying({"random_flip#0": {"flip": True}}, BOXES)(*SIZE)
+    resized = pp.Pipeline([pp.decode(), pp.random_resized_crop(8), pp.tensor(only="training")]).plan
+    words = {"random_resized_crop#0": {"top": 0, "left": 30, "height": 30, "width": 30}}
+    with pytest.raises(pp.ImageError, match=r"\[DOES_NOT_FIT\] 32 x 48 pixels are too small for the window"):
+        resized.replaying(words)(*SIZE)
+
+
+def test_an_iou_crop_needs_boxes():
+    plan = training(*GEOMETRY).plan
+    (numbers,) = plan.draw(seed=0, epoch=0, indices=[0])
+    with pytest.raises(pp.PipelineError, match='random_iou_crop needs the "boxes" of each sample'):
+        plan.placing(numbers)
+
+
+def test_an_image_without_boxes_stays_whole():
+    plan = training(pp.random_iou_crop()).plan
+    for numbers in plan.draw(seed=0, epoch=0, indices=range(20)):
+        placed = plan.placing(numbers, {"boxes": np.zeros((0, 4), np.float32)})(*SIZE)
+        assert placed.draws["random_iou_crop#0"] == {"top": 0, "left": 0, "height": 32, "width": 48}
+
+
+def test_a_plan_without_random_ops_places_by_the_size_alone():
+    plan = pp.presets.imagenet().plan
+    (numbers,) = plan.draw(seed=0, epoch=0, indices=[3])
+    assert plan.placing(numbers) is plan.place
+    assert plan.replaying({}) is plan.place
+    assert plan.place(9, 9).draws == {}
+
+
+def test_an_op_that_several_outputs_have_is_drawn_once():
+    """Two tensors and a transform of one chain show the same flip; a branch has its own ops."""
+    ops = [
+        pp.decode(), pp.random_flip(name="f"), pp.resize(height=8, width=8), pp.transform(), pp.tensor(dtype="uint8"),
+    ]  # fmt: skip
+    ops += [pp.flip(), pp.tensor(dtype="uint8", name="other")]
+    pipeline = pp.Pipeline(ops).for_training()
+    numbers = pipeline.plan.draw(seed=1, epoch=0, indices=range(20))
+    batch = batch_of(pipeline, [pipeline.plan.placing(each) for each in numbers], 1)
+    np.testing.assert_array_equal(batch["tensor"][..., ::-1], batch["other"])
+    flips = [placed.draws["f"]["flip"] for placed in batch.placed]
+    assert (batch["transform"][:, 1] < 0).tolist() == flips
+    assert 3 < sum(flips) < 17
+
+
+def by_hand(pixels, draws, fill):
+    """The image after each op's words, one after the other, in NumPy."""
+    for key, words in draws.items():
+        if "flip" in words:
+            if words["flip"]:
+                pixels = pixels[::-1] if key == "up" else pixels[:, ::-1]
+            continue
+        height, width = pixels.shape[:2]
+        whole = np.full((words["height"] + height + 200, words["width"] + width + 200, 3), fill, np.uint8)
+        top, left = 100 - words["top"], 100 - words["left"]  # the canvas begins at row and column 100
+        whole[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
+        pixels = whole[100 : 100 + words["height"], 100 : 100 + words["width"]]
+    return np.ascontiguousarray(pixels)
+
+
+def test_images_with_margins_are_what_they_are_when_they_are_laid_by_hand():
+    """Flips, canvases and crops before the resize, in an order in which each could go wrong."""
+    ops = [
+        pp.random_flip(), pp.random_flip("vertical", name="up"), pp.random_crop(30, 40, padding=(3, 9, 5, 1), fill=77),
+        pp.random_flip(name="again"), pp.random_zoom_out(fill=77, side_range=(1, 2.5), p=0.8),
+        pp.random_flip(name="last"), pp.random_iou_crop(),
+    ]  # fmt: skip
+    pipeline, plain = training(*ops), pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
+    pixels, boxes = scene(*SIZE), {"boxes": [[5, 5, 40, 30]]}
+    numbers = pipeline.plan.draw(seed=5, epoch=0, indices=range(60))
+    batch = batch_of(pipeline, [pipeline.plan.placing(each, boxes) for each in numbers], 2)
+    with pp.Engine(plain) as engine:
+        expected = engine.run([png(by_hand(pixels, placed.draws, 77)) for placed in batch.placed])
+    np.testing.assert_array_equal(batch["tensor"], np.stack(expected))
+    assert 20 < sum(any(placed.placements["tensor"].margins) for placed in batch.placed) <= 60
+
+
+def first_window(step, height, width, numbers, boxes):
+    """``random_iou_crop`` as torchvision writes it, trial by trial, and no trial or box left out before it is tried."""
+    blocks = numbers.blocks(step.key, 0, 20 * (1 + step.trials)).reshape(20, -1, 4)
+    for choice in blocks:
+        overlap = step.overlaps[int(choice[0, 0] * len(step.overlaps))]
+        if overlap >= 1:
+            break
+        for across, down, from_left, from_top in choice[1:]:
+            low, high = step.scale
+            w, h = int(width * (low + (high - low) * across)), int(height * (low + (high - low) * down))
+            left, top = int((width - w) * from_left), int((height - h) * from_top)
+            if not step.ratio[0] * h <= w <= step.ratio[1] * h or not w * h:
+                continue
+            begin, end = np.maximum(boxes[:, :2], (left, top)), np.minimum(boxes[:, 2:], (left + w, top + h))
+            middles = (boxes[:, :2] + boxes[:, 2:]) * 0.5
+            inside = ((middles > (left, top)) & (middles < (left + w, top + h))).all(axis=1)
+            shared = np.maximum(end - begin, 0).prod(axis=1)
+            area = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+            if (shared >= overlap * (area + w * h - shared))[inside].any():
+                return {"top": top, "left": left, "height": h, "width": w}
+    return {"top": 0, "left": 0, "height": height, "width": width}
+
+
+@pytest.mark.parametrize("options", [(0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0), (0.2, 0.6, 0.95), (0.0,)])
+def test_an_iou_crop_is_the_first_trial_that_has_the_overlap(options):
+    plan = training(pp.random_iou_crop(sampler_options=options, trials=12, min_scale=0.1)).plan
+    (step,) = plan.random_steps
+    random = np.random.default_rng(len(options))
+    found = []
+    for numbers in plan.draw(seed=5, epoch=0, indices=range(300)):
+        height, width = random.integers(1, 400, 2).tolist()
+        corners = np.sort(random.random((random.integers(1, 12), 2, 2)), axis=1)
+        corners[:, 1] = corners[:, 0] + (corners[:, 1] - corners[:, 0]) * random.choice([0, 0.1, 1], 1)
+        boxes = (corners * (width, height)).reshape(-1, 4)
+        found.append(step.words(height, width, numbers, boxes))
+        assert found[-1] == first_window(step, height, width, numbers, boxes)
+    assert len({tuple(window.values()) for window in found}) > 100
+
+
+def test_a_scale_jitters_sizes_reach_both_ends_of_its_range_and_nothing_beyond():
+    ops = [pp.scale_jitter(60, 80, (0.5, 1.5)), pp.random_crop(20, pad_if_needed=True)]
+    pipeline = pp.Pipeline([pp.decode(), *ops, pp.resize(height=20, width=20, only="serving"), pp.tensor()])
+    plan = pipeline.for_training().plan
+    drawn = [plan.placing(each)(120, 160).draws for each in plan.draw(seed=0, epoch=0, indices=range(300))]
+    heights = [each["scale_jitter#0"]["height"] for each in drawn]
+    assert 30 <= min(heights) <= 31
+    assert 88 <= max(heights) <= 90

@@ -1,0 +1,288 @@
+"""Folding: a placement against the ops applied one by one to an image whose pixels are their own coordinates."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, reject, settings
+from hypothesis import strategies as st
+
+import pixprep as pp
+import reference
+from pixprep.pipeline import ops as op
+from pixprep.plan.folding import Geometry
+from pixprep.plan.geometry_steps import Resize, past
+
+NOWHERE = -1
+
+
+def index_image(height, width):
+    """(height, width, 2) int: each pixel holds its row and column."""
+    return np.stack(np.indices((height, width)), axis=2)
+
+
+def apply(step, image):
+    """One op on an index image, naively; NOWHERE where a margin is. A resize takes the nearest pixel."""
+    height, width = image.shape[:2]
+    if isinstance(step, op.Flip):
+        return image[::-1] if step.axis == "vertical" else image[:, ::-1]
+    if isinstance(step, op.Crop):
+        assume(step.top + step.height <= height and step.left + step.width <= width)
+        return image[step.top : step.top + step.height, step.left : step.left + step.width]
+    if isinstance(step, op.CenterCrop):
+        side = max(1, int((step.fraction or 1) * min(height, width)))
+        return _center(image, step.height or side, step.width or side)
+    if isinstance(step, op.Letterbox):
+        canvas = (step.height, step.width)
+        size = reference.letterbox_size(height, width, canvas=canvas, enlarge=step.enlarge)
+        image = reference.nearest(image, *size)
+        return _canvas(image, step)
+    if isinstance(step, op.Pad):
+        return _canvas(image, step)
+    assert isinstance(step, op.Resize)
+    size = (step.height, step.width) if step.height else reference.resized_size(height, width, size=step.size)
+    return reference.nearest(image, *size)
+
+
+def _center(image, height, width):
+    missing = [max(0, want - have) for want, have in zip((height, width), image.shape[:2], strict=True)]
+    image = np.pad(image, [(d // 2, d - d // 2) for d in missing] + [(0, 0)], constant_values=NOWHERE)
+    top, left = (round((have - want) / 2) for want, have in zip((height, width), image.shape[:2], strict=True))
+    return image[top : top + height, left : left + width]
+
+
+def _canvas(image, step):
+    height, width = (step.height, step.width) if step.height else (max(image.shape[:2]),) * 2
+    spare = (height - image.shape[0], width - image.shape[1])
+    assume(min(spare) >= 0)
+    before = [round(d / 2 - 0.1) if step.anchor == "center" else 0 for d in spare]
+    return np.pad(image, [(b, d - b) for b, d in zip(before, spare, strict=True)] + [(0, 0)], constant_values=NOWHERE)
+
+
+def look(placement, image):
+    """What the canvas of a placement shows of an index image."""
+    top, left, bottom, right = placement.box
+    vertical, horizontal = placement.mirrors
+    image = image[top:bottom, left:right][:: -1 if vertical else 1, :: -1 if horizontal else 1]
+    above, before, below, behind = placement.margins
+    if image.size:
+        image = np.pad(image, [(above, below), (before, behind), (0, 0)], constant_values=NOWHERE)
+    if placement.resized != image.shape[:2] and image.size:
+        image = reference.nearest(image, *placement.resized)
+    top, left, bottom, right = placement.region
+    vertical, horizontal = placement.flips
+    image = image[top:bottom, left:right][:: -1 if vertical else 1, :: -1 if horizontal else 1]
+    canvas = np.full((*placement.canvas, 2), NOWHERE)
+    top, left = placement.at
+    canvas[top : top + image.shape[0], left : left + image.shape[1]] = image
+    return canvas
+
+
+def place(steps, height, width):
+    other = [pp.center_crop(4, from_="start"), pp.tensor()]  # the steps need not end in a tensor of known size
+    pipeline = pp.Pipeline([pp.decode(name="start"), *steps, pp.transform(), *other])
+    return pipeline.plan.outputs["transform"].geometry.place(height, width)
+
+
+small = st.integers(1, 40)
+flips = st.builds(pp.flip, st.sampled_from(["horizontal", "vertical"]))
+crops = st.builds(pp.crop, st.integers(0, 9), st.integers(0, 9), st.integers(1, 15), st.integers(1, 15))
+centers = st.builds(pp.center_crop, small, small)
+fractions = st.builds(pp.center_crop, fraction=st.floats(0.05, 1))
+anchors = st.sampled_from(["center", "top_left"])
+pads = st.builds(pp.pad, st.integers(1, 60), st.integers(1, 60), anchor=anchors)
+squares = st.builds(lambda anchor: pp.pad(square=True, anchor=anchor), anchors)
+resizes = st.one_of(
+    st.builds(pp.resize, st.integers(1, 30), filter=st.just("nearest")),
+    st.builds(pp.resize, height=small, width=small, filter=st.just("nearest")),
+    st.builds(partial(pp.letterbox, fill=0, filter="nearest"), small, small, anchor=anchors, enlarge=st.booleans()),
+)
+before_resize = st.lists(st.one_of(flips, crops, fractions, pads, squares), max_size=3)
+after_resize = st.lists(st.one_of(flips, crops, centers, pads, squares, fractions), max_size=4)
+
+
+@settings(max_examples=250, deadline=None, derandomize=True)
+@given(before_resize, st.lists(resizes, max_size=1), after_resize, small, small)
+def test_folded_ops_look_where_the_ops_one_by_one_look(before, resize, after, height, width):
+    steps = [*before, *resize, *after]
+    image = expected = index_image(height, width)
+    for step in steps:
+        expected = apply(step, expected)
+    try:
+        placement = place(steps, height, width)
+    except pp.PipelineError as error:
+        assume("smaller than the image" not in str(error) and "the window ends at" not in str(error))
+        raise
+    assert placement.canvas == expected.shape[:2]
+    assert (look(placement, image) == expected).all()
+
+
+def followed(steps, point, height, width):
+    """Where the ops, one by one, bring a point (y, x) of an image of this size."""
+    for step in steps:
+        old = resized = (height, width)
+        height, width = new = apply(step, index_image(height, width)).shape[:2]
+        if isinstance(step, op.Resize):
+            resized = new
+        elif isinstance(step, op.Letterbox):
+            resized = reference.letterbox_size(*old, canvas=new, enlarge=step.enlarge)
+        for axis in (0, 1):
+            point[axis] *= resized[axis] / old[axis]
+            spare = new[axis] - resized[axis]
+            if isinstance(step, op.Flip) and axis == (step.axis == "horizontal"):
+                point[axis] = new[axis] - point[axis]
+            elif isinstance(step, op.Crop):
+                point[axis] -= (step.top, step.left)[axis]
+            elif isinstance(step, op.CenterCrop):
+                point[axis] += spare // 2 if spare > 0 else -round(-spare / 2)
+            elif isinstance(step, op.Pad | op.Letterbox):
+                point[axis] += spare // 2 if step.anchor == "center" else 0
+    return point
+
+
+@settings(max_examples=250, deadline=None, derandomize=True)
+@given(before_resize, st.lists(resizes, max_size=1), after_resize, small, small)
+def test_the_transform_brings_a_point_where_the_ops_one_by_one_bring_it(before, resize, after, height, width):
+    """Also where nothing of the image is seen any more."""
+    steps = [*before, *resize, *after]
+    try:
+        placement = place(steps, height, width)
+    except (pp.PipelineError, pp.ImageError):
+        reject()
+    for point in ((0, 0), (height, width), (0.3, 7)):
+        expected = followed(steps, list(point), height, width)
+        assert reference.transform_point(point, placement.transform) == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_demos_window_is_that_of_tensorflows_efficientnet():
+    """``padded_center_crop_size = int(224 / (224 + 32) * shorter)``, ``offset = (d + 1) // 2`` on either axis."""
+    plan = pp.presets.efficientnet_lite0().plan.outputs["tensor"]
+    differ = 0
+    for height in range(2, 601):
+        for width in (2, 3, height, height + 1, 599, 600):
+            side = int(224 / (224 + 32) * min(height, width))
+            top, left = ((length - side + 1) // 2 for length in (height, width))
+            assert plan.geometry.place(height, width).box == (top, left, top + side, left + side)
+            differ += top != round((height - side) / 2)
+    assert differ > 500
+
+
+@pytest.mark.parametrize(("height", "width"), [(16384, 1), (1, 16384)])
+def test_a_margin_before_the_resize_is_read_no_further_than_filters_reach(height, width):
+    """Of the 268 million pixels of the square, 99 % are margin, which nobody computes."""
+    placement = place([pp.pad(square=True), pp.resize(height=224, width=224, filter="lanczos")], height, width)
+    assert placement.laid == (16384, 16384)
+    top, left, bottom, right = placement.region
+    assert sorted((bottom - top, right - left)) == [10, 224]
+
+
+@pytest.mark.parametrize(
+    ("op", "size", "became"),
+    [(pp.rotate(45, expand=True), (65_535, 1), "46341 x 46341"), (pp.resize(64), (65_535, 20), "209712 x 64")],
+)
+def test_an_image_whose_levels_change_may_not_grow_beyond_the_limit(op, size, became):
+    """5 KB of a JPEG would be gigabytes, or more rows than a GPU's grid has."""
+    place = pp.Pipeline([pp.decode(), op, pp.contrast(1.1), pp.center_crop(9), pp.tensor()]).plan.place
+    assert place(*(side // 100 + 1 for side in size))
+    with pytest.raises(
+        pp.ImageError, match=f"^\\[BAD_DIMENSIONS\\] its levels would be changed at {became}; a side has"
+    ):
+        place(*size)
+
+
+def test_a_resize_beyond_the_limit_is_refused():
+    resize = Resize(rule="shorter", height=16384, width=16384, filter="box", antialias=True)
+    with pytest.raises(pp.ImageError) as caught:
+        Geometry((), resize, ()).place(1, 2)
+    assert str(caught.value) == (
+        "[BAD_DIMENSIONS] its 1 x 2 pixels would be resized to 16384 x 32768, more than 268,435,456 pixels"
+    )
+
+
+def test_arithmetic_folds_into_one_factor_and_one_offset_a_channel():
+    twice = [pp.normalize(mean=(1, 2, 3), std=2, scale=1), pp.normalize(mean=0.5, std=(1, 2, 4), scale=10)]
+    plan = pp.Pipeline([pp.decode(), pp.center_crop(2), *twice, pp.tensor()]).plan.outputs["tensor"]
+    (affine,) = plan.arithmetic
+    assert affine.scale == pytest.approx((5, 2.5, 1.25))
+    assert affine.offset == pytest.approx((-5.5, -5.25, -3.875))
+    assert plan.table.shape == (3, 256)
+    assert plan.table[1, 100] == np.float32(100 * 2.5 - 5.25)
+
+
+def test_the_colour_of_the_margin_has_one_level_a_channel():
+    def fill(*steps, color="rgb"):
+        return pp.Pipeline([pp.decode(color=color), *steps, pp.tensor()]).plan.outputs["tensor"].fill
+
+    assert fill(pp.letterbox(4, 4)) == (114, 114, 114)
+    assert fill(pp.letterbox(4, 4, fill=(1, 2, 3))) == (1, 2, 3)
+    assert fill(pp.letterbox(4, 4, fill=9), color="gray") == (9,)
+    assert fill(pp.center_crop(4)) == (0, 0, 0)
+
+
+def resize_rule(rule, size, **changes):
+    defaults = {"filter": "bilinear", "antialias": True}
+    return Resize(rule=rule, height=size[0], width=size[1], **defaults | changes)
+
+
+@pytest.mark.parametrize("rounding", ["down", "half_even", "half_away"])
+@pytest.mark.parametrize("rule", ["fit", "cover"])
+def test_the_side_that_a_rule_names_is_met_exactly(rule, rounding):
+    """225 / (225 / 224) is a little under 224, and was cut to 223."""
+    for height in range(1, 700):
+        rows, columns = resize_rule(rule, (224, 224), rounding=rounding).size(height, 301)
+        assert (rows if (height > 301) == (rule == "fit") else columns) == 224
+
+
+@pytest.mark.parametrize("rounding", ["down", "half_even", "half_away", "up"])
+def test_equal_ratios_give_the_box_and_others_keep_to_it(rounding):
+    """900 x 900 covered 224 x 224 with 224 x 223: 900 / (900 / 224) is a little under 224."""
+    fit, cover = (resize_rule(rule, (224, 160), rounding=rounding) for rule in ("fit", "cover"))
+    for times in range(1, 586):
+        assert fit.size(7 * times, 5 * times) == cover.size(7 * times, 5 * times) == (224, 160)
+    for box in (224, 232, 416):
+        steps = [resize_rule(rule, (box, box), rounding=rounding) for rule in ("fit", "cover")]
+        assert all(step.size(side, side) == (box, box) for step in steps for side in range(1, 4097))
+    rng = np.random.default_rng(0)
+    for height, width in rng.integers(1, 4097, (4000, 2)).tolist():
+        assert all(np.array(cover.size(height, width)) >= (224, 160)), (height, width)
+        assert all(np.array(fit.size(height, width)) <= (224, 160)), (height, width)
+        if rounding == "down":
+            rows, columns = (224, 224 * width // height), (160 * height // width, 160)
+            ours, other = (rows, columns) if height * 160 >= width * 224 else (columns, rows)
+            assert fit.size(height, width) == tuple(max(1, side) for side in ours), (height, width)
+            assert cover.size(height, width) == other, (height, width)
+
+
+def test_ties_of_a_side_fall_where_dalis_float32_puts_them():
+    """``224 * 195 / 192`` is 227.5, but DALI 2.4 makes 227 of it: float32(224 / 192) is a little small."""
+    resize = resize_rule("shorter", (224, 224), rounding="half_away")
+    assert resize.size(192, 195) == (224, 227)
+    assert resize.size(192, 196) == (224, 229)
+
+
+def test_detrs_rounding_may_leave_an_image_past_the_most():
+    """1333 * 600 / 1334 rounds to the 600 that are there."""
+    resize = resize_rule("shorter", (800, 800), rounding="detr", most=1333)
+    assert [resize.size(*size) for size in ((600, 1334), (600, 1335), (480, 640))] == [
+        (600, 1334),
+        (599, 1333),
+        (800, 1066),
+    ]
+    assert pp.resize(800, max_size=1333, rounding="detr").infer(pp.ImageSpec()).max_width == past(1333) == 1376
+    with pytest.raises(pp.ImageError, match=r"\[DOES_NOT_FIT\] 6 x 1400 pixels would stay, over the 1333 allowed"):
+        resize.size(6, 1400)
+
+
+def test_a_subpixel_scale_is_that_of_the_sides_before_rounding():
+    resize = resize_rule("shorter", (256, 256), rounding="half_away", like="dali", subpixel=True)
+    assert resize.size(427, 640) == (256, 384)
+    assert resize.ratio(427, 640, resize.size(427, 640)) == (427 / 256, pytest.approx(427 / 256, rel=1e-7))
+    assert replace(resize, subpixel=False).ratio(427, 640, resize.size(427, 640)) == (427 / 256, 640 / 384)
+
+
+def test_a_subpixel_scale_grows_the_part_looked_at_no_more_than_tenfold():
+    """A side of 0.0225 pixels is rounded up to 1; DALI looks at ten images' widths, not at 44."""
+    resize = resize_rule("longer", (9, 9), rounding="half_away", like="dali", subpixel=True)
+    assert resize.size(400, 1) == (9, 1)
+    assert resize.ratio(400, 1, resize.size(400, 1)) == (400 / 9, 10)

@@ -1,0 +1,313 @@
+"""The policies: tables, draws, steps, replays; frozen results stand in for torchvision and timm."""
+
+import json
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import noise, png, scene
+from pixprep.engine.kernels.levels import done
+from pixprep.plan.draws.kinds import KINDS, spaced
+from pixprep.plan.draws.philox import EXAMPLE, Numbers
+from pixprep.plan.draws.policies import gammas
+from pixprep.plan.steps import levels
+from pixprep.plan.steps.levels import Blend, Curve, Filter, Mix, Tone
+from pixprep.plan.steps.warps import Warp
+from policy_cases import FROZEN, OPS, digest, frozen_draws, pipeline_of
+
+
+def step_of(op):
+    (step,) = pipeline_of(op).plan.random_steps
+    return step
+
+
+def drawn_by(op, rows, size=(24, 40)):
+    """What numbers draw, a block a row."""
+    step = step_of(op)
+    return step.words(*size, Numbers(0, 0, 0, 0, {step.key: np.array(rows)}))
+
+
+def words_of(op, *blocks, size=(24, 40)):
+    """The steps that numbers make: (kind, bin, sign) of each."""
+    return drawn_by(op, [[*block, 0.0] for block in blocks] or np.empty((0, 4)), size)["ops"]
+
+
+def kind(name):
+    """A number that chooses a kind."""
+    return (list(KINDS["rand"]).index(name) + 0.5) / 14
+
+
+# The middle bins of torchvision's tables of 31, as it prints them; test_augment compares every bin with it.
+TABLE = {
+    "ShearX": (0.15000000596046448, 0.4950000047683716),
+    "TranslateX": (150.0 / 331.0 * 400 / 2, 16.0),
+    "TranslateY": (150.0 / 331.0 * 200 / 2, 16.0),
+    "Rotate": (15.0, 67.5),
+    "Color": (0.44999998807907104, 0.4950000047683716),
+    "Posterize": (6, 5),
+    "Solarize": (0.5, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_middle_of_each_table_is_torchvisions(name):
+    for table, expected in zip(("rand", "trivial"), TABLE[name], strict=True):
+        assert KINDS[table][name].magnitude(15, 31, 200, 400) == pytest.approx(expected, rel=1e-7)
+
+
+def test_elements_are_reckoned_from_the_nearer_end():
+    """``torch.linspace(0, 0.3, 10)``."""
+    theirs = [0.0, 0.03333333507180214, 0.06666667014360428, 0.10000000894069672, 0.13333334028720856]
+    theirs += [0.1666666716337204, 0.20000000298023224, 0.23333334922790527, 0.2666666805744171, 0.30000001192092896]
+    assert [spaced(0.0, 0.3, 10, index) for index in range(10)] == theirs
+
+
+def test_posterize_rounds_ties_to_even():
+    """``(8 - arange(9) / 2).round()``."""
+    assert [KINDS["rand"]["Posterize"].magnitude(index, 9, 1, 1) for index in range(9)] == [8, 8, 7, 6, 6, 6, 5, 4, 4]
+
+
+@pytest.mark.parametrize("name", KINDS["rand"])
+@pytest.mark.parametrize("sign", [0.49, 0.5])
+def test_half_of_the_magnitudes_are_negative_where_they_have_a_sign(name, sign):
+    (each,) = words_of(pp.rand_augment(1), (kind(name), 0.0, sign))
+    assert each["op"] == name
+    if KINDS["rand"][name].magnitude is None:
+        assert set(each) == {"op"}
+    else:
+        is_negative = name not in ("Posterize", "Solarize") and sign < 0.5
+        assert (each["magnitude"] < 0) == is_negative
+
+
+def test_numbers_choose_kind_bin_and_sign():
+    assert words_of(pp.trivial_augment(), (0.999, 0.0, 0.0)) == [{"op": "Equalize"}]
+    assert words_of(pp.trivial_augment(), (kind("Rotate"), 0.999, 0.0)) == [{"op": "Rotate", "magnitude": -135.0}]
+    assert words_of(pp.trivial_augment(num_magnitude_bins=4), (kind("Rotate"), 0.5, 0.9)) == [
+        {"op": "Rotate", "magnitude": 90.0}
+    ]
+    first, second = words_of(pp.rand_augment(2, 0), (kind("Solarize"), 0.9, 0.9), (0.0, 0.0, 0.0))
+    assert (first, second) == ({"op": "Solarize", "magnitude": 1.0}, {"op": "Identity"})
+    assert words_of(pp.rand_augment(0)) == []
+
+
+def test_a_magnitude_of_zero_has_no_sign():
+    (each,) = words_of(pp.rand_augment(1, 0), (kind("ShearX"), 0.0, 0.0))
+    assert json.dumps(each) == '{"op": "ShearX", "magnitude": 0.0}'
+
+
+def timm(**fields):
+    return pp.timm_rand_augment(1, 9, p=1.0, increasing=True, **fields)
+
+
+def test_a_strength_deviates_by_a_normal_number_and_ends_at_the_most():
+    """Of 0.49 and 0.9 the normal distribution has -0.025 and 1.28."""
+    rotate = (3.5 / 15, 0.9, 0.9)
+    assert words_of(timm(), rotate) == [{"op": "Rotate", "magnitude": 27.0}]
+    (each,) = words_of(timm(magnitude_std=0.5), rotate)
+    assert each["magnitude"] == pytest.approx(3 * (9 + 0.5 * 1.2816), abs=1e-3)
+    assert words_of(timm(magnitude_std=2.0), rotate)[0]["magnitude"] == 30.0
+    assert words_of(timm(magnitude_std=2.0, magnitude_max=9.5), rotate)[0]["magnitude"] == 28.5
+    assert words_of(timm(magnitude_std="uniform"), rotate)[0]["magnitude"] == pytest.approx(0.9 * 27)
+    assert words_of(timm(magnitude_std=50), (3.5 / 15, 0.3, 0.9))[0]["magnitude"] == 0.0
+
+
+def test_no_kind_is_chosen_twice_by_weight():
+    names = [each["op"] for each in words_of(pp.timm_rand_augment(15, p=1.0, weighted=True),
+                                             *[(0.0, 0.5, 0.5)] * 15)]  # fmt: skip
+    assert sorted(names) == sorted(KINDS["timm_weighted"])
+
+
+def test_a_pair_is_chosen_by_the_first_number_and_each_step_done_by_its_own():
+    step = step_of(pp.auto_augment())
+    for whether, expected in ((0.39, ["Posterize", "Rotate"]), (0.5, ["Rotate"]), (0.61, [])):
+        rows = np.array([[0.0, 0.5, 0.5, whether], [0.9, 0.5, 0.5, whether]])
+        words = step.words(24, 40, Numbers(0, 0, 0, 0, {step.key: rows}))["ops"]
+        assert [each["op"] for each in words] == expected
+
+
+def steps_of(op, *words, size=(24, 40)):
+    return step_of(op).steps({"ops": list(words)}, *size)
+
+
+def test_a_step_is_what_torchvision_makes_of_it():
+    op = pp.rand_augment(fill=(1, 2, 3), like="torchvision")
+    assert steps_of(op, {"op": "Identity"}) == ()
+    assert steps_of(op, {"op": "Color", "magnitude": -0.5}) == (Blend("own", 0.5, "torchvision"),)
+    assert steps_of(op, {"op": "Contrast", "magnitude": 0.5}) == (Blend("mean", 1.5, "torchvision"),)
+    assert steps_of(op, {"op": "Sharpness", "magnitude": 0.5}) == (Filter("sharpness", "torchvision", 1.5),)
+    assert steps_of(op, {"op": "AutoContrast"}) == (Tone("autocontrast", "torchvision"),)
+    assert steps_of(op, {"op": "Posterize", "magnitude": 5}) == (levels.posterize(5),)
+    (warp,) = steps_of(op, {"op": "TranslateX", "magnitude": -3.9})
+    assert (warp.matrix, warp.fill, warp.like) == ((1.0, 0.0, 3.0, 0.0, 1.0, 0.0), (1, 2, 3), "torchvision")
+    (shear,) = steps_of(pp.rand_augment(), {"op": "ShearX", "magnitude": 0.3})
+    assert shear.matrix == pytest.approx((1, 0.3, 0, 0, 1, 0))  # the first pixel stays
+    assert isinstance(steps_of(op, {"op": "Rotate", "magnitude": 3.0})[0], Warp)
+
+
+def test_a_threshold_of_tensors_is_a_float32():
+    """0.8 of float32 is over 0.8, and 255 times it over 204; as a float32 it is 204."""
+    magnitude = KINDS["trivial"]["Solarize"].magnitude(6, 31, 1, 1)
+    inverted = {}
+    for like in ("pillow", "torchvision"):
+        (curve,) = steps_of(pp.trivial_augment(like=like), {"op": "Solarize", "magnitude": magnitude})
+        assert isinstance(curve, Curve)
+        inverted[like] = min(level for level in range(256) if curve.table[level] != level)
+    assert inverted == {"pillow": 205, "torchvision": 204}
+
+
+MIXED = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Posterize", "Solarize", "AutoContrast", "Equalize")
+
+
+def test_numbers_choose_the_depth_of_a_chain_its_steps_and_the_weights():
+    """Where the normal number is 0, a gamma number of shape 1 is 5/3 of its last uniform's complement."""
+    op = pp.aug_mix(mixture_width=2, all_ops=False, severity=4)
+    steps = [[(MIXED.index(name) + 0.5) / 9, place, 0.0, depth] for name, place, depth in (
+        ("Rotate", 0.99, 0.4), ("Equalize", 0.0, 0.0), ("ShearX", 0.0, 0.0), ("Posterize", 0.5, 0.3)
+    )]  # fmt: skip
+    parts = [[0.0, 0.0, 0.5, 1 - part] for part in (0.5, 0.25, 1.0, 0.5)]
+    drawn = {
+        "weights": [float(np.float32(2 / 3)), *np.multiply(np.float32([2 / 3, 1 / 3]), np.float32(1 / 3)).tolist()],
+        "chains": [[{"op": "Rotate", "magnitude": -10.0}, {"op": "Equalize"}], [{"op": "Posterize", "magnitude": 3}]],
+    }
+    unread = [[0.0] * 4] * 2
+    assert drawn_by(op, [*steps, *unread, *parts]) == drawn
+    refused = [[0.0, 0.0, 1 - 1e-9, 0.0]] * 4  # of the logarithm's 0 nothing is below; what was accepted stays
+    first = [refused[0] if place == 1 else part for place, part in enumerate(parts)]
+    first[1] = [0.0, 0.0, 0.0, 0.0]
+    assert drawn_by(op, [*steps, *unread, *first, *[parts[1]] * 4]) == drawn
+    said = "add the image and 2 chains of 1 to 3 of AugMix's 9 steps, any of the 4 least of 10 strengths"
+    assert str(step_of(op)).startswith(said)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 1.0, 3.0, 100.0])
+def test_numbers_of_a_gamma_distribution_have_its_moments(alpha):
+    """Mean and variance are alpha; an exponential one's logarithm has the mean of -0.5772 (Euler), variance pi^2/6."""
+    made = np.array([gammas(alpha, Numbers(1, 0, index, 0, {}), "x", 0, 8) for index in range(2500)]).reshape(-1)
+    assert made.min() > 0
+    assert made.mean() == pytest.approx(alpha, abs=5 * (alpha / made.size) ** 0.5)
+    assert made.var() == pytest.approx(alpha, rel=5 * ((2 + 6 / alpha) / made.size) ** 0.5)
+    if alpha == 1:
+        logs = np.log(made)
+        assert logs.mean() == pytest.approx(-np.euler_gamma, abs=0.05)
+        assert logs.var() == pytest.approx(np.pi**2 / 6, rel=0.06)
+    assert gammas(alpha, EXAMPLE, "x", 0, 3) == [pytest.approx(gammas(alpha, EXAMPLE, "x", 0, 1)[0])] * 3
+
+
+@pytest.mark.parametrize("kind", ["three bytes", "four", "four, one of them in front", "mirrored", "gray", "none"])
+def test_a_sum_is_rounded_after_each_product_and_cut_off(kind):
+    four = noise(31, 17, channels=4)
+    image = {
+        "three bytes": np.ascontiguousarray(four[:, :, :3]),
+        "four": four[:, :, :3],
+        "four, one of them in front": four[:, :, 1:],
+        "mirrored": four[::-1, ::-1, :3],
+        "gray": four[:, :, :1],
+        "none": four[:0, :, :3],
+    }[kind]
+    weights = tuple(np.float32([0.3, 0.45, 0.25]).tolist())
+    result = done([Mix(weights, ((levels.inverted(), levels.solarize(99)), ()))], image)
+    others = [image, np.where(255 - image >= 99, image, 255 - image), image]
+    total = np.zeros(image.shape, np.float32)
+    for weight, other in zip(weights, others, strict=True):
+        total += np.float32(weight) * other.astype(np.float32)
+    assert result.dtype == np.uint8
+    assert np.array_equal(result, np.floor(total))
+
+
+@pytest.mark.parametrize("after", [pp.transform(), pp.boxes(), pp.points(), pp.mask(), pp.masks()])
+def test_nothing_behind_a_sum_says_where_a_pixel_came_from(after):
+    head, tail = [pp.decode(), pp.resize(height=8, width=8)], pp.tensor(only="training")
+    with pytest.raises(pp.PipelineError, match="nobody knows where a pixel came from behind aug_mix"):
+        pp.Pipeline([*head, pp.aug_mix(), after, tail])
+    pp.Pipeline([*head, after, pp.aug_mix(), tail])
+
+
+def test_a_step_that_nobody_draws_is_refused():
+    with pytest.raises(pp.PipelineError, match='no draw of a policy is "Invert"; there are Identity, ShearX, '):
+        steps_of(pp.rand_augment(), {"op": "Invert"})
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_draw_replays_exactly(name):
+    pipeline = pipeline_of(OPS[name]())
+    encoded = [png(scene(24, 40))] * 40
+    drawn = pipeline.plan.draw(seed=1, epoch=2, indices=range(40))
+    with pp.Engine(pipeline, threads=1) as engine:
+        first = engine.run_batch(encoded, places=[pipeline.plan.placing(each) for each in drawn])
+        words = [json.loads(json.dumps(placed.draws)) for placed in first.placed]
+        again = engine.run_batch(encoded, places=[pipeline.plan.replaying(each) for each in words])
+    assert np.array_equal(first["tensor"], again["tensor"])
+    assert len({json.dumps(each) for each in words}) > 15
+
+
+@pytest.mark.parametrize("name", ["rand_augment", "trivial_augment"])
+def test_all_kinds_are_as_likely(name):
+    step = step_of(OPS[name]())
+    drawn = pipeline_of(OPS[name]()).plan.draw(seed=5, epoch=0, indices=range(2800))
+    names = [each["op"] for numbers in drawn for each in step.words(24, 40, numbers)["ops"]]
+    counts = [names.count(each) for each in KINDS["rand"]]
+    assert min(counts) > 0.7 * len(names) / 14
+    assert max(counts) < 1.3 * len(names) / 14
+
+
+@pytest.mark.parametrize("case", FROZEN, ids=" ".join)
+def test_the_pixels_are_those_that_were_frozen_from_torchvision(case):
+    assert digest(frozen_draws(*case)[-1]) == FROZEN[case]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pp.rand_augment(-1), '"num_ops" must be 0 to 20, not -1'),
+        (lambda: pp.rand_augment(magnitude=31), '"magnitude" must be 0 to 30, below "num_magnitude_bins", not 31'),
+        (lambda: pp.trivial_augment(num_magnitude_bins=1), '"num_magnitude_bins" must be 2 to 1000, not 1'),
+        (lambda: pp.trivial_augment(fill=256), '"fill" must be 0 to 255, not 256'),
+        (lambda: pp.rand_augment(only="serving"), '"only": rand_augment is for training, and not for serving'),
+        (lambda: pipeline_of(pp.rand_augment(filter="box")), "filter: "),
+        (
+            lambda: pp.rand_augment(filter="bicubic", like="torchvision"),
+            '"filter": "bicubic" is of "like": "pillow" alone',
+        ),
+        (
+            lambda: pp.auto_augment("v0", like="torchvision"),
+            '"like" must be "pillow", not "torchvision": timm works on',
+        ),
+        (
+            lambda: pp.auto_augment(magnitude_std=0.5),
+            '"magnitude_std" is of timm\'s policies, and "imagenet" is torchvision\'s',
+        ),
+        (lambda: pp.aug_mix(severity=11), '"severity" must be 1 to 10, not 11'),
+        (lambda: pp.aug_mix(mixture_width=0), '"mixture_width" must be 1 to 20, not 0'),
+        (lambda: pp.aug_mix(chain_depth=0), '"chain_depth" must be 1 to 20, or -1, which is 1 to 3, not 0'),
+        (lambda: pp.aug_mix(alpha=0.01), '"alpha" must be 0.05 to 100, not 0.01'),
+        (lambda: pipeline_of(pp.aug_mix(like="pillow")), "like: "),
+        (lambda: pipeline_of(pp.aug_mix(filter="bicubic")), "filter: "),
+        (lambda: pp.timm_rand_augment(21), '"num_ops" must be 0 to 20, not 21'),
+        (lambda: pp.timm_rand_augment(16, weighted=True), '"num_ops" must be 0 to 15, not 16'),
+        (lambda: pp.timm_rand_augment(p=1.5), '"p" must be 0 to 1, not 1.5'),
+        (lambda: pp.timm_rand_augment(magnitude_std=-1), '"magnitude_std" must be 0 to 100, not -1'),
+        (lambda: pipeline_of(pp.rand_augment(fill=(1, 2))), '"fill" has 2 values, but the image has 3 channels'),
+    ],
+)
+def test_what_contradicts_a_limit_is_refused(make, message):
+    with pytest.raises(pp.PipelineError) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+def test_levels_are_needed():
+    with pytest.raises(pp.PipelineError, match="must come before normalize"):
+        pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.normalize(), pp.rand_augment(), pp.tensor()])
+
+
+def test_a_gray_image_and_bgr_have_the_fill_of_their_channels():
+    ops = [pp.resize(height=8, width=8), pp.rand_augment(fill=(1, 2, 3)), pp.tensor()]
+    (step,) = pp.Pipeline([pp.decode(color="bgr"), *ops]).for_training().plan.random_steps
+    assert step.look.fill == (3, 2, 1)
+
+
+@pytest.mark.parametrize(("threshold", "count"), [(255, 1), (256, 0)])
+def test_a_threshold_of_timms_that_no_level_reaches_is_no_fixed_op(threshold, count):
+    words = {"ops": [{"op": "Solarize", "magnitude": threshold}]}
+    assert len(pp.timm_rand_augment().fixed(words)) == count

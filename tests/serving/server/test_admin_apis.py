@@ -1,0 +1,116 @@
+"""Attack: a client that unloads models, moves the log or switches traces on; a user who looks for the key in `ps`.
+
+Defence: Triton's restricted APIs, with a key that is new at every start and written over in the process list.
+Outcome: 403 for everyone but ``pixprep serve``, over HTTP and gRPC; inference and health stay open. Shared memory, by
+which a client can end Triton, is open where ``--allow-shared-memory`` says so.
+"""
+
+import http.client
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tritonclient.grpc
+
+from pixprep.errors import PixprepError
+from pixprep.serving.embedded import perf
+from pixprep.serving.embedded.server import Server
+from serving import PHOTO, PIPELINE, write_model
+
+EXAMPLE = Path(__file__).parents[3] / "client_examples" / "shared_memory.py"
+
+CLOSED = {
+    "/v2/repository/index": "POST",
+    "/v2/repository/models/preprocess/unload": "POST",
+    "/v2/repository/models/preprocess/load": "POST",
+    "/v2/logging": "POST",
+    "/v2/trace/setting": "POST",
+    "/v2/models/preprocess/trace/setting": "POST",
+}
+
+
+def status(server, method, path, headers=()):
+    connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=10)
+    try:
+        connection.request(method, path, "{}", dict(headers))
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def key(server):
+    """What the command line of Triton shows of its key."""
+    words = Path(f"/proc/{server.pid}/cmdline").read_text().split("\0")
+    (restricted,) = (word for word in words if word.startswith("--http-restricted-api="))
+    return restricted.rpartition("=")[2]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("path", CLOSED)
+def test_an_admin_api_is_closed_with_any_key_but_the_right_one(demo, path):
+    for headers in ({}, {"admin-key": ""}, {"admin-key": "x" * 32}, {"admin-key": key(demo)}):
+        assert status(demo, CLOSED[path], path, headers.items()) == 403
+
+
+@pytest.mark.server
+def test_the_same_holds_over_grpc(demo):
+    with tritonclient.grpc.InferenceServerClient(demo.grpc_url) as client:
+        for call in (client.get_model_repository_index, client.get_log_settings, client.get_trace_settings):
+            with pytest.raises(tritonclient.grpc.InferenceServerException, match="restricted"):
+                call()
+
+
+@pytest.mark.server
+def test_the_key_is_not_in_the_process_list_and_works_for_the_one_who_has_it(demo):
+    assert set(key(demo)) == {"x"}
+    assert demo.control.repository("index")[0] == 200
+    assert "admin-key=" not in demo.log_file.read_text()
+
+
+@pytest.mark.server
+def test_health_metadata_and_the_shared_memory_that_was_allowed_are_open(demo):
+    for path in (
+        "/v2/health/ready",
+        "/v2/models/ensemble",
+        "/v2/models/ensemble/stats",
+        "/v2/systemsharedmemory/status",
+    ):
+        assert status(demo, "GET", path) == 200
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory):
+    """A server that was not told to allow shared memory."""
+    models = tmp_path_factory.mktemp("closed")
+    write_model(models, "preprocess", 'backend: "pixprep"\n', {"pipeline.json": PIPELINE.to_json()})
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
+        yield server
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("kind", ["systemsharedmemory", "cudasharedmemory"])
+def test_shared_memory_is_closed_unless_asked_for(closed, kind):
+    paths = {"status": "GET", "region/x/status": "GET", "region/x/register": "POST", "unregister": "POST"}
+    assert {path: status(closed, method, f"/v2/{kind}/{path}") for path, method in paths.items()} == dict.fromkeys(
+        paths, 403
+    )
+    name = kind.replace("shared", "_shared_")
+    with tritonclient.grpc.InferenceServerClient(closed.grpc_url) as client:
+        for call in (getattr(client, f"get_{name}_status"), getattr(client, f"unregister_{name}")):
+            with pytest.raises(tritonclient.grpc.InferenceServerException, match="restricted"):
+                call()
+
+
+@pytest.mark.server
+def test_who_needs_shared_memory_is_told_how_it_is_opened(closed):
+    url = closed.http_url.removeprefix("http://")
+    command = [sys.executable, str(EXAMPLE), "--url", url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "shared_memory.py: [403] This API is restricted, expecting header 'admin-key': `pixprep serve` opens it with "
+        "--allow-shared-memory, and Triton without the key\n"
+    )
+    with pytest.raises(PixprepError, match=r"does the server allow it \(`pixprep serve --allow-shared-memory`\)\?$"):
+        perf.measure([PHOTO], url=url, protocol="http", model="preprocess", concurrency=[1], shared_memory=True)

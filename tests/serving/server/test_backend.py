@@ -1,0 +1,260 @@
+"""The backend in a real Triton: what clients get, whatever they send."""
+
+import io
+import json
+import re
+import shutil
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tritonclient.utils import InferenceServerException
+
+import pixprep as pp
+from images import stills
+from pixprep.serving.embedded.server import Server
+from serving import RAW, address, client_of, infer, post, write_pipeline
+
+pytestmark = pytest.mark.server
+
+ROOT = Path(__file__).parents[3]
+PHOTOS = [ROOT / "client_examples" / "images" / name for name in ("china.jpg", "flower.jpg")]
+PIPELINE = pp.presets.imagenet()
+DETECTOR = pp.Pipeline(
+    [pp.decode(), pp.original_size(), pp.letterbox(96, 128), pp.transform(), pp.tensor(dtype="uint8", layout="hwc")]
+)
+TRAINED = pp.Pipeline(
+    [
+        pp.decode(), pp.random_resized_crop(176), pp.random_flip(), pp.resize(256, only="serving"),
+        pp.center_crop(224, only="serving"), *PIPELINE.ops[3:],
+    ]
+)  # fmt: skip
+COLOURS = [pp.gamma(gamma=1.8), pp.contrast(factor=1.2), pp.hue(factor=-0.1), pp.equalize()]
+COLOURED = pp.Pipeline(
+    [pp.decode(), pp.resize(64), pp.center_crop(64), *COLOURS, pp.tensor(dtype="uint8", layout="hwc")]
+)
+ODD = pp.Pipeline(
+    [
+        *(pp.decode(), pp.resize(224), pp.center_crop(256)),
+        *(pp.normalize(mean=(123.7, 116.3, 103.5), std=58.0), pp.tensor()),
+    ]
+)
+MEANT = 'parameters { key: "odd_range" value { string_value: "meant" } }\n'
+ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
+STRUCTURAL = 'parameters { key: "damage" value { string_value: "structural" } }\n'
+STILLS = {
+    name: encoded
+    for name, encoded in stills().items()
+    if name in ("avif china", "avif alpha", "heic china", "heic odd")
+}
+FORMATS = ["jpeg", *sorted({name.split()[0] for name in STILLS})]
+RAGGED = (
+    'backend: "pixprep"\nmax_batch_size: 8\ninput { name: "DALI_INPUT_0" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
+    "dynamic_batching { preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 2000000 }\n"
+)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    repository = tmp_path_factory.mktemp("models")
+    write_pipeline(repository, "pre.pixprep", PIPELINE)
+    write_pipeline(repository, "ragged", DETECTOR, RAGGED)
+    write_pipeline(repository, "trained.pixprep", TRAINED)
+    write_pipeline(repository, "coloured.pixprep", COLOURED)
+    write_pipeline(repository, "zero", DETECTOR, f'backend: "pixprep"\n{ZERO}')
+    formats = f'parameters {{ key: "formats" value {{ string_value: "{" ".join(FORMATS)}" }} }}\n'
+    write_pipeline(repository, "plain", PIPELINE, f'backend: "python"\n{STRUCTURAL}{formats}')
+    shutil.copy(ROOT / "backend" / "model.py", repository / "plain" / "1" / "model.py")
+    write_pipeline(repository, "odd.pixprep", ODD)
+    write_pipeline(repository, "meant", ODD, f'backend: "pixprep"\n{MEANT}')
+    return repository
+
+
+@pytest.fixture(scope="module")
+def server(repository):
+    with Server(repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with pp.Engine(PIPELINE) as engine:
+        yield engine
+
+
+@pytest.fixture(params=["http", "grpc"])
+def triton(request, server):
+    with client_of(server, request.param) as client:
+        yield client
+
+
+def get(server, path):
+    with urllib.request.urlopen(f"{server.http_url}{path}", timeout=120) as response:
+        return json.load(response)
+
+
+def eight_sizes():
+    """Eight real photos of eight sizes, the first two as they are."""
+    encoded = [path.read_bytes() for path in PHOTOS]
+    for index, size in enumerate([(80, 60), (33, 200), (501, 499), (224, 224), (600, 77), (300, 427)]):
+        with Image.open(PHOTOS[index % 2]) as photo:
+            file = io.BytesIO()
+            photo.crop((0, 0, *size)).save(file, "JPEG", quality=90)
+            encoded.append(file.getvalue())
+    return encoded
+
+
+def test_a_file_that_trains_serves_its_serving_side_and_the_log_says_what_it_leaves_out(triton, server, engine):
+    images = eight_sizes()
+    ours = infer(triton, "trained.pixprep", image=images).as_numpy("tensor")
+    np.testing.assert_array_equal(ours, np.stack(engine.run(images)))
+    said = 'trained.pixprep: serving leaves out ops[1] "random_resized_crop", ops[2] "random_flip"'
+    assert said in server.log_file.read_text().replace('\\"', '"')
+
+
+def test_a_model_without_a_config_is_complete(server):
+    config = get(server, "/v2/models/pre.pixprep/config")
+    assert config["max_batch_size"] == 64
+    assert [(i["name"], i["data_type"], i["dims"]) for i in config["input"]] == [("image", "TYPE_STRING", [1])]
+    assert [(o["name"], o["data_type"], o["dims"]) for o in config["output"]] == [
+        ("tensor", "TYPE_FP32", [3, 224, 224])
+    ]
+    assert "dynamic_batching" in config
+
+
+def test_a_uint8_input_is_made_ragged(server):
+    (entry,) = get(server, "/v2/models/ragged/config")["input"]
+    assert (entry["name"], entry["dims"], entry["allow_ragged_batch"]) == ("DALI_INPUT_0", [-1], True)
+
+
+@pytest.mark.parametrize("model", ["pre.pixprep", "plain"])
+def test_the_tensor_is_the_engines_bit_for_bit(triton, engine, model):
+    images = eight_sizes()
+    tensors = infer(triton, model, image=images).as_numpy("tensor")
+    assert tensors.dtype == np.float32
+    assert np.array_equal(tensors, np.stack(engine.run(images)))
+
+
+def test_colours_are_changed_as_by_the_engine(triton):
+    images = [path.read_bytes() for path in PHOTOS] * 4
+    with pp.Engine(COLOURED) as engine:
+        expected = np.stack(engine.run(images))
+    assert np.array_equal(infer(triton, "coloured.pixprep", image=images).as_numpy("tensor"), expected)
+    assert len(np.unique(expected)) > 200
+
+
+@pytest.mark.parametrize("model", ["pre.pixprep", "plain"])
+def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton, model):
+    """On the CPU, damage is damage with ``structural``, too."""
+    images = eight_sizes()
+    images[4] = images[4][: len(images[4]) // 2]
+    with pytest.raises(InferenceServerException) as caught:
+        infer(triton, model, image=images)
+    size = f"{len(images[4]):,}"
+    assert caught.value.message() == f"[TRUNCATED] image 5 of 8: the JPEG ends after {size} bytes, before its last row"
+    assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
+
+
+def test_avif_and_heic_come_where_the_parameter_names_them(triton):
+    images = [*STILLS.values(), PHOTOS[0].read_bytes()]
+    with pp.Engine(PIPELINE, limits=pp.Limits(formats=FORMATS)) as engine:
+        expected = np.stack(engine.run(images))
+    assert np.array_equal(infer(triton, "plain", image=images).as_numpy("tensor"), expected)
+    for name, encoded in STILLS.items():
+        with pytest.raises(
+            InferenceServerException, match=rf"an? {name.split()[0].upper()}; only jpeg, png, webp, bmp"
+        ):
+            infer(triton, "pre.pixprep", image=[encoded])
+
+
+def test_on_error_zero_keeps_the_good_images(triton):
+    images = [PHOTOS[0].read_bytes(), b"junk", PHOTOS[1].read_bytes()]
+    answer = infer(triton, "zero", image=images)
+    with pp.Engine(DETECTOR) as engine:
+        expected = engine.run_batch(images)
+    for name in ("original_size", "transform", "tensor"):
+        assert np.array_equal(answer.as_numpy(name), expected.outputs[name]), name
+    assert not answer.as_numpy("tensor")[1].any()
+    assert [text.partition(b" ")[0] for (text,) in answer.as_numpy("status")] == [b"", b"[UNKNOWN_FORMAT]", b""]
+
+
+def test_only_what_is_asked_for_comes_back(triton):
+    answer = infer(triton, "zero", ["original_size"], image=[PHOTOS[0].read_bytes()])
+    assert answer.as_numpy("original_size").tolist() == [[427, 640]]
+    assert answer.as_numpy("tensor") is None
+
+
+def test_requests_of_different_lengths_share_a_batch(server):
+    encoded = [np.frombuffer(image, np.uint8)[None] for image in eight_sizes()[:3]]
+    with client_of(server, "grpc") as client:
+
+        def one(row):
+            return infer(client, "ragged", DALI_INPUT_0=row).as_numpy("tensor")[0]
+
+        with ThreadPoolExecutor(3) as pool:
+            answers = list(pool.map(one, encoded))
+    with pp.Engine(DETECTOR) as engine:
+        expected = engine.run([row.tobytes() for row in encoded])
+    for answer, tensor in zip(answers, expected, strict=True):
+        assert np.array_equal(answer, tensor)
+    (stats,) = get(server, "/v2/models/ragged/stats")["model_stats"]
+    assert (stats["inference_count"], stats["execution_count"]) == (3, 1)
+
+
+def test_the_metrics_port_counts_images_by_outcome(server):
+    for body in (b"<html>", PHOTOS[0].read_bytes()):
+        post(address(server), "/v2/models/pre.pixprep/infer", RAW, body)
+    lines = (
+        r'pixprep_images_total{model="pre.pixprep",result="ok",version="1"} [1-9]',
+        r'pixprep_images_total{model="pre.pixprep",result="UNKNOWN_FORMAT",version="1"} [1-9]',
+        r'pixprep_encoded_bytes_total{model="pre.pixprep",version="1"} [1-9]',
+        r'pixprep_decode_seconds_count{model="pre.pixprep",version="1"} [1-9]',
+        r'pixprep_transform_seconds_bucket{model="pre.pixprep",version="1",le="\+Inf"} [1-9]',
+        r'pixprep_batch_images_count{model="pre.pixprep",version="1"} [1-9]',
+    )
+    missing, deadline = lines, time.monotonic() + 10
+    while missing:  # counted every two seconds
+        assert time.monotonic() < deadline, missing
+        with urllib.request.urlopen(server.metrics_url) as response:
+            text = response.read().decode()
+        missing = [line for line in lines if not re.search(line, text)]
+
+
+def test_the_self_contained_backend_directory_serves(tmp_path, engine):
+    """The way into NVIDIA's container: model.py with the package beside it."""
+    from pixprep.serving.embedded.wheel import assemble_backends  # noqa: PLC0415
+    from pixprep.serving.repository.backend import install_backend  # noqa: PLC0415  (this test's own subject)
+
+    backends = tmp_path / "backends"
+    server = Server(
+        tmp_path / "models", backend_directory=backends, http_port=0, grpc_port=0, metrics_port=0, grace_s=0
+    )
+    assemble_backends(backends, server._prefix)
+    shutil.rmtree(backends / "pixprep")
+    installed = install_backend(backends)
+    assert (installed / "pixprep" / "engine.py").is_file()
+    write_pipeline(tmp_path / "models", "pre", PIPELINE, 'backend: "pixprep"\n')
+    with server:
+        (tensor,) = engine.run([PHOTOS[1].read_bytes()])
+        assert post(address(server), "/v2/models/pre/infer", RAW, PHOTOS[1].read_bytes())[2].endswith(tensor.tobytes())
+
+
+def test_a_model_that_nobody_checked_warns_of_odd_ranges_and_black_margins(server):
+    """Made by hand, and started by Triton alone: `check` and `build` would have said so."""
+    margins = (
+        'ops[2] "center_crop": of a photo of 480 x 640 pixels, "tensor" shows 224 x 256 in black margins up to '
+        "256 x 256: resize to more, or crop less"
+    )
+    lines = re.findall(r'^W\d{4} .*\] (".*")$', server.log_file.read_text(), re.MULTILINE)
+    said = [text for text in map(json.loads, lines) if "ops[" in text]
+    assert sorted(said) == [
+        f"meant: {margins}",
+        f"odd.pixprep: {margins}",
+        'odd.pixprep: ops[3] "normalize": the values of "tensor" would be -2.133 to -1.767, within 0.017 of each '
+        'other: did you mean "scale": 1?',
+    ]

@@ -1,0 +1,385 @@
+"""`pixprep send`, `bench` and `serve` as a user has them: what they print, where, and their exit codes."""
+
+import csv
+import fcntl
+import json
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import pixprep as pp
+from images import NO_IMAGE
+from pixprep.cli.parser import main
+from pixprep.serving.embedded import client
+from pixprep.serving.embedded.connection import Triton
+from pixprep.serving.embedded.server import Server
+from pixprep.serving.repository import build
+
+pytestmark = pytest.mark.server
+
+IMAGES = Path(__file__).parents[3] / "client_examples" / "images"
+FLOWER, CHINA, SIZES = IMAGES / "flower.jpg", IMAGES / "china.jpg", IMAGES / "sizes"
+NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] image 1 of 1: {NO_IMAGE}"
+PROGRAM = "import sys; from pixprep.cli import main; sys.exit(main())"
+PROTOCOLS = ("http", "grpc")
+CLASS = re.compile(r"    logits +(-?\d+\.\d{4})  class +(\d+)  (\S.*)")
+TITLE = re.compile(r"(\S+)  \d+\.\d ms")
+
+
+@pytest.fixture
+def pixprep(capsys):
+    """Run one command: its exit code, stdout and stderr."""
+
+    def run(*arguments):
+        code = main([str(argument) for argument in arguments])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def target(server, protocol="http"):
+    url = server.http_url.removeprefix("http://") if protocol == "http" else server.grpc_url
+    return ("--protocol", protocol, "--url", url)
+
+
+@pytest.fixture
+def broken(tmp_path):
+    path = tmp_path / "broken.jpg"
+    path.write_text("not an image")
+    return path
+
+
+def classes(text):
+    """Of what ``send`` prints, for each file its lines as (score, class, label)."""
+    found = {}
+    for line in text.splitlines():
+        if title := TITLE.fullmatch(line):
+            rows = found.setdefault(title[1], [])
+        else:
+            match = CLASS.fullmatch(line)
+            assert match, line
+            rows.append((float(match[1]), int(match[2]), match[3]))
+    return found
+
+
+# send
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_send_prints_the_five_best_classes_of_each_photo_with_their_names(demo, pixprep, protocol):
+    code, out, err = pixprep("send", FLOWER, CHINA, *target(demo, protocol))
+    assert (code, err) == (0, "")
+    answers = classes(out)
+    assert list(answers) == [str(FLOWER), str(CHINA)]
+    daisy, palace = (rows[0][1:] for rows in answers.values())
+    assert (daisy, palace) == ((985, "daisy"), (698, "palace"))
+    for rows in answers.values():
+        assert len(rows) == 5
+        assert rows == sorted(rows, reverse=True)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_send_as_json_says_the_same_in_one_object_a_file(demo, pixprep, protocol):
+    arguments = ("send", SIZES, "--batch", 8, "--top", 2, *target(demo, protocol))
+    text = classes(pixprep(*arguments)[1])
+    code, out, err = pixprep(*arguments, "--json")
+    assert (code, err) == (0, "")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row.keys() for row in rows] == [{"file", "latency_ms", "outputs"}] * 6
+    assert [row["file"] for row in rows] == list(text) == [str(path) for path in sorted(SIZES.iterdir())]
+    for row in rows:
+        best = [(round(entry["score"], 4), entry["class"], entry["label"]) for entry in row["outputs"]["logits"]]
+        assert best == [(pytest.approx(score, abs=1e-4), *rest) for score, *rest in text[row["file"]]]
+        assert row["latency_ms"] > 0
+    assert len({row["latency_ms"] for row in rows}) == 1  # all six went in one request
+
+
+def save_onnx(path, outputs, shape=(3, 8, 8), **metadata):
+    """A model whose outputs, (name, shape), are random sums of the means of the channels of 8 x 8 pixels."""
+    rows = np.random.default_rng(0)
+    axes = [index + 1 for index, side in enumerate(shape) if side != 3]
+    constants = {"axes": np.array(axes)}
+    nodes = [helper.make_node("ReduceMean", ["x", "axes"], ["means"], keepdims=0)]
+    for name, dims in outputs:
+        constants[f"{name}_sums"] = rows.normal(size=(3, int(np.prod(dims)))).astype(np.float32)
+        constants[f"{name}_shape"] = np.array([0, *dims])
+        nodes.append(helper.make_node("MatMul", ["means", f"{name}_sums"], [f"{name}_flat"]))
+        nodes.append(helper.make_node("Reshape", [f"{name}_flat", f"{name}_shape"], [name]))
+
+    def value(name, dims):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *dims])
+
+    weights = [numpy_helper.from_array(values, name) for name, values in constants.items()]
+    graph = helper.make_graph(nodes, "sums", [value("x", shape)], [value(*output) for output in outputs], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    helper.set_model_props(model, metadata)
+    onnx.save(model, path)
+    return path
+
+
+def letterboxed(**tensor):
+    ops = [pp.letterbox(8, 8), pp.transform(), pp.original_size(), pp.normalize(), pp.tensor(**tensor)]
+    return pp.Pipeline([pp.decode(), *ops])
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """Ensembles with labels and without, with one list of numbers and several."""
+    folder = tmp_path_factory.mktemp("several")
+    (folder / "labels.txt").write_text("cat\ndog\ncow\n")
+    scores = [("score", (3,))]
+    plain = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.normalize(), pp.tensor()])
+    for name, outputs, pipeline, labels, metadata in (
+        ("alone", scores, letterboxed(), None, {}),
+        ("labelled", [("box", (4,)), *scores], "alone", folder / "labels.txt", {}),
+        ("ultralytics", scores, "alone", None, {"names": "{0: 'chat', 1: 'chien', 2: 'vache'}"}),
+        ("unclear", [("box", (4,)), *scores], "alone", None, {}),
+        ("boxes", [("boxes", (84, 5))], "alone", None, {}),
+        ("plain", scores, plain, None, {}),
+        ("beside_one", [("sure", (1,)), *scores], "plain", None, {}),
+        ("one", [("sure", (1,))], "plain", None, {}),
+        ("last", scores, letterboxed(layout="hwc"), None, {}),
+    ):
+        file = save_onnx(folder / f"{name}.onnx", outputs, shape=(8, 8, 3) if name == "last" else (3, 8, 8), **metadata)
+        before = {"preprocess": f"{pipeline}_preprocess"} if isinstance(pipeline, str) else {"pipeline": pipeline}
+        build(folder / "models", **before, onnx=file, labels=labels, name=name)
+    with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
+        yield server
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("model", "words"), [("labelled", ["cat", "cow", "dog"]), ("ultralytics", ["chat", "chien", "vache"])]
+)
+def test_labels_reach_send_wherever_they_come_from(several, pixprep, protocol, model, words):
+    code, out, err = pixprep("send", FLOWER, "--json", "--model", model, *target(several, protocol))
+    assert (code, err) == (0, "")
+    assert sorted(entry["label"] for entry in json.loads(out)["outputs"]["score"]) == words
+
+
+@pytest.mark.parametrize(("model", "layout"), [("alone", "FORMAT_NCHW"), ("last", "FORMAT_NHWC")])
+def test_the_classifiers_input_says_its_layout_to_tritons_image_client(several, model, layout):
+    with Triton(target(several)[-1], protocol="http") as triton:
+        (entry,) = triton.config(f"{model}_classifier")["input"]
+    assert (entry["format"], entry["dims"]) == (layout, [3, 8, 8] if layout == "FORMAT_NCHW" else [8, 8, 3])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_send_shows_classes_of_a_classifiers_scores_and_of_nothing_else(several, pixprep, protocol):
+    kinds = {}
+    for model in ("labelled", "alone", "plain", "one", "beside_one", "unclear", "boxes", "alone_preprocess"):
+        code, out, err = pixprep("send", FLOWER, "--top", 2, "--model", model, *target(several, protocol))
+        assert (code, err) == (0, "")
+        kinds[model] = [re.sub(r"-?\d+\.\d+|-?\d+\b", "N", line).split(maxsplit=1) for line in out.splitlines()[1:]]
+    transform = [["transform", "[N, N, N, N]"], ["original_size", "[N, N]"]]
+    scores = [["score", "N  class   N  dog"], ["score", "N  class   N  cow"]]
+    unnamed = [["score", "N  class   N"]] * 2
+    assert kinds == {
+        "labelled": [["box", "[N, N, N, N]"], *scores, *transform],
+        "alone": [["score", "[N, N, N]"], *transform],  # a box, for all that is known
+        "plain": unnamed,
+        "one": [["sure", "[N]"]],
+        "beside_one": [["sure", "[N]"], *unnamed],
+        "unclear": [["box", "[N, N, N, N]"], ["score", "[N, N, N]"], *transform],
+        "boxes": [["boxes", "floatN [N, N]  min N  max N  mean N"], *transform],
+        "alone_preprocess": [*transform, ["tensor", "floatN [N, N, N]  min N  max N  mean N"]],
+    }
+    code, out, _ = pixprep("send", FLOWER, "--json", "--model", "labelled", *target(several, protocol))
+    outputs = json.loads(out)["outputs"]
+    assert {entry["label"] for entry in outputs["score"]} == {"cat", "dog", "cow"}
+    assert outputs["transform"] == [pytest.approx(5 / 427), pytest.approx(8 / 640), 1, 0]  # y, x
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_top_0_gives_the_scores_themselves(demo, pixprep, protocol):
+    arguments = ("send", FLOWER, "--top", 0, *target(demo, protocol))
+    (answer,) = client.send([FLOWER], url=arguments[-1], protocol=protocol)
+    logits = answer.outputs["logits"]
+    code, out, _ = pixprep(*arguments, "--json")
+    assert code == 0
+    np.testing.assert_array_equal(np.float32(json.loads(out)["outputs"]["logits"]), logits)
+    code, out, _ = pixprep(*arguments)
+    title, line = out.splitlines()
+    assert (code, bool(TITLE.fullmatch(title))) == (0, True)
+    values = logits.astype(np.float64)
+    assert line == (
+        f"    logits  float32 [1000]  min {values.min():.4g}  max {values.max():.4g}  mean {values.mean():.4g}"
+    )
+
+
+def test_the_summary_of_a_tensor_from_the_server_is_that_of_run(demo, demo_repository, pixprep):
+    pipeline = demo_repository / "preprocess" / "1" / "pipeline.json"
+    send = ("send", CHINA, "--model", "preprocess", *target(demo))
+    ours, theirs = pixprep("run", pipeline, CHINA)[1], pixprep(*send)[1]
+    summary = ours.removeprefix(f"{CHINA}: ")
+    assert summary.startswith("float32 [3, 224, 224]  min -0.9922  max 1  mean ")
+    assert theirs.splitlines()[1:] == [f"    tensor  {summary.rstrip()}"]
+    row = json.loads(pixprep("run", pipeline, CHINA, "--json")[1])
+    tensor = json.loads(pixprep(*send, "--json")[1])["outputs"]["tensor"]
+    assert {"file": str(CHINA), **tensor} == row
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_broken_file_is_a_line_on_stderr_and_the_others_are_answered(demo, pixprep, broken, protocol, batch):
+    arguments = ("send", FLOWER, broken, CHINA, "--batch", batch, "--top", 1, *target(demo, protocol))
+    code, out, err = pixprep(*arguments)
+    assert (code, err) == (1, f"{broken}: in ensemble 'ensemble', {NOT_AN_IMAGE}\n")
+    assert {name: rows[0][2] for name, rows in classes(out).items()} == {str(FLOWER): "daisy", str(CHINA): "palace"}
+    code, out, err = pixprep(*arguments, "--json")
+    assert (code, err) == (1, "")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row.get("error") for row in rows] == [None, f"in ensemble 'ensemble', {NOT_AN_IMAGE}", None]
+
+
+def test_what_the_server_cannot_do_is_one_line(demo, pixprep):
+    metrics = demo.metrics_url.removeprefix("http://").removesuffix("/metrics")
+    mistakes = {
+        ("--batch", "65"): 'batch 65: model "ensemble" takes 1 to 64 images a request',
+        ("--url", demo.grpc_url): f"what answers at {demo.grpc_url} does not speak HTTP: is it the gRPC port?",
+        ("--url", metrics): f"what answers at {metrics} is no inference port: is it the metrics port?",
+    }
+    for arguments, message in mistakes.items():
+        assert pixprep("send", FLOWER, *target(demo), *arguments) == (1, "", f"pixprep: {message}\n")
+
+
+def test_a_progress_bar_is_on_the_terminal_only(demo):
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))  # it begins with no columns at all
+    with os.fdopen(ours, "rb", buffering=0) as terminal, os.fdopen(theirs, "wb") as stderr:
+        command = [sys.executable, "-c", PROGRAM, "send", str(SIZES), "--top", "1", *target(demo)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=120, check=True)
+        assert select.select([terminal], [], [], 0)[0]
+        shown = terminal.read(1 << 16).decode()
+    assert re.search(r"\d/6 \[.* images/s\]", shown)
+    assert len(classes(done.stdout)) == 6
+
+
+# bench
+
+
+def test_bench_prints_a_table_and_writes_it_as_csv_and_json(demo, pixprep, tmp_path):
+    files = ("--csv-file", tmp_path / "bench.csv", "--json-file", tmp_path / "bench.json")
+    loads = ("--concurrency", 2, "--seconds", 1)
+    code, out, err = pixprep("bench", SIZES, *target(demo, "grpc"), *loads, *files)
+    assert (code, err) == (0, "")
+    names, cells = (re.split(" {2,}", line) for line in out.splitlines())
+    (row,) = json.loads((tmp_path / "bench.json").read_text())
+    assert [name.replace(" ", "_") for name in names] == list(row)
+    assert cells == [f"{value:.1f}" if isinstance(value, float) else str(value) for value in row.values()]
+    assert (row["protocol"], row["model"], row["load"]) == ("grpc", "ensemble", "concurrency 2")
+    assert row["images_per_s"] > 1
+    (entry,) = csv.DictReader((tmp_path / "bench.csv").read_text().splitlines())
+    assert entry == {name: str(value) for name, value in row.items()}
+
+
+def test_bench_of_a_rate_alone_measures_no_closed_loop(demo, pixprep):
+    code, out, err = pixprep("bench", SIZES, *target(demo), "--rate", 20, "--seconds", 1, "--json")
+    assert (code, err) == (0, "")
+    assert [row["load"] for row in json.loads(out)] == ["poisson 20/s"]
+
+
+def test_the_command_that_bench_prints_runs_when_it_is_pasted(demo, tmp_path):
+    temporary, elsewhere = tmp_path / "a folder", tmp_path / "elsewhere"
+    temporary.mkdir()
+    elsewhere.mkdir()
+    loads = ("--batch", "2", "--concurrency", "1", "2", "--seconds", "1", "--print-command")
+    command = [sys.executable, "-c", PROGRAM, "bench", SIZES, *target(demo), *loads]
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    (folder,) = temporary.iterdir()
+    assert said.stderr == f"{folder}: holds what the command needs; remove it when you are done\n"
+    assert re.findall(r" --concurrency-range (\S+) ", said.stdout) == ["1:1", "2:2"]
+    last = said.stdout.splitlines()[-1]
+    pasted = subprocess.run(["/bin/sh"], input=last, cwd=elsewhere, capture_output=True, text=True, check=False)
+    assert (pasted.returncode, pasted.stderr) == (0, "")
+    assert re.search(r"^Concurrency: 2, throughput: [\d.]+ infer/sec, latency \d+ usec$", pasted.stdout, re.MULTILINE)
+    assert sorted(path.name for path in folder.iterdir()) == ["input.json", "libb64.so.0d", "libcudart.so.12"]
+
+
+def test_bench_leaves_no_folder_behind_where_there_is_no_command(demo, tmp_path):
+    command = [sys.executable, "-c", PROGRAM, "bench", FLOWER, *target(demo), "--model", "nope", "--print-command"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    url = target(demo)[-1]
+    words = f'pixprep: no model "nope" is ready on {url}: there are classifier, ensemble, preprocess\n'
+    assert (said.returncode, said.stdout, said.stderr) == (1, "", words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_bench_with_a_broken_image_says_which_command_finds_it_and_writes_nothing(demo, pixprep, broken, tmp_path):
+    table = tmp_path / "bench.csv"
+    arguments = ("--concurrency", 1, "--seconds", 1, "--csv-file", table)
+    assert pixprep("bench", broken, *target(demo), *arguments) == (
+        1,
+        "",
+        f"pixprep: perf_analyzer: in ensemble 'ensemble', {NOT_AN_IMAGE}; one failed request ends a measurement: "
+        "`pixprep send` says which images fail\n",
+    )
+    assert not table.exists()
+
+
+# serve
+
+
+def test_serve_says_ready_and_a_line_to_try_that_works_and_ctrl_c_stops_it(tmp_path):
+    model = tmp_path / "models" / "imagenet.pixprep" / "1"
+    model.mkdir(parents=True)
+    pp.presets.imagenet().save(model / "pipeline.json")
+    arguments = ["serve", "--model-repository", str(tmp_path / "models")]
+    arguments += [word for name in ("http", "grpc", "metrics") for word in (f"--{name}-port", "0")]
+    command = [sys.executable, "-c", PROGRAM]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, *arguments], cwd=tmp_path, **pipes) as serve:
+        try:
+            ready, send, curl, files = (serve.stdout.readline() for _ in range(4))
+            url = r"127\.0\.0\.1:\d+"
+            assert re.fullmatch(rf"ready  http http://{url}  grpc {url}  metrics http://{url}/metrics\n", ready)
+            assert re.fullmatch(r"files  imagenet\.pixprep [0-9a-f]{12}\n", files)
+            label, _, line = curl.partition("    ")
+            assert label == "try"
+            assert "/v2/models/imagenet.pixprep/infer " in line
+            (tmp_path / "photo.jpg").write_bytes(FLOWER.read_bytes())
+            tried = f"{line.strip()} --silent --show-error --fail"
+            subprocess.run(["/bin/sh", "-c", tried], cwd=tmp_path, timeout=120, check=True)
+            tried = ["/bin/sh", "-c", send.removeprefix("try    ")]
+            sent = subprocess.run(tried, cwd=tmp_path, timeout=120, check=True, capture_output=True, text=True).stdout
+            assert [line.split()[0] for line in sent.splitlines()] == [str(CHINA), "tensor", str(FLOWER), "tensor"]
+        finally:
+            serve.send_signal(signal.SIGINT)
+            out, err = serve.communicate(timeout=120)
+    assert (serve.returncode, out, err) == (0, "", "stopped\n")
+    with pp.Engine(pp.presets.imagenet()) as engine:
+        (tensor,) = engine.run([FLOWER.read_bytes()])
+    assert (tmp_path / "answer.bin").read_bytes().endswith(tensor.tobytes())
+
+
+def test_serve_names_a_model_that_does_not_load_in_a_printable_line(tmp_path):
+    version = tmp_path / "models" / "m\x1b[31m.pixprep" / "1"
+    version.mkdir(parents=True)
+    (version / "pipeline.json").write_text('{"format": "pixprep/1", "ops": [{"op": "decode"}]}')
+    ports = [word for name in ("http", "grpc", "metrics") for word in (f"--{name}-port", "0")]
+    log = ("--log-file", tmp_path / "log")
+    command = ["serve", "--no-check", "--model-repository", tmp_path / "models", *ports, *log]
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        'pixprep: model "m\\x1b[31m.pixprep" does not load: pipeline.json: ops: no op gives a tensor: end with tensor',
+        f"Triton's whole log: {tmp_path}/log",
+    ]
+
+
+def test_serve_says_a_line_to_try_for_each_ensemble(several):
+    ensembles = ["alone", "beside_one", "boxes", "labelled", "last", "one", "plain", "ultralytics", "unclear"]
+    assert [re.search(r"/v2/models/(\w+)/infer ", line)[1] for line in several.curls] == ensembles

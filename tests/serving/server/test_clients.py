@@ -1,0 +1,332 @@
+"""Every recipe of docs/clients.md, run as it stands there against a live Triton; and what wrong requests are told.
+
+Recipes that need packages of others run where `make clients` has put these, and are skipped elsewhere.
+"""
+
+import base64
+import http.client
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from pixprep.cli.parser import main
+from pixprep.serving.embedded.server import Server
+from pixprep.serving.repository import build
+
+pytestmark = pytest.mark.server
+
+ROOT = Path(__file__).parents[3]
+DOC = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
+PHOTO, OTHER = (ROOT / "client_examples" / "images" / name for name in ("flower.jpg", "china.jpg"))
+THEIRS = ROOT / ".venv-clients"
+IS_ASKED = os.environ.get("PIXPREP_CLIENTS") == "1"  # then nothing is skipped
+RAW = {"Inference-Header-Content-Length": "0"}
+# The programs of each section, by the environment that runs them.
+WHERE = {
+    "curl": ["ours"],
+    "tritonclient over HTTP": ["ours", "newest"],
+    "tritonclient over gRPC": ["ours", "newest"],
+    "Labels": ["ours", "newest"],
+    "tritonclient with asyncio": ["ours", "newest"],
+    "A gRPC stream": ["ours", "newest"],
+    "httpx": ["newest"],
+    "fetch, in Node": ["node"],
+    "gRPC, in Node": ["node"],
+    "KServe's SDK": ["kserve"],
+    "JSON with base64": ["newest"],
+    "Clients of dali_backend": ["ours", "newest"],
+    "perf_analyzer": ["ours"],
+}
+# What the tests add to a program, so that its result can be read.
+SAVE = {
+    "python": "\nimport json, numpy\n"
+    "if 'tensor' in globals(): numpy.save('tensor.npy', tensor)\n"
+    "if 'labels' in globals(): print(json.dumps(labels))\n"
+    "if 'best' in globals() and 'statistics' in globals(): print(json.dumps(best.tolist()), statistics.name)\n",
+    "javascript": "\nimport { writeFileSync } from 'node:fs';\nwriteFileSync('tensor.f32', tensor);\n",
+}
+
+
+def sections():
+    """The recipes: by heading, language and program."""
+    found = {}
+    for section in DOC.split("\n## ")[1:]:
+        programs = re.findall(r"^```(\w+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+        if programs:
+            found[section.partition("\n")[0]] = programs
+    return found
+
+
+SECTIONS = sections()
+
+
+def needs(path, name):
+    """A file of an environment that `make clients` makes, or else a skip."""
+    if not path.exists():
+        if IS_ASKED:
+            pytest.fail(f"{path}: not there")
+        pytest.skip(f"NO CLIENTS OF {name.upper()}: make clients")
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The demo's repository, the one for clients of dali_backend and the one for base64, as the page builds them."""
+    repository = tmp_path_factory.mktemp("clients") / "models"
+    build(repository)
+    build(repository, name="dali", input_="dali")
+    build(repository, name="json", parameters={"accept_base64": "true"})
+    with Server(repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def tensors(tmp_path_factory):
+    """What ``pixprep run`` writes for each photo: float32 (1, 3, 224, 224)."""
+    folder = tmp_path_factory.mktemp("tensors")
+    pipeline = folder / "pipeline.json"
+    pp.presets.efficientnet_lite0().save(pipeline)
+    assert main(["run", str(pipeline), str(PHOTO), str(OTHER), "--output", str(folder)]) == 0
+    tensors = [np.load(folder / f"{path.stem}.npy")[None] for path in (PHOTO, OTHER)]
+    assert tensors[0].dtype == np.float32
+    assert not np.array_equal(*tensors)  # a negative control: another photo's tensor would not pass for the right one
+    return tensors
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where a user has the photos."""
+    shutil.copy(PHOTO, tmp_path / "photo.jpg")
+    shutil.copy(OTHER, tmp_path / "other.jpg")
+    return tmp_path
+
+
+def run(program, name, server, folder):
+    """Run a program of the page in an environment, at the address of the test's server: what it prints."""
+    language, text = program
+    for port, url in ((8000, server.http_url.removeprefix("http://")), (8001, server.grpc_url)):
+        text = text.replace(f"localhost:{port}", url)
+    file = folder / f"recipe.{'mjs' if language == 'javascript' else language}"
+    file.write_text(text + SAVE.get(language, ""), encoding="utf-8")
+    match language:
+        case "python":
+            command = [sys.executable if name == "ours" else needs(THEIRS / name / "bin" / "python", name), file]
+        case "javascript":
+            (folder / "node_modules").symlink_to(needs(THEIRS / "node" / "node_modules", "node"))
+            command = ["node", file]
+        case "sh":
+            if shutil.which("curl") is None:
+                pytest.skip("curl is not installed")
+            command = ["/bin/sh", "-e", file]
+    scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": scripts, "TMPDIR": str(folder)}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def result(folder):
+    """The tensor that a program left."""
+    if (folder / "tensor.npy").exists():
+        return np.load(folder / "tensor.npy")
+    return np.fromfile(folder / "tensor.f32", np.float32).reshape(1, 3, 224, 224)
+
+
+ALONE = ("Labels", "gRPC, in Node", "Clients of dali_backend", "perf_analyzer")  # each has a test of its own
+PROGRAMS = [
+    pytest.param(program, name, id=f"{heading}, {name}{f' {number + 1}' * bool(number)}")
+    for heading, names in WHERE.items()
+    for name in names
+    for number, program in enumerate(SECTIONS[heading])
+    if heading not in ALONE
+]
+
+
+def test_every_program_on_the_page_is_run():
+    assert set(SECTIONS) == set(WHERE)
+    assert all(len(SECTIONS[heading]) == 1 + (heading == "gRPC, in Node") for heading in ALONE)
+
+
+@pytest.mark.parametrize(("program", "name"), PROGRAMS)
+def test_a_client_gets_the_tensor_that_run_writes(server, tensors, folder, program, name):
+    run(program, name, server, folder)
+    tensor = result(folder)
+    assert tensor.dtype == np.float32
+    np.testing.assert_array_equal(tensor, tensors[0])
+
+
+def test_node_speaks_grpc_by_the_description_that_tritonclient_brings(server, tensors, folder):
+    description, client = SECTIONS["gRPC, in Node"]
+    run(description, "ours", server, folder)
+    run(client, "node", server, folder)
+    np.testing.assert_array_equal(result(folder), tensors[0])
+
+
+@pytest.mark.parametrize("name", WHERE["Labels"])
+def test_the_first_label_is_right(server, folder, name):
+    (program,) = SECTIONS["Labels"]
+    labels = json.loads(run(program, name, server, folder))
+    assert (labels[0], len(labels)) == ("daisy", 5)
+    shutil.copy(OTHER, folder / "photo.jpg")
+    assert json.loads(run(program, name, server, folder))[0] == "palace"
+
+
+@pytest.mark.parametrize("name", WHERE["Clients of dali_backend"])
+def test_clients_of_dali_backend_are_served(server, tensors, folder, name):
+    (program,) = SECTIONS["Clients of dali_backend"]
+    assert run(program, name, server, folder) == "[985, 698] dali\n"
+    np.testing.assert_array_equal(result(folder), np.concatenate(tensors))
+
+
+def test_perf_analyzer_measures_by_the_line_that_bench_prints(server, folder):
+    (program,) = SECTIONS["perf_analyzer"]
+    printed = run(program, "ours", server, folder)
+    assert re.search(r"^Concurrency: 2, throughput: [\d.]+ infer/sec, latency \d+ usec$", printed, re.MULTILINE)
+
+
+# Wrong requests
+
+
+def post(server, body, headers=(), *, model="preprocess", method="POST"):
+    """The status, and the error or the answer."""
+    connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=60)
+    try:
+        connection.request(method, f"/v2/models/{model}/infer", body, dict(headers))
+        answer = connection.getresponse()
+        content = answer.read()
+    finally:
+        connection.close()
+    return answer.status, content if answer.status == 200 else json.loads(content)["error"]
+
+
+def kserve(element):
+    return json.dumps({"inputs": [{"name": "image", "datatype": "BYTES", "shape": [1, 1], "data": [element]}]})
+
+
+TEXT = base64.b64encode(PHOTO.read_bytes()).decode()
+FORM = b'--frontier\r\nContent-Disposition: form-data; name="file"; filename="photo.jpg"\r\n\r\n' + PHOTO.read_bytes()
+ROWS = re.findall(r"^\| (.*) \| `([^`]{30,})` \|$", DOC.partition("What a wrong request is told")[2], re.MULTILINE)
+TRITONS = {  # by the words of the page's table
+    "an image without `Inference-Header-Content-Length: 0`": PHOTO.read_bytes(),
+    "a form (`curl -F`) without it": FORM,
+    '`{"b64": …}` or `{"instances": …}` without it': json.dumps({"b64": TEXT}),
+    '`{"inputs": [{…, "data": [{"b64": …}]}]}`': kserve({"b64": TEXT}),
+}
+REQUEST = "send the file's bytes as they are: curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0'"
+OURS_SAID = {
+    "base64": (kserve(TEXT), {}, f"base64 text; {REQUEST}; or set the model's parameter accept_base64"),
+    "a data: URL": (
+        kserve(f"data:image/jpeg;base64,{TEXT}"),
+        {},
+        f"the text of a data: URL; {REQUEST}; or set the model's parameter accept_base64",
+    ),
+    "JSON as an image": (
+        json.dumps({"b64": TEXT}),
+        RAW,
+        f"JSON text; {REQUEST}; Triton's own JSON goes without that header",
+    ),
+    "curl -d": (
+        PHOTO.read_bytes().translate(None, b"\0\n\r"),
+        RAW,
+        f"an image without its bytes 0, 10 and 13, as curl -d sends it; {REQUEST}",
+    ),
+    "a form as an image": (FORM, RAW, f"a multipart form, as curl -F sends it; {REQUEST}"),
+}
+
+
+@pytest.mark.parametrize("sent", TRITONS)
+def test_what_triton_says_of_wrong_requests_is_what_the_page_says(server, sent):
+    rows = dict(ROWS)
+    assert set(rows) == set(TRITONS)
+    assert post(server, TRITONS[sent]) == (500, rows[sent])
+    second = '{"instances": [{"b64": "' + TEXT + '"}]}'
+    assert post(server, second)[1] == rows['`{"b64": …}` or `{"instances": …}` without it']
+
+
+@pytest.mark.parametrize("sent", OURS_SAID)
+def test_a_wrong_request_that_reaches_pixprep_is_told_the_right_one(server, sent):
+    body, headers, words = OURS_SAID[sent]
+    reason = "CORRUPT" if sent == "curl -d" else "UNKNOWN_FORMAT"
+    assert post(server, body, headers) == (400, f"[{reason}] image 1 of 1: {words}")
+    assert post(server, PHOTO.read_bytes(), RAW)[0] == 200
+
+
+def test_the_page_shows_the_real_refusal():
+    (shown,) = re.findall(
+        r"^```\n(.*?)^```$", DOC.partition("What a wrong request is told")[2], re.MULTILINE | re.DOTALL
+    )
+    assert " ".join(shown.split()) == f"[UNKNOWN_FORMAT] image 1 of 1: {OURS_SAID['base64'][2]}"
+
+
+@pytest.mark.parametrize("method", ["PUT"])
+def test_a_put_is_not_allowed_as_the_page_says(server, method):
+    assert post(server, PHOTO.read_bytes(), RAW, method=method) == (405, "Method Not Allowed")
+    assert "| `curl -T photo.jpg`, which is a PUT | `Method Not Allowed` |" in DOC
+
+
+def test_kserves_older_protocol_is_not_there_as_the_page_says(server):
+    connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=60)
+    with closing(connection):
+        connection.request("POST", "/v1/models/preprocess:predict", '{"instances": []}')
+        answer = connection.getresponse()
+        assert (answer.status, answer.reason) == (404, "Not Found")
+    assert "| `POST /v1/models/MODEL:predict`, KServe's older protocol | `Not Found`" in DOC
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "GET"])
+def test_a_page_of_another_origin_gets_no_cors_headers_as_the_page_says(server, method):
+    connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=60)
+    with closing(connection):
+        connection.request(method, "/v2/models/preprocess", headers={"Origin": "https://shop.example"})
+        assert [name for name, _ in connection.getresponse().getheaders() if "access-control" in name.lower()] == []
+    assert "Triton sends no CORS headers" in DOC
+
+
+# Base64
+
+
+def test_a_model_that_accepts_base64_gives_the_same_tensor_for_every_way_of_it(server, tensors):
+    """Also of the bytes themselves, and over an ensemble."""
+    encoded = PHOTO.read_bytes()
+    ways = [TEXT, base64.encodebytes(encoded).decode(), base64.urlsafe_b64encode(encoded).decode().rstrip("=")]
+    for way in (*ways, f"data:image/jpeg;base64,{TEXT}"):
+        status, content = post(server, kserve(way), model="json_preprocess")
+        assert status == 200
+        (output,) = json.loads(content)["outputs"]
+        np.testing.assert_array_equal(np.float32(output["data"]).reshape(output["shape"]), tensors[0])
+    status, content = post(server, encoded, RAW, model="json_preprocess")
+    assert (status, content[-tensors[0].nbytes :]) == (200, tensors[0].tobytes())
+    logits = json.loads(post(server, kserve(TEXT), model="json")[1])["outputs"][0]["data"]
+    assert int(np.argmax(logits)) == 985
+
+
+@pytest.mark.parametrize(
+    ("element", "words"),
+    [
+        (
+            TEXT[:-1] + "!",
+            f"[UNKNOWN_FORMAT] image 1 of 1: broken base64 text: its end or some character of it is wrong; {REQUEST}",
+        ),
+        (TEXT[: len(TEXT) // 2], "[TRUNCATED] image 1 of 1: the JPEG ends after "),
+        (base64.b64encode(b"some words, and not an image").decode(), "[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, "),
+        ("A" * (21 << 20) * 4, "[TOO_LARGE_BYTES] the images of the request have "),
+        ("A" * (28 << 20), "[TOO_LARGE_BYTES] image 1 of 1: "),
+    ],
+    ids=["broken", "cut off", "no image", "a huge request", "a huge image"],
+)
+def test_bad_base64_is_refused_alone(server, element, words):
+    status, error = post(server, kserve(element), model="json_preprocess")
+    assert status == 400
+    assert error.startswith(words)
+    assert post(server, kserve(TEXT), model="json_preprocess")[0] == 200

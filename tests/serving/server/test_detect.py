@@ -1,0 +1,210 @@
+"""Detection, end to end: a photo goes into a real Triton, and the boxes come out where they are in the photo."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import detectors
+import pixprep as pp
+from images import png, save
+from pixprep.cli.parser import main
+from pixprep.serving.embedded import client
+from pixprep.serving.embedded.server import Server
+from pixprep.serving.page.answer import Photos
+
+pytestmark = pytest.mark.server
+
+EXAMPLE = Path(__file__).parents[3] / "client_examples" / "detect.py"
+DOCS = EXAMPLE.parents[2] / "docs"
+ENSEMBLES = ("ensemble", "stretch", "crop", "square")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("detect")
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    """Four detectors in one repository: two are imported, for two a pipeline is written as in docs/detection.md."""
+    output = ["--classifier", "onnxruntime", "--output", str(folder / "models")]
+
+    def build(name, pipeline, onnx, *options):
+        path = str(folder / f"{name}.json")
+        if pipeline is None:
+            assert main(["import", str(onnx), path]) == 0
+        else:
+            pipeline.save(path)
+        assert main(["build", "--pipeline", path, "--onnx", str(onnx), *output, *options]) == 0
+
+    rest = [pp.transform(), pp.original_size(), pp.tensor()]
+    crop = [pp.decode(), pp.resize(416, like="opencv"), pp.center_crop(384, 352), pp.normalize(), *rest]
+    square = [
+        pp.decode(color="bgr"),
+        pp.pad(square=True, anchor="top_left"),
+        pp.resize(height=320, width=320, like="opencv"),
+        pp.normalize(arithmetic="multiply"),
+        *rest,
+    ]
+    build("letterbox", None, detectors.save(folder / "a" / "model.onnx"))
+    stretched = detectors.save(folder / "b" / "model.onnx", size=(288, 384), corners=True, head="RTDETRDecoder")
+    build("stretch", None, stretched, "--name", "stretch")
+    build("crop", pp.Pipeline(crop), detectors.save(folder / "c" / "model.onnx", size=(384, 352)), "--name", "crop")
+    bgr = detectors.save(folder / "d" / "model.onnx", channels="bgr")
+    build("square", pp.Pipeline(square), bgr, "--name", "square")
+    echo = [pp.decode(), pp.original_size(name="orig_target_sizes", dtype="int64", order="wh"), pp.resize(64)]
+    echo += [pp.image_size(name="im_shape", dtype="float32"), pp.scale_factor(), pp.center_crop(64), pp.normalize()]
+    sizes = {"orig_target_sizes": ("INT64", ["n", 2])} | dict.fromkeys(
+        ("im_shape", "scale_factor"), ("FLOAT", ["n", 2])
+    )
+    takes = {"image": ("FLOAT", ["n", 3, 64, 64]), **sizes}
+    build(
+        "sizes",
+        pp.Pipeline([*echo, pp.tensor()]),
+        detectors.save_echo(folder / "e" / "model.onnx", takes),
+        "--name",
+        "sizes",
+    )
+    plain = folder / "models" / "plain"
+    (plain / "1").mkdir(parents=True)
+    pp.presets.imagenet().save(plain / "1" / "pipeline.json")
+    (plain / "config.pbtxt").write_text('backend: "pixprep"\nmax_batch_size: 8\n')
+    with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
+        yield server
+
+
+def printed(server, photo, *options, cwd):
+    """What the example prints, run as a user does: alone, from another folder."""
+    url = server.http_url.removeprefix("http://")
+    command = [sys.executable, "-I", EXAMPLE, photo, "--url", url, *options]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def detect(server, photo, *options, cwd):
+    """The rows that the example prints, each (score, name, box), and its last line."""
+    *rows, last = printed(server, photo, *options, cwd=cwd).splitlines()
+    return [(float(row[:4]), row[6:22].strip(), [*map(float, row[22:].split())]) for row in rows], last
+
+
+TURNS = {
+    1: lambda p: p,
+    3: lambda p: p[::-1, ::-1],
+    6: lambda p: np.rot90(p, 1),
+    7: lambda p: np.rot90(p, 2).transpose(1, 0, 2),
+}
+"""What a file of an orientation stores, of upright pixels."""
+
+
+SHAPES = [((480, 640), 1), ((641, 479), 1), ((300, 301), 1), ((900, 700), 3), ((480, 640), 6), ((500, 333), 7)]
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "orientation"),
+    [(model, *shape) for index, model in enumerate(ENSEMBLES) for shape in SHAPES[index % 2 :: 2]],
+)
+def test_boxes_come_back_within_a_pixel_and_one_for_each_thing(server, tmp_path, model, size, orientation):
+    height, width = size
+    y, x = height // 2, width // 2
+    red, blue = (x - 70, y - 90, x - 6, y + 17), (x + 15, y - 40, x + 75, y + 55)
+    upright = detectors.photo(height, width, red, blue)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / "photo.png"
+    path.write_bytes(save(Image.fromarray(np.ascontiguousarray(TURNS[orientation](upright))), "PNG", exif=exif))
+    labels = tmp_path / "names.txt"
+    labels.write_text("\n".join(detectors.NAMES))
+    rows, last = detect(server, path, "--model", model, "--labels", labels, cwd=tmp_path)
+    assert last == f"detected.png: 2 boxes on {height} x {width} pixels"
+    assert sorted(name for _, name, _ in rows) == ["blue box", "red box"]
+    for score, name, box in rows:
+        assert score == pytest.approx(210 / 255, abs=0.02)
+        assert np.abs(np.subtract(box, red if name == "red box" else blue)).max() < 1, name
+    drawn = np.asarray(Image.open(tmp_path / "detected.png"))
+    assert drawn.shape == upright.shape
+    changed = (drawn != upright).any(axis=2)
+    assert not changed[: y - 95].any()
+    assert changed[y - 92 : y - 87, x - 60 : x - 10].any(axis=0).all()  # the upper edge of the red box
+
+
+def test_the_docs_show_what_the_example_prints_and_draws(server, tmp_path):
+    things = detectors.photo(480, 640, red=(130, 90, 290, 330), blue=(380, 180, 510, 410))
+    (tmp_path / "photo.png").write_bytes(png(things))
+    (tmp_path / "names.txt").write_text("\n".join(detectors.NAMES))
+    shown = "$ python client_examples/detect.py photo.png --labels names.txt\n"
+    shown += printed(server, "photo.png", "--labels", "names.txt", cwd=tmp_path)
+    assert f"```\n{shown}```\n" in (DOCS / "detection.md").read_text(encoding="utf-8")
+    fresh, picture = (np.asarray(Image.open(folder / "detected.png")) for folder in (tmp_path, DOCS))
+    assert fresh.shape == picture.shape
+    assert (fresh != picture).any(axis=2).mean() < 0.01  # Pillows draw letters a little differently
+
+
+def test_nothing_found_is_no_box(server, tmp_path):
+    (tmp_path / "gray.png").write_bytes(png(np.full((40, 60, 3), 120, np.uint8)))
+    assert detect(server, "gray.png", cwd=tmp_path) == ([], "detected.png: 0 boxes on 40 x 60 pixels")
+
+
+@pytest.mark.parametrize(
+    ("photo", "model", "message"),
+    [
+        (b"not an image", "ensemble", "[400] in ensemble 'ensemble', [UNKNOWN_FORMAT] image 1 of 1: not a JPEG"),
+        (png(np.zeros((9, 9, 3), np.uint8)), "plain", "the model gives tensor: not boxes, transform and original_size"),
+        (
+            png(np.zeros((9, 9, 3), np.uint8)),
+            "preprocess",
+            "an output of [3, 320, 320] is neither [4 + classes, n] nor [n, 6]",
+        ),
+    ],
+)
+def test_what_goes_wrong_is_said_in_one_line(server, tmp_path, photo, model, message):
+    (tmp_path / "photo").write_bytes(photo)
+    command = [sys.executable, "-I", EXAMPLE, "photo", "--url", server.http_url.removeprefix("http://")]
+    done = subprocess.run([*command, "--model", model], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"detect.py: {message}")
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "detected.png").exists()
+
+
+def test_a_detector_gets_the_numbers_that_it_takes_beside_the_image(server, folder):
+    photo = folder / "even.png"
+    photo.write_bytes(png(np.full((96, 128, 3), 102, np.uint8)))
+    (answer,) = client.send([photo], url=server.http_url.removeprefix("http://"), model="sizes", protocol="http")
+    expected = [0.4, 0.4, 0.4, 128, 96, 64, 85, 64 / 96, 85 / 128]
+    np.testing.assert_allclose(answer.outputs["boxes"], expected, rtol=1e-5)
+
+
+def test_the_page_draws_the_boxes_that_were_found(server, folder):
+    red, blue = (130, 90, 290, 330), (380, 180, 510, 410)
+    given = {"folder": folder / "models", "http_url": server.http_url, "grpc_url": server.grpc_url}
+    photos = Photos(["ensemble", "stretch", "plain"], **given)
+    encoded = png(detectors.photo(480, 640, red, blue))
+    for model in ("ensemble", "stretch"):
+        boxes = photos.answer(model, encoded, name="photo.png")["boxes"]
+        assert sorted(box["class"] for box in boxes) == [0, 1]
+        for box in boxes:
+            left, top, right, bottom = blue if box["class"] else red
+            expected = [left / 640, top / 480, (right - left) / 640, (bottom - top) / 480]
+            assert box["box"] == pytest.approx(expected, abs=2 / 480)
+            assert box["score"] == pytest.approx(210 / 255, abs=0.02)
+    assert photos.answer("plain", encoded, name="photo.png")["boxes"] is None
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_detector_has_no_classes(server, folder, protocol):
+    """`pixprep send` asks for the best classes of a classifier's scores; a transform is no score."""
+    url = (server.http_url if protocol == "http" else server.grpc_url).removeprefix("http://")
+    photo = folder / "photo.png"
+    photo.write_bytes(png(np.full((480, 640, 3), 120, np.uint8)))
+    for model in ("ensemble", "preprocess"):
+        (answer,) = client.send([photo], url=url, protocol=protocol, model=model, classes=5)
+        assert answer.outputs["transform"].tolist() == [0.5, 0.5, 40, 0]
+        assert answer.outputs["original_size"].tolist() == [480, 640]
+    assert {name: array.shape for name, array in answer.outputs.items() if name == "tensor"} == {
+        "tensor": (3, 320, 320)
+    }

@@ -1,0 +1,351 @@
+"""The embedded Triton as a process: it starts whole, and leaves nothing behind."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import psutil
+import pytest
+
+import pixprep as pp
+from pixprep.serving.embedded.server import Server
+from pixprep.serving.embedded.stubs import stubs
+from pixprep.serving.embedded.wheel import SHARED_MEMORY, environment_folders
+from serving import wait_until, write_model, write_pipeline
+
+pytestmark = pytest.mark.server
+
+PORTS = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
+CONFIG = """\
+backend: "python"
+input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+DOUBLE = """\
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", self.x(r) * 2)]) for r in requests]
+    def x(self, request):
+        return pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+"""
+INITIALIZE = """\
+class TritonPythonModel:
+    def initialize(self, args):
+        {}
+    def execute(self, requests):
+        return []
+"""
+# Serves until it is killed itself; says who its Triton is, and which folder and memory are its own.
+PARENT = """\
+import sys
+from contextlib import suppress
+from pathlib import Path
+from pixprep.serving.embedded.server import Server
+server = Server(Path(sys.argv[1]), http_port=0, grpc_port=0, metrics_port=0, log_file=Path(sys.argv[2]))
+server.start()
+print(server.pid, server._prefix, server._processes.folder, flush=True)
+server.poll(within_s=600)
+"""
+
+
+@pytest.fixture
+def repository(tmp_path):
+    write_pipeline(tmp_path / "models", "pre.pixprep", pp.presets.imagenet())
+    return tmp_path / "models"
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory):
+    """A model, in an environment with a proxy that leads nowhere."""
+    models = tmp_path_factory.mktemp("models")
+    write_pipeline(models, "pre.pixprep", pp.presets.imagenet())
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            patch.setenv(name, "http://127.0.0.1:9")
+        server = Server(models, **PORTS, host="localhost")
+        server.start()
+    yield server
+    server.stop(timeout_s=0)
+
+
+def get(url):
+    try:
+        with urllib.request.urlopen(url, timeout=20) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def family(pid):
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def prefix_of(pid):
+    """Of the shared memory of the Triton that this process started; empty while there is none."""
+    for child in psutil.Process(pid).children():
+        with suppress(psutil.NoSuchProcess):  # a child may end meanwhile: the first only tries whether a stub starts
+            if found := re.search(r"shm-region-prefix-name=(\w+)", " ".join(child.cmdline())):
+                return found[1]
+    return ""
+
+
+def folders_of(server):
+    begin = environment_folders(server._prefix)
+    return set(begin.parent.glob(f"{begin.name}*"))
+
+
+def test_stopping_leaves_no_process_no_shared_memory_and_no_file(repository):
+    with Server(repository, **PORTS) as server:
+        processes, log = family(server.pid), server.log_file
+        assert len(processes) >= 2  # Triton and its Python stub
+        regions = list(SHARED_MEMORY.glob(f"{server._prefix}*"))
+        assert regions
+    assert not psutil.wait_procs(processes, timeout=60)[1]
+    assert not [region for region in regions if region.exists()]
+    assert not log.exists()
+
+
+def test_a_killed_tritons_shared_memory_is_removed_and_its_log_kept(repository):
+    server = Server(repository, **PORTS)
+    server.start()
+    os.kill(server.pid, signal.SIGKILL)
+    assert server.poll(within_s=20) == -signal.SIGKILL
+    prefix = server._prefix
+    assert list(SHARED_MEMORY.glob(f"{prefix}*"))
+    server.stop()
+    assert not list(SHARED_MEMORY.glob(f"{prefix}*"))
+    assert server.log_file.parent == Path(tempfile.gettempdir())
+    assert "Started HTTPService" in server.log_file.read_text()
+    server.log_file.unlink()
+
+
+def test_triton_does_not_outlive_a_killed_parent(repository, tmp_path):
+    command = [sys.executable, "-c", PARENT, str(repository), str(tmp_path / "triton.log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid, prefix, folder = parent.stdout.readline().split()
+        processes = family(int(pid))
+        assert list(SHARED_MEMORY.glob(f"{prefix}*"))
+        parent.kill()
+    assert not psutil.wait_procs(processes, timeout=60)[1]
+    wait_until(lambda: not list(SHARED_MEMORY.glob(f"{prefix}*")) and not Path(folder).exists())
+
+
+def test_the_folders_of_a_killed_triton_are_removed_when_it_is_started_anew(repository, tmp_path):
+    """Triton makes one for each backend, in /tmp whatever ``TMPDIR`` says, and removes them when it ends by itself."""
+    other = Path(tempfile.mkdtemp(prefix="python_env_", dir="/tmp"))  # as any other Triton's
+    with Server(repository, **PORTS, log_file=tmp_path / "log") as beside, Server(repository, **PORTS) as server:
+        old, kept = folders_of(server), folders_of(beside)
+        assert len(old) == len(kept) == 1
+        (next(iter(old)) / "unpacked").mkdir()
+        os.kill(server.pid, signal.SIGKILL)
+        assert server.poll(within_s=20) == -signal.SIGKILL
+        assert folders_of(server) == old
+        server.restart()
+        assert len(folders_of(server)) == 1
+        assert folders_of(server).isdisjoint(old)
+        assert folders_of(beside) == kept
+    assert folders_of(server) | folders_of(beside) == set()
+    other.rmdir()
+
+
+def test_a_repository_in_a_folder_with_a_space_is_served(tmp_path):
+    """Triton takes the command line of a Python model apart at spaces, and would wait for that model for ever."""
+    write_pipeline(tmp_path / "my models", "pre.pixprep", pp.presets.imagenet())
+    with (
+        Server(tmp_path / "my models", **PORTS, grace_s=0) as server,
+        urllib.request.urlopen(f"{server.http_url}/v2/models/pre.pixprep/ready") as response,
+    ):
+        assert response.status == 200
+
+
+def test_a_second_server_stands_beside_the_first_and_starts_again_at_the_same_place(serving, repository):
+    second = Server(repository, **PORTS)
+    second.start()
+    url = second.http_url
+    second.stop(timeout_s=0)
+    second.start()
+    assert second.http_url == url
+    for server in (serving, second):
+        assert get(f"{server.http_url}/v2/models/pre.pixprep/ready") == 200
+    prefix, processes = second._prefix, family(second.pid)
+    second.stop(timeout_s=0)
+    assert not psutil.wait_procs(processes, timeout=60)[1]
+    assert not list(SHARED_MEMORY.glob(f"{prefix}*"))
+    assert list(SHARED_MEMORY.glob(f"{serving._prefix}*"))
+    assert get(f"{serving.http_url}/v2/models/pre.pixprep/ready") == 200
+
+
+def test_ipv6_works_as_well(repository):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    server = Server(repository, **PORTS, host="::1")
+    server.start()
+    try:
+        assert server.http_url.startswith("http://[::1]:")
+        assert get(f"{server.http_url}/v2/health/ready") == 200
+        assert get(server.metrics_url) == 200
+    finally:
+        server.stop(timeout_s=0)
+
+
+def test_whoever_answers_on_the_port_is_not_mistaken_for_triton(repository, tmp_path):
+    """The race: the port was free when we looked, and is someone's when Triton wants it."""
+    slow = INITIALIZE.format(f"import time; open({str(tmp_path / 'go')!r}, 'w'); time.sleep(2)")
+    write_model(repository, "slow", CONFIG, {"model.py": slow})
+    server = Server(repository, **PORTS, log_file=tmp_path / "triton.log")
+    squatters = []
+
+    def squat():
+        wait_until((tmp_path / "go").exists)
+        port = server._ports["http"]
+        squatter = ThreadingHTTPServer(("127.0.0.1", port), AlwaysReady)
+        squatters.append(squatter)
+        squatter.serve_forever(poll_interval=0.05)
+
+    with ThreadPoolExecutor(1) as pool:
+        squatting = pool.submit(squat)
+        try:
+            with pytest.raises(pp.SetupError) as caught:
+                server.start()
+        finally:
+            for squatter in squatters:
+                squatter.shutdown()
+                squatter.server_close()
+        squatting.result()
+    assert str(caught.value) == (
+        "Triton ended with exit code 1: failed to start HTTP service: Unavailable - "
+        f"Socket '127.0.0.1:{server._ports['http']}' already in use \nTriton's whole log: {tmp_path / 'triton.log'}"
+    )
+
+
+class AlwaysReady(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_failing_model_stops_the_start_and_leaves_its_log_alone(repository, tmp_path):
+    path = repository / "pre.pixprep" / "1" / "pipeline.json"
+    path.write_text(path.read_text().replace('"resize"', '"rezise"'))
+    log = tmp_path / "triton.log"
+    server = Server(repository, **PORTS, log_file=log)
+    with pytest.raises(pp.PixprepError) as caught:
+        server.start()
+    assert str(caught.value) == (
+        'model "pre.pixprep" does not load: pipeline.json: ops[1] "rezise": no such op; did you mean "resize"?\n'
+        f"Triton's whole log: {log}"
+    )
+    assert not list(SHARED_MEMORY.glob(f"{server._prefix}*"))
+    assert "model.py" in log.read_text()  # the traceback, for whoever wants it
+
+
+AUTO_COMPLETE = """\
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        raise ValueError('output "y": is FP16')
+    def execute(self, requests):
+        return []
+"""
+
+
+def test_every_failing_model_is_one_line_with_its_cause(tmp_path):
+    repository = tmp_path / "models"
+    write_model(repository, "good", CONFIG, {"model.py": DOUBLE})
+    write_model(repository, "auto", CONFIG, {"model.py": AUTO_COMPLETE})
+    for name, end in {"crash": "os.abort()", "exit": "os._exit(3)"}.items():
+        last = f"import os, sys, time; sys.stderr.write('{name} it is\\n'); sys.stderr.flush(); time.sleep(0.3); {end}"
+        write_model(repository, name, CONFIG, {"model.py": INITIALIZE.format(last)})
+    write_model(repository, "import", CONFIG, {"model.py": f"import no_such_module\n{DOUBLE}"})
+    write_model(repository, "tensorrt", 'platform: "tensorrt_plan"\n', {"model.py": DOUBLE})
+    log = tmp_path / "triton.log"
+    with pytest.raises(pp.PixprepError) as caught:
+        Server(repository, **PORTS, log_file=log).start()
+    *lines, last = str(caught.value).splitlines()
+    assert sorted(line for line in lines if line.startswith("model ")) == [
+        'model "auto" does not load: ValueError: output "y": is FP16',
+        'model "crash" does not load: its Python process was ended by signal 6 (SIGABRT) while it loaded',
+        'model "exit" does not load: its Python process ended with exit code 3 while it loaded',
+        "model \"import\" does not load: ModuleNotFoundError: No module named 'no_such_module'",
+        'model "tensorrt" does not load: the embedded Triton has no backend "tensorrt": '
+        "serve it in NVIDIA's Triton container",
+    ]
+    assert {"last in the log: crash it is", "last in the log: exit it is"} <= set(lines)
+    assert last == f"Triton's whole log: {log}"
+
+
+def test_a_triton_that_is_killed_while_it_starts_is_told_of_as_that(tmp_path):
+    repository, log = tmp_path / "models", tmp_path / "triton.log"
+    kill = f"import os, time; open({str(tmp_path / 'go')!r}, 'w'); time.sleep(60)"
+    write_model(repository, "slow", CONFIG, {"model.py": INITIALIZE.format(kill)})
+    server = Server(repository, **PORTS, log_file=log)
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(server.start)
+        wait_until((tmp_path / "go").exists)
+        os.kill(server.pid, signal.SIGSEGV)
+        with pytest.raises(pp.SetupError) as caught:
+            starting.result()
+    assert str(caught.value) == (
+        f'Triton was ended by signal 11 (SIGSEGV) while it loaded "slow"\nTriton\'s whole log: {log}'
+    )
+    assert not list(folders_of(server))
+
+
+def test_a_process_that_is_killed_while_its_model_is_loaded_anew_is_told_of_as_that(repository):
+    with Server(repository, **PORTS, grace_s=0) as server, ThreadPoolExecutor(1) as pool:
+        old = stubs(server.pid)
+        loading = pool.submit(server.load, "pre.pixprep")
+        while not loading.done():
+            for stub in stubs(server.pid) - old:
+                time.sleep(0.3)  # so that it has been seen
+                stub.kill()
+            time.sleep(0.02)
+        try:
+            error = loading.result()
+        except TimeoutError as stuck:  # it was in that early part of a load in which Triton does not notice
+            error = str(stuck).partition(": ")[2]
+    assert error == "its Python process was ended by signal 9 (SIGKILL: a kill, or no memory left) while it loaded"
+
+
+def test_a_model_that_loads_for_ever_is_named_when_the_time_is_over(tmp_path):
+    repository = tmp_path / "models"
+    write_model(repository, "slow", CONFIG, {"model.py": INITIALIZE.format("import time; time.sleep(60)")})
+    log = tmp_path / "triton.log"
+    server = Server(repository, **PORTS, log_file=log)
+    with pytest.raises(pp.SetupError) as caught:
+        server.start(timeout_s=2)
+    assert str(caught.value) == f'Triton was not ready after 2 s (still loading "slow"); its whole log: {log}'
+    assert not list(SHARED_MEMORY.glob(f"{server._prefix}*"))
+
+
+def test_a_signal_while_starting_leaves_nothing(repository):
+    command = [str(Path(sys.executable).parent / "pixprep"), "serve", "--model-repository", str(repository)]
+    command += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serve:
+        wait_until(lambda: prefix_of(serve.pid))
+        processes, prefix = family(serve.pid), prefix_of(serve.pid)
+        serve.send_signal(signal.SIGTERM)
+        serve.communicate(timeout=30)
+    assert serve.returncode == 0
+    assert not psutil.wait_procs(processes, timeout=60)[1]
+    assert not list(SHARED_MEMORY.glob(f"{prefix}*"))

@@ -1,0 +1,486 @@
+"""Numbers beside a photo, on a real Triton: what clients get, whatever they send; and two stages in one ensemble."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from tritonclient.utils import InferenceServerException
+
+import detectors
+import pixprep as pp
+from images import photo, png
+from pixprep.cli.parser import main
+from pixprep.serving.embedded import client, perf
+from pixprep.serving.embedded.request import curl_line, sample
+from pixprep.serving.embedded.server import Server
+from pixprep.serving.page.answer import Photos
+from serving import address, client_of, infer, write_pipeline
+
+pytestmark = pytest.mark.server
+
+DOC = (Path(__file__).parents[3] / "docs" / "boxes.md").read_text(encoding="utf-8")
+EXAMPLE = Path(__file__).parents[3] / "client_examples" / "boxes.py"
+TAIL = [pp.resize(height=24, width=30), pp.tensor(dtype="uint8")]
+CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.transform(), *TAIL])
+TURNS = pp.Pipeline([pp.decode(), pp.flip(when="turn"), pp.pad(square=True, fill="paint"), *TAIL])
+ROTATED = pp.Pipeline([pp.decode(), TAIL[0], pp.rotate(angle="degrees", filter="bilinear", fill=(1, 2, 3)), TAIL[1]])
+BOXES = [[0, 0, 640, 427], [10.4, 20, 200.6, 90], [-5, 300, 60, 9999]]
+BYTES = 'backend: "pixprep"\ninput { name: "photo" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
+PARAMETERS = (
+    'backend: "pixprep"\nparameters { key: "on_error" value { string_value: "zero" } }\n'
+    'parameters { key: "max_boxes" value { string_value: "4" } }\n'
+    'parameters { key: "max_box_pixels" value { string_value: "200000" } }\n'
+    "instance_group { count: 2 kind: KIND_CPU }\n"
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    models = tmp_path_factory.mktemp("inputs") / "models"
+    write_pipeline(models, "crops.pixprep", CROPS)
+    write_pipeline(models, "turns.pixprep", TURNS)
+    write_pipeline(models, "rotated.pixprep", ROTATED)
+    write_pipeline(models, "bytes", CROPS, BYTES)
+    write_pipeline(models, "zero", CROPS, PARAMETERS)
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
+        yield server
+
+
+@pytest.fixture(params=["http", "grpc"])
+def triton(request, server):
+    with client_of(server, request.param) as client:
+        yield client
+
+
+def image(*shape, encoded=None):
+    array = np.empty(shape or (1,), np.object_)
+    array[...] = encoded or photo()
+    return array
+
+
+def floats(boxes):
+    return np.array(boxes, np.float32).reshape(-1, 4)
+
+
+def run(pipeline, **inputs):
+    with pp.Engine(pipeline) as engine:
+        return engine.run_batch([photo()], inputs=inputs)
+
+
+def test_each_box_gives_the_engines_tensor_bit_for_bit(triton):
+    expected = run(CROPS, boxes=[BOXES])
+    for boxes in (BOXES, BOXES[:1]):
+        answer = infer(triton, "crops.pixprep", image=image(), boxes=floats(boxes))
+        for name in ("tensor", "transform"):
+            assert np.array_equal(answer.as_numpy(name), expected[name][: len(boxes)]), name
+    as_bytes = infer(triton, "bytes", photo=np.frombuffer(photo(), np.uint8), boxes=floats(BOXES))
+    assert np.array_equal(as_bytes.as_numpy("tensor"), expected["tensor"])
+
+
+def test_other_numbers_batch_with_their_images(triton):
+    turn, paint = np.array([[True], [False], [True]]), np.array([[9, 200, 7], [0, 0, 0], [0, 0, 0]], np.uint8)
+    answer = infer(triton, "turns.pixprep", image=image(3, 1), turn=turn, paint=paint).as_numpy("tensor")
+    with pp.Engine(TURNS) as engine:
+        expected = engine.run([photo()] * 3, inputs={"turn": turn, "paint": paint})
+    assert np.array_equal(answer, np.stack(expected))
+    assert len({tensor.tobytes() for tensor in answer}) == 3
+
+
+def test_an_angle_comes_with_each_image_and_a_wrong_one_fails_its_request_alone(triton):
+    angles = np.array([[0], [90], [-33.3]], np.float32)
+    answer = infer(triton, "rotated.pixprep", image=image(3, 1), degrees=angles).as_numpy("tensor")
+    for (angle,), tensor in zip(angles.tolist(), answer, strict=True):
+        fixed = pp.rotate(angle=angle, filter="bilinear", fill=(1, 2, 3))
+        with pp.Engine(pp.Pipeline([pp.decode(), TAIL[0], fixed, TAIL[1]])) as engine:
+            assert np.array_equal(tensor, engine.run([photo()])[0])
+    assert len({tensor.tobytes() for tensor in answer}) == 3
+    with pytest.raises(
+        InferenceServerException, match=r'\[BAD_INPUT\] image 1 of 1: "degrees" 1 of 1: nan has a number'
+    ):
+        infer(triton, "rotated.pixprep", image=image(1, 1), degrees=np.array([[NAN]], np.float32))
+    with pytest.raises(InferenceServerException, match="expects 'FP32'"):
+        infer(triton, "rotated.pixprep", image=image(1, 1), degrees=np.array([[True]]))
+
+
+def test_the_configuration_follows_from_the_pipeline(server):
+    with urllib.request.urlopen(f"{server.http_url}/v2/models/crops.pixprep/config", timeout=120) as response:
+        config = json.load(response)
+    assert config["max_batch_size"] == 0
+    assert [(i["name"], i["data_type"], i["dims"]) for i in config["input"]] == [
+        ("image", "TYPE_STRING", [1]),
+        ("boxes", "TYPE_FP32", [-1, 4]),
+    ]
+    assert [(o["name"], o["dims"]) for o in config["output"]] == [("transform", [-1, 4]), ("tensor", [-1, 3, 24, 30])]
+
+
+NAN, INF = float("nan"), float("inf")
+BAD = {
+    "not a number": (
+        [[NAN, 0, 9, 9]],
+        '[BAD_INPUT] image 1 of 1: "boxes" 1 of 1: nan, 0, 9, 9 has a number that is not',
+    ),
+    "infinite": (
+        [BOXES[0], [0, 0, INF, 9]],
+        '[BAD_INPUT] image 1 of 1: "boxes" 2 of 2: 0, 0, inf, 9 has a number that',
+    ),
+    "turned round": (
+        [[9, 9, 0, 0]],
+        '[BAD_INPUT] image 1 of 1: "boxes" 1 of 1: 9, 9, 0, 0 ends before it begins, or is',
+    ),
+    "empty": (
+        [[9, 9, 9, 20]],
+        '[BAD_INPUT] image 1 of 1: "boxes" 1 of 1: 9, 9, 9, 20 ends before it begins, or is empty',
+    ),
+    "of no pixel": (
+        [[9.1, 9, 9.3, 20]],
+        '[DOES_NOT_FIT] image 1 of 1: "boxes" 1 of 1: 9.1, 9, 9.3, 20 covers no whole',
+    ),
+    "outside": (
+        [[640, 0, 1e38, 9]],
+        '[DOES_NOT_FIT] image 1 of 1: "boxes" 1 of 1: 640, 0, 1e+38, 9 lies outside the 427',
+    ),
+    "none": ([], '[EMPTY] image 1 of 1: no row of "boxes", so that there is no tensor'),
+    "a million": (
+        np.ones((1_000_000, 4)),
+        '[BAD_INPUT] image 1 of 1: 1,000,000 rows of "boxes"; the limit is 64 (param',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_box_is_refused_by_its_number_and_the_next_request_is_served(triton, case):
+    boxes, words = BAD[case]
+    with pytest.raises(InferenceServerException) as caught:
+        infer(triton, "crops.pixprep", image=image(), boxes=floats(boxes))
+    assert caught.value.message().startswith(words)
+    assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
+    assert len(infer(triton, "crops.pixprep", image=image(), boxes=floats(BOXES)).as_numpy("tensor")) == 3
+
+
+WRONG = {
+    "another type": ({"boxes": np.ones((1, 4))}, "data-type is 'FP64', but model 'crops.pixprep' expects 'FP32'"),
+    "three numbers": ({"boxes": np.ones((2, 3), np.float32)}, "unexpected shape for input 'boxes'"),
+    "flat": ({"boxes": np.ones(4, np.float32)}, "unexpected shape for input 'boxes'"),
+    "two photos": ({"image": image(2), "boxes": floats(BOXES)}, "unexpected shape for input 'image'"),
+    "missing": ({}, "missing required input(s) ['boxes']"),
+    "another name": ({"box": floats(BOXES)}, "unexpected inference input 'box'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_tritons_core_refuses_never_reaches_the_model(triton, case):
+    arrays, words = WRONG[case]
+    with pytest.raises(InferenceServerException, match=re.escape(words)):
+        infer(triton, "crops.pixprep", **{"image": image()} | arrays)
+
+
+def test_numbers_of_another_count_than_the_images_are_refused(triton):
+    paint = np.zeros((2, 3), np.uint8)
+    with pytest.raises(InferenceServerException, match="input 'turn' batch size does not match other inputs"):
+        infer(triton, "turns.pixprep", image=image(2, 1), turn=np.array([[True]]), paint=paint)
+
+
+def test_on_error_zero_keeps_the_good_boxes_and_says_why(triton):
+    boxes = floats([[10, 20, 200, 90], [700, 0, 720, 9], [0, 0, 640, 427], [3, 4, 60, 70]])
+    answer = infer(triton, "zero", image=image(), boxes=boxes)
+    tensors, status = answer.as_numpy("tensor"), [words.decode() for (words,) in answer.as_numpy("status")]
+    assert [tensor.any() for tensor in tensors] == [True, False, False, True]
+    assert status == [
+        "",
+        '[DOES_NOT_FIT] "boxes" 2 of 4: 700, 0, 720, 9 lies outside the 427 x 640 pixels',
+        '[TOO_MANY_PIXELS] "boxes" 3 of 4: it covers 273,280 pixels, and 186,700 are left of 200,000 for all boxes '
+        "(parameter max_box_pixels)",
+        "",
+    ]
+    assert np.array_equal(tensors[3], run(CROPS, boxes=[boxes[3:]])["tensor"][0])
+    for encoded, those, count, words in (
+        (photo(), boxes[[0] * 5], 1, '[BAD_INPUT] 5 rows of "boxes"; the limit is 4 (parameter max_boxes)'),
+        (photo(), boxes[:0], 1, '[EMPTY] no row of "boxes", so that there is no tensor'),
+        (b"x", boxes, 4, "[UNKNOWN_FORMAT] not "),
+    ):
+        answer = infer(triton, "zero", image=image(encoded=encoded), boxes=those)
+        status = answer.as_numpy("status")
+        assert not answer.as_numpy("tensor").any()
+        assert all(each.decode().startswith(words) for (each,) in status)
+        assert len(status) == len(answer.as_numpy("tensor")) == count
+
+
+def test_a_photo_alone_is_told_that_boxes_are_missing(server):
+    headers = {"Inference-Header-Content-Length": "0", "Content-Type": "application/octet-stream"}
+    request = urllib.request.Request(f"{server.http_url}/v2/models/crops.pixprep/infer", photo(), headers)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=120)
+    assert "Raw request must only have 1 input (found 1) to be deduced but got 2 inputs" in caught.value.read().decode()
+
+
+def test_what_supervises_the_models_sends_examples_of_their_inputs(server):
+    for model in ("crops.pixprep", "turns.pixprep", "rotated.pixprep", "bytes", "zero"):
+        assert server.control.infer(model, sample(server.control.config(model)), timeout_s=20) == 200
+    headers, body = sample(server.control.config("crops.pixprep"))
+    broken = headers, body.replace(b"\xff\xd8\xff", b"\xff\xff\xff")
+    assert server.control.infer("crops.pixprep", broken, timeout_s=20) == 400
+
+
+@pytest.mark.parametrize("model", ["crops.pixprep", "bytes", "turns.pixprep"])
+def test_the_lines_of_curl_send_what_the_model_takes(server, tmp_path, model):
+    (tmp_path / "photo.jpg").write_bytes(photo())
+    lines = curl_line(server.http_url, model, model_input=server.control.model_input(model))
+    done = subprocess.run(["/bin/sh", "-e", "-c", lines], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    head, _, data = (tmp_path / "answer.bin").read_bytes().partition(b"}]}")
+    for entry in json.loads(head + b"}]}")["outputs"]:
+        if entry["name"] == "tensor":
+            assert entry["shape"] == [1, 3, 24, 30]
+            tensor = data
+        data = data[entry["parameters"]["binary_data_size"] :]
+    examples = {name: [rows] for name, rows in server.control.model_input(model).example.items()}
+    with pp.Engine(TURNS if "turns" in model else CROPS) as engine:
+        expected = engine.run_batch([photo()], inputs=examples)
+    assert tensor.startswith(expected["tensor"].tobytes())
+
+
+@pytest.mark.parametrize("model", ["crops.pixprep", "turns.pixprep"])
+def test_the_page_sends_examples_and_its_lines_run(server, tmp_path, model):
+    page = Photos([model], folder=server.snapshot.folder, http_url=server.http_url, grpc_url=server.grpc_url)
+    assert [each["name"] for each in page.models()] == [model]
+    answer = page.answer(model, photo(), name="photo.jpg")
+    assert [3, 24, 30] in [output["shape"] for output in answer["outputs"]]
+    (tensor,) = page.stages(model, photo())["tensors"]
+    assert tensor["shape"] == [3, 24, 30]
+    (tmp_path / "photo.jpg").write_bytes(photo())
+    said, _ = [
+        subprocess.run([*command, line], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for command, line in (
+            ([sys.executable, "-c"], answer["lines"]["python"]),
+            (["/bin/sh", "-e", "-c"], answer["lines"]["curl"]),
+        )
+    ]
+    assert "tensor (1, 3, 24, 30)" in said
+    assert (tmp_path / "answer.bin").stat().st_size > 3 * 24 * 30
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(photo())
+    (tmp_path / "b.jpg").write_bytes(photo("flower"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_send_gives_each_file_its_rows(server, folder, protocol):
+    url = address(server, protocol)
+    boxes = {"a.jpg": BOXES, str(folder / "b.jpg"): BOXES[1]}
+    files = [folder / "a.jpg", folder / "b.jpg"]
+    one, other = client.send(files, url=url, protocol=protocol, model="crops.pixprep", inputs={"boxes": boxes})
+    assert np.array_equal(one.outputs["tensor"], run(CROPS, boxes=[BOXES])["tensor"])
+    assert other.outputs["tensor"].shape == (1, 3, 24, 30)
+    given = {"turn": True, "paint": {"a.jpg": [1, 2, 3], "b.jpg": [4, 5, 6]}}
+    both = [*client.send(files, url=url, protocol=protocol, model="turns.pixprep", batch=2, inputs=given)]
+    assert [answer.outputs["tensor"][:, 0, 0].tolist() for answer in both] == [[1, 2, 3], [4, 5, 6]]
+    assert client.health(url=url, protocol=protocol, model="crops.pixprep") > 0
+
+
+MISTAKES = [
+    ("crops.pixprep", {}, 'the model takes "boxes", FP32 [n, 4], with each image: --input boxes=[[0,0,16384,16384]]'),
+    ("crops.pixprep", {"box": []}, 'the model has no input "box"; beside images it takes boxes'),
+    ("crops.pixprep", {"boxes": [[1, 2]]}, 'input "boxes" is FP32 [n, 4], such as [[0, 0, 16384, 16384]]'),
+    ("crops.pixprep", {"boxes": {"c.jpg": []}}, 'input "boxes" has no rows of FOLDER/a.jpg; it has those of c.jpg'),
+    ("turns.pixprep", {"turn": 3, "paint": [1, 2, 3]}, 'input "turn" is BOOL [n, 1], such as [[false]]'),
+    ("turns.pixprep", {"turn": True, "paint": [1, 2, 300]}, 'input "paint" is UINT8 [n, 3], such as [[0, 0, 0]]'),
+    ("turns.pixprep", {"turn": [True] * 2, "paint": [1, 2, 3]}, 'input "turn" has 2 rows, and an image has one'),
+    ("rotated.pixprep", {"degrees": "left"}, 'input "degrees" is FP32 [n, 1], such as [[0]]'),
+]
+
+
+@pytest.mark.parametrize(("model", "inputs", "words"), MISTAKES, ids=[words for *_, words in MISTAKES])
+def test_send_says_what_is_wrong_with_inputs_before_it_sends(server, folder, model, inputs, words):
+    with pytest.raises(pp.PixprepError) as caught:
+        [*client.send([folder / "a.jpg"], url=address(server), model=model, inputs=inputs)]
+    assert str(caught.value) == words.replace("FOLDER", str(folder))
+
+
+def test_boxes_do_not_share_a_request(server, folder):
+    files = [folder / "a.jpg", folder / "b.jpg"]
+    with pytest.raises(pp.PixprepError, match="takes 1 image, with its boxes, a request"):
+        [*client.send(files, url=address(server), model="crops.pixprep", batch=2, inputs={"boxes": BOXES})]
+
+
+def test_the_commands_take_inputs(server, folder, capsys):
+    url = ["--url", address(server), "--model", "crops.pixprep"]
+    (folder / "boxes.json").write_text(json.dumps({"a.jpg": BOXES}))
+    for given in (json.dumps(BOXES), folder / "boxes.json"):
+        assert main(["send", str(folder / "a.jpg"), "--json", "--input", f"boxes={given}", *url]) == 0
+        assert json.loads(capsys.readouterr().out)["outputs"]["tensor"]["shape"] == [3, 3, 24, 30]
+    assert main(["send", str(folder / "a.jpg"), "--input", "boxes=nowhere.json", *url]) == 1
+    assert "nowhere.json: cannot be read" in capsys.readouterr().err
+    (folder / "boxes.json").write_text("[1,")
+    assert main(["send", str(folder / "a.jpg"), "--input", f"boxes={folder / 'boxes.json'}", *url]) == 1
+    assert "boxes.json: is no JSON" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [("crops.pixprep", {"boxes": BOXES}), ("turns.pixprep", {"turn": [[True]], "paint": [[1, 2, 3]]})],
+)
+def test_bench_measures_with_inputs(server, model, inputs):
+    url = address(server)
+    (row,) = perf.measure([photo()], url=url, model=model, concurrency=[2], seconds=1, inputs=inputs)
+    assert row.images_per_s > 0
+
+
+# Two stages in one ensemble, as docs/boxes.md has them
+
+
+RED, BLUE = (130, 90, 290, 330), (380, 180, 510, 410)
+COLOURS = """<ir_version: 8, opset_import: ["": 18]>
+means (float[batch, 3, 64, 64] crops) => (float[batch, 3] scores) {
+    sides = Constant <value_ints = [2, 3]> ()
+    scores = ReduceMean <keepdims = 0> (crops, sides)
+}"""
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", DOC, re.MULTILINE | re.DOTALL)
+
+
+def commands(folder, *models):
+    """The lines of the page that build these models, run in a folder."""
+    lines = re.findall(r"^pixprep ((?:import|build) .*)$", DOC, re.MULTILINE)
+    for line in lines:
+        if any(model in line for model in models):
+            words = [str(folder / word) if "." in word or word == "models" else word for word in line.split()]
+            assert main(words) == 0, line
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory):
+    """A folder with the photo, and a server of both ensembles of the page."""
+    folder = tmp_path_factory.mktemp("stages")
+    (folder / "photo.png").write_bytes(png(detectors.photo(480, 640, red=RED, blue=BLUE)))
+    (folder / "gray.png").write_bytes(png(np.full((480, 640, 3), 120, np.uint8)))
+    (crops,) = blocks("json")
+    (folder / "crops.json").write_text(crops)
+    (folder / "colours.txt").write_text("red\ngreen\nblue\n")
+    onnx.save(onnx.parser.parse_model(COLOURS), folder / "colours.onnx")
+    detectors.save(folder / "model.onnx")
+    commands(folder, "crops.json", "detect.json", "model.onnx")
+    models = folder / "models"
+    (_, model), (boxes, things) = blocks("python"), blocks("protobuf")
+    for name, config in (("boxes", boxes), ("things", things)):
+        (models / name / "1").mkdir(parents=True)
+        (models / name / "config.pbtxt").write_text(config)
+    (models / "boxes" / "1" / "model.py").write_text(model)
+    assert main(["check", str(models)]) == 0
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
+        yield folder, server
+
+
+def shown(printed):
+    return re.sub(r"[\d.]+ ms", "MS ms", printed)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_page_shows_what_send_prints(stages, number, capsys, monkeypatch):
+    folder, server = stages
+    session = re.findall(r"^\$ pixprep (send .*)\n((?:.*\n)*?)^```", DOC, re.MULTILINE)[number]
+    monkeypatch.chdir(folder)
+    capsys.readouterr()
+    assert main([*shlex.split(session[0]), "--url", address(server)]) == 0
+    assert shown(capsys.readouterr().out) == session[1]
+
+
+@pytest.mark.parametrize("language", ["python", "sh"])
+def test_the_pages_clients_get_the_labels(stages, language):
+    folder, server = stages
+    program = blocks(language)[0].replace("localhost:8000", address(server))
+    command = [sys.executable, "-c", program] if language == "python" else ["/bin/sh", "-e", "-c", program]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    if language == "python":
+        assert done.stdout == "['red', 'blue']\n"
+    else:
+        (scores,) = json.loads(done.stdout)["outputs"]
+        assert scores["shape"] == [2, 3]
+        assert np.reshape(scores["data"], (2, 3)).argmax(axis=1).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_the_labels_are_those_of_fixed_crops_wherever_the_boxes_come_from(stages, protocol):
+    folder, server = stages
+    url = address(server, protocol)
+    photo = [folder / "photo.png"]
+    (given,) = client.send(photo, url=url, protocol=protocol, inputs={"boxes": [RED, BLUE]})
+    (found,) = client.send(photo, url=url, protocol=protocol, model="things")
+    for answer in (given, found):
+        assert answer.error is None
+    assert np.abs(found.outputs["boxes"] - (RED, BLUE)).max() < 1
+    for scores in (given.outputs["scores"], found.outputs["scores"]):
+        assert scores.shape == (2, 3)
+        for (left, top, right, bottom), row in zip((RED, BLUE), scores, strict=True):
+            crop = [pp.decode(), pp.crop(top, left, bottom - top, right - left)]
+            with pp.Engine(pp.Pipeline([*crop, pp.resize(height=64, width=64), pp.normalize(), pp.tensor()])) as engine:
+                (tensor,) = engine.run([photo[0].read_bytes()])
+            assert np.allclose(row, tensor.mean(axis=(1, 2)), atol=1e-5)
+
+
+def test_a_detector_that_finds_nothing_and_more_boxes_than_the_limit_are_refusals(stages):
+    folder, server = stages
+    url = address(server)
+    (nothing,) = client.send([folder / "gray.png"], url=url, model="things")
+    assert '[EMPTY] image 1 of 1: no row of "boxes", so that there is no tensor' in nothing.error
+    (most,) = client.send([folder / "photo.png"], url=url, inputs={"boxes": [RED] * 64})
+    assert most.outputs["scores"].shape == (64, 3)
+    (many,) = client.send([folder / "photo.png"], url=url, inputs={"boxes": [RED] * 65})
+    assert '[BAD_INPUT] image 1 of 1: 65 rows of "boxes"; the limit is 64 (parameter max_boxes)' in many.error
+
+
+def test_a_build_bounds_boxes_by_the_batch_of_the_classifier(stages, tmp_path, capsys):
+    folder, _ = stages
+    files = ["--pipeline", str(folder / "crops.json"), "--onnx", str(folder / "colours.onnx")]
+    models = tmp_path / "models"
+    assert main(["build", *files, "--output", str(models), "--max-batch-size", "5", "--on-error", "zero"]) == 0
+    capsys.readouterr()
+    preprocess, classifier, ensemble = (
+        (models / name / "config.pbtxt").read_text() for name in ("preprocess", "classifier", "ensemble")
+    )
+    assert "max_batch_size: 0\n" in preprocess
+    assert 'parameters { key: "max_boxes" value { string_value: "5" } }' in preprocess
+    assert "dynamic_batching" not in preprocess
+    assert "max_batch_size: 5\n" in classifier
+    assert "max_batch_size: 0\n" in ensemble
+    dims = re.findall(r'name: "(\w+)"\n.*\n  dims: \[ (.*) \]', ensemble)
+    assert dims == [("image", "1"), ("boxes", "-1, 4"), ("scores", "-1, 3"), ("status", "-1, 1")]
+    assert main(["check", str(models)]) == 0
+    assert main(["build", *files, "--output", str(models)]) == 0  # and repeats it
+    assert 'string_value: "5"' in (models / "preprocess" / "config.pbtxt").read_text()
+
+
+def example(stages, *words):
+    """What the example does, run as a user does: alone, from another folder."""
+    folder, server = stages
+    command = [sys.executable, "-I", EXAMPLE, "photo.png", *words, "--url", address(server)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_example_prints_the_class_of_each_box(stages):
+    done = example(stages, "130,90,290,330", "380,180,510,410", "--labels", "colours.txt")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("  0.9020  red  [130.0, 90.0, 290.0, 330.0]\n  0.9020  blue  [380.0, 180.0, 510.0, 410.0]\n")
+
+
+def test_the_example_says_which_box_is_refused_in_one_line(stages):
+    done = example(stages, "130,90,290,330", "900,0,950,9")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(
+        "boxes.py: [400] in ensemble 'ensemble', [DOES_NOT_FIT] image 1 of 1: \"boxes\" 2 of 2"
+    )
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,565 @@
+"""The page of `pixprep serve --page`: what it says of a photo, how it ends, and what a real Chromium shows."""
+
+import base64
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.http
+from PIL import Image
+
+import pixprep as pp
+from browser import Browser, chromium
+from images import NO_IMAGE
+from pixprep.cli.parser import main
+from pixprep.serving.embedded.addresses import listeners
+from pixprep.serving.repository.trial import shares
+from pixprep.show.pictures import panels, photo_of
+from pixprep.show.preview import preview
+from serving import CLASSIFIER, CLASSIFIER_CONFIG, ENSEMBLE_CONFIG, PIPELINE, Serve, is_alive, wait_until, write_model
+
+pytestmark = pytest.mark.server
+
+IMAGES = Path(__file__).parents[3] / "client_examples" / "images"
+FLOWER, CHINA, SIZES = IMAGES / "flower.jpg", IMAGES / "china.jpg", IMAGES / "sizes"
+PAGE = ("--page", "--page-port", "0")
+TIMEOUT_S = 60
+BOXES = [pp.decode(), pp.letterbox(height=64, width=64), pp.original_size(), pp.transform(), pp.tensor(dtype="uint8")]
+NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] image 1 of 1: {NO_IMAGE}"
+
+
+class Page:
+    """The page of a server, as a program asks it."""
+
+    def __init__(self, serve):
+        lines = iter(serve.process.stdout.readline, "")
+        self.url = next(re.fullmatch(r"page   (\S+)\n", line)[1] for line in lines if line.startswith("page"))
+        self.address = self.url.removeprefix("http://")
+
+    def ask(self, path, body=None):
+        """Status, and what is said."""
+        connection = HTTPConnection(self.address, timeout=TIMEOUT_S)
+        try:
+            method, headers = ("GET", {}) if body is None else ("POST", {"Content-Type": "application/octet-stream"})
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+    def photo(self, model, photo, name="photo.jpg"):
+        status, said = self.ask(f"/photo?model={model}&name={quote(name)}", photo)
+        assert status == 200, said
+        return said
+
+    def stages(self, model, photo):
+        status, said = self.ask(f"/stages?model={model}", photo)
+        assert status == 200, said
+        return said["stages"]
+
+
+@pytest.fixture(scope="module")
+def repository(demo_repository, tmp_path_factory):
+    """The demo; a classifier without labels; a pipeline with outputs for boxes; one that forgives; one that limits."""
+    folder = tmp_path_factory.mktemp("page") / "models"
+    shutil.copytree(demo_repository, folder)
+    config = ENSEMBLE_CONFIG.replace('"preprocess"', '"imagenet"').replace('"classifier"', '"sums"')
+    write_model(folder, "unlabelled", config, {".gitkeep": ""})
+    write_model(folder, "sums", CLASSIFIER_CONFIG, {"model.py": CLASSIFIER})
+    write_model(folder, "imagenet", 'backend: "pixprep"\n', {"pipeline.json": PIPELINE.to_json()})
+    lenient = 'backend: "pixprep"\nparameters { key: "damage" value { string_value: "lenient" } }\n'
+    write_model(folder, "boxes", lenient, {"pipeline.json": pp.Pipeline(BOXES).to_json()})
+    parameters = {"on_error": "zero", "max_pixels": "300000", "max_image_bytes": "150000"}
+    line = 'parameters {{ key: "{}" value {{ string_value: "{}" }} }}\n'
+    written = "".join(line.format(key, value) for key, value in parameters.items())
+    write_model(folder, "strict", f'backend: "pixprep"\n{written}', {"pipeline.json": PIPELINE.to_json()})
+    bare = pp.Pipeline([pp.decode(), pp.resize(height=16, width=16), pp.tensor()])
+    write_model(folder, "bare", 'backend: "pixprep"\n', {"pipeline.json": bare.to_json()})
+    broken = CLASSIFIER.replace("return sums(", "return float('inf') * sums(", 1)
+    write_model(folder, "broken", CLASSIFIER_CONFIG, {"model.py": broken})
+    write_model(folder, "infinite", config.replace('"sums"', '"broken"'), {".gitkeep": ""})
+    dali = 'backend: "pixprep"\ninput { name: "DALI_INPUT_0" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
+    write_model(folder, "dali", dali, {"pipeline.json": PIPELINE.to_json()})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def serve(repository, tmp_path_factory):
+    with Serve(repository, *PAGE, triton_log=tmp_path_factory.mktemp("log") / "triton.log") as serve:
+        yield serve
+
+
+@pytest.fixture(scope="module")
+def page(serve):
+    return Page(serve)
+
+
+def page_process(serve):
+    """The process of the present page."""
+
+    def found():
+        for process in psutil.Process(serve.process.pid).children():
+            if is_alive(process) and "pixprep.serving.page" in process.cmdline():
+                return process
+        return None
+
+    return wait_until(found, "there is no page")
+
+
+def tensor_of(pipeline, photo):
+    with pp.Engine(pipeline) as engine:
+        (tensor,) = engine.run([photo])
+    return tensor
+
+
+# What is said
+
+
+def test_the_models_are_those_that_take_a_photo_and_ensembles_come_first(page):
+    status, said = page.ask("/models")
+    assert status == 200
+    names = ["ensemble", "infinite", "unlabelled", "bare", "boxes", "dali", "imagenet", "preprocess", "strict"]
+    assert said["models"] == [
+        {"name": name, "limit_bytes": 150_000 if name == "strict" else pp.Limits().max_image_bytes} for name in names
+    ]
+
+
+@pytest.mark.parametrize(("photo", "label"), [(FLOWER, "daisy"), (CHINA, "palace")])
+def test_the_best_classes_are_those_that_send_prints(page, serve, capsys, photo, label):
+    (output,) = page.photo("ensemble", photo.read_bytes())["outputs"]
+    assert (output["name"], output["kind"], output["shape"]) == ("logits", "scores", [1000])
+    assert output["is_labelled"]
+    assert main(["send", str(photo), "--url", serve.address, "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)["outputs"]["logits"]
+    got = [(entry["class"], entry["label"]) for entry in output["classes"]]
+    assert got == [(entry["class"], entry["label"]) for entry in best]
+    assert got[0][1] == label
+    assert np.allclose([entry["score"] for entry in output["classes"]], [entry["score"] for entry in best], atol=1e-5)
+    assert main(["send", str(photo), "--url", serve.address, "--json", "--top", "0"]) == 0
+    sure = shares(np.array(json.loads(capsys.readouterr().out)["outputs"]["logits"]))
+    assert np.allclose([entry["share"] for entry in output["classes"]], np.sort(sure)[:-6:-1], atol=1e-6)
+
+
+def test_a_classifier_without_labels_gives_numbers_of_classes(page):
+    (output,) = page.photo("unlabelled", FLOWER.read_bytes())["outputs"]
+    assert (output["kind"], output["is_labelled"]) == ("scores", False)
+    assert all(entry["label"] == f"class {entry['class']}" for entry in output["classes"])
+
+
+def test_a_model_without_classes_gives_its_numbers(page):
+    photo = FLOWER.read_bytes()
+    (output,) = page.photo("preprocess", photo)["outputs"]
+    tensor = tensor_of(pp.presets.efficientnet_lite0(), photo)
+    assert (output["name"], output["kind"], output["shape"]) == ("tensor", "numbers", [3, 224, 224])
+    assert (output["min"], output["max"]) == (tensor.min(), tensor.max())
+    assert output["mean"] == pytest.approx(tensor.mean(dtype=np.float64))
+
+
+def test_what_a_pipeline_gives_beside_the_tensor_is_no_list_of_classes(page):
+    outputs = {output["name"]: output for output in page.photo("boxes", FLOWER.read_bytes())["outputs"]}
+    assert outputs["original_size"] | {"dtype": ""} == {
+        "name": "original_size", "kind": "values", "shape": [2], "dtype": "", "values": [427, 640],
+    }  # fmt: skip
+    assert outputs["transform"]["kind"] == "values"
+    assert outputs["transform"]["values"][:2] == pytest.approx([43 / 427, 64 / 640])
+    assert outputs["tensor"]["kind"] == "numbers"
+
+
+def test_the_times_are_those_that_triton_counts_for_this_request(page, serve):
+    """Of the classifier, which no probe of the supervisor's reaches."""
+
+    def spent():
+        with tritonclient.http.InferenceServerClient(serve.address) as client:
+            (entry,) = client.get_inference_statistics("classifier")["model_stats"]
+        parts = entry["inference_stats"]
+        compute = sum(parts[f"compute_{name}"]["ns"] for name in ("input", "infer", "output"))
+        return parts["success"]["count"], parts["queue"]["ns"], compute
+
+    def as_counted():
+        before, said, after = spent(), page.photo("ensemble", FLOWER.read_bytes()), spent()
+        steps = {step["model"]: step for step in said["steps"]}
+        assert said["request_ms"] > 0
+        if list(steps) != ["preprocess", "classifier"]:  # not counted in time
+            return False
+        assert [new - old for new, old in zip(after, before, strict=True)] == [
+            1,
+            round(1e6 * steps["classifier"]["queue_ms"]),
+            round(1e6 * steps["classifier"]["compute_ms"]),
+        ]
+        return steps["preprocess"]["compute_ms"] > 0
+
+    wait_until(as_counted, "Triton counts no request")
+    assert [step["model"] for step in page.photo("boxes", FLOWER.read_bytes())["steps"]] in (["boxes"], [])
+
+
+def test_levels_that_nothing_normalizes_are_said(page):
+    assert page.stages("bare", FLOWER.read_bytes())["notes"] == [
+        'bare/1/pipeline.json: "tensor" holds the levels 0 to 255 as float32: put normalize before tensor, unless its '
+        "model was trained with levels"
+    ]
+
+
+@pytest.mark.parametrize(("model", "pipeline"), [("ensemble", "preprocess"), ("boxes", "boxes"), ("dali", "dali")])
+def test_the_stages_are_what_explain_draws_of_the_pipeline_that_is_served(page, repository, model, pipeline):
+    photo = CHINA.read_bytes()
+    said = page.stages(model, photo)
+    assert (said["pipeline"], said["height"], said["width"]) == (pipeline, 427, 640)
+    assert said["decode_ms"] > 0
+    assert said["transform_ms"] > 0
+    assert said["decode_ms"] + said["transform_ms"] <= said["engine_ms"]
+    assert said["notes"] == []
+    loaded = pp.load(repository / pipeline / "1" / "pipeline.json")
+    found = preview(loaded, photo)
+    (shown,), (tensor,) = found.tensors, said["tensors"]
+    drawn = panels(loaded, found, photo_of(loaded, photo, found), shown)
+    assert len(tensor["panels"]) == len(drawn) == 3
+    for got, expected in zip(tensor["panels"], drawn, strict=True):
+        assert (got["title"], got["line"], got["words"]) == (expected.title, expected.line, list(expected.words))
+        with Image.open(io.BytesIO(base64.b64decode(got["png"]))) as image:
+            assert (np.asarray(image) == expected.pixels).all()
+    height, width = drawn[0].pixels.shape[:2]
+    edges = np.array(drawn[0].frame) / ([height, width] * 2)
+    assert tensor["panels"][0]["frame"] == pytest.approx([*edges[:2], *(edges[2:] - edges[:2])])
+    whole = shown.of_photo(shown.tensor)
+    assert (tensor["low"], tensor["high"]) == (whole.min(), whole.max())
+    for index, channel in enumerate(tensor["channels"]):
+        values = shown.of_photo(shown.tensor)[:, :, index]
+        assert (channel["min"], channel["max"]) == (values.min(), values.max())
+        assert channel["counts"] == np.histogram(values.astype(float), 64, (whole.min(), whole.max()))[0].tolist()
+
+
+def test_a_refused_photo_is_refused_in_the_models_words(page):
+    for model in ("ensemble", "preprocess"):
+        status, said = page.ask(f"/photo?model={model}", b"not an image")
+        assert status == 400
+        assert said["error"].endswith(NOT_AN_IMAGE)
+        status, said = page.ask(f"/stages?model={model}", b"not an image")
+        assert (status, said["error"]) == (400, NOT_AN_IMAGE.replace("image 1 of 1: ", ""))
+    assert page.ask("/photo?model=ensemble", b"")[0] == 400
+
+
+def test_a_model_that_forgives_says_why(page):
+    outputs = {output["name"]: output for output in page.photo("strict", b"not an image")["outputs"]}
+    assert outputs["status"]["kind"] == "texts"
+    assert outputs["status"]["texts"][0].startswith("[UNKNOWN_FORMAT]")
+
+
+def test_a_damaged_photo_is_shown_where_the_model_forgives_damage(page):
+    damaged = CHINA.read_bytes()[:100_000]
+    assert page.photo("boxes", damaged)["outputs"]
+    assert page.stages("boxes", damaged)["width"] == 640
+    for path in ("/photo", "/stages"):
+        status, said = page.ask(f"{path}?model=imagenet", damaged)
+        assert (status, "[TRUNCATED]" in said["error"]) == (400, True)
+
+
+def test_scores_that_are_no_numbers_are_no_classes(page):
+    (output,) = page.photo("infinite", FLOWER.read_bytes())["outputs"]
+    assert (output["kind"], output["max"]) == ("numbers", "inf")
+
+
+def test_the_limits_are_those_of_the_model(page):
+    with io.BytesIO() as file:
+        Image.new("RGB", (1000, 400)).save(file, "PNG")
+        large = file.getvalue()
+    status, said = page.ask("/stages?model=strict", large)
+    assert status == 400
+    assert said["error"].startswith("[TOO_MANY_PIXELS]")
+    assert page.stages("imagenet", large)["width"] == 1000
+    status, said = page.ask("/photo?model=strict", CHINA.read_bytes())
+    assert (status, said) == (413, {"error": "the photo has 196,653 bytes; the limit is 150,000"})
+
+
+@pytest.mark.parametrize("model", ["ensemble", "unlabelled", "boxes", "dali"])
+def test_the_lines_run_as_they_stand(page, model, tmp_path):
+    name = 'it\'s $(a) "photo"; 50 %.jpg'
+    shutil.copy(FLOWER, tmp_path / name)
+    lines = page.photo(model, FLOWER.read_bytes(), name)["lines"]
+    curl = ["sh", "-c", lines["curl"].replace("curl ", "curl --silent --show-error --noproxy '*' ", 1)]
+    subprocess.run(curl, cwd=tmp_path, check=True, timeout=TIMEOUT_S)
+    assert b'"outputs"' in (tmp_path / "answer.bin").read_bytes()
+    program = [sys.executable, "-c", lines["python"]]
+    done = subprocess.run(program, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
+    printed = {"ensemble": "daisy", "unlabelled": ":", "boxes": "transform (1, 4)", "dali": "(1, 3, 224, 224)"}
+    assert printed[model] in done.stdout
+
+
+@pytest.mark.parametrize("name", ["", "-", "../x.jpg", "a\nb.jpg", "a\x1b[31m.jpg", "a\u202egpj.jpg"])
+def test_a_name_that_no_line_should_hold_is_left_out(page, name):
+    status, said = page.ask(f"/photo?model=boxes&name={quote(name)}", FLOWER.read_bytes())
+    assert status == 200
+    assert " @photo.jpg " in said["lines"]["curl"]
+    assert "Path('photo.jpg')" in said["lines"]["python"]
+
+
+# How it ends
+
+
+def test_a_page_that_dies_comes_back_and_the_server_goes_on(page, serve):
+    triton, first = serve.triton.pid, page_process(serve)
+    after = len(serve.log)
+    first.kill()
+    how = r"was ended by signal 9 \(SIGKILL: a kill, or no memory left\)"
+    serve.wait_for(rf"^pixprep: the page's process {how}; it is started anew", after=after)
+    assert page.photo("boxes", FLOWER.read_bytes())["outputs"]  # over the same port
+    assert page_process(serve).pid != first.pid
+    assert serve.triton.pid == triton
+
+
+def test_a_page_waits_for_a_triton_that_dies(page, serve):
+    before = len(serve.log)
+    serve.triton.kill()
+    seen = set()
+
+    def is_back():
+        status, said = page.ask("/photo?model=boxes", FLOWER.read_bytes())
+        seen.add((status, said.get("error", "").split(" (")[0].replace(serve.grpc, "HOST:PORT")))
+        return status == 200 and any("every model is back" in line for line in serve.log[before:])
+
+    wait_until(is_back, lambda: f"Triton does not come back: {seen}", within_s=3 * TIMEOUT_S)
+    assert {status for status, _ in seen} <= {200, 502, 503}
+
+
+def test_the_page_is_on_loopback_alone_and_the_first_to_go_where_memory_ends(page, serve):
+    process = page_process(serve)
+    port = int(page.url.rpartition(":")[2])
+    listening = [entry for entry in process.net_connections() if entry.status == psutil.CONN_LISTEN]
+    assert {entry.laddr for entry in listening} == {("127.0.0.1", port)}
+    assert Path(f"/proc/{process.pid}/oom_score_adj").read_text() == "1000\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_page_ends_with_the_supervisor_however_that_ends(tmp_path, number):
+    models = tmp_path / "models"
+    write_model(models, "boxes", 'backend: "pixprep"\n', {"pipeline.json": pp.Pipeline(BOXES).to_json()})
+    with Serve(models, *PAGE, triton_log=tmp_path / "log") as serve:
+        page = Page(serve)
+        page.photo("boxes", FLOWER.read_bytes())
+        process = page_process(serve)
+        os.kill(serve.process.pid, number)
+        assert serve.end() == (0 if number == signal.SIGTERM else -9)
+        wait_until(lambda: not is_alive(process), "the page is still there")
+    wait_until(lambda: not listeners(int(page.url.rpartition(":")[2])), "the port is still taken")
+
+
+def test_a_port_that_is_taken_is_named_before_anything_starts(tmp_path, capsys):
+    write_model(tmp_path, "boxes", 'backend: "pixprep"\n', {"pipeline.json": pp.Pipeline(BOXES).to_json()})
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["serve", "--model-repository", str(tmp_path), "--page", "--page-port", port]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(
+        rf"pixprep: port {port} is in use by .+: stop what listens there, or choose another --page-port\n", err
+    )
+
+
+# In Chromium
+
+
+@pytest.fixture(scope="module")
+def window():
+    if chromium() is None:
+        pytest.skip("no Chromium here, which shows the page: apt-get install chromium")
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(window, page):
+    """The page, just opened."""
+    window.complaints.clear()
+    window.requests.clear()
+    window.open(page.url)
+    window.wait("document.querySelector('#model').options.length === 9")
+    yield window
+    assert window.complaints == []
+
+
+def is_done(browser):
+    browser.wait("!document.querySelector('#stages').hidden && !document.querySelector('#status').innerText")
+
+
+def test_a_dropped_photo_shows_its_classes_stages_times_and_lines(browser, page):
+    browser.drop(FLOWER)
+    is_done(browser)
+    labels = browser.run("[...document.querySelectorAll('#outputs .label')].map(label => label.innerText)")
+    said = page.photo("ensemble", FLOWER.read_bytes(), "flower.jpg")
+    assert labels == [entry["label"] for entry in said["outputs"][0]["classes"]]
+    widths = browser.run("[...document.querySelectorAll('#outputs .bar i')].map(bar => parseFloat(bar.style.width))")
+    assert widths == pytest.approx([100 * entry["share"] for entry in said["outputs"][0]["classes"]], abs=0.01)
+    pictures = browser.run(
+        "[...document.querySelectorAll('#stages .picture img')].map(image => [image.naturalHeight, image.naturalWidth])"
+    )
+    assert pictures == [[342, 512], [448, 448], [448, 448]]
+    assert browser.run("document.querySelectorAll('#stages svg').length") == 3
+    times = browser.text("#times").splitlines()
+    names = ("the request, there and back", "waiting for preprocess", "preprocess, in Triton", "classifier, in Triton")
+    for name in (*names, "the engine, on one thread here", "decode", "pixels to tensor"):
+        assert re.fullmatch(r"\d+\.\d+ ms", times[times.index(name) + 1]), times
+    assert browser.text("#curl pre") == said["lines"]["curl"]
+    assert browser.text("#python pre") == said["lines"]["python"]
+
+
+def test_everything_comes_from_the_page_itself(browser, page):
+    browser.drop(CHINA)
+    is_done(browser)
+    asked = [url for url in browser.requests if not url.startswith(("data:", f"blob:{page.url}/"))]
+    assert asked
+    assert all(url.startswith(f"{page.url}/") for url in asked)
+
+
+def test_a_folder_gives_a_grid_that_the_keyboard_walks_through(browser):
+    browser.drop(SIZES)
+    count = len(list(SIZES.glob("*.jpg")))
+    browser.wait(f"document.querySelector('#status').innerText === '{count} of {count} photos'")
+    names = browser.run("[...document.querySelectorAll('.tile')].map(tile => tile.title)")
+    assert names == sorted(path.name for path in SIZES.glob("*.jpg"))
+    assert all(browser.run("[...document.querySelectorAll('.tile b')].map(label => label.innerText)"))
+    for _ in range(20):
+        browser.press("Tab")
+        if browser.run("document.activeElement.title") == names[1]:
+            break
+    else:
+        raise AssertionError("no tile comes by Tab")
+    browser.press("Enter", text="\r")
+    is_done(browser)
+    assert browser.text("#name") == names[1]
+    browser.press("Escape")
+    browser.wait("document.querySelector('#one').hidden")
+    assert browser.run("document.activeElement.title") == names[1]
+
+
+def test_photos_are_chosen_by_the_keyboard_too(browser):
+    for wanted in ("model", "files", "folder", "sample"):
+        browser.press("Tab")
+        assert browser.run("document.activeElement.id") == wanted
+        if wanted == "folder":
+            shown = browser.run("getComputedStyle(document.querySelector('#folder').parentElement).outlineStyle")
+            assert shown == "solid"
+    browser.choose("#files", FLOWER, CHINA)
+    browser.wait("document.querySelector('#status').innerText === '2 of 2 photos'")
+    browser.choose("#files", CHINA)
+    is_done(browser)
+    assert browser.text("#name") == "china.jpg"
+
+
+def test_a_sample_photo_is_there_to_begin_with(browser):
+    browser.run("document.querySelector('#sample').click()")
+    is_done(browser)
+    assert browser.text("#name") == "flower.jpg"
+    assert browser.text("#size").startswith("640 wide, 427 high, ")
+    assert "daisy" in browser.text("#outputs")
+
+
+def test_boxes_lie_over_the_photo_where_they_were_found(browser):
+    browser.drop(FLOWER)
+    is_done(browser)
+    said = '[{"class": 7, "score": 0.5, "box": [0.25, 0.5, 0.5, 0.25]}]'
+    browser.run(f"document.querySelector('#outputs').prepend(found({said}))")
+    assert browser.text("#outputs .output").split() == ["1", "box", "class", "7", "50", "%"]
+    place = "(box => [box.left, box.top, box.width, box.height])"
+    of = place + "(document.querySelector('.shot {}').getBoundingClientRect())"
+    left, top, width, height = browser.run(of.format("img"))
+    assert width / height == pytest.approx(640 / 427, rel=0.01)  # the photo, and nothing beside it
+    expected = [left + width / 4, top + height / 2, width / 2, height / 4]
+    assert browser.run(of.format("i")) == pytest.approx(expected, abs=1)
+    browser.drop(CHINA)
+    is_done(browser)
+    assert browser.run("document.querySelectorAll('.shot i').length") == 0
+
+
+def test_another_model_is_asked_for_the_same_photo(browser):
+    browser.drop(FLOWER)
+    is_done(browser)
+    unnamed = "The model names no classes: pixprep build --labels FILE."
+    for model, shown in (("boxes", "427, 640"), ("unlabelled", unnamed)):
+        browser.run(f"document.querySelector('#model').value = '{model}'")
+        browser.run("document.querySelector('#model').dispatchEvent(new Event('change'))")
+        browser.wait(f"document.querySelector('#outputs').innerText.includes({json.dumps(shown)})")
+        is_done(browser)
+
+
+def test_what_is_refused_is_said_and_the_others_are_shown(browser, tmp_path):
+    (tmp_path / "broken.jpg").write_text("not an image")
+    (tmp_path / "notes.txt").write_text("no photo")
+    shutil.copy(FLOWER, tmp_path / "flower.jpg")
+    browser.drop(tmp_path)
+    browser.wait(
+        "document.querySelector('#status').innerText === "
+        "'2 of 2 photos, 1 refused; 1 file left out: no image by name, or over 1,000'"
+    )
+    words = browser.run("[...document.querySelectorAll('.tile b')].map(label => label.innerText)")
+    assert words == ["unknown format", "daisy"]
+    assert browser.run("document.querySelector('.tile').title").endswith(NOT_AN_IMAGE)
+    browser.drop(tmp_path / "broken.jpg")
+    browser.wait("document.querySelector('#status').className === 'wrong'")
+    assert browser.text("#status").endswith(NOT_AN_IMAGE)
+    browser.complaints.clear()  # Chromium notes each answer of 400
+
+
+def test_a_name_that_is_html_is_shown_as_text(browser, tmp_path):
+    name = "<img src=x onerror=alert(1)><b>.jpg"
+    shutil.copy(FLOWER, tmp_path / name)
+    browser.drop(tmp_path / name)
+    is_done(browser)
+    assert browser.text("#name") == name
+    assert browser.run("document.querySelectorAll('#name *, pre *').length") == 0
+
+
+def test_nothing_overlaps_or_sticks_out_light_or_dark_wide_or_narrow(browser):
+    browser.drop(FLOWER)
+    is_done(browser)
+    papers = set()
+    for scheme in ("light", "dark"):
+        browser.prefer(scheme)
+        papers.add(browser.run("getComputedStyle(document.body).backgroundColor"))
+        for width in (1280, 800, 360):
+            browser.resize(900, width)
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            outside = browser.run(
+                "[...document.querySelectorAll('section *')].filter(e => !e.closest('pre, svg, .picture'))"
+                ".map(e => [e, e.getBoundingClientRect(), e.closest('section').getBoundingClientRect()])"
+                ".filter(([e, box, around]) => box.width && (box.left < around.left || box.right > around.right))"
+                ".map(([e]) => e.outerHTML.slice(0, 200))"
+            )
+            assert outside == []
+    browser.resize(1000, 1280)
+    browser.prefer("light")
+    assert len(papers) == 2
+
+
+def test_a_page_on_another_port_gets_nothing(browser, page, tmp_path):
+    server = subprocess.Popen(
+        [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(tmp_path)],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        port = re.search(r" port (\d+) ", server.stdout.readline())[1]
+        browser.open(f"http://127.0.0.1:{port}/")
+        for options in ("{}", "{method: 'POST', body: 'photo'}", "{method: 'POST', body: 'photo', mode: 'no-cors'}"):
+            ask = f"fetch('{page.url}/photo?model=ensemble', {options})"
+            assert browser.run(f"{ask}.then(response => response.text(), () => 'refused')") in ("refused", "")
+        frame = (
+            f"const frame = document.createElement('iframe'); frame.src = '{page.url}/'; document.body.append(frame)"
+        )
+        browser.run(f"(() => {{ {frame} }})()")
+        refused = "frame-ancestors 'none'"
+        wait_until(lambda: browser.run("1") and any(refused in said for said in browser.complaints), "it was framed")
+        browser.complaints.clear()  # what Chromium says of each refusal
+    finally:
+        server.terminate()
+        server.wait()
+        server.stdout.close()

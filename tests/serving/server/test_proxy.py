@@ -1,0 +1,751 @@
+"""HAProxy and Envoy in front of the embedded Triton: what goes through is untouched, what does not is counted.
+
+A refusal is read from the proxy's log, by the port of the client: where a body is still under way, the client may see a
+closed connection in place of the status.
+"""
+
+import gzip
+import http.client
+import http.server
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import grpc
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.grpc import service_pb2
+from tritonclient.utils import InferenceServerException
+
+import pixprep as pp
+from pixprep.errors import SetupError
+from pixprep.serving.embedded.connection import Triton
+from pixprep.serving.embedded.server import Server
+from pixprep.serving.embedded.stubs import stubs
+from proxies import DEPLOY, ENVOY, HAPROXY, KINDS, proxy_of
+from serving import (
+    BAD,
+    GOOD,
+    LARGE,
+    PHOTO,
+    PIPELINE,
+    RAW,
+    Clients,
+    body_of,
+    post,
+    wait_until,
+    write_model,
+    write_repository,
+)
+
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""How HTTP/2 begins: its preface, and a frame of settings without any."""
+INFER = "/v2/models/preprocess/infer"
+TAIL = [pp.resize(height=32, width=32), pp.tensor()]
+MOST = 64 << 20
+HELD = 128
+"""Connections and requests of one address at once."""
+
+pytestmark = pytest.mark.server
+haproxy_alone = pytest.mark.parametrize("proxy", KINDS[:1], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def triton(tmp_path_factory):
+    """With models that take more than the bytes of an image: frames, those of DALI's clients, and boxes."""
+    folder = write_repository(tmp_path_factory.mktemp("behind") / "models")
+    dali = 'backend: "pixprep"\ninput { name: "image" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
+    write_model(folder, "dali", dali, {"pipeline.json": PIPELINE.to_json()})
+    crops = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), *TAIL])
+    for name, pipeline in (("frames", pp.Pipeline([pp.pixels(), *TAIL])), ("crops", crops)):
+        write_model(folder, name, 'backend: "pixprep"\n', {"pipeline.json": pipeline.to_json()})
+    with Server(folder, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def proxy(request, triton):
+    with proxy_of(request.param, [(triton.http_url.removeprefix("http://"), triton.grpc_url)]) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def clients(triton, proxy, oracle):
+    """Clients of the proxy; at the end Triton is still the same one, and right."""
+    with Clients(proxy, oracle) as clients:
+        yield clients
+        before = clients.counts["right"]
+        assert [clients.ask([PHOTO], model="ensemble", protocol=name) for name in ("http", "grpc")] == 2 * ["right"]
+        assert clients.counts == {"right": before + 2}
+        assert triton.poll() is None
+
+
+def connect(proxy, host="127.0.0.1", *, is_grpc=False):
+    """A connection from an address of this machine."""
+    name, port = (proxy.grpc if is_grpc else proxy.address).split(":")
+    return socket.create_connection((name, int(port)), timeout=30, source_address=(host, 0))
+
+
+def head(method, path, headers):
+    lines = [f"{method} {path} HTTP/1.1", "Host: proxy", *(f"{name}: {value}" for name, value in headers)]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def say(proxy, request):
+    """Send the bytes of a request, as far as they are taken: the status, and whether Triton saw it."""
+    after = len(proxy.log)
+    with connect(proxy) as connection:
+        port = connection.getsockname()[1]
+        try:
+            connection.sendall(request)
+            connection.recv(1 << 16)
+        except ConnectionError:  # refused and closed while the body was under way
+            pass
+        return proxy.said(port, after=after)
+
+
+def ends(connection, *, within_s=30):
+    """Whether the other side closes."""
+    connection.settimeout(within_s)
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+NAMES = [f"PIXPREP_{name}" for name in ("LISTEN_HTTP", "LISTEN_GRPC", "HTTP", "GRPC")]
+SECOND, THIRD = ([f"PIXPREP_{name}_{number}" for name in ("HTTP", "GRPC")] for number in (2, 3))
+
+
+def checked_haproxy(names, **values):
+    """HAProxy's word on its file, with the variables of these names set."""
+    addresses = {name: f"127.0.0.1:{8000 + number}" for number, name in enumerate(names)} | values
+    command = [HAPROXY, "-c", "-f", DEPLOY / "haproxy.cfg"]
+    return subprocess.run(command, env=os.environ | addresses, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")
+@pytest.mark.parametrize("more", [[], SECOND, [*SECOND, *THIRD]])
+def test_the_configuration_of_haproxy_has_no_warning(more):
+    done = checked_haproxy([*NAMES, *more])
+    assert done.returncode == 0, done.stderr
+    assert "[WARNING]" not in done.stderr
+
+
+@pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")
+@pytest.mark.parametrize("missing", [*NAMES, *SECOND, *THIRD])
+def test_haproxy_names_the_address_that_is_missing(missing):
+    names = [name for name in (*NAMES, *SECOND, *THIRD) if name != missing]
+    for values in ({}, {missing: ""}) if missing in NAMES else ({},):
+        done = checked_haproxy(names, **values)
+        assert done.returncode == 1
+        assert f"'set {missing}" in done.stderr
+        assert "expects" not in done.stderr
+
+
+@pytest.mark.skipif(not ENVOY, reason="NO ENVOY: make scale")
+def test_the_configuration_of_envoy_has_no_warning():
+    command = [ENVOY, "--mode", "validate", "-c", DEPLOY / "envoy.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not re.search(r"\[(warning|error|critical)\]", done.stderr)
+
+
+def test_every_answer_is_that_of_triton_bit_for_bit(clients):
+    for images in ([image] for image in (*GOOD, *BAD, LARGE)):
+        for model in ("preprocess", "ensemble"):
+            for protocol in ("http", "grpc"):
+                clients.ask(images, model=model, protocol=protocol)
+    for protocol in ("http", "grpc"):
+        clients.ask(GOOD * 12, protocol=protocol)  # 60 images
+    assert clients.counts == {"right": 4 * (len(GOOD) + len(BAD) + 1) + 2}, clients.notes
+
+
+def test_an_image_as_the_whole_body_gets_the_answer_of_triton_byte_for_byte(triton, proxy, clients):
+    bracket = PHOTO + b"[{" * 5000  # what follows the end of a JPEG is no part of it
+    equal = [
+        [post(address, INFER, RAW, image)[::2] for address in (proxy.address, triton.http_url.removeprefix("http://"))]
+        for image in (*GOOD, *BAD, LARGE, bracket)
+    ]
+    assert [a == b for a, b in equal] == [True] * len(equal)
+    assert Counter(a[0] for a, _ in equal) == {200: len(GOOD) + 2, 400: len(BAD)}
+    assert clients.ask([PHOTO]) == "right"
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_tritons_client_and_the_command_line_work_through_it(proxy, clients, protocol):
+    module = {"http": tritonclient.http, "grpc": tritonclient.grpc}[protocol]
+    url = {"http": proxy.address, "grpc": proxy.grpc}[protocol]
+    rows = np.array([[PHOTO], [GOOD[1]]], np.object_)
+    with module.InferenceServerClient(url) as client:
+        image = module.InferInput("image", rows.shape, "BYTES").set_data_from_numpy(rows)
+        got = client.infer("preprocess", [image]).as_numpy("tensor")
+        assert clients.oracle.agrees(got, clients.oracle.tensors("preprocess", [PHOTO, GOOD[1]]))
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        assert client.is_model_ready("preprocess")
+        assert client.get_server_metadata()
+        assert client.get_model_metadata("preprocess")
+        assert client.get_model_config("preprocess")
+    pixprep = Path(sys.executable).parent / "pixprep"
+    to = ["--url", url, "--protocol", protocol, "--model", "preprocess"]
+    images = Path(__file__).parents[3] / "client_examples" / "images"
+    for arguments in (["health", *to], ["send", images, "--batch", "2", *to]):
+        done = subprocess.run([pixprep, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_where_statistics_are_closed_triton_says_that_a_model_is_not_there(proxy, protocol):
+    url = proxy.address if protocol == "http" else proxy.grpc
+    words = f"no model \"nope\" is ready on {url}: Request for unknown model: 'nope' is not found"
+    with Triton(url, protocol=protocol) as connection, pytest.raises(SetupError, match=f"^{re.escape(words)}$"):
+        connection.model_input("nope")
+
+
+def test_no_client_makes_triton_compress_its_answer(triton, proxy, clients):
+    headers = RAW | {"Accept-Encoding": "gzip"}
+    addresses = (triton.http_url.removeprefix("http://"), proxy.address)
+    said = [post(address, INFER, headers, PHOTO)[1].get("Content-Encoding") for address in addresses]
+    assert said == ["gzip", None]
+    assert clients.ask([PHOTO]) == "right"
+
+
+def nested(count, *, around=b"%s"):
+    return around % (b"[" * count + b"]" * count)
+
+
+def inference_json(count):
+    """The JSON of an inference whose data is so deep."""
+    return nested(count, around=b'{"inputs":[{"name":"image","shape":[1,1],"datatype":"BYTES","data":%s}]}')
+
+
+def with_json(text, *more):
+    """The headers and the body of an inference."""
+    length = ("Inference-Header-Content-Length", len(text))
+    body = text + b"".join(more)
+    return [length, ("Content-Length", len(body))], body
+
+
+DEEP = inference_json(40_000)
+BOMB = gzip.compress(bytes(MOST))
+CHUNKS = b"1\r\nx\r\n" * 800_000 + b"0\r\n\r\n"
+RAW_ZERO = ("Inference-Header-Content-Length", "0")
+
+
+def with_length(body):
+    return [("Content-Length", len(body))], body
+
+
+REFUSED = {
+    "deep JSON as the body": (400, "POST", INFER, *with_length(DEEP)),
+    "shallow JSON as the body": (400, "POST", INFER, *with_length(b'{"inputs":[]}')),
+    "deep JSON before the images": (400, "POST", INFER, *with_json(DEEP)),
+    "deep JSON that is short": (400, "POST", INFER, *with_json(inference_json(4900), PHOTO)),
+    "65 brackets": (400, "POST", INFER, *with_json(b'{"a":"' + b"[{" * 32 + b'"}', PHOTO)),
+    "65 brackets that are closed": (400, "POST", INFER, *with_json(b'{"a":[' + b"[]," * 63 + b"1]}", PHOTO)),
+    "JSON that is cut off": (
+        400,
+        "POST",
+        INFER,
+        [("Inference-Header-Content-Length", 500), ("Content-Length", 2)],
+        b"{}",
+    ),
+    "JSON in no body": (400, "POST", INFER, [("Inference-Header-Content-Length", 5), ("Content-Length", 0)], b""),
+    "two lengths of JSON": (400, "POST", INFER, [RAW_ZERO, *with_json(DEEP)[0]], DEEP),
+    "two lengths in one": (400, "POST", INFER, [("Inference-Header-Content-Length", "0, 9")], b""),
+    "a length below 0": (400, "POST", INFER, [("Inference-Header-Content-Length", -1), ("Content-Length", 2)], b"{}"),
+    "a length in another base": (400, "POST", INFER, [("Inference-Header-Content-Length", "0x9")], b""),
+    "deep JSON to generate": (403, "POST", "/v2/models/preprocess/generate", *with_length(DEEP)),
+    "deep JSON to a stream": (403, "POST", "/v2/models/preprocess/generate_stream", *with_length(DEEP)),
+    "shared memory, deep": (403, "POST", "/v2/systemsharedmemory/region/a/register", *with_length(DEEP)),
+    "shared memory": (403, "POST", "/v2/systemsharedmemory/region/a/register", *with_length(b'{"key":"/a"}')),
+    "CUDA shared memory": (403, "POST", "/v2/cudasharedmemory/region/a/register", *with_length(b"{}")),
+    "shared memory's state": (403, "GET", "/v2/systemsharedmemory/status", [], b""),
+    "statistics": (403, "GET", "/v2/models/preprocess/stats", [], b""),
+    "all statistics": (403, "GET", "/v2/models/stats", [], b""),
+    "the index": (403, "POST", "/v2/repository/index", *with_length(b"{}")),
+    "load": (403, "POST", "/v2/repository/models/preprocess/load", *with_length(b"{}")),
+    "unload": (403, "POST", "/v2/repository/models/preprocess/unload", *with_length(b"{}")),
+    "log settings": (403, "GET", "/v2/logging", [], b""),
+    "trace settings": (403, "POST", "/v2/trace/setting", *with_length(b"{}")),
+    "a model's trace settings": (403, "POST", "/v2/models/preprocess/trace/setting", *with_length(b"{}")),
+    "metrics": (403, "GET", "/metrics", [], b""),
+    "the root": (403, "GET", "/", [], b""),
+    "a path with dots": (403, "POST", "/v2/models/../repository/index", *with_length(b"{}")),
+    "an escaped path": (403, "GET", "/v2/models/preprocess%2fstats", [], b""),
+    "a whole URL": (403, "POST", "http://proxy/v2/repository/index", *with_length(b"{}")),
+    "another method": (403, "DELETE", INFER, [RAW_ZERO], b""),
+    "a body that is read": (413, "GET", "/v2/health/live", *with_length(DEEP)),
+    "a chunked body that is read": (411, "GET", "/v2/health/live", [("Transfer-Encoding", "chunked")], CHUNKS),
+    "800,000 chunks": (411, "POST", INFER, [RAW_ZERO, ("Transfer-Encoding", "chunked")], CHUNKS),
+    "chunks with a length": (
+        411,
+        "POST",
+        INFER,
+        [RAW_ZERO, ("Content-Length", 4), ("Transfer-Encoding", "chunked")],
+        CHUNKS,
+    ),
+    "no length": (411, "POST", INFER, [RAW_ZERO], b""),
+    "two lengths": (400, "POST", INFER, [RAW_ZERO, ("Content-Length", 1), ("Content-Length", 2)], b"xx"),
+    "a body over the limit": (413, "POST", INFER, [RAW_ZERO, ("Content-Length", MOST + 1)], bytes(MOST + 1)),
+    "a body of 4 GiB": (413, "POST", INFER, [RAW_ZERO, ("Content-Length", 1 << 32)], b"x"),
+    "a body of exabytes": (413, "POST", INFER, [RAW_ZERO, ("Content-Length", 1 << 62)], b"x"),
+    "a gzip bomb": (415, "POST", INFER, [RAW_ZERO, *with_length(BOMB)[0], ("Content-Encoding", "gzip")], BOMB),
+    "a deflate bomb": (415, "POST", INFER, [RAW_ZERO, *with_length(BOMB)[0], ("Content-Encoding", "deflate")], BOMB),
+    "headers of 20 kB": (400, "POST", INFER, [RAW_ZERO, ("Content-Length", 1), ("X", "x" * 20_000)], b"x"),
+}
+# "no length" above is also that of these, whose other fault comes later
+for name in ("two lengths in one", "a length in another base"):
+    status, method, path, headers, _ = REFUSED[name]
+    REFUSED[name] = (status, method, path, [*headers, ("Content-Length", 2)], b"{}")
+OF_ENVOY = {"chunks with a length": 400, "a chunked body that is read": 413, "headers of 20 kB": 431}
+
+
+def test_what_is_closed_is_refused_by_the_proxy_with_its_status(proxy, clients):
+    said = {name: say(proxy, head(*parts[:2], parts[2]) + parts[3]) for name, (_, *parts) in REFUSED.items()}
+    statuses = {name: status for name, (status, *_) in REFUSED.items()} | (OF_ENVOY if proxy.kind == "envoy" else {})
+    assert said == {name: (status, False) for name, status in statuses.items()}
+    assert clients.ask([PHOTO]) == "right"
+
+
+def test_http2_is_for_grpc_alone(proxy, clients):
+    assert say(proxy, HELLO) == (400, False)
+    assert clients.ask([PHOTO]) == "right"
+
+
+def test_json_of_64_brackets_goes_through_whatever_the_images_hold(proxy, clients):
+    headers, body = body_of([PHOTO])
+    length = int(headers["Inference-Header-Content-Length"])
+    extra = b', "x": [' + b"[]," * (63 - sum(body[:length].count(c) for c in b"[{")) + b"0]}"
+    text = body[: length - 1] + extra
+    assert sum(text.count(c) for c in b"[{") == 64
+    request = head("POST", INFER, with_json(text, body[length:])[0]) + text + body[length:]
+    assert say(proxy, request) == (200, True)
+    assert clients.ask([PHOTO + b"[{" * 5000]) == "right"
+
+
+ADMIN = (
+    "RepositoryIndex",
+    "RepositoryModelLoad",
+    "RepositoryModelUnload",
+    "ModelStatistics",
+    "TraceSetting",
+    "LogSettings",
+    *(f"{kind}SharedMemory{call}" for kind in ("System", "Cuda") for call in ("Status", "Register", "Unregister")),
+    "ModelStreamInfer",
+    "Nothing",
+)
+
+
+def ask_grpc(proxy, method, message, *, metadata=()):
+    """The code and the words of an error, or "" for an answer."""
+    with grpc.insecure_channel(proxy.grpc, [("grpc.max_send_message_length", -1)]) as channel:
+        call = channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
+        try:
+            call(message, timeout=30, metadata=metadata)
+        except grpc.RpcError as error:
+            return error.code().name, error.details()
+        return "", ""
+
+
+def a_message(**fields):
+    return service_pb2.ModelInferRequest(model_name="preprocess", **fields).SerializeToString()
+
+
+def test_what_is_closed_over_grpc_is_refused_by_the_proxy(proxy, clients):
+    said = Counter(ask_grpc(proxy, method, b"") for method in ADMIN)
+    assert said == {("UNIMPLEMENTED", "proxy: this call is closed"): len(ADMIN)}
+    encoded = [("grpc-encoding", "gzip")]
+    assert ask_grpc(proxy, "ModelInfer", b"", metadata=encoded)[1] == "proxy: send no compressed message"
+    assert clients.ask([PHOTO], protocol="grpc") == "right"
+
+
+MESSAGES = {
+    "many inputs": a_message() + b"\x2a\x00" * 500,
+    "many outputs": a_message() + b"\x32\x00" * 500,
+    "many parameters": a_message() + b"\x22\x00" * 500,
+    "many tensors": a_message() + b"\x3a\x00" * 500,
+    "fields behind the tensor": a_message(raw_input_contents=[bytes(1 << 20)]) + b"\x2a\x00" * 500,
+    "a long name": service_pb2.ModelInferRequest(model_name="x" * 100_000).SerializeToString(),
+    "a long parameter": a_message(parameters={"x": service_pb2.InferParameter(string_param="x" * 100_000)}),
+    "a tensor that is not raw": a_message(
+        inputs=[
+            service_pb2.ModelInferRequest.InferInputTensor(
+                name="image", contents=service_pb2.InferTensorContents(int_contents=[0] * 100_000)
+            )
+        ]
+    ),
+    "a number": b"\x08\x01",
+    "a length that lies": b"\x0a\xff\xff\xff\xff\x0f",
+    "a length without end": b"\x0a" + b"\xff" * 20,
+}
+
+
+def test_a_message_that_is_more_than_an_image_is_refused_by_the_proxy(proxy, clients):
+    said = {name: ask_grpc(proxy, "ModelInfer", message) for name, message in MESSAGES.items()}
+    # a message that is still under way is cut off, and its client may miss the words
+    assert {name for name, (code, _) in said.items() if code not in ("INVALID_ARGUMENT", "CANCELLED")} == set()
+    words = {said for code, said in said.values() if code == "INVALID_ARGUMENT"}
+    assert words == {"proxy: send one image input, as raw contents"}
+    assert clients.ask([LARGE] * 2, protocol="grpc") == "right"
+
+
+SMALL = GOOD[1]  # all of it is with the proxy before it refuses
+ROW = len(SMALL).to_bytes(4, "little") + SMALL
+FRAME, BOX = ("image", [1, 4, 4, 3], "UINT8", bytes(48)), ("boxes", [1, 4], "FP32", np.float32([0, 0, 9, 9]).tobytes())
+ONE = ("image", [1], "BYTES", ROW)
+HONEST = {
+    "a frame": ("frames", FRAME),
+    "a client of DALI": ("dali", ("image", [1, len(PHOTO)], "UINT8", PHOTO)),
+    "a box": ("crops", ONE, BOX),
+    "three boxes": ("crops", ONE, ("boxes", [3, 4], "FP32", 3 * BOX[3])),
+}
+WRAPPED = {  # without the proxy each ends the process of its model, the last over gRPC alone
+    "64 rows of nothing": ("dali", ("image", [64, 2**58], "UINT8", b"")),
+    "a frame of nothing": ("frames", ("image", [1, 2**62, 4, 3], "UINT8", b"")),
+    "boxes of nothing": ("crops", ONE, ("boxes", [2**61, 4], "FP32", b"")),
+    "a side of 0 beside a huge one": ("frames", ("image", [1, 0, 2**62, 3], "UINT8", b"")),
+    "three rows that are one, times 2^64": ("dali", ("image", [3, (2**64 + 2) // 3], "UINT8", bytes(2))),
+    "sides below 0": ("frames", ("image", [1, -2, -2, 3], "UINT8", bytes(12))),
+}
+OTHER_SIZES = {  # which Triton sees itself, once nothing wraps
+    "a byte too few": ("frames", (*FRAME[:3], bytes(47))),
+    "a byte too many": ("frames", (*FRAME[:3], bytes(49))),
+    "a row too many": ("dali", ("image", [2, 24], "UINT8", bytes(24))),
+    "a box too many": ("crops", ONE, ("boxes", [2, 4], "FP32", BOX[3])),
+    "a list of another length": ("frames", ("image", [1, 1, 4, 4, 3], "UINT8", bytes(48))),
+}
+TOO_MANY = "proxy: a shape has more elements than the request has bytes, or is no list of whole numbers"
+
+
+def over_http(proxy, model, *tensors, change=lambda text: text):
+    """The status, and what was said of a fault; ``change``: of the JSON."""
+    inputs = [
+        {"name": name, "shape": shape, "datatype": datatype, "parameters": {"binary_data_size": len(data)}}
+        for name, shape, datatype, data in tensors
+    ]
+    text = change(json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}})).encode()
+    body = text + b"".join(data for *_, data in tensors)
+    headers = {"Inference-Header-Content-Length": str(len(text))}
+    status, _, answer = post(proxy.address, f"/v2/models/{model}/infer", headers, body)
+    return status, "" if status == 200 else json.loads(answer)["error"]
+
+
+def over_grpc(proxy, model, *tensors):
+    """The code, and the words."""
+    input_of = service_pb2.ModelInferRequest.InferInputTensor
+    inputs = [input_of(name=name, shape=shape, datatype=datatype) for name, shape, datatype, _ in tensors]
+    raw = [data for *_, data in tensors]
+    message = service_pb2.ModelInferRequest(model_name=model, inputs=inputs, raw_input_contents=raw)
+    return ask_grpc(proxy, "ModelInfer", message.SerializeToString())
+
+
+@contextmanager
+def no_process_ends(triton, clients):
+    """Honest clients meanwhile, each of which is answered rightly."""
+    before = stubs(triton.pid)
+    with clients.load(2, images=GOOD):
+        yield
+        rights = clients.counts["right"]
+        wait_until(lambda: clients.counts["right"] >= rights + 8, lambda: clients.notes)
+    assert set(clients.counts) == {"right"}, (clients.codes, clients.notes)
+    assert stubs(triton.pid) == before
+
+
+def test_a_shape_that_wraps_is_refused_by_the_proxy_and_another_size_by_triton(triton, proxy, clients):
+    for ask, passed, refused in (
+        (over_http, (200, ""), (400, TOO_MANY)),
+        (over_grpc, ("", ""), ("INVALID_ARGUMENT", TOO_MANY)),
+    ):
+        with no_process_ends(triton, clients):
+            for _ in range(10):
+                assert {name: ask(proxy, *parts) for name, parts in HONEST.items()} == dict.fromkeys(HONEST, passed)
+                got = {name: ask(proxy, *parts) for name, parts in WRAPPED.items()}
+                assert got == dict.fromkeys(WRAPPED, refused)
+                others = {name: ask(proxy, *parts) for name, parts in OTHER_SIZES.items()}
+                assert {code for code, _ in others.values()} == {refused[0]}, others
+                assert not any(words.startswith("proxy: ") for _, words in others.values())
+
+
+HUGE = "[1, 4611686018427387904, 4, 3]"
+SHAPE = '"shape": [1, 4, 4, 3]'
+DISGUISES = {
+    "in other letters": lambda text: text.replace(SHAPE, f'"sh\\u0061pe": {HUGE}'),
+    "first of two": lambda text: text.replace(SHAPE, f'"shape": {HUGE}, {SHAPE}'),
+    "last of two": lambda text: text.replace(SHAPE, f'{SHAPE}, "shape": {HUGE}'),
+    "with spaces": lambda text: text.replace(SHAPE, f'"shape"\t\r\n :\n{HUGE}'.replace(" ", "\n")),
+    "behind quotes": lambda text: text.replace(SHAPE, f'"a": "\\\\\\"", "shape": {HUGE}'),
+    "behind a colon": lambda text: text.replace(SHAPE, f'"a": ":", ":": "", "shape": {HUGE}'),
+    "in floats": lambda text: text.replace(SHAPE, '"shape": [1, 4611686018427387904.0, 4, 3]'),
+    "as an exponent": lambda text: text.replace(SHAPE, '"shape": [1, 4e18, 4, 3]'),
+    "over 64 bits": lambda text: text.replace(SHAPE, '"shape": [1, 73786976294838206464, 4, 3]'),
+    "in brackets": lambda text: text.replace(SHAPE, f'"shape": [{HUGE}]'),
+    "as text": lambda text: text.replace(SHAPE, f'"shape": "{HUGE}"'),
+    "with data in the JSON": lambda text: text.replace(SHAPE, f'"shape": {HUGE}, "data": []'),
+}
+
+
+def test_a_shape_that_is_disguised_in_json_is_refused_by_the_proxy(triton, proxy, clients):
+    with no_process_ends(triton, clients):
+        got = {name: over_http(proxy, "frames", FRAME, change=change) for name, change in DISGUISES.items()}
+        assert got == dict.fromkeys(DISGUISES, (400, TOO_MANY))
+        for name in (
+            'shape": [9, 9, 9e9]',
+            "\\",
+            '"',
+            ":",
+            "\u00e9: [",
+            "\\u0073hape",
+        ):  # of a client that is odd, and honest
+            words = json.dumps(name)
+            assert (
+                over_http(proxy, "frames", FRAME, change=lambda text, id_=words: f'{{"id": {id_}, {text[1:]}')[0] == 200
+            )
+
+
+def wire(number, *parts):
+    """A field of bytes."""
+    body = b"".join(parts)
+    return number_of(number << 3 | 2) + number_of(len(body)) + body
+
+
+def number_of(value):
+    """A varint."""
+    value, parts = value % 2**64, []
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+HEAD, FRAMES, ENDS = wire(1, b"image") + wire(2, b"UINT8"), wire(1, b"frames"), wire(7, b"")
+LIST = [*map(number_of, (1, 2**62, 4, 3))]
+MESSAGES_OF_SHAPES = {
+    "a shape in parts": wire(5, HEAD, *(wire(3, side) for side in LIST)),
+    "a shape that is not packed": wire(5, HEAD, *(number_of(3 << 3) + side for side in LIST)),
+    "a field by a number over 32 bits": b"\xaa\x80\x80\x80\x10" + wire(5, HEAD, wire(3, *LIST))[1:],
+    "a shape by a number over 32 bits": wire(5, HEAD, b"\x9a\x80\x80\x80\x10" + wire(3, *LIST)[1:]),
+    "a shape behind another": wire(5, HEAD, wire(3, b"\1\4\4\3")) + wire(5, HEAD, wire(3, *LIST)),
+    "a shape beyond its input": wire(5, HEAD, b"\x1a\x7f") + wire(5, HEAD, wire(3, *LIST)),
+    "1,000 sides of 1": wire(5, HEAD, wire(3, b"\1" * 1000)),
+}
+
+
+def test_a_shape_that_is_disguised_in_a_message_is_refused_by_the_proxy(triton, proxy, clients):
+    with no_process_ends(triton, clients):
+        messages = {name: FRAMES + message + ENDS for name, message in MESSAGES_OF_SHAPES.items()}
+        got = {name: ask_grpc(proxy, "ModelInfer", message) for name, message in messages.items()}
+        assert {code for code, _ in got.values()} == {"INVALID_ARGUMENT"}, got
+        assert all(words.startswith("proxy: ") for _, words in got.values()), got
+        packed = wire(5, HEAD, wire(3, b"\1\4\4\3"))
+        assert ask_grpc(proxy, "ModelInfer", FRAMES + packed + wire(7, FRAME[3])) == ("", "")
+
+
+def test_a_message_over_the_limit_is_refused_by_the_proxy(proxy, clients, tmp_path):
+    large = a_message(raw_input_contents=[bytes(MOST)])
+    code = {"haproxy": "RESOURCE_EXHAUSTED", "envoy": "UNKNOWN"}[proxy.kind]
+    assert ask_grpc(proxy, "ModelInfer", large)[0] in (code, "CANCELLED")
+    tensor = b"\x3a\xf9\xff\xff\xff\x0f"  # and what follows of 4 GiB
+    (tmp_path / "message").write_bytes(b"\0\xff\xff\xff\xff" + tensor + bytes(9000))
+    target = f"http://{proxy.grpc}/inference.GRPCInferenceService/ModelInfer"
+    options = ["-sS", "--http2-prior-knowledge", "-H", "te: trailers", "-D", "-", "-o", "/dev/null"]
+    command = ["curl", *options, "--data-binary", f"@{tmp_path}/message", target]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    # Envoy looks at what came, and HAProxy at what is announced
+    words = {"haproxy": "the message is over 64 MiB", "envoy": "send one image input, as raw contents"}[proxy.kind]
+    assert f"grpc-message: proxy: {words}" in done.stdout, done.stderr
+    assert clients.ask([PHOTO], protocol="grpc") == "right"
+
+
+def test_without_the_proxy_these_requests_cost_triton_its_memory_and_its_life(tmp_path):
+    models = write_repository(tmp_path / "models")
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
+        process = psutil.Process(server.pid)
+        before = process.memory_info().rss
+        with grpc.insecure_channel(server.grpc_url) as channel:
+            call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+            with pytest.raises(grpc.RpcError):
+                call(a_message() + b"\x2a\x00" * (1 << 20), timeout=60)
+        assert process.memory_info().rss - before > 100 << 20  # of a message of 2 MiB
+        with pytest.raises((OSError, http.client.HTTPException)):
+            post(
+                server.http_url.removeprefix("http://"), INFER, {}, inference_json(400_000)
+            )  # 40,000 do for a stack of 8 MB
+        wait_until(lambda: server.poll() is not None, "Triton lives")
+
+
+@pytest.mark.slow(reason="it waits for the proxy's limits of time")
+def test_slow_clients_are_cut_off_and_the_others_go_on(proxy, clients):
+    halves = [
+        *20 * [b"POST " + INFER.encode()],  # no end of the headers
+        *20 * [head("POST", INFER, with_json(b"{" + b" " * 5000)[0]) + b"{"],  # no end of the JSON
+        *20 * [head("POST", INFER, [RAW_ZERO, ("Content-Length", 100)]) + b"x"],  # no end of the image
+    ]
+    after = len(proxy.log)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(connect(proxy)) for _ in halves]
+        ports = [connection.getsockname()[1] for connection in opened]
+        for connection, half in zip(opened, halves, strict=True):
+            connection.sendall(half)
+        with clients.load(2, images=GOOD):
+            closed = sum(map(ends, opened))
+    assert closed == len(halves)
+    said = Counter(proxy.said(port, after=after) for port in ports)
+    # HAProxy 2.6 says 400 where the time of the body and that of the connection end at once. Envoy passes a raw image
+    # on from its first byte.
+    other = {"haproxy": (400, False), "envoy": (408, True)}[proxy.kind]
+    assert set(said) <= {(408, False), other}
+    assert said[408, False] > said[other]
+    assert set(clients.counts) == {"right"}, (clients.codes, clients.notes)
+
+
+@pytest.mark.slow(reason="it waits for the proxy's limits of time")
+def test_a_slow_message_is_cut_off(proxy, clients):
+    ended = threading.Event()
+
+    def nothing():
+        ended.wait(60)
+        yield from ()
+
+    with grpc.insecure_channel(proxy.grpc) as channel:
+        call = channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")
+        with pytest.raises(grpc.RpcError, match=r"408|request timeout"):
+            call(nothing(), timeout=60)
+        ended.set()
+    assert clients.ask([PHOTO], protocol="grpc") == "right"
+
+
+@contextmanager
+def held(proxy, refusals, host="127.0.0.1", *, is_grpc=False):
+    """Connections that stay open, each after a first answer, until every kind of refusal was seen: the statuses.
+
+    0 is a connection that was closed. Over gRPC the first answer is to the connection itself, and its status is 1.
+    """
+    hello = HELLO if is_grpc else head("GET", "/v2/health/live", [])
+    statuses = []
+    with ExitStack() as stack:
+        while not refusals <= set(statuses) and len(statuses) < 2 * HELD:
+            try:
+                connection = stack.enter_context(connect(proxy, host, is_grpc=is_grpc))
+                connection.sendall(hello)
+                answer = connection.recv(1 << 16)
+            except ConnectionError:
+                answer = b""
+            statuses.append(int(bool(answer)) if is_grpc else int(answer.split()[1]) if answer else 0)
+        yield statuses
+
+
+@haproxy_alone
+def test_an_address_has_so_many_connections_and_requests_at_once(proxy, clients):
+    slack = 8  # a request may still count just after its answer
+    with held(proxy, {429, 0}, "127.0.0.2") as statuses:
+        assert clients.ask([PHOTO]) == "right"  # from another address
+    assert set(statuses[: HELD - slack]) == {200}
+    assert statuses.count(200) < HELD
+    assert set(statuses) == {200, 429, 0}
+    with held(proxy, {0}, "127.0.0.3", is_grpc=True) as statuses:
+        assert clients.ask([PHOTO], protocol="grpc") == "right"
+    assert statuses == [*HELD * [1], 0]
+
+
+@pytest.mark.skipif(not ENVOY, reason="NO ENVOY: make scale")
+def test_envoy_without_memory_says_what_a_client_sends_again(triton):
+    tritons = [(triton.http_url.removeprefix("http://"), triton.grpc_url)]
+    with proxy_of("envoy", tritons, heap_bytes=1 << 20) as proxy:  # less than it begins with
+        wait_until(lambda: post(proxy.address, INFER, RAW, PHOTO)[0] == 503, "it has room")
+        assert ask_grpc(proxy, "ModelInfer", a_message()) == ("UNAVAILABLE", "envoy overloaded")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tritons_client_reads_why_there_is_no_triton(kind):
+    words = {"haproxy": "proxy: no Triton is ready; send again later", "envoy": "proxy: no healthy upstream"}[kind]
+    said = []
+    with proxy_of(kind, [("127.0.0.1:1", "127.0.0.1:1")]) as proxy:
+        wait_until(lambda: post(proxy.address, INFER, RAW, PHOTO)[0] == 503, "there is a Triton")
+        rows = np.array([[PHOTO]], np.object_)
+        for module, url in ((tritonclient.http, proxy.address), (tritonclient.grpc, proxy.grpc)):
+            image = module.InferInput("image", rows.shape, "BYTES").set_data_from_numpy(rows)
+            with module.InferenceServerClient(url) as client, pytest.raises(InferenceServerException) as caught:
+                client.infer("preprocess", [image])
+            said.append(caught.value)
+    assert (said[0].status(), said[0].message()) == ("503", words)
+    assert said[1].status() == "StatusCode.UNAVAILABLE"
+
+
+class HalfATriton(http.server.BaseHTTPRequestHandler):
+    """It is ready; asked for an inference of ``ends`` it closes, and of ``hangs`` it says nothing."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if "hangs" in self.path:
+            self.connection.recv(1)  # until HAProxy has had enough
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")
+def test_what_haproxy_says_by_itself_is_json(tmp_path):
+    text = (DEPLOY / "haproxy.cfg").read_text(encoding="utf-8")
+    (tmp_path / "haproxy.cfg").write_text(text.replace("10s", "1s").replace("60s", "3s"))
+    shutil.copy(DEPLOY / "inference.lua", tmp_path)
+
+    def answer(proxy, request):
+        with connect(proxy) as connection:
+            connection.sendall(request)
+            response = http.client.HTTPResponse(connection)
+            response.begin()
+            text = response.read()
+            assert response.headers["Content-Type"] == "application/json", text
+            return response.status, json.loads(text)["error"]
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), HalfATriton) as server:
+        threading.Thread(target=server.serve_forever).start()
+        address = f"127.0.0.1:{server.server_port}"
+        try:
+            with proxy_of("haproxy", [(address, address)], folder=tmp_path) as proxy:
+                headers = [RAW_ZERO, ("Content-Length", 1)]
+                requests = [head("POST", f"/v2/models/{name}/infer", headers) for name in ("slow", "ends", "hangs")]
+                said = [answer(proxy, request + b"x" * bool(index)) for index, request in enumerate(requests)]
+        finally:
+            server.shutdown()
+    assert said == [
+        (408, "proxy: the body comes too slowly"),
+        (502, "proxy: Triton ended before it answered; send again"),
+        (504, "proxy: Triton does not answer"),
+    ]
+
+
+@haproxy_alone
+def test_the_limit_holds_for_requests_over_grpc_too(proxy, clients):
+    with tritonclient.grpc.InferenceServerClient(proxy.grpc) as client:
+
+        def code():
+            try:
+                return "" if client.is_server_live() else "dead"
+            except InferenceServerException as error:
+                return error.status()
+
+        assert code() == ""
+        with held(proxy, {429, 0}):
+            assert code() == "StatusCode.RESOURCE_EXHAUSTED"
+        wait_until(lambda: code() == "", "the places are not given back")
+    assert clients.ask([PHOTO], protocol="grpc") == "right"

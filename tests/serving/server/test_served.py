@@ -1,0 +1,70 @@
+"""The driver of the served part of ``make gpu``, rehearsed: the same requests and judges, few of them, on the CPU."""
+
+import pytest
+
+import ensemble
+from pixprep.serving.triton import pool
+from serving import GOOD, PIPELINE, Clients, Oracle, write_repository
+
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.slow(
+        reason="it rehearses tests/gpu/hardware/test_served.py; test_faults.py judges the product's answers"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    models = write_repository(tmp_path_factory.mktemp("served") / "models")
+    return ensemble.write_pairs(models, ("CPU", "CPU"))
+
+
+@pytest.fixture(scope="module")
+def it(tmp_path_factory, oracle, models):
+    """With the pools that a GPU gets, to which Triton says yes here too."""
+    folder = tmp_path_factory.mktemp("served") / "it"
+    with ensemble.serve(folder, oracle, models, pool_bytes=pool.needed(PIPELINE)) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def images():
+    return ensemble.photos(12)
+
+
+def test_the_ensembles_answers_are_right_and_its_tensors_pass_the_host(it, images):
+    ensemble.assert_answers_can_be_told_apart(it.clients.oracle, images)
+    it.steady(60, concurrency=16, images=images, models=("ensemble",), sizes=(1,))
+    it.steady(60, concurrency=16, images=ensemble.STORM)
+    ensemble.assert_all_right(it, 120)
+    assert ensemble.tensors_pass_the_host(it, images)
+
+
+def test_triton_has_the_pools_that_it_is_told_to_have(it):
+    assert len(ensemble.said(it, r"cuda_memory_pool_byte_size\{0\} +\| 462422016 ")) == 1
+    assert len(ensemble.said(it, r"pinned_memory_pool_byte_size +\| 0 ")) == 1
+
+
+def test_wrong_answers_are_counted(it, images):
+    class Deceived(Oracle):
+        def logits(self, tensors):
+            return super().logits(tensors) + 1
+
+    oracle = Deceived()
+    with Clients(it, oracle) as clients:
+        assert clients.ask(images[:1], model="ensemble") == "wrong"
+        assert clients.ask(images[:1]) == "right"
+    oracle.close()
+
+
+def test_two_models_on_the_same_device_give_the_same_levels(it):
+    apart = ensemble.levels_apart(it.clients.grpc(), GOOD)
+    assert apart == {decoder: {"max": 0, "mean": 0.0} for decoder in ensemble.DECODERS}
+
+
+def test_a_model_is_loaded_anew_under_load_and_no_answer_is_wrong(it):
+    loaded = len(ensemble.said(it, "successfully loaded 'preprocess'"))
+    it.reload(1)
+    assert not it.clients.notes
+    assert len(ensemble.said(it, "successfully loaded 'preprocess'")) == loaded + 1

@@ -1,0 +1,112 @@
+"""Clips in a real Triton: curl's way, both protocols, bad ones among good ones, bit for bit the engine's."""
+
+import re
+import urllib.request
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+import pixprep as pp
+from clips import clip
+from pixprep.serving.embedded.server import Server
+from serving import RAW, client_of, infer, wait_until, write_model
+
+pytest.importorskip("av")
+pytest.importorskip("cv2")
+pytestmark = pytest.mark.server
+
+PIPELINE = pp.Pipeline(
+    [
+        pp.decode_video(frames=6), pp.resize(72), pp.center_crop(64), pp.optical_flow(),
+        pp.normalize(mean=0.5, std=0.5), pp.tensor(layout="cthw"),
+    ]
+)  # fmt: skip
+NAMES = ("h264.mp4", "h265.mp4", "vp9.webm", "av1.mp4", "mpeg4.avi")
+ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
+SMALL = 'parameters { key: "max_clip_frames" value { string_value: "50" } }\n'  # the clips have 40
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    repository = tmp_path_factory.mktemp("clips")
+    files = {"pipeline.json": PIPELINE.to_json()}
+    for name, config in (("clips", SMALL), ("zero", ZERO)):
+        write_model(repository, name, f'backend: "pixprep"\n{config}', files)
+    with Server(repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def encoded():
+    return {name: clip(name, 40) for name in NAMES}
+
+
+@pytest.fixture(scope="module")
+def wanted(encoded):
+    with pp.Engine(PIPELINE) as engine:
+        batch = engine.run_batch([*encoded.values()])
+    return {name: {output: batch[output][row] for output in batch.outputs} for row, name in enumerate(encoded)}
+
+
+@pytest.fixture(params=["http", "grpc"])
+def client(served, request):
+    with client_of(served, request.param) as client:
+        yield lambda model, clips, outputs=("tensor", "optical_flow"): infer(client, model, outputs, image=clips)
+
+
+def test_what_the_model_says_of_itself(served):
+    with tritonclient.grpc.InferenceServerClient(served.grpc_url) as client:
+        config = client.get_model_config("clips", as_json=True)["config"]
+    assert config["max_batch_size"] == 64 // 6
+    assert [int(dim) for dim in config["output"][0]["dims"]] == [5, 2, 64, 64]
+    assert [int(dim) for dim in config["output"][1]["dims"]] == [3, 6, 64, 64]
+
+
+def test_clips_of_every_codec_get_the_engines_tensors(client, encoded, wanted):
+    for name, clip_ in encoded.items():
+        answer = client("clips", [clip_])
+        for output, expected in wanted[name].items():
+            np.testing.assert_array_equal(answer.as_numpy(output)[0], expected)
+    answer = client("clips", [*encoded.values()])
+    for row, name in enumerate(encoded):
+        np.testing.assert_array_equal(answer.as_numpy("tensor")[row], wanted[name]["tensor"])
+
+
+def test_a_bad_clip_fails_its_request_alone_or_is_zeros(client, encoded, wanted):
+    good, bad = encoded["h264.mp4"], encoded["h264.mp4"][:3000]
+    with pytest.raises(InferenceServerException, match=r"\[TRUNCATED\] image 2 of 2"):
+        client("clips", [good, bad])
+    answer = client("zero", [good, bad], outputs=("tensor", "status"))
+    np.testing.assert_array_equal(answer.as_numpy("tensor")[0], wanted["h264.mp4"]["tensor"])
+    assert not answer.as_numpy("tensor")[1].any()
+    assert answer.as_numpy("status")[1, 0].startswith(b"[TRUNCATED]")
+
+
+def test_a_limit_is_a_parameter(client):
+    with pytest.raises(InferenceServerException, match="max_clip_frames"):
+        client("clips", [clip("h264.mp4", 51)])
+    assert client("zero", [clip("h264.mp4", 51)]).as_numpy("tensor").any()
+
+
+def test_curls_way_and_the_count_of_frames(served, encoded, wanted):
+    request = urllib.request.Request(
+        f"{served.http_url}/v2/models/clips/infer", encoded["vp9.webm"], {**RAW}, method="POST"
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        body = answer.read()
+        split = int(answer.headers["Inference-Header-Content-Length"])
+    tensors = body[split:]
+    assert wanted["vp9.webm"]["tensor"].tobytes() in tensors
+
+    def counted():
+        with urllib.request.urlopen(served.metrics_url, timeout=30) as answer:
+            found = re.findall(
+                r'pixprep_(images|frames)_total{model="clips"(?:,result="ok")?,\S+ (\d+)', answer.read().decode()
+            )
+        numbers = {name: int(number) for name, number in found}
+        return numbers.get("images") and numbers["frames"] == 6 * numbers["images"]
+
+    wait_until(counted)

@@ -1,0 +1,46 @@
+"""What `pixprep send` says of an address of another form, and of a batch that a model does not take."""
+
+import pytest
+
+from pixprep.errors import PixprepError, SetupError
+from pixprep.serving.embedded import client, request
+from pixprep.serving.embedded.connection import Triton
+
+
+@pytest.mark.parametrize("url", ["https://triton:8000", "triton", "triton:8000/v2", ":8000"])
+def test_an_address_of_another_form_is_refused(url):
+    with pytest.raises(SetupError) as caught:
+        Triton(url, protocol="http")
+    assert str(caught.value) == f"{url}: write HOST:PORT, such as localhost:8000 (plain, without TLS)"
+
+
+@pytest.mark.parametrize(
+    ("batch", "datatype", "message"),
+    [
+        (0, "BYTES", 'batch 0: model "m" takes 1 to 8 images a request'),
+        (9, "BYTES", 'batch 9: model "m" takes 1 to 8 images a request'),
+        (
+            2,
+            "UINT8",
+            'batch 2: model "m" takes UINT8, whose rows must be equally long: '
+            "send one image a request, or make its input BYTES",
+        ),
+    ],
+)
+def test_a_batch_that_one_request_cannot_carry_is_refused(batch, datatype, message):
+    model_input = request.ModelInput(name="image", datatype=datatype, max_batch_size=8)
+    with pytest.raises(PixprepError) as caught:
+        client.check_batch(batch, "m", model_input)
+    assert str(caught.value) == message
+    client.check_batch(1, "m", model_input)
+
+
+def test_an_image_of_a_batch_has_one_row_of_numbers_and_an_image_of_boxes_any():
+    angle = request.NumberInput(name="angle", datatype="FP32", count=1)
+    of_a_batch = request.ModelInput(name="image", datatype="BYTES", max_batch_size=8, numbers=(angle,))
+    for count in (0, 2):
+        with pytest.raises(PixprepError, match=f'^input "angle" has {count} rows, and an image has one$'):
+            of_a_batch.rows({"angle": [[1.0]] * count})
+    boxes = request.NumberInput(name="boxes", datatype="FP32", count=4)
+    of_boxes = request.ModelInput(name="image", datatype="BYTES", max_batch_size=0, numbers=(boxes,))
+    assert of_boxes.rows({"boxes": []})["boxes"].shape == (0, 4)

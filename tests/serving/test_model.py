@@ -1,0 +1,549 @@
+"""The backend's own logic, with Triton's Python module played by a fake at the seam."""
+
+import base64
+import io
+import json
+import struct
+import sys
+import threading
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import images
+import pixprep as pp
+from pixprep.serving.triton import pool
+
+
+class FakeMetric:
+    is_open = threading.Event()  # Triton takes a number only then
+    is_open.set()
+    is_told = threading.Event()
+
+    def __init__(self, family, labels):
+        self.family, self.labels, self.values = family, labels, []
+
+    def increment(self, value):
+        self.is_told.set()
+        assert self.is_open.wait(60)
+        self.values.append(value)
+
+    observe = increment
+
+
+class FakeFamily:
+    COUNTER, HISTOGRAM = "counter", "histogram"
+    made: list = []  # noqa: RUF012  (one fake server's metrics; the fixture empties it)
+
+    def __init__(self, *, name, description, kind):
+        assert description
+        self.name, self.kind = name, kind
+
+    def Metric(self, *, labels, buckets=None):
+        assert (buckets is not None) == (self.kind == self.HISTOGRAM)
+        FakeFamily.made.append(FakeMetric(self.name, labels))
+        return FakeFamily.made[-1]
+
+
+class FakeError:
+    INVALID_ARG, INTERNAL = "INVALID_ARG", "INTERNAL"
+
+    def __init__(self, message, code):
+        self.message, self.code = message, code
+
+
+@dataclass
+class FakeRequest:
+    images: object
+    outputs: tuple = ("tensor",)
+    name: str = "image"
+    numbers: dict = field(default_factory=dict)
+    word: str = ""
+
+    def parameters(self):
+        return json.dumps({"pixprep-probe": self.word} if self.word else {})
+
+    def requested_output_names(self):
+        return set(self.outputs)  # as in Triton
+
+
+@dataclass
+class FakeTensor:
+    name: str
+    values: object
+
+    @classmethod
+    def from_dlpack(cls, name, values):
+        return cls(name, ("dlpack", values))
+
+    def as_numpy(self):
+        return self.values
+
+    def is_cpu(self):
+        return True
+
+
+@dataclass
+class FakeResponse:
+    output_tensors: list = field(default_factory=list)
+    error: FakeError | None = None
+
+    def __getitem__(self, name):
+        return next(tensor.values for tensor in self.output_tensors if tensor.name == name)
+
+
+def input_of(request, name):
+    if name in request.numbers:
+        return FakeTensor(name, np.asarray(request.numbers[name]))
+    assert name == request.name
+    if isinstance(request.images, np.ndarray):
+        return FakeTensor(name, request.images)
+    rows = np.empty((len(request.images), 1), dtype=np.object_)
+    rows[:, 0] = request.images
+    return FakeTensor(name, rows)
+
+
+@pytest.fixture
+def model_class(monkeypatch):
+    FakeFamily.made = []
+    logged = []
+    log = SimpleNamespace(log_error=logged.append, log_warn=logged.append, log_info=logged.append)
+    fake = SimpleNamespace(
+        MetricFamily=FakeFamily, TritonError=FakeError, Tensor=FakeTensor, InferenceResponse=FakeResponse, Logger=log,
+        get_input_tensor_by_name=input_of,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", fake)
+    monkeypatch.delitem(sys.modules, "pixprep.serving.triton.model", raising=False)
+    from pixprep.serving.triton.model import TritonPythonModel  # noqa: PLC0415  (it imports the fake)
+
+    TritonPythonModel.logged = logged
+    yield TritonPythonModel
+    sys.modules.pop("pixprep.serving.triton.model")
+
+
+@pytest.fixture
+def start(model_class, tmp_path):
+    started = []
+
+    def _start(pipeline=None, device="CPU", **config):
+        (tmp_path / "1").mkdir(exist_ok=True)
+        pipeline = pipeline or pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
+        pipeline.save(tmp_path / "1" / "pipeline.json")
+        model = model_class()
+        model.initialize(
+            {
+                "model_config": json.dumps(config),
+                "model_repository": str(tmp_path),
+                "model_version": "1",
+                "model_name": "pre",
+                "model_instance_kind": device,
+                "model_instance_device_id": "1",
+            }
+        )
+        started.append(model)
+        return model
+
+    yield _start
+    for model in started:
+        model.finalize()
+
+
+def jpeg(height=20, width=30, level=128):
+    return images.jpeg(np.full((height, width, 3), (level, 0, 255 - level), np.uint8))
+
+
+def zero(**parameters):
+    return {"parameters": {key: {"string_value": value} for key, value in parameters.items()}}
+
+
+def counted(model):
+    """What Triton was told, by metric and result, once all has been."""
+    model.finalize()
+    return {(metric.family, metric.labels.get("result")): metric.values for metric in FakeFamily.made}
+
+
+def test_each_request_gets_its_own_images_back_in_order(start):
+    model = start()
+    requests = [FakeRequest([jpeg(level=10), jpeg(level=60)]), FakeRequest([jpeg(level=200)])]
+    first, second = model.execute(requests)
+    assert first["tensor"].shape == (2, 3, 8, 8)
+    assert [int(x) for x in (*first["tensor"][:, 0, 0, 0], second["tensor"][0, 0, 0, 0])] == pytest.approx(
+        [10, 60, 200], abs=2
+    )
+
+
+def test_a_broken_image_fails_only_its_own_request(start):
+    good, bad, other = start().execute(
+        [FakeRequest([jpeg()]), FakeRequest([jpeg(), b"junk", jpeg()[:60]]), FakeRequest([jpeg()])]
+    )
+    assert good.error is None
+    assert other.error is None
+    assert bad.error.code == "INVALID_ARG"
+    two, three = bad.error.message.split("; ")
+    assert two.startswith("[UNKNOWN_FORMAT] image 2 of 3: ")
+    assert three.startswith("[TRUNCATED] image 3 of 3: ")
+    (many,) = start().execute([FakeRequest([b"x"] * 5)])  # three are listed, and the others counted
+    assert many.error.message.count("UNKNOWN_FORMAT") == 3
+    assert many.error.message.endswith("; and 2 more")
+
+
+def test_each_request_is_padded_to_its_own_largest_image(start):
+    pipeline = pp.Pipeline(
+        [pp.decode(), pp.resize(height=8, max_size=90), pp.image_size(name="size"), pp.tensor(pad_value=7.0)]
+    )
+    model = start(pipeline, **zero(on_error="zero"))
+    names = ("tensor", "size", "status")
+    two, one, none = model.execute(
+        [
+            FakeRequest([jpeg(16, 16), jpeg(16, 60), b"junk"], names),
+            FakeRequest([jpeg(16, 24)], names),
+            FakeRequest([b"junk"], names),
+        ]
+    )
+    assert two["tensor"].shape == (3, 3, 8, 30)
+    assert two["size"].tolist() == [[8, 8], [8, 30], [0, 0]]
+    assert (two["tensor"][0, :, :, 8:] == 7).all()
+    assert not (two["tensor"][0, :, :, :8] == 7).all()
+    assert one["tensor"].shape == (1, 3, 8, 12)
+    assert none["tensor"].shape == (1, 3, 8, 1)
+    assert none["status"][0][0].startswith(b"[UNKNOWN_FORMAT]")
+
+
+@pytest.mark.parametrize("on_error", ["fail", "zero"])
+def test_a_request_whose_tensors_are_too_large_is_refused_as_a_whole_and_no_other(start, on_error):
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, max_size=90), pp.tensor(dtype="uint8")])
+    model = start(pipeline, **zero(on_error=on_error, max_response_bytes=str(2 * 3 * 8 * 30)))
+    wide, narrow = jpeg(16, 60), jpeg(16, 16)
+    two, mixed, three, one = model.execute(
+        [FakeRequest([wide] * 2), FakeRequest([narrow, narrow, wide]), FakeRequest([wide] * 3), FakeRequest([narrow])]
+    )
+    assert (two["tensor"].shape, one["tensor"].shape) == ((2, 3, 8, 30), (1, 3, 8, 8))
+    for refused in (mixed, three):
+        assert refused.error.code == "INVALID_ARG"
+        assert refused.error.message == (
+            "[TOO_LARGE_RESPONSE] the tensors of the request take at least 2,160 bytes, 3 x [3, 8, 30]; the limit is "
+            "1,440 (parameter max_response_bytes): send fewer images in a request"
+        )
+
+
+CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
+BOXES = [[0, 0, 30, 20], [5, 5, 9, 9]]
+
+
+def test_numbers_go_with_the_images_of_their_request(start):
+    model = start(pp.Pipeline([pp.decode(), pp.letterbox(8, 8, fill="paint"), pp.tensor(dtype="uint8")]))
+    paints = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    requests = [
+        FakeRequest([jpeg(), jpeg()], numbers={"paint": np.array(paints[:2], np.uint8)}),
+        FakeRequest([]),
+        FakeRequest([jpeg()], numbers={"paint": np.array(paints[2:], np.uint8)}),
+    ]
+    first, empty, last = model.execute(requests)
+    assert empty.error.code == "INVALID_ARG"
+    assert [tensor[:, 0, 0].tolist() for tensor in (*first["tensor"], *last["tensor"])] == paints
+
+
+def test_bad_boxes_are_named_and_fail_only_their_own_request(start):
+    bad = [[40, 0, 50, 9], BOXES[0], [5, 5, 5, 9]]
+    requests = [FakeRequest([jpeg()], numbers={"boxes": np.array(boxes, np.float32)}) for boxes in (bad, BOXES)]
+    refused, good = start(CROPS).execute(requests)
+    assert good["tensor"].shape == (2, 3, 8, 8)
+    assert refused.error.message == (
+        '[DOES_NOT_FIT] image 1 of 1: "boxes" 1 of 3: 40, 0, 50, 9 lies outside the 20 x 30 pixels; '
+        '[BAD_INPUT] image 1 of 1: "boxes" 3 of 3: 5, 5, 5, 9 ends before it begins, or is empty: left, top, right, '
+        "bottom"
+    )
+
+
+def test_a_broken_photo_is_told_of_once_whatever_boxes_it_has(start):
+    (refused,) = start(CROPS).execute([FakeRequest([b"junk"], numbers={"boxes": np.array(BOXES * 9, np.float32)})])
+    assert refused.error.message.startswith("[UNKNOWN_FORMAT] image 1 of 1: ")
+    assert ";" not in refused.error.message
+
+
+def test_of_boxes_each_is_counted(start):
+    model = start(CROPS)
+    boxes = np.array([*BOXES, [40, 0, 50, 9]], np.float32)
+    model.execute([FakeRequest([jpeg()], numbers={"boxes": boxes})])
+    told = counted(model)
+    assert (told["pixprep_images_total", "ok"], told["pixprep_images_total", "DOES_NOT_FIT"]) == ([2], [1])
+    assert told["pixprep_encoded_bytes_total", None] == [len(jpeg())]
+
+
+@pytest.mark.parametrize("images", [[], np.empty((0,), np.object_), np.empty((1, 0), np.uint8)])
+def test_a_request_without_images_is_refused(start, images):
+    (response,) = start().execute([FakeRequest(images)])
+    assert (response.error.code, response.error.message) == ("INVALID_ARG", "[EMPTY] the request has no image")
+
+
+def test_only_requested_outputs_are_computed_and_sent(start, monkeypatch):
+    pipeline = pp.Pipeline([pp.decode(), pp.original_size(), pp.resize(height=8, width=8), pp.tensor()])
+    model = start(pipeline)
+    kernel = model._engine._kernels["tensor"]
+    monkeypatch.setattr(kernel, "run", lambda *_: pytest.fail("the tensor was not asked for"))
+    (response,) = model.execute([FakeRequest([jpeg(20, 30)], ("original_size",))])
+    assert [tensor.name for tensor in response.output_tensors] == ["original_size"]
+    assert response["original_size"].tolist() == [[20, 30]]
+
+
+def test_a_queue_that_makes_triton_stall_is_named(start):
+    batching = {"dynamic_batching": {"default_queue_policy": {"max_queue_size": 4}}}
+    assert start(**batching, instance_group=[{"count": 2}]).logged == []
+    (line,) = start(**batching, instance_group=[{"count": 1}]).logged
+    assert line.startswith("pre: a queue policy and one instance: Triton 2.51 then leaves requests waiting")
+
+
+def test_a_bug_of_ours_is_logged_and_never_shown_and_the_process_ends_only_if_the_device_has_stopped(
+    start, monkeypatch
+):
+    """Else every later request would fail, for ever: Triton goes on calling the process."""
+    model, ended = start(), []
+    monkeypatch.setattr(model._watchdog, "end", ended.append)
+    monkeypatch.setattr(model._engine, "run_batch", lambda *_, **__: 1 / 0)
+    (response,) = model.execute([FakeRequest([jpeg()])])
+    assert response.error.code == "INTERNAL"
+    assert response.error.message == "internal error of pixprep; the server's log says more"
+    assert "ZeroDivisionError" in model.logged[-1]
+    assert ended == []
+    monkeypatch.setattr(model._engine, "is_working", lambda: False)
+    model.execute([FakeRequest([jpeg()])])
+    assert ended == ["the GPU does nothing more for this process"]
+
+
+def test_pillows_remarks_on_a_file_stay_out_of_the_log(start):
+    file = io.BytesIO()
+    Image.new("RGB", (20, 20), (9, 9, 9)).save(file, "TIFF")
+    layout = struct.pack("<HHI", 284, 3, 1)  # said twice below, where Pillow expects it once
+    assert file.getvalue().count(layout) == 1
+    remarkable = file.getvalue().replace(layout, struct.pack("<HHI", 284, 3, 2))
+    with pytest.warns(UserWarning, match="too many entries"), Image.open(io.BytesIO(remarkable)) as image:
+        image.load()
+    (response,) = start().execute([FakeRequest([remarkable])])  # here a warning is an error
+    assert response["tensor"].max() == 9
+
+
+def test_limits_are_parameters_of_the_model(start):
+    model = start(**zero(max_pixels="500", max_image_bytes="5000"))
+    many, large = model.execute([FakeRequest([jpeg(20, 30)]), FakeRequest([b"\xff" * 5001])])
+    assert (
+        many.error.message == "[TOO_MANY_PIXELS] image 1 of 1: 20 x 30 pixels; the limit is 500 (parameter max_pixels)"
+    )
+    assert (
+        large.error.message
+        == "[TOO_LARGE_BYTES] image 1 of 1: 5,001 bytes; the limit is 5,000 (parameter max_image_bytes)"
+    )
+
+
+def test_base64_is_taken_where_the_model_accepts_it_and_images_as_ever(start):
+    requests = [FakeRequest([jpeg(level=10), base64.b64encode(jpeg(level=200))]), FakeRequest([b"/9j/" * 20])]
+    refused, _ = start().execute(requests)
+    assert refused.error.message == (
+        "[UNKNOWN_FORMAT] image 2 of 2: base64 text; send the file's bytes as they are: curl --data-binary @photo.jpg "
+        "-H 'Inference-Header-Content-Length: 0'; or set the model's parameter accept_base64"
+    )
+    taken, odd = start(**zero(accept_base64="true")).execute(requests)
+    assert [int(x) for x in taken["tensor"][:, 0, 0, 0]] == pytest.approx([10, 200], abs=2)
+    assert odd.error.message == "[TRUNCATED] image 1 of 1: the JPEG ends after 60 bytes, inside its header"
+
+
+def test_limits_are_of_what_base64_stands_for(start):
+    encoded = jpeg()
+    limits = {"accept_base64": "true", "max_request_bytes": str(2 * len(encoded)), "max_image_bytes": str(len(encoded))}
+    model = start(**zero(**limits))
+    one, long, huge = (base64.b64encode(encoded + bytes(more)) for more in (0, 1, 100))
+    two, three, larger, longest = model.execute(
+        [FakeRequest([one] * 2), FakeRequest([one] * 3), FakeRequest([long]), FakeRequest([huge])]
+    )
+    assert len(two["tensor"]) == 2
+    assert "[TOO_LARGE_BYTES] the images of the request have " in three.error.message
+    for response, n_bytes in ((larger, len(encoded) + 1), (longest, len(huge))):
+        assert response.error.message == (
+            f"[TOO_LARGE_BYTES] image 1 of 1: {n_bytes:,} bytes; the limit is {len(encoded):,} "
+            "(parameter max_image_bytes)"
+        )
+
+
+def test_a_request_may_have_so_many_bytes_and_another_is_not_touched(start):
+    encoded = jpeg()
+    model = start(**zero(max_request_bytes=str(2 * len(encoded))))
+    two, three = model.execute([FakeRequest([encoded] * 2), FakeRequest([encoded] * 3)])
+    assert len(two["tensor"]) == 2
+    assert three.error.code == "INVALID_ARG"
+    assert three.error.message == (
+        f"[TOO_LARGE_BYTES] the images of the request have {3 * len(encoded):,} bytes; the limit is "
+        f"{2 * len(encoded):,} (parameter max_request_bytes)"
+    )
+
+
+def test_how_jpegs_are_decoded_is_for_the_engine_to_know(start, gpu_engines):
+    start(device="GPU", **zero(damage="lenient", decoder="fastest", outputs="cpu"))
+    start(device="GPU", **zero(outputs="cpu"))
+    ways = [(options["damage"], options["decoder"]) for _, options in gpu_engines]
+    assert ways == [("lenient", "fastest"), (None, "consistent")]
+
+
+def test_damaged_jpegs_that_are_decoded_all_the_same_are_counted(start):
+    model = start(**zero(damage="lenient"))
+    (response,) = model.execute([FakeRequest([jpeg(), jpeg()[:-2], b"junk"])])
+    assert response.error.message.startswith("[UNKNOWN_FORMAT] image 3 of 3")
+    (response,) = model.execute([FakeRequest([jpeg(), jpeg()[:-2], jpeg()[:-3]])])
+    assert len(response["tensor"]) == 3
+    assert sum(counted(model)["pixprep_recovered_total", None]) == 3
+
+
+def test_everything_is_counted(start):
+    model = start()
+    model.execute([FakeRequest([jpeg(), b"junk"]), FakeRequest([jpeg()])])
+    told = counted(model)
+    assert (told["pixprep_images_total", "ok"], told["pixprep_images_total", "UNKNOWN_FORMAT"]) == ([2], [1])
+    assert told["pixprep_encoded_bytes_total", None] == [2 * len(jpeg()) + 4]
+    assert told["pixprep_batch_images", None] == [3]
+    assert len(told["pixprep_decode_seconds", None]) == 2
+    assert min(told["pixprep_transform_seconds", None]) > 0
+    assert {"model": "pre", "version": "1", "result": "ok"} in [metric.labels for metric in FakeFamily.made]
+
+
+def test_a_supervisors_probe_is_answered_and_neither_counted_nor_work(start, monkeypatch):
+    monkeypatch.setenv("PIXPREP_PROBE", "0123abcd")
+    model = start()
+    limits, limit = [], model._watchdog.limit
+    monkeypatch.setattr(model._watchdog, "limit", lambda *args, **options: limits.append(options) or limit(*args))
+    probe, forged = (FakeRequest([jpeg(level=level)], word=word) for level, word in ((9, "0123abcd"), (60, "0123")))
+    for requests in ([probe], [forged, probe, FakeRequest([jpeg(), b"junk"])], [probe]):
+        assert [response.error is None for response in model.execute(requests)] == [True, True, False][: len(requests)]
+    told = counted(model)
+    assert (told["pixprep_images_total", "ok"], told["pixprep_images_total", "UNKNOWN_FORMAT"]) == ([2], [1])
+    assert told["pixprep_encoded_bytes_total", None] == [len(forged.images[0]) + len(jpeg()) + 4]
+    assert told["pixprep_batch_images", None] == [3]
+    assert limits == [{"is_work": False}, {"is_work": True}, {"is_work": False}]
+
+
+def test_while_triton_is_told_a_number_no_image_is_decoded(start):
+    """A stub that dies in the middle of such a message, as a hostile image may make it, takes Triton with it."""
+    model, answers = start(), []
+    FakeMetric.is_told.clear()
+    FakeMetric.is_open.clear()
+    try:
+        model.execute([FakeRequest([jpeg()])])
+        assert FakeMetric.is_told.wait(60)
+        second = threading.Thread(target=lambda: answers.extend(model.execute([FakeRequest([jpeg()])])))
+        second.start()
+        second.join(1)
+        assert answers == []
+    finally:
+        FakeMetric.is_open.set()
+    second.join(60)
+    assert answers[0]["tensor"].shape == (1, 3, 8, 8)
+
+
+class OnGpu:
+    """An array that pretends to be elsewhere: it has CuPy's ``get`` and is no NumPy array."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __getitem__(self, rows):
+        return OnGpu(self.values[rows])
+
+    def get(self):
+        return self.values
+
+
+@pytest.fixture
+def gpu_engines(monkeypatch, model_class):
+    """Engines that are asked for a GPU compute on the CPU and say that their tensors are elsewhere."""
+    asked = []
+    module = sys.modules[model_class.__module__]
+
+    class Engine(pp.Engine):
+        def __init__(self, pipeline, *, device, **options):
+            asked.append((device, options))
+            super().__init__(pipeline, **options)
+
+        def run_batch(self, encoded, **options):
+            batch = super().run_batch(encoded, **options)
+            batch.outputs.update({name: OnGpu(array) for name, array in batch.outputs.items() if name == "tensor"})
+            return batch
+
+    monkeypatch.setattr(module, "Engine", Engine)
+    return asked
+
+
+DECODED = "pre: images are decoded by libjpeg-turbo and Pillow"  # the engine of these tests is the CPU's
+
+
+def test_a_gpu_instance_computes_on_its_own_gpu_and_leaves_tensors_there(start, gpu_engines, monkeypatch):
+    for name, value in pool.variables(1 << 30).items():
+        monkeypatch.setenv(name, value)
+    model = start(device="GPU", max_batch_size=8)
+    (response,) = model.execute([FakeRequest([jpeg(), jpeg()])])
+    how, rows = response["tensor"]
+    assert ([device for device, _ in gpu_engines], how) == (["gpu:1"], "dlpack")
+    assert rows.values.shape == (2, 3, 8, 8)
+    assert model.logged == [DECODED]
+    assert model._watchdog._idle_s == 12 * start()._watchdog._idle_s  # a decoder that is made anew takes its time
+
+
+def test_a_pool_that_is_too_small_sends_tensors_by_way_of_the_cpu_and_warns_once(start, gpu_engines, monkeypatch):
+    monkeypatch.setenv("PIXPREP_CUDA_POOL_BYTES", "1000")
+    model = start(device="GPU", max_batch_size=8)
+    for _ in range(2):
+        (response,) = model.execute([FakeRequest([jpeg()])])
+        assert isinstance(response["tensor"], np.ndarray)
+    assert [device for device, _ in gpu_engines] == ["gpu:1"]
+    assert model.logged == [
+        DECODED,
+        "pre: tensors leave by way of the CPU: the CUDA memory pool of 0 MiB is too small; start Triton with "
+        "--cuda-memory-pool-byte-size=1:147456 --pinned-memory-pool-byte-size=0, PIXPREP_CUDA_POOL_BYTES=147456 "
+        "and PIXPREP_PINNED_POOL_BYTES=0",
+    ]
+
+
+@pytest.mark.usefixtures("gpu_engines")
+def test_tensors_leave_by_way_of_the_cpu_where_the_parameter_says_so(start, monkeypatch):
+    for name, value in pool.variables(1 << 30).items():
+        monkeypatch.setenv(name, value)
+    (response,) = start(device="GPU", **zero(outputs="cpu")).execute([FakeRequest([jpeg()])])
+    assert isinstance(response["tensor"], np.ndarray)
+
+
+def test_images_that_only_the_cpu_could_decode_are_counted_once(start, monkeypatch):
+    model = start()
+    run_batch = model._engine.run_batch
+    for count in (3, 0, 2):
+        monkeypatch.setattr(
+            model._engine,
+            "run_batch",
+            lambda *args, n=count, **options: replace(run_batch(*args, **options), fallbacks=n),
+        )
+        model.execute([FakeRequest([jpeg()])])
+    assert sum(counted(model)["pixprep_fallback_cpu_total", None]) == 5
+
+
+FRAMES = pp.Pipeline([pp.pixels(given="bgr"), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
+
+
+def test_frames_of_different_requests_are_one_batch(start):
+    model = start(FRAMES)
+    small, large = (np.full((count, 20 + count, 30, 3), (1, 2, level), np.uint8) for count, level in ((2, 10), (1, 60)))
+    wide = np.zeros((1, 1, 16385, 3), np.uint8)
+    first, refused, second = model.execute([FakeRequest(small), FakeRequest(wide), FakeRequest(large)])
+    assert first["tensor"][:, :, 0, 0].tolist() == [[10, 2, 1]] * 2
+    assert second["tensor"][:, :, 0, 0].tolist() == [[60, 2, 1]]
+    assert refused.error.message.startswith("[BAD_DIMENSIONS] image 1 of 1: 1 x 16385 pixels")
+    assert refused.error.code == "INVALID_ARG"
+    assert sum(counted(model)["pixprep_encoded_bytes_total", None]) == small.nbytes + wide.nbytes + large.nbytes
+
+
+def test_a_request_without_frames_or_with_too_many_bytes_is_refused(start):
+    model = start(FRAMES, **zero(max_request_bytes="2000"))
+    none, much = model.execute(
+        [FakeRequest(np.zeros((0, 20, 30, 3), np.uint8)), FakeRequest(np.zeros((2, 20, 30, 3), np.uint8))]
+    )
+    assert none.error.message == "[EMPTY] the request has no image"
+    assert much.error.message == (
+        "[TOO_LARGE_BYTES] the images of the request have 3,600 bytes; the limit is 2,000 (parameter max_request_bytes)"
+    )

@@ -1,0 +1,218 @@
+"""One photo through the models of a repository: tensors and classes, and a classifier that no server could run."""
+
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+import pixprep as pp
+from images import photo, png
+from pixprep.cli import main
+from pixprep.errors import PipelineError
+from pixprep.serving.repository import build, try_out
+from pixprep.serving.repository.trial import MAX_ONNX_BYTES, shares
+
+RED = png(np.full((20, 20, 3), (200, 20, 10), np.uint8))
+
+
+COLORS = """<ir_version: 8, opset_import: ["": 18]>
+colors (float[batch, 3, 16, 16] images) => (float[batch, 3] scores) {
+    pooled = GlobalAveragePool (images)
+    means = Flatten (pooled)
+    scores = Add (means, bias)
+}"""
+
+
+def save(path, text, **constants):
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(numpy_helper.from_array(np.float32(each), name) for name, each in constants.items())
+    onnx.save(model, path)
+    return path
+
+
+def color_model(path, *, bias=(0.0, 0.0, 0.0), op="GlobalAveragePool", twice=False):
+    """A classifier whose three scores are the means of red, green and blue, and a constant."""
+    text = COLORS.replace("GlobalAveragePool", op)
+    if twice:
+        text = text.replace("Flatten (pooled)", "Flatten (both)").replace(
+            "    means", "    both = Concat <axis = 0> (pooled, pooled)\n    means", 1
+        )
+    return save(path, text, bias=bias)
+
+
+@pytest.fixture
+def built(tmp_path):
+    """Build a repository of such a classifier: where it lies."""
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=16, width=16), pp.normalize(scale=0.02), pp.tensor()])
+
+    def make(*labels, name="", **options):
+        (tmp_path / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
+        build(
+            tmp_path / "models",
+            pipeline=pipeline,
+            onnx=color_model(tmp_path / "colors.onnx", **options),
+            labels=tmp_path / "labels.txt" if labels else None,
+            name=name,
+        )
+        return tmp_path / "models"
+
+    return make
+
+
+def classes(repository, encoded=RED, **options):
+    """What is said of the classifier."""
+    return [line for line in try_out(repository, encoded, **options) if not line.startswith('"tensor"')]
+
+
+def test_the_best_classes_are_named_with_their_shares_of_the_softmax_below_the_previews_line(built):
+    powers = np.exp([4.0, 0.4, 0.2])
+    shown = [f"{share:.2f}" for share in powers / powers.sum()]
+    first, *_, last = try_out(built("rose", "leaf", "sea"), RED)
+    assert first == '"tensor": 0.2 to 4; mean red 4, green 0.4, blue 0.2'
+    assert last == f'"scores": rose {shown[0]}, leaf {shown[1]}, sea {shown[2]}'
+
+
+def test_without_labels_classes_are_numbers(built):
+    (line,) = classes(built(bias=(0.0, 9.0, 0.0)))
+    assert line == '"scores": class 1 1.00, class 0 0.00, class 2 0.00'
+
+
+def test_a_detector_has_no_classes_unless_an_output_has_labels(tmp_path):
+    """Its scores lie in one output with its boxes, or, as here, in one line: neither is a list of classes."""
+    pipeline = pp.Pipeline([pp.decode(), pp.letterbox(16, 16), pp.normalize(), pp.transform(), pp.tensor()])
+    build(tmp_path / "models", pipeline=pipeline, onnx=color_model(tmp_path / "model.onnx"), classifier="onnxruntime")
+    *_, last = try_out(tmp_path / "models", RED)
+    assert last == '"scores": float32 [3]'
+    labels = tmp_path / "labels.txt"  # as of `send`: what has labels is scores
+    labels.write_text("rose\nleaf\nsea\n")
+    build(tmp_path / "models", pipeline=pipeline, onnx=tmp_path / "model.onnx", labels=labels, classifier="onnxruntime")
+    *_, last = try_out(tmp_path / "models", RED)
+    assert last.startswith('"scores": rose 0.')
+
+
+def test_the_transform_is_said_of_positions_alone(tmp_path):
+    """Of a reader of text, as PaddleOCR's, whose scores of tokens lie nowhere in the photo; and of boxes and logits."""
+    text = """<ir_version: 8, opset_import: ["": 18]>
+    heads (float[batch, 3, 16, 16] images) => (float[batch, 40, 97] tokens, float[batch, n, k] logits,
+                                               float[batch, n, k] dets) {
+        one = Constant <value_ints = [-1, 1]> ()
+        means = ReduceMean <keepdims = 0> (images)
+        zero = Constant <value = float {0}> ()
+        none = Mul (means, zero)
+        tokens = Add (none, token)
+        logits = Add (none, row)
+        dets = Add (none, row)
+    }"""
+    model = save(tmp_path / "m.onnx", text, token=np.zeros((1, 40, 97)), row=np.zeros((1, 9, 5)))
+    pipeline = pp.Pipeline([pp.decode(), pp.letterbox(16, 16), pp.normalize(), pp.transform(), pp.tensor()])
+    build(tmp_path / "models", pipeline=pipeline, onnx=model)
+    assert classes(tmp_path / "models") == [
+        '"tokens": float32 [40, 97]',
+        '"logits": float32 [9, 5]',
+        '"dets": float32 [9, 5]; "transform" says where in the photo that is',
+    ]
+
+
+def test_equal_scores_are_said(built):
+    gray = png(np.full((20, 20, 3), 100, np.uint8))
+    assert classes(built(), gray) == ['"scores": every class has the same score']
+
+
+def test_scores_that_are_not_finite_are_said(built):
+    assert classes(built(bias=(float("inf"), 0.0, 0.0))) == ['"scores": some of its values are not finite']
+
+
+def test_more_rows_than_images_are_said(built):
+    first, *_ = classes(built(twice=True))
+    assert first == '"scores": [2, 3] of one image: in a batch, Triton would share them out wrongly'
+
+
+def test_a_model_that_does_not_run_is_an_error_where_it_would_be_served_so(built):
+    repository = built(op="NoSuchOp")
+    with pytest.raises(PipelineError) as caught:
+        classes(repository)
+    message = str(caught.value)
+    assert message.startswith("classifier/1/model.onnx: ONNX Runtime could not run it: ")
+    assert "NoSuchOp" in message
+    assert str(repository) not in message
+    config = repository / "classifier" / "config.pbtxt"  # a GPU may have what a CPU lacks
+    config.write_text(config.read_text().replace("kind: KIND_CPU", "kind: KIND_GPU"))
+    (line,) = classes(repository)
+    assert line.startswith("the classifier was not tried: ONNX Runtime could not run it: ")
+
+
+def fixed_inside(path):
+    """A model whose file leaves the sides free, and whose graph takes 224 x 224 alone."""
+    text = """<ir_version: 8, opset_import: ["": 18]>
+    fixed (float[batch, 3, height, width] images) => (float[batch, n] scores) {
+        sum = Add (images, grid)
+        scores = Flatten (sum)
+    }"""
+    return save(path, text, grid=np.zeros((224, 224)))
+
+
+def test_the_shape_that_a_model_would_take_is_the_remedy_and_build_exits_with_1(tmp_path, capsys):
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=200, width=200), pp.normalize(), pp.tensor()])
+    pipeline.save(tmp_path / "p.json")
+    model = fixed_inside(tmp_path / "m.onnx")
+    words = ["build", "--pipeline", tmp_path / "p.json", "--onnx", model, "--output", tmp_path / "models"]
+    assert main(list(map(str, words))) == 1
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("pixprep: classifier/1/model.onnx: ONNX Runtime could not run it: ")
+    assert last.endswith('"images" runs with [3, 224, 224]: set resize to 224')
+
+
+def test_a_model_that_is_large_is_not_loaded(built):
+    repository = built()
+    with (repository / "classifier" / "1" / "model.onnx").open("r+b") as file:
+        file.truncate(MAX_ONNX_BYTES + 1)
+    assert classes(repository) == ["the classifier was not tried: over 1 GiB"]
+
+
+def test_without_onnx_runtime_it_says_what_to_install(built):
+    program = (
+        "import sys; from pathlib import Path; sys.modules['onnxruntime'] = None\n"
+        "from pixprep.serving.repository import try_out\n"
+        "print(list(try_out(Path(sys.argv[1]), Path(sys.argv[2]).read_bytes()))[-1])"
+    )
+    (built().parent / "photo.png").write_bytes(RED)
+    command = [sys.executable, "-c", program, built(), built().parent / "photo.png"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == 'the classifier was not tried: pip install ".[classifier]" in a checkout of pixprep\n'
+
+
+def test_of_several_ensembles_the_named_one_is_tried_or_all(built):
+    built("rose", "leaf", "sea")
+    repository = built("r", "g", "b", name="other")
+    (named,) = classes(repository, name="other")
+    assert named.startswith('"scores": r ')
+    other, usual = classes(repository)
+    assert other == named
+    assert usual.startswith('"scores": rose ')
+
+
+def test_a_repository_without_a_classifier_shows_its_tensors(tmp_path):
+    for version in ("1", "2", "x"):
+        folder = tmp_path / "models" / "photo.pixprep" / version
+        folder.mkdir(parents=True)
+        size = 8 if version == "2" else 16
+        pp.Pipeline([pp.decode(), pp.resize(height=size, width=size), pp.tensor()]).save(folder / "pipeline.json")
+    (line,) = try_out(tmp_path / "models", photo())
+    (tensor,) = pp.Engine(pp.load(tmp_path / "models" / "photo.pixprep" / "2" / "pipeline.json")).run([photo()])
+    assert line.startswith(f'"tensor": {tensor.min():.4g} to {tensor.max():.4g}; mean red ')
+
+
+def test_shares_are_the_scores_themselves_where_these_are_probabilities():
+    assert shares(np.array([0.2, 0.7, 0.1])) == pytest.approx([0.2, 0.7, 0.1])
+    assert shares(np.array([2.0, 2.0])) == pytest.approx([0.5, 0.5])
+    assert shares(np.array([-1e30, 0.0, 1e30])) == pytest.approx([0, 0, 1])
+
+
+def test_a_shared_preprocess_feeds_each_of_its_classifiers(built, tmp_path):
+    repository = built("rose", "leaf", "sea")
+    build(repository, preprocess="preprocess", onnx=color_model(tmp_path / "other.onnx", bias=(0, 9, 0)), name="other")
+    assert [line.split()[1] for line in classes(repository)] == ["rose", "class"]

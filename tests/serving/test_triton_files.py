@@ -1,0 +1,129 @@
+"""config.pbtxt as every command reads it: one text, one answer."""
+
+import pytest
+
+import pixprep as pp
+from images import photo
+from pixprep.cli import main
+from pixprep.serving.repository import check, side_notes, try_out
+from pixprep.serving.repository.build import build
+from pixprep.serving.triton import pool
+from pixprep.serving.triton.files import read_config, read_pipeline
+
+OPERATOR = '''
+import pixprep as pp
+
+@pp.operator("acme.denoise", version=1)
+def denoise(pixels):
+    """Nothing."""
+    return pixels
+'''
+FILE = '{"format": "pixprep/1", "ops": [{"op": "decode"}, {"op": "resize", "height": 8, "width": 8}, '
+NAMED = FILE + '{"op": "extern", "operator": "acme.denoise", "version": 1}, {"op": "tensor", "dtype": "uint8"}]}'
+ALLOWED = {
+    "as build writes it": 'parameters { key: "allow_operators" value { string_value: "acme.denoise" } }',
+    "in single quotes": "parameters { key: 'allow_operators' value { string_value: 'acme.denoise' } }",
+    "in a list": 'parameters [ { key: "allow_operators", value: { string_value: "acme.denoise" } } ]',
+    "the value first": 'parameters: { value { string_value: "acme.denoise" } key: "allow_operators" }',
+    "in angle brackets": 'parameters < key: "allow_operators"; value < string_value: "acme.denoise" > >',
+    "in pieces": 'parameters { key: "allow_" "operators" value { string_value: "acme." "denoise" } }',
+    "with an escape": 'parameters { key: "allow\\137operators" value { string_value: "acme.denoise" } }',
+    "with comments": 'parameters {\n key: "allow_operators" # the "owner\'s"\n value { # { \n'
+    ' string_value: "acme.denoise" } }',
+    "without spaces": 'parameters{key:"allow_operators"value{string_value:"acme.denoise"}}',
+    "the last of two": "".join(
+        f'parameters {{ key: "allow_operators" value {{ string_value: "{name}" }} }}\n'
+        for name in ("acme.corner", "acme.denoise")
+    ),
+    "of several": 'parameters { key: "allow_operators" value { string_value: "acme.corner,acme.denoise" } }',
+    "behind a #": 'name: \'m\' metric_tags { key: "#" value: "\'" } '
+    'parameters { key: "allow_operators" value { string_value: "acme.denoise" } }',
+}
+NOT_ALLOWED = {
+    "nothing": "",
+    "a comment": f"# {ALLOWED['as build writes it']}",
+    "a comment behind": f"max_batch_size: 4 # {ALLOWED['as build writes it']}",
+    "another name": 'parameters { key: "allow_operators" value { string_value: "acme.corner" } }',
+    "the first of two": "".join(
+        f'parameters {{ key: "allow_operators" value {{ string_value: "{name}" }} }}\n'
+        for name in ("acme.denoise", "acme.corner")
+    ),
+    "a string that looks like it": 'metric_tags { key: "note" value: '
+    '\'key: "allow_operators" value { string_value: "acme.denoise" }\' }',
+}
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path, monkeypatch):
+    """A package that has the operator, as pip would install it."""
+    packages = tmp_path / "packages"
+    (packages / "acme-1.dist-info").mkdir(parents=True)
+    (packages / "acme-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1\n")
+    (packages / "acme-1.dist-info" / "entry_points.txt").write_text(
+        "[pixprep.operators]\nacme.denoise = acme_denoise:denoise\n"
+    )
+    (packages / "acme_denoise.py").write_text(OPERATOR)
+    monkeypatch.syspath_prepend(packages)
+    monkeypatch.delenv("PIXPREP_ALLOW_OPERATORS", raising=False)
+
+
+def repository(folder, text, file=NAMED):
+    (folder / "m" / "1").mkdir(parents=True)
+    (folder / "m" / "config.pbtxt").write_text(f'backend: "pixprep"\n{text}\n')
+    (folder / "m" / "1" / "pipeline.json").write_text(file)
+    return folder
+
+
+def takes(act):
+    """Tell whether a command takes the pipeline, or refuses its operator."""
+    try:
+        act()
+    except pp.PipelineError as error:
+        if "needs operator acme.denoise 1" not in str(error):
+            raise
+        return False
+    return True
+
+
+def takes_everywhere(models):
+    """Whether ``check`` takes it, and each that reads a pipeline beside its configuration."""
+    (problems, notes) = check(models), side_notes(models)
+    assert all("needs operator acme.denoise 1" in problem.what for problem in problems)
+    assert notes == []
+    return {
+        "check": problems == [],
+        "trial": takes(lambda: list(try_out(models, photo()))),
+        "pool": takes(lambda: pool.size(models, images_in_flight=1)),
+        "reader": takes(lambda: read_pipeline(models / "m" / "1" / "pipeline.json")),
+    }
+
+
+@pytest.mark.parametrize("case", ALLOWED)
+def test_an_operator_that_the_configuration_allows_is_allowed_everywhere(tmp_path, case):
+    assert set(takes_everywhere(repository(tmp_path / "models", ALLOWED[case])).values()) == {True}
+
+
+@pytest.mark.parametrize("case", NOT_ALLOWED)
+def test_an_operator_that_it_does_not_allow_is_refused_everywhere(tmp_path, case):
+    assert set(takes_everywhere(repository(tmp_path / "models", NOT_ALLOWED[case])).values()) == {False}
+
+
+def test_a_shared_preprocess_is_read_by_the_same_reader(tmp_path):
+    models = repository(tmp_path / "models", ALLOWED["in single quotes"])
+    with pytest.raises(pp.PipelineError, match="the demo's classifier: the pipeline gives uint8"):  # past the operator
+        build(models, preprocess="m", name="other")
+
+
+def test_build_takes_several_names_as_the_configuration_has_them(tmp_path, capsys):
+    (tmp_path / "p.json").write_text(NAMED)
+    words = ["--pipeline", str(tmp_path / "p.json"), "--output", str(tmp_path / "models")]
+    assert main(["build", *words, "--parameter", "allow_operators=acme.corner,acme.denoise"]) == 1
+    assert "the pipeline gives uint8" in capsys.readouterr().err
+
+
+def test_a_configuration_is_read_only_for_a_pipeline_that_names_an_operator(tmp_path):
+    """Such a pipeline can be tried, and shared, where tritonclient is not installed."""
+    models = repository(tmp_path / "models", "no text format {", file=FILE + '{"op": "tensor", "dtype": "uint8"}]}')
+    with pytest.raises(pp.PipelineError, match=r"^config\.pbtxt: cannot be parsed: "):
+        read_config(models / "m")
+    assert read_pipeline(models / "m" / "1" / "pipeline.json").operators == ()

@@ -1,0 +1,76 @@
+"""The watchdog, where it ends its process in one of its own."""
+
+import subprocess
+import sys
+import threading
+
+from pixprep.serving.triton.watchdog import Watchdog
+
+HANGS = """
+import threading, time
+from pixprep.serving.triton.watchdog import Watchdog
+watchdog = Watchdog(print, lambda: None, period_s=0.02)
+with watchdog.limit(60):
+    pass
+with watchdog.limit({limit}):
+    threading.Event().wait({work})
+print("done", flush=True)
+"""
+
+
+def run(**values):
+    command = [sys.executable, "-uc", HANGS.format(**values)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_batch_that_takes_for_ever_ends_the_process_and_says_where_it_was():
+    done = run(limit=0.1, work=10)
+    assert done.returncode == 1
+    assert done.stdout == "a batch has not ended in time: its process ends, and must be started again\n"
+    assert "wait" in done.stderr
+    assert 'File "<string>", line 8 in <module>' in done.stderr
+
+
+def test_a_batch_that_ends_in_time_does_not():
+    done = run(limit=50, work=0.2)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_who_is_asked_for_his_health_alone_is_idle():
+    """The supervisor's probes are no work at all; those of others are next to none."""
+    said = threading.Semaphore(0)
+    watchdog = Watchdog(print, said.release, idle_s=1.0, period_s=0.01)
+    with watchdog.limit(60, is_work=False):
+        pass
+    assert not said.acquire(timeout=1.5)
+    ended = threading.Event()
+
+    def ask():
+        while not ended.wait(0.2):
+            with watchdog.limit(60):
+                pass
+
+    asks = threading.Thread(target=ask)
+    asks.start()
+    assert said.acquire(timeout=30)
+    ended.set()
+    asks.join()
+    watchdog.close()
+
+
+def test_it_says_once_that_no_batch_comes_and_again_after_another():
+    times, said = [], threading.Semaphore(0)
+
+    def on_idle():
+        times.append(1)
+        said.release()
+
+    watchdog = Watchdog(print, on_idle, idle_s=0.05, period_s=0.01)
+    assert not said.acquire(timeout=0.3)  # there was none that could have kept memory
+    for count in (1, 2):
+        with watchdog.limit(60):
+            assert not said.acquire(timeout=0.2)  # a long one is not a pause
+        assert said.acquire(timeout=30)
+        assert not said.acquire(timeout=0.2)
+        assert len(times) == count
+    watchdog.close()

@@ -1,0 +1,257 @@
+"""Which samples a batch holds: every sample once an epoch, on any number of shards, after any resume."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import pixprep as pp
+from pixprep.training import order
+from pixprep.training.order import Order, shard_of
+
+SAMPLES = st.integers(1, 700)
+SHUFFLES = st.sampled_from([False, True, "blocks"])
+SEEDS = st.integers(0, (1 << 32) - 1)
+EPOCHS = st.integers(0, 1000)
+FIELDS = st.fixed_dictionaries(
+    {"samples": SAMPLES, "batch_size": st.integers(1, 40), "shuffle": SHUFFLES, "seed": SEEDS}
+)
+
+
+def parts(position=0, epoch=0, **fields):
+    return list(Order(**fields).parts(epoch, position))
+
+
+def taken(found):
+    """The indices of parts, but for those that only fill a batch up."""
+    return [index for part in found for index in part.indices[~part.is_padding].tolist()]
+
+
+@given(fields=FIELDS, epoch=EPOCHS)
+@pytest.mark.parametrize("last", ["short", "pad"])
+def test_every_sample_comes_exactly_once_an_epoch(fields, epoch, last):
+    assert sorted(taken(parts(epoch=epoch, last=last, **fields))) == list(range(fields["samples"]))
+
+
+@given(fields=FIELDS, epoch=EPOCHS)
+def test_drop_leaves_out_less_than_a_batch_and_repeats_nothing(fields, epoch):
+    samples, batch_size = fields["samples"], fields["batch_size"]
+    assume(samples >= batch_size)
+    found = parts(epoch=epoch, last="drop", **fields)
+    indices = taken(found)
+    assert len(set(indices)) == len(indices) == samples // batch_size * batch_size
+    assert {len(part.indices) for part in found} == {batch_size}
+
+
+@pytest.mark.parametrize(("shuffle", "world", "last"), [(False, 1, "short"), (False, 3, "pad"), (True, 3, "drop")])
+def test_what_is_not_shuffled_is_left_out_by_no_default(shuffle, world, last):
+    """The tail would be the same in every epoch; a shuffle leaves out others in the next."""
+    fields = {"samples": 50, "batch_size": 4, "shuffle": shuffle}
+    for epoch in range(2):
+        shards = [parts(epoch=epoch, shard=(rank, world), **fields) for rank in range(world)]
+        indices = [index for shard in shards for index in taken(shard)]
+        assert len(indices) == len(set(indices)) == (48 if last == "drop" else 50)
+    assert {Order(shard=(rank, world), **fields).last for rank in range(world)} == {last}
+    assert parts(samples=3, batch_size=4)[0].indices.tolist() == [0, 1, 2]
+
+
+@given(
+    samples=SAMPLES,
+    eighth=st.integers(1, 6),
+    shuffle=SHUFFLES,
+    seed=SEEDS,
+    last=st.sampled_from(["drop", "short", "pad"]),
+)
+def test_1_2_4_and_8_shards_have_the_same_global_batches(samples, eighth, shuffle, seed, last):
+    fields = {"samples": samples, "shuffle": shuffle, "seed": seed, "last": last}
+    rest = samples % (8 * eighth)
+    assume(samples >= 8 * eighth if last == "drop" else last == "pad" or rest == 0 or rest >= 8)
+    alone = parts(batch_size=8 * eighth, **fields)
+    for world in (2, 4, 8):
+        shards = [parts(batch_size=8 * eighth // world, shard=(rank, world), **fields) for rank in range(world)]
+        assert {len(shard) for shard in shards} == {len(alone)}
+        for whole, *pieces in zip(alone, *shards, strict=True):
+            assert np.array_equal(np.concatenate([piece.indices for piece in pieces]), whole.indices)
+            assert np.array_equal(np.concatenate([piece.is_padding for piece in pieces]), whole.is_padding)
+            assert {piece.end for piece in pieces} == {whole.end}
+            sizes = {len(piece.indices) for piece in pieces}
+            assert max(sizes) - min(sizes) <= (1 if last == "short" else 0)
+
+
+@given(fields=FIELDS, data=st.data())
+@pytest.mark.parametrize("last", ["drop", "short", "pad"])
+def test_a_resume_at_any_batch_gives_the_rest(fields, last, data):
+    assume(last != "drop" or fields["samples"] >= fields["batch_size"])
+    fields = fields | {"last": last}
+    whole = parts(epoch=7, **fields)
+    done = data.draw(st.integers(0, len(whole)))
+    rest = parts(whole[done - 1].end if done else 0, epoch=7, **fields)
+    assert [part.indices.tolist() for part in rest] == [part.indices.tolist() for part in whole[done:]]
+    assert len(rest) == Order(**fields).batches(whole[done - 1].end if done else 0)
+
+
+@given(samples=st.integers(40, 700), before=st.integers(1, 8), after=st.integers(1, 8), seed=SEEDS, data=st.data())
+def test_a_resume_with_another_world_and_batch_size_still_takes_every_sample_once(samples, before, after, seed, data):
+    fields = {"samples": samples, "shuffle": True, "seed": seed, "last": "pad"}
+    first = [parts(batch_size=5, shard=(rank, before), **fields) for rank in range(before)]
+    done = data.draw(st.integers(0, len(first[0])))
+    position = first[0][done - 1].end if done else 0
+    second = [parts(position, batch_size=3, shard=(rank, after), **fields) for rank in range(after)]
+    indices = [index for shard in first for index in taken(shard[:done])]
+    indices += [index for shard in second for index in taken(shard)]
+    assert sorted(indices) == list(range(samples))
+
+
+@given(seed=SEEDS, epoch=EPOCHS)
+def test_it_is_an_argsort_of_philox(seed, epoch):
+    """So epochs and seeds have orders of their own, and every place is as likely for every sample."""
+    words = np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(500)
+    found = Order(samples=500, batch_size=4, shuffle=True, seed=seed).order(epoch)
+    assert np.array_equal(found, np.argsort(words, kind="stable"))
+
+
+def test_blocks_stay_together():
+    samples = 40 * order.BLOCK + 17
+    found = Order(samples=samples, batch_size=4, shuffle="blocks", seed=3).order(0)
+    pool = order.POOL * order.BLOCK
+    for first in range(0, samples, pool):
+        blocks = set((found[first : first + pool] // order.BLOCK).tolist())
+        assert len(blocks) <= order.POOL + 1  # one block is shorter, and shifts the others
+    assert np.mean(np.diff(found) == 1) < 0.01  # and in a pool nothing is where it was
+
+
+def test_a_replacement_is_the_same_for_everybody_and_another_at_each_attempt():
+    alone = Order(samples=1000, batch_size=64, shuffle=True, seed=5)
+    shard = Order(samples=1000, batch_size=8, shuffle=True, seed=5, shard=(3, 8))
+    found = [[each.replacement(2, 17, attempt) for attempt in range(1, 20)] for each in (alone, shard)]
+    assert found[0] == found[1]
+    assert len(set(found[0])) > 15
+    assert all(0 <= index < 1000 for index in found[0])
+    assert alone.replacement(3, 17, 1) != alone.replacement(2, 17, 1) != alone.replacement(2, 18, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"samples": 0}, "the source has no samples"),
+        ({"batch_size": 0}, "batch_size is a number of samples, 1 at least, not 0"),
+        ({"batch_size": 2.0}, "batch_size is a number of samples, 1 at least, not 2.0"),
+        ({"shuffle": "yes"}, "shuffle is False, True or \"blocks\", not 'yes'"),
+        ({"seed": -1}, "seed is a whole number from 0 to 2**32 - 1, not -1"),
+        ({"last": "keep"}, "last is one of drop, short, pad, not 'keep'"),
+        ({"shard": (2, 2)}, "shard is (rank, world), such as (0, 8) to (7, 8), not (2, 2)"),
+        ({"shard": 3}, "shard is (rank, world), such as (0, 8) to (7, 8), not 3"),
+        (
+            {"samples": 9, "batch_size": 5, "shard": (0, 2), "shuffle": True},
+            "the source has 9 samples, fewer than one batch: batch_size 5 times 2 shards: "
+            'take a smaller batch_size, or last="short" or "pad"',
+        ),
+        (
+            {"samples": 17, "batch_size": 2, "shard": (0, 4), "last": "short"},
+            'last="short": the last batch has 1 sample for 4 shards, and one of them would have none: '
+            'take last="pad" or "drop", or another batch_size',
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(fields, words):
+    with pytest.raises(pp.PipelineError) as caught:
+        Order(**{"samples": 100, "batch_size": 5} | fields)
+    assert str(caught.value) == words
+
+
+def test_several_processes_without_a_shard_are_refused():
+    assert shard_of({}) == shard_of({"WORLD_SIZE": "1", "RANK": "0"}) == (0, 1)
+    with pytest.raises(pp.PipelineError) as caught:
+        shard_of({"WORLD_SIZE": "4", "RANK": "2"})
+    assert str(caught.value) == (
+        "shard: WORLD_SIZE is 4, and no shard is given: take shard=(rank, world), here (2, 4), "
+        "or shard=(0, 1) if each process is to see all samples"
+    )
+
+
+# groups
+
+
+def grouped_batches(sampler, groups, batch_size):
+    """The full batches of torchvision's ``GroupedBatchSampler`` (references/detection/group_by_aspect_ratio.py)."""
+    buffers = {}
+    for index in sampler:
+        buffer = buffers.setdefault(groups[index], [])
+        buffer.append(index)
+        if len(buffer) == batch_size:
+            yield buffer
+            buffers[groups[index]] = []
+
+
+COUNTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 19)), min_size=1, max_size=5)
+"""Of each group its full batches, and what it has left, modulo a batch."""
+
+
+def grouped(groups, **fields):
+    return Order(samples=len(groups), groups=groups, **fields)
+
+
+@given(counts=COUNTS, quarter=st.integers(1, 5), shuffle=SHUFFLES, seed=SEEDS, data=st.data())
+@pytest.mark.parametrize("last", ["drop", "short", "pad"])
+def test_a_global_batch_is_of_one_group_on_any_shards(counts, quarter, shuffle, seed, last, data):  # noqa: PLR0917
+    size, least = 4 * quarter, 4 if last == "short" else 0  # a shard has a sample of each batch
+    lefts = np.array([left % size * (left % size >= least) for _, left in counts])
+    groups = np.repeat(np.arange(len(counts)), lefts + [max(full, last == "drop") * size for full, _ in counts])
+    assume(len(groups))
+    groups = 2 * np.random.default_rng(seed).permutation(groups)
+    fields = {"shuffle": shuffle, "seed": seed, "last": last}
+    whole = list(grouped(groups, batch_size=size, **fields).parts(7))
+    plain = Order(samples=len(groups), batch_size=1, shuffle=shuffle, seed=seed).order(7).tolist()
+    theirs = list(grouped_batches(plain, groups, size))
+    assert [part.indices.tolist() for part in whole[: len(theirs)]] == theirs
+    assert all(len(set(groups[part.indices].tolist())) == 1 for part in whole)
+    if last == "drop":
+        assert len(whole) == len(theirs)
+    else:
+        assert sorted(taken(whole)) == list(range(len(groups)))
+        assert {len(part.indices) for part in whole} <= {size, *(lefts if last == "short" else ())}
+    for world in (2, 4):
+        shards = [
+            list(grouped(groups, batch_size=size // world, shard=(rank, world), **fields).parts(7))
+            for rank in range(world)
+        ]
+        for part, *pieces in zip(whole, *shards, strict=True):
+            assert np.concatenate([piece.indices for piece in pieces]).tolist() == part.indices.tolist()
+            assert np.concatenate([piece.is_padding for piece in pieces]).tolist() == part.is_padding.tolist()
+    done = data.draw(st.integers(0, len(whole)))
+    position = whole[done - 1].end if done else 0
+    order_ = grouped(groups, batch_size=size, **fields)
+    rest = list(order_.parts(7, position))
+    assert [part.indices.tolist() for part in rest] == [part.indices.tolist() for part in whole[done:]]
+    assert order_.batches(position) == len(rest)
+
+
+def test_a_broken_sample_is_replaced_by_one_of_its_group():
+    groups = np.arange(90) % 3
+    order_ = grouped(groups, batch_size=4)
+    found = [order_.replacement(1, 7, attempt) for attempt in range(1, 60)]
+    assert {groups[index] for index in found} == {groups[7]}
+    assert len(set(found)) > 15
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"groups": np.arange(39) % 2}, "group_by: 39 groups for 40 samples"),
+        ({"groups": np.arange(40) % 2 - 1}, "group_by: groups are whole numbers from 0 to 999"),
+        (
+            {"groups": np.arange(40) // 37, "last": "drop"},
+            "group_by: group 1 has 3 samples, fewer than one batch of 8, and none of th",
+        ),
+        ({"groups": np.arange(40) % 2, "repeats": 2, "shuffle": True}, "group_by takes each sample once an epoch: le"),
+        (
+            {"groups": np.arange(40) // 37, "shard": (0, 5), "last": "short"},
+            'last="short": the last batch of a group has 3 samples for 5 shards, and one of them would have none',
+        ),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(fields, words):
+    with pytest.raises(pp.PipelineError, match=f"^{re.escape(words)}"):
+        Order(**{"samples": 40, "batch_size": 8} | fields)

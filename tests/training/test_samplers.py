@@ -1,0 +1,348 @@
+"""Samplers: weights, shares, repeats, epochs of another length, subsets; each a pure function of seed and epoch."""
+
+import json
+import math
+import os
+import re
+from collections import Counter
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import broken_data
+import pixprep as pp
+from images import jpeg, scene
+from loading import PLAIN, TRAINING, samples
+from pixprep import read
+from pixprep.training.order import Order
+
+TESTS = Path(__file__).parents[1]
+WEIGHTS = np.arange(40.0)
+SAMPLERS = {
+    "weights": {"weights": WEIGHTS},
+    "shares": {"parts_of": (30, 10), "shares": (0.25, 0.75)},
+    "repeats": {"repeats": 3},
+    "epoch_samples": {"epoch_samples": 100},
+    "all": {"parts_of": (30, 10), "shares": (0.25, 0.75), "repeats": 3, "epoch_samples": 92},
+}
+each_sampler = pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
+
+
+def order(**fields):
+    return Order(**{"samples": 40, "batch_size": 8, "shuffle": True, "seed": 5} | fields)
+
+
+def rows(parts):
+    return [tuple(row) for part in parts for row in zip(part.indices.tolist(), part.copies.tolist(), strict=True)]
+
+
+@each_sampler
+@pytest.mark.parametrize("last", ["drop", "short", "pad"])
+def test_any_world_has_the_same_global_batches_and_a_resume_the_rest(sampler, last):
+    whole = list(order(last=last, **sampler).parts(3))
+    for world in (2, 4):
+        shards = [
+            list(order(last=last, batch_size=8 // world, shard=(n, world), **sampler).parts(3)) for n in range(world)
+        ]
+        for part, *parts in zip(whole, *shards, strict=True):
+            taken = rows(parts)
+            if "repeats" in sampler:  # by turns
+                taken = [row for turn in zip_longest(*(rows([each]) for each in parts)) for row in turn if row]
+            assert taken == rows([part])
+    for done, part in enumerate(whole[:-1], 1):
+        assert rows(order(last=last, **sampler).parts(3, part.end)) == rows(whole[done:])
+
+
+@each_sampler
+def test_what_comes_again_in_an_epoch_is_counted(sampler):
+    before = Counter()
+    for index, copy in rows(order(last="short", **sampler).parts(1)):
+        assert copy == before[index]
+        before[index] += 1
+    assert sum(before.values()) == order(**sampler).length
+    assert max(before.values()) > 1
+
+
+def test_weights_are_how_likely_a_sample_is():
+    counts = np.zeros(40)
+    for epoch in range(500):
+        counts += np.bincount(order(weights=WEIGHTS).order(epoch), minlength=40)
+    expected = 500 * 40 * WEIGHTS / WEIGHTS.sum()
+    assert counts[0] == 0
+    assert ((counts - expected)[1:] ** 2 / expected[1:]).sum() < 70  # chi-square, 38 degrees: one in a thousand is over
+    tiny = order(weights=np.array([1e-300] * 39 + [0.0])).order(0)
+    assert tiny.max() < 39
+
+
+def test_shares_are_exact_and_no_sample_comes_again_before_all_others_of_its_source():
+    found = [order(parts_of=(30, 10), shares=(0.25, 0.75)).order(epoch) for epoch in range(6)]
+    assert [np.count_nonzero(each < 30) for each in found] == [10] * 6
+    for first in (0, 3):  # 30 samples of the first source are three epochs, 10 of the second a third of one
+        assert sorted(index for each in found[first : first + 3] for index in each[each < 30]) == list(range(30))
+    assert set(np.bincount(found[0][found[0] >= 30] - 30)) == {3}
+    assert not np.array_equal(found[0], found[3])
+    assert np.mean(np.diff((found[0] < 30).astype(int)) != 0) > 0.1  # mixed, and not one behind the other
+
+
+def test_repeats_stand_side_by_side_and_go_through_all_samples_before_one_comes_again():
+    found = [order(samples=12, batch_size=4, repeats=3).order(epoch).reshape(4, 3) for epoch in range(3)]
+    assert all((each == each[:, :1]).all() for each in found)
+    assert sorted(index for each in found for index in each[:, 0]) == list(range(12))
+
+
+def ra_sampler(permutation, rank, world, repetitions):
+    """The indices of torchvision's ``RASampler`` (references/classification/sampler.py), for its ``randperm``."""
+    num_samples = math.ceil(len(permutation) * float(repetitions) / world)
+    total_size, selected = num_samples * world, math.floor(len(permutation) // 256 * 256 / world)
+    indices = [each for each in permutation for _ in range(repetitions)]
+    indices += indices[: total_size - len(indices)]
+    return indices[rank:total_size:world][:selected]
+
+
+@pytest.mark.parametrize(("repeats", "world"), [(3, 1), (3, 2), (3, 4), (4, 2), (4, 8), (2, 3)])
+def test_shards_take_the_copies_of_a_sample_by_turns_as_torchvisions_ra_sampler(repeats, world):
+    permutation = order(samples=600).order(0).tolist()
+    taken = []
+    for rank in range(world):
+        fields = {"samples": 600, "batch_size": 16, "repeats": repeats, "shard": (rank, world)}
+        found = [part.indices for part in order(**fields, last="pad").parts(0)]
+        theirs = ra_sampler(permutation, rank, world, repeats)
+        assert np.concatenate(found)[: len(theirs)].tolist() == theirs
+        assert max(np.bincount(batch).max() for batch in found[:-1]) == math.ceil(repeats / world)
+        taken += theirs
+    assert len(taken) == 512 // world * world
+
+
+@pytest.mark.parametrize("shuffle", [False, True, "blocks"])
+def test_epochs_of_another_length_are_one_row(shuffle):
+    whole = np.concatenate([order(shuffle=shuffle).order(epoch) for epoch in range(5)])
+    short = np.concatenate([order(shuffle=shuffle, epoch_samples=25).order(epoch) for epoch in range(8)])
+    long = np.concatenate([order(shuffle=shuffle, epoch_samples=100).order(epoch) for epoch in range(2)])
+    assert np.array_equal(short, whole)
+    assert np.array_equal(long, whole)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"weights": WEIGHTS, "shuffle": False}, "weights draw samples at random: take shuffle=True"),
+        (
+            {"shares": (1.0,), "parts_of": (40,), "shuffle": "blocks"},
+            "shares draw samples at random: take shuffle=True",
+        ),
+        ({"weights": WEIGHTS[1:]}, "39 weights for 40 samples"),
+        ({"weights": -WEIGHTS}, "weights are finite numbers from 0, and not all of them 0"),
+        ({"weights": 0 * WEIGHTS}, "weights are finite numbers from 0, and not all of them 0"),
+        ({"repeats": 0}, "repeats is a whole number, 1 at least, not 0"),
+        ({"epoch_samples": 0}, "epoch_samples is a whole number, 1 at least, not 0"),
+        ({"epoch_samples": 7}, "an epoch has 7 samples, fewer than one batch: batch_size 8 times 1 shard: "),
+        ({"shares": (0.5, 0.5)}, "shares are numbers that add up to 1, one for each part of a pixprep.read.concat, "),
+        ({"shares": (0.5, 0.6), "parts_of": (30, 10)}, "shares are numbers that add up to 1, "),
+        (
+            {"shares": (0.5, 0.5), "parts_of": (30, 10), "weights": WEIGHTS},
+            "weights and shares both say how often a sample comes: leave one of them out",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(fields, words):
+    with pytest.raises(pp.PipelineError, match=f"^{re.escape(words)}"):
+        order(**fields)
+
+
+# In a Loader
+
+
+def loader(source=None, pipeline=PLAIN, **options):
+    given = samples(40) if source is None else source
+    return pp.Loader(given, pipeline, **{"batch_size": 8, "threads": 2, "shuffle": True, "seed": 5} | options)
+
+
+def test_each_copy_of_a_sample_has_draws_of_its_own_and_can_be_replayed():
+    with loader(pipeline=TRAINING, repeats=4) as ours:
+        batch = next(iter(ours))
+        assert batch["attempt"].tolist() == [0, 128, 256, 384] * 2
+        crops = [str(draws["random_resized_crop#0"]) for draws in batch.draws]
+        assert len(set(crops)) == 8
+        for row in range(4):
+            again = ours.replay(0, batch["index"][row], batch["attempt"][row])
+            assert np.array_equal(again["tensor"][0], batch["tensor"][row])
+
+
+def test_the_thousandth_copy_has_draws_of_its_own_too():
+    with loader(samples(1), TRAINING, epoch_samples=1200, batch_size=1200) as ours:
+        (batch,) = ours
+    assert len({str(draws["random_resized_crop#0"]) for draws in batch.draws}) > 1150  # some are equal
+
+
+def test_classes_are_balanced_by_their_labels():
+    source = [{**sample, "label": int(index >= 36)} for index, sample in enumerate(samples(40))]
+    with loader(source, weights="balanced", epoch_samples=4000, batch_size=500) as ours:
+        labels = np.concatenate([batch["label"] for batch in ours])
+    assert 1800 < labels.sum() < 2200  # 2000 and six sigma
+
+
+def test_a_source_that_does_not_know_its_labels_is_refused_with_what_to_give():
+    rows_ = read.rows(samples(40), label="label")
+    for source, words in (
+        (rows_, 'weights="balanced" needs every label before a sample is read, which a Rows has not: give weights, a '),
+        ([{"image": b"x", "label": "cat"}] * 40, "which a list has not"),
+    ):
+        with pytest.raises(pp.DataError, match=words):
+            loader(source, weights="balanced")
+    for weights in ("even", ["cat"]):
+        with pytest.raises(pp.PipelineError, match=r'^weights are "balanced", or a number for each sample'):
+            loader(weights=weights)
+
+
+def test_sources_are_mixed_by_their_shares():
+    both = read.concat(samples(30), read.rows(samples(10), label="label"))
+    with loader(both, shares=(0.5, 0.5)) as ours:
+        for _ in range(2):
+            indices = np.concatenate([batch["index"] for batch in ours])
+            assert np.count_nonzero(indices < 30) == 20
+            assert set(indices[indices >= 30]) == set(range(30, 40))
+
+
+def photos(folder, **exif):
+    """24 photos of a folder, a third of them high; and whether each is shown so."""
+    is_high = np.arange(24) % 3 == 0
+    for index, high in enumerate(is_high):
+        size = (50, 30) if high else (30, 40 - index % 9)
+        (folder / f"{index:02}.jpg").write_bytes(jpeg(scene(*size, seed=index), **exif))
+    return is_high
+
+
+def turned():
+    """EXIF data of an image that is to be turned by 90 degrees."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return {"exif": exif.tobytes()}
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_photos_are_grouped_by_the_aspect_that_their_headers_say(tmp_path, is_turned):
+    is_high = photos(tmp_path, **turned() if is_turned else {})
+    source = read.files(tmp_path)
+    ops = [pp.decode(), pp.resize(24, max_size=40), pp.tensor()]
+    for pipeline, is_wide in ((pp.Pipeline(ops), is_high == is_turned), (stored(ops), ~is_high)):
+        with loader(source, pipeline, batch_size=4, group_by="aspect") as ours:
+            assert ours.order.groups.tolist() == is_wide.astype(int).tolist()
+            batches = list(ours)
+            assert len(batches) == 6
+            assert all(len(set(is_high[batch["index"]])) == 1 for batch in batches)
+            state = ours.state_dict()
+        with loader(source, pipeline, batch_size=4, group_by=is_wide) as again:
+            again.load_state_dict(state)
+        with (
+            loader(source, pipeline, batch_size=2, group_by="aspect") as other,
+            pytest.raises(pp.PipelineError, match="or with group_by of other global batches"),
+        ):
+            other.load_state_dict(state)
+
+
+def stored(ops):
+    return pp.Pipeline([pp.decode(apply_exif_orientation=False), *ops[1:]])
+
+
+def test_sizes_that_a_source_knows_are_not_read(tmp_path):
+    """COCO's file says them, through a subset and a concat, too; of a list, its samples may; a broken image is said."""
+    images = [{"id": n, "file_name": f"{n}.jpg", "height": 30 + n % 2 * 20, "width": 40} for n in range(16)]
+    (tmp_path / "a.json").write_text(json.dumps({"images": images, "categories": [], "annotations": []}))
+    coco = read.coco(tmp_path, tmp_path / "a.json")
+    known = [{"image": b"no image", "size": (50, 40)}, {"image": b"no image", "size": (30, 40)}] * 4
+    some = read.concat(read.subset(coco, slice(8, 16)), known, samples(8))
+    with loader(some, last="pad", group_by="aspect") as ours:
+        assert ours.order.groups.tolist() == [1, 0] * 4 + [0, 1] * 4 + [1] * 8
+
+
+def test_a_size_comes_in_any_form_and_what_is_none_is_read_of_the_header():
+    high = jpeg(scene(50, 40))
+    forms = [
+        *({"image": high}, {"image": np.frombuffer(high, np.uint8)}, {"image": memoryview(high)}),
+        *({"image": high, "size": 17}, {"image": high, "size": "large"}, {"image": b"", "size": np.array([50, 40])}),
+        *({"image": scene(50, 40)}, {"image": b"", "size": (50, 40)}),
+    ]
+    with loader([*forms, *samples(8)], batch_size=4, group_by="aspect") as ours:
+        assert ours.order.groups.tolist() == [0] * 8 + [1] * 8
+
+
+def test_an_image_without_a_size_is_said(tmp_path, caplog):
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "fifo.jpg")
+    broken = [{"image": b"no image"}, {"image": tmp_path / "pipe" / "fifo.jpg"}, {"image": tmp_path / "none.jpg"}]
+    with loader([*samples(8), *broken, b"no dict"], last="pad", group_by="aspect") as ours:
+        assert ours.order.groups.tolist() == [1] * 8 + [0] * 4
+    assert "no size of 4 images can be read: they are of group 0" in caplog.text
+
+
+@pytest.mark.parametrize("group_by", ["size", [0.5] * 40, [[0] * 40]])
+def test_what_groups_nothing_is_refused(group_by):
+    with pytest.raises(pp.PipelineError, match=r'^group_by is "aspect"'):
+        loader(group_by=group_by)
+
+
+def test_a_broken_sample_that_comes_often_is_replaced_each_time_and_named_once(tmp_path):
+    broken_data.make(tmp_path, count=160)
+    with loader(read.files(tmp_path), repeats=4, on_error="replace", max_errors=0.2, epoch_samples=640) as ours:
+        batches = list(ours)
+        assert len(ours.errors) == len({each.index for each in ours.errors}) == 8
+    replaced = np.concatenate([batch["attempt"] for batch in batches]) % 128 > 0
+    assert np.count_nonzero(replaced) >= 4 * 8
+
+
+def test_a_state_is_of_one_sampler():
+    with loader(repeats=2) as ours:
+        next(iter(ours))
+        state = ours.state_dict()
+    with loader(repeats=2) as again:
+        again.load_state_dict(state)
+        assert len(list(again)) == 4
+    for other in ({}, {"repeats": 3}, {"weights": WEIGHTS}):
+        with loader(**other) as ours, pytest.raises(pp.PipelineError, match="the state is of other weights, shares, "):
+            ours.load_state_dict(state)
+    with loader() as ours:
+        old = {name: value for name, value in ours.state_dict().items() if name != "sampler"}
+        ours.load_state_dict(old)  # written before there were samplers
+
+
+# Sources of sources
+
+
+def test_a_subset_has_the_samples_that_are_named(tmp_path):
+    broken_data.make(tmp_path, count=16)
+    source = read.files(tmp_path)
+    is_odd = np.arange(16) % 2 == 1
+    for indices in (range(1, 16, 2), slice(1, None, 2), is_odd):
+        some = read.subset(source, indices)
+        assert [sample["name"] for sample in some] == [source[index]["name"] for index in range(1, 16, 2)]
+        assert some.labels.tolist() == source.labels[1::2].tolist()
+        assert (some.classes, some[-1]["name"]) == (source.classes, source[15]["name"])
+    assert read.subset(source, is_odd).fingerprint != read.subset(source, ~is_odd).fingerprint
+    for indices, words in (([], "is empty"), ([16], "index 16 is out of bounds"), ([0.5], "arrays used as indices")):
+        with pytest.raises(pp.DataError, match=f"^the subset of 16 samples.*{words}"):
+            read.subset(source, indices)
+
+
+def test_sources_one_behind_the_other_are_one(tmp_path):
+    broken_data.make(tmp_path, count=16)
+    one, other = read.files(tmp_path), read.subset(read.files(tmp_path), slice(3))
+    both = read.concat(one, other)
+    assert [sample["name"] for sample in both] == [sample["name"] for each in (one, other) for sample in each]
+    assert both.labels.tolist() == [*one.labels, *other.labels]
+    assert (both.classes, both.notes) == (one.classes, one.notes)
+    assert both.fingerprint != read.concat(other, one).fingerprint
+    assert read.concat(one, samples(2)).labels is not None
+
+
+def test_classes_that_differ_are_refused(tmp_path):
+    """A label of the one would mean another class of the other."""
+    for folder in ("a/cat", "a/dog", "b/cat", "b/eel"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "1.jpg").write_bytes(b"x")
+    with pytest.raises(pp.DataError, match=r"^concat: the sources have different classes: cat, dog and cat, eel: "):
+        read.concat(read.files(tmp_path / "a"), read.files(tmp_path / "b"))
+    with pytest.raises(pp.DataError, match=r"^concat needs sources, and each needs a sample$"):
+        read.concat(samples(2), [])

@@ -1,0 +1,226 @@
+"""``read.files`` and ``read.table``: which files, in which order, with which labels."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import pixprep as pp
+from broken_data import WAYS, make
+from pixprep import read
+from pixprep.training.sources import read_image
+from records import refusals
+
+
+def write(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    return folder
+
+
+def listing(source):
+    return [(sample["name"], sample.get("label")) for sample in source]
+
+
+def test_folders_are_classes_sorted_by_name_with_all_that_is_inside(tmp_path):
+    write(
+        tmp_path, "b/2.jpg", "b/10.PNG", "b/deep/er/0.webp", "a/x.jpeg", "a/notes.txt", "a/.hidden.jpg", ".trash/1.jpg"
+    )
+    source = read.files(tmp_path)
+    assert source.classes == ("a", "b")
+    assert listing(source) == [("a/x.jpeg", 0), ("b/10.PNG", 1), ("b/2.jpg", 1), ("b/deep/er/0.webp", 1)]
+    assert source.notes == ("a/notes.txt passed over, as no image by name",)
+    assert source.labels.tolist() == [0, 1, 1, 1]
+
+
+def test_classes_of_one_folder_are_those_of_another(tmp_path):
+    train = read.files(write(tmp_path / "train", "a/1.jpg", "b/1.jpg", "c/1.jpg"))
+    assert listing(read.files(write(tmp_path / "v", "c/1.jpg", "a/1.jpg", "b/1.jpg"), classes=train.classes)) == [
+        ("a/1.jpg", 0),
+        ("b/1.jpg", 1),
+        ("c/1.jpg", 2),
+    ]
+    with pytest.raises(pp.DataError, match="has no folder for c; there are a, b"):
+        read.files(write(tmp_path / "w", "a/1.jpg", "b/1.jpg"), classes=train.classes)
+    with pytest.raises(pp.DataError, match="d is no class; the classes are a, b, c"):
+        read.files(write(tmp_path / "v", "d/1.jpg"), classes=train.classes)
+
+
+def test_a_folder_of_images_alone_has_no_labels(tmp_path):
+    write(tmp_path, "b.jpg", "a.jpg", "texts/c.txt")
+    source = read.files(tmp_path)
+    assert listing(source) == [("a.jpg", None), ("b.jpg", None)]
+    assert (source.classes, source.labels) == ((), None)
+
+
+def test_images_beside_the_classes_are_named(tmp_path):
+    source = read.files(write(tmp_path, "stray.jpg", "a/1.jpg"))
+    assert listing(source) == [("a/1.jpg", 0)]
+    assert source.notes == ("stray.jpg passed over, as in no class's folder",)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ([], "no image in this folder (.jpg .jpeg"),
+        (["a.txt"], "no image in this folder (.jpg .jpeg"),
+        (["a/1.jpg", "b/1.txt"], "no image in the folder of class 'b' (.jpg"),
+    ],
+)
+def test_a_folder_without_images_is_one_error(tmp_path, names, text):
+    with pytest.raises(pp.DataError) as caught:
+        read.files(write(tmp_path, *names))
+    assert str(caught.value).startswith(f"{tmp_path}: {text}")
+
+
+def test_a_folder_that_is_not_there_is_one_error(tmp_path):
+    with pytest.raises(pp.DataError, match="gone: no such folder"):
+        read.files(tmp_path / "gone")
+    with pytest.raises(
+        pp.DataError, match=r"t.csv: is a file: \[path\] is a list of it, and pixprep.read.table reads CSV"
+    ):
+        read.files(write(tmp_path, "t.csv") / "t.csv")
+    with pytest.raises(pp.DataError, match="gone: no such folder"):
+        read.table(tmp_path / "t.csv", root=tmp_path / "gone")
+
+
+def test_links_in_a_circle_end(tmp_path):
+    write(tmp_path, "a/1.jpg")
+    (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
+    with pytest.raises(pp.DataError, match=r"a/again: folders in a circle of links"):
+        read.files(tmp_path)
+
+
+def test_a_class_may_be_a_link_to_another_disk(tmp_path):
+    write(tmp_path / "disk", "1.jpg")
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "a").symlink_to(tmp_path / "disk")
+    assert listing(read.files(tmp_path / "train")) == [("a/1.jpg", 0)]
+
+
+def test_names_that_are_no_utf8_are_read(tmp_path):
+    (tmp_path / "a").mkdir()
+    Path(os.fsdecode(os.fsencode(tmp_path / "a") + b"/\xff\xfe.jpg")).write_bytes(b"bytes")
+    (sample,) = read.files(tmp_path)
+    assert bytes(read_image(sample, pp.Limits())) == b"bytes"
+
+
+def test_a_list_keeps_its_order_and_its_labels(tmp_path, monkeypatch):
+    write(tmp_path, "b.jpg", "a.jpg")
+    monkeypatch.chdir(tmp_path)
+    source = read.files(["b.jpg", Path("a.jpg")], labels=[5, 3], classes="uvwxyz")
+    monkeypatch.chdir("/")
+    assert [(sample["image"].name, sample["label"]) for sample in source] == [("b.jpg", 5), ("a.jpg", 3)]
+    assert read_image(source[0], pp.Limits()) == b"x"
+    with pytest.raises(pp.DataError, match="3 labels for 1 files"):
+        read.files(["a.jpg"], labels=[1, 2, 3])
+    with pytest.raises(pp.DataError, match="the list of files is empty"):
+        read.files([])
+
+
+def test_a_list_is_the_same_one_wherever_its_folder_lies(tmp_path):
+    names = ("a/1.jpg", "b..c/2.jpg", "a/3.jpg")
+    sources = []
+    for folder in ("here", "there/deeper"):
+        write(tmp_path / folder, *names)
+        sources.append(read.files([tmp_path / folder / name for name in names]))
+    assert [sample["name"] for sample in sources[0]] == list(names)
+    assert [sample["image"] for sample in sources[1]] == [tmp_path / "there/deeper" / name for name in names]
+    assert sources[0].fingerprint == sources[1].fingerprint
+    spread = read.files(["/a.jpg", "/b/c.jpg"])
+    assert [(str(sample["image"]), sample["name"]) for sample in spread] == [
+        ("/a.jpg", "a.jpg"),
+        ("/b/c.jpg", "b/c.jpg"),
+    ]
+
+
+def test_each_of_eight_ways_to_break_a_file_is_named_and_costs_only_itself(tmp_path):
+    broken = make(tmp_path, 160)
+    source = read.files(tmp_path)
+    pipeline = pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor(dtype="uint8")])
+    found, named = {}, []
+    with pp.Engine(pipeline, threads=2) as engine:
+        for sample in source:
+            try:
+                (result,) = engine.run([read_image(sample, pp.Limits())])
+            except pp.ImageError as error:
+                result = error
+                named.append(error.detail.partition(": ")[0])
+            if isinstance(result, pp.ImageError):
+                found[sample["name"]] = result.reason
+    assert found == broken
+    assert [broken[name] for name in named] == ["EMPTY", "TOO_LARGE_BYTES", "UNREADABLE"]  # seen before decoding
+    assert sorted(broken.values()) == sorted(reason for reason, _ in WAYS.values())
+
+
+def test_a_folder_named_as_an_image_is_no_file(tmp_path):
+    source = read.files([tmp_path])
+    with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] .*: is no regular file"):
+        read_image(source[0], pp.Limits())
+
+
+TABLE = """\ufeffimage,label,who
+a.jpg,dog,one
+b.jpg,cat,"two, and more"
+
+c.jpg,dog
+../d.jpg,cat,x
+/etc/passwd,cat,x
+"e.jpg,dog,x
+f.jpg,cat,
+"""
+
+
+def test_a_line_of_a_table_that_makes_no_sense_costs_its_sample(tmp_path):
+    (tmp_path / "t.csv").write_text(TABLE, encoding="utf-8")
+    source = read.table(tmp_path / "t.csv")
+    assert source.classes == ("cat", "dog")
+    assert len(source) == 7
+    errors = refusals(source)
+    assert errors == {
+        2: "[BAD_RECORD] t.csv, line 5: 2 fields for 3 columns",
+        3: f"[BAD_RECORD] t.csv, line 6: its file '../d.jpg' is not inside {tmp_path}",
+        4: f"[BAD_RECORD] t.csv, line 7: its file '/etc/passwd' is not inside {tmp_path}",
+        5: "[BAD_RECORD] t.csv, line 8: unexpected end of data",
+    }
+    assert source.notes == tuple(text.partition("] ")[2] for text in errors.values())
+    assert source[1] == {"image": tmp_path / "b.jpg", "name": "b.jpg", "label": 0, "who": "two, and more"}
+    assert source[6]["who"] == ""
+
+
+def test_a_table_has_the_columns_and_the_root_that_are_given(tmp_path):
+    (tmp_path / "t.tsv").write_text(f"file\tclass\n{tmp_path}/a.jpg\t4\n{tmp_path}/b.jpg\t-1\n")
+    source = read.table(tmp_path / "t.tsv", image="file", label="class", root="/")
+    assert [(sample["image"], sample["label"]) for sample in source] == [
+        (tmp_path / "a.jpg", 4),
+        (tmp_path / "b.jpg", -1),
+    ]
+    assert source.classes == ()
+    assert "label" not in read.table(tmp_path / "t.tsv", image="file", label=None, root="/")[0]
+
+
+def test_a_label_that_is_none_of_the_classes_costs_its_sample(tmp_path):
+    (tmp_path / "t.csv").write_text("image,label\na.jpg,dog\nb.jpg,dgo\n")
+    source = read.table(tmp_path / "t.csv", classes=["cat", "dog"])
+    assert source[0]["label"] == 1
+    with pytest.raises(pp.ImageError, match=r"t.csv, line 3: the label 'dgo' is none of the classes"):
+        source[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "its first line must be the names of its columns"),
+        ("image,image\n", "its first line must be the names of its columns, each once"),
+        ("file,label\na,b\n", "has no column 'image'; there are 'file', 'label'"),
+        ("image\na.jpg\n", "has no column 'label'; there are 'image'; label=None is for a table without labels"),
+        ("image,label\n\n", "has no line after the names of its columns"),
+    ],
+)
+def test_a_table_that_is_none_is_one_error(tmp_path, text, error):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(pp.DataError) as caught:
+        read.table(tmp_path / "t.csv")
+    assert str(caught.value).startswith(f"{tmp_path}/t.csv: {error}")

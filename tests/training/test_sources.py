@@ -1,0 +1,103 @@
+"""What every source does: numbers, names, threads, pickles, fingerprints."""
+
+import operator
+import pickle
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from broken_data import small_jpeg
+from pixprep.training.sources import read_image
+from pixprep.training.sources.storage import fingerprint
+from records import MAKERS
+
+COUNT = 6
+
+
+@pytest.fixture(params=MAKERS)
+def make(request, tmp_path):
+    """A function from a count of samples to a source of them, in a folder of its own."""
+
+    def made(count=COUNT, folder="a"):
+        path = tmp_path / folder
+        path.mkdir(exist_ok=True)
+        return MAKERS[request.param](path, count)
+
+    return made
+
+
+def comparable(sample):
+    """A sample as values that == compares."""
+    return {
+        key: (str(value.dtype), value.tolist())
+        if isinstance(value, np.ndarray)
+        else bytes(value)
+        if isinstance(value, memoryview)
+        else value
+        for key, value in sample.items()
+    }
+
+
+def test_samples_are_had_by_their_numbers_as_from_a_list(make):
+    source = make()
+    assert len(source) == COUNT
+    samples = [comparable(source[index]) for index in range(COUNT)]
+    assert [comparable(sample) for sample in source] == samples
+    assert comparable(source[-1]) == samples[-1]
+    assert comparable(source[np.int64(2)]) == samples[2]
+    assert len({sample["name"] for sample in samples}) == COUNT
+    for index in (COUNT, -COUNT - 1):
+        with pytest.raises(IndexError, match=f"no sample {index}: there are 6"):
+            source[index]
+    with pytest.raises(TypeError):
+        source["1"]
+
+
+def test_a_source_says_what_it_is(make):
+    source = make()
+    some = ", ".join([*source.classes[:3], *["…"][: len(source.classes) > 3]])
+    classes = f", {len(source.classes)} classes: {some}" if source.classes else ""
+    assert repr(source) == f"<{type(source).__name__}: 6 samples{classes}>"
+
+
+def test_the_images_are_those_that_were_written(make):
+    source = make()
+    found = {bytes(read_image(sample, pp.Limits())) for sample in source}
+    assert found == {small_jpeg(index) for index in range(COUNT)}
+
+
+def test_eight_threads_read_of_a_pickled_source_what_one_reads_of_it(make):
+    source = make()
+    expected = [comparable(source[index]) for index in range(COUNT)]
+    fresh = pickle.loads(pickle.dumps(source))  # noqa: S301  (ours; and its files are not open yet)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda index: comparable(fresh[index % COUNT]), range(50 * COUNT)))
+    assert found == expected * 50
+    assert (fresh.fingerprint, fresh.classes, fresh.notes) == (source.fingerprint, source.classes, source.notes)
+
+
+def test_a_fingerprint_is_of_the_samples_and_not_of_the_folder(make):
+    prints = [make().fingerprint, make(folder="a").fingerprint, make(COUNT - 1, "c").fingerprint]
+    assert all(re.fullmatch(r"[0-9a-f]{32}", text) for text in prints)
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_a_fingerprint_tells_where_one_part_ends_and_the_next_begins():
+    assert fingerprint(b"cat", b"dog") != fingerprint(b"ca", b"tdog")
+    assert fingerprint(np.arange(2), np.arange(0)) != fingerprint(np.arange(0), np.arange(2))
+
+
+def test_labels_are_whole_numbers_and_boxes_have_theirs(make):
+    for sample in make():
+        if "label" in sample:
+            assert operator.index(sample["label"]) >= 0
+        if "boxes" in sample:
+            assert sample["boxes"].dtype == np.float32
+            assert sample["labels"].dtype == np.int64
+            lengths = {len(value) for value in sample.values() if isinstance(value, np.ndarray)}
+            assert lengths == {len(sample["boxes"])}
+            assert sample["boxes"].shape[1:] == (4,)
+            sample["boxes"][:] = 7  # a sample is its owner's
