@@ -68,13 +68,13 @@ class Door(NamedTuple):
 
     Attributes:
         where: the file, as notes call it.
-        path: the file.
+        file: the file, or the ``onnx.ModelProto`` that it is.
         port: name of the input.
         output: name of the tensor.
     """
 
     where: str
-    path: Path
+    file: Any
     port: str
     output: str
 
@@ -94,12 +94,13 @@ def door_notes(pipeline: Pipeline, doors: Iterable[Door] = (), *, own: str = "",
     bare = [] if odd_range else bare_levels(pipeline)
     notes: list[str] = []
     known: set[str] = set()
-    for where, path, port, name in doors:
+    for where, file, port, name in doors:
         output = pipeline.outputs.get(name)
         if output is None or output.spec.layout is None:
             continue
         with suppress(PipelineError, SetupError):
-            start = _walk(load_onnx(path).graph, port, output)
+            model = load_onnx(file)[1] if isinstance(file, Path) else file
+            start = _walk(model.graph, port, output)
             notes += [f"{where}: {note}" for note in _notes(start, output, is_bare=name in bare)]
             known.add(name)
     return notes + [
