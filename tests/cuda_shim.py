@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from pixprep.engine.kernels.cpu import CpuKernel
+from pixprep.engine.kernels.kernel import CpuKernel
 from pixprep.gpu import launch, structs
 from pixprep.gpu.canvases import canvas_plan, needs_canvases
 from pixprep.gpu.filling import PixelBuffer

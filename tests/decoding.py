@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from pixprep.engine.decoders import Limits
-from pixprep.engine.decoders.cpu import CpuDecoder
+from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.errors import ImageError
 from pixprep.plan.plan import Plan
 

@@ -58,14 +58,14 @@ def boxes_to_original(
     scale, offset = _transform(transform)
     corners = _in_order((corners - _twice(offset)) / _twice(scale))
     if original_size is not None:
-        corners = _clipped(corners, original_size)
+        corners = np.clip(corners, 0.0, _sides(original_size))
     return from_corners(corners, format).astype(np.float32)
 
 
 def boxes_to_tensor(boxes: Numbers, transform: Numbers, *, format: BoxFormat = "xyxy") -> F32:
     """Boxes in the pixels of the decoded photo as boxes in tensor pixels: ``box * scale + offset``.
 
-    A box may reach over the tensor's edge, where the photo was cropped: see ``clip``.
+    A box may reach over the tensor's edge, where the photo was cropped.
 
     Args:
         boxes: (..., n, 4), in ``format``.
@@ -115,39 +115,6 @@ def convert(boxes: Numbers, source: BoxFormat, target: BoxFormat) -> F32:
     return from_corners(_to_corners(_array("boxes", boxes, 4), source), target).astype(np.float32)
 
 
-def clip(boxes: Numbers, size: Numbers, *, format: BoxFormat = "xyxy") -> F32:
-    """Boxes cut off at the edges of an image; one that lies outside becomes empty, at the edge.
-
-    Args:
-        boxes: (..., n, 4), in ``format``.
-        size: (2,) or (..., 2): height and width of the image, in the unit of the boxes.
-        format: of the boxes and of the result.
-
-    Raises:
-        PixprepError: a shape or a format is wrong.
-    """
-    corners = _clipped(_to_corners(_array("boxes", boxes, 4), format), size)
-    return from_corners(corners, format).astype(np.float32)
-
-
-def normalize(boxes: Numbers, size: Numbers) -> F32:
-    """Boxes (..., n, 4) of any format in shares of the image, 0 to 1, where they were in pixels.
-
-    Args:
-        boxes: see above.
-        size: (2,) or (..., 2): height and width of the image they lie in.
-
-    Raises:
-        PixprepError: a shape is wrong; a side is 0.
-    """
-    return (_array("boxes", boxes, 4) / _sides(size)).astype(np.float32)
-
-
-def denormalize(boxes: Numbers, size: Numbers) -> F32:
-    """Boxes (..., n, 4) of any format in pixels, where they were in shares of the image; see ``normalize``."""
-    return (_array("boxes", boxes, 4) * _sides(size)).astype(np.float32)
-
-
 class Shares:
     """Boxes xyxy in shares of an image whose size is not known yet: 0 to 1.
 
@@ -166,7 +133,7 @@ class Shares:
 
     def pixels(self, height: int, width: int) -> F32:
         """The boxes in an image of this size."""
-        return denormalize(self._corners, (height, width))
+        return (self._corners * (width, height, width, height)).astype(np.float32)
 
 
 def in_pixels(boxes: Any, height: int, width: int) -> Any:
@@ -253,11 +220,6 @@ def _sides(size: Numbers) -> F64:
 def _twice(pair: F64) -> F64:
     """(..., 2) as (..., 4): for both corners."""
     return np.concatenate([pair, pair], axis=-1)
-
-
-def _clipped(corners: F64, size: Numbers) -> F64:
-    clipped: F64 = np.clip(corners, 0.0, _sides(size))
-    return clipped
 
 
 def _in_order(corners: F64) -> F64:

@@ -140,7 +140,7 @@ def field_hint(field: str, known: Iterable[str]) -> str:
     return f"; did you mean {' and '.join(chr(34) + each + chr(34) for each in ours)}?"
 
 
-def told(elsewhere: Mapping[str, str], positional: str) -> Callable[[F], F]:
+def explained(elsewhere: Mapping[str, str], positional: str) -> Callable[[F], F]:
     """Decorate an ``__init__`` so that a wrong call says what is meant.
 
     Args:

@@ -131,6 +131,11 @@ def test_the_help_of_each_command_ends_with_an_example_of_it_that_is_right_usage
     assert err.endswith(f"\npixprep {command}: error: unrecognized arguments: --no-such-option\n")
 
 
+def test_the_help_of_build_is_in_groups(pixprep):
+    titles = re.findall(r"^(\w+):$", pixprep("build", "--help")[1], re.MULTILINE)
+    assert titles == ["options", "pipeline", "classifier", "models", "example"]
+
+
 def test_help_names_every_command(pixprep):
     commands = re.findall(r"^    (\S+)", pixprep("--help")[1], re.MULTILINE)
     assert commands == [command.split()[0] for command in COMMANDS]

@@ -12,7 +12,7 @@ import filter_twin
 import pixprep as pp
 from images import noise, scene
 from pixprep.engine.kernels import elastic, filters, levels, native, resizing
-from pixprep.plan.draws.blurring import weights
+from pixprep.pipeline.ops.filters import weights
 from pixprep.plan.steps.levels import Filter
 from pixprep.plan.steps.warps import Elastic, Warp
 

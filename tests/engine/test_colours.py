@@ -1,7 +1,6 @@
 """Ops on colours: the kernels compute what Pillow and torchvision do, and steps fold only where exact."""
 
 import json
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +12,6 @@ import twins
 from images import checkerboard, noise, png, scene
 from pixprep.engine.kernels import colours
 from pixprep.engine.kernels import levels as kernel
-from pixprep.plan.draws import colors
 from pixprep.plan.steps import levels
 
 LIKES = ["pillow", "torchvision"]
@@ -315,12 +313,10 @@ def test_a_random_op_is_done_as_often_as_it_says(op):
 
 
 def test_explain_says_what_is_done():
-    jitter = colors.Jitter(
-        key="k", brightness=(0.6, 1.4), contrast=None, saturation=None, hue=(-0.1, 0.1), like="pillow", p=1.0
-    )
+    jitters = (pp.color_jitter(brightness=[0.6, 1.4], hue=0.1, p=p).in_words() for p in (1.0, 0.8))
     steps = (
         *(levels.brightness(0.8, "pillow"), levels.Hue(0.1, "pillow"), levels.Tone("equalize", "pillow")),
-        *(jitter, replace(jitter, p=0.8)),
+        *jitters,
     )
     assert [str(step) for step in steps] == [
         "multiply the levels by 0.8",

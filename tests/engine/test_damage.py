@@ -12,8 +12,8 @@ import pixprep as pp
 from compare import EQUAL, assert_close
 from decoding import PLAN, decoded
 from images import cmyk, expected_pixels, jpeg, jpegs, noise, others, photo, scene, with_exif, ycck
-from pixprep.engine.decoders.cpu import is_whole
 from pixprep.engine.decoders.header import read_jpeg_header
+from pixprep.engine.decoders.images import is_whole
 
 END = b"\xff\xd9"
 SMALL = {name: encoded for name, encoded in jpegs().items() if name not in ("photo", "icc profile", "1x1")}

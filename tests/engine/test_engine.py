@@ -22,7 +22,7 @@ from compare import EQUAL, assert_close
 from decoding import PLAN
 from images import JUNK, jpeg, jpegs, noise, others, photo, png, scene, with_exif
 from pixprep.engine.decoders import Kept
-from pixprep.engine.decoders.cpu import CpuDecoder
+from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.kernels import resizing
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.normalize(), pp.tensor()])
@@ -75,7 +75,7 @@ def test_an_image_that_could_not_be_read_keeps_its_error_and_its_place(engine):
         assert_close(tensor, expected, EQUAL)
     kept = []
     batch = engine.run_batch([error, GOOD[0], error], rows=[2, 0, 1], keep=lambda place, _: kept.append(place))
-    assert (batch.errors, batch.decode_s[0], kept) == ([error, None, error], 0, [1])
+    assert (batch.errors, batch.decode_s[2], kept, batch.rows[1]) == ([None, error, error], 0, [1], slice(0, 1))
     assert_close(batch["tensor"][0], whole[0], EQUAL)
     assert not batch["tensor"][1:].any()
     assert batch.draws == [{}] * 3
@@ -438,7 +438,7 @@ def test_images_are_written_into_rows_of_arrays_that_are_given():
         room = {"tensor": np.full((5, 3, 20, 20), 7, np.float32)}
         batch = engine.run_batch(images, into=room, rows=[4, 1, 0])
         assert batch["tensor"] is room["tensor"]
-        assert [error and error.reason for error in batch.errors] == [None, "UNKNOWN_FORMAT", None]
+        assert [error and error.reason for error in batch.errors] == [None, "UNKNOWN_FORMAT", None, None, None]
         for row, place in ((4, 0), (1, 1), (0, 2)):
             assert np.array_equal(room["tensor"][row], expected["tensor"][place])
         assert (room["tensor"][2:4] == 7).all()

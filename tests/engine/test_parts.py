@@ -10,8 +10,8 @@ from PIL import _imaging
 import pixprep as pp
 from images import jpeg, photo, scene, with_exif
 from pixprep.engine.decoders import Limits, turbo
-from pixprep.engine.decoders.cpu import CpuDecoder
 from pixprep.engine.decoders.header import is_plain, read_jpeg_header
+from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.decoders.turbo import Way, decode, decode_part
 from pixprep.engine.kernels import resampling
 from pixprep.errors import ImageError

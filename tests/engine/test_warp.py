@@ -16,12 +16,11 @@ import twins
 from images import noise, png, scene
 from pixprep.engine.annotations import annotated
 from pixprep.engine.kernels import elastic, warp
-from pixprep.engine.kernels.cpu import noise as drawn_noise
 from pixprep.engine.kernels.filters import filtered
+from pixprep.engine.kernels.kernel import noise as drawn_noise
 from pixprep.engine.kernels.levels import done
 from pixprep.importers.verify import frozen
-from pixprep.plan.draws.blurring import Blur, weights
-from pixprep.plan.draws.elastic import ElasticMap
+from pixprep.pipeline.ops.filters import weights
 from pixprep.plan.draws.philox import EXAMPLE
 from pixprep.plan.draws.warps import Look, Motion, coefficients, mapped, projected, rotated
 from pixprep.plan.steps import levels
@@ -292,10 +291,10 @@ def test_channels_are_permuted_by_their_colour_whatever_their_order():
 @pytest.mark.parametrize(("taps", "fits", "fails"), [((5, 3), (3, 2), (2, 9)), ((3, 5), (2, 3), (9, 2))])
 def test_a_blur_reaches_no_further_than_the_mirror_image(taps, fits, fails):
     """Which has one pixel less than the image: the edge stands once."""
-    blur = Blur(key="", taps=taps, sigma=((1.0, 1.0), (1.0, 1.0)))
-    assert len(blur.steps({}, *fits)) == 1
+    blur = pp.gaussian_blur(taps[::-1], sigma=1.0)
+    assert len(blur.steps({}, *fits, "rgb")) == 1
     with pytest.raises(pp.ImageError, match=rf"{fails[0]} x {fails[1]} pixels are too few for a blur by"):
-        blur.steps({}, *fails)
+        blur.steps({}, *fails, "rgb")
 
 
 def test_a_blur_keeps_what_is_of_one_colour_and_mirrors_the_edge():
@@ -640,9 +639,11 @@ def test_an_elastic_image_and_its_mask_move_alike_and_come_again():
 @pytest.mark.parametrize("shape", [(36, 41, 3), (33, 60, 1)])
 def test_an_elastic_window_is_a_part_of_the_whole(shape, how):
     image, size = noise(shape[0], shape[1])[:, :, : shape[2]], shape[:2]
-    (whole,) = ElasticMap(key="", alpha=(90, 40), sigma=(2, 3), p=1, fill=FILL[: shape[2]], filter=how).steps(
-        {"seed": 2**64 - 3}, *size
+    op, color = (
+        pp.elastic(alpha=(90, 40), sigma=(2, 3), fill=FILL[: shape[2]], filter=how),
+        "rgb" if shape[2] == 3 else "gray",
     )
+    (whole,) = op.steps({"seed": 2**64 - 3}, *size, color)
     part = whole._replace(top=5, left=7, height=20, width=11)
     expected = twins.warped(whole, image)
     assert np.array_equal(warp.warped(whole, image), expected)

@@ -24,7 +24,8 @@ from images import jpeg as encode
 from pixprep import gpu as room
 from pixprep.cli import parser as cli
 from pixprep.engine.decoders import structure
-from pixprep.engine.kernels.cpu import CpuKernel
+from pixprep.engine.kernels.kernel import CpuKernel
+from pixprep.engine.options import EngineOptions
 from pixprep.gpu import launch, samples
 from pixprep.serving.embedded import doctor
 from pixprep.serving.triton.warm_up import warm_up
@@ -332,14 +333,10 @@ def test_the_passes_of_every_library_have_the_cpu_engines_order(like):
 # chunks and buffers
 
 
-def decoder_of(gpu, **options):
+def decoder_of(gpu, budget=1 << 30, **options):
     """A decoder without an engine."""
-    return gpu.GpuDecoder(
-        PIPELINE.plan,
-        pp.Limits(),
-        codec="consistent",
-        **{"budget": 1 << 30, "threads": 16, "damage": "strict"} | options,
-    )
+    options = EngineOptions(**{"threads": 16, "damage": "strict"} | options)
+    return gpu.GpuDecoder(PIPELINE.plan, options, budget=budget)
 
 
 def pixels(decoder, images):
@@ -1322,7 +1319,7 @@ def test_frames_are_taken_where_they_lie(gpu, given):
 def test_a_frame_in_device_memory_is_not_copied(gpu):
     plan = pp.Pipeline([pp.pixels(), *AFTER_DECODE]).plan
     device = gpu.Gpu(0)
-    decoder = device.decoder(plan, pp.Limits(), damage=None, codec="consistent")
+    decoder = device.decoder(plan, EngineOptions())
     frames = [gpu.cupy.asarray(scene(60, 90, n)) for n in range(5)]
     chunks = list(decoder.chunks(frames, [plan.place] * 5))
     assert [len(chunk.indices) for chunk in chunks] == [3, 2]

@@ -306,6 +306,6 @@ def test_every_link_and_picture_leads_somewhere(path):
 def test_the_limits_in_the_docs_are_the_defaults():
     rows = dict(re.findall(r"^\| `(max_\w+)` \| ([\d,]+) \|", text_of(ROOT / "docs" / "security.md"), re.MULTILINE))
     options = model_config.options({})
-    defaults = vars(options) | vars(options.limits)
+    defaults = vars(options) | vars(options.engine.limits)
     assert {"max_image_bytes", "max_pixels", "max_side", "max_scans", "max_response_bytes"} <= set(rows)
     assert {name: int(value.replace(",", "")) for name, value in rows.items()}.items() <= defaults.items()

@@ -62,7 +62,6 @@ ON_DEMAND = {
     ("training.frameworks", "training.frameworks."): "a library is loaded when it is asked for",
     ("plan.profiles", "plan.profiles."): "a profile is there as soon as its module is",
     ("pipeline.ops", "pipeline.ops."): "an op is there as soon as its module is",
-    ("plan.steps.operators", "plan.steps.processes"): "a process is started where an operator asks for it",
     ("cli.parser", "cli."): "a command is imported when it runs",
     ("importers", "importers."): "an importer is loaded when its library is named",
 }
@@ -96,11 +95,11 @@ HOMES = {
         "importers.verify.stages",
     },
     "nvidia": {"gpu.nvimagecodec", "importers.verify.originals"},
-    "onnx": {"serving.repository.lite0", "serving.repository.lookahead", "serving.repository.ports"},
+    "onnx": {"serving.repository.lite0", "serving.repository.door", "serving.repository.ports"},
     "onnxruntime": {"serving.repository.onnx_classifier", "serving.repository.onnx_trial"},
     "PIL": {
         *(
-            "engine.decoders.cpu",
+            "engine.decoders.images",
             "engine.decoders.heic",
             "engine.decoders.pillow",
             "gpu.samples",
@@ -125,7 +124,7 @@ HOMES = {
 
 
 def modules():
-    """Each module of the package by its name inside it, such as ``engine.decoders.cpu``, and its parsed source."""
+    """Each module of the package by its name inside it, such as ``engine.decoders.images``, and its parsed source."""
     for path in sorted(PACKAGE.rglob("*.py")):
         name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
         yield name or "pixprep", ast.parse(path.read_text(encoding="utf-8"))
@@ -157,7 +156,7 @@ SOURCES = {module: list(imports(tree)) for module, tree in modules()}
 
 
 def inside(name):
-    """``pixprep.engine.decoders.cpu.CpuDecoder`` -> ``engine.decoders.cpu``; None for anything that is not ours."""
+    """``pixprep.engine.decoders.images.CpuDecoder`` -> ``engine.decoders.images``; None of others."""
     if name.split(".")[0] != "pixprep":
         return None
     if name.endswith("."):
@@ -169,7 +168,7 @@ def inside(name):
 
 
 def room(module):
-    """``engine.decoders.cpu`` -> ``engine``."""
+    """``engine.decoders.images`` -> ``engine``."""
     first = module.partition(".")[0]
     return first if first in (*ROOMS, "ray") else "door"
 

@@ -45,7 +45,7 @@ def network(tmp_path_factory):
     try:
         from pixprep.serving.repository import lite0  # noqa: PLC0415  (needs the packages of the demo)
 
-        lite0.export(lite0.find_checkpoint(), path)
+        path.write_bytes(lite0.export(lite0.find_checkpoint())[0])
     except SetupError as missing:
         pytest.skip(f"NO CLASSIFIER: {missing}: logits are not compared")
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

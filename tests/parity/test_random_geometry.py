@@ -9,7 +9,8 @@ import pytest
 import pixprep as pp
 from images import png, scene
 from pixprep.engine.annotations import annotated
-from pixprep.plan.draws import philox, sizes, windows
+from pixprep.plan.draws import philox, windows
+from pixprep.plan.draws.augments import RandomStep
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its random transforms were not compared with")
@@ -43,7 +44,7 @@ def numbers(key, blocks):
 
 
 def resized_crop_window(height, width, scale, ratio, *, fitting=windows.fitting, fallback=windows.fallback):
-    """What ``ResizedCrop`` does, with torch's own numbers in torchvision's order."""
+    """What ``random_resized_crop`` does, with torch's own numbers in torchvision's order."""
     log_ratio = torch.log(torch.tensor(ratio))
     for _ in range(10):
         share = torch.empty(1).uniform_(*scale).item()
@@ -93,7 +94,7 @@ def test_another_rule_would_be_seen(rule, wrong):
 
 def test_a_resized_crop_draws_what_its_rule_says():
     """``words`` reads the tries in order, and scales the numbers to scale and log(ratio)."""
-    step = windows.ResizedCrop(key="k", scale=(0.5, 1.0), ratio=(0.5, 2.0))
+    step = RandomStep("k", pp.random_resized_crop(8, scale=(0.5, 1.0), ratio=(0.5, 2.0)))
     fits, does_not = (0.0, 0.5, 0.999, 0.0), (1.0 - 1e-9, 0.0, 0.0, 0.0)
     words = step.words(100, 100, numbers("k", [does_not, fits] + [does_not] * 8))
     assert words == {"top": 29, "left": 0, "height": 71, "width": 71}
@@ -120,7 +121,7 @@ def test_the_window_of_a_crop_is_torchvisions(options):
 
 
 def test_a_crop_that_does_not_fit_is_refused_by_both():
-    step = windows.Crop(key="k", height=32, width=24, padding=(0, 0, 0, 0), pad_if_needed=False)
+    step = RandomStep("k", pp.random_crop(32, 24))
     with pytest.raises(ValueError, match="larger than"):
         v2.RandomCrop((32, 24)).make_params([image_of(31, 99)])
     with pytest.raises(pp.ImageError, match=r"\[DOES_NOT_FIT\] 31 x 99 pixels are too small for the window of 32 x 24"):
@@ -128,7 +129,7 @@ def test_a_crop_that_does_not_fit_is_refused_by_both():
 
 
 def test_the_canvas_of_a_zoom_out_is_torchvisions():
-    step = windows.ZoomOut(key="k", p=0.5, side_range=(1.0, 4.0))
+    step = RandomStep("k", pp.random_zoom_out(side_range=(1.0, 4.0)))
     for seed in range(DRAWS):
         height, width = 1 + seed * 7 % 301, 1 + seed * 13 % 257
         torch.manual_seed(seed)
@@ -183,7 +184,7 @@ def test_the_size_of_a_scale_jitter_is_torchvisions(target):
 
 def test_a_scale_of_one_is_cut_in_float32_as_torchvision_does():
     """Float64 cuts another pixel off many a side."""
-    theirs, step = v2.ScaleJitter((80, 60), (1.0, 1.0)), sizes.Jitter(key="k", height=60, width=80, scale=(1.0, 1.0))
+    theirs, step = v2.ScaleJitter((80, 60), (1.0, 1.0)), RandomStep("k", pp.scale_jitter(60, 80, (1.0, 1.0)))
     others = 0
     for height, width in ((9 + seed * 7 % 301, 9 + seed * 13 % 257) for seed in range(DRAWS)):
         expected = theirs.make_params([image_of(height, width)])["size"]
@@ -195,7 +196,7 @@ def test_a_scale_of_one_is_cut_in_float32_as_torchvision_does():
 
 
 def test_a_size_of_no_pixel_is_one_pixel_where_torchvision_raises():
-    step = sizes.Jitter(key="k", height=10, width=10, scale=(0.1, 0.1))
+    step = RandomStep("k", pp.scale_jitter(10, 10, (0.1, 0.1)))
     assert v2.ScaleJitter((10, 10), (0.1, 0.1)).make_params([image_of(40, 400)])["size"] == (0, 1)
     assert step.words(40, 400, philox.EXAMPLE) == {"height": 1, "width": 1}
 

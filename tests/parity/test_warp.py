@@ -8,7 +8,7 @@ import pytest
 import pixprep as pp
 from images import png, scene
 from pixprep.engine.annotations import annotated
-from pixprep.engine.kernels.cpu import noise as drawn_noise
+from pixprep.engine.kernels.kernel import noise as drawn_noise
 from pixprep.engine.kernels.levels import done
 from pixprep.importers.verify.twins import by_torchvision
 from pixprep.pipeline.ops import changed, op_name

@@ -1,21 +1,14 @@
 """Operators of the user's: how they are made, found and called, and what becomes of their mistakes."""
 
 import logging
-import os
 import pickle
-import signal
-import subprocess
-import sys
 import threading
-import time
-from pathlib import Path
 from typing import Literal, Optional
 
 import cv2
 import numpy as np
 import pytest
 
-import operators_in_processes
 import pixprep as pp
 from images import jpeg, scene
 from pixprep.errors import REASONS
@@ -421,6 +414,8 @@ def test_an_operator_of_cupy_alone_is_refused_on_the_cpu():
 def test_an_operator_is_pickled_by_its_place():
     assert pickle.loads(pickle.dumps(scaled)) is scaled  # noqa: S301
     assert PIPELINE.plan.outputs["tensor"].calls[0].operator is means
+    with pytest.raises(TypeError, match=r"\.stop is no operator$"):
+        pickle.loads(pickle.dumps(pp.operator("acme.stop", version=1)(stop)))  # noqa: S301
 
 
 def test_fields_may_be_of_every_plain_type():
@@ -488,10 +483,6 @@ def test_a_signature_that_no_file_could_fill_is_refused(function, message):
         ({"version": True}, "version is a whole number"),
         ({"version": 1, "place": "image"}, 'place is "levels" or "tensor"'),
         ({"version": 1, "arrays": "torch"}, 'arrays "numpy", "cupy" or both'),
-        ({"version": 1, "processes": -1}, "processes is a whole number, 0 to 256, not -1"),
-        ({"version": 1, "processes": 257}, "processes is a whole number, 0 to 256, not 257"),
-        ({"version": 1, "processes": True}, "processes is a whole number, 0 to 256, not True"),
-        ({"version": 1, "processes": 1, "arrays": ("numpy", "cupy")}, 'processes take NumPy\'s arrays: arrays="numpy"'),
         ({"version": 1, "shape": (3,)}, r'of "levels" shape is \(height, width\), and the dtype uint8'),
         ({"version": 1, "dtype": "float32"}, "and the dtype uint8"),
         ({"version": 1, "motion": [1]}, 'motion is a function, of an operator on "levels"'),
@@ -764,153 +755,3 @@ def test_a_mask_follows_a_motion_whose_horizon_goes_through_the_first_corner():
     found = from_above(np.array([[64.0, 0, 0], [0, 0, 64], [0, 1, -1]]), (0, 0, 80, 60))
     assert np.mean(found["mask"][0] != found["tensor"][0][:, :, 0]) < 0.01  # beside the horizon it is one rounding
     assert np.mean(found["mask"][0] == 255) > 0.9
-
-
-# operators in processes
-
-
-def wait_until_ended(*pids):
-    """Wait until each is gone, or waits to be asked for its exit code."""
-    end = time.monotonic() + 30
-    while any(path.exists() and ") Z " not in path.read_text() for path in (Path(f"/proc/{pid}/stat") for pid in pids)):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def in_threads(operator, **options):
-    return pp.operator(operator.name, version=operator.version, **options)(operator.function)
-
-
-def test_an_operator_draws_the_same_in_a_process():
-    operators = operators_in_processes.grain, in_threads(operators_in_processes.grain)
-    source = [{"image": scene(30, 40, seed)} for seed in range(12)]
-
-    def loader(op):
-        ops = [pp.pixels(), pp.resize(height=40, width=30), op(only="training"), op(most=5, only="training")]
-        pipeline = pp.Pipeline([*ops, pp.tensor(dtype="uint8")]).for_training()
-        return pp.Loader(source, pipeline, batch_size=4, shuffle=True, seed=3)
-
-    found = []
-    for op in operators:
-        with loader(op) as one, loader(op) as resumed:
-            batches = [batch for _ in range(2) for batch in one]
-            last = batches[-1]
-            again = one.replay(1, last["index"][2], last["attempt"][2])["tensor"][0]
-            assert np.array_equal(again, last["tensor"][2])
-            next(iter(one))
-            resumed.load_state_dict(one.state_dict())
-            batches += resumed
-        found.append(batches)
-    assert len(found[0]) == 8
-    for ours, theirs in zip(*found, strict=True):
-        assert np.array_equal(ours["tensor"], theirs["tensor"])
-        assert ours.draws == theirs.draws
-    assert not np.array_equal(found[0][0]["tensor"], found[0][3]["tensor"])  # of another epoch
-
-
-@pytest.mark.parametrize("how", operators_in_processes.FAILURES)
-def test_a_mistake_in_a_process_fails_its_image_alone(how, caplog):
-    images = [np.full((9, 9, 3), level, np.uint8) for level in (255, 3, 200, 4, 130)]
-    pipeline = pp.Pipeline([*HEAD, operators_in_processes.failing(how=how), pp.tensor(dtype="uint8")])
-    with caplog.at_level(logging.ERROR), pp.Engine(pipeline, threads=3) as engine:
-        batches = [engine.run_batch(images) for _ in range(2)]
-    for batch in batches:
-        assert [error is None for error in batch.errors] == [True, False, True, False, True]
-        for error in batch.errors[1::2]:
-            assert error.reason == "OPERATOR"
-            assert error.detail.startswith("acme.failing 1")
-            assert operators_in_processes.FAILURES[how][1] in error.detail
-        assert batch["tensor"][:, 0, 0, 0].tolist() == [255, 0, 200, 0, 130]
-    if how == "an exception":
-        assert caplog.text.count("operators_in_processes.Odd: 1 /etc/shadow") == 4
-
-
-def test_processes_are_of_the_operator_and_take_arrays_of_every_size():
-    numbers = set()
-    for side in (8, 300, 20, 500):
-        ops = [pp.pixels(), pp.resize(height=side, width=side)]
-        numbers |= {int(run(pp.tensor(), operators_in_processes.who(), first=ops)[0][0]) for _ in range(2)}
-        (result,) = run(pp.tensor(), operators_in_processes.means(), first=ops)
-        assert np.array_equal(result, run(pp.tensor(), first=ops)[0].mean(axis=(1, 2), dtype=np.float32))
-    (number,) = numbers
-    assert number != os.getpid()
-    os.kill(number, signal.SIGKILL)  # while it is idle
-    os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
-    (other,) = run(pp.tensor(), operators_in_processes.who())
-    assert int(other[0]) != number
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [("renamed", "operators_in_processes.plain is no operator"), ("first", "another operator has its place")],
-)
-def test_an_operator_that_processes_do_not_find_is_refused_in_words(name, why):
-    operator = getattr(operators_in_processes, name)
-    remedy = "put the operator at the top of a module of its own, under its function's name"
-    with pytest.raises(pp.SetupError) as caught:
-        run(operator(), pp.tensor())
-    path = f"operators_in_processes.{operator.function.__name__}"
-    assert str(caught.value) == f"the operator {operator}: a process does not find {path}: {why}: {remedy}"
-    for function in (lambda pixels: pixels, failing(stop).function):
-        with pytest.raises(TypeError, match=r"^a\.b: processes find functions at the top of a module, not .*<"):
-            pp.operator("a.b", version=1, processes=1)(function)
-
-
-SCRIPT = """
-import os, sys, time
-import numpy as np
-import pixprep as pp
-
-@pp.operator("acme.inverse", version=1, processes=2)
-def inverse(pixels):
-    while pixels[0, 0, 0] == 1:
-        pass
-    return 255 - pixels
-
-def run(*levels):
-    ops = [pp.pixels(), pp.crop(0, 0, 4, 4), inverse(), pp.tensor(dtype="uint8")]
-    with pp.Engine(pp.Pipeline(ops), threads=2) as engine:
-        return [int(image[0, 0, 0]) for image in engine.run([np.full((4, 4, 3), level, np.uint8) for level in levels])]
-
-if GUARD:
-    assert run(7, 8) == [248, 247]
-    pids = [worker.process.pid for worker in inverse.workers._all]
-    if os.fork() == 0:
-        sys.exit(run(9) != [246])  # by processes of its own, and the parent's go on
-    assert os.wait()[1] == 0
-    assert run(9) == [246]
-    assert pids == [worker.process.pid for worker in inverse.workers._all]
-    print(*pids, flush=True)
-    if "hang" in sys.argv:
-        run(1, 1)
-"""
-
-
-def started(tmp_path, guard, *arguments):
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT.replace("GUARD", guard))
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, "-W", "default", script, *arguments], text=True, **streams)
-
-
-def test_processes_end_with_a_script_without_a_word(tmp_path):
-    said, errors = started(tmp_path, '__name__ == "__main__"').communicate(timeout=60)
-    pids = said.split()
-    assert errors == ""
-    assert pids
-    wait_until_ended(*pids)
-
-
-def test_processes_end_with_a_script_that_is_killed_in_a_call(tmp_path):
-    with started(tmp_path, '__name__ == "__main__"', "hang") as process:
-        pids = process.stdout.readline().split()
-        time.sleep(0.5)
-        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
-        process.kill()
-        assert process.stderr.read() == ""
-    wait_until_ended(*pids)
-
-
-def test_a_script_that_would_begin_anew_in_each_process_is_refused_in_words(tmp_path):
-    _, errors = started(tmp_path, "True").communicate(timeout=60)
-    assert 'what uses it stands under `if __name__ == "__main__":`' in errors.splitlines()[-1]

@@ -1,6 +1,7 @@
 """The policies: tables, draws, steps, replays; frozen results stand in for torchvision and timm."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -183,7 +184,9 @@ def test_numbers_choose_the_depth_of_a_chain_its_steps_and_the_weights():
 @pytest.mark.parametrize("alpha", [0.05, 1.0, 3.0, 100.0])
 def test_numbers_of_a_gamma_distribution_have_its_moments(alpha):
     """Mean and variance are alpha; an exponential one's logarithm has the mean of -0.5772 (Euler), variance pi^2/6."""
-    made = np.array([gammas(alpha, Numbers(1, 0, index, 0, {}), "x", 0, 8) for index in range(2500)]).reshape(-1)
+    made = np.array(
+        [gammas(alpha, partial(Numbers(1, 0, index, 0, {}).blocks, "x"), 0, 8) for index in range(2500)]
+    ).reshape(-1)
     assert made.min() > 0
     assert made.mean() == pytest.approx(alpha, abs=5 * (alpha / made.size) ** 0.5)
     assert made.var() == pytest.approx(alpha, rel=5 * ((2 + 6 / alpha) / made.size) ** 0.5)
@@ -191,7 +194,8 @@ def test_numbers_of_a_gamma_distribution_have_its_moments(alpha):
         logs = np.log(made)
         assert logs.mean() == pytest.approx(-np.euler_gamma, abs=0.05)
         assert logs.var() == pytest.approx(np.pi**2 / 6, rel=0.06)
-    assert gammas(alpha, EXAMPLE, "x", 0, 3) == [pytest.approx(gammas(alpha, EXAMPLE, "x", 0, 1)[0])] * 3
+    uniforms = partial(EXAMPLE.blocks, "x")
+    assert gammas(alpha, uniforms, 0, 3) == [pytest.approx(gammas(alpha, uniforms, 0, 1)[0])] * 3
 
 
 @pytest.mark.parametrize("kind", ["three bytes", "four", "four, one of them in front", "mirrored", "gray", "none"])
@@ -259,7 +263,8 @@ def test_the_pixels_are_those_that_were_frozen_from_torchvision(case):
 def test_a_gray_image_and_bgr_have_the_fill_of_their_channels():
     ops = [pp.resize(height=8, width=8), pp.rand_augment(fill=(1, 2, 3)), pp.tensor()]
     (step,) = pp.Pipeline([pp.decode(color="bgr"), *ops]).for_training().plan.random_steps
-    assert step.look.fill == (3, 2, 1)
+    (warp,) = step.steps({"ops": [{"op": "Rotate", "magnitude": 3.0}]}, 8, 8)
+    assert warp.fill == (3, 2, 1)
 
 
 @pytest.mark.parametrize(("threshold", "count"), [(255, 1), (256, 0)])

@@ -102,7 +102,7 @@ def test_a_wrong_configuration_is_refused_with_what_to_change(call, words):
 
 def test_parameters_of_triton_itself_are_left_alone():
     given = {"EXECUTION_ENV_PATH": {"string_value": "x"}, "threads": {"string_value": "3"}}
-    assert model_config.options({"parameters": given}).threads == 3
+    assert model_config.options({"parameters": given}).engine.threads == 3
 
 
 def test_every_limit_is_a_parameter():
@@ -114,13 +114,14 @@ def test_every_limit_is_a_parameter():
     options = model_config.options({"parameters": given})
     assert (options.max_request_bytes, options.max_response_bytes) == (9, 8)
     assert model_config.options({}).max_response_bytes == 256 << 20
-    assert {name: str(value) for name, value in vars(options.limits).items()} == texts | {"formats": "('jpeg', 'png')"}
-    assert model_config.options({}).limits == pp.Limits()
+    found = {name: str(value) for name, value in vars(options.engine.limits).items()}
+    assert found == texts | {"formats": "('jpeg', 'png')"}
+    assert model_config.options({}).engine.limits == pp.Limits()
 
 
 def test_the_words_that_choose_have_defaults():
     options = model_config.options({})
-    words = (options.on_error, options.damage, options.decoder, options.outputs)
+    words = (options.on_error, options.engine.damage, options.engine.decoder, options.outputs)
     assert words == ("fail", None, "consistent", "gpu")
     assert options.accept_base64 is False
     assert model_config.options({"parameters": {"accept_base64": {"string_value": "true"}}}).accept_base64 is True
@@ -128,13 +129,13 @@ def test_the_words_that_choose_have_defaults():
 
 @pytest.mark.parametrize("name", ["max_frames", "max_expansion"])
 def test_zero_turns_off_what_may_be_off(name):
-    assert getattr(model_config.options({"parameters": {name: {"string_value": "0"}}}).limits, name) == 0
+    assert getattr(model_config.options({"parameters": {name: {"string_value": "0"}}}).engine.limits, name) == 0
 
 
 def test_instances_share_the_cores():
     cores = len(os.sched_getaffinity(0))
     for count in (1, 2, 4, 1000):
-        assert model_config.options({"instance_group": [{"count": count}]}).threads == max(1, cores // count)
+        assert model_config.options({"instance_group": [{"count": count}]}).engine.threads == max(1, cores // count)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Model repositories: what `build` writes, which pairs it refuses, what `check` finds."""
 
 import difflib
+import hashlib
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import pixprep as pp
 from limits import memory_for
 from pixprep.cli import main
 from pixprep.errors import PipelineError, SetupError
-from pixprep.serving.repository import Problem, build, check, check_pipeline, side_notes
+from pixprep.serving.repository import Problem, build, check, check_pipeline, plan_repository, side_notes
 from pixprep.serving.repository.ports import parse_io, read_onnx
 
 COMMITTED = Path(__file__).parents[2] / "model_repository"
@@ -115,8 +117,8 @@ def test_classifiers_differ_in_what_runs_them_and_in_nothing_else(demo, tmp_path
     out = tmp_path / "models"
     notes = build(out, classifier=classifier).notes
     ours, theirs = files(folder(demo)), files(out)
-    # the first line has a checksum of the others
-    texts = (entry.pop("classifier/config.pbtxt").decode().splitlines()[1:] for entry in (ours, theirs))
+    # the last line has a checksum of the others
+    texts = (entry.pop("classifier/config.pbtxt").decode().splitlines()[:-1] for entry in (ours, theirs))
     changed = [line for line in difflib.ndiff(*texts) if line[0] in "-+"]
     assert sorted(changed) == sorted(f"{line[0]} {line[1:]}" for line in lines)
     onnx_files = [root / "classifier" / "1" / "model.onnx" for root in (folder(demo), out)]
@@ -464,6 +466,15 @@ def someone_elses(out):
             "(--max-batch-size, --input, --parameter), or --force writes over it",
         ),
         (
+            lambda out: replace(
+                out / "preprocess" / "config.pbtxt",
+                "dynamic_batching",
+                'parameters { key: "no such" value { string_value: "parameter" } }\ndynamic_batching',
+            ),
+            "/preprocess/config.pbtxt: was changed since `pixprep build` wrote it: say the change as an option "
+            "(--max-batch-size, --input, --parameter), or --force writes over it",
+        ),
+        (
             lambda out: (out / "classifier" / "config.pbtxt").write_text("mine"),
             "/classifier/config.pbtxt: was not written by `pixprep build`: say another --name, or --force",
         ),
@@ -472,7 +483,7 @@ def someone_elses(out):
             "/classifier/1/model.plan: was not written by `pixprep build`, which would remove it: move it, or --force",
         ),
     ],
-    ids=["a folder", "a changed file", "another file", "a plan"],
+    ids=["a folder", "a changed file", "a parameter", "another file", "a plan"],
 )
 def test_what_build_did_not_write_is_not_written_over_unless_forced(model, tmp_path, spoil, message):
     out = tmp_path / "out"
@@ -508,6 +519,78 @@ def test_a_build_repeats_the_options_of_the_last_one_and_says_so(model, tmp_path
     assert note == "repeated from the last build: --input dali; --force repeats nothing"
     assert build(out, pipeline=PIPELINE, onnx=model, force=True).notes == ()
     assert "max_batch_size: 64" in (out / "preprocess" / "config.pbtxt").read_text()
+
+
+CROPS = [pp.decode(), pp.crop(box="boxes"), pp.resize(height=224, width=224), pp.normalize(mean=0.5, std=0.5)]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "options", "repeated"),
+    [
+        (PIPELINE, {"on_error": "zero", "odd_range": True}, "--on-error zero --odd-range"),
+        (PIPELINE, {"parameters": {"PATH": 'a "b" \\ ü\n'}}, "--parameter 'PATH=a \"b\" \\ ü\n'"),
+        (PIPELINE, {"on_error": "fail", "input_": "bytes", "max_batch_size": 64}, ""),  # as without them
+        (pp.Pipeline([*CROPS, pp.tensor()]), {"max_batch_size": 5}, "--max-batch-size 5"),  # of boxes
+        (pp.Pipeline([*PIPELINE.ops[:-1], pp.tensor(name="DALI_INPUT_0")]), {}, ""),
+        (pp.Pipeline([pp.pixels(), *PIPELINE.ops[1:]]), {"max_batch_size": 3}, "--max-batch-size 3"),
+    ],
+)
+def test_options_are_read_back_from_what_they_made(model, tmp_path, pipeline, options, repeated):
+    out = tmp_path / "out"
+    build(out, pipeline=pipeline, onnx=model, **options)
+    before = files(out)
+    for prepare in (files, make_earlier):
+        prepare(out)
+        notes = build(out, pipeline=pipeline, onnx=model).notes
+        assert [note for note in notes if "repeat" in note] == (
+            [f"repeated from the last build: {repeated}; --force repeats nothing"] if repeated else []
+        )
+        assert files(out) == before
+
+
+def make_earlier(out):
+    """Write the configurations as builds did that kept their checksum in a comment."""
+    for path in out.glob("*/config.pbtxt"):
+        _, *lines, _ = path.read_text().splitlines(keepends=True)
+        checksum = hashlib.sha256("".join(lines).encode()).hexdigest()[:12]
+        path.write_text(
+            f"# Written by `pixprep build` ({checksum}), which writes it anew: some words.\n{''.join(lines)}"
+        )
+
+
+def test_models_of_an_earlier_build_are_known_and_may_be_shared(model, tmp_path):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, max_batch_size=2)
+    build(out, preprocess="preprocess", onnx=model, name="dogs")
+    make_earlier(out)
+    build(out, pipeline=PIPELINE, onnx=model)
+    make_earlier(out)
+    replace(out / "classifier" / "config.pbtxt", "max_batch_size: 2", "max_batch_size: 6")
+    with pytest.raises(SetupError, match="was changed since `pixprep build` wrote it"):
+        build(out, pipeline=PIPELINE, onnx=model)
+
+
+def test_a_plan_says_what_a_build_writes_and_replaces_and_touches_nothing(model, tmp_path):
+    out = tmp_path / "new" / "out"
+    planned = plan_repository(out, pipeline=PIPELINE, onnx=model)
+    assert (sorted(planned.models), planned.replaced, (tmp_path / "new").exists()) == ([*MODELS], [], False)
+    built = build(out, pipeline=PIPELINE, onnx=model)
+    assert built == planned
+    before = {path: path.stat() for path in tmp_path.rglob("*")}
+    assert sorted(plan_repository(out, pipeline=PIPELINE, onnx=model).replaced) == [*MODELS]
+    assert plan_repository(out, preprocess="preprocess", onnx=model, name="dogs").replaced == []
+    assert {path: path.stat() for path in tmp_path.rglob("*")} == before
+
+
+def test_an_onnx_file_is_opened_once(model, tmp_path):
+    code = (
+        "import sys\nfrom pathlib import Path\nimport pixprep as pp\nfrom pixprep.serving.repository import build\n"
+        "opened = []\n"
+        "sys.addaudithook(lambda event, arguments: opened.append(arguments[0]) if event == 'open' else None)\n"
+        "build(Path('out'), pipeline=pp.presets.imagenet(), onnx=Path(sys.argv[1]))\n"
+        "print([Path(name).name for name in opened if isinstance(name, str | Path)].count('my.onnx'))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code, model], cwd=tmp_path, text=True) == "1\n"
 
 
 def test_a_parameter_that_is_none_is_refused_with_what_is_meant(model, tmp_path):

@@ -9,11 +9,12 @@ import pytest
 import pixprep as pp
 from images import png, scene
 from pixprep import read
-from pixprep.boxes import Shares, convert, normalize
+from pixprep.boxes import Shares, convert
 from pixprep.spec import BoxSource
 from records import tar_bytes
 
 SIZE = (60, 80)
+WHOLE = [80, 60, 80, 60]
 BOXES = np.array([[8, 6, 40, 30], [40, 15, 72, 60]], np.float32)
 IMAGE = png(scene(*SIZE))
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=120, width=160), pp.boxes(), pp.tensor()]).for_training()
@@ -23,7 +24,7 @@ def given(box_format):
     """The boxes in a format, as a list."""
     form, _, normalized = box_format.partition("_")
     boxes = convert(BOXES, "xyxy", form)
-    return (normalize(boxes, SIZE) if normalized else boxes).tolist()
+    return (boxes / WHOLE if normalized else boxes).tolist()
 
 
 def rows(tmp_path, boxes, box_format):
@@ -110,7 +111,7 @@ def test_a_crop_takes_the_box_of_a_sample_in_any_format_of_its_source(box_format
         [pp.decode(), pp.crop(box="boxes"), pp.resize(height=60, width=80), pp.tensor(dtype="uint8")]
     )
     whole = convert([[0, 0, 80, 60]], "xyxy", box_format.partition("_")[0])  # in shares a pixel, if they are forgotten
-    boxes = normalize(whole, SIZE) if "_" in box_format else whole
+    boxes = whole / WHOLE if "_" in box_format else whole
     (batch,), _ = loaded(rows(None, boxes.tolist(), box_format), pipeline)
     np.testing.assert_array_equal(batch["tensor"][0], scene(*SIZE).transpose(2, 0, 1))
 

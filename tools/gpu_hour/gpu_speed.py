@@ -40,6 +40,7 @@ from workloads import photos, real_photos
 
 import pixprep as pp
 from pixprep.engine.batch import Batch
+from pixprep.engine.options import EngineOptions
 from pixprep.gpu import nvrtc
 from pixprep.gpu.device import Gpu
 from pixprep.gpu.nvimagecodec import MOST_STREAMS, on_host
@@ -341,7 +342,7 @@ def decoded(encoded: Sequence[bytes]) -> list[Any]:
     """The pixels on the device, each in memory of its own."""
     device = Gpu(0)
     plan = pixprep_full.pipeline("bilinear").plan
-    decoder = device.decoder(plan, pp.Limits(), damage="strict", codec="consistent")
+    decoder = device.decoder(plan, EngineOptions(damage="strict"))
     arrays: list[Any] = []
     for chunk in decoder.chunks(encoded, [plan.place] * len(encoded)):
         with device.lane(), decoder.decode(chunk) as images:

@@ -1,4 +1,4 @@
-"""The command line: what each command may be told, and how it ends.
+"""The command line: arguments and exit codes of each command.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage. Results go to stdout, everything else to stderr.
 """
@@ -44,7 +44,7 @@ from pixprep.formats import CODECS, DAMAGES, FORMATS, USUAL
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    parsed, unknown = _parser().parse_known_args(argv)
+    parsed, unknown = command_line().parse_known_args(argv)
     options = vars(parsed)
     command, (module, _, name) = options.pop("command"), options.pop("run").partition(".")
     if unknown:  # the command knows its own usage; the parser of all commands would show none of it
@@ -87,7 +87,8 @@ class _Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """Make the parser of every command."""
     parser = _Parser(prog="pixprep", description="Image preprocessing for Triton Inference Server.")
     parser.add_argument("--version", action="version", version=f"pixprep {__version__}")
     parsers = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -125,38 +126,40 @@ def _parser() -> argparse.ArgumentParser:
         "build --pipeline pipeline.json --onnx classifier.onnx --classifier tensorrt --output models",
     )
     build.add_argument("--output", **DIRECTORY, default=Path("model_repository"), help=f"the repository; {DEFAULT}")
-    either = build.add_mutually_exclusive_group()
-    either.add_argument("--pipeline", **FILE, help="a pipeline file")
+    pipeline = build.add_argument_group("pipeline").add_mutually_exclusive_group()
+    classifier = build.add_argument_group("classifier")
+    models = build.add_argument_group("models")
+    pipeline.add_argument("--pipeline", **FILE, help="a pipeline file")
     presets = ("imagenet", "clip", "efficientnet_lite0", "letterbox")
-    either.add_argument("--preset", choices=presets, help="a pipeline that pixprep brings along")
+    pipeline.add_argument("--preset", choices=presets, help="a pipeline that pixprep brings along")
     shared = "a model of DIR that another build wrote: its pipeline and options, for both ensembles"
-    either.add_argument("--preprocess", metavar="MODEL", default="", help=shared)
-    build.add_argument("--onnx", **FILE, help="your classifier as ONNX")
-    build.add_argument("--plan", **FILE, help="your classifier as a TensorRT plan")
+    pipeline.add_argument("--preprocess", metavar="MODEL", default="", help=shared)
+    classifier.add_argument("--onnx", **FILE, help="your classifier as ONNX")
+    classifier.add_argument("--plan", **FILE, help="your classifier as a TensorRT plan")
     runtimes = ("onnxruntime", "onnxruntime-gpu", "tensorrt")
-    build.add_argument("--classifier", **one_of(runtimes), help=f"what runs it; {DEFAULT}")
-    build.add_argument(
+    classifier.add_argument("--classifier", **one_of(runtimes), help=f"what runs it; {DEFAULT}")
+    classifier.add_argument(
         "--classifier-io",
         nargs=2,
         metavar=("INPUT", "OUTPUT"),
         help="what a plan takes and gives, such as input:FP32:3x224x224 logits:FP32:1000",
     )
     labels = "names of the classes: one a line, or JSON such as a config.json with id2label"
-    build.add_argument(
+    classifier.add_argument(
         "--labels", **FILE, help=f"{labels}; default: what the ONNX file holds, or the last build's of the same file"
     )
-    build.add_argument("--name", default="", help="of the ensemble, where a repository has several; default: ensemble")
+    models.add_argument("--name", default="", help="of the ensemble, where a repository has several; default: ensemble")
     how = "how images come: a BYTES tensor `image`, or as clients of dali_backend send them"
-    build.add_argument("--input", choices=("bytes", "dali"), dest="input_", help=f"{how}; default: bytes")
+    models.add_argument("--input", choices=("bytes", "dali"), dest="input_", help=f"{how}; default: bytes")
     on_error = "what a bad image does: fail its request, or become zeros with the reason in `status`"
-    build.add_argument("--on-error", choices=("fail", "zero"), help=f"{on_error}; default: fail")
-    build.add_argument("--max-batch-size", **COUNT, help="default: 64, or as many clips as have 64 frames")
+    models.add_argument("--on-error", choices=("fail", "zero"), help=f"{on_error}; default: fail")
+    models.add_argument("--max-batch-size", **COUNT, help="default: 64, or as many clips as have 64 frames")
     parameter = "of the preprocess model, such as threads=2; may be repeated"
-    build.add_argument(
+    models.add_argument(
         "--parameter", type=read_parameter, action="append", dest="parameters", metavar="NAME=VALUE", help=parameter
     )
     build.add_argument("--image", **PHOTO)
-    build.add_argument("--odd-range", **ODD_RANGE)
+    models.add_argument("--odd-range", **ODD_RANGE)
     build.add_argument("--force", **FORCE)
 
     check = command(

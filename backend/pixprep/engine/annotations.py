@@ -98,7 +98,7 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
 
 def moving(plan: Plan) -> tuple[str, ...]:
     """The fields of a sample that the plan's ops take: an op's ``name`` may give the result another name."""
-    return tuple(dict.fromkeys(_field(each) for each in plan.annotations.values()))
+    return tuple(dict.fromkeys(each.field for each in plan.annotations.values()))
 
 
 def columns(plan: Plan, made: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
@@ -296,13 +296,6 @@ def _missing(plan: Plan, name: str) -> int | None:
     if isinstance(own, MaskPlan):
         return own.ignore if own.is_one_size and (own.field == "mask" or pad is not None) else None
     return None if (pad if own is None else own.pad) is None else _NO_ROW
-
-
-def _field(plan: AnnotationPlan) -> str:
-    """The field of a sample that an op takes."""
-    if isinstance(plan, MaskPlan):
-        return plan.field
-    return "boxes" if isinstance(plan, BoxesPlan) else "points"
 
 
 def _extent(corners: F64) -> F64:

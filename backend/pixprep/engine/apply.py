@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import lru_cache, wraps
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,11 @@ from pixprep.engine.devices import device_for
 from pixprep.engine.kernels import Kernel
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline import file
-from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, Op, OutputOp, Pixels, RandomIouCrop, Tensor, Transform
+from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, Op, OutputOp, Pixels, RandomIouCrop, Tensor
 from pixprep.pipeline.pipeline import Pipeline, extern
 from pixprep.pipeline.walk import at, nodes
-from pixprep.plan.output_plans import NumbersPlan
+from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
-from pixprep.plan.steps import levels
 from pixprep.plan.steps.finding import find, listed
 from pixprep.plan.steps.operators import Extern as Use
 from pixprep.plan.steps.operators import Operator, OperatorCall
@@ -30,7 +29,9 @@ from pixprep.spec import Color, ImageSpec, TensorSpec
 
 Array = npt.NDArray[Any]
 RECENT = 32
-"""The lists of ops, and of each the sizes, whose plans are remembered."""
+"""Lists of ops whose plans are remembered."""
+ANY = 1 << 31
+"""Bound of a side that has none."""
 
 
 def apply(
@@ -113,18 +114,17 @@ def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with its last results, for arguments that can be a key: what is planned once serves many arrays."""
     kept = lru_cache(RECENT)(function)
 
-    @wraps(function)
     def call(*arguments: Any) -> Any:
         try:
-            hash(arguments)
+            return kept(*arguments)
         except TypeError:  # a list is among the fields
             return function(*arguments)
-        return kept(*arguments)
 
     return call
 
 
-class _Chain(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Chain:
     """Ops, checked: the first, those on the image with their places, and what is made of it at last."""
 
     first: Pixels | None
@@ -183,49 +183,40 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
     seed, epoch, index = sample
     is_gray = array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 1)
     color: Color = "gray" if is_gray else "rgb"
-    first = chain.first or Pixels(color=color)
-    pixels = shaped(array, first.order)
+    pixels = shaped(array, chain.first.order if chain.first else color)
     if 0 in pixels.shape:
         raise ImageError("BAD_DIMENSIONS", f"{array.shape[0]} x {array.shape[1]} pixels: there are none")
-    plan = _plan(chain, first)
+    plan, output = _compiled(chain, color)
     (numbers,) = plan.draw(seed=seed, epoch=epoch, indices=[index])
     placing = plan.placing(numbers, None if boxes is None else {"boxes": read_field({"boxes": boxes}, "boxes", 4)})
-    placement = placing(*pixels.shape[:2]).placements["place"]
-    make = _kernel if chain.operators else _remembered_kernel  # an operator's processes end with its kernel
-    kernel, spec = make(chain, first, levels.size_after(placement.levels, *placement.canvas))
-    out = np.empty((1, *spec.shape), spec.dtype)
-    failed = kernel.run([pixels[:, :, ::-1] if first.order == "bgr" else pixels], [placement], out, [0])
+    placement = placing(*pixels.shape[:2]).placements["image"]
+    shape = output.spec.shape_of(*placement.size)
+    kernel, spec = _kernel(chain, color, shape if chain.operators else None)
+    out = np.empty((1, *(spec.shape if chain.operators else shape)), spec.dtype)
+    failed = kernel.run([pixels[:, :, ::-1] if plan.takes == "bgr" else pixels], [placement], out, [0])
     if failed:
         raise failed[0]
     result: Array = out[0]
     return result[:, :, 0] if array.ndim == 2 and chain.tensor is None else result
 
 
-@_remembered
-def _last(chain: _Chain, first: Pixels) -> Any:
+@lru_cache(RECENT)
+def _compiled(chain: _Chain, color: Color) -> tuple[Plan, TensorPlan]:
+    """The plan of images of any size, and its one output."""
+    first = chain.first or Pixels(color=color)
     *_, last = nodes([(-1, first), *chain.ops], chain.operators)
-    return last
-
-
-@_remembered
-def _plan(chain: _Chain, first: Pixels) -> Plan:
-    """The plan of the image's place."""
-    last = _last(chain, first)
-    spec = Transform().infer(last.image)
-    place = NumbersPlan(spec=spec, kind="transform", geometry=last.lowered.geometry)
-    return Plan(is_gray=first.color == "gray", takes=first.order, outputs={"place": place})
-
-
-def _kernel(chain: _Chain, first: Pixels, size: tuple[int, int]) -> tuple[Kernel, TensorSpec]:
-    """The kernel that makes a result of this size, and what it makes."""
-    image = _last(chain, first).image
+    image = replace(last.image, max_height=last.image.max_height or ANY, max_width=last.image.max_width or ANY)
     tensor = chain.tensor or Tensor(dtype="uint8" if image.values == "levels" else "float32", layout="hwc")
-    spec = tensor.infer(image.sized(*size))
-    output = _last(chain, first).lowered.tensor(spec)
+    output = replace(last.lowered.tensor(tensor.infer(image)), calls=chain.calls)
+    return first.plan(outputs={"image": output}), output
+
+
+@lru_cache(RECENT)
+def _kernel(chain: _Chain, color: Color, shape: tuple[int, ...] | None) -> tuple[Kernel, TensorSpec]:
+    """The kernel for images of any size, or, as operators ask for it, of one; and what it makes."""
+    _, output = _compiled(chain, color)
+    spec = output.spec if shape is None else replace(output.spec, shape=shape, most=())
+    kernel = device_for("cpu", threads=1).kernel(replace(output, spec=spec))
     for call in chain.calls:
-        output = replace(output, calls=(*output.calls, call))
         spec = call.result(spec)
-    return device_for("cpu", threads=1).kernel(output), spec
-
-
-_remembered_kernel = _remembered(_kernel)
+    return kernel, spec

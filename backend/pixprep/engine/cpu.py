@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from pixprep.engine.decoders import Codec, Damage, Decoder, Limits
-from pixprep.engine.decoders.cpu import CpuDecoder
+from pixprep.engine.decoders import Decoder
+from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
 from pixprep.engine.devices import clip_decoder
 from pixprep.engine.kernels import Array
-from pixprep.engine.kernels.cpu import CpuKernel
+from pixprep.engine.kernels.kernel import CpuKernel
 from pixprep.engine.kernels.resizing import forget
 from pixprep.engine.kernels.staged import StagedKernel, needs_stages
+from pixprep.engine.options import EngineOptions
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.plan.steps.operators import Arrays
@@ -37,15 +38,14 @@ class Cpu:
         self.lanes = threads or len(os.sched_getaffinity(0))
         self._decoder: Decoder | None = None
 
-    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> Decoder:
+    def decoder(self, plan: Plan, options: EngineOptions) -> Decoder:
         """See ``Device``."""
-        del codec  # there is one
         if plan.clip:
-            self._decoder = clip_decoder(plan, limits, ready=lambda frame: frame)
+            self._decoder = clip_decoder(plan, options.limits, ready=lambda frame: frame)
         elif plan.takes:
-            self._decoder = PixelsDecoder(plan, limits, of=host_array)
+            self._decoder = PixelsDecoder(plan, options.limits, of=host_array)
         else:
-            self._decoder = CpuDecoder(plan, limits, damage=damage or "strict")
+            self._decoder = CpuDecoder(plan, options.limits, damage=options.damage or "strict")
         return self._decoder
 
     def kernel(self, plan: TensorPlan) -> CpuKernel | StagedKernel:

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from pixprep.engine.decoders import Codec, Damage, Decoder, Limits, Pixels
+from pixprep.engine.decoders import Decoder, Limits, Pixels
 from pixprep.engine.kernels import Array, Kernel
+from pixprep.engine.options import EngineOptions
 from pixprep.errors import SetupError
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
@@ -30,8 +31,8 @@ class Device(Protocol):
 
     lanes: int
 
-    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> Decoder:
-        """The decoder for a plan; ``damage`` None: ``strict`` on the CPU, ``structural`` on a GPU."""
+    def decoder(self, plan: Plan, options: EngineOptions) -> Decoder:
+        """The decoder for a plan; without ``damage`` it is ``strict`` on the CPU, ``structural`` on a GPU."""
 
     def kernel(self, plan: TensorPlan) -> Kernel:
         """The kernel for a plan, compiled."""
@@ -67,7 +68,7 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
 
     Args:
         name: which.
-        threads: that decode on the CPU, or read JPEGs for a GPU; default: as many as this process may use cores.
+        threads: of a CPU; default: as many as this process may use cores.
 
     Raises:
         SetupError: there is no such device here.
@@ -91,7 +92,7 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
                 f'device "{name}": {error.filename}: {error.strerror}: '
                 "set CUPY_CACHE_DIR to a folder that can be written"
             ) from None
-        return Gpu(int(index or 0), threads)
+        return Gpu(int(index or 0))
     raise SetupError(f'device "{name}": there are "cpu", "gpu" and "gpu:1", "gpu:2", …')
 
 

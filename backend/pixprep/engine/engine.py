@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import accumulate
@@ -14,21 +14,10 @@ from typing import Any, cast
 import numpy as np
 
 from pixprep.engine.batch import Batch
-from pixprep.engine.decoders import (
-    CODECS,
-    DAMAGES,
-    Chunk,
-    Codec,
-    Damage,
-    Decoded,
-    Encoded,
-    Kept,
-    Limits,
-    Pixels,
-    check_encoded,
-)
+from pixprep.engine.decoders import Chunk, Codec, Damage, Decoded, Encoded, Kept, Limits, Pixels, check_encoded
 from pixprep.engine.devices import device_for, optical_flow
 from pixprep.engine.kernels import Array
+from pixprep.engine.options import EngineOptions
 from pixprep.errors import ImageError, PipelineError, unreachable
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import odd_ranges
@@ -90,20 +79,16 @@ class Engine:
             kind = type(pipeline).__name__
             hint = "Pipeline([...]) is one of ops" if kind == "list" else "pixprep.load(path) reads a pipeline file"
             raise TypeError(f"an engine takes a Pipeline, not {kind}: {hint}")
-        for name, value, choices in (("damage", damage, DAMAGES), ("decoder", decoder, CODECS)):
-            if value is not None and value not in choices:
-                raise PipelineError(f"{name} is one of {', '.join(choices)}, not {value!r}")
-        if threads is not None and not (isinstance(threads, int) and threads >= 1):
-            raise PipelineError(f"threads is a whole number of at least 1, not {threads!r}")
-        if limits is not None and not isinstance(limits, Limits):
-            raise PipelineError(f"limits is a pixprep.Limits, such as Limits(max_pixels=100_000_000), not {limits!r}")
+        limits = Limits() if limits is None else limits
+        self.options = EngineOptions(
+            device=device, threads=threads, limits=limits, damage=damage, decoder=decoder, odd_range=odd_range
+        )
         for text in () if odd_range else odd_ranges(pipeline):
             _LOG.warning("%s; odd_range=True if it is meant", text)
         self.pipeline = pipeline
         self.plan = pipeline.plan
-        self._limits = limits or Limits()
         self._device = device_for(device, threads=threads)
-        self._decoder = self._device.decoder(self.plan, self._limits, damage=damage, codec=decoder)
+        self._decoder = self._device.decoder(self.plan, self.options)
         self._kernels = {
             name: self._device.kernel((output.frames if isinstance(output, FlowPlan) else output).frame)
             for name, output in self.plan.outputs.items()
@@ -175,7 +160,7 @@ class Engine:
             places: for each image what ``plan.placing`` or ``plan.replaying`` gave for it, which have the inputs
                 already; default: the plan's own, which a plan with random ops has not.
             into: arrays (or lists) to write outputs into, by name, as ``run_batch`` makes them for the others.
-            rows: for each image its row in these arrays, which may have others; default: 0, 1, 2, …
+            rows: for each image its row in these arrays and in the batch, which may have others; default: 0, 1, 2, …
             keep: gets the place in ``encoded`` and the pixels of each image, in the thread that decoded it. They are
                 the decoder's again when it returns; a copy may come again as ``Kept``. Its ImageError is the image's.
             keep_whole: decode all pixels for ``keep``; else those that no tensor is made of may have no meaning.
@@ -209,19 +194,20 @@ class Engine:
             sent, places = [encoded[index] for index in there], [places[index] for index in there]
         files = cast("Sequence[Encoded]", sent)  # Kept comes to a CPU's only
         chunks = self._decoder.chunks(files, places, is_whole=keep is not None and keep_whole)
-        ends, count, into = list(accumulate(counts)), sum(counts), into or {}
-        rows = range(count) if rows is None else rows
+        ends, into = [0, *accumulate(counts)], into or {}
+        spans = list(map(slice, ends, ends[1:])) if rows is None else [slice(row, row + 1) for row in rows]
+        count = max((span.stop for span in spans), default=0)
         batch = Batch(
             outputs={name: into[name] if name in into else self._array(name, count) for name in names},
             errors=[None] * count,
             decode_s=[0.0] * count,
             transform_s=[0.0] * count,
             placed=[None] * count,
-            rows=list(map(slice, [0, *ends], ends)),
+            rows=spans,
             plans=self.plan.outputs,
         )
-        for index in {*range(images)}.difference(there) if sent is not encoded else ():
-            self._fail(batch, batch.rows_of(index), rows, encoded[index])
+        for index in {*range(images)}.difference(there):
+            self._fail(batch, dict.fromkeys(batch.rows_of(index), encoded[index]))
         lock = Lock()  # a generator may not be asked by two threads at once
 
         def work(first: Chunk[Any] | None = None) -> None:  # whoever is free takes the next chunk
@@ -230,7 +216,7 @@ class Engine:
             while chunk is not None:
                 indices = [there[index] for index in chunk.indices]
                 with self._device.lane():
-                    decoded = self._run_chunk(chunk, indices, batch, rows, keep)
+                    decoded = self._run_chunk(chunk, indices, batch, keep)
                 with lock:
                     batch.recovered += sum(image.is_recovered for image in decoded)
                     batch.fallbacks += sum(image.is_fallback for image in decoded)
@@ -261,29 +247,23 @@ class Engine:
         chunk: Chunk[Any],
         indices: Sequence[int],
         batch: Batch,
-        rows: Sequence[int],
         keep: Callable[[int, Decoded], None] | None,
     ) -> list[Decoded]:
         """Decode the images of a chunk, and write every output of those that decoded; these are returned."""
         start = perf_counter()
-        those = [row for index in indices for row in batch.rows_of(index)]
         with self._decoder.decode(chunk) as results:
             after_decode = perf_counter()
-            images: dict[int, Decoded] = {}
+            found: dict[int, Decoded | ImageError] = {}
             for index, result in zip(indices, results, strict=True):
                 own = batch.rows_of(index)
-                for row, each in zip(own, _each(result, len(own)), strict=True):
-                    if isinstance(each, ImageError):
-                        self._fail(batch, [row], rows, each)
-                    else:
-                        images[rows[row]] = each
-                        batch.placed[row] = each.placed
-            failed: dict[int, ImageError] = {}
+                found |= zip(own, _each(result, len(own)), strict=True)
+            images = {row: each for row, each in found.items() if isinstance(each, Decoded)}
+            failed = {row: each for row, each in found.items() if isinstance(each, ImageError)}
             for name, array in batch.outputs.items():
                 failed |= self._write(name, images, array)
-            for row in those if failed else ():
-                if rows[row] in failed:
-                    self._fail(batch, [row], rows, failed[rows[row]])
+            for row, image in images.items():
+                batch.placed[row] = image.placed
+            self._fail(batch, failed)
             after_transform = perf_counter()
             if keep is not None:
                 for index, result in zip(indices, results, strict=True):
@@ -291,10 +271,10 @@ class Engine:
                         if not isinstance(result, ImageError):
                             keep(index, result)
                     except ImageError as error:
-                        self._fail(batch, batch.rows_of(index), rows, error.as_value())
-        for row in those:
-            batch.decode_s[row] = (after_decode - start) / len(those)
-            batch.transform_s[row] = (after_transform - after_decode) / len(those)
+                        self._fail(batch, dict.fromkeys(batch.rows_of(index), error.as_value()))
+        for row in found:
+            batch.decode_s[row] = (after_decode - start) / len(found)
+            batch.transform_s[row] = (after_transform - after_decode) / len(found)
         return [result for result in results if isinstance(result, Decoded)]
 
     def _places(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> tuple[list[Place], list[int]]:
@@ -302,14 +282,14 @@ class Engine:
         check_given(self.plan.inputs, inputs, count)
         if not self.plan.inputs:
             return [self.plan.place] * count, [1] * count
-        most = self._limits.max_boxes if self.plan.takes_boxes else None
+        most = self.options.limits.max_boxes if self.plan.takes_boxes else None
         found: list[list[Given | ImageError]] = []
         for index in range(count):
             try:
                 found.append([*input_rows(self.plan.inputs, {name: x[index] for name, x in inputs.items()}, most=most)])
             except ImageError as error:
                 found.append([error.as_value()])
-        most_pixels = self._limits.max_box_pixels
+        most_pixels = self.options.limits.max_box_pixels
         return [self.plan.placing_rows(rows, most_pixels=most_pixels) for rows in found], [*map(len, found)]
 
     def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> dict[int, ImageError]:
@@ -335,17 +315,17 @@ class Engine:
                 unreachable(never)
         return {}
 
-    def _fail(self, batch: Batch, those: Iterable[int], rows: Sequence[int], error: ImageError) -> None:
+    def _fail(self, batch: Batch, errors: Mapping[int, ImageError]) -> None:
         """Give rows of a batch no result: they are zeros."""
-        for row in those:
+        for row, error in errors.items():
             batch.errors[row], batch.placed[row] = error, None
             for name, array in batch.outputs.items():
                 spec = batch.plans[name].spec
                 if spec.is_open:
-                    array[rows[row]] = self._device.empty(spec.least, spec.dtype)
-                    array[rows[row]][...] = 0
+                    array[row] = self._device.empty(spec.least, spec.dtype)
+                    array[row][...] = 0
                 else:
-                    array[rows[row]] = 0
+                    array[row] = 0
 
     def _write_clip(self, name: str, clip: Decoded, plan: TensorPlan | FlowPlan, array: Array) -> ImageError | None:
         """The tensor of one clip, whose frames share a placement, or its flow; or why an operator failed on a frame."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.gpu.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP
-from pixprep.plan.draws.erasing import quantiles
+from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Permute, Take, Tone, size_after

@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.engine.kernels.cpu import CpuKernel
+from pixprep.engine.kernels.kernel import CpuKernel
 from pixprep.errors import ImageError, SetupError
 from pixprep.gpu import canvases, launch
 from pixprep.gpu.kernel import GpuKernel

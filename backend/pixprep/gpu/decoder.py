@@ -27,10 +27,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.engine.decoders import Chunk, Codec, Damage, Decoded, Encoded, Limits, neighbours
-from pixprep.engine.decoders.cpu import CpuDecoder, Read, is_whole
+from pixprep.engine.decoders import Chunk, Decoded, Encoded, neighbours
 from pixprep.engine.decoders.header import check_header, read_whole_header, said_pixels
+from pixprep.engine.decoders.images import CpuDecoder, Read, is_whole
 from pixprep.engine.decoders.structure import Structure, structures
+from pixprep.engine.options import EngineOptions
 from pixprep.errors import ImageError
 from pixprep.gpu.nvimagecodec import MOST, NvImageCodec, to_array
 from pixprep.plan.plan import Place, Plan
@@ -66,11 +67,8 @@ class GpuDecoder:
 
     Args:
         plan: what to decode to.
-        limits: what is refused from the header.
-        damage: what becomes of a damaged JPEG.
-        codec: what may decode, see ``Engine``.
+        options: of the engine. Its threads read JPEGs; nvImageCodec has at most 16 of them.
         budget: the bytes of the pixels of one chunk, at most.
-        threads: that read JPEGs; default: as many as this process may use cores. nvImageCodec has at most 16 of them.
 
     Attributes:
         words: what decodes here.
@@ -79,23 +77,15 @@ class GpuDecoder:
         SetupError: nvImageCodec lacks something here, or decodes something else than libjpeg-turbo does.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        limits: Limits,
-        *,
-        damage: Damage,
-        codec: Codec,
-        budget: int,
-        threads: int | None = None,
-    ) -> None:
+    def __init__(self, plan: Plan, options: EngineOptions, *, budget: int) -> None:
+        damage = options.damage or "structural"
         self._plan = replace(plan, reduced=False)
-        self._cpu = CpuDecoder(self._plan, limits, damage=damage)
-        self._limits = limits
+        self._cpu = CpuDecoder(self._plan, options.limits, damage=damage)
+        self._limits = options.limits
         self._is_strict = damage in ("strict", "structural")
         self._budget = budget
-        self._threads = threads or len(os.sched_getaffinity(0))
-        self._codec = NvImageCodec(self._plan, codec=codec, threads=self._threads)
+        self._threads = options.threads or len(os.sched_getaffinity(0))
+        self._codec = NvImageCodec(self._plan, codec=options.decoder, threads=self._threads)
         self.words = self._codec.words
         self._is_reading = damage != "structural"
         self._pool = ThreadPoolExecutor(self._threads, "pixprep-decode")

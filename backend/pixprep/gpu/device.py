@@ -13,12 +13,13 @@ from weakref import WeakSet
 import cupy
 import numpy as np
 
-from pixprep.engine.decoders import Codec, Damage, Decoder, Limits
+from pixprep.engine.decoders import Decoder
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
 from pixprep.engine.devices import clip_decoder
 from pixprep.engine.kernels import Array
 from pixprep.engine.kernels.resizing import forget
 from pixprep.engine.kernels.staged import StagedKernel, needs_stages
+from pixprep.engine.options import EngineOptions
 from pixprep.errors import SetupError
 from pixprep.gpu.comparison import checked_kernel
 from pixprep.gpu.decoder import GpuDecoder
@@ -62,7 +63,6 @@ class Gpu:
 
     Args:
         index: which GPU, as CUDA numbers them.
-        threads: of the host, that read JPEGs; default: as many as this process may use cores.
 
     Raises:
         SetupError: there is no such GPU, or no driver.
@@ -71,7 +71,7 @@ class Gpu:
     lanes = 2
     library: Arrays = "cupy"
 
-    def __init__(self, index: int, threads: int | None = None) -> None:
+    def __init__(self, index: int) -> None:
         try:
             count = cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as error:
@@ -81,13 +81,12 @@ class Gpu:
         self._device = cupy.cuda.Device(index)
         threshold = cupy.cuda.runtime.cudaMemPoolAttrReleaseThreshold
         self._change_pool(lambda pool: cupy.cuda.runtime.memPoolSetAttribute(pool, threshold, FREED_BYTES))
-        self._threads = threads
         self._local = threading.local()
         self._decoder: Decoder | None = None
         self._kernels: WeakSet[GpuKernel] = WeakSet()
         self._queued: Any = None
 
-    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> Decoder:
+    def decoder(self, plan: Plan, options: EngineOptions) -> Decoder:
         """See ``Device``.
 
         Raises:
@@ -95,21 +94,14 @@ class Gpu:
         """
         with self.lane():
             if plan.clip:
-                is_host = damage == "strict" or codec == "cpu"
+                is_host = options.damage == "strict" or options.decoder == "cpu"
                 self._decoder = clip_decoder(
-                    plan, limits, ready=cupy.asarray, elsewhere=None if is_host else _frames_of_nvdec
+                    plan, options.limits, ready=cupy.asarray, elsewhere=None if is_host else _frames_of_nvdec
                 )
             elif plan.takes:
-                self._decoder = PixelsDecoder(plan, limits, of=self.array, ready=_readable, budget=PIXEL_BYTES)
+                self._decoder = PixelsDecoder(plan, options.limits, of=self.array, ready=_readable, budget=PIXEL_BYTES)
             else:
-                self._decoder = GpuDecoder(
-                    plan,
-                    limits,
-                    damage=damage or "structural",
-                    codec=codec,
-                    budget=PIXEL_BYTES,
-                    threads=self._threads,
-                )
+                self._decoder = GpuDecoder(plan, options, budget=PIXEL_BYTES)
         return self._decoder
 
     def kernel(self, plan: TensorPlan) -> GpuKernel | StagedKernel:

@@ -73,13 +73,13 @@ def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
         )
     )  # fmt: skip
     address = np.frombuffer(images, np.uint8).ctypes.data
-    told = STRUCTS["chunk"](formula_struct(formula), address, len(chunk.which), len(chunk.plan.channels))
+    arguments = STRUCTS["chunk"](formula_struct(formula), address, len(chunk.which), len(chunk.plan.channels))
     run = library().fill_chunk
-    checked(run(byref(told)))  # it has no memory yet, and says how much it needs
-    memory, told.address = chunk.upload(told.n_bytes)
-    told.memory = memory.ctypes.data
-    checked(run(byref(told)))
-    return memory, told.middle, (told.wide, told.high)
+    checked(run(byref(arguments)))  # it has no memory yet, and says how much it needs
+    memory, arguments.address = chunk.upload(arguments.n_bytes)
+    arguments.memory = memory.ctypes.data
+    checked(run(byref(arguments)))
+    return memory, arguments.middle, (arguments.wide, arguments.high)
 
 
 def _order(resize: Resize | None) -> Callable[[Placement], bool]:

@@ -118,7 +118,7 @@ __device__ static inline void do_steps(const struct Canvas &canvas, const struct
     } while (true);
 }
 
-// What engine/kernels/cpu.py says of noise: Philox4x32-10 of (i, values[2], 0, 0) is where eight values are looked up.
+// What engine/kernels/kernel.py says of noise: Philox4x32-10 of (i, values[2], 0, 0) is where eight values are looked up.
 __device__ void fill_with_noise(const struct Plan &plan, VALUE *tensor, const struct Erasure &erasure, const VALUE *noise) {
     int area = erasure.height * erasure.width, count = CHANNELS * area;
     for (int i = threadIdx.x; i * 8 < count; i += LEVEL_THREADS) {

@@ -22,8 +22,8 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from pixprep.engine.decoders import Codec, Limits
-from pixprep.engine.decoders.cpu import CpuDecoder
 from pixprep.engine.decoders.header import JpegHeader, read_header
+from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.decoders.structure import Structure
 from pixprep.errors import ImageError, SetupError
 from pixprep.gpu.kernel import span

@@ -13,6 +13,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any, Union
@@ -100,10 +101,15 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
     """
     if len(text) > MAX_BYTES:
         raise PipelineError(f"is no pipeline file: it has over {MAX_BYTES:,} bytes")
+    constants: list[object] = []  # NaN and Infinity, which Python reads and JSON has not
+
+    def constant(_: str) -> object:
+        constants.append(object())
+        return constants[-1]
+
     try:
         text = text if isinstance(text, str) else text.decode()
-        document = json.loads(text, object_pairs_hook=_object, parse_constant=_Constant, parse_int=_integer)
-        _refuse_constants(document, text)
+        document = json.loads(text, object_pairs_hook=_object, parse_constant=constant, parse_int=_integer)
     except json.JSONDecodeError as error:
         raise PipelineError(not_json(error)) from None
     except UnicodeDecodeError as error:
@@ -112,6 +118,8 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
         raise PipelineError("not a pipeline file: nested too deeply") from None
     except ValueError:
         raise PipelineError("not a pipeline file: a number has too many digits") from None
+    if constants:
+        raise PipelineError(_no_number(document, constants[0], text))
     if not isinstance(document, dict):
         raise PipelineError(f'a pipeline file is an object with "format" and "ops", not {_type_name(document)}')
     _check_format(document.get("format"))
@@ -155,10 +163,10 @@ def dumps(ops: Sequence[Op], origin: Origin | None = None) -> str:
 def to_dict(op: Op) -> dict[str, Any]:
     """One op as in the file: the fields that differ from their defaults; ``name``, ``from`` and ``only`` last."""
     fields = settings(op)
-    for key in [key for key in fields if key != "op"]:
+    for key in [*fields][1:]:
         fewer = {other: value for other, value in fields.items() if other != key}
-        if _is(op, fewer):
-            fields = fewer
+        with suppress(msgspec.ValidationError, PipelineError):  # of a field that is needed
+            fields = fewer if msgspec.convert(fewer, type(op)) == op else fields
     return fields
 
 
@@ -171,14 +179,6 @@ def settings(op: Op) -> dict[str, Any]:
         if value is not None:
             (last if key in ("name", "from", "only") else first)[key] = value
     return first | last
-
-
-def _is(op: Op, fields: dict[str, Any]) -> bool:
-    """Tell whether these fields alone make the same op."""
-    try:
-        return msgspec.convert(fields, type(op)) == op
-    except (msgspec.ValidationError, PipelineError):
-        return False
 
 
 def convert(op: Op) -> Op:
@@ -229,25 +229,18 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-class _Constant(str):
-    """``NaN`` or ``Infinity``, which Python reads and JSON has not."""
-
-    __slots__ = ()
-
-
-def _refuse_constants(document: object, text: str) -> None:
-    """Raise PipelineError for the first that is no JSON number, with its path and line."""
+def _no_number(document: object, constant: object, text: str) -> str:
+    """Error of the first constant that is no JSON number, with its path and line."""
     places: list[tuple[str, object]] = [("$", document)]
-    while places:
-        path, value = places.pop()
-        if isinstance(value, _Constant):
-            at = next(found for found in _CONSTANT.finditer(text) if found[1] == value).start()
-            line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
-            raise PipelineError(f"{path}: line {line} column {column}: {value} is not a JSON number")
+    while (place := places.pop())[1] is not constant:
+        path, value = place
         if isinstance(value, dict):
-            places += [(f"{path}.{printable(key)}", each) for key, each in reversed(value.items())]
+            places += [(f"{path}.{printable(key)}", each) for key, each in value.items()]
         elif isinstance(value, list):
-            places += [(f"{path}[{index}]", each) for index, each in reversed([*enumerate(value)])]
+            places += [(f"{path}[{index}]", each) for index, each in enumerate(value)]
+    found = next(found for found in _CONSTANT.finditer(text) if found[1])
+    line, column = text.count("\n", 0, found.start()) + 1, found.start() - text.rfind("\n", 0, found.start())
+    return f"{place[0]}: line {line} column {column}: {found[1]} is not a JSON number"
 
 
 def _check_format(value: object) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pixprep.errors import PipelineError
 from pixprep.files import write
-from pixprep.names import told
+from pixprep.names import explained
 from pixprep.pipeline import file
 from pixprep.pipeline.file import Origin
 from pixprep.pipeline.ops import Decode, DecodeVideo, Extern, Op, OpticalFlow, Pixels, Tensor, changed, is_on, op_name
@@ -59,7 +59,7 @@ class Pipeline:
         plan: what it is compiled to.
     """
 
-    @told({}, "the ops are one list, such as [decode(), tensor()]")
+    @explained({}, "the ops are one list, such as [decode(), tensor()]")
     def __init__(
         self,
         ops: Sequence[Op | OperatorCall],

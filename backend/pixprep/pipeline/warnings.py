@@ -1,8 +1,8 @@
-"""Warnings of what is allowed and hardly meant: odd ranges, bare levels, margins of a crop, sides unlike."""
+"""Warnings of what is allowed and hardly meant: odd ranges, margins of a crop, sides unlike."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ def _odd_range(pipeline: Pipeline, output: Output) -> str:
     plan = pipeline.plan.outputs[output.name]
     if not places or not isinstance(plan, TensorPlan) or plan.calls:  # an operator may give it any values
         return ""
-    why = _why_odd(_ends(pipeline, output.name))
+    why = _why_odd(extremes(pipeline, output.name))
     if not why:
         return ""
     place, name, low, high = places[-1], output.name, output.spec.low, output.spec.high
@@ -54,7 +54,7 @@ def _odd_range(pipeline: Pipeline, output: Output) -> str:
     return f'ops[{place}] "normalize": the values of "{name}" would be {low:.4g} to {high:.4g}, {why}: {remedy}'
 
 
-def _ends(pipeline: Pipeline, name: str) -> npt.NDArray[np.float64]:
+def extremes(pipeline: Pipeline, name: str) -> npt.NDArray[np.float64]:
     """(channels, 2): the lowest and highest value of each channel."""
     plan = pipeline.plan.outputs[name]
     assert isinstance(plan, TensorPlan)
@@ -79,40 +79,13 @@ def _why_odd(ends: npt.NDArray[np.float64]) -> str:
 
 
 def _ends_otherwise(pipeline: Pipeline, index: int, name: str, *others: Op) -> npt.NDArray[np.float64] | None:
-    """``_ends`` with other ops in the place of one, where they are usual ones; None where they are odd, or none."""
+    """``extremes`` with other ops in the place of one, where they are usual ones; None where they are odd, or none."""
     ops = pipeline.definition
     try:
-        ends = _ends(Pipeline([*ops[:index], *others, *ops[index + 1 :]], operators=pipeline.operators), name)
+        ends = extremes(Pipeline([*ops[:index], *others, *ops[index + 1 :]], operators=pipeline.operators), name)
     except PipelineError:
         return None
     return None if _why_odd(ends) else ends
-
-
-def bare_levels(pipeline: Pipeline) -> list[str]:
-    """Names of the tensors of floats that hold the levels 0 to 255, which few models are trained with."""
-    return [
-        name
-        for name, plan in pipeline.plan.outputs.items()
-        if isinstance(plan, TensorPlan)
-        and not plan.calls  # an operator may give it any values
-        and plan.spec.dtype in ("float32", "float16")
-        and (_ends(pipeline, name) == (0, 255)).all()
-    ]
-
-
-def taken_bare(pipeline: Pipeline, known: Collection[str] = ()) -> list[str]:
-    """For each such tensor of which nobody knows what takes it: what to do. None of a library's own preprocessing.
-
-    Args:
-        pipeline: what serves.
-        known: names of tensors whose model has been looked at.
-    """
-    return [
-        f'"{name}" holds the levels 0 to 255 as {pipeline.outputs[name].spec.dtype}: put normalize before tensor, '
-        "unless its model was trained with levels"
-        for name in ([] if pipeline.origin else bare_levels(pipeline))
-        if name not in known
-    ]
 
 
 def unlike_sides(pipeline: Pipeline) -> list[str]:

@@ -6,24 +6,20 @@ What was drawn, or came with the request, is known then.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import compress
 from math import ceil, floor
+from typing import Any, cast
 
 from pixprep.errors import ImageError
 from pixprep.plan import inputs
-from pixprep.plan.draws import windows
-from pixprep.plan.draws.augments import Augment
-from pixprep.plan.draws.erasing import Erasing
+from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.philox import EXAMPLE
-from pixprep.plan.draws.sizes import RandomSize
-from pixprep.plan.draws.windows import RandomStep
+from pixprep.plan.draws.windows import IouCrop
 from pixprep.plan.geometry_steps import REACH, Beyond, Flip, GeometryStep, LevelsStep, Move, Resize, Window
 from pixprep.plan.inputs import Drawing, is_given
 from pixprep.plan.placement import NO_MARGINS, Placement, Span, stretch
 from pixprep.plan.steps import levels
 from pixprep.plan.steps.levels import Erase, LevelStep, Take
 from pixprep.plan.steps.operators import Extern
-from pixprep.plan.steps.warps import Warp
 from pixprep.spec import rounded
 
 MAX_RESIZED_PIXELS = 1 << 28
@@ -49,7 +45,7 @@ class Geometry:
     resize: Resize | None
     after: tuple[GeometryStep, ...]
     levels: tuple[LevelsStep, ...] = ()
-    erasures: tuple[Erasing, ...] = ()
+    erasures: tuple[Augment, ...] = ()
     fill: inputs.Fill | None = None
     photo: tuple[LevelsStep, ...] = ()
 
@@ -60,16 +56,10 @@ class Geometry:
         return (*self.before, *self.after, *those)
 
     @property
-    def random_steps(self) -> tuple[RandomStep | RandomSize | Augment, ...]:
+    def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
         """The steps that differ from image to image by what is drawn."""
-        still = Window | Flip | LevelStep
-        size = () if self.resize is None or self.resize.drawn is None else (self.resize.drawn,)
-        drawn = (
-            step
-            for step in self._steps
-            if (isinstance(step, Extern) or not (isinstance(step, still) or is_given(step))) and step.key
-        )
-        return (*size, *drawn, *self.erasures)
+        steps: tuple[Any, ...] = (self.resize and self.resize.drawn, *self._steps, *self.erasures)
+        return tuple(step for step in steps if getattr(step, "key", "") and not is_given(step))
 
     @property
     def takes_inputs(self) -> bool:
@@ -79,21 +69,12 @@ class Geometry:
     @property
     def may_warp(self) -> bool:
         """Tell whether it may turn an image, so that its boxes are no boxes any more."""
-        return any(
-            isinstance(step, Warp) or (isinstance(step, Extern) and step.operator.motion is not None)
-            if isinstance(step, LevelStep)
-            else not isinstance(step, Move) and step.moves
-            for step in self.levels
-        )
+        return any(not isinstance(step, Move) and _moves(step) for step in self.levels)
 
     @property
     def motion(self) -> tuple[object, ...]:
         """The steps that may move pixels: what lies in one image lies in another of which these are the same."""
-        moving = (
-            isinstance(step, Move) or (levels.moves(step) if isinstance(step, LevelStep) else step.moves)
-            for step in self.levels
-        )
-        return (self.before, self.resize, self.after, *compress(self.levels, moving))
+        return (self.before, self.resize, self.after, *filter(_moves, self.levels))
 
     @property
     def is_padded(self) -> bool:
@@ -151,7 +132,8 @@ class Geometry:
         erasures: list[Erase] = []
         for erasing in self.erasures:
             height, width = levels.size_after(done, rows.canvas, columns.canvas)
-            erasures += erasing.steps(drawing.words(erasing, Span(height), Span(width)), height, width)
+            made = erasing.steps(drawing.words(erasing, Span(height), Span(width)), height, width)
+            erasures += cast("tuple[Erase, ...]", made)
         return Placement(
             box=box,
             mirrors=mirrors,
@@ -178,19 +160,28 @@ class Geometry:
         for step in those:
             rows, columns = Span(height), Span(width)
             these: tuple[LevelStep, ...]
-            if isinstance(step, Move):
+            if isinstance(step, Augment):
+                these = step.steps(drawing.words(step, rows, columns) if step.key else {}, height, width)
+            elif isinstance(step, Move):
                 _apply(step.step, rows, columns, drawing)
                 these = (_take(rows, columns, step),)
             elif isinstance(step, Extern) and step.key:
                 these = (replace(step, seed=drawing.words(step, rows, columns)["seed"]),)
-            elif isinstance(step, LevelStep):
-                these = (step,)
             else:
-                these = step.steps(drawing.words(step, rows, columns) if step.key else {}, height, width)
-            height, width = levels.size_after(these, height, width)
-            _check_levels_size(height, width)
-            made.extend(these)
+                these = (step,)
+            size = levels.size_after(these, height, width)
+            if size != (height, width):
+                height, width = size
+                _check_levels_size(height, width)
+            made += these
         return levels.folded(made)
+
+
+def _moves(step: LevelsStep) -> bool:
+    """Tell whether a step may move pixels, and with them what boxes and masks lie on."""
+    if isinstance(step, Augment):
+        return step.op.moves
+    return isinstance(step, Move) or levels.moves(step)
 
 
 def _check_levels_size(height: int, width: int) -> None:
@@ -235,7 +226,7 @@ def _apply(step: GeometryStep, rows: Span, columns: Span, drawing: Drawing) -> N
         _lay(rows, columns, (top, left, height, width), beyond=step.beyond, is_fixed=is_fixed)
     else:
         words = drawing.words(step, rows, columns)
-        if not isinstance(step, windows.Flip | inputs.Flip):
+        if step.axis is None:
             window = words["top"], words["left"], words["height"], words["width"]
             _lay(rows, columns, window, beyond="refuse_smaller" if step.is_inside else "fill", is_fixed=True)
         elif words["flip"]:

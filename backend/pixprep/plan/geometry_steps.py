@@ -8,10 +8,9 @@ from math import floor
 from typing import Literal, get_args
 
 from pixprep.errors import ImageError
-from pixprep.plan.draws.augments import Augment
+from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.philox import Words
-from pixprep.plan.draws.sizes import RandomSize
-from pixprep.plan.draws.windows import RandomStep
+from pixprep.plan.draws.windows import IouCrop
 from pixprep.plan.inputs import InputStep
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.steps.levels import LevelStep
@@ -66,7 +65,7 @@ class Flip:
         return f"mirror, {self.axis}"
 
 
-GeometryStep = Window | Flip | RandomStep | InputStep
+GeometryStep = Window | Flip | RandomStep | IouCrop | InputStep
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class Resize:
     multiple: int = 1
     up_to: int | None = None
     scales: tuple[bool, bool] | None = None
-    drawn: RandomSize | None = None
+    drawn: RandomStep | None = None
 
     def of(self, words: Words) -> Resize:
         """The resize of one image, by what was drawn for it."""

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
-from pixprep.plan.draws import windows
-from pixprep.plan.draws.augments import Augment
+from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.philox import F64, Numbers, Words
-from pixprep.plan.draws.sizes import RandomSize
-from pixprep.plan.draws.warps import Rotation
-from pixprep.plan.draws.windows import ClipFrames, RandomStep, within
+from pixprep.plan.draws.windows import IouCrop, within
 from pixprep.plan.placement import Span, moved
 from pixprep.plan.steps.operators import Extern
 from pixprep.spec import InputSpec
@@ -152,6 +149,7 @@ class Box:
     key: str
     input: str
     is_inside: ClassVar[bool] = True
+    axis: ClassVar[None] = None
 
     def words(self, height: int, width: int, box: F64 | None) -> Words:
         """The whole pixels of a box, as Pillow's ``Image.crop`` rounds its edges: half to even.
@@ -220,7 +218,7 @@ InputStep = Box | Flip
 
 
 def is_given(step: object) -> bool:
-    """Tell whether the numbers of a step come with the image: a ``Rotation`` may have an input."""
+    """Tell whether the numbers of a step come with the image."""
     return getattr(step, "input", None) is not None
 
 
@@ -251,7 +249,7 @@ class Drawing:
 
     def words(
         self,
-        step: RandomStep | RandomSize | InputStep | Fill | Augment | ClipFrames | Extern,
+        step: RandomStep | IouCrop | InputStep | Fill | Extern,
         rows: Span,
         columns: Span,
     ) -> Words:
@@ -259,7 +257,7 @@ class Drawing:
         if step.key in self.draws:
             return self.draws[step.key]
         boxes: F64 | None = None
-        if isinstance(step, windows.IouCrop) and self._boxes is not None:
+        if isinstance(step, IouCrop) and self._boxes is not None:
             try:
                 annotated = np.asarray(self._boxes, np.float64).reshape(-1, 4)
             except (TypeError, ValueError):
@@ -269,22 +267,22 @@ class Drawing:
             if step.key not in self._numbers:
                 raise PipelineError(f'no draw for "{step.key}"; there are {", ".join(self._numbers) or "none"}')
             words = self._numbers[step.key]
-        elif isinstance(step, InputStep | Fill) or (isinstance(step, Rotation) and step.input is not None):
-            words = self._given_words(step, rows, columns)
+        elif is_given(step):
+            words = self._given_words(cast("InputStep | Fill | Augment", step), rows, columns)
         else:
-            words = step.words(rows.canvas, columns.canvas, self._numbers, boxes)
+            words = cast("RandomStep", step).words(rows.canvas, columns.canvas, self._numbers, boxes)
         if boxes is not None:
             self.kept[step.key] = within(words, boxes)
         self.draws[step.key] = words
         return words
 
-    def _given_words(self, step: InputStep | Fill | Rotation, rows: Span, columns: Span) -> Words:
+    def _given_words(self, step: InputStep | Fill | Augment, rows: Span, columns: Span) -> Words:
         """Words of a step that an input gives."""
         assert step.input is not None
         numbers = None if self._given is None else self._given[step.input]
         if isinstance(step, Fill):
             return {"fill": [0] * step.channels if numbers is None else numbers.tolist()}
-        if isinstance(step, Rotation):
+        if isinstance(step, Augment):
             return {"angle": 0.0 if numbers is None else float(numbers[0])}
         if isinstance(step, Flip):
             return {"flip": numbers is not None and bool(numbers[0])}

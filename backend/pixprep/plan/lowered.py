@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import takewhile
 
 from pixprep.errors import PipelineError
 from pixprep.plan import geometry_steps, inputs
-from pixprep.plan.draws import windows
-from pixprep.plan.draws.elastic import ElasticMap
-from pixprep.plan.draws.erasing import Erasing
-from pixprep.plan.draws.policies import AugMix
+from pixprep.plan.draws.augments import Augment, Changing, RandomStep
+from pixprep.plan.draws.windows import IouCrop
 from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, Window
 from pixprep.plan.output_plans import ArithmeticStep, TensorPlan
@@ -21,6 +20,14 @@ from pixprep.spec import Color, Fill, Levels, PaddingMode, TensorSpec, as_tuple
 
 CHANNELS: dict[Color, tuple[int, ...]] = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
 """For each channel of an image the decoded one that it is."""
+
+
+@lru_cache
+def colour(fill: Levels, color: Color) -> tuple[int, ...]:
+    """A level for each decoded channel, of what a field says in the order of the image's channels."""
+    levels, channels = [int(level) for level in as_tuple(fill)], CHANNELS[color]
+    levels *= len(channels) if len(levels) == 1 else 1
+    return tuple(levels[channels.index(channel)] for channel in range(len(channels)))
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ class Lowered:
     fill: tuple[int, ...] | inputs.Fill | None = None
     levels: tuple[LevelsStep, ...] = ()
     arithmetic: tuple[ArithmeticStep, ...] = ()
-    erasures: tuple[Erasing, ...] = ()
+    erasures: tuple[Augment, ...] = ()
     operators: tuple[Operator | str, ...] = ()
     photo: tuple[LevelsStep, ...] = ()
 
@@ -91,21 +98,23 @@ class Lowered:
                 raise PipelineError("a colour that comes with the image must come before what changes the levels")
             if isinstance(step, inputs.Box):
                 raise PipelineError("must come before what changes the levels: boxes are in pixels of the photo")
-            if isinstance(step, windows.IouCrop):
+            if isinstance(step, IouCrop):
                 return self._on_photo("it chooses its window by the boxes").then(step)
-            return replace(self, levels=(*self.levels, Move(step, self.colour(fill or 0), mode, fill is not None)))
-        colour = self.fill
+            return replace(
+                self, levels=(*self.levels, Move(step, colour(fill or 0, self.color), mode, fill is not None))
+            )
+        margin = self.fill
         if fill is not None:
             if isinstance(fill, str):
-                colour = inputs.Fill(fill, len(self.channels))
+                margin = inputs.Fill(fill, len(self.channels))
             else:
-                colour = tuple(int(level) for level in as_tuple(fill))
-                colour = colour[:1] if len(set(colour)) == 1 else colour
-            if self.fill not in (None, colour):
+                margin = tuple(int(level) for level in as_tuple(fill))
+                margin = margin[:1] if len(set(margin)) == 1 else margin
+            if self.fill not in (None, margin):
                 raise PipelineError("its margin has another colour than an earlier one: use one fill")
         if self.resize is None:
-            return replace(self, before=(*self.before, step), fill=colour)
-        return replace(self, after=(*self.after, step), fill=colour)
+            return replace(self, before=(*self.before, step), fill=margin)
+        return replace(self, after=(*self.after, step), fill=margin)
 
     def resized(self, resize: geometry_steps.Resize) -> Lowered:
         """With a resize. A centre crop before it has to fit inside; ``pad`` and random ops may make margins.
@@ -154,13 +163,12 @@ class Lowered:
         first = tuple(takewhile(lambda step: not isinstance(step, Move), self.levels))
         moves = [step for step in self.levels[len(first) :] if isinstance(step, Move)]
         is_alone = self.resize is None and len(first) + len(moves) == len(self.levels)
-        still = geometry_steps.Flip | windows.Flip
         is_free = all(map(_is_pointwise, first)) and self.fill is None
         if not (
             is_alone
             and not self.is_repeated
             and all(map(_keeps_places, first))
-            and (is_free or all(isinstance(each, still) for each in self.before))
+            and (is_free or all(map(_is_flip, self.before)))
         ):
             raise PipelineError(f"must come before what changes the levels: {why}")
         if self.is_reduced:
@@ -171,16 +179,14 @@ class Lowered:
             lowered = lowered.then(each.step, fill=fill)
         return lowered
 
-    def colour(self, fill: Levels) -> tuple[int, ...]:
-        """A level for each decoded channel, of what a field says in the order of the image's channels."""
-        those = tuple(int(level) for level in as_tuple(fill))
-        those *= len(self.channels) if len(those) == 1 else 1
-        return tuple(those[self.channels.index(channel)] for channel in range(len(self.channels)))
-
     @property
     def is_repeated(self) -> bool:
         """Tell whether a margin may show parts of the image again."""
         return any(isinstance(step, Move) and step.mode != "constant" for step in self.levels)
+
+    @property
+    def _changing(self) -> list[Changing]:
+        return [step.op for step in self.levels if isinstance(step, Augment)]
 
     def check_boxes(self) -> None:
         """Refuse boxes and points where there are none of what a margin shows, as torchvision does.
@@ -189,8 +195,8 @@ class Lowered:
             PipelineError: a margin shows parts of the image again, or pixels are displaced; or see ``check_places``.
         """
         self.check_places()
-        if any(isinstance(step, ElasticMap) for step in self.levels):
-            raise PipelineError("no formula says where elastic moves boxes or points: leave them or it out")
+        if why := next(filter(None, (op.no_boxes for op in self._changing)), ""):
+            raise PipelineError(why)
         if self.is_repeated:
             raise PipelineError(
                 'a "padding_mode" other than constant shows objects again, without boxes or points: use constant'
@@ -202,11 +208,8 @@ class Lowered:
         Raises:
             PipelineError: there is one.
         """
-        if any(isinstance(step, AugMix) for step in self.levels):
-            raise PipelineError(
-                "nobody knows where a pixel came from behind aug_mix, which adds up those of several places: put this "
-                "before it"
-            )
+        if why := next(filter(None, (op.no_places for op in self._changing)), ""):
+            raise PipelineError(why)
         made = next((step for step in self.levels if isinstance(step, Extern) and step.is_anywhere), None)
         if made is not None:
             raise PipelineError(
@@ -216,7 +219,7 @@ class Lowered:
 
     def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
         """Tell whether a step of the geometry may come before what is done to the levels, with the same result."""
-        if isinstance(step, geometry_steps.Flip | windows.Flip):
+        if _is_flip(step):
             return all(_keeps_places(each) for each in self.levels)
         return not self.levels or (not leaves_margin and all(_is_pointwise(each) for each in self.levels))
 
@@ -240,15 +243,19 @@ def _check_reduced(resize: geometry_steps.Resize) -> None:
             )
 
 
+def _is_flip(step: GeometryStep) -> bool:
+    return isinstance(step, geometry_steps.Flip) or (isinstance(step, RandomStep) and step.axis is not None)
+
+
 def _keeps_places(step: LevelsStep) -> bool:
     """Tell whether a mirror may come before or after."""
     if isinstance(step, Move):
         return False
-    return levels.keeps_places(step) if isinstance(step, levels.LevelStep) else step.keeps_places
+    return levels.keeps_places(step) if isinstance(step, levels.LevelStep) else step.op.keeps_places
 
 
 def _is_pointwise(step: LevelsStep) -> bool:
     """Tell whether a crop may come before or after."""
     if isinstance(step, Move):
         return False
-    return levels.is_pointwise(step) if isinstance(step, levels.LevelStep) else step.is_pointwise
+    return levels.is_pointwise(step) if isinstance(step, levels.LevelStep) else step.op.is_pointwise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -201,6 +201,7 @@ OutputPlan = TensorPlan | NumbersPlan | FlowPlan
 class BoxesPlan:
     """An output that is a sample's boxes; the fields are those of the op ``boxes``."""
 
+    field: ClassVar[str] = "boxes"
     geometry: Geometry
     format: BoxFormat
     normalized: bool
@@ -214,6 +215,7 @@ class BoxesPlan:
 class PointsPlan:
     """An output that is a sample's points; the fields are those of the op ``points``."""
 
+    field: ClassVar[str] = "points"
     geometry: Geometry
     flip_pairs: tuple[tuple[int, int], ...] = ()
     normalized: bool

@@ -22,15 +22,15 @@ from pixprep.boxes import in_pixels
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan import inputs
 from pixprep.plan.clip_frames import Sampling
-from pixprep.plan.draws import philox, windows
-from pixprep.plan.draws.augments import Augment
+from pixprep.plan.draws import philox
+from pixprep.plan.draws.augments import RandomStep
 from pixprep.plan.draws.philox import EXAMPLE, Numbers, Words
-from pixprep.plan.draws.sizes import RandomSize
-from pixprep.plan.draws.windows import ClipFrames, RandomStep
+from pixprep.plan.draws.windows import IouCrop
 from pixprep.plan.folding import Geometry
 from pixprep.plan.inputs import Drawing, Given
 from pixprep.plan.output_plans import AnnotationPlan, FlowPlan, OutputPlan, TensorPlan
 from pixprep.plan.placement import Part, Placement, Reduction, Span
+from pixprep.plan.steps.operators import Extern
 from pixprep.spec import Alpha, Chroma, Color, Idct, InputSpec
 
 SPARE = 2
@@ -68,7 +68,7 @@ class ClipPlan:
     """
 
     sampling: Sampling
-    drawn: ClipFrames | None
+    drawn: RandomStep | None
     apply_rotation: bool
 
 
@@ -105,7 +105,7 @@ class Plan:
         return any(spec.kind == "box" for spec in self.inputs.values())
 
     @cached_property
-    def random_steps(self) -> tuple[RandomStep | RandomSize | Augment | ClipFrames, ...]:
+    def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
         """The steps that differ from image to image, each once."""
         steps = {step.key: step for each in self._geometries for step in each.random_steps}
         first = (self.clip.drawn,) if self.clip is not None and self.clip.drawn is not None else ()
@@ -115,6 +115,10 @@ class Plan:
     def is_random(self) -> bool:
         """Tell whether an image's place depends on more than its size."""
         return bool(self.random_steps)
+
+    @cached_property
+    def _needs_boxes(self) -> bool:
+        return any(isinstance(step, IouCrop) for step in self.random_steps)
 
     @cached_property
     def _boxes(self) -> tuple[str, ...]:
@@ -201,7 +205,7 @@ class Plan:
         for name, spec in inputs_given.items():
             if name not in sample:
                 raise PipelineError(f'the pipeline takes "{name}", {spec}, which the samples of its source do not have')
-        if sample.get("boxes") is None and any(isinstance(step, windows.IouCrop) for step in self.random_steps):
+        if self._needs_boxes and sample.get("boxes") is None:
             raise PipelineError('random_iou_crop needs the "boxes" of each sample, which its source does not give')
 
         def place(height: int, width: int) -> Placed:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.engine.decoders import Damage, Encoded, Limits
+from pixprep.engine.decoders import Encoded
 from pixprep.engine.engine import Engine
+from pixprep.engine.options import USUAL, EngineOptions
 from pixprep.pipeline.ops import Decode, Letterbox, Tensor
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import black_margins, odd_ranges
@@ -113,14 +115,7 @@ def panels(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> list[
     return [_decoded(pipeline, found, photo, shown), _placed(found, shown), _as_model_sees(shown)]
 
 
-def photo_of(
-    pipeline: Pipeline,
-    encoded: Encoded,
-    found: Preview,
-    *,
-    limits: Limits | None = None,
-    damage: Damage | None = None,
-) -> U8:
+def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview, options: EngineOptions = USUAL) -> U8:
     """The decoded photo, fitted into the square by the engine: (height, width, 1 or 3), RGB."""
     decode = pipeline.for_photos().ops[0]
     assert isinstance(decode, Decode)
@@ -133,7 +128,7 @@ def photo_of(
     )
     box = Letterbox(height=SIDE, width=SIDE, anchor="top_left", enlarge=False)
     shrink = Pipeline([whole, box, Tensor(dtype="uint8", layout="hwc")])
-    with Engine(shrink, threads=1, limits=limits, damage=damage) as engine:
+    with Engine(shrink, **vars(replace(options, threads=1))) as engine:
         (pixels,) = engine.run([encoded])
         if isinstance(pixels, Exception):
             raise pixels

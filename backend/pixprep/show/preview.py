@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.annotations import around, visible
-from pixprep.engine.decoders import Damage, Encoded, Limits
+from pixprep.engine.decoders import Encoded, Limits
 from pixprep.engine.decoders.header import sniff
 from pixprep.engine.engine import Engine
 from pixprep.engine.kernels.levels import done
+from pixprep.engine.options import USUAL, EngineOptions
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline.ops import Normalize, Op, OriginalSize, Tensor
 from pixprep.pipeline.pipeline import Pipeline
@@ -155,9 +156,7 @@ class Preview:
                 yield f'"{shown.name}": {note}'
 
 
-def preview(
-    pipeline: Pipeline, encoded: Encoded, *, limits: Limits | None = None, damage: Damage | None = None
-) -> Preview:
+def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL) -> Preview:
     """Run a pipeline on one photo, on the CPU, and keep the levels of each tensor beside it.
 
     For a pipeline that takes pixels the photo is decoded first, upright; of one that takes clips, it is a frame.
@@ -165,14 +164,13 @@ def preview(
     Args:
         pipeline: what to run; one with inputs, on ``Pipeline.example_inputs``.
         encoded: the photo; see ``still``.
-        limits: what is refused; default: the engine's.
-        damage: what becomes of a damaged JPEG; default: the engine's.
+        options: of the engine.
 
     Raises:
         ImageError: it cannot be decoded, or does not fit.
         PipelineError: the side of the pipeline draws numbers.
     """
-    encoded = still(pipeline, encoded, limits)
+    encoded = still(pipeline, encoded, options.limits)
     pipeline = pipeline.for_photos()
     if pipeline.plan.is_random:
         raise PipelineError(
@@ -190,7 +188,7 @@ def preview(
             ops += _branch(chain, msgspec.structs.replace(end, name=f"tensor_{index}"))
             ops += _branch([op for op in chain if not isinstance(op, Normalize)], levels)
     own = Pipeline(ops, operators=pipeline.operators)
-    with Engine(own, threads=1, limits=limits, damage=damage, odd_range=True) as engine:
+    with Engine(own, **vars(replace(options, threads=1, odd_range=True))) as engine:
         batch = engine.run_batch([encoded], inputs=own.example_inputs())
     if batch.errors[0] is not None:
         raise batch.errors[0]
@@ -213,7 +211,7 @@ def preview(
     )
 
 
-def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) -> Encoded:
+def still(pipeline: Pipeline, encoded: Encoded, limits: Limits = USUAL.limits) -> Encoded:
     """Still that a preview shows: the photo itself; of a clip, for a pipeline of clips, the middle frame as PNG.
 
     Raises:
@@ -230,7 +228,7 @@ def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) ->
     clip = decode(
         encoded,
         lambda frames: [len(frames.times) // 2],
-        limits or Limits(),
+        limits,
         apply_rotation=reader.apply_rotation,
     )
     return to_png(clip.frames[0])

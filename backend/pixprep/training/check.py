@@ -40,12 +40,12 @@ def check(
         ops = [DecodeVideo(frames=16, short="repeat"), crop, Tensor(dtype="uint8", layout="tchw")]
     options: dict[str, Any] = {"batch_size": _BATCH, "shard": (0, 1), "on_error": "skip", "max_errors": 1.0}
     with Loader(source, pipeline or Pipeline(ops), threads=threads, **options) as loader:
-        told = 0
+        count = 0
         for batch in loader:
-            for broken in loader.errors[told:]:
+            for broken in loader.errors[count:]:
                 on_broken(broken)
-                told += 1
+                count += 1
             on_progress(int(batch["index"].max()) + 1, len(source))
-        for broken in loader.errors[told:]:
+        for broken in loader.errors[count:]:
             on_broken(broken)
         return sorted(loader.errors, key=lambda broken: broken.index)

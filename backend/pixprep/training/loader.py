@@ -22,7 +22,7 @@ from pixprep.engine.batch import Batch
 from pixprep.engine.decoders import Codec, Damage, Limits
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, SetupError
-from pixprep.names import LOADER, told
+from pixprep.names import LOADER, explained
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.training.cache import pixel_cache
 from pixprep.training.epoch import HERE, Course, Epoch
@@ -105,7 +105,7 @@ class Loader:
         SetupError: the device is missing.
     """
 
-    @told(LOADER, "what comes behind the pipeline has a name, such as batch_size=64")
+    @explained(LOADER, "what comes behind the pipeline has a name, such as batch_size=64")
     def __init__(
         self,
         source: AnySource,
@@ -166,8 +166,6 @@ class Loader:
         self._maker = Maker(
             source=source,
             order=self.order,
-            limits=limits or Limits(),
-            damage=damage,
             on_error=checked_on_error(on_error, self.order.shard[1]),
             most_errors=most_errors(max_errors, self.order),
             # of what is made and waits, of what the consumer has and has just let go of, and of a copy under way

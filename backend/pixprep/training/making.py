@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pixprep.boxes import in_pixels
 from pixprep.engine.annotations import columns, moving
 from pixprep.engine.batch import Batch
-from pixprep.engine.decoders import Damage, Decoded, Limits
+from pixprep.engine.decoders import Decoded
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
 from pixprep.plan.output_plans import BoxesPlan, MaskPlan
@@ -116,8 +116,7 @@ class Maker:
     """Makes the batches of epochs, one thread at a time.
 
     Attributes:
-        source, order, engine, limits: what is read, in which order, and what makes tensors of it.
-        damage: what becomes of a damaged JPEG.
+        source, order, engine: what is read, in which order, and what makes tensors of it.
         on_error, most_errors: what becomes of a broken sample, and how many an epoch may have.
         recycler: of the outputs; None: the device has its own.
         cache: of pixels.
@@ -125,15 +124,13 @@ class Maker:
         timeline: gets what was done.
         blocks: memory for encoded files.
         broken: by their indices the samples that were left out or replaced.
-        told: what was warned of already.
+        warned: fields that were warned of already.
         lengths: see ``as_long_as_boxes``.
     """
 
     source: AnySource
     order: Order
     engine: Engine
-    limits: Limits
-    damage: Damage | None
     on_error: OnError
     most_errors: int
     recycler: Recycler | None
@@ -142,7 +139,7 @@ class Maker:
     timeline: Timeline = field(default_factory=Timeline)
     blocks: Blocks = field(default_factory=Blocks)
     broken: dict[int, Broken] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    warned: set[str] = field(default_factory=set)
     lengths: dict[str, set[int]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)  # an engine is one thread's at a time: an epoch's, or that of ``replay``
 
@@ -151,7 +148,7 @@ class Maker:
         of_pixels = self.engine.plan.takes is not None
         return Reader(
             self.source,
-            self.limits,
+            self.engine.options.limits,
             self.timeline,
             cache=self.cache,
             blocks=self.blocks,
@@ -240,7 +237,8 @@ class Maker:
     def _remedy(self, sample: Sample, error: ImageError) -> str:
         """Remedy that lets a damaged JPEG pass; empty of anything else."""
         is_jpeg = isinstance(sample.image, bytes | bytearray | memoryview) and bytes(sample.image[:2]) == b"\xff\xd8"
-        if error.reason not in ("CORRUPT", "TRUNCATED") or not is_jpeg or self.damage in ("pillow", "lenient"):
+        is_mild = self.engine.options.damage in ("pillow", "lenient")
+        if error.reason not in ("CORRUPT", "TRUNCATED") or not is_jpeg or is_mild:
             return ""
         return ': damage="pillow" takes what Pillow loads, and on_error="replace" another sample'
 
@@ -283,8 +281,8 @@ class Maker:
         """Make other samples in rows of a batch, and enter those that are whole."""
         again = self._run(others, epoch, into=made, places=places)
         for other, row in enumerate(places):
-            made.errors[row], made.placed[row] = again.errors[other], again.placed[other]
-            if again.errors[other] is None:
+            made.errors[row], made.placed[row] = again.errors[row], again.placed[row]
+            if again.errors[row] is None:
                 rows.samples[row], rows.attempts[row] = others.samples[other], others.attempts[other]
                 rows.annotated[row] = others.annotated[other]
 
@@ -307,9 +305,8 @@ class Maker:
                 keep=keep,
                 keep_whole=cache is not None,
             )
-        for row, (sample, error) in enumerate(zip(samples, made.errors, strict=True)):
-            if error is not None:
-                made.errors[row] = sample.error(error)
+        for sample, span in zip(samples, made.rows, strict=True):
+            made.errors[span] = [error and sample.error(error) for error in made.errors[span]]
         rows.annotated = [placing.fields for placing in placings]
         self.timeline.add("decode", sum(made.decode_s))
         self.timeline.add("transform", sum(made.transform_s))
@@ -342,13 +339,13 @@ class Maker:
             size = None if placed is None else (placed.height, placed.width)
             boxes = in_pixels(sample.fields.get("boxes"), *size) if size else None
             given.append(sample.fields if boxes is None else {**sample.fields, "boxes": boxes})
-            for name, words in left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.told}, size):
-                self.told.add(name)
+            for name, words in left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.warned}, size):
+                self.warned.add(name)
                 log.warning("%s", words)
             if any(isinstance(each, BoxesPlan) for each in plan.annotations.values()):
                 for name, words in as_long_as_boxes(sample.fields, self.lengths):
-                    if name not in self.told:
-                        self.told.add(name)
+                    if name not in self.warned:
+                        self.warned.add(name)
                         log.warning("%s", words)
         fields = collated(given)
         for name in moving(plan):  # the op's output has another name, and these are in pixels of the photos
@@ -361,8 +358,8 @@ class Maker:
         }
         if plan.clip is not None:
             own["frames"] = np.array([placed.frames for placed in made.placed if placed is not None])
-        for name in fields.keys() & {*own, *made.outputs} - self.told:
-            self.told.add(name)
+        for name in fields.keys() & {*own, *made.outputs} - self.warned:
+            self.warned.add(name)
             log.warning('batch["%s"] is not the field of that name of the samples: give that another name', name)
         made.fields = MappingProxyType(fields | own)
         return made

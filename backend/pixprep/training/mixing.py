@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pixprep.engine.batch import Batch
 from pixprep.errors import DataError, PipelineError
-from pixprep.names import MIX, told
+from pixprep.names import MIX, explained
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.training.order import Indices, Order
 
@@ -176,4 +176,4 @@ def _mix(
             row = next_row
 
 
-Mix.__init__ = told(MIX, "give them by name")(Mix.__init__)  # type: ignore[method-assign]
+Mix.__init__ = explained(MIX, "give them by name")(Mix.__init__)  # type: ignore[method-assign]

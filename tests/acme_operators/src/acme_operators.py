@@ -1,4 +1,4 @@
-"""Five operators: on levels, on tensors, to another size, in processes, and one that fails on some images."""
+"""Four operators: on levels, on tensors, to another size, and one that fails on some images."""
 
 import numpy as np
 
@@ -24,12 +24,6 @@ def patches(tensor, *, backwards: bool = False):
 def corner(pixels):
     """Keep the upper left corner."""
     return pixels[:24, :20]
-
-
-@pp.operator("acme.negative", version=1, processes=2)
-def negative(pixels):
-    """Dark for light."""
-    return 255 - pixels
 
 
 @pp.operator("acme.faulty", version=1)

@@ -14,6 +14,7 @@ import pixprep as pp
 import sampled
 from decoding import PLAN, decoded
 from images import jpeg, photo, scene
+from pixprep.engine.options import EngineOptions
 from pixprep.gpu import samples
 
 pytestmark = pytest.mark.gpu
@@ -78,7 +79,7 @@ def raw(cupy, way):
 def engine(gpu, mode):
     """The same of the engine's decoder; in place of False, whether the CPU took the image over."""
     device = gpu.Gpu(0)
-    decoder = device.decoder(PLAN, pp.Limits(), damage="structural", codec=mode)
+    decoder = device.decoder(PLAN, EngineOptions(damage="structural", decoder=mode))
 
     def run(batch):
         found = []

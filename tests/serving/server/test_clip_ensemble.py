@@ -70,7 +70,7 @@ def repository(tmp_path_factory):
     (folder / "clips.json").write_text(PIPELINE)
     given = folder / "model_repository" / "classifier"
     (given / "1").mkdir(parents=True)
-    lite0.export(lite0.find_checkpoint(), given / "1" / "model.onnx")
+    (given / "1" / "model.onnx").write_bytes(lite0.export(lite0.find_checkpoint())[0])
     (given / "labels.txt").write_text("".join(f"{label}\n" for label in lite0.labels()))
     subprocess.run([sys.executable, "-c", AVERAGING], cwd=folder, check=True)
     files = ["--onnx", str(folder / "clips.onnx"), "--labels", str(given / "labels.txt")]
@@ -90,7 +90,7 @@ def served(repository):
 def wanted(clips, tmp_path_factory):
     """The logits of each clip: the image's own classifier on each frame of the engine's tensor, and their mean."""
     path = tmp_path_factory.mktemp("lite0") / "model.onnx"
-    lite0.export(lite0.find_checkpoint(), path)
+    path.write_bytes(lite0.export(lite0.find_checkpoint())[0])
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     with pp.Engine(pp.Pipeline.from_json(PIPELINE)) as engine:
         tensors = dict(zip(clips, engine.run([*clips.values()]), strict=True))

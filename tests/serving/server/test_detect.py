@@ -19,7 +19,7 @@ from pixprep.serving.page.answer import Photos
 pytestmark = pytest.mark.server
 
 EXAMPLE = Path(__file__).parents[3] / "client_examples" / "detect.py"
-DOCS = EXAMPLE.parents[2] / "docs"
+DOCS = EXAMPLE.parents[1] / "docs"
 ENSEMBLES = ("ensemble", "stretch", "crop", "square")
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import venv
@@ -29,7 +28,7 @@ from pixprep.serving.embedded import client, perf
 from pixprep.serving.embedded.request import sample
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.page.answer import Photos
-from serving import PORTS, PROGRAM, Serve, is_alive, wait_until, write_model
+from serving import PORTS, PROGRAM, Serve, wait_until, write_model
 
 pytestmark = pytest.mark.server
 
@@ -403,44 +402,6 @@ def test_an_operators_mistake_fails_its_request_alone_and_the_log_has_it(asked, 
     text = serve.triton_log.read_text()
     assert "RuntimeError: /secret/path of the operator" in text
     assert "Traceback" in text
-
-
-def test_processes_of_an_operator_go_with_their_model(acme, environment, tmp_path):
-    models, log, array = tmp_path / "models", tmp_path / "triton.log", frame(90, 120)
-    flipped, straight = (
-        pp.Pipeline([pp.pixels(), *CROP, acme.negative(), *ops, pp.tensor(dtype="uint8")]) for ops in ([pp.flip()], [])
-    )
-    write_model(models, "negative", BACKEND, {"pipeline.json": flipped.to_json()})
-
-    def workers(but=()):
-        family = serve.triton.children(recursive=True)
-        found = [
-            each for each in family if is_alive(each) and "pixprep.plan.steps.processes" in " ".join(each.cmdline())
-        ]
-        return [] if set(found) & set(but) else found
-
-    def is_served(pipeline):
-        try:
-            with tritonclient.grpc.InferenceServerClient(serve.grpc) as grpc, ThreadPoolExecutor(4) as pool:
-                served = list(pool.map(lambda _: ask(grpc, "negative", array[None])[0], range(20)))
-        except InferenceServerException:  # while another one is loaded
-            return False
-        return all(np.array_equal(each, expected(pipeline, [array])[0]) for each in served)
-
-    options = "--allow-operators", "acme.negative", "--watch"
-    with Serve(models, *options, triton_log=log, python=environment.python) as serve:
-        assert is_served(flipped)
-        first = workers()
-        assert len(first) in (1, 2)
-        (models / "negative" / "1" / "pipeline.json").write_text(straight.to_json())
-        wait_until(lambda: is_served(straight), "it serves as before")
-        second = wait_until(lambda: workers(but=first), "the processes of the model before are still there")
-        os.kill(serve.stub("negative").pid, signal.SIGKILL)
-        wait_until(lambda: workers(but=second), "the killed model's processes are still there")
-        wait_until(lambda: is_served(straight), "it is not served again")
-        third = workers()
-        assert serve.stop() == 0
-        wait_until(lambda: not any(map(is_alive, third)), "a server that has ended has left processes")
 
 
 def test_check_knows_what_the_configuration_allows(calling, tmp_path, capsys):

@@ -116,8 +116,9 @@ static struct move move_of(const struct values *n, int64_t planes, int64_t from_
 }
 
 // The pixels of a row that are made together; how many.
-ALWAYS int64_t move_together(const struct move *told, const uint8_t *from, uint8_t *to, int64_t columns, const int vectors) {
-    const struct move move = *told;
+ALWAYS int64_t move_together(const struct move *arguments, const uint8_t *from, uint8_t *to, int64_t columns,
+                             const int vectors) {
+    const struct move move = *arguments;
     int64_t begin = 0;
     for (; begin + move.needed <= columns; begin += move.count) {
         bytes made = {0};
@@ -132,8 +133,8 @@ ALWAYS int64_t move_together(const struct move *told, const uint8_t *from, uint8
 }
 
 // Nothing beyond the row is read or written, but for the bytes between its pixels.
-static void move_row(const struct move *told, const uint8_t *from, uint8_t *to, int64_t columns) {
-    const struct move move = *told, *m = &move;
+static void move_row(const struct move *arguments, const uint8_t *from, uint8_t *to, int64_t columns) {
+    const struct move move = *arguments, *m = &move;
     if (m->from_column == m->planes && m->to_column == m->planes && m->from_plane == m->to_plane && m->to_plane <= 1) {
         memcpy(to, from, columns * m->planes);
         return;

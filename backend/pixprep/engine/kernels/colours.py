@@ -63,9 +63,9 @@ class Words:
         self._do("turn", like, turn=turn_of(shift, like))
 
     def _do(self, name: str, like: ColorLike = "pillow", **what: float) -> Any:
-        told = STRUCTS["colours"](self._memory.ctypes.data, self.count, like=_LIKES.index(like), **what)
-        getattr(library(), name)(byref(told))
-        return told
+        arguments = STRUCTS["colours"](self._memory.ctypes.data, self.count, like=_LIKES.index(like), **what)
+        getattr(library(), name)(byref(arguments))
+        return arguments
 
 
 class Gray:

@@ -34,8 +34,8 @@ ALWAYS wide weighed_wide(const double *weights, int64_t taps, const double *cons
     return total;
 }
 
-KERNEL int displace(const struct field *told) {
-    const struct field field = *told, *n = &field;
+KERNEL int displace(const struct field *arguments) {
+    const struct field field = *arguments, *n = &field;
     const int64_t reach = n->taps / 2, strips = (n->columns + LANES - 1) / LANES;
     const int64_t first = most(n->top - reach, 0), rows = least(n->top + n->rows + reach, n->height) - first;
     struct room room = {0};

@@ -39,12 +39,12 @@ def _make(
         count = taps(elastic.sigma[axis]) if elastic.sigma[axis] else 1
         across, down = (_weights(count, sigma) for sigma in elastic.sigma)
         places = identity(side) if is_place else None
-        told = STRUCTS["field"](
+        arguments = STRUCTS["field"](
             out[axis].ctypes.data, None if places is None else places.ctypes.data, axis,
             across.ctypes.data, down.ctypes.data, count, *whole, *window,
             (elastic.seed >> 32, elastic.seed & 0xFFFFFFFF), axis, elastic.alpha[axis], side,
         )  # fmt: skip
-        checked(library().displace(byref(told)))
+        checked(library().displace(byref(arguments)))
 
 
 def identity(side: int) -> F32:

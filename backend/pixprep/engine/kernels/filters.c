@@ -6,8 +6,8 @@
 #include "vectors.h"
 #include "windows.h"
 
-ALWAYS void sharpen_rows(const struct filter *told, const int is_pillow) {
-    const struct filter filter = *told, *n = &filter;
+ALWAYS void sharpen_rows(const struct filter *arguments, const int is_pillow) {
+    const struct filter filter = *arguments, *n = &filter;
     const float factor = n->factor;
     const double rest = n->rest;
     for (int64_t row = 0; row < n->height; ++row) {
@@ -36,8 +36,8 @@ ALWAYS real load_real(const float *from) {
     return loaded;
 }
 
-KERNEL int blur(const struct filter *told) {
-    const struct filter filter = *told, *n = &filter;
+KERNEL int blur(const struct filter *arguments) {
+    const struct filter filter = *arguments, *n = &filter;
     const int64_t reach = n->column_taps / 2, width = (n->length + n->apart - 1) / n->apart;
     const int64_t pitch = (n->length + LANES - 1) / LANES * LANES;
     struct room room = {0};

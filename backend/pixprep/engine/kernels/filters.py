@@ -30,13 +30,13 @@ def filtered(step: Filter, image: U8) -> U8:
     apart = image.strides[1]
     made = np.empty((height, width, apart), np.uint8)
     rows, columns = (np.array(weights, np.float32) for weights in (step.rows, step.columns))
-    told = STRUCTS["filter"](
+    arguments = STRUCTS["filter"](
         image.ctypes.data, image.strides[0], height, (width - 1) * apart + channels, apart,
         made.ctypes.data, made.strides[0], step.like == "pillow", rest_of(step.factor),
         rows.ctypes.data, columns.ctypes.data, rows.size, columns.size, step.factor,
     )  # fmt: skip
     if step.kind == "sharpness":
-        library().sharpen(byref(told))
+        library().sharpen(byref(arguments))
     else:
-        checked(library().blur(byref(told)))
+        checked(library().blur(byref(arguments)))
     return made[:, :, :channels]

@@ -8,9 +8,9 @@
 
 // Where the columns of the result are neighbours, 16 bytes are stored at once; the last ones may overlap those before.
 #define LOOK_UP(type, bits)                                                                                            \
-    static void look_up_##bits(const struct values *told) {                                                            \
+    static void look_up_##bits(const struct values *arguments) {                                                       \
         enum { COUNT = 128 / bits };                                                                                   \
-        const struct values values = *told, *n = &values; /* so that it is known to stay the same */                   \
+        const struct values values = *arguments, *n = &values; /* so that it is known to stay the same */              \
         const int is_near = n->out_column == sizeof(type) && n->columns >= COUNT;                                      \
         for (int64_t plane = 0; plane < n->planes; ++plane)                                                            \
             for (int64_t row = 0; row < n->rows; ++row) {                                                              \
@@ -33,8 +33,8 @@ LOOK_UP(uint32_t, 32)
 
 // `level * scale + offset` in float64, rounded to float32, of 16 neighbouring pixels of four channels at a time; the last
 // ones overlap those before.
-static void line(const struct values *told) {
-    const struct values all = *told, *n = &all;
+static void line(const struct values *arguments) {
+    const struct values all = *arguments, *n = &all;
     for (int64_t plane = 0; plane < n->planes; ++plane) {
         const double scale = n->lines[2 * plane], offset = n->lines[2 * plane + 1];
         for (int64_t row = 0; row < n->rows; ++row) {

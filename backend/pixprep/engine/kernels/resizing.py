@@ -83,11 +83,11 @@ def look_up(levels: U8, table: npt.NDArray[Any] | None, out: npt.NDArray[Any]) -
             be written, too.
     """
     (rows, columns, planes), (row, column, plane) = levels.shape, levels.strides
-    told = STRUCTS["values"](
+    arguments = STRUCTS["values"](
         levels.ctypes.data, plane, row, column, out.ctypes.data, *out.strides,
         0 if table is None else table.ctypes.data, 0, planes, rows, columns, out.itemsize,
     )  # fmt: skip
-    library().look_up(byref(told))
+    library().look_up(byref(arguments))
 
 
 def blank(height: int, width: int, channels: int) -> U8:
@@ -217,12 +217,12 @@ def resize(
         values = STRUCTS["values"](
             0, 0, 0, 0, out.ctypes.data, *out.strides, finish.table, finish.lines, len(out), 0, 0, out.itemsize
         )
-    told = STRUCTS["resize"](
+    arguments = STRUCTS["resize"](
         formula_struct(formula or NO_FORMULA), axis_struct(rows), axis_struct(columns),
         *([addressof(each.struct) for each in kept] or (0, 0)),
         pixels.ctypes.data, *pixels.strides, height, width, channels,
         *(around.struct if around else (0, 0, 0)), vertical_first, *flips, *channel, values,
         passes_number("copied" if formula is None and passes == "fixed" else passes), factor, *steps,
     )  # fmt: skip
-    checked(library().resize(byref(told)))
+    checked(library().resize(byref(arguments)))
     return result if result is None else result[:, :, :channels]

@@ -16,14 +16,11 @@ from pixprep.engine.decoders import Pixels
 from pixprep.engine.kernels import Array, Kernel
 from pixprep.engine.kernels.levels import done
 from pixprep.errors import ImageError, SetupError
-from pixprep.plan.draws.elastic import ElasticMap
-from pixprep.plan.draws.policies import AugMix
 from pixprep.plan.folding import Geometry
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
-from pixprep.plan.steps.levels import LevelStep, Mix, size_after
+from pixprep.plan.steps.levels import LevelStep, size_after
 from pixprep.plan.steps.operators import Arrays, Extern
-from pixprep.plan.steps.warps import Warp
 from pixprep.spec import DType, TensorSpec
 
 T = TypeVar("T")
@@ -58,15 +55,13 @@ class StagedKernel:
     """See ``Kernel``.
 
     Raises:
-        SetupError: an operator takes no arrays of this device, or its processes do not find it.
+        SetupError: an operator takes no arrays of this device.
     """
 
     def __init__(self, plan: TensorPlan, device: Parts) -> None:
         for each in plan.operators:
             if "numpy" not in each.operator.arrays and device.library not in each.operator.arrays:
                 raise SetupError(f'the operator {each.operator} takes CuPy arrays: take device="gpu"')
-            if each.operator.workers:
-                each.operator.workers.start(each.operator)
         self._plan = plan
         self._device = device
         self._order = [plan.channels.index(channel) for channel in range(len(plan.channels))]
@@ -160,7 +155,7 @@ def _cut(steps: Iterable[T]) -> Iterator[tuple[tuple[T, ...], Any]]:
     """The steps before each operator or host's step, and that; at last those behind the last one, and None."""
     part: list[T] = []
     for step in steps:
-        if isinstance(step, Extern | AugMix | ElasticMap | Mix) or (isinstance(step, Warp) and step.elastic):
+        if isinstance(step, Extern) or is_hosts(step):
             yield tuple(part), step
             part = []
         else:
@@ -170,5 +165,10 @@ def _cut(steps: Iterable[T]) -> Iterator[tuple[tuple[T, ...], Any]]:
 
 def needs_stages(plan: TensorPlan, library: Arrays) -> bool:
     """Tell whether a plan has operators, changes the levels of the whole photo, or has steps that a host has to do."""
-    is_hosts = library != "numpy" and any(isinstance(step, AugMix | ElasticMap) for step in plan.geometry.levels)
-    return bool(plan.operators or plan.geometry.photo or is_hosts)
+    has_hosts = library != "numpy" and any(map(is_hosts, plan.geometry.levels))
+    return bool(plan.operators or plan.geometry.photo or has_hosts)
+
+
+def is_hosts(step: object) -> bool:
+    """Tell whether a GPU has no kernel for a step, so that the host does it."""
+    return bool(getattr(step, "is_hosts", False))

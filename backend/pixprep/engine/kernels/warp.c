@@ -170,8 +170,8 @@ ALWAYS word by_fixed(const struct image *image, whole column, whole row) {
     return picked(image, (whole)x >> 16, (whole)y >> 16);
 }
 
-ALWAYS void make(const struct warp *told, enum kind kind, int is_perspective, int channels, int apart) {
-    const struct warp n = *told;
+ALWAYS void make(const struct warp *arguments, enum kind kind, int is_perspective, int channels, int apart) {
+    const struct warp n = *arguments;
     const int64_t end = (n.height - 1) * n.pitch + (n.width > 1 ? n.width - 1 : 1) * apart + channels;
     const struct image image = {n.pixels, (int)n.pitch, end > 8 ? end - 8 : 0, n.height, n.width, apart, channels, n.fill,
                                 {n.a, n.b, n.c, n.d, n.e, n.f, n.g, n.h}, is_perspective};

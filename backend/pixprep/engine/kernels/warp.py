@@ -72,13 +72,13 @@ def _made(step: Warp, image: U8, size: tuple[int, int], fill: int) -> U8:
         kind, matrix = ("walk", matrix) if step.fixed is None else ("fixed", step.fixed)
     bytes_ = 1 if channels == 1 else 4
     memory = np.empty((step.height * step.width + _SPARE) * bytes_, np.uint8)
-    told = STRUCTS["warp"](
+    arguments = STRUCTS["warp"](
         image.ctypes.data, image.strides[0], height, width, channels, image.strides[1],
         memory.ctypes.data, step.height, step.width, step.left, step.top, KINDS.index(kind),
         *matrix, *numbers, fill, step.fill is not None, *(below or (0, 0)), bool(below),
         *(places.ctypes.data + each * places.strides[0] if places is not None else None for each in (0, 1)),
     )  # fmt: skip
-    library().warp(byref(told))
+    library().warp(byref(arguments))
     return memory[: -_SPARE * bytes_].reshape(step.height, step.width, bytes_)[:, :, :channels]
 
 

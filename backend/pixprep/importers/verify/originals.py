@@ -167,7 +167,7 @@ def geometry(
                 pixels = pixels[top : top + height, left : left + width]
             case ops.SteadyOp():
                 assert recolour is not None
-                turned = -1 if is_backwards and not op.is_warp else 1  # a warp's fill is in the order of the channels
+                turned = -1 if is_backwards and not op.moves else 1  # a warp's fill is in the order of the channels
                 pixels = recolour(op, pixels[:, :, ::turned])[:, :, ::turned]
             case ops.ImageOp() if not isinstance(op, ops.Normalize):  # its arithmetic is compared by itself
                 raise AssertionError(f"{op!r} is compared with nothing")

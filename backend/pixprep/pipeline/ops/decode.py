@@ -9,7 +9,8 @@ from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Within
 from pixprep.pipeline.ops.op import FirstOp
 from pixprep.plan.clip_frames import Rule, Sampling, Start
-from pixprep.plan.draws.windows import ClipFrames
+from pixprep.plan.draws.augments import RandomStep, Uniforms
+from pixprep.plan.draws.philox import Words
 from pixprep.plan.plan import ClipPlan, Plan
 from pixprep.spec import Alpha, Chroma, Color, Idct, ImageSpec
 
@@ -121,6 +122,19 @@ class DecodeVideo(FirstOp, frozen=True, tag="decode_video", kw_only=True):
         return self.sample == "random" or self.start == "random"
 
     @property
+    def blocks(self) -> int:
+        """A number for each frame, or one for the first."""
+        return -(-self.frames // 4) if self.sample == "random" else 1
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """The numbers as they are; their choice depends on the times of the frames."""
+        count = self.frames if self.sample == "random" else 1
+        return {"uniforms": uniforms(0, self.blocks).ravel()[:count].tolist()}
+
+    def in_words(self) -> str:
+        return str(self.sampling)
+
+    @property
     def sampling(self) -> Sampling:
         """Choice of frames, as ``Sampling`` has it."""
         repeats = self.short == "repeat"
@@ -138,8 +152,7 @@ class DecodeVideo(FirstOp, frozen=True, tag="decode_video", kw_only=True):
     def plan(self, **made: Any) -> Plan:
         if any(spec.kind == "box" for spec in made["inputs"].values()):
             raise PipelineError("ops: boxes are cut out of images, and decode_video gives clips")
-        count = self.frames if self.sample == "random" else 1
-        drawn = ClipFrames(key=self.name or "decode_video#0", count=count) if self.is_random else None
+        drawn = RandomStep(self.name or "decode_video#0", self) if self.is_random else None
         clip = ClipPlan(self.sampling, drawn, self.apply_rotation)
         return Plan(is_gray=self.color == "gray", clip=clip, **made)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pixprep.errors import PipelineError
+from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.filters import LEAST_SIGMA, MAX_SIGMA
 from pixprep.pipeline.ops.limits import Margin, Share, Within, shown
 from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op
-from pixprep.plan.draws.elastic import ElasticMap
+from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Words
-from pixprep.plan.lowered import Lowered
+from pixprep.plan.lowered import colour
+from pixprep.plan.steps.levels import LevelStep
 from pixprep.plan.steps.warps import Elastic as Displacement
-from pixprep.spec import ImageSpec, as_tuple
+from pixprep.plan.steps.warps import Warp
+from pixprep.spec import Color, ImageSpec, as_tuple
 
 MAX_ALPHA = 100_000.0
 Pair = tuple[float, float]
@@ -35,6 +37,11 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
         p: how often; torchvision's has it by ``RandomApply``.
     """
 
+    moves: ClassVar[bool] = True
+    is_hosts: ClassVar[bool] = True
+    no_boxes: ClassVar[str] = "no formula says where elastic moves boxes or points: leave them or it out"
+    blocks: ClassVar[int] = 1  # whether, two words of the seed
+
     alpha: Annotated[float | Pair, Within(0, MAX_ALPHA, counts=(1, 2))] = 50.0
     sigma: Annotated[float | Pair, Within(0, MAX_SIGMA, counts=(1, 2))] = 5.0
     filter: Literal["nearest", "bilinear"] = "bilinear"
@@ -54,9 +61,29 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
                 raise PipelineError(f'"sigma" needs a {name} of {reach + 1}, but the image has {side}')
         return image
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        alpha, sigma, fill = _pair(self.alpha), _pair(self.sigma), before.colour(self.fill)
-        return before.do(ElasticMap(key=key, alpha=alpha, sigma=sigma, p=self.p, fill=fill, filter=self.filter))
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """``{"seed": 81985529216486895}``, below 2^64, or ``{"seed": null}``: not this one."""
+        whether, high, low, _ = uniforms(0, 1)[0].tolist()
+        return {"seed": int(high * 2**32) << 32 | int(low * 2**32) if whether < self.p else None}
+
+    def in_words(self) -> str:
+        alpha, sigma = (
+            " and ".join(f"{each:.4g}" for each in dict.fromkeys(_pair(pair))) for pair in (self.alpha, self.sigma)
+        )
+        some = "" if self.p == 1 else f" of {self.p:g} of the images"
+        return f"displace the pixels{some} by noise, alpha {alpha}, sigma {sigma} ({self.filter})"
+
+    def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        """One step, always: a GPU's plan is cut there. See ``LevelsOp.steps``."""
+        elastic = Displacement((0.0, 0.0), (0.0, 0.0), 0)
+        if words["seed"] is not None:
+            elastic = Displacement(_pair(self.alpha), _pair(self.sigma), words["seed"])
+            if elastic.reach >= min(height, width):
+                least = f"sigma of an elastic displacement needs sides of {elastic.reach + 1}"
+                raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels are too few: {least}")
+        same, size = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0), (height, width)
+        fill = colour(self.fill, color)
+        return (Warp(same, size, 0, 0, *size, fill, self.filter, "torchvision", elastic),)
 
     def fixed(self, words: Words) -> list[Op]:
         if words["seed"] is None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Annotated, Literal
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Ratio, Rising, Share, need_channels, shown
-from pixprep.pipeline.ops.op import Drawn, ImageOp, Op
-from pixprep.plan.draws.erasing import Erasing
-from pixprep.plan.draws.philox import Words
-from pixprep.plan.lowered import Lowered
-from pixprep.spec import ImageSpec, Reals, as_tuple
+from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, drawn
+from pixprep.plan.draws.augments import Uniforms
+from pixprep.plan.draws.philox import Words, between, span_words
+from pixprep.plan.lowered import Lowered, colour
+from pixprep.plan.steps.levels import Erase, LevelStep
+from pixprep.spec import Color, ImageSpec, Reals, as_tuple
 
 MAX_RECTANGLES = 64
+TRIES = 10
+"""For a rectangle that fits; after them there is none."""
 
 
-class RandomErasing(Drawn, ImageOp, frozen=True, tag="random_erasing"):
+class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
     """Fill a random rectangle of some of the images with one value, or with noise.
 
     torchvision v2's ``RandomErasing``: of ten tries the first that fits, each of the area ``H * W * U(scale)`` and of
@@ -71,13 +75,56 @@ class RandomErasing(Drawn, ImageOp, frozen=True, tag="random_erasing"):
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         is_levels = image.values == "levels"
-        those: tuple[float, ...] | None = None
+        op = self
         if not isinstance(self.value, str):
             values = as_tuple(self.value)
             whole = values * (image.channels if len(values) == 1 else 1)
-            those = before.colour(tuple(map(int, values))) if is_levels else whole
-        step = Erasing(key=key, p=self.p, scale=self.scale, ratio=self.ratio, count=self.counts, values=those)
+            op = drawn(self, value=colour(tuple(map(int, values)), before.color) if is_levels else whole)
+        step = op.augment(before, image, key)
         return before.do(step) if is_levels else replace(before, erasures=(*before.erasures, step))
+
+    @property
+    def blocks(self) -> int:
+        """Whether, how many, two words of noise; then one a try: area, ratio, top, left."""
+        return 1 + TRIES * self.counts[1]
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """``{"rectangles": [[top, left, height, width]]}``, and of noise ``"noise"``, two numbers below 2^32."""
+        (whether, u_count, *u_noise), *tries = uniforms(0, self.blocks).tolist()
+        if whether >= self.p:
+            return {"rectangles": []}
+        least, most = self.counts
+        count = least + int(u_count * (most - least + 1))
+        found = (self._rectangle(height, width, tries[TRIES * i : TRIES * (i + 1)], count) for i in range(count))
+        words = {"rectangles": [rectangle for rectangle in found if rectangle]}
+        return {**words, "noise": [int(u * 2**32) for u in u_noise]} if self.value == "random" else words
+
+    def _rectangle(self, height: int, width: int, tries: list[list[float]], count: int) -> list[int]:
+        lowest, highest = math.log(self.ratio[0]), math.log(self.ratio[1])
+        for u_area, u_ratio, u_top, u_left in tries:
+            area = height * width * between(self.scale, u_area) / count
+            ratio = math.exp(lowest + u_ratio * (highest - lowest))
+            rows, columns = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+            if rows < height and columns < width:
+                top, left = int(u_top * (height - rows + 1)), int(u_left * (width - columns + 1))
+                return [top, left, rows, columns]
+        return []
+
+    def in_words(self) -> str:
+        how = "a rectangle" if self.counts == (1, 1) else f"{self.counts[0]} to {self.counts[1]} rectangles"
+        value = ", ".join(f"{each:.4g}" for each in dict.fromkeys(self._values)) or "noise"
+        return f"fill {how} of {span_words(self.scale)} of the area with {value} in {self.p:g} of the images"
+
+    @property
+    def _values(self) -> tuple[float, ...]:
+        return () if isinstance(self.value, str) else as_tuple(self.value)
+
+    def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        noise = words.get("noise")
+        return tuple(
+            Erase(top, left, rows, columns, self._values, (*noise, which) if noise else None)
+            for which, (top, left, rows, columns) in enumerate(words["rectangles"])
+        )
 
     def fixed(self, words: Words) -> list[Op]:
         return []  # left out on both sides

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from pixprep.errors import PipelineError
+import numpy as np
+
+from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.color import Enhancing
 from pixprep.pipeline.ops.limits import Share, Within, shown
 from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, Sometimes, SteadyOp, as_kind
-from pixprep.plan.draws.blurring import Blur
-from pixprep.plan.draws.philox import Words
-from pixprep.plan.lowered import Lowered
+from pixprep.plan.draws.augments import Uniforms
+from pixprep.plan.draws.philox import Words, between, span_words
 from pixprep.plan.steps.levels import Filter, LevelStep
-from pixprep.spec import ImageSpec, as_tuple
+from pixprep.spec import Color, ImageSpec, as_tuple
 
 MAX_TAPS = 255
 LEAST_SIGMA, MAX_SIGMA = 0.01, 1000.0
@@ -71,6 +72,13 @@ class _Blur(LevelsOp, frozen=True):
         return image
 
 
+def weights(taps: int, sigma: float) -> tuple[float, ...]:
+    """Weights of a bell curve: an odd number of float32, whose sum is 1."""
+    places = np.arange(taps) - taps // 2
+    curve = np.exp(-(places**2) / (2.0 * sigma**2))
+    return tuple((curve / curve.sum()).astype(np.float32).tolist())
+
+
 class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
     """Blur the image; beyond its edge lies its mirror image.
 
@@ -93,9 +101,15 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
         values = as_tuple(self.sigma)
         return values[-1], values[0]
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        of_y, of_x = self.sigmas
-        return before.do(Blur(key="", taps=self.taps, sigma=((of_y, of_y), (of_x, of_x))))
+    def in_words(self) -> str:
+        spans = dict.fromkeys(span_words((sigma, sigma)) for sigma in self.sigmas)
+        return f"blur by {self.taps[0]} x {self.taps[1]} pixels, sigma {' and '.join(spans)}"
+
+    def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        (rows, columns), (of_y, of_x) = self.taps, self.sigmas
+        if rows // 2 >= height or columns // 2 >= width:
+            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels are too few for a blur by {rows} x {columns}")
+        return (Filter("blur", "torchvision", rows=weights(rows, of_y), columns=weights(columns, of_x)),)
 
 
 class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
@@ -108,6 +122,8 @@ class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
         sigma: from and to, or one number.
         p: how often; torchvision's has it by ``RandomApply``.
     """
+
+    blocks: ClassVar[int] = 1  # whether, sigma
 
     sigma: Annotated[float | tuple[float, float], _SIGMA] = (0.1, 2.0)
     p: Share = 1.0
@@ -123,8 +139,14 @@ class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
         values = as_tuple(self.sigma)
         return values[0], values[-1]
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return before.do(Blur(key=key, p=self.p, taps=self.taps, sigma=(self.span, self.span)))
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """``{"sigma": [1.2, 1.2]}``, or ``{"sigma": null}``: not this one."""
+        whether, uniform, *_ = uniforms(0, 1)[0].tolist()
+        return {"sigma": [between(self.span, uniform)] * 2 if whether < self.p else None}
+
+    def in_words(self) -> str:
+        some = "" if self.p == 1 else f"{self.p:g} of the images "
+        return f"blur {some}by {self.taps[0]} x {self.taps[1]} pixels, sigma {span_words(self.span)}"
 
     def fixed(self, words: Words) -> list[Op]:
         return [as_kind(GaussianBlur, self, sigma=words["sigma"][0])] if words["sigma"] else []

@@ -9,21 +9,23 @@ The annotation of a field says its limits: see ``limits``.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.faults import Called
 from pixprep.pipeline.ops.limits import Limit, Pair, need_fill, need_whole_levels
-from pixprep.plan.draws import colors
+from pixprep.plan.draws.augments import Augment, Uniforms
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
 from pixprep.plan.plan import Plan
+from pixprep.plan.steps import levels
 from pixprep.plan.steps.levels import LevelStep
 from pixprep.plan.steps.operators import Operator
-from pixprep.spec import ImageSpec, InputSpec, Side, TensorSpec
+from pixprep.spec import Color, ImageSpec, InputSpec, Side, TensorSpec
 
 AnOp = TypeVar("AnOp", bound="Op")
 KINDS: list[type[Op]] = []
@@ -122,7 +124,13 @@ class ImageOp(Op, frozen=True):
 
 
 class LevelsOp(ImageOp, frozen=True):
-    """An op on levels after the geometry; it may have a ``fill``."""
+    """An op on levels after the geometry; it may have a ``fill``. See ``plan.draws.augments.Changing``."""
+
+    keeps_places: ClassVar[bool] = False
+    moves: ClassVar[bool] = False
+    is_hosts: ClassVar[bool] = False
+    no_places: ClassVar[str] = ""
+    no_boxes: ClassVar[str] = ""
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change; refuses values that are no levels, and a ``fill`` of other channels."""
@@ -131,12 +139,45 @@ class LevelsOp(ImageOp, frozen=True):
             need_fill(fill, image)
         return image
 
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        return before.do(self.augment(before, image, key))
+
+    def augment(self, before: Lowered, image: ImageSpec, key: str) -> Augment:
+        """The step of a plan that it is; see ``lower``."""
+        given = next((spec.name for spec in self.inputs(image)), None)
+        key = key if given or isinstance(self, Drawn) else ""
+        return Augment(key=key, op=bare(self), color=before.color, input=given)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """See ``plan.draws.augments.Changing``, as the methods below."""
+        return False
+
+    @property
+    def blocks(self) -> int:
+        """No number is drawn."""
+        return 0
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Draw for an image of this size; JSON holds the result."""
+        return {}
+
+    def in_words(self) -> str:
+        """Words for what it does."""
+        raise NotImplementedError
+
+    def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        """Steps on an image of this size: of a random op, those of the fixed ops that its draw gives.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: the image is too small.
+        """
+        ops = cast("list[LevelsOp]", self.fixed(words))
+        return tuple([step for op in ops for step in op.steps({}, height, width, color)])
+
 
 class SteadyOp(LevelsOp, frozen=True):
     """An op that does the same to the levels of every image: no number is drawn."""
-
-    is_warp: ClassVar[bool] = False
-    """Tell whether it moves pixels; its ``fill`` is in the order of the channels."""
 
 
 class ColorOp(SteadyOp, frozen=True):
@@ -148,6 +189,9 @@ class ColorOp(SteadyOp, frozen=True):
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return before.do(self.step())
+
+    def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        return (self.step(),)
 
 
 class Drawn:
@@ -163,8 +207,25 @@ class Sometimes(Drawn):
 
     __slots__ = ()
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return before.do(colors.Sometimes(key=key, p=self.p, those=(self.step(),)))  # type: ignore[attr-defined]
+    blocks: ClassVar[int] = 1  # whether
+
+    keeps_places: ClassVar[bool] = True
+
+    @property
+    def is_pointwise(self: Any) -> bool:
+        return levels.is_pointwise(self.step())
+
+    def lower(self: Any, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        return LevelsOp.lower(self, before, image, key)
+
+    def draw(self: Any, height: int, width: int, uniforms: Uniforms) -> Words:
+        return {"apply": bool(uniforms(0, 1)[0, 0] < self.p)}
+
+    def in_words(self: Any) -> str:
+        return f"to {self.p:g} of the images: {self.step()}"
+
+    def steps(self: Any, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        return (self.step(),) if words["apply"] else ()
 
     def fixed(self, words: Words) -> list[Op]:
         (kind,) = (base for base in type(self).__bases__ if issubclass(base, Op))
@@ -217,12 +278,25 @@ def is_on(op: Op, side: Side) -> bool:
 def settle(op: Op, field: str, value: object) -> None:
     """Give a field that was left out the default that follows from other fields."""
     if getattr(op, field) is None:
-        msgspec.structs.force_setattr(op, field, value)
+        force_setattr(op, field, value)
 
 
 def changed(op: AnOp, **fields: object) -> AnOp:
     """The same op with other values of some fields."""
     return msgspec.structs.replace(op, **fields)
+
+
+def drawn(op: AnOp, **fields: object) -> AnOp:
+    """The same op with values that were drawn; nothing checks these: a canvas may be larger than a file may say."""
+    made: AnOp = op.__copy__()  # type: ignore[attr-defined]  # msgspec has it; a call takes three times as long
+    for field, value in fields.items():
+        force_setattr(made, field, value)
+    return made
+
+
+def bare(op: AnOp) -> AnOp:
+    """The same op, whatever its place in the pipeline."""
+    return drawn(op, name=None, from_=None, only=None)
 
 
 def own_fields(op: object, kind: type[Op] | None = None) -> dict[str, Any]:

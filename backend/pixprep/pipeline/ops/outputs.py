@@ -9,7 +9,7 @@ from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Pair, Share, Within, need_whole_levels
 from pixprep.pipeline.ops.op import AnnotationOp, OutputOp, op_name, own_fields
 from pixprep.plan import inputs
-from pixprep.plan.lowered import Lowered
+from pixprep.plan.lowered import Lowered, colour
 from pixprep.plan.output_plans import (
     AnnotationPlan,
     BoxesPlan,
@@ -218,7 +218,7 @@ class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
         shape = (count + 1, height, width, channels)
         frames = TensorSpec(shape=shape, dtype="uint8", layout="thwc", low=0, high=255)
         fill = 0 if before.fill is None or isinstance(before.fill, inputs.Fill) else before.fill
-        own = replace(before.tensor(frames), channels=tuple(range(channels)), fill=before.colour(fill))
+        own = replace(before.tensor(frames), channels=tuple(range(channels)), fill=colour(fill, before.color))
         return FlowPlan(spec=spec, frames=own, preset=self.preset)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Share
-from pixprep.pipeline.ops.op import Drawn, Op, SteadyOp, as_kind
+from pixprep.pipeline.ops.op import Drawn, Op, SteadyOp, as_kind, drawn
 from pixprep.pipeline.ops.warp import Looking, Point
+from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Words
-from pixprep.plan.draws.warps import PerspectiveMap
-from pixprep.plan.lowered import Lowered
+from pixprep.plan.draws.warps import projected
+from pixprep.plan.steps.levels import LevelStep
 from pixprep.plan.steps.warps import WarpFilter
-from pixprep.spec import ImageSpec
+from pixprep.spec import Color
 
 
 class _Tilting(Looking, frozen=True, kw_only=True):
@@ -37,8 +40,11 @@ class Perspective(_Tilting, SteadyOp, frozen=True, tag="perspective"):
         for corner in self.corners:
             Point.check("corners", corner)
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return before.do(PerspectiveMap(key="", corners=self.corners, look=self.look(before)))
+    def in_words(self) -> str:
+        return f"move the corners to {', '.join(f'{x} {y}' for x, y in self.corners)}{self.look()}"
+
+    def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        return projected(height, width, self.corners, self.look(color))
 
 
 class RandomPerspective(Drawn, _Tilting, frozen=True, tag="random_perspective"):
@@ -54,15 +60,33 @@ class RandomPerspective(Drawn, _Tilting, frozen=True, tag="random_perspective"):
         filter, fill, like: as in ``rotate``.
     """
 
+    blocks: ClassVar[int] = 3  # four corners; whether
+
     distortion_scale: Share = 0.5
     p: Share = 0.5
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return before.do(
-            PerspectiveMap(key=key, distortion_scale=self.distortion_scale, p=self.p, look=self.look(before))
-        )
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """``{"corners": [[3, 0], [61, 5], [60, 40], [1, 47]]}``, each (x, y) in whole pixels; None: nothing is done."""
+        numbers = uniforms(0, 3).ravel().tolist()
+        if numbers[8] >= self.p:
+            return {"corners": None}
+        corners = []
+        for place, (x, y) in enumerate(zip(numbers[0:8:2], numbers[1:8:2], strict=True)):
+            is_right, is_lower = place in (1, 2), place > 1
+            corners.append([self._drawn(x, width, is_last=is_right), self._drawn(y, height, is_last=is_lower)])
+        return {"corners": corners}
+
+    def _drawn(self, uniform: float, side: int, *, is_last: bool) -> int:
+        """A position near the begin of a side, or near its end."""
+        bound = int(self.distortion_scale * (side // 2)) + 1
+        return int(uniform * bound) + (side - bound) * is_last
+
+    def in_words(self) -> str:
+        reach = f"up to {self.distortion_scale:g} of half a side"
+        return f"move the corners of {self.p:g} of the images at random, by {reach}{self.look()}"
 
     def fixed(self, words: Words) -> list[Op]:
         if words["corners"] is None:
             return []
-        return [as_kind(Perspective, self, corners=tuple((x, y) for x, y in words["corners"]))]
+        still = as_kind(Perspective, self, corners=((0, 0),) * 4)
+        return [drawn(still, corners=tuple((x, y) for x, y in words["corners"]))]

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import atan, degrees, inf
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.color import (
@@ -22,16 +23,16 @@ from pixprep.pipeline.ops.color import (
 )
 from pixprep.pipeline.ops.filters import Sharpness
 from pixprep.pipeline.ops.limits import Colour, Share, Within
-from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, op_name
-from pixprep.pipeline.ops.warp import Affine, Rotate, check_filter
-from pixprep.plan.draws.kinds import TIMM, TIMM_BINS, WEIGHTS, AutoPolicy, Table
+from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, drawn, op_name
+from pixprep.pipeline.ops.warp import Affine, Rotate, check_filter, look
+from pixprep.plan.draws.augments import Uniforms
+from pixprep.plan.draws.kinds import KINDS, TIMM, TIMM_BINS, WEIGHTS, AutoPolicy, Table
 from pixprep.plan.draws.philox import Words
-from pixprep.plan.draws.policies import AugMix as Mixed
-from pixprep.plan.draws.policies import Policy, threshold_of
+from pixprep.plan.draws.policies import Rules, gammas, shares, threshold_of
 from pixprep.plan.draws.warps import Look
-from pixprep.plan.lowered import Lowered
-from pixprep.plan.steps.warps import WarpFilter
-from pixprep.spec import ColorLike, ImageSpec, Levels
+from pixprep.plan.steps.levels import LevelStep, Mix, folded
+from pixprep.plan.steps.warps import Warp, WarpFilter
+from pixprep.spec import Color, ColorLike, Levels
 
 MAX_BINS = 1000
 MAX_OPS = 20
@@ -45,61 +46,93 @@ Bins = Annotated[int, Within(2, MAX_BINS)]
 Count = Annotated[int, Within(0, MAX_OPS)]
 
 
+_TIMM_MATRIX = (("", 1.0), ("ShearX", 0.0), ("TranslateX", 0.0), ("ShearY", 0.0), ("", 1.0), ("TranslateY", 0.0))
+"""Matrix of timm's warps: the step whose magnitude stands there, and the number where it is another step."""
+_MOVING = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
+
+
 class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
-    policy_of: ClassVar[type[Policy]] = Policy
+    moves: ClassVar[bool] = True
 
     filter: WarpFilter = "nearest"
     fill: MarginOrNone = None
     like: ColorLike = "pillow"
 
     @property
-    def table(self) -> Table:
-        """Whose kinds and magnitudes."""
+    def rules(self) -> Rules:
+        """Rules by which steps are chosen."""
         raise NotImplementedError
 
     @property
-    def rules(self) -> dict[str, Any]:
-        """Further fields of the ``plan.draws.policies.Policy``."""
-        raise NotImplementedError
+    def table(self) -> Table:
+        """Whose kinds and magnitudes."""
+        return self.rules.table
 
     def check(self) -> None:
         check_filter(self.filter, self.like)
         if self.table in TIMM and self.like != "pillow":
             raise PipelineError(f'"like" must be "pillow", not "{self.like}": timm works on PIL images')
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        fill = None if self.fill is None else before.colour(self.fill)
-        look = Look(filter=self.filter, fill=fill, like=self.like)
-        return before.do(self.policy_of(key=key, table=self.table, look=look, **self.rules))
+    @property
+    def blocks(self) -> int:
+        """One a step: which, how strong, its sign, and whether."""
+        return self.rules.steps
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """The steps: ``{"ops": [{"op": "ShearX", "magnitude": -0.09}, {"op": "Equalize"}]}``."""
+        rules = self.rules
+        return {"ops": rules.drawn(uniforms(0, rules.steps).tolist() if rules.steps else [], height, width)}
+
+    def in_words(self) -> str:
+        return f"{self.rules}{self._look('rgb')}"
+
+    def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        made: list[LevelStep] = []
+        table = self.table
+        for each in words["ops"]:
+            name, magnitude = each["op"], each.get("magnitude", 0.0)
+            if name not in KINDS[table]:
+                raise PipelineError(f'no draw of a policy is "{name}"; there are {", ".join(KINDS[table])}')
+            if table in TIMM and name in _MOVING[:4]:  # by the number itself, and not its angle
+                matrix = tuple(magnitude if place == name else number for place, number in _TIMM_MATRIX)
+                size, look = (height, width), self._look(color)
+                made.append(Warp(matrix, size, 0, 0, *size, look.fill, look.filter, look.like))
+                continue
+            for op in self._fixed(table, name, magnitude, self.fill):
+                made += op.steps({}, height, width, color)
+        return tuple(made)
+
+    def _look(self, color: Color) -> Look:
+        return look(self.filter, self.fill, self.like, color)
 
     def fixed(self, words: Words) -> list[Op]:
-        return [op for each in words["ops"] for op in self._fixed(each["op"], each.get("magnitude", 0.0))]
-
-    def _fixed(self, name: str, magnitude: float) -> list[Op]:
-        """One step, by the library's rules: see ``plan.draws.policies.Policy``."""
-        look: dict[str, Any] = {"filter": self.filter, "fill": 0 if self.fill is None else self.fill, "like": self.like}
-        moves = name.startswith(("Shear", "Translate", "Rotate"))
+        moves = any(each["op"] in _MOVING for each in words["ops"])
         if moves and self.fill is None and (self.like, self.filter) == ("torchvision", "bilinear"):
             raise PipelineError(f'{op_name(self)}: a "fill" that is null is of no fixed op: verify it with 0')
+        fill, table = 0 if self.fill is None else self.fill, self.table
+        return [op for each in words["ops"] for op in self._fixed(table, each["op"], each.get("magnitude", 0.0), fill)]
+
+    def _fixed(self, table: Table, name: str, magnitude: float, fill: Levels | None) -> list[SteadyOp]:
+        """One step, by the library's rules; ``fill`` of None: black, as ``rand_augment`` has it."""
         is_x = name.endswith("X")
         match name:
             case "Identity":
                 return []
-            case "ShearX" | "ShearY":
+            case "ShearX" | "ShearY":  # torchvision shears by an angle, about the first pixel
                 angle = degrees(atan(magnitude))
-                return [Affine(shear=(angle, 0.0) if is_x else (0.0, angle), center=(0.0, 0.0), **look)]
-            case "TranslateX" | "TranslateY" if self.table in TIMM:  # of parts of pixels, the other way
+                return [self._moved(fill, shear=(angle, 0.0) if is_x else (0.0, angle), center=(0.0, 0.0))]
+            case "TranslateX" | "TranslateY" if table in TIMM:  # of parts of pixels, the other way
                 moved = (-magnitude, 0.0) if is_x else (0.0, -magnitude)
-                return [Affine(translate=moved, center=(0.0, 0.0), **look)]
+                return [self._moved(fill, translate=moved, center=(0.0, 0.0))]
             case "TranslateX" | "TranslateY":
                 pixels = float(int(magnitude))
-                return [Affine(translate=(pixels, 0.0) if is_x else (0.0, pixels), **look)]
+                return [self._moved(fill, translate=(pixels, 0.0) if is_x else (0.0, pixels))]
             case "Rotate":
-                return [Rotate(angle=magnitude, **look)]
-            case "Posterize":
+                return [drawn(_still(self.filter, self.like)[name], angle=magnitude, fill=fill)]
+            case "Posterize":  # timm's may be 12, and 0, which is black
                 return [Posterize(min(8, int(magnitude))) if magnitude >= 1 else Brightness(factor=0.0)]
             case "Solarize":
-                threshold = threshold_of(self.table, magnitude, self.like)
+                threshold = threshold_of(table, magnitude, self.like)
                 return [Solarize(threshold)] if threshold <= 255 else []
             case "SolarizeAdd":
                 return [SolarizeAdd(int(magnitude))]
@@ -107,8 +140,21 @@ class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
                 return [Autocontrast(like=self.like)]
             case "Equalize" | "Invert":
                 return [Equalize() if name == "Equalize" else Invert()]
-        factors = {"Brightness": Brightness, "Color": Saturation, "Contrast": Contrast, "Sharpness": Sharpness}
-        return [factors[name](factor=1.0 + magnitude, like=self.like)]
+        return [drawn(_still(self.filter, self.like)[name], factor=1.0 + magnitude)]
+
+    def _moved(self, fill: Levels | None, **fields: object) -> SteadyOp:
+        return drawn(_still(self.filter, self.like)["Affine"], fill=fill, **fields)
+
+
+@cache
+def _still(filter_: WarpFilter, like: ColorLike) -> dict[str, SteadyOp]:
+    """Ops that change nothing, to be ``drawn``."""
+    factors = {"Brightness": Brightness, "Color": Saturation, "Contrast": Contrast, "Sharpness": Sharpness}
+    return {
+        "Affine": Affine(filter=filter_, like=like),
+        "Rotate": Rotate(angle=0.0, filter=filter_, like=like),
+        **{name: kind(factor=1.0, like=like) for name, kind in factors.items()},
+    }
 
 
 class RandAugment(_Policy, frozen=True, tag="rand_augment"):
@@ -132,10 +178,6 @@ class RandAugment(_Policy, frozen=True, tag="rand_augment"):
     magnitude: int = 9
     num_magnitude_bins: Bins = 31
 
-    @property
-    def table(self) -> Table:
-        return "rand"
-
     def check(self) -> None:
         super().check()
         if not 0 <= self.magnitude < self.num_magnitude_bins:
@@ -145,8 +187,8 @@ class RandAugment(_Policy, frozen=True, tag="rand_augment"):
             )
 
     @property
-    def rules(self) -> dict[str, Any]:
-        return {"count": self.num_ops, "magnitude": self.magnitude, "bins": self.num_magnitude_bins}
+    def rules(self) -> Rules:
+        return Rules("rand", self.num_ops, self.magnitude, self.num_magnitude_bins)
 
 
 class TrivialAugment(_Policy, frozen=True, tag="trivial_augment"):
@@ -162,12 +204,8 @@ class TrivialAugment(_Policy, frozen=True, tag="trivial_augment"):
     num_magnitude_bins: Bins = 31
 
     @property
-    def table(self) -> Table:
-        return "trivial"
-
-    @property
-    def rules(self) -> dict[str, Any]:
-        return {"count": 1, "magnitude": None, "bins": self.num_magnitude_bins}
+    def rules(self) -> Rules:
+        return Rules("trivial", 1, None, self.num_magnitude_bins)
 
 
 class AutoAugment(_Policy, frozen=True, tag="auto_augment"):
@@ -187,19 +225,15 @@ class AutoAugment(_Policy, frozen=True, tag="auto_augment"):
     policy: AutoPolicy = "imagenet"
     magnitude_std: Annotated[float, Within(0, MAX_LEVEL)] = 0.0
 
-    @property
-    def table(self) -> Table:
-        return self.policy
-
     def check(self) -> None:
         super().check()
         if self.magnitude_std and self.policy not in TIMM:
             raise PipelineError(f'"magnitude_std" is of timm\'s policies, and "{self.policy}" is torchvision\'s')
 
     @property
-    def rules(self) -> dict[str, Any]:
+    def rules(self) -> Rules:
         bins, most = (TIMM_BINS, TIMM_BINS - 1.0) if self.policy in TIMM else (_BIN, inf)
-        return {"count": 2, "magnitude": None, "bins": bins, "std": self.magnitude_std, "most": most}
+        return Rules(self.policy, 2, None, bins, std=self.magnitude_std, most=most)
 
 
 class AugMix(_Policy, frozen=True, kw_only=True, tag="aug_mix"):
@@ -220,7 +254,11 @@ class AugMix(_Policy, frozen=True, kw_only=True, tag="aug_mix"):
         like: ``torchvision``: whose rounding.
     """
 
-    policy_of: ClassVar[type[Policy]] = Mixed
+    moves: ClassVar[bool] = False  # what it moves is added to what it does not
+    is_hosts: ClassVar[bool] = True
+    no_places: ClassVar[str] = (
+        "nobody knows where a pixel came from behind aug_mix, which adds up those of several places: put this before it"
+    )
 
     severity: Annotated[int, Within(1, _BIN)] = 3
     mixture_width: Annotated[int, Within(1, MAX_OPS)] = 3
@@ -230,20 +268,45 @@ class AugMix(_Policy, frozen=True, kw_only=True, tag="aug_mix"):
     filter: Literal["nearest", "bilinear"] = "bilinear"
     like: Literal["torchvision"] = "torchvision"
 
-    @property
-    def table(self) -> Table:
-        return "mix" if self.all_ops else "mix_partial"
-
     def check(self) -> None:
         super().check()
         if self.chain_depth != -1 and not 1 <= self.chain_depth <= MAX_OPS:
             raise PipelineError(f'"chain_depth" must be 1 to {MAX_OPS}, or -1, which is 1 to 3, not {self.chain_depth}')
 
     @property
-    def rules(self) -> dict[str, Any]:
-        is_deep = self.chain_depth > 0
-        rules = {"count": self.chain_depth if is_deep else 3, "magnitude": self.severity, "bins": _BIN, "std": inf}
-        return rules | {"width": self.mixture_width, "is_deep": is_deep, "alpha": self.alpha}
+    def rules(self) -> Rules:
+        depth = self.chain_depth if self.chain_depth > 0 else 3
+        return Rules("mix" if self.all_ops else "mix_partial", depth, self.severity, _BIN, std=inf)
+
+    @property
+    def blocks(self) -> int:
+        """One a step, the last number of a chain's first how many it has; one or more for each weight."""
+        return self.mixture_width * (self.rules.steps + 1) + 2
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """``{"weights": [0.5, 0.2, 0.3], "chains": [[{"op": "Equalize"}], [{"op": "Rotate", "magnitude": 3.3}]]}``.
+
+        The first weight is of the image itself.
+        """
+        rules = self.rules
+        rows = uniforms(0, self.mixture_width * rules.steps).tolist()
+        chains = []
+        for begin in range(0, len(rows), rules.steps):
+            depth = rules.steps if self.chain_depth > 0 else 1 + int(rows[begin][3] * rules.steps)
+            chains.append(rules.drawn(rows[begin : begin + depth], height, width))
+        parts = gammas(self.alpha, uniforms, len(rows), 2 + self.mixture_width)
+        own, shared = shares(parts[:2])
+        return {"weights": [float(own), *(shares(parts[2:]) * shared).tolist()], "chains": chains}
+
+    def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        chains = (super(AugMix, self).steps({"ops": chain}, height, width, color) for chain in words["chains"])
+        return (Mix(tuple(words["weights"]), tuple(map(folded, chains))),)
+
+    def in_words(self) -> str:
+        rules = self.rules
+        steps = rules.steps if self.chain_depth > 0 else f"1 to {rules.steps}"
+        kinds = f"AugMix's {len(KINDS[rules.table])} steps, any of the {self.severity:g} least of {_BIN} strengths"
+        return f"add the image and {self.mixture_width} chains of {steps} of {kinds}{self._look('rgb')}"
 
     def fixed(self, words: Words) -> list[Op]:
         raise PipelineError("aug_mix: no fixed op adds images up: verify the pipeline without it")
@@ -284,10 +347,6 @@ class TimmRandAugment(_TimmPolicy, frozen=True, tag="timm_rand_augment"):
     increasing: bool = False
     weighted: bool = False
 
-    @property
-    def table(self) -> Table:
-        return "timm_weighted" if self.weighted else "timm_increasing" if self.increasing else "timm"
-
     def check(self) -> None:
         super().check()
         if self.weighted:
@@ -296,7 +355,7 @@ class TimmRandAugment(_TimmPolicy, frozen=True, tag="timm_rand_augment"):
             Within(0, MAX_LEVEL).check("magnitude_std", self.magnitude_std)
 
     @property
-    def rules(self) -> dict[str, Any]:
+    def rules(self) -> Rules:
+        table: Table = "timm_weighted" if self.weighted else "timm_increasing" if self.increasing else "timm"
         std = inf if self.magnitude_std == "uniform" else self.magnitude_std
-        rules = {"count": self.num_ops, "magnitude": self.magnitude, "bins": TIMM_BINS}
-        return rules | {"p": self.p, "std": std, "most": self.magnitude_max}
+        return Rules(table, self.num_ops, self.magnitude, TIMM_BINS, self.p, std, self.magnitude_max)

@@ -1,13 +1,14 @@
 """Ops whose window or flip is drawn anew for each sample of each epoch: in training only, with torchvision v2's rules.
 
-``draw`` has the formulas. The numbers are a pure function of (seed, epoch, sample, op).
+The numbers are a pure function of (seed, epoch, sample, op).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from typing import Annotated, ClassVar, Literal
 
-from pixprep.errors import PipelineError
+from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.canvas import Crop, Flip, check_padding
 from pixprep.pipeline.ops.geometry import Resize, check_like, resize_step, resized
 from pixprep.pipeline.ops.limits import (
@@ -22,9 +23,10 @@ from pixprep.pipeline.ops.limits import (
     need_whole_levels,
     shown,
 )
-from pixprep.pipeline.ops.op import Drawn, ImageOp, Op, as_kind, settle
-from pixprep.plan.draws import windows
-from pixprep.plan.draws.philox import Words
+from pixprep.pipeline.ops.op import Drawn, ImageOp, Op, as_kind, bare, settle
+from pixprep.plan.draws.augments import RandomStep, Uniforms
+from pixprep.plan.draws.philox import Words, between, span_words
+from pixprep.plan.draws.windows import IouCrop, fallback, fitting, window
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import Filter, ImageSpec, Like, PaddingMode, as_tuple
 
@@ -49,6 +51,8 @@ class RandomResizedCrop(Drawn, ImageOp, frozen=True, tag="random_resized_crop"):
         filter, antialias, like: as in ``resize``.
     """
 
+    blocks: ClassVar[int] = 10  # one a try: area, ratio, top, left
+
     height: Length
     width: Length | None = None
     scale: Annotated[tuple[float, float], Rising(0, 1, is_over=True)] = (0.08, 1.0)
@@ -66,8 +70,30 @@ class RandomResizedCrop(Drawn, ImageOp, frozen=True, tag="random_resized_crop"):
         return resized(self, image).sized(self.height, self.width or self.height)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        window = windows.ResizedCrop(key=key, scale=self.scale, ratio=self.ratio)
-        return before.then(window).resized(resize_step(self, "both", self.height, self.width or self.height))
+        resize = resize_step(self, "both", self.height, self.width or self.height)
+        return before.then(RandomStep(key, bare(self))).resized(resize)
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """The first of ten tries whose window fits, or ``fallback``.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: the fallback has no pixel; torchvision raises there, or makes a PIL image black.
+        """
+        lowest, highest = math.log(self.ratio[0]), math.log(self.ratio[1])
+        for area, ratio, top, left in uniforms(0, self.blocks).tolist():
+            share = between(self.scale, area)
+            size = fitting(height, width, share, math.exp(lowest + ratio * (highest - lowest)))
+            if size is not None:
+                return window(int(top * (height - size[0] + 1)), int(left * (width - size[1] + 1)), *size)
+        rows, columns = fallback(height, width, self.ratio)
+        if not (rows and columns):
+            ratios = " to ".join(f"{end:g}" for end in self.ratio)
+            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels have no window of the ratio {ratios}")
+        return window((height - rows) // 2, (width - columns) // 2, rows, columns)
+
+    def in_words(self) -> str:
+        area, ratio = span_words(self.scale), span_words(self.ratio)
+        return f"take a random window of {area} of the area, {ratio} as wide as high"
 
     def fixed(self, words: Words) -> list[Op]:
         return [Crop(**words), as_kind(Resize, self)]
@@ -87,6 +113,8 @@ class RandomCrop(Drawn, ImageOp, frozen=True, tag="random_crop"):
         fill: the colour of what is added, 0 to 255: one number, or one a channel.
         padding_mode: what is added: see ``pad``.
     """
+
+    blocks: ClassVar[int] = 1  # top, left
 
     height: Length
     width: Length | None = None
@@ -115,25 +143,60 @@ class RandomCrop(Drawn, ImageOp, frozen=True, tag="random_crop"):
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the window; refuses one that no image could hold."""
         need_channels("fill", self.fill, image)
-        if any(self.margins) or self.pad_if_needed:
+        if self.may_pad:
             (need_levels if self.padding_mode == "constant" else need_whole_levels)(image)
         width = self.width or self.height
         top, left, bottom, right = self.margins
-        for name, window, side in (
+        for name, length, side in (
             ("height", self.height, image.height and image.height + top + bottom),
             ("width", width, image.width and image.width + left + right),
         ):
-            if side is not None and window > side and not self.pad_if_needed:
-                raise PipelineError(f"its {name} is {window}, but that of the image is {side}: pad_if_needed allows it")
+            if side is not None and length > side and not self.pad_if_needed:
+                raise PipelineError(f"its {name} is {length}, but that of the image is {side}: pad_if_needed allows it")
         return image.sized(self.height, width)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        size = {"height": self.height, "width": self.width or self.height}
-        crop = windows.Crop(key=key, padding=self.margins, pad_if_needed=self.pad_if_needed, **size)
-        return before.then(crop) if crop.is_inside else before.then(crop, fill=self.fill, mode=self.padding_mode)
+        if not self.may_pad:
+            return before.then(RandomStep(key, bare(self)))
+        return before.then(RandomStep(key, bare(self), is_inside=False), fill=self.fill, mode=self.padding_mode)
+
+    @property
+    def may_pad(self) -> bool:
+        """Tell whether the window may reach into a margin."""
+        return any(self.margins) or self.pad_if_needed
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """A window, each place as likely as another.
+
+        Raises:
+            ImageError: DOES_NOT_FIT.
+        """
+        size = self.height, self.width or self.height
+        u_top, u_left = uniforms(0, 1)[0, :2].tolist()
+        above, before, below, behind = self.margins
+        top = self._start(u_top, height, size[0], above, below)
+        left = self._start(u_left, width, size[1], before, behind)
+        if top is None or left is None:
+            raise ImageError(
+                "DOES_NOT_FIT", f"{height} x {width} pixels are too small for the window of {size[0]} x {size[1]}"
+            )
+        return window(top, left, *size)
+
+    def _start(self, uniform: float, length: int, side: int, before: int, after: int) -> int | None:
+        padded = before + length + after
+        if padded < side:
+            if not self.pad_if_needed:
+                return None
+            before += side - padded
+            padded += 2 * (side - padded)
+        return int(uniform * (padded - side + 1)) - before
+
+    def in_words(self) -> str:
+        padded = f", after margins of {', '.join(map(str, self.margins))}" if any(self.margins) else ""
+        return f"take a random {self.height} x {self.width}{padded}"
 
     def fixed(self, words: Words) -> list[Op]:
-        return super().fixed(words) if any(self.margins) or self.pad_if_needed else [Crop(**words)]
+        return super().fixed(words) if self.may_pad else [Crop(**words)]
 
 
 class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
@@ -146,11 +209,20 @@ class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
         p: how often, 0 to 1.
     """
 
+    blocks: ClassVar[int] = 1  # whether
+
     axis: Literal["horizontal", "vertical"] = "horizontal"
     p: Share = 0.5
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return before.then(windows.Flip(key=key, axis=self.axis, p=self.p))
+        return before.then(RandomStep(key, bare(self), axis=self.axis))
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Draw whether to mirror."""
+        return {"flip": bool(uniforms(0, 1)[0, 0] < self.p)}
+
+    def in_words(self) -> str:
+        return f"mirror {self.p:g} of the images, {self.axis}"
 
     def fixed(self, words: Words) -> list[Op]:
         return [as_kind(Flip, self)] if words["flip"] else []
@@ -168,6 +240,8 @@ class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
         p: how often, 0 to 1.
     """
 
+    blocks: ClassVar[int] = 1  # whether, side, left, top
+
     fill: Margin = 0
     side_range: Annotated[tuple[float, float], Rising(1, MAX_ZOOM)] = (1.0, 4.0)
     p: Share = 0.5
@@ -179,7 +253,20 @@ class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
         return image.within((image.min_height, image.min_width))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return before.then(windows.ZoomOut(key=key, p=self.p, side_range=self.side_range), fill=self.fill)
+        return before.then(RandomStep(key, bare(self), is_inside=False), fill=self.fill)
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """The canvas as a window around the image; the image itself where it is left as it is."""
+        whether, side, left, top = uniforms(0, 1)[0].tolist()
+        if whether >= self.p:
+            return window(0, 0, height, width)
+        factor = between(self.side_range, side)
+        rows, columns = int(height * factor), int(width * factor)
+        return window(-int((rows - height) * top), -int((columns - width) * left), rows, columns)
+
+    def in_words(self) -> str:
+        sides = span_words(self.side_range)
+        return f"lay {self.p:g} of the images at random on a canvas of {sides} times the sides"
 
 
 class RandomIouCrop(Drawn, ImageOp, frozen=True, tag="random_iou_crop"):
@@ -221,7 +308,7 @@ class RandomIouCrop(Drawn, ImageOp, frozen=True, tag="random_iou_crop"):
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         assert self.sampler_options is not None
         return before.then(
-            windows.IouCrop(
+            IouCrop(
                 key=key,
                 scale=(self.min_scale, self.max_scale),
                 ratio=(self.min_aspect_ratio, self.max_aspect_ratio),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache, lru_cache
 from math import isfinite
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.color import (
@@ -22,10 +23,9 @@ from pixprep.pipeline.ops.color import (
     need_colours,
 )
 from pixprep.pipeline.ops.limits import Share, shown
-from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, Sometimes
-from pixprep.plan.draws import colors
-from pixprep.plan.draws.philox import Words
-from pixprep.plan.lowered import Lowered
+from pixprep.pipeline.ops.op import ColorOp, Drawn, LevelsOp, Op, Sometimes, drawn
+from pixprep.plan.draws.augments import Uniforms
+from pixprep.plan.draws.philox import Span, Words, between, span_words
 from pixprep.spec import ColorLike, ImageSpec, as_tuple
 
 Strength = float | tuple[float, float] | None
@@ -119,7 +119,7 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
         p: how often; torchvision's has it by ``RandomApply``.
     """
 
-    drawing: ClassVar[type[colors.Jitter]] = colors.Jitter
+    keeps_places: ClassVar[bool] = True
 
     brightness: Strength = None
     contrast: Strength = None
@@ -138,7 +138,7 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
                 raise PipelineError(f'"{name}" must be inside {lowest:g} to {highest:g}, not {given}')
 
     @property
-    def spans(self) -> dict[str, tuple[float, float] | None]:
+    def spans(self) -> dict[str, Span | None]:
         """From and to of each."""
         return {
             "brightness": _span(self.brightness, 1.0),
@@ -147,13 +147,37 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
             "hue": _span(self.hue, 0.0),
         }
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return before.do(self.drawing(key=key, like=self.like, p=self.p, **self.spans))
+    @property
+    def is_pointwise(self) -> bool:
+        """The mean luma of the contrast is the whole image's."""
+        return self.spans["contrast"] is None
+
+    @property
+    def blocks(self) -> int:
+        """Four factors; four ranks of the order; whether, unless it is done to all."""
+        return 2 if self.p == 1 else 3
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """The factors in their order: ``{"hue": 0.02, "brightness": 1.1}``; none where nothing is done."""
+        factors, ranks, *more = uniforms(0, self.blocks).tolist()
+        if more and more[0][0] >= self.p:
+            return {}
+        order = sorted(zip(ranks, _spans(self).items(), factors, strict=True), key=lambda each: each[0])
+        return {kind: between(span, u) for _, (kind, span), u in order if span is not None}
+
+    def in_words(self) -> str:
+        some = "" if self.p == 1 else f"{self.p:g} of the images "
+        shown = ", ".join(self._shown) or "nothing"
+        return f"change {some}at random, in random order, {shown} ({self.like}'s rounding)"
+
+    @property
+    def _shown(self) -> list[str]:
+        return [f"{kind} {span_words(span)}" for kind, span in self.spans.items() if span is not None]
 
     def fixed(self, words: Words) -> list[Op]:
-        kinds = {"brightness": Brightness, "contrast": Contrast, "saturation": Saturation, "hue": Hue}
+        kinds = _kinds(self.like)
         return [
-            PermuteChannels(tuple(factor)) if kind == "channels" else kinds[kind](factor=factor, like=self.like)
+            PermuteChannels(tuple(factor)) if kind == "channels" else drawn(kinds[kind], factor=factor)
             for kind, factor in words.items()
         ]
 
@@ -170,7 +194,8 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
         p: how often, of each.
     """
 
-    drawing: ClassVar[type[colors.Jitter]] = colors.Distort
+    is_pointwise: ClassVar[bool] = False
+    blocks: ClassVar[int] = 4  # whether of each kind; four factors; contrast first, whether to permute; three ranks
 
     brightness: Strength = (0.875, 1.125)
     contrast: Strength = (0.5, 1.5)
@@ -183,6 +208,37 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
         """The spec does not change; refuses an image of one channel, and values that are no levels."""
         need_colours(image)
         return super().infer(image)
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """The factors in their order, and the channels: ``{"brightness": 1.1, "hue": 0.02, "channels": [2, 0, 1]}``."""
+        applied, factors, (early, permuted, *_), (*ranks, _) = uniforms(0, self.blocks).tolist()
+        found: dict[str, Any] = {
+            kind: between(span, u)
+            for whether, (kind, span), u in zip(applied, _spans(self).items(), factors, strict=True)
+            if span is not None and whether < self.p
+        }
+        if "contrast" in found and early >= 0.5:
+            found["contrast"] = found.pop("contrast")
+        if permuted < self.p:
+            found["channels"] = sorted(range(3), key=ranks.__getitem__)
+        return found
+
+    def in_words(self) -> str:
+        shown = ", ".join([*self._shown, "permute channels"])
+        return f"to {self.p:g} of the images each: {shown} ({self.like}'s rounding)"
+
+
+@cache
+def _kinds(like: ColorLike) -> dict[str, ColorOp]:
+    """The op of each kind, which changes nothing."""
+    kinds = {"brightness": Brightness, "contrast": Contrast, "saturation": Saturation}
+    return {name: kind(factor=1.0, like=like) for name, kind in kinds.items()} | {"hue": Hue(factor=0.0, like=like)}
+
+
+@lru_cache
+def _spans(op: ColorJitter) -> dict[str, Span | None]:
+    """Spans of an op that draws, worked out once."""
+    return op.spans
 
 
 def _span(strength: Strength, middle: float) -> tuple[float, float] | None:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
+
+import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.geometry import Resize, check_like, resize_step, resized
 from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Rising, Within
-from pixprep.pipeline.ops.op import Drawn, ImageOp, Op, as_kind, settle
+from pixprep.pipeline.ops.op import Drawn, ImageOp, Op, as_kind, bare, settle
 from pixprep.pipeline.ops.random import MAX_ZOOM
 from pixprep.plan import geometry_steps
-from pixprep.plan.draws.philox import Words
-from pixprep.plan.draws.sizes import Jitter, Size
+from pixprep.plan.draws.augments import RandomStep, Uniforms
+from pixprep.plan.draws.philox import Words, span_words
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import Filter, ImageSpec, Like
 
 MAX_SIZES = 1000
+_SHOWN = 3
 
 
 class _RandomSize(Drawn, ImageOp, frozen=True, kw_only=True):
     """Fields and methods of every random resize."""
+
+    blocks: ClassVar[int] = 1  # which, or scale
 
     filter: Filter = "bilinear"
     antialias: bool | None = None
@@ -30,14 +35,22 @@ class _RandomSize(Drawn, ImageOp, frozen=True, kw_only=True):
         return resized(self, image).within((1, 1), self._most)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return before.resized(self._step(key))
+        return before.resized(self._step(RandomStep(key, bare(self))))
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """See ``plan.draws.augments.Drawing``."""
+        raise NotImplementedError
+
+    def in_words(self) -> str:
+        """See ``plan.draws.augments.Drawing``."""
+        raise NotImplementedError
 
     @property
     def _most(self) -> tuple[int | None, int | None]:
         """The largest (height, width)."""
         raise NotImplementedError
 
-    def _step(self, key: str) -> geometry_steps.Resize:
+    def _step(self, drawn: RandomStep) -> geometry_steps.Resize:
         """The step of a plan that does it."""
         raise NotImplementedError
 
@@ -64,6 +77,15 @@ class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
         for size in self._sizes:
             Within(1, MAX_SIDE, " pixels").check("min_size", size)
 
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Draw one of the sizes."""
+        sizes = self._sizes
+        return {"size": sizes[int(uniforms(0, 1)[0, 0] * len(sizes))]}
+
+    def in_words(self) -> str:
+        sizes = [str(size) for size in self._sizes]
+        return f"one of {', '.join(sizes if len(sizes) <= _SHOWN + 1 else [*sizes[:_SHOWN], '...', sizes[-1]])}"
+
     def fixed(self, words: Words) -> list[Op]:
         return [as_kind(Resize, self, size=words["size"], mode="scale", rounding="down")]
 
@@ -75,8 +97,8 @@ class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
     def _most(self) -> tuple[int | None, int | None]:
         return self.max_size, self.max_size
 
-    def _step(self, key: str) -> geometry_steps.Resize:
-        drawn, side = Size(key=key, sizes=self._sizes), max(self._sizes)
+    def _step(self, drawn: RandomStep) -> geometry_steps.Resize:
+        side = max(self._sizes)
         return resize_step(self, "shorter", side, side, most=self.max_size, scales=(True, True), drawn=drawn)
 
 
@@ -102,6 +124,16 @@ class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
         check_like(self)
         settle(self, "width", self.height)
 
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """The sides in float32, operation by operation as PyTorch computes them, cut to whole pixels, 1 at least."""
+        scale, uniform = self.scale_range, np.float32(uniforms(0, 1)[0, 0])
+        drawn = np.float32(scale[0]) + uniform * np.float32(scale[1] - scale[0])
+        factor = np.float32(min(self.height / height, (self.width or self.height) / width)) * drawn
+        return {name: max(1, int(np.float32(side) * factor)) for name, side in (("height", height), ("width", width))}
+
+    def in_words(self) -> str:
+        return f"{span_words(self.scale_range)} times what fits into {self.height} x {self.width}"
+
     def fixed(self, words: Words) -> list[Op]:
         return [as_kind(Resize, self, height=words["height"], width=words["width"])]
 
@@ -111,7 +143,6 @@ class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
         height, width = (int(side * self.scale_range[1]) + 1 for side in sides)  # float32 rounds
         return height, width
 
-    def _step(self, key: str) -> geometry_steps.Resize:
+    def _step(self, drawn: RandomStep) -> geometry_steps.Resize:
         height, width = self.height, self.width or self.height
-        drawn = Jitter(key=key, height=height, width=width, scale=self.scale_range)
         return resize_step(self, "both", height, width, drawn=drawn)

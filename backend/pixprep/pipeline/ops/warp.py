@@ -7,18 +7,19 @@ rotation, at an edge by up to 191 levels. As in torchvision, a point and a trans
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import lru_cache
 from typing import Annotated, ClassVar
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import MAX_SIDE, Margin, Within, shown
-from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, as_kind
-from pixprep.plan.draws.philox import Words
-from pixprep.plan.draws.warps import AffineMap, Look, Motion, RandomAffineMap, Rotation, rotated
-from pixprep.plan.lowered import Lowered
-from pixprep.plan.steps.levels import size_after
+from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, as_kind, drawn
+from pixprep.plan.draws.augments import Uniforms
+from pixprep.plan.draws.philox import Words, between, span_words
+from pixprep.plan.draws.warps import Look, Motion, mapped, rotated
+from pixprep.plan.lowered import colour
+from pixprep.plan.steps.levels import LevelStep, size_after
 from pixprep.plan.steps.warps import WarpFilter
-from pixprep.spec import ColorLike, ImageSpec, InputSpec, as_tuple
+from pixprep.spec import Color, ColorLike, ImageSpec, InputSpec, Levels, as_tuple
 
 MAX_ANGLE = 3600.0
 MAX_SHEAR = 89.0
@@ -32,7 +33,7 @@ Angles = float | tuple[float, ...]
 class Looking(LevelsOp, frozen=True, kw_only=True):
     """Base of the ops that are a warp."""
 
-    is_warp: ClassVar[bool] = True
+    moves: ClassVar[bool] = True
 
     filter: WarpFilter = "nearest"
     fill: Margin = 0
@@ -41,16 +42,13 @@ class Looking(LevelsOp, frozen=True, kw_only=True):
     def check(self) -> None:
         check_filter(self.filter, self.like)
 
-    def look(self, before: Lowered) -> Look:
-        """Parts that every warp has in common."""
-        return Look(filter=self.filter, fill=before.colour(self.fill), like=self.like)
+    def look(self, color: Color = "rgb") -> Look:
+        """Parts that every warp has in common, of an image with its channels in this order."""
+        return look(self.filter, self.fill, self.like, color, getattr(self, "center", None))
 
 
 class _Warping(Looking, frozen=True, kw_only=True):
     center: Annotated[Pair, Point] | None = None
-
-    def look(self, before: Lowered) -> Look:
-        return replace(super().look(before), center=self.center)
 
 
 class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
@@ -86,16 +84,17 @@ class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
         if not self.expand:
             return image
         if image.height is not None and image.width is not None and not isinstance(self.angle, str):
-            look = Look(center=self.center, like=self.like)
-            steps = rotated(image.height, image.width, self.angle, look, expand=True)
+            steps = self.steps({}, image.height, image.width, image.color)
             return image.sized(*size_after(steps, image.height, image.width))
         return _open(image)
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        look = self.look(before)
-        if isinstance(self.angle, str):
-            return before.do(Rotation(key=key, input=self.angle, degrees=(0.0, 0.0), expand=self.expand, look=look))
-        return before.do(Rotation(key="", degrees=(self.angle,) * 2, expand=self.expand, look=look))
+    def in_words(self) -> str:
+        is_given = isinstance(self.angle, str)
+        angle = f'the angle that "{self.angle}" says' if is_given else f"{self.angle:.4g} degrees"
+        return f"rotate by {angle}{', expanding' if self.expand else ''}{self.look()}"
+
+    def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        return rotated(height, width, words.get("angle", self.angle), self.look(color), expand=self.expand)
 
 
 class RandomRotate(Drawn, _Warping, frozen=True, tag="random_rotate"):
@@ -108,6 +107,8 @@ class RandomRotate(Drawn, _Warping, frozen=True, tag="random_rotate"):
         expand: as in ``rotate``.
         filter, center, fill, like: as in ``rotate``.
     """
+
+    blocks: ClassVar[int] = 1  # the angle
 
     degrees: Angles
     expand: bool = False
@@ -126,8 +127,12 @@ class RandomRotate(Drawn, _Warping, frozen=True, tag="random_rotate"):
         image = super().infer(image)
         return _open(image) if self.expand else image
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return before.do(Rotation(key=key, degrees=self.span, expand=self.expand, look=self.look(before)))
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """``{"angle": 12.5}``."""
+        return {"angle": between(self.span, float(uniforms(0, 1)[0, 0]))}
+
+    def in_words(self) -> str:
+        return f"rotate by {span_words(self.span, ' degrees')}{', expanding' if self.expand else ''}{self.look()}"
 
     def fixed(self, words: Words) -> list[Op]:
         return [as_kind(Rotate, self, angle=words["angle"])]
@@ -157,9 +162,15 @@ class Affine(_Warping, SteadyOp, frozen=True, tag="affine"):
         x, y = (*as_tuple(self.shear), 0.0)[:2]
         return x, y
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        motion = Motion(self.angle, self.translate, self.scale, self.shears)
-        return before.do(AffineMap(motion=motion, look=self.look(before)))
+    @property
+    def _motion(self) -> Motion:
+        return Motion(self.angle, self.translate, self.scale, self.shears)
+
+    def in_words(self) -> str:
+        return f"{self._motion}{self.look()}"
+
+    def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        return (mapped(height, width, self._motion, self.look(color)),)
 
 
 class RandomAffine(Drawn, _Warping, frozen=True, tag="random_affine"):
@@ -175,6 +186,8 @@ class RandomAffine(Drawn, _Warping, frozen=True, tag="random_affine"):
             all.
         filter, center, fill, like: as in ``rotate``.
     """
+
+    blocks: ClassVar[int] = 2  # angle, x, y, scale; shear of x and y
 
     degrees: Angles
     translate: Annotated[Pair, Within(0, 1, counts=(2,))] | None = None
@@ -200,29 +213,39 @@ class RandomAffine(Drawn, _Warping, frozen=True, tag="random_affine"):
         x, y = (*_spans(self.shear or 0.0), (0.0, 0.0))[:2]
         return x, y
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return before.do(
-            RandomAffineMap(
-                key=key,
-                degrees=self.span,
-                translate=self.translate or (0.0, 0.0),
-                scale=self.scale or (1.0, 1.0),
-                shear=self.shears,
-                look=self.look(before),
-            )
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """``{"angle": 3.1, "translate": [4, -2], "scale": 1.1, "shear": [0.0, 0.0]}``; whole pixels."""
+        (angle, x, y, scale), (shear_x, shear_y, *_) = uniforms(0, 2).tolist()
+        mosts = self.translate or (0.0, 0.0)
+        return {
+            "angle": between(self.span, angle),
+            "translate": [
+                round(between((-most * side, most * side), u))
+                for most, side, u in zip(mosts, (width, height), (x, y), strict=True)
+            ],
+            "scale": between(self.scale or (1.0, 1.0), scale),
+            "shear": [between(span, u) for span, u in zip(self.shears, (shear_x, shear_y), strict=True)],
+        }
+
+    def in_words(self) -> str:
+        angle, shear_x, shear_y = map(span_words, (self.span, *self.shears), (" degrees", "", ""))
+        x, y = self.translate or (0.0, 0.0)
+        return (
+            f"rotate by {angle} clockwise, shear by {shear_x}, {shear_y}, scale by "
+            f"{span_words(self.scale or (1.0, 1.0))}, move by up to {x:.4g} of the width and {y:.4g} of the height"
+            f"{self.look()}"
         )
 
     def fixed(self, words: Words) -> list[Op]:
-        return [
-            as_kind(
-                Affine,
-                self,
-                angle=words["angle"],
-                translate=tuple(words["translate"]),
-                scale=words["scale"],
-                shear=tuple(words["shear"]),
-            )
-        ]
+        still = as_kind(Affine, self, translate=(0.0, 0.0), scale=1.0, shear=0.0)
+        translate, shear = tuple(words["translate"]), tuple(words["shear"])
+        return [drawn(still, angle=words["angle"], translate=translate, scale=words["scale"], shear=shear)]
+
+
+@lru_cache
+def look(filter_: WarpFilter, fill: Levels | None, like: ColorLike, color: Color, center: Pair | None = None) -> Look:
+    """Parts that every warp has in common."""
+    return Look(filter=filter_, center=center, fill=None if fill is None else colour(fill, color), like=like)
 
 
 def check_filter(filter_: WarpFilter, like: ColorLike) -> None:

@@ -13,6 +13,7 @@ Levels are those of the decoded channels, RGB or gray, whatever order the tensor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Literal, NamedTuple, cast
 
 import numpy as np
@@ -169,7 +170,7 @@ class Erase(NamedTuple):
 
     Attributes:
         values: levels of the decoded channels, or values of the tensor's; none of noise.
-        noise: of a tensor: two words and the number of the rectangle, of which ``engine.kernels.cpu.noise`` makes its
+        noise: of a tensor: two words and the number of the rectangle, of which ``engine.kernels.kernel`` makes its
             values.
     """
 
@@ -197,6 +198,11 @@ class Mix(NamedTuple):
 
     weights: tuple[float, ...]
     chains: tuple[tuple[LevelStep, ...], ...]
+
+    @property
+    def is_hosts(self) -> bool:
+        """Tell whether a GPU has no kernel for it."""
+        return True
 
 
 _REAL = np.arange(256, dtype=np.float32)
@@ -234,21 +240,25 @@ def gamma(exponent: float, gain: float, like: ColorLike) -> Curve:
     return _curve(of)
 
 
+@lru_cache
 def posterize(bits: int) -> Curve:
     """The upper ``bits`` of each level, 1 to 8."""
     return _curve(lambda levels: levels & (0xFF << (8 - bits) & 0xFF))
 
 
+@lru_cache
 def solarize(threshold: float) -> Curve:
     """Levels of at least ``threshold`` inverted."""
     return _curve(lambda levels: np.where(levels >= threshold, 255 - levels, levels))
 
 
+@lru_cache
 def solarize_add(add: int, threshold: float) -> Curve:
     """Levels below ``threshold`` that much higher, at most 255."""
     return _curve(lambda levels: np.where(levels < threshold, np.minimum(levels + add, 255), levels))
 
 
+@lru_cache
 def inverted() -> Curve:
     """Each level's complement."""
     return _curve(lambda levels: 255 - levels)
@@ -283,7 +293,7 @@ def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
                 made.append(step._replace(top=0, left=0))
         else:
             made.append(step)
-    return tuple(step for step in made if not (isinstance(step, Curve) and step.table == _SAME))
+    return tuple([step for step in made if not (isinstance(step, Curve) and step.table == _SAME)])
 
 
 _SAME = bytes(range(256))
@@ -307,10 +317,13 @@ def moves(step: LevelStep) -> bool:
     )
 
 
+_WINDOWS = (Warp, Take)
+
+
 def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int, int]:
     """(height, width) of an image after steps."""
     for step in steps:
-        if isinstance(step, Warp | Take):
+        if isinstance(step, _WINDOWS):
             height, width = step.height, step.width
         elif isinstance(step, Extern) and step.size:
             height, width = step.size

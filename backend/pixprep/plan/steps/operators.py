@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -19,21 +19,13 @@ from pixprep.errors import ImageError, PipelineError, in_words
 from pixprep.plan.steps.signatures import fields_of
 from pixprep.spec import DType, Layout, TensorSpec
 
-if TYPE_CHECKING:
-    from pixprep.plan.steps.processes import Workers
-
 log = logging.getLogger(__name__)
 
 MOST_LETTERS = 80
 MAX_NAME, MAX_VERSION = 128, 1_000_000
-MAX_PROCESSES = 256
 Place = Literal["levels", "tensor"]
 Arrays = Literal["numpy", "cupy"]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")
-
-
-class Failure(Exception):  # noqa: N818  (it was one in another process)
-    """An exception of a function, in one of its processes: the name of its type, and its traceback."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +41,6 @@ class Operator:
         fields: the type of its fields, by the function's signature.
         generator: the parameter that gets a generator of random numbers; None: there is none.
         motion: the function that says how it moves pixels; None: it says nothing.
-        workers: processes that call it; None: the engine's threads do.
     """
 
     name: str
@@ -62,7 +53,6 @@ class Operator:
     fields: type[msgspec.Struct] = field(repr=False)
     generator: str | None = field(default=None, repr=False)
     motion: Callable[..., Any] | None = field(default=None, repr=False)
-    workers: Workers | None = field(default=None, repr=False)
 
     def __call__(
         self, *, name: str | None = None, from_: str | None = None, only: Any = None, **fields: Any
@@ -220,16 +210,12 @@ class Extern:
         operator = self.operator
         kind = type(array)
         try:
-            result = operator.workers.result(self, array) if operator.workers else self.result_of(array)
+            result = operator.function(array, **self._named)
         except ImageError as error:  # it has something to say to who sent the image
             raise ImageError("OPERATOR", f"{operator}: {error.detail}") from None
         except (Exception, SystemExit) as error:
+            log.exception("the operator %s failed", operator)
             name = type(error).__name__
-            if isinstance(error, Failure):
-                name, there = error.args
-                log.error("the operator %s failed in its process\n%s", operator, there)  # noqa: TRY400  (its trace)
-            else:
-                log.exception("the operator %s failed", operator)
             raise ImageError("OPERATOR", f"{operator} failed on this image ({name}); the log says more") from None
         if not isinstance(result, kind) or tuple(result.shape) != tuple(shape) or result.dtype != dtype:
             shaped = hasattr(result, "shape") and hasattr(result, "dtype")
@@ -238,10 +224,6 @@ class Extern:
             log.error("the operator %s", detail.removeprefix("the operator "))
             raise ImageError("OPERATOR", detail)
         return result
-
-    def result_of(self, array: Any) -> Any:
-        """Result of the function, called in this thread."""
-        return self.operator.function(array, **self._named)
 
 
 def _motion(found: Any) -> npt.NDArray[np.float64]:
@@ -264,7 +246,6 @@ def operator(
     dtype: DType | None = None,
     arrays: Arrays | Sequence[Arrays] = "numpy",
     motion: Callable[..., Any] | None = None,
-    processes: int = 0,
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Make an operator of a function, as a decorator.
 
@@ -297,9 +278,6 @@ def operator(
             generator where it draws. It gives where a point (x, y) goes: numbers (2, 3), or (3, 3) of a perspective, in
             pixels from the corner. Boxes, points and masks behind the operator follow. None: an image of the same size
             is where it was, and behind one of another size nobody knows.
-        processes: how many call it, 0 to 256, for all engines and Loaders of this process; 0: the engine's threads do.
-            An operator in plain Python holds the interpreter's lock, so threads take turns. The processes start with
-            the first engine.
 
     Raises:
         TypeError: a file could not name the operator by its name, version or signature.
@@ -321,23 +299,11 @@ def operator(
     if motion is not None and (place != "levels" or not callable(motion)):
         raise TypeError(f'{name}: motion is a function, of an operator on "levels"')
 
-    if not isinstance(processes, int) or isinstance(processes, bool) or not 0 <= processes <= MAX_PROCESSES:
-        raise TypeError(f"{name}: processes is a whole number, 0 to {MAX_PROCESSES}, not {processes!r}")
-    if processes and "cupy" in libraries:
-        raise TypeError(f'{name}: processes take NumPy\'s arrays: arrays="numpy", or processes=0')
-
     def made(function: Callable[..., Any]) -> Operator:
         fields, generator = fields_of(name, function)
         if generator is not None and place == "tensor":
             raise TypeError(f"{name}: {generator}: an operator on tensors draws no numbers; one on levels does")
-        workers = None
-        if processes:
-            if "<" in function.__qualname__:  # it stands in a function, or is a lambda
-                raise TypeError(f"{name}: processes find functions at the top of a module, not {function.__qualname__}")
-            from pixprep.plan.steps.processes import Workers  # noqa: PLC0415  (12 ms, and few have any)
-
-            workers = Workers(processes)
-        return Operator(name, version, function, place, sides, dtype, libraries, fields, generator, motion, workers)
+        return Operator(name, version, function, place, sides, dtype, libraries, fields, generator, motion)
 
     return made
 

@@ -121,6 +121,11 @@ class Warp(NamedTuple):
         return f"look at x = {x}, y = {y}{over} ({self.filter}, {self.like}'s rounding)"
 
     @property
+    def is_hosts(self) -> bool:
+        """Tell whether a GPU has no kernel for it."""
+        return self.elastic is not None
+
+    @property
     def is_perspective(self) -> bool:
         """Tell whether parallels may meet."""
         return len(self.matrix) == 8

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.decoders import Encoded, Limits
-from pixprep.engine.decoders.cpu import CpuDecoder
+from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.decoders.pixels import checked, shaped
 from pixprep.engine.decoders.turbo import sample_jpeg
 from pixprep.errors import ImageError, PixprepError, printable

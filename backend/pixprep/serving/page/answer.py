@@ -7,6 +7,7 @@ import time
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -16,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.engine import Engine
+from pixprep.engine.options import EngineOptions
 from pixprep.errors import PixprepError, SetupError
 from pixprep.pipeline.pipeline import Pipeline
-from pixprep.pipeline.warnings import bare_levels
 from pixprep.serving.embedded.connection import Spent, Triton
 from pixprep.serving.embedded.request import ModelInput, curl_line
 from pixprep.serving.page.detections import detections
+from pixprep.serving.repository.door import bare_levels, door_notes, doors_in
 from pixprep.serving.repository.labels import read_labels
-from pixprep.serving.repository.lookahead import look_ahead_of, read_wiring
 from pixprep.serving.repository.trial import shares
 from pixprep.serving.triton.config import Options, options, steps
 from pixprep.serving.triton.files import newest_pipelines, read_pipeline
@@ -148,9 +149,9 @@ class Photos:
         if not self._drawing.acquire(timeout=_BUSY_S):
             raise SetupError("other photos are being drawn: try again")
         try:
-            times = _measure(pipeline, encoded, given)
-            found = preview(pipeline, encoded, limits=given.limits, damage=given.damage)
-            photo = photo_of(pipeline, encoded, found, limits=given.limits, damage=given.damage)
+            times = _measure(pipeline, encoded, given.engine)
+            found = preview(pipeline, encoded, given.engine)
+            photo = photo_of(pipeline, encoded, found, given.engine)
             tensors = [_tensor(shown, panels(pipeline, found, photo, shown)) for shown in found.tensors[:MOST]]
         finally:
             self._drawing.release()
@@ -177,7 +178,7 @@ class Photos:
         if not name:
             return MOST_BYTES
         given = options(triton.config(name))
-        return min(given.limits.max_image_bytes, given.max_request_bytes, MOST_BYTES)
+        return min(given.engine.limits.max_image_bytes, given.max_request_bytes, MOST_BYTES)
 
     def _pipeline_model(self, triton: Triton, model: str) -> str:
         """The model that decodes for a model: itself, or the first such step of an ensemble; empty if there is none."""
@@ -186,8 +187,11 @@ class Photos:
 
     def _levels(self, name: str, pipeline: Pipeline, given: Options) -> list[str]:
         """Notes on levels that nobody normalizes; the ONNX file is looked at only where there are such levels."""
-        is_meant = given.odd_range == "meant" or not bare_levels(pipeline)
-        return [] if is_meant else look_ahead_of(self._folder, name, pipeline, read_wiring(self._folder))
+        if given.engine.odd_range or not bare_levels(pipeline):
+            return []
+        own = f"{newest_pipelines(self._folder)[name]}: "
+        found = door_notes(pipeline, doors_in(self._folder).get(name, ()), own=own)
+        return [note.removeprefix(f"{self._folder}/") for note in found]
 
     def _labels(self, config: Config, output: Config) -> list[str]:
         """The labels of an output of the model of this configuration; none where nobody gave any."""
@@ -314,7 +318,7 @@ def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[
 # Stages
 
 
-def _measure(pipeline: Pipeline, encoded: bytes, given: Options) -> dict[str, float]:
+def _measure(pipeline: Pipeline, encoded: bytes, options: EngineOptions) -> dict[str, float]:
     """Milliseconds of the engine, and of these to decode the photo and to make its tensors of the pixels.
 
     They are those of the fastest run: the first allocates, and the second took twice as long as the third.
@@ -322,9 +326,8 @@ def _measure(pipeline: Pipeline, encoded: bytes, given: Options) -> dict[str, fl
     Raises:
         ImageError: it is refused, by the limits of the model that serves the pipeline.
     """
-    limits, damage = given.limits, given.damage
     runs: list[tuple[float, float, float]] = []
-    with Engine(pipeline.for_photos(), threads=1, limits=limits, damage=damage, odd_range=True) as engine:
+    with Engine(pipeline.for_photos(), **vars(replace(options, threads=1, odd_range=True))) as engine:
         while len(runs) < _FEWEST or (len(runs) < _MOST_RUNS and sum(run[0] for run in runs[1:]) < _MEASURED_S):
             start = time.perf_counter()
             batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())

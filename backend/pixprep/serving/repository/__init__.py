@@ -1,8 +1,9 @@
 """The files that Triton will read: ``build`` writes a model repository, ``check`` checks one."""
 
-from pixprep.serving.repository.build import Built, build
+from pixprep.serving.repository.build import build, plan_repository
 from pixprep.serving.repository.check import check, check_pipeline, side_notes
 from pixprep.serving.repository.models import Problem
+from pixprep.serving.repository.repository_plan import RepositoryPlan
 from pixprep.serving.repository.trial import try_out
 
-__all__ = ["Built", "Problem", "build", "check", "check_pipeline", "side_notes", "try_out"]
+__all__ = ["Problem", "RepositoryPlan", "build", "check", "check_pipeline", "plan_repository", "side_notes", "try_out"]

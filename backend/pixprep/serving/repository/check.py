@@ -12,8 +12,8 @@ from typing import Any
 from pixprep.engine.decoders.pillow import heic_opener, prepare_avif
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline.pipeline import Pipeline
-from pixprep.pipeline.warnings import odd_ranges, taken_bare, unlike_sides
-from pixprep.serving.repository.lookahead import look_ahead_of, read_wiring
+from pixprep.pipeline.warnings import odd_ranges, unlike_sides
+from pixprep.serving.repository.door import door_notes, doors_in
 from pixprep.serving.repository.models import Model, Problem, Tensor, suggest
 from pixprep.serving.repository.ports import read_onnx
 from pixprep.serving.repository.wiring import check_ensemble
@@ -122,7 +122,7 @@ def remarks(pipeline: Pipeline) -> list[str]:
 
 def lacking(config: Mapping[str, Any]) -> list[str]:
     """The decoders that this machine lacks for the formats of a configuration; the server's may have them."""
-    formats, notes = model_config.options(config).limits.formats, []
+    formats, notes = model_config.options(config).engine.limits.formats, []
     for name, find in (("avif", prepare_avif), ("heic", heic_opener)):
         try:
             _ = find() if name in formats else None
@@ -142,8 +142,9 @@ def side_notes(path: Path, *, odd_range: bool = False) -> list[str]:
         odd_range: levels are meant, in a repository too, whose parameter ``odd_range`` says so for good.
     """
     notes = []
-    newest, wiring = (newest_pipelines(path), read_wiring(path)) if path.is_dir() else ({}, [])
-    for file in pipeline_files(path) if path.is_dir() else [path]:
+    files, behind = (pipeline_files(path), doors_in(path)) if path.is_dir() else ([path], {})
+    newest = [*newest_pipelines(path).values()] if path.is_dir() else files
+    for file in files:
         folder = file.parent.parent
         if path.is_dir():
             with suppress(PipelineError, SetupError):
@@ -153,12 +154,11 @@ def side_notes(path: Path, *, odd_range: bool = False) -> list[str]:
             is_served = "serving" in pipeline.sides
             note = pipeline.left_out if is_served else "no serving side: it is for training alone"
             notes += [f"{file}: {each}" for each in (note, *remarks(pipeline)) if each]
-            if path.is_dir() and is_served and file == newest[folder.name]:
-                is_meant = odd_range or model_config.options(read_config(folder)).odd_range == "meant"
-                found = look_ahead_of(path, folder.name, pipeline.for_serving(), wiring, odd_range=is_meant)
-                notes += [f"{path}/{each}" for each in found]
-            elif is_served and not path.is_dir() and not odd_range:
-                notes += [f"{file}: {each}" for each in taken_bare(pipeline.for_serving())]
+            if is_served and file in newest:
+                settings = model_config.options(read_config(folder) if path.is_dir() else {})
+                is_meant = odd_range or settings.engine.odd_range
+                takers = behind.get(folder.name, ())
+                notes += door_notes(pipeline.for_serving(), takers, own=f"{file}: ", odd_range=is_meant)
     return notes
 
 
@@ -239,7 +239,7 @@ def _read_pixprep(
             odd = odd_ranges(pipeline)
             where = settings
             model = Model(folder.name, model_config.complete(config, pipeline))  # Triton serves the newest
-            if model_config.options(config).odd_range == "refused":
+            if not model_config.options(config).engine.odd_range:
                 remedy = f'or set the parameter odd_range to "meant" in {where}'
                 problems += [Problem(file, text, remedy) for text in odd]
         except (PipelineError, SetupError) as error:

@@ -78,16 +78,24 @@ def _in_order(found: Any) -> list[str] | None:
     return [printable(label.strip()) for label in found]
 
 
-def labelled(outputs: Sequence[Tensor], labels: Sequence[str]) -> str:
-    """The output whose scores the labels name: one score a class, and nothing else.
+def labelled(outputs: Sequence[Tensor], given: Sequence[str], own: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The output whose scores the labels name, one score a class and nothing else; and the labels.
+
+    Args:
+        outputs: outputs of the model.
+        given: labels that the user gives.
+        own: labels in the model's file, used where none are given; they may name boxes, and no scores.
 
     Raises:
-        PipelineError: there is none of that length.
+        PipelineError: the given labels fit no output.
     """
+    labels = given or own
     for length in (len(labels), -1):
         for output in outputs:
-            if output.shape is not None and output.shape[1:] == (length,):
-                return output.name
+            if labels and output.shape is not None and output.shape[1:] == (length,):
+                return output.name, labels
+    if not given:
+        return "", ()
     found = ", ".join(f'"{output.name}" {list((output.shape or ())[1:])}' for output in outputs)
     count = f"{len(labels):,} label{'s' * (len(labels) != 1)}"
     raise PipelineError(f"{count}, but no output has one score for each: the model gives {found}")

@@ -1,6 +1,6 @@
-"""EfficientNet-lite0 as ONNX: from the checkpoint in a registry package to ``model.onnx``, without torch.
+"""EfficientNet-lite0 as ONNX: from the checkpoint in a registry package to a file's bytes, without torch.
 
-    find_checkpoint -> read_checkpoint -> to_onnx -> export writes the file
+    find_checkpoint -> read_checkpoint -> to_onnx -> export
 
 The network wants RGB, float32, chw, 224 x 224, ``(value - 127) / 128``: the centre square of 0.875 x the shorter side,
 resized by an antialiased bicubic filter.
@@ -109,13 +109,14 @@ def labels() -> list[str]:
 _RENAMED = {282: "tiger cat", 638: "maillot", 744: "projectile", 836: "sunglass"}
 
 
-def export(checkpoint: Path, output: Path) -> None:
-    """Write the checkpoint as an ONNX file: the same checkpoint gives the same bytes.
+def export(checkpoint: Path) -> tuple[bytes, onnx.ModelProto]:
+    """Content of an ONNX file of the checkpoint, always the same bytes, and the model that it holds.
 
     Raises:
         SetupError: the checkpoint is not one of EfficientNet-lite0.
     """
-    output.write_bytes(to_onnx(read_checkpoint(checkpoint)).SerializeToString(deterministic=True))
+    model = to_onnx(read_checkpoint(checkpoint))
+    return model.SerializeToString(deterministic=True), model
 
 
 def is_exported(path: Path) -> bool:

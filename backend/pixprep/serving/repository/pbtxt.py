@@ -7,17 +7,22 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pixprep.pipeline.file import read_bytes
 from pixprep.serving.triton.config import FRAMES, Config
 
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
 
-MARK = "# Written by `pixprep build`"
 LABELS_FILE = "labels.txt"
-_FIRST_LINE = re.compile(rf"{re.escape(MARK)} \(([0-9a-f]{{12}})\), .*\n")
-_CHOICES = "# options: "
+_STAMP = "PIXPREP_BUILD_CHECKSUM"
+_STAMPED = re.compile(
+    rf'^parameters {{ key: "{_STAMP}" value {{ string_value: "([0-9a-f]{{12}})" }} }}\n'
+    r"|\A# Written by `pixprep build` \(([0-9a-f]{12})\), .*\n",  # of builds before the parameter
+    re.MULTILINE,
+)
+_STRING = r'("(?:[^"\\\n]|\\["\\/bfnrt]|\\u[0-9a-f]{4})*")'
+_PARAMETER = re.compile(rf"^parameters {{ key: {_STRING} value {{ string_value: {_STRING} }} }}$", re.MULTILINE)
 _STEP = re.compile(r'\bmodel_name\s*:\s*"([^"]*)"')
 _MAX_BYTES = 1 << 20
 _FORMATS = {"chw": "FORMAT_NCHW", "hwc": "FORMAT_NHWC"}
@@ -66,29 +71,39 @@ def ensembles(repository: Path) -> dict[str, list[str]]:
     return found
 
 
-def is_as_written(text: str) -> bool:
-    """Tell whether nobody has changed the file since ``build`` wrote it."""
-    first = _FIRST_LINE.match(text)
-    return first is not None and first[1] == _checksum(text[first.end() :])
+def is_unchanged(text: str) -> bool | None:
+    """Tell whether nobody has changed the file since ``build`` wrote it; None of a file that it did not write."""
+    stamp = _STAMPED.search(text)
+    return stamp and _checksum(text[: stamp.start()] + text[stamp.end() :]) in stamp.groups()
 
 
-def choices(text: str) -> dict[str, Any]:
-    """Choices that ``preprocess`` was given as ``chosen``."""
-    line = next((line for line in text.splitlines() if line.startswith(_CHOICES)), f"{_CHOICES}{{}}")
-    return dict(json.loads(line.removeprefix(_CHOICES)))
+def settings(text: str) -> str:
+    """The file without comments and ``build``'s own parameter."""
+    return re.sub(r"^#.*\n", "", _STAMPED.sub("", text), flags=re.MULTILINE)
 
 
-def preprocess(config: Config, chosen: Mapping[str, Any]) -> str:
-    """Configuration of the model that makes tensors of images; ``chosen`` is what the next build repeats."""
+def parameters(text: str) -> dict[str, str]:
+    """Parameters in the file, without ``build``'s own."""
+    found = {json.loads(key): json.loads(value, strict=False) for key, value in _PARAMETER.findall(text)}
+    return {key: value for key, value in found.items() if key != _STAMP}
+
+
+def max_batch_size(text: str) -> int:
+    """``max_batch_size`` in the file."""
+    found = re.search(r"^max_batch_size: (\d{1,9})$", text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def preprocess(config: Config) -> str:
+    """Configuration of the model that makes tensors of images."""
     return _text(
         "it declares what 1/pipeline.json implies",
         f'backend: "pixprep"\nmax_batch_size: {config["max_batch_size"]}',
-        _tensors("input", config["input"]),
-        _tensors("output", config["output"]),
+        tensors("input", config["input"]),
+        tensors("output", config["output"]),
         *_parameters(config["parameters"]),
         "dynamic_batching { }" if config["max_batch_size"] else _ALONE,
         "# Without instance_group there is one instance per GPU, or one on the CPU where there is no GPU.",
-        *([f"{_CHOICES}{json.dumps(chosen)}"] if chosen else []),
     )
 
 
@@ -98,8 +113,8 @@ def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], 
     return _text(
         "the tensors are those of the classifier's file",
         f"{runs}\nmax_batch_size: {max_batch_size}",
-        _tensors("input", inputs),
-        _tensors("output", outputs),
+        tensors("input", inputs),
+        tensors("output", outputs),
         "dynamic_batching { }",
         *_PLACES.get(runtime, []),
     )
@@ -114,30 +129,29 @@ def ensemble(names: Names, config: Config, pairs: Mapping[str, str], outputs: Se
     return _text(
         "in a map, key is the model's name, value the ensemble's",
         f'platform: "ensemble"\nmax_batch_size: {config["max_batch_size"]}',
-        _tensors("input", config["input"]),
-        _tensors("output", [{**entry, "label_filename": ""} for entry in [*outputs, *extra]]),
+        tensors("input", config["input"]),
+        tensors("output", [{**entry, "label_filename": ""} for entry in [*outputs, *extra]]),
         *_parameters({key: value for key, value in config["parameters"].items() if key == FRAMES}),
         f"ensemble_scheduling {{\n{first}{second}}}",
     )
 
 
-def _parameters(given: Mapping[str, Any]) -> list[str]:
-    return [
-        f'parameters {{ key: "{key}" value {{ string_value: "{value["string_value"]}" }} }}'
-        for key, value in given.items()
-    ]
+def _parameters(entries: Mapping[str, Config]) -> list[str]:
+    pairs = [(_quoted(key), _quoted(entry["string_value"])) for key, entry in entries.items()]
+    return [f"parameters {{ key: {key} value {{ string_value: {value} }} }}" for key, value in pairs]
 
 
 def _text(what: str, *parts: str) -> str:
-    text = "".join(f"{part}\n" for part in parts)
-    return f"{MARK} ({_checksum(text)}), which writes it anew: {what}.\n{text}"
+    text = "\n".join([f"# Written by `pixprep build`, which writes it anew: {what}.", *parts, ""])
+    (stamp,) = _parameters({_STAMP: {"string_value": _checksum(text)}})
+    return f"{text}{stamp}\n"
 
 
 def _checksum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _tensors(direction: str, entries: Sequence[Config]) -> str:
+def tensors(direction: str, entries: Sequence[Config]) -> str:
     """The inputs or outputs of a configuration."""
     blocks = []
     for entry in entries:

@@ -89,8 +89,8 @@ def parse_io(texts: Sequence[str], *, source: str) -> Classifier:
     return Classifier(source, tuple(tensors[:1]), tuple(tensors[1:]))
 
 
-def load_onnx(path: Path) -> Any:
-    """The ``onnx.ModelProto`` of an ONNX file, without the weights that lie beside it.
+def load_onnx(path: Path) -> tuple[bytes, Any]:
+    """The content of an ONNX file, without the weights that lie beside it, and the ``onnx.ModelProto`` that it is.
 
     Raises:
         PipelineError: it is not an ONNX file.
@@ -105,7 +105,8 @@ def load_onnx(path: Path) -> Any:
     if path.is_file() and path.stat().st_size > _MAX_ONNX_BYTES:
         raise PipelineError(f"{path.name}: over 2 GiB, which no ONNX file holds: save its weights beside it")
     try:
-        model = onnx.load_model_from_string(read_bytes(path, most=_MAX_ONNX_BYTES))
+        content = read_bytes(path, most=_MAX_ONNX_BYTES)
+        model = onnx.load_model_from_string(content)
     except OSError as error:
         raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
     except MemoryError:  # which says nothing of the file
@@ -114,17 +115,21 @@ def load_onnx(path: Path) -> Any:
         raise PipelineError(f"{path.name}: not an ONNX file") from None
     if not model.graph.output:  # protobuf reads some files of other formats as an empty message
         raise PipelineError(f"{path.name}: not an ONNX file")
-    return model
+    return content, model
 
 
 def read_onnx(path: Path) -> Classifier:
-    """The inputs and outputs that an ONNX file declares; its weights are not read.
+    """The inputs and outputs that an ONNX file declares, see ``load_onnx`` and ``declared``."""
+    _, model = load_onnx(path)
+    return declared(model, path.name)
+
+
+def declared(model: Any, source: str) -> Classifier:
+    """The inputs and outputs that an ``onnx.ModelProto`` declares; its weights are not read.
 
     Raises:
-        PipelineError: it is not an ONNX file, or names what no terminal and no configuration should hold.
-        SetupError: onnx is not installed.
+        PipelineError: it names what no terminal and no configuration should hold.
     """
-    model = load_onnx(path)
     import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
 
     graph = model.graph
@@ -142,13 +147,13 @@ def read_onnx(path: Path) -> Classifier:
         is_name = place.isprintable() and place not in ("", "..") and Path(place).name == place
         if not is_name or Path(place).suffix in _CODE:
             what = f'has weights in "{printable(place)}", which is no data file beside it'
-            raise PipelineError(f"{path.name}: {what}: save it as one file")
+            raise PipelineError(f"{source}: {what}: save it as one file")
     for value in (*graph.input, *graph.output):
         if not value.name.isprintable():
-            raise PipelineError(f'{path.name}: "{printable(value.name)}" is no name of a tensor: rename it')
+            raise PipelineError(f'{source}: "{printable(value.name)}" is no name of a tensor: rename it')
     names = onnx.TensorProto.DataType.Name
     return Classifier(
-        path.name,
+        source,
         tuple(_from_onnx(value, names) for value in graph.input if value.name not in weights),
         tuple(_from_onnx(value, names) for value in graph.output),
         tuple(sorted(places)),

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from pixprep.engine.decoders import CODECS, DAMAGES, FORMATS, Codec, Damage, Limits
+from pixprep.engine.decoders import CODECS, DAMAGES, FORMATS, Limits
+from pixprep.engine.options import EngineOptions
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
@@ -76,32 +77,23 @@ class Options:
 
     Attributes:
         on_error: ``fail``: a bad image fails its request. ``zero``: its tensor is zeros, and ``status`` says why.
-        damage: ``strict``: a damaged JPEG is a bad image. ``structural``: on a GPU, one whose markers tell of damage
-            is. ``pillow``: one that Pillow does not load is. ``lenient``: what libjpeg-turbo can recover is its tensor.
-            None: the device's default.
-        decoder: of JPEGs on a GPU, see ``Engine``.
+        engine: see ``Engine``. Without ``threads``, the instances share the cores of this process; ``pixprep check``
+            refuses values that no usual classifier takes, unless ``odd_range`` is ``meant``.
         outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.
-        odd_range: ``refused``: of a pipeline whose values no usual classifier takes, by ``pixprep check``. ``meant``.
         accept_base64: an image may come as base64 text, from clients that speak JSON.
         allow_operators: the names of the installed operators of users' that the pipeline may call.
-        threads: that one instance decodes with; default: the cores of this process shared out among the instances.
         max_request_bytes: of all the images of one request.
         max_response_bytes: of the tensors of one request, padded to the largest; where no size follows the image,
             ``max_batch_size`` and the pipeline say what they take, and must agree with it if it is written.
-        limits: what is refused from the header.
     """
 
     on_error: Literal["fail", "zero"]
-    damage: Damage | None
-    decoder: Codec
+    engine: EngineOptions
     outputs: Literal["gpu", "cpu"]
-    odd_range: Literal["refused", "meant"]
     accept_base64: bool
     allow_operators: tuple[str, ...]
-    threads: int
     max_request_bytes: int
     max_response_bytes: int
-    limits: Limits
 
 
 def options(config: Mapping[str, Any]) -> Options:
@@ -118,15 +110,20 @@ def options(config: Mapping[str, Any]) -> Options:
             raise PipelineError(f"parameters: no such parameter {quoted(key)}; {hint}")
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
     share = max(1, len(os.sched_getaffinity(0)) // instances)
+    words = {name: _choice(given, name, choices) for name, choices in _CHOICES.items()}
+    is_odd = words.pop("odd_range") == "meant"
+    damage = _choice(given, "damage", DAMAGES) if "damage" in given else None
+    threads, limits = _number(given, "threads", share), _limits(given)
+    engine = EngineOptions(
+        threads=threads, limits=limits, damage=damage, decoder=words.pop("decoder"), odd_range=is_odd
+    )
     return Options(
-        **{name: _choice(given, name, choices) for name, choices in _CHOICES.items()},
+        **words,
+        engine=engine,
         accept_base64=_choice(given, "accept_base64", ("false", "true")) == "true",
         allow_operators=operator_names(given.get("allow_operators", "")),
-        damage=_choice(given, "damage", DAMAGES) if "damage" in given else None,
-        threads=_number(given, "threads", share),
         max_request_bytes=_number(given, "max_request_bytes", 64 << 20),
         max_response_bytes=_number(given, "max_response_bytes", 256 << 20),
-        limits=_limits(given),
     )
 
 
@@ -294,7 +291,7 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
                 "config.pbtxt: max_batch_size: a photo gives as many tensors as it has boxes, which is no batch of "
                 "Triton's: write 0, or leave it out"
             )
-        if (boxes := options(config).limits.max_boxes) > most:
+        if (boxes := options(config).engine.limits.max_boxes) > most:
             raise PipelineError(
                 f"config.pbtxt: max_boxes: the outputs of {boxes:,} boxes take {boxes * pipeline.n_bytes:,} bytes; an "
                 f"answer has at most {most_bytes:,}: set the parameter max_boxes to {most}"

@@ -7,7 +7,7 @@ import json
 import traceback
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,24 +89,16 @@ class TritonPythonModel:
                 f"{args['model_name']}: a queue policy and one instance: Triton 2.51 then leaves requests waiting for "
                 "up to 0.5 s; write `instance_group { count: 2 kind: KIND_CPU }`, or leave the policy out"
             )
-        doubts = odd_ranges(pipeline) if options.odd_range == "refused" else []
+        doubts = [] if options.engine.odd_range else odd_ranges(pipeline)
         for doubt in (*doubts, *black_margins(pipeline)):  # `pixprep check` says so; who starts Triton may not ask it
             pb_utils.Logger.log_warn(f"{args['model_name']}: {doubt}")
         is_on_gpu = args["model_instance_kind"] == "GPU"
         # Triton sets no device for a Python model: without this, every instance would land on the first GPU.
         device = f"gpu:{args['model_instance_device_id']}" if is_on_gpu else "cpu"
-        self._engine = Engine(
-            pipeline,
-            device=device,
-            threads=options.threads,
-            limits=options.limits,
-            damage=options.damage,
-            decoder=options.decoder,
-            odd_range=True,  # said above
-        )
+        self._engine = Engine(pipeline, **vars(replace(options.engine, device=device, odd_range=True)))  # said above
         if is_on_gpu:
             pb_utils.Logger.log_info(f"{args['model_name']}: images are decoded by {self._engine.decoders}")
-        self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.limits.max_decode_s
+        self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.engine.limits.max_decode_s
         self._stays_on_gpu = is_on_gpu and options.outputs == "gpu"
         gpu = args["model_instance_device_id"]
         if self._stays_on_gpu and (danger := pool.danger(pipeline, config, gpu=gpu)):
@@ -170,7 +162,7 @@ class TritonPythonModel:
         else:
             images = list(array.reshape(-1))
         if self._options.accept_base64:
-            most = self._options.limits.max_image_bytes
+            most = self._options.engine.limits.max_image_bytes
             return without_base64(images, image_bytes=most, request_bytes=self._options.max_request_bytes)
         return images
 
@@ -178,7 +170,7 @@ class TritonPythonModel:
         """The results of the batch; None if pixprep itself failed."""
         wanted = {name for part in parts for name in part.outputs}
         clients = [index for part in parts if not part.is_probe for index in range(part.start, part.stop)]
-        rows = self._options.limits.max_boxes if self._takes_boxes else 1
+        rows = self._options.engine.limits.max_boxes if self._takes_boxes else 1
         limit_s = BATCH_S + self._each_s * len(encoded) * rows
         answers = Answers([slice(part.start, part.stop) for part in parts], self._options.max_response_bytes)
         try:

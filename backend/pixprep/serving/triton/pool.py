@@ -79,7 +79,7 @@ def least(pipeline: Pipeline, config: Mapping[str, Any]) -> int:
     """The pool for the least that dynamic batching puts there: a batch in each step, and one that waits."""
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
     batch = config.get("max_batch_size", model_config.DEFAULT_MAX_BATCH_SIZE)
-    batch = model_config.options(config).limits.max_boxes if pipeline.plan.takes_boxes else batch
+    batch = model_config.options(config).engine.limits.max_boxes if pipeline.plan.takes_boxes else batch
     images = batch * (instances + 2)
     return needed(pipeline, images_in_flight=images)
 

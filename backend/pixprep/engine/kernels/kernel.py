@@ -16,7 +16,7 @@ from pixprep.engine.kernels import levels, resizing
 from pixprep.engine.kernels.margins import margins
 from pixprep.engine.kernels.native import STRUCTS, library
 from pixprep.engine.kernels.resampling import resampling
-from pixprep.plan.draws.erasing import quantiles
+from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.steps.levels import Curve
@@ -152,8 +152,8 @@ def noise(words: tuple[int, int, int], shape: tuple[int, ...]) -> F32:
     each device has the same noise, bit for bit; the last bits of a logarithm or a sine would be its library's.
     """
     values = np.empty(shape, np.float32)
-    told = STRUCTS["noise"](values.ctypes.data, values.size, quantiles().ctypes.data, words[:2], words[2])
-    library().make_noise(byref(told))
+    arguments = STRUCTS["noise"](values.ctypes.data, values.size, quantiles().ctypes.data, words[:2], words[2])
+    library().make_noise(byref(arguments))
     return values
 
 

@@ -9,7 +9,7 @@ import pixprep as pp
 from classifier_models import save
 from pixprep.cli import main
 from pixprep.serving.repository import build, check, side_notes
-from pixprep.serving.repository.lookahead import look_ahead
+from pixprep.serving.repository.door import Door, door_notes
 
 MEAN, STD = np.array(pp.presets.IMAGENET_MEAN), np.array(pp.presets.IMAGENET_STD)
 IMAGENET = pp.normalize(pp.presets.IMAGENET_MEAN, pp.presets.IMAGENET_STD)
@@ -46,7 +46,11 @@ def notes(folder, nodes, normalize=IMAGENET, constants=None, shape=("n", 3, 224,
     ]
     save(folder, [*nodes, *REST], {"x": shape}, {"logits": ["n", 4]}, tensors)
     normalize = normalize if isinstance(normalize, tuple) else (normalize,)
-    return look_ahead(folder / "1" / "model.onnx", pipeline(*normalize, **options), {"x": "tensor"})
+    return look(folder / "1" / "model.onnx", pipeline(*normalize, **options), {"x": "tensor"})
+
+
+def look(path, given, pairs, **options):
+    return door_notes(given, [Door("model.onnx", path, *pair) for pair in pairs.items()], **options)
 
 
 def sub_div(mean, std):
@@ -163,11 +167,11 @@ def test_they_are_said_of_a_detector(tmp_path):
     pads = numpy_helper.from_array(np.array([0, 0, 2, 2, 0, 0, 2, 2]), "pads")
     save(tmp_path, nodes, {"x": ("n", 3, 224, 224)}, {"boxes": ["n", 4, 226, 226], "scores": ["n", 4]}, [kernel, pads])
     path, pairs = tmp_path / "1" / "model.onnx", {"x": "tensor"}
-    assert look_ahead(path, pipeline(), pairs) == [BARE]
-    assert look_ahead(path, pipeline(), pairs, odd_range=True) == []
-    assert look_ahead(path, pipeline(IMAGENET), pairs) == []
+    assert look(path, pipeline(), pairs) == [BARE]
+    assert look(path, pipeline(), pairs, odd_range=True) == []
+    assert look(path, pipeline(IMAGENET), pairs) == []
     of_bytes = pp.Pipeline([*pipeline().ops[:-1], pp.tensor(dtype="uint8")])
-    assert look_ahead(path, of_bytes, pairs) == []
+    assert look(path, of_bytes, pairs) == []
 
 
 DOUBTS = {
@@ -306,7 +310,7 @@ def test_constants_that_cannot_be_read_are_passed_over(tmp_path, spoil):
     for tensor in model.graph.initializer:
         tensor.raw_data = spoil or tensor.raw_data
     onnx.save(model, path, save_as_external_data=not spoil, location="weights", size_threshold=0)
-    assert look_ahead(path, pipeline(IMAGENET), {"x": "tensor"}) == []
+    assert look(path, pipeline(IMAGENET), {"x": "tensor"}) == []
 
 
 def test_an_output_that_is_no_image_has_no_normalization(tmp_path):
@@ -314,8 +318,8 @@ def test_an_output_that_is_no_image_has_no_normalization(tmp_path):
     notes(tmp_path, nodes, IMAGENET, constants)
     two = pp.Pipeline([*pipeline(IMAGENET).ops, pp.transform()])
     path = tmp_path / "1" / "model.onnx"
-    assert look_ahead(path, two, {"x": "transform"}) == []
-    assert look_ahead(path, two, {"x": "tensor"}) != []
+    assert look(path, two, {"x": "transform"}) == []
+    assert look(path, two, {"x": "tensor"}) != []
 
 
 # In build
@@ -351,6 +355,12 @@ def test_build_and_check_say_the_same_of_a_repository(models):
     assert built == (BARE,)
     assert check(repository) == []
     assert side_notes(repository) == [f"{repository}/classifier/1/{BARE}"]
+    two = pp.Pipeline([*pipeline().ops[:-1], pp.tensor(name="x"), pp.tensor(name="spare")])
+    repository, built = models(two)
+    spare = ALONE.replace('"tensor"', '"spare"')  # which no model takes
+    assert built == (BARE, spare)
+    own = f"{repository}/preprocess/1/pipeline.json"
+    assert side_notes(repository) == [f"{repository}/classifier/1/{BARE}", f"{own}: {spare}"]
     repository, built = models(pipeline(UNIT))
     assert (built, side_notes(repository)) == ((), [])
     nodes, constants = sub_div(MEAN * 255, STD * 255)

@@ -1,17 +1,17 @@
-"""Look-ahead: whether a classifier's ONNX file begins with what its pipeline does too, or with what it lacks.
+"""Values at a model's door: what a pipeline gives, and what the first nodes of the model's ONNX file make of it.
 
-Only the first nodes are looked at, from the input to the first one that is no preprocessing: casts and moved axes are
-passed, ``Sub``, ``Add``, ``Mul``, ``Div`` with constants and a ``BatchNormalization`` are folded, ``Resize`` is noted.
+They are the nodes from the input to the first one that is no preprocessing: casts and moved axes are passed, ``Sub``,
+``Add``, ``Mul``, ``Div`` with constants and a ``BatchNormalization`` are folded, ``Resize`` is noted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +20,13 @@ from pixprep.errors import PipelineError, SetupError, printable
 from pixprep.pipeline.ops import Letterbox, Normalize, Resize
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import Output
-from pixprep.pipeline.warnings import bare_levels, taken_bare
+from pixprep.pipeline.warnings import extremes
+from pixprep.plan.output_plans import TensorPlan
 from pixprep.serving.repository.ports import load_onnx
-from pixprep.serving.triton.config import CONFIG_FILE, PIPELINE_FILE, Config, steps
+from pixprep.serving.triton.config import CONFIG_FILE, steps
 from pixprep.serving.triton.files import newest, read_config
 
 F64 = npt.NDArray[np.float64]
-Wiring = list[list[Config]]
-"""The steps of each ensemble."""
 
 _PASSED = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _CARRIED = (*_PASSED, "DequantizeLinear", "Flatten", "Pad", "QuantizeLinear")
@@ -64,97 +63,108 @@ class _Start:
     is_followed: bool = False
 
 
-def look_ahead(path: Path, pipeline: Pipeline, pairs: Mapping[str, str], *, odd_range: bool = False) -> list[str]:
-    """Notes on steps that are done twice, or by nobody, each with its remedy; none where there is doubt.
+class Door(NamedTuple):
+    """Input of an ONNX file that takes a tensor of a pipeline.
+
+    Attributes:
+        where: the file, as notes call it.
+        file: the file, or the ``onnx.ModelProto`` that it is.
+        port: name of the input.
+        output: name of the tensor.
+    """
+
+    where: str
+    file: Any
+    port: str
+    output: str
+
+
+def door_notes(pipeline: Pipeline, doors: Iterable[Door] = (), *, own: str = "", odd_range: bool = False) -> list[str]:
+    """Notes on levels that nobody normalizes, and on steps that are done twice; each names its remedy.
+
+    Where there is doubt, there is no note. Levels without a door are noted, unless they are a library's own
+    preprocessing.
 
     Args:
-        path: an ONNX file.
-        pipeline: what gives the model its inputs.
-        pairs: the name of an input: the name of an output, as ``connect`` found them.
-        odd_range: levels are meant, if the pipeline gives them.
-
-    Raises:
-        PipelineError: it is not an ONNX file.
-        SetupError: onnx is not installed.
+        pipeline: the serving side.
+        doors: inputs that take its tensors; a file that cannot be read is passed over.
+        own: beginning of a note on levels without a door, such as ``"pipeline.json: "``.
+        odd_range: levels are meant.
     """
-    graph = load_onnx(path).graph
     bare = [] if odd_range else bare_levels(pipeline)
-    notes = []
-    for name, output_name in pairs.items():
-        output = pipeline.outputs[output_name]
-        if output.spec.layout is None:
-            continue
-        start = _walk(graph, name, output)
-        twice = _normalized_twice(start, output)
-        if twice:
-            notes.append(f"{printable(path.name)}: {twice}")
-        if output_name in bare and start.is_followed and not start.arithmetic:
-            notes.append(
-                f"{printable(path.name)}: takes the levels 0 to 255 as they are: neither the pipeline normalizes them "
-                "nor the model; put normalize before tensor, or say --odd-range if the training had none"
-            )
-        if start.resizes and any(isinstance(op, Resize | Letterbox) for op in output.chain):
-            notes.append(
-                f"{printable(path.name)}: {start.resizes[0]} resizes the input, and so does the pipeline: each image "
-                "is resampled twice; export the model without it"
-            )
-    return notes
-
-
-def look_ahead_of(
-    repository: Path, model: str, pipeline: Pipeline, wiring: Wiring, *, odd_range: bool = False
-) -> list[str]:
-    """Notes of ``look_ahead`` on each ONNX file that takes a model's tensors; and on levels that go elsewhere.
-
-    A note begins with the path of its file in the repository.
-
-    Args:
-        repository: as Triton reads it; files that cannot be read are passed over.
-        model: of the pixprep backend.
-        pipeline: its serving side.
-        wiring: of the repository, as ``read_wiring`` found it.
-        odd_range: levels are meant, if the pipeline gives them.
-    """
     notes: list[str] = []
     known: set[str] = set()
-    for taker, pairs in _takers(wiring, model):
-        if not taker or Path(taker).name != taker or not taker.isprintable():  # a stranger wrote the ensemble
+    for where, file, port, name in doors:
+        output = pipeline.outputs.get(name)
+        if output is None or output.spec.layout is None:
             continue
-        version = newest(repository / taker)
-        path = (repository / taker / version / "model.onnx").resolve()
-        if not path.is_relative_to(repository.resolve()):
-            continue
-        ours = {port: output for port, output in pairs.items() if output in pipeline.outputs}
         with suppress(PipelineError, SetupError):
-            found = look_ahead(path, pipeline, ours, odd_range=odd_range)
-            notes += [f"{taker}/{version}/{note}" for note in found]
-            known |= {*ours.values()}
-    bare = [] if odd_range else taken_bare(pipeline, known)
-    return notes + [f"{model}/{newest(repository / model)}/{PIPELINE_FILE}: {note}" for note in bare]
+            model = load_onnx(file)[1] if isinstance(file, Path) else file
+            start = _walk(model.graph, port, output)
+            notes += [f"{where}: {note}" for note in _notes(start, output, is_bare=name in bare)]
+            known.add(name)
+    return notes + [
+        f'{own}"{name}" holds the levels 0 to 255 as {pipeline.outputs[name].spec.dtype}: put normalize before tensor, '
+        "unless its model was trained with levels"
+        for name in ([] if pipeline.origin else bare)
+        if name not in known
+    ]
 
 
-def read_wiring(repository: Path) -> Wiring:
-    """The steps of each ensemble of a repository; configurations that cannot be read are passed over."""
-    found = []
-    for path in sorted(repository.glob(f"*/{CONFIG_FILE}")):
+def _notes(start: _Start, output: Output, *, is_bare: bool) -> Iterator[str]:
+    if twice := _normalized_twice(start, output):
+        yield twice
+    if is_bare and start.is_followed and not start.arithmetic:
+        yield (
+            "takes the levels 0 to 255 as they are: neither the pipeline normalizes them nor the model; put normalize "
+            "before tensor, or say --odd-range if the training had none"
+        )
+    if start.resizes and any(isinstance(op, Resize | Letterbox) for op in output.chain):
+        yield (
+            f"{start.resizes[0]} resizes the input, and so does the pipeline: each image is resampled twice; export "
+            "the model without it"
+        )
+
+
+def bare_levels(pipeline: Pipeline) -> list[str]:
+    """Names of the tensors of floats that hold the levels 0 to 255, which few models are trained with."""
+    return [
+        name
+        for name, plan in pipeline.plan.outputs.items()
+        if isinstance(plan, TensorPlan)
+        and not plan.calls  # an operator may give it any values
+        and plan.spec.dtype in ("float32", "float16")
+        and (extremes(pipeline, name) == (0, 255)).all()
+    ]
+
+
+def doors_in(repository: Path) -> dict[str, list[Door]]:
+    """Doors in the ensembles of a repository, by the model whose tensors they take.
+
+    Configurations that cannot be read, and files that lie elsewhere, are passed over.
+    """
+    found: dict[str, list[Door]] = {}
+    for config in sorted(repository.glob(f"*/{CONFIG_FILE}")):
         with suppress(PipelineError, SetupError):
-            found.append(steps(read_config(path.parent)))
+            of_ensemble = steps(read_config(config.parent))
+            given = {
+                tensor: (step.get("model_name", ""), output)
+                for step in of_ensemble
+                for output, tensor in step.get("output_map", {}).items()
+            }
+            for step in of_ensemble:
+                taker = step.get("model_name", "")
+                if not taker or Path(taker).name != taker or not taker.isprintable():  # a stranger wrote the ensemble
+                    continue
+                file = repository / taker / newest(repository / taker) / "model.onnx"
+                path = file.resolve()
+                if not path.is_relative_to(repository.resolve()):
+                    continue
+                for port, tensor in step.get("input_map", {}).items():
+                    if tensor in given:
+                        giver, output = given[tensor]
+                        found.setdefault(giver, []).append(Door(f"{file}", path, port, output))
     return found
-
-
-def _takers(wiring: Wiring, model: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """The models that an ensemble gives tensors of a model, and for each of their inputs the output that it takes."""
-    for of_ensemble in wiring:
-        given = {
-            tensor: output
-            for step in of_ensemble
-            if step.get("model_name") == model
-            for output, tensor in step.get("output_map", {}).items()
-        }
-        for step in of_ensemble:
-            taken = step.get("input_map", {}).items()
-            if pairs := {port: given[tensor] for port, tensor in taken if tensor in given}:
-                yield step.get("model_name", ""), pairs
 
 
 def _walk(graph: Any, name: str, output: Output) -> _Start:

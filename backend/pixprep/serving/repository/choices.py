@@ -1,0 +1,92 @@
+"""Choices of a build: the configuration that they make of a pipeline, and how a later build reads them there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from pixprep.errors import PipelineError, SetupError
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.serving.repository import pbtxt
+from pixprep.serving.triton import config as model_config
+from pixprep.serving.triton.config import CONFIG_FILE, FRAMES, PIPELINE_FILE, PIXELS, operator_names
+
+Input = Literal["bytes", "dali"]
+Choices = dict[str, Any]
+"""Arguments of ``build`` by their names on the command line: ``input``, ``on_error``, ``max_batch_size`` and so on."""
+_INPUTS: dict[str, list[model_config.Config]] = {
+    "bytes": [],
+    "dali": [{"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": [-1]}],
+}
+
+
+def configuration(pipeline: Pipeline, chosen: Choices) -> model_config.Config:
+    """The configuration of the preprocess model.
+
+    Raises:
+        PipelineError: a choice is none.
+    """
+    max_batch_size = chosen.get("max_batch_size")
+    if max_batch_size is not None and max_batch_size < 1:
+        raise PipelineError(f"max_batch_size must be at least 1, not {max_batch_size}")
+    parameters = {**chosen.get("parameters", {})}
+    if chosen.get("on_error", "fail") != "fail":
+        parameters["on_error"] = chosen["on_error"]
+    if chosen.get("odd_range"):
+        parameters["odd_range"] = "meant"
+    if pipeline.plan.takes_boxes:  # a batch is the boxes of a photo
+        if max_batch_size:
+            parameters.setdefault("max_boxes", str(max_batch_size))
+        max_batch_size = 0
+    config = {
+        "max_batch_size": max_batch_size or 0,
+        "parameters": {key: {"string_value": value} for key, value in parameters.items()},
+        "input": _INPUTS[chosen.get("input", "bytes")],
+    }
+    return model_config.complete(config, pipeline)
+
+
+def last_choices(model: Path, *, is_shared: bool) -> Choices:
+    """Choices of the build that wrote a preprocess model: what its configuration says beyond what its pipeline implies.
+
+    None of a model that ``build`` did not write; nor of one that was changed since, unless it stays and is shared.
+    """
+    file = model / CONFIG_FILE
+    text = pbtxt.read(file) if file.is_file() else ""
+    if pbtxt.is_unchanged(text) not in ((True, False) if is_shared else (True,)):
+        return {}
+    parameters = {key: value for key, value in pbtxt.parameters(text).items() if key not in (PIXELS, FRAMES)}
+    on_error, odd_range = parameters.pop("on_error", None), parameters.pop("odd_range", None)
+    batch = pbtxt.max_batch_size(text)
+    if not batch and re.fullmatch("[0-9]{1,9}", parameters.get("max_boxes", "")):
+        batch = int(parameters.pop("max_boxes"))
+    found: Choices = {
+        "input": "dali" if pbtxt.tensors("input", _INPUTS["dali"]) in text else None,
+        "on_error": on_error,
+        "max_batch_size": batch,
+        "parameters": parameters,
+        "odd_range": odd_range == "meant",
+    }
+    found = {key: value for key, value in found.items() if value}
+    with suppress(PipelineError, SetupError):  # one that no longer loads implies nothing
+        allowed = operator_names(parameters.get("allow_operators", ""))
+        pipeline = Pipeline.load(model / "1" / PIPELINE_FILE, operators=allowed).for_serving()
+        implied = configuration(pipeline, {**found, "max_batch_size": None})
+        if implied["max_batch_size"] == found.get("max_batch_size"):
+            del found["max_batch_size"]
+    return found
+
+
+def as_options(chosen: Choices) -> str:
+    """Choices as they are given on the command line."""
+    words = []
+    for key, value in chosen.items():
+        option = f"--{key.replace('_', '-')}"
+        if key == "parameters":
+            words += [word for pair in value.items() for word in ("--parameter", "=".join(pair))]
+        else:
+            words += [option] if value is True else [option, str(value)]
+    return shlex.join(words)
