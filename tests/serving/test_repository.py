@@ -695,6 +695,7 @@ def test_scores_features_and_masks_do_not_look_like_boxes(tmp_path, dims):
 
 def test_formats_that_this_machine_cannot_decode_are_said(model, tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "pixprep.engine.decoders.heic", raising=False)
+    monkeypatch.delattr("pixprep.engine.decoders.heic", raising=False)
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     lacks = "this machine would not serve it: the formats name heic, which pillow-heif decodes: pip install pillow-heif"
     out = tmp_path / "out"
