@@ -42,7 +42,7 @@ def unreachable(case: NoReturn) -> NoReturn:
 
 
 class PixprepError(Exception):
-    """Whatever pixprep raises on purpose. Its arguments are the lines of its message."""
+    """Error that pixprep raises on purpose. Its arguments are the lines of its message."""
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))

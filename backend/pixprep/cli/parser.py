@@ -142,13 +142,15 @@ def command_line() -> argparse.ArgumentParser:
         "--classifier-io",
         nargs=2,
         metavar=("INPUT", "OUTPUT"),
-        help="what a plan takes and gives, such as input:FP32:3x224x224 logits:FP32:1000",
+        help="inputs and outputs of a plan, such as input:FP32:3x224x224 logits:FP32:1000",
     )
     labels = "names of the classes: one a line, or JSON such as a config.json with id2label"
     classifier.add_argument(
         "--labels", **FILE, help=f"{labels}; default: what the ONNX file holds, or the last build's of the same file"
     )
-    models.add_argument("--name", default="", help="of the ensemble, where a repository has several; default: ensemble")
+    models.add_argument(
+        "--name", default="", help="name of the ensemble, where a repository has several; default: ensemble"
+    )
     how = "how images come: a BYTES tensor `image`, or as clients of dali_backend send them"
     models.add_argument("--input", choices=("bytes", "dali"), dest="input_", help=f"{how}; default: bytes")
     on_error = "what a bad image does: fail its request, or become zeros with the reason in `status`"
@@ -188,7 +190,7 @@ def command_line() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="of the library's importer, such as input=tensor, backend=pil, loader=image_dataset; may be repeated",
+        help="option of the importer, such as input=tensor, backend=pil, loader=image_dataset; may be repeated",
     )
     import_.add_argument(
         "--training",
@@ -288,12 +290,12 @@ def command_line() -> argparse.ArgumentParser:
     lists = "a list of images: a path a line, or a column of a .csv or .parquet; relative paths lie beside it"
     batch.add_argument("manifest", type=Path, metavar="MANIFEST", help=lists)
     batch.add_argument("--pipeline", **FILE, required=True, help="a pipeline file")
-    batch.add_argument("--output", **DIRECTORY, required=True, help="of one run; who runs it again goes on")
-    batch.add_argument("--column", metavar="NAME", help="of a .csv or .parquet; default: path, or the only one")
+    batch.add_argument("--output", **DIRECTORY, required=True, help="folder of one run; the same folder continues it")
+    batch.add_argument("--column", metavar="NAME", help="column of a .csv or .parquet; default: path, or the only one")
     batch.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help=DEFAULT)
     batch.add_argument("--rows-per-file", **COUNT, default=1000, help=DEFAULT)
     batch.add_argument("--workers", **COUNT, help="processes, each with a core or a GPU; default: all that Ray has")
-    batch.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster; default: Ray on this machine")
+    batch.add_argument("--address", metavar="HOST:PORT", help="address of a Ray cluster; default: Ray on this machine")
 
     serve = command(
         "serve",
@@ -367,7 +369,7 @@ def command_line() -> argparse.ArgumentParser:
     bench.add_argument("--concurrency", **COUNT, nargs="+", help=closed)
     poisson = "Poisson arrivals, each of R requests a second"
     bench.add_argument("--rate", type=read_positive, nargs="+", default=[], metavar="R", help=poisson)
-    bench.add_argument("--seconds", **SECONDS, default=5.0, help="that each of them is measured; default: %(default)g")
+    bench.add_argument("--seconds", **SECONDS, default=5.0, help="time for each of them; default: %(default)g")
     printed = bench.add_mutually_exclusive_group()
     pasted = "measure nothing: print perf_analyzer's command line, to be pasted into a shell"
     printed.add_argument("--print-command", action="store_true", help=pasted)

@@ -36,8 +36,8 @@ def write_repository(
     if options["parameters"] is not None:
         options["parameters"] = dict(options["parameters"])
     allowed = operator_names((options["parameters"] or {}).get("allow_operators", ""))
-    given = Pipeline.load(pipeline, operators=allowed) if pipeline else None
-    built = build(output, pipeline=getattr(presets, preset)() if preset else given, **options)
+    file_pipeline = Pipeline.load(pipeline, operators=allowed) if pipeline else None
+    built = build(output, pipeline=getattr(presets, preset)() if preset else file_pipeline, **options)
     for path in built.paths:
         say(path)
     for note in built.notes:

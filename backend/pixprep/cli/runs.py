@@ -91,10 +91,10 @@ def _results(
         some = paths[start : start + several]
         contents = [read(path) for path in some]
         readable = [(path, content) for path, content in zip(some, contents, strict=True) if isinstance(content, bytes)]
-        given = [of_file(numbers, path) for path, _ in readable]
+        rows = [of_file(numbers, path) for path, _ in readable]
         batch = engine.run_batch(
             [content for _, content in readable],
-            inputs={name: [each[name] for each in given] for name in numbers},
+            inputs={name: [each[name] for each in rows] for name in numbers},
         )
         spans = iter(batch.rows)
         for content in contents:

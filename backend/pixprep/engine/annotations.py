@@ -165,11 +165,11 @@ def read_field(sample: Mapping[str, Any], name: str, last: int) -> F32:
 
 def read_boxes(sample: Mapping[str, Any], height: int, width: int) -> F32:
     """The boxes of a sample in its image of this size: float32 (n, 4), xyxy; raises as ``read_field``."""
-    given = sample.get("boxes")
+    field = sample.get("boxes")
     boxes = read_field(
-        {**sample, "boxes": given.pixels(height, width)} if isinstance(given, Shares) else sample, "boxes", 4
+        {**sample, "boxes": field.pixels(height, width)} if isinstance(field, Shares) else sample, "boxes", 4
     )
-    check_place(boxes, height, width, is_converted=isinstance(given, Shares))
+    check_place(boxes, height, width, is_converted=isinstance(field, Shares))
     return boxes
 
 

@@ -137,20 +137,22 @@ class _Chain:
 @_remembered
 def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str], has_boxes: bool) -> _Chain:
     first, tensor = None, None
-    those: list[tuple[int, Op]] = []
+    middle: list[tuple[int, Op]] = []
     calls: list[Use] = []
     known = [*listed(operators)]
     for index, each in enumerate(ops):
         if isinstance(each, OperatorCall):
             known.append(each.operator)
-        given = extern(each) if isinstance(each, OperatorCall) else each
-        if not isinstance(given, Op):
+        candidate = extern(each) if isinstance(each, OperatorCall) else each
+        if not isinstance(candidate, Op):
             what = (
-                f"the operator {given}: call it" if isinstance(given, Operator) else f"of type {type(given).__name__}"
+                f"the operator {candidate}: call it"
+                if isinstance(candidate, Operator)
+                else f"of type {type(candidate).__name__}"
             )
             raise PipelineError(f"ops[{index}]: an op is made by a call such as resize(256), not {what}")
-        with at(index, given):
-            op = file.convert(given)
+        with at(index, candidate):
+            op = file.convert(candidate)
             if op.inputs(ImageSpec()):
                 raise PipelineError("takes numbers with each image, which apply has none of: use an Engine")
             if op.from_ is not None or op.only is not None:
@@ -174,8 +176,8 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
                 example = "apply(ops, pixels, boxes=[[left, top, right, bottom]])"
                 raise PipelineError(f"needs the boxes of the image: {example}")
             else:
-                those.append((index, op))
-    return _Chain(first, tuple(those), tensor, tuple(calls), tuple(known))
+                middle.append((index, op))
+    return _Chain(first, tuple(middle), tensor, tuple(calls), tuple(known))
 
 
 def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: Any) -> Array:

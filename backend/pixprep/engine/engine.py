@@ -22,7 +22,7 @@ from pixprep.errors import ImageError, PipelineError, unreachable
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import odd_ranges
 from pixprep.plan.answers import Answers
-from pixprep.plan.inputs import Given, check_given
+from pixprep.plan.inputs import Row, check_inputs
 from pixprep.plan.inputs import rows as input_rows
 from pixprep.plan.output_plans import FlowPlan, NumbersPlan, TensorPlan
 from pixprep.plan.plan import NEEDS_NUMBERS, Place
@@ -279,11 +279,11 @@ class Engine:
 
     def _places(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> tuple[list[Place], list[int]]:
         """For each image its place, by the numbers that came with it, and how many rows it has."""
-        check_given(self.plan.inputs, inputs, count)
+        check_inputs(self.plan.inputs, inputs, count)
         if not self.plan.inputs:
             return [self.plan.place] * count, [1] * count
         most = self.options.limits.max_boxes if self.plan.takes_boxes else None
-        found: list[list[Given | ImageError]] = []
+        found: list[list[Row | ImageError]] = []
         for index in range(count):
             try:
                 found.append([*input_rows(self.plan.inputs, {name: x[index] for name, x in inputs.items()}, most=most)])

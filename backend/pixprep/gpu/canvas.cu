@@ -1,4 +1,4 @@
-// What fast.cu, plain.cu and levels.cu share: the structs, and where the tensor has each value.
+// Shared by fast.cu, plain.cu and levels.cu: the structs, and where the tensor has each value.
 //
 // launch.py puts structs.h and this file before each of them; structs.py reads the structs here. Coordinates: x to the
 // right, y down. Sizes and offsets are in pixels, pitches in bytes. Compiled with -DCHANNELS=3|1 -DLAYOUT_CHW=1|0
@@ -16,7 +16,7 @@ struct Step {
     int unused;
 };
 
-// What levels.cu does to an image.
+// Work of levels.cu on an image.
 struct Canvas {
     unsigned char *levels;           // uint8 (height, width, CHANNELS), the decoded channels, which the second pass has
                                      // written; 0 where it has written the tensor

@@ -145,8 +145,8 @@ class Gpu:
 
     def copy(self, value: Any, out: Array) -> None:
         """See ``Parts``: on the lane's stream, without a kernel of CuPy's for what is contiguous."""
-        given = cupy.asarray(value) if isinstance(value, np.ndarray) else cupy.ascontiguousarray(value)
-        out.data.copy_from_device_async(given.data, out.nbytes, cupy.cuda.get_current_stream())
+        source = cupy.asarray(value) if isinstance(value, np.ndarray) else cupy.ascontiguousarray(value)
+        out.data.copy_from_device_async(source.data, out.nbytes, cupy.cuda.get_current_stream())
 
     @contextmanager
     def lane(self) -> Iterator[None]:

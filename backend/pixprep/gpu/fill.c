@@ -87,7 +87,7 @@ static int fill_axis(struct chunk *n, const struct placed *p, int axis, struct W
     return DONE;
 }
 
-// What a placement decides of an image.
+// The part of an image's struct that its placement decides.
 static int fill_placed(struct chunk *n, const struct placed *p, struct Image *image) {
     int64_t read_rows[2], read_columns[2];
     *image = (struct Image){0};

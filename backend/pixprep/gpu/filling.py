@@ -61,7 +61,7 @@ passes; the largest extent of the first pass, in threads of x and in rows."""
 
 
 def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
-    """All in one call, for fast.cu."""
+    """Fill all structs in one call, for fast.cu."""
     order = _order(chunk.plan.geometry.resize)
     images = b"".join(
         _PLACED.pack(

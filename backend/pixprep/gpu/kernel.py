@@ -103,14 +103,14 @@ class GpuKernel:
         for index, placement in enumerate(placements):
             alike.setdefault((placement.canvas, placement.size), []).append(index)
         spec = self._plan.spec
-        for (_, size), those in alike.items():
+        for (_, size), group in alike.items():
             shape = replace(spec, padding=NO_PADDING).shape_of(*size)
-            inside = {index: outs[places[index]] for index in those}
+            inside = {index: outs[places[index]] for index in group}
             made = {i: out if out.shape == shape else cupy.empty(shape, spec.dtype) for i, out in inside.items()}
             struct = structs.plan_struct(self._plan, self._constants[self._plan].data.ptr, size)
-            tensors = [made[index].data.ptr for index in those]
-            self._launch([images[i] for i in those], [placements[i] for i in those], tensors, struct)
-            for index in those:
+            tensors = [made[index].data.ptr for index in group]
+            self._launch([images[i] for i in group], [placements[i] for i in group], tensors, struct)
+            for index in group:
                 if made[index] is not inside[index]:
                     _lay(made[index], inside[index], spec)
 

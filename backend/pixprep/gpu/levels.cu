@@ -1,4 +1,4 @@
-// What is done to the levels of images after their geometry: one launch, one block an image, which has steps of its own.
+// Steps on the levels of images after their geometry: one launch, one block an image, which has steps of its own.
 //
 // A block goes over its image in sweeps. A sweep takes each pixel from where it lies, or from other places by a step that
 // looks there; does all steps to it that need that pixel alone, while it is in registers; and writes it: over itself,
@@ -118,7 +118,7 @@ __device__ static inline void do_steps(const struct Canvas &canvas, const struct
     } while (true);
 }
 
-// What engine/kernels/kernel.py says of noise: Philox4x32-10 of (i, values[2], 0, 0) is where eight values are looked up.
+// Noise as in engine/kernels/kernel.py: Philox4x32-10 of (i, values[2], 0, 0) is where eight values are looked up.
 __device__ void fill_with_noise(const struct Plan &plan, VALUE *tensor, const struct Erasure &erasure, const VALUE *noise) {
     int area = erasure.height * erasure.width, count = CHANNELS * area;
     for (int i = threadIdx.x; i * 8 < count; i += LEVEL_THREADS) {

@@ -122,7 +122,7 @@ __device__ static inline int level_of(float value) {
     return (int)fminf(fmaxf(rintf(value), 0.0f), 255.0f);
 }
 
-// What the second pass makes of a region's pixel: levels, or real values.
+// Result of the second pass for a region's pixel: levels, or real values.
 __device__ static inline void finish(const struct Image &image, int x, int y, float *values) {
     int passes = image.passes;
     bool is_down = !image.vertical_first;

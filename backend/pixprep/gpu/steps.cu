@@ -33,7 +33,7 @@ struct Erasure {
     int is_noise;
 };
 
-// What steps need of the whole image, and what follows from it.
+// Sums over the whole image that steps need, and what follows from them.
 struct Measured {
     unsigned long long sum;                 // of the lumas
     unsigned counts[CHANNELS][LEVELS];      // of the levels
@@ -51,7 +51,7 @@ struct Levels {
     __device__ int level(int y, int x, int c) const { return at(min(max(y, 0), height - 1), min(max(x, 0), width - 1))[c]; }
 };
 
-// Whether a step looks at other places: canvases.is_elsewhere.
+// True if a step looks at other places: canvases.is_elsewhere.
 __device__ static inline bool is_elsewhere(int kind) { return kind >= LEVEL_TAKE; }
 
 __device__ static inline bool is_measured(int kind) {

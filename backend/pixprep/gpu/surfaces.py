@@ -75,7 +75,7 @@ def rgb(planes: Planes, numbers: Coefficients) -> U8:
 
 
 def coefficients(planes: Planes, expected: U8) -> Coefficients | None:
-    """Those that make ``expected`` of a frame; None: no matrix does that is known here."""
+    """Coefficients that make ``expected`` of a frame; None: no known matrix does."""
     return next((each for each in _known() if np.array_equal(rgb(planes, each), expected)), None)
 
 

@@ -134,18 +134,18 @@ def _resize(image: Image, fields: Fields) -> Image:
 def _target(fields: Fields) -> dict[str, Any]:
     """The size of a resize, as the fields of the op; DALI refuses two of the three ways at once."""
     names = ("resize_shorter", "resize_longer", "size", "resize_x", "resize_y")
-    given = [name for name in names if fields.has(name)]
+    sizes = [name for name in names if fields.has(name)]
     mode = fields.choice("mode", _MODES, "default")
-    if given in (["resize_shorter"], ["resize_longer"]) and fields.take("mode", "default") == "default":
-        return {"size": fields.side(given[0]), "side": given[0].removeprefix("resize_")}
-    if given == ["size"]:
+    if sizes in (["resize_shorter"], ["resize_longer"]) and fields.take("mode", "default") == "default":
+        return {"size": fields.side(sizes[0]), "side": sizes[0].removeprefix("resize_")}
+    if sizes == ["size"]:
         height, width = fields.pair("size")
-    elif given == ["resize_x", "resize_y"]:
+    elif sizes == ["resize_x", "resize_y"]:
         height, width = fields.side("resize_y"), fields.side("resize_x")
-    elif given in (["resize_x"], ["resize_y"]):
-        fields.refuse(given[0], "without the other side is not understood")
+    elif sizes in (["resize_x"], ["resize_y"]):
+        fields.refuse(sizes[0], "without the other side is not understood")
     else:
-        raise PipelineError(f"needs one size, and has {', '.join(given) or 'none'}")
+        raise PipelineError(f"needs one size, and has {', '.join(sizes) or 'none'}")
     return {"height": height, "width": width, "mode": mode}
 
 

@@ -60,7 +60,7 @@ OF_EVALUATION = (
     *("crop_pct", "crop_mode", "crop_border_pixels"),
     *("patch_size", "max_seq_len", "patchify_channels_last", "patchify_flatten"),
 )
-"""Those that the training transform does not look at."""
+"""Arguments that the training transform ignores."""
 FLIPS: tuple[tuple[str, Literal["horizontal", "vertical"], float], ...] = (
     ("hflip", "horizontal", 0.5),
     ("vflip", "vertical", 0.0),
@@ -189,7 +189,7 @@ def _policy(fields: Fields, filter_: Filter) -> AutoAugment | TimmRandAugment:
     if min(fill) < 0:
         fields.refuse("mean", "is not the colour of what is outside an image, which auto_augment makes of it")
     look: dict[str, Any] = {"filter": filter_, "fill": fill if len(fill) > 1 else fill[0]}
-    given: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for part in parts:
         key, number = re.fullmatch(r"(t.*|[^0-9]*)(.*)", part, re.DOTALL).groups()  # type: ignore[union-attr]
         try:
@@ -197,20 +197,20 @@ def _policy(fields: Fields, filter_: Filter) -> AutoAugment | TimmRandAugment:
         except (KeyError, ValueError):
             why = NO_POLICIES.get(part[1:], f"is not understood: its parts are {', '.join(known)}, each with a number")
             fields.refuse("auto_augment", f"has {part!r}, which {why}")
-        if key in given:
+        if key in numbers:
             fields.refuse("auto_augment", f"has two {key}")
-        given[key] = value
-    std = given.get("mstd", 0.0)
+        numbers[key] = value
+    std = numbers.get("mstd", 0.0)
     if name != "rand":
         return AutoAugment(policy=name, magnitude_std=std, **look)  # type: ignore[arg-type]
     return TimmRandAugment(
-        num_ops=int(given.get("n", 2)),
-        magnitude=given.get("m", 10.0),
+        num_ops=int(numbers.get("n", 2)),
+        magnitude=numbers.get("m", 10.0),
         magnitude_std="uniform" if std > 100 else std,
-        magnitude_max=given.get("mmax") or 10.0,
-        p=given.get("p", 0.5),
-        increasing=bool(given.get("inc")),
-        weighted="tweights" in given,
+        magnitude_max=numbers.get("mmax") or 10.0,
+        p=numbers.get("p", 0.5),
+        increasing=bool(numbers.get("inc")),
+        weighted="tweights" in numbers,
         **look,
     )
 

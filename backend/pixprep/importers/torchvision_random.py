@@ -149,9 +149,9 @@ def _random_erasing(walk: Walk, fields: Fields) -> None:
     fields.ignore("inplace")
     if walk.data == "a PIL image":
         raise PipelineError("takes no PIL image: put it behind ToTensor")
-    given = fields.take("value", "random")  # v2 keeps None of it
-    value = finite(given)
-    if given != "random" and len(value) not in (1, 3):
+    field = fields.take("value", "random")  # v2 keeps None of it
+    value = finite(field)
+    if field != "random" and len(value) not in (1, 3):
         fields.refuse("value", 'must be a number, one for each of 3 channels, or "random"')
     walk.normalize(0.0, 1.0)
     scale, ratio = drawn_span(fields, "scale"), _drawn_ratio(fields)

@@ -79,12 +79,12 @@ def from_transformers(
         raise PipelineError(f"{where}: a {processor} has no backend pil")
     if frames is not None and not is_video:
         raise PipelineError(f"{where}: the option frames is for clips, and this is a {processor}")
-    given = Fields(defaults | dict(values), where)
+    settings = Fields(defaults | dict(values), where)
     for field in ("size", "crop_size", "pad_size"):
-        _check_spelling(given, field)
+        _check_spelling(settings, field)
     for field, flag in NEEDED.items():
-        if field in unused and given.flag(flag) and not given.has(field):
-            given.refuse(field, f'must be given, or "{flag}" be false: transformers raises otherwise')
+        if field in unused and settings.flag(flag) and not settings.has(field):
+            settings.refuse(field, f'must be given, or "{flag}" be false: transformers raises otherwise')
     with reading(defaults | {key: values[key] for key in values if key not in unused}, where) as fields:
         fields.ignore(*defaults, *COMMON, *HARMLESS, *(key for key in values if values[key] is None))
         fields.finish()  # here: a field of another class would be read below
@@ -103,7 +103,7 @@ def from_transformers(
             alpha="white" if fields.flag("do_convert_rgb") else "drop",
         )
         version = fields.text("transformers_version", "")
-    if processor in DETRS and given.flag("do_pad"):
+    if processor in DETRS and settings.flag("do_pad"):
         log.warning(
             "%s: pixel_mask is not in the file: a batch is padded below and to the right, as do_pad does it; the op "
             "image_size in front of tensor says what is image",
@@ -231,10 +231,10 @@ def _detr_size(fields: Fields, processor: str) -> tuple[Sides, dict[str, Any]]:
     """Height and width, or the shorter side, with the fields of its resize."""
     size = fields.take("size")
     if isinstance(size, Mapping):
-        given = {key: side for key, side in size.items() if side is not None}
-        if given.keys() == {"height", "width"}:
+        edges = {key: side for key, side in size.items() if side is not None}
+        if edges.keys() == {"height", "width"}:
             return _sides(fields, "size", is_square=False), {}
-        found = sides([given.get("shortest_edge"), given.get("longest_edge")]) if len(given) == 2 else ()
+        found = sides([edges.get("shortest_edge"), edges.get("longest_edge")]) if len(edges) == 2 else ()
     else:  # of transformers 3 and 4; RT-DETR is younger
         found = sides([size, fields.take("max_size", 1333)]) if "max_size" in DETRS[processor] else ()
     if not found:
@@ -255,9 +255,9 @@ def _sides(fields: Fields, field: str, *, is_square: bool) -> Sides:
     """A size in any of its spellings: (height, width), or the shorter side alone."""
     value = fields.take(field)
     if isinstance(value, Mapping):
-        given = {key: side for key, side in value.items() if side is not None}
+        edges = {key: side for key, side in value.items() if side is not None}
         spellings = (("height", "width"), ("shortest_edge",))
-        found = sides([given[key] for keys in spellings if given.keys() == set(keys) for key in keys])
+        found = sides([edges[key] for keys in spellings if edges.keys() == set(keys) for key in keys])
     else:
         found = sides(value) * (2 if is_square and isinstance(value, int) else 1)
     return found or fields.refuse(field, SIZE)

@@ -91,7 +91,7 @@ VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
         (256,), BILINEAR, HALF, 224, do_convert_rgb=True, do_sample_frames=False, rescale_factor=1 / 127.5
     ),
 }
-"""Those of clips, likewise."""
+"""The processors of clips, likewise."""
 
 UNUSED = {
     **dict.fromkeys(DETRS, ("do_center_crop", "crop_size")),

@@ -147,7 +147,7 @@ class Pipeline:
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """Those that there are: the serving side first."""
+        """Sides of this pipeline, the serving side first."""
         return tuple(side for side in SIDES if side in self._walked)
 
     def at(self, side: Side) -> Pipeline:

@@ -137,14 +137,14 @@ def walked(
     annotations: dict[str, AnnotationPlan] = {}
     outputs: dict[str, Output] = {}
     tensors: dict[int, str] = {}  # by the index of the last op that made them
-    given: dict[str, InputSpec] = {}
+    inputs: dict[str, InputSpec] = {}
     passed: list[Node] = []
     for node in nodes(ops, operators, where):
         index, op = node.index, node.op
         passed.append(node)
         with at(index, op, where):
             for spec in node.inputs:
-                _add_input(spec, given)
+                _add_input(spec, inputs)
             call = node.lowered.levels[-1] if isinstance(op, Extern) and node.call is None else None
             if isinstance(call, Call) and call.key and op.only != "training":
                 raise PipelineError('draws numbers, which serving has none of: say "only": "training"')
@@ -182,11 +182,11 @@ def walked(
     _check_annotations(passed, where)
     _check_size(n_bytes(outputs), f"ops: {where}")
     names = [node.op.name for node in passed if node.op.name is not None]
-    for name in given:
+    for name in inputs:
         _check_input(name, [*names, *outputs, *annotations], annotations)
     first = passed[0].op
     assert isinstance(first, FirstOp)
-    return Walked(tuple(passed), outputs, first.plan(outputs=plans, annotations=annotations, inputs=given))
+    return Walked(tuple(passed), outputs, first.plan(outputs=plans, annotations=annotations, inputs=inputs))
 
 
 def _check_annotations(passed: Sequence[Node], where: str) -> None:

@@ -52,8 +52,8 @@ class Geometry:
     @property
     def _steps(self) -> tuple[GeometryStep | Augment | LevelStep, ...]:
         """Give all steps that are done to an image, those after levels as they are."""
-        those = (step.step if isinstance(step, Move) else step for step in (*self.photo, *self.levels))
-        return (*self.before, *self.after, *those)
+        rest = (step.step if isinstance(step, Move) else step for step in (*self.photo, *self.levels))
+        return (*self.before, *self.after, *rest)
 
     @property
     def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
@@ -152,12 +152,12 @@ class Geometry:
 
     @staticmethod
     def _placed_levels(
-        those: tuple[LevelsStep, ...], height: int, width: int, drawing: Drawing
+        steps: tuple[LevelsStep, ...], height: int, width: int, drawing: Drawing
     ) -> tuple[LevelStep, ...]:
         """The steps for a canvas of this size."""
         made: list[LevelStep] = []
         _check_levels_size(height, width)
-        for step in those:
+        for step in steps:
             rows, columns = Span(height), Span(width)
             these: tuple[LevelStep, ...]
             if isinstance(step, Augment):

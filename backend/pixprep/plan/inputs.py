@@ -26,11 +26,11 @@ _KINDS = {"float32": "fiu", "bool": "b", "uint8": "iu"}
 """The kinds of NumPy's dtypes that hold such numbers."""
 
 
-Given = Mapping[str, npt.NDArray[Any]]
-"""One row of each input, by its name: what one tensor of an image is made with."""
+Row = Mapping[str, npt.NDArray[Any]]
+"""One row of each input, by its name: the numbers of one tensor."""
 
 
-def check_given(specs: Mapping[str, InputSpec], inputs: Mapping[str, Sequence[Any]], count: int) -> None:
+def check_inputs(specs: Mapping[str, InputSpec], inputs: Mapping[str, Sequence[Any]], count: int) -> None:
     """Refuse inputs of a batch that are not those of a pipeline, or not of so many images.
 
     Raises:
@@ -59,7 +59,7 @@ def needed(specs: Mapping[str, InputSpec]) -> str:
     return f"the pipeline takes {forms} with each image: give inputs={{{each}}}"
 
 
-def rows(specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int | None) -> list[Given | ImageError]:
+def rows(specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int | None) -> list[Row | ImageError]:
     """Numbers of an image's tensors, one row after the other.
 
     Args:
@@ -106,15 +106,15 @@ def _array(spec: InputSpec, values: Any) -> npt.NDArray[Any]:
         array = np.empty((0, spec.count), spec.dtype)
     is_numbers = array.size == 0 or array.dtype.kind in _KINDS[spec.dtype]
     if array.ndim != 2 or array.shape[1] != spec.count or not is_numbers:
-        given = f"{array.dtype} {list(array.shape)}" if array.dtype != object else "something else"
-        raise ImageError("BAD_INPUT", f'"{spec.name}" is {spec}; given was {given}')
+        form = f"{array.dtype} {list(array.shape)}" if array.dtype != object else "something else"
+        raise ImageError("BAD_INPUT", f'"{spec.name}" is {spec}; given was {form}')
     if spec.dtype == "uint8" and array.size and not 0 <= array.min() <= array.max() <= 255:
         raise ImageError("BAD_INPUT", f'"{spec.name}" has levels of 0 to 255, not {array.min()} to {array.max()}')
     with np.errstate(over="ignore"):  # what is then infinite is refused in its row
         return array.astype(spec.dtype, copy=False)
 
 
-def _row(specs: Mapping[str, InputSpec], arrays: Given, index: int, count: int) -> Given | ImageError:
+def _row(specs: Mapping[str, InputSpec], arrays: Row, index: int, count: int) -> Row | ImageError:
     for name, spec in specs.items():
         numbers = arrays[name][index]
         where = named(name, index, count)
@@ -228,7 +228,7 @@ class Drawing:
     Args:
         numbers: of the sample; or the words of each op, to repeat a drawing.
         boxes: float32 (n, 4) xyxy in pixels of the image, for ``random_iou_crop``; None: there are none.
-        given: what came with the image; None: an example: the whole image, not mirrored, with black margins.
+        row: what came with the image; None: an example: the whole image, not mirrored, with black margins.
 
     Attributes:
         draws: the words of each op that was asked.
@@ -239,11 +239,11 @@ class Drawing:
         self,
         numbers: Numbers | Mapping[str, Words],
         boxes: npt.ArrayLike | None = None,
-        given: Given | None = None,
+        row: Row | None = None,
     ) -> None:
         self._numbers = numbers
         self._boxes = boxes
-        self._given = given
+        self._row = row
         self.draws: dict[str, Words] = {}
         self.kept: dict[str, npt.NDArray[np.bool_]] = {}
 
@@ -268,7 +268,7 @@ class Drawing:
                 raise PipelineError(f'no draw for "{step.key}"; there are {", ".join(self._numbers) or "none"}')
             words = self._numbers[step.key]
         elif is_given(step):
-            words = self._given_words(cast("InputStep | Fill | Augment", step), rows, columns)
+            words = self._input_words(cast("InputStep | Fill | Augment", step), rows, columns)
         else:
             words = cast("RandomStep", step).words(rows.canvas, columns.canvas, self._numbers, boxes)
         if boxes is not None:
@@ -276,10 +276,10 @@ class Drawing:
         self.draws[step.key] = words
         return words
 
-    def _given_words(self, step: InputStep | Fill | Augment, rows: Span, columns: Span) -> Words:
+    def _input_words(self, step: InputStep | Fill | Augment, rows: Span, columns: Span) -> Words:
         """Words of a step that an input gives."""
         assert step.input is not None
-        numbers = None if self._given is None else self._given[step.input]
+        numbers = None if self._row is None else self._row[step.input]
         if isinstance(step, Fill):
             return {"fill": [0] * step.channels if numbers is None else numbers.tolist()}
         if isinstance(step, Augment):

@@ -27,7 +27,7 @@ from pixprep.plan.draws.augments import RandomStep
 from pixprep.plan.draws.philox import EXAMPLE, Numbers, Words
 from pixprep.plan.draws.windows import IouCrop
 from pixprep.plan.folding import Geometry
-from pixprep.plan.inputs import Drawing, Given
+from pixprep.plan.inputs import Drawing, Row
 from pixprep.plan.output_plans import AnnotationPlan, FlowPlan, OutputPlan, TensorPlan
 from pixprep.plan.placement import Part, Placement, Reduction, Span
 from pixprep.plan.steps.operators import Extern
@@ -134,8 +134,8 @@ class Plan:
             if each.geometry is not None:
                 names.setdefault(each.geometry, []).append(name)
         return {
-            geometry: (those, any(isinstance(self.outputs.get(name), TensorPlan | FlowPlan) for name in those))
-            for geometry, those in names.items()
+            geometry: (group, any(isinstance(self.outputs.get(name), TensorPlan | FlowPlan) for name in group))
+            for geometry, group in names.items()
         }
 
     @cached_property
@@ -215,17 +215,17 @@ class Plan:
 
         return place
 
-    def placing_rows(self, given: Sequence[Given | ImageError], *, most_pixels: int) -> Place:
+    def placing_rows(self, rows: Sequence[Row | ImageError], *, most_pixels: int) -> Place:
         """The place of an image in each of its tensors, by the numbers that came with it.
 
         Args:
-            given: of ``inputs.rows``.
+            rows: of ``inputs.rows``.
             most_pixels: that all its boxes may cover together.
 
         Returns:
             A place, whose result has for each row its own, or why there is none: see ``Placed.rows``.
         """
-        return lambda height, width: self._place_rows(height, width, given, most_pixels)
+        return lambda height, width: self._place_rows(height, width, rows, most_pixels)
 
     def replaying(self, draws: Mapping[str, Words], annotation: Mapping[str, Any] | None = None) -> Place:
         """The place of one sample again, by the ``Placed.draws`` that came back with it.
@@ -235,26 +235,26 @@ class Plan:
         """
         return self.placing(draws, annotation)
 
-    def _place_rows(self, height: int, width: int, given: Sequence[Given | ImageError], most_pixels: int) -> Placed:
-        rows: list[Placed | ImageError] = []
+    def _place_rows(self, height: int, width: int, rows: Sequence[Row | ImageError], most_pixels: int) -> Placed:
+        placements: list[Placed | ImageError] = []
         left = most_pixels
-        for index, row in enumerate(given):
+        for index, row in enumerate(rows):
             try:
-                placed = self._place(height, width, Drawing(EXAMPLE, given=_or_raise(row)))
+                placed = self._place(height, width, Drawing(EXAMPLE, row=_or_raise(row)))
                 pixels = sum(placed.draws[key]["height"] * placed.draws[key]["width"] for key in self._boxes)
                 _check_pixels(pixels, left, most_pixels)
                 left -= pixels
-                rows.append(placed)
+                placements.append(placed)
             except ImageError as error:
                 detail = error.detail
                 if self.takes_boxes and not isinstance(row, ImageError):
                     box = next(name for name, spec in self.inputs.items() if spec.kind == "box")
-                    detail = inputs.named(box, index, len(given)) + detail
-                rows.append(ImageError(error.reason, detail))
-        if len(rows) == 1 and isinstance(rows[0], ImageError):  # nothing is decoded for it
-            raise rows[0]
-        denominator = min((row.denominator for row in rows if isinstance(row, Placed)), default=1)
-        return Placed(height, width, _NOTHING, denominator, rows=tuple(rows))
+                    detail = inputs.named(box, index, len(rows)) + detail
+                placements.append(ImageError(error.reason, detail))
+        if len(placements) == 1 and isinstance(placements[0], ImageError):  # nothing is decoded for it
+            raise placements[0]
+        denominator = min((each.denominator for each in placements if isinstance(each, Placed)), default=1)
+        return Placed(height, width, _NOTHING, denominator, rows=tuple(placements))
 
     def _place(self, height: int, width: int, drawing: Drawing) -> Placed:
         if self.clip is not None and self.clip.drawn is not None:
@@ -311,7 +311,7 @@ def _check_pixels(pixels: int, left: int, most: int) -> None:
         )
 
 
-def _or_raise(given: Given | ImageError | None) -> Given | None:
-    if isinstance(given, ImageError):
-        raise ImageError(given.reason, given.detail)
-    return given
+def _or_raise(row: Row | ImageError | None) -> Row | None:
+    if isinstance(row, ImageError):
+        raise ImageError(row.reason, row.detail)
+    return row

@@ -175,10 +175,10 @@ def _on_tensor(plan: BoxesPlan, boxes: Any, placed: Placed, name: str, tensor: s
     here, there = placed.placements[name], placed.placements[tensor]
     if plan.normalized:
         found = found * (*here.size[::-1], *here.size[::-1])
-    those = np.asarray(convert(found, plan.format, "xyxy"), np.float64)
+    corners = np.asarray(convert(found, plan.format, "xyxy"), np.float64)
     if np.array_equal(here.matrix, there.matrix):
-        return those
-    return around(those, there.matrix @ np.linalg.inv(here.matrix))
+        return corners
+    return around(corners, there.matrix @ np.linalg.inv(here.matrix))
 
 
 def _class(label: Any, classes: tuple[str, ...]) -> str:

@@ -334,11 +334,11 @@ class Maker:
 
     def _finished(self, made: Batch, rows: _Rows) -> Batch:
         """The batch with the fields of its samples, which follow the plan's ``boxes`` and ``points``."""
-        plan, given = self.engine.plan, []
+        plan, records = self.engine.plan, []
         for sample, placed in zip(rows.samples, made.placed, strict=True):
             size = None if placed is None else (placed.height, placed.width)
             boxes = in_pixels(sample.fields.get("boxes"), *size) if size else None
-            given.append(sample.fields if boxes is None else {**sample.fields, "boxes": boxes})
+            records.append(sample.fields if boxes is None else {**sample.fields, "boxes": boxes})
             for name, words in left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.warned}, size):
                 self.warned.add(name)
                 log.warning("%s", words)
@@ -347,7 +347,7 @@ class Maker:
                     if name not in self.warned:
                         self.warned.add(name)
                         log.warning("%s", words)
-        fields = collated(given)
+        fields = collated(records)
         for name in moving(plan):  # the op's output has another name, and these are in pixels of the photos
             fields.pop(name, None)
         fields |= columns(plan, rows.annotated)

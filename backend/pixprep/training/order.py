@@ -282,8 +282,8 @@ class Order:
         for name, value in (("repeats", self.repeats), ("epoch_samples", self.length)):
             if not _is_integer(value, 1):
                 raise PipelineError(f"{name} is a whole number, 1 at least, not {value!r}")
-        for name, given in (("weights", self.weights), ("shares", self.shares)):
-            if given is not None and self.shuffle is not True:
+        for name, option in (("weights", self.weights), ("shares", self.shares)):
+            if option is not None and self.shuffle is not True:
                 raise PipelineError(f"{name} draw samples at random: take shuffle=True")
         if self.weights is not None:
             if self.shares is not None:

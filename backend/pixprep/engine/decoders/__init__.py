@@ -175,8 +175,8 @@ def check_encoded(encoded: object) -> None:
     kinds = (bytes, bytearray, memoryview)
     if not isinstance(encoded, Sequence) or isinstance(encoded, (*kinds, str)):
         hint = ": write [image] for one" if isinstance(encoded, kinds) else _read(encoded)
-        given = f"{type(encoded).__name__}{hint or _arrays(encoded)}"
-        raise TypeError(f"an engine takes a list of encoded images, each the bytes of a file; given was {given}")
+        kind = f"{type(encoded).__name__}{hint or _arrays(encoded)}"
+        raise TypeError(f"an engine takes a list of encoded images, each the bytes of a file; given was {kind}")
     if {*map(type, encoded)} <= {*kinds, Kept, ImageError}:  # 20 ns an image
         return
     for index, image in enumerate(encoded):

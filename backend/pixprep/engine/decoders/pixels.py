@@ -72,17 +72,17 @@ class PixelsDecoder:
     def close(self) -> None:
         """There is nothing to end."""
 
-    def _all(self, given: Any) -> list[Pixels]:
-        is_list = isinstance(given, Sequence) and not isinstance(given, bytes | bytearray | memoryview | str)
+    def _all(self, images: Any) -> list[Pixels]:
+        is_list = isinstance(images, Sequence) and not isinstance(images, bytes | bytearray | memoryview | str)
         if not is_list:
-            array = checked(given, self._of)
+            array = checked(images, self._of)
             if array.ndim != 4:
                 raise TypeError(
                     f"given was one array {_shape(array)}: write [array] for one image; a list of arrays may differ in "
                     "size, and one array (n, height, width, channels) has n images"
                 )
             return [array[index] for index in range(len(array))]
-        return [checked(one, self._of, f"image {at} of {len(given)}") for at, one in enumerate(given, 1)]
+        return [checked(one, self._of, f"image {at} of {len(images)}") for at, one in enumerate(images, 1)]
 
     def _cut(self, images: Sequence[tuple[Pixels, Place]]) -> Iterator[Chunk[tuple[Pixels, Place]]]:
         """One image each, the largest first; or neighbours that fit into the budget, in two chunks at least."""

@@ -117,7 +117,7 @@ SHARED struct hue hue_of(whole red, whole green, whole blue) {
     return made;
 }
 
-// What the sixth `sector` of the circle makes of a colour: a word.
+// The colour, as a word, in the sixth `sector` of the circle.
 SHARED word by_sector(whole sector, whole top, whole low, whole other) {
     sector = CHOOSE(sector == 6, 0, sector);
     whole red = CHOOSE((sector == 0) | (sector == 5), top, CHOOSE((sector == 1) | (sector == 4), other, low));

@@ -21,7 +21,7 @@ static void leave_if_warned(struct jpeg_decompress_struct *jpeg, int level) {
     if (level < 0) leave(jpeg);
 }
 
-// Whether every coefficient has come in full. Else the library smooths blocks by those two beside them.
+// True if every coefficient has come in full. Else the library smooths blocks by those two beside them.
 static int is_refined(const struct jpeg_decompress_struct *jpeg) {
     if (!jpeg->progressive_mode) return 1;
     if (!jpeg->coef_bits) return 0;

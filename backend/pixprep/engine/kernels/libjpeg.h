@@ -1,4 +1,4 @@
-// What jpeg_part.c needs of the interface of libjpeg 6b (ABI 62), as libjpeg-turbo has it: declared here, by its
+// The interface of libjpeg 6b (ABI 62) as far as jpeg_part.c needs it, as libjpeg-turbo has it: declared here, by its
 // documentation, so that no header has to be installed. jpeg_CreateDecompress compares the size of the struct.
 #pragma once
 #include <stddef.h>

@@ -33,7 +33,7 @@ class Margins(NamedTuple):
 
 
 def margins(plan: TensorPlan, placement: Placement, channels: int) -> Margins | None:
-    """Those of a placement, for pixels of so many channels; None: there are none."""
+    """Margins of a placement, for pixels of so many channels; None: it has none."""
     if not any(placement.margins):
         return None
     fill = np.zeros(channels, np.uint8)

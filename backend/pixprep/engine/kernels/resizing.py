@@ -200,10 +200,10 @@ def resize(
     Returns:
         Without ``out`` the wanted region, (rows, columns, channels): levels, or float32 of ``real`` and ``lerp``.
     """
-    (height, width, channels), (passes, rows, columns, formula, given, vertical_first, factor) = pixels.shape, how
+    (height, width, channels), (passes, rows, columns, formula, windows, vertical_first, factor) = pixels.shape, how
     words, kept = 1 if channels == 1 else 4, list[Laid]()
-    if given is not None:
-        kept = [laid(given[0]), laid(given[1])]
+    if windows is not None:
+        kept = [laid(windows[0]), laid(windows[1])]
     elif remembers and formula is not None:
         kept = [made(formula, rows), made(formula, columns)]
     result, wide = None, columns.end - columns.begin

@@ -45,7 +45,7 @@ static void opencv_cubic(float t, float *weights) {
 // for its sign, so the division by the sum takes it away. A position that is met exactly has the weight 1e30 before.
 static void opencv_lanczos(float t, float *weights) {
     const double s = sqrt(0.5);
-    // Of tap k: sin(a + 45 k degrees), with the sign of sin(x pi), as so much of sin(a) and of cos(a).
+    // The weight of tap k: sin(a + 45 k degrees), with the sign of sin(x pi), as so much of sin(a) and of cos(a).
     const double turns[8][2] = {{1, 0}, {-s, -s}, {0, 1}, {s, -s}, {-1, 0}, {s, s}, {0, -1}, {-s, s}};
     const float far = t + 3;
     const double angle = -(double)far * M_PI * 0.25, sine = sin(angle), cosine = cos(angle);

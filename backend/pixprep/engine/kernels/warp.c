@@ -14,7 +14,7 @@ typedef uint64_t pairs __attribute__((vector_size(8 * LANES)));
 typedef uint8_t bytes __attribute__((vector_size(LANES)));
 #define ALWAYS static inline __attribute__((always_inline))
 
-// What of the arguments is the same for all pixels, in registers.
+// Arguments that are the same for all pixels, in registers.
 struct image {
     const uint8_t *pixels;
     int pitch;     // of 32 bits: a product of 64 takes three times as long
@@ -103,7 +103,7 @@ ALWAYS word by_pillow(const struct image *image, whole column, whole row, enum k
     wide left = rounded_down(u), top = rounded_down(v), dx = u - left, dy = v - top;
     whole first = WHOLE(left), above = WHOLE(top);
     if (kind == CUBIC) return CHOOSE(is_seen, by_cubics(image, first, above, dx, dy), image->fill);
-    // Of two columns that are one, the pair begins at the image's edge, and weighs 0 or 1: the same levels.
+    // Where two columns are one, the pair begins at the image's edge, and weighs 0 or 1: the same levels.
     const int last = image->width > 2 ? image->width - 2 : 0;
     dx = CHOOSE(left < 0, 0.0, dx);
     dx = CHOOSE(left > (double)last, 1.0, dx);

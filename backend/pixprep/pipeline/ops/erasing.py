@@ -85,7 +85,7 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
 
     @property
     def blocks(self) -> int:
-        """Whether, how many, two words of noise; then one a try: area, ratio, top, left."""
+        """One block for p, the count and two words of noise; then one a try: area, ratio, top, left."""
         return 1 + TRIES * self.counts[1]
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:

@@ -144,9 +144,9 @@ class LevelsOp(ImageOp, frozen=True):
 
     def augment(self, before: Lowered, image: ImageSpec, key: str) -> Augment:
         """The step of a plan that it is; see ``lower``."""
-        given = next((spec.name for spec in self.inputs(image)), None)
-        key = key if given or isinstance(self, Drawn) else ""
-        return Augment(key=key, op=bare(self), color=before.color, input=given)
+        source = next((spec.name for spec in self.inputs(image)), None)
+        key = key if source or isinstance(self, Drawn) else ""
+        return Augment(key=key, op=bare(self), color=before.color, input=source)
 
     @property
     def is_pointwise(self) -> bool:

@@ -88,8 +88,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         if image.frames is not None and (least != most or padding[1:] != NO_PADDING[1:]):
             raise PipelineError("the size differs from clip to clip: give resize a height and a width, and no padding")
         if (image.frames is None) != (self.layout in ("chw", "hwc")):
-            those = '"chw" or "hwc"' if image.frames is None else '"tchw", "thwc" or "cthw"'
-            raise PipelineError(f'"layout": of {"an image" if image.frames is None else "a clip"} it is {those}')
+            layouts = '"chw" or "hwc"' if image.frames is None else '"tchw", "thwc" or "cthw"'
+            raise PipelineError(f'"layout": of {"an image" if image.frames is None else "a clip"} it is {layouts}')
         if self.dtype == "uint8" and image.values == "normalized":
             raise PipelineError("uint8 cannot hold normalized values: use float32 or float16, or drop normalize")
         if self.dtype == "uint8" and image.values == "real":

@@ -134,8 +134,8 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
             if span is None:
                 continue
             if not all(map(isfinite, span)) or not lowest <= span[0] <= span[1] <= highest:
-                given = shown(as_tuple(getattr(self, name)))
-                raise PipelineError(f'"{name}" must be inside {lowest:g} to {highest:g}, not {given}')
+                interval = shown(as_tuple(getattr(self, name)))
+                raise PipelineError(f'"{name}" must be inside {lowest:g} to {highest:g}, not {interval}')
 
     @property
     def spans(self) -> dict[str, Span | None]:

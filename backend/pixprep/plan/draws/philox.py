@@ -136,18 +136,18 @@ def draw(
     for name, value in (("seed", seed), ("epoch", epoch)):
         if not 0 <= value < 1 << 32:
             raise PipelineError(f"{name} must be 0 to {(1 << 32) - 1}, not {value}")
-    those = np.asarray(indices, np.uint64).reshape(-1)
-    tries = np.broadcast_to(np.asarray(attempts, np.uint64), those.shape)
+    samples = np.asarray(indices, np.uint64).reshape(-1)
+    tries = np.broadcast_to(np.asarray(attempts, np.uint64), samples.shape)
     begin, parts = 0, []
     for step in steps:
         parts.append((step.key, begin, begin + step.blocks))
         begin += step.blocks
     if not steps:
-        return [Numbers(seed, epoch, *each, {}) for each in zip(those.tolist(), tries.tolist(), strict=True)]
-    uniforms = _uniforms(seed, epoch, those, tries, [(crc32(step.key.encode()), 0, step.blocks) for step in steps])
+        return [Numbers(seed, epoch, *each, {}) for each in zip(samples.tolist(), tries.tolist(), strict=True)]
+    uniforms = _uniforms(seed, epoch, samples, tries, [(crc32(step.key.encode()), 0, step.blocks) for step in steps])
     return [
         Numbers(seed, epoch, index, attempt, {key: blocks[first:last] for key, first, last in parts})
-        for index, attempt, blocks in zip(those.tolist(), tries.tolist(), uniforms, strict=True)
+        for index, attempt, blocks in zip(samples.tolist(), tries.tolist(), uniforms, strict=True)
     ]
 
 

@@ -85,8 +85,8 @@ class Rules(NamedTuple):
         how = "any strength" if self.magnitude is None else f"strength {upto}{self.magnitude:g}{spread}"
         some = "" if self.p == 1 else f", each in {self.p:g} of the images"
         name = {"rand": "RandAugment", "trivial": "TrivialAugmentWide"}.get(self.table, f"RandAugment ({self.table})")
-        those = f"{self.steps} of {name}'s {len(KINDS[self.table])} steps"
-        return f"do {those}{some}, {how} of 0 to {self.bins - 1}"
+        choice = f"{self.steps} of {name}'s {len(KINDS[self.table])} steps"
+        return f"do {choice}{some}, {how} of 0 to {self.bins - 1}"
 
 
 def shares(parts: Sequence[float]) -> npt.NDArray[np.float32]:

@@ -38,22 +38,22 @@ def listed(operators: Sequence[Operator | str]) -> Sequence[Operator | str]:
 
 
 def find(
-    name: str, version: int, given: Sequence[Operator | str], environment: Mapping[str, str] = os.environ
+    name: str, version: int, operators: Sequence[Operator | str], environment: Mapping[str, str] = os.environ
 ) -> Operator:
-    """The operator of this name and version: one that was given, or an installed one that is allowed.
+    """The operator of this name and version: one of ``operators``, or an installed one that is allowed.
 
     Args:
         name: as a file says it.
         version: as a file says it.
-        given: operators, and names of installed ones that are allowed.
+        operators: operators, and names of installed ones that are allowed.
         environment: has more of these names.
 
     Raises:
         PipelineError: there is none.
         SetupError: its package does not load, or is no such operator.
     """
-    found = [one for one in given if isinstance(one, Operator) and one.name == name]
-    allowed = {one for one in given if isinstance(one, str)} | {*environment.get(VARIABLE, "").split()}
+    found = [one for one in operators if isinstance(one, Operator) and one.name == name]
+    allowed = {one for one in operators if isinstance(one, str)} | {*environment.get(VARIABLE, "").split()}
     if not found and name in allowed:
         found = [_installed(name)]
     for one in found:

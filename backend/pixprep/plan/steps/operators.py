@@ -219,8 +219,8 @@ class Extern:
             raise ImageError("OPERATOR", f"{operator} failed on this image ({name}); the log says more") from None
         if not isinstance(result, kind) or tuple(result.shape) != tuple(shape) or result.dtype != dtype:
             shaped = hasattr(result, "shape") and hasattr(result, "dtype")
-            given = f"{result.dtype} {tuple(result.shape)}" if shaped else type(result).__name__
-            detail = f"{operator} gave {given}, not {kind.__name__} of {dtype} {tuple(shape)}"
+            form = f"{result.dtype} {tuple(result.shape)}" if shaped else type(result).__name__
+            detail = f"{operator} gave {form}, not {kind.__name__} of {dtype} {tuple(shape)}"
             log.error("the operator %s", detail.removeprefix("the operator "))
             raise ImageError("OPERATOR", detail)
         return result

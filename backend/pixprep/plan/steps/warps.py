@@ -19,7 +19,7 @@ WARP_FILTERS: Mapping[ColorLike, tuple[WarpFilter, ...]] = {
     "pillow": ("nearest", "bilinear", "bicubic"),
     "torchvision": ("nearest", "bilinear"),
 }
-"""Those that a warp has, by ``like``."""
+"""Filters of a warp, by ``like``."""
 
 
 class Elastic(NamedTuple):

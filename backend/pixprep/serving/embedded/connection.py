@@ -119,7 +119,7 @@ class Triton:
         return self._configs[model]
 
     def _ready_models(self) -> str:
-        """Those whose statistics the server has: their list, ``pixprep serve`` shows to nobody."""
+        """Models whose statistics the server has: ``pixprep serve`` shows nobody the list of models."""
         try:
             entries = self._client.get_inference_statistics(**self._json).get("model_stats", [])
         except self._failure:  # closed too, behind our proxy
@@ -230,10 +230,10 @@ class Triton:
         rows = [model_input.rows(each) for each in numbers or [{}] * len(encoded)]
         tensors = []
         try:
-            given = model_input.tensors(model_input.images(encoded), rows)
+            arrays = model_input.tensors(model_input.images(encoded), rows)
         except ImageError as error:
             raise RequestError(str(error), is_refusal=True) from None
-        for name, datatype, array in given:
+        for name, datatype, array in arrays:
             tensors.append(self._module.InferInput(name, array.shape, datatype))
             tensors[-1].set_data_from_numpy(array)
         scores = dict.fromkeys(self.scores(model), classes) if classes else {}
@@ -248,8 +248,8 @@ class Triton:
         ]
         try:
             result = self._client.infer(model, tensors, outputs=wanted, **self._deadline)
-            arrays = {output.name(): result.as_numpy(output.name()) for output in wanted}
-            return arrays | {name: _best(arrays[name], length, classes) for name, length in lengths.items()}
+            answers = {output.name(): result.as_numpy(output.name()) for output in wanted}
+            return answers | {name: _best(answers[name], length, classes) for name, length in lengths.items()}
         except self._failure as error:
             status = error.status()  # type: ignore[attr-defined]
             self._check_live()

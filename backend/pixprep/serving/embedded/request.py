@@ -153,7 +153,7 @@ class ModelInput:
         if self.has_rows:
             images = images[0]
         numbers = [
-            (each.name, each.datatype, np.concatenate([those[each.name] for those in rows])) for each in self.numbers
+            (each.name, each.datatype, np.concatenate([row[each.name] for row in rows])) for each in self.numbers
         ]
         return [(self.name, self.datatype, images), *numbers]
 

@@ -142,16 +142,16 @@ class Photos:
         """
         with self._triton() as triton:
             name = self._pipeline_model(triton, self._known(model))
-            given = options(triton.config(name)) if name else None
-        if not name or not given:
+            settings = options(triton.config(name)) if name else None
+        if not name or not settings:
             return None
         pipeline = read_pipeline(newest_pipelines(self._folder)[name])
         if not self._drawing.acquire(timeout=_BUSY_S):
             raise SetupError("other photos are being drawn: try again")
         try:
-            times = _measure(pipeline, encoded, given.engine)
-            found = preview(pipeline, encoded, given.engine)
-            photo = photo_of(pipeline, encoded, found, given.engine)
+            times = _measure(pipeline, encoded, settings.engine)
+            found = preview(pipeline, encoded, settings.engine)
+            photo = photo_of(pipeline, encoded, found, settings.engine)
             tensors = [_tensor(shown, panels(pipeline, found, photo, shown)) for shown in found.tensors[:MOST]]
         finally:
             self._drawing.release()
@@ -162,7 +162,7 @@ class Photos:
             **times,
             "tensors": tensors,
             "left_out": len(found.tensors) - len(tensors),
-            "notes": self._levels(name, pipeline.for_serving(), given),
+            "notes": self._levels(name, pipeline.for_serving(), settings),
         }
 
     def _triton(self) -> Triton:
@@ -177,17 +177,17 @@ class Photos:
         name = self._pipeline_model(triton, model)
         if not name:
             return MOST_BYTES
-        given = options(triton.config(name))
-        return min(given.engine.limits.max_image_bytes, given.max_request_bytes, MOST_BYTES)
+        settings = options(triton.config(name))
+        return min(settings.engine.limits.max_image_bytes, settings.max_request_bytes, MOST_BYTES)
 
     def _pipeline_model(self, triton: Triton, model: str) -> str:
         """The model that decodes for a model: itself, or the first such step of an ensemble; empty if there is none."""
         found = newest_pipelines(self._folder)
         return next((name for name in (model, *_steps(triton, model)) if name in found), "")
 
-    def _levels(self, name: str, pipeline: Pipeline, given: Options) -> list[str]:
+    def _levels(self, name: str, pipeline: Pipeline, settings: Options) -> list[str]:
         """Notes on levels that nobody normalizes; the ONNX file is looked at only where there are such levels."""
-        if given.engine.odd_range or not bare_levels(pipeline):
+        if settings.engine.odd_range or not bare_levels(pipeline):
             return []
         own = f"{newest_pipelines(self._folder)[name]}: "
         found = door_notes(pipeline, doors_in(self._folder).get(name, ()), own=own)
@@ -287,7 +287,7 @@ def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[
             f"{each.name} = triton.InferInput({each.name!r}, [1, {each.count}], {each.datatype!r})",
             f"{each.name}.set_data_from_numpy(np.array({[each.example]}, {dtype}))",
         ]
-    given = ", ".join(["image", *(each.name for each in model_input.numbers)])
+    arguments = ", ".join(["image", *(each.name for each in model_input.numbers)])
     ask = [f"scores = triton.InferRequestedOutput({name!r}, class_count={BEST})" for name in scores[:1]]
     outputs = ", outputs=[scores]" if scores else ""
     if scores:
@@ -309,7 +309,7 @@ def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[
         *beside,
         *ask,
         f"with triton.InferenceServerClient({address!r}) as client:",
-        f"    answer = client.infer({model!r}, [{given}]{outputs})",
+        f"    answer = client.infer({model!r}, [{arguments}]{outputs})",
         *say,
     ]
     return "\n".join(lines)

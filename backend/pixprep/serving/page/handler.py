@@ -301,9 +301,9 @@ def main(number: str, settings: str) -> None:
     with suppress(OSError):  # where memory ends, the kernel takes the page first
         Path("/proc/self/oom_score_adj").write_text("1000")
     Thread(target=_end_with_supervisor, daemon=True).start()
-    given = json.loads(settings)
-    given["folder"] = Path(given["folder"])
-    with PageServer(socket.socket(fileno=int(number)), Photos(**given)) as server:
+    fields = json.loads(settings)
+    fields["folder"] = Path(fields["folder"])
+    with PageServer(socket.socket(fileno=int(number)), Photos(**fields)) as server:
         server.serve_forever()
 
 

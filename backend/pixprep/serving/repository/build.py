@@ -139,8 +139,8 @@ def plan_repository(
     if preprocess:
         names = names._replace(preprocess=preprocess)
         pipeline = _shared(output, preprocess)
-    given = {"input": input_, "on_error": on_error, "max_batch_size": max_batch_size, "parameters": parameters}
-    chosen = {key: value for key, value in (given | {"odd_range": odd_range or None}).items() if value is not None}
+    arguments = {"input": input_, "on_error": on_error, "max_batch_size": max_batch_size, "parameters": parameters}
+    chosen = {key: value for key, value in (arguments | {"odd_range": odd_range or None}).items() if value is not None}
     last = last_choices(output / names.preprocess, is_shared=bool(preprocess)) if preprocess or not force else {}
     repeated = {key: value for key, value in last.items() if key not in chosen}
     chosen |= repeated

@@ -147,7 +147,7 @@ def doors_in(repository: Path) -> dict[str, list[Door]]:
     for config in sorted(repository.glob(f"*/{CONFIG_FILE}")):
         with suppress(PipelineError, SetupError):
             of_ensemble = steps(read_config(config.parent))
-            given = {
+            sources = {
                 tensor: (step.get("model_name", ""), output)
                 for step in of_ensemble
                 for output, tensor in step.get("output_map", {}).items()
@@ -161,8 +161,8 @@ def doors_in(repository: Path) -> dict[str, list[Door]]:
                 if not path.is_relative_to(repository.resolve()):
                     continue
                 for port, tensor in step.get("input_map", {}).items():
-                    if tensor in given:
-                        giver, output = given[tensor]
+                    if tensor in sources:
+                        giver, output = sources[tensor]
                         found.setdefault(giver, []).append(Door(f"{file}", path, port, output))
     return found
 
@@ -200,14 +200,14 @@ def _constant(graph: Any, name: str) -> F64 | None:
 
     for _ in range(8):  # an exporter may shape a constant by nodes of its own
         node = next((node for node in graph.node if name in node.output), None)
-        given = [tensor for tensor in graph.initializer if tensor.name == name]
-        if given or node is None or len(node.input) == 0 or node.op_type not in _PASSED:
+        constants = [tensor for tensor in graph.initializer if tensor.name == name]
+        if constants or node is None or len(node.input) == 0 or node.op_type not in _PASSED:
             break
         name = node.input[0]
     try:
-        if not given and node is not None and node.op_type == "Constant":
-            given = [onnx.helper.get_attribute_value(attribute) for attribute in node.attribute]
-        (value,) = given
+        if not constants and node is not None and node.op_type == "Constant":
+            constants = [onnx.helper.get_attribute_value(attribute) for attribute in node.attribute]
+        (value,) = constants
         if isinstance(value, onnx.TensorProto):
             many = any(length < 1 for length in value.dims) or prod(value.dims) > _MAX_VALUES
             if many or onnx.external_data_helper.uses_external_data(value):
@@ -245,8 +245,8 @@ def _affine(node: Any, name: str, graph: Any) -> tuple[F64, F64] | None:
 
 def _keeps_size(node: Any, graph: Any, shape: tuple[int, ...]) -> bool:
     """Tell whether a resize is to the size that the pipeline gives."""
-    given = [_constant(graph, name) for name in node.input[1:] if name]
-    scales_or_sizes = given[-1] if given else None
+    constants = [_constant(graph, name) for name in node.input[1:] if name]
+    scales_or_sizes = constants[-1] if constants else None
     if scales_or_sizes is None or len(scales_or_sizes) < 2:
         return False
     last = tuple(scales_or_sizes)

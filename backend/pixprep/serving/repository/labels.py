@@ -78,23 +78,23 @@ def _in_order(found: Any) -> list[str] | None:
     return [printable(label.strip()) for label in found]
 
 
-def labelled(outputs: Sequence[Tensor], given: Sequence[str], own: Sequence[str]) -> tuple[str, Sequence[str]]:
+def labelled(outputs: Sequence[Tensor], chosen: Sequence[str], own: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The output whose scores the labels name, one score a class and nothing else; and the labels.
 
     Args:
         outputs: outputs of the model.
-        given: labels that the user gives.
-        own: labels in the model's file, used where none are given; they may name boxes, and no scores.
+        chosen: the user's labels.
+        own: labels in the model's file, used where the user has none; they may name boxes, and no scores.
 
     Raises:
-        PipelineError: the given labels fit no output.
+        PipelineError: the chosen labels fit no output.
     """
-    labels = given or own
+    labels = chosen or own
     for length in (len(labels), -1):
         for output in outputs:
             if labels and output.shape is not None and output.shape[1:] == (length,):
                 return output.name, labels
-    if not given:
+    if not chosen:
         return "", ()
     found = ", ".join(f'"{output.name}" {list((output.shape or ())[1:])}' for output in outputs)
     count = f"{len(labels):,} label{'s' * (len(labels) != 1)}"

@@ -44,29 +44,29 @@ def main(onnx: str) -> None:
     np.savez("outputs.npz", **{str(index): array for index, array in enumerate(numbers)})
 
 
-def _shape(session: Any, given: Any) -> list[int] | None:
+def _shape(session: Any, example: Any) -> list[int] | None:
     """The shape nearest to the given one that the model takes, where its file leaves height and width free."""
     (tensor,) = session.get_inputs()
     end = time.monotonic() + _SEARCH_S
-    for shape in _shapes(given.shape, tensor.shape):
+    for shape in _shapes(example.shape, tensor.shape):
         if time.monotonic() > end:
             break
         try:
-            session.run(None, {tensor.name: np.zeros(shape, given.dtype)})
+            session.run(None, {tensor.name: np.zeros(shape, example.dtype)})
         except Exception:  # noqa: BLE001, S112  (ONNX Runtime's share no base; the first failure is the one that is said)
             continue
         return shape
     return None
 
 
-def _shapes(given: tuple[int, ...], declared: list[Any]) -> Iterator[list[int]]:
+def _shapes(shape: tuple[int, ...], declared: list[Any]) -> Iterator[list[int]]:
     """Sides rounded up to multiples of 32, then squares, the nearest first."""
-    free = [axis for axis in range(1, len(given)) if not isinstance(declared[axis], int) and given[axis] > 4]
+    free = [axis for axis in range(1, len(shape)) if not isinstance(declared[axis], int) and shape[axis] > 4]
     if not free:
         return
-    yield [-(-length // 32) * 32 if axis in free else length for axis, length in enumerate(given)]
-    for side in sorted(_SIDES, key=lambda side: abs(side - given[free[0]])):
-        yield [side if axis in free else length for axis, length in enumerate(given)]
+    yield [-(-length // 32) * 32 if axis in free else length for axis, length in enumerate(shape)]
+    for side in sorted(_SIDES, key=lambda side: abs(side - shape[free[0]])):
+        yield [side if axis in free else length for axis, length in enumerate(shape)]
 
 
 if __name__ == "__main__":

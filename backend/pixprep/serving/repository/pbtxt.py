@@ -123,8 +123,8 @@ def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], 
 def ensemble(names: Names, config: Config, pairs: Mapping[str, str], outputs: Sequence[Config]) -> str:
     """Configuration of both, one after the other; ``pairs`` is what ``ports.connect`` found."""
     extra = [entry for entry in config["output"] if entry["name"] not in pairs.values()]
-    given = [entry["name"] for entry in config["output"]]
-    first = _step(names.preprocess, [(entry["name"], entry["name"]) for entry in config["input"]], given)
+    output_names = [entry["name"] for entry in config["output"]]
+    first = _step(names.preprocess, [(entry["name"], entry["name"]) for entry in config["input"]], output_names)
     second = _step(names.classifier, pairs.items(), [entry["name"] for entry in outputs])
     return _text(
         "in a map, key is the model's name, value the ensemble's",

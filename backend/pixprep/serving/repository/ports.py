@@ -347,7 +347,7 @@ def mend_dims(output: Output, wanted: Sequence[int]) -> str:
         return "begin with decode_video, for a model of clips"
     if layout is None or len(wanted) != len(layout):
         return ""
-    given = _lengths(output.spec.shape, layout)
+    sides = _lengths(output.spec.shape, layout)
     others = [other for other in _LAYOUTS if len(other) == len(layout)]
     remedies = []
     # by its channels, and of a clip by its frames if they agree; -1 is any, and images have no frames
@@ -355,22 +355,22 @@ def mend_dims(output: Output, wanted: Sequence[int]) -> str:
         fitting = [
             other
             for other in (layout, *others)
-            if all(_lengths(wanted, other).get(axis, -1) in (given.get(axis), -1) for axis in axes)
+            if all(_lengths(wanted, other).get(axis, -1) in (sides.get(axis), -1) for axis in axes)
         ]
         if fitting:
             break
     if fitting and fitting[0] != layout:
         layout = fitting[0]
         remedies.append(f'set tensor layout to "{layout}"')
-    lengths = {axis: length if length > 0 else given[axis] for axis, length in _lengths(wanted, layout).items()}
-    if lengths["c"] != given["c"]:
+    lengths = {axis: length if length > 0 else sides[axis] for axis, length in _lengths(wanted, layout).items()}
+    if lengths["c"] != sides["c"]:
         if lengths["c"] not in _COLORS:
             return ""
         remedies.append(f'set {op_name(output.chain[0])} color to "{_COLORS[lengths["c"]]}"')
-    if lengths.get("t") != given.get("t"):
+    if lengths.get("t") != sides.get("t"):
         remedies.append(f"set decode_video frames to {lengths['t']}")
     tall, wide = lengths["h"], lengths["w"]
-    if (tall, wide) != (given["h"], given["w"]):
+    if (tall, wide) != (sides["h"], sides["w"]):
         op = next(op for op in reversed(output.chain) if isinstance(op, _SIZING_OPS))
         size = f"{tall}" if tall == wide else f"height {tall}, width {wide}"
         remedies.append(f"set {op_name(op)} to {size}")

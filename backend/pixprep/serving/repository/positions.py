@@ -17,14 +17,14 @@ _SCORES = ("class", "label", "logit", "prob", "score")
 
 def lost_boxes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
     """A note where outputs look like boxes, and the pipeline gives nothing that leads them back to the photo."""
-    given = [pipeline.outputs[name] for name in pairs.values() if pipeline.outputs[name].spec.layout is not None]
-    if not given or len(given) < len(pairs) or any(isinstance(op, Transform) for op in pipeline.ops):
+    tensors = [pipeline.outputs[name] for name in pairs.values() if pipeline.outputs[name].spec.layout is not None]
+    if not tensors or len(tensors) < len(pairs) or any(isinstance(op, Transform) for op in pipeline.ops):
         return []  # a model that takes the photo's size or scale may bring boxes back by itself
-    boxes = [output for output in classifier.outputs if are_boxes(output, given[0].spec)]
+    boxes = [output for output in classifier.outputs if are_boxes(output, tensors[0].spec)]
     if not boxes:
         return []
     lost = " center_crop cuts off what the detector then cannot find." * any(
-        isinstance(op, CenterCrop) for op in given[0].chain
+        isinstance(op, CenterCrop) for op in tensors[0].chain
     )
     return [
         f'{classifier.source}: "{boxes[0].name}" {list((boxes[0].shape or ())[1:])} looks like boxes, and no client '

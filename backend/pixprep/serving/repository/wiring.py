@@ -12,12 +12,12 @@ from pixprep.serving.repository.ports import compatible
 def check_ensemble(ensemble: Model, models: Mapping[str, Model | None]) -> Iterator[Problem]:
     """The wiring: each tensor is given once, as what its takers expect, and none is left over or waited for in vain."""
     where = ensemble.where
-    given: dict[str, tuple[str, Tensor | None]] = {}
+    sources: dict[str, tuple[str, Tensor | None]] = {}
     taken: list[tuple[str, str, Tensor | None]] = []
     for side in ("input", "output"):
         if side not in ensemble.tensors:
             yield Problem(where, f"declares no {side}", "those of an ensemble are not derived: write them")
-    given |= {name: ("the ensemble's input", tensor) for name, tensor in ensemble.tensors.get("input", {}).items()}
+    sources |= {name: ("the ensemble's input", tensor) for name, tensor in ensemble.tensors.get("input", {}).items()}
     taken += [(name, "the ensemble's output", tensor) for name, tensor in ensemble.tensors.get("output", {}).items()]
     for number, step in enumerate(ensemble.steps, 1):
         name = step.get("model_name", "")
@@ -31,19 +31,19 @@ def check_ensemble(ensemble: Model, models: Mapping[str, Model | None]) -> Itera
         for port, name in step.get("input_map", {}).items():
             taken.append((name, f'{who} input "{port}"', known.get("input", {}).get(port)))
         for port, name in step.get("output_map", {}).items():
-            if name in given:
-                yield Problem(where, f'{who} gives "{name}", which {given[name][0]} is already', "rename one of them")
-            given.setdefault(name, (f'{who} output "{port}"', known.get("output", {}).get(port)))
+            if name in sources:
+                yield Problem(where, f'{who} gives "{name}", which {sources[name][0]} is already', "rename one of them")
+            sources.setdefault(name, (f'{who} output "{port}"', known.get("output", {}).get(port)))
     for name, taker, want in taken:
-        if name not in given:
-            yield Problem(where, f'{taker} takes "{name}", which nothing gives', suggest(name, given))
+        if name not in sources:
+            yield Problem(where, f'{taker} takes "{name}", which nothing gives', suggest(name, sources))
             continue
-        giver, have = given[name]
+        giver, have = sources[name]
         if have and want and not (have.data_type == want.data_type and _fits(have, want)):
             what = f'"{name}": {giver} is {have}, {taker} is {want}'
             yield Problem(where, what, "make them equal")
     wanted = {name for name, *_ in taken}
-    for name in [name for name in given if name not in wanted]:
+    for name in [name for name in sources if name not in wanted]:
         yield Problem(where, f'nothing takes "{name}"', "leave it out, or make it an output of the ensemble")
     yield from _check_cycles(ensemble, models)
 

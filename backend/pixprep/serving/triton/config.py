@@ -102,28 +102,28 @@ def options(config: Mapping[str, Any]) -> Options:
     Raises:
         PipelineError: an unknown parameter, or a value that is none.
     """
-    given = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
-    for key in given:
+    parameters = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
+    for key in parameters:
         if key not in _PARAMETERS and not key.isupper():  # upper case: Triton's own, such as EXECUTION_ENV_PATH
             near = get_close_matches(key, _PARAMETERS, n=1)
             hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(_PARAMETERS)}"
             raise PipelineError(f"parameters: no such parameter {quoted(key)}; {hint}")
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
     share = max(1, len(os.sched_getaffinity(0)) // instances)
-    words = {name: _choice(given, name, choices) for name, choices in _CHOICES.items()}
+    words = {name: _choice(parameters, name, choices) for name, choices in _CHOICES.items()}
     is_odd = words.pop("odd_range") == "meant"
-    damage = _choice(given, "damage", DAMAGES) if "damage" in given else None
-    threads, limits = _number(given, "threads", share), _limits(given)
+    damage = _choice(parameters, "damage", DAMAGES) if "damage" in parameters else None
+    threads, limits = _number(parameters, "threads", share), _limits(parameters)
     engine = EngineOptions(
         threads=threads, limits=limits, damage=damage, decoder=words.pop("decoder"), odd_range=is_odd
     )
     return Options(
         **words,
         engine=engine,
-        accept_base64=_choice(given, "accept_base64", ("false", "true")) == "true",
-        allow_operators=operator_names(given.get("allow_operators", "")),
-        max_request_bytes=_number(given, "max_request_bytes", 64 << 20),
-        max_response_bytes=_number(given, "max_response_bytes", 256 << 20),
+        accept_base64=_choice(parameters, "accept_base64", ("false", "true")) == "true",
+        allow_operators=operator_names(parameters.get("allow_operators", "")),
+        max_request_bytes=_number(parameters, "max_request_bytes", 64 << 20),
+        max_response_bytes=_number(parameters, "max_response_bytes", 256 << 20),
     )
 
 
@@ -144,27 +144,27 @@ def operator_names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _choice(given: Mapping[str, str], name: str, choices: Sequence[str]) -> Any:
+def _choice(parameters: Mapping[str, str], name: str, choices: Sequence[str]) -> Any:
     """One of a few words, by default the first."""
-    value = given.get(name, choices[0])
+    value = parameters.get(name, choices[0])
     if value not in choices:
         *others, last = map(quoted, choices)
         raise PipelineError(f"parameters: {name} is {', '.join(others)} or {last}, not {quoted(value)}")
     return value
 
 
-def _limits(given: Mapping[str, str]) -> Limits:
+def _limits(parameters: Mapping[str, str]) -> Limits:
     defaults = Limits()
-    named = given.get("formats", " ".join(defaults.formats)).replace(",", " ").split()
+    named = parameters.get("formats", " ".join(defaults.formats)).replace(",", " ").split()
     for name in named or [""]:
         if name not in FORMATS:
             raise PipelineError(f"parameters: formats are some of {', '.join(FORMATS)}, not {quoted(name)}")
-    numbers = {key: _number(given, key, getattr(defaults, key)) for key in _LIMITS if key != "formats"}
+    numbers = {key: _number(parameters, key, getattr(defaults, key)) for key in _LIMITS if key != "formats"}
     return Limits(formats=tuple(name for name in FORMATS if name in named), **numbers)
 
 
-def _number(given: Mapping[str, str], key: str, default: int) -> int:
-    text = given.get(key, str(default))
+def _number(parameters: Mapping[str, str], key: str, default: int) -> int:
+    text = parameters.get(key, str(default))
     if key in _OFF_AT_ZERO and text == "0":
         return 0
     if not text.isascii() or not text.isdigit() or not text.strip("0"):

@@ -144,9 +144,9 @@ class TritonPythonModel:
                 continue
             start = len(encoded)
             encoded.extend(images)
-            for name, those in numbers.items():
+            for name, arrays in numbers.items():
                 array = tensors[name].as_numpy()
-                those.extend([array] if self._takes_boxes else array)
+                arrays.extend([array] if self._takes_boxes else array)
             parts.append(_Part(start, len(encoded), tuple(request.requested_output_names()), is_probe(request)))
         return parts, encoded, numbers
 
@@ -183,8 +183,8 @@ class TritonPythonModel:
                 self._watchdog.end("the GPU does nothing more for this process")
             return None
         if clients:
-            those = [row for index in clients for row in batch.rows_of(index)]
-            self._metrics.record(sum(_n_bytes(encoded[index]) for index in clients), batch, those)
+            results = [row for index in clients for row in batch.rows_of(index)]
+            self._metrics.record(sum(_n_bytes(encoded[index]) for index in clients), batch, results)
         return batch
 
     def _answer(self, part: _Part, batch: Batch | None) -> Any:

@@ -347,10 +347,10 @@ def _labels(
     texts: Sequence[str], broken: set[int], classes: tuple[str, ...]
 ) -> tuple[npt.NDArray[np.int64], tuple[str, ...], list[int]]:
     """The number of each label, the classes, and where a label is none of them."""
-    given = [text for index, text in enumerate(texts) if index not in broken]
-    if not classes and all(text.removeprefix("-").isdecimal() and len(text) < 19 for text in given):
+    known = [text for index, text in enumerate(texts) if index not in broken]
+    if not classes and all(text.removeprefix("-").isdecimal() and len(text) < 19 for text in known):
         return np.array([int(text or -1) for text in texts], np.int64), (), []
-    names = classes or tuple(sorted(set(given)))
+    names = classes or tuple(sorted(set(known)))
     numbers = {name: number for number, name in enumerate(names)}
     unknown = [index for index, text in enumerate(texts) if text not in numbers and index not in broken]
     return np.array([numbers.get(text, -1) for text in texts], np.int64), names, unknown

@@ -174,15 +174,15 @@ def parquet(
         SetupError: pyarrow is not installed.
     """
     check_source_format(box_format)
-    given = {"image": image, **fields}
+    columns = {"image": image, **fields}
     files = archives(paths)
-    found = scan(files, lambda path: _library().described(path, given))
+    found = scan(files, lambda path: _library().described(path, columns))
     if not any(footer.num_rows for footer, _ in found):
         raise DataError(f"{files[0]}: no row in it" + f" ({len(files):,} files, no row)" * (len(files) > 1))
     return ParquetRows(
         files,
         [footer for footer, _ in found],
-        given,
+        columns,
         classes or next((each for _, each in found if each), ()),
         cache_bytes,
         box_format=box_format,

@@ -47,7 +47,7 @@ def read(url: str, offset: int, size: int) -> bytes:
 
 
 def image(url: str, limits: Limits) -> bytes:
-    """All of an object that is an image; of a web server's the answer says the size, of others it is asked before.
+    """Bytes of an object that is an image; of a web server's the answer says the size, of others it is asked before.
 
     Raises:
         ImageError: EMPTY, TOO_LARGE_BYTES, UNREADABLE: it has no bytes, more than the limit, or comes compressed.

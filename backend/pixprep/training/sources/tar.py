@@ -135,10 +135,10 @@ def tar(
         DataError: a file is not there, compressed, or no tar file, or there is no sample.
     """
     check_source_format(box_format)
-    given = {"image": image, **({"label": label} if label is not None else {}), **fields}
-    wanted = [f"{name}={suffixes.lower()}" for name, suffixes in given.items()]
+    members = {"image": image, **({"label": label} if label is not None else {}), **fields}
+    wanted = [f"{name}={suffixes.lower()}" for name, suffixes in members.items()]
     columns: dict[str, list[int]] = {}
-    for number, suffixes in enumerate(given.values()):
+    for number, suffixes in enumerate(members.values()):
         for suffix in suffixes.lower().split(";"):
             columns.setdefault(suffix, []).append(number)
     files = archives(paths)
