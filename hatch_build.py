@@ -30,7 +30,7 @@ PACKAGE = Path("backend", "pixprep")
 FOLDERS = Path("engine", "kernels"), Path("gpu")
 """Folders of the sources inside the package; the libraries lie in the first."""
 LEVELS = {"x86_64": ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")}
-"""Of processors: a library for each. Any other architecture has one, by its own name."""
+"""Processors with a library each. Any other architecture has one, by its own name."""
 FLAGS = (
     "-std=gnu11", "-O3", "-fPIC", "-shared", "-s", "-Wall", "-Wextra", "-Wno-psabi", "-fvisibility=hidden",
     "-ffp-contract=off",  # each product and sum is rounded by itself
@@ -90,7 +90,7 @@ def compile_kernels(package: Path, to: Path, architecture: str, *more: str) -> l
 
 
 def is_new(package: Path, architecture: str) -> bool:
-    """Whether the libraries that lie beside the sources are newer than these."""
+    """Tell whether the libraries that lie beside the sources are newer than these."""
     libraries = [package / FOLDERS[0] / f"pixprep-{level}.so" for level in LEVELS.get(architecture, (architecture,))]
     sources = [Path(__file__), *(path for folder in FOLDERS for path in (package / folder).glob("*.[ch]"))]
     return all(each.exists() for each in libraries) and max(each.stat().st_mtime for each in sources) < min(

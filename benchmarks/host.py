@@ -41,7 +41,7 @@ from contenders import pixprep_full
 from PIL import Image
 
 SIZES = {"equal": 1, "300 sizes": 300, "never twice": 1500}
-"""Of the photos, which come round again and again: nothing in pixprep remembers as many as the last."""
+"""Different photos, which come round again and again: nothing in pixprep remembers as many as the last."""
 BATCHES = (1, 8, 64, 256)
 LANES = CORES = (1, 2)
 SAMPLE_S = 0.0005
@@ -63,7 +63,7 @@ PARTS = {
     "answer": ("triton/",),
     "stand-ins": ("host.py", "fake_cupy.py"),
 }
-"""By the innermost function of ours that runs; the first that fits."""
+"""Part of the work, by the innermost function of ours that runs; the first that fits."""
 ENVIRONMENTS = (".venv-gpu", *(f".venv-installs/cuda{each}" for each in ("13", "12", "13-server", "12-server")))
 PACKAGES = ("pixprep", "numpy", "nvidia-nvimgcodec-cu12", "simplejpeg")
 
@@ -72,13 +72,13 @@ PACKAGES = ("pixprep", "numpy", "nvidia-nvimgcodec-cu12", "simplejpeg")
 
 
 class Played:
-    """What the stand-ins share: whether they do their work, as while the engine compares itself with the CPU."""
+    """State that the stand-ins share: whether they do their work, as while the engine compares itself with the CPU."""
 
     is_at_once = False
 
 
 class Decoded:
-    """What nvImageCodec decodes to: memory on the device, which nobody reads here."""
+    """Image that nvImageCodec decodes to: memory on the device, which nobody reads here."""
 
     capacity = 1 << 20
     buffer_kind: Any = None
@@ -167,7 +167,7 @@ class Tensor:
 
 
 class Request:
-    """Of one photo, as Triton gives BYTES: the length, and then the bytes."""
+    """Tensor of one photo, as Triton gives BYTES: the length, and then the bytes."""
 
     def __init__(self, photo: bytes) -> None:
         self.values = np.frombuffer(struct.pack("<I", len(photo)) + photo, np.uint8)

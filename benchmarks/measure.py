@@ -1,4 +1,4 @@
-"""What every benchmark needs: batches without end, rounds, their statistics, and where a result comes from."""
+"""Parts that every benchmark needs: batches without end, rounds, their statistics, and where a result comes from."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
 
 
 def options(doc: str | None) -> argparse.ArgumentParser:
-    """What the command line of every benchmark has."""
+    """Options that the command line of every benchmark has."""
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder")
     parser.add_argument("--date", default=datetime.now(timezone.utc).strftime("%Y-%m-%d"), help="default: today")

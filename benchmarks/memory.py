@@ -28,7 +28,7 @@ PARTS = 10
 
 
 def resident_mib() -> float:
-    """What this process has in memory."""
+    """Memory that this process has."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 

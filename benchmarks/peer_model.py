@@ -16,7 +16,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """What Triton calls."""
+    """Model that Triton calls."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the contender, and let it work once."""

@@ -1,4 +1,4 @@
-"""What every contender's tensor is compared with before anything is timed, and the least that a kernel must move."""
+"""Reference for every contender's tensor before anything is timed, and the least that a kernel must move."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def reference(encoded: bytes, filter_name: str) -> np.ndarray:
 
 
 def least_bytes(sizes: Sequence[tuple[int, int]], *, support: int, dtype: str) -> int:
-    """What must pass through device memory for images of these (height, width), however the kernels are written.
+    """Bytes that must pass through device memory for images of these (height, width), however the kernels are written.
 
     The part of the source that the crop's windows see, read once, and the tensor, written once. What lies between the
     two passes, the windows and the tables are not counted: they could stay in a cache.

@@ -187,7 +187,7 @@ def _times(ours: Result, theirs: Result) -> str:
 
 
 def answers(result: Result) -> Iterator[tuple[str, str, str]]:
-    """What the page says first: a subject, a sentence with the numbers of this run, and the chart that shows them."""
+    """Beginning of the page: a subject, a sentence with the numbers of this run, and the chart that shows them."""
     if cells := [cell for cell in contender_cells(result, "bilinear", 2) if "dali" in cell["contenders"]]:
         ours = [cell["contenders"]["pixprep_full"] for cell in cells]
         dali, pillow = (
@@ -349,7 +349,7 @@ def _featured(families: Result) -> str:
 
 
 def host_ceiling(result: Result) -> Iterator[str]:
-    """What Python could hand to a GPU that takes no time: heading, text and tables."""
+    """Work that Python could hand to a GPU that takes no time: heading, text and tables."""
     yield "## The host's ceiling"
     yield fill(
         "No GPU is measured: nvImageCodec's decoder, CuPy and the kernels are played, and return at once. What is left "

@@ -111,7 +111,7 @@ class Worker:
         return float(sum(self.rounds[-1]["taken"]))
 
     def result(self) -> dict[str, Any]:
-        """What the rounds gave."""
+        """Results of the rounds."""
         taken = [found["taken"] for found in self.rounds]
         cpu_s = sum(found["cpu_s"] for found in self.rounds)
         return {
@@ -153,7 +153,7 @@ class Worker:
 
 @contextmanager
 def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str, str]) -> Iterator[dict[str, Worker]]:
-    """Those of the contenders that start and give the right pixels; the others' reasons are put into ``refused``."""
+    """Contenders that start and give the right pixels; the others' reasons are put into ``refused``."""
     if row := ROWS.get(cell[1]):
         compare: Callable[[np.ndarray], dict[str, float]] = comparison(row)
     else:

@@ -95,7 +95,7 @@ def _table(contenders: dict[str, Any]) -> str:
 
 
 def _ours(contenders: dict[str, Any]) -> dict[str, Any]:
-    """Of a cell, what the others are compared with."""
+    """Contender of a cell with which the others are compared."""
     return next(found for name, found in contenders.items() if name in OURS)
 
 

@@ -61,7 +61,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """What is compared: so many clips a batch, by so many threads."""
+    """Case to compare: so many clips a batch, by so many threads."""
 
     clip: str
     threads: int

@@ -1,4 +1,4 @@
-"""What a clip shows: the five best classes of the mean over its frames, one HTTP request a clip.
+"""Show what is in a clip: the five best classes of the mean over its frames, one HTTP request a clip.
 
 pip install "tritonclient[all]"
 python clip.py clip.mp4 --url localhost:8000

@@ -1,4 +1,4 @@
-"""What a detector finds in a photo, in the photo's own pixels; and a picture of it.
+"""Print what a detector finds in a photo, in the photo's own pixels; and draw a picture of it.
 
 pip install ".[client,flow]"
 python detect.py photo.jpg --url localhost:8000 --labels names.txt --output detected.png

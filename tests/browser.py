@@ -150,11 +150,11 @@ class Browser:
         return value
 
     def text(self, selector):
-        """What an element shows."""
+        """Text that an element shows."""
         return self.run(f"document.querySelector({json.dumps(selector)}).innerText")
 
     def choose(self, selector, *paths):
-        """What a file dialog would give."""
+        """Choose files, as a file dialog would."""
         root = self.call("DOM.getDocument")["root"]["nodeId"]
         node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
         self.call("DOM.setFileInputFiles", nodeId=node, files=[str(path) for path in paths])

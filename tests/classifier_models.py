@@ -1,4 +1,4 @@
-"""What the tests of the stand-alone classifier models share: a stand-in for Triton's module, and a small model."""
+"""Parts shared by the tests of the stand-alone classifier models: a stand-in for Triton's module, and a small model."""
 
 import importlib.util
 import json
@@ -30,7 +30,7 @@ class Tensor:
 
 
 class OnDevice(Tensor):
-    """Of Triton's two ways to a tensor it has the one that a tensor on a GPU has; the memory is the CPU's."""
+    """Tensor with the one of Triton's two ways that a tensor on a GPU has; the memory is the CPU's."""
 
     def is_cpu(self):
         return False
@@ -111,7 +111,7 @@ def one(name="x", data_type="TYPE_FP32", dims=(-1,)):
 
 
 def config(**changes):
-    """Of the small model."""
+    """Configuration of the small model."""
     return {"max_batch_size": 8, "input": one(), "output": one("double") + one("pairs", dims=(-1, 2))} | changes
 
 

@@ -42,7 +42,7 @@ def pixels(number, height=96, width=160):
 
 
 def number(frame):
-    """What ``pixels`` wrote."""
+    """Number that ``pixels`` wrote."""
     return sum(int(frame[BLOCK // 2, bit * BLOCK + BLOCK // 2, 0] > 127) << bit for bit in range(BITS))
 
 

@@ -31,7 +31,7 @@ def copied(path):
 
 
 def copy(sources, place):
-    """What COPY does: files go into a folder, and of folders what is in them."""
+    """Copy as COPY does: files go into a folder, and of folders what is in them."""
     for source in sources:
         if source.is_dir():
             shutil.copytree(source, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -59,7 +59,7 @@ def debian():
 
 
 class Image:
-    """What a Dockerfile makes.
+    """Image that a Dockerfile makes.
 
     Attributes:
         command, environment, user: CMD, ENV, USER.

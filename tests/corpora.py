@@ -57,7 +57,7 @@ def _pip(target, *what):
 
 
 def _debian_source(target, name):
-    """By a list of sources of our own: Debian's usual one has no source packages, and the system's stays as it is."""
+    """Use our own list of sources: Debian's usual one has no source packages, and the system's stays as it is."""
     listed = [path for path in Path("/etc/apt").rglob("*") if path.suffix in (".list", ".sources")]
     if not listed:
         raise CannotFetchError("no /etc/apt here")

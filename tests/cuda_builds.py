@@ -24,7 +24,7 @@ SAID = re.compile(
 
 
 class Usage(NamedTuple):
-    """What one kernel takes: registers a thread, and bytes a block or a thread."""
+    """Resources of one kernel: registers a thread, and bytes a block or a thread."""
 
     registers: int
     shared: int
@@ -61,7 +61,7 @@ def builds():
 
 
 def usage(code, options, capability):
-    """What each kernel takes, by its name, as NVIDIA's assembler says; it says so of machine code alone."""
+    """Resources of each kernel, by its name, as NVIDIA's assembler says; it says so of machine code alone."""
     built = nvrtc.compiled(code, [*options, REPORT], capability=capability, cuda=cuda())
     assert "warning" not in built.remarks, built.remarks
     found = {}

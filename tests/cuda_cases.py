@@ -18,12 +18,12 @@ from pixprep.spec import Like
 
 PASSES = [passes for passes in get_args(Passes) if passes != "fixed"]
 REAL = ("real", "lerp")
-"""Those that round nothing to levels."""
+"""Passes that round nothing to levels."""
 SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (6, 300), (290, 9), (40, 1300)]
 WIDTHS = {"opencv_linear": 2, "lerp": 2, "opencv_cubic": 4}
 """Positions of a window, of the passes whose windows all have as many."""
 SCALES = {"opencv_linear": 1462, "opencv_cubic": 1 << 11, "opencv_lanczos": 1 << 11}
-"""What the weights of a window sum up to, of the passes whose weights are integers of a fixed scale, less 1.4 times at
+"""Sum of the weights of a window, of the passes whose weights are integers of a fixed scale, less 1.4 times at
 most: the first pass of ``opencv_linear`` keeps 16 bits, of sums up to 2^11."""
 
 

@@ -1,4 +1,4 @@
-"""What the CPU decoder makes of one image."""
+"""Decode one image with the CPU decoder."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a server holds after thousands of requests, and after its models were loaded anew and killed under load."""
+"""Memory of a server after thousands of requests, and after its models were loaded anew and killed under load."""
 
 import io
 import logging
@@ -35,7 +35,7 @@ IMAGES = [*GOOD, *GOOD, *jpegs().values(), *others().values(), *BAD]
 
 @dataclass(frozen=True)
 class Held:
-    """What a server holds.
+    """Memory that a server holds.
 
     Attributes:
         private_mib: memory of each process that is no other's. What is shared Triton grows to the largest batches that
@@ -97,7 +97,7 @@ class Endurance:
         self._rng = random.Random(0)
 
     def held(self, *, idle_s=0.0):
-        """What the server holds after a pause: a model gives back what it keeps for its next batch after ``IDLE_S``.
+        """Memory of the server after a pause: a model gives back what it keeps for its next batch after ``IDLE_S``.
 
         Waits for what Triton has unloaded to be put away, which takes a second or two.
         """

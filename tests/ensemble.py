@@ -59,7 +59,7 @@ def assert_all_right(it, count):
 
 
 def tensors_pass_the_host(it, images):
-    """Whether the largest batch's tensors went through memory of the host between the steps of the ensemble.
+    """Tell whether the largest batch's tensors went through memory of the host between the steps of the ensemble.
 
     Triton and the process of a Python model exchange what is on the host in a region of shared memory, which grows to
     the largest batch; of a tensor on a GPU only a handle is there. The images themselves take less than a quarter.
@@ -97,7 +97,7 @@ def write_pairs(models, devices):
 
 
 def levels_apart(client, images):
-    """By decoder, the largest and the mean difference between its two models' answers."""
+    """For each decoder, the largest and the mean difference between its two models' answers."""
     found = {}
     for decoder in DECODERS:
         ours, theirs = (ask_grpc(client, f"{decoder}_{number}", images, timeout_s=120) for number in (0, 1))

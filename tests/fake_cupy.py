@@ -94,12 +94,12 @@ def asarray(values):
 
 
 def ascontiguousarray(values):
-    """Of CuPy, which compiles a kernel for what is not contiguous yet."""
+    """A copy as CuPy makes it, which compiles a kernel for what is not contiguous yet."""
     return values if values.flags.c_contiguous else np.ascontiguousarray(values).view(Array)
 
 
 def from_dlpack(tensor):
-    """Of a tensor of Triton's in device memory."""
+    """A tensor of Triton's in device memory."""
     return tensor.__dlpack__()
 
 
@@ -326,7 +326,7 @@ def compiler():
 
 
 class Image:
-    """What nvImageCodec decodes to, whose rows are padded; used again, it has its memory still."""
+    """Image that nvImageCodec decodes to, whose rows are padded; used again, it has its memory still."""
 
     buffer_kind = nvimgcodec.ImageBufferKind.STRIDED_DEVICE
 

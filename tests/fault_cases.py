@@ -62,7 +62,7 @@ CASES = {}
 
 @dataclass(frozen=True)
 class Row:
-    """What became of the requests of one case.
+    """Results of the requests of one case.
 
     Attributes:
         right: tensors bit for bit the engine's, and bad requests refused as defined.
@@ -475,7 +475,7 @@ def _(site):
 
 
 def in_own_mounts(folder, size):
-    """What a command follows that is to see a file system of this size on a folder; None if nobody may mount."""
+    """Beginning of a command that is to see a file system of this size on a folder; None if nobody may mount."""
     unshare = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
     script = f'mount -t tmpfs -o size={size} tmpfs "{folder}" && exec "$@"'
     words = [*unshare, script, "sh"]

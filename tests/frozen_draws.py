@@ -1,4 +1,4 @@
-"""What a seed, an epoch and a sample give of every op that draws, and of what a Loader draws: frozen in tests/golden.
+"""Draws of every op and of a Loader for a seed, an epoch and a sample: frozen in tests/golden.
 
 Each case has a few draws to read and a digest of many more. Some numbers are those of ``philox``; others are 0, 1/4,
 1/2, 3/4 and the largest below 1 in turn, which meet the ends and equal what they are compared with.
@@ -27,7 +27,7 @@ EDGES = np.array([0.0, 0.25, 0.5, 0.75, 1 - 2.0**-32])
 SAMPLES = [*product((1, 2**32 - 1), (0, 90), (0, 1, 2**33), (0, 128))]
 """Seed, epoch, index and attempt."""
 BOXES = np.array([[0.25, 0.25, 0.75, 0.75], [0, 0, 0.5, 0.5], [0.625, 0.125, 1, 0.5], [0.1, 0.7, 0.3, 0.9]])
-"""Of an image whose sides are 1."""
+"""Boxes of an image whose sides are 1."""
 
 
 class Edges(Numbers):
@@ -117,7 +117,7 @@ MIXES = [{"mixup": 0.2}, {"cutmix": 1.0}, {"mixup": 0.8, "cutmix": 1.0, "p": 0.7
 
 
 def frozen():
-    """By case a few draws and a digest of all, as the file has them."""
+    """For each case a few draws and a digest of all, as the file has them."""
     found = {}
     for name, several in OPTIONS.items():
         for fields in several:
@@ -153,7 +153,7 @@ def of_op(entry):
 
 
 def words(step, height, width, numbers):
-    """What is drawn, with the boxes that it keeps, or why nothing is."""
+    """Words that are drawn, with the boxes that it keeps, or why nothing is."""
     boxes = BOXES * (width, height, width, height)
     try:
         drawn = step.words(height, width, numbers, boxes)

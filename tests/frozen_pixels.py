@@ -234,7 +234,7 @@ def _digest(ops, index):
 
 
 def frozen():
-    """What ``FROZEN`` holds: the digests, by the text of the ops."""
+    """Contents of ``FROZEN``: the digests, by the text of the ops."""
     if not FROZEN.exists():
         return {}
     with FROZEN.open(encoding="utf-8") as lines:

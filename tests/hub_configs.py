@@ -236,7 +236,7 @@ EXACT = {
     | {"image_mean": [1.0, 1.0, 1.0], "image_std": [1.0, 1.0, 1.0], "do_rescale": True}
     | RESIZE_NORMALIZE,
 }
-"""What must be imported, and equal the processor."""
+"""Configurations that must be imported, and equal the processor."""
 
 REFUSED = {
     "Qwen/Qwen2-VL-2B-Instruct": {"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 3136},
@@ -253,4 +253,4 @@ REFUSED = {
     | CLIP,
     "llava-hf/llava-v1.6-mistral-7b-hf": {"image_processor_type": "LlavaNextImageProcessor"} | CLIP,
 }
-"""What must be refused, by its first field."""
+"""Configurations that must be refused, by the first field."""

@@ -238,7 +238,7 @@ def heif_library():
 
 
 def expected_pixels(encoded, *, gray=False, upright=True):
-    """What Pillow makes of an image, by the rules of ``decode``: (height, width, 3 or 1)."""
+    """Pixels that Pillow makes of an image, by the rules of ``decode``: (height, width, 3 or 1)."""
     image = read(encoded)
     if upright:
         image = ImageOps.exif_transpose(image)

@@ -1,4 +1,4 @@
-"""What the tests of importers share: photos, refusals, damaged files."""
+"""Parts that the tests of importers share: photos, refusals, damaged files."""
 
 import random
 from functools import cache

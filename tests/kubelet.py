@@ -1,4 +1,4 @@
-"""What a kubelet does with one container of a rendered manifest, on this machine: command, probes, preStop, grace.
+"""Work of a kubelet with one container of a rendered manifest, on this machine: command, probes, preStop, grace.
 
 The image is played by this Python environment: the program ``pixprep`` is ours, a path of the image is a folder of the
 test, and each fixed port is a free one, as each pod has an address of its own. Everything else is the manifest's.
@@ -62,7 +62,7 @@ class Pod:
 
     @property
     def is_ready(self):
-        """Whether a service sends it new connections."""
+        """Tell whether a service sends it new connections."""
         return self._is_answering and not self._ending.is_set()
 
     def _say(self, what):
@@ -88,7 +88,7 @@ class Pod:
         self._say("started")
 
     def _probe(self, probe):
-        """Whether a probe succeeds now."""
+        """Tell whether a probe succeeds now."""
         timeout_s = probe.get("timeoutSeconds", 1)
         if "exec" in probe:
             command = self._words(probe["exec"]["command"])

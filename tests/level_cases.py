@@ -139,7 +139,7 @@ def lists_of(rng, size, channels, *, count, longest=12):
 
 
 def ending(steps, size, target, channels, *, mirror=False):
-    """What brings an image of a size, after steps, to the tensor's."""
+    """Ops that bring an image of a size, after steps, to the tensor's."""
     height, width = size_after(steps, *size)
     top, left = (height - target[0]) // 2, (width - target[1]) // 2
     return Take(top, left, *target, (mirror, False), (1, 2, 3)[:channels])

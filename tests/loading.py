@@ -42,7 +42,7 @@ def samples(count=40):
 
 
 def same(one, other):
-    """Whether two batches are equal in all that a training sees."""
+    """Tell whether two batches are equal in all that a training sees."""
     arrays = [*one.outputs, "index", "attempt", "is_padding", *(name for name in ("label",) if name in one)]
     return all(np.array_equal(one[name], other[name]) for name in arrays) and one.draws == other.draws
 

@@ -29,7 +29,7 @@ class Names:
             self._socket.sendto(self._answer(message), client)
 
     def _answer(self, message):
-        """Of the question: its number, flags, counts, itself, and for A each address under a pointer to the name."""
+        """Answer to it: its number, flags, counts, itself, and for A each address under a pointer to the name."""
         end = message.index(b"\0", 12) + 5
         (kind,) = struct.unpack(">H", message[end - 4 : end - 2])
         hosts = self.hosts if kind == _A else []

@@ -46,7 +46,7 @@ class Played(ctypes.Structure):
 
 
 class Driver:
-    """What decodes: a context of PyAV for each parser."""
+    """Decoder: a context of PyAV for each parser."""
 
     END, TIME = 1, 2
 
@@ -82,7 +82,7 @@ class Driver:
 
 
 def outcome(encoded, pipeline):
-    """Whether the tensors are the CPU's, and how many clips the CPU decoded."""
+    """Tell whether the tensors are the CPU's, and how many clips the CPU decoded."""
     with pp.Engine(pipeline) as cpu, pp.Engine(pipeline, device="gpu") as gpu:
         ours, theirs = cpu.run_batch(encoded), gpu.run_batch(encoded)
         return {

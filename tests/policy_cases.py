@@ -33,7 +33,7 @@ FROZEN = {
 
 
 def frozen_draws(name, filter_, like):
-    """What the hashes above are of: (pixels, op, what was drawn each time, our results)."""
+    """Cases of the hashes above: (pixels, op, what was drawn each time, our results)."""
     op = OPS[name](filter=filter_, fill=(123, 117, 104), like=like)
     pixels = np.concatenate([scene(24, 20), noise(24, 20)], axis=1)
     pipeline = pipeline_of(op)
@@ -54,7 +54,7 @@ def steps_in(drawn):
 
 
 def digest(pixels):
-    """Of uint8 arrays."""
+    """Hash of uint8 arrays."""
     return sha256(np.ascontiguousarray(pixels).tobytes()).hexdigest()[:16]
 
 

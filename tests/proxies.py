@@ -71,7 +71,7 @@ class Proxy:
             self.log.append(line)
 
     def said(self, port, *, after):
-        """What it said to a client: the status, and whether a Triton saw the request.
+        """Answer to a client: the status, and whether a Triton saw the request.
 
         ``after``: how many lines the log had before; a port may have been another client's.
         """

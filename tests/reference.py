@@ -43,7 +43,7 @@ def matrix(length, out_length, filter_name, *, antialias=True):
 
 
 def is_down_first(size, resized, like="pillow"):
-    """Whether the first pass goes down the columns: in Pillow 13 where the height loses over twice what the width does.
+    """Tell whether the first pass goes down the columns: in Pillow 13 if the height loses over twice the width's loss.
 
     Before, in ``pillow12``, it never does.
     """

@@ -25,7 +25,7 @@ _LARGE = 100 * 1000
 
 @cache
 def images():
-    """By name, uint8 (height, width, 3 or 1): one-pixel sides, odd and even ones, all sorts of content, photographs."""
+    """Images, uint8 (height, width, 3 or 1): one-pixel sides, odd and even ones, all sorts of content, photographs."""
     sides = [(1, 1), (1, 2), (2, 1), (1, 17), (19, 1), (2, 2), (3, 5), (5, 3), (8, 64), (64, 8), (33, 100), (97, 131)]
     cases = {f"noise {h} x {w}": noise(h, w) for h, w in sides}
     cases |= {f"gray noise {h} x {w}": noise(h, w, 1) for h, w in [*sides[3:], (196, 148)]}
@@ -68,7 +68,7 @@ def factors(lengths):
 
 
 def by_pillow(pixels, size, filter_name, like="pillow"):
-    """What Pillow makes of uint8 pixels, one pass at a time, in the order of ``pillow`` or ``pillow12``."""
+    """Pixels that Pillow makes of uint8 pixels, one pass at a time, in the order of ``pillow`` or ``pillow12``."""
     image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
     between = (
         (size[0], pixels.shape[1]) if reference.is_down_first(pixels.shape, size, like) else (len(pixels), size[1])
@@ -84,7 +84,7 @@ def resize(like, filter_name, size, *, antialias=False):
 
 
 def resized(pixels, size, like, filter_name, *, antialias=False, region=None):
-    """What the profile of a library makes of uint8 pixels, or of the result the region (top, left, bottom, right)."""
+    """Result of a library's profile for uint8 pixels, or of the result the region (top, left, bottom, right)."""
     how = resampling_of(like, filter_name, pixels.shape[:2], size, antialias=antialias, region=region)
     return resizing.resize(pixels, how)
 
@@ -111,7 +111,7 @@ def placement(size, resized_size, region=None):
 
 
 def compare(pairs):
-    """Of (name, actual, expected): (how many values, how many differ, by how much at most, the case where)."""
+    """Compare (name, actual, expected): count of values, how many differ, by how much at most, and the case where."""
     values = differing = largest = 0
     worst = None
     for name, actual, expected in pairs:

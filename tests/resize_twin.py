@@ -62,7 +62,7 @@ def _across(values):
 
 
 def _taps(values, windows, dtype):
-    """Of each tap: its values (out, other axis, channels), and its weights."""
+    """Taps: of each its values (out, other axis, channels), and its weights."""
     for tap in range(windows.weights.shape[1]):
         yield values[windows.first + tap].astype(dtype), windows.weights[:, tap, None, None].astype(dtype)
 

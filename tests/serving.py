@@ -131,7 +131,7 @@ def write_repository(repository, *, instances=1, is_small=True, device="CPU"):
 
 
 def is_alive(process):
-    """Whether a process of psutil has not ended."""
+    """Tell whether a process of psutil has not ended."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -224,7 +224,7 @@ class Serve:
         return self.end()
 
     def left(self):
-        """What is still there of it: processes, shared memory, temporary files."""
+        """Remains of it: processes, shared memory, temporary files."""
         return [*filter(is_alive, self.family), *Path("/dev/shm").glob(f"{self.prefix}*")]
 
 
@@ -234,7 +234,7 @@ def output_of(model):
 
 
 class Oracle:
-    """What the engine gives, in this process: a tensor, or why there is none."""
+    """Result of the engine in this process: a tensor, or why there is none."""
 
     def __init__(self, *, device="cpu"):
         self._engine = pp.Engine(PIPELINE, device=device)
@@ -260,11 +260,11 @@ class Oracle:
         return self.logits(tensors) if model == "ensemble" else tensors
 
     def logits(self, tensors):
-        """What the classifier above gives."""
+        """Result of the classifier above."""
         return sums(tensors)
 
     def agrees(self, got, expected):
-        """Whether an answer is right: bit for bit."""
+        """Tell whether an answer is right: bit for bit."""
         return got.shape == expected.shape and got.tobytes() == expected.tobytes()
 
     def close(self):
@@ -514,12 +514,12 @@ class Clients:
 
 
 def is_refusal_of(error, expected):
-    """Whether an answer is INVALID_ARG with the engine's reason."""
+    """Tell whether an answer is INVALID_ARG with the engine's reason."""
     return error.code in ("400", "INVALID_ARGUMENT") and f"[{expected.reason}]" in str(error)
 
 
 def what_is_unclear(message):
-    """What keeps an error message from being a clear one; empty for a clear one."""
+    """Fault that keeps an error message from being a clear one; empty for a clear one."""
     if not message.strip():
         return "no words"
     if "Traceback" in message or 'File "' in message:

@@ -1,4 +1,4 @@
-"""What PyTorch 2.13 made of noise on a CPU with AVX-512: the SHA-256 of uint8 (3, height, width), by the resize.
+"""Images that PyTorch 2.13 made of noise on a CPU with AVX-512: the SHA-256 of uint8 (3, height, width), by the resize.
 
 ``parity/test_torch_profile.py`` asks PyTorch again where it is installed.
 """

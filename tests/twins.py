@@ -1,4 +1,4 @@
-"""What the kernels in C compute, once more in NumPy, operation by operation, where no library at hand can be asked."""
+"""The kernels in C, once more in NumPy, operation by operation, where no library at hand can be asked."""
 
 import numpy as np
 from PIL import Image
@@ -13,7 +13,7 @@ F32 = np.float32
 
 
 def windows(formula, axis):
-    """Those of ``engine/kernels/windows.c``, of an axis that changes its length."""
+    """Windows of ``engine/kernels/windows.c``, of an axis that changes its length."""
     # A precision of the axis' own follows from all of its windows, whichever are wanted.
     whole = axis if formula.bits else axis._replace(begin=0, end=axis.out_length)
     first, count, weights, largest = (_nearest if formula.curve in ("two", "four") else _cut)(formula, whole)

@@ -56,14 +56,14 @@ def original_of(originals: Originals, op: frozen.Op) -> Original:
 
 
 def run(originals: Originals, case: frozen.Case) -> frozen.Array:
-    """What the original makes of a case; the image of any other is lossless, and everyone decodes it alike."""
+    """Pixels that the original makes of a case; the image of any other is lossless, and everyone decodes it alike."""
     original = original_of(originals, case.op)
     is_decoding = isinstance(case.op, ops.Decode)
     return original.run(case.encoded if is_decoding else originals.decoder(ops.Decode()).run(case.encoded))
 
 
 def torchvision_shim() -> object:
-    """What lets torchvision be imported without its C++ extension, which has no wheel for a CPU's PyTorch."""
+    """Stand-in that lets torchvision be imported without its C++ extension, which has no wheel for a CPU's PyTorch."""
     if find_spec("torch") is None:
         return None
     library = import_module("torch").library.Library("torchvision", "DEF")

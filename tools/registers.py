@@ -1,4 +1,4 @@
-"""What the CUDA kernels take of each GPU: registers, shared memory, and whether a register is spilled to memory.
+"""Resources of the CUDA kernels on each GPU: registers, shared memory, and whether a register is spilled to memory.
 
     PYTHONPATH=tests python tools/registers.py
 

@@ -46,7 +46,7 @@ def copyleft(library: str) -> str | None:
 
 
 def licence(component: dict[str, object]) -> str:
-    """What a package says of its licence, in one line."""
+    """Licence as a package states it, in one line."""
     said = component.get("licenses", [])
     words = [each.get("expression") or each["license"].get("id") or each["license"]["name"] for each in said]
     return ", ".join(dict.fromkeys(word.removeprefix("License :: OSI Approved :: ") for word in words)) or "not said"

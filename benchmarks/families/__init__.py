@@ -1,4 +1,4 @@
-"""What users of other libraries leave, a row each: one file per library, each run in a process of its own.
+"""Programs that users of other libraries leave, a row each: one file per library, each run in a process of its own.
 
     PACKAGES         the packages whose versions decide its speed
     prepare(row, threads)

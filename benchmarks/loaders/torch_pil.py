@@ -19,7 +19,7 @@ WORKERS = {1: (0, 1, 2), 2: (1, 2, 3)}
 
 
 def transform(*colours: v2.Transform) -> v2.Compose:
-    """What each Pillow image goes through; something may be done to its colours after the flip."""
+    """Transform of each Pillow image; something may be done to its colours after the flip."""
     return v2.Compose(
         [
             v2.RandomResizedCrop(SIDE, antialias=True),

@@ -1,4 +1,4 @@
-"""What one image costs, measured in a process of its own."""
+"""Cost of one image, measured in a process of its own."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from images import jpeg, scene
 
 @dataclass(frozen=True)
 class Cost:
-    """What an engine on one thread made of one image.
+    """Result that an engine on one thread made of one image.
 
     Attributes:
         text: ``ok``, or the ImageError; anything else is a finding.

@@ -24,7 +24,7 @@ def models(tmp_path):
 
 @contextmanager
 def patience(seconds=5):
-    """What hangs inside fails."""
+    """Limit of time: what hangs inside fails."""
 
     def fail(*_):
         raise TimeoutError
@@ -39,7 +39,7 @@ def patience(seconds=5):
 
 
 def problems(models):
-    """What ``pixprep check`` prints, in a few seconds and in lines that a terminal may show."""
+    """Output of ``pixprep check``, in a few seconds and in lines that a terminal may show."""
     with patience():
         found = [str(problem) for problem in repository.check(models)]
     assert all(line.isprintable() and len(line) < 3200 for line in found)

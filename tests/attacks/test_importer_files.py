@@ -39,7 +39,7 @@ FILES = {
 
 
 def refusal(path):
-    """What ``pixprep import`` says, and the peak of Python's memory in MiB."""
+    """Output of ``pixprep import``, and the peak of Python's memory in MiB."""
     tracemalloc.start()
     try:
         with patience(), pytest.raises(PixprepError) as caught:

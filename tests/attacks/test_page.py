@@ -92,7 +92,7 @@ class Page:
         return status, json.loads(said)
 
     def raw(self, data):
-        """All that comes back for some bytes."""
+        """Bytes that come back for some bytes."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S) as connection:
             connection.sendall(data)
             return connection.makefile("rb").read()

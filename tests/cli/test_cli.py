@@ -271,7 +271,7 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_1(pixprep, folder, argume
 
 
 def mistakes_in_files():
-    """Those of a newcomer, beside test_pipeline.py's: a file, or its ops, and below it what is said of it."""
+    """Mistakes of a newcomer, beside test_pipeline.py's: a file, or its ops, and below it what is said of it."""
     lines = (Path(__file__).parent / "mistakes.txt").read_text(encoding="utf-8").splitlines()
     return dict(zip(lines[::2], (line.strip() for line in lines[1::2]), strict=True))
 

@@ -1,4 +1,4 @@
-"""What the commands say on a Python for which there is no embedded Triton (`make test-library PYTHON=python3.13`)."""
+"""Words of the commands on a Python for which there is no embedded Triton (`make test-library PYTHON=python3.13`)."""
 
 import sys
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""What a user of torchvision, timm, Albumentations or a DataLoader writes by mistake, and what is said of it."""
+"""Mistakes of a user of torchvision, timm, Albumentations or a DataLoader, and what is said of them."""
 
 import re
 from pathlib import Path

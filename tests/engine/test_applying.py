@@ -29,7 +29,7 @@ USUAL = {
     "factor": 0.7, "bits": 4, "threshold": 100, "add": 60, "angle": 30, "degrees": 30, "kernel_size": 3, "shift": 0.1,
     "corners": ((1, 0), (60, 5), (50, 40), (9, 47)), "permutation": (2, 0, 1),
 }  # fmt: skip
-"""Of fields that ops of any name require."""
+"""Values of fields that ops of any name require."""
 NOT_ALONE = Extern | Decode | DecodeVideo | Pixels | OutputOp | AnnotationOp
 ALONE = [name for name, cls in OPS.items() if not issubclass(cls, NOT_ALONE)]
 BOXES = [[10, 10, 30, 40]]

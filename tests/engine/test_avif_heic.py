@@ -45,7 +45,7 @@ def turned(name, orientation):
 
 
 def original(encoded, *, gray=False):
-    """What the library shows upright, (height, width, 3 or 1)."""
+    """Pixels that the library shows upright, (height, width, 3 or 1)."""
     if sniff(encoded) == "avif":
         return expected_pixels(encoded, gray=gray)
     image = HEIF.open_heif(encoded).to_pillow()

@@ -65,7 +65,7 @@ def test_bytes_go_from_each_layout_to_each_in_any_direction_and_are_looked_up(pl
 
 
 def assert_untouched(target, around):
-    """What lies around an image is 99 still, but for the bytes between the pixels of words."""
+    """Bytes around an image are 99 still, but for the bytes between the pixels of words."""
     marks = np.array(around)
     inner = {
         "pixels": np.s_[1:-1],

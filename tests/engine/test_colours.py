@@ -41,7 +41,7 @@ def awkward(index):
 
 @pytest.mark.parametrize("name", ["saturation", "hue"])
 def test_torchvisions_formulas_are_its_own(name):
-    """Of images of odd strides, which are not written to; Pillow's are compared with Pillow below."""
+    """Pixels of images of odd strides, which are not written to; Pillow's are compared with Pillow below."""
     generator = np.random.default_rng(1)
     for index in range(60):
         image, u = awkward(index), generator.random()
@@ -89,7 +89,7 @@ def test_the_hue_is_pillows(shift):
 
 
 def test_colours_of_every_saturation_and_level_go_through_hsv_as_pillows():
-    """Of hues at both ends of each sixth, and of the last, which is the first again."""
+    """Hues at both ends of each sixth, and of the last, which is the first again."""
     hues = [0, 1, 42, 43, 85, 86, 127, 128, 170, 171, 213, 254, 255]
     every = np.stack(np.meshgrid(hues, np.arange(256), np.arange(256), indexing="ij"), axis=-1).astype(np.uint8)
     rgb = np.asarray(Image.fromarray(every.reshape(-1, 256, 3), "HSV").convert("RGB"))
@@ -110,7 +110,7 @@ def test_blends_are_pillows(factor):
 
 
 def test_blends_are_torchvisions_fused():
-    """By exact fractions: the product of the gray is not rounded before it is added, as gray pixels show."""
+    """Compare with exact fractions: the product of the gray is not rounded before it is added, as gray pixels show."""
     generator = np.random.default_rng(1)
     level, unequal = np.arange(256), 0
     for factor in np.float32(generator.uniform(0.1, 2, 40)).tolist():

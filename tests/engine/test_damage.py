@@ -174,7 +174,7 @@ CHEAP = {
     "unknown JFIF revision": (changed(CLEAN, APP0, 9, b"\7\7"), CLEAN),
     "Invalid SOS parameters": (changed(CLEAN, SOS, -3, b"\0\0\0"), CLEAN),
 }
-"""What libjpeg-turbo warns of: a JPEG, and the same without that."""
+"""Flaws that libjpeg-turbo warns of: a JPEG, and the same without the flaw."""
 
 
 @pytest.mark.parametrize("name", CHEAP)

@@ -140,7 +140,7 @@ def test_an_image_that_only_a_later_output_has_no_place_for_is_refused_whichever
 
 
 def test_an_image_without_a_place_is_refused_before_it_is_decoded():
-    """By the size in its header: its data is no JPEG's."""
+    """The size in its header is refused: its data is no JPEG's."""
     encoded = jpeg(noise(24, 33))
     scan = encoded.index(b"\xff\xda") + 14
     broken = encoded[:scan] + bytes(len(encoded) - scan)
@@ -372,7 +372,7 @@ REFUSED = [*JUNK.values(), *(cut for encoded in [photo(), *GOOD] for cut in _cut
 @pytest.mark.parametrize("damage", ["strict", "lenient"])
 @pytest.mark.parametrize("ops", [[pp.resize(32), pp.center_crop(32)], [pp.crop(500, 500, 8, 8)]], ids=["bytes", "size"])
 def test_a_refused_image_keeps_nothing_of_its_batch_alive(ops, damage):
-    """What only the garbage collector can free, a server does not free in time: it grew by 0.6 MB a bad request."""
+    """Memory that only the garbage collector can free is not freed in time: a server grew by 0.6 MB a bad request."""
     gc.disable()
     try:
         with pp.Engine(pp.Pipeline([pp.decode(), *ops, pp.tensor()]), damage=damage, threads=1) as engine:

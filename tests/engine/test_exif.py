@@ -231,7 +231,7 @@ def test_a_gpu_decodes_no_jpeg_that_its_decoder_would_turn_otherwise():
 
 
 def test_random_directories_are_read_as_by_pillow():
-    """Of 6,000, some 600 are turned."""
+    """Some 600 of 6,000 are turned."""
     numbers = np.random.default_rng(0)
     found = []
     for _ in range(6000):

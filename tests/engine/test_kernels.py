@@ -462,7 +462,7 @@ def test_sine_and_cosine_are_those_of_the_c_library():
 
 @pytest.mark.parametrize("path", sorted(KERNELS.glob("pixprep-*.so")), ids=lambda path: path.stem)
 def test_no_product_and_sum_are_fused_in_float64(path):
-    """What ``-ffp-contract=off`` is for: the windows would differ in their last bit."""
+    """Reason for ``-ffp-contract=off``: the windows would differ in their last bit."""
     if shutil.which("objdump") is None:
         pytest.skip("NO OBJDUMP: the machine code is not looked at; apt-get install binutils")
     code = subprocess.run(["objdump", "-d", path], capture_output=True, text=True, check=True).stdout

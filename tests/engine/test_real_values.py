@@ -100,7 +100,7 @@ def test_a_letterbox_fits_and_fills():
 
 
 def normalized(values, arithmetic):
-    """By the formulas of ``normalize``: every constant and every step in float32, or all in float64."""
+    """Values by the formulas of ``normalize``: every constant and every step in float32, or all in float64."""
     mean, std, scale = np.array(MEAN), np.array(STD), 1 / 255
     if arithmetic == "float64":
         return (values.astype(np.float64) * (scale / std) + -mean / std).astype(np.float32)

@@ -19,7 +19,7 @@ STATED_AT_A_CROP = Tolerance(27, 0, "the same, at the edge of a crop before the 
 STATED_MEAN = 1.0
 ALIGNED = Tolerance(1, 0, "a slope is the same at every fraction, but for rounding")
 AT_THE_EDGE = 1 / 12
-"""Of a resized pixel: a window that is cut off there ends elsewhere in pixels of another size."""
+"""Largest difference of a resized pixel: a window that is cut off there ends elsewhere in pixels of another size."""
 
 SIDES = [1, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 129, 255, 257, 1023]
 FILTERS = {
@@ -66,7 +66,7 @@ def run(encoded, *ops, **decode):
 
 
 def decoded(encoded, *ops, **decode):
-    """What the decoder hands on: Decoded or the ImageError."""
+    """Image that the decoder hands on: Decoded or the ImageError."""
     return decoding.decoded(encoded, pipeline(*ops, **decode).plan)
 
 
@@ -114,7 +114,7 @@ def assert_aligned(reduced, full):
     ("size", "expected"), [(107, 1), (106, 2), (54, 2), (53, 4), (27, 4), (26, 8), (1, 8), (427, 1), (900, 1)]
 )
 def test_the_fraction_leaves_two_pixels_for_each(size, expected):
-    """Of 427 x 640: 106 * 4 = 424, and 53 * 8, and 26 * 16 = 416."""
+    """Sides of 427 x 640: 106 * 4 = 424, and 53 * 8, and 26 * 16 = 416."""
     image = decoded(photo(), *shorter(size))
     assert (image.placed.height, image.placed.width) == (427, 640)
     assert reduction(image) == (None if expected == 1 else Reduction(expected, (0.0, 0.0)))

@@ -1,4 +1,4 @@
-"""What packets say of a whole clip, against what FFmpeg's encoders were told."""
+"""Facts that packets tell of a whole clip, against what FFmpeg's encoders were told."""
 
 import io
 

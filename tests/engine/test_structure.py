@@ -1,4 +1,4 @@
-"""Whether a JPEG is whole as far as its markers tell: the machine code, and an oracle in Python beside it."""
+"""Judgement of whole JPEGs by their markers: the machine code, and an oracle in Python beside it."""
 
 import ctypes
 import mmap
@@ -63,7 +63,7 @@ def structure(encoded):
 
 
 def whole(encoded):
-    """Whether it is, by both; and then its header is that of the reader that goes segment by segment."""
+    """Tell whether it is, by both; and then its header is that of the reader that goes segment by segment."""
     (found,) = structures([np.frombuffer(encoded, np.uint8)])
     assert found == structure(encoded)
     if found is None:

@@ -129,7 +129,7 @@ def some_warps(count, seed=0):
 
 
 def test_warps_are_pillows_and_torchvisions():
-    """Of Pillow by Pillow itself, of torchvision by its formulas in NumPy."""
+    """Expected pixels: of Pillow by Pillow itself, of torchvision by its formulas in NumPy."""
     count = 0
     for step, image in some_warps(1500):
         assert np.array_equal(warp.warped(step, image), twins.warped(step, image)), (step, image.shape)
@@ -660,7 +660,7 @@ def test_an_elastic_field_that_is_not_blurred_is_noise_of_24_bits():
 
 @pytest.mark.parametrize(("taps", "sigma"), [(41, (5.0, 5.0)), (9, (1.0, 0.3)), (1, (0.1, 9.0))])
 def test_an_elastic_field_is_a_sum_of_whole_numbers_below_a_float64s(taps, sigma):
-    """By integers, in their order: so matrices may be added up in any. The extremes hold for noise of one sign."""
+    """Add up integers, in their order: so matrices may be added up in any. The extremes hold for noise of one sign."""
     for field in (elastic_twin.noise(99, 47, 70)[1], np.full((47, 70), -(2.0**23))):
         sums = np.pad(field, taps // 2, mode="reflect").astype(np.int64)
         for axis, scale in ((1, 2.0**-27), (0, 2.0**-52)):

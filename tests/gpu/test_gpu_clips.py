@@ -113,7 +113,7 @@ def test_packets_after_the_last_frame_that_is_wanted_and_before_its_key_frame_ar
 
 
 def test_pictures_that_are_shown_before_the_first_are_not_decoded(played):
-    """Those that come after a CRA picture of H.265 may need what lies before it, which NVDEC has not."""
+    """Pictures that come after a CRA picture of H.265 may need what lies before it, which NVDEC has not."""
     encoded, wanted = made("h265.mp4"), 30
     with av.open(io.BytesIO(encoded)) as file:
         packets = [(packet.pts, packet.is_keyframe) for packet in file.demux(video=0) if packet.size]
@@ -376,7 +376,7 @@ def test_limits_are_looked_at_before_nvdec_sees_a_clip(played, limit):
 
 
 def test_damage_inside_a_packet_is_not_seen_but_by_strict(played):
-    """What the docs say of NVDEC, as the played one does it: it hides what PyAV refuses."""
+    """Rules of NVDEC's docs, as the played one follows them: it hides what PyAV refuses."""
     whole = made("h264.mp4")
     rng = np.random.default_rng(1)
     begin, end = whole.index(b"mdat") + 4, whole.index(b"moov")

@@ -1,4 +1,4 @@
-"""What the GPU code uses of CuPy and nvImageCodec is in their wheels, and the fakes have it too: neither needs a GPU.
+"""Parts of CuPy and nvImageCodec that we use are in their wheels, and the fakes have it too: neither needs a GPU.
 
 What is used is read from the sources: chains of attributes on the two modules and on what their functions return, and
 with which arguments they are called. What is used of objects is what the fakes have, as every GPU test runs over them.
@@ -26,7 +26,7 @@ SOURCES = [
     *(each for name in ("tools/gpu_hour", "tests/gpu/hardware") for each in sorted((ROOT / name).glob("*.py"))),
 ]
 MODULES = {"cupy": "cupy", "nvimgcodec": "nvimgcodec", "codec": "nvimgcodec"}
-"""What the sources call them."""
+"""Names of them in the sources."""
 RETURNS = {
     "cuda.get_current_stream": "cuda.Stream",
     "get_default_memory_pool": "cuda.MemoryPool",
@@ -71,7 +71,7 @@ def _chain(node, module):
 
 
 def resolve(module, chain):
-    """What a chain names; an AttributeError says which part is not there."""
+    """Object that a chain names; an AttributeError says which part is not there."""
     for part in chain.split("."):
         module = getattr(_example(module), part)
     return module
@@ -124,7 +124,7 @@ def _written(line):
 
 
 def takes(function, call):
-    """Whether it can be called like that, as far as it says."""
+    """Tell whether it can be called like that, as far as it says."""
     said = signatures(function)
     return not said or any(
         call.count <= len(positional)
@@ -135,7 +135,7 @@ def takes(function, call):
 
 
 def missing(module, name):
-    """What is used of a module that is not there, or cannot be called like that."""
+    """Parts used of a module that are not there, or cannot be called like that."""
     found, uses = [], used(name)
     assert len(uses) > 10
     for chain, call in uses:
@@ -189,7 +189,7 @@ def _is_text(node):
 
 
 def test_the_fakes_have_nothing_that_the_real_ones_do_not(cupy, fake):
-    """Of their classes what pixprep uses: every name, and every parameter of a method."""
+    """The fakes' classes have what pixprep uses: every name, and every parameter of a method."""
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES]
     attributes = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     pairs = {

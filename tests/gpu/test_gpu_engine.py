@@ -281,7 +281,7 @@ def test_an_image_of_another_format_counts_with_its_own_bytes(gpu, name):
 
 @pytest.mark.usefixtures("gpu")
 def test_every_image_is_decoded_whole_also_where_a_fraction_would_do():
-    """Those that fall back on the CPU decoder too, so that an image gets the same pixels whoever decodes it."""
+    """Images that fall back on the CPU are, too, so that an image gets the same pixels whoever decodes it."""
     images = [jpeg(200, 300, 5), jpeg(300, 200, progressive=True), cmyk(), photo(), png(noise(200, 300))]
     reduced = pp.Pipeline([pp.decode(reduced=True), *AFTER_DECODE])
     with on_gpu(reduced) as ours, pp.Engine(PIPELINE) as theirs:
@@ -452,7 +452,7 @@ def test_a_header_is_read_once(gpu):  # noqa: ARG001  (it makes "gpu" the fake o
 
 
 def test_an_image_is_placed_once_whoever_decodes_it(gpu):
-    """By the CPU's decoder all but the first: it is CMYK, or refused by nvImageCodec, or a PNG."""
+    """The CPU's decoder takes all but the first: it is CMYK, or refused by nvImageCodec, or a PNG."""
     images, placed = [photo(), cmyk(), jpeg(50, 70), png(noise(30, 20))], []
 
     def placing(number):
@@ -569,7 +569,7 @@ def test_pixels_that_become_ready_on_the_lanes_stream_are_not_waited_for(gpu, ga
 
 
 def test_memory_may_be_given_back_while_a_batch_runs(engine):
-    """By the watchdog's thread: the images that a lane works on live until it has done with them."""
+    """The watchdog's thread calls it: the images that a lane works on live until it has done with them."""
     images = [jpeg(50, 70, seed) for seed in range(64)]
     whole = engine.run_batch(images)
 
@@ -596,7 +596,7 @@ def test_the_kernels_wait_for_what_the_caller_has_queued(engine, gpu):
 
 
 def test_a_kernel_that_is_called_again_waits_for_its_last_upload(gpu):
-    """By the same thread, which has not waited for its stream: the fake refuses to write what is still being read."""
+    """The thread is the same, and has not waited for its stream: the fake refuses to write what is still being read."""
     plan = PIPELINE.plan.outputs["tensor"]
     pixels = [noise(50 + index, 70, seed=index) for index in range(3)]
     expected = np.empty((3, *plan.spec.shape), plan.spec.dtype)
@@ -1164,7 +1164,7 @@ DRAWN = {
     "crop with a margin": ({}, [pp.random_crop(60, padding=8, pad_if_needed=True, fill=5)]),
     "reduced on the CPU alone": ({"reduced": True}, [pp.random_resized_crop(16, scale=(0.9, 1.0))]),
 }  # fmt: skip
-"""What ``decode`` says, and the ops; ``TENSOR`` comes last, if there is no other."""
+"""Fields of ``decode``, and the ops; ``TENSOR`` comes last, if there is no other."""
 
 
 @pytest.mark.usefixtures("gpu")
@@ -1266,7 +1266,7 @@ def test_a_loader_has_the_batches_of_the_cpu_where_samples_are_broken_too(gpu, o
 
 
 def test_a_batch_is_handed_to_cupy_where_it_lies(gpu):
-    """What is on the GPU is not copied; what is in the host's memory goes there; texts stay."""
+    """Pixels on the GPU are not copied; what is in the host's memory goes there; texts stay."""
     source = [{"image": jpeg(60 + index, 80, index), "label": index, "name": str(index)} for index in range(8)]
     for device in ("gpu", "cpu"):
         with pp.Loader(source, PIPELINE, batch_size=8, device=device) as ours:

@@ -34,7 +34,7 @@ def run(command, **environment):
 
 
 def test_every_gpu_test_passes_on_the_fake_one_with_its_first_parameters(folder, tmp_path):
-    """All of them, in a minute and a half: PIXPREP_FAKE_GPU=FOLDER pytest tests/gpu/hardware."""
+    """Run a few; the whole takes a minute and a half: PIXPREP_FAKE_GPU=FOLDER pytest tests/gpu/hardware."""
     results = tmp_path / "results.json"
     environment = {"PIXPREP_FAKE_GPU": str(folder), "PIXPREP_GPU_RESULTS": str(results)}
     pytest_ = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]

@@ -191,7 +191,7 @@ def loader():
 
 
 def trained(gpu, steps, **options):
-    """What each step of a training sees, of two epochs; after each the GPU has done some of its work."""
+    """Batches that each step of a training sees, of two epochs; after each the GPU has done some of its work."""
     seen = []
     with loader() as ours:
         for _ in range(2):

@@ -29,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """What tests/nvdec_driver.py prints."""
+    """Output of tests/nvdec_driver.py."""
     folder, shims = tmp_path_factory.mktemp("driver"), tmp_path_factory.mktemp("shim")
     nvdec_driver.libraries(folder)
     environment = os.environ | {"LD_LIBRARY_PATH": str(folder)}

@@ -30,7 +30,7 @@ def inputs(*shape, dtype="float32"):
 
 
 def resizing(**changes):
-    """All that Keras writes of it."""
+    """Configuration as Keras writes it."""
     unused = {"crop_to_aspect_ratio": False, "pad_to_aspect_ratio": False, "fill_mode": "constant", "fill_value": 0.0}
     how = {"data_format": "channels_last", "interpolation": "bilinear", "antialias": False}
     return layer("Resizing", **(STRETCH | unused | how | changes))

@@ -1,4 +1,4 @@
-"""What the importer of torchvision says without torchvision; its transforms are tested in ``parity``."""
+"""The importer of torchvision without torchvision; its transforms are tested in ``parity``."""
 
 import sys
 

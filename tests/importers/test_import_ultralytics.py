@@ -98,7 +98,7 @@ def test_a_task_and_a_size_say_as_much_and_the_dtype_may_be_float16():
 
 
 def test_the_transform_brings_a_box_back_as_scale_boxes_does():
-    """Of 37 x 61 in 64 x 64 the gains are 39/37 and 64/61, each side rounded by itself, and the pads 12 and 0."""
+    """The gains of 37 x 61 in 64 x 64 are 39/37 and 64/61, each side rounded by itself, and the pads 12 and 0."""
     with Engine(from_ultralytics("detect", imgsz=64)) as engine:
         batch = engine.run_batch([png(scene(37, 61))])
     assert batch.outputs["transform"][0].tolist() == pytest.approx([39 / 37, 64 / 61, 12, 0], rel=1e-7)

@@ -1,4 +1,4 @@
-"""What the documentation shows is what happens."""
+"""The documentation shows what happens."""
 
 import importlib
 import io
@@ -126,7 +126,7 @@ CHOICES = [
     for field, words in re.findall(r"^- `(\w+)` \(([^();]+);\s", section, re.MULTILINE)
     for choice in (["true", "false"] if " ".join(words.split()) == "true or false" else re.findall(r"`([^`]+)`", words))
 ]
-"""What docs/operators.md offers: (op, field, value)."""
+"""Choices that docs/operators.md offers: (op, field, value)."""
 # Of the other fields that a value may need: the first combination that is a valid pipeline decides.
 REQUIRED = {
     "crop": {"top": 0, "left": 0, "height": 8, "width": 8},

@@ -1,4 +1,4 @@
-"""What the client examples compute, without a server."""
+"""Computations of the client examples, without a server."""
 
 import json
 import re
@@ -101,7 +101,7 @@ def test_what_the_examples_install_changes_nothing_beside_the_embedded_triton():
 
 
 def installs(path):
-    """What an example's line gives to pip."""
+    """Arguments that an example's line gives to pip."""
     (line,) = re.findall(r"^pip install (.+)$", path.read_text(), re.MULTILINE)
     return line
 

@@ -1,4 +1,4 @@
-"""What ``pip install ".[gpu-cuda12]"`` (or 13, with ``server`` or without) brings suffices to make kernels.
+"""Packages of ``pip install ".[gpu-cuda12]"`` (or 13, with ``server`` or without) suffice to make kernels.
 
 ``make gpu-installs`` runs this in four clean environments, with the machine's own CUDA hidden (tools/without_cuda.sh).
 No GPU is needed: the code is the product's, for a GPU that is named in place of one that is asked.

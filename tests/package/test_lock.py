@@ -20,7 +20,7 @@ ENTRY = re.compile(r"^([\w.-]+)==(\S+?)(?: ; (.*?))? \\$", re.MULTILINE)
 
 
 def needed(extra):
-    """What an extra asks for on this Python, through the extras of ours that it names."""
+    """Requirements of an extra on this Python, through the extras of ours that it names."""
     for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]:
         requirement = Requirement(text)
         if requirement.name == "pixprep":

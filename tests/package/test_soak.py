@@ -1,4 +1,4 @@
-"""What `make soak` says of a server's memory: one odd sample is no leak, and a leak is one."""
+"""Judgement of `make soak` on a server's memory: one odd sample is no leak, and a leak is one."""
 
 import pytest
 

@@ -37,7 +37,7 @@ assert open("stages.png", "rb").read(4)[1:] == b"PNG"
 
 
 def built(folder, *options, source=ROOT, **environment):
-    """What ``build`` makes of the sources, the wheel if that is among it."""
+    """Distributions that ``build`` makes of the sources, the wheel if it is among them."""
     build = [sys.executable, "-m", "build", *options, "--no-isolation", "--outdir", str(folder), str(source)]
     done = subprocess.run(build, capture_output=True, text=True, check=False, env=os.environ | environment)
     assert done.returncode == 0, done.stdout + done.stderr

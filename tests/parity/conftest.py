@@ -1,4 +1,4 @@
-"""What the parity tests share: PyTorch as it computes on every processor, and without torchvision's C++ extension.
+"""Set-up of the parity tests: PyTorch as it computes on every processor, and without torchvision's C++ extension.
 
 No registry has that extension for the CPU.
 """

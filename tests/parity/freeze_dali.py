@@ -21,7 +21,7 @@ MEAN, STD = ([255 * x for x in values] for values in ((0.485, 0.456, 0.406), (0.
 
 
 def classic(encoded: Any, device: str = "cpu") -> Any:
-    """What nearly every DALI pipeline for a classifier is."""
+    """Pipeline as nearly every classifier has it in DALI."""
     pixels = fn.decoders.image(encoded, device=device, output_type=types.RGB)
     pixels = fn.resize(pixels, resize_shorter=256, interp_type=types.INTERP_LINEAR)
     return fn.crop_mirror_normalize(
@@ -136,7 +136,7 @@ def without_traces(serialized: bytes) -> bytes:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Of each field the number, all its bytes, and those of its value."""
+    """Fields: of each the number, all its bytes, and those of its value."""
     offset = 0
     while offset < len(message):
         start = offset

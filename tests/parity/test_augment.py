@@ -18,7 +18,7 @@ THEIRS = {"rand": v2.RandAugment, "trivial": v2.TrivialAugmentWide, "imagenet": 
 LIKES = ["pillow", "torchvision"]
 FILL = (123, 117, 104)
 DRAWS = 300
-"""Of each kind."""
+"""Draws of each kind."""
 if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
     pytest.skip("NO AVX2: PyTorch rounds otherwise here", allow_module_level=True)
 
@@ -55,7 +55,7 @@ def test_an_aug_mix_without_all_ops_has_torchvisions_other_table():
 
 
 def test_the_middle_of_a_table_tells_a_rounding_twice_from_once():
-    """What is reckoned from the nearer end, and what is not, differ: the comparison above sees it."""
+    """Angles reckoned from the nearer end, and others, differ: the comparison above sees it."""
     last = 150.0 / 331.0 * 640
     step = np.float32(last) / np.float32(30)
     once = [KINDS["rand"]["TranslateX"].magnitude(index, 31, 480, 640) for index in range(31)]
@@ -66,7 +66,7 @@ def test_the_middle_of_a_table_tells_a_rounding_twice_from_once():
 
 
 def expected_of(pixels, steps, op):
-    """What torchvision's own step makes, for the kind and the magnitude drawn."""
+    """Image that torchvision's own step makes, for the kind and the magnitude drawn."""
     theirs = v2.RandAugment(interpolation=InterpolationMode(op.filter), fill=op.fill)
     image = as_theirs(pixels, op.like)
     for each in steps:
@@ -148,7 +148,7 @@ def test_bicubic_moves_pixels_of_pil_images_as_torchvision_does():
 
 
 def mixed(pixels, words, op, like="torchvision"):
-    """What torchvision's own AugMix makes, if its numbers are those drawn; shorter chains do nothing at their end."""
+    """Image of torchvision's own AugMix, if its numbers are those drawn; shorter chains do nothing at their end."""
     depth = max(map(len, words["chains"]))
     theirs = v2.AugMix(1, len(words["chains"]), depth, interpolation=InterpolationMode(op.filter), fill=op.fill)
     own, *weights = words["weights"]
@@ -254,7 +254,7 @@ def largest_gap(ours, theirs):
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
 def test_weights_are_distributed_as_torchvisions(alpha):
-    """Those of the image, of each chain, the largest of all, and each chain's share of the chains."""
+    """Shares of the image, of each chain, the largest of all, and each chain's share of the chains."""
 
     def drawn(alpha, count=4000):
         plan = pipeline_of(pp.aug_mix(alpha=alpha)).for_training().plan

@@ -45,7 +45,7 @@ DIFFERENCES = {
 
 
 def compared(files):
-    """What another process finds out about each file, in order; fewer if it died."""
+    """Findings of another process about each file, in order; fewer if it died."""
     worker = Path(__file__).parents[1] / "corpora.py"
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", worker], input="".join(f"{path}\n" for path in files),

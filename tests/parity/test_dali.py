@@ -31,7 +31,7 @@ def op_of(height=1, width=1, **fields):
 
 
 def resized(pixels, op, **changes):
-    """What pixprep makes of it; ``changes`` to the resampling."""
+    """Image that pixprep makes of it; ``changes`` to the resampling."""
     pipeline = Pipeline([ops.Decode(), op, ops.CenterCrop(1, 1), ops.Tensor()])
     resize = pipeline.plan.outputs["tensor"].geometry.resize
     how = resampling(resize, Geometry((), resize, ()).place(*pixels.shape[:2]))

@@ -53,7 +53,7 @@ def test_the_convention_of_the_metadata_is_told_from_it():
 
 
 def test_the_boxes_are_the_packages_own(recipe):
-    """Of any photo, by adding to the scores, before the suppression; the package cuts coordinates off to whole ones."""
+    """Detect in any photo, by higher scores before the suppression; the package cuts coordinates off to whole ones."""
     session = onnxruntime.InferenceSession(str(MODEL), providers=["CPUExecutionProvider"])
     compared = 0
     for encoded in photos():

@@ -112,7 +112,7 @@ def test_the_places_of_no_displacement_are_pytorchs_of_every_side():
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float64, 2e-7), (torch.float32, 5e-6)], ids=str)
 @pytest.mark.parametrize("fields", [{}, {"alpha": [30.0, 80.0], "sigma": [1.7, 4.3]}, {"sigma": 0.0}], ids=str)
 def test_the_field_of_a_noise_is_torchvisions(fields, dtype, most, monkeypatch):
-    """Of its blur in float64, rounded: PyTorch's sum of float32 is further away. Without a blur they are the same."""
+    """Blur in float64 and round: PyTorch's sum of float32 is further away. Without a blur they are the same."""
     theirs = v2.ElasticTransform(**fields)
     farthest = largest = 0
     for seed in range(12):

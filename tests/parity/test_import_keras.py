@@ -31,7 +31,7 @@ TARGETS = [64, (96, 40), (150, 299)]
 
 
 def preprocess_input(application):
-    """That of the module of Keras which has the application."""
+    """``preprocess_input`` of the module of Keras which has the application."""
     if application.startswith("MobileNetV3"):  # its module exports no more
         return keras.applications.mobilenet_v3.preprocess_input
     return next(

@@ -88,7 +88,7 @@ MODES = {mode.value: mode for mode in InterpolationMode}
 
 
 def classic(*, size=64, crop=56, mode="bilinear", antialias=True, mean=MEAN, std=STD):
-    """What everyone writes, for PIL images."""
+    """Transforms that everyone writes, for PIL images."""
     return v1.Compose(
         [v1.Resize(size, MODES[mode], antialias=antialias), v1.CenterCrop(crop), v1.ToTensor(), v1.Normalize(mean, std)]
     )

@@ -50,7 +50,7 @@ def trained(pipeline, encoded, seed=0):
 
 
 def theirs(transform, encoded, given):
-    """What the transform makes of images, as arrays."""
+    """Images that the transform makes, as arrays."""
     opened = [read(image).convert("RGB") for image in encoded]
     if given == "tensor":
         opened = [torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous() for image in opened]
@@ -146,7 +146,7 @@ def test_a_size_that_is_one_alone_gives_its_own_pixels_of_any_size(part, kind):
 
 
 TIES = [(s, r) for s in (0.0225, 0.2025, 0.3025, 0.9025, 0.25) for r in (1.0, 0.25, 2.25)]
-"""Of the area of 10 x 10 pixels these make sides that end in a half, but for what float32 loses."""
+"""Shares of the area of 10 x 10 pixels that make sides that end in a half, but for what float32 loses."""
 
 
 @pytest.mark.parametrize(("share", "ratio"), [*TIES, (0.36, 0.5625)])

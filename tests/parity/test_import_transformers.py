@@ -39,7 +39,7 @@ def processor_class(config, backend):
 
 
 def theirs(config, backend, images):
-    """What the processor makes of PIL images; of those that it would not turn into RGB itself, by ``load_image``."""
+    """Tensors of the processor for PIL images; of those that it would not turn into RGB itself, by ``load_image``."""
     processor = processor_class(config, backend).from_dict(config)
     loaded = [read(image) if processor.do_convert_rgb else load_image(read(image)) for image in images]
     return [np.asarray(processor(image, return_tensors="np")["pixel_values"][0]) for image in loaded]
@@ -205,7 +205,7 @@ DETR_SIZE = {"size": {"shortest_edge": 60, "longest_edge": 101}}
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["Detr", "Yolos"])
 def test_500_random_sizes_are_resized_as_detrs(name, backend):
-    """Of any aspect, some of them near to the size asked for; a batch is padded as the processor pads it."""
+    """Images of any aspect, some of them near to the size asked for; a batch is padded as the processor pads it."""
     numbers = np.random.default_rng(5)
     config = detr(name, **DETR_SIZE)
     encoded = [png(noise(*sides)) for sides in numbers.integers(50, 260, (400, 2)).tolist()]

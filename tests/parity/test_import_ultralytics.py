@@ -29,7 +29,7 @@ IMAGES = awkward(SIZES)
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    """What is used of Ultralytics; imported here, since at import it writes its settings into a folder."""
+    """Parts used of Ultralytics; imported here, since at import it writes its settings into a folder."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("YOLO_CONFIG_DIR", str(tmp_path_factory.mktemp("settings")))
         environment.setenv("YOLO_AUTOINSTALL", "false")

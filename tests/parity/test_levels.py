@@ -42,7 +42,7 @@ def image(index, channels=3):
 
 
 def theirs(function, pixels, like):
-    """What a function of torchvision's makes of an image of Pillow, or of a tensor."""
+    """Result that a function of torchvision's makes of an image of Pillow, or of a tensor."""
     if like == "pillow":
         found = np.asarray(function(Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])))
         return found.reshape(pixels.shape)
@@ -127,7 +127,7 @@ def test_the_other_librarys_rounding_would_be_seen(name, like):
 
 
 def test_every_colour_has_torchvisions_luma_and_hue():
-    """All 16.7 million, in parts; each part has its own turn of the hue."""
+    """Test 16.7 million colours, in parts; each part has its own turn of the hue."""
     rows, columns = (axis.astype(np.uint8) for axis in np.mgrid[:256, :256])
     for red in range(0, 256, 8):
         pixels = np.stack(

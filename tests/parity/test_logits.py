@@ -1,4 +1,4 @@
-"""What pixels are worth: EfficientNet-lite0's logits for 20 labelled photos, after pixprep and after the reference.
+"""Worth of the pixels: EfficientNet-lite0's logits for 20 labelled photos, after pixprep and after the reference.
 
 The photos are those of the foolbox wheel, whose file names end in the ImageNet label; pip fetches it once into pytest's
 cache.
@@ -53,7 +53,7 @@ def network(tmp_path_factory):
 
 
 def reference(encoded):
-    """By the definition, with Pillow and NumPy: the middle 0.875 of the shorter side, bicubic, (level - 127) / 128."""
+    """The definition, with Pillow and NumPy: the middle 0.875 of the shorter side, bicubic, (level - 127) / 128."""
     image = Image.open(io.BytesIO(encoded)).convert("RGB")
     side = int(0.875 * min(image.size))
     left, top = ((length - side + 1) // 2 for length in image.size)

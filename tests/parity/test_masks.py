@@ -36,7 +36,7 @@ def flipped(mask, words):
 
 
 def padded(mask, words, **how):
-    """What a window around a mask shows that may reach outside of it."""
+    """Part of a mask in a window that may reach outside of it."""
     (height, width), (top, left, rows, columns) = F.get_size(mask), window(words)
     margins = [max(0, margin) for margin in (-left, -top, left + columns - width, top + rows - height)]
     return F.crop(F.pad(mask, margins, **(how or {"fill": IGNORE})), max(0, top), max(0, left), rows, columns)

@@ -51,7 +51,7 @@ def test_each_way_of_area_equals_opencv(size, resized_size, passes, channels):
 
 
 def test_bicubic_equals_opencv_without_ipp_but_for_the_ends_of_rows(ipp):
-    """What is left of a row after vectors of eight values, OpenCV rounds in integers: 1 level off now and then."""
+    """OpenCV rounds in integers what vectors of eight values leave of a row: 1 level off now and then."""
     ipp(used=False)
 
     def parts():

@@ -44,7 +44,7 @@ def numbers(key, blocks):
 
 
 def resized_crop_window(height, width, scale, ratio, *, fitting=windows.fitting, fallback=windows.fallback):
-    """What ``random_resized_crop`` does, with torch's own numbers in torchvision's order."""
+    """Windows of ``random_resized_crop``, with torch's own numbers in torchvision's order."""
     log_ratio = torch.log(torch.tensor(ratio))
     for _ in range(10):
         share = torch.empty(1).uniform_(*scale).item()
@@ -265,12 +265,12 @@ def flipped_down(image, words):
 
 
 def shortest(image, words):
-    """What ``RandomShortestSize`` of the drawn size alone makes."""
+    """Image that ``RandomShortestSize`` of the drawn size alone makes."""
     return v2.RandomShortestSize([words["size"]], 70).make_params([image])["size"]
 
 
 def padded(image, words, fill=(0, 0, 0), mode="constant"):
-    """What a window around an image shows that may reach outside of it."""
+    """Part of an image in a window that may reach outside of it."""
     height, width = F.get_size(image)
     margins = [
         -words["left"],

@@ -25,14 +25,14 @@ WIDTH, HEIGHT = 41, 23
 
 
 def name_of(name):
-    """What we call an op of timm's."""
+    """Our name of an op of timm's."""
     for ending in ("Increasing", "Original", "Rel"):
         name = name.removesuffix(ending)
     return name
 
 
 def magnitude_of(name, arguments):
-    """What we call its argument."""
+    """Our name of its argument."""
     if not arguments:
         return None
     factor = 1 if name_of(name) in FACTORS else 0
@@ -89,7 +89,7 @@ def test_the_kinds_and_their_weights_are_timms():
 
 
 def expected_of(pixels, steps, op):
-    """What timm's own function makes, for the kind and the magnitude drawn."""
+    """Image that timm's own function makes, for the kind and the magnitude drawn."""
     image = Image.fromarray(pixels)
     how = {"fillcolor": op.fill, "resample": Image.Resampling[op.filter.upper()]}
     for each in steps:

@@ -498,7 +498,7 @@ def test_options_that_mean_nothing_are_refused(options, message):
 
 @pp.operator("acme.same", version=1)
 def same(pixels):
-    """What it gets."""
+    """The array as it is."""
     return pixels
 
 
@@ -514,7 +514,7 @@ def kept(tensor):
 
 @pp.operator("acme.written", version=1, place="tensor")
 def written(tensor):
-    """What it gets, written into."""
+    """The array itself, written into."""
     tensor += 1
     return tensor
 
@@ -701,7 +701,7 @@ ROAD = np.array([[-22, -60, 2050], [0, -140, 3500], [0, -2, 39]]) / 39
 
 
 def from_above(motion, box, points=((40.0, 30.0),), *, flip_pairs=()):
-    """What training makes of a white box, and of points, of a photo of a road."""
+    """Results that training makes of a white box, and of points, of a photo of a road."""
     back = np.linalg.inv(motion)
 
     @pp.operator("acme.above", version=1, shape=(60, 60), motion=lambda *_: motion)

@@ -61,7 +61,7 @@ def _canvas(image, step):
 
 
 def look(placement, image):
-    """What the canvas of a placement shows of an index image."""
+    """Canvas of a placement, of an index image."""
     top, left, bottom, right = placement.box
     vertical, horizontal = placement.mirrors
     image = image[top:bottom, left:right][:: -1 if vertical else 1, :: -1 if horizontal else 1]
@@ -170,7 +170,7 @@ def test_the_demos_window_is_that_of_tensorflows_efficientnet():
 
 @pytest.mark.parametrize(("height", "width"), [(16384, 1), (1, 16384)])
 def test_a_margin_before_the_resize_is_read_no_further_than_filters_reach(height, width):
-    """Of the 268 million pixels of the square, 99 % are margin, which nobody computes."""
+    """Margin is 99 % of the 268 million pixels of the square, which nobody computes."""
     placement = place([pp.pad(square=True), pp.resize(height=224, width=224, filter="lanczos")], height, width)
     assert placement.laid == (16384, 16384)
     top, left, bottom, right = placement.region

@@ -24,7 +24,7 @@ def step_of(op):
 
 
 def drawn_by(op, rows, size=(24, 40)):
-    """What numbers draw, a block a row."""
+    """Words that numbers draw, a block a row."""
     step = step_of(op)
     return step.words(*size, Numbers(0, 0, 0, 0, {step.key: np.array(rows)}))
 
@@ -102,7 +102,7 @@ def timm(**fields):
 
 
 def test_a_strength_deviates_by_a_normal_number_and_ends_at_the_most():
-    """Of 0.49 and 0.9 the normal distribution has -0.025 and 1.28."""
+    """The normal distribution has -0.025 and 1.28 for 0.49 and 0.9."""
     rotate = (3.5 / 15, 0.9, 0.9)
     assert words_of(timm(), rotate) == [{"op": "Rotate", "magnitude": 27.0}]
     (each,) = words_of(timm(magnitude_std=0.5), rotate)

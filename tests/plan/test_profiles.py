@@ -1,4 +1,4 @@
-"""What every profile must keep to, whatever its library: its row, the windows' shape and sums, parts of the whole."""
+"""Rules of every profile, whatever its library: its row, the windows' shape and sums, parts of the whole."""
 
 from typing import get_args
 
@@ -40,7 +40,7 @@ def test_a_row_speaks_of_its_own_filters_and_has_its_default(like):
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
 def test_windows_of_a_formula_are_such_as_the_fast_kernels_can_take(like, filter_name, antialias):
-    """All ``fixed``, of three signed bytes, inside the axis, never going back; without a formula some are not."""
+    """Each is ``fixed``, of three signed bytes, inside the axis, never going back; without a formula some are not."""
     formula = PROFILES[like].formula(Method(filter_name, antialias), "fixed")
     is_fast = formula is not None and not formula.is_rule
     fit = []
@@ -119,7 +119,7 @@ def test_the_largest_sums_of_lanczos4_fit_into_32_bits():
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
 def test_a_region_is_a_part_of_the_whole(like, filter_name, antialias):
-    """Of a large image, too."""
+    """Large images are no exception."""
     for size, (height, width) in [((60, 90), (37, 31)), ((60, 90), (20, 30)), ((33, 20), (100, 71)), LARGE]:
         pixels = noise(*size)
         whole = resized(pixels, (height, width), like, filter_name, antialias=antialias)

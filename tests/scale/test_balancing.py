@@ -97,7 +97,7 @@ class Load:
             return None, str(error)
 
     def _ask_http(self):
-        """By the page's table."""
+        """Answer by the page's table."""
         wait_s, died = 0.2, 0
         for _ in range(TRIES):
             try:
@@ -191,7 +191,7 @@ def record():
 
 @pytest.fixture(scope="module")
 def expected():
-    """What each answer is."""
+    """Expected answers."""
     oracle = Oracle()
     yield oracle.tensors("ensemble", [PHOTO])
     oracle.close()
@@ -199,7 +199,7 @@ def expected():
 
 @pytest.fixture
 def entrance(way, servers, names):
-    """What the clients ask: a name, or a proxy."""
+    """Address that the clients ask: a name, or a proxy."""
     if way == "client":
         port = servers[0].grpc.rpartition(":")[2]
         yield {"grpc": f"dns://{names.address}/pixprep-pods.shop:{port}"}

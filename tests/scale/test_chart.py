@@ -230,7 +230,7 @@ def test_shared_memory_follows_its_formula():
 
 
 def test_every_option_is_one_of_the_program_that_gets_it():
-    """Those of the embedded server by ``pixprep serve --help``; of tritonserver, by the help of the one we have."""
+    """Options of the embedded server by ``pixprep serve --help``; of tritonserver, by the help of the one we have."""
     from pixprep.serving.embedded.wheel import environment, find_wheel  # noqa: PLC0415  (its environment alone has it)
 
     command = [sys.executable, "-m", "pixprep", "serve", "--help"]

@@ -1,4 +1,4 @@
-"""What an operator watches: each query of the dashboard and each alert, asked of a real Prometheus.
+"""Watching as an operator does: each query of the dashboard and each alert, asked of a real Prometheus.
 
 Two embedded servers have load, some of it broken images; Prometheus scrapes them by the file that deploy/ ships.
 """

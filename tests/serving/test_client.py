@@ -1,4 +1,4 @@
-"""What `pixprep send` says of an address of another form, and of a batch that a model does not take."""
+"""Words of `pixprep send` on an address of another form, and of a batch that a model does not take."""
 
 import pytest
 

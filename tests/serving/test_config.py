@@ -85,7 +85,7 @@ def test_what_is_written_and_fits_stays():
 
 
 def complete(pipeline, **written):
-    """What becomes of a configuration."""
+    """Options that a configuration becomes."""
     return model_config.complete(written, pipeline)
 
 

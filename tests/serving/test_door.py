@@ -1,4 +1,4 @@
-"""What ``build``, ``check`` and the page say of a model that begins with what its pipeline does too, or lacks."""
+"""Notes of ``build``, ``check`` and the page on a model that begins with what its pipeline does too, or lacks."""
 
 import numpy as np
 import onnx
@@ -36,7 +36,7 @@ def pipeline(*normalize, resize=True, layout="chw"):
 
 
 def notes(folder, nodes, normalize=IMAGENET, constants=None, shape=("n", 3, 224, 224), **options):
-    """What is said of a model of these nodes; the last of them gives ``begin``."""
+    """Notes on a model of these nodes; the last of them gives ``begin``."""
     rng = np.random.default_rng(0)
     arrays = {"kernel": rng.normal(size=(4, 3, 3, 3)), **{name: rng.random(4) + 3 for name in "GBMV"}}
     arrays = {name: np.asarray(values) for name, values in (arrays | (constants or {})).items()}

@@ -15,7 +15,7 @@ HUNG = f"Triton answered none of {SILENCES} probes over HTTP"
 
 @pytest.fixture
 def process():
-    """What starts a Python process with a program, in place of a Triton."""
+    """Function that starts a Python process with a program, in place of a Triton."""
     started = []
 
     def start(program):
@@ -39,7 +39,7 @@ def wait_for_state(pid, letter):
 
 
 def said(hearing, *, probes=SILENCES):
-    """What so many unanswered probes come to."""
+    """Verdict after so many unanswered probes."""
     return [hearing.count(is_answered=False) for _ in range(probes)]
 
 

@@ -1,4 +1,4 @@
-"""What pixprep logs, as objects."""
+"""Logs of pixprep, as objects."""
 
 import json
 import subprocess

@@ -160,7 +160,7 @@ def zero(**parameters):
 
 
 def counted(model):
-    """What Triton was told, by metric and result, once all has been."""
+    """Values that Triton got, by metric and result, once all has been."""
     model.finalize()
     return {(metric.family, metric.labels.get("result")): metric.values for metric in FakeFamily.made}
 

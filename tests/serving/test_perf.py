@@ -1,4 +1,4 @@
-"""What pixprep hands to perf_analyzer, and what it reads out of its answers."""
+"""Arguments for perf_analyzer, and the reading of its answers."""
 
 import json
 import re

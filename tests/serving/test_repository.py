@@ -64,7 +64,7 @@ def files(root):
 
 
 def face(config_text):
-    """What clients and ensembles see of a model."""
+    """Model as clients and ensembles see it."""
     return re.findall(
         r"^(?:(?:in|out)put|  (?:name|data_type|dims|label_filename)).*|^max_batch_size.*", config_text, re.MULTILINE
     )

@@ -64,7 +64,7 @@ def built(tmp_path):
 
 
 def classes(repository, encoded=RED, **options):
-    """What is said of the classifier."""
+    """Notes on the classifier."""
     return [line for line in try_out(repository, encoded, **options) if not line.startswith('"tensor"')]
 
 
@@ -95,7 +95,7 @@ def test_a_detector_has_no_classes_unless_an_output_has_labels(tmp_path):
 
 
 def test_the_transform_is_said_of_positions_alone(tmp_path):
-    """Of a reader of text, as PaddleOCR's, whose scores of tokens lie nowhere in the photo; and of boxes and logits."""
+    """A reader of text, as PaddleOCR's, has scores of tokens that lie nowhere in the photo; and of boxes and logits."""
     text = """<ir_version: 8, opset_import: ["": 18]>
     heads (float[batch, 3, 16, 16] images) => (float[batch, 40, 97] tokens, float[batch, n, k] logits,
                                                float[batch, n, k] dets) {

@@ -86,7 +86,7 @@ def takes(act):
 
 
 def takes_everywhere(models):
-    """Whether ``check`` takes it, and each that reads a pipeline beside its configuration."""
+    """Tell whether ``check`` takes it, and each that reads a pipeline beside its configuration."""
     (problems, notes) = check(models), side_notes(models)
     assert all("needs operator acme.denoise 1" in problem.what for problem in problems)
     assert notes == []

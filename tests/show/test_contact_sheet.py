@@ -240,7 +240,7 @@ def test_the_command_writes_either_side(tmp_path, capsys):
 
 
 def _twin(side):
-    """What serving does in place of a random_resized_crop."""
+    """Ops of serving in place of a random_resized_crop."""
     return [pp.resize(side, only="serving"), pp.center_crop(side, only="serving")]
 
 

@@ -1,4 +1,4 @@
-"""What `explain` says of a pipeline: its ops, its plan and every shape."""
+"""Words of `explain` on a pipeline: its ops, its plan and every shape."""
 
 import pytest
 

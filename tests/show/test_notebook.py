@@ -1,4 +1,4 @@
-"""What a notebook shows of a pipeline, a batch and a certificate: tables that say what is so, pictures that are so."""
+"""Notebook views of a pipeline, a batch and a certificate: tables that say what is so, pictures that are so."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""What one photo becomes: where it is seen, what its values are, and what is odd about them."""
+"""Preview of one photo: where it is seen, what its values are, and what is odd about them."""
 
 import numpy as np
 import pytest

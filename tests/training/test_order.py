@@ -155,7 +155,7 @@ def grouped_batches(sampler, groups, batch_size):
 
 
 COUNTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 19)), min_size=1, max_size=5)
-"""Of each group its full batches, and what it has left, modulo a batch."""
+"""Full batches of each group, and what it has left, modulo a batch."""
 
 
 def grouped(groups, **fields):

@@ -1,4 +1,4 @@
-"""What is made and read ahead of who asks, and no more."""
+"""Batches made and read ahead of who asks, and no more."""
 
 import threading
 

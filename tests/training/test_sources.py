@@ -1,4 +1,4 @@
-"""What every source does: numbers, names, threads, pickles, fingerprints."""
+"""Duties of every source: numbers, names, threads, pickles, fingerprints."""
 
 import operator
 import pickle

@@ -56,7 +56,7 @@ LEVELS = {
     "jitter": [pp.brightness(1.2), pp.contrast(0.8), pp.saturation(1.3), pp.hue(0.05)],
     "turned": [pp.rotate(15, filter="bilinear")],
 }
-"""What is done to the levels."""
+"""Steps on the levels."""
 KERNELS = (
     *(("bilinear", "float32", levels) for levels in LEVELS),
     ("bicubic", "float16", "kept"),

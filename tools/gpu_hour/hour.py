@@ -26,7 +26,7 @@ CARRIED = ROOT / "build" / "gpu_hour"
 """Folders that prepare_hour.py has made: photos, kernels, and groups of wheels."""
 PLACE = Path(os.environ.get("PIXPREP_HOUR") or Path(tempfile.gettempdir(), "pixprep-hour"))
 LIMIT_S = 560.0
-"""Of a call, which the machine ends after 600 s."""
+"""Seconds of a call, which the machine ends after 600 s."""
 SERVED = ("pytriton", "cupy13", "client")
 """Groups of wheels for the embedded Triton, whose NumPy is an older one: only its steps see them."""
 _OWN_PATH = "PIXPREP_HOUR_PATH"

@@ -1,4 +1,4 @@
-"""What every GPU test needs: a GPU, CuPy and nvImageCodec.
+"""Fixtures that every GPU test needs: a GPU, CuPy and nvImageCodec.
 
 Without them a loud skip, or a failure where PIXPREP_REQUIRE_GPU=1 promised them. The numbers that a test measures go to
 the file that PIXPREP_GPU_RESULTS names, a line of JSON for each, as do the outcomes; PIXPREP_GPU_STEP is in each line.

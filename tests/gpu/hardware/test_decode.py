@@ -94,7 +94,7 @@ def engine(gpu, mode):
 
 
 def row(run, encoded, others):
-    """What all calls made of one JPEG; ``distinct`` is how many different pixels it got."""
+    """Pixels that all calls made of one JPEG; ``distinct`` is how many different pixels it got."""
     theirs = decoded(encoded).pixels[:, :, :3]
     different, refused, fallbacks = {}, 0, 0
     batches = [[encoded] * count for count in CALLS]

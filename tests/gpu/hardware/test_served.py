@@ -1,4 +1,4 @@
-"""What is served through Triton with preprocess on a GPU and a classifier in CuPy beside it: answers, and memory.
+"""Answers of Triton with preprocess on a GPU and a classifier in CuPy beside it: answers, and memory.
 
 It needs more than the other tests here (see SERVED), and NumPy 1, as the embedded Triton does: with CuPy 13, that is.
 Without them a loud skip, or a failure where PIXPREP_REQUIRE_SERVED=1 promised them.
@@ -153,7 +153,7 @@ def test_when_the_pool_is_full_answers_are_garbage_with_pinned_memory(tmp_path, 
 
 
 def with_a_full_pool(folder, oracle, models, images, record, *, pinned):
-    """What became of requests to a backend that is told of a larger pool than there is."""
+    """Results of requests to a backend that is told of a larger pool than there is."""
     told = pool.needed(PIPELINE)
     with ensemble.serve(folder, oracle, models, pool_bytes=1 << 20, told_bytes=told, pinned=pinned) as it:
         it.steady(FULL, concurrency=ensemble.CONCURRENCY, images=images, models=("ensemble",), sizes=(8,))
@@ -171,7 +171,7 @@ def test_the_cpu_beside_the_gpu_gives_the_same_levels(tmp_path, oracle, images, 
 
 
 def test_onnx_runtimes_cuda_provider_takes_the_tensors_where_they_lie(tmp_path, oracle, images):
-    """What ``pixprep build --classifier onnxruntime-gpu`` writes, against the same network on the CPU."""
+    """Repository of ``pixprep build --classifier onnxruntime-gpu``, against the same network on the CPU."""
     onnxruntime = pytest.importorskip("onnxruntime", reason="NO ONNXRUNTIME: pip install onnxruntime-gpu")
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         pytest.skip(f"NO CUDA PROVIDER in ONNX Runtime {onnxruntime.__version__}: pip install onnxruntime-gpu")

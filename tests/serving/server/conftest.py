@@ -24,7 +24,7 @@ def demo(demo_repository):
 
 @pytest.fixture(scope="session")
 def oracle():
-    """What the engine gives in this process."""
+    """Result of the engine in this process."""
     oracle = Oracle()
     yield oracle
     oracle.close()

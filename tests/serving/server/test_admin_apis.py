@@ -40,7 +40,7 @@ def status(server, method, path, headers=()):
 
 
 def key(server):
-    """What the command line of Triton shows of its key."""
+    """Key as the command line of Triton shows it."""
     words = Path(f"/proc/{server.pid}/cmdline").read_text().split("\0")
     (restricted,) = (word for word in words if word.startswith("--http-restricted-api="))
     return restricted.rpartition("=")[2]

@@ -61,7 +61,7 @@ def broken(tmp_path):
 
 
 def classes(text):
-    """Of what ``send`` prints, for each file its lines as (score, class, label)."""
+    """Output of ``send``: for each file its lines as (score, class, label)."""
     found = {}
     for line in text.splitlines():
         if title := TITLE.fullmatch(line):

@@ -91,7 +91,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tensors(tmp_path_factory):
-    """What ``pixprep run`` writes for each photo: float32 (1, 3, 224, 224)."""
+    """Tensor that ``pixprep run`` writes for each photo: float32 (1, 3, 224, 224)."""
     folder = tmp_path_factory.mktemp("tensors")
     pipeline = folder / "pipeline.json"
     pp.presets.efficientnet_lite0().save(pipeline)

@@ -37,7 +37,7 @@ def ask(protocol, server, model, output, encoded, **options):
 
 
 def post(server, model, body):
-    """What ``curl --data-binary`` does; each output by name."""
+    """Send as ``curl --data-binary`` does; each output by name."""
     request = urllib.request.Request(
         f"{server.http_url}/v2/models/{model}/infer",
         data=body,
@@ -53,14 +53,14 @@ def post(server, model, body):
 
 @pytest.fixture(scope="module")
 def tensors(demo_repository):
-    """What the engine gives for the photos, without a server."""
+    """Tensors that the engine gives for the photos, without a server."""
     with pp.Engine(pp.load(demo_repository / "preprocess" / "1" / "pipeline.json")) as engine:
         return np.stack(engine.run(ENCODED))
 
 
 @pytest.fixture(scope="module")
 def logits(demo_repository, tensors):
-    """What ONNX Runtime gives for these tensors, without a server."""
+    """Scores that ONNX Runtime gives for these tensors, without a server."""
     path = demo_repository / "classifier" / "1" / "model.onnx"
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return session.run(["logits"], {"input": tensors})[0]

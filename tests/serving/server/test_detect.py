@@ -78,7 +78,7 @@ def server(folder):
 
 
 def printed(server, photo, *options, cwd):
-    """What the example prints, run as a user does: alone, from another folder."""
+    """Output of the example, run as a user does: alone, from another folder."""
     url = server.http_url.removeprefix("http://")
     command = [sys.executable, "-I", EXAMPLE, photo, "--url", url, *options]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
@@ -98,7 +98,7 @@ TURNS = {
     6: lambda p: np.rot90(p, 1),
     7: lambda p: np.rot90(p, 2).transpose(1, 0, 2),
 }
-"""What a file of an orientation stores, of upright pixels."""
+"""Pixels that a file of an orientation stores, of upright ones."""
 
 
 SHAPES = [((480, 640), 1), ((641, 479), 1), ((300, 301), 1), ((900, 700), 3), ((480, 640), 6), ((500, 333), 7)]

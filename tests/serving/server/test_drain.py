@@ -69,7 +69,7 @@ def gate(tmp_path):
 
 @pytest.fixture
 def serving(tmp_path, gate, monkeypatch):
-    """What starts `pixprep serve` with options; its temporary files lie in ``tmp_path / "tmp"``."""
+    """Function that starts `pixprep serve` with options; its temporary files lie in ``tmp_path / "tmp"``."""
     models = tmp_path / "models"
     gated = {"model.py": GATED.format(gate=str(gate), length=LENGTH)}
     write_model(models, "gated", config('backend: "python"', "x", 1, "y"), gated)
@@ -164,7 +164,7 @@ def waiting(serve):
 
 
 def is_refused(serve, model):
-    """Whether Triton takes no more requests for a model."""
+    """Tell whether Triton takes no more requests for a model."""
     with closing(HTTPConnection(serve.address, timeout=TIMEOUT_S)) as connection:
         connection.request("GET", f"/v2/models/{model}/ready")
         return connection.getresponse().status == 400

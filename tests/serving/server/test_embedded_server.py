@@ -94,7 +94,7 @@ def family(pid):
 
 
 def prefix_of(pid):
-    """Of the shared memory of the Triton that this process started; empty while there is none."""
+    """Prefix of the shared memory of the Triton that this process started; empty while there is none."""
     for child in psutil.Process(pid).children():
         with suppress(psutil.NoSuchProcess):  # a child may end meanwhile: the first only tries whether a stub starts
             if found := re.search(r"shm-region-prefix-name=(\w+)", " ".join(child.cmdline())):

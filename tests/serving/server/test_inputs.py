@@ -465,7 +465,7 @@ def test_a_build_bounds_boxes_by_the_batch_of_the_classifier(stages, tmp_path, c
 
 
 def example(stages, *words):
-    """What the example does, run as a user does: alone, from another folder."""
+    """Output of the example, run as a user does: alone, from another folder."""
     folder, server = stages
     command = [sys.executable, "-I", EXAMPLE, "photo.png", *words, "--url", address(server)]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)

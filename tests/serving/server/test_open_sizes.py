@@ -39,7 +39,7 @@ def server(tmp_path_factory):
 
 
 def shared_bytes(server):
-    """What the server's regions take of /dev/shm."""
+    """Bytes that the server's regions take of /dev/shm."""
     return sum(region.stat().st_size for region in SHARED_MEMORY.glob(f"{server._prefix}*"))
 
 

@@ -178,7 +178,7 @@ def test_what_a_pipeline_gives_beside_the_tensor_is_no_list_of_classes(page):
 
 
 def test_the_times_are_those_that_triton_counts_for_this_request(page, serve):
-    """Of the classifier, which no probe of the supervisor's reaches."""
+    """Times of the classifier, which no probe of the supervisor's reaches."""
 
     def spent():
         with tritonclient.http.InferenceServerClient(serve.address) as client:

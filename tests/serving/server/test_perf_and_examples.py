@@ -53,7 +53,7 @@ class TritonPythonModel:
 
 
 def regions_left():
-    """Those of examples that have ended: another one may run in a test beside this one."""
+    """Regions of examples that have ended: another one may run in a test beside this one."""
     ended = [path for path in SHARED_MEMORY.glob("pixprep-*") if not Path("/proc", path.name.split("-")[1]).exists()]
     return [path for path in ended if path.exists()]
 

@@ -116,7 +116,7 @@ def say(proxy, request):
 
 
 def ends(connection, *, within_s=30):
-    """Whether the other side closes."""
+    """Tell whether the other side closes."""
     connection.settimeout(within_s)
     try:
         while connection.recv(1 << 16):

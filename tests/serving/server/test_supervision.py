@@ -147,7 +147,7 @@ def test_both_models_at_once_come_back_and_their_ensemble_with_them(own, oracle)
 
 @pytest.mark.slow(reason="half a minute of supervision's waits")
 def test_a_model_that_no_longer_loads_says_why_and_comes_back_once_it_is_mended(own, oracle, tmp_path):
-    """What is served is a copy, which nobody should touch."""
+    """The served copy, which nobody should touch."""
     (path,) = (tmp_path / "tmp").glob("pixprep-*/models/preprocess/1/pipeline.json")
     text = path.read_text()
     path.write_text(text.replace('"resize"', '"rezise"'))

@@ -25,7 +25,7 @@ needs_keras = pytest.mark.skipif(not find_spec("tensorflow"), reason="NO TENSORF
 
 
 def run(folder, *words, python=sys.executable):
-    """What a program prints; raises unless it ends with 0."""
+    """Output of a program; raises unless it ends with 0."""
     names = ("PYTHONPATH", "WORLD_SIZE", "RANK") if python == SERVING else ("WORLD_SIZE", "RANK")
     environment = {name: value for name, value in os.environ.items() if name not in names}
     environment["OMP_NUM_THREADS"] = "1"  # more only wait for each other where other programs run: 22 s of CPU for 8
@@ -69,7 +69,7 @@ def test_a_network_that_was_trained_is_served_with_the_logits_of_its_training(tm
 
 
 def served(folder, trained, pipeline):
-    """What a training's own server gives; raises unless it is what the training had."""
+    """Answer of a training's own server; raises unless it is what the training had."""
     printed = run(
         folder, EXAMPLES / "serve_trained.py", "--trained", trained, "--pipeline", pipeline, python=SERVING
     ).splitlines()

@@ -23,9 +23,9 @@ MEANT = {
     "read.parquet": "pyarrow",
     "loader.tf(": "tensorflow",
 }
-"""What a program needs and does not import."""
+"""Libraries that a program needs and does not import."""
 SKIPPED = {"onnx"}
-"""What a program of another subject imports: tests/serving/test_clip_classifiers.py runs it."""
+"""Libraries that a program of another subject imports: tests/serving/test_clip_classifiers.py runs it."""
 
 
 def programs(page):
@@ -45,7 +45,7 @@ CASES = [(page, number) for page, count in PAGES.items() for number in range(cou
 
 
 def is_there(library):
-    """Whether a library is installed, and works here: torchvision's own code may be of another PyTorch."""
+    """Tell whether a library is installed, and works here: torchvision's own code may be of another PyTorch."""
     try:
         import_module(library)
     except (ImportError, OSError, RuntimeError):

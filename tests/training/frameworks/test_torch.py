@@ -79,7 +79,7 @@ def test_without_names_all_comes_and_texts_stay_what_they_are(loader):
 
 
 def test_tensors_are_pixels_where_they_lie():
-    """Of PyTorch, of any strides, in an engine, in apply and in a Loader: the tensors of the same NumPy arrays."""
+    """PyTorch's arrays of any strides give an engine, apply and a Loader the tensors of the same NumPy arrays."""
     torch.manual_seed(0)
     frame = torch.randint(0, 256, (60, 80, 3), dtype=torch.uint8)
     planes = frame.permute(2, 0, 1).contiguous()
