@@ -18,6 +18,7 @@ needs_avif = pytest.mark.skipif(not features.check("avif"), reason="NO AVIF: thi
 needs_heic = pytest.mark.skipif(heif_library() is None, reason="NO PILLOW-HEIF: HEIC was not attacked")
 FRAME = obu(6, noise(16, 16).tobytes())
 SMALL = sequence(64, 64) + FRAME
+ALPHA = full(b"auxC", b"urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0")
 
 
 def one(height, width, data=SMALL, **options):
@@ -68,6 +69,16 @@ AVIF = {
     ),
     "of tiles whose frames may say 65536": (
         tiles(4, 4, data=sequence(64, 64, own_size_bits=12) + FRAME),
+        "TOO_MANY_PIXELS",
+    ),
+    "of 64 pixels whose alpha has 8000": (
+        file(
+            [
+                (b"av01", SMALL, [AV1C, ispe(64, 64)]),
+                (b"av01", sequence(8000, 8000) + FRAME, [AV1C, ispe(8000, 8000), ALPHA]),
+            ],
+            references=[(b"auxl", 2, [1])],
+        ),
         "TOO_MANY_PIXELS",
     ),
     "that is a tile of itself": (
