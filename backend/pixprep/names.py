@@ -59,6 +59,13 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of the fields of an op, where it has them."""
 
+STATISTICS: Mapping[str, str] = {
+    "imagenet": "mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)",
+    "clip": "mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711)",
+    **dict.fromkeys(("inception", "half"), "mean=0.5, std=0.5"),
+}
+"""Names of a mean and a standard deviation, for ``normalize``."""
+
 SOURCES: Mapping[str, str] = {
     **dict.fromkeys(("image_folder", "folder", "images", "imagefolder"), "files"),
     "csv": "table",

@@ -14,9 +14,10 @@ import pytest
 
 import pixprep as pp
 from broken_data import small_jpeg
+from loading import PLAIN
 from pixprep import read
 from pixprep.training.sources import read_image
-from records import coco_annotations, tar_bytes, tar_members, write_coco, write_folder, write_voc
+from records import coco_annotations, refusals, tar_bytes, tar_members, write_coco, write_folder, write_voc
 
 MISSING = "not installed: make parity, or make parity-tensorflow"
 
@@ -294,6 +295,8 @@ def test_a_hugging_face_dataset_is_read_without_decoding(hugging_face):
     assert [bytes_of(sample) for sample in source] == [small_jpeg(n) for n in range(6)]
     assert [(sample["label"], sample["n"]) for sample in source] == [(n % 2, n) for n in range(6)]
     assert source[2]["name"] == "row 2, 2.jpg"
+    numbers = read.rows(hugging_face.with_format("numpy"), label="label", n="n")
+    assert list(numbers) == list(source)
     with pytest.raises(pp.DataError, match="the dataset has no column 'jpg'; there are 'image', 'label', 'n'"):
         read.rows(hugging_face, image="jpg")
 
@@ -312,6 +315,27 @@ def test_a_hugging_face_dataset_of_a_folder_and_of_parquet_is_read(hugging_face,
     listed = datasets.Dataset.from_dict({"image": paths}).cast_column("image", datasets.Image())
     source = read.rows(listed)
     assert [bytes_of(sample) for sample in source] == [Path(path).read_bytes() for path in paths]
+
+
+@pytest.mark.usefixtures("hugging_face")
+def test_a_parquet_file_may_name_its_images(tmp_path):
+    datasets = library("datasets")
+    names = ["photos/china/0.jpg", "../photos/china/0.jpg", "/etc/passwd"]
+    rows = {"image": [{"bytes": None, "path": name} for name in names]}
+    image = datasets.Features({"image": {"bytes": datasets.Value("binary"), "path": datasets.Value("string")}})
+    datasets.Dataset.from_dict(rows, features=image).to_parquet(str(tmp_path / "named.parquet"))
+    source = read.parquet(tmp_path / "named.parquet")
+    assert bytes_of(source[0]) == (tmp_path / "photos" / "china" / "0.jpg").read_bytes()
+    assert {index: error.partition(": ")[2] for index, error in refusals(source).items()} == {
+        1: f"its file '../photos/china/0.jpg' is not inside {tmp_path}",
+        2: f"its file '/etc/passwd' is not inside {tmp_path}",
+    }
+
+
+def test_a_streaming_hugging_face_dataset_is_an_iterable(hugging_face):
+    stream = read.iterable(hugging_face.to_iterable_dataset(), samples=6, label="label")
+    with pp.Loader(stream, PLAIN, batch_size=4, last="short") as loader:
+        assert [batch["label"].tolist() for batch in loader] == [[0, 1, 0, 1], [0, 1]]
 
 
 def test_a_filtered_and_shuffled_hugging_face_dataset_keeps_its_order(hugging_face):

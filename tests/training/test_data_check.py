@@ -88,7 +88,8 @@ def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, n
         (["gone-*.tar"], "gone-*.tar: no such file, and no file of such a name"),
         (
             ["x.bin"],
-            "x.bin: say what it is: coco:, files:, parquet:, table:, tar:, tfrecord:, videos:, voc: before the path",
+            "x.bin: say what it is: "
+            "coco:, files:, lmdb:, parquet:, table:, tar:, tfrecord:, videos:, voc: before the path",
         ),
         (["i.json"], "i.json: say where the images are: --option images=FOLDER"),
         (["voc:.", "--option", "splt=train"], "voc has no option 'splt'; it has split, classes"),

@@ -87,6 +87,16 @@ def test_a_loader_says_what_it_is():
         assert repr(next(iter(ours))).startswith("<Batch: 8 images, tensor uint8 [8, 3, 24, 24], label int64 [8], ")
 
 
+def test_arrays_of_one_shape_are_one_array_but_not_what_belongs_to_boxes():
+    source = samples(4)
+    for index, sample in enumerate(source):
+        sample |= {"text": np.full(5, index), "words": np.ones(1 + index), "points": np.ones((2, 3, 2), np.float32)}
+    with loader(source, batch_size=2) as ours:
+        batch = next(ours)
+    assert batch["text"].tolist() == [[0] * 5, [1] * 5]
+    assert [type(batch[name]) for name in ("words", "points")] == [list, list]
+
+
 def test_the_kind_of_a_field_does_not_depend_on_the_samples_that_meet():
     source = samples(4)
     for index, sample in enumerate(source):
@@ -160,6 +170,42 @@ def test_it_goes_on_with_the_next_epoch_whose_order_is_another():
     assert epochs[0] != epochs[1] != epochs[2]
     with loader(shuffle=True) as again:
         assert [batch["index"].tolist() for batch in again] == epochs[0]
+
+
+def test_next_goes_on_with_an_epoch_and_then_with_the_next_one():
+    with loader(shuffle=True) as ours, loader(shuffle=True) as other:
+        expected = [*other, *other]
+        found = [next(ours) for _ in range(5)]
+        with pytest.raises(StopIteration):
+            next(ours)
+        assert all(map(same, [*found, *(next(ours) for _ in range(5))], expected))
+
+
+def test_an_epoch_may_be_set_by_the_one_that_counts_them():
+    with loader(shuffle=True) as whole, loader(shuffle=True, epoch=1) as second, loader(shuffle=True) as ours:
+        list(whole)
+        expected = list(whole)
+        assert all(map(same, second, expected))
+        ours.set_epoch(1)
+        next(ours)
+        ours.set_epoch(1)  # from its beginning: a batch of it has come
+        assert all(map(same, ours, expected))
+        ours.load_state_dict(whole.state_dict() | {"epoch": 1, "position": 16})
+        ours.set_epoch(1)  # as frameworks do behind a resume
+        assert all(map(same, ours, expected[2:]))
+        assert ours.epoch == 2
+
+
+def test_a_loader_that_is_made_anew_in_each_epoch_is_told_that_it_repeats(caplog):
+    for epoch in (0, 1):
+        for options in ({"seed": 5}, {"seed": 6, "epoch": epoch}, {"seed": 7, "shuffle": False}):
+            with loader(**{"shuffle": True} | options) as ours:
+                list(ours)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "a Loader with the same arguments has had epoch 0, and this one repeats its order and draws: keep one Loader "
+        "for all epochs, or give each its epoch=1, 2, ..."
+    )
 
 
 def test_an_epoch_that_was_left_is_over():

@@ -22,6 +22,18 @@ def loader(source=None, pipeline=PLAIN, **options):
     return pp.Loader(samples() if source is None else source, pipeline, **{"batch_size": 8, "threads": 2} | options)
 
 
+class FolderData:
+    """A data set as torchvision's ``ImageFolder`` is one."""
+
+    root, samples, loader = "pets", [("a.jpg", 0)], None
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        raise AssertionError(index)
+
+
 def mixed(pipeline=TRAINING, **fields):
     """A Loader that mixes."""
     return loader(None, pipeline, mix=pp.Mix(3, **fields))
@@ -45,7 +57,14 @@ def folder(name, *names):
 @refusals("training")
 def test_a_mistake_is_refused_in_whole_words(call, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    makers = {"order": order, "loader": loader, "mixed": mixed, "samples": samples, "PLAIN": PLAIN}
+    makers = {
+        "order": order,
+        "loader": loader,
+        "mixed": mixed,
+        "samples": samples,
+        "PLAIN": PLAIN,
+        "folder_data": FolderData,
+    }
     files = {"file": file, "folder": folder, "gzip": gzip, "record": record, "tar_bytes": tar_bytes}
     said = refusal(call, np=np, tar=tar_bytes(tar_members(1)), **makers, **files)
     assert said.replace(f"{tmp_path}/", "") == words

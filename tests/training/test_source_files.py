@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import pixprep as pp
-from broken_data import WAYS, make
+from broken_data import WAYS, make, small_jpeg
 from pixprep import read
 from pixprep.training.sources import read_image
 from records import refusals
@@ -89,6 +89,17 @@ def test_a_list_keeps_its_order_and_its_labels(tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     assert [(sample["image"].name, sample["label"]) for sample in source] == [("b.jpg", 5), ("a.jpg", 3)]
     assert read_image(source[0], pp.Limits()) == b"x"
+
+
+def test_a_pattern_is_the_sorted_list_of_the_files_that_it_names(tmp_path):
+    for name in ("a/2.jpg", "a/1.jpg", "b/3.jpg", "b/3.png", "a[1]/4.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(small_jpeg(0))
+    source = read.files(tmp_path / "*" / "*.jpg")
+    assert [sample["name"] for sample in source] == ["a/1.jpg", "a/2.jpg", "a[1]/4.jpg", "b/3.jpg"]
+    assert "label" not in source[0]
+    assert len(read.files(tmp_path / "a[1]")) == 1  # a folder of that name
+    assert [sample["label"] for sample in read.files(tmp_path / "{a,b}" / "?.jpg", labels=[0, 0, 1])] == [0, 0, 1]
 
 
 def test_a_list_is_the_same_one_wherever_its_folder_lies(tmp_path):

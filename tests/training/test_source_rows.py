@@ -42,3 +42,8 @@ def test_a_row_that_cannot_be_had_costs_itself():
 
 def test_a_tag_tells_rows_from_others():
     assert read.rows([{"image": b"x"}], tag="a").fingerprint != read.rows([{"image": b"x"}], tag="b").fingerprint
+
+
+def test_columns_are_rows():
+    source = read.rows({"image": [b"a", b"b"], "label": [3, 4]}, label="label")
+    assert source[1] == {"name": "row 1", "image": b"b", "label": 4}

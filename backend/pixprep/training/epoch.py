@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
 from weakref import ref
@@ -15,7 +17,13 @@ from pixprep.progress import Progress
 from pixprep.training.making import Maker
 from pixprep.training.order import Order
 from pixprep.training.prefetch import Prefetch
+from pixprep.training.sources.joined import fingerprint
+from pixprep.training.timeline import Stats
 
+log = logging.getLogger(__name__)
+
+_LAST: dict[str, int] = {}
+"""The last whole epoch of the Loaders of this process, by the arguments that decide what is drawn."""
 HERE = (
     "make one there. In a PyTorch DataLoader take num_workers=0: the Loader's own threads do what its workers would do"
 )
@@ -26,6 +34,7 @@ class Course:
 
     Args:
         order, maker: of the Loader.
+        epoch: the first one.
         with_bar: show a bar for each epoch.
 
     Attributes:
@@ -33,9 +42,10 @@ class Course:
         batches, samples: delivered so far.
     """
 
-    def __init__(self, order: Order, maker: Maker, *, with_bar: bool) -> None:
+    def __init__(self, order: Order, maker: Maker, *, epoch: int, with_bar: bool) -> None:
         self.order, self.maker = order, maker
-        self.epoch = self.position = self.batches = self.samples = 0
+        self.epoch = epoch
+        self.position = self.batches = self.samples = 0
         self._bar = _bar() if with_bar else None
         self._is_begun = False
         self._process = os.getpid()
@@ -51,11 +61,18 @@ class Course:
         self.epoch, self.position, self._is_begun = epoch, position, False
         self.epoch, self.position = self.place
 
+    def next_is(self, epoch: int) -> None:
+        """Make this the next epoch: it begins where a state says, if the state is of it, else at its beginning."""
+        if self._is_begun or epoch != self.epoch:
+            self.end()
+            self.go_to(epoch, 0)
+
     def begin(self, prefetch: int) -> Epoch:
         """Begin an epoch: the one that ``go_to`` named, or the next one."""
         self.end()
         if self._is_begun:  # and was left before its end
             self.completed()
+        self._warn_of_repeats()
         epoch = Epoch(self, prefetch)
         self._under_way = ref(epoch)
         return epoch
@@ -82,6 +99,24 @@ class Course:
         under_way_s = 0.0 if epoch is None or epoch.is_closed else timeline.now() - epoch.span.begin
         return timeline.seconds["epoch"] + under_way_s
 
+    def stats(self) -> Stats:
+        """See ``Loader.stats``."""
+        maker, seconds = self.maker, self.maker.timeline.seconds
+        return Stats(
+            batches=self.batches,
+            samples=self.samples,
+            broken=len(maker.broken),
+            cached=len(maker.cache or ()),
+            threads=maker.engine.lanes,
+            total_s=self.total_s,
+            starved_s=seconds["wait for a batch"],
+            reading_s=seconds["wait for files"],
+            working_s=seconds["make a batch"] - seconds["wait for files"],
+            blocked_s=seconds["wait for room"],
+            decode_s=seconds["decode"],
+            transform_s=seconds["transform"],
+        )
+
     def delivered(self, position: int, samples: int) -> None:
         """Count a batch; ``position`` is the one after it."""
         self.position, self._is_begun = position, True
@@ -95,8 +130,27 @@ class Course:
         """Go on to the next epoch."""
         self.epoch, self.position, self._is_begun = self.epoch + 1, 0, False
 
+    @cached_property
+    def _arguments(self) -> str | None:
+        """What decides the order and the draws of its epochs; None: each epoch is as the others."""
+        order, engine = self.order, self.maker.engine
+        if not (order.shuffle or engine.plan.is_random):
+            return None
+        key = (order.seed, order.shuffle, order.batch_size, order.shard, order.sampler, fingerprint(self.maker.source))
+        return repr((*key, engine.pipeline.side, engine.pipeline.to_json()))
+
+    def _warn_of_repeats(self) -> None:
+        """Warn where an equal Loader of this process has had epoch 0 and no other: its order and draws come again."""
+        if self._arguments is not None and (self.epoch, self.position) == (0, 0) and _LAST.get(self._arguments) == 0:
+            log.warning(
+                "a Loader with the same arguments has had epoch 0, and this one repeats its order and draws: keep one "
+                "Loader for all epochs, or give each its epoch=1, 2, ..."
+            )
+
     def left(self, *, is_whole: bool) -> None:
         """End the bar of an epoch, and give memory back unless it is whole."""
+        if is_whole and self._arguments is not None:
+            _LAST[self._arguments] = self.epoch
         if self._bar is not None:
             self._bar.__exit__()
             self._bar = _bar()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pixprep.engine.annotations import OF_EACH_BOX, annotated, check_size, read_boxes, read_field
+from pixprep.errors import DataError, printable
 from pixprep.plan.output_plans import BoxesPlan
 from pixprep.plan.plan import Place, Placed, Plan
 
@@ -24,14 +25,26 @@ _OPS = {
 """The ops that would move a field."""
 
 
-def collated(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def collated(fields: Sequence[Mapping[str, Any]], samples: Sequence[str]) -> dict[str, Any]:
     """The fields of samples by name.
 
-    A number in every sample makes an array (n,): int64, float64 or bool, as NumPy has it. All else makes a list, with
-    None where a sample lacks the field. So the kind of a field does not depend on which samples meet in a batch.
+    Args:
+        fields: of each sample.
+        samples: their names, for messages.
+
+    A number in every sample makes an array (n,): int64, float64 or bool, as NumPy has it. Arrays of one shape and dtype
+    make an array (n, *shape), but for what belongs to boxes, of which each image has a number of its own. All else
+    makes a list, with None where a sample lacks the field.
+
+    Raises:
+        DataError: a sample lacks the label that others have.
     """
     names = dict.fromkeys(name for each in fields for name in each)
-    return {name: _column([each.get(name) for each in fields]) for name in names}
+    if "label" in names:
+        for sample, each in zip(samples, fields, strict=True):
+            if "label" not in each:
+                raise DataError(f'{printable(sample)} has no "label", and others have: give it one, or None')
+    return {name: _column(name, [each.get(name) for each in fields]) for name in names}
 
 
 def left_behind(
@@ -90,10 +103,13 @@ def _is_of_pixels(value: Any, size: tuple[int, int] | None) -> bool:
     return hasattr(value, "getpixel") and value.size == size[::-1]
 
 
-def _column(values: list[Any]) -> Any:
+def _column(name: str, values: list[Any]) -> Any:
     if all(isinstance(value, bool | int | float | np.number | np.bool_) for value in values):
         return np.array(values)
-    return values
+    if name in _OPS or name in OF_EACH_BOX or name.startswith("box_"):
+        return values
+    kinds = {(value.shape, value.dtype) if isinstance(value, np.ndarray) else None for value in values}
+    return values if None in kinds or len(kinds) > 1 else np.stack(values)
 
 
 class Annotated:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,12 +31,13 @@ from pixprep.training.mixing import Mix
 from pixprep.training.order import Last, Order, Shuffle, checked_shard, shard_of
 from pixprep.training.recycling import Recycler
 from pixprep.training.sources import AnySource
+from pixprep.training.sources.iterated import check_in_order
 from pixprep.training.sources.joined import check_source, fingerprint, groups_of, weights_of
+from pixprep.training.state import STATE_VERSION, checked_epoch, checked_state
 from pixprep.training.timeline import Stats
 
 log = logging.getLogger(__name__)
 
-STATE_VERSION = 1
 EXAMPLES = 100
 """Samples of which one at least has to be whole, to see what a batch has."""
 
@@ -92,6 +92,7 @@ class Loader:
         prefetch: how many batches are made ahead.
         cache: ``"pixels"`` keeps decoded images for the next epochs, in at most ``cache_bytes``; on the CPU only.
         mix: mixes each batch, see ``pixprep.Mix``; ``replay`` gives its samples as they were before.
+        epoch: the first one, for a Loader that is made anew for each.
         limits, damage, decoder, odd_range: see ``Engine``.
         progress: show a bar for each epoch on stderr, where that is a terminal or of a notebook.
 
@@ -129,6 +130,7 @@ class Loader:
         cache: Literal["pixels"] | None = None,
         cache_bytes: int = 4 << 30,
         mix: Mix | None = None,
+        epoch: int = 0,
         limits: Limits | None = None,
         damage: Damage | None = None,
         decoder: Codec = "consistent",
@@ -138,6 +140,15 @@ class Loader:
         if isinstance(source, Pipeline):
             raise DataError("source: a Pipeline: the source comes first, and the pipeline behind it")
         check_source(source)
+        check_in_order(
+            source,
+            shuffle=shuffle,
+            weights=weights,
+            shares=shares,
+            repeats=repeats,
+            group_by=group_by,
+            on_error=on_error,
+        )
         if not isinstance(prefetch, int) or prefetch < 1:
             raise PipelineError(f"prefetch is a number of batches, 1 at least, not {prefetch!r}")
         device = re.sub("^cuda(?=:|$)", "gpu", str(device))  # of PyTorch also an object
@@ -185,7 +196,8 @@ class Loader:
         if shuffle and pipeline.has_sides and pipeline.side == "serving":
             log.warning("the Loader shuffles, and %s: pipeline.for_training() is the other side", pipeline.left_out)
         self._is_closed = False
-        self._course = Course(self.order, self._maker, with_bar=progress)
+        self._course = Course(self.order, self._maker, epoch=checked_epoch(epoch), with_bar=progress)
+        self._epoch: Epoch | None = None
 
     def __repr__(self) -> str:
         order, source = self.order, type(self.source).__name__
@@ -200,6 +212,17 @@ class Loader:
         """Begin an epoch: the one that a state names, or the next one."""
         self._check_open()
         return self._course.begin(self._prefetch)
+
+    def __next__(self) -> Batch:
+        """The next batch: ``next(loader)`` goes on with its epoch, or begins the next one."""
+        if self._epoch is None or self._epoch.is_closed:
+            self._epoch = iter(self)
+        return next(self._epoch)
+
+    def __getitem__(self, index: object) -> Batch:
+        raise TypeError(
+            f"a Loader has batches of an epoch: source[{index}] is a sample, loader.replay(epoch, {index}) its tensors"
+        )
 
     def __enter__(self) -> Loader:  # noqa: PYI034  (typing.Self begins with Python 3.11)
         return self
@@ -218,6 +241,17 @@ class Loader:
     def epoch(self) -> int:
         """The epoch that is under way, or begins next."""
         return self._course.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make this the next epoch. One that a state has begun, or the Loader is about to, goes on as it is.
+
+        Args:
+            epoch: 0 to 2**32 - 1.
+
+        Raises:
+            PipelineError: it is no such number.
+        """
+        self._course.next_is(checked_epoch(epoch))
 
     @property
     def errors(self) -> list[Broken]:
@@ -251,32 +285,9 @@ class Loader:
             DataError: the state is of other samples.
             PipelineError: it is of another ``seed``, ``shuffle`` or sampler, or is no state.
         """
-        now = self.state_dict()
-        if isinstance(state, Mapping):
-            state = {"sampler": None, **state}  # older ones have none
-        if not isinstance(state, Mapping) or set(state) != set(now) or state["version"] != STATE_VERSION:
-            raise PipelineError(f"this is no state of a Loader: {state!r}")
-        for name in ("seed", "shuffle"):
-            if state[name] != now[name]:
-                raise PipelineError(
-                    f"the state is of {name}={state[name]!r}, and this Loader has {name}={now[name]!r}: the rest of "
-                    "the epoch would be other samples"
-                )
-        _check_number(state, "epoch", (1 << 32) - 1)
-        _check_number(state, "samples", (1 << 63) - 1)
-        if (state["samples"], state["source"]) != (now["samples"], now["source"]):
-            raise DataError(
-                f"the state is of another source: {state['samples']:,} samples ({state['source']}), and here are "
-                f"{now['samples']:,} ({now['source']})"
-            )
-        if state["sampler"] != now["sampler"]:
-            raise PipelineError(
-                "the state is of other weights, shares, repeats, epoch_samples or group_by, or with group_by of other "
-                "global batches (batch_size times shards): the rest of the epoch would be other samples"
-            )
-        _check_number(state, "position", self.order.length)
+        epoch, position = checked_state(state, self.state_dict(), self.order.length)
         self._course.end()
-        self._course.go_to(int(state["epoch"]), int(state["position"]))
+        self._course.go_to(epoch, position)
 
     def replay(self, epoch: int, index: int, attempt: int = 0) -> Batch:
         """One sample again, exactly as it was in an epoch, in a batch of one.
@@ -363,21 +374,7 @@ class Loader:
 
     def stats(self) -> Stats:
         """Times that each side has waited for the other so far; printed, words say so."""
-        maker, seconds = self._maker, self._maker.timeline.seconds
-        return Stats(
-            batches=self._course.batches,
-            samples=self._course.samples,
-            broken=len(maker.broken),
-            cached=len(maker.cache or ()),
-            threads=maker.engine.lanes,
-            total_s=self._course.total_s,
-            starved_s=seconds["wait for a batch"],
-            reading_s=seconds["wait for files"],
-            working_s=seconds["make a batch"] - seconds["wait for files"],
-            blocked_s=seconds["wait for room"],
-            decode_s=seconds["decode"],
-            transform_s=seconds["transform"],
-        )
+        return self._course.stats()
 
     def trace(self, path: str | Path) -> None:
         """Write what each thread did last, for https://ui.perfetto.dev: a track for each."""
@@ -390,9 +387,3 @@ class Loader:
 
     def __reduce__(self) -> Any:
         raise SetupError(f"a Loader cannot be sent to another process: {HERE}")
-
-
-def _check_number(state: Mapping[str, Any], name: str, most: int) -> None:
-    if not isinstance(state[name], Integral) or not 0 <= int(state[name]) <= most:
-        what = f"is {state[name]!r}, and no whole number from 0 to {most:,}"
-        raise PipelineError(f"the state's {name} {what}: it is damaged")

@@ -347,7 +347,7 @@ class Maker:
                     if name not in self.warned:
                         self.warned.add(name)
                         log.warning("%s", words)
-        fields = collated(records)
+        fields = collated(records, [sample.name for sample in rows.samples])
         for name in moving(plan):  # the op's output has another name, and these are in pixels of the photos
             fields.pop(name, None)
         fields |= columns(plan, rows.annotated)

@@ -12,7 +12,7 @@ from pixprep.training import read
 from pixprep.training.sources import Source
 from pixprep.training.sources.storage import is_remote
 
-_GIVEN = ("concat", "rows", "subset")  # and not opened
+_GIVEN = ("concat", "iterable", "rows", "subset")  # and not opened
 KINDS: dict[str, Callable[..., Source]] = {
     **{name: getattr(read, name) for name in read.__all__ if name not in _GIVEN},
     "coco": lambda path, images, **options: read.coco(images, path, **options),

@@ -3,14 +3,30 @@
 from pixprep.names import SOURCES, hint, meant
 from pixprep.training.sources.coco import coco
 from pixprep.training.sources.files import files, table, videos
+from pixprep.training.sources.iterated import iterable
 from pixprep.training.sources.joined import concat, subset
+from pixprep.training.sources.lmdb import lmdb
 from pixprep.training.sources.parquet import parquet
 from pixprep.training.sources.rows import rows
 from pixprep.training.sources.tar import tar
 from pixprep.training.sources.tfrecord import tfrecord
 from pixprep.training.sources.voc import voc
 
-__all__ = ["coco", "concat", "files", "parquet", "rows", "subset", "table", "tar", "tfrecord", "videos", "voc"]
+__all__ = [
+    "coco",
+    "concat",
+    "files",
+    "iterable",
+    "lmdb",
+    "parquet",
+    "rows",
+    "subset",
+    "table",
+    "tar",
+    "tfrecord",
+    "videos",
+    "voc",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -24,6 +24,11 @@ _AHEAD = 2
 _SLOW = 0.1
 """Reading is too slow if the engine waits for it for more than this share of the time: then more threads read."""
 
+_HINTS: Mapping[type, str] = {
+    str: ": pathlib.Path(text) is one, and pixprep.read.rows takes texts",
+    dict: ': pixprep.read.rows takes {"bytes": ..., "path": ...}',
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -96,8 +101,9 @@ class Reader:
         self._timeline = timeline
         self._cache = cache
         self._blocks = blocks or Blocks()
-        self._pool = ThreadPoolExecutor(MOST_THREADS, "pixprep-read")
-        self.width = 2
+        self._most = 1 if getattr(source, "is_in_order", False) else MOST_THREADS
+        self._pool = ThreadPoolExecutor(self._most, "pixprep-read")
+        self.width = min(2, self._most)
 
     def samples(self, indices: Sequence[int]) -> list[Sample]:
         """Read samples at once, in this thread."""
@@ -167,7 +173,9 @@ class Reader:
             return read_image({"image": image, "name": name}, self._limits, self._blocks.take)
         if (encoded := _encoded(image)) is not None:
             return encoded
-        hint = ": a pipeline whose first op is pixels takes arrays" * hasattr(image, "__array_interface__")
+        hint = _HINTS.get(type(image), "")
+        if hasattr(image, "__array_interface__"):
+            hint = ": a pipeline whose first op is pixels takes arrays"
         what = f"is the bytes of a file, or its pathlib.Path, not {type(image).__name__}{hint}"
         raise DataError(f'{printable(name)}: "image" {what}')
 
@@ -190,7 +198,7 @@ class Reader:
             shares = [future.result() for future in futures]
         end = self._timeline.now()
         if end - wait.begin > _SLOW * (end - since):
-            self.width = min(2 * self.width, MOST_THREADS)
+            self.width = min(2 * self.width, self._most)
         samples: list[Any] = [None] * len(part.indices)
         for thread, share in enumerate(shares):
             samples[thread :: len(shares)] = share

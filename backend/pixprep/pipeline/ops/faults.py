@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 import msgspec
 
 from pixprep.errors import PipelineError, in_words
-from pixprep.names import field_hint, hint, meant
+from pixprep.names import STATISTICS, field_hint, hint, meant
 
 
 def quoted(value: object) -> str:
@@ -34,6 +34,7 @@ def message(error: msgspec.ValidationError, fields: Mapping[str, Any], cls: type
     words = in_words(text)
     lacks = "expected a list, got " in words and "number" in words
     remedy = _two_numbers(cls, path) if lacks else _both_sides(cls, fields, path)
+    remedy = f": {STATISTICS[name]}" if (name := str(fields.get(path)).lower()) in STATISTICS else remedy
     return f"{path}: {words}{remedy}"
 
 

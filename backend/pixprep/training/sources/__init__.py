@@ -56,12 +56,14 @@ class Source(ABC):
 
     Attributes:
         classes: the names of the labels, in their order; empty where the source knows none.
+        is_in_order: samples come in their order alone, and any other begins again: see ``iterable``.
         notes: what was left out or looked odd when the source was made, a line each; also logged as warnings.
         fingerprint: 32 hexadecimal digits that differ where the samples do, as far as names, sizes and annotations
             tell. The contents of image files are not read for it. It is computed when it is first asked for.
     """
 
     classes: tuple[str, ...] = ()
+    is_in_order = False
     notes: tuple[str, ...] = ()
     _broken: Mapping[int, ImageError] = {}  # of samples that were found broken when the source was made
 

@@ -21,6 +21,7 @@ from pixprep.training.sources.storage import (
     Names,
     StrPath,
     absolute,
+    archives,
     fingerprint,
     folder_of,
     image_at,
@@ -93,13 +94,13 @@ def files(
 
     A folder of folders is read as torchvision's ``ImageFolder`` reads it: each folder is a class, classes and files are
     sorted by name, and a class may have folders inside. A folder of images alone has no labels. What begins with a dot
-    is passed over.
+    is passed over. A pattern such as ``train/*/*.jpg`` is the sorted list of the files that it names, without labels.
 
     >>> train = files("train/")                                            # doctest: +SKIP
     >>> valid = files("valid/", classes=train.classes)                     # doctest: +SKIP
 
     Args:
-        where: a folder, or paths of files.
+        where: a folder, a pattern, or paths of files.
         labels: of a list, a whole number for each path.
         classes: the names of the labels. Of a folder: the folders that are classes, in this order, so that two folders
             get the same labels; default: all that are there.
@@ -136,6 +137,8 @@ def _files(
     classes: Sequence[str] | None,
     suffixes: tuple[str, ...],
 ) -> ImageFiles:
+    if isinstance(where, str | os.PathLike) and _is_pattern(where):
+        where = archives(where)
     if isinstance(where, str | os.PathLike):
         if labels is not None:
             raise DataError(f"{os.fspath(where)}: the labels of a folder are its folders: give labels with a list")
@@ -158,6 +161,12 @@ def _files(
     if any("\0" in name for name in inner):
         raise DataError("a file's name has a NUL in it")
     return ImageFiles(root, Names([inner]), numbers, tuple(classes or ()))
+
+
+def _is_pattern(where: StrPath) -> bool:
+    """Tell whether a path names files by a pattern; a ``?`` begins a URL's query, and a folder may have a ``[``."""
+    is_there = not is_remote(where) and Path(where).exists()
+    return any(sign in os.fspath(where) for sign in ("*{" if is_remote(where) else "*?[{")) and not is_there
 
 
 def _folder(root: str, classes: Sequence[str] | None, suffixes: tuple[str, ...]) -> ImageFiles:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from itertools import accumulate
@@ -35,6 +35,7 @@ class Concat(Source):
         self.sources = tuple(sources)
         self.classes = _same([tuple(getattr(each, "classes", ())) for each in sources], "classes")
         self.holds = _same([getattr(each, "holds", "images") for each in sources], "kinds")
+        self.is_in_order = any(getattr(each, "is_in_order", False) for each in sources)
         self.notes = tuple(note for each in sources for note in getattr(each, "notes", ()))
         self._ends = list(accumulate(map(len, sources)))
 
@@ -68,6 +69,7 @@ class Subset(Source):
     def __init__(self, source: AnySource, indices: npt.NDArray[np.int64]) -> None:
         self.classes = getattr(source, "classes", ())
         self.holds = getattr(source, "holds", "images")
+        self.is_in_order = getattr(source, "is_in_order", False)
         self._source, self._indices = source, indices
 
     @property
@@ -202,10 +204,17 @@ def check_source(source: object) -> None:
     """
     if isinstance(source, str | bytes | Path):
         raise DataError(f"source: {source!r} is a path, or one image: pixprep.read.files reads a folder")
-    if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+    kind = type(source).__name__
+    if isinstance(source, Mapping):
         raise DataError(
-            f"source: a {type(source).__name__} has no length, or no sample by its number: make a list of it, or see "
-            "pixprep.read"
+            f'source: a {kind} has no samples by their numbers: pixprep.read.rows(columns, label="label") has'
+        )
+    if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+        remedy = "pixprep.read.iterable reads it in its order" if hasattr(source, "__iter__") else "see pixprep.read"
+        raise DataError(f"source: a {kind} has no length, or no sample by its number: {remedy}")
+    if hasattr(source, "samples") and hasattr(source, "root") and hasattr(source, "loader"):  # torchvision's
+        raise DataError(
+            f"source: a {kind} decodes its images itself: pixprep.read.files({str(source.root)!r}) has the same classes"
         )
     if len(source) == 0:
         raise DataError("the source has no samples")

@@ -22,7 +22,17 @@ from pixprep.boxes import check_source_format, format_tag, to_xyxy
 from pixprep.errors import DataError, ImageError, SetupError
 from pixprep.spec import BoxSource
 from pixprep.training.sources import Sample, naming
-from pixprep.training.sources.storage import I64, Archives, StrPath, archives, fingerprint, noted, scan
+from pixprep.training.sources.storage import (
+    I64,
+    Archives,
+    StrPath,
+    archives,
+    fingerprint,
+    image_at,
+    inside,
+    noted,
+    scan,
+)
 
 _READERS = 8
 
@@ -110,11 +120,18 @@ class ParquetRows(Archives):
                 value = column[row].as_py()
                 if field == "image" and isinstance(value, Mapping):
                     sample["name"] += f", {value['path']}" if value.get("path") else ""
-                    value = value["bytes"]
+                    value = self._stored(file, value)
                 if value is None:
                     raise ImageError("BAD_RECORD", f"its {self._fields[field]!r} is null")
                 sample[field] = np.array(value) if isinstance(value, list) else value
             return to_xyxy(sample, self._box_format)
+
+    def _stored(self, file: int, value: Mapping[str, Any]) -> Any:
+        """The image of a struct: its bytes, or else the file that its path names beside the Parquet file."""
+        if value["bytes"] is None and value.get("path"):
+            folder = self._files.paths[file].rpartition("/")[0]
+            return image_at(inside(folder, value["path"]))
+        return value["bytes"]
 
     def _columns(self, file: int, group: int) -> Mapping[str, Any]:
         """The columns of a row group; where the one before was read, the one behind is read ahead."""

@@ -47,6 +47,8 @@ class Rows(Source):
         name = f"row {index}"
         try:
             row = self._items[index]
+        except DataError:
+            raise
         except Exception as error:
             raise ImageError("UNREADABLE", f"{name}: {type(error).__name__}: {error}") from error
         sample: Sample = {"name": name}
@@ -75,15 +77,18 @@ def rows(
 ) -> Rows:
     """Take the rows of a sequence as samples.
 
-    A row is a mapping or a tuple. Its image is encoded: bytes, a path, or what Hugging Face stores, ``{"bytes": …,
-    "path": …}``; or, for a pipeline that begins with ``pixels``, an array, a PyTorch tensor or a Pillow image.
-    A Hugging Face dataset is asked not to decode its images, and its classes are taken over.
+    A row is a mapping or a tuple; a dict of columns is taken row by row. Its image is encoded: bytes, a path, or what
+    Hugging Face stores, ``{"bytes": …, "path": …}``; or, for a pipeline that begins with ``pixels``, an array, a
+    PyTorch tensor or a Pillow image.
+    A Hugging Face dataset is asked for plain values, without a format or decoded images, and its classes are taken
+    over.
 
     >>> mnist = rows(datasets.load_dataset("mnist", split="train"), label="label")       # doctest: +SKIP
     >>> pets = rows(torchvision.datasets.ImageFolder("pets").samples, image=0, label=1)   # doctest: +SKIP
 
     Args:
-        items: it has a length, takes whole numbers from 0, and may be asked by several threads at once.
+        items: it has a length, takes whole numbers from 0, and may be asked by several threads at once; or columns of
+            one length, by name.
         image: where a row has its image: a key, or a position.
         classes: the names of the labels.
         tag: what tells these rows from others; part of the fingerprint, which knows nothing of what rows hold.
@@ -95,19 +100,57 @@ def rows(
         DataError: it is no sequence, is empty, or has no such column.
     """
     check_source_format(box_format)
+    if isinstance(items, Mapping):
+        items = _Columns(items)
     if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
-        raise DataError(f"rows need a length and numbers, which {_kind(items)} lacks: make a list of it")
+        raise DataError(
+            f"rows need a length and numbers, which {_kind(items)} lacks: make a list of it, or see iterable"
+        )
     if len(items) == 0:
         raise DataError("there are no rows")
+    items, known = plain(items, image, fields)
+    return Rows(items, {"image": image, **fields}, tuple(classes or known), tag, box_format)
+
+
+def plain(items: Any, image: _Key, fields: Mapping[str, _Key]) -> tuple[Any, tuple[str, ...]]:
+    """Plain values of a Hugging Face dataset, with encoded images, and its classes; all else as it is.
+
+    Raises:
+        DataError: the dataset has no such column.
+    """
     features = getattr(items, "features", None)
-    if isinstance(features, Mapping) and hasattr(items, "cast_column"):  # Hugging Face's datasets
-        for key in (image, *fields.values()):
-            if key not in features:
-                raise DataError(f"the dataset has no column {key!r}; there are {', '.join(map(repr, features))}")
-        if getattr(features[image], "decode", False):
-            items = items.cast_column(image, type(features[image])(decode=False))
-        classes = classes or tuple(getattr(features[fields["label"]], "names", ()) if "label" in fields else ())
-    return Rows(items, {"image": image, **fields}, tuple(classes), tag, box_format)
+    if not (isinstance(features, Mapping) and hasattr(items, "cast_column")):
+        return items, ()
+    for key in (image, *fields.values()):
+        if key not in features:
+            raise DataError(f"the dataset has no column {key!r}; there are {', '.join(map(repr, features))}")
+    if getattr(items, "format", {}).get("type") is not None:  # such as with_format("torch")
+        items = items.with_format(None)
+    if getattr(features[image], "decode", False):
+        items = items.cast_column(image, type(features[image])(decode=False))
+    return items, tuple(getattr(features[fields["label"]], "names", ()) if "label" in fields else ())
+
+
+class _Columns:
+    """Rows of columns by name.
+
+    Raises:
+        DataError: they have different lengths, or are none.
+    """
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self._columns = dict(columns)
+        lengths = {name: len(each) if hasattr(each, "__len__") else -1 for name, each in columns.items()}
+        if len({*lengths.values()}) > 1 or -1 in lengths.values():
+            found = ", ".join(f"{name!r} has {length:,}" for name, length in lengths.items() if length >= 0)
+            raise DataError(f"columns have one length: {found or 'these have none'}")
+        self._length = next(iter(lengths.values()), 0)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {name: each[index] for name, each in self._columns.items()}
 
 
 def _encoded(value: Any, name: str) -> tuple[Any, str]:

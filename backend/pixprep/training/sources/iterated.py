@@ -1,0 +1,115 @@
+"""Rows of an iterable, which has no row by its number: read in its order, again from its beginning for each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from itertools import islice
+from threading import Lock
+from typing import Any
+
+from pixprep.boxes import check_source_format
+from pixprep.errors import DataError, PipelineError
+from pixprep.spec import BoxSource
+from pixprep.training.sources.rows import Rows, plain
+
+_POSSIBLE = {"shuffle": (False,), "repeats": (1,), "on_error": ("raise", "skip")}
+"""Values of a Loader's arguments that need no sample by its number, beside None."""
+
+
+class _Passes:
+    """Rows by rising numbers: what lies between two is passed over, and a smaller number begins another pass.
+
+    Args:
+        begin: makes the iterator of a pass.
+        samples: rows of a pass.
+    """
+
+    def __init__(self, begin: Callable[[], Iterator[Any]], samples: int) -> None:
+        self._begin, self._samples = begin, samples
+        self._lock = Lock()
+        self._rows: Iterator[Any] = iter(())
+        self._next = samples
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, index: int) -> Any:
+        with self._lock:
+            if index < self._next:
+                self._rows, self._next = self._begin(), 0
+            try:
+                for row in islice(self._rows, index - self._next, None):
+                    self._next = index + 1
+                    return row
+            except Exception as error:
+                raise DataError(f"row {index:,} of the iterable: {type(error).__name__}: {error}") from error
+            self._next = self._samples
+        raise DataError(
+            f"the iterable ends before row {index:,}, and samples={self._samples:,}: give its number of rows"
+        )
+
+
+def iterable(
+    items: Iterable[Any] | Callable[[], Iterable[Any]],
+    *,
+    samples: int | None = None,
+    image: str | int = "image",
+    classes: Sequence[str] = (),
+    tag: str = "",
+    box_format: BoxSource = "xyxy",
+    **fields: str | int,
+) -> Rows:
+    """Take the rows of an iterable as samples, in its order.
+
+    A Loader reads them in one thread, without ``shuffle``: shuffle the iterable itself. Each epoch begins it anew. Each
+    shard reads all rows and keeps its own, and a resumed epoch passes over the rows before its state. A broken sample
+    is left out, or ends the epoch: no other is at hand. ``replay`` begins another pass.
+
+    >>> laion = iterable(datasets.load_dataset("laion", split="train", streaming=True),  # doctest: +SKIP
+    ...                  samples=100_000, image="jpg", caption="txt")                    # doctest: +SKIP
+
+    Args:
+        items: it can be iterated again and again; or a function whose results are iterated.
+        samples: rows of an epoch; default: its length.
+        image: as in ``rows``, as all that follows.
+        classes: the names of the labels.
+        tag: what tells these rows from others.
+        box_format: how the field ``boxes`` comes.
+        **fields: further fields.
+
+    Raises:
+        DataError: it can be iterated once only, or has no length.
+    """
+    check_source_format(box_format)
+    if not callable(items) and not hasattr(items, "__iter__"):
+        raise DataError(f"an iterable has an iterator, which a {type(items).__name__} has not: see pixprep.read")
+    if isinstance(items, Iterator):
+        raise DataError(
+            f"a {type(items).__name__} can be iterated once, and each epoch does: give the function that makes it"
+        )
+    if samples is None:
+        if not isinstance(items, Sized):
+            raise DataError("the iterable has no length: give samples=, its rows or those of an epoch")
+        samples = len(items)
+    if not isinstance(samples, int) or samples < 1:
+        raise DataError(f"samples is a number of rows, 1 at least, not {samples!r}")
+    rows, known = plain(items, image, fields)
+    passes = _Passes(lambda: iter(rows() if callable(rows) else rows), samples)
+    made = Rows(passes, {"image": image, **fields}, tuple(classes or known), tag, box_format)
+    made.is_in_order = True
+    return made
+
+
+def check_in_order(source: object, **arguments: object) -> None:
+    """Refuse a Loader's arguments that need samples by their numbers, where a source has them in its order alone.
+
+    Raises:
+        PipelineError: names the argument.
+    """
+    if not getattr(source, "is_in_order", False):
+        return
+    for name, value in arguments.items():
+        if value is not None and not (isinstance(value, bool | int | str) and value in _POSSIBLE.get(name, ())):
+            what = "has its order alone, and no sample by its number"
+            remedy = 'take "skip" or "raise"' if name == "on_error" else "shuffle the iterable itself"
+            raise PipelineError(f"{name}: an iterable {what}: {remedy}")

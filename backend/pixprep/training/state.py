@@ -1,0 +1,67 @@
+"""State of a training, as JSON holds it: what it may be, and whether it is of the Loader that takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any
+
+from pixprep.errors import DataError, PipelineError
+
+STATE_VERSION = 1
+MOST_EPOCHS = (1 << 32) - 1
+
+
+def checked_state(state: Mapping[str, Any], now: Mapping[str, Any], length: int) -> tuple[int, int]:
+    """The epoch and the position of a state.
+
+    Args:
+        state: of ``Loader.state_dict``, maybe of another shard.
+        now: that of the Loader that takes it.
+        length: samples of an epoch.
+
+    Raises:
+        DataError: the state is of other samples.
+        PipelineError: it is of another ``seed``, ``shuffle`` or sampler, or is no state.
+    """
+    if isinstance(state, Mapping):
+        state = {"sampler": None, **state}  # older ones have none
+    if not isinstance(state, Mapping) or set(state) != set(now) or state["version"] != STATE_VERSION:
+        raise PipelineError(f"this is no state of a Loader: {state!r}")
+    for name in ("seed", "shuffle"):
+        if state[name] != now[name]:
+            raise PipelineError(
+                f"the state is of {name}={state[name]!r}, and this Loader has {name}={now[name]!r}: the rest of "
+                "the epoch would be other samples"
+            )
+    epoch = _number(state, "epoch", MOST_EPOCHS)
+    _number(state, "samples", (1 << 63) - 1)
+    if (state["samples"], state["source"]) != (now["samples"], now["source"]):
+        raise DataError(
+            f"the state is of another source: {state['samples']:,} samples ({state['source']}), and here are "
+            f"{now['samples']:,} ({now['source']})"
+        )
+    if state["sampler"] != now["sampler"]:
+        raise PipelineError(
+            "the state is of other weights, shares, repeats, epoch_samples or group_by, or with group_by of other "
+            "global batches (batch_size times shards): the rest of the epoch would be other samples"
+        )
+    return epoch, _number(state, "position", length)
+
+
+def checked_epoch(epoch: int) -> int:
+    """A number of an epoch.
+
+    Raises:
+        PipelineError: it is none.
+    """
+    if isinstance(epoch, bool) or not isinstance(epoch, Integral) or not 0 <= int(epoch) <= MOST_EPOCHS:
+        raise PipelineError(f"epoch is a whole number from 0 to {MOST_EPOCHS:,}, not {epoch!r}")
+    return int(epoch)
+
+
+def _number(state: Mapping[str, Any], name: str, most: int) -> int:
+    if not isinstance(state[name], Integral) or not 0 <= int(state[name]) <= most:
+        what = f"is {state[name]!r}, and no whole number from 0 to {most:,}"
+        raise PipelineError(f"the state's {name} {what}: it is damaged")
+    return int(state[name])

@@ -1,0 +1,78 @@
+"""``read.iterable``: rows in their order, for each epoch, shard and resumption."""
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from loading import PLAIN, same, samples
+from pixprep import read
+
+
+class Stream:
+    """Rows that are counted as they are read; the passes, too."""
+
+    def __init__(self, count=40):
+        self.count, self.read, self.passes = count, 0, 0
+
+    def __iter__(self):
+        self.passes += 1
+        for row in samples(self.count):
+            self.read += 1
+            yield row
+
+
+def loader(stream, **options):
+    source = read.iterable(stream, samples=stream.count, label="label")
+    return pp.Loader(source, PLAIN, **{"batch_size": 8, "threads": 2} | options)
+
+
+def test_an_epoch_reads_each_row_once_in_its_order():
+    stream = Stream()
+    with loader(stream) as loading, pp.Loader(samples(), PLAIN, batch_size=8) as other:
+        for number in (1, 2):
+            batches = list(loading)
+            assert (stream.passes, stream.read) == (number, 40 * number)
+            assert all(map(same, batches, other))
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_shards_share_the_rows_and_each_reads_them_all(world):
+    streams = [Stream(48) for _ in range(world)]
+    found = []
+    for rank, stream in enumerate(streams):
+        with loader(stream, shard=(rank, world)) as loading:
+            found += [index for batch in loading for index in batch["index"].tolist()]
+    assert sorted(found) == list(range(48))
+    assert [stream.passes for stream in streams] == [1] * world
+
+
+def test_a_resumed_epoch_passes_over_the_rows_before_its_state():
+    with loader(Stream()) as first:
+        batches = iter(first)
+        next(batches), next(batches)
+        state = first.state_dict()
+        rest = list(batches)
+    stream = Stream()
+    with loader(stream) as second:
+        second.load_state_dict(state)
+        found = list(second)
+    assert len(found) == len(rest)
+    assert all(map(same, rest, found))
+    assert (stream.passes, stream.read) == (1, 40)
+
+
+def test_replay_begins_another_pass_and_the_epoch_goes_on():
+    stream = Stream()
+    with loader(stream, prefetch=1) as loading:
+        seen = []
+        for batch in loading:
+            seen += batch["index"].tolist()
+            assert np.array_equal(loading.replay(0, 3)["index"], [3])
+        assert seen == list(range(40))
+
+
+def test_a_broken_row_is_left_out():
+    rows = [*samples(15), {"image": b"broken"}]
+    source = read.iterable(rows)
+    with pp.Loader(source, PLAIN, batch_size=8, on_error="skip", max_errors=1) as loading:
+        assert [len(batch) for batch in loading] == [8, 7]
