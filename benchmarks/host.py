@@ -50,8 +50,8 @@ PARTS = {
     "code stream": ("code_stream",),
     "decoder": ("engine/decoders/",),
     "windows": (
-        "engine/kernels/resizing.py",
-        "gpu/filling.py",
+        "engine/kernels/resize.py",
+        "gpu/fill.py",
         "engine/kernels/native.py",
         "engine/kernels/resampl",
         "plan/profiles/",

@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 from pixprep.engine.kernels.kernel import CpuKernel
 from pixprep.gpu import launch, structs
 from pixprep.gpu.canvases import canvas_plan, needs_canvases
-from pixprep.gpu.filling import PixelBuffer
+from pixprep.gpu.fill import PixelBuffer
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 

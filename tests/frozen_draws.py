@@ -15,8 +15,8 @@ from msgspec import convert
 import pixprep as pp
 from pixprep.engine.kernels.elastic import displacement
 from pixprep.pipeline.ops import OPS
+from pixprep.plan.draws.crops import IouCrop, within
 from pixprep.plan.draws.philox import Numbers
-from pixprep.plan.draws.windows import IouCrop, within
 from pixprep.plan.steps.warps import Elastic
 from pixprep.training.order import Order
 

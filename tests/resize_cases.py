@@ -8,7 +8,7 @@ from PIL import Image
 
 import reference
 from images import checkerboard, gradient, noise, photo, read, scene
-from pixprep.engine.kernels import resizing
+from pixprep.engine.kernels import resize
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.plan.geometry_steps import Resize
 from pixprep.plan.placement import Placement
@@ -78,7 +78,7 @@ def by_pillow(pixels, size, filter_name, like="pillow"):
     return np.asarray(image).reshape(*size, pixels.shape[2])
 
 
-def resize(like, filter_name, size, *, antialias=False):
+def resize_step(like, filter_name, size, *, antialias=False):
     """A library's resize to (height, width)."""
     return Resize(rule="both", height=size[0], width=size[1], filter=filter_name, antialias=antialias, like=like)
 
@@ -86,12 +86,12 @@ def resize(like, filter_name, size, *, antialias=False):
 def resized(pixels, size, like, filter_name, *, antialias=False, region=None):
     """Result of a library's profile for uint8 pixels, or of the result the region (top, left, bottom, right)."""
     how = resampling_of(like, filter_name, pixels.shape[:2], size, antialias=antialias, region=region)
-    return resizing.resize(pixels, how)
+    return resize.resize(pixels, how)
 
 
 def resampling_of(like, filter_name, size, resized_size, *, antialias, region=None):
     """The ``Resampling`` of a library's resize."""
-    rule = resize(like, filter_name, resized_size, antialias=antialias)
+    rule = resize_step(like, filter_name, resized_size, antialias=antialias)
     return resampling(rule, placement(size, resized_size, region))
 
 

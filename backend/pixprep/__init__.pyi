@@ -46,7 +46,7 @@ from pixprep.pipeline.ops.filters import RandomGaussianBlur as random_gaussian_b
 from pixprep.pipeline.ops.filters import RandomSharpness as random_sharpness
 from pixprep.pipeline.ops.filters import Sharpness as sharpness
 from pixprep.pipeline.ops.geometry import Resize as resize
-from pixprep.pipeline.ops.levels import Normalize as normalize
+from pixprep.pipeline.ops.normalize import Normalize as normalize
 from pixprep.pipeline.ops.outputs import Boxes as boxes
 from pixprep.pipeline.ops.outputs import ImageSize as image_size
 from pixprep.pipeline.ops.outputs import Mask as mask

@@ -11,7 +11,7 @@ import elastic_twin
 import filter_twin
 import pixprep as pp
 from images import noise, scene
-from pixprep.engine.kernels import elastic, filters, levels, native, resizing
+from pixprep.engine.kernels import elastic, filters, levels, native, resize
 from pixprep.pipeline.ops.filters import weights
 from pixprep.plan.steps.levels import Filter
 from pixprep.plan.steps.warps import Elastic, Warp
@@ -25,7 +25,7 @@ def level(request, monkeypatch):
     library = native.library()
     if "/" not in str(os.environ.get(native.SETTING)):  # a library that is named is tested alone
         library = ctypes.CDLL(str(Path(native.__file__).with_name(f"pixprep-{request.param}.so")))
-    for module in (resizing, elastic, filters):
+    for module in (resize, elastic, filters):
         monkeypatch.setattr(module, "library", lambda: library)
 
 
@@ -58,7 +58,7 @@ def test_bytes_go_from_each_layout_to_each_in_any_direction_and_are_looked_up(pl
                         if target == "the end of words":
                             continue  # no image is written there
                         for mirror in (1, -1):
-                            resizing.look_up(view, table, out[:, ::mirror].transpose(2, 0, 1))
+                            resize.look_up(view, table, out[:, ::mirror].transpose(2, 0, 1))
                             what = name, target, (height, width), direction, mirror
                             assert np.array_equal(out[:, ::mirror], expected), what
                             assert_untouched(target, out.base)

@@ -23,7 +23,7 @@ from decoding import PLAN
 from images import JUNK, jpeg, jpegs, noise, others, photo, png, scene, with_exif
 from pixprep.engine.decoders import Kept
 from pixprep.engine.decoders.images import CpuDecoder
-from pixprep.engine.kernels import resizing
+from pixprep.engine.kernels import resize
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.normalize(), pp.tensor()])
 SEVERAL = pp.Pipeline(
@@ -406,12 +406,12 @@ def test_a_trim_gives_the_memory_back_that_is_kept_for_the_next_batch():
 
 
 def test_a_trim_forgets_the_windows_of_the_last_axes():
-    sizes = [(3 + index, 900 - index) for index in range(2 * resizing.RECENT)]
+    sizes = [(3 + index, 900 - index) for index in range(2 * resize.RECENT)]
     with pp.Engine(pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.tensor()]), threads=1) as engine:
         engine.run([jpeg(np.zeros((*size, 3), np.uint8)) for size in sizes])
-        assert resizing.made.cache_info().currsize == resizing.RECENT
+        assert resize.made.cache_info().currsize == resize.RECENT
         engine.trim()
-        assert resizing.made.cache_info().currsize == 0
+        assert resize.made.cache_info().currsize == 0
 
 
 def test_a_trim_while_others_work_changes_nothing():

@@ -18,14 +18,14 @@ import pytest
 import twins
 from images import checkerboard, noise
 from pixprep.engine.decoders.structure import MOST_KEPT, ROW
-from pixprep.engine.kernels import native, resizing
+from pixprep.engine.kernels import native, resize
 from pixprep.engine.kernels.margins import Margins
 from pixprep.engine.kernels.resampling import axes
-from pixprep.engine.kernels.resizing import RECENT
+from pixprep.engine.kernels.resize import RECENT
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Axis, Curve, Formula, Passes, Resampling, Rule
 from pixprep.spec import Like
-from resize_cases import assert_equal, placement, resampling_of, resize
+from resize_cases import assert_equal, placement, resampling_of, resize_step
 from resize_twin import resample, windows_of
 
 TESTS = Path(__file__).parents[1]
@@ -47,7 +47,7 @@ def pixels(height, width, channels, seed=0):
 
 def axes_of(size, resized, region=None):
     """(rows, columns) of a resize of this size, of which a region is wanted."""
-    return axes(resize("pillow", "bicubic", resized), placement(size, resized, region))
+    return axes(resize_step("pillow", "bicubic", resized), placement(size, resized, region))
 
 
 def fixed(formula, rows, columns, *, vertical_first=False):
@@ -58,14 +58,14 @@ def fixed(formula, rows, columns, *, vertical_first=False):
 def both(image, how, **more):
     """(name, the region in C, the same in NumPy)."""
     twin = resample(image, how, more.get("around"), more.get("flips", (False, False)))
-    return f"{image.shape} {how} {more}", resizing.resize(image, how, **more), twin
+    return f"{image.shape} {how} {more}", resize.resize(image, how, **more), twin
 
 
 def test_the_windows_that_are_remembered_have_a_bound():
     """Whatever the images are: axes of up to 16,384 positions, as the limits have them, before and after."""
     lengths = (1, 100, 10_923, 16_383, 16_384)
     largest = max(
-        resizing.made.__wrapped__(formula, Axis(before, after, before / after, 0, after)).memory.nbytes
+        resize.made.__wrapped__(formula, Axis(before, after, before / after, 0, after)).memory.nbytes
         for formula, before, after in product(FORMULAS, lengths, (224, 16_384))
     )
     assert RECENT * largest < 20 << 20
@@ -100,7 +100,7 @@ def test_windows_equal_those_of_numpy(formula):
     for axis in random_axes(100, FORMULAS.index(formula)):
         if formula.curve in ("two", "four"):  # torchvision's, which is given no fractions
             axis = axis._replace(ratio=axis.length / axis.out_length, offset=0.0)  # noqa: PLW2901
-        assert_same_windows(resizing.windows(formula, axis), twins.windows(formula, axis))
+        assert_same_windows(resize.windows(formula, axis), twins.windows(formula, axis))
 
 
 def test_another_formula_makes_other_windows():
@@ -109,7 +109,7 @@ def test_another_formula_makes_other_windows():
     for formula, other in zip(FORMULAS, [*FORMULAS[1:], FORMULAS[0]], strict=True):
         for wrong in (twins.windows(other, axis), twins.windows(formula._replace(bits=9), axis)):
             with pytest.raises(AssertionError):
-                assert_same_windows(resizing.windows(formula, axis), wrong)
+                assert_same_windows(resize.windows(formula, axis), wrong)
 
 
 @pytest.mark.parametrize("formula", FORMULAS, ids=str)
@@ -167,12 +167,12 @@ def test_strides_make_no_difference(channels):
 
 def test_a_change_of_one_weight_is_seen():
     image, how = pixels(60, 90, 4), fixed(BICUBIC, *axes_of((60, 90), (60, 31)))
-    right = resizing.resize(image, how)
-    made = resizing.made(BICUBIC, how.columns)
+    right = resize.resize(image, how)
+    made = resize.made(BICUBIC, how.columns)
     made.memory[2 * made.struct.size + 11 * made.struct.taps + 2] += 1 << 15
     with pytest.raises(AssertionError, match="differ"):
-        assert_equal([("off", resizing.resize(image, how), right)])
-    resizing.made.cache_clear()
+        assert_equal([("off", resize.resize(image, how), right)])
+    resize.made.cache_clear()
 
 
 METHODS = [(like, *method) for like in get_args(Like) for method in PROFILES[like].methods]
@@ -224,13 +224,13 @@ def test_windows_of_a_rule_equal_those_of_numpy(method):
         if how.formula is None or not how.formula.is_rule:
             continue
         for each in (how.rows, how.columns):
-            assert_same_windows(resizing.windows(how.formula, each), windows_of(how, each))
+            assert_same_windows(resize.windows(how.formula, each), windows_of(how, each))
 
 
 GUARDED = """
 import ctypes, mmap, sys
 import numpy as np
-from pixprep.engine.kernels import resizing
+from pixprep.engine.kernels import resize
 from pixprep.plan.profiles.windows import Axis, Formula, Resampling
 
 FIXED = [Formula("bilinear", True, 22), Formula("lanczos", True, 22), Formula("four", False, None)]
@@ -252,10 +252,10 @@ if "beyond" in sys.argv:
 for height, width, channels in [(h, w, c) for h in (1, 3, 5) for w in (1, 3, 4, 5, 16, 19) for c in (1, 3, 4)]:
     size = height * width * channels
     planes = min(channels, 3)
-    finish = resizing.finish(np.zeros((planes, 256), np.float32), range(planes), np.zeros((planes, 2)))
+    finish = resize.finish(np.zeros((planes, 256), np.float32), range(planes), np.zeros((planes, 2)))
     for levels in (inside[:size], inside[-size:]):
         values = levels.reshape(height, width, channels)
-        resizing.look_up(values, np.zeros((channels, 256), np.float32), np.empty((channels, height, width), np.float32))
+        resize.look_up(values, np.zeros((channels, 256), np.float32), np.empty((channels, height, width), np.float32))
         for n in (1, 2, 7, 40):
             rows, columns = (Axis(length, n, length / n, 0, n) for length in values.shape[:2])
             for is_down in (False, True):
@@ -264,9 +264,9 @@ for height, width, channels in [(h, w, c) for h in (1, 3, 5) for w in (1, 3, 4, 
                     how = Resampling(passes, rows, columns, formula, vertical_first=is_first)
                     flips = {"flips": (is_down, True), "remembers": n == 7}
                     out = np.empty((planes, n, n), np.float32)
-                    last = resizing.finish_real(range(planes), ()) if passes in ("real", "lerp") else finish
-                    resizing.resize(values, how, finish=last, out=out, **flips)
-                    resizing.resize(values, how, **flips)
+                    last = resize.finish_real(range(planes), ()) if passes in ("real", "lerp") else finish
+                    resize.resize(values, how, finish=last, out=out, **flips)
+                    resize.resize(values, how, **flips)
 """
 
 
@@ -292,7 +292,7 @@ def test_a_look_up_equals_indexing_and_leaves_the_rest_alone(dtype):
         canvas = np.full((3, 50, 40), 77, dtype)
         planes = np.full((50, 40, 3), 77, dtype)
         for whole in (canvas, planes.transpose(2, 0, 1)):
-            resizing.look_up(view, table, whole[:, 4 : 4 + rows, 6 : 6 + columns])
+            resize.look_up(view, table, whole[:, 4 : 4 + rows, 6 : 6 + columns])
             expected = np.full((3, 50, 40), 77, dtype)
             for plane in range(3):
                 expected[plane, 4 : 4 + rows, 6 : 6 + columns] = table[plane][view[:, :, plane]]
@@ -314,19 +314,19 @@ def test_values_are_those_of_the_levels_wherever_they_are_written():
         table = (levels % 256 if dtype == "uint8" else levels).astype(dtype)
         if is_curved := bool(rng.integers(2)):
             table[:, 200] += 1
-        finish = resizing.finish(table, channels, lines)
+        finish = resize.finish(table, channels, lines)
         assert (finish.lines != 0) == (dtype == "float32" and not is_curved)
         by_lines += finish.lines != 0
         image = pixels(size[0] + 2, size[1] + 3, 1 if len(channels) == 1 else 4, seed=index)[1:-1, 2:-1]
         flips = bool(rng.integers(2)), bool(rng.integers(2))
         how = TO_LEVELS[index % len(TO_LEVELS)](size, resized, (*begin, *end))
-        block = resizing.resize(image, how, flips=flips)
+        block = resize.resize(image, how, flips=flips)
         (high, wide), count = block.shape[:2], len(channels)
         left, expected = np.full((2, count, high + 3, wide + 5), 77, dtype)
         if rng.integers(2):
             left = np.ascontiguousarray(left.transpose(1, 2, 0)).transpose(2, 0, 1)
         target, remembers = left[:, 2 : 2 + high, 4 : 4 + wide], bool(rng.integers(2))
-        assert resizing.resize(image, how, flips=flips, finish=finish, out=target, remembers=remembers) is None
+        assert resize.resize(image, how, flips=flips, finish=finish, out=target, remembers=remembers) is None
         for plane, channel in enumerate(channels):
             expected[plane, 2 : 2 + high, 4 : 4 + wide] = table[plane][block[:, :, channel]]
         assert np.array_equal(left, expected), (index, how)
@@ -447,7 +447,7 @@ def test_names_that_python_writes_again_are_in_the_order_of_c():
     }
     assert enums["curve"] == [*get_args(Curve), *get_args(Rule)]
     assert [name.removeprefix("passes_") for name in enums["passes"]] == [*get_args(Passes), "copied"]
-    assert enums["operation"] == ["affine", *resizing.OPERATIONS]
+    assert enums["operation"] == ["affine", *resize.OPERATIONS]
 
 
 def test_sine_and_cosine_are_those_of_the_c_library():

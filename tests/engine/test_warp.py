@@ -21,8 +21,8 @@ from pixprep.engine.kernels.kernel import noise as drawn_noise
 from pixprep.engine.kernels.levels import done
 from pixprep.importers.verify import frozen
 from pixprep.pipeline.ops.filters import weights
+from pixprep.plan.draws.motions import Look, Motion, coefficients, mapped, projected, rotated
 from pixprep.plan.draws.philox import EXAMPLE
-from pixprep.plan.draws.warps import Look, Motion, coefficients, mapped, projected, rotated
 from pixprep.plan.steps import levels
 from pixprep.plan.steps.levels import Erase, Filter, Take, folded
 from pixprep.plan.steps.warps import WARP_FILTERS, Elastic, Warp

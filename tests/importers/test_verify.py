@@ -522,7 +522,7 @@ def test_a_library_has_its_version_or_says_why_it_cannot_be_used(tmp_path, modul
 @pytest.mark.parametrize("module", [originals, origins, twins])
 def test_the_originals_share_no_pixel_code_with_pixprep(module):
     those = ("images", "libraries", "origins", "twins")
-    allowed = ("errors", "pipeline.ops", "pipeline.file", "plan.profiles", "spec", "plan.draws.warps.coefficients")
+    allowed = ("errors", "pipeline.ops", "pipeline.file", "plan.profiles", "spec", "plan.draws.motions.coefficients")
     allowed += tuple(f"importers.verify.{name}" for name in those)
     for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("pixprep"):

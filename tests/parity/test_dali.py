@@ -9,7 +9,6 @@ import pytest
 
 from compare import EQUAL, Tolerance, assert_close
 from images import noise, read
-from pixprep.engine.kernels import resizing
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.importers.verify import Originals, frozen
 from pixprep.pipeline import ops
@@ -35,7 +34,7 @@ def resized(pixels, op, **changes):
     pipeline = Pipeline([ops.Decode(), op, ops.CenterCrop(1, 1), ops.Tensor()])
     resize = pipeline.plan.outputs["tensor"].geometry.resize
     how = resampling(resize, Geometry((), resize, ()).place(*pixels.shape[:2]))
-    return resizing.resize(pixels, how._replace(**changes))
+    return resize.resize(pixels, how._replace(**changes))
 
 
 def near(triples):

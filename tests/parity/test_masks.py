@@ -8,7 +8,7 @@ import pixprep as pp
 from pixprep.engine.annotations import annotated
 from pixprep.engine.kernels.elastic import displacement
 from pixprep.pipeline.ops import changed
-from pixprep.plan.draws.warps import coefficients
+from pixprep.plan.draws.motions import coefficients
 from pixprep.plan.steps.warps import Elastic
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: masks were not compared with its")

@@ -9,7 +9,7 @@ import pytest
 import pixprep as pp
 from images import png, scene
 from pixprep.engine.annotations import annotated
-from pixprep.plan.draws import philox, windows
+from pixprep.plan.draws import crops, philox
 from pixprep.plan.draws.augments import RandomStep
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared with")
@@ -43,7 +43,7 @@ def numbers(key, blocks):
     return philox.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
 
 
-def resized_crop_window(height, width, scale, ratio, *, fitting=windows.fitting, fallback=windows.fallback):
+def resized_crop_window(height, width, scale, ratio, *, fitting=crops.fitting, fallback=crops.fallback):
     """Windows of ``random_resized_crop``, with torch's own numbers in torchvision's order."""
     log_ratio = torch.log(torch.tensor(ratio))
     for _ in range(10):
@@ -82,9 +82,9 @@ def test_the_window_of_a_resized_crop_is_torchvisions():
     ("rule", "wrong"),
     [
         ("fallback", lambda height, width, _: (height, width)),
-        ("fallback", lambda height, width, ratio: windows.fallback(width, height, ratio)[::-1]),
-        ("fitting", lambda height, width, share, ratio: windows.fitting(height, width, share, 1 / ratio)),
-        ("fitting", lambda height, width, share, ratio: windows.fitting(height, width, share * 1.01, ratio)),
+        ("fallback", lambda height, width, ratio: crops.fallback(width, height, ratio)[::-1]),
+        ("fitting", lambda height, width, share, ratio: crops.fitting(height, width, share, 1 / ratio)),
+        ("fitting", lambda height, width, share, ratio: crops.fitting(height, width, share * 1.01, ratio)),
     ],
     ids=["whole", "turned", "ratio upside down", "one percent"],
 )
@@ -236,7 +236,7 @@ def other_iou_windows(change=lambda words: words):
         kept = params.pop("is_within_crop_area", torch.ones(len(boxes), dtype=torch.bool)).numpy()
         wholes += not params
         expected = params or {"top": 0, "left": 0, "height": height, "width": width}
-        differing += words != expected or not np.array_equal(windows.within(words, boxes.astype(float)), kept)
+        differing += words != expected or not np.array_equal(crops.within(words, boxes.astype(float)), kept)
     assert 30 < wholes < 300
     return differing
 

@@ -13,7 +13,7 @@ from pixprep.engine.kernels.levels import done
 from pixprep.importers.verify.twins import by_torchvision
 from pixprep.pipeline.ops import changed, op_name
 from pixprep.plan.draws import philox
-from pixprep.plan.draws.warps import coefficients
+from pixprep.plan.draws.motions import coefficients
 from pixprep.plan.steps.warps import WARP_FILTERS
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its warps were not compared with")

@@ -8,7 +8,7 @@ from pixprep.cli import main
 from pixprep.serving.repository import check, side_notes, try_out
 from pixprep.serving.repository.build import build
 from pixprep.serving.triton import pool
-from pixprep.serving.triton.files import read_config, read_pipeline
+from pixprep.serving.triton.model_files import read_config, read_pipeline
 
 OPERATOR = '''
 import pixprep as pp

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pixprep.boxes import F32, F64, Shares, check_place, from_corners
 from pixprep.engine.kernels.levels import done
 from pixprep.errors import ImageError, PipelineError
-from pixprep.plan.draws.windows import IouCrop
+from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, MaskPlan, PointsPlan
 from pixprep.plan.placement import Placement, moved
 from pixprep.plan.plan import Placed, Plan

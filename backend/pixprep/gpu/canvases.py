@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from struct import Struct
 from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.gpu.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP
+from pixprep.gpu.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP, pack_step
 from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
@@ -197,8 +196,6 @@ def _warp_record(step: Warp, size: tuple[int, int]) -> bytes:
 
 
 _NONE = (0.0,) * 8
-_STEP = Struct("=8dQiiff10i")  # LEVEL_STEP; NumPy, from tuples, took twice as long
-assert _STEP.size == LEVEL_STEP.itemsize
 _KINDS = {kind: number for number, kind in enumerate(KINDS)}
 _LIKES = {like: number for number, like in enumerate(LIKES)}
 
@@ -218,4 +215,4 @@ def _struct(
 ) -> bytes:
     colour = -1 if fill is None else sum(level << 8 * channel for channel, level in enumerate(fill))
     numbers = _KINDS[kind], _LIKES[like], factor, 1 - factor, *window, *flips, colour, *whole, mode
-    return _STEP.pack(*matrix, *_NONE[len(matrix) :], data, *numbers)
+    return pack_step(*matrix, *_NONE[len(matrix) :], data, *numbers)

@@ -17,7 +17,7 @@ from pixprep.engine.decoders import Decoder
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
 from pixprep.engine.devices import clip_decoder
 from pixprep.engine.kernels import Array
-from pixprep.engine.kernels.resizing import forget
+from pixprep.engine.kernels.resize import forget
 from pixprep.engine.kernels.staged import StagedKernel, needs_stages
 from pixprep.engine.options import EngineOptions
 from pixprep.errors import SetupError

@@ -17,7 +17,7 @@ import numpy as np
 
 from pixprep.gpu import launch, nvrtc, structs, surfaces
 from pixprep.gpu.canvases import canvas_plan, needs_canvases
-from pixprep.gpu.filling import PixelBuffer
+from pixprep.gpu.fill import PixelBuffer
 from pixprep.gpu.structs import IMAGE, LEVEL_THREADS, TILE
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement

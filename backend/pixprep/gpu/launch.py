@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pixprep.engine import kernels
 from pixprep.engine.kernels.resampling import formula
 from pixprep.gpu.canvases import KINDS, LIKES, MODES, Canvases, canvas_plan, needs_canvases
-from pixprep.gpu.filling import PASSES, Chunk, PixelBuffer, fill_fast, fill_plain
+from pixprep.gpu.fill import PASSES, Chunk, PixelBuffer, fill_fast, fill_plain
 from pixprep.gpu.structs import CANVAS, IMAGE, PIXELS, STEPS, TILE, TILE_ROWS
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement

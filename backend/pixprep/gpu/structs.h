@@ -1,4 +1,4 @@
-// Structs that the host fills for the CUDA kernels, in C (fill.c) or in NumPy (filling.py, by structs.py), and numbers that
+// Structs that the host fills for the CUDA kernels, in C (fill.c) or in NumPy (fill.py, by structs.py), and numbers that
 // both go by. Sizes and offsets are in pixels, pitches in bytes.
 #ifndef STRUCTS
 #define STRUCTS

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.engine.kernels.layout import numbers, structs
+from pixprep.engine.kernels.layout import numbers, packer, structs
 from pixprep.plan.output_plans import Affine, TensorPlan
 
 _FILES = [Path(__file__).with_name(name) for name in ("structs.h", "canvas.cu", "steps.cu", "surface.cu")]
@@ -23,9 +23,11 @@ LEVEL_THREADS = _NUMBERS["LEVEL_THREADS"]
 """Threads of a block of levels.cu, which is one image."""
 STEPS = ("affine", "subtract", "multiply", "divide")
 
-_TYPES: dict[str, Any] = {name: np.dtype(struct) for name, struct in structs(*_FILES).items()}
+_STRUCTS = structs(*_FILES)
+_TYPES: dict[str, Any] = {name: np.dtype(struct) for name, struct in _STRUCTS.items()}
 WINDOWS, IMAGE, STEP, PLAN = (_TYPES[name] for name in ("Windows", "Image", "Step", "Plan"))
 CANVAS, LEVEL_STEP, ERASURE, SURFACE = (_TYPES[name] for name in ("Canvas", "LevelStep", "Erasure", "Surface"))
+pack_step = packer(_STRUCTS["LevelStep"]).pack
 
 
 def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:

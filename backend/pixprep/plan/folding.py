@@ -12,8 +12,8 @@ from typing import Any, cast
 from pixprep.errors import ImageError
 from pixprep.plan import inputs
 from pixprep.plan.draws.augments import Augment, RandomStep
+from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import EXAMPLE
-from pixprep.plan.draws.windows import IouCrop
 from pixprep.plan.geometry_steps import REACH, Beyond, Flip, GeometryStep, LevelsStep, Move, Resize, Window
 from pixprep.plan.inputs import Drawing, is_given
 from pixprep.plan.placement import NO_MARGINS, Placement, Span, stretch

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 from pixprep.errors import ImageError
 from pixprep.plan.draws.augments import Augment, RandomStep
+from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import Words
-from pixprep.plan.draws.windows import IouCrop
 from pixprep.plan.inputs import InputStep
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.steps.levels import LevelStep

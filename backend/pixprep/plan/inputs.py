@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan.draws.augments import Augment, RandomStep
+from pixprep.plan.draws.crops import IouCrop, within
 from pixprep.plan.draws.philox import F64, Numbers, Words
-from pixprep.plan.draws.windows import IouCrop, within
 from pixprep.plan.placement import Span, moved
 from pixprep.plan.steps.operators import Extern
 from pixprep.spec import InputSpec

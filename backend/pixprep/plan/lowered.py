@@ -9,7 +9,7 @@ from itertools import takewhile
 from pixprep.errors import PipelineError
 from pixprep.plan import geometry_steps, inputs
 from pixprep.plan.draws.augments import Augment, Changing, RandomStep
-from pixprep.plan.draws.windows import IouCrop
+from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, Window
 from pixprep.plan.output_plans import ArithmeticStep, TensorPlan

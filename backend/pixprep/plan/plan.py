@@ -24,8 +24,8 @@ from pixprep.plan import inputs
 from pixprep.plan.clip_frames import Sampling
 from pixprep.plan.draws import philox
 from pixprep.plan.draws.augments import RandomStep
+from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import EXAMPLE, Numbers, Words
-from pixprep.plan.draws.windows import IouCrop
 from pixprep.plan.folding import Geometry
 from pixprep.plan.inputs import Drawing, Row
 from pixprep.plan.output_plans import AnnotationPlan, FlowPlan, OutputPlan, TensorPlan

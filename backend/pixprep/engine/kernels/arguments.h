@@ -44,7 +44,7 @@ enum passes {
     PASSES_COPIED,  // PASSES_FIXED, of one position a window
 };
 
-// In the order of OPERATIONS in engine/kernels/resizing.py, after the scale and offset.
+// In the order of OPERATIONS in engine/kernels/resize.py, after the scale and offset.
 enum operation { AFFINE, SUBTRACT, MULTIPLY, DIVIDE };
 
 // A formula of windows: plan/profiles/windows.py says what it means.

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.kernels.native import LANES, STRUCTS, library
-from pixprep.engine.kernels.resizing import look_up, move
+from pixprep.engine.kernels.resize import look_up, move
 from pixprep.spec import ColorLike
 
 U8 = npt.NDArray[np.uint8]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from pixprep.engine.kernels.colours import rest_of
 from pixprep.engine.kernels.native import STRUCTS, checked, library
-from pixprep.engine.kernels.resizing import copied
+from pixprep.engine.kernels.resize import copied
 from pixprep.plan.steps.levels import Filter
 
 U8 = npt.NDArray[np.uint8]

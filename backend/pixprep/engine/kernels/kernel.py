@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.engine.kernels import levels, resizing
+from pixprep.engine.kernels import levels, resize
 from pixprep.engine.kernels.margins import margins
 from pixprep.engine.kernels.native import STRUCTS, library
 from pixprep.engine.kernels.resampling import resampling
@@ -41,11 +41,11 @@ class CpuKernel:
         self._is_real = plan.is_real
         self._resize = plan.geometry.resize
         self._remembers = not plan.geometry.random_steps  # no window comes again where windows are random
-        self._finish: resizing.Finish | None = None
+        self._finish: resize.Finish | None = None
         if not plan.is_real:
-            self._finish = resizing.finish(self._table, plan.channels, plan.lines)
+            self._finish = resize.finish(self._table, plan.channels, plan.lines)
         elif plan.spec.dtype == "float32":  # float16 is rounded once, from float64, by NumPy
-            self._finish = resizing.finish_real(plan.channels, plan.arithmetic)
+            self._finish = resize.finish_real(plan.channels, plan.arithmetic)
 
     def run(self, images: Sequence[U8], placements: Sequence[Placement], outs: Planes, places: Sequence[int]) -> None:
         """See ``Kernel.run``."""
@@ -83,14 +83,14 @@ class CpuKernel:
         block = self._block(pixels, placement) if rows and columns else None
         if block is not None and (rows, columns) == placement.canvas:
             return cast("U8", block[:, :, :count])
-        canvas = resizing.blank(*placement.canvas, count)
+        canvas = resize.blank(*placement.canvas, count)
         canvas[:, :, list(self._plan.channels)] = placement.fill or self._plan.fill
         if block is not None:
-            resizing.move(block[:, :, :count], canvas[top : top + rows, left : left + columns])
+            resize.move(block[:, :, :count], canvas[top : top + rows, left : left + columns])
         return canvas
 
     def _write(
-        self, pixels: U8, placement: Placement, table: Planes, finish: resizing.Finish | None, planes: Planes
+        self, pixels: U8, placement: Placement, table: Planes, finish: resize.Finish | None, planes: Planes
     ) -> None:
         """Arithmetic, channel order and layout in one pass over the block; the margin in its colour."""
         rows, columns = _size(placement)
@@ -105,7 +105,7 @@ class CpuKernel:
                 self._look_up(block[:, :, : len(self._plan.channels)], table, planes)
 
     def _block(
-        self, pixels: U8, placement: Placement, finish: resizing.Finish | None = None, out: Planes | None = None
+        self, pixels: U8, placement: Placement, finish: resize.Finish | None = None, out: Planes | None = None
     ) -> Any:
         """Part of the resized image that the canvas shows.
 
@@ -124,7 +124,7 @@ class CpuKernel:
         if around is None and placement.resized == pixels.shape[:2]:
             top, left, bottom, right = placement.region
             return pixels[top:bottom, left:right][_directions(placement.flips)]
-        return resizing.resize(
+        return resize.resize(
             pixels,
             resampling(self._resize, placement),
             flips=placement.flips,
@@ -141,7 +141,7 @@ class CpuKernel:
             planes[...] = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))
         else:
             is_same = self._is_identity and table is self._table
-            resizing.look_up(cast("U8", ordered), None if is_same else table, planes)
+            resize.look_up(cast("U8", ordered), None if is_same else table, planes)
 
 
 def noise(words: tuple[int, int, int], shape: tuple[int, ...]) -> F32:

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from pixprep.engine.kernels.colours import Gray, Words
 from pixprep.engine.kernels.filters import filtered
-from pixprep.engine.kernels.resizing import blank, copied, move
+from pixprep.engine.kernels.resize import blank, copied, move
 from pixprep.engine.kernels.warp import warped
 from pixprep.errors import unreachable
 from pixprep.plan.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Mix, Permute, Take, Tone

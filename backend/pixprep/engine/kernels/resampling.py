@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pixprep.engine.kernels import resizing
+from pixprep.engine.kernels.resize import windows as made_windows
 from pixprep.plan.geometry_steps import Resize
 from pixprep.plan.placement import Placement
 from pixprep.plan.profiles import PROFILES
@@ -49,7 +49,7 @@ def windows(how: Resampling) -> tuple[Windows, Windows]:
         assert how.windows is not None
         return how.windows
     rows, columns = (
-        resizing.windows(how.formula, axis) if axis.begin < axis.end else single(np.arange(0), how.passes)
+        made_windows(how.formula, axis) if axis.begin < axis.end else single(np.arange(0), how.passes)
         for axis in (how.rows, how.columns)
     )
     return rows, columns

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from pixprep.engine.kernels.elastic import looked_at
 from pixprep.engine.kernels.native import STRUCTS, library
-from pixprep.engine.kernels.resizing import move
+from pixprep.engine.kernels.resize import move
 from pixprep.plan.steps.warps import Warp
 from pixprep.spec import ColorLike
 

@@ -16,7 +16,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from pixprep.importers.verify.images import Array
 from pixprep.importers.verify.origins import planes
 from pixprep.pipeline import ops
-from pixprep.plan.draws.warps import coefficients
+from pixprep.plan.draws.motions import coefficients
 
 
 def _fill(op: Any, image: Any) -> list[int]:

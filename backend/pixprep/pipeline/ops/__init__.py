@@ -25,7 +25,7 @@ from pixprep.spec import Anchor, Arithmetic, Fill, Levels, Reals, TensorDType, a
 
 _ORDER = (
     "decode geometry canvas random random_sizes color random_color warp perspective elastic filters erasing policies "
-    "extern levels outputs"
+    "extern normalize outputs"
 )
 """The modules in the order of the docs; those that are not named come last."""
 

@@ -29,8 +29,8 @@ from pixprep.pipeline.ops.filters import RandomGaussianBlur as RandomGaussianBlu
 from pixprep.pipeline.ops.filters import RandomSharpness as RandomSharpness
 from pixprep.pipeline.ops.filters import Sharpness as Sharpness
 from pixprep.pipeline.ops.geometry import Resize as Resize
-from pixprep.pipeline.ops.levels import Normalize as Normalize
 from pixprep.pipeline.ops.limits import MAX_SIDE as MAX_SIDE
+from pixprep.pipeline.ops.normalize import Normalize as Normalize
 from pixprep.pipeline.ops.op import AnnotationOp as AnnotationOp
 from pixprep.pipeline.ops.op import ColorOp as ColorOp
 from pixprep.pipeline.ops.op import FirstOp as FirstOp

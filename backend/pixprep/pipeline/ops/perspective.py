@@ -9,8 +9,8 @@ from pixprep.pipeline.ops.limits import Share
 from pixprep.pipeline.ops.op import Drawn, Op, SteadyOp, as_kind, drawn
 from pixprep.pipeline.ops.warp import Looking, Point
 from pixprep.plan.draws.augments import Uniforms
+from pixprep.plan.draws.motions import projected
 from pixprep.plan.draws.philox import Words
-from pixprep.plan.draws.warps import projected
 from pixprep.plan.steps.levels import LevelStep
 from pixprep.plan.steps.warps import WarpFilter
 from pixprep.spec import Color

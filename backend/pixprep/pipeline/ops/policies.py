@@ -27,9 +27,9 @@ from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, drawn, op_nam
 from pixprep.pipeline.ops.warp import Affine, Rotate, check_filter, look
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.kinds import KINDS, TIMM, TIMM_BINS, WEIGHTS, AutoPolicy, Table
+from pixprep.plan.draws.motions import Look
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.draws.policies import Rules, gammas, shares, threshold_of
-from pixprep.plan.draws.warps import Look
 from pixprep.plan.steps.levels import LevelStep, Mix, folded
 from pixprep.plan.steps.warps import Warp, WarpFilter
 from pixprep.spec import Color, ColorLike, Levels

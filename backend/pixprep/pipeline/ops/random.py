@@ -25,8 +25,8 @@ from pixprep.pipeline.ops.limits import (
 )
 from pixprep.pipeline.ops.op import Drawn, ImageOp, Op, as_kind, bare, settle
 from pixprep.plan.draws.augments import RandomStep, Uniforms
+from pixprep.plan.draws.crops import IouCrop, fallback, fitting, window
 from pixprep.plan.draws.philox import Words, between, span_words
-from pixprep.plan.draws.windows import IouCrop, fallback, fitting, window
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import Filter, ImageSpec, Like, PaddingMode, as_tuple
 

@@ -14,8 +14,8 @@ from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import MAX_SIDE, Margin, Within, shown
 from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, as_kind, drawn
 from pixprep.plan.draws.augments import Uniforms
+from pixprep.plan.draws.motions import Look, Motion, mapped, rotated
 from pixprep.plan.draws.philox import Words, between, span_words
-from pixprep.plan.draws.warps import Look, Motion, mapped, rotated
 from pixprep.plan.lowered import colour
 from pixprep.plan.steps.levels import LevelStep, size_after
 from pixprep.plan.steps.warps import WarpFilter

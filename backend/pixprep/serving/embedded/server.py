@@ -27,7 +27,7 @@ from pixprep.serving.embedded.stubs import Launches
 from pixprep.serving.embedded.wheel import assemble_backends, check_machine, environment, find_wheel, most_files
 from pixprep.serving.repository.pbtxt import ensembles
 from pixprep.serving.triton import pool, probe
-from pixprep.serving.triton.files import newest_pipelines
+from pixprep.serving.triton.model_files import newest_pipelines
 
 if TYPE_CHECKING:
     from typing_extensions import Self

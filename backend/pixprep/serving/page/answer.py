@@ -27,7 +27,7 @@ from pixprep.serving.repository.door import bare_levels, door_notes, doors_in
 from pixprep.serving.repository.labels import read_labels
 from pixprep.serving.repository.trial import shares
 from pixprep.serving.triton.config import Options, options, steps
-from pixprep.serving.triton.files import newest_pipelines, read_pipeline
+from pixprep.serving.triton.model_files import newest_pipelines, read_pipeline
 from pixprep.show.drawing import Panel, to_png
 from pixprep.show.pictures import MOST, panels, photo_of
 from pixprep.show.preview import Shown, notes, preview

@@ -36,7 +36,7 @@ from pixprep.serving.repository.repository_plan import (
 from pixprep.serving.repository.writer import WORK, write
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE
-from pixprep.serving.triton.files import read_pipeline
+from pixprep.serving.triton.model_files import read_pipeline
 from pixprep.spec import TensorSpec
 
 ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"

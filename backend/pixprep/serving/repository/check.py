@@ -19,7 +19,7 @@ from pixprep.serving.repository.ports import read_onnx
 from pixprep.serving.repository.wiring import check_ensemble
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE
-from pixprep.serving.triton.files import newest_pipelines, pipeline_files, read_config, read_pipeline
+from pixprep.serving.triton.model_files import newest_pipelines, pipeline_files, read_config, read_pipeline
 
 ODD_RANGE = "--odd-range if it is meant"
 _ONNX_FILE = "model.onnx"

@@ -24,7 +24,7 @@ from pixprep.pipeline.warnings import extremes
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.serving.repository.ports import load_onnx
 from pixprep.serving.triton.config import CONFIG_FILE, steps
-from pixprep.serving.triton.files import newest, read_config
+from pixprep.serving.triton.model_files import newest, read_config
 
 F64 = npt.NDArray[np.float64]
 

@@ -29,7 +29,7 @@ from pixprep.serving.repository.pbtxt import LABELS_FILE, Names, ensembles
 from pixprep.serving.repository.ports import Classifier, connect, mend_dims, read_onnx
 from pixprep.serving.repository.positions import are_boxes
 from pixprep.serving.triton.config import CONFIG_FILE
-from pixprep.serving.triton.files import newest_pipelines, read_pipeline
+from pixprep.serving.triton.model_files import newest_pipelines, read_pipeline
 from pixprep.show.preview import is_clip, preview
 from pixprep.spec import TensorSpec
 

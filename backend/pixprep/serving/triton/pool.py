@@ -18,7 +18,7 @@ from typing import Any
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.serving.triton import config as model_config
-from pixprep.serving.triton.files import pipeline_files, read_pipeline
+from pixprep.serving.triton.model_files import pipeline_files, read_pipeline
 
 TRITONS_DEFAULT = 64 << 20
 IMAGES_IN_FLIGHT = 512
