@@ -93,7 +93,7 @@ test-library: .venv-library/.done
 .venv-library/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-library
 	.venv-library/bin/pip install --quiet --disable-pip-version-check --requirement requirements/zig.txt
-	.venv-library/bin/pip install --quiet --disable-pip-version-check "onnx<1.23" hatchling opencv-python-headless --editable ".[data,heic,test,video]"
+	.venv-library/bin/pip install --quiet --disable-pip-version-check hatchling opencv-python-headless --editable ".[classifier,client,data,heic,test,video]"
 	touch $@
 
 corpora: .venv/.dev

@@ -1,6 +1,7 @@
 """Mistakes of a user of torchvision, timm, Albumentations or a DataLoader, and what is said of them."""
 
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from pixprep.pipeline.ops import OPS
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()])
 SAMPLE = {"image": jpeg(scene(9, 9))}
+KIND = "keyword-only " * (sys.version_info >= (3, 12))  # words of Python's
 
 
 def loader(source=(SAMPLE,) * 4, pipeline=PIPELINE, **options):
@@ -71,7 +73,7 @@ MISTAKES = [
         lambda: pp.Loader([SAMPLE], PIPELINE, 4),
         "too many positional arguments: what comes behind the pipeline has a name",
     ),
-    (lambda: pp.Loader([SAMPLE], PIPELINE), "Loader: missing a required argument: 'batch_size'"),
+    (lambda: pp.Loader([SAMPLE], PIPELINE), f"Loader: missing a required {KIND}argument: 'batch_size'"),
     (lambda: pp.Loader([SAMPLE], [pp.decode()], batch_size=1), "not list: Pipeline([...]) is one of ops"),
     (
         lambda: loader(num_workers=4),
