@@ -81,7 +81,15 @@ ensemble_scheduling {
     input_map { key: "tensor" value: "tensor" } output_map { key: "logits" value: "logits" } }
 }
 """
-DATATYPES = {"float32": "FP32", "float64": "FP64", "bool": "BOOL", "uint8": "UINT8", "object": "BYTES"}
+DATATYPES = {
+    "float32": "FP32",
+    "float64": "FP64",
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "object": "BYTES",
+    "int32": "INT32",
+    "int64": "INT64",
+}
 MODELS = ("preprocess", "ensemble")
 PROTOCOLS = ("http", "http, kept alive", "grpc", "grpc, streamed")
 

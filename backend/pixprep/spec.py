@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, prod
-from typing import Literal, NamedTuple
+from math import ceil, inf, prod
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -110,6 +110,84 @@ class ImageSpec:
 LARGEST = 16384
 """Right and lower edge of the example box, which ends where the image does."""
 InputKind = Literal["box", "flag", "color", "number"]
+InputDType = Literal["float32", "bool", "uint8"]
+
+
+FrameLayout = Literal["hwc", "chw"]
+
+
+class Frames(NamedTuple):
+    """Form of the images that come as pixels.
+
+    Attributes:
+        order: of the channels.
+        dtype: of the levels, 0 to 255.
+        layout: of the axes.
+    """
+
+    order: Color
+    dtype: Literal["uint8", "float32"] = "uint8"
+    layout: FrameLayout = "hwc"
+
+    @property
+    def channels(self) -> int:
+        """1 for gray, else 3."""
+        return 1 if self.order == "gray" else 3
+
+    def shape(self, height: Any, width: Any) -> list[Any]:
+        """The shape of an image of this size."""
+        return [height, width, self.channels] if self.layout == "hwc" else [self.channels, height, width]
+
+
+class Bound(NamedTuple):
+    """Limits of one number of an input.
+
+    Attributes:
+        least, most: both are allowed.
+        is_whole: fractions are refused.
+        example: to try a pipeline with.
+    """
+
+    least: float = -inf
+    most: float = inf
+    is_whole: bool = False
+    example: float = 0
+
+    def holds(self, number: float) -> bool:
+        """Tell whether a number, which is finite, is inside."""
+        return self.least <= number <= self.most and not (self.is_whole and number % 1)
+
+    def within(self, other: Bound) -> Bound:
+        """The limits of a number that is for two fields."""
+        least, most = max(self.least, other.least), min(self.most, other.most)
+        return Bound(least, most, self.is_whole or other.is_whole, min(max(self.example, least), most))
+
+    def __str__(self) -> str:
+        return f"{'a whole number of ' * self.is_whole}{self.least:g} to {self.most:g}"
+
+
+class Kind(NamedTuple):
+    """Facts about the inputs of one kind.
+
+    Attributes:
+        dtype: of the numbers.
+        bound: of each.
+        row: an example that is not made of those of the numbers.
+        words: for what a row is.
+    """
+
+    dtype: InputDType
+    bound: Bound
+    row: tuple[float, ...] = ()
+    words: str = ""
+
+
+KINDS: dict[InputKind, Kind] = {
+    "box": Kind("float32", Bound(), (0, 0, LARGEST, LARGEST), " (left, top, right, bottom)"),
+    "flag": Kind("bool", Bound(example=False)),
+    "color": Kind("uint8", Bound(0, 255, is_whole=True), words=" (a level for each channel)"),
+    "number": Kind("float32", Bound()),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,29 +197,44 @@ class InputSpec:
     Attributes:
         name: as in Triton.
         kind: ``box``: left, top, right, bottom in pixels of the decoded image; each gives a tensor. ``flag``: whether.
-            ``color``: a level for each channel, in their order. ``number``.
+            ``color``: a level for each channel, in their order. ``number``: what the fields that name it say.
         count: in a row.
+        bounds: limits of each number in a row; empty: those of its kind.
     """
 
     name: str
     kind: InputKind
     count: int = 1
+    bounds: tuple[Bound, ...] = ()
 
     @property
-    def dtype(self) -> Literal["float32", "bool", "uint8"]:
+    def dtype(self) -> InputDType:
         """Type of the numbers."""
-        return "bool" if self.kind == "flag" else "uint8" if self.kind == "color" else "float32"
+        return KINDS[self.kind].dtype
+
+    @property
+    def limits(self) -> tuple[Bound, ...]:
+        """Limits of each number in a row."""
+        return self.bounds or (KINDS[self.kind].bound,) * self.count
 
     @property
     def example(self) -> list[float]:
-        """A row to try the pipeline with: a box of all that there is, or zeros."""
-        if self.kind == "box":
-            return [0, 0, LARGEST, LARGEST]
-        return [False if self.kind == "flag" else 0] * self.count
+        """A row to try the pipeline with: a box of all that there is, or the examples of its numbers."""
+        return list(KINDS[self.kind].row or (bound.example for bound in self.limits))
+
+    def and_(self, other: InputSpec) -> InputSpec | None:
+        """The input of this name that two fields share; None: they ask for different ones."""
+        if self.kind != "number" or other.kind != "number":
+            return self if self == other else None
+        count = max(self.count, other.count)
+        mine, others = ((*spec.limits, *[Bound()] * (count - spec.count)) for spec in (self, other))
+        bounds = tuple(one.within(two) for one, two in zip(mine, others, strict=True))
+        return replace(self, count=count, bounds=bounds) if all(b.least <= b.most for b in bounds) else None
 
     def __str__(self) -> str:
-        names = {"box": " (left, top, right, bottom)", "color": " (a level for each channel)"}
-        return f"{self.dtype} [n, {self.count}]{names.get(self.kind, '')}"
+        said = [str(bound) for bound in self.limits if bound.least > -inf or bound.most < inf]
+        words = f" ({'; '.join(said)})" if self.kind == "number" and said else KINDS[self.kind].words
+        return f"{self.dtype} [n, {self.count}]{words}"
 
 
 class Padding(NamedTuple):

@@ -109,8 +109,12 @@ MISTAKES = {
     ),
     "format: pixprep/1\nops:\n- op: decode\n": "not JSON: line 1 column 1: this is YAML: write it as JSON",
     "---\n# ours\nformat: pixprep/1\n": "not JSON: line 1 column 1: this is YAML: write it as JSON",
-    HEAD + '{"op": "resize", "size": "8"}, ' + TAIL: 'ops[1] "resize": size: expected a whole number, got a string',
-    HEAD + '{"op": "resize", "size": 8.5}, ' + TAIL: 'ops[1] "resize": size: expected a whole number, got a number',
+    HEAD
+    + '{"op": "resize", "size": "8"}, '
+    + TAIL: 'ops[1] "resize": "size" must be a number, or the name of an input, not "8"',
+    HEAD
+    + '{"op": "resize", "size": 8.5}, '
+    + TAIL: 'ops[1] "resize": size: expected a whole number or a string, got a number',
     HEAD + '{"op": "resize", "size": 8, "filter": "cubic"}, ' + TAIL: (
         'ops[1] "resize": filter: "cubic" is not a choice; did you mean "bicubic"?'
     ),

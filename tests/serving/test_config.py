@@ -41,6 +41,19 @@ def test_a_pipeline_that_takes_numbers_has_an_input_for_each():
     }
 
 
+def test_numbers_may_be_of_any_type_and_their_examples_are_for_clients():
+    pipeline = pp.Pipeline(
+        [pp.pixels(layout="chw", dtype="float32"), pp.crop("AT[1]", "AT", "N", 8, max_size=9), pp.tensor()]
+    )
+    written = [{"name": "N", "data_type": "TYPE_INT16", "dims": [1]}]
+    frames = {"name": "image", "data_type": "TYPE_FP32", "dims": [3, -1, -1], "allow_ragged_batch": True}
+    full = model_config.complete({"input": written}, pipeline)
+    assert full["input"] == [frames, {"name": "AT", "data_type": "TYPE_FP32", "dims": [2]}, written[0]]
+    assert full["output"] == [{"name": "tensor", "data_type": "TYPE_FP32", "dims": [3, -1, 8]}]
+    assert full["parameters"]["examples"] == {"string_value": '{"N":[9]}'}
+    assert model_config.complete(full, pipeline) == full
+
+
 def test_a_bound_of_the_response_is_one_of_the_batch_where_all_tensors_have_one_size():
     written = {"parameters": {"max_response_bytes": {"string_value": "767"}}}
     assert model_config.complete(written, TURNS)["max_batch_size"] == 3

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.annotations import read_field
-from pixprep.engine.decoders.pixels import checked, shaped
+from pixprep.engine.decoders.pixels import checked, levels, shaped
 from pixprep.engine.devices import device_for
 from pixprep.engine.kernels import Kernel
 from pixprep.errors import ImageError, PipelineError
@@ -25,7 +25,7 @@ from pixprep.plan.plan import Plan
 from pixprep.plan.steps.finding import find, listed
 from pixprep.plan.steps.operators import Extern as Use
 from pixprep.plan.steps.operators import Operator, OperatorCall
-from pixprep.spec import Color, ImageSpec, TensorSpec
+from pixprep.spec import Color, Frames, ImageSpec, TensorSpec
 
 Array = npt.NDArray[Any]
 RECENT = 32
@@ -76,14 +76,15 @@ def apply(
     single = isinstance(ops, Op | OperatorCall | Operator)
     listed_ops = (ops,) if single else tuple(ops)  # type: ignore[arg-type]
     chain = _chain(listed_ops, tuple(operators) if isinstance(operators, list) else operators, boxes is not None)
+    dtypes = ("uint8", chain.first.dtype) if chain.first else ("uint8",)
     if not isinstance(pixels, list | tuple):
-        return _applied(chain, _array(pixels), (seed, epoch, index), boxes)
+        return _applied(chain, _array(pixels, dtypes), (seed, epoch, index), boxes)
     if boxes is not None and len(boxes) != len(pixels):
         raise PipelineError(f"boxes: one array for each image, {len(pixels)}, not {len(boxes)}")
     results = []
     for place, one in enumerate(pixels):
         which = f"image {place + 1} of {len(pixels)}"
-        array = _array(one, which)
+        array = _array(one, dtypes, which)
         try:
             sample = seed, epoch, index + place
             result = _applied(chain, array, sample, None if boxes is None else boxes[place])
@@ -93,7 +94,7 @@ def apply(
     return results
 
 
-def _array(value: Any, which: str = "") -> Array:
+def _array(value: Any, dtypes: Sequence[str], which: str = "") -> Array:
     """A value as the pixels of one image.
 
     Raises:
@@ -104,7 +105,7 @@ def _array(value: Any, which: str = "") -> Array:
     if isinstance(value, str | bytes | bytearray | memoryview | PathLike):
         hint = "numpy.asarray(PIL.Image.open(path)) has the pixels of a file"
         raise TypeError(f"{begin}apply takes arrays, not {type(value).__name__}: {hint}")
-    array: Array = checked(value, which=which)
+    array: Array = checked(value, which=which, dtypes=dtypes)
     if array.ndim == 4:
         raise ImageError("UNSUPPORTED", f"{begin}an array {array.shape} is {len(array)} images: give list(array)")
     return array
@@ -185,7 +186,7 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
     seed, epoch, index = sample
     is_gray = array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 1)
     color: Color = "gray" if is_gray else "rgb"
-    pixels = shaped(array, chain.first.order if chain.first else color)
+    pixels = levels(shaped(array, chain.first.frames if chain.first else Frames(color)))
     if 0 in pixels.shape:
         raise ImageError("BAD_DIMENSIONS", f"{array.shape[0]} x {array.shape[1]} pixels: there are none")
     plan, output = _compiled(chain, color)
@@ -195,7 +196,9 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
     shape = output.spec.shape_of(*placement.size)
     kernel, spec = _kernel(chain, color, shape if chain.operators else None)
     out = np.empty((1, *(spec.shape if chain.operators else shape)), spec.dtype)
-    failed = kernel.run([pixels[:, :, ::-1] if plan.takes == "bgr" else pixels], [placement], out, [0])
+    failed = kernel.run(
+        [pixels[:, :, ::-1] if plan.takes and plan.takes.order == "bgr" else pixels], [placement], out, [0]
+    )
     if failed:
         raise failed[0]
     result: Array = out[0]

@@ -263,7 +263,8 @@ def _center_crop(fields: Fields, ops: list[Op]) -> list[Op]:
 def _known_size(ops: list[Op]) -> Size | None:
     """(height, width) after ops, if they fix it."""
     sizes = [(op.height, op.width) for op in ops if isinstance(op, Resize | CenterCrop | RandomCrop)]
-    return next(((height, width) for height, width in reversed(sizes) if height and width), None)
+    both = [(h, w) for h, w in sizes if h and w and not isinstance(h, str) and not isinstance(w, str)]
+    return both[-1] if both else None
 
 
 def _random_flip(fields: Fields, _: list[Op]) -> list[Op]:

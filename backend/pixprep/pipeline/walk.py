@@ -243,8 +243,10 @@ def _add_input(spec: InputSpec, others: dict[str, InputSpec]) -> None:
     _check_name(spec.name, "an input")
     if spec.name in RESERVED_NAMES:
         raise PipelineError(f'an input "{spec.name}": the name is kept for Triton')
-    if others.setdefault(spec.name, spec) != spec:
+    shared = others.get(spec.name, spec).and_(spec)
+    if shared is None:
         raise PipelineError(f'the input "{spec.name}" is {others[spec.name]} of an earlier op, and here {spec}')
+    others[spec.name] = shared
 
 
 def _check_input(name: str, others: Sequence[str], annotations: Mapping[str, AnnotationPlan]) -> None:

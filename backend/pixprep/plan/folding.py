@@ -15,12 +15,11 @@ from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import EXAMPLE
 from pixprep.plan.geometry_steps import REACH, Beyond, Flip, GeometryStep, LevelsStep, Move, Resize, Window
-from pixprep.plan.inputs import Drawing, is_given
+from pixprep.plan.inputs import Drawing, Requested, is_given
 from pixprep.plan.placement import NO_MARGINS, Placement, Span, stretch
 from pixprep.plan.steps import levels
 from pixprep.plan.steps.levels import Erase, LevelStep, Take
 from pixprep.plan.steps.operators import Extern
-from pixprep.spec import rounded
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
@@ -64,7 +63,7 @@ class Geometry:
     @property
     def takes_inputs(self) -> bool:
         """Tell whether a step's numbers come with the image."""
-        return self.fill is not None or any(is_given(step) for step in self._steps)
+        return self.fill is not None or any(map(is_given, (self.resize and self.resize.drawn, *self._steps)))
 
     @property
     def may_warp(self) -> bool:
@@ -216,14 +215,10 @@ def _seen(span: Span, resized: int, ratio: float) -> Span:
 def _apply(step: GeometryStep, rows: Span, columns: Span, drawing: Drawing) -> None:
     if isinstance(step, Flip):
         (rows if step.axis == "vertical" else columns).flip()
-    elif isinstance(step, Window):
-        side = int(step.fraction * (min if step.side == "shorter" else max)(rows.canvas, columns.canvas))
-        height = max(1, side) if step.height is None else step.height
-        width = max(1, side) if step.width is None else step.width
-        is_fixed = step.place == "fixed"
-        top = step.top if is_fixed else _start(step, rows.canvas, height)
-        left = step.left if is_fixed else _start(step, columns.canvas, width)
-        _lay(rows, columns, (top, left, height, width), beyond=step.beyond, is_fixed=is_fixed)
+    elif isinstance(step, Window | Requested):
+        canvas = step.of(drawing.words(step, rows, columns)) if isinstance(step, Requested) else step
+        is_fixed = canvas.place in ("fixed", "share")
+        _lay(rows, columns, canvas.of(rows.canvas, columns.canvas), beyond=canvas.beyond, is_fixed=is_fixed)
     else:
         words = drawing.words(step, rows, columns)
         if step.axis is None:
@@ -236,6 +231,8 @@ def _apply(step: GeometryStep, rows: Span, columns: Span, drawing: Drawing) -> N
 def _lay(rows: Span, columns: Span, window: tuple[int, int, int, int], *, beyond: Beyond, is_fixed: bool) -> None:
     """Lay a canvas, (top, left, height, width), over this one."""
     top, left, height, width = window
+    if not (height and width):  # of shares alone
+        raise ImageError("DOES_NOT_FIT", f"the window covers no whole pixel of {rows.canvas} x {columns.canvas}")
     larger = rows.canvas > height or columns.canvas > width
     is_inside = top >= 0 and left >= 0 and top + height <= rows.canvas and left + width <= columns.canvas
     if (beyond == "refuse_larger" and larger) or (beyond == "refuse_smaller" and not is_inside):
@@ -246,12 +243,3 @@ def _lay(rows: Span, columns: Span, window: tuple[int, int, int, int], *, beyond
         )
     rows.window(top, height)
     columns.window(left, width)
-
-
-def _start(step: Window, length: int, window: int) -> int:
-    """Begin of a window on an axis; negative where it is longer than the axis."""
-    if step.place == "top_left":
-        return 0
-    if window <= length:
-        return rounded((length - window) / 2, step.rounding)
-    return -((window - length) // 2)

@@ -11,7 +11,7 @@ from pixprep.errors import ImageError
 from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import Words
-from pixprep.plan.inputs import InputStep
+from pixprep.plan.inputs import InputStep, Requested
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.steps.levels import LevelStep
 from pixprep.spec import Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled
@@ -26,20 +26,43 @@ class Window:
     Attributes:
         height, width: of the canvas; None: a square of ``int(fraction * side)``.
         side: of the image, which the square follows.
-        place: where it lies. ``fixed``: at ``top``, ``left``. ``center``: half of what is cut off lies above, rounded
-            by ``rounding``; half of what is added, rounded down. ``top_left``: nothing is cut off or added there.
+        place: where it lies. ``fixed``: at ``top``, ``left``. ``free``: there, of the pixels that the window leaves
+            free. ``share``: all four numbers are of the image's sides. ``center``: half of what is cut off lies above,
+            rounded by ``rounding``; half of what is added, rounded down. ``top_left``: nothing is cut off or added
+            there.
         beyond: what happens where the canvas is larger than the image, or smaller.
     """
 
-    height: int | None
-    width: int | None
+    height: float | None
+    width: float | None
     fraction: float = 1.0
     side: Literal["shorter", "longer"] = "shorter"
-    place: Literal["fixed", "center", "top_left"]
-    top: int = 0
-    left: int = 0
+    place: Literal["fixed", "free", "share", "center", "top_left"]
+    top: float = 0
+    left: float = 0
     rounding: Rounding = "half_even"
     beyond: Beyond
+
+    def of(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """The (top, left, height, width) in an image of this size; negative where it begins before the image."""
+        square = max(1, int(self.fraction * (min if self.side == "shorter" else max)(height, width)))
+        top, rows = self._on_axis(height, self.top, square if self.height is None else self.height)
+        left, columns = self._on_axis(width, self.left, square if self.width is None else self.width)
+        return top, left, rows, columns
+
+    def _on_axis(self, length: int, begin: float, size: float) -> tuple[int, int]:
+        """Begin and size on an axis, in whole pixels; shares by the formulas of DALI, in float64."""
+        if self.place == "share":
+            first, last = (rounded(edge * length, self.rounding) for edge in (begin, begin + size))
+            return first, last - first
+        window, free = int(size), length - int(size)
+        if self.place == "top_left":
+            return 0, window
+        if self.place == "fixed" or (self.place == "free" and free < 0):
+            return int(begin), window
+        if self.place == "free":
+            return rounded(begin * free, self.rounding), window
+        return (rounded(free / 2, self.rounding) if free >= 0 else -(-free // 2)), window
 
     def __str__(self) -> str:
         where = "in the middle" if self.place == "center" else "at the top left"
@@ -48,6 +71,10 @@ class Window:
         if self.height is None:
             return f"take the middle square of {self.fraction:g} of the shorter side"
         size = f"{self.height} x {self.width}"
+        if self.place == "share":
+            return f"take {size} of the sides from {self.top} of the height, {self.left} of the width"
+        if self.place == "free":
+            return f"take {size}, of what is free {self.top} above and {self.left} on the left"
         if self.place == "fixed":
             return f"take {size} from row {self.top}, column {self.left}"
         if self.beyond == "refuse_larger":
@@ -112,7 +139,7 @@ class Resize:
         subpixel: of DALI: the scale is what the rule says before rounding, about the image's middle.
         most, multiple, up_to: as in the op ``resize``.
         scales: one scale makes both sides of ``shorter`` or ``longer``; whether it may shrink an image, and enlarge it.
-        drawn: gives ``height`` and ``width`` of each image; None: they are the same for all.
+        drawn: gives ``height`` and ``width`` of each image, or one of them; None: they are the same for all.
     """
 
     rule: Rule
@@ -127,11 +154,11 @@ class Resize:
     multiple: int = 1
     up_to: int | None = None
     scales: tuple[bool, bool] | None = None
-    drawn: RandomStep | None = None
+    drawn: RandomStep | Requested | None = None
 
     def of(self, words: Words) -> Resize:
-        """The resize of one image, by what was drawn for it."""
-        height, width = (words.get("size") or words[side] for side in ("height", "width"))
+        """The resize of one image, by what was drawn for it, or came with it."""
+        height, width = (words.get("size") or words.get(side) or getattr(self, side) for side in ("height", "width"))
         return replace(self, height=height, width=width, drawn=None)
 
     @property
@@ -254,7 +281,9 @@ class Resize:
             "letterbox": f"to fit into {size}",
             "shrink": f"to fit into {size}, never enlarging",
         }[self.rule]
-        if self.drawn is not None:
+        if isinstance(self.drawn, Requested):
+            to += f" where the request says: {self.drawn}"
+        elif self.drawn is not None:
             to = f"{'to' if self.rule == 'both' else 'the shorter side to'} {self.drawn}, at random"
         to += "" if self.scales is None else ", both by one scale"
         to += "".join(

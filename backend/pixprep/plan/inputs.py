@@ -7,9 +7,10 @@ boxes; of every other, one. A step whose numbers come with the image is placed l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from pixprep.plan.draws.crops import IouCrop, within
 from pixprep.plan.draws.philox import F64, Numbers, Words
 from pixprep.plan.placement import Span, moved
 from pixprep.plan.steps.operators import Extern
-from pixprep.spec import InputSpec
+from pixprep.spec import Bound, InputSpec
 
 _KINDS = {"float32": "fiu", "bool": "b", "uint8": "iu"}
 """The kinds of NumPy's dtypes that hold such numbers."""
@@ -108,7 +109,7 @@ def _array(spec: InputSpec, values: Any) -> npt.NDArray[Any]:
     if array.ndim != 2 or array.shape[1] != spec.count or not is_numbers:
         form = f"{array.dtype} {list(array.shape)}" if array.dtype != object else "something else"
         raise ImageError("BAD_INPUT", f'"{spec.name}" is {spec}; given was {form}')
-    if spec.dtype == "uint8" and array.size and not 0 <= array.min() <= array.max() <= 255:
+    if spec.kind == "color" and array.size and not 0 <= array.min() <= array.max() <= 255:
         raise ImageError("BAD_INPUT", f'"{spec.name}" has levels of 0 to 255, not {array.min()} to {array.max()}')
     with np.errstate(over="ignore"):  # what is then infinite is refused in its row
         return array.astype(spec.dtype, copy=False)
@@ -124,6 +125,10 @@ def _row(specs: Mapping[str, InputSpec], arrays: Row, index: int, count: int) ->
             return ImageError(
                 "BAD_INPUT", f"{where}{shown(numbers)} ends before it begins, or is empty: left, top, right, bottom"
             )
+        for number, bound in zip(numbers.tolist(), spec.bounds, strict=bool(spec.bounds)):
+            if not bound.holds(number):
+                row = f"{shown(numbers)}: " * (spec.count > 1)
+                return ImageError("BAD_INPUT", f"{where}{row}{number:.10g} must be {bound}")
     return {name: array[index] for name, array in arrays.items()}
 
 
@@ -135,6 +140,89 @@ def named(name: str, index: int, count: int) -> str:
 def shown(numbers: npt.NDArray[Any]) -> str:
     """Numbers of a row, as an error shows them."""
     return ", ".join(f"{number:.6g}" for number in numbers.tolist())
+
+
+MAX_COUNT = 16
+"""Numbers in a row of an input."""
+_REFERENCE = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<index>[0-9]{1,2})\])?")
+
+
+class Number(NamedTuple):
+    """One number of an input.
+
+    Attributes:
+        input: its name.
+        place: in the row.
+        bound: its limits.
+    """
+
+    input: str
+    place: int
+    bound: Bound
+
+    @property
+    def spec(self) -> InputSpec:
+        """The input, as far as this number says it."""
+        count = self.place + 1
+        return InputSpec(name=self.input, kind="number", count=count, bounds=(*[Bound()] * self.place, self.bound))
+
+    def of(self, row: Row | None) -> float:
+        """The number that came with the image, whole if it must be; of nothing its example."""
+        number = self.bound.example if row is None else row[self.input][self.place].item()
+        return int(number) if self.bound.is_whole else float(number)
+
+    def __str__(self) -> str:
+        return f'"{self.input}"' if self.place == 0 else f'"{self.input}[{self.place}]"'
+
+
+def number(reference: str, bound: Bound = Bound()) -> Number:  # noqa: B008  (it is a tuple)
+    """The number that a field names: ``name`` is the first of an input, ``name[1]`` its second.
+
+    Raises:
+        PipelineError: it is no such name.
+    """
+    match = _REFERENCE.fullmatch(reference)
+    index = int(match["index"] or 0) if match else MAX_COUNT
+    if match is None or index >= MAX_COUNT:
+        raise PipelineError(
+            f'an input is named by "name", or by "name[1]" for its second number, up to [{MAX_COUNT - 1}]: '
+            f'not "{reference[:40]}"'
+        )
+    return Number(match["name"], index, bound)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requested:
+    """A window or the size of a resize, of which some numbers come with the image.
+
+    Attributes:
+        key: of the op.
+        numbers: by the field that each is for.
+        window: the ``Window`` whose fields they are; None: they are of the resize that has this.
+    """
+
+    key: str
+    numbers: tuple[tuple[str, Number], ...]
+    window: Any = None
+    axis: ClassVar[None] = None
+
+    @property
+    def input(self) -> str:
+        """The first of the inputs."""
+        return self.numbers[0][1].input
+
+    @property
+    def is_inside(self) -> bool:
+        """Tell whether the window has to lie inside the image."""
+        return self.window is None or self.window.beyond == "refuse_smaller"
+
+    def of(self, words: Words) -> Any:
+        """The window of one image."""
+        return replace(self.window, **words)
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{field} {number}" for field, number in self.numbers)
+        return f"take a window: {said}" if self.window else said
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +301,7 @@ class Fill:
         return self.input
 
 
-InputStep = Box | Flip
+InputStep = Box | Flip | Requested
 """The steps of a geometry whose numbers come with the image."""
 
 
@@ -278,12 +366,14 @@ class Drawing:
 
     def _input_words(self, step: InputStep | Fill | Augment, rows: Span, columns: Span) -> Words:
         """Words of a step that an input gives."""
+        if isinstance(step, Requested):
+            return {field: number.of(self._row) for field, number in step.numbers}
         assert step.input is not None
         numbers = None if self._row is None else self._row[step.input]
         if isinstance(step, Fill):
             return {"fill": [0] * step.channels if numbers is None else numbers.tolist()}
         if isinstance(step, Augment):
-            return {"angle": 0.0 if numbers is None else float(numbers[0])}
+            return {"angle": 0.0 if numbers is None else float(numbers[step.index])}
         if isinstance(step, Flip):
             return {"flip": numbers is not None and bool(numbers[0])}
         box = None if numbers is None else _on_canvas(numbers.astype(np.float64)[None], rows, columns)[0]

@@ -31,7 +31,7 @@ from pixprep.plan.inputs import Drawing, Row
 from pixprep.plan.output_plans import AnnotationPlan, FlowPlan, OutputPlan, TensorPlan
 from pixprep.plan.placement import Part, Placement, Reduction, Span
 from pixprep.plan.steps.operators import Extern
-from pixprep.spec import Alpha, Chroma, Color, Idct, InputSpec
+from pixprep.spec import Alpha, Chroma, Frames, Idct, InputSpec
 
 SPARE = 2
 """The decoded pixels that a resize keeps for each pixel that it makes, on each axis, when a JPEG is decoded to a
@@ -79,7 +79,7 @@ class Plan:
     Attributes:
         clip: of clips their frames; None: images come.
         is_gray: decode to one channel; else to RGB.
-        takes: the order of the channels of the pixels that come, which nothing decodes; None: encoded images come.
+        takes: the form of the pixels that come, which nothing decodes; None: encoded images come.
         apply_exif_orientation: turn the image upright.
         chroma, idct, reduced, alpha: as in the ``decode`` op.
         outputs: by name, in the order of the pipeline.
@@ -89,7 +89,7 @@ class Plan:
 
     is_gray: bool
     clip: ClipPlan | None = None
-    takes: Color | None = None
+    takes: Frames | None = None
     apply_exif_orientation: bool = False
     chroma: Chroma = "fancy"
     idct: Idct = "accurate"

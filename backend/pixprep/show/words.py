@@ -38,7 +38,7 @@ from pixprep.plan.output_plans import (
 )
 from pixprep.plan.plan import Plan
 from pixprep.plan.steps.finding import find
-from pixprep.spec import NO_PADDING, Color, InputSpec
+from pixprep.spec import NO_PADDING, Frames, InputSpec
 
 _NUMBERS = {
     "original_size": "of the decoded image",
@@ -158,7 +158,7 @@ def op_words(pipeline: Pipeline) -> list[str]:
                 turned = ", turned as the container says" if op.apply_rotation else ""
                 words.append(f"decode {op.sampling} to {color}{turned}")
             case Pixels():
-                words.append(_taken(op.order))
+                words.append(_taken(op.frames))
             case Tensor():
                 words.append(f"give the image as {op.dtype} {op.layout}")
             case NumbersOp():
@@ -187,9 +187,10 @@ def op_words(pipeline: Pipeline) -> list[str]:
     return words
 
 
-def _taken(order: Color) -> str:
-    channels = "1], gray" if order == "gray" else f"3], {order.upper()}"
-    return f"take pixels as they are: uint8 [height, width, {channels}"
+def _taken(frames: Frames) -> str:
+    shape = ", ".join(map(str, frames.shape("height", "width")))
+    order = frames.order if frames.order == "gray" else frames.order.upper()
+    return f"take pixels as they are: {frames.dtype} [{shape}], {order}"
 
 
 def geometry_words(geometry: Geometry) -> Iterator[str]:

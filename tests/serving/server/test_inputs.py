@@ -17,7 +17,7 @@ from tritonclient.utils import InferenceServerException
 
 import detectors
 import pixprep as pp
-from images import photo, png
+from images import photo, png, read
 from pixprep.cli.parser import main
 from pixprep.serving.embedded import client, perf
 from pixprep.serving.embedded.request import curl_line, sample
@@ -33,8 +33,17 @@ TAIL = [pp.resize(height=24, width=30), pp.tensor(dtype="uint8")]
 CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.transform(), *TAIL])
 TURNS = pp.Pipeline([pp.decode(), pp.flip(when="turn"), pp.pad(square=True, fill="paint"), *TAIL])
 ROTATED = pp.Pipeline([pp.decode(), TAIL[0], pp.rotate(angle="degrees", filter="bilinear", fill=(1, 2, 3)), TAIL[1]])
+WINDOWS = pp.Pipeline([pp.decode(), pp.crop("AT[1]", "AT", "H", "W", max_size=99), TAIL[1]])
+FLOATS = pp.Pipeline(
+    [pp.pixels(dtype="float32", layout="chw"), pp.crop("Y", "X", 24, 30, unit="free", rounding="down"), TAIL[1]]
+)
 BOXES = [[0, 0, 640, 427], [10.4, 20, 200.6, 90], [-5, 300, 60, 9999]]
 BYTES = 'backend: "pixprep"\ninput { name: "photo" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
+NUMBERS = (
+    'backend: "pixprep"\ninput { name: "DALI_INPUT_0" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
+    'input { name: "AT" data_type: TYPE_INT32 dims: [ 2 ] }\ninput { name: "H" data_type: TYPE_INT64 dims: [ 1 ] }\n'
+    'parameters { key: "examples" value { string_value: "{\\"H\\":[32],\\"W\\":[32]}" } }\n'
+)
 PARAMETERS = (
     'backend: "pixprep"\nparameters { key: "on_error" value { string_value: "zero" } }\n'
     'parameters { key: "max_boxes" value { string_value: "4" } }\n'
@@ -49,6 +58,8 @@ def server(tmp_path_factory):
     write_pipeline(models, "crops.pixprep", CROPS)
     write_pipeline(models, "turns.pixprep", TURNS)
     write_pipeline(models, "rotated.pixprep", ROTATED)
+    write_pipeline(models, "windows", WINDOWS, NUMBERS)
+    write_pipeline(models, "floats.pixprep", FLOATS)
     write_pipeline(models, "bytes", CROPS, BYTES)
     write_pipeline(models, "zero", CROPS, PARAMETERS)
     with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
@@ -109,6 +120,40 @@ def test_an_angle_comes_with_each_image_and_a_wrong_one_fails_its_request_alone(
         infer(triton, "rotated.pixprep", image=image(1, 1), degrees=np.array([[NAN]], np.float32))
     with pytest.raises(InferenceServerException, match="expects 'FP32'"):
         infer(triton, "rotated.pixprep", image=image(1, 1), degrees=np.array([[True]]))
+
+
+def test_a_window_comes_with_each_image_in_the_types_that_the_configuration_says(triton):
+    def ask(at, heights, widths):
+        count = len(at)
+        photos = np.stack([np.frombuffer(photo(), np.uint8)] * count)
+        sides = {"H": np.array(heights, np.int64).reshape(-1, 1), "W": np.array(widths, np.float32).reshape(-1, 1)}
+        return infer(triton, "windows", DALI_INPUT_0=photos, AT=np.array(at, np.int32), **sides).as_numpy("tensor")
+
+    def fixed(left, top, height, width):
+        ops = [pp.decode(), pp.crop(top, left, height, width), TAIL[1]]
+        return pp.Engine(pp.Pipeline(ops)).run([photo()])[0]
+
+    (alone,) = ask([[7, 40]], [99], [20])
+    assert np.array_equal(alone, fixed(7, 40, 99, 20))
+    both = ask([[7, 40], [0, 3]], [9, 50], [20, 11])
+    assert both.shape == (2, 3, 50, 20)
+    assert np.array_equal(both[0, :, :9], fixed(7, 40, 9, 20))
+    assert np.array_equal(both[1, :, :, :11], fixed(0, 3, 50, 11))
+    assert not both[0, :, 9:].any()
+    for at, height, words in (([7, -1], 9, '"AT" 1 of 1: 7, -1: -1 must be'), ([7, 4], 100, '"H" 1 of 1: 100 must be')):
+        with pytest.raises(InferenceServerException, match=re.escape(f"[BAD_INPUT] image 1 of 1: {words}")):
+            ask([at], [height], [20])
+
+
+def test_frames_of_float32_with_channels_first(triton):
+    pixels = np.asarray(pp.apply([pp.resize(height=60, width=70)], np.asarray(read(photo()))))
+    sent = np.stack([pixels.transpose(2, 0, 1)] * 2).astype(np.float32)
+    shares = {"X": np.array([[0], [0.99]], np.float32), "Y": np.array([[0.5], [1]], np.float32)}
+    answer = infer(triton, "floats.pixprep", image=sent, **shares).as_numpy("tensor")
+    for tensor, (top, left) in zip(answer, [(18, 0), (36, 39)], strict=True):
+        assert np.array_equal(tensor.transpose(1, 2, 0), pixels[top : top + 24, left : left + 30])
+    with pytest.raises(InferenceServerException, match="float32 pixels are whole levels, 0 to 255"):
+        infer(triton, "floats.pixprep", image=sent / 255, **shares)
 
 
 def test_the_configuration_follows_from_the_pipeline(server):
@@ -223,7 +268,7 @@ def test_a_photo_alone_is_told_that_boxes_are_missing(server):
 
 
 def test_what_supervises_the_models_sends_examples_of_their_inputs(server):
-    for model in ("crops.pixprep", "turns.pixprep", "rotated.pixprep", "bytes", "zero"):
+    for model in ("crops.pixprep", "turns.pixprep", "rotated.pixprep", "bytes", "zero", "windows", "floats.pixprep"):
         assert server.control.infer(model, sample(server.control.config(model)), timeout_s=20) == 200
     headers, body = sample(server.control.config("crops.pixprep"))
     broken = headers, body.replace(b"\xff\xd8\xff", b"\xff\xff\xff")
@@ -246,6 +291,18 @@ def test_the_lines_of_curl_send_what_the_model_takes(server, tmp_path, model):
     with pp.Engine(TURNS if "turns" in model else CROPS) as engine:
         expected = engine.run_batch([photo()], inputs=examples)
     assert tensor.startswith(expected["tensor"].tobytes())
+
+
+@pytest.mark.parametrize("model", ["windows", "floats.pixprep"])
+def test_examples_of_numbers_are_those_of_the_pipeline_on_the_page_too(server, tmp_path, model):
+    page = Photos([model], folder=server.snapshot.folder, http_url=server.http_url, grpc_url=server.grpc_url)
+    answer = page.answer(model, photo(), name="photo.jpg")
+    size = [3, 32, 32] if model == "windows" else [3, 24, 30]
+    assert [output["shape"] for output in answer["outputs"]] == [size]
+    (tmp_path / "photo.jpg").write_bytes(photo())
+    line = answer["lines"]["python"]
+    said = subprocess.run([sys.executable, "-c", line], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert f"tensor (1, {', '.join(map(str, size))})" in said
 
 
 @pytest.mark.parametrize("model", ["crops.pixprep", "turns.pixprep"])

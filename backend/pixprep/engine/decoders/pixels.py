@@ -15,7 +15,7 @@ import numpy as np
 from pixprep.engine.decoders import Chunk, Decoded, Limits, Pixels, neighbours
 from pixprep.errors import ImageError
 from pixprep.plan.plan import Place, Plan
-from pixprep.spec import Color
+from pixprep.spec import Frames
 
 MOST = 128
 """Images of a chunk on a GPU, as of one that decodes."""
@@ -44,7 +44,7 @@ class PixelsDecoder:
         budget: int | None = None,
     ) -> None:
         assert plan.takes is not None
-        self._order: Color = plan.takes
+        self._frames = plan.takes
         self._limits = limits
         self._of = of
         self._ready = ready
@@ -75,14 +75,15 @@ class PixelsDecoder:
     def _all(self, images: Any) -> list[Pixels]:
         is_list = isinstance(images, Sequence) and not isinstance(images, bytes | bytearray | memoryview | str)
         if not is_list:
-            array = checked(images, self._of)
+            array = checked(images, self._of, dtypes=("uint8", self._frames.dtype))
             if array.ndim != 4:
                 raise TypeError(
                     f"given was one array {_shape(array)}: write [array] for one image; a list of arrays may differ in "
                     "size, and one array (n, height, width, channels) has n images"
                 )
             return [array[index] for index in range(len(array))]
-        return [checked(one, self._of, f"image {at} of {len(images)}") for at, one in enumerate(images, 1)]
+        dtypes, count = ("uint8", self._frames.dtype), len(images)
+        return [checked(one, self._of, f"image {at} of {count}", dtypes) for at, one in enumerate(images, 1)]
 
     def _cut(self, images: Sequence[tuple[Pixels, Place]]) -> Iterator[Chunk[tuple[Pixels, Place]]]:
         """One image each, the largest first; or neighbours that fit into the budget, in two chunks at least."""
@@ -97,12 +98,13 @@ class PixelsDecoder:
 
     def _decoded(self, array: Pixels, place: Place) -> Decoded | ImageError:
         try:
-            pixels = shaped(array, self._order)
+            pixels = shaped(array, self._frames)
             self._limits.check_size(*pixels.shape[:2])
             placed = place(*pixels.shape[:2])
+            pixels = levels(pixels)
         except ImageError as error:
             return error.as_value()
-        pixels = pixels[:, :, ::-1] if self._order == "bgr" else pixels
+        pixels = pixels[:, :, ::-1] if self._frames.order == "bgr" else pixels
         return Decoded(self._ready(pixels) if self._ready else pixels, placed)
 
 
@@ -124,8 +126,10 @@ def host_array(value: Any) -> Pixels:
         ) from None
 
 
-def checked(value: Any, of: Callable[[Any], Pixels] = host_array, which: str = "") -> Pixels:
-    """A value as an array of uint8, whatever its shape.
+def checked(
+    value: Any, of: Callable[[Any], Pixels] = host_array, which: str = "", dtypes: Sequence[str] = ("uint8",)
+) -> Pixels:
+    """A value as an array of uint8, or of another of these dtypes, whatever its shape.
 
     Raises:
         TypeError: it is something else; ``which`` image it is, if that is said.
@@ -138,23 +142,44 @@ def checked(value: Any, of: Callable[[Any], Pixels] = host_array, which: str = "
         array = of(value)
     except TypeError as error:
         raise TypeError(f"{begin}{kind} {error}") from None
-    if array.dtype != np.uint8:
-        raise TypeError(f"{begin}{kind} of {array.dtype}: pixels are uint8, 0 to 255")
+    if array.dtype not in dtypes:
+        raise TypeError(f"{begin}{kind} of {array.dtype}: pixels are {' or '.join(dict.fromkeys(dtypes))}, 0 to 255")
     return array
 
 
-def shaped(array: Pixels, order: Color) -> Pixels:
+def levels(array: Pixels) -> Pixels:
+    """Pixels as uint8; those of float32 are copied.
+
+    Raises:
+        ImageError: BAD_INPUT: a value is no level.
+    """
+    if array.dtype == np.uint8:
+        return array
+    with np.errstate(invalid="ignore"):  # what is no number, or outside, comes out as something else
+        whole = array.astype(np.uint8)
+    if not (whole == array).all():
+        raise ImageError(
+            "BAD_INPUT",
+            "float32 pixels are whole levels, 0 to 255, and a value is not: send values of 0 to 1 times 255, rounded",
+        )
+    return whole
+
+
+def shaped(array: Pixels, frames: Frames) -> Pixels:
     """An array as (height, width, 3), or (height, width, 1) gray: a view.
 
     Raises:
         ImageError: UNSUPPORTED: it has another shape.
     """
-    count = 1 if order == "gray" else 3
+    count = frames.channels
     if array.ndim == 2 and count == 1:
-        array = array[:, :, None]
-    if array.ndim == 3 and array.shape[2] == count:
-        return array
+        array = array[:, :, None] if frames.layout == "hwc" else array[None]
+    if array.ndim == 3 and array.shape[2 if frames.layout == "hwc" else 0] == count:
+        return array if frames.layout == "hwc" else array.transpose(1, 2, 0)
     hint = ""
+    if frames.layout == "chw":
+        wanted = f"({count}, height, width)" + " or (height, width)" * (count == 1)
+        raise ImageError("UNSUPPORTED", f"an array {_shape(array)}; the pipeline takes {wanted}")
     if array.ndim == 3 and array.shape[0] == count:
         hint = ": channels come last, as array.transpose(1, 2, 0) has them, or permute of PyTorch"
     elif array.ndim == 3 and array.shape[2] == 4:

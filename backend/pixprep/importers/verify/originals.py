@@ -163,8 +163,9 @@ def geometry(
                 pixels = pixels[:, ::-1] if op.axis == "horizontal" else pixels[::-1]
             case ops.CenterCrop():
                 pixels = _cut_out(op, pixels)
-            case ops.Crop(top=int(top), left=int(left), height=int(height), width=int(width)):
-                pixels = pixels[top : top + height, left : left + width]
+            case ops.Crop():
+                rows = _cut(op, op.top, op.height, pixels.shape[0])
+                pixels = pixels[rows, _cut(op, op.left, op.width, pixels.shape[1])]
             case ops.SteadyOp():
                 assert recolour is not None
                 turned = -1 if is_backwards and not op.moves else 1  # a warp's fill is in the order of the channels
@@ -172,6 +173,15 @@ def geometry(
             case ops.ImageOp() if not isinstance(op, ops.Normalize):  # its arithmetic is compared by itself
                 raise AssertionError(f"{op!r} is compared with nothing")
     return pixels
+
+
+def _cut(op: Any, begin: Any, size: Any, length: int) -> slice:
+    """The rows or columns of a window, as the units of ``crop`` are defined."""
+    whole = WHOLE[op.rounding or "down"]
+    if op.unit == "share":
+        return slice(int(whole(begin * length)), int(whole((begin + size) * length)))
+    first = int(begin if op.unit == "pixels" else whole(begin * (length - size)))
+    return slice(first, first + int(size))
 
 
 def _cut_out(op: ops.CenterCrop, pixels: Array) -> Array:
@@ -185,7 +195,7 @@ def _cut_out(op: ops.CenterCrop, pixels: Array) -> Array:
     return pixels[top : top + height, left : left + width]
 
 
-def _padded(op: ops.Pad | ops.Letterbox, pixels: Array, mode: PaddingMode = "constant") -> Array:
+def _padded(op: Any, pixels: Array, mode: PaddingMode = "constant") -> Array:
     """An image on the canvas, as the definition has it."""
     side = max(pixels.shape[:2])
     height, width = op.height or side, op.width or side
@@ -199,7 +209,7 @@ def _padded(op: ops.Pad | ops.Letterbox, pixels: Array, mode: PaddingMode = "con
     return canvas
 
 
-def size_of(op: Resizing, pixels: Array) -> Size:
+def size_of(op: Any, pixels: Array) -> Size:
     """The (height, width) after the resize."""
     height, width = pixels.shape[:2]
     whole = WHOLE[op.rounding or "down"]
@@ -230,7 +240,7 @@ def size_of(op: Resizing, pixels: Array) -> Size:
     return rows, columns
 
 
-def _by_size(op: ops.Resize, height: int, width: int) -> tuple[float, float]:
+def _by_size(op: Any, height: int, width: int) -> tuple[float, float]:
     """The sides by ``size``, before they are rounded."""
     assert op.size is not None
     base = (min if op.side == "shorter" else max)(height, width)

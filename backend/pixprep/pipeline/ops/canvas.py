@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.geometry import check_like, resize_step, resized
+from pixprep.pipeline.ops.geometry import check_like, check_most, resize_step, resized, side_bound
 from pixprep.pipeline.ops.limits import (
     MAX_SIDE,
+    SIDE,
+    Bounded,
     Length,
+    LengthOrInput,
     MarginOrInput,
-    Within,
     fill_input,
     need_fill,
     need_levels,
     need_whole_levels,
+    requested,
 )
-from pixprep.pipeline.ops.op import ImageOp, settle
+from pixprep.pipeline.ops.op import ImageOp, changed, settle
 from pixprep.plan import geometry_steps, inputs
 from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
-from pixprep.spec import Anchor, Fill, Filter, ImageSpec, InputSpec, Like, PaddingMode, Rounding
+from pixprep.spec import Anchor, Bound, Fill, Filter, ImageSpec, InputSpec, Like, PaddingMode, Rounding
 
 
 class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
@@ -90,10 +93,24 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
         return is_over and self.smaller != "refuse"
 
 
+Number = int | float | str
+"""A number, or the name of the input that says it."""
+_UNITS = {
+    "pixels": (Bound(0, MAX_SIDE, is_whole=True), SIDE),
+    "free": (Bound(0, 1, example=0.5), SIDE),
+    "share": (Bound(0, 1), Bound(0, 1, example=1)),
+}
+"""Limits of the corner of a window and of its size, in each unit."""
+
+
 class Crop(ImageOp, frozen=True, tag="crop"):
-    """Cut out a window: a fixed one, or the boxes that come with the image; each box then gives a tensor.
+    """Cut out a window: by numbers, or by the boxes that come with the image; each box then gives a tensor.
 
     Like torchvision's functional ``crop``, but an image that the window does not fit inside is refused, not padded.
+
+    Each number may be the name of an input, float32 [n, 1], whose value then comes with each image; or ``name[1]``, the
+    second number of its row. They are pixels, or shares, of the image here. With a size that comes with the image, the
+    tensor has that size, unless a resize follows.
 
     A box is left, top, right, bottom in pixels of the decoded image, whatever ops are in between: upright, as a client
     sees it, where ``decode`` turns the image. Its edges are rounded to whole pixels as Pillow's ``Image.crop`` rounds
@@ -103,44 +120,106 @@ class Crop(ImageOp, frozen=True, tag="crop"):
         top, left: the window's first row and column.
         height, width: its size.
         box: in place of these: the name of an input, float32 [n, 4].
+        unit: of the four numbers. ``pixels``; ``free``: ``top`` and ``left`` are shares, 0 to 1, of the rows and
+            columns that the window leaves free, as DALI's ``crop_pos_y`` and ``crop_pos_x``; ``share``: all are shares
+            of the height and the width, as of DALI's ``slice``, whose ends are rounded.
+        rounding: of a share that falls between pixels, as in ``center_crop``; default: ``half_away``, DALI's.
+        max_size: the most pixels of a side that comes with the image; what asks for more is refused.
     """
 
-    top: Annotated[int, Within(0, MAX_SIDE)] | None = None
-    left: Annotated[int, Within(0, MAX_SIDE)] | None = None
-    height: Length | None = None
-    width: Length | None = None
+    top: Number | None = None
+    left: Number | None = None
+    height: Number | None = None
+    width: Number | None = None
     box: str | None = None
+    unit: Literal["pixels", "free", "share"] = "pixels"
+    rounding: Rounding | None = None
+    max_size: Length | None = None
 
     def check(self) -> None:
-        fixed = (self.top, self.left, self.height, self.width)
-        if (self.box is None) == (fixed == (None,) * 4) or (self.box is None and None in fixed):
+        fields = (self.top, self.left, self.height, self.width)
+        if (self.box is None) == (fields == (None,) * 4) or (self.box is None and None in fields):
             raise PipelineError('needs either "top", "left", "height" and "width", or "box"')
+        if self.box is not None and self.unit != "pixels":
+            raise PipelineError('"unit" goes with "top", "left", "height" and "width"')
+        for name, (value, bound) in self._numbers.items():
+            if value is not None:
+                Bounded(bound, " pixels" * (bound is SIDE)).check(name, value)
+        if self.unit != "pixels":
+            settle(self, "rounding", "half_away")
+        elif self.rounding is not None:
+            raise PipelineError('"rounding" goes with "unit": "free" or "share"')
+        if self.max_size is not None and not (self.unit != "share" and str in {type(self.height), type(self.width)}):
+            raise PipelineError('"max_size" goes with a height or a width in pixels that comes with the image')
 
     @property
-    def _window(self) -> tuple[int, int, int, int]:
-        """(top, left, height, width), where there is no box."""
-        return self.top or 0, self.left or 0, self.height or 1, self.width or 1
+    def _numbers(self) -> dict[str, tuple[Number | None, Bound]]:
+        """The four fields, each with its limits."""
+        corner, size = _UNITS[self.unit]
+        size = size if self.max_size is None else size.within(Bound(1, self.max_size))
+        return {"top": (self.top, corner), "left": (self.left, corner)} | {
+            "height": (self.height, size),
+            "width": (self.width, size),
+        }
+
+    @property
+    def _window(self) -> Window:
+        """The window, where there is no box, with examples of what comes with the image."""
+        top, left, height, width = (
+            bound.example if isinstance(value, str) else value or 0 for value, bound in self._numbers.values()
+        )
+        return Window(
+            height=height,
+            width=width,
+            top=top,
+            left=left,
+            place="fixed" if self.unit == "pixels" else self.unit,
+            rounding=self.rounding or "down",
+            beyond="refuse_smaller",
+        )
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the window; refuses one that no image could hold."""
         if self.box is not None:
             return image.within((1, 1), (image.max_height, image.max_width))
-        top, left, height, width = self._window
-        for name, end, side in (("height", top + height, image.height), ("width", left + width, image.width)):
+        named = {name for name, _ in requested(**self._numbers)}
+        if self.unit == "share":
+            if named or image.height is None or image.width is None:
+                return image.within((1, 1), (image.max_height, image.max_width))
+            top, left, height, width = self._window.of(image.height, image.width)
+            if not (height and width):
+                raise PipelineError(f"the window covers no whole pixel of {image.height} x {image.width}")
+            self._check_end(image, top + height, left + width)
+            return image.sized(height, width)
+        top, left, height, width = (
+            0 if isinstance(value, str) else int(value or 0) for value, _ in self._numbers.values()
+        )
+        at_top, at_left = (top, left) if self.unit == "pixels" else (0, 0)
+        self._check_end(image, at_top + max(height, 1), at_left + max(width, 1))
+        sides = {"height": (height, image.max_height), "width": (width, image.max_width)}
+        least = tuple(1 if name in named else side for name, (side, _) in sides.items())
+        most = tuple(
+            min(filter(None, (self.max_size, bound)), default=None) if name in named else side
+            for name, (side, bound) in sides.items()
+        )
+        return image.within(least, most)  # type: ignore[arg-type]
+
+    @staticmethod
+    def _check_end(image: ImageSpec, bottom: int, right: int) -> None:
+        for name, end, side in (("height", bottom, image.height), ("width", right, image.width)):
             if side is not None and end > side:
                 raise PipelineError(f"the window ends at {end}, but the {name} of the image is {side}")
-        return image.sized(height, width)
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
-        return () if self.box is None else (InputSpec(name=self.box, kind="box", count=4),)
+        if self.box is not None:
+            return (InputSpec(name=self.box, kind="box", count=4),)
+        return tuple(number.spec for _, number in requested(**self._numbers))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         if self.box is not None:
             return before.then(inputs.Box(key=key, input=self.box))
-        top, left, height, width = self._window
-        return before.then(
-            Window(height=height, width=width, place="fixed", top=top, left=left, beyond="refuse_smaller")
-        )
+        numbers, window = requested(**self._numbers), self._window
+        return before.then(inputs.Requested(key=key, numbers=numbers, window=window) if numbers else window)
 
 
 class Pad(ImageOp, frozen=True, tag="pad"):
@@ -153,7 +232,7 @@ class Pad(ImageOp, frozen=True, tag="pad"):
     the same colour. Not with ``"like": "tensorflow"``, nor with a reduced decode.
 
     Args:
-        height, width: of the canvas.
+        height, width: of the canvas; or the names of inputs, float32 [n, 1], that say them for each image.
         square: in place of both: a square of the longer side, as LLaVA's ``expand2square`` and the ``pad_to_square`` of
             transformers make it.
         fill: the colour, 0 to 255: one number, or one a channel in the order of the channels; or the name of an input,
@@ -162,20 +241,28 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         padding_mode: as in torchvision's ``Pad``: ``constant``: the colour; ``edge``: the nearest pixel; ``reflect``,
             ``symmetric``: the mirror image, without the pixel at the edge or with it. Only with the first one may a
             resize follow, or boxes and points; a mask is padded likewise.
+        max_size: the most pixels of a side that comes with the image.
     """
 
-    height: Length | None = None
-    width: Length | None = None
+    height: LengthOrInput | None = None
+    width: LengthOrInput | None = None
     fill: MarginOrInput = 0
     anchor: Anchor = "center"
     square: bool = False
     padding_mode: PaddingMode = "constant"
+    max_size: Length | None = None
 
     def check(self) -> None:
         pair = (self.height, self.width)
         if self.square == (pair != (None, None)) or (not self.square and None in pair):
             raise PipelineError('needs either "height" and "width", or "square": true')
         check_padding(self.padding_mode, self.fill)
+        check_most(self.max_size, pair)
+
+    @property
+    def _numbers(self) -> tuple[tuple[str, inputs.Number], ...]:
+        bound = side_bound(self.max_size)
+        return requested(height=(self.height, bound), width=(self.width, bound))
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the canvas."""
@@ -188,18 +275,25 @@ class Pad(ImageOp, frozen=True, tag="pad"):
             mosts = (image.max_height, image.max_width)
             most = None if None in mosts else max(filter(None, mosts))
             return image.within((side, side), (most, most))
-        if image.min_height > self.height or image.min_width > self.width:
+        least = self.max_size or 0
+        height, width = (least if isinstance(side, str) else side for side in (self.height, self.width))
+        if image.min_height > height or image.min_width > width:
             raise PipelineError(
-                f"the canvas {self.height} x {self.width} is smaller than the image, "
+                f"the canvas {height} x {width} is smaller than the image, "
                 f"which is at least {image.min_height} x {image.min_width}"
             )
-        return image.sized(self.height, self.width)
+        sides = (self.height, height, image.min_height), (self.width, width, image.min_width)
+        lower, upper = (low if isinstance(side, str) else most for side, most, low in sides)
+        return image.within((lower, upper), (height, width))
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
-        return fill_input(self.fill, image)
+        return (*fill_input(self.fill, image), *(number.spec for _, number in self._numbers))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return before.then(_canvas(self), fill=self.fill, mode=self.padding_mode)
+        numbers = self._numbers
+        canvas = _canvas(changed(self, **{name: each.bound.example for name, each in numbers}, max_size=None))
+        step = inputs.Requested(key=key, numbers=numbers, window=canvas) if numbers else canvas
+        return before.then(step, fill=self.fill, mode=self.padding_mode)
 
 
 class Letterbox(ImageOp, frozen=True, tag="letterbox"):
@@ -274,4 +368,6 @@ def check_padding(mode: PaddingMode, fill: Fill) -> None:
 
 def _canvas(op: Pad | Letterbox) -> Window:
     place: Anchor = "center" if op.anchor == "center" else "top_left"
+    assert not isinstance(op.height, str)
+    assert not isinstance(op.width, str)
     return Window(height=op.height, width=op.width, side="longer", place=place, rounding="down", beyond="refuse_larger")

@@ -12,7 +12,7 @@ from pixprep.plan.clip_frames import Rule, Sampling, Start
 from pixprep.plan.draws.augments import RandomStep, Uniforms
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.plan import ClipPlan, Plan
-from pixprep.spec import Alpha, Chroma, Color, Idct, ImageSpec
+from pixprep.spec import Alpha, Chroma, Color, FrameLayout, Frames, Idct, ImageSpec
 
 MAX_FRAMES = 4096
 LEAST_RATE = 0.001  # frames a second
@@ -166,14 +166,21 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
     pixels that are resized, what the resize reads is copied once; gray ones, and images that are only cropped, are not.
     Nothing is known of an EXIF orientation: who decodes turns the image upright.
 
+    Arrays of float32 hold whole levels, 0 to 255, and are taken as uint8: a value between two levels, or outside, is
+    refused.
+
     Args:
         color: order of the channels from here on, as in ``decode``.
         given: order of the channels of the arrays that come, where that is another: OpenCV and most cameras give
             ``bgr``.
+        dtype: of the arrays.
+        layout: of the arrays: ``hwc``, or ``chw``: [channels, height, width].
     """
 
     color: Color = "rgb"
     given: Literal["rgb", "bgr"] | None = None
+    dtype: Literal["uint8", "float32"] = "uint8"
+    layout: FrameLayout = "hwc"
 
     def check(self) -> None:
         if self.only is not None:
@@ -182,12 +189,12 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
             raise PipelineError('"given" is an order of three channels, and with "color": "gray" there is one')
 
     @property
-    def order(self) -> Color:
-        """Order of the channels of the arrays that come."""
-        return self.given or self.color
+    def frames(self) -> Frames:
+        """Form of the arrays that come."""
+        return Frames(self.given or self.color, self.dtype, self.layout)
 
     def infer(self) -> ImageSpec:
         return ImageSpec(color=self.color)
 
     def plan(self, **made: Any) -> Plan:
-        return Plan(is_gray=self.color == "gray", takes=self.order, **made)
+        return Plan(is_gray=self.color == "gray", takes=self.frames, **made)

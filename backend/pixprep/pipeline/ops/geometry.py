@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.limits import Length, need_levels
+from pixprep.pipeline.ops.limits import MAX_SIDE, Length, LengthOrInput, need_levels, requested
 from pixprep.pipeline.ops.op import ImageOp, Op, settle
 from pixprep.plan import geometry_steps
 from pixprep.plan.geometry_steps import past
+from pixprep.plan.inputs import Number, Requested
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.profiles import PROFILES
-from pixprep.spec import Filter, ImageSpec, Like, SideRounding, rounded
+from pixprep.spec import Bound, Filter, ImageSpec, InputSpec, Like, SideRounding, rounded
 
 
 class Resizing(Protocol):
@@ -42,6 +44,9 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2: float32 values, which nothing rounds.
     - ``dali``: DALI's ``resize`` of uint8 images. Its geometry, and its float32 values within a level.
 
+    ``size``, ``height`` and ``width`` may be names of inputs, float32 [n, 1], that say them for each image; or
+    ``name[1]``, the second number of a row. ``max_size`` then bounds what may be asked for.
+
     Args:
         size: of the side that ``side`` names; the aspect ratio is kept up to ``rounding``.
         side: which side ``size`` is for; default: ``shorter``.
@@ -52,8 +57,9 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             keeps the aspect ratio; ``cover``: the smallest around it. Default: ``stretch``. With ``size``: ``scale``:
             one scale for both sides, so a side may miss ``size`` by a pixel, as in torchvision's detectors
             (``min_size``) and PaddleOCR's.
-        max_size: the most pixels of the other side. With ``height`` or ``width``, the given side stays. With ``size``
-            for the shorter side, both sides shrink where the longer one would pass it, as torchvision's ``max_size``.
+        max_size: the most pixels of the other side; of sides that come with the image the most of any. With ``height``
+            or ``width``, the given side stays. With ``size`` for the shorter side, both sides shrink where the longer
+            one would pass it, as torchvision's ``max_size``.
         multiple: make the sides multiples of it, by ``rounding``, and at least one; not the side that is given alone.
             With ``scale`` the sides are first cut to whole pixels, and again if they are over ``max_size``, as in
             PaddleOCR.
@@ -75,10 +81,10 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             (``subpixel_scale``). Default: True for dali, without ``max_size``, ``multiple`` and ``scale``.
     """
 
-    size: Length | None = None
+    size: LengthOrInput | None = None
     side: Literal["shorter", "longer"] | None = None
-    height: Length | None = None
-    width: Length | None = None
+    height: LengthOrInput | None = None
+    width: LengthOrInput | None = None
     mode: Literal["stretch", "fit", "cover", "scale"] | None = None
     max_size: Length | None = None
     multiple: Length | None = None
@@ -111,9 +117,10 @@ class Resize(ImageOp, frozen=True, tag="resize"):
                 raise PipelineError('"mode" goes with "height" and "width", not with "size"')
             settle(self, "side", "shorter")
         self._check_open(is_alone=is_alone)
+        check_most(self.max_size, self._sides, is_only=False)
         if self.mode != "stretch":
             settle(self, "rounding", PROFILES[self.like].rounding)
-            is_whole = self.max_size or self.multiple or self.mode == "scale"
+            is_whole = (self.max_size and not self._requested) or self.multiple or self.mode == "scale"
             if is_whole and self.subpixel:
                 raise PipelineError('"subpixel" goes without "max_size", "multiple" and "mode": "scale"')
             settle(self, "subpixel", PROFILES[self.like].subpixel and not is_whole)
@@ -132,11 +139,12 @@ class Resize(ImageOp, frozen=True, tag="resize"):
                 raise PipelineError('"enlarge" or "shrink" must be true')
         elif (self.enlarge, self.shrink) != (None, None):
             raise PipelineError('"enlarge" and "shrink" go with "mode": "scale"')
-        if self.max_size is not None:
+        if self.max_size is not None and not self._requested:
             if not (is_alone or self.side == "shorter" or (self.mode == "scale" and not self.shrink)):
                 raise PipelineError(
                     '"max_size" goes with "size" of the shorter side, or with "height" or "width" alone'
                 )
+            assert not isinstance(self.size, str)
             if self.size is not None and self.mode is None and self.max_size <= self.size and not is_detr:
                 raise PipelineError(f'"max_size" must be over "size", which is {self.size}, not {self.max_size}')
         if self.multiple is not None and not (is_alone or self.size is not None):
@@ -147,24 +155,39 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec after the resize; refuses values that are not the decoder's levels."""
         image = resized(self, image)
-        if image.height is not None and image.width is not None:
+        if not self._requested and image.height is not None and image.width is not None:
             return image.sized(*self._step.size(image.height, image.width))
         return image.within(*self._bounds)
+
+    @property
+    def _sides(self) -> tuple[int | str | None, ...]:
+        return self.size, self.height, self.width
+
+    @property
+    def _requested(self) -> tuple[tuple[str, Number], ...]:
+        """The numbers that come with the image, by their fields."""
+        bound = side_bound(self.max_size)
+        return requested(size=(self.size, bound), height=(self.height, bound), width=(self.width, bound))
+
+    def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
+        return tuple(number.spec for _, number in self._requested)
 
     @property
     def _bounds(self) -> tuple[tuple[int, int], tuple[int | None, int | None]]:
         """The least and the most (height, width) of images of any size."""
         most = self._whole(past(self.max_size) if self.max_size and self.rounding == "detr" else self.max_size)
+        one = self._whole(1) or 1
         if self.size is None:
-            if self.width is None:
-                return (self.height or 1, self._whole(1) or 1), (self.height, most)
-            if self.height is None:
-                return (self._whole(1) or 1, self.width), (most, self.width)
-            both = self.height, self.width
-            return {"stretch": (both, both), "fit": ((1, 1), both), "cover": (both, (None, None))}[
-                self.mode or "stretch"
-            ]
-        size, least = self._whole(self.size), self._whole(1) or 1
+            height, width = (self.max_size if isinstance(side, str) else side for side in (self.height, self.width))
+            rows, columns = (1 if isinstance(side, str) else side or one for side in (self.height, self.width))
+            if height is None or width is None:
+                return (rows, columns), (height or most, width or most)
+            return ((1, 1) if self.mode == "fit" else (rows, columns)), (
+                (None, None) if self.mode == "cover" else (height, width)
+            )
+        if isinstance(self.size, str):
+            return (one, one), (most, most)
+        size, least = self._whole(self.size), one
         if self.side == "longer":
             most = size if self.shrink in (None, True) else most
         elif self.mode is None and self.max_size is None:
@@ -181,12 +204,15 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     def _step(self) -> geometry_steps.Resize:
         """The step of a plan that does it."""
         rule: geometry_steps.Rule
-        if self.size is not None:
-            rule, height, width = self.side or "shorter", self.size, self.size
+        is_pair = None not in (self.height, self.width)
+        example = self.max_size or 1
+        size, height, width = (example if isinstance(side, str) else side for side in self._sides)
+        if size is not None:
+            rule, height, width = self.side or "shorter", size, size
         else:
-            rule = "width" if self.height is None else "height" if self.width is None else "both"
+            rule = "width" if height is None else "height" if width is None else "both"
             rule = self.mode if self.mode in ("fit", "cover") else rule
-            height, width = self.height or self.width or 1, self.width or self.height or 1
+            height, width = height or width or 1, width or height or 1
         return resize_step(
             self,
             rule,
@@ -194,14 +220,35 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             width,
             rounding=self.rounding or "down",
             subpixel=bool(self.subpixel),
-            most=self.max_size,
+            most=None if is_pair else self.max_size,
             multiple=self.multiple or 1,
             up_to=self.up_to,
             scales=(bool(self.shrink), bool(self.enlarge)) if self.mode == "scale" else None,
         )
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return before.resized(self._step)
+        drawn = Requested(key=key, numbers=self._requested) if self._requested else None
+        return before.resized(replace(self._step, drawn=drawn))
+
+
+def side_bound(most: int | None) -> Bound:
+    """Limits of a side that comes with the image, where ``max_size`` may bound it."""
+    return Bound(1, most or MAX_SIDE, is_whole=True, example=most or 1)
+
+
+def check_most(most: int | None, sides: Iterable[object], *, is_only: bool = True) -> None:
+    """Raise PipelineError where sides come with the image, and nothing bounds them; or the other way round.
+
+    Args:
+        most: the field ``max_size``.
+        sides: some of which may be the names of inputs.
+        is_only: it is for nothing else.
+    """
+    if (name := next((side for side in sides if isinstance(side, str)), None)) is None:
+        if most is not None and is_only:
+            raise PipelineError('"max_size" goes with a height or a width that comes with the image')
+    elif most is None:
+        raise PipelineError(f'"max_size" is missing: the most pixels that "{name}" may ask for')
 
 
 def resized(op: Resizing, image: ImageSpec) -> ImageSpec:

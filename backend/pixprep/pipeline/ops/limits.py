@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
 from pixprep.errors import PipelineError
-from pixprep.spec import Fill, ImageSpec, InputSpec, Levels, Reals, as_tuple
+from pixprep.pipeline.ops.faults import quoted
+from pixprep.plan.inputs import Number, number
+from pixprep.spec import Bound, Fill, ImageSpec, InputSpec, Levels, Reals, as_tuple
 
 MAX_SIDE = 16384
 MAX_RATIO = 1000.0
@@ -102,6 +104,33 @@ class Colour:
             raise PipelineError(f'"{name}" must be 0 to 255, not {shown(value)}')
 
 
+@dataclass(frozen=True, repr=False)
+class Bounded:
+    """Limits of a number, which may be the name of an input instead; the same hold for what comes with the image."""
+
+    bound: Bound
+    unit: str = ""
+
+    def __repr__(self) -> str:
+        return f"{self.bound.least:g} to {self.bound.most:g}{self.unit}"
+
+    def check(self, name: str, value: Any) -> None:
+        if isinstance(value, str):
+            if not number(value).input.isidentifier():
+                raise PipelineError(f'"{name}" must be a number, or the name of an input, not {quoted(value)}')
+        elif not self.bound.holds(value):
+            whole = "a whole number of " * (self.bound.is_whole and value % 1 != 0)
+            raise PipelineError(f'"{name}" must be {whole}{self}, not {_text(value)}')
+
+
+def requested(**values: tuple[Any, Bound]) -> tuple[tuple[str, Number], ...]:
+    """The numbers of inputs that fields name, by the field; each comes with its limits."""
+    return tuple((field, number(value, bound)) for field, (value, bound) in values.items() if isinstance(value, str))
+
+
+SIDE = Bound(1, MAX_SIDE, is_whole=True, example=32)
+"""Limits of a side in pixels."""
+LengthOrInput = Annotated[int | str, Bounded(SIDE, " pixels")]
 Share = Annotated[float, Within(0, 1)]
 Length = Annotated[int, Within(1, MAX_SIDE, " pixels")]
 Margin = Annotated[Levels, Colour()]

@@ -144,9 +144,10 @@ class LevelsOp(ImageOp, frozen=True):
 
     def augment(self, before: Lowered, image: ImageSpec, key: str) -> Augment:
         """The step of a plan that it is; see ``lower``."""
-        source = next((spec.name for spec in self.inputs(image)), None)
+        source = next(iter(self.inputs(image)), None)
         key = key if source or isinstance(self, Drawn) else ""
-        return Augment(key=key, op=bare(self), color=before.color, input=source)
+        name, index = (source.name, source.count - 1) if source else (None, 0)
+        return Augment(key=key, op=bare(self), color=before.color, input=name, index=index)
 
     @property
     def is_pointwise(self) -> bool:

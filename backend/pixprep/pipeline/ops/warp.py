@@ -16,6 +16,7 @@ from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, as_kind, draw
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.motions import Look, Motion, mapped, rotated
 from pixprep.plan.draws.philox import Words, between, span_words
+from pixprep.plan.inputs import number
 from pixprep.plan.lowered import colour
 from pixprep.plan.steps.levels import LevelStep, size_after
 from pixprep.plan.steps.warps import WarpFilter
@@ -58,7 +59,7 @@ class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
     image that is not square and does not expand.
 
     Args:
-        angle: in degrees; or the name of an input that says it for each image.
+        angle: in degrees; or the name of an input that says it for each image, or ``name[1]``, its second number.
         filter: ``nearest``, ``bilinear`` or, of ``like`` ``pillow``, ``bicubic``; none is antialiased.
         expand: make the result as large as the rotated image, which is then of its own size; else the size stays, and
             corners are cut off.
@@ -76,7 +77,7 @@ class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
             _ANGLE.check("angle", self.angle)
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
-        return (InputSpec(name=self.angle, kind="number"),) if isinstance(self.angle, str) else ()
+        return (number(self.angle).spec,) if isinstance(self.angle, str) else ()
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the result; refuses values that are no levels."""

@@ -102,11 +102,13 @@ class Augment(RandomStep):
         key: names its numbers; empty: nothing is drawn.
         color: order of the channels of the image that it takes.
         input: whose number is in place of what is drawn; None: none is.
+        index: of that number in its row.
     """
 
     op: Changing
     color: Color
     input: str | None = None
+    index: int = 0
 
     @property
     def is_hosts(self) -> bool:

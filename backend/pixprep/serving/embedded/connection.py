@@ -143,10 +143,10 @@ class Triton:
                 f'model "{model}" does not take encoded images but {entry["name"]} {entry["data_type"]} {dims}: '
                 "name an ensemble, or a model of the pixprep backend"
             )
-        if found.pixels == "rgb":  # as far as its dims say
+        if found.pixels and found.pixels.order == "rgb":  # as far as its dims say
             parameters = self.config(self.first(model, found.name)).get("parameters", {})
             is_bgr = parameters.get(PIXELS, {}).get("string_value") == "bgr"
-            return replace(found, pixels="bgr" if is_bgr else "rgb")
+            return replace(found, pixels=found.pixels._replace(order="bgr" if is_bgr else "rgb"))
         return found
 
     def first(self, model: str, name: str) -> str:

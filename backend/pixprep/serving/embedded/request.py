@@ -21,14 +21,19 @@ from pixprep.engine.decoders.pixels import checked, shaped
 from pixprep.engine.decoders.turbo import sample_jpeg
 from pixprep.errors import ImageError, PixprepError, printable
 from pixprep.plan.plan import Plan
-from pixprep.serving.triton.config import FRAMES
-from pixprep.spec import LARGEST, Color
+from pixprep.serving.triton.config import EXAMPLES, FRAMES
+from pixprep.spec import LARGEST, Color, FrameLayout, Frames
 
 Config = Mapping[str, Any]
 Array = npt.NDArray[Any]
 Post = tuple[dict[str, str], bytes]
 """Headers and body of a request over HTTP; a header says how much of the body is JSON."""
-_DTYPES = {"FP32": np.float32, "BOOL": np.bool_, "UINT8": np.uint8}
+DTYPES: dict[str, Any] = {
+    name.upper().replace("FLOAT", "FP"): np.dtype(name)
+    for name in ("bool", *(f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)))
+    if name != "float8"
+}
+"""NumPy's dtypes of Triton's types of numbers."""
 _NPY = b"\x93NUMPY"
 _BOX = 4
 _SIDE = 64  # of a sample
@@ -41,12 +46,14 @@ class NumberInput:
     """An input of numbers: a row of ``count`` for each tensor.
 
     Attributes:
-        datatype: of Triton's: ``FP32``, ``BOOL`` or ``UINT8``.
+        datatype: of Triton's.
+        row: an example; empty: the model's configuration has none.
     """
 
     name: str
     datatype: str
     count: int
+    row: tuple[float, ...] = ()
 
     def rows(self, values: Any) -> Array:
         """Numbers as they are sent: (rows, count) of the input's type; one row may come alone.
@@ -62,8 +69,8 @@ class NumberInput:
                 array = array.reshape(-1, 1)
             elif array.shape == (0,):
                 array = array.reshape(0, self.count)
-            sent = array.astype(_DTYPES[self.datatype])
-            if array.shape[1:] == (self.count,) and (self.datatype == "FP32" or np.array_equal(sent, array)):
+            sent = array.astype(DTYPES[self.datatype])
+            if array.shape[1:] == (self.count,) and (self.datatype[:2] == "FP" or np.array_equal(sent, array)):
                 return sent
         except (TypeError, ValueError):  # no numbers, or lists of different lengths
             pass
@@ -72,6 +79,8 @@ class NumberInput:
     @property
     def example(self) -> list[Any]:
         """A row to try a model with: four numbers are a box, of the whole image."""
+        if self.row:
+            return list(self.row)
         if self.datatype == "FP32" and self.count == _BOX:
             return [0, 0, LARGEST, LARGEST]
         return [self.datatype != "BOOL" and 0] * self.count
@@ -86,16 +95,16 @@ class ModelInput:
 
     Attributes:
         name, datatype: of the input of the image.
-        pixels: the order of the channels, where it takes no encoded images but their pixels.
+        pixels: the form of the pixels, where it takes these and no encoded images.
         frames: of a clip, where an image is one; None: images come, or its configuration does not say.
         max_batch_size: images in a request; 0: one, of which there are as many tensors as rows of ``numbers``.
         numbers: the inputs beside it.
     """
 
     name: str
-    datatype: Literal["BYTES", "UINT8"]
+    datatype: Literal["BYTES", "UINT8", "FP32"]
     max_batch_size: int
-    pixels: Color | None = None
+    pixels: Frames | None = None
     frames: int | None = None
     numbers: tuple[NumberInput, ...] = ()
 
@@ -138,7 +147,8 @@ class ModelInput:
             ImageError: a photo that has to be decoded for it is refused, or their sizes differ.
         """
         if self.pixels:
-            frames = [pixels_of(image, self.pixels) for image in encoded]
+            arrays = [pixels_of(image, self.pixels.order).astype(self.pixels.dtype, copy=False) for image in encoded]
+            frames = arrays if self.pixels.layout == "hwc" else [array.transpose(2, 0, 1) for array in arrays]
             if len({frame.shape for frame in frames}) > 1:
                 raise ImageError("UNSUPPORTED", "the pixels of one request have one size: send one image a request")
             return np.stack(frames)
@@ -161,19 +171,24 @@ class ModelInput:
 def model_input(config: Config) -> ModelInput | None:
     """Input for images of a model of this configuration; None: it takes none.
 
-    They are encoded, BYTES [1] or UINT8 [-1], or pixels, UINT8 [-1, -1, 3], of which only another model may say that
-    they are BGR.
+    They are encoded, BYTES [1] or UINT8 [-1], or pixels, such as UINT8 [-1, -1, 3], of which only another model may say
+    that they are BGR.
     """
-    images: list[tuple[str, str, Color | None]] = []
+    images: list[tuple[str, str, Frames | None]] = []
+    rows = json.loads(config.get("parameters", {}).get(EXAMPLES, {}).get("string_value", "{}"))
     numbers = []
     for entry in config["input"]:
         data_type, dims = entry["data_type"].removeprefix("TYPE_"), [int(dim) for dim in entry["dims"]]
         if (data_type, dims) in (("STRING", [1]), ("UINT8", [-1])):
             images.append((entry["name"], data_type, None))
-        elif data_type == "UINT8" and len(dims) == 3 and dims[2] in (1, 3):
-            images.append((entry["name"], data_type, "gray" if dims[2] == 1 else "rgb"))
-        elif data_type in _DTYPES and len(dims) in (1, 2) and dims[-1] > 0 and dims[:-1] in ([], [-1]):
-            numbers.append(NumberInput(name=entry["name"], datatype=data_type, count=dims[-1]))
+        elif data_type in ("UINT8", "FP32") and len(dims) == 3 and {dims[0], dims[2]} & {1, 3}:
+            layout: FrameLayout = "hwc" if dims[2] in (1, 3) else "chw"
+            is_gray = dims[2 if layout == "hwc" else 0] == 1
+            dtype: Literal["uint8", "float32"] = "uint8" if data_type == "UINT8" else "float32"
+            images.append((entry["name"], data_type, Frames("gray" if is_gray else "rgb", dtype, layout)))
+        elif data_type in DTYPES and len(dims) in (1, 2) and dims[-1] > 0 and dims[:-1] in ([], [-1]):
+            row = tuple(rows.get(entry["name"], ()))
+            numbers.append(NumberInput(name=entry["name"], datatype=data_type, count=dims[-1], row=row))
         else:
             return None
     if len(images) != 1:
@@ -182,7 +197,7 @@ def model_input(config: Config) -> ModelInput | None:
     frames = config.get("parameters", {}).get(FRAMES, {}).get("string_value", "")
     return ModelInput(
         name=name,
-        datatype="BYTES" if data_type == "STRING" else "UINT8",
+        datatype="BYTES" if data_type == "STRING" else data_type,  # type: ignore[arg-type]
         max_batch_size=max_batch_size,
         pixels=order,
         frames=int(frames) if frames.isdecimal() else None,
@@ -212,7 +227,7 @@ def sample(config: Config) -> Post:
         return {"Inference-Header-Content-Length": "0"}, jpeg
     if found.pixels:
         (dims,) = (each["dims"] for each in config["input"] if each["name"] == found.name)
-        images = np.zeros([1, *(_SIDE if int(dim) == -1 else int(dim) for dim in dims)], np.uint8)
+        images = np.zeros([1, *(_SIDE if int(dim) == -1 else int(dim) for dim in dims)], found.pixels.dtype)
     else:
         images = found.images([jpeg])
     return http_body(found.tensors(images, [found.rows(found.example)]))
@@ -270,7 +285,7 @@ def pixels_of(content: Encoded, order: Color, limits: Limits | None = None) -> A
     limits = limits or Limits()
     if bytes(content[:6]) == _NPY:
         try:
-            array = shaped(checked(np.load(io.BytesIO(content), allow_pickle=False)), order)
+            array = shaped(checked(np.load(io.BytesIO(content), allow_pickle=False)), Frames(order))
             limits.check_size(*array.shape[:2])
             return np.ascontiguousarray(array)
         except TypeError as error:

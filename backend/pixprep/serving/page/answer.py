@@ -21,7 +21,7 @@ from pixprep.engine.options import EngineOptions
 from pixprep.errors import PixprepError, SetupError
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.embedded.connection import Spent, Triton
-from pixprep.serving.embedded.request import ModelInput, curl_line
+from pixprep.serving.embedded.request import DTYPES, ModelInput, curl_line
 from pixprep.serving.page.detections import detections
 from pixprep.serving.repository.door import bare_levels, door_notes, doors_in
 from pixprep.serving.repository.labels import read_labels
@@ -270,8 +270,11 @@ def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[
     """A program that sends a photo, and prints the best classes, or else the shape of each output."""
     read, libraries = f"Path({photo!r}).read_bytes()", ["from pathlib import Path"]
     if model_input.pixels:
-        mode, order = ("L", "[:, :, None]") if model_input.pixels == "gray" else ("RGB", "")
-        order = "[:, :, ::-1]" if model_input.pixels == "bgr" else order
+        frames = model_input.pixels
+        mode, order = ("L", "[:, :, None]") if frames.order == "gray" else ("RGB", "")
+        order = "[:, :, ::-1]" if frames.order == "bgr" else order
+        order += ".transpose(2, 0, 1)" * (frames.layout == "chw")
+        order += ".astype(np.float32)" * (frames.dtype == "float32")
         read = f"np.asarray(ImageOps.exif_transpose(Image.open({photo!r})).convert({mode!r})){order}"
         libraries = ["from PIL import Image, ImageOps"]
         tensor = "photo"
@@ -282,7 +285,7 @@ def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[
     tensor += "" if model_input.has_rows else "[None]"
     beside = []
     for each in model_input.numbers:
-        dtype = {"FP32": "np.float32", "BOOL": "bool", "UINT8": "np.uint8"}[each.datatype]
+        dtype = "bool" if each.datatype == "BOOL" else f"np.{DTYPES[each.datatype]}"
         beside += [
             f"{each.name} = triton.InferInput({each.name!r}, [1, {each.count}], {each.datatype!r})",
             f"{each.name}.set_data_from_numpy(np.array({[each.example]}, {dtype}))",

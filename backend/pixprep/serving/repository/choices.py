@@ -12,7 +12,7 @@ from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.repository import pbtxt
 from pixprep.serving.triton import config as model_config
-from pixprep.serving.triton.config import CONFIG_FILE, FRAMES, PIPELINE_FILE, PIXELS, operator_names
+from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, PIPELINE_FILE, PIXELS, operator_names
 
 Input = Literal["bytes", "dali"]
 Choices = dict[str, Any]
@@ -58,7 +58,7 @@ def last_choices(model: Path, *, is_shared: bool) -> Choices:
     text = pbtxt.read(file) if file.is_file() else ""
     if pbtxt.is_unchanged(text) not in ((True, False) if is_shared else (True,)):
         return {}
-    parameters = {key: value for key, value in pbtxt.parameters(text).items() if key not in (PIXELS, FRAMES)}
+    parameters = {key: value for key, value in pbtxt.parameters(text).items() if key not in (PIXELS, FRAMES, EXAMPLES)}
     on_error, odd_range = parameters.pop("on_error", None), parameters.pop("odd_range", None)
     batch = pbtxt.max_batch_size(text)
     if not batch and re.fullmatch("[0-9]{1,9}", parameters.get("max_boxes", "")):

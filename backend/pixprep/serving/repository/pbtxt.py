@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pixprep.pipeline.file import read_bytes
-from pixprep.serving.triton.config import FRAMES, Config
+from pixprep.serving.triton.config import EXAMPLES, FRAMES, Config
 
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
 
@@ -131,7 +131,7 @@ def ensemble(names: Names, config: Config, pairs: Mapping[str, str], outputs: Se
         f'platform: "ensemble"\nmax_batch_size: {config["max_batch_size"]}',
         tensors("input", config["input"]),
         tensors("output", [{**entry, "label_filename": ""} for entry in [*outputs, *extra]]),
-        *_parameters({key: value for key, value in config["parameters"].items() if key == FRAMES}),
+        *_parameters({key: value for key, value in config["parameters"].items() if key in (FRAMES, EXAMPLES)}),
         f"ensemble_scheduling {{\n{first}{second}}}",
     )
 

@@ -374,8 +374,10 @@ def mend_dims(output: Output, wanted: Sequence[int]) -> str:
         op = next(op for op in reversed(output.chain) if isinstance(op, _SIZING_OPS))
         size = f"{tall}" if tall == wide else f"height {tall}, width {wide}"
         remedies.append(f"set {op_name(op)} to {size}")
-        resized = [resize.size for resize in output.chain if isinstance(resize, Resize) and resize.size]
-        if isinstance(op, CenterCrop) and resized and resized[0] < max(tall, wide):  # it would add a black frame
+        resized = [
+            resize.size for resize in output.chain if isinstance(resize, Resize) and isinstance(resize.size, int)
+        ]
+        if isinstance(op, CenterCrop) and resized and int(resized[0]) < max(tall, wide):  # it would add a black frame
             remedies.append("resize to at least that")
     return " and ".join(remedies)
 

@@ -10,6 +10,7 @@ has what else was tried.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
 from pixprep.plan.steps.operators import check_name
-from pixprep.spec import DType
+from pixprep.spec import DType, Frames
 
 Config = dict[str, Any]
 """A model configuration in its JSON form, as Triton hands it to Python: ``{"max_batch_size": 0, "input": [], …}``."""
@@ -33,6 +34,8 @@ DEFAULT_MAX_BATCH_SIZE = 64
 INPUT_NAME, STATUS_NAME = "image", "status"
 PIXELS = "pixels"
 """The parameter that tells clients the order of the channels of the pixels that a model takes; the pipeline says it."""
+EXAMPLES = "examples"
+"""The parameter that has for clients a row of each input whose zeros are no example, as JSON; the pipeline says it."""
 FRAMES = "frames"
 """The parameter that tells clients how many frames a model takes of a clip; the pipeline says it."""
 TRITON_TYPES: dict[DType, str] = {
@@ -43,6 +46,11 @@ TRITON_TYPES: dict[DType, str] = {
     "int64": "TYPE_INT64",
 }
 _INPUT_TYPES = {"float32": "TYPE_FP32", "bool": "TYPE_BOOL", "uint8": "TYPE_UINT8"}
+_NUMBER_TYPES = {
+    *("TYPE_FP16", "TYPE_FP32", "TYPE_FP64", "TYPE_INT8", "TYPE_INT16", "TYPE_INT32", "TYPE_INT64"),
+    *("TYPE_UINT8", "TYPE_UINT16", "TYPE_UINT32", "TYPE_UINT64"),
+}
+"""Types in which clients may send numbers, where config.pbtxt says so; float32 is made of them."""
 _LIMITS = tuple(Limits.__dataclass_fields__)
 _CHOICES = {
     "on_error": ("fail", "zero"),
@@ -54,6 +62,7 @@ _PARAMETERS = (
     *_CHOICES,
     PIXELS,
     FRAMES,
+    EXAMPLES,
     "accept_base64",
     "allow_operators",
     "damage",
@@ -180,7 +189,8 @@ def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
 
     The image's is the one that is written, made complete, or BYTES ``image``.
 
-    Where the pipeline takes pixels, it is UINT8 [-1, -1, channels].
+    Where the pipeline takes pixels, it is UINT8 [-1, -1, channels], or as ``pixels`` says. Numbers may be written in
+    any type of numbers.
 
     Raises:
         PipelineError: what is written cannot hold encoded images, or pixels, or is not what the pipeline takes.
@@ -193,10 +203,12 @@ def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
     written = config.get("input", [])
     for entry in written:
         if want := derived.get(entry.get("name")):
+            if pipeline.inputs[want["name"]].kind == "number" and entry.get("data_type") in _NUMBER_TYPES:
+                want["data_type"] = entry["data_type"]
             _compare("input", "takes", entry, want)
     others = [entry for entry in written if entry.get("name") not in derived]
     if pipeline.plan.takes:
-        return [_frames(others, 1 if pipeline.plan.is_gray else 3), *derived.values()]
+        return [_frames(others, pipeline.plan.takes), *derived.values()]
     return [_image_input(others), *derived.values()]
 
 
@@ -233,19 +245,22 @@ def _image_input(written: Sequence[Config]) -> Config:
     )
 
 
-def _frames(written: Sequence[Config], channels: int) -> Config:
+def _frames(written: Sequence[Config], frames: Frames) -> Config:
     """The input of pixels; its height and width may be written as one size, and else differ between requests.
 
     Without ``allow_ragged_batch`` requests of different sizes would never share a batch.
     """
-    derived: Config = {"name": INPUT_NAME, "data_type": "TYPE_UINT8", "dims": [-1, -1, channels]}
+    derived: Config = {"name": INPUT_NAME, "data_type": _INPUT_TYPES[frames.dtype], "dims": frames.shape(-1, -1)}
     entry = written[0] if written else derived
     data_type, dims = _face(entry)
-    is_sized = len(dims) == 3 and dims[2] == channels and all(dim == -1 or dim > 0 for dim in dims[:2])
-    if len(written) > 1 or data_type != "TYPE_UINT8" or not is_sized:
+    is_sized = len(dims) == 3 and all(
+        dim == want or (want == -1 and dim > 0) for dim, want in zip(dims, derived["dims"], strict=True)
+    )
+    if len(written) > 1 or data_type != derived["data_type"] or not is_sized:
+        shape = ", ".join(map(str, derived["dims"]))
         raise PipelineError(
             f'config.pbtxt: input "{entry.get("name")}": {data_type} {dims} cannot hold the pixels that '
-            f"the pipeline takes: write TYPE_UINT8 with dims [ -1, -1, {channels} ], and no other input"
+            f"the pipeline takes: write {derived['data_type']} with dims [ {shape} ], and no other input"
         )
     return {**entry, "allow_ragged_batch": True} if -1 in dims else entry
 
@@ -307,10 +322,14 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
             f"{max_batch_size * pipeline.n_bytes:,} bytes; an answer has at most {most_bytes:,}: set it to {most}"
         )
     full: Config = {**config, "max_batch_size": max_batch_size, **tensors}
-    written, takes, frames = config.get("parameters", {}), pipeline.plan.takes, pipeline.images[0].frames
+    written, frames = config.get("parameters", {}), pipeline.images[0].frames
+    takes = pipeline.plan.takes and pipeline.plan.takes.order
+    rows = {name: spec.example for name, spec in pipeline.inputs.items() if spec.kind == "number" and any(spec.example)}
+    examples = json.dumps(rows, separators=(",", ":")) if rows else None
     for key, fact, what in (
         (PIXELS, takes, f"takes {takes}" if takes else "decodes files"),
         (FRAMES, frames and str(frames), f"takes {frames} of a clip" if frames else "takes no clips"),
+        (EXAMPLES, examples, f"has {examples}" if examples else "has no such inputs"),
     ):
         said = written.get(key, {}).get("string_value", fact)
         if said != fact:

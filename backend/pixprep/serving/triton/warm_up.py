@@ -19,7 +19,7 @@ def warm_up(engine: Engine) -> None:
     """Decode and transform a generated photo-sized JPEG, a clip, or as many pixels, on every thread of the engine."""
     most = MAX_OUTPUT_BYTES // engine.pipeline.n_bytes
     plan, least = engine.plan, LEAST
-    image: Any = np.zeros((*_SIZE, 1 if plan.is_gray else 3), np.uint8)
+    image: Any = np.zeros(plan.takes.shape(*_SIZE), plan.takes.dtype) if plan.takes else None
     if plan.clip is not None:
         from pixprep.engine.decoders.clips.decoder import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)
 

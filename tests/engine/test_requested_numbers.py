@@ -1,0 +1,201 @@
+"""Windows and sizes whose numbers come with the image, and pixels in other forms, through the engine."""
+
+import math
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import noise
+from pixprep.show.words import explain
+
+ROWS, COLUMNS = 100, 80
+PIXELS = noise(ROWS, COLUMNS)
+TENSOR = pp.tensor("uint8", "hwc")
+
+
+def run(ops, images=None, first=None, **inputs):
+    count = len(next(iter(inputs.values())))
+    with pp.Engine(pp.Pipeline([first or pp.pixels(), *ops, TENSOR])) as engine:
+        return engine.run(images or [PIXELS] * count, inputs=inputs)
+
+
+def fixed(*ops):
+    (tensor,) = pp.Engine(pp.Pipeline([pp.pixels(), *ops, TENSOR])).run([PIXELS])
+    return tensor
+
+
+def half_away(value):
+    return math.floor(value + 0.5)
+
+
+CORNERS = [(0, 0), (7, 3), (80, 50), (1, 49)]
+SIDES = [(1, 1), (64, 64), (10, 63), (33, 5)]
+FREE = [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0), (0.3, 0.71), (0.25, 0.75)]
+SAME = {
+    "a corner": ([pp.crop("y", "x", 20, 30)], lambda y, x: [pp.crop(y, x, 20, 30)], CORNERS),
+    "a corner of one input": ([pp.crop("at[1]", "at", 20, 30)], lambda x, y: [pp.crop(y, x, 20, 30)], [(0, 0), (3, 7)]),
+    "a size": ([pp.crop(3, 4, "y", "x", max_size=64)], lambda y, x: [pp.crop(3, 4, y, x)], SIDES),
+    "what is free": (
+        [pp.crop("y", "x", 20, 30, unit="free")],
+        lambda y, x: [pp.crop(half_away(float(np.float32(y)) * 80), half_away(float(np.float32(x)) * 50), 20, 30)],
+        FREE,
+    ),
+    "both sides": (
+        [pp.resize(height="y", width="x", max_size=64)],
+        lambda y, x: [pp.resize(height=y, width=x)],
+        SIDES,
+    ),
+    "both sides like dali": (
+        [pp.resize(height="y", width="x", max_size=64, like="dali")],
+        lambda y, x: [pp.resize(height=y, width=x, like="dali")],
+        SIDES,
+    ),
+    "a side beside a fixed one": (
+        [pp.resize(height="y", width=9, max_size=64)],
+        lambda y, _: [pp.resize(height=y, width=9)],
+        SIDES,
+    ),
+    "inside both": (
+        [pp.resize(height="y", width="x", mode="fit", max_size=64, like="dali"), pp.pad("y", "x", max_size=64, fill=7)],
+        lambda y, x: [pp.resize(height=y, width=x, mode="fit", like="dali"), pp.pad(y, x, fill=7)],
+        SIDES,
+    ),
+    "the shorter side": (
+        [pp.resize("y", max_size=64), pp.center_crop(20)],
+        lambda y, _: [pp.resize(y, max_size=64), pp.center_crop(20)],
+        [(24, 0), (51, 0)],
+    ),
+    "the width alone": (
+        [pp.resize(width="y", max_size=64)],
+        lambda y, _: [pp.resize(width=y, max_size=64)],
+        [(30, 0), (51, 0)],
+    ),
+    "a corner behind colours": (
+        [pp.resize(height=50, width=60), pp.grayscale(), pp.crop("y", "x", 20, 30)],
+        lambda y, x: [pp.resize(height=50, width=60), pp.grayscale(), pp.crop(y, x, 20, 30)],
+        [(0, 0), (30, 30), (7, 5)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_numbers_of_a_request_give_the_tensors_of_fixed_ones(case):
+    ops, same, numbers = SAME[case]
+    pipeline = pp.Pipeline([pp.pixels(), *ops, TENSOR])
+    assert pp.Pipeline.from_json(pipeline.to_json()) == pipeline
+    names = list(pipeline.inputs)
+    inputs = {"at": numbers} if names == ["at"] else {name: [row[name == "x"] for row in numbers] for name in names}
+    words = explain(pipeline, height=ROWS, width=COLUMNS)
+    assert all(f'"{name}"' in words.partition("plan")[2] for name in names)
+    for row, ours in zip(numbers, run(ops, **inputs), strict=True):
+        theirs = fixed(*same(*row))
+        assert np.array_equal(ours, theirs), (row, ours)
+        assert theirs.shape == pipeline.outputs["tensor"].spec.shape_of(*theirs.shape[:2])
+
+
+def test_shares_of_the_sides_are_cut_at_rounded_ends():
+    starts, sizes = [(0.1, 0.2), (0.005, 0.0), (0.5, 0.505)], [(0.5, 0.3), (0.5, 1.0), (0.5, 0.49)]
+    window = pp.crop("start[0]", "start[1]", "size[0]", "size[1]", unit="share")
+    ours = run([window, pp.resize(height=9, width=8)], start=starts, size=sizes)
+    for start, size, tensor in zip(starts, sizes, ours, strict=True):
+        ends = [
+            (half_away(float(np.float32(a)) * side), half_away((float(np.float32(a)) + float(np.float32(b))) * side))
+            for a, b, side in zip(start, size, (ROWS, COLUMNS), strict=True)
+        ]
+        (top, bottom), (left, right) = ends
+        cut = fixed(pp.crop(top, left, bottom - top, right - left), pp.resize(height=9, width=8))
+        assert np.array_equal(tensor, cut)
+        still = fixed(
+            pp.crop(*map(float, map(np.float32, (*start, *size))), unit="share"), pp.resize(height=9, width=8)
+        )
+        assert np.array_equal(tensor, still)
+
+
+SMALL = "[DOES_NOT_FIT] 100 x 80 pixels are too small for the window of"
+SHARE, FOUR = pp.crop(0.5, 0, "y", 1.0, unit="share"), pp.resize(height=4, width=4)
+WHOLE = "must be a whole number of"
+REFUSED = [
+    ([pp.crop("y", 0, 20, 30)], -1, f'[BAD_INPUT] "y" 1 of 1: -1 {WHOLE} 0 to 16384'),
+    ([pp.crop("y", 0, 20, 30)], 1.5, f'[BAD_INPUT] "y" 1 of 1: 1.5 {WHOLE} 0 to 16384'),
+    ([pp.crop("y", 0, 20, 30)], 2**31, f'[BAD_INPUT] "y" 1 of 1: 2147483648 {WHOLE} 0 to 16384'),
+    ([pp.crop("y", 0, 20, 30)], -(2**31), f'[BAD_INPUT] "y" 1 of 1: -2147483648 {WHOLE} 0 to 16384'),
+    ([pp.crop("y", 0, 20, 30)], math.nan, '[BAD_INPUT] "y" 1 of 1: nan has a number that is not finite'),
+    ([pp.crop("y", 0, 20, 30)], math.inf, '[BAD_INPUT] "y" 1 of 1: inf has a number that is not finite'),
+    ([pp.crop("y", 0, 20, 30)], 1e300, '[BAD_INPUT] "y" 1 of 1: inf has a number that is not finite'),
+    ([pp.crop("y", 0, 20, 30)], 81, f"{SMALL} 20 x 30 at 81, 0"),
+    ([pp.crop("y", 0.5, 20, 30, unit="free")], 1.01, '[BAD_INPUT] "y" 1 of 1: 1.00999999 must be 0 to 1'),
+    ([pp.crop("y", 0.5, 101, 30, unit="free")], 0.5, f"{SMALL} 101 x 30"),
+    ([SHARE, FOUR], 0, "[DOES_NOT_FIT] the window covers no whole pixel of 100 x 80"),
+    ([SHARE, FOUR], 0.6, f"{SMALL} 60 x 80 at 50, 0"),
+    ([pp.crop(0, 0, "y", 30, max_size=64)], 0, f'[BAD_INPUT] "y" 1 of 1: 0 {WHOLE} 1 to 64'),
+    ([pp.crop(0, 0, "y", 30, max_size=64)], 65, f'[BAD_INPUT] "y" 1 of 1: 65 {WHOLE} 1 to 64'),
+    ([pp.resize(height="y", width=3, max_size=64)], 2**31, f'[BAD_INPUT] "y" 1 of 1: 2147483648 {WHOLE} 1 to 64'),
+    ([pp.pad("y", 90, max_size=640)], 99, "[DOES_NOT_FIT] 100 x 80 pixels are larger than the canvas of 99 x 90"),
+    ([pp.resize(height="p", width="y", max_size=64)], 2.5, f'[BAD_INPUT] "y" 1 of 1: 2.5 {WHOLE} 1 to 64'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ops", "number", "words"), REFUSED)
+def test_a_number_that_is_none_of_its_field_fails_its_image_alone(ops, number, words):
+    pipeline = pp.Pipeline([pp.pixels(), *ops, TENSOR])
+    good = {"crop": 1, "resize": 7, "pad": 100}[ops[0].__struct_config__.tag]
+    beside = {"p": [4, 4]} if "p" in pipeline.inputs else {}
+    if getattr(ops[0], "unit", "pixels") != "pixels":
+        good = 0.5
+    fits = ops[0].height != 101
+    bad, fine = run(ops, y=[number, good], **beside)
+    assert str(bad) == words
+    assert isinstance(fine, pp.ImageError) is not fits
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.float16, np.float64])
+def test_numbers_may_come_in_any_type_of_numbers(dtype):
+    (ours,) = run([pp.crop("y", 3, 20, 30)], y=np.array([[7]], dtype))
+    assert np.array_equal(ours, PIXELS[7:27, 3:33])
+
+
+def test_two_fields_share_an_input_where_both_of_their_limits_hold():
+    window = pp.crop("n[0]", "n[1]", 20, 30)
+    pipeline = pp.Pipeline([pp.pixels(), window, pp.resize(height="n[1]", width=8, max_size=50), TENSOR])
+    assert str(pipeline.inputs["n"]) == ("float32 [n, 2] (a whole number of 0 to 16384; a whole number of 1 to 50)")
+    assert pipeline.example_inputs() == {"n": [[0, 1]]}
+    with pytest.raises(pp.PipelineError, match=r'the input "n" is .* of an earlier op, and here bool'):
+        pp.Pipeline([pp.pixels(), window, pp.flip(when="n"), TENSOR])
+
+
+FORMS = [
+    ({"dtype": "float32"}, lambda pixels: pixels.astype(np.float32)),
+    ({"dtype": "float32"}, lambda pixels: pixels),
+    ({"layout": "chw"}, lambda pixels: pixels.transpose(2, 0, 1)),
+    ({"layout": "chw", "dtype": "float32"}, lambda pixels: np.ascontiguousarray(pixels.transpose(2, 0, 1), np.float32)),
+    ({"layout": "chw", "given": "bgr"}, lambda pixels: pixels[:, :, ::-1].transpose(2, 0, 1)),
+]
+
+
+@pytest.mark.parametrize(("fields", "form"), FORMS, ids=str)
+@pytest.mark.parametrize("ops", [[pp.crop(3, 4, 20, 30)], [pp.resize(height=31, width=17)]], ids=["crop", "resize"])
+def test_pixels_come_in_either_layout_and_as_levels_in_float32(fields, form, ops):
+    (ours,) = pp.Engine(pp.Pipeline([pp.pixels(**fields), *ops, TENSOR])).run([form(PIXELS)])
+    assert np.array_equal(ours, fixed(*ops))
+    alone = pp.apply([pp.pixels(**fields), *ops], form(PIXELS))
+    assert np.array_equal(alone, ours)
+
+
+@pytest.mark.parametrize("value", [0.5, -1.0, 256.0, math.nan, math.inf, -math.inf, 2.0**31, 1e30])
+def test_a_value_of_float32_that_is_no_level_fails_its_image_alone(value):
+    wrong = PIXELS.astype(np.float32)
+    wrong[50, 40, 1] = value
+    engine = pp.Engine(pp.Pipeline([pp.pixels(dtype="float32"), pp.crop(0, 0, 9, 9), TENSOR]))
+    bad, fine = engine.run([wrong, PIXELS.astype(np.float32)])
+    assert bad.reason == "BAD_INPUT"
+    assert "whole levels, 0 to 255" in str(bad)
+    assert np.array_equal(fine, PIXELS[:9, :9])
+    with pytest.raises(TypeError, match="ndarray of float64: pixels are uint8 or float32, 0 to 255"):
+        engine.run([PIXELS.astype(np.float64)])
+
+
+def test_pixels_with_channels_last_are_refused_where_they_come_first():
+    engine = pp.Engine(pp.Pipeline([pp.pixels(layout="chw"), pp.crop(0, 0, 9, 9), TENSOR]))
+    (error,) = engine.run([PIXELS])
+    assert str(error) == "[UNSUPPORTED] an array (100, 80, 3); the pipeline takes (3, height, width)"
