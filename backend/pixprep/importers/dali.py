@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pixprep import wire
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled
+from pixprep.importers.dali_geometry import DECODERS
 from pixprep.importers.dali_graph import Operator, graph
-from pixprep.importers.dali_ops import OPERATORS, Image
+from pixprep.importers.dali_numbers import NUMBERS
+from pixprep.importers.dali_ops import IMAGES
+from pixprep.importers.dali_refused import refused
+from pixprep.importers.dali_rules import output_rule
+from pixprep.importers.dali_values import Encoded, Image, Numbers, Value
 from pixprep.importers.fields import Fields, place, read_file, reading
 from pixprep.pipeline.ops import Op, Tensor, changed
 from pixprep.pipeline.ops.faults import quoted
@@ -21,6 +27,7 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Chroma
 
 MAX_BYTES = 1 << 20
+_SOURCES = ("ExternalSource", "readers__File")
 
 # Arguments of every operator that change no pixel.
 _ANYWHERE = (
@@ -63,15 +70,10 @@ def from_dali(source: str | Path | bytes, *, output: str | None = None, chroma: 
     wanted = names if output is None else [output]
     try:
         with place(where):
-            images = _evaluate(operators, wanted)
+            ops = _merged(_outputs(_evaluate(operators, wanted), wanted))
     except PipelineError as error:
         others = f"; if one output is enough, say which: {_listed(names)}" if len(wanted) > 1 else ""
         raise PipelineError(f"{error}{others}") from None
-    tensors = [
-        (*image.chain, Tensor(name=_tensor_name(wanted, index), dtype=image.dtype, layout=image.layout))
-        for index, image in enumerate(images)
-    ]
-    ops = _merged(tensors)
     if chroma is not None:
         ops[0] = changed(ops[0], chroma=chroma)
     return assembled(ops, library="dali", version="unknown", name=where, where=where, like="dali")
@@ -81,26 +83,27 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(quoted, names[:10])) + (", ..." if len(names) > 10 else "")
 
 
-def _evaluate(operators: Sequence[Operator], wanted: Sequence[str]) -> list[Image]:
-    """Evaluate the wanted tensors."""
-    needed, images = _needed(operators, wanted), dict[str, Image]()
+def _evaluate(operators: Sequence[Operator], wanted: Sequence[str]) -> dict[str, Value]:
+    """Evaluate the tensors that lead to the wanted ones."""
+    needed, values = _needed(operators, wanted), dict[str, Value]()
     for operator in operators:
         if needed.isdisjoint(operator.outputs):
             continue
-        result = operator.outputs[0]
-        if operator.name in ("ExternalSource", "readers__File"):
-            images[result] = Image(result)
+        if operator.name in _SOURCES:
+            values[operator.outputs[0]] = Encoded(operator.outputs[0])
             continue
-        with reading(operator.arguments, operator.where) as fields:
+        arguments = {**operator.arguments, **{key: _given(values, name) for key, name in operator.computed.items()}}
+        with reading(arguments, operator.where) as fields:
             fields.ignore(*_ANYWHERE)
-            images[result] = _applied(operator, fields, images)
-    for name in wanted:
-        if name not in images or not images[name].chain:
-            raise PipelineError(f"the output {quoted(name)} is no image")
-    results = [images[name] for name in wanted]
-    if len({(image.encoded, image.chain[0]) for image in results}) > 1:
-        raise PipelineError("its outputs are decoded from several inputs, or in several ways: name one output")
-    return results
+            results = _applied(operator, fields, values)
+        values.update(zip(operator.outputs, results, strict=False))
+    return values
+
+
+def _given(values: Mapping[str, Value], name: str) -> Any:
+    """An argument that a tensor gives: what it is, where that is constant."""
+    value = values.get(name)
+    return value.plain if isinstance(value, Numbers) else value
 
 
 def _needed(operators: Sequence[Operator], wanted: Sequence[str]) -> set[str]:
@@ -108,26 +111,52 @@ def _needed(operators: Sequence[Operator], wanted: Sequence[str]) -> set[str]:
     needed = set(wanted)
     for operator in reversed(operators):
         if not needed.isdisjoint(operator.outputs):
-            needed.update(operator.inputs)
+            needed.update(operator.inputs, operator.computed.values())
     return needed
 
 
-def _applied(operator: Operator, fields: Fields, images: Mapping[str, Image]) -> Image:
-    """Apply an operator to its input."""
-    if operator.name not in OPERATORS:
-        raise PipelineError(f"is not understood; understood are {', '.join(OPERATORS)}")
-    if operator.computed:
-        raise PipelineError(f"argument {quoted(operator.computed[0])} is computed for each image, not a constant")
-    if len(operator.inputs) != 1 or len(operator.outputs) != 1:
-        raise PipelineError(f"{len(operator.inputs)} inputs and {len(operator.outputs)} outputs, expected one of each")
-    (name,), apply = operator.inputs, OPERATORS[operator.name]
-    is_decoder = "decoders__" in operator.name
-    if name not in images or bool(images[name].chain) == is_decoder:
-        raise PipelineError(f"its input {quoted(name)} is not {'the encoded' if is_decoder else 'a decoded'} image")
-    return apply(images[name], fields)
+def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) -> tuple[Value, ...]:
+    """Apply an operator to its inputs; by what these are, it is one of a decoder, of an image or of numbers."""
+    inputs = [values[name] for name in operator.inputs if name in values]
+    first = inputs[0] if inputs else None
+    result: Value | tuple[Value, ...]
+    if operator.name in DECODERS:
+        if not isinstance(first, Encoded) or len(operator.inputs) != 1:
+            raise PipelineError(f"its input {_listed(operator.inputs)} is not the encoded image")
+        result = DECODERS[operator.name](first, fields)
+    elif operator.name in IMAGES and any(isinstance(value, Image) for value in inputs):
+        result = IMAGES[operator.name](inputs, fields)
+    elif operator.name in NUMBERS and len(inputs) == len(operator.inputs):
+        result = NUMBERS[operator.name](inputs, fields)
+    elif operator.name in IMAGES:
+        raise PipelineError(f"its input {_listed(operator.inputs)} is not a decoded image")
+    else:
+        raise PipelineError(refused(operator.name))
+    return result if isinstance(result, tuple) else (result,)
 
 
 # The list of ops
+
+
+def _outputs(values: Mapping[str, Value], wanted: Sequence[str]) -> list[tuple[Op, ...]]:
+    """For each output the ops from ``decode`` to it."""
+    found = [values.get(name) for name in wanted]
+    images = [value for value in found if isinstance(value, Image)]
+    for name, value in zip(wanted, found, strict=True):
+        if not isinstance(value, Image | Numbers) or not images:
+            raise PipelineError(f"the output {quoted(name)} is no image")
+    if len({(image.encoded, image.chain[0]) for image in images}) > 1:
+        raise PipelineError("its outputs are decoded from several inputs, or in several ways: name one output")
+    made = []
+    for index, (name, value) in enumerate(zip(wanted, found, strict=True)):
+        called = _tensor_name(wanted, index)
+        if isinstance(value, Image):
+            made.append((*value.chain, Tensor(name=called, dtype=value.dtype, layout=value.layout)))
+        else:
+            assert isinstance(value, Numbers)
+            with place(f"the output {quoted(name)}"):
+                made.append(output_rule(value, images, called))
+    return made
 
 
 def _tensor_name(wanted: Sequence[str], index: int) -> str | None:

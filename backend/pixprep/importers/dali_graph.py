@@ -34,14 +34,14 @@ class Operator:
     Attributes:
         where: how messages call it.
         inputs, outputs: names of tensors.
-        computed: names of arguments that a tensor gives.
+        computed: for each argument that a tensor gives the name of the tensor.
     """
 
     name: str
     where: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    computed: tuple[str, ...]
+    computed: Mapping[str, str]
     arguments: Mapping[str, Any]
 
 
@@ -72,7 +72,7 @@ def _operator(number: int, message: Mapping[int, list[Any]], where: str) -> Oper
         where=f"{where}: operator {number} {quoted(name)}",
         inputs=tuple(_one(edge[1]) for edge in message[2] if not any(edge[3])),
         outputs=tuple(_one(edge[1]) for edge in message[3]),
-        computed=tuple(_one(edge[4]) for edge in message[2] if any(edge[3])),
+        computed={_one(edge[4]): _one(edge[1]) for edge in message[2] if any(edge[3])},
         arguments=arguments,
     )
 

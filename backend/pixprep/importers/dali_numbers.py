@@ -1,0 +1,292 @@
+"""Operators of DALI that compute numbers: shapes of images, constants, and arithmetic with them.
+
+They are done in DALI's types: a float32 with an integer gives float32, a division of integers too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.errors import PipelineError
+from pixprep.importers.dali_values import (
+    SIZES,
+    TYPES,
+    UNKNOWN,
+    Encoded,
+    Image,
+    Numbers,
+    Value,
+    constant,
+    one_source,
+    size_of,
+)
+from pixprep.importers.fields import Fields, finite
+
+Array = npt.NDArray[Any]
+_EXPRESSION = re.compile(r"(?P<name>\w+)\((?P<operands>[&$\w: ]*)\)")
+_OPERAND = re.compile(r"(?P<kind>[&$])(?P<index>[0-9])(?::(?P<type>int32|float32))?")
+MAX_NUMBERS = 64
+"""Numbers of one tensor."""
+
+
+class Expression(NamedTuple):
+    """An arithmetic operator: its name, and its operands."""
+
+    name: str
+    operands: tuple[Value, ...]
+
+
+def expression(inputs: Sequence[Value], fields: Fields) -> Expression:
+    """Read ``expression_desc``, such as ``sub($0:int32 &0)``: & is an input, $ a constant."""
+    match = _EXPRESSION.fullmatch(fields.text("expression_desc"))
+    constants = {
+        "int32": (finite(fields.take("integer_constants", [])), "int32"),
+        "float32": (finite(fields.take("real_constants", [])), "float32"),
+    }
+    operands: list[Value] = []
+    for text in match["operands"].split() if match else ():
+        operand = _OPERAND.fullmatch(text)
+        if operand is None:
+            fields.refuse("expression_desc")
+        index = int(operand["index"])
+        found: Sequence[Any] = inputs
+        if operand["kind"] == "$":
+            numbers, dtype = constants[operand["type"] or "int32"]
+            found = [constant(number, dtype) for number in numbers]
+        if index >= len(found):
+            fields.refuse("expression_desc", "has no such operand")
+        operands.append(found[index])
+    if match is None or not operands:
+        fields.refuse("expression_desc")
+    return Expression(match["name"], tuple(operands))
+
+
+def _divided(a: Array, b: Array) -> Array:
+    """``//``: of integers cut off towards 0, of others the quotient."""
+    if a.dtype.kind == "f":
+        return np.asarray(a / b)
+    return np.asarray(np.trunc(np.divide(a, b, dtype=np.float64)), a.dtype)
+
+
+_BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "fdiv": np.divide,
+    "div": _divided,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+_UNARY: Mapping[str, Callable[[Array], Array]] = {
+    "plus": np.positive,
+    "minus": np.negative,
+    "abs": np.abs,
+    "fabs": np.abs,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "sqrt": np.sqrt,
+}
+_OF_FLOATS = ("fdiv", "fabs", "floor", "ceil", "sqrt")
+
+
+def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Numbers:
+    name, operands = expression(inputs, fields)
+    numbers = [operand for operand in operands if isinstance(operand, Numbers)]
+    table: Mapping[str, Callable[..., Array]] = _UNARY if len(operands) == 1 else _BINARY
+    if name not in table or len(numbers) < len(operands) or len(operands) > 2:
+        fields.refuse("expression_desc", f"is not understood; of numbers {', '.join({**_BINARY, **_UNARY})} are")
+    dtype = _promoted([number.values.dtype for number in numbers])
+    if name in _OF_FLOATS and dtype.kind != "f":
+        dtype = np.dtype("float32")
+    rank = max(number.values.ndim for number in numbers)
+    arrays = [
+        number.values.astype(dtype).reshape(
+            len(number.values), *(1,) * (rank - number.values.ndim), *number.values.shape[1:]
+        )
+        for number in numbers
+    ]
+    with np.errstate(all="ignore"):
+        return Numbers(np.asarray(table[name](*arrays), dtype), one_source(*numbers))
+
+
+def _promoted(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """The type that DALI computes in: of floats the largest; of integers, too."""
+    floats = [dtype for dtype in dtypes if dtype.kind == "f"]
+    return max(floats or dtypes, key=lambda dtype: dtype.itemsize)
+
+
+# Where numbers come from
+
+
+def _peeked(inputs: Sequence[Value], fields: Fields) -> Numbers:
+    """``peek_image_shape``: height, width, and how many channels the file has, which its size does not say."""
+    (encoded,) = inputs
+    if not isinstance(encoded, Encoded):
+        raise PipelineError("is understood of the encoded image")
+    is_upright = fields.flag("adjust_orientation", default=True)
+    fields.expect("image_type", 0, 1, 2)
+    shape = np.concatenate([SIZES, np.full((len(SIZES), 1), UNKNOWN)], axis=1)
+    return _typed(Numbers(shape, frozenset({(encoded.name, is_upright)})), fields, 7)
+
+
+def shape_of(image: Image, fields: Fields) -> Numbers:
+    """``shapes``: the three sides in the order of the layout."""
+    size = size_of(image)
+    channels = np.full((len(SIZES), 1), image.channels)
+    sides = [size.values, channels] if image.layout == "hwc" else [channels, size.values]
+    return _typed(Numbers(np.concatenate(sides, axis=1), size.sources), fields, 7)
+
+
+def _constant(inputs: Sequence[Value], fields: Fields) -> Numbers:
+    del inputs
+    floats, integers = fields.take("fdata"), fields.take("idata")
+    data = finite(floats if floats is not None else integers)
+    shape = tuple(int(side) for side in finite(fields.take("shape", [])))
+    fields.ignore("layout")
+    if not 0 < len(data) <= MAX_NUMBERS or (shape and np.prod(shape) != len(data)):
+        raise PipelineError(f"is understood of 1 to {MAX_NUMBERS} finite numbers")
+    dtype = fields.choice("dtype", TYPES, 9 if floats is not None else 6)
+    return constant(np.array(data).reshape(shape or len(data)), dtype)
+
+
+def _typed(numbers: Numbers, fields: Fields, default: int | None = None, argument: str = "dtype") -> Numbers:
+    """The numbers in the type that an argument says."""
+    if default is None and not fields.has(argument):
+        return numbers
+    dtype, values = fields.choice(argument, TYPES, default), numbers.values
+    if values.dtype.kind == "f" and np.dtype(dtype).kind != "f":  # half away from 0
+        values = np.copysign(np.floor(np.abs(values.astype(np.float64)) + 0.5), values)
+    with np.errstate(all="ignore"):
+        return Numbers(values.astype(dtype), numbers.sources)
+
+
+# What is made of them
+
+
+def _all(inputs: Sequence[Value]) -> list[Numbers]:
+    numbers = [value for value in inputs if isinstance(value, Numbers)]
+    if not numbers or len(numbers) < len(inputs):
+        raise PipelineError("is understood of numbers, such as shapes and constants")
+    return numbers
+
+
+def _joined(inputs: Sequence[Value], fields: Fields, *, is_stack: bool) -> Numbers:
+    fields.expect("axis", 0)
+    fields.ignore("axis_name")
+    numbers = _all(inputs)
+    count = max(len(number.values) for number in numbers)
+    arrays = [np.broadcast_to(number.values, (count, *number.values.shape[1:])) for number in numbers]
+    if not is_stack:
+        arrays = [array.reshape(count, -1) if array.ndim == 1 else array for array in arrays]
+    if len({array.shape[1:] if is_stack else array.shape[2:] for array in arrays}) > 1:
+        raise PipelineError("its inputs have different shapes")
+    dtype = _promoted([array.dtype for array in arrays])
+    joined = np.stack(arrays, axis=1) if is_stack else np.concatenate(arrays, axis=1)
+    return Numbers(joined.astype(dtype), one_source(*numbers))
+
+
+def _slice(inputs: Sequence[Value], fields: Fields) -> Numbers:
+    """``slice`` of a list of numbers: from a place, so many."""
+    numbers, *given = _all(inputs)
+    fields.expect("axes", [0])
+    fields.expect("normalized_anchor", values_are(given))
+    fields.expect("normalized_shape", values_are(given))
+    start, length = (
+        [whole(value.plain) for value in given]
+        if len(given) == 2
+        else (whole(fields.take("start", 0)), whole(fields.take("shape", -1)))
+    )
+    if numbers.values.ndim != 2 or start is None or length is None or length < 1:
+        raise PipelineError("is understood of a list of numbers, by a constant start and a constant shape")
+    if not 0 <= start < start + length <= numbers.values.shape[1]:
+        raise PipelineError(f"takes {length} from {start} of {numbers.values.shape[1]} numbers")
+    return _typed(Numbers(numbers.values[:, start : start + length], numbers.sources), fields)
+
+
+def values_are(given: Sequence[Numbers]) -> bool:
+    """DALI's default of ``normalized_anchor``: whether start and shape, as tensors, are of a float type."""
+    return bool(given) and given[0].values.dtype.kind == "f"
+
+
+def whole(value: Any) -> int | None:
+    """One whole number, or a list of one."""
+    numbers = finite(value)
+    return int(numbers[0]) if len(numbers) == 1 and numbers[0].is_integer() else None
+
+
+def subscripts(fields: Fields) -> list[int | slice]:
+    """The subscripts of ``x[0]`` and ``x[1:3]``, an axis each."""
+    found: list[int | slice] = []
+    for axis in range(int(fields.number("num_subscripts"))):
+        names = [f"{name}_{axis}" for name in ("at", "lo", "hi", "step")]
+        at, low, high, step = (None if fields.take(name) is None else whole(fields.take(name)) for name in names)
+        for name, value in zip(names, (at, low, high, step), strict=True):
+            if fields.has(name) and value is None:
+                fields.refuse(name, "must be a constant whole number")
+        found.append(slice(low, high, step) if at is None else at)
+    return found
+
+
+def _subscript(inputs: Sequence[Value], fields: Fields) -> Numbers:
+    (numbers,) = _all(inputs)
+    where = subscripts(fields)
+    if len(where) >= numbers.values.ndim:
+        raise PipelineError(f"has {len(where)} subscripts of {numbers.values.ndim - 1} axes")
+    try:
+        return Numbers(numbers.values[(slice(None), *where)], numbers.sources)
+    except IndexError:
+        raise PipelineError(f"subscripts reach past {numbers.values.shape[1]} numbers") from None
+
+
+def _reduced(of: Callable[..., Array]) -> Callable[[Sequence[Value], Fields], Numbers]:
+    def apply(inputs: Sequence[Value], fields: Fields) -> Numbers:
+        (numbers,) = _all(inputs)
+        fields.expect("axes", [0])
+        values = numbers.values.reshape(len(numbers.values), -1)
+        is_kept = fields.flag("keep_dims")
+        return Numbers(of(values, axis=1, keepdims=is_kept), numbers.sources)
+
+    return apply
+
+
+def _shaped(inputs: Sequence[Value], fields: Fields, reshaped: Callable[..., Array] = np.squeeze) -> Numbers:
+    """Operators that change the shape of a tensor of numbers alone."""
+    (numbers,) = _all(inputs)
+    axes, shape = (tuple(int(side) for side in finite(fields.take(name, []))) for name in ("axes", "shape"))
+    fields.ignore("layout", "new_axis_names")
+    values = numbers.values
+    try:
+        if shape:
+            values = values.reshape(len(values), *shape)
+        elif axes:
+            values = reshaped(values, tuple(axis + 1 for axis in axes))
+    except ValueError as error:
+        raise PipelineError(str(error)) from None
+    return Numbers(values, numbers.sources)
+
+
+NUMBERS: dict[str, Callable[[Sequence[Value], Fields], Numbers]] = {
+    "PeekImageShape": _peeked,
+    "Constant": _constant,
+    "_ArithmeticGenericOp": _arithmetic,
+    "ArithmeticGenericOp": _arithmetic,
+    "Cast": lambda inputs, fields: _typed(_all(inputs)[0], fields),
+    "Copy": lambda inputs, _: _all(inputs)[0],
+    "Cat": lambda inputs, fields: _joined(inputs, fields, is_stack=False),
+    "Stack": lambda inputs, fields: _joined(inputs, fields, is_stack=True),
+    "Slice": _slice,
+    "_TensorSubscript": _subscript,
+    "reductions__Max": _reduced(np.max),
+    "reductions__Min": _reduced(np.min),
+    "reductions__Sum": _reduced(np.sum),
+    "ExpandDims": lambda inputs, fields: _shaped(inputs, fields, np.expand_dims),
+    "Squeeze": _shaped,
+    "Reshape": _shaped,
+    "Reinterpret": _shaped,
+}
+"""Operators whose inputs are numbers, or the encoded image."""

@@ -1,0 +1,195 @@
+"""Values in a DALI graph: encoded images, images on their way, and numbers that follow from the size of an image.
+
+Numbers are computed for each of ``SIZES``, as DALI computes them, in its types. So arithmetic of shapes is understood
+without algebra: it amounts to a rule that gives the same numbers at every size (``dali_rules``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.errors import ImageError, PipelineError
+from pixprep.importers.fields import Fields, finite
+from pixprep.pipeline.ops import Decode, FirstOp, ImageOp, Normalize, Op, TensorDType
+from pixprep.plan.lowered import Lowered
+from pixprep.spec import ImageSpec, Layout
+
+_TYPES = "uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 bool"
+TYPES: dict[int, str] = dict(enumerate(_TYPES.split()))
+"""Types of DALI's enumeration DALIDataType, by NumPy's names."""
+TENSOR_DTYPES: dict[int, TensorDType] = {0: "uint8", 8: "float16", 9: "float32"}
+
+
+def _sizes() -> npt.NDArray[np.int64]:
+    """Sizes of images, (n, 2), height before width: usual ones by each other, and 3,000 at random."""
+    usual = (16, 31, 32, 99, 100, 224, 225, 333, 375, 427, 480, 500, 639, 640, 641, 720, 960, 1080, 1280, 1281)
+    pairs = [(height, width) for height in (*usual, 1920, 2560, 3024, 4032) for width in (*usual, 1920, 2560, 4032)]
+    drawn = np.exp(np.random.default_rng(0).uniform(np.log(16), np.log(5000), (3000, 2))).astype(np.int64)
+    sizes: npt.NDArray[np.int64] = np.concatenate([np.array(pairs), drawn])
+    return sizes.compress(sizes.max(1) <= 16 * sizes.min(1), axis=0)
+
+
+SIZES = _sizes()
+"""Sizes that numbers are computed for: 16 to 5000 pixels a side, one side at most 16 times the other."""
+UNKNOWN = -(1 << 40)
+"""In place of a number that the size does not say, or of a side of an image that is refused."""
+Source = tuple[str, bool]
+"""An encoded image, by its name, and whether its size is that after EXIF turned it."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An encoded image, as a request brings it."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image on its way.
+
+    Attributes:
+        encoded: the name of the encoded tensor.
+        chain: the ops so far, from ``decode``.
+        layout: of the array.
+        dtype: of its values.
+    """
+
+    encoded: str
+    chain: tuple[Op, ...]
+    layout: Layout = "hwc"
+    dtype: TensorDType = "uint8"
+
+    @property
+    def source(self) -> Source:
+        """Encoded image and orientation that sizes have to be of."""
+        return self.encoded, bool(getattr(self.chain[0], "apply_exif_orientation", True))
+
+    @property
+    def channels(self) -> int:
+        """1 for gray, else 3."""
+        return 1 if isinstance(self.chain[0], Decode) and self.chain[0].color == "gray" else 3
+
+    @property
+    def is_normalized(self) -> bool:
+        """Tell whether its values are no levels any more."""
+        return any(isinstance(op, Normalize) for op in self.chain)
+
+    def then(self, *ops: Op) -> Image:
+        """The same with more ops."""
+        return replace(self, chain=(*self.chain, *ops))
+
+    def cast(self, fields: Fields, argument: str, default: int | None = None) -> Image:
+        """The same in another dtype, if no value changes before the last rounding."""
+        to = fields.choice(argument, TENSOR_DTYPES, default)
+        if self.is_normalized and to == "uint8":
+            fields.refuse(argument, "of normalized values is not understood: there is no such tensor")
+        if to != self.dtype:
+            self.check_unrounded(fields, argument)
+        return replace(self, dtype=to)
+
+    def check_unrounded(self, fields: Fields, argument: str) -> None:
+        """Refuse to go on after values were rounded to float16."""
+        if self.is_normalized and self.dtype == "float16":
+            fields.refuse(argument, "after float16 is not understood: values are rounded once, at the end")
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Numbers of a graph, such as a constant array or the shape of an image.
+
+    Attributes:
+        values: (n, ...) for n ``SIZES``, ``UNKNOWN`` where an image of that size is refused; (1, ...) of a constant.
+        sources: images whose sizes they follow from.
+    """
+
+    values: npt.NDArray[Any]
+    sources: frozenset[Source] = frozenset()
+
+    def __repr__(self) -> str:
+        return "(computed for each image)"
+
+    @property
+    def plain(self) -> Any:
+        """The constant, as an argument has it: a number or a list; itself where it is none."""
+        is_constant = not self.sources and len(self.values) == 1
+        return (
+            self.values[0].ravel().tolist()
+            if is_constant and self.values.ndim > 1
+            else (self.values[0].item() if is_constant else self)
+        )
+
+    @property
+    def rows(self) -> npt.NDArray[np.float64]:
+        """The numbers of each of ``SIZES``, (n, count)."""
+        values = self.values.reshape(len(self.values), -1).astype(np.float64)
+        return np.broadcast_to(values, (len(SIZES), values.shape[1]))
+
+
+Value = Encoded | Image | Numbers
+
+
+def constant(values: Any, dtype: str) -> Numbers:
+    """The same numbers for every image."""
+    return Numbers(np.asarray(values, dtype)[None])
+
+
+def size_of(image: Image) -> Numbers:
+    """(height, width) of an image here."""
+    return Numbers(_sizes_after(image.chain), frozenset({image.source}))
+
+
+@lru_cache(maxsize=64)
+def _sizes_after(chain: tuple[Op, ...]) -> npt.NDArray[np.int64]:
+    """Sizes that images of ``SIZES`` have after ops; ``UNKNOWN`` of an image that is refused."""
+    geometry = lowered(chain)[0].geometry
+    found = np.full((len(SIZES), 2), UNKNOWN)
+    for index, (height, width) in enumerate(SIZES.tolist()):
+        try:
+            found[index] = geometry.place(height, width).size
+        except ImageError:
+            continue
+    return found
+
+
+@lru_cache(maxsize=64)
+def lowered(chain: tuple[Op, ...]) -> tuple[Lowered, ImageSpec]:
+    """The ops folded, and the spec of their image.
+
+    Raises:
+        PipelineError: they do not go together.
+    """
+    first = cast("FirstOp", chain[0])
+    before, spec = first.lower(), first.infer()
+    for op in chain[1:]:
+        assert isinstance(op, ImageOp)
+        after = op.infer(spec)
+        before, spec = op.lower(before, spec, ""), after
+    return before, spec
+
+
+def needed(value: Any, image: Image, fields: Fields, argument: str) -> npt.NDArray[np.float64]:
+    """The numbers of an operator's argument for each of ``SIZES``, (n, count); they must follow from its own image."""
+    if not isinstance(value, Numbers):
+        values = finite(value) or fields.refuse(argument, "must be finite numbers")
+        return np.broadcast_to(np.array(values), (len(SIZES), len(values)))
+    if not value.sources <= {image.source}:
+        fields.refuse(argument, "follows from another image, or from its size before EXIF turned it")
+    return value.rows
+
+
+def one_source(*values: Numbers) -> frozenset[Source]:
+    """The sources of all these numbers.
+
+    Raises:
+        PipelineError: they are of several images.
+    """
+    sources = frozenset[Source]().union(*(value.sources for value in values))
+    if len(sources) > 1:
+        raise PipelineError("computes with the sizes of several images, which is not understood")
+    return sources
