@@ -7,6 +7,7 @@ from math import ceil, inf, prod
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 Color = Literal["rgb", "bgr", "gray"]
 DType = Literal["float32", "float16", "uint8", "int32", "int64"]
@@ -50,6 +51,11 @@ def rounded(value: float, rounding: SideRounding) -> int:
     if rounding in ("half_even", "up"):
         return round(value) if rounding == "half_even" else ceil(value)
     return int(value + 0.5 if rounding == "half_away" else value)
+
+
+def upward(length: int, multiple: int) -> int:
+    """The next multiple of a number."""
+    return -(-length // multiple) * multiple
 
 
 def scaled(length: int, size: int, side: int, rounding: SideRounding) -> float:
@@ -241,20 +247,19 @@ class Padding(NamedTuple):
     """Padding of a tensor, below the image and to its right.
 
     Attributes:
-        value: of the tensor.
+        value: of the tensor, one number or one a channel.
         height, width: that the tensor has at least.
         multiple: that both are of.
     """
 
-    value: float = 0.0
+    value: tuple[float, ...] = (0.0,)
     height: int = 1
     width: int = 1
     multiple: int = 1
 
     def size(self, height: int, width: int) -> tuple[int, int]:
         """The (height, width) of the tensor of an image of this size."""
-        sides = max(height, self.height), max(width, self.width)
-        return -(-sides[0] // self.multiple) * self.multiple, -(-sides[1] // self.multiple) * self.multiple
+        return upward(max(height, self.height), self.multiple), upward(max(width, self.width), self.multiple)
 
 
 NO_PADDING = Padding()
@@ -301,6 +306,12 @@ class TensorSpec:
         assert self.layout is not None
         sides = dict(zip("hw", self.padding.size(height, width), strict=True))
         return tuple(sides.get(axis, length) for axis, length in zip(self.layout, self.shape, strict=True))
+
+    @property
+    def margin(self) -> npt.NDArray[np.generic]:
+        """The padding's value, of the tensor's dtype and of a shape that goes with the tensor's."""
+        values = np.array(self.padding.value, self.dtype)
+        return values.reshape([len(values) if axis == "c" else 1 for axis in self.layout or ()])
 
     @property
     def n_bytes(self) -> int:

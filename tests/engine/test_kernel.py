@@ -184,6 +184,9 @@ def test_pad_fills_the_margin(anchor):
     cut = IMAGES["scene"][3:33, 5:46]
     expected = reference.pad(cut, 47, 64, fill=9, anchor=anchor)
     assert_close(run(IMAGES["scene"], pp.crop(3, 5, 30, 41), pp.pad(47, 64, fill=9, anchor=anchor)), expected, EQUAL)
+    expected = reference.pad(cut, 32, 48, fill=(9, 8, 7), anchor=anchor)
+    multiples = pp.pad(multiple=16, fill=(9, 8, 7), anchor=anchor)
+    assert_close(run(IMAGES["scene"], pp.crop(3, 5, 30, 41), multiples), expected, EQUAL)
 
 
 @pytest.mark.parametrize("filter_name", ["box", "bilinear", "hamming", "bicubic", "lanczos"])

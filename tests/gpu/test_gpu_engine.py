@@ -194,7 +194,7 @@ OPEN = {
     "plain kernels": [
         pp.resize(40, mode="scale", max_size=60, like="opencv"),
         pp.normalize(mean=0.5, std=0.5),
-        pp.tensor(min_width=48, multiple=16, pad_value=-1.5),
+        pp.tensor(min_width=48, multiple=16, pad_level=(9, 0, 255)),
     ],
     "real values": [pp.resize(height=24, max_size=70, like="tensorflow"), pp.tensor(layout="hwc", multiple=8)],
     "levels": [
@@ -202,7 +202,7 @@ OPEN = {
         pp.brightness(0.5),
         pp.rotate(20),
         pp.normalize(),
-        pp.tensor(dtype="float16", layout="hwc", min_height=41, pad_value=0.5),
+        pp.tensor(dtype="float16", layout="hwc", min_height=41, pad_value=(0.5, -2, 7)),
     ],
     "of one size": [pp.resize(height=24, max_size=70), pp.flip(), pp.tensor(min_width=70)],
 }

@@ -218,7 +218,10 @@ def test_a_detector_gets_multiples_of_32_of_the_largest_of_its_batch() -> None:
         assert not tensor[:, :, columns:].any()
 
 
-@pytest.mark.parametrize("layout", ["chw", "hwc"])
+@pytest.mark.parametrize(
+    ("margin", "layout"),
+    [({"pad_value": -7.5}, "chw"), ({"pad_value": (1.5, -2, 0)}, "hwc"), ({"pad_level": (9, 0, 250)}, "chw")],
+)
 @pytest.mark.parametrize(
     "middle",
     [
@@ -230,11 +233,13 @@ def test_a_detector_gets_multiples_of_32_of_the_largest_of_its_batch() -> None:
     ],
     ids=["plain", "levels", "turned", "normalized", "drawn"],
 )
-def test_what_is_padded_has_its_value_and_the_rest_is_as_without(layout: Any, middle: tuple[Any, ...]) -> None:
+def test_what_is_padded_has_its_value_and_the_rest_is_as_without(
+    layout: Any, margin: dict[str, Any], middle: tuple[Any, ...]
+) -> None:
     first: list[Any] = [pp.decode(), pp.resize(40, side="longer"), *middle]
     bare, around = (
         pp.Pipeline([*first, pp.tensor(layout=layout, **fields)])
-        for fields in ({}, {"min_height": 64, "min_width": 50, "multiple": 3, "pad_value": -7.5})
+        for fields in ({}, {"min_height": 64, "min_width": 50, "multiple": 3, **margin})
     )
     places = None
     with Engine(bare) as engine, Engine(around) as other:
@@ -243,12 +248,35 @@ def test_what_is_padded_has_its_value_and_the_rest_is_as_without(layout: Any, mi
             places = [[each.plan.placing(number) for number in numbers] for each in (bare, around)]
         plain = engine.run_batch(PHOTOS, places=places and places[0])["tensor"]
         padded = other.run_batch(PHOTOS, places=places and places[1])["tensor"]
+    ((field, value),) = margin.items()
+    value = np.broadcast_to(np.array(value, np.float64), 3)
+    if field == "pad_level" and any(isinstance(op, pp.normalize) for op in middle):
+        value = (value / 255 - 0.5) / 0.5
+    value = value.astype(np.float32).reshape((3, 1, 1) if layout == "chw" else 3)
     for one, whole in zip(plain, padded, strict=True):
         assert whole.shape == ((3, 66, 51) if layout == "chw" else (66, 51, 3))
         inside = tuple(map(slice, one.shape))
         np.testing.assert_array_equal(whole[inside], one)
-        whole[inside] = -7.5
-        assert (whole == -7.5).all()
+        whole[inside] = value
+        assert (whole == value).all()
+
+
+def test_a_margin_before_normalize_is_a_level_in_a_tensor_and_in_its_batch() -> None:
+    """CRAFT's: the longer side, zeros to a multiple of 32, then ``normalize``; Triton pads with the same black."""
+    resize, arithmetic = pp.resize(90, side="longer"), pp.normalize(mean=(0.485, 0.456, 0.406), std=0.225)
+    first: list[Any] = [pp.decode(), resize, pp.pad(multiple=32, anchor="top_left", fill=(0, 7, 255)), arithmetic]
+    before = pp.Pipeline([*first, pp.tensor(pad_level=(0, 7, 255))])
+    behind = pp.Pipeline([pp.decode(), resize, arithmetic, pp.tensor(multiple=32, pad_level=(0, 7, 255))])
+    assert before.outputs["tensor"].spec.most == behind.outputs["tensor"].spec.most == (3, 96, 96)
+    with Engine(before) as one, Engine(behind) as other:
+        ours, theirs = one.run_batch(PHOTOS), other.run_batch(PHOTOS)
+    for left, right in zip(ours["tensor"], theirs["tensor"], strict=True):
+        np.testing.assert_array_equal(left, right)
+    padded = ours.padded("tensor")
+    np.testing.assert_array_equal(padded, theirs.padded("tensor"))
+    black = [np.float32((level / 255 - mean) / 0.225) for level, mean in ((0, 0.485), (7, 0.456), (255, 0.406))]
+    assert padded[1, :, -1, -1].tolist() == black
+    assert "padded with -2.15556, -1.90466, 2.64 below" in explain(behind)
 
 
 def test_each_box_of_a_photo_gives_a_tensor_of_its_own_size() -> None:
@@ -377,7 +405,8 @@ def test_a_model_of_one_size_takes_no_open_sides(tmp_path: Path, width: int, mos
 
 
 def test_what_is_padded_is_verified_with_its_padding() -> None:
-    for pipeline in (RECOGNIZER, DETECTOR):
+    level = pp.Pipeline([*DETECTOR.ops[:-1], pp.tensor(multiple=32, pad_level=(1, 2, 3))])
+    for pipeline in (RECOGNIZER, DETECTOR, level):
         ops = [op for op in pipeline.ops if not isinstance(op, type(pp.image_size()))]
         photos = [(str(index), photo) for index, photo in enumerate(PHOTOS)]
         certificate = verify(pp.Pipeline(ops), images=photos, generate=False)

@@ -92,7 +92,7 @@ class Batch:
             from pixprep.gpu.kernel import stacked  # noqa: PLC0415  (CuPy, on a GPU only)
 
             return stacked(values, shape, spec)
-        whole = np.full((len(values), *shape), spec.padding.value, spec.dtype)
+        whole = np.full((len(values), *shape), spec.margin)
         for one, value in zip(whole, values, strict=True):
             one[tuple(map(slice, value.shape))] = value
         return whole

@@ -158,10 +158,10 @@ def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> An
 def _lay(tensor: Any, out: Any, spec: TensorSpec) -> None:
     """Queue copies of a tensor to the upper left of a larger one, and its padding around it: no kernel of CuPy's."""
     stream, runtime = cupy.cuda.get_current_stream(), cupy.cuda.runtime
-    if spec.padding.value == 0:
+    if not any(spec.padding.value):
         runtime.memsetAsync(out.data.ptr, 0, out.nbytes, stream.ptr)
     else:
-        host = np.full(out.shape, spec.padding.value, spec.dtype)
+        host = np.full(out.shape, spec.margin)
         out.data.copy_from_host_async(host.ctypes.data, host.nbytes, stream)
         stream.synchronize()  # the host's memory goes
     planes = tensor.shape[0] if spec.layout == "chw" else 1

@@ -151,12 +151,12 @@ def walked(
             if isinstance(op, OutputOp):
                 if isinstance(op, Tensor) and size_hint and None in (node.image.max_height, node.image.max_width):
                     raise PipelineError(size_hint)
-                output = Output(op.name or op_name(op), op.infer(node.image), (*node.chain, op))
-                _check_output(output.name, (*outputs, *annotations))
-                outputs[output.name] = output
-                plans[output.name] = op.lower(node.lowered, output.spec)
+                name = op.name or op_name(op)
+                _check_output(name, (*outputs, *annotations))
+                plans[name] = op.lower(node.lowered, op.infer(node.image))
+                outputs[name] = Output(name, plans[name].spec, (*node.chain, op))
                 if isinstance(op, Tensor):
-                    tensors[index] = output.name
+                    tensors[index] = name
             elif node.call is not None:
                 old = outputs.pop(tensors.pop(node.taken))
                 if "t" in (old.spec.layout or ""):

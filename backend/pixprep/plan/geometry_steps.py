@@ -14,7 +14,7 @@ from pixprep.plan.draws.philox import Words
 from pixprep.plan.inputs import InputStep, Requested
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.steps.levels import LevelStep
-from pixprep.spec import Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled
+from pixprep.spec import Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, upward
 
 Beyond = Literal["fill", "refuse_smaller", "refuse_larger"]
 
@@ -25,6 +25,7 @@ class Window:
 
     Attributes:
         height, width: of the canvas; None: a square of ``int(fraction * side)``.
+        multiple: in place of these, that each side of the canvas is the next one of.
         side: of the image, which the square follows.
         place: where it lies. ``fixed``: at ``top``, ``left``. ``free``: there, of the pixels that the window leaves
             free. ``share``: all four numbers are of the image's sides. ``center``: half of what is cut off lies above,
@@ -35,6 +36,7 @@ class Window:
 
     height: float | None
     width: float | None
+    multiple: int | None = None
     fraction: float = 1.0
     side: Literal["shorter", "longer"] = "shorter"
     place: Literal["fixed", "free", "share", "center", "top_left"]
@@ -46,8 +48,9 @@ class Window:
     def of(self, height: int, width: int) -> tuple[int, int, int, int]:
         """The (top, left, height, width) in an image of this size; negative where it begins before the image."""
         square = max(1, int(self.fraction * (min if self.side == "shorter" else max)(height, width)))
-        top, rows = self._on_axis(height, self.top, square if self.height is None else self.height)
-        left, columns = self._on_axis(width, self.left, square if self.width is None else self.width)
+        free = [upward(side, self.multiple) if self.multiple else square for side in (height, width)]
+        top, rows = self._on_axis(height, self.top, free[0] if self.height is None else self.height)
+        left, columns = self._on_axis(width, self.left, free[1] if self.width is None else self.width)
         return top, left, rows, columns
 
     def _on_axis(self, length: int, begin: float, size: float) -> tuple[int, int]:
@@ -66,6 +69,8 @@ class Window:
 
     def __str__(self) -> str:
         where = "in the middle" if self.place == "center" else "at the top left"
+        if self.multiple:
+            return f"lay on a canvas whose sides are the next multiples of {self.multiple}, {where}"
         if self.height is None and self.side == "longer":
             return f"lay on a square of the longer side, {where}"
         if self.height is None:

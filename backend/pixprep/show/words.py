@@ -105,7 +105,7 @@ def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
         spec = output.spec
         if spec.is_open or spec.padding != NO_PADDING:
             batch = ", and in a batch to its largest image" if spec.is_open else ""
-            yield f"padded with {spec.padding.value:g} below and on the right{batch}"
+            yield f"padded with {', '.join(f'{value:g}' for value in spec.padding.value)} below and on the right{batch}"
         for call in output.calls:
             yield str(call)
 

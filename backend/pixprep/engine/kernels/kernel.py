@@ -37,6 +37,7 @@ class CpuKernel:
         library()
         self._plan = plan
         self._table = plan.table
+        self._margin = plan.spec.margin.reshape(-1, 1, 1)
         self._is_identity = plan.spec.dtype == "uint8" and not plan.arithmetic
         self._is_real = plan.is_real
         self._resize = plan.geometry.resize
@@ -73,7 +74,7 @@ class CpuKernel:
         rows, columns = size
         if planes.shape[1:] == size:
             return planes
-        planes[:, rows:] = planes[:, :rows, columns:] = self._plan.spec.padding.value
+        planes[:, rows:] = planes[:, :rows, columns:] = self._margin
         return planes[:, :rows, :columns]
 
     def _canvas(self, pixels: U8, placement: Placement) -> U8:

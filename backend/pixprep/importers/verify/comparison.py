@@ -224,6 +224,7 @@ class _Tensor:
         normalizes = [x for x in chain if isinstance(x, ops.Normalize)]
         self.name, self._chain, self._dtype = output.name, chain, output.spec.dtype
         self._padding = output.spec.padding
+        (self._tensor,) = (x for x in chain if isinstance(x, ops.Tensor))
         is_bgr = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr"
         self._rgb = slice(None, None, -1 if is_bgr else 1)
         moves = [x for x in chain[:-1] if not isinstance(x, ops.Normalize)]
@@ -298,12 +299,18 @@ class _Tensor:
 
     def _values(self, levels: Array) -> Array:
         """The original arithmetic; float64 values stay so until a float32 op or the tensor."""
+        if self._tensor.pad_level is not None:
+            levels = self._padded(levels, self._tensor.pad_level)
         for original in self._arithmetic:
             levels = original.run(levels)
-        sides = [
-            (0, whole - side) for whole, side in zip(self._padding.size(*levels.shape[:2]), levels.shape, strict=False)
-        ]
-        return np.pad(levels.astype(self._dtype), [*sides, (0, 0)], constant_values=self._padding.value)
+        return self._padded(levels.astype(self._dtype), self._tensor.pad_value or 0)
+
+    def _padded(self, values: Array, value: ops.Reals) -> Array:
+        height, width, channels = values.shape
+        canvas = np.empty((*self._padding.size(height, width), channels), values.dtype)
+        canvas[...] = value
+        canvas[:height, :width] = values
+        return canvas
 
 
 def _claimed(op: Resizing | None) -> Tolerance:

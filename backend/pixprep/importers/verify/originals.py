@@ -199,6 +199,8 @@ def _padded(op: Any, pixels: Array, mode: PaddingMode = "constant") -> Array:
     """An image on the canvas, as the definition has it."""
     side = max(pixels.shape[:2])
     height, width = op.height or side, op.width or side
+    if isinstance(op, ops.Pad) and op.multiple:
+        height, width = (math.ceil(each / op.multiple) * op.multiple for each in pixels.shape[:2])
     free = (height - pixels.shape[0], width - pixels.shape[1])
     top, left = (round(d / 2 - 0.1) if op.anchor == "center" else 0 for d in free)
     if mode != "constant":

@@ -23,7 +23,7 @@ from pixprep.pipeline.ops.op import ImageOp, changed, settle
 from pixprep.plan import geometry_steps, inputs
 from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
-from pixprep.spec import Anchor, Bound, Fill, Filter, ImageSpec, InputSpec, Like, PaddingMode, Rounding
+from pixprep.spec import Anchor, Bound, Fill, Filter, ImageSpec, InputSpec, Like, PaddingMode, Rounding, upward
 
 
 class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
@@ -223,7 +223,7 @@ class Crop(ImageOp, frozen=True, tag="crop"):
 
 
 class Pad(ImageOp, frozen=True, tag="pad"):
-    """Put the image on a larger canvas of one colour; give ``height`` and ``width``, or ``square``.
+    """Put the image on a larger canvas of one colour; give ``height`` and ``width``, ``square``, or ``multiple``.
 
     Takes the size of the canvas, where torchvision's ``Pad`` takes margins. An odd margin is one pixel wider below
     and on the right. An image larger than the canvas is refused.
@@ -235,6 +235,8 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         height, width: of the canvas; or the names of inputs, float32 [n, 1], that say them for each image.
         square: in place of both: a square of the longer side, as LLaVA's ``expand2square`` and the ``pad_to_square`` of
             transformers make it.
+        multiple: in place of both: each side becomes the next multiple of it, as for models that halve an image some
+            times: 32 with ``"anchor": "top_left"`` is CRAFT's, with the anchor in the middle Ultralytics' ``auto``.
         fill: the colour, 0 to 255: one number, or one a channel in the order of the channels; or the name of an input,
             uint8 [channels], that says it for each image.
         anchor: where the image lies: ``center`` or ``top_left``.
@@ -249,13 +251,14 @@ class Pad(ImageOp, frozen=True, tag="pad"):
     fill: MarginOrInput = 0
     anchor: Anchor = "center"
     square: bool = False
+    multiple: Length | None = None
     padding_mode: PaddingMode = "constant"
     max_size: Length | None = None
 
     def check(self) -> None:
         pair = (self.height, self.width)
-        if self.square == (pair != (None, None)) or (not self.square and None in pair):
-            raise PipelineError('needs either "height" and "width", or "square": true')
+        if [pair != (None, None), self.square, self.multiple is not None].count(True) != 1 or pair.count(None) == 1:
+            raise PipelineError('needs either "height" and "width", or "square": true, or "multiple"')
         check_padding(self.padding_mode, self.fill)
         check_most(self.max_size, pair)
 
@@ -268,6 +271,10 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         """The spec of the canvas."""
         (need_levels if self.padding_mode == "constant" else need_whole_levels)(image)
         need_fill(self.fill, image)
+        if self.multiple is not None:
+            height, width = (upward(side, self.multiple) for side in (image.min_height, image.min_width))
+            bounds = (most and upward(most, self.multiple) for most in (image.max_height, image.max_width))
+            return image.within((height, width), (next(bounds), next(bounds)))
         if self.height is None or self.width is None:
             side = max(image.min_height, image.min_width)
             if image.height is not None and image.width is not None:
@@ -370,4 +377,12 @@ def _canvas(op: Pad | Letterbox) -> Window:
     place: Anchor = "center" if op.anchor == "center" else "top_left"
     assert not isinstance(op.height, str)
     assert not isinstance(op.width, str)
-    return Window(height=op.height, width=op.width, side="longer", place=place, rounding="down", beyond="refuse_larger")
+    return Window(
+        height=op.height,
+        width=op.width,
+        multiple=op.multiple if isinstance(op, Pad) else None,
+        side="longer",
+        place=place,
+        rounding="down",
+        beyond="refuse_larger",
+    )

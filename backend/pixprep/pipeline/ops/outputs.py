@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated, cast
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Pair, Share, Within, need_whole_levels
+from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Margin, Pair, Share, Within, need_channels, need_whole_levels
 from pixprep.pipeline.ops.op import AnnotationOp, OutputOp, op_name, own_fields
 from pixprep.plan import inputs
 from pixprep.plan.lowered import Lowered, colour
@@ -28,11 +28,13 @@ from pixprep.spec import (
     MaskDType,
     Padding,
     Preset,
+    Reals,
     ScaleOrder,
     SizeDType,
     SizeOrder,
     TensorDType,
     TensorSpec,
+    as_tuple,
 )
 
 MAX_ROWS = 100_000
@@ -57,7 +59,10 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
             ``thwc`` or ``cthw``.
         min_height, min_width: pad to at least that.
         multiple: pad both sides to a multiple of it.
-        pad_value: of what is padded, a value of the tensor, behind ``normalize``; default: 0.
+        pad_value: of what is padded, a value of the tensor, behind ``normalize``: one number, or one a channel;
+            default: 0.
+        pad_level: in place of ``pad_value``, a level of 0 to 255, or one a channel, to which ``normalize`` is done as
+            to the image: a margin of the photo.
     """
 
     dtype: TensorDType = "float32"
@@ -65,12 +70,15 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
     min_height: Length | None = None
     min_width: Length | None = None
     multiple: Length | None = None
-    pad_value: float | None = None
+    pad_value: Reals | None = None
+    pad_level: Margin | None = None
 
     def check(self) -> None:
-        value = self.pad_value or 0.0
-        if not (value in range(256) if self.dtype == "uint8" else abs(value) <= LARGEST[self.dtype]):
-            raise PipelineError(f'"pad_value" must be a value of {self.dtype}, not {value:g}')
+        if None not in (self.pad_value, self.pad_level):
+            raise PipelineError('needs either "pad_value", of the tensor, or "pad_level", before normalize')
+        for value in as_tuple(self.pad_value or 0.0):
+            if not (value in range(256) if self.dtype == "uint8" else abs(value) <= LARGEST[self.dtype]):
+                raise PipelineError(f'"pad_value" must be a value of {self.dtype}, not {value:g}')
 
     def infer(self, image: ImageSpec) -> TensorSpec:
         """The spec of the output; refuses an image whose size has no bound or does not fit the dtype."""
@@ -79,7 +87,11 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
                 "the size differs from image to image, and has no bound: add center_crop or letterbox, or give resize "
                 "a height and a width, or a max_size"
             )
-        padding = Padding(self.pad_value or 0.0, self.min_height or 1, self.min_width or 1, self.multiple or 1)
+        for name, value in (("pad_value", self.pad_value), ("pad_level", self.pad_level)):
+            need_channels(name, value or 0.0, image)
+        padding = Padding(
+            as_tuple(self.pad_value or 0.0), self.min_height or 1, self.min_width or 1, self.multiple or 1
+        )
         least, most = (
             padding.size(*sides) for sides in ((image.min_height, image.min_width), (image.max_height, image.max_width))
         )
@@ -111,7 +123,12 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         )
 
     def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
-        return before.tensor(spec)
+        plan = before.tensor(spec)
+        if self.pad_level is None or (spec.padding == NO_PADDING and not spec.is_open):
+            return plan
+        levels = as_tuple(self.pad_level) * (len(plan.channels) // len(as_tuple(self.pad_level)))
+        value = tuple(float(values[int(level)]) for values, level in zip(plan.table, levels, strict=True))
+        return replace(plan, spec=replace(spec, padding=spec.padding._replace(value=value)))
 
 
 class NumbersOp(OutputOp, frozen=True):
