@@ -138,7 +138,10 @@ REQUIRED = {
     **{op: {"factor": 0.5} for op in ("sharpness", "random_sharpness")},
     **{op: {"kernel_size": 3} for op in ("gaussian_blur", "random_gaussian_blur")},
 }
-SIZES = ({}, {"height": 16, "width": 16}, {"size": 16}, {"size": 16, "mode": "scale"}, {"size": 16, "max_size": 32})
+SIZES = (
+    *({}, {"height": 16, "width": 16}, {"size": 16}, {"size": 16, "mode": "scale"}, {"size": 16, "max_size": 32}),
+    {"height": 1, "width": 1, "unit": "share"},
+)
 LIKES = ({}, *({"like": like} for op, field, like in CHOICES if (op, field) == ("resize", "like")))
 ANTIALIAS = ({}, {"antialias": True}, {"antialias": False})
 
