@@ -103,6 +103,12 @@ def every(height, width, channels):
             f"warp without a fill, nearest, {like}",
             Warp(TURNED, (height, width), 0, 0, height, width, None, "nearest", like),
         )
+    for way in WARP_FILTERS["opencv"]:
+        for place, (name, matrix) in enumerate(matrices(height, width).items()):
+            whole, mode = (height + 9, width + 99), MODES[place % 4]
+            last = () if len(matrix) == 6 else (1.5,)
+            warp = Warp((*matrix, *last), whole, 2, 61, height, width, fill, way, "opencv", None, mode)
+            yield f"warp, {name}, {way}, {mode}, opencv", warp
     reach = min(3, (height - 1), (width - 1))
     yield "blur", Filter("blur", "torchvision", rows=gaussian(2 * min(reach, 1) + 1), columns=gaussian(2 * reach + 1))
 

@@ -5,8 +5,10 @@ from PIL import Image
 
 from elastic_twin import looked_at
 from pixprep.plan.profiles.windows import Windows
+from pixprep.plan.steps.warps import opencv_weights
 
 RADIUS = {"box": 0.5, "bilinear": 1.0, "hamming": 1.0, "bicubic": 2.0, "lanczos": 3.0, "two": 1.0, "four": 2.0}
+
 F32 = np.float32
 
 # ------------------------------------------------------------------------------------------------ windows of a formula
@@ -83,8 +85,10 @@ def _far(x):
 
 
 def warped(step, image):
-    """The window of a ``Warp``: by Pillow, or by torchvision's formulas."""
+    """The window of a ``Warp``: by Pillow, or by torchvision's or OpenCV's formulas."""
     rows, columns = slice(step.top, step.top + step.height), slice(step.left, step.left + step.width)
+    if step.like == "opencv":
+        return _by_opencv(step, image, np.arange(step.whole[0])[rows, None], np.arange(step.whole[1])[columns])
     if step.like == "torchvision":
         return _by_torchvision(step, image, np.arange(step.whole[0])[rows], np.arange(step.whole[1])[columns])
     pil = Image.fromarray(np.ascontiguousarray(image[:, :, 0] if image.shape[2] == 1 else image))
@@ -92,6 +96,55 @@ def warped(step, image):
     fill = step.fill if step.fill is None or len(step.fill) > 1 else step.fill[0]
     made = pil.transform(step.whole[::-1], way, step.matrix, Image.Resampling[step.filter.upper()], fillcolor=fill)
     return np.asarray(made).reshape(*step.whole, -1)[rows, columns]
+
+
+def _by_opencv(step, image, rows, columns):
+    numbers = np.array([*step.matrix, 0, 0, 1][:9]).reshape(3, 3)
+    is_nearest, (height, width) = step.filter == "nearest", image.shape[:2]
+    if step.is_perspective:
+        blocks = columns // step.block * step.block
+        x, y, w = ((a * blocks + b * rows + c) + a * (columns - blocks) for a, b, c in numbers)
+        over = np.divide(1 if is_nearest else 32, w, out=np.zeros(w.shape), where=w != 0)
+        ends = -(2.0**31), 2.0**31 - 1
+        places = [np.rint(np.nan_to_num(each * over, nan=ends[1]).clip(*ends)).astype(np.int64) for each in (x, y)]
+    else:
+        half, bits = (512, 10) if is_nearest else (16, 5)
+        begins = [_cv_round((b * rows + c) * 1024) + half for _, b, c in numbers[:2]]
+        places = [
+            (begin + _cv_round(a * columns * 1024)).astype(np.int32) >> bits
+            for begin, a in zip(begins, numbers[:2, 0], strict=True)
+        ]
+    shares = [0 if is_nearest else place & 31 for place in places]
+    i, j = ((place if is_nearest else place >> 5).clip(-32768, 32767).astype(np.int64) for place in places)
+    taps = {"nearest": (0,), "bilinear": (0, 1), "bicubic": (-1, 0, 1, 2)}[step.filter]
+    total = np.full((*i.shape, image.shape[2]), 16384, np.int64)
+    for place, (row, column) in enumerate((row, column) for row in taps for column in taps):
+        if step.filter == "bicubic":
+            weight = opencv_weights().astype(np.int64)[32 * shares[1] + shares[0], place]
+        else:
+            dx, dy = shares
+            weight = 32 * (dy if row else 32 - dy) * (dx if column else 32 - dx) + 0 * i
+        (y, is_row), (x, is_column) = (
+            _bordered(at, length, step.padding_mode) for at, length in ((j + row, height), (i + column, width))
+        )
+        seen = np.where((is_row & is_column)[..., None], image[y, x], np.array(step.fill or (0,)))
+        total += seen * weight[..., None]
+    return (total >> 15).clip(0, 255).astype(np.uint8)
+
+
+def _cv_round(values):
+    """As the processor's conversion to 32 bits: half to even, the lowest number for what they do not hold."""
+    rounded = np.rint(values)
+    return np.where((rounded >= -(2.0**31)) & (rounded < 2.0**31), rounded, -(2.0**31)).astype(np.int64)
+
+
+def _bordered(places, length, mode):
+    """Positions inside the image, and where the image is, for places beyond its border."""
+    if mode in ("constant", "edge") or length == 1:
+        return places.clip(0, length - 1), (mode != "constant") | ((places >= 0) & (places < length))
+    line = np.concatenate([np.arange(length), np.arange(length)[::-1]])  # symmetric: the edge twice
+    line = line if mode == "symmetric" else np.concatenate([np.arange(length), np.arange(1, length - 1)[::-1]])
+    return line[places % len(line)], np.True_
 
 
 def _by_torchvision(step, image, rows, columns):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import NormalDist
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -27,8 +28,10 @@ from pixprep.plan.steps import levels
 from pixprep.plan.steps.levels import Erase, Filter, Take, folded
 from pixprep.plan.steps.warps import WARP_FILTERS, Elastic, Warp
 from pixprep.show.words import explain
+from pixprep.spec import PaddingMode
 
 LIKES, FILTERS = ["pillow", "torchvision"], ["nearest", "bilinear"]
+MODES = get_args(PaddingMode)
 FILL = (123, 117, 104)
 PHOTO = scene(40, 50)
 
@@ -109,9 +112,9 @@ def some_warps(count, seed=0):
             image = np.concatenate([image, image], axis=2)[:, :, :4].copy()[:, :, :3]
         fill = None if index % 6 == 0 else tuple(int(level) for level in rng.integers(0, 256, channels))
         center = None if index % 3 else (float(rng.uniform(-9, 50)), float(rng.uniform(-9, 50)))
-        like = LIKES[index % 2]
+        like = (*LIKES, "opencv")[index // 2 % 3]
         ways = WARP_FILTERS[like]
-        look = Look(filter=ways[index // 2 % len(ways)], center=center, fill=fill, like=like)
+        look = Look(filter=ways[index // 6 % len(ways)], center=center, fill=fill, like=like)
         if index % 5 < 3:
             angle = float(rng.uniform(-400, 400)) if index % 11 else 90.0
             (step,) = rotated(height, width, angle, look, expand=index % 8 == 0) or [None]
@@ -121,6 +124,9 @@ def some_warps(count, seed=0):
         if index % 4 == 3 and isinstance(step, Warp):
             tilted = (*step.matrix, *(rng.normal(0, 0.7, 2) / (width, height)).tolist())
             step = step._replace(matrix=(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0, 0.0) if index % 13 == 0 else tilted)
+        if isinstance(step, Warp) and like == "opencv":
+            last = () if len(step.matrix) == 6 else (float(rng.uniform(0.5, 2)),)
+            step = step._replace(matrix=step.matrix + last, padding_mode=MODES[index // 18 % 4], like=like)
         if isinstance(step, Warp) and step.height * step.width < 40_000:
             if index % 9 == 0:
                 top, left = step.height // 3, step.width // 3
@@ -128,8 +134,8 @@ def some_warps(count, seed=0):
             yield step, image
 
 
-def test_warps_are_pillows_and_torchvisions():
-    """Expected pixels: of Pillow by Pillow itself, of torchvision by its formulas in NumPy."""
+def test_warps_are_those_of_pillow_torchvision_and_opencv():
+    """Expected pixels: of Pillow by Pillow itself, of the others by their formulas in NumPy."""
     count = 0
     for step, image in some_warps(1500):
         assert np.array_equal(warp.warped(step, image), twins.warped(step, image)), (step, image.shape)

@@ -209,6 +209,8 @@ WRONG = {
     ),
     "equalize with the highest level": ("(pixels - counts[high]) / 255", "pixels / 255"),
     "half a pixel": ("warped(step.matrix, x + 0.5, y + 0.5)", "warped(step.matrix, x, y + 0.5)"),
+    "another half of OpenCV's places": ("(is_nearest ? 512 : 16)", "(is_nearest ? 512 : 0)"),
+    "OpenCV's weights turned": ("16 * (32 * dy + dx)", "16 * (32 * dx + dy)"),
     "ties away from zero": ("level_of(rintf(value))", "level_of(floorf(value + 0.5f))"),
     "the edge is mirrored twice": ("position < 0 ? -position :", "position < 0 ? -position - 1 :"),
     "a sharpened edge": ("bool is_edge = y == 0 ||", "bool is_edge = y < 0 || y == 0 && x != 5 ||"),

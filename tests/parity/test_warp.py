@@ -30,7 +30,7 @@ SIZES = ((60, 80), (97, 51), (33, 120), (64, 64), (20, 31), (3, 7))
 FILL = (123, 117, 104)
 LIKES = ["pillow", "torchvision"]
 FILTERS = ["nearest", "bilinear"]
-WAYS = [(like, how) for like, filters in WARP_FILTERS.items() for how in filters]
+WAYS = [(like, how) for like in LIKES for how in WARP_FILTERS[like]]
 MOST_OF_A_BLUR = 30 / 1e6
 """The share of values that may differ: PyTorch's convolution adds up in an order of its own."""
 torch.set_num_threads(1)

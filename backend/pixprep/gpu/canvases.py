@@ -18,7 +18,7 @@ from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Permute, Take, Tone, size_after
-from pixprep.plan.steps.warps import Warp
+from pixprep.plan.steps.warps import Warp, opencv_weights
 from pixprep.spec import ColorLike, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
@@ -27,6 +27,7 @@ KINDS = (
     *("curve", "blend_own", "blend_mean", "hue", "autocontrast", "equalize", "permute", "erase"),
     *("take", "sharpness", "blur", "warp_pillow_fixed", "warp_pillow_walk", "warp_pillow_nearest"),
     *("warp_pillow_bilinear", "warp_pillow_bicubic", "warp_torchvision_nearest", "warp_torchvision_bilinear"),
+    *("warp_opencv_nearest", "warp_opencv_bilinear", "warp_opencv_bicubic"),
 )
 """Names of the steps in levels.cu: LEVEL_CURVE..."""
 LIKES: tuple[str, ...] = get_args(ColorLike)
@@ -113,6 +114,14 @@ class _Data:
 
     def __init__(self) -> None:
         self.whole = bytearray()
+        self._weights: int | None = None
+
+    @property
+    def weights(self) -> int:
+        """First byte of the weights of OpenCV's bicubic, of which all warps have the same."""
+        if self._weights is None:
+            self._weights = self.put(opencv_weights().tobytes())
+        return self._weights
 
     def put(self, some: bytes) -> int:
         """Store it, and give its first byte, a multiple of 16."""
@@ -178,24 +187,25 @@ def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> bytes:
         return _struct(step.kind, step.like, factor=step.factor, window=window, data=data.put(weights), whole=taps)
     assert isinstance(step, Warp)
     assert step.elastic is None  # kernels.staged cuts the steps there
-    return _warp_record(step, size)
+    return _warp_record(step, size, data)
 
 
-def _warp_record(step: Warp, size: tuple[int, int]) -> bytes:
+def _warp_record(step: Warp, size: tuple[int, int], data: _Data) -> bytes:
     fixed, numbers, way = step.fixed, step.matrix, str(step.filter)
     if step.like == "torchvision":
         numbers = (*step.grid(*size).reshape(-1).tolist(), *step.matrix[6:])
-    elif step.is_perspective:
+    elif step.is_perspective or step.like == "opencv":
         pass
     elif step.filter == "nearest":
         numbers, way = (step.matrix, "walk") if fixed is None else (fixed, "fixed")
     window, kind = (step.top, step.left, step.height, step.width), f"warp_{step.like}_{way}"
-    fill = (0, 0, 0) if step.fill is None and step.like == "pillow" else step.fill
-    mode = int(step.is_perspective)
-    return _struct(kind, step.like, matrix=numbers, window=window, fill=fill, whole=step.whole, mode=mode)
+    fill = (0, 0, 0) if step.fill is None and step.like != "torchvision" else step.fill
+    mode = int(step.is_perspective) + 2 * MODES.index(step.padding_mode)
+    weights = data.weights if kind == "warp_opencv_bicubic" else 0
+    return _struct(kind, matrix=numbers, data=weights, window=window, fill=fill, whole=step.whole, mode=mode)
 
 
-_NONE = (0.0,) * 8
+_NONE = (0.0,) * 9
 _KINDS = {kind: number for number, kind in enumerate(KINDS)}
 _LIKES = {like: number for number, like in enumerate(LIKES)}
 

@@ -118,6 +118,10 @@ def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
         for matrix in _MOTIONS:
             steps += [Warp(matrix, size, 0, 0, *size, fill, way, like) for way in WARP_FILTERS[like]]
         steps += [Tone("equalize", like), brightness(0.8, like), Tone("autocontrast", like)]
+    for motion, mode in zip(_MOTIONS, get_args(PaddingMode)[1:], strict=True):
+        numbers = (*motion, 1.0) if len(motion) > 6 else motion
+        ways = WARP_FILTERS["opencv"]
+        steps += [Warp(numbers, size, 0, 0, *size, fill, way, "opencv", padding_mode=mode) for way in ways]
     steps += [Permute((2, 0, 1)), *(Take(-3, -2, *size, (False, True), fill, mode) for mode in get_args(PaddingMode))]
     return placement._replace(levels=(*steps, Take(2, 3, height, width, (False, False), fill)), erasures=erasures)
 

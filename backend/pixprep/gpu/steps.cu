@@ -5,8 +5,8 @@
 #define LEVELS 256
 
 struct LevelStep {
-    double matrix[8];           // of a warp: the numbers that its way needs
-    const unsigned char *data;  // of a curve: 256 levels; of a blur: weights, columns before rows
+    double matrix[9];           // of a warp: the numbers that its way needs
+    const unsigned char *data;  // of a curve: 256 levels; weights: of a blur columns before rows, of OpenCV's bicubic
     int kind;
     int like;
     float factor;
@@ -20,7 +20,8 @@ struct LevelStep {
     int fill;                   // a byte for each channel; of a warp -1: none
     int whole_height;           // of a warp's result; of a blur: how many weights
     int whole_width;
-    int mode;                   // of a take: PADDING_...; of a permutation: 2 bits a channel; of a warp: a perspective
+    int mode;                   // of a take: PADDING_...; of a permutation: 2 bits a channel; of a warp: a perspective,
+                                // and of OpenCV's twice PADDING_...
 };
 
 // A rectangle of the tensor, and for each of its channels the bits of a value; of noise, the words that make it.
@@ -248,6 +249,42 @@ __device__ static inline void warp_torchvision(const struct LevelStep &step, con
     }
 }
 
+// OpenCV's, in 32nds of a pixel; of nearest in pixels.
+__device__ static inline void warp_opencv(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
+    const double *m = step.matrix;
+    const bool is_nearest = step.kind == LEVEL_WARP_OPENCV_NEAREST;
+    const int mode = step.mode >> 1, bits = is_nearest ? 0 : 5;
+    int place[2];
+    if (step.mode & 1) {
+        const int width = max(1, min(1024 / min(16, step.whole_height), step.whole_width)), block = x / width * width;
+        const double over = share_of((m[6] * block + m[7] * y + m[8]) + m[6] * (x - block), is_nearest ? 1.0 : 32.0);
+        for (int axis = 0; axis < 2; ++axis, m += 3) place[axis] = projected(((m[0] * block + m[1] * y + m[2]) + m[0] * (x - block)) * over);
+    } else {
+        for (int axis = 0; axis < 2; ++axis, m += 3) {
+            const unsigned begin = nearest_whole((m[1] * y + m[2]) * 1024.0), along = nearest_whole(m[0] * x * 1024.0);
+            place[axis] = (int)(begin + (is_nearest ? 512 : 16) + along) >> (10 - bits);
+        }
+    }
+    const int i = sixteen_bits(place[0] >> bits), j = sixteen_bits(place[1] >> bits), dx = place[0] & 31, dy = place[1] & 31;
+    if (is_nearest) {
+        look(step, image, beyond(mode, j, image.height), beyond(mode, i, image.width), pixel);
+        return;
+    }
+    const bool is_linear = step.kind == LEVEL_WARP_OPENCV_BILINEAR;
+    const int taps = is_linear ? 2 : 4, before = is_linear ? 0 : 1;
+    const short *weights = (const short *)step.data + 16 * (32 * dy + dx);
+    int sums[CHANNELS];
+    for (int c = 0; c < CHANNELS; ++c) sums[c] = 0;
+    for (int row = 0; row < taps; ++row)
+        for (int column = 0; column < taps; ++column) {
+            int near[CHANNELS];
+            look(step, image, beyond(mode, j + row - before, image.height), beyond(mode, i + column - before, image.width), near);
+            const int weight = is_linear ? 32 * (row ? dy : 32 - dy) * (column ? dx : 32 - dx) : __ldg(weights + 4 * row + column);
+            for (int c = 0; c < CHANNELS; ++c) sums[c] += near[c] * weight;
+        }
+    for (int c = 0; c < CHANNELS; ++c) pixel[c] = clip8((sums[c] + 16384) >> 15);
+}
+
 // The threads of a block make the rows of Pillow's nearest warp that adds up its way, one thread a row.
 __device__ static inline void walk(const struct LevelStep &step, const struct Levels &image, const struct Levels &out) {
     const double *m = step.matrix;
@@ -295,6 +332,11 @@ __device__ static inline void make(const struct LevelStep &step, const struct Le
     case LEVEL_WARP_PILLOW_BILINEAR:
     case LEVEL_WARP_PILLOW_BICUBIC:
         warp_pillow(step, image, step.top + y, step.left + x, pixel);
+        break;
+    case LEVEL_WARP_OPENCV_NEAREST:
+    case LEVEL_WARP_OPENCV_BILINEAR:
+    case LEVEL_WARP_OPENCV_BICUBIC:
+        warp_opencv(step, image, step.top + y, step.left + x, pixel);
         break;
     default:
         warp_torchvision(step, image, step.top + y, step.left + x, pixel);

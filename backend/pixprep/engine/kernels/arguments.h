@@ -207,7 +207,7 @@ struct warp {
     int64_t columns;
     int64_t left;           // of the first pixel in the whole result
     int64_t top;
-    int64_t kind;           // in the order of KINDS in engine/kernels/warp.py
+    int64_t kind;           // in the order of KINDS in engine/kernels/warp.py; of OpenCV's, of WarpFilter
     double a;               // the matrix; of `fixed` in 65,536ths, whole numbers
     double b;
     double c;
@@ -225,6 +225,10 @@ struct warp {
     int64_t is_perspective;
     const float *x;         // of each pixel made, -1 to 1 in the image, and room for 8 more; null: by the matrix
     const float *y;
+    double i;               // of OpenCV's warps alone, as what follows: the last number of a perspective
+    int64_t block;          // columns after which its places begin anew
+    int64_t padding;        // in the order of PaddingMode in spec.py
+    const int16_t *weights; // of bicubic: 16 for each of 32 x 32 places
 };
 
 // A field of an elastic displacement along one axis: plan/steps/warps.py says which.

@@ -203,6 +203,24 @@ SHARED real weighed(const real *values, const real *shares) {
     return fused(values[3], shares[3], fused(values[2], shares[2], sum));
 }
 
+// OpenCV's warps, of whole numbers. cvRound: half to even, and the lowest number where 32 bits do not hold it.
+SHARED whole nearest_whole(wide x) {
+    wide rounded = (x + 6755399441055744.0) - 6755399441055744.0;
+    return WHOLE(CHOOSE((rounded >= -2147483648.0) & (rounded <= 2147483647.0), rounded, -2147483648.0));
+}
+
+// What divides both places of a perspective, 0 on the horizon; and a place.
+SHARED wide share_of(wide depth, double parts) { return CHOOSE(depth != 0, parts / depth, 0.0); }
+SHARED whole projected(wide place) {
+    place = CHOOSE(place < 2147483647.0, place, 2147483647.0);
+    return nearest_whole(CHOOSE(place > -2147483648.0, place, -2147483648.0));
+}
+
+SHARED whole sixteen_bits(whole place) {
+    place = CHOOSE(place > -32768, place, -32768);
+    return CHOOSE(place < 32767, place, 32767);
+}
+
 // Philox4x32-10: a counter becomes random.
 SHARED void philox(word *counter, unsigned first_key, unsigned second_key) {
 #ifdef __cplusplus

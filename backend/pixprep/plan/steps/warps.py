@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import floor
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.spec import ColorLike
+from pixprep.spec import PaddingMode, WarpLike
 
 F64 = npt.NDArray[np.float64]
 Matrix = tuple[float, ...]
-"""(a, b, c, d, e, f), and of a perspective (g, h): see ``Warp``."""
+"""(a, b, c, d, e, f), and of a perspective (g, h), or OpenCV's (g, h, i): see ``Warp``."""
 WarpFilter = Literal["nearest", "bilinear", "bicubic"]
-WARP_FILTERS: Mapping[ColorLike, tuple[WarpFilter, ...]] = {
+WARP_FILTERS: Mapping[WarpLike, tuple[WarpFilter, ...]] = {
     "pillow": ("nearest", "bilinear", "bicubic"),
     "torchvision": ("nearest", "bilinear"),
+    "opencv": ("nearest", "bilinear", "bicubic"),
 }
 """Filters of a warp, by ``like``."""
 
@@ -86,19 +88,37 @@ class Warp(NamedTuple):
     **a perspective**: pillow's x and y are divided by ``(g * (x' + 0.5) + h * (y' + 0.5)) + 1``. torchvision's gx is
     ``((x' + 0.5) * A + (y' + 0.5) * B) + C`` divided by the same, and less 1; all of it in float32.
 
+    **opencv**, an affine map: ``X = P + round(a * x' * 1024)`` in 32 bits, with ``P = round((b * y' + c) * 1024) +
+    512`` for nearest, 16 for the others; Y likewise of d, e, f. Every operation is rounded in float64; ``round`` is
+    half to even, and gives -2^31 where 32 bits do not hold the result. The place in 32nds of a pixel is ``X >> 5``;
+    of nearest the pixel is ``X >> 10``.
+
+    **opencv, a perspective**: with k the first column of the block that has x', ``w = (g * k + h * y' + i) + g *
+    (x' - k)``, ``x = ((a * k + b * y' + c) + a * (x' - k)) * (32 / w)``, y likewise, rounded half to even: the
+    place in 32nds of a pixel. Nearest has 1 in place of 32. 0 where w is 0. A block has ``1024 // min(16, h)``
+    columns, h those of the whole result.
+
+    Of the place in 32nds the whole pixel i, cut to 16 bits, and the rest dx; of y likewise j and dy. **bilinear**:
+    ``(((p00 * (32 - dx) + p01 * dx) * (32 - dy) + (p10 * (32 - dx) + p11 * dx) * dy) + 512) >> 10``. **bicubic**:
+    of columns i - 1 to i + 2 of rows j - 1 to j + 2 the sum of each level times its weight (``opencv_weights``),
+    ``(sum + 16384) >> 15``, clipped. Outside lies what ``padding_mode`` says. These are OpenCV 4's; OpenCV 5 has
+    others.
+
     **elastic**, of torchvision alone: gx is the displacement and ``fused step * x' - last`` in the left half of the
     image, ``fused last - step * (W - 1 - x')`` in the right one; ``last = (W - 1) / W``, ``step = 2 * last / (W - 1)``.
 
     Attributes:
         matrix: (a, b, c, d, e, f), from the result to the image: ``x = a x' + b y' + c``, ``y = d x' + e y' + f``; of a
             perspective (g, h), too, and both over ``g x' + h y' + 1``. In continuous coordinates from the corners;
-            torchvision's six numbers begin in the middle of either image.
+            torchvision's six numbers begin in the middle of either image. OpenCV's are from centre to centre of pixels,
+            and a perspective has (g, h, i), over ``g x' + h y' + i``.
         whole: (height, width) of the whole result.
         top, left, height, width: the window of it that is made.
         fill: the level of each decoded channel where it looks outside; None: black, see above.
-        filter: nearest, bilinear, or, of pillow alone, bicubic.
+        filter: nearest, bilinear, or, not of torchvision, bicubic.
         like: whose coordinates and rounding.
         elastic: displaces the pixels; the matrix changes nothing then, and the result is as large as the image.
+        padding_mode: of opencv alone: as of a ``levels.Take``.
     """
 
     matrix: Matrix
@@ -109,14 +129,16 @@ class Warp(NamedTuple):
     width: int
     fill: tuple[int, ...] | None
     filter: WarpFilter
-    like: ColorLike
+    like: WarpLike
     elastic: Elastic | None = None
+    padding_mode: PaddingMode = "constant"
 
     def __str__(self) -> str:
         if self.elastic is not None:
             return f"displace the pixels by the noise of seed {self.elastic.seed} ({self.filter})"
         a, b, c, d, e, f, *below = self.matrix
-        over = f", both over {below[0]:.4g} x {_signed(below[1])} y + 1" if below else ""
+        g, h, i = (*below, 1.0)[:3] if below else (0.0, 0.0, 1.0)
+        over = f", both over {g:.4g} x {_signed(h)} y {_signed(i)}" if below else ""
         x, y = (f"{p:.4g} x {_signed(q)} y {_signed(r)}" for p, q, r in ((a, b, c), (d, e, f)))
         return f"look at x = {x}, y = {y}{over} ({self.filter}, {self.like}'s rounding)"
 
@@ -128,7 +150,13 @@ class Warp(NamedTuple):
     @property
     def is_perspective(self) -> bool:
         """Tell whether parallels may meet."""
-        return len(self.matrix) == 8
+        return len(self.matrix) > 6
+
+    @property
+    def block(self) -> int:
+        """Columns after which OpenCV's perspective begins anew; at least 1."""
+        height, width = self.whole
+        return max(1, min(1024 // min(16, height), width))
 
     @property
     def fixed(self) -> tuple[int, int, int, int, int, int] | None:
@@ -151,10 +179,35 @@ class Warp(NamedTuple):
 
     def forward(self, height: int, width: int) -> F64:
         """Motion from an image of H x W pixels to the result: see ``motions``."""
-        back = np.array([*self.matrix, *(0.0, 0.0)[len(self.matrix) - 6 :], 1.0]).reshape(3, 3)
+        back = np.array([*self.matrix, *(0.0, 0.0, 1.0)[len(self.matrix) - 6 :]]).reshape(3, 3)
+        if self.like == "opencv":
+            back = _shift(0.5, 0.5) @ back @ _shift(-0.5, -0.5)
         if self.like == "torchvision" and not self.is_perspective:
             back = _shift(width / 2, height / 2) @ back @ _shift(-self.whole[1] / 2, -self.whole[0] / 2)
         return _shift(-self.left, -self.top) @ np.linalg.inv(back)
+
+
+@lru_cache
+def opencv_weights() -> npt.NDArray[np.int16]:
+    """int16 (1024, 16): for each place, 32 dy + dx, the weights of OpenCV's bicubic, row by row, whose sum is 32,768.
+
+    In float32, of dx / 32: the cubic with A = -0.75, its last weight 1 less the others. A product of two, times 32,768,
+    is rounded half to even, at most 32,767. The rest to the sum is added to the largest of the last two by two, or
+    taken from the smallest: the first of these.
+    """
+    x, a, one = np.arange(32, dtype=np.float32) / np.float32(32), np.float32(-0.75), np.float32(1)
+    first = ((a * (x + one) - 5 * a) * (x + one) + 8 * a) * (x + one) - 4 * a
+    second, third = (((a + 2) * t - (a + 3)) * t * t + one for t in (x, one - x))
+    taps = np.stack([first, second, third, one - first - second - third], 1)
+    products = taps[:, None, :, None] * taps[None, :, None, :] * np.float32(32768)
+    weights = np.rint(products).clip(-32768, 32767).astype(np.int32).reshape(1024, 4, 4)
+    missing = 32768 - weights.sum((1, 2))
+    corners = weights[:, 2:4, 2:4].reshape(1024, 4)
+    which = np.where(missing > 0, corners.argmax(1), corners.argmin(1))
+    rows, columns = 2 + which // 2, 2 + which % 2
+    weights[np.arange(1024), rows, columns] += missing
+    made: npt.NDArray[np.int16] = weights.reshape(1024, 16).astype(np.int16)
+    return made
 
 
 def _signed(number: float) -> str:

@@ -1,0 +1,98 @@
+"""Matrices of warps by OpenCV's formulas, operation by operation in float64: inverses, four points, a similarity.
+
+A matrix is (a, b, c, d, e, f), or of a perspective (a, ..., i), row by row. It says where a point of the photo goes,
+in pixels from centre to centre.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+import numpy as np
+
+from pixprep.plan.steps.warps import Matrix
+
+Points = Sequence[Sequence[float]]
+"""(x, y) of each point."""
+_SINGULAR = 100 * float(np.finfo(np.float64).eps)
+"""A pivot below it is none to OpenCV."""
+
+
+def inverse(matrix: Matrix) -> Matrix | None:
+    """Matrix from the result to the photo, as ``warpAffine`` and ``warpPerspective`` make it; None: there is none."""
+    if len(matrix) == 6:
+        a, b, c, d, e, f = matrix
+        over = a * e - b * d
+        if over == 0 or not isfinite(1.0 / over):
+            return None
+        over = 1.0 / over
+        a, b, d, e = e * over, b * -over, d * -over, a * over
+        found: Matrix = (a, b, -a * c - b * f, d, e, -d * c - e * f)
+    else:
+        a, b, c, d, e, f, g, h, i = matrix
+        over = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
+        if over == 0 or not isfinite(1.0 / over):
+            return None
+        over = 1.0 / over
+        found = (
+            *((e * i - f * h) * over, (c * h - b * i) * over, (b * f - c * e) * over),
+            *((f * g - d * i) * over, (a * i - c * g) * over, (c * d - a * f) * over),
+            *((d * h - e * g) * over, (b * g - a * h) * over, (a * e - b * d) * over),
+        )
+    return found if all(map(isfinite, found)) else None
+
+
+def perspective(source: Points, target: Points) -> Matrix | None:
+    """Perspective that takes four points to four others, as ``getPerspectiveTransform`` makes it.
+
+    Args:
+        source: float32 numbers.
+        target: float32 numbers.
+
+    Returns:
+        Nine numbers; None: OpenCV finds none.
+    """
+    f32 = np.float32
+    rows: list[list[float]] = []
+    for axis in (0, 1):
+        for (x, y), goal in zip(source, target, strict=True):
+            products = [float(-f32(place) * f32(goal[axis])) for place in (x, y)]
+            ones, nothing = [float(x), float(y), 1.0], [0.0, 0.0, 0.0]
+            rows.append([*(nothing if axis else ones), *(ones if axis else nothing), *products, float(goal[axis])])
+    for i in range(8):
+        pivot = max(range(i, 8), key=lambda row: (abs(rows[row][i]), -row))
+        if not abs(rows[pivot][i]) >= _SINGULAR:
+            return None
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        over = -1 / rows[i][i]
+        for row in rows[i + 1 :]:
+            alpha = row[i] * over
+            row[i + 1 :] = [one + alpha * other for one, other in zip(row[i + 1 :], rows[i][i + 1 :], strict=True)]
+    found = [0.0] * 8
+    for i in range(7, -1, -1):
+        rest = rows[i][8]
+        for k in range(i + 1, 8):
+            rest -= rows[i][k] * found[k]
+        found[i] = rest / rows[i][i]
+    return (*found, 1.0)
+
+
+def similarity(source: Points, target: Points) -> Matrix | None:
+    """Turn, scale and move that bring points nearest to others, by the least squares of their distances.
+
+    Umeyama's solution in the plane ("Least-squares estimation of transformation parameters", 1991), without a mirror:
+    scikit-image's ``SimilarityTransform``, by singular values, gives the same but for rounding.
+
+    Returns:
+        Six numbers; None: all points are one.
+    """
+    there, goal = np.asarray(source, np.float64), np.asarray(target, np.float64)
+    middle, centre = there.mean(0), goal.mean(0)
+    (x, y), (u, v) = (there - middle).T, (goal - centre).T
+    spread = float((x * x + y * y).sum())
+    if not spread > 0:
+        return None
+    a, b = float((x * u + y * v).sum()) / spread, float((x * v - y * u).sum()) / spread
+    c, f = centre[0] - (a * middle[0] - b * middle[1]), centre[1] - (b * middle[0] + a * middle[1])
+    return (a, -b, float(c), b, a, float(f))

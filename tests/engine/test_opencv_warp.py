@@ -1,0 +1,98 @@
+"""Warps with OpenCV's arithmetic, and the matrices that they are made with, against OpenCV 4 itself."""
+
+import numpy as np
+import pytest
+
+from pixprep.engine.kernels.warp import warped
+from pixprep.plan import matrices
+from pixprep.plan.steps.warps import Warp
+
+cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its warps were not compared with")
+if not cv2.__version__.startswith("4."):
+    pytest.skip("NO OPENCV 4: the warps of OpenCV 5 have another arithmetic", allow_module_level=True)
+
+FLAGS = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}
+BORDERS = {
+    "constant": cv2.BORDER_CONSTANT,
+    "edge": cv2.BORDER_REPLICATE,
+    "reflect": cv2.BORDER_REFLECT_101,
+    "symmetric": cv2.BORDER_REFLECT,
+}
+COUNT = 2000
+
+
+def cases(count=COUNT, seed=0):
+    """(image, matrix from the photo to the result, size, filter, mode, fill): corners in and around the image."""
+    rng = np.random.default_rng(seed)
+    for index in range(count):
+        height, width = (int(side) for side in rng.integers(1, 200 if index % 3 else 20, 2))
+        size = rows, columns = tuple(int(side) for side in rng.integers(1, 150 if index % 4 else 20, 2))
+        image = rng.integers(0, 256, (height, width, (1, 3)[index % 2]), dtype=np.uint8)
+        source = (rng.uniform(-0.2, 1.2, (4, 2)) * (width, height)).astype(np.float32)
+        source = np.round(source) if index % 7 == 0 else source
+        target = np.array([[0, 0], [columns, 0], [columns, rows], [0, rows]], np.float32)
+        found = matrices.perspective(source.tolist(), target.tolist())
+        if index % 5 < 2:
+            found = tuple(cv2.getAffineTransform(source[:3], target[:3]).ravel().tolist())
+        elif found is not None:
+            assert np.array_equal(cv2.getPerspectiveTransform(source, target).ravel(), found)
+        if found is not None and matrices.inverse(found) is not None:
+            way, mode = [*FLAGS][int(rng.integers(3))], [*BORDERS][int(rng.integers(4))]
+            yield image, found, size, way, mode, (10, 200, 30)[: image.shape[2]]
+
+
+def ours(case):
+    image, matrix, size, way, mode, fill = case
+    step = Warp(matrices.inverse(matrix), size, 0, 0, *size, fill, way, "opencv", padding_mode=mode)
+    return warped(step, image)
+
+
+def theirs(case):
+    image, matrix, size, way, mode, fill = case
+    warp = cv2.warpAffine if len(matrix) == 6 else cv2.warpPerspective
+    made = warp(
+        *(image, np.reshape(matrix, (-1, 3)), size[::-1]),
+        flags=FLAGS[way],
+        borderMode=BORDERS[mode],
+        borderValue=fill,
+    )
+    return made.reshape(*size, image.shape[2])
+
+
+def test_random_matrices_and_corners_give_opencvs_pixels():
+    count = 0
+    for case in cases():
+        assert np.array_equal(ours(case), theirs(case)), case[1:]
+        count += 1
+    assert count > 0.95 * COUNT
+
+
+@pytest.mark.parametrize("wrong", ["half a pixel", "another filter", "another border", "two rows changed"])
+def test_a_wrong_warp_of_opencvs_would_be_seen(wrong):
+    """Negative controls: of each case that the mistake can show in."""
+    seen = 0
+    for image, matrix, size, way, mode, fill in cases(200, seed=1):
+        numbers, filter_, border = [*matrix], way, mode
+        if wrong == "half a pixel":
+            numbers[2] += 0.5 * (numbers[8] if len(numbers) == 9 else 1)
+        elif wrong == "another filter":
+            filter_ = {"nearest": "bilinear", "bilinear": "bicubic", "bicubic": "nearest"}[way]
+        elif wrong == "another border":
+            border = {"constant": "edge", "edge": "symmetric", "symmetric": "reflect", "reflect": "constant"}[mode]
+        else:
+            numbers[:6] = [*numbers[3:6], *numbers[:3]]
+        if matrices.inverse(tuple(numbers)) is not None:
+            made = ours((image, tuple(numbers), size, filter_, border, fill))
+            seen += not np.array_equal(made, theirs((image, matrix, size, way, mode, fill)))
+    assert seen > 100
+
+
+def test_a_similarity_brings_points_back():
+    rng = np.random.default_rng(2)
+    for _ in range(100):
+        angle, scale, (x, y) = rng.uniform(-3, 3), rng.uniform(0.1, 9), rng.uniform(-99, 99, 2)
+        a, b = scale * np.cos(angle), scale * np.sin(angle)
+        points = rng.uniform(0, 200, (5, 2))
+        moved = points @ np.array([[a, b], [-b, a]]) + (x, y)
+        assert np.allclose(matrices.similarity(points, moved), (a, -b, x, b, a, y), atol=1e-9)
+    assert matrices.similarity([[3.0, 4.0]] * 5, points) is None
