@@ -91,6 +91,8 @@ from pixprep.spec import TensorSpec as TensorSpec
 from pixprep.training import read as read
 from pixprep.training.loader import Loader as Loader
 from pixprep.training.mixing import Mix as Mix
+from pixprep.training.pasting import CopyPaste as CopyPaste
+from pixprep.training.pasting import Mosaic as Mosaic
 
 load = Pipeline.load
 __version__: str

@@ -54,7 +54,7 @@ def boxes_to_original(
     Raises:
         PixprepError: a shape or a format is wrong; a scale is 0.
     """
-    corners = _to_corners(_array("boxes", boxes, 4), format)
+    corners = to_corners(_array("boxes", boxes, 4), format)
     scale, offset = _transform(transform)
     corners = _in_order((corners - _twice(offset)) / _twice(scale))
     if original_size is not None:
@@ -79,7 +79,7 @@ def boxes_to_tensor(boxes: Numbers, transform: Numbers, *, format: BoxFormat = "
         PixprepError: a shape or a format is wrong; a scale is 0.
     """
     scale, offset = _transform(transform)
-    corners = _to_corners(_array("boxes", boxes, 4), format) * _twice(scale) + _twice(offset)
+    corners = to_corners(_array("boxes", boxes, 4), format) * _twice(scale) + _twice(offset)
     return from_corners(_in_order(corners), format).astype(np.float32)
 
 
@@ -112,7 +112,7 @@ def convert(boxes: Numbers, source: BoxFormat, target: BoxFormat) -> F32:
     Raises:
         PixprepError: a shape or a format is wrong.
     """
-    return from_corners(_to_corners(_array("boxes", boxes, 4), source), target).astype(np.float32)
+    return from_corners(to_corners(_array("boxes", boxes, 4), source), target).astype(np.float32)
 
 
 class Shares:
@@ -151,7 +151,7 @@ def to_xyxy(sample: dict[str, Any], format: BoxSource) -> dict[str, Any]:
     if format == "xyxy" or "boxes" not in sample:
         return sample
     try:
-        corners = _to_corners(_array("boxes", sample["boxes"], 4), form)  # type: ignore[arg-type]
+        corners = to_corners(_array("boxes", sample["boxes"], 4), form)  # type: ignore[arg-type]
     except (TypeError, ValueError, PixprepError):
         raise ImageError("BAD_RECORD", '"boxes" are no rows of four numbers') from None
     return sample | {"boxes": Shares(corners) if normalized else corners.astype(np.float32)}
@@ -227,7 +227,8 @@ def _in_order(corners: F64) -> F64:
     return np.concatenate([np.minimum(first, last), np.maximum(first, last)], axis=-1)
 
 
-def _to_corners(boxes: F64, format: BoxFormat) -> F64:
+def to_corners(boxes: F64, format: BoxFormat) -> F64:
+    """Boxes (..., 4) in a format as xyxy."""
     _check(format)
     first, second = boxes[..., :2], boxes[..., 2:]
     if format == "xyxy":

@@ -31,6 +31,8 @@ OPS: Mapping[str, str] = {
     "random_scale": "scale_jitter",
     **dict.fromkeys(("coarse_dropout", "cutout", "cut_out", "random_cutout"), "random_erasing"),
     **dict.fromkeys(("mixup", "mix_up", "cutmix", "cut_mix"), "Mix, an argument of the Loader"),
+    **dict.fromkeys(("mosaic", "random_mosaic"), "Mosaic, an argument of the Loader"),
+    **dict.fromkeys(("copy_paste", "simple_copy_paste"), "CopyPaste, an argument of the Loader"),
     "longest_max_size": 'resize(..., side="longer")',
     "smallest_max_size": "resize",
     "pad_if_needed": "pad",

@@ -27,7 +27,7 @@ from pixprep.training.cache import pixel_cache
 from pixprep.training.epoch import HERE, Course, Epoch
 from pixprep.training.frameworks import Tuples, library
 from pixprep.training.making import Broken, Maker, OnError, checked_on_error, most_errors
-from pixprep.training.mixing import Mix
+from pixprep.training.mixing import Mixing
 from pixprep.training.order import Last, Order, Shuffle, checked_shard, shard_of
 from pixprep.training.recycling import Recycler
 from pixprep.training.sources import AnySource
@@ -91,7 +91,7 @@ class Loader:
         threads: that decode and resize; default: as many as this process may use cores.
         prefetch: how many batches are made ahead.
         cache: ``"pixels"`` keeps decoded images for the next epochs, in at most ``cache_bytes``; on the CPU only.
-        mix: mixes each batch, see ``pixprep.Mix``; ``replay`` gives its samples as they were before.
+        mix: a ``Mix``, ``Mosaic`` or ``CopyPaste``; ``replay`` gives the samples as they were before.
         epoch: the first one, for a Loader that is made anew for each.
         limits, damage, decoder, odd_range: see ``Engine``.
         progress: show a bar for each epoch on stderr, where that is a terminal or of a notebook.
@@ -129,7 +129,7 @@ class Loader:
         prefetch: int = 2,
         cache: Literal["pixels"] | None = None,
         cache_bytes: int = 4 << 30,
-        mix: Mix | None = None,
+        mix: Mixing | None = None,
         epoch: int = 0,
         limits: Limits | None = None,
         damage: Damage | None = None,

@@ -24,7 +24,7 @@ from pixprep.plan.output_plans import BoxesPlan, MaskPlan
 from pixprep.plan.plan import Placed
 from pixprep.training.cache import PixelCache
 from pixprep.training.fields import Annotated, as_long_as_boxes, collated, left_behind
-from pixprep.training.mixing import Mix
+from pixprep.training.mixing import Key, Mixing
 from pixprep.training.order import Order, Part
 from pixprep.training.reading import Reader, Sample
 from pixprep.training.recycling import Blocks, Recycler
@@ -135,7 +135,7 @@ class Maker:
     most_errors: int
     recycler: Recycler | None
     cache: PixelCache | None
-    mix: Mix | None = None
+    mix: Mixing | None = None
     timeline: Timeline = field(default_factory=Timeline)
     blocks: Blocks = field(default_factory=Blocks)
     broken: dict[int, Broken] = field(default_factory=dict)
@@ -191,12 +191,10 @@ class Maker:
             raise made.errors[0]
         return self._finished(made, rows)
 
-    def mixed(self, made: Batch, key: tuple[int, int, int, int]) -> Batch:
-        """The batch, mixed by the numbers of ``Mix.draw``."""
+    def mixed(self, made: Batch, key: Key) -> Batch:
+        """The batch, mixed by the numbers of its key."""
         assert self.mix is not None
-        layout = self.engine.pipeline.outputs[self.mix.image].spec.layout or ""
-        shape = dict(zip(layout, made.outputs[self.mix.image].shape[1:], strict=True))
-        return self.mix(made, self.mix.draw(key, shape["h"], shape["w"]), layout)
+        return self.mix.mixed(made, key, self.engine.pipeline)
 
     def rest(self) -> None:
         """Give memory back, until the next batch."""

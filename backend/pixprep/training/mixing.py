@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite, sqrt
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,20 @@ from pixprep.names import MIX, explained
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.training.order import Indices, Order
 
+Key = tuple[int, int, int, int]
+"""Seed, epoch, the position after the batch, and the rank."""
 _MIXES = 3
 """The last word of the counter, beside those of ``training.order``."""
+
+
+class Mixing(Protocol):
+    """Change of whole batches: ``Mix``, ``Mosaic``, ``CopyPaste``."""
+
+    def check(self, pipeline: Pipeline, order: Order) -> None:
+        """Refuse a pipeline and an order that it does not go with, by a PipelineError."""
+
+    def mixed(self, batch: Batch, key: Key, pipeline: Pipeline) -> Batch:
+        """The batch, changed in its place by the numbers of its key."""
 
 
 @dataclass(frozen=True)
@@ -83,19 +95,15 @@ class Mix:
                 f"few others: take a batch_size of {2 * copies} at least"
             )
 
-    def draw(self, key: tuple[int, int, int, int], height: int, width: int) -> dict[str, Any]:
+    def draw(self, key: Key, height: int, width: int) -> dict[str, Any]:
         """The numbers of one batch: ``{}``, ``{"mixup": share}`` or ``{"cutmix": [top, left, bottom, right]}``.
 
         Args:
-            key: seed, epoch, the position after the batch, and the rank.
+            key: see ``Key``.
             height: of the image.
             width: of the image.
         """
-        seed, epoch, end, rank = key
-        bits = np.random.Philox(
-            counter=np.array([0, rank, end, _MIXES], np.uint64), key=np.array([seed, epoch], np.uint64)
-        )
-        rng = np.random.Generator(bits)
+        rng = generator(key, _MIXES)
         is_done, is_second = rng.random() < self.p, rng.random() < 0.5
         if not is_done:
             return {}
@@ -107,6 +115,12 @@ class Mix:
         half_width, half_height = int(side * width), int(side * height)
         box = (top - half_height, left - half_width, top + half_height, left + half_width)
         return {"cutmix": [max(box[0], 0), max(box[1], 0), min(box[2], height), min(box[3], width)]}
+
+    def mixed(self, batch: Batch, key: Key, pipeline: Pipeline) -> Batch:
+        """The batch, mixed by the numbers of ``draw``."""
+        layout = pipeline.outputs[self.image].spec.layout or ""
+        shape = dict(zip(layout, batch.outputs[self.image].shape[1:], strict=True))
+        return self(batch, self.draw(key, shape["h"], shape["w"]), layout)
 
     def __call__(self, batch: Batch, words: Mapping[str, Any], layout: str) -> Batch:
         """Mix a batch, whose tensor is changed in its place.
@@ -139,6 +153,13 @@ class Mix:
         fields = {**batch.fields, self.label: soft, "mix": [dict(words) if each else {} for each in is_mixed]}
         batch.fields = MappingProxyType(fields)
         return batch
+
+
+def generator(key: Key, word: int) -> np.random.Generator:
+    """Random numbers of one batch; ``word`` tells them from others of it."""
+    seed, epoch, end, rank = key
+    counter, pair = np.array([0, rank, end, word], np.uint64), np.array([seed, epoch], np.uint64)
+    return np.random.Generator(np.random.Philox(counter=counter, key=pair))
 
 
 def partners(indices: Indices) -> Indices:

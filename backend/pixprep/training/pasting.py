@@ -1,0 +1,304 @@
+"""mosaic and copy-paste: images of a batch in one, or objects of one in another, with their boxes and masks.
+
+``Mosaic`` is Ultralytics' of four images, before its affine map. ``CopyPaste`` is Ghiasi's (2021), as torchvision's
+reference for detection has it, without the blending. The numbers are a pure function of seed, epoch and batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.boxes import from_corners, to_corners
+from pixprep.engine.annotations import OF_EACH_BOX
+from pixprep.engine.batch import Batch
+from pixprep.errors import DataError, PipelineError
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.plan.output_plans import BoxesPlan, MaskPlan, TensorPlan
+from pixprep.training.mixing import Key, generator, partners
+from pixprep.training.order import Order
+
+F64 = npt.NDArray[np.float64]
+Objects = dict[str, npt.NDArray[Any]]
+"""The boxes of an image, float64 (n, 4) xyxy in pixels, under ``_CORNERS``, and by their names what belongs to them."""
+_CORNERS = ""
+_MOSAICS, _PASTES = 4, 5
+"""The last words of the counters, beside those of ``training.mixing``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pasting:
+    """Base of what puts images of a batch into each other, in the pixels of their tensors.
+
+    Attributes:
+        p: how often an image is changed.
+        image: the tensor that is.
+    """
+
+    p: float = 1.0
+    image: str = "tensor"
+    least: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        """Check ``p``."""
+        if not 0 <= self.p <= 1:
+            raise PipelineError(f"{type(self).__name__}: p is 0 to 1, not {self.p!r}")
+
+    def check(self, pipeline: Pipeline, order: Order) -> None:
+        """Refuse a pipeline whose annotations are not of its tensor, and batches that are too small.
+
+        Raises:
+            PipelineError: see above.
+        """
+        name, plan = type(self).__name__, pipeline.plan
+        output = plan.outputs.get(self.image)
+        if not isinstance(output, TensorPlan):
+            raise PipelineError(f'{name}: the pipeline gives no "{self.image}"; it gives {", ".join(plan.outputs)}')
+        if output.spec.is_open or not {"h", "w"} <= {*(output.spec.layout or "")}:
+            raise PipelineError(f'{name}: images of one size are put together, and "{self.image}" is {output.spec}')
+        for each, annotation in plan.annotations.items():
+            if not isinstance(annotation, BoxesPlan | MaskPlan):
+                raise PipelineError(f'{name} moves boxes and masks, and "{each}" is neither')
+            theirs, ours = annotation.geometry, output.geometry
+            if (theirs.before, theirs.resize, theirs.after) != (ours.before, ours.resize, ours.after):
+                raise PipelineError(f'{name}: "{each}" lies in another image than "{self.image}": put it before that')
+        if sum(isinstance(each, BoxesPlan) for each in plan.annotations.values()) > 1:
+            raise PipelineError(f"{name}: several outputs of boxes: leave one")
+        if order.batch_size < self.least:
+            raise PipelineError(f"{name} takes {self.least} images of a batch, and batch_size is {order.batch_size}")
+
+    def mixed(self, batch: Batch, key: Key, pipeline: Pipeline) -> Batch:
+        """A batch of such images; ``batch["mix"]`` says of each what was done.
+
+        Raises:
+            DataError: an image has more boxes than ``pad`` of ``boxes`` allows.
+        """
+        plan = pipeline.plan
+        layout = pipeline.outputs[self.image].spec.layout or ""
+        sides = dict(zip(layout, batch.outputs[self.image].shape[1:], strict=True))
+        work = _Work(batch, plan.annotations, (sides["h"], sides["w"]))
+        words = self._done(work, batch.outputs[self.image], layout, key)
+        work.put_back(batch, words)
+        return batch
+
+    def _done(self, work: _Work, images: Any, layout: str, key: Key) -> list[dict[str, Any]]:
+        """Change images in their place and ``work.objects``; return for each image what was done."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mosaic(_Pasting):
+    """Four images in one: ``pp.Loader(..., mix=pp.Mosaic())``, for a batch of tensors of one size.
+
+    Four images of the batch touch a random point with a corner: this one lies upper left, the three before it upper
+    right, lower left and lower right. That is the middle of Ultralytics' mosaic, where its affine map changes nothing;
+    but the margins of a ``letterbox`` are part of a tensor. Boxes are cut off at the edges of their quarter, and go by
+    ``min_size`` and ``min_visible`` of the op ``boxes``.
+
+    ``batch["mix"]`` has ``{"mosaic": [y, x], "of": [index, ...]}``; ``{}``: the image is as it was.
+
+    Args:
+        p: how often an image becomes one.
+        image: the tensor that does.
+
+    Raises:
+        PipelineError: one of them makes no sense.
+    """
+
+    least: ClassVar[int] = 4
+
+    def _done(self, work: _Work, images: Any, layout: str, key: Key) -> list[dict[str, Any]]:
+        rng, count, (height, width) = generator(key, _MOSAICS), len(images), work.size
+        drawn = rng.random((count, 3))
+        before, maps = images.copy(), {name: values.copy() for name, values in work.maps.items()}
+        objects, words = list(work.objects), list[dict[str, Any]]()
+        for row, (chance, y, x) in enumerate(drawn.tolist()):
+            if chance >= self.p:
+                words.append({})
+                continue
+            tiles = [(row - back) % count for back in range(4)]
+            center = int(y * height), int(x * width)
+            parts = []
+            for tile, (into, out, shift) in zip(tiles, _quarters(center, work.size), strict=True):
+                images[row][_window(layout, into)] = before[tile][_window(layout, out)]
+                for name, values in work.maps.items():
+                    values[row][into] = maps[name][tile][out]
+                parts.append(work.moved(objects[tile], into, out, shift))
+            work.objects[row] = _joined(parts)
+            words.append({"mosaic": [*center], "of": [int(work.indices[tile]) for tile in tiles]})
+        return words
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyPaste(_Pasting):
+    """Objects of one image in another: ``pp.Loader(..., mix=pp.CopyPaste(p=0.5))``; the pipeline gives ``masks``.
+
+    Each image gets objects of another of the batch, each of them as likely as not, at their places. What they hide is
+    cut out of the masks that were there; the boxes of these become those around what is left, and an object with
+    nothing left goes, or one that ``min_size`` of the op ``boxes`` refuses. A map ``mask`` gets the labels of the map
+    that the objects come from.
+
+    ``batch["mix"]`` has ``{"of": index, "pasted": [number, ...]}``; ``{}``: the image is as it was.
+
+    Args:
+        p: how often an image gets objects.
+        image: the tensor that does.
+
+    Raises:
+        PipelineError: one of them makes no sense.
+    """
+
+    least: ClassVar[int] = 2
+
+    def check(self, pipeline: Pipeline, order: Order) -> None:
+        """See ``_Pasting.check``; the pipeline gives masks, too."""
+        super().check(pipeline, order)
+        fields = {each.field for each in pipeline.plan.annotations.values()}
+        if not {"boxes", "masks"} <= fields:
+            raise PipelineError("CopyPaste: objects are boxes with masks: add the ops boxes and masks")
+
+    def _done(self, work: _Work, images: Any, layout: str, key: Key) -> list[dict[str, Any]]:
+        rng = generator(key, _PASTES)
+        before, maps = images.copy(), {name: values.copy() for name, values in work.maps.items()}
+        objects, words = list(work.objects), list[dict[str, Any]]()
+        (masks,) = work.masks
+        for row, other in enumerate(partners(work.indices).tolist()):
+            chance, pasted = rng.random(), np.flatnonzero(rng.random(len(objects[other][_CORNERS])) < 0.5)
+            if chance >= self.p or not len(pasted) or work.indices[row] == work.indices[other]:
+                words.append({})
+                continue
+            new = {name: values[pasted] for name, values in objects[other].items()}
+            hides = new[masks].any(axis=0)
+            at = _where(layout, hides, like=images)
+            images[row] = images[row] * ~at + before[other] * at
+            for name, values in work.maps.items():
+                values[row][hides] = maps[name][other][hides]
+            old = dict(objects[row])
+            old[masks] = old[masks] * ~hides
+            is_hidden = (objects[row][masks] != old[masks]).any(axis=(1, 2))
+            old[_CORNERS] = old[_CORNERS].copy()
+            for number in np.flatnonzero(is_hidden):
+                old[_CORNERS][number] = _around(old[masks][number])
+            work.objects[row] = _joined([work.large_enough(old), new])
+            words.append({"of": int(work.indices[other]), "pasted": pasted.tolist()})
+        return words
+
+
+class _Work:
+    """A batch's annotations, taken apart: without padding, the boxes as corners in pixels.
+
+    Attributes:
+        size: (height, width) of the tensors.
+        indices: of the samples.
+        objects: of each image.
+        maps: by name the maps of labels, (images, height, width).
+        masks: names of the masks of objects.
+    """
+
+    def __init__(self, batch: Batch, plans: Mapping[str, Any], size: tuple[int, int]) -> None:
+        self.size, self.indices = size, batch.fields["index"]
+        named = {each.field: (name, each) for name, each in plans.items()}
+        self._boxes, self._plan = named.get("boxes", ("", None))
+        self.masks = [named["masks"][0]] if "masks" in named else []
+        follow = [name for name in batch.fields if name in OF_EACH_BOX or name.startswith("box_")]
+        for name in follow if self._plan else ():
+            if any(values is None for values in batch.fields[name]):
+                raise DataError(f'"{name}" is of some samples only: images that are put together need it of all')
+        self._names = [self._boxes, *self.masks, *follow] if self._plan else []
+        self.maps = {named["mask"][0]: batch.fields[named["mask"][0]]} if "mask" in named else {}
+        self.objects = [self._taken(batch, row) for row in range(len(batch))]
+
+    def _taken(self, batch: Batch, row: int) -> Objects:
+        if self._plan is None:
+            return {}
+        boxes = batch.fields[self._boxes][row]
+        count = len(boxes) if self._plan.pad is None else int((boxes >= 0).any(axis=1).sum())
+        taken = {name: np.asarray(batch.fields[name][row])[:count] for name in self._names}
+        height, width = self.size if self._plan.normalized else (1, 1)
+        corners = to_corners(boxes[:count].astype(np.float64), self._plan.format)
+        return {**taken, _CORNERS: corners * (width, height, width, height)}
+
+    def moved(self, objects: Objects, into: Window, out: Window, shift: tuple[int, int]) -> Objects:
+        """The objects of a tile that are seen in a window, where it lies."""
+        if not objects:
+            return {}
+        (top, bottom), (left, right) = ((side.start, side.stop) for side in into)
+        moved = objects[_CORNERS] + (shift[1], shift[0], shift[1], shift[0])
+        seen = moved.clip((left, top, left, top), (right, bottom, right, bottom))
+        sides, whole = seen[:, 2:] - seen[:, :2], moved[:, 2:] - moved[:, :2]
+        kept = (sides > 0).all(axis=1) & (sides.prod(axis=1) >= self._plan.min_visible * whole.prod(axis=1))
+        made = {name: values[kept] for name, values in objects.items()}
+        for name in self.masks:
+            made[name] = np.zeros((int(kept.sum()), *self.size), objects[name].dtype)
+            made[name][(slice(None), *into)] = objects[name][kept][(slice(None), *out)]
+        return self.large_enough({**made, _CORNERS: (seen if self._plan.clip else moved)[kept]})
+
+    def large_enough(self, objects: Objects) -> Objects:
+        """The objects whose boxes ``min_size`` keeps."""
+        sides = objects[_CORNERS][:, 2:] - objects[_CORNERS][:, :2]
+        kept = (sides >= max(self._plan.min_size, 1e-9)).all(axis=1)
+        return {name: values[kept] for name, values in objects.items()}
+
+    def put_back(self, batch: Batch, words: Sequence[Mapping[str, Any]]) -> None:
+        """Give the batch its annotations, in the form of the plan.
+
+        Raises:
+            DataError: an image has more boxes than ``pad`` allows.
+        """
+        fields = {**batch.fields, "mix": list(words)}
+        for name in self._names:
+            columns = [self._formed(name, objects) for objects in self.objects]
+            fields[name] = columns if self._plan.pad is None else np.stack(columns)
+        batch.fields = MappingProxyType(fields)
+
+    def _formed(self, name: str, objects: Objects) -> npt.NDArray[Any]:
+        values = objects[name]
+        if name == self._boxes:
+            height, width = self.size if self._plan.normalized else (1, 1)
+            corners = from_corners(objects[_CORNERS], self._plan.format)
+            values = (corners / (width, height, width, height)).astype(np.float32)
+        if (pad := self._plan.pad) is None:
+            return values
+        if len(values) > pad:
+            raise DataError(f'{len(values)} boxes are in one image, and boxes has "pad": {pad}: give it more')
+        missing = np.full((pad - len(values), *values.shape[1:]), 0 if name in self.masks else -1, values.dtype)
+        return np.concatenate([values, missing])
+
+
+Window = tuple[slice, slice]
+
+
+def _quarters(center: tuple[int, int], size: tuple[int, int]) -> list[tuple[Window, Window, tuple[int, int]]]:
+    """For each quarter its window in the result, the one in the tile, and the way from there to here, y before x."""
+    ways = []
+    for at, side in zip(center, size, strict=True):
+        first = slice(0, at), slice(side - at, side), at - side
+        ways.append((first, (slice(at, side), slice(0, side - at), at)))
+    return [((y[0], x[0]), (y[1], x[1]), (y[2], x[2])) for y in ways[0] for x in ways[1]]
+
+
+def _window(layout: str, window: Window) -> tuple[slice, ...]:
+    return tuple({"h": window[0], "w": window[1]}.get(axis, slice(None)) for axis in layout)
+
+
+def _where(layout: str, mask: npt.NDArray[np.bool_], *, like: Any) -> Any:
+    """A mask (height, width) for an image of a layout, where that image is."""
+    where = tuple(slice(None) if axis in "hw" else None for axis in layout)
+    return np.asarray(mask, like=like)[where]  # CuPy's of a GPU's
+
+
+def _around(mask: npt.NDArray[Any]) -> tuple[float, float, float, float]:
+    """The corners around a mask, where its last pixel ends; of an empty one all 0."""
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    if not len(rows):
+        return 0.0, 0.0, 0.0, 0.0
+    return float(columns[0]), float(rows[0]), float(columns[-1] + 1), float(rows[-1] + 1)
+
+
+def _joined(parts: Sequence[Objects]) -> Objects:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
