@@ -94,7 +94,7 @@ HOMES = {
         "importers.verify.report",
         "importers.verify.stages",
     },
-    "nvidia": {"gpu.nvimagecodec", "importers.verify.originals"},
+    "nvidia": {"gpu.nvimagecodec", "importers.verify.originals", "importers.dali_serializer"},
     "onnx": {"serving.repository.lite0", "serving.repository.door", "serving.repository.ports"},
     "onnxruntime": {"serving.repository.onnx_classifier", "serving.repository.onnx_trial"},
     "PIL": {

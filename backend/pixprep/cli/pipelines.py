@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 from pixprep.cli.files import check_picture, say_skipped, served_side, write_picture
 from pixprep.cli.output import called, say, say_text
 from pixprep.errors import ImageError, PixprepError, SetupError
-from pixprep.files import PHOTOS, expand, named
+from pixprep.files import PHOTOS, expand, named, write
 from pixprep.progress import Progress
 
 if TYPE_CHECKING:
     from pixprep.pipeline.pipeline import Pipeline
+    from pixprep.serving.repository.dali_model import DaliModel
 
 
 def write_repository(
@@ -89,6 +90,12 @@ def import_pipeline(
         raise PixprepError(f"{file}: exists already; --force writes over it")
     photo = _photo(image)
     options = {**dict(option), **({} if training is None else {"training": training})}
+    folder = Path(source.removeprefix("dali:"))
+    if folder.is_dir():
+        from pixprep.serving.repository.dali_model import find_dali_model
+
+        if model := find_dali_model(folder):
+            return _import_dali_model(model, file, options, photo)
     pipeline = importers.import_pipeline(source, **options)
     with named(file, "cannot be written"):
         pipeline.save(file)
@@ -103,6 +110,30 @@ def import_pipeline(
             say(f"{origin.name}: this is what Ultralytics does to an image; {line}: docs/detection.md", file=sys.stderr)
     _preview(photo, lambda encoded: _lines(pipeline, encoded))
     say(f"next  {called()} verify {shlex.quote(str(file))}", file=sys.stderr)
+    return 0
+
+
+def _import_dali_model(model: DaliModel, folder: Path, options: dict[str, Any], photo: tuple[str, bytes]) -> int:
+    """Write the model folder of pixprep that one of dali_backend becomes."""
+    from pixprep.importers.dali import from_dali, graph_inputs, read_graph
+    from pixprep.serving.repository.dali_model import translated
+
+    script = {name: options.pop(name) for name in ("pipeline", "python") if name in options}
+    data = read_graph(model.file, **script)
+    pipeline = from_dali(data, **options)
+    files, notes = translated(model, pipeline, graph_inputs(data, model.file.name))
+    for name, content in files.items():
+        path = folder / name
+        with named(path, "cannot be written"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path, content)
+        say(path)
+    for note in notes:
+        say(f"{model.folder.name}: {note}", file=sys.stderr)
+    if folder.name != model.folder.name:
+        say(f"clients ask for the model {model.folder.name}, and this is {folder.name}", file=sys.stderr)
+    _preview(photo, lambda encoded: _lines(pipeline, encoded))
+    say(f"next  {called()} check {shlex.quote(str(folder.parent))}", file=sys.stderr)
     return 0
 
 

@@ -45,7 +45,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "transformers": ("image_processor", "image_processor_type", "video_processor_type", "feature_extractor_type"),
     "keras": (".keras", "class_name"),
     "ultralytics": (".onnx", ".engine"),
-    "dali": (".dali",),
+    "dali": (".dali", ".py"),
 }
 """Each library, with what its files are known by: a suffix, or a field of a JSON file."""
 _WEIGHTS = (".bin", ".ckpt", ".h5", ".pb", ".plan", ".pt", ".pth", ".safetensors", ".tflite")
@@ -59,7 +59,7 @@ def import_pipeline(source: str, **options: Any) -> Pipeline:
         source: ``LIBRARY:NAME``, such as ``timm:resnet50.a1_in1k``, ``torchvision:ResNet50_Weights.IMAGENET1K_V2``,
             ``keras:resnet50``; or a file or folder: ``preprocessor_config.json``, ``processor_config.json`` or the
             folder of either, a ``config.json`` of timm, a ``.keras`` file, an ``.onnx`` or ``.engine`` of Ultralytics,
-            a ``model.dali``. ``LIBRARY:PATH`` says whose a file is.
+            a ``model.dali`` or ``dali.py``. ``LIBRARY:PATH`` says whose a file is.
         options: of the library's importer, by the names of its arguments.
 
     Raises:

@@ -19,6 +19,7 @@ from pixprep.importers.dali_numbers import NUMBERS
 from pixprep.importers.dali_ops import IMAGES
 from pixprep.importers.dali_refused import refused
 from pixprep.importers.dali_rules import output_rule
+from pixprep.importers.dali_script import serialized
 from pixprep.importers.dali_values import Encoded, Image, Numbers, Value
 from pixprep.importers.fields import Fields, place, read_file, reading
 from pixprep.pipeline.ops import Op, Tensor, changed
@@ -36,7 +37,14 @@ _ANYWHERE = (
 )
 
 
-def from_dali(source: str | Path | bytes, *, output: str | None = None, chroma: Chroma | None = None) -> Pipeline:
+def from_dali(
+    source: str | Path | bytes,
+    *,
+    output: str | None = None,
+    chroma: Chroma | None = None,
+    pipeline: str | None = None,
+    python: str | None = None,
+) -> Pipeline:
     """The pipeline that a serialized DALI pipeline amounts to.
 
     Understood are ``decoders.image`` and ``image_crop``, ``resize``, ``crop``, ``crop_mirror_normalize``, ``normalize``
@@ -49,22 +57,20 @@ def from_dali(source: str | Path | bytes, *, output: str | None = None, chroma: 
     values are those of its CPU operators, which its GPU ones were not compared with.
 
     Args:
-        source: the file, or its bytes.
+        source: the file, or its bytes; or a Python file, such as ``1/dali.py``, which is run in a process of its own.
         output: the one output that is wanted; the operators that lead only to others need not be understood.
         chroma: of ``decode``, in place of the decoder's own, which is ``fast`` with device ``mixed`` unless the graph
             asks for fancy upsampling: ``fancy`` are the pixels of DALI's CPU decoder.
+        pipeline: of a Python file the name of the pipeline; default: the one with ``@autoserialize``, or the only one.
+        python: the Python that serializes it, which has DALI; default: this one.
 
     Raises:
         PipelineError: it cannot be read, or something in it is not understood: names the operator and the argument.
+        SetupError: no DALI is installed, which serializes a Python file.
     """
     where = "model.dali" if isinstance(source, bytes) else Path(source).name
-    data = source if isinstance(source, bytes) else read_file(Path(source), most=MAX_BYTES)
-    try:
-        operators, names = graph(data, where)
-    except wire.WireError as error:
-        raise PipelineError(
-            f'{where}: not a serialized DALI pipeline: {error}; pipe.serialize(filename="model.dali") writes one'
-        ) from None
+    data = source if isinstance(source, bytes) else read_graph(Path(source), pipeline=pipeline, python=python)
+    operators, names = _read(data, where)
     if output is not None and output not in names:
         raise PipelineError(f"{where}: no output {quoted(output)}; there are {_listed(names)}")
     wanted = names if output is None else [output]
@@ -77,6 +83,30 @@ def from_dali(source: str | Path | bytes, *, output: str | None = None, chroma: 
     if chroma is not None:
         ops[0] = changed(ops[0], chroma=chroma)
     return assembled(ops, library="dali", version="unknown", name=where, where=where, like="dali")
+
+
+def read_graph(file: Path, *, pipeline: str | None = None, python: str | None = None) -> bytes:
+    """The serialized graph in a file, or of a Python file; see ``from_dali``."""
+    if file.suffix == ".py":
+        return serialized(file, pipeline=pipeline, python=python)
+    if (pipeline, python) != (None, None):
+        raise PipelineError(f"{file.name}: the options pipeline and python are of a Python file, such as dali.py")
+    return read_file(file, most=MAX_BYTES)
+
+
+def graph_inputs(data: bytes, where: str) -> list[str]:
+    """The names of a graph's inputs, in their order."""
+    operators, _ = _read(data, where)
+    return [operator.outputs[0] for operator in operators if operator.name in _SOURCES]
+
+
+def _read(data: bytes, where: str) -> tuple[list[Operator], list[str]]:
+    try:
+        return graph(data, where)
+    except wire.WireError as error:
+        raise PipelineError(
+            f'{where}: not a serialized DALI pipeline: {error}; pipe.serialize(filename="model.dali") writes one'
+        ) from None
 
 
 def _listed(names: Sequence[str]) -> str:

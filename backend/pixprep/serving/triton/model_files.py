@@ -10,6 +10,7 @@ from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.triton.config import CONFIG_FILE, PIPELINE_FILE, Config, options
 
+_NO_CLIENT = 'reading a config.pbtxt needs tritonclient: pip install ".[client]" in a checkout of pixprep'
 _MAX_BYTES = 256 << 10  # of a larger configuration, parsing takes seconds
 
 
@@ -42,8 +43,7 @@ def read_config(model: Path) -> Config:
         from google.protobuf import json_format, text_format  # noqa: PLC0415  (comes with tritonclient)
         from tritonclient.grpc import model_config_pb2  # noqa: PLC0415  (300 ms, and not needed to build)
     except ImportError:
-        what = "reading a config.pbtxt needs tritonclient"
-        raise SetupError(f'{what}: pip install ".[client]" in a checkout of pixprep') from None
+        raise SetupError(_NO_CLIENT) from None
     if not os.path.lexists(path):
         return {}
     try:
@@ -58,6 +58,22 @@ def read_config(model: Path) -> Config:
         raise PipelineError(f"{CONFIG_FILE}: cannot be parsed: {str(error).rstrip('.')}: {fields}") from None
     config: Config = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return config
+
+
+def config_text(config: Config) -> str:
+    """A configuration as the text of ``config.pbtxt``.
+
+    Raises:
+        SetupError: tritonclient is not installed.
+    """
+    try:
+        from google.protobuf import json_format, text_format  # noqa: PLC0415  (comes with tritonclient)
+        from tritonclient.grpc import model_config_pb2  # noqa: PLC0415  (as above)
+    except ImportError:
+        raise SetupError(_NO_CLIENT) from None
+    message = json_format.ParseDict(config, model_config_pb2.ModelConfig())
+    text: str = text_format.MessageToString(message, as_utf8=True)
+    return text
 
 
 def read_pipeline(file: Path) -> Pipeline:

@@ -1,0 +1,120 @@
+"""Python files that define DALI pipelines, such as dali_backend's ``1/dali.py``: DALI serializes one, in a process.
+
+The file is read to find the pipelines' names, and run by a Python that has DALI.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pixprep.errors import PipelineError, SetupError
+from pixprep.importers import dali_serializer
+from pixprep.importers.fields import read_file
+from pixprep.pipeline.ops.faults import quoted
+
+MAX_BYTES = 1 << 20
+LIMIT_S = 300
+"""Seconds for the import of DALI and the file's own work."""
+_MARKED = "autoserialize"
+
+
+def serialized(file: Path, *, pipeline: str | None = None, python: str | None = None) -> bytes:
+    """The graph of a pipeline of a Python file.
+
+    Args:
+        file: the file, which is run.
+        pipeline: its name in the file; default: the one with ``@autoserialize``, or the only one.
+        python: the Python that has DALI; default: this one.
+
+    Raises:
+        PipelineError: it has no such pipeline, or several; or it fails.
+        SetupError: DALI is not installed, or there is no such Python.
+    """
+    name = _chosen(file, pipeline)
+    program = python or sys.executable
+    with tempfile.TemporaryDirectory(prefix="pixprep-dali-") as folder:
+        output = Path(folder, "model.dali")
+        command = [program, dali_serializer.__file__, str(file.resolve()), name, str(output)]
+        try:
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, check=False
+            )
+        except OSError as error:
+            raise SetupError(
+                f"{program}: cannot be run: {error.strerror}: --option python names one with DALI"
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise PipelineError(f"{file.name}: {name} was not serialized within {LIMIT_S} s") from None
+        if done.returncode == dali_serializer.NO_DALI:
+            raise SetupError(_remedy(file, name, program))
+        if done.returncode or not output.is_file():
+            said = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+            raise PipelineError(f"{file.name}: {name} cannot be serialized: {said[-1].strip()}")
+        return read_file(output, most=MAX_BYTES)
+
+
+def _remedy(file: Path, name: str, python: str) -> str:
+    """Lines for a user whose Python has no DALI."""
+    call = f"{name}(batch_size=1, num_threads=1, device_id=None)" if name in _functions(file) else name
+    line = f"from {file.stem} import {name}; {call}.serialize(filename='model.dali')"
+    return (
+        f"{file.name}: DALI serializes it, and {python} has none: --option python names a Python that has; or run "
+        f'there, in the folder of the file, python -c "{line}", and import model.dali'
+    )
+
+
+def _chosen(file: Path, pipeline: str | None) -> str:
+    found = dict(_pipelines(file))
+    if pipeline is not None:
+        if pipeline not in found:
+            raise PipelineError(f"{file.name}: no pipeline {quoted(pipeline)}; there are {_listed(found)}")
+        return pipeline
+    marked = [name for name, is_marked in found.items() if is_marked] or [*found]
+    if len(marked) != 1:
+        if not marked:
+            raise PipelineError(
+                f"{file.name}: no pipeline of DALI: no function with @pipeline_def, and no Pipeline, outside functions"
+            )
+        raise PipelineError(f"{file.name}: several pipelines: say which: --option pipeline=NAME of {_listed(marked)}")
+    return marked[0]
+
+
+def _listed(names: object) -> str:
+    return ", ".join(map(quoted, names)) or "none"  # type: ignore[call-overload]
+
+
+def _functions(file: Path) -> set[str]:
+    return {node.name for node in _tree(file).body if isinstance(node, ast.FunctionDef)}
+
+
+def _tree(file: Path) -> ast.Module:
+    try:
+        return ast.parse(read_file(file, most=MAX_BYTES))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise PipelineError(f"{file.name}: is not Python: {error}") from None
+
+
+def _pipelines(file: Path) -> Iterator[tuple[str, bool]]:
+    """Names of the pipelines that a file defines, and whether each has ``@autoserialize``."""
+    for node in _tree(file).body:
+        if isinstance(node, ast.FunctionDef):
+            decorators = [_called(each) for each in node.decorator_list]
+            if "pipeline_def" in decorators or _MARKED in decorators:
+                yield node.name, _MARKED in decorators
+        elif isinstance(node, ast.Assign) and _called(node.value) == "Pipeline":
+            yield from ((target.id, False) for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.With):
+            for item in node.items:
+                if _called(item.context_expr) == "Pipeline" and isinstance(item.optional_vars, ast.Name):
+                    yield item.optional_vars.id, False
+
+
+def _called(node: ast.expr) -> str:
+    """The last name of ``a.b.name`` or ``a.b.name(...)``."""
+    node = node.func if isinstance(node, ast.Call) else node
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

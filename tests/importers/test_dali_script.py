@@ -1,0 +1,131 @@
+"""Python files that define DALI pipelines: which one is meant, and what is said where it cannot be serialized."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import pixprep as pp
+from pixprep.importers.dali import from_dali
+from pixprep.importers.dali_script import serialized
+
+FROZEN = Path(__file__).parents[1] / "parity" / "frozen" / "dali" / "classic_gpu.dali"
+DALI = f"""
+class Pipeline:
+    def __init__(self, **options):
+        self.options = options
+    def __enter__(self):
+        return self
+    def __exit__(self, *_):
+        pass
+    def serialize(self, filename):
+        open(filename, "wb").write(open({str(FROZEN)!r}, "rb").read())
+
+def pipeline_def(*_, **options):
+    def decorate(function):
+        def make(**given):
+            print("this file says", given)
+            function()
+            assert given["device_id"] is None
+            return Pipeline()
+        return make
+    return decorate(_[0]) if _ else decorate
+"""
+DEFINED = "@pipeline_def(batch_size=8, device_id=0)\ndef {}():\n    {}\n"
+BEGIN = "from nvidia.dali import pipeline_def, Pipeline\nfrom nvidia.dali.plugin.triton import autoserialize\n"
+GOOD = {
+    "alone": BEGIN + DEFINED.format("pipe", "pass"),
+    "the marked one of several": BEGIN + DEFINED.format("a", "pass") + "@autoserialize\n" + DEFINED.format("b", "pass"),
+    "a pipeline": BEGIN + "pipe = Pipeline(batch_size=8)\nwith pipe:\n    pass\n",
+    "a block": BEGIN + "with Pipeline(batch_size=8) as pipe:\n    pass\n",
+    "by another name": "import nvidia.dali as dali\n@dali.pipeline_def\ndef pipe():\n    pass\n",
+    "with a neighbour": "import beside\n" + BEGIN + DEFINED.format("pipe", "assert beside.SIZE == 3"),
+}
+WRONG = {
+    "two": (
+        BEGIN + DEFINED.format("a", "pass") + DEFINED.format("b", "pass"),
+        'dali.py: several pipelines: say which: --option pipeline=NAME of "a", "b"',
+    ),
+    "none": (
+        "def pipe():\n    pass\n",
+        "dali.py: no pipeline of DALI: no function with @pipeline_def, and no Pipeline, outside functions",
+    ),
+    "no Python": ("def pipe(:\n", "dali.py: is not Python: invalid syntax"),
+    "one that fails": (
+        BEGIN + DEFINED.format("pipe", "raise ValueError('no such file')"),
+        "dali.py: pipe cannot be serialized: ValueError: no such file",
+    ),
+    "one that ends": (BEGIN + "import sys\nsys.exit(7)\n" + DEFINED.format("pipe", "pass"), "exit code 7"),
+}
+
+
+@pytest.fixture
+def python(tmp_path):
+    """A Python that has a DALI, which writes a graph of the real one."""
+    package = tmp_path / "site" / "nvidia" / "dali"
+    (package / "plugin").mkdir(parents=True)
+    (package / "__init__.py").write_text(DALI)
+    (package / "plugin" / "triton.py").write_text("def autoserialize(function):\n    return function\n")
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path / "site"} exec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+def written(folder, text):
+    (folder / "beside.py").write_text("SIZE = 3\n")
+    file = folder / "dali.py"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_a_file_gives_the_graph_of_its_pipeline(tmp_path, python, case, capfd):
+    file = written(tmp_path, GOOD[case])
+    assert serialized(file, python=python) == FROZEN.read_bytes()
+    assert pp.Pipeline(from_dali(file, python=python).ops) == pp.Pipeline(from_dali(FROZEN).ops)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_file_that_gives_none_is_refused_in_words(tmp_path, python, case):
+    text, words = WRONG[case]
+    with pytest.raises(pp.PipelineError) as caught:
+        serialized(written(tmp_path, text), python=python)
+    assert words in str(caught.value)
+
+
+def test_one_of_several_pipelines_is_taken_by_its_name(tmp_path, python):
+    file = written(tmp_path, WRONG["two"][0])
+    assert serialized(file, python=python, pipeline="b") == FROZEN.read_bytes()
+    with pytest.raises(pp.PipelineError, match=r'dali.py: no pipeline "c"; there are "a", "b"'):
+        serialized(file, python=python, pipeline="c")
+
+
+def test_without_dali_one_line_says_what_to_run_where(tmp_path, python):
+    del python
+    program = tmp_path / "bare"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    program.chmod(0o755)
+    with pytest.raises(pp.SetupError) as caught:
+        serialized(written(tmp_path, GOOD["alone"]), python=str(program))
+    assert str(caught.value) == (
+        f"dali.py: DALI serializes it, and {program} has none: --option python names a Python that has; or run there, "
+        'in the folder of the file, python -c "from dali import pipe; pipe(batch_size=1, num_threads=1, device_id=None)'
+        ".serialize(filename='model.dali')\", and import model.dali"
+    )
+    with pytest.raises(pp.SetupError, match="nowhere: cannot be run: No such file or directory"):
+        serialized(tmp_path / "dali.py", python=str(tmp_path / "nowhere"))
+
+
+def test_options_of_a_python_file_are_refused_of_a_graph():
+    with pytest.raises(pp.PipelineError, match="the options pipeline and python are of a Python file"):
+        from_dali(FROZEN, python="python3")
+
+
+def test_nothing_is_left_behind(tmp_path, python, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    serialized(written(tmp_path, GOOD["alone"]), python=python)
+    assert [*(tmp_path / "tmp").iterdir()] == []
