@@ -96,8 +96,8 @@ class Otherwise(Originals):
     def colourist(self, op):
         return self._original("levels", super().colourist(op), op)
 
-    def normalizer(self, op, *, is_real):
-        return self._original("tensor", super().normalizer(op, is_real=is_real), op)
+    def normalizer(self, op, *, is_real, origin):
+        return self._original("tensor", super().normalizer(op, is_real=is_real, origin=origin), op)
 
     def complete(self, origin, size):
         return self._original("origin", super().complete(origin, size), (origin.name, size))

@@ -69,6 +69,8 @@ def test_an_op_cannot_be_changed():
         (pp.pad(100, 120), SQUARE, "100 x 120 rgb, uint8 0..255"),
         (pp.pad(square=True), pp.ImageSpec(), "? x ? rgb, uint8 0..255"),
         (pp.pad(square=True), pp.ImageSpec().sized(30, 20), "30 x 30 rgb, uint8 0..255"),
+        (pp.pad(9, 9, larger="keep"), pp.ImageSpec(), "? x ? rgb, uint8 0..255"),
+        (pp.pad(9, 9, larger="keep"), pp.ImageSpec().within((1, 20), (9, 20)), "9 x 20 rgb, uint8 0..255"),
         (pp.letterbox(64, 80), pp.ImageSpec(), "64 x 80 rgb, uint8 0..255"),
         (pp.flip(), WIDE, "40 x 100 rgb, uint8 0..255"),
         (pp.random_resized_crop(7, 9, like="tensorflow"), WIDE, "7 x 9 rgb, real 0..255"),

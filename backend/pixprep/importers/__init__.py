@@ -46,6 +46,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "keras": (".keras", "class_name"),
     "ultralytics": (".onnx", ".engine"),
     "dali": (".dali", ".py"),
+    "albumentations": ("__version__", "transform"),
 }
 """Each library, with what its files are known by: a suffix, or a field of a JSON file."""
 _WEIGHTS = (".bin", ".ckpt", ".h5", ".pb", ".plan", ".pt", ".pth", ".safetensors", ".tflite")

@@ -79,7 +79,7 @@ class Geometry:
     def is_padded(self) -> bool:
         """Tell whether an image may have margins before the resize."""
         return any(
-            step.beyond == "refuse_larger"
+            step.beyond in ("refuse_larger", "keep_larger")
             if isinstance(step, Window)
             else not (isinstance(step, Flip) or step.is_inside)
             for step in self.before

@@ -16,7 +16,7 @@ from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.steps.levels import LevelStep
 from pixprep.spec import Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, upward
 
-Beyond = Literal["fill", "refuse_smaller", "refuse_larger"]
+Beyond = Literal["fill", "refuse_smaller", "refuse_larger", "keep_larger"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,8 @@ class Window:
             free. ``share``: all four numbers are of the image's sides. ``center``: half of what is cut off lies above,
             rounded by ``rounding``; half of what is added, rounded down. ``top_left``: nothing is cut off or added
             there.
-        beyond: what happens where the canvas is larger than the image, or smaller.
+        beyond: what happens where the canvas is larger than the image, or smaller. ``keep_larger``: a side is that of
+            the image where this is larger.
     """
 
     height: float | None
@@ -58,6 +59,7 @@ class Window:
         if self.place == "share":
             first, last = (rounded(edge * length, self.rounding) for edge in (begin, begin + size))
             return first, last - first
+        size = max(size, length) if self.beyond == "keep_larger" else size
         window, free = int(size), length - int(size)
         if self.place == "top_left":
             return 0, window
@@ -84,6 +86,8 @@ class Window:
             return f"take {size} from row {self.top}, column {self.left}"
         if self.beyond == "refuse_larger":
             return f"lay on a canvas of {size}, {where}"
+        if self.beyond == "keep_larger":
+            return f"lay on a canvas of at least {size}, {where}"
         return f"take the middle {size}"
 
 

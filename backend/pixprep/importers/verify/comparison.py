@@ -237,7 +237,8 @@ class _Tensor:
         self._coloured = Stage(moves)
         self._whole = Stage(chain)
         self._op, self._resizer, self._colourist = op, originals.resizer(op), originals.colourist
-        self._arithmetic = [originals.normalizer(x, is_real=is_real(op)) for x in normalizes]
+        library = origin.library if origin else ""
+        self._arithmetic = [originals.normalizer(x, is_real=is_real(op), origin=library) for x in normalizes]
         levels = _claimed(op)
         values = ONE_ULP if any(x.arithmetic == "float64" for x in normalizes) else EQUAL
         resize = comparison.row(self.name, "resize", [self._resizer], levels, *([op] if op else []))

@@ -19,6 +19,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "timm": ("timm", "timm", "timm"),
     "transformers": ("transformers", "transformers", "transformers torchvision"),
     "keras": ("Keras", "keras", "keras tensorflow-cpu"),
+    "albumentations": ("Albumentations", "albumentations", "albumentations"),
 }
 """Libraries by key: the title, the module, what pip installs."""
 
@@ -49,6 +50,7 @@ def find(key: str) -> Library:
     title, module, packages = TABLE[key]
     remedy = f"pip install {packages}"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow logs a lot
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it asks PyPI for a newer version of itself
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what a library warns of at its import is not about pixels

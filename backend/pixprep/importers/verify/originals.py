@@ -102,10 +102,12 @@ class Originals:
         """uint8 (height, width, channels), red first, to the same."""
         return Original(self._find(library_of(op)), lambda pixels: recoloured(op, pixels))
 
-    def normalizer(self, op: ops.Normalize, *, is_real: bool) -> Original:
-        """Levels (height, width, channels) to float64 (``float64``) or float32 (the others)."""
+    def normalizer(self, op: ops.Normalize, *, is_real: bool, origin: str = "") -> Original:
+        """Levels (height, width, channels) to float64 (``float64``) or float32 (the others); ``origin``: whose."""
         formula = replace(FORMULA, run=lambda values: _normalize(values, op))
         key, run = NORMALIZERS.get(op.arithmetic, ("", _normalize))
+        if (key, origin, op.scale) == ("dali", "albumentations", 1):  # of one formula
+            key, run = origin, _albumentations_normalize
         # The libraries' own functions are for levels, and torchvision's for 255 of them.
         if not key or is_real or (key == "torchvision" and op.scale != 1 / 255):
             return formula
@@ -201,6 +203,8 @@ def _padded(op: Any, pixels: Array, mode: PaddingMode = "constant") -> Array:
     height, width = op.height or side, op.width or side
     if isinstance(op, ops.Pad) and op.multiple:
         height, width = (math.ceil(each / op.multiple) * op.multiple for each in pixels.shape[:2])
+    if getattr(op, "larger", None) == "keep":
+        height, width = max(height, pixels.shape[0]), max(width, pixels.shape[1])
     free = (height - pixels.shape[0], width - pixels.shape[1])
     top, left = (round(d / 2 - 0.1) if op.anchor == "center" else 0 for d in free)
     if mode != "constant":
@@ -324,8 +328,8 @@ def _normalize(values: Array, op: ops.Normalize) -> Array:
     mean, std = np.array(ops.as_tuple(op.mean)), np.array(ops.as_tuple(op.std))
     if op.arithmetic == "float64":
         return np.asarray((values.astype(np.float64) * op.scale - mean) / std)
-    if op.arithmetic == "fused_multiply":  # DALI is given both in levels
-        mean, std = mean / op.scale, std / op.scale
+    if op.arithmetic == "fused_multiply":
+        return np.asarray((values - np.float32(mean / op.scale)) * np.float32(op.scale / std), np.float32)
     real, scale, inverse = values.astype(np.float32), np.float32(op.scale), np.float32(1 / op.scale)
     mean, std = mean.astype(np.float32), std.astype(np.float32)
     match op.arithmetic:
@@ -335,8 +339,6 @@ def _normalize(values: Array, op: ops.Normalize) -> Array:
             values = (real * scale - mean) / std
         case "fused":
             values = (real - mean * inverse) / (std * inverse)
-        case "fused_multiply":
-            values = (real - mean) * (1 / std)
         case _ as never:
             unreachable(never)
     return values
@@ -374,6 +376,11 @@ def _dali_normalize(values: Array, op: ops.Normalize) -> Array:
     library = import_module("nvidia.dali")
     how: dict[str, Any] = {"dtype": library.types.FLOAT, "output_layout": "HWC", "mean": mean, "std": std}
     return np.asarray(dali.run(library, values, lambda image: library.fn.crop_mirror_normalize(image, **how)))
+
+
+def _albumentations_normalize(values: Array, op: ops.Normalize) -> Array:
+    normalize = import_module("albumentations").Normalize(op.mean, op.std, max_pixel_value=1.0)
+    return np.asarray(normalize.apply(np.ascontiguousarray(values)))
 
 
 NORMALIZERS: Mapping[ops.Arithmetic, tuple[str, Callable[[Array, ops.Normalize], Array]]] = {

@@ -226,7 +226,7 @@ class Pad(ImageOp, frozen=True, tag="pad"):
     """Put the image on a larger canvas of one colour; give ``height`` and ``width``, ``square``, or ``multiple``.
 
     Takes the size of the canvas, where torchvision's ``Pad`` takes margins. An odd margin is one pixel wider below
-    and on the right. An image larger than the canvas is refused.
+    and on the right.
 
     A ``resize`` or ``letterbox`` may follow. The canvas is then resampled like one image, and what is padded later has
     the same colour. Not with ``"like": "tensorflow"``, nor with a reduced decode.
@@ -244,6 +244,8 @@ class Pad(ImageOp, frozen=True, tag="pad"):
             ``symmetric``: the mirror image, without the pixel at the edge or with it. Only with the first one may a
             resize follow, or boxes and points; a mask is padded likewise.
         max_size: the most pixels of a side that comes with the image.
+        larger: what becomes of an image that is higher or wider than ``height`` and ``width``: ``refuse``, the default,
+            or ``keep`` that side as it is, as Albumentations' ``PadIfNeeded``.
     """
 
     height: LengthOrInput | None = None
@@ -254,11 +256,16 @@ class Pad(ImageOp, frozen=True, tag="pad"):
     multiple: Length | None = None
     padding_mode: PaddingMode = "constant"
     max_size: Length | None = None
+    larger: Literal["refuse", "keep"] | None = None
 
     def check(self) -> None:
         pair = (self.height, self.width)
         if [pair != (None, None), self.square, self.multiple is not None].count(True) != 1 or pair.count(None) == 1:
             raise PipelineError('needs either "height" and "width", or "square": true, or "multiple"')
+        if isinstance(self.height, int) and isinstance(self.width, int):
+            settle(self, "larger", "refuse")
+        elif self.larger is not None:
+            raise PipelineError('"larger" goes with "height" and "width" that are numbers')
         check_padding(self.padding_mode, self.fill)
         check_most(self.max_size, pair)
 
@@ -284,6 +291,9 @@ class Pad(ImageOp, frozen=True, tag="pad"):
             return image.within((side, side), (most, most))
         least = self.max_size or 0
         height, width = (least if isinstance(side, str) else side for side in (self.height, self.width))
+        if self.larger == "keep":
+            ends = tuple(x and max(x, y) for x, y in ((image.max_height, height), (image.max_width, width)))
+            return image.within((max(image.min_height, height), max(image.min_width, width)), (ends[0], ends[1]))
         if image.min_height > height or image.min_width > width:
             raise PipelineError(
                 f"the canvas {height} x {width} is smaller than the image, "
@@ -384,5 +394,5 @@ def _canvas(op: Pad | Letterbox) -> Window:
         side="longer",
         place=place,
         rounding="down",
-        beyond="refuse_larger",
+        beyond="keep_larger" if isinstance(op, Pad) and op.larger == "keep" else "refuse_larger",
     )

@@ -1,0 +1,268 @@
+"""Single transforms of Albumentations, as ops. ``albumentations`` walks over them.
+
+All pixels are OpenCV's. Behind ``ToFloat`` and ``Normalize`` are float32 values, of which only a pixel's place changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from pixprep.errors import PipelineError
+from pixprep.importers.fields import Fields, finite, reals
+from pixprep.pipeline import ops
+from pixprep.pipeline.ops import ImageOp, Levels, Normalize, Op, as_tuple
+from pixprep.spec import Anchor, Filter, Layout, PaddingMode, Side, TensorDType
+
+FILTERS: dict[Any, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "area", 4: "lanczos4"}
+"""Filters by OpenCV's numbers."""
+_MARGINS: dict[Any, PaddingMode] = {0: "constant", 1: "edge", 2: "symmetric", 4: "reflect"}
+_ANCHORS: dict[str, Anchor] = {"center": "center", "top_left": "top_left"}
+_FILLS = {"value": "fill", "mask_value": "fill_mask"}
+RENAMED: Mapping[str, Mapping[str, str]] = dict.fromkeys(("PadIfNeeded",), _FILLS)
+"""For each transform what 1.4 called the fields of 2.0."""
+NO_OP = {
+    "": ": write it as an operator of your own (docs/own-operators.md), or leave it out",
+    "LetterBox": ": neither 1.4 nor 2.0 has it: LongestMaxSize and PadIfNeeded are",
+}
+"""Why a transform is refused; by "" any other."""
+
+
+class Walk:
+    """The ops so far, and what the data is after them.
+
+    Attributes:
+        side: which the transforms are of.
+        annotations: ops on what belongs to an image.
+        values: the arithmetic so far, which is done last: nothing behind it depends on neighbours.
+        layout: of the tensor.
+        is_open: the last op is a letterbox whose margin is still to come.
+    """
+
+    def __init__(self, side: Side) -> None:
+        self.side = side
+        self.annotations: list[Op] = []
+        self.values: list[Normalize] = []
+        self.layout: Layout = "hwc"
+        self.is_open = False
+        self.ops: list[ImageOp] = []
+
+    @property
+    def dtype(self) -> TensorDType:
+        """Of the tensor."""
+        return "float32" if self.values else "uint8"
+
+    def move(self, op: ImageOp) -> None:
+        """Add an op that crops or mirrors."""
+        if self.layout == "chw":
+            raise PipelineError("stands behind ToTensorV2, which must be the last")
+        if self.is_open:
+            raise PipelineError('must be PadIfNeeded of the same height and width, behind "max_size_hw" of two sides')
+        self.ops.append(op)
+
+    def change(self, op: ImageOp) -> None:
+        """Add an op that changes levels, or makes new ones."""
+        if self.values:
+            raise PipelineError("would change float32 values: put it before Normalize and ToFloat")
+        self.move(op)
+
+    def resize(self, fields: Fields, **how: Any) -> None:
+        """Resize by OpenCV."""
+        self.change(ops.Resize(filter=filter_of(fields), like="opencv", **how))
+
+    def finished(self, where: str) -> list[Op]:
+        """Give all ops between ``decode`` and ``tensor``."""
+        if self.is_open:
+            raise PipelineError(f'{where}: "max_size_hw" of two sides needs a PadIfNeeded of these behind it')
+        return [*self.ops, *self.values]
+
+
+@dataclass(frozen=True)
+class Take:
+    """How a transform is read.
+
+    Attributes:
+        read: adds to a walk what the fields say, and how often.
+        draws: it draws numbers, whatever its ``p``.
+    """
+
+    read: Callable[[Walk, Fields, float], None]
+    draws: bool = False
+
+    def is_random(self, share: float) -> bool:
+        """Tell whether it draws."""
+        return self.draws or share != 1
+
+
+def always(read: Callable[[Walk, Fields], None]) -> Take:
+    """A transform that is done to all images."""
+
+    def taken(walk: Walk, fields: Fields, share: float) -> None:
+        if share != 1:
+            fields.refuse("p", "must be 1: what is done to some images alone gives others another size or range")
+        read(walk, fields)
+
+    return Take(taken)
+
+
+def filter_of(fields: Fields) -> Filter:
+    """The filter of an image; that of a mask is always nearest."""
+    fields.expect("mask_interpolation", 0, why="must be 0 (nearest)")
+    if fields.take("area_for_downscale") is not None:
+        fields.refuse("area_for_downscale", 'chooses a filter by the image: "interpolation": 3 (area) is one filter')
+    return fields.choice("interpolation", FILTERS)
+
+
+def margin(fields: Fields) -> dict[str, Any]:
+    """Fields of an op that pads: ``fill`` and ``padding_mode``. A mask's margin is the op ``mask``'s to say."""
+    fields.ignore("fill_mask")
+    mode = fields.choice("border_mode", _MARGINS)
+    fill = colour(fields)
+    return {"fill": fill, "padding_mode": mode} if mode == "constant" else {"padding_mode": mode}
+
+
+def colour(fields: Fields) -> Levels:
+    """A colour: whole levels; None is black."""
+    fill = as_tuple(fields.numbers("fill", 0.0))
+    if not all(level.is_integer() and 0 <= level <= 255 for level in fill):
+        fields.refuse("fill", "must be whole levels of 0 to 255")
+    levels = tuple(int(level) for level in fill)
+    return levels if len(set(levels)) > 1 else levels[0]
+
+
+def _resize(walk: Walk, fields: Fields) -> None:
+    walk.resize(fields, height=fields.side("height"), width=fields.side("width"))
+
+
+def _max_size(side: Literal["longer", "shorter"]) -> Callable[[Walk, Fields], None]:
+    """``LongestMaxSize`` or ``SmallestMaxSize``: one scale makes both sides, each rounded half to even."""
+
+    def read(walk: Walk, fields: Fields) -> None:
+        given = fields.take("max_size_hw")
+        if given is None:
+            if len(finite(fields.take("max_size"))) > 1:
+                fields.refuse("max_size", "chooses one of several sizes: give one")
+            walk.resize(fields, size=fields.side("max_size"), side=side, mode="scale", rounding="half_even")
+            return
+        fields.expect("max_size", None)
+        pair = tuple(given) if isinstance(given, list | tuple) else ()
+        if len(pair) != 2 or pair == (None, None):
+            fields.refuse("max_size_hw", "must be a height and a width, of which one may be null")
+        sides = Fields({name: x for name, x in zip(("height", "width"), pair, strict=True) if x}, fields.where)
+        found = {name: sides.side(name) for name in ("height", "width") if sides.has(name)}
+        if len(found) == 1:
+            walk.resize(fields, **found, rounding="half_even")
+        elif side == "longer":
+            height, width = found["height"], found["width"]
+            walk.change(ops.Letterbox(height, width, fill=0, filter=filter_of(fields), like="opencv"))
+            walk.is_open = True
+        else:
+            fields.refuse("max_size_hw", "must have one side: of two, sizes round otherwise than in any op")
+
+    return read
+
+
+def _pad(walk: Walk, fields: Fields) -> None:
+    """A margin where the image is smaller; with ``LongestMaxSize`` of two sides before it, that is a letterbox."""
+    fields.ignore("padding")
+    anchor, how = fields.choice("position", _ANCHORS, "center"), margin(fields)
+    divisors = [fields.has(name) for name in ("pad_height_divisor", "pad_width_divisor")]
+    if any(divisors):
+        multiple = fields.side("pad_height_divisor" if divisors[0] else "pad_width_divisor")
+        if not all(divisors) or fields.side("pad_width_divisor") != multiple:
+            fields.refuse("pad_width_divisor", "must be pad_height_divisor: an op has one multiple")
+        for name in ("min_height", "min_width"):
+            fields.expect(name, None, why="goes without a divisor")
+        walk.change(ops.Pad(multiple=multiple, anchor=anchor, **how))
+        return
+    height, width = fields.side("min_height"), fields.side("min_width")
+    last = walk.ops[-1] if walk.is_open and not walk.values and how["padding_mode"] == "constant" else None
+    if isinstance(last, ops.Letterbox) and (last.height, last.width) == (height, width):
+        walk.ops[-1], walk.is_open = ops.changed(last, anchor=anchor, fill=how["fill"]), False
+        return
+    walk.change(ops.Pad(height, width, anchor=anchor, larger="keep", **how))
+
+
+def padded(walk: Walk, fields: Fields) -> tuple[int, int]:
+    """(height, width) of a crop, behind the margin that it asks for where the image is smaller."""
+    size = fields.side("height"), fields.side("width")
+    if fields.flag("pad_if_needed"):
+        anchor = fields.choice("pad_position", _ANCHORS, "center")
+        walk.change(ops.Pad(*size, anchor=anchor, larger="keep", **margin(fields)))
+    fields.ignore("pad_position", "border_mode", "fill", "fill_mask")
+    return size
+
+
+def _center_crop(walk: Walk, fields: Fields) -> None:
+    walk.move(ops.CenterCrop(*padded(walk, fields), rounding="down", smaller="refuse"))
+
+
+def _crop(walk: Walk, fields: Fields) -> None:
+    fields.off("pad_if_needed")
+    fields.ignore("pad_position", "border_mode", "fill", "fill_mask")
+    left, top, right, bottom = (fields.whole(name) for name in ("x_min", "y_min", "x_max", "y_max"))
+    walk.move(ops.Crop(top, left, bottom - top, right - left))
+
+
+def _to_float(walk: Walk, fields: Fields) -> None:
+    """A division in float32, of levels alone: float32 values stay what they are."""
+    most = fields.number("max_value", 255.0, positive=True)
+    if not walk.values:
+        if np.float32(1 / (1 / most)) != np.float32(most):
+            fields.refuse("max_value", "is no number that a scale has the inverse of: 255 is")
+        walk.values.append(Normalize(scale=1 / most, arithmetic="divide"))
+
+
+def _normalize(walk: Walk, fields: Fields) -> None:
+    """``(value - mean * most) * (1 / (std * most))``, each constant and each step rounded to float32."""
+    if fields.choice("normalization", ("standard", *_BY_IMAGE), "standard") != "standard":
+        fields.refuse("normalization", "follows each image's own numbers: standard does not")
+    means, stds = as_tuple(fields.numbers("mean")), as_tuple(fields.numbers("std", positive=True))
+    most = np.float32(fields.number("max_pixel_value", positive=True))
+    walk.values.append(
+        Normalize(
+            reals([float(str(mean)) for mean in np.array(means, np.float32) * most]),
+            reals([_divisor(std) for std in np.array(stds, np.float32) * most]),
+            scale=1.0,
+            arithmetic="fused_multiply",
+        )
+    )
+
+
+_BY_IMAGE = ("image", "image_per_channel", "min_max", "min_max_per_channel")
+
+
+def _divisor(std: np.float32) -> float:
+    """The decimal fraction that a float32 is written as, where the op takes the same inverse of it."""
+    short = float(str(std))
+    return short if np.float32(1 / short) == np.reciprocal(std) else float(std)
+
+
+def _to_tensor(walk: Walk, fields: Fields) -> None:
+    fields.ignore("transpose_mask")
+    walk.layout = "chw"
+
+
+def _flip(axis: Literal["horizontal", "vertical"]) -> Take:
+    def read(walk: Walk, _: Fields, share: float) -> None:
+        walk.move(ops.Flip(axis) if share == 1 else ops.RandomFlip(axis, share))
+
+    return Take(read)
+
+
+TRANSFORMS: dict[str, Take] = {
+    "Resize": always(_resize),
+    "LongestMaxSize": always(_max_size("longer")),
+    "SmallestMaxSize": always(_max_size("shorter")),
+    "PadIfNeeded": always(_pad),
+    "CenterCrop": always(_center_crop),
+    "Crop": always(_crop),
+    "HorizontalFlip": _flip("horizontal"),
+    "VerticalFlip": _flip("vertical"),
+    "ToFloat": always(_to_float),
+    "Normalize": always(_normalize),
+    "ToTensorV2": always(_to_tensor),
+}

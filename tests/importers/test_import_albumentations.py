@@ -1,0 +1,161 @@
+"""Files of Albumentations, read without it: what is understood, and what is refused by its name."""
+
+import json
+
+import pytest
+
+import pixprep as pp
+from importing import assert_imported_or_refused, damaged
+from pixprep.importers import import_pipeline
+from pixprep.importers.albumentations import from_albumentations
+from refusals import refusal as words_of
+from refusals import refusals
+
+RESIZE = {"height": 8, "width": 9, "interpolation": 1}
+PAD = {"min_height": 8, "min_width": 9, "position": "center", "border_mode": 0, "fill": 114.0}
+CROP = {"height": 8, "width": 9}
+NORMALIZE = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "max_pixel_value": 255.0}
+
+
+def transform(name, **fields):
+    """A transform as the library writes it."""
+    return {"__class_fullname__": name, "p": 1.0, **fields}
+
+
+def compose(*transforms, version="2.0.8", **fields):
+    """What ``A.to_dict`` gives."""
+    return {"__version__": version, "transform": transform("Compose", transforms=list(transforms), **fields)}
+
+
+def imported(*transforms, **fields):
+    """The ops between ``decode`` and ``tensor``."""
+    return list(from_albumentations(compose(*transforms, **fields)).definition[1:-1])
+
+
+LONGEST = transform("LongestMaxSize", max_size=[8], interpolation=0)
+CASES = [
+    ([transform("Resize", **RESIZE)], [pp.resize(height=8, width=9, like="opencv")]),
+    (
+        [LONGEST, transform("PadIfNeeded", **PAD | {"min_width": 8})],
+        [
+            pp.resize(8, side="longer", mode="scale", filter="nearest", like="opencv", rounding="half_even"),
+            pp.pad(8, 8, fill=114, larger="keep"),
+        ],
+    ),
+    (
+        [transform("LongestMaxSize", max_size_hw=[8, 9], interpolation=3), transform("PadIfNeeded", **PAD)],
+        [pp.letterbox(8, 9, filter="area", like="opencv")],
+    ),
+    (
+        [transform("SmallestMaxSize", max_size=8, interpolation=4), transform("CenterCrop", **CROP | {"width": 4})],
+        [
+            pp.resize(8, mode="scale", filter="lanczos4", like="opencv", rounding="half_even"),
+            pp.center_crop(8, 4, rounding="down", smaller="refuse"),
+        ],
+    ),
+    (
+        [
+            transform("SmallestMaxSize", max_size_hw=[None, 8], interpolation=2),
+            transform("Crop", x_min=1, y_min=0, x_max=4, y_max=1),
+        ],
+        [pp.resize(width=8, filter="bicubic", like="opencv", rounding="half_even"), pp.crop(0, 1, 1, 3)],
+    ),
+    (
+        [transform("CenterCrop", **CROP, pad_if_needed=True, border_mode=4, fill=0, pad_position="top_left")],
+        [
+            pp.pad(8, 9, anchor="top_left", padding_mode="reflect", larger="keep"),
+            pp.center_crop(8, 9, rounding="down", smaller="refuse"),
+        ],
+    ),
+    (
+        [
+            transform("PadIfNeeded", **{k: v for k, v in PAD.items() if k != "fill"}, value=[1, 2, 3], mask_value=None),
+            transform("CenterCrop", **CROP),
+        ],
+        [pp.pad(8, 9, fill=(1, 2, 3), larger="keep"), pp.center_crop(8, 9, rounding="down", smaller="refuse")],
+    ),
+    (
+        [transform("Resize", **RESIZE), transform("Normalize", **NORMALIZE), transform("HorizontalFlip")],
+        [
+            pp.resize(height=8, width=9, like="opencv"),
+            pp.flip(),
+            pp.normalize((123.675, 116.28, 103.53), (58.395, 57.120003, 57.375), 1.0, "fused_multiply"),
+        ],
+    ),
+    (
+        [transform("Resize", **RESIZE), transform("ToFloat", max_value=None), transform("VerticalFlip", p=0)],
+        [pp.resize(height=8, width=9, like="opencv"), pp.normalize(arithmetic="divide")],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("transforms", "ops"), CASES, ids=[" ".join(t["__class_fullname__"] for t in c[0]) for c in CASES]
+)
+def test_a_transform_becomes_its_ops(transforms, ops):
+    assert imported(*transforms) == ops
+
+
+def test_the_layout_is_that_of_the_last_transform():
+    resize = transform("Resize", **RESIZE)
+    assert from_albumentations(compose(resize)).ops[-1] == pp.tensor(dtype="uint8", layout="hwc")
+    whole = transform("albumentations.core.composition.Compose", transforms=[resize, transform("ToTensorV2")])
+    pipeline = from_albumentations(compose(whole, version="1.4.18"), apply_exif_orientation=False)
+    assert pipeline.ops[0] == pp.decode(apply_exif_orientation=False)
+    assert pipeline.ops[-1] == pp.tensor(dtype="uint8")
+    assert (pipeline.origin.library, pipeline.origin.version, pipeline.origin.name) == (
+        "albumentations",
+        "1.4.18",
+        "Compose",
+    )
+
+
+BOXES = {
+    "format": "yolo",
+    "label_fields": ["labels"],
+    "min_area": 0.0,
+    "min_visibility": 0.25,
+    "min_width": 2,
+    "min_height": 2,
+}
+
+
+def test_boxes_and_points_are_outputs_of_training():
+    points = {"format": "xy", "label_fields": None, "remove_invisible": False}
+    ops = imported(transform("Resize", **RESIZE), bbox_params=BOXES, keypoint_params=points)
+    assert ops[1:] == [pp.boxes("cxcywh", normalized=True, min_size=2, min_visible=0.25), pp.points()]
+
+
+def test_both_sides_and_flips_by_chance():
+    served = compose(transform("Resize", **RESIZE), transform("ToTensorV2"))
+    drawn = compose(transform("Resize", **RESIZE), transform("VerticalFlip", p=0.25), transform("ToTensorV2"))
+    pipeline = from_albumentations(served, training=drawn)
+    assert pp.random_flip("vertical", 0.25) in pipeline.for_training().ops
+    assert pp.random_flip("vertical", 0.25) not in pipeline.for_serving().ops
+
+
+def test_a_file_is_known_by_its_fields(tmp_path):
+    path = tmp_path / "transforms.json"
+    path.write_text(json.dumps(compose(transform("Resize", **RESIZE))))
+    assert import_pipeline(str(path)) == import_pipeline(f"albumentations:{path}")
+    assert import_pipeline(str(path)).origin.name == "transforms.json"
+
+
+def test_a_damaged_file_is_imported_or_refused():
+    whole = compose(transform("Resize", **RESIZE), transform("Normalize", **NORMALIZE), bbox_params=BOXES)
+    sources = [whole, *map(readable, damaged(json.dumps(whole).encode()))]
+    assert_imported_or_refused(from_albumentations, [source for source in sources if isinstance(source, dict)])
+
+
+def readable(data):
+    """The JSON in a file; None where it is none."""
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+@refusals("importers")
+def test_a_mistake_is_refused_in_whole_words(call, words):
+    names = {"t": transform, "RESIZE": RESIZE, "PAD": PAD, "CROP": CROP, "NORMALIZE": NORMALIZE, "BOXES": BOXES}
+    assert words_of(call, a=imported, compose=compose, from_albumentations=from_albumentations, **names) == words

@@ -1,0 +1,162 @@
+"""Albumentations' Compose, imported, against itself on photos and noise: equal to the last bit."""
+
+import json
+import random
+import re
+import warnings
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from compare import assert_close
+from images import noise, photo, png, read, scene
+from importing import ours
+from pixprep import ImageError
+from pixprep.importers.albumentations import from_albumentations
+from pixprep.importers.verify import verify
+
+if find_spec("albumentations") is None:
+    pytest.skip("NO ALBUMENTATIONS: its importer was not compared with it", allow_module_level=True)
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it asks PyPI for a newer version of itself
+    import albumentations as A  # noqa: N812 - as everyone writes it
+from albumentations.pytorch import ToTensorV2
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SIZES = [(97, 61), (41, 300), (224, 224), (1, 7), (160, 33), (33, 64)]
+
+
+@cache
+def images():
+    """Encoded images, each with its RGB pixels."""
+    encoded = [photo("flower"), *(png(make(*size)) for make in (noise, scene) for size in SIZES)]
+    return [(image, np.asarray(read(image).convert("RGB"))) for image in encoded]
+
+
+def fill(rng):
+    return rng.choice([0, 114, (9, 120, 250)])
+
+
+def border(rng):
+    mode = rng.choice([0, 0, 0, 1, 2, 4])
+    return {"border_mode": mode, "fill": fill(rng)}
+
+
+def resizes(rng):
+    """A resize, or what stands for one."""
+    how = {"interpolation": rng.choice([0, 1, 1, 3, 4])}
+    side, pair = rng.randint(5, 90), (rng.randint(5, 90), rng.randint(5, 90))
+    position = rng.choice(["center", "top_left"])
+    return rng.choice(
+        [
+            [A.Resize(*pair, **how)],
+            [A.LongestMaxSize(side, **how), A.PadIfNeeded(side, side, position=position, **border(rng))],
+            [
+                A.LongestMaxSize(max_size_hw=pair, **how),
+                A.PadIfNeeded(*pair, border_mode=0, fill=fill(rng), position=position),
+            ],
+            [A.SmallestMaxSize(side, **how), A.CenterCrop(rng.randint(1, side), rng.randint(1, side))],
+            [A.LongestMaxSize(max_size_hw=(side, None), **how), A.CenterCrop(*pair, pad_if_needed=True)],
+            [A.SmallestMaxSize(max_size_hw=(None, side)), A.CenterCrop(*pair, pad_if_needed=True, **border(rng))],
+            [
+                A.Resize(*pair, **how),
+                A.PadIfNeeded(
+                    None, None, pad_height_divisor=16, pad_width_divisor=16, position=position, **border(rng)
+                ),
+            ],
+            [A.PadIfNeeded(*pair, position=position, **border(rng)), A.CenterCrop(1, 5)],
+            [A.PadIfNeeded(70, 90, border_mode=0, fill=fill(rng)), A.Crop(1, 2, 80, 70), A.Resize(*pair, **how)],
+        ]
+    )
+
+
+def values(rng):
+    mean, std = rng.choice([(MEAN, STD), ((0.5,), (0.5,)), ([rng.random() for _ in range(3)], STD), (0.3, 0.21)])
+    return rng.choice(
+        [
+            [A.Normalize(mean, std)],
+            [A.Normalize(mean, std, max_pixel_value=rng.choice([255.0, 1.0, 254.3]))],
+            [A.ToFloat(rng.choice([None, 255.0, 127.5]))],
+            [A.ToFloat(255.0), A.Normalize(mean, std, max_pixel_value=1.0)],
+            [],
+        ]
+    )
+
+
+def evaluation(seed):
+    """A random chain as people write it for evaluation."""
+    rng = random.Random(seed)
+    flips = [A.HorizontalFlip(p=rng.choice([0, 1])), A.VerticalFlip(p=rng.choice([0, 1])), A.NoOp()]
+    sized, moved = resizes(rng), rng.sample(flips, rng.randint(0, 3))
+    if isinstance(sized[-1], A.CenterCrop) and not sized[-1].pad_if_needed:  # float32 values may be cropped
+        moved.append(sized.pop())
+    place = rng.randint(0, len(moved))
+    moved[place:place] = values(rng)
+    return A.Compose([A.Compose(sized), *moved, *([ToTensorV2()] if rng.random() < 0.7 else [])])
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_evaluation_is_exact(part):
+    compared = 0
+    for seed in range(50 * part, 50 * part + 50):
+        transforms = evaluation(seed)
+        pipeline = from_albumentations(json.loads(json.dumps(A.to_dict(transforms))))
+        for encoded, pixels in random.Random(seed).sample(images(), 3):
+            (actual,) = ours(pipeline, [encoded])
+            try:
+                expected = np.asarray(transforms(image=pixels)["image"])
+            except ValueError:  # CropSizeError is one: the image is too small
+                assert isinstance(actual, ImageError)
+                continue
+            assert not isinstance(actual, Exception), (transforms, actual)
+            assert actual.dtype == expected.dtype
+            assert_close(actual, expected)
+            compared += 1
+    assert compared > 100
+
+
+def margin(level):
+    return [A.Resize(40, 50), A.PadIfNeeded(60, 60, border_mode=0, fill=level)]
+
+
+OTHERS = {
+    "a filter": ([A.Resize(40, 50)], [A.Resize(40, 50, interpolation=3)]),
+    "height and width": ([A.Resize(40, 50)], [A.Resize(50, 40), A.Transpose(p=1)]),
+    "a mirror": ([A.Resize(40, 50)], [A.Resize(40, 50), A.HorizontalFlip(p=1)]),
+    "a colour": (margin(9), margin(10)),
+    "a mean": ([A.Resize(40, 50), A.Normalize(MEAN, STD)], [A.Resize(40, 50), A.Normalize(MEAN[::-1], STD)]),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_chain_is_not_equal(name):
+    chain, another = (A.Compose(transforms) for transforms in OTHERS[name])
+    encoded, pixels = images()[0]
+    (actual,) = ours(from_albumentations(chain), [encoded])
+    assert_close(actual, chain(image=pixels)["image"])
+    with pytest.raises(AssertionError):
+        assert_close(actual, another(image=pixels)["image"])
+
+
+def test_verify_compares_with_albumentations():
+    chain = A.Compose([A.LongestMaxSize(64), A.PadIfNeeded(64, 96), A.Normalize(MEAN, STD), ToTensorV2()])
+    certificate = verify(from_albumentations(chain), generate=False, images=[("flower", photo("flower"))])
+    assert certificate.holds
+    assert certificate.rows[-1].original.endswith(f"Albumentations {A.__version__}")
+
+
+def test_the_pages_operator_runs():
+    text = (Path(__file__).parents[2] / "docs" / "own-operators.md").read_text(encoding="utf-8")
+    (program,) = (
+        code for code in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE) if "A.CLAHE" in code
+    )
+    names = {}
+    exec(program, names)  # noqa: S102 - a page of our own
+    pixels = images()[0][1]
+    expected = A.CLAHE(clip_limit=(2.0, 2.0), p=1.0)(image=pixels)["image"]
+    assert_close(pp.apply(names["enhanced"](), pixels), expected)
