@@ -181,7 +181,7 @@ def _outputs(values: Mapping[str, Value], wanted: Sequence[str]) -> list[tuple[O
     for index, (name, value) in enumerate(zip(wanted, found, strict=True)):
         called = _tensor_name(wanted, index)
         if isinstance(value, Image):
-            made.append((*value.chain, Tensor(name=called, dtype=value.dtype, layout=value.layout)))
+            made.append((*value.chain, Tensor(name=called, **value.tensor)))
         else:
             assert isinstance(value, Numbers)
             with place(f"the output {quoted(name)}"):

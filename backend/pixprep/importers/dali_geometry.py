@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali_rules import Rows, resize_rule
-from pixprep.importers.dali_values import Encoded, Image, Numbers, needed
-from pixprep.importers.fields import Fields
-from pixprep.pipeline.ops import CenterCrop, Crop, Decode, Flip, Pad, Resize, Rotate
-from pixprep.spec import Color, Filter, Rounding
+from pixprep.importers.dali_rules import resize_rule
+from pixprep.importers.dali_values import Encoded, Image, Numbers, Rows, needed, size_of
+from pixprep.importers.dali_windows import WINDOWS, cropped, sliced
+from pixprep.importers.fields import Fields, finite
+from pixprep.pipeline.ops import Decode, Flip, Resize, Rotate
+from pixprep.spec import Color, Filter
 
 # DALI's enumerations: DALIImageType, DALIInterpType; and 0 and 1 for a boolean that can be a tensor.
 COLORS: dict[int, Color] = {0: "rgb", 1: "bgr", 2: "gray"}
 _FILTERS: dict[int, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "lanczos", 4: "bilinear"}
 _UINT8 = 0
 NO_YES = {0: False, 1: True}
-_ROUNDINGS: dict[str, Rounding] = {"round": "half_away", "truncate": "down"}
 _MODES = {"default": "stretch", "stretch": "stretch", "not_larger": "fit", "not_smaller": "cover"}
 
 Result = Image | Numbers | tuple[Image, Numbers]
@@ -56,9 +56,17 @@ def _decode(encoded: Encoded, fields: Fields) -> Image:
     return Image(encoded.name, (decode,))
 
 
-def _resize(image: Image, fields: Fields) -> Image:
+def _resize(image: Image, fields: Fields) -> Result:
+    """``resize``; with ``save_attrs`` also the size before it."""
+    resized = _resized(image, fields)
+    if not fields.flag("save_attrs"):
+        return resized
+    size = size_of(image)
+    return resized, Numbers(size.values.astype(np.int32), size.sources)
+
+
+def _resized(image: Image, fields: Fields) -> Image:
     fields.ignore("minibatch_size", "temp_buffer_hint")
-    fields.off("save_attrs")
     if image.dtype != "uint8":
         raise PipelineError(f"a resize of {image.dtype} values is not understood: resize before they are cast")
     fields.expect("dtype", _UINT8, why="must be 0: a resized image is uint8")
@@ -92,49 +100,27 @@ def _computed(image: Image, fields: Fields) -> tuple[Rows, Rows] | None:
 def _target(fields: Fields) -> dict[str, Any]:
     """The size of a resize, as the fields of the op; DALI refuses two of the three ways at once."""
     names = ("resize_shorter", "resize_longer", "size", "resize_x", "resize_y")
-    sizes = [name for name in names if fields.has(name)]
+    found = [name for name in names if fields.has(name)]
     mode = fields.choice("mode", _MODES, "default")
-    if sizes in (["resize_shorter"], ["resize_longer"]) and fields.take("mode", "default") == "default":
-        return {"size": fields.side(sizes[0]), "side": sizes[0].removeprefix("resize_")}
-    if sizes == ["size"]:
-        height, width = fields.pair("size")
-    elif sizes == ["resize_x", "resize_y"]:
-        height, width = fields.side("resize_y"), fields.side("resize_x")
-    elif sizes in (["resize_x"], ["resize_y"]):
-        fields.refuse(sizes[0], "without the other side is not understood")
-    else:
-        raise PipelineError(f"needs one size, and has {', '.join(sizes) or 'none'}")
-    return {"height": height, "width": width, "mode": mode}
-
-
-def _crop(image: Image, fields: Fields) -> Image:
-    image = cropped(image, fields, may_pad=True)
-    return image.cast(fields, "dtype") if fields.has("dtype") else image
-
-
-def cropped(image: Image, fields: Fields, *, may_pad: bool = False) -> Image:
-    """The window of an operator that crops: none, or the middle, or the corner; what it pads must be levels."""
-    rounding = fields.choice("rounding", _ROUNDINGS, "round")
-    fields.expect("out_of_bounds_policy", "error", *["pad"] * may_pad)
-    pads = fields.text("out_of_bounds_policy", "error") == "pad"
-    if pads:
-        fields.expect("fill_values", 0.0, [0.0])
-    else:
-        fields.ignore("fill_values")
-    top, left = fields.number("crop_pos_y", 0.5), fields.number("crop_pos_x", 0.5)
-    if fields.has("crop"):
-        height, width = fields.pair("crop")
-    elif fields.has("crop_h") or fields.has("crop_w"):
-        height, width = fields.side("crop_h"), fields.side("crop_w")
-    else:
-        return image
-    if pads and (top, left, rounding) != (0.5, 0.5, "down"):
-        fields.refuse("out_of_bounds_policy", 'is understood in the middle, with rounding="truncate"')
-    if (top, left) == (0.5, 0.5):
-        return image.then(CenterCrop(height, width, rounding=rounding, smaller="pad" if pads else "refuse"))
-    if (top, left) != (0.0, 0.0):
-        fields.refuse("crop_pos_x" if left != 0.5 else "crop_pos_y", "is not understood: 0.5 is, or 0 for both")
-    return image.then(Crop(0, 0, height, width))
+    if found in (["resize_shorter"], ["resize_longer"]) and fields.take("mode", "default") == "default":
+        target: dict[str, Any] = {"size": fields.side(found[0]), "side": found[0].removeprefix("resize_")}
+        if fields.has("max_size"):
+            if found == ["resize_longer"]:
+                fields.refuse("max_size", "is understood with resize_shorter")
+            target |= {"mode": "scale", "max_size": fields.side("max_size")}
+        return target
+    if found not in (["size"], ["resize_x", "resize_y"], ["resize_x"], ["resize_y"]):
+        raise PipelineError(f"needs one size, and has {', '.join(found) or 'none'}")
+    height, width = (fields.side(name) if name in found else 0 for name in ("resize_y", "resize_x"))
+    if found == ["size"]:
+        zeros = finite(fields.take("size"))
+        is_one = len(zeros) == 2 and zeros.count(0) == 1 and max(zeros).is_integer()
+        height, width = map(int, zeros) if is_one else fields.pair("size")
+    if height and width:
+        return {"height": height, "width": width, "mode": mode}
+    if fields.take("mode", "default") == "stretch":
+        fields.refuse("mode", "is not understood with one side: the other one stays as it is")
+    return {"height": height} if height else {"width": width}
 
 
 def _flip(image: Image, fields: Fields) -> Image:
@@ -154,34 +140,20 @@ def _rotate(image: Image, fields: Fields) -> Image:
     return image.then(*[Rotate(angle=angle % 360, expand=True)] * bool(angle % 360))
 
 
-def _pad(image: Image, fields: Fields) -> Image:
-    """``pad`` of height and width to a shape that is given; the image lies in the upper left corner."""
-    axes = fields.take("axes", None) or [image.layout.upper().find(axis) for axis in fields.text("axis_names", "HWC")]
-    if image.layout != "hwc" or axes != [0, 1] or image.is_normalized:
-        raise PipelineError("a padding is understood of height and width in HWC, before values are normalized")
-    if not fields.has("shape"):
-        raise PipelineError('without "shape" it follows from the other images of a batch, which is not understood')
-    fields.expect("align", [1, 1])
-    height, width = fields.pair("shape")
-    fill = fields.number("fill_value", 0.0)
-    if not (0 <= fill <= 255 and fill.is_integer()):
-        fields.refuse("fill_value", "must be a level, 0 to 255")
-    return image.then(Pad(height=height, width=width, fill=int(fill), anchor="top_left"))
-
-
 DECODERS: dict[str, Callable[[Encoded, Fields], Image]] = {
     "decoders__Image": _decode,
     "experimental__decoders__Image": _decode,
     "decoders__ImageCrop": lambda encoded, fields: cropped(_decode(encoded, fields), fields),
     "experimental__decoders__ImageCrop": lambda encoded, fields: cropped(_decode(encoded, fields), fields),
+    "decoders__ImageSlice": lambda encoded, fields: sliced(_decode(encoded, fields), (), fields),
+    "experimental__decoders__ImageSlice": lambda encoded, fields: sliced(_decode(encoded, fields), (), fields),
 }
 """Operators whose input is an encoded image."""
 
 GEOMETRY: dict[str, Callable[[Image, Fields], Result]] = {
     "Resize": _resize,
-    "Crop": _crop,
+    **WINDOWS,
     "Flip": _flip,
-    "Pad": _pad,
     "Rotate": _rotate,
 }
 """Operators on one image."""

@@ -5,34 +5,72 @@ What an operator does by default is what DALI 2.4 was seen to do.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali_geometry import GEOMETRY, NO_YES, Result, cropped
-from pixprep.importers.dali_numbers import shape_of
-from pixprep.importers.dali_values import Image, Value
-from pixprep.importers.fields import Fields
-from pixprep.pipeline.ops import Flip, Normalize, as_tuple
-from pixprep.spec import Layout
+from pixprep.importers.dali_geometry import COLORS, GEOMETRY, NO_YES, Result
+from pixprep.importers.dali_numbers import expression, shape_of
+from pixprep.importers.dali_values import TYPES, Image, Numbers, Value, lowered
+from pixprep.importers.dali_windows import cropped, policy, slice_of, subscripted
+from pixprep.importers.fields import Fields, finite, reals
+from pixprep.pipeline.ops import Flip, Levels, Normalize, Op, as_tuple, changed
+from pixprep.plan.lowered import Lowered
+from pixprep.spec import ImageSpec, Layout, TensorSpec
 
 _FLOAT = 9
-_EXPRESSION = re.compile(r"(?P<name>fdiv|mul|add|sub)\((?:&0 \$0:(?P<type>float32|int32)|(?P<first>\$0:float32) &0)\)")
 _LAYOUTS: dict[str, Layout] = {"CHW": "chw", "HWC": "hwc"}
 
 
 def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
     """Crop, mirror, ``scale * (value - mean) / std + shift``, cast, and the layout."""
-    image = cropped(image, fields)
+    fields.off("pad_output")
+    step = _normalized(replace(image, canvas=None), fields, "std").chain[len(image.chain) :]
+    beyond = finite(fields.take("fill_values", 0.0)) if policy(fields) == "pad" else None
+    fill = None if beyond is None else _level_of(beyond, step)
+    if beyond is None or fill is not None:
+        image = cropped(image, fields, fill)
+    else:
+        image, (height, width) = _cornered(image, fields)
     if fields.choice("mirror", NO_YES, 0):
         image = image.then(Flip("horizontal"))
-    fields.off("pad_output")
-    image = _normalized(image, fields, "std")
+    image = image.then(*step)
+    if beyond is not None and fill is None:
+        image = image.padded(height, width, beyond[0])
     dtype = "output_dtype" if fields.has("output_dtype") else "dtype"  # its name until DALI 1.0
     return replace(image.cast(fields, dtype, _FLOAT), layout=fields.choice("output_layout", _LAYOUTS, "CHW"))
+
+
+def _level_of(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
+    """The level of each channel whose normalized value this is, the margin's; None: there is none."""
+    if len(values) not in (1, 3):
+        raise PipelineError('"fill_values" must be one number, or one for each of 3 channels')
+    spec = ImageSpec()
+    plan = Lowered(spec.color)
+    for op in steps:
+        assert isinstance(op, Normalize)
+        plan = op.lower(plan, spec, "")
+    table = plan.tensor(TensorSpec(shape=(3, 1, 1), dtype="float32", low=0, high=0)).table
+    found = []
+    for channel, value in enumerate([*values] * (3 if len(values) == 1 else 1)):
+        level = int(np.argmin(np.abs(table[channel] - value)))
+        if abs(float(table[channel, level]) - value) > 1e-6 * max(1.0, abs(value)):
+            return None
+        found.append(level)
+    return found[0] if len({*found}) == 1 else tuple(found)
+
+
+def _cornered(image: Image, fields: Fields) -> tuple[Image, tuple[int, int]]:
+    """The image, and the size that its tensor is padded to: its margin has values that no level has."""
+    height, width = fields.pair("crop") if fields.has("crop") else (fields.side("crop_h"), fields.side("crop_w"))
+    place = (fields.take("crop_pos_y", 0.5), fields.take("crop_pos_x", 0.5))
+    values = {*finite(fields.take("fill_values", 0.0))}
+    if place != (0.0, 0.0) or len(values) > 1 or fields.choice("mirror", NO_YES, 0):
+        fields.refuse("fill_values", "are no level's normalized values: pad by crop, before they are normalized")
+    fields.ignore("rounding")
+    return image, (height, width)
 
 
 def _normalize(image: Image, fields: Fields) -> Image:
@@ -42,7 +80,10 @@ def _normalize(image: Image, fields: Fields) -> Image:
             raise PipelineError(f'without "{name}" each image has its own, which is not understood')
     fields.expect("shift", 0)
     fields.off("batch")
-    fields.ignore("ddof", "epsilon")
+    fields.ignore("ddof", "epsilon", "axis_names")
+    axes = [image.layout[axis] for axis in range(3) if axis in finite(fields.take("axes", []))]
+    if axes and "c" in axes and any(len(finite(fields.take(name))) > 1 for name in ("mean", "stddev")):
+        fields.refuse("axes", "must leave out the channels, where each has numbers of its own")
     return _normalized(image, fields, "stddev").cast(fields, "dtype", _FLOAT)
 
 
@@ -78,27 +119,54 @@ def _short(value: float, dividend: float | None = None) -> float:
     return short
 
 
-def _arithmetic(image: Image, fields: Fields) -> Image:
-    """An expression of an image and one number, such as ``images / 255.``, in float32."""
-    text = fields.text("expression_desc")
-    match = _EXPRESSION.fullmatch(text)
-    if match is None or (match["first"] and match["name"] not in ("mul", "add")):
-        fields.refuse("expression_desc", "is not understood: an image with one number is, not taken from the number")
-    name, kind = match["name"], "integer" if match["type"] == "int32" else "real"
-    if kind == "integer" and image.dtype == "uint8" and name != "fdiv":
+def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
+    """An expression of an image and numbers, one or one a channel, such as ``images / 255.``, in float32."""
+    name, operands = expression(inputs, fields)
+    image = next(operand for operand in operands if isinstance(operand, Image))
+    if len(operands) != 2 or name not in ("fdiv", "mul", "add", "sub") or sum(x is image for x in operands) > 1:
+        fields.refuse("expression_desc", "is not understood: +, -, * and / of an image with constant numbers are")
+    is_first = operands[0] is image
+    other = operands[is_first]
+    if not isinstance(other, Numbers) or isinstance(other.plain, Numbers):
+        fields.refuse("expression_desc", "is understood with constant numbers")
+    constants = _of_channels(other, image.layout)
+    if other.values.dtype.kind != "f" and image.dtype == "uint8" and name != "fdiv":
         fields.refuse("expression_desc", "gives whole numbers, which is not understood: write 127.0 for 127")
     image.check_unrounded(fields, "expression_desc")
-    constant = fields.number(f"{kind}_constants")
-    value = constant if kind == "integer" else _short(constant)
-    if value == 0 and name in ("fdiv", "mul"):
-        fields.refuse(f"{kind}_constants", "must not be 0")
-    if name in ("fdiv", "mul"):
-        made = Normalize(
-            scale=value if name == "mul" else 1 / value, arithmetic="multiply" if name == "mul" else "divide"
-        )
-    else:
-        made = Normalize(mean=value if name == "sub" else -value, scale=1.0, arithmetic="divide")
-    return replace(image.then(made), dtype="float32")
+    if other.values.dtype.kind == "f":
+        constants = tuple(map(_short, constants))
+    if name in ("fdiv", "mul") and 0 in constants:
+        raise PipelineError("multiplies or divides by 0, which makes every value the same")
+    return replace(image.then(_calculated(name, constants, is_first, fields)), dtype="float32")
+
+
+def _of_channels(numbers: Numbers, layout: Layout) -> tuple[float, ...]:
+    """One number, or one a channel; an array has them on the axis of the channels."""
+    shape = numbers.values.shape[1:]
+    whole = (1,) * (3 - len(shape)) + shape
+    if len(shape) > 3 or any(side > 1 for side, axis in zip(whole, layout, strict=True) if axis != "c"):
+        raise PipelineError(f"its array of the shape {list(shape)} is none of a number a channel in {layout.upper()}")
+    return tuple(float(value) for value in numbers.values.ravel())
+
+
+def _calculated(name: str, constants: tuple[float, ...], is_first: bool, fields: Fields) -> Normalize:
+    """One operation with the value, before or behind it, as a ``normalize`` that rounds once."""
+    number, negative = reals(constants), reals([-constant for constant in constants])
+    if name in ("add", "sub"):
+        if is_first or name == "add":
+            return Normalize(mean=number if name == "sub" else negative, scale=1.0, arithmetic="divide")
+        return Normalize(mean=negative, scale=-1.0, arithmetic="multiply")
+    if name == "fdiv" and not is_first:
+        fields.refuse("expression_desc", "is not understood: a number divided by an image")
+    if len(constants) == 1:
+        is_product = name == "mul"
+        scale = constants[0] if is_product else 1 / constants[0]
+        return Normalize(scale=scale, arithmetic="multiply" if is_product else "divide")
+    if min(constants) < 0:
+        fields.refuse("expression_desc", "is not understood of negative numbers a channel")
+    if name == "fdiv":
+        return Normalize(std=number, scale=1.0, arithmetic="divide")
+    return Normalize(std=reals([1 / constant for constant in constants]), scale=1.0, arithmetic="fused_multiply")
 
 
 def _transpose(image: Image, fields: Fields) -> Image:
@@ -110,6 +178,39 @@ def _transpose(image: Image, fields: Fields) -> Image:
         fields.refuse("transpose_layout")
     fields.expect("output_layout", turned)
     return replace(image, layout=_LAYOUTS[turned])
+
+
+def _reshape(image: Image, fields: Fields) -> Image:
+    """``reshape`` and ``reinterpret`` that only name the layout which the image has."""
+    layout = image.layout.upper()
+    fields.expect("layout", layout, "", why=f"must be {layout}, the layout that the image has: transpose changes it")
+    fields.expect("src_dims", [0, 1, 2])
+    if {*finite(fields.take("rel_shape", [1.0]))} != {1.0}:
+        fields.refuse("rel_shape", "must be 1 for each axis")
+    spec = lowered(image.chain)[1]
+    own = {"h": spec.height, "w": spec.width, "c": image.channels}
+    shape = finite(fields.take("shape", []))
+    is_same = len(shape) == 3 and all(side in (-1, own[axis]) for side, axis in zip(shape, image.layout, strict=False))
+    if shape and not is_same:
+        fields.refuse("shape", "must be the shape that the image has")
+    if fields.has("dtype") and fields.choice("dtype", TYPES) != image.dtype:
+        fields.refuse("dtype", f"must be that of the values, {image.dtype}")
+    return image
+
+
+def _color_space_conversion(image: Image, fields: Fields) -> Image:
+    """``color_space_conversion`` between RGB and BGR, which is another order of the decoder."""
+    decode = image.chain[0]
+    before, after = fields.choice("image_type", COLORS), fields.choice("output_type", COLORS)
+    if before == after:
+        return image
+    own = getattr(decode, "color", None)
+    if "gray" in (before, after) or own != before or image.layout != "hwc":
+        how = "decode the photo so: output_type of the decoder"
+        fields.refuse("output_type", f"is not understood of an image that is decoded to {own}: {how}")
+    if any(isinstance(getattr(op, name, 0), tuple) for op in image.chain for name in ("fill", "mean", "std")):
+        fields.refuse("output_type", "has to come before what is done by numbers a channel")
+    return replace(image, chain=(changed(decode, color=after), *image.chain[1:]))
 
 
 def _plain(apply: Callable[[Image, Fields], Result]) -> Callable[[Sequence[Value], Fields], Result]:
@@ -134,8 +235,14 @@ IMAGES: dict[str, Callable[[Sequence[Value], Fields], Result]] = {
         "Cast": lambda image, fields: image.cast(fields, "dtype"),
         "Copy": lambda image, _: image,
         "Shapes": shape_of,
-        "_ArithmeticGenericOp": _arithmetic,
-        "ArithmeticGenericOp": _arithmetic,
+        "Reshape": _reshape,
+        "Reinterpret": _reshape,
+        "ColorSpaceConversion": _color_space_conversion,
     }.items()
+} | {
+    "_ArithmeticGenericOp": _arithmetic,
+    "ArithmeticGenericOp": _arithmetic,
+    "Slice": slice_of,
+    "_TensorSubscript": subscripted,
 }
 """Operators with an image among their inputs."""

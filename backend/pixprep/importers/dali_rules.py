@@ -6,20 +6,38 @@ A rule is taken if it gives the graph's number at every one of ``dali_values.SIZ
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali_values import SIZES, UNKNOWN, Image, Numbers, lowered, size_of
-from pixprep.pipeline.ops import MAX_SIDE, ImageSize, Op, OriginalSize, Resize, ScaleFactor, Transform, changed
+from pixprep.importers.dali_values import SIZES, UNKNOWN, Canvas, Image, Numbers, Rows, lowered, size_of
+from pixprep.pipeline.ops import (
+    MAX_SIDE,
+    Anchor,
+    CenterCrop,
+    Crop,
+    ImageOp,
+    ImageSize,
+    Levels,
+    Op,
+    OriginalSize,
+    Pad,
+    Resize,
+    ScaleFactor,
+    Transform,
+    changed,
+)
+from pixprep.plan.geometry_steps import Window
+from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import NumbersPlan
-from pixprep.spec import SideRounding, TensorSpec
+from pixprep.spec import Rounding, SideRounding, TensorSpec
 
-Rows = npt.NDArray[np.float64]
 _ROUNDINGS: tuple[SideRounding, ...] = ("half_away", "down", "half_even", "up")
+_SIGNED: tuple[Rounding, ...] = ("half_away", "down")
 _SIZES = (OriginalSize(), OriginalSize(order="wh"), ImageSize(), ImageSize(order="wh"))
 _SCALES = (ScaleFactor(), ScaleFactor(order="xy"), Transform())
 
@@ -61,12 +79,86 @@ def resize_rule(image: Image, rows: Rows, columns: Rows, how: dict[str, Any]) ->
     raise PipelineError(f"its size is no rule that resize has; {_example(before[seen], sides)}")
 
 
+def window_rule(image: Image, canvas: Canvas) -> Image:
+    """The image in a window that a graph computes.
+
+    A canvas whose size follows the image is kept, until a window of one size is laid over it.
+
+    Raises:
+        PipelineError: no rule gives it.
+    """
+    if image.canvas is not None:
+        canvas = _over(image.canvas, canvas)
+        image = replace(image, canvas=None)
+    spec, size = lowered(image.chain)[1], size_of(image).values
+    seen = (size > 0).all(1)
+    top, left, height, width = (side[seen] for side in (canvas.top, canvas.left, canvas.height, canvas.width))
+    if np.array_equal(np.stack([top, left, height, width], axis=1), np.pad(size[seen], ((0, 0), (2, 0)))):
+        return image
+    if not (len({*height.tolist()}) == len({*width.tolist()}) == 1):
+        if canvas.fill is None:
+            raise PipelineError("the size of its window follows the image's, which is not understood")
+        return replace(image, canvas=canvas)
+    rows, columns = height[0], width[0]
+    if not (1 <= rows <= MAX_SIDE and 1 <= columns <= MAX_SIDE and rows.is_integer() and columns.is_integer()):
+        raise PipelineError(f"its window of {rows:g} x {columns:g} is none of 1 to {MAX_SIDE} pixels")
+    for op in _windows(int(rows), int(columns), int(top[0]), int(left[0]), canvas.fill):
+        try:
+            step = op.lower(Lowered(spec.color), spec, "").before[-1]
+            op.infer(spec)
+        except PipelineError:
+            continue
+        assert isinstance(step, Window)
+        found = np.array([step.of(*pair)[:2] for pair in size[seen].tolist()])
+        if np.array_equal(found[:, 0], top) and np.array_equal(found[:, 1], left):
+            return image.then(op)
+    index = _usual(SIZES[seen])
+    raise PipelineError(
+        f"its window is no rule that crop or pad has; of {_size(size[seen][index])} pixels it is {rows:g} x {columns:g}"
+        f" from {top[index]:g}, {left[index]:g}"
+    )
+
+
+def _windows(height: int, width: int, top: int, left: int, fill: Levels | None) -> Iterator[ImageOp]:
+    """Ops that lay a window of one size, the simplest first; ``top`` and ``left``: of the first image."""
+    if fill is None:
+        for rounding in _SIGNED:
+            yield CenterCrop(height, width, rounding=rounding, smaller="refuse")
+    else:
+        for anchor in get_args(Anchor):
+            yield Pad(height=height, width=width, fill=fill, anchor=anchor)
+        for rounding in _SIGNED:
+            yield Crop(0.5, 0.5, height, width, unit="free", rounding=rounding, smaller="pad", fill=fill)
+    if max(abs(top), abs(left)) <= MAX_SIDE:
+        yield Crop(top, left, height, width, smaller="refuse" if fill is None else "pad", fill=fill or 0)
+
+
+def _over(below: Canvas, above: Canvas) -> Canvas:
+    """The window of an image that a window of its canvas is."""
+    if above.fill is not None and above.fill != below.fill:
+        raise PipelineError("pads a canvas with another colour, which is not understood: use one")
+    is_inside = (
+        (above.top >= 0)
+        & (above.left >= 0)
+        & (above.top + above.height <= below.height)
+        & (above.left + above.width <= below.width)
+    )
+    if above.fill is None and not is_inside.all():
+        raise PipelineError("its window does not fit inside the canvas of each image")
+    return Canvas(below.top + above.top, below.left + above.left, above.height, above.width, below.fill)
+
+
 def _size(sides: npt.NDArray[Any]) -> str:
     return " x ".join(f"{side:.6g}" for side in sides)
 
 
+def _usual(sizes: npt.NDArray[Any]) -> int:
+    """Index of a size for examples: 480 x 640 where it is there."""
+    return int(np.argmax((sizes == (480, 640)).all(1)))
+
+
 def _example(before: Rows, after: Rows) -> str:
-    index = int(np.argmax(before.sum(1) == 480 + 640)) if (before.sum(1) == 480 + 640).any() else 0
+    index = _usual(before)
     return f"{_size(before[index])} pixels become {_size(after[index])}"
 
 

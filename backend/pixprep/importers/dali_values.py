@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.importers.fields import Fields, finite
-from pixprep.pipeline.ops import Decode, FirstOp, ImageOp, Normalize, Op, TensorDType
+from pixprep.pipeline.ops import Decode, FirstOp, ImageOp, Levels, Normalize, Op, TensorDType
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, Layout
 
@@ -36,6 +36,7 @@ def _sizes() -> npt.NDArray[np.int64]:
 
 SIZES = _sizes()
 """Sizes that numbers are computed for: 16 to 5000 pixels a side, one side at most 16 times the other."""
+Rows = npt.NDArray[np.float64]
 UNKNOWN = -(1 << 40)
 """In place of a number that the size does not say, or of a side of an image that is refused."""
 Source = tuple[str, bool]
@@ -49,6 +50,21 @@ class Encoded:
     name: str
 
 
+@dataclass(frozen=True, eq=False)
+class Canvas:
+    """A window of an image, or a canvas that it lies on, for each of ``SIZES``; in pixels of the image.
+
+    Attributes:
+        fill: the colour beyond the image; None: it has to fit inside.
+    """
+
+    top: Rows
+    left: Rows
+    height: Rows
+    width: Rows
+    fill: Levels | None
+
+
 @dataclass(frozen=True)
 class Image:
     """An image on its way.
@@ -58,12 +74,16 @@ class Image:
         chain: the ops so far, from ``decode``.
         layout: of the array.
         dtype: of its values.
+        canvas: that it lies on, where its size follows the image's.
+        padding: height, width and value of the tensor's padding below and on the right.
     """
 
     encoded: str
     chain: tuple[Op, ...]
     layout: Layout = "hwc"
     dtype: TensorDType = "uint8"
+    canvas: Canvas | None = None
+    padding: tuple[int, int, float] | None = None
 
     @property
     def source(self) -> Source:
@@ -82,7 +102,35 @@ class Image:
 
     def then(self, *ops: Op) -> Image:
         """The same with more ops."""
+        if ops:
+            self.check_laid()
         return replace(self, chain=(*self.chain, *ops))
+
+    def check_laid(self) -> None:
+        """Refuse an image on a canvas of its own size, or one whose tensor is padded, before what comes next."""
+        if self.canvas is not None:
+            raise PipelineError("the canvas before it follows the image's size: a crop to one size has to come first")
+        if self.padding is not None:
+            raise PipelineError("comes after a padding of normalized values, which has to be last")
+
+    def padded(self, height: int, width: int, value: float) -> Image:
+        """The same as a tensor of at least so many rows and columns."""
+        self.check_laid()
+        spec = lowered(self.chain)[1]
+        if (spec.max_height or height + 1) > height or (spec.max_width or width + 1) > width:
+            raise PipelineError(
+                f"an image may be larger than the {height} x {width} that normalized values are padded to"
+            )
+        return replace(self, padding=(height, width, value))
+
+    @property
+    def tensor(self) -> dict[str, Any]:
+        """Fields of its ``tensor``."""
+        if self.canvas is not None:
+            self.check_laid()
+        height, width, value = self.padding or (None, None, None)
+        padding = {"min_height": height, "min_width": width, "pad_value": value}
+        return {"dtype": self.dtype, "layout": self.layout} | (padding if self.padding else {})
 
     def cast(self, fields: Fields, argument: str, default: int | None = None) -> Image:
         """The same in another dtype, if no value changes before the last rounding."""

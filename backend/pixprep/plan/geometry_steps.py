@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from math import floor
 from typing import Literal, get_args
 
+import numpy as np
+
 from pixprep.errors import ImageError
 from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.crops import IouCrop
@@ -63,10 +65,11 @@ class Window:
         window, free = int(size), length - int(size)
         if self.place == "top_left":
             return 0, window
-        if self.place == "fixed" or (self.place == "free" and free < 0):
+        if self.place == "fixed":
             return int(begin), window
         if self.place == "free":
-            return rounded(begin * free, self.rounding), window
+            offset = rounded(begin * abs(free), self.rounding)
+            return offset if free >= 0 else -offset, window
         return (rounded(free / 2, self.rounding) if free >= 0 else -(-free // 2)), window
 
     def __str__(self) -> str:
@@ -235,6 +238,9 @@ class Resize:
         scale = scale if self.scales[scale > 1] else 1.0
         if self.multiple == 1:
             scale = scale if self.most is None else min(scale, self.most / max(height, width))
+            if self.rounding == "half_away":  # DALI's scale and sides are float32
+                scale = float(np.float32(scale))
+                return float(np.float32(height * scale)), float(np.float32(width * scale))
             return height * scale, width * scale
         rows, columns = int(height * scale), int(width * scale)
         if self.most is not None and max(rows, columns) > self.most:

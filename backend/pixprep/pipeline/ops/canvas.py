@@ -106,7 +106,9 @@ _UNITS = {
 class Crop(ImageOp, frozen=True, tag="crop"):
     """Cut out a window: by numbers, or by the boxes that come with the image; each box then gives a tensor.
 
-    Like torchvision's functional ``crop``, but an image that the window does not fit inside is refused, not padded.
+    Like torchvision's functional ``crop``, but an image that the window does not fit inside is refused, unless
+    ``smaller`` pads it. Then a window of ``free`` shares is DALI's ``crop`` with ``out_of_bounds_policy="pad"``: of an
+    odd margin half a pixel more lies above, in the middle.
 
     Each number may be the name of an input, float32 [n, 1], whose value then comes with each image; or ``name[1]``, the
     second number of its row. They are pixels, or shares, of the image here. With a size that comes with the image, the
@@ -125,6 +127,9 @@ class Crop(ImageOp, frozen=True, tag="crop"):
             of the height and the width, as of DALI's ``slice``, whose ends are rounded.
         rounding: of a share that falls between pixels, as in ``center_crop``; default: ``half_away``, DALI's.
         max_size: the most pixels of a side that comes with the image; what asks for more is refused.
+        smaller: what becomes of an image that the window does not fit inside: ``refuse``, the default, or ``pad``. With
+            ``pad`` and pixels, ``top`` and ``left`` may be below 0.
+        fill: the colour of what is padded, as in ``pad``.
     """
 
     top: Number | None = None
@@ -135,13 +140,17 @@ class Crop(ImageOp, frozen=True, tag="crop"):
     unit: Literal["pixels", "free", "share"] = "pixels"
     rounding: Rounding | None = None
     max_size: Length | None = None
+    smaller: Literal["pad", "refuse"] = "refuse"
+    fill: MarginOrInput = 0
 
     def check(self) -> None:
         fields = (self.top, self.left, self.height, self.width)
         if (self.box is None) == (fields == (None,) * 4) or (self.box is None and None in fields):
             raise PipelineError('needs either "top", "left", "height" and "width", or "box"')
-        if self.box is not None and self.unit != "pixels":
-            raise PipelineError('"unit" goes with "top", "left", "height" and "width"')
+        if self.box is not None and (self.unit != "pixels" or self.smaller == "pad"):
+            raise PipelineError('"unit" and "smaller" go with "top", "left", "height" and "width"')
+        if self.smaller == "refuse" and self.fill != 0:
+            raise PipelineError('"fill" goes with "smaller": "pad"')
         for name, (value, bound) in self._numbers.items():
             if value is not None:
                 Bounded(bound, " pixels" * (bound is SIDE)).check(name, value)
@@ -156,6 +165,8 @@ class Crop(ImageOp, frozen=True, tag="crop"):
     def _numbers(self) -> dict[str, tuple[Number | None, Bound]]:
         """The four fields, each with its limits."""
         corner, size = _UNITS[self.unit]
+        if self.smaller == "pad" and self.unit == "pixels":
+            corner = Bound(-MAX_SIDE, MAX_SIDE, is_whole=True)
         size = size if self.max_size is None else size.within(Bound(1, self.max_size))
         return {"top": (self.top, corner), "left": (self.left, corner)} | {
             "height": (self.height, size),
@@ -175,11 +186,14 @@ class Crop(ImageOp, frozen=True, tag="crop"):
             left=left,
             place="fixed" if self.unit == "pixels" else self.unit,
             rounding=self.rounding or "down",
-            beyond="refuse_smaller",
+            beyond="fill" if self.smaller == "pad" else "refuse_smaller",
         )
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the window; refuses one that no image could hold."""
+        """The spec of the window; refuses one that no image could hold, and to pad normalized values."""
+        if self.smaller == "pad":
+            need_levels(image)
+            need_fill(self.fill, image)
         if self.box is not None:
             return image.within((1, 1), (image.max_height, image.max_width))
         named = {name for name, _ in requested(**self._numbers)}
@@ -204,8 +218,9 @@ class Crop(ImageOp, frozen=True, tag="crop"):
         )
         return image.within(least, most)  # type: ignore[arg-type]
 
-    @staticmethod
-    def _check_end(image: ImageSpec, bottom: int, right: int) -> None:
+    def _check_end(self, image: ImageSpec, bottom: int, right: int) -> None:
+        if self.smaller == "pad":
+            return
         for name, end, side in (("height", bottom, image.height), ("width", right, image.width)):
             if side is not None and end > side:
                 raise PipelineError(f"the window ends at {end}, but the {name} of the image is {side}")
@@ -213,13 +228,14 @@ class Crop(ImageOp, frozen=True, tag="crop"):
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
         if self.box is not None:
             return (InputSpec(name=self.box, kind="box", count=4),)
-        return tuple(number.spec for _, number in requested(**self._numbers))
+        return (*(number.spec for _, number in requested(**self._numbers)), *fill_input(self.fill, image))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         if self.box is not None:
             return before.then(inputs.Box(key=key, input=self.box))
         numbers, window = requested(**self._numbers), self._window
-        return before.then(inputs.Requested(key=key, numbers=numbers, window=window) if numbers else window)
+        fill = self.fill if self.smaller == "pad" else None
+        return before.then(inputs.Requested(key=key, numbers=numbers, window=window) if numbers else window, fill=fill)
 
 
 class Pad(ImageOp, frozen=True, tag="pad"):

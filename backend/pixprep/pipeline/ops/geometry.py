@@ -78,7 +78,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             DETR and its kin, with ``multiple`` for YOLOS. If ``max_size`` is passed, the shorter side is rounded half
             to even and the longer one cut. An image whose shorter side is that already stays as it is.
         subpixel: of dali: read the part of the image that makes the scale of both axes equal after the rounding
-            (``subpixel_scale``). Default: True for dali, without ``max_size``, ``multiple`` and ``scale``.
+            (``subpixel_scale``). Default: True for dali, without ``max_size``, ``multiple`` and ``scale``; with
+            ``scale`` and a shorter side it is DALI's ``resize_shorter`` with ``max_size``.
     """
 
     size: LengthOrInput | None = None
@@ -121,8 +122,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         if self.mode != "stretch":
             settle(self, "rounding", PROFILES[self.like].rounding)
             is_whole = (self.max_size and not self._requested) or self.multiple or self.mode == "scale"
-            if is_whole and self.subpixel:
-                raise PipelineError('"subpixel" goes without "max_size", "multiple" and "mode": "scale"')
+            if self.subpixel and (self.multiple or (self.max_size and self.mode != "scale")):
+                raise PipelineError('"subpixel" goes without "multiple", and with "max_size" in "mode": "scale" alone')
             settle(self, "subpixel", PROFILES[self.like].subpixel and not is_whole)
 
     def _check_open(self, *, is_alone: bool) -> None:

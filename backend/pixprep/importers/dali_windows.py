@@ -1,0 +1,257 @@
+"""Operators of DALI that lay a window over the image: crops, slices, paddings.
+
+A window is known by numbers of the file, or computed for each image; then it is a rule that gives the same at each of
+``dali_values.SIZES``, or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from pixprep.errors import PipelineError
+from pixprep.importers.dali_numbers import subscripts, values_are
+from pixprep.importers.dali_rules import window_rule
+from pixprep.importers.dali_values import Canvas, Image, Numbers, Value, lowered, needed, size_of
+from pixprep.importers.fields import Fields, finite, sides
+from pixprep.pipeline.ops import MAX_SIDE, CenterCrop, Crop, Levels, Pad
+from pixprep.spec import Rounding
+
+_ROUNDINGS: dict[str, Rounding] = {"round": "half_away", "truncate": "down"}
+_AXES = "HW"
+Smaller = Literal["pad", "refuse"]
+
+
+def colour(fields: Fields, name: str) -> Levels:
+    """Levels of what is padded: DALI cuts them off."""
+    values = finite(fields.take(name, 0.0))
+    if len(values) not in (1, 3) or not all(0 <= value < 256 for value in values):
+        fields.refuse(name, "must be a level, 0 to 255, or one for each of 3 channels")
+    levels = tuple(int(value) for value in values)
+    return levels[0] if len({*levels}) == 1 else levels
+
+
+def policy(fields: Fields) -> Smaller:
+    """What becomes of an image that the window does not fit inside."""
+    fields.expect("out_of_bounds_policy", "error", "pad")
+    return "pad" if fields.text("out_of_bounds_policy", "error") == "pad" else "refuse"
+
+
+def _crop(image: Image, fields: Fields) -> Image:
+    smaller = policy(fields)
+    image = cropped(image, fields, colour(fields, "fill_values") if smaller == "pad" else None)
+    return image.cast(fields, "dtype") if fields.has("dtype") else image
+
+
+def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
+    """The window of an operator that crops, ``round(pos * (side - crop))`` from the corner.
+
+    Args:
+        image: of which it is a window.
+        fields: ``crop``, ``crop_h``, ``crop_w``, ``crop_pos_x``, ``crop_pos_y``, ``rounding``; without a size no crop.
+        fill: the colour beyond the image; None: it has to fit inside.
+    """
+    rounding = fields.choice("rounding", _ROUNDINGS, "round")
+    fields.ignore("fill_values", "out_of_bounds_policy")
+    places = {name: fields.take(name, 0.5) for name in ("crop_pos_y", "crop_pos_x")}
+    names = ("crop", "crop") if fields.has("crop") else ("crop_h", "crop_w")
+    lengths = [fields.take(name) for name in names]
+    if lengths == [None, None]:
+        return image
+    smaller: Smaller = "refuse" if fill is None else "pad"
+    if image.canvas is None and not any(isinstance(value, Numbers) for value in (*places.values(), *lengths)):
+        height, width = fields.pair("crop") if fields.has("crop") else map(fields.side, names)
+        top, left = (fields.number(name, 0.5) for name in places)
+        if (top, left) == (0.5, 0.5) and (fill is None or (rounding, fill) == ("down", 0)):
+            return image.then(CenterCrop(height, width, rounding=rounding, smaller=smaller))
+        if (top, left, fill) == (0.0, 0.0, None):
+            return image.then(Crop(0, 0, height, width))
+        window: dict[str, Any] = {"unit": "free", "rounding": rounding, "smaller": smaller, "fill": fill or 0}
+        return image.then(Crop(_decimal(top), _decimal(left), height, width, **window))
+    made = []
+    for axis, side in enumerate(canvas_size(image)):
+        name, place = [*places.items()][axis]
+        length = needed(lengths[axis], image, fields, names[axis])
+        length = length[:, min(axis, length.shape[1] - 1)]
+        offset = needed(place, image, fields, name)[:, 0] * (side - length)
+        made.append((np.trunc(offset) if rounding == "down" else _rounded(offset), length))
+    (top_, rows), (left_, columns) = made
+    return window_rule(image, Canvas(top_, left_, rows, columns, fill))
+
+
+def _decimal(value: float) -> float:
+    """The decimal fraction that a float32 was written as."""
+    return float(str(np.float32(value)))
+
+
+def _rounded(values: Any) -> Any:
+    """Nearest whole numbers, halves away from 0."""
+    return np.copysign(np.floor(np.abs(values) + 0.5), values)
+
+
+def canvas_size(image: Image) -> tuple[Any, Any]:
+    """Rows and columns of the image, or of the canvas that it lies on, for each of ``SIZES``."""
+    if image.canvas is not None:
+        return image.canvas.height, image.canvas.width
+    size = size_of(image).rows
+    return size[:, 0], size[:, 1]
+
+
+def _axes(image: Image, fields: Fields, default: Sequence[int]) -> list[int]:
+    """Axes that arguments are of: 0 of height, 1 of width; others are refused."""
+    if fields.has("axes"):
+        axes = [int(axis) for axis in finite(fields.take("axes"))]
+    elif fields.has("axis_names"):
+        fields.ignore("axes")
+        axes = [image.layout.upper().find(axis) for axis in fields.text("axis_names")]
+    else:
+        axes = list(default)
+    names = [image.layout.upper()[axis] if 0 <= axis < 3 else "?" for axis in axes]
+    if not names or len({*names}) < len(names) or not {*names} <= {*_AXES}:
+        fields.refuse("axes" if fields.has("axes") else "axis_names", "must be of height and width alone")
+    return [_AXES.index(name) for name in names]
+
+
+# Slices
+
+
+def slice_of(inputs: Sequence[Value], fields: Fields) -> Image:
+    """``slice`` of an image: by start, end and shape in pixels, or by ``rel_`` ones in shares of the image."""
+    image, *given = inputs
+    assert isinstance(image, Image)
+    return sliced(image, given, fields)
+
+
+def sliced(image: Image, given: Sequence[Value], fields: Fields) -> Image:
+    """The same, of an image; ``given``: start and shape as tensors."""
+    smaller = policy(fields)
+    fill = colour(fields, "fill_values") if smaller == "pad" else None
+    fields.ignore("fill_values")
+    axes = _axes(image, fields, [1, 0])
+    numbers = [value for value in given if isinstance(value, Numbers)]
+    if len(numbers) < len(given) or len(given) not in (0, 2):
+        raise PipelineError("is understood of a start and a shape that are numbers")
+    arguments: dict[str, Any] = {}
+    for name, number in zip(("start", "shape"), numbers, strict=False):
+        is_share = fields.flag(f"normalized_{'anchor' if name == 'start' else name}", default=values_are(numbers))
+        arguments[f"{'rel_' * is_share}{name}"] = number.plain
+    if not given:
+        fields.ignore("normalized_anchor", "normalized_shape")
+        arguments = {
+            name: fields.take(name)
+            for name in ("start", "end", "shape", "rel_start", "rel_end", "rel_shape")
+            if fields.has(name)
+        }
+    return _window(image, arguments, axes, fields, fill)
+
+
+def _window(
+    image: Image, arguments: Mapping[str, Any], axes: Sequence[int], fields: Fields, fill: Levels | None
+) -> Image:
+    """The window that arguments say, of the axes in their order."""
+    is_constant = not any(isinstance(value, Numbers) for value in arguments.values())
+    if is_constant and sorted(axes) == [0, 1] and image.canvas is None:
+        op = _fixed({name: finite(value) for name, value in arguments.items()}, axes, fill)
+        if op is not None:
+            return image.then(op)
+    begins, lengths = [np.zeros(len(side)) for side in canvas_size(image)], list(canvas_size(image))
+    for index, axis in enumerate(axes):
+        side = lengths[axis]
+        numbers = {name: needed(value, image, fields, name) for name, value in arguments.items()}
+        if any(index >= values.shape[1] for values in numbers.values()):
+            raise PipelineError("needs a number for each of the axes")
+        ends = {name: values[:, index] * (side if "rel" in name else 1) for name, values in numbers.items()}
+        begin = ends.get("rel_start", ends.get("start", begins[axis]))
+        end = ends.get("rel_end", ends.get("end", side))
+        for name in ("shape", "rel_shape"):
+            end = begin + ends[name] if name in ends else end
+        begins[axis], lengths[axis] = _rounded(begin), _rounded(end) - _rounded(begin)
+    return window_rule(image, Canvas(begins[0], begins[1], lengths[0], lengths[1], fill))
+
+
+def _fixed(values: Mapping[str, Sequence[float]], axes: Sequence[int], fill: Levels | None) -> Crop | None:
+    """The window of constant arguments, of both axes; None: it follows the image's size."""
+    if any(len(value) != 2 for value in values.values()):
+        raise PipelineError("needs a number for each of the axes")
+    pairs = {name: [value[axes.index(axis)] for axis in (0, 1)] for name, value in values.items()}
+    smaller: Smaller = "refuse" if fill is None else "pad"
+    if {*pairs} == {"rel_start", "rel_shape"} and fill is None:
+        top, left, height, width = map(_decimal, (*pairs["rel_start"], *pairs["rel_shape"]))
+        return Crop(top, left, height, width, unit="share")
+    begin, end = pairs.get("start", [0, 0]), pairs.get("end", [0, 0])
+    shape = sides(pairs.get("shape") or [last - first for first, last in zip(begin, end, strict=True)])
+    if not {*pairs} <= {"start", "shape", "end"} or len(shape) != 2:
+        return None
+    return Crop(int(begin[0]), int(begin[1]), shape[0], shape[1], smaller=smaller, fill=fill or 0)
+
+
+def subscripted(inputs: Sequence[Value], fields: Fields) -> Image:
+    """``image[16:240, 16:240]``: from and to, of rows and columns; below 0 from the end."""
+    (image,) = inputs
+    assert isinstance(image, Image)
+    begins, lengths = [], []
+    where = [*subscripts(fields), slice(None), slice(None)][:3]
+    if image.layout != "hwc" or len(where) > 3 or where[2] != slice(None):
+        raise PipelineError("subscripts are understood of rows and columns in HWC")
+    for subscript, side in zip(where[:2], canvas_size(image), strict=True):
+        if not isinstance(subscript, slice) or subscript.step is not None:
+            raise PipelineError("subscripts are understood as from and to, without a step")
+        low, high = (
+            np.full(len(side), other) if end is None else side + end if end < 0 else np.full(len(side), end)
+            for end, other in ((subscript.start, 0.0), (subscript.stop, np.nan))
+        )
+        begins.append(low)
+        lengths.append(np.where(np.isnan(high), side, high) - low)
+    return window_rule(image, Canvas(begins[0], begins[1], lengths[0], lengths[1], None))
+
+
+# Paddings
+
+
+def _pad(image: Image, fields: Fields) -> Image:
+    """``pad`` of height and width below and on the right, to a shape that is given and to multiples."""
+    axes = _axes(image, fields, [0, 1, 2])
+    aligns = [int(value) for value in finite(fields.take("align", [1]))] * len(axes)
+    values = finite(fields.take("shape", []))
+    if isinstance(fields.take("shape"), Numbers):
+        fields.refuse("shape", "is understood where it is constant")
+    if values and len(values) not in (1, len(axes)):
+        fields.refuse("shape", "must be one side, or one for each of the axes")
+    shape = list(values) * (len(axes) if len(values) == 1 else 1) or [-1.0] * len(axes)
+    spec = lowered(image.chain)[1]
+    found = [spec.height, spec.width]
+    for axis, side, align in zip(axes, shape, aligns, strict=False):
+        own = found[axis]
+        if side <= 0 and own is None:
+            raise PipelineError('without "shape" it follows from the other images of a batch, which is not understood')
+        found[axis] = -(-max(int(side), own or 1) // align) * align
+    height, width = (side or 0 for side in found)
+    if not sides([height, width]):
+        fields.refuse("shape", f"must be one side, or height and width, of 1 to {MAX_SIDE} pixels")
+    if (height, width) == (spec.height, spec.width):
+        fields.ignore("fill_value")
+        return image
+    if image.is_normalized:
+        return image.padded(height, width, fields.number("fill_value", 0.0))
+    return image.then(Pad(height=height, width=width, fill=colour(fields, "fill_value"), anchor="top_left"))
+
+
+def _paste(image: Image, fields: Fields) -> Image:
+    """``paste``: on a canvas of ``ratio`` times the image's sides, and of ``min_canvas_size`` at least."""
+    fields.expect("n_channels", 3)
+    ratio, least = fields.number("ratio"), fields.number("min_canvas_size", 0.0)
+    if not 1 <= ratio <= 100:
+        fields.refuse("ratio", "must be 1 to 100")
+    fill = colour(fields, "fill_value")
+    before, made = canvas_size(image), []
+    for side, name in zip(before, ("paste_y", "paste_x"), strict=True):
+        canvas = np.maximum(np.trunc(np.float32(ratio) * side.astype(np.float32)), np.trunc(least)).astype(np.float64)
+        made.append((-np.trunc(fields.number(name, 0.5) * (canvas - side)), canvas))
+    (top, height), (left, width) = made
+    return window_rule(image, Canvas(top, left, height, width, fill))
+
+
+WINDOWS = {"Crop": _crop, "Pad": _pad, "Paste": _paste}
+"""Operators on one image."""

@@ -1,0 +1,176 @@
+"""Windows of DALI graphs: crops, slices and paddings, fixed and computed, and what becomes of values behind them."""
+
+import pytest
+
+import pixprep as pp
+from dali_graphs import CMN, DECODE, EXPRESSION, FLOAT, RESIZE, chain, graph, imported, operator
+from importing import refusal
+from pixprep.importers.dali import from_dali
+
+FIT = ("Resize", {"size": [40.0, 50.0], "mode": "not_larger"})
+PAD = {"out_of_bounds_policy": "pad"}
+CORNER = {"paste_x": 0.0, "paste_y": 0.0}
+CANVAS = ("Paste", {"ratio": 1.5, "fill_value": [0]})
+PADDED = {"smaller": "pad", "fill": 114}
+
+
+def middle(rounding):
+    return pp.crop(0.5, 0.5, 40, 50, unit="free", rounding=rounding, **PADDED)
+
+
+@pytest.mark.parametrize(
+    ("steps", "ops"),
+    [
+        ([("Crop", {"crop": [40.0, 50.0], "fill_values": 114.0, **PAD})], [middle("half_away")]),
+        (
+            [("Crop", {"crop": [40.0, 50.0], "fill_values": [114.0] * 3, "rounding": "truncate", **PAD})],
+            [middle("down")],
+        ),
+        (
+            [("Crop", {"crop": [40.0, 50.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0, **PAD})],
+            [pp.crop(0, 0, 40, 50, unit="free", rounding="half_away", smaller="pad")],
+        ),
+        (
+            [("Crop", {"crop": [20.0, 30.0], "crop_pos_x": 0.25})],
+            [pp.crop(0.5, 0.25, 20, 30, unit="free", rounding="half_away")],
+        ),
+        ([("Pad", {"axes": [0, 1], "shape": [40, 50], "fill_value": 7.9})], [pp.pad(40, 50, 7, anchor="top_left")]),
+        ([("Pad", {"axis_names": "HW", "shape": [33, 33], "align": [32, 32]})], [pp.pad(64, 64, anchor="top_left")]),
+        ([("Paste", {"ratio": 1.0, "min_canvas_size": 50.0, "fill_value": [9, 9, 9]})], [pp.pad(50, 50, 9)]),
+        (
+            [
+                (
+                    "Paste",
+                    {"ratio": 1.0, "min_canvas_size": 50.0, "paste_x": 0.0, "paste_y": 0.0, "fill_value": [9, 8, 7]},
+                )
+            ],
+            [pp.pad(50, 50, (9, 8, 7), anchor="top_left")],
+        ),
+        (
+            [
+                ("Paste", {"ratio": 1.5, "min_canvas_size": 50.0, "fill_value": [0], **CORNER}),
+                ("Crop", {"crop": [50.0, 50.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0}),
+            ],
+            [pp.pad(50, 50, anchor="top_left")],
+        ),
+        (
+            [("Slice", {"start": [-3, 4], "shape": [60, 30], "axis_names": "HW", "fill_values": [114.0], **PAD})],
+            [pp.crop(-3, 4, 60, 30, **PADDED)],
+        ),
+    ],
+)
+def test_a_padding_keeps_its_meaning(steps, ops):
+    assert imported(FIT, *steps)[0][1:] == tuple(ops)
+
+
+@pytest.mark.parametrize(
+    ("step", "op"),
+    [
+        (("Slice", {"start": [1, 2], "shape": [20, 30], "axes": [0, 1]}), pp.crop(1, 2, 20, 30)),
+        (("Slice", {"start": [2, 1], "end": [32, 21], "axis_names": "WH"}), pp.crop(1, 2, 20, 30)),
+        (("Slice", {"start": [3], "shape": [30], "axes": [0]}), pp.crop(3, 0, 30, 50)),
+        (
+            ("Slice", {"rel_start": [0.1, 0.2], "rel_shape": [0.5, 0.4], "axes": [0, 1]}),
+            pp.crop(0.1, 0.2, 0.5, 0.4, unit="share"),
+        ),
+        (("_TensorSubscript", {"lo_0": 3, "hi_0": -7, "lo_1": 1, "num_subscripts": 2}), pp.crop(3, 1, 30, 49)),
+        (("Crop", {"crop": [40.0, 50.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0}), pp.crop(0, 0, 40, 50)),
+    ],
+)
+def test_a_slice_keeps_its_meaning(step, op):
+    assert imported(RESIZE, step)[0][1:] == (op,)
+
+
+def test_a_slice_while_decoding_comes_before_the_resize():
+    data = chain(("decoders__ImageSlice", {"start": [1, 2], "shape": [20, 30], "axes": [0, 1]}), RESIZE)
+    assert from_dali(data).ops[1] == pp.crop(1, 2, 20, 30)
+
+
+def test_a_slice_of_a_constant_start_is_fixed_and_of_a_computed_one_a_rule():
+    """The start of the canvas of a letterbox, ``-((side - resized) // 2)``, and a constant."""
+    begin = (operator("ExternalSource", [], ["in"]), operator("decoders__Image", ["in"], ["pixels"]))
+    small = operator("Resize", ["pixels"], ["small"], resize_longer=50.0)
+    half = [
+        operator("Shapes", ["small"], ["shape"], dtype=6),
+        operator("Slice", ["shape"], ["size"], start=[0], shape=[2], axes=[0]),
+        operator(EXPRESSION, ["size"], ["free"], expression_desc="sub($0:int32 &0)", integer_constants=[50]),
+        operator(EXPRESSION, ["free"], ["half"], expression_desc="div(&0 $0:int32)", integer_constants=[2]),
+        operator(EXPRESSION, ["half"], ["start"], expression_desc="minus(&0)"),
+    ]
+    fixed = [operator("Constant", [], ["start"], idata=[-5, -6], shape=[2])]
+    window = {"shape": [50, 50], "axes": [0, 1], "fill_values": [114.0], **PAD}
+    taken = operator("Slice", ["small"], ["taken"], {"start": "start"}, **window)
+    assert from_dali(graph(*begin, small, *half, taken, outputs=["taken"])).ops[2] == pp.pad(50, 50, 114)
+    assert from_dali(graph(*begin, small, *fixed, taken, outputs=["taken"])).ops[2] == pp.crop(-5, -6, 50, 50, **PADDED)
+    wrong = operator(EXPRESSION, ["size"], ["start"], expression_desc="minus(&0)")
+    assert refusal(from_dali, graph(*begin, small, *half[:2], wrong, taken, outputs=["taken"])).endswith(
+        "its window is no rule that crop or pad has; of 38 x 50 pixels it is 50 x 50 from -38, -50"
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ([FIT, CANVAS], "the canvas before it follows the image's size: a crop"),
+        ([FIT, CANVAS, CMN], "its window does not fit inside the canvas of each"),
+        (
+            [
+                FIT,
+                CANVAS,
+                ("Crop", {"crop": [40.0, 50.0], "fill_values": 1.0, **PAD}),
+            ],
+            "pads a canvas with another colour",
+        ),
+        ([RESIZE, ("Crop", {"crop": [41.0, 30.0], "crop_pos_x": 0.25})], "the window ends at 41, but the height"),
+        (
+            [RESIZE, ("Slice", {"start": [1, 2], "shape": [60, 4], "axes": [0, 1]})],
+            "the window ends at 61, but the height",
+        ),
+        ([FIT, ("_TensorSubscript", {"lo_0": 3, "num_subscripts": 1})], "the size of its window follows"),
+    ],
+)
+def test_other_windows_are_refused(steps, why):
+    assert why in refusal(from_dali, chain(DECODE, *steps))
+
+
+# Values
+
+
+def test_a_crop_that_normalizes_pads_by_the_level_whose_value_it_is():
+    """DALI's ``fill_values`` are not normalized."""
+    crop = {"crop": [40.0, 50.0], "std": 255.0, "fill_values": [114 / 255], **PAD}
+    ops, _ = imported(FIT, ("CropMirrorNormalize", crop))
+    assert ops[1] == middle("half_away")
+    corner = crop | {"crop_pos_x": 0.0, "crop_pos_y": 0.0, "mean": 3.5, "fill_values": [0.0]}
+    ops, tensor = imported(FIT, ("CropMirrorNormalize", corner))
+    assert len(ops) == 2
+    assert (tensor.min_height, tensor.min_width, tensor.pad_value) == (40, 50, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("expression", "constants", "op"),
+    [
+        ("sub($0:float32 &0)", [1.0], pp.normalize(-1.0, scale=-1.0, arithmetic="multiply")),
+        ("sub(&0 &1)", [[1.0, 2.0, 3.0]], pp.normalize((1.0, 2.0, 3.0), scale=1.0, arithmetic="divide")),
+        ("fdiv(&0 &1)", [[1.0, 2.0, 3.0]], pp.normalize(std=(1.0, 2.0, 3.0), scale=1.0, arithmetic="divide")),
+        ("mul(&1 &0)", [[1.0, 2.0, 4.0]], pp.normalize(std=(1.0, 0.5, 0.25), scale=1.0, arithmetic="fused_multiply")),
+    ],
+)
+def test_arithmetic_with_a_number_a_channel_is_a_normalize(expression, constants, op):
+    values = constants[0] if isinstance(constants[0], list) else []
+    steps = [operator("ExternalSource", [], ["in"]), operator("decoders__Image", ["in"], ["pixels"])]
+    steps += [operator("Resize", ["pixels"], ["small"], size=[40.0])]
+    steps += [operator("Constant", [], ["array"], fdata=values, shape=[3], dtype=FLOAT)] if values else []
+    real = {} if values else {"real_constants": constants}
+    names = ["small", "array"] if values else ["small"]
+    data = graph(*steps, operator(EXPRESSION, names, ["done"], expression_desc=expression, **real), outputs=["done"])
+    assert from_dali(data).ops[2] == op
+
+
+def test_an_order_of_channels_is_that_of_the_decoder():
+    convert = ("ColorSpaceConversion", {"image_type": 0, "output_type": 1})
+    assert from_dali(chain(DECODE, RESIZE, convert)).ops[0] == pp.decode(color="bgr")
+    two = ("CropMirrorNormalize", {"crop": [9.0, 9.0], "mean": [1.0, 2.0, 3.0], "output_layout": "HWC"})
+    assert "has to come before what is done by numbers a channel" in refusal(
+        from_dali, chain(DECODE, RESIZE, two, convert)
+    )
