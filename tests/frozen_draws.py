@@ -68,6 +68,12 @@ OPTIONS = {
         {"sampler_options": (0.0, 0.25, 0.5), "trials": 5, "min_scale": 0.5},
         {"sampler_options": (0.25, 1.0), "min_scale": 0.1, "min_aspect_ratio": 1.0, "max_aspect_ratio": 1.0},
     ],
+    "random_choice": [
+        {"ops": [{"op": "invert"}, {"op": "grayscale"}, []]},
+        {"ops": [{"op": "flip"}, [{"op": "invert"}, {"op": "equalize"}]], "weights": [1, 3], "p": 0.75},
+    ],
+    "random_apply": [{"ops": [{"op": "invert"}]}, {"ops": [{"op": "flip"}, {"op": "invert"}], "p": 0.25}],
+    "random_order": [{"ops": [{"op": "invert"}, {"op": "equalize"}, {"op": "grayscale"}, {"op": "autocontrast"}, []]}],
     "random_gray": [{}, {"p": 0.25}],
     "random_posterize": [{"bits": 4}],
     "random_solarize": [{"threshold": 128.0}],

@@ -91,6 +91,8 @@ def _words(kind: types.Type, default: object) -> str:
             return f"list of {len(kind.item_types)} {_plural(_words(kind.item_types[0], default))}"
         case types.DictType():
             return "object"
+        case types.AnyType():
+            return "op"
         case types.BoolType():
             return "true or false"
         case types.IntType():

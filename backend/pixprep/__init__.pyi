@@ -22,6 +22,9 @@ from pixprep.pipeline.ops.canvas import Crop as crop
 from pixprep.pipeline.ops.canvas import Flip as flip
 from pixprep.pipeline.ops.canvas import Letterbox as letterbox
 from pixprep.pipeline.ops.canvas import Pad as pad
+from pixprep.pipeline.ops.choices import RandomApply as random_apply
+from pixprep.pipeline.ops.choices import RandomChoice as random_choice
+from pixprep.pipeline.ops.choices import RandomOrder as random_order
 from pixprep.pipeline.ops.color import Autocontrast as autocontrast
 from pixprep.pipeline.ops.color import Brightness as brightness
 from pixprep.pipeline.ops.color import Contrast as contrast

@@ -86,6 +86,7 @@ HOMES = {
         "training.sources.tar",
         "plan.steps.operators",
         "plan.steps.signatures",
+        "pipeline.ops.entries",
         "pipeline.ops.extern",
         "pipeline.ops.faults",
         "pipeline.ops.op",

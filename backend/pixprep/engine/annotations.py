@@ -45,6 +45,7 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
     """
     if not plan.annotations:
         return {}
+    plan = plan.of(placed)
     results: dict[str, Any] = {}
     moves = moving(plan)
     kept: Bools | None = None

@@ -17,9 +17,12 @@ from pixprep.engine.devices import device_for
 from pixprep.engine.kernels import Kernel
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline import file
+from pixprep.pipeline.forks import drawn
 from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, Op, OutputOp, Pixels, RandomIouCrop, Tensor
 from pixprep.pipeline.pipeline import Pipeline, extern
-from pixprep.pipeline.walk import at, nodes
+from pixprep.pipeline.walk import Item, at, items, nodes
+from pixprep.plan.draws import philox
+from pixprep.plan.draws.augments import RandomStep
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.plan.steps.finding import find, listed
@@ -129,7 +132,7 @@ class _Chain:
     """Ops, checked: the first, those on the image with their places, and what is made of it at last."""
 
     first: Pixels | None
-    ops: tuple[tuple[int, Op], ...]
+    ops: tuple[Item, ...]
     tensor: Tensor | None
     calls: tuple[Use, ...]
     operators: tuple[Operator | str, ...]
@@ -178,7 +181,7 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
                 raise PipelineError(f"needs the boxes of the image: {example}")
             else:
                 middle.append((index, op))
-    return _Chain(first, tuple(middle), tensor, tuple(calls), tuple(known))
+    return _Chain(first, tuple(items(middle)), tensor, tuple(calls), tuple(known))
 
 
 def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: Any) -> Array:
@@ -189,6 +192,8 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
     pixels = levels(shaped(array, chain.first.frames if chain.first else Frames(color)))
     if 0 in pixels.shape:
         raise ImageError("BAD_DIMENSIONS", f"{array.shape[0]} x {array.shape[1]} pixels: there are none")
+    ops = tuple(drawn(chain.ops, lambda step: _chosen(step, sample)))
+    chain = chain if ops == chain.ops else _with(chain, ops)
     plan, output = _compiled(chain, color)
     (numbers,) = plan.draw(seed=seed, epoch=epoch, indices=[index])
     placing = plan.placing(numbers, None if boxes is None else {"boxes": read_field({"boxes": boxes}, "boxes", 4)})
@@ -205,11 +210,25 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
     return result[:, :, 0] if array.ndim == 2 and chain.tensor is None else result
 
 
+def _chosen(step: RandomStep, sample: tuple[int, int, int]) -> Sequence[int]:
+    """Parts of a choice that the numbers of a sample choose."""
+    seed, epoch, index = sample
+    (numbers,) = philox.draw([step], seed=seed, epoch=epoch, indices=[index])
+    parts: Sequence[int] = step.words(1, 1, numbers)["chosen"]
+    return parts
+
+
+@_remembered
+def _with(chain: _Chain, ops: tuple[Item, ...]) -> _Chain:
+    """The chain with the ops that were drawn, the same one each time."""
+    return replace(chain, ops=ops)
+
+
 @lru_cache(RECENT)
 def _compiled(chain: _Chain, color: Color) -> tuple[Plan, TensorPlan]:
     """The plan of images of any size, and its one output."""
     first = chain.first or Pixels(color=color)
-    *_, last = nodes([(-1, first), *chain.ops], chain.operators)
+    *_, last = nodes([*items([(-1, first)]), *chain.ops], chain.operators)
     image = replace(last.image, max_height=last.image.max_height or ANY, max_width=last.image.max_width or ANY)
     tensor = chain.tensor or Tensor(dtype="uint8" if image.values == "levels" else "float32", layout="hwc")
     output = replace(last.lowered.tensor(tensor.infer(image)), calls=chain.calls)

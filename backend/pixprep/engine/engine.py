@@ -16,7 +16,8 @@ import numpy as np
 from pixprep.engine.batch import Batch
 from pixprep.engine.decoders import Chunk, Codec, Damage, Decoded, Encoded, Kept, Limits, Pixels, check_encoded
 from pixprep.engine.devices import device_for, optical_flow
-from pixprep.engine.kernels import Array
+from pixprep.engine.kernels import Array, Kernel
+from pixprep.engine.kernels.forked import ForkedKernel
 from pixprep.engine.options import EngineOptions
 from pixprep.errors import ImageError, PipelineError, unreachable
 from pixprep.pipeline.pipeline import Pipeline
@@ -90,7 +91,7 @@ class Engine:
         self._device = device_for(device, threads=threads)
         self._decoder = self._device.decoder(self.plan, self.options)
         self._kernels = {
-            name: self._device.kernel((output.frames if isinstance(output, FlowPlan) else output).frame)
+            name: self._kernel(name)
             for name, output in self.plan.outputs.items()
             if isinstance(output, TensorPlan | FlowPlan)
         }
@@ -233,6 +234,13 @@ class Engine:
         for other in others:
             other.result()
         return batch
+
+    def _kernel(self, name: str) -> Kernel:
+        """The kernel of an output; one for each leaf of a plan that forks."""
+        outputs = [cast("TensorPlan | FlowPlan", leaf.outputs[name]) for leaf in self.plan.leaves]
+        plans = [(output.frames if isinstance(output, FlowPlan) else output).frame for output in outputs]
+        kernels = [self._device.kernel(plan) for plan in plans]
+        return kernels[0] if len(kernels) == 1 else ForkedKernel(kernels)
 
     def _array(self, name: str, count: int) -> Array:
         """Room for one output of a batch; a few numbers an image stay where Python is. An open one has none yet."""

@@ -9,7 +9,8 @@ Classes are told apart by their names: a transform object is the proof that torc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from enum import Enum
 from pathlib import Path
 from runpy import run_path
@@ -20,7 +21,18 @@ from pixprep.importers.assembly import assembled, library_module
 from pixprep.importers.fields import reading
 from pixprep.importers.torchvision_ops import NOT_SERVED, TRANSFORMS, Data, Walk, of_images
 from pixprep.importers.torchvision_random import RANDOM
-from pixprep.pipeline.ops import Boxes, Decode, Normalize, Op, RandomErasing, Tensor, changed
+from pixprep.pipeline.ops import (
+    Boxes,
+    Decode,
+    Normalize,
+    Op,
+    RandomApply,
+    RandomChoice,
+    RandomErasing,
+    RandomOrder,
+    Tensor,
+    changed,
+)
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Side
 
@@ -28,6 +40,7 @@ _NO_OP = {
     "RandomResize": ": RandomShortestSize is, which makes both sides by one scale",
 }
 """Transforms that are refused for a reason of their own."""
+_CHOICES = ("RandomChoice", "RandomApply", "RandomOrder")
 Input = Literal["pil", "tensor"]
 
 DATA_OF: dict[Input, Data] = {"pil": "a PIL image", "tensor": "a uint8 tensor"}
@@ -124,14 +137,14 @@ def _take(walk: Walk, transform: Any, where: str) -> None:
         for index, part in enumerate(transform if name == "Sequential" else transform.transforms):
             _take(walk, part, f"{where if '[' in outer else outer}[{index}]")
         return
-    if name == "RandomApply" and is_own and walk.side == "training":
-        _take_at_times(walk, transform, where)
+    if name in _CHOICES and is_own and walk.side == "training":
+        _take_choice(walk, transform, where)
         return
     if name == "Identity" and package.split(".")[0] in ("torch", "torchvision"):
         return
     if not is_own:
         raise PipelineError(f"{where}: is a class of {package}, not of torchvision")
-    is_random = name in {*RANDOM, "RandomApply"}
+    is_random = name in {*RANDOM, *_CHOICES}
     if name not in TRANSFORMS and not is_random:
         why = _NO_OP.get(name, " (it is random)" * name.startswith("Random"))
         raise PipelineError(f"{where}: is not understood{why}")
@@ -146,16 +159,32 @@ def _take(walk: Walk, transform: Any, where: str) -> None:
         (TRANSFORMS | RANDOM)[name](walk, fields)
 
 
-def _take_at_times(walk: Walk, transform: Any, where: str) -> None:
-    """``RandomApply`` of a transform that does something to some images anyway: to fewer."""
-    before = len(walk.ops)
-    for part in transform.transforms:
-        _take(walk, part, f"{where} of")
-    made = walk.ops[before:]
-    p = getattr(made[0], "p", None) if len(made) == len(transform.transforms) == 1 else None
-    if p is None:
-        raise PipelineError(f"{where}: is not understood, unless of one transform whose op has a p")
-    walk.ops[-1] = changed(made[0], p=p * transform.p)
+def _take_choice(walk: Walk, transform: Any, where: str) -> None:
+    """``RandomChoice``, ``RandomApply`` and ``RandomOrder``: of lists of ops, each on the data as they are."""
+    name, given = type(transform).__name__, enumerate(transform.transforms)
+    parts: list[tuple[Op, ...]] = []
+    for group in [list(given)] if name == "RandomApply" else [[each] for each in given]:
+        own = copy(walk)
+        own.ops = []
+        for index, part in group:
+            _take(own, part, f"{where}[{index}]")
+        if (own.data, own.scaling, own.boxes) != (walk.data, walk.scaling, walk.boxes):
+            raise PipelineError(f"{where}: changes what the data is in some draws alone: put that behind it")
+        parts.append(tuple(own.ops))
+        walk.size = walk.size if own.size == walk.size else None
+    if name == "RandomApply":
+        walk.ops += _at_times(parts[0], transform.p)
+    elif name == "RandomOrder":
+        walk.ops.append(RandomOrder(tuple(parts)))
+    else:
+        weights = tuple(map(float, getattr(transform, "probabilities", None) or transform.p or ()))
+        walk.ops.append(RandomChoice(tuple(parts), weights if len({*weights}) > 1 else None))
+
+
+def _at_times(made: Sequence[Op], p: float) -> list[Op]:
+    """Ops that are done to some images: one that has a ``p`` by that, others as a list."""
+    own = getattr(made[0], "p", None) if len(made) == 1 else None
+    return [changed(made[0], p=p * own) if own is not None else RandomApply(tuple(made), p)] if made else []
 
 
 def _finished(walk: Walk, where: str) -> list[Op]:

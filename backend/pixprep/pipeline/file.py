@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from inspect import cleandoc
 from pathlib import Path
@@ -21,9 +21,9 @@ from typing import Annotated, Any, Union
 import msgspec
 
 from pixprep.errors import PipelineError, in_words, printable
-from pixprep.names import OPS as ELSEWHERE
-from pixprep.names import field_hint, hint, meant
 from pixprep.pipeline.ops import OPS, Op, op_name
+from pixprep.pipeline.ops.choices import Choice
+from pixprep.pipeline.ops.entries import SURROGATE, read, type_name
 from pixprep.pipeline.ops.faults import message, quoted, suggest
 from pixprep.spec import Like
 
@@ -34,13 +34,6 @@ MAX_DIGITS = 20
 FIELDS = ("format", "origin", "ops")
 SCHEMA_FIELD = "$schema"  # for editors, which look there for the JSON Schema; nothing here reads it
 
-_SERVING = "; it is about serving: an argument of Engine, and a parameter of the Triton model"
-_MOVED = {
-    ("decode", "damage"): _SERVING,
-    ("decode", "decoder"): _SERVING,
-    ("decode", "scale"): '; "reduced": true is what "scale": "auto" was',
-}
-"""New places of the fields of files that were written before ``pixprep/1`` was published."""
 _SLIPS = {
     "": "the text ends too early",
     "'": "JSON has double quotes only",
@@ -49,7 +42,6 @@ _SLIPS = {
 """Mistakes where JSON cannot go on with such a character."""
 _YAML = re.compile(r"\s*(?:---\s|#[^\n]*\n\s*)*(?:- )?\w+:(?:\s|$)")
 _CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
-_SURROGATE = "a string holds half of a surrogate pair"
 
 Word = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
@@ -121,7 +113,7 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
     if constants:
         raise PipelineError(_no_number(document, constants[0], text))
     if not isinstance(document, dict):
-        raise PipelineError(f'a pipeline file is an object with "format" and "ops", not {_type_name(document)}')
+        raise PipelineError(f'a pipeline file is an object with "format" and "ops", not {type_name(document)}')
     _check_format(document.get("format"))
     for key in document:
         if key not in (*FIELDS, SCHEMA_FIELD):
@@ -134,7 +126,7 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
         raise PipelineError("$.ops: must be a list of at least one op")
     if len(ops) > MAX_OPS:
         raise PipelineError(f"$.ops: {len(ops)} ops; at most {MAX_OPS}")
-    return tuple(_op(index, entry) for index, entry in enumerate(ops)), origin
+    return tuple(read(entry, f"ops[{index}]") for index, entry in enumerate(ops)), origin
 
 
 def not_json(error: json.JSONDecodeError) -> str:
@@ -167,7 +159,7 @@ def to_dict(op: Op) -> dict[str, Any]:
         fewer = {other: value for other, value in fields.items() if other != key}
         with suppress(msgspec.ValidationError, PipelineError):  # of a field that is needed
             fields = fewer if msgspec.convert(fewer, type(op)) == op else fields
-    return fields
+    return fields | ({"ops": _entries(op, to_dict)} if isinstance(op, Choice) else {})
 
 
 def settings(op: Op) -> dict[str, Any]:
@@ -178,7 +170,12 @@ def settings(op: Op) -> dict[str, Any]:
     for key, value in fields.items():
         if value is not None:
             (last if key in ("name", "from", "only") else first)[key] = value
-    return first | last
+    return first | ({"ops": _entries(op, settings)} if isinstance(op, Choice) else {}) | last
+
+
+def _entries(choice: Choice, entry: Callable[[Op], dict[str, Any]]) -> tuple[Any, ...]:
+    """The ops of a choice as its file has them."""
+    return tuple(tuple(map(entry, each)) if isinstance(each, tuple) else entry(each) for each in choice.ops)
 
 
 def convert(op: Op) -> Op:
@@ -196,6 +193,11 @@ def schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of the file; it cannot say everything that ``loads`` and ``Pipeline`` check."""
     every: Any = Union[tuple(OPS.values())]  # noqa: UP007  (made at run time)
     (ops, origin), components = msgspec.json.schema_components([list[every], Origin], ref_template="#/$defs/{name}")
+    one = {"$ref": "#/properties/ops/items"}
+    for cls in OPS.values():
+        if issubclass(cls, Choice):
+            items = one if cls.is_one_list else {"anyOf": [one, {"type": "array", "items": one}]}
+            components[cls.__name__]["properties"]["ops"] |= {"items": items, "minItems": 1}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "pixprep pipeline",
@@ -264,36 +266,4 @@ def _origin(value: object) -> Origin:
     except PipelineError as error:
         raise PipelineError(f"$.origin.{error}") from None
     except UnicodeEncodeError:
-        raise PipelineError(f"$.origin: {_SURROGATE}") from None
-
-
-def _op(index: int, entry: object) -> Op:
-    where = f"ops[{index}]"
-    if not isinstance(entry, dict):
-        raise PipelineError(f'{where}: an op is an object such as {{"op": "decode"}}, not {_type_name(entry)}')
-    name = entry.get("op")
-    if not isinstance(name, str) or name not in OPS:
-        if "op" not in entry:
-            raise PipelineError(f'{where}: the field "op" is missing')
-        near = hint(meant(str(name), OPS, ELSEWHERE)) or f"; there are {', '.join(OPS)}"
-        raise PipelineError(f"{where} {quoted(name)}: no such op{near}")
-    cls = OPS[name]
-    where = f'{where} "{name}"'
-    known = ["op", *cls.__struct_encode_fields__]
-    for key in entry:
-        if key not in known:
-            near = _MOVED.get((name, key)) or field_hint(key, known)
-            raise PipelineError(f"{where}: no such field {quoted(key)}{near}")
-    try:
-        return msgspec.convert(entry, cls)
-    except msgspec.ValidationError as error:
-        raise PipelineError(f"{where}: {message(error, entry, cls)}") from None
-    except PipelineError as error:
-        raise PipelineError(f"{where}: {error}") from None
-    except UnicodeEncodeError:
-        raise PipelineError(f"{where}: {_SURROGATE}") from None
-
-
-def _type_name(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
+        raise PipelineError(f"$.origin: {SURROGATE}") from None

@@ -12,13 +12,14 @@ from pixprep.files import write
 from pixprep.names import explained
 from pixprep.pipeline import file
 from pixprep.pipeline.file import Origin
+from pixprep.pipeline.forks import compiled
 from pixprep.pipeline.ops import Decode, DecodeVideo, Extern, Op, OpticalFlow, Pixels, Tensor, changed, is_on, op_name
-from pixprep.pipeline.walk import Node, Output, Walked, at, n_bytes, walked
+from pixprep.pipeline.walk import Node, Output, Walked, at, meaning, n_bytes
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.plan.steps.finding import listed
 from pixprep.plan.steps.operators import Operator, OperatorCall
-from pixprep.spec import ImageSpec, InputSpec, Side, TensorSpec
+from pixprep.spec import ImageSpec, InputSpec, Side
 
 SIDES: tuple[Side, ...] = ("serving", "training")
 _PLACES = ("pipeline.json", "1/pipeline.json", "*/1/pipeline.json")
@@ -91,12 +92,12 @@ class Pipeline:
         self._walked: dict[Side, Walked] = {}
         with_tensor = [side for side in SIDES if any(isinstance(op, Tensor) and is_on(op, side) for op in ops)]
         if not with_tensor or all(is_on(op, side) for op in ops for side in SIDES):
-            self._walked = dict.fromkeys(SIDES, walked(enumerate(ops), self.operators))
+            self._walked = dict.fromkeys(SIDES, compiled(enumerate(ops), self.operators))
         else:
             for side in with_tensor:
                 these = [(index, op) for index, op in enumerate(ops) if is_on(op, side)]
                 hint = _size_hint([op for op in ops if not is_on(op, side)], side)
-                self._walked[side] = walked(these, self.operators, f"in {side}: ", hint)
+                self._walked[side] = compiled(these, self.operators, f"in {side}: ", hint)
             if len(with_tensor) == 2:
                 _check_alike(self._walked["training"], self._walked["serving"])
         self._turn("serving" if "serving" in self._walked else "training")
@@ -281,25 +282,13 @@ def _check_alike(training: Walked, serving: Walked) -> None:
                 'write one tensor without "only", or give both the same "name"'
             )
         theirs = training.outputs[name].spec
-        meanings, others = _meaning(output.spec, served), _meaning(theirs, trained)
+        meanings, others = meaning(output.spec, served), meaning(theirs, trained)
         for what, here in meanings.items():
             if here != (there := others[what]):
                 raise PipelineError(
                     f'ops: the tensor "{name}" has other {what} in training, {there}, than in serving, '
                     f"{here}: a model would be served what it was not trained on"
                 )
-
-
-def _meaning(spec: TensorSpec, plan: TensorPlan) -> dict[str, object]:
-    """Meaning of a tensor to a model."""
-    return {
-        "dtype": spec.dtype,
-        "layout": spec.layout,
-        "channels": plan.channels,
-        "operators": " and ".join(map(str, plan.calls)) or "none",
-        "values": f"{spec.low:.4g}..{spec.high:.4g}{' of a resize that does not round' * plan.is_real}",
-        "arithmetic": plan.arithmetic,
-    }
 
 
 def extern(call: OperatorCall) -> Extern:

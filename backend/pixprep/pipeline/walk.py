@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, ImageOp, Op, OutputOp, Tensor, op_name
+from pixprep.pipeline.ops.choices import whether
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, OutputPlan, PointsPlan, TensorPlan
@@ -75,11 +77,33 @@ class Walked:
     plan: Plan
 
 
-def nodes(ops: Iterable[tuple[int, Op]], operators: tuple[Operator | str, ...] = (), where: str = "") -> Iterator[Node]:
+class Item(NamedTuple):
+    """An op of a side.
+
+    Attributes:
+        place: index of the op in the file.
+        op: itself.
+        key: of the numbers that it draws.
+    """
+
+    place: int
+    op: Op
+    key: str
+
+
+def items(ops: Iterable[tuple[int, Op]]) -> Iterator[Item]:
+    """The ops of a side with their keys: the name, or what the op is called and how many of these came before."""
+    counts: Counter[str] = Counter()
+    for index, op in ops:
+        yield Item(index, op, op.name or f"{op_name(op)}#{counts[op_name(op)]}")
+        counts[op_name(op)] += op.name is None
+
+
+def nodes(ops: Iterable[Item], operators: tuple[Operator | str, ...] = (), where: str = "") -> Iterator[Node]:
     """Every op, one after the other, each wired, inferred and folded when it is asked for.
 
     Args:
-        ops: with the index of each in the file.
+        ops: of ``items``.
         operators: that ``extern`` may name.
         where: the side, as a message begins.
 
@@ -89,13 +113,10 @@ def nodes(ops: Iterable[tuple[int, Op]], operators: tuple[Operator | str, ...] =
     found: dict[int, Node] = {}
     names: dict[str, int] = {}
     tensors: set[int] = set()  # the last ops that made them
-    counts: Counter[str] = Counter()
     last: int | None = None
-    for index, op in ops:
+    for index, op, key in ops:
         with at(index, op, where):
             taken = _taken(index, op, names, last)
-            key = op.name or f"{op_name(op)}#{counts[op_name(op)]}"
-            counts[op_name(op)] += op.name is None
             if isinstance(op, FirstOp):
                 node = Node(index, op, key, index, op.infer(), (op,), op.lower(operators))
             else:
@@ -109,7 +130,9 @@ def nodes(ops: Iterable[tuple[int, Op]], operators: tuple[Operator | str, ...] =
                 tensors.add(index)
             elif isinstance(op, ImageOp):
                 before, image = node.lowered, node.image
-                made, lowered = op.infer(image), op.lower(before, image, key)
+                done, own = whether(op, key)
+                assert isinstance(done, ImageOp)
+                made, lowered = op.infer(image), done.lower(before, image, own)
                 if isinstance(op, Extern):
                     (*_, call) = lowered.levels
                     made = made.sized(*call.size) if isinstance(call, Call) and call.size else made
@@ -119,13 +142,11 @@ def nodes(ops: Iterable[tuple[int, Op]], operators: tuple[Operator | str, ...] =
         yield node
 
 
-def walked(
-    ops: Iterable[tuple[int, Op]], operators: tuple[Operator | str, ...], where: str = "", size_hint: str = ""
-) -> Walked:
+def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: str = "", size_hint: str = "") -> Walked:
     """The ops of a side, with their outputs and plan.
 
     Args:
-        ops: with the index of each in the file.
+        ops: of ``items``.
         operators: that ``extern`` may name.
         where: the side, as a message begins.
         size_hint: what to say where the size of a tensor is open.
@@ -205,6 +226,18 @@ def _check_annotations(passed: Sequence[Node], where: str) -> None:
                     raise PipelineError(f"no tensor shows the image here: put {name} before a tensor that does")
                 said = f'ops[{mover.index}] "{op_name(mover.op)}"'
                 raise PipelineError(f"{said} moves the image, and not the {name} before it: put {name} behind {said}")
+
+
+def meaning(spec: TensorSpec, plan: TensorPlan) -> dict[str, object]:
+    """Meaning of a tensor to a model."""
+    return {
+        "dtype": spec.dtype,
+        "layout": spec.layout,
+        "channels": plan.channels,
+        "operators": " and ".join(map(str, plan.calls)) or "none",
+        "values": f"{spec.low:.4g}..{spec.high:.4g}{' of a resize that does not round' * plan.is_real}",
+        "arithmetic": plan.arithmetic,
+    }
 
 
 @contextmanager

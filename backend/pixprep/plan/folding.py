@@ -14,7 +14,19 @@ from pixprep.plan import inputs
 from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import EXAMPLE
-from pixprep.plan.geometry_steps import REACH, Beyond, Flip, GeometryStep, LevelsStep, Move, Resize, Window
+from pixprep.plan.geometry_steps import (
+    REACH,
+    Beyond,
+    Chosen,
+    Flip,
+    GeometryStep,
+    LevelsStep,
+    Move,
+    Resize,
+    Window,
+    chosen,
+    flat,
+)
 from pixprep.plan.inputs import Drawing, Requested, is_given
 from pixprep.plan.placement import NO_MARGINS, Placement, Span, stretch
 from pixprep.plan.steps import levels
@@ -51,8 +63,9 @@ class Geometry:
     @property
     def _steps(self) -> tuple[GeometryStep | Augment | LevelStep, ...]:
         """Give all steps that are done to an image, those after levels as they are."""
-        rest = (step.step if isinstance(step, Move) else step for step in (*self.photo, *self.levels))
-        return (*self.before, *self.after, *rest)
+        levels = (*self.photo, *self.levels)
+        rest = [step.step if isinstance(step, Move) else step for step in flat(levels)]
+        return (*self.before, *self.after, *rest, *chosen(levels))
 
     @property
     def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
@@ -161,6 +174,10 @@ class Geometry:
             these: tuple[LevelStep, ...]
             if isinstance(step, Augment):
                 these = step.steps(drawing.words(step, rows, columns) if step.key else {}, height, width)
+            elif isinstance(step, Chosen):
+                parts = drawing.words(step.step, rows, columns)["chosen"]
+                inner = tuple(one for part in parts for one in step.parts[part])
+                these = Geometry._placed_levels(inner, height, width, drawing)
             elif isinstance(step, Move):
                 _apply(step.step, rows, columns, drawing)
                 these = (_take(rows, columns, step),)
@@ -180,6 +197,8 @@ def _moves(step: LevelsStep) -> bool:
     """Tell whether a step may move pixels, and with them what boxes and masks lie on."""
     if isinstance(step, Augment):
         return step.op.moves
+    if isinstance(step, Chosen):
+        return any(map(_moves, flat((step,))))
     return isinstance(step, Move) or levels.moves(step)
 
 

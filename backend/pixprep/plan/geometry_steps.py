@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import floor
-from typing import Literal, get_args
+from typing import Literal, Union, get_args
 
 import numpy as np
 
@@ -126,8 +126,43 @@ class Move:
         return str(self.step) if self.mode == "constant" else f"{self.step}, margins by {self.mode}"
 
 
-LevelsStep = LevelStep | Augment | Move
+@dataclass(frozen=True)
+class Chosen:
+    """Steps on levels of which a draw names some parts: ``{"chosen": [2, 0]}``, one after the other.
+
+    Attributes:
+        step: which draws.
+        parts: steps that keep the size.
+    """
+
+    step: RandomStep
+    parts: tuple[tuple[LevelsStep, ...], ...]
+
+    def __str__(self) -> str:
+        return f"{self.step}: {'; or '.join(', '.join(map(str, part)) or 'nothing' for part in self.parts)}"
+
+
+LevelsStep = Union[LevelStep, Augment, Move, Chosen]  # noqa: UP007  (the last one's own parts are such)
 """A step of a plan on levels, for an image of any size."""
+
+
+def flat(steps: Iterable[LevelsStep]) -> Iterator[LevelStep | Augment | Move]:
+    """The steps, and those of each part of a choice in its place."""
+    for step in steps:
+        if isinstance(step, Chosen):
+            for part in step.parts:
+                yield from flat(part)
+        else:
+            yield step
+
+
+def chosen(steps: Iterable[LevelsStep]) -> Iterator[RandomStep]:
+    """The draws of all choices."""
+    for step in steps:
+        if isinstance(step, Chosen):
+            yield step.step
+            for part in step.parts:
+                yield from chosen(part)
 
 
 REACH: Mapping[Filter, int] = dict.fromkeys(get_args(Filter), 1) | {"bicubic": 2, "lanczos": 3, "lanczos4": 4}

@@ -11,7 +11,7 @@ from pixprep.plan import geometry_steps, inputs
 from pixprep.plan.draws.augments import Augment, Changing, RandomStep
 from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.folding import Geometry
-from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, Window
+from pixprep.plan.geometry_steps import Chosen, GeometryStep, LevelsStep, Move, Window, flat
 from pixprep.plan.output_plans import ArithmeticStep, TensorPlan
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.steps import levels
@@ -186,7 +186,7 @@ class Lowered:
 
     @property
     def _changing(self) -> list[Changing]:
-        return [step.op for step in self.levels if isinstance(step, Augment)]
+        return [step.op for step in flat(self.levels) if isinstance(step, Augment)]
 
     def check_boxes(self) -> None:
         """Refuse boxes and points where there are none of what a margin shows, as torchvision does.
@@ -251,6 +251,8 @@ def _keeps_places(step: LevelsStep) -> bool:
     """Tell whether a mirror may come before or after."""
     if isinstance(step, Move):
         return False
+    if isinstance(step, Chosen):
+        return all(map(_keeps_places, flat((step,))))
     return levels.keeps_places(step) if isinstance(step, levels.LevelStep) else step.op.keeps_places
 
 
@@ -258,4 +260,6 @@ def _is_pointwise(step: LevelsStep) -> bool:
     """Tell whether a crop may come before or after."""
     if isinstance(step, Move):
         return False
+    if isinstance(step, Chosen):
+        return all(map(_is_pointwise, flat((step,))))
     return levels.is_pointwise(step) if isinstance(step, levels.LevelStep) else step.op.is_pointwise

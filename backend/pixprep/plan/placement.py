@@ -60,6 +60,7 @@ class Placement(NamedTuple):
         fill: their level, and that of the canvas, for each channel of the tensor, where an input says it.
         erasures: what is then done to the tensor; the values are those of its channels.
         photo: what is done to the levels of the whole image, before all else.
+        leaf: number of the plan that it is of, where a choice gives an image one of several.
     """
 
     box: tuple[int, int, int, int]
@@ -76,6 +77,7 @@ class Placement(NamedTuple):
     levels: tuple[LevelStep, ...] = ()
     erasures: tuple[Erase, ...] = ()
     photo: tuple[LevelStep, ...] = ()
+    leaf: int = 0
 
     @property
     def size(self) -> tuple[int, int]:

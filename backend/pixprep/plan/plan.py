@@ -72,6 +72,19 @@ class ClipPlan:
     apply_rotation: bool
 
 
+@dataclass(frozen=True)
+class Fork:
+    """Plans of which a draw takes one: ``{"chosen": [1]}``.
+
+    Attributes:
+        step: which draws.
+        plans: by what is chosen; each may have a fork of its own.
+    """
+
+    step: RandomStep
+    plans: Mapping[tuple[int, ...], Plan]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A compiled pipeline.
@@ -85,6 +98,9 @@ class Plan:
         outputs: by name, in the order of the pipeline.
         annotations: what is made of a sample's annotation, by name.
         inputs: the numbers that come with each image, by name.
+        fork: where a choice differs in geometry, what each of its draws comes to; ``outputs`` then say what all have in
+            common, and their geometry is that of the first leaf.
+        leaf: number of a plan that other forks lead to; see ``Placement.leaf``.
     """
 
     is_gray: bool
@@ -98,6 +114,18 @@ class Plan:
     outputs: Mapping[str, OutputPlan]
     annotations: Mapping[str, AnnotationPlan] = field(default_factory=dict)
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)
+    fork: Fork | None = None
+    leaf: int = 0
+
+    @cached_property
+    def leaves(self) -> tuple[Plan, ...]:
+        """The plans that forks lead to, by their numbers; a plan without a fork is its own."""
+        plans = () if self.fork is None else self.fork.plans.values()
+        return tuple(leaf for plan in plans for leaf in plan.leaves) or (self,)
+
+    def of(self, placed: Placed) -> Plan:
+        """The leaf by which an image was placed."""
+        return self.leaves[placed.leaf]
 
     @property
     def takes_boxes(self) -> bool:
@@ -107,6 +135,9 @@ class Plan:
     @cached_property
     def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
         """The steps that differ from image to image, each once."""
+        if self.fork is not None:
+            forked = {step.key: step for plan in self.fork.plans.values() for step in plan.random_steps}
+            return tuple(({self.fork.step.key: self.fork.step} | forked).values())
         steps = {step.key: step for each in self._geometries for step in each.random_steps}
         first = (self.clip.drawn,) if self.clip is not None and self.clip.drawn is not None else ()
         return (*first, *steps.values())
@@ -139,7 +170,7 @@ class Plan:
         }
 
     @cached_property
-    def _reaches(self) -> Sequence[tuple[str, int]]:
+    def reaches(self) -> Sequence[tuple[str, int]]:
         """Reach of the filter of each tensor's resize."""
         tensors = ((name, each.geometry.resize) for name, each in self.outputs.items() if isinstance(each, TensorPlan))
         return [(name, resize.reach if resize else 0) for name, resize in tensors]
@@ -149,7 +180,7 @@ class Plan:
         parts = set[Part]()
         rows = (row for row in placed.rows or (placed,) if isinstance(row, Placed))
         for row in rows:
-            for name, reach in self._reaches:
+            for name, reach in self.of(row).reaches:
                 placement = row.placements[name]
                 if placement.photo:  # as the mean of contrast
                     return None
@@ -257,18 +288,22 @@ class Plan:
         return Placed(height, width, _NOTHING, denominator, rows=tuple(placements))
 
     def _place(self, height: int, width: int, drawing: Drawing) -> Placed:
+        if self.fork is not None:
+            words = drawing.words(self.fork.step, Span(height), Span(width))
+            return self.fork.plans[tuple(words["chosen"])]._place(height, width, drawing)  # noqa: SLF001  (another of its kind)
         if self.clip is not None and self.clip.drawn is not None:
             drawing.words(self.clip.drawn, Span(height), Span(width))
         placements: dict[str, Placement] = {}
         least = inf  # decoded pixels for each pixel of a tensor
         for geometry, (names, has_tensor) in self._geometries.items():
             placement = geometry.place(height, width, drawing)
+            placement = placement._replace(leaf=self.leaf) if self.leaf else placement
             placements.update(dict.fromkeys(names, placement))
             if has_tensor:
                 least = min(least, *placement.ratio)
         fractions = (8, 4, 2) if self.reduced else ()
         denominator = next((fraction for fraction in fractions if fraction * SPARE <= least), 1)
-        return Placed(height, width, placements, denominator, drawing.draws, drawing.kept)
+        return Placed(height, width, placements, denominator, drawing.draws, drawing.kept, leaf=self.leaf)
 
 
 class Placed(NamedTuple):
@@ -284,6 +319,7 @@ class Placed(NamedTuple):
         frames: of a clip: the places of its frames in the file, in the order shown.
         rows: of an image with inputs, its place in each of its tensors, or why there is none; then ``placements`` are
             there.
+        leaf: see ``Plan.leaves``.
     """
 
     height: int
@@ -294,6 +330,7 @@ class Placed(NamedTuple):
     kept: Mapping[str, npt.NDArray[np.bool_]] = _NOTHING
     frames: tuple[int, ...] = ()
     rows: tuple[Placed | ImageError, ...] = ()
+    leaf: int = 0
 
     def reduced(self, reduction: Reduction) -> Placed:
         """The same image in pixels that were decoded to a fraction."""

@@ -14,7 +14,7 @@ from pixprep.engine.annotations import around
 from pixprep.engine.batch import Batch
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, FlowPlan, MaskPlan, OutputPlan, TensorPlan
-from pixprep.plan.plan import Placed
+from pixprep.plan.plan import Placed, Plan
 from pixprep.show.drawing import (
     FAINT,
     INK,
@@ -74,7 +74,7 @@ def contact_sheet(
         for first in range(start, min(start + in_row, len(shown)), count):
             sheet.panels(shown[first : min(first + count, start + in_row)], width)
             sheet.gap(16)
-    if "boxes" in source[int(batch["index"][0])] and not list(_boxes_plans(pipeline)):
+    if "boxes" in source[int(batch["index"][0])] and not list(_boxes_plans(pipeline.plan)):
         sheet.text("note: the samples have boxes, and the pipeline has no op boxes: training gets none", 16, INK)
     for each in broken:
         sheet.text(f"broken: {each.error}", 16, FAINT)
@@ -94,28 +94,30 @@ def panels(pipeline: Pipeline, batch: Batch, classes: tuple[str, ...] = ()) -> l
 
 
 def _panel(pipeline: Pipeline, batch: Batch, row: int, *, name: str, classes: tuple[str, ...], side: int) -> Panel:
-    plan, placed = pipeline.plan.outputs[name], batch.placed[row]
-    assert isinstance(plan, TensorPlan)
+    placed = batch.placed[row]
     assert placed is not None
+    drawn = pipeline.plan.of(placed)
+    plan = drawn.outputs[name]
+    assert isinstance(plan, TensorPlan)
     tensor = batch[name][row]
     if plan.spec.layout is not None and "t" in plan.spec.layout:
         flows = [batch[flow][row] for flow, each in pipeline.plan.outputs.items() if isinstance(each, FlowPlan)]
         pixels = _film(plan, tensor, flows[0] if flows else None, side)
     else:
         pixels = true_colours(plan, np.asarray(tensor))
-        for labels in _masks(pipeline, batch, row, plan):
+        for labels in _masks(drawn, batch, row, plan):
             if labels.shape == pixels.shape[:2]:
                 pixels = with_labels(pixels, labels)
         pixels = fitted(pixels, side)
     factor = pixels.shape[1] / plan.spec.padding.size(*placed.placements[name].size)[1]
-    for boxes_name, boxes_plan in _boxes_plans(pipeline):
+    for boxes_name, boxes_plan in _boxes_plans(drawn):
         if _keys(boxes_plan) <= _keys(plan):  # else they lie in another random crop
             boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
             found = batch["labels"][row] if "labels" in batch.fields else [None] * len(boxes)
             numbers = [None if label is None else int(label) for label in found[: len(boxes)]]
             words = [_class(number, classes) for number in numbers]
             pixels = with_boxes(pixels, boxes * factor, words, numbers)
-    every = (*pipeline.plan.outputs.values(), *pipeline.plan.annotations.values())
+    every = (*drawn.outputs.values(), *drawn.annotations.values())
     others = {key for each in every for key in _keys(each)} - _keys(plan)
     words = [
         f"{key}: {', '.join(f'{word} {_shown(value)}' for word, value in drawn.items())}"
@@ -149,9 +151,9 @@ def _film(plan: TensorPlan, clip: Any, flow: Any | None, side: int) -> U8:
     return fitted(np.concatenate(rows), side)
 
 
-def _masks(pipeline: Pipeline, batch: Batch, row: int, tensor: TensorPlan) -> Iterator[npt.NDArray[Any]]:
+def _masks(whole: Plan, batch: Batch, row: int, tensor: TensorPlan) -> Iterator[npt.NDArray[Any]]:
     """The masks of a sample as labels (height, width), -1 where none is seen; objects have their class, if known."""
-    for name, each in pipeline.plan.annotations.items():
+    for name, each in whole.annotations.items():
         if isinstance(each, MaskPlan) and _keys(each) <= _keys(tensor):
             mask = np.asarray(batch[name][row])
             if each.field == "masks":
@@ -161,8 +163,8 @@ def _masks(pipeline: Pipeline, batch: Batch, row: int, tensor: TensorPlan) -> It
                 yield np.where((mask == each.ignore) | (mask == 0), -1, mask.astype(np.int64))
 
 
-def _boxes_plans(pipeline: Pipeline) -> Iterator[tuple[str, BoxesPlan]]:
-    for name, each in pipeline.plan.annotations.items():
+def _boxes_plans(plan: Plan) -> Iterator[tuple[str, BoxesPlan]]:
+    for name, each in plan.annotations.items():
         if isinstance(each, BoxesPlan):
             yield name, each
 

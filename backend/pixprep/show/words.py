@@ -16,15 +16,18 @@ from pixprep.pipeline.ops import (
     Mask,
     Masks,
     Normalize,
+    Op,
     OpticalFlow,
     Pixels,
     Points,
     Tensor,
     op_name,
 )
+from pixprep.pipeline.ops.choices import Choice, whether
 from pixprep.pipeline.ops.outputs import NumbersOp
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.folding import Geometry
+from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import (
     Affine,
     AnnotationPlan,
@@ -38,7 +41,7 @@ from pixprep.plan.output_plans import (
 )
 from pixprep.plan.plan import Plan
 from pixprep.plan.steps.finding import find
-from pixprep.spec import NO_PADDING, Frames, InputSpec
+from pixprep.spec import NO_PADDING, Frames, ImageSpec, InputSpec
 
 _NUMBERS = {
     "original_size": "of the decoded image",
@@ -75,14 +78,30 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
         lines.append("  on the CPU a JPEG to 1/2, 1/4 or 1/8, where each resized pixel still has two on both axes")
         lines.append("  the values are then near the library's, not equal")
         lines.append(f"  e.g. {height} x {width}: to 1/{_denominator(plan, height, width)}")
-    for name, output in plan.outputs.items():
+    for name in plan.outputs:
         spec = pipeline.outputs[name].spec
         lines += ["", f"  {name}: {spec}, {spec.n_bytes:,} bytes an image"]
-        lines += [f"    {line}" for line in _output(output, height, width)]
+        for label, leaf in _leaves(plan):
+            own = list(_output(leaf.outputs[name], height, width))
+            lines += [f"    {label}", *(f"      {line}" for line in own)] if label else [f"    {line}" for line in own]
     for name, annotation in plan.annotations.items():
         lines += ["", f"  {name}: {_annotation(annotation)}"]
-        lines += [f"    {line}" for line in geometry_words(annotation.geometry)]
+        lines += (
+            ["    moved as the image is"]
+            if plan.fork
+            else [f"    {line}" for line in geometry_words(annotation.geometry)]
+        )
     return "\n".join(lines) + "\n"
+
+
+def _leaves(plan: Plan, label: str = "") -> Iterator[tuple[str, Plan]]:
+    """The plans that draws lead to, each with what is drawn; of a plan without a fork itself, and nothing."""
+    if plan.fork is None:
+        yield label, plan
+        return
+    for chosen, each in plan.fork.plans.items():
+        which = f"{plan.fork.step.key} chooses {', '.join(map(str, chosen)) or 'none'}"
+        yield from _leaves(each, f"{label}, {which}" if label else f"where {which}")
 
 
 def _rows(spec: InputSpec, plan: Plan) -> str:
@@ -147,44 +166,53 @@ def op_words(pipeline: Pipeline) -> list[str]:
     first = pipeline.ops[0]
     assert isinstance(first, FirstOp)
     before = first.lower(pipeline.operators)
-    words = []
-    for op, image in zip(pipeline.ops, pipeline.images, strict=True):
-        match op:
-            case Decode():
-                upright = "turned upright by its EXIF orientation" if op.apply_exif_orientation else "as it is stored"
-                words.append(f"decode to {op.color if op.color == 'gray' else op.color.upper()}, {upright}")
-            case DecodeVideo():
-                color = op.color if op.color == "gray" else op.color.upper()
-                turned = ", turned as the container says" if op.apply_rotation else ""
-                words.append(f"decode {op.sampling} to {color}{turned}")
-            case Pixels():
-                words.append(_taken(op.frames))
-            case Tensor():
-                words.append(f"give the image as {op.dtype} {op.layout}")
-            case NumbersOp():
-                numbers = op.lower(before, op.infer(image))
-                words.append(f"give {', '.join(numbers.words)}: {_NUMBERS[numbers.kind]}")
-            case OpticalFlow():
-                words.append(f"give how pixels move from frame to frame (OpenCV's DIS, {op.preset})")
-            case Boxes():
-                words.append("give the boxes of the image here")
-            case Points():
-                words.append("give the points of the image here")
-            case Mask():
-                words.append(f"give the label of each pixel of the image here, {op.ignore} where no image is")
-            case Masks():
-                words.append("give the mask of each object of the image here")
-            case Extern():
-                words.append(str(find(op.operator, op.version, pipeline.operators).use(op.fields)))
-            case Normalize():
-                steps = op.lower(before, image, "").arithmetic
-                formulas = dict.fromkeys(_formula(steps, channel) for channel in range(image.channels))
-                words.append("; ".join(formulas))
-            case ImageOp():
-                words.append(", ".join(geometry_words(op.lower(before, image, "").geometry)))
-            case _:
-                raise AssertionError(f"no words for {op!r}")
-    return words
+    return [_words(op, image, before) for op, image in zip(pipeline.ops, pipeline.images, strict=True)]
+
+
+def _words(op: Op, image: ImageSpec, before: Lowered) -> str:
+    """Words for an op; ``image``: what it gives, ``before``: its first op alone."""
+    match op:
+        case Decode():
+            upright = "turned upright by its EXIF orientation" if op.apply_exif_orientation else "as it is stored"
+            return f"decode to {op.color if op.color == 'gray' else op.color.upper()}, {upright}"
+        case DecodeVideo():
+            color = op.color if op.color == "gray" else op.color.upper()
+            turned = ", turned as the container says" if op.apply_rotation else ""
+            return f"decode {op.sampling} to {color}{turned}"
+        case Pixels():
+            return _taken(op.frames)
+        case Tensor():
+            return f"give the image as {op.dtype} {op.layout}"
+        case NumbersOp():
+            numbers = op.lower(before, op.infer(image))
+            return f"give {', '.join(numbers.words)}: {_NUMBERS[numbers.kind]}"
+        case OpticalFlow():
+            return f"give how pixels move from frame to frame (OpenCV's DIS, {op.preset})"
+        case Boxes():
+            return "give the boxes of the image here"
+        case Points():
+            return "give the points of the image here"
+        case Mask():
+            return f"give the label of each pixel of the image here, {op.ignore} where no image is"
+        case Masks():
+            return "give the mask of each object of the image here"
+        case Extern():
+            return str(find(op.operator, op.version, before.operators).use(op.fields))
+        case Normalize():
+            steps = op.lower(before, image, "").arithmetic
+            formulas = dict.fromkeys(_formula(steps, channel) for channel in range(image.channels))
+            return "; ".join(formulas)
+        case Choice():
+            parts = (", ".join(_words(each, image, before) for each in part) or "nothing" for part in op.parts)
+            return f"{op.in_words()}: {'; or '.join(parts)}"
+        case ImageOp():
+            choice, key = whether(op, "")
+            assert isinstance(choice, ImageOp)
+            if choice is not op:
+                return _words(choice, image, before)
+            return ", ".join(geometry_words(op.lower(before, image, key).geometry))
+        case _:
+            raise AssertionError(f"no words for {op!r}")
 
 
 def _taken(frames: Frames) -> str:
@@ -241,6 +269,8 @@ def _window(box: tuple[int, int, int, int]) -> str:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, dict) and "op" in value:
+        return str(value["op"])
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_shown(item) for item in value) + "]"
     return f"{value:.6g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)

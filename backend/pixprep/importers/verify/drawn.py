@@ -12,6 +12,7 @@ from pixprep.importers.verify.comparison import EQUAL, Comparison, refuse_what_n
 from pixprep.importers.verify.originals import Originals
 from pixprep.importers.verify.report import Certificate, Omission, Row, StageName
 from pixprep.pipeline import ops
+from pixprep.pipeline.ops.choices import fixed
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.draws.philox import Words
 
@@ -59,16 +60,16 @@ def verify_training(
             if batch.errors[0] is not None:
                 whole.refused.append(Omission(name, f"pixprep refuses it: {batch.errors[0]}", "not compared"))
                 continue
-            draws = _unerased(training, batch.placed[0].draws)  # type: ignore[union-attr]  # no error: it is placed
-            fixed = settled(training, draws)
+            draws = _unerased(batch.placed[0].draws)  # type: ignore[union-attr]  # no error: it is placed
+            certified = settled(training, draws)
             ours = engine.run_batch([encoded], places=[plan.replaying(draws)])
-            with Engine(fixed, threads=1, odd_range=True) as other:
+            with Engine(certified, threads=1, odd_range=True) as other:
                 theirs = other.run_batch([encoded])
             for tensor, row in rows.items():
                 is_chw = training.outputs[tensor].spec.layout == "chw"
                 pair = [x[tensor][0].transpose(1, 2, 0) if is_chw else x[tensor][0] for x in (ours, theirs)]
                 row.add(name, *pair)
-            Comparison(whole, fixed.for_serving(), originals, may_freeze=False).add(name, encoded)
+            Comparison(whole, certified.for_serving(), originals, may_freeze=False).add(name, encoded)
     order = get_args(StageName)
     whole.rows.sort(key=lambda row: (["", *tensors].index(row.output), order.index(row.stage)))
     return whole
@@ -84,11 +85,10 @@ def settled(training: Pipeline, draws: Mapping[str, Words]) -> Pipeline:
     Raises:
         PipelineError: a random op has no fixed form.
     """
-    made = [op for node in training.nodes for op in node.op.fixed(draws.get(node.key, {}))]
+    made = [op for node in training.nodes for op in fixed(node.op, node.key, draws)]
     return Pipeline(made, operators=training.operators)
 
 
-def _unerased(training: Pipeline, draws: Mapping[str, Words]) -> dict[str, Words]:
+def _unerased(draws: Mapping[str, Words]) -> dict[str, Words]:
     """The draws with no rectangle."""
-    erasing = {node.key for node in training.nodes if isinstance(node.op, ops.RandomErasing)}
-    return {key: {"rectangles": []} if key in erasing else words for key, words in draws.items()}
+    return {key: {"rectangles": []} if "rectangles" in words else words for key, words in draws.items()}

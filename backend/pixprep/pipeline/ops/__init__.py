@@ -7,9 +7,9 @@ in the docs. Type checkers read the names in ``__init__.pyi``, which ``make docs
 from importlib import import_module
 from pkgutil import iter_modules
 
+from pixprep.pipeline.ops.entries import known as _known
 from pixprep.pipeline.ops.limits import MAX_SIDE
 from pixprep.pipeline.ops.op import (
-    KINDS,
     AnnotationOp,
     ColorOp,
     FirstOp,
@@ -25,15 +25,15 @@ from pixprep.spec import Anchor, Arithmetic, Fill, Levels, Reals, TensorDType, a
 
 _ORDER = (
     "decode geometry canvas random random_sizes color random_color warp perspective elastic filters erasing policies "
-    "extern normalize outputs"
+    "extern choices normalize outputs"
 )
 """The modules in the order of the docs; those that are not named come last."""
 
 for _name in dict.fromkeys([*_ORDER.split(), *sorted(module.name for module in iter_modules(__path__))]):
     import_module(f"pixprep.pipeline.ops.{_name}")
 
-OPS: dict[str, type[Op]] = {op_name(cls): cls for cls in KINDS if op_name(cls) != cls.__name__}
-"""The class of each operator, by its name in the file. Without a ``tag`` a class is what several have in common."""
+OPS: dict[str, type[Op]] = _known()
+"""The class of each operator, by its name in the file."""
 
 globals().update({cls.__name__: cls for cls in OPS.values()})
 

@@ -5,6 +5,9 @@ from pixprep.pipeline.ops.canvas import Crop as Crop
 from pixprep.pipeline.ops.canvas import Flip as Flip
 from pixprep.pipeline.ops.canvas import Letterbox as Letterbox
 from pixprep.pipeline.ops.canvas import Pad as Pad
+from pixprep.pipeline.ops.choices import RandomApply as RandomApply
+from pixprep.pipeline.ops.choices import RandomChoice as RandomChoice
+from pixprep.pipeline.ops.choices import RandomOrder as RandomOrder
 from pixprep.pipeline.ops.color import Autocontrast as Autocontrast
 from pixprep.pipeline.ops.color import Brightness as Brightness
 from pixprep.pipeline.ops.color import Contrast as Contrast
@@ -22,6 +25,7 @@ from pixprep.pipeline.ops.decode import Decode as Decode
 from pixprep.pipeline.ops.decode import DecodeVideo as DecodeVideo
 from pixprep.pipeline.ops.decode import Pixels as Pixels
 from pixprep.pipeline.ops.elastic import Elastic as Elastic
+from pixprep.pipeline.ops.entries import known as known
 from pixprep.pipeline.ops.erasing import RandomErasing as RandomErasing
 from pixprep.pipeline.ops.extern import Extern as Extern
 from pixprep.pipeline.ops.filters import GaussianBlur as GaussianBlur
@@ -35,7 +39,6 @@ from pixprep.pipeline.ops.op import AnnotationOp as AnnotationOp
 from pixprep.pipeline.ops.op import ColorOp as ColorOp
 from pixprep.pipeline.ops.op import FirstOp as FirstOp
 from pixprep.pipeline.ops.op import ImageOp as ImageOp
-from pixprep.pipeline.ops.op import KINDS as KINDS
 from pixprep.pipeline.ops.op import Op as Op
 from pixprep.pipeline.ops.op import OutputOp as OutputOp
 from pixprep.pipeline.ops.op import SteadyOp as SteadyOp

@@ -203,6 +203,12 @@ class Drawn:
     home: ClassVar[Side | None] = "training"
 
 
+class Whether(Drawn):
+    """A mixin of ops that draw, and have a ``p``: how often they are done; see ``choices.whether``."""
+
+    __slots__ = ()
+
+
 class Sometimes(Drawn):
     """A mixin of ops that do to some of the images, at random, what their other base does to all; they have a ``p``."""
 
@@ -279,7 +285,12 @@ def is_on(op: Op, side: Side) -> bool:
 def settle(op: Op, field: str, value: object) -> None:
     """Give a field that was left out the default that follows from other fields."""
     if getattr(op, field) is None:
-        force_setattr(op, field, value)
+        put(op, field, value)
+
+
+def put(op: Op, field: str, value: object) -> None:
+    """Write a field while the op is made."""
+    force_setattr(op, field, value)
 
 
 def changed(op: AnOp, **fields: object) -> AnOp:

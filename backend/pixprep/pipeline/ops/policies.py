@@ -23,7 +23,7 @@ from pixprep.pipeline.ops.color import (
 )
 from pixprep.pipeline.ops.filters import Sharpness
 from pixprep.pipeline.ops.limits import Colour, Share, Within
-from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, drawn, op_name
+from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, Whether, drawn, op_name
 from pixprep.pipeline.ops.warp import Affine, Rotate, check_filter, look
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.kinds import KINDS, TIMM, TIMM_BINS, WEIGHTS, AutoPolicy, Table
@@ -157,7 +157,7 @@ def _still(filter_: WarpFilter, like: ColorLike) -> dict[str, SteadyOp]:
     }
 
 
-class RandAugment(_Policy, frozen=True, tag="rand_augment"):
+class RandAugment(Whether, _Policy, frozen=True, tag="rand_augment"):
     """Do a few steps that are chosen anew for each image, all of one strength.
 
     torchvision v2's ``RandAugment``. Each step is one of Identity, ShearX, ShearY, TranslateX, TranslateY, Rotate,
@@ -172,11 +172,13 @@ class RandAugment(_Policy, frozen=True, tag="rand_augment"):
         fill: the colour of what is outside the image, 0 to 255: one number, or one a channel. None: black; at the edge,
             torchvision's bilinear then differs from 0.
         like: whose rounding.
+        p: how often, 0 to 1; else the image stays as it is.
     """
 
     num_ops: Count = 2
     magnitude: int = 9
     num_magnitude_bins: Bins = 31
+    p: Share = 1.0
 
     def check(self) -> None:
         super().check()
@@ -191,7 +193,7 @@ class RandAugment(_Policy, frozen=True, tag="rand_augment"):
         return Rules("rand", self.num_ops, self.magnitude, self.num_magnitude_bins)
 
 
-class TrivialAugment(_Policy, frozen=True, tag="trivial_augment"):
+class TrivialAugment(Whether, _Policy, frozen=True, tag="trivial_augment"):
     """Do one step that is chosen anew for each image, of any strength.
 
     torchvision v2's ``TrivialAugmentWide``: the steps of ``rand_augment``, whose magnitudes go further.
@@ -199,16 +201,18 @@ class TrivialAugment(_Policy, frozen=True, tag="trivial_augment"):
     Args:
         num_magnitude_bins: how many magnitudes a step has, each as likely.
         filter, fill, like: as in ``rand_augment``.
+        p: how often, 0 to 1; else the image stays as it is.
     """
 
     num_magnitude_bins: Bins = 31
+    p: Share = 1.0
 
     @property
     def rules(self) -> Rules:
         return Rules("trivial", 1, None, self.num_magnitude_bins)
 
 
-class AutoAugment(_Policy, frozen=True, tag="auto_augment"):
+class AutoAugment(Whether, _Policy, frozen=True, tag="auto_augment"):
     """Do the two steps of one of 25 pairs, which is chosen anew for each image, each step as often as the pair says.
 
     torchvision v2's ``AutoAugment``, and timm's, which has other magnitudes.
@@ -220,10 +224,12 @@ class AutoAugment(_Policy, frozen=True, tag="auto_augment"):
         magnitude_std: of timm's: the standard deviation of each magnitude.
         filter, fill: as in ``rand_augment``.
         like: whose rounding; of timm's ``pillow``.
+        p: how often, 0 to 1; else the image stays as it is.
     """
 
     policy: AutoPolicy = "imagenet"
     magnitude_std: Annotated[float, Within(0, MAX_LEVEL)] = 0.0
+    p: Share = 1.0
 
     def check(self) -> None:
         super().check()
@@ -236,7 +242,7 @@ class AutoAugment(_Policy, frozen=True, tag="auto_augment"):
         return Rules(self.policy, 2, None, bins, std=self.magnitude_std, most=most)
 
 
-class AugMix(_Policy, frozen=True, kw_only=True, tag="aug_mix"):
+class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
     """Add up the image and a few chains of steps that are chosen anew for it, by weights that are drawn, too.
 
     torchvision v2's ``AugMix``, which makes a tensor of a PIL image, so that its rounding is that of tensors. Each step
@@ -252,6 +258,7 @@ class AugMix(_Policy, frozen=True, kw_only=True, tag="aug_mix"):
         filter: of what moves pixels, ``nearest`` or ``bilinear``.
         fill: as in ``rand_augment``.
         like: ``torchvision``: whose rounding.
+        p: how often, 0 to 1; else the image stays as it is.
     """
 
     moves: ClassVar[bool] = False  # what it moves is added to what it does not
@@ -267,6 +274,7 @@ class AugMix(_Policy, frozen=True, kw_only=True, tag="aug_mix"):
     all_ops: bool = True
     filter: Literal["nearest", "bilinear"] = "bilinear"
     like: Literal["torchvision"] = "torchvision"
+    p: Share = 1.0
 
     def check(self) -> None:
         super().check()

@@ -23,7 +23,7 @@ from pixprep.pipeline.ops.limits import (
     need_whole_levels,
     shown,
 )
-from pixprep.pipeline.ops.op import Drawn, ImageOp, Op, as_kind, bare, settle
+from pixprep.pipeline.ops.op import Drawn, ImageOp, Op, Whether, as_kind, bare, settle
 from pixprep.plan.draws.augments import RandomStep, Uniforms
 from pixprep.plan.draws.crops import IouCrop, fallback, fitting, window
 from pixprep.plan.draws.philox import Words, between, span_words
@@ -35,7 +35,7 @@ MAX_ZOOM = 16.0
 SAMPLER_OPTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 
-class RandomResizedCrop(Drawn, ImageOp, frozen=True, tag="random_resized_crop"):
+class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"):
     """Cut out a random window of random size and shape, and resize it to ``height`` x ``width``.
 
     The window of torchvision v2's ``RandomResizedCrop``: of ten tries the first that fits, each of the area
@@ -49,6 +49,7 @@ class RandomResizedCrop(Drawn, ImageOp, frozen=True, tag="random_resized_crop"):
         scale: of the window's area to the image's, from and to.
         ratio: of the window's width to its height, from and to.
         filter, antialias, like: as in ``resize``.
+        p: how often, 0 to 1; else the image stays as it is.
     """
 
     blocks: ClassVar[int] = 10  # one a try: area, ratio, top, left
@@ -60,6 +61,7 @@ class RandomResizedCrop(Drawn, ImageOp, frozen=True, tag="random_resized_crop"):
     filter: Filter = "bilinear"
     antialias: bool | None = None
     like: Like = "pillow"
+    p: Share = 1.0
 
     def check(self) -> None:
         check_like(self)
@@ -99,7 +101,7 @@ class RandomResizedCrop(Drawn, ImageOp, frozen=True, tag="random_resized_crop"):
         return [Crop(**words), as_kind(Resize, self)]
 
 
-class RandomCrop(Drawn, ImageOp, frozen=True, tag="random_crop"):
+class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
     """Cut out a window of fixed size at a random place.
 
     The window of torchvision v2's ``RandomCrop``. An image that is too small is refused, unless ``pad_if_needed``.
@@ -112,6 +114,7 @@ class RandomCrop(Drawn, ImageOp, frozen=True, tag="random_crop"):
         pad_if_needed: add what the image still lacks on both sides of it.
         fill: the colour of what is added, 0 to 255: one number, or one a channel.
         padding_mode: what is added: see ``pad``.
+        p: how often, 0 to 1; else the image stays as it is.
     """
 
     blocks: ClassVar[int] = 1  # top, left
@@ -122,6 +125,7 @@ class RandomCrop(Drawn, ImageOp, frozen=True, tag="random_crop"):
     pad_if_needed: bool = False
     fill: Margin = 0
     padding_mode: PaddingMode = "constant"
+    p: Share = 1.0
 
     def check(self) -> None:
         settle(self, "width", self.height)
@@ -269,7 +273,7 @@ class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
         return f"lay {self.p:g} of the images at random on a canvas of {sides} times the sides"
 
 
-class RandomIouCrop(Drawn, ImageOp, frozen=True, tag="random_iou_crop"):
+class RandomIouCrop(Whether, ImageOp, frozen=True, tag="random_iou_crop"):
     """Cut out a random window that overlaps enough with one of the boxes, which the sample must have.
 
     torchvision v2's ``RandomIoUCrop``, of the SSD paper. An overlap is chosen. Of the trials, each of the sides
@@ -284,6 +288,7 @@ class RandomIouCrop(Drawn, ImageOp, frozen=True, tag="random_iou_crop"):
         sampler_options: the overlaps to choose from; default: 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1, which is the whole
             image.
         trials: windows for each choice.
+        p: how often, 0 to 1; else the image stays as it is.
     """
 
     min_scale: float = 0.3
@@ -292,6 +297,7 @@ class RandomIouCrop(Drawn, ImageOp, frozen=True, tag="random_iou_crop"):
     max_aspect_ratio: float = 2.0
     sampler_options: tuple[float, ...] | None = None
     trials: Annotated[int, Within(1, MAX_TRIALS)] = 40
+    p: Share = 1.0
 
     def check(self) -> None:
         settle(self, "sampler_options", SAMPLER_OPTIONS)

@@ -8,8 +8,8 @@ import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.geometry import Resize, check_like, resize_step, resized
-from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Rising, Within
-from pixprep.pipeline.ops.op import Drawn, ImageOp, Op, as_kind, bare, settle
+from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Rising, Share, Within
+from pixprep.pipeline.ops.op import ImageOp, Op, Whether, as_kind, bare, settle
 from pixprep.pipeline.ops.random import MAX_ZOOM
 from pixprep.plan import geometry_steps
 from pixprep.plan.draws.augments import RandomStep, Uniforms
@@ -21,7 +21,7 @@ MAX_SIZES = 1000
 _SHOWN = 3
 
 
-class _RandomSize(Drawn, ImageOp, frozen=True, kw_only=True):
+class _RandomSize(Whether, ImageOp, frozen=True, kw_only=True):
     """Fields and methods of every random resize."""
 
     blocks: ClassVar[int] = 1  # which, or scale
@@ -65,10 +65,12 @@ class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
         min_size: of the shorter side, in pixels: one size, or several, each as likely as another.
         max_size: the most pixels of the longer side; where it would be passed, both sides are smaller.
         filter, antialias, like: as in ``resize``.
+        p: how often, 0 to 1; else the image stays as it is.
     """
 
     min_size: int | tuple[int, ...]
     max_size: Length | None = None
+    p: Share = 1.0
 
     def check(self) -> None:
         check_like(self)
@@ -114,11 +116,13 @@ class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
         width: of the same, ``target_size[0]``; default: ``height``.
         scale_range: from and to; at most 16.
         filter, antialias, like: as in ``resize``.
+        p: how often, 0 to 1; else the image stays as it is.
     """
 
     height: Length
     width: Length | None = None
     scale_range: Annotated[tuple[float, float], Rising(0, MAX_ZOOM, is_over=True)] = (0.1, 2.0)
+    p: Share = 1.0
 
     def check(self) -> None:
         check_like(self)

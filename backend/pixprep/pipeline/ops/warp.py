@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Annotated, ClassVar
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.limits import MAX_SIDE, Margin, Within, shown
-from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, as_kind, drawn
+from pixprep.pipeline.ops.limits import MAX_SIDE, Margin, Share, Within, shown
+from pixprep.pipeline.ops.op import LevelsOp, Op, SteadyOp, Whether, as_kind, drawn
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.motions import Look, Motion, mapped, rotated
 from pixprep.plan.draws.philox import Words, between, span_words
@@ -98,7 +98,7 @@ class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
         return rotated(height, width, words.get("angle", self.angle), self.look(color), expand=self.expand)
 
 
-class RandomRotate(Drawn, _Warping, frozen=True, tag="random_rotate"):
+class RandomRotate(Whether, _Warping, frozen=True, tag="random_rotate"):
     """Rotate each image by a random angle.
 
     torchvision v2's ``RandomRotation``: the angle is uniform.
@@ -107,12 +107,14 @@ class RandomRotate(Drawn, _Warping, frozen=True, tag="random_rotate"):
         degrees: the most to either side, or from and to.
         expand: as in ``rotate``.
         filter, center, fill, like: as in ``rotate``.
+        p: how often, 0 to 1; else the image stays as it is.
     """
 
     blocks: ClassVar[int] = 1  # the angle
 
     degrees: Angles
     expand: bool = False
+    p: Share = 1.0
 
     def check(self) -> None:
         super().check()
@@ -174,7 +176,7 @@ class Affine(_Warping, SteadyOp, frozen=True, tag="affine"):
         return (mapped(height, width, self._motion, self.look(color)),)
 
 
-class RandomAffine(Drawn, _Warping, frozen=True, tag="random_affine"):
+class RandomAffine(Whether, _Warping, frozen=True, tag="random_affine"):
     """Rotate, shear, scale and move each image at random; the size stays.
 
     torchvision v2's ``RandomAffine``: every number is uniform; the translation is rounded to whole pixels.
@@ -186,6 +188,7 @@ class RandomAffine(Drawn, _Warping, frozen=True, tag="random_affine"):
         shear: of x: the most to either side, or from and to; four numbers: from and to of x, then of y; default: not at
             all.
         filter, center, fill, like: as in ``rotate``.
+        p: how often, 0 to 1; else the image stays as it is.
     """
 
     blocks: ClassVar[int] = 2  # angle, x, y, scale; shear of x and y
@@ -194,6 +197,7 @@ class RandomAffine(Drawn, _Warping, frozen=True, tag="random_affine"):
     translate: Annotated[Pair, Within(0, 1, counts=(2,))] | None = None
     scale: Annotated[Pair, Within(1 / MAX_SCALE, MAX_SCALE, counts=(2,))] | None = None
     shear: Angles | None = None
+    p: Share = 1.0
 
     def check(self) -> None:
         super().check()

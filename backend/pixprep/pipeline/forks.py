@@ -1,0 +1,150 @@
+"""Choices that differ in geometry: the ops of each draw are a side of their own, compiled like any other.
+
+So what a draw comes to is, step for step, what the same ops would be without the choice: at most one window and one
+resize, and no step that a kernel would not know. An image is placed by the plan of its draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops import Op, op_name
+from pixprep.pipeline.ops.choices import Choice, whether
+from pixprep.pipeline.walk import Item, Node, Output, Walked, at, items, meaning, walked
+from pixprep.plan.draws.augments import RandomStep
+from pixprep.plan.output_plans import AnnotationPlan, MaskPlan, OutputPlan, TensorPlan
+from pixprep.plan.plan import Fork
+from pixprep.plan.steps.operators import Operator
+from pixprep.spec import ImageSpec, TensorSpec
+
+MAX_LEAVES = 64
+"""Plans that the choices of one side may come to; each takes about a millisecond to compile, and has its kernels."""
+
+
+def compiled(
+    ops: Iterable[tuple[int, Op]], operators: tuple[Operator | str, ...], where: str = "", size_hint: str = ""
+) -> Walked:
+    """The ops of a side with their outputs and plan, which forks at each choice of geometry; see ``walked``."""
+
+    def forked(side: Sequence[Item], leaves: int) -> Walked:
+        for place, item in enumerate(side):
+            choice, key = whether(item.op, item.key)
+            if isinstance(choice, Choice) and not choice.is_levels:
+                leaves *= choice.count
+                if leaves > MAX_LEAVES:
+                    with at(item.place, item.op, where):
+                        raise PipelineError(
+                            f"the choices of windows, resizes and the like come to {leaves:,} lists of ops; at most "
+                            f"{MAX_LEAVES} are compiled: leave some out"
+                        )
+                walks = {
+                    chosen: forked([*side[:place], *_items(choice, key, chosen, item), *side[place + 1 :]], leaves)
+                    for chosen in choice.sequences
+                }
+                with at(item.place, item.op, where):
+                    return _merged(RandomStep(key, choice), walks, item, len(side) - place - 1)
+        found = walked(side, operators, where, size_hint)
+        return replace(found, plan=replace(found.plan, leaf=next(numbers)))
+
+    numbers = count()
+    return forked([*items(ops)], 1)
+
+
+def drawn(side: Iterable[Item], choose: Callable[[RandomStep], Sequence[int]]) -> Iterator[Item]:
+    """The ops of a side for one image, what ``choose`` says in the place of each choice that differs in geometry."""
+    for item in side:
+        choice, key = whether(item.op, item.key)
+        if isinstance(choice, Choice) and not choice.is_levels:
+            yield from drawn(_items(choice, key, choose(RandomStep(key, choice)), item), choose)
+        else:
+            yield item
+
+
+def _items(choice: Choice, key: str, chosen: Sequence[int], item: Item) -> Iterator[Item]:
+    """The ops of what is chosen, in the place of the choice."""
+    for op, own in choice.keyed(key, chosen):
+        yield Item(item.place, op, own)
+
+
+def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], Walked], item: Item, behind: int) -> Walked:
+    """All draws of a choice as one walk.
+
+    Args:
+        step: which draws.
+        walks: by what is chosen.
+        item: the choice.
+        behind: number of ops behind it.
+
+    Raises:
+        PipelineError: a tensor means other things to a model by one draw than by another.
+    """
+    first, *others = walks.values()
+    for other in others:
+        _check_alike(first, other)
+    ends = [len(each.nodes) - behind for each in walks.values()]
+    every = [each.nodes[end - 1 :] for each, end in zip(walks.values(), ends, strict=True)]
+    images = [_around([node.image for node in column]) for column in zip(*every, strict=True)]
+    before = [node for node in first.nodes if node.index < item.place]
+    last = replace(every[0][0], index=item.place, op=item.op, key=item.key, taken=item.place, inputs=(), call=None)
+    nodes = [*before, *map(_imaged, [last, *every[0][1:]], images)]
+    outputs = {
+        name: replace(output, spec=_spec([each.outputs[name].spec for each in walks.values()]))
+        for name, output in first.outputs.items()
+    }
+    shown = {node.op.name or op_name(node.op): node.image for node in nodes}
+    plan = replace(
+        first.plan,
+        outputs={name: _output(output, outputs[name]) for name, output in first.plan.outputs.items()},
+        annotations={name: _annotation(each, shown[name]) for name, each in first.plan.annotations.items()},
+        fork=Fork(step, {chosen: each.plan for chosen, each in walks.items()}),
+    )
+    return Walked(tuple(nodes), outputs, plan)
+
+
+def _check_alike(first: Walked, other: Walked) -> None:
+    """Refuse draws whose tensors mean different things to a model; their sizes may differ."""
+    for name, plan in first.plan.outputs.items():
+        theirs = other.plan.outputs[name]
+        if isinstance(plan, TensorPlan) and isinstance(theirs, TensorPlan):
+            pairs = meaning(first.outputs[name].spec, plan), meaning(other.outputs[name].spec, theirs)
+            for what, value in pairs[0].items():
+                if value != pairs[1][what]:
+                    raise PipelineError(
+                        f'its draws differ in {what} of the tensor "{name}", {value} and {pairs[1][what]}: put what '
+                        "differs behind the choice"
+                    )
+
+
+def _imaged(node: Node, image: ImageSpec) -> Node:
+    return replace(node, image=image)
+
+
+def _around(images: Sequence[ImageSpec]) -> ImageSpec:
+    """The image of any draw."""
+    least = min(image.min_height for image in images), min(image.min_width for image in images)
+    sides = [(image.max_height, image.max_width) for image in images]
+    height, width = (None if None in side else max(filter(None, side)) for side in zip(*sides, strict=True))
+    return images[0].within(least, (height, width))
+
+
+def _spec(specs: Sequence[TensorSpec]) -> TensorSpec:
+    """The spec of a tensor of any draw: a side that differs follows the image."""
+    shapes = [{*sides} for sides in zip(*(spec.shape for spec in specs), strict=True)]
+    shape = tuple(next(iter(sides)) if len(sides) == 1 else -1 for sides in shapes)
+    if -1 not in shape:
+        return specs[0]
+    most = tuple(map(max, zip(*(spec.largest for spec in specs), strict=True)))
+    return replace(specs[0], shape=shape, most=most)
+
+
+def _output(plan: OutputPlan, output: Output) -> OutputPlan:
+    return replace(plan, spec=output.spec)
+
+
+def _annotation(plan: AnnotationPlan, image: ImageSpec) -> AnnotationPlan:
+    if not isinstance(plan, MaskPlan):
+        return plan
+    return replace(plan, is_one_size=None not in (image.height, image.width))

@@ -1,0 +1,263 @@
+"""Ops that choose, for each image, which of their ops are done to it: in training only.
+
+A draw names parts of the choice: ``{"chosen": [2]}``. What is done to the image is what these parts' ops do, one after
+the other; each op draws by a key of its own, so that no other part changes its numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, permutations
+from math import factorial, isfinite
+from typing import Any, ClassVar
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.entries import read
+from pixprep.pipeline.ops.erasing import RandomErasing
+from pixprep.pipeline.ops.extern import Extern
+from pixprep.pipeline.ops.limits import Share
+from pixprep.pipeline.ops.op import Drawn, ImageOp, LevelsOp, Op, Whether, bare, changed, op_name, put
+from pixprep.plan.draws.augments import RandomStep, Uniforms
+from pixprep.plan.draws.philox import Words
+from pixprep.plan.geometry_steps import Chosen
+from pixprep.plan.lowered import Lowered
+from pixprep.spec import ImageSpec
+
+MAX_PARTS = 100
+Keyed = tuple[Op, str]
+"""An op, and the key of its numbers."""
+
+
+class Choice(Drawn, ImageOp, frozen=True):
+    """Base of the ops that choose.
+
+    Attributes:
+        is_one_list: its ops are one part; else each is a part, or a list that is one.
+    """
+
+    is_one_list: ClassVar[bool] = False
+
+    ops: tuple[Any, ...]
+
+    def check(self) -> None:
+        if not isinstance(self.ops, list | tuple) or not 1 <= len(self.ops) <= MAX_PARTS:
+            raise PipelineError(f'"ops" is a list of 1 to {MAX_PARTS} ops')
+        put(self, "ops", tuple(self._entry(each, f"ops[{index}]") for index, each in enumerate(self.ops)))
+        for op in (op for part in self.parts for op in part):
+            if not isinstance(op, ImageOp):
+                raise PipelineError(f"{op_name(op)} makes no image of an image: put it outside")
+            if (op.name, op.from_, op.only) != (None, None, None):
+                raise PipelineError(f'{op_name(op)}: "name", "from" and "only" are for ops outside of a choice')
+            if op.inputs(ImageSpec()):
+                raise PipelineError(f"{op_name(op)} takes numbers with each image: put it outside")
+
+    def _entry(self, entry: object, where: str) -> Op | tuple[Op, ...]:
+        if isinstance(entry, Op):
+            return entry
+        if isinstance(entry, list | tuple) and not self.is_one_list:
+            made = tuple(each if isinstance(each, Op) else read(each, f"{where}[{i}]") for i, each in enumerate(entry))
+            return made[0] if len(made) == 1 else made
+        return read(entry, where)
+
+    @property
+    def parts(self) -> tuple[tuple[Op, ...], ...]:
+        """Lists of ops that are chosen from."""
+        if self.is_one_list:
+            return (self.ops,)
+        return tuple(each if isinstance(each, tuple) else (each,) for each in self.ops)
+
+    @property
+    def is_levels(self) -> bool:
+        """Tell whether all its ops are steps on levels that keep the size, whatever comes before and behind."""
+        return all(_is_level(op) for part in self.parts for op in part)
+
+    @property
+    def count(self) -> int:
+        """Number of ``sequences``."""
+        return len(self.sequences)
+
+    @property
+    def sequences(self) -> Sequence[tuple[int, ...]]:
+        """The sequences of parts that a draw may choose."""
+        raise NotImplementedError
+
+    @property
+    def blocks(self) -> int:
+        """One block."""
+        return 1
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """``{"chosen": [2]}``: parts, in the order in which they are done."""
+        raise NotImplementedError
+
+    def in_words(self) -> str:
+        """Words for how it chooses."""
+        raise NotImplementedError
+
+    def keyed(self, key: str, chosen: Sequence[int]) -> Iterator[Keyed]:
+        """The ops of some parts, each with the key of its numbers."""
+        for part in chosen:
+            counts: Counter[str] = Counter()
+            for op in self.parts[part]:
+                yield op, f"{key}.{part}.{op_name(op)}#{counts[op_name(op)]}"
+                counts[op_name(op)] += 1
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change, if only levels do; refuses an image that one of the ops does not take."""
+        for part in self.parts:
+            for op in part:
+                assert isinstance(op, ImageOp)
+                op.infer(image)
+        return image
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """Fold a choice of steps on levels; ``pipeline.forks`` has those whose parts differ in geometry."""
+        assert self.is_levels
+        parts = []
+        for part in range(len(self.parts)):
+            made = Lowered(before.color, operators=before.operators)
+            for op, each in self.keyed(key, [part]):
+                choice, own = whether(op, each)
+                assert isinstance(choice, ImageOp)
+                made = choice.lower(made, image, own)
+            parts.append(made.levels)
+        return before.do(Chosen(RandomStep(key, bare(self)), tuple(parts)))
+
+
+class RandomChoice(Choice, frozen=True, tag="random_choice"):
+    """Do one of several ops, or lists of ops, which is chosen anew for each image.
+
+    torchvision v2's ``RandomChoice``, DETR's ``RandomSelect``, and Albumentations' ``OneOf``. The lists may give images
+    of other sizes, and resize by other filters; what comes behind them is done to each.
+
+    Args:
+        ops: to choose from: each is an op or a list of ops, which may be empty.
+        weights: how likely each is, in any unit; default: each as likely.
+        p: how often one is done; else none.
+    """
+
+    weights: tuple[float, ...] | None = None
+    p: Share = 1.0
+
+    def check(self) -> None:
+        super().check()
+        weights = self._weights
+        if len(weights) != len(self.ops):
+            raise PipelineError(f'"weights" is a number for each of "ops", {len(self.ops)}, not {len(weights)}')
+        if not all(isfinite(weight) and weight >= 0 for weight in weights) or not sum(weights):
+            raise PipelineError('"weights" must be numbers of at least 0, and one over 0')
+
+    @property
+    def _weights(self) -> tuple[float, ...]:
+        return (1.0,) * len(self.ops) if self.weights is None else tuple(self.weights)
+
+    @property
+    def sequences(self) -> Sequence[tuple[int, ...]]:
+        likely = [(part,) for part, weight in enumerate(self._weights) if weight] if self.p else []
+        return (*likely, *[()] * (self.p < 1))
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        which, whether, *_ = uniforms(0, 1)[0].tolist()
+        if whether >= self.p:
+            return {"chosen": []}
+        *sums, total = accumulate(self._weights)
+        return {"chosen": [sum(each <= which * total for each in sums)]}
+
+    def in_words(self) -> str:
+        some = "" if self.p == 1 else f"to {self.p:g} of the images "
+        shares = [f"{weight / sum(self._weights):.3g}" for weight in self._weights]
+        return f"do {some}one of {len(shares)}, each in {', '.join(dict.fromkeys(shares))} of them"
+
+
+class RandomApply(Choice, frozen=True, tag="random_apply"):
+    """Do a list of ops to some of the images.
+
+    torchvision v2's ``RandomApply``, and Albumentations' ``Sequential`` with a ``p``. The others stay as they are.
+
+    Args:
+        ops: what is done, one after the other.
+        p: how often, 0 to 1.
+    """
+
+    is_one_list: ClassVar[bool] = True
+
+    p: Share = 0.5
+
+    @property
+    def sequences(self) -> Sequence[tuple[int, ...]]:
+        return (*[(0,)] * (self.p > 0), *[()] * (self.p < 1))
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        return {"chosen": [0] if uniforms(0, 1)[0, 0] < self.p else []}
+
+    def in_words(self) -> str:
+        return f"do to {self.p:g} of the images"
+
+
+class RandomOrder(Choice, frozen=True, tag="random_order"):
+    """Do several ops, or lists of ops, in an order that is drawn anew for each image.
+
+    torchvision v2's ``RandomOrder``.
+
+    Args:
+        ops: each is an op or a list of ops.
+    """
+
+    @property
+    def count(self) -> int:
+        return factorial(len(self.ops))
+
+    @property
+    def sequences(self) -> Sequence[tuple[int, ...]]:
+        return tuple(permutations(range(len(self.ops))))
+
+    @property
+    def blocks(self) -> int:
+        """A number for each part: its rank."""
+        return -(-len(self.ops) // 4)
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        ranks = uniforms(0, self.blocks).ravel().tolist()
+        return {"chosen": sorted(range(len(self.ops)), key=ranks.__getitem__)}
+
+    def in_words(self) -> str:
+        return "do in random order"
+
+
+class _Whether(RandomApply, frozen=True, tag="_Whether"):
+    """An op with a ``p``: it keeps the key of its numbers, whether it is done to all images or to some."""
+
+    def keyed(self, key: str, chosen: Sequence[int]) -> Iterator[Keyed]:
+        for part in chosen:
+            yield self.parts[part][0], key.removesuffix(".p")
+
+
+def whether(op: Op, key: str) -> Keyed:
+    """An op whose ``p`` is below 1 as the choice that it is, and the key of that; any other as it is."""
+    if isinstance(op, Whether) and op.p < 1:  # type: ignore[attr-defined]  # each has one
+        return _Whether((changed(op, p=1.0, name=None, from_=None, only=None),), p=op.p), f"{key}.p"  # type: ignore[attr-defined]
+    return op, key
+
+
+def fixed(op: Op, key: str, draws: Mapping[str, Words]) -> list[Op]:
+    """The ops that do to every image what an op did to one: see ``Op.fixed``.
+
+    Args:
+        op: of the key ``key``.
+        key: names its numbers.
+        draws: of the image: see ``Placed.draws``.
+    """
+    choice, own = whether(op, key)
+    if isinstance(choice, Choice):
+        chosen = draws[own]["chosen"]
+        return [made for part, each in choice.keyed(own, chosen) for made in fixed(part, each, draws)]
+    return op.fixed(draws.get(key, {}))
+
+
+def _is_level(op: Op) -> bool:
+    """Tell whether an op is steps on levels that keep the size, and that each device has in its kernels."""
+    if isinstance(op, Choice):
+        return op.is_levels
+    is_apart = isinstance(op, Extern | RandomErasing) or getattr(op, "expand", False)
+    return isinstance(op, LevelsOp) and not op.is_hosts and not is_apart

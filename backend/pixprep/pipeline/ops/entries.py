@@ -1,0 +1,66 @@
+"""An op as an entry of the pipeline file, or of a list in another op: its class and its fields, each checked."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pixprep.errors import PipelineError
+from pixprep.names import OPS as ELSEWHERE
+from pixprep.names import field_hint, hint, meant
+from pixprep.pipeline.ops.faults import message, quoted
+from pixprep.pipeline.ops.op import KINDS, Op, op_name
+
+SURROGATE = "a string holds half of a surrogate pair"
+_SERVING = "; it is about serving: an argument of Engine, and a parameter of the Triton model"
+_MOVED = {
+    ("decode", "damage"): _SERVING,
+    ("decode", "decoder"): _SERVING,
+    ("decode", "scale"): '; "reduced": true is what "scale": "auto" was',
+}
+"""New places of the fields of files that were written before ``pixprep/1`` was published."""
+
+
+def known() -> dict[str, type[Op]]:
+    """The class of each op, by its name in the file. Without a ``tag`` a class is what several have in common."""
+    return {op_name(cls): cls for cls in KINDS if op_name(cls) != cls.__name__}  # type: ignore[arg-type]
+
+
+def read(entry: object, where: str) -> Op:
+    """The op that an entry describes.
+
+    Args:
+        entry: as JSON holds it.
+        where: its place, as a message begins.
+
+    Raises:
+        PipelineError: there is no such op or field, or a value is wrong.
+    """
+    if not isinstance(entry, dict):
+        raise PipelineError(f'{where}: an op is an object such as {{"op": "decode"}}, not {type_name(entry)}')
+    name, ops = entry.get("op"), known()
+    if not isinstance(name, str) or name not in ops:
+        if "op" not in entry:
+            raise PipelineError(f'{where}: the field "op" is missing')
+        near = hint(meant(str(name), ops, ELSEWHERE)) or f"; there are {', '.join(ops)}"
+        raise PipelineError(f"{where} {quoted(name)}: no such op{near}")
+    cls = ops[name]
+    where = f'{where} "{name}"'
+    fields = ["op", *cls.__struct_encode_fields__]
+    for key in entry:
+        if key not in fields:
+            near = _MOVED.get((name, key)) or field_hint(key, fields)
+            raise PipelineError(f"{where}: no such field {quoted(key)}{near}")
+    try:
+        return msgspec.convert(entry, cls)
+    except msgspec.ValidationError as error:
+        raise PipelineError(f"{where}: {message(error, entry, cls)}") from None
+    except PipelineError as error:
+        raise PipelineError(f"{where}: {error}") from None
+    except UnicodeEncodeError:
+        raise PipelineError(f"{where}: {SURROGATE}") from None
+
+
+def type_name(value: object) -> str:
+    """Type of a value, as JSON calls it."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,130 @@
+"""Choices: what a draw comes to is what the ops of its parts would be without the choice."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import jpeg, scene
+from pixprep.importers.verify.drawn import settled
+from pixprep.show.words import explain
+
+PHOTOS = [jpeg(scene(90 + 4 * i, 120 - 3 * i)) for i in range(6)]
+SAMPLES = [{"image": PHOTOS[i % 6], "boxes": [[9, 8, 40, 30], [50, 20, 80, 60]], "labels": [1, 2]} for i in range(60)]
+CROP = pp.random_resized_crop(32, scale=(0.4, 1.0), p=0.9)
+CHAINS = {
+    "geometry": [pp.random_choice([CROP, [pp.resize(40), pp.random_crop(32)], []], weights=[1, 2, 1])],
+    "filters": [
+        pp.random_choice([pp.random_resized_crop(32, filter=each) for each in ("nearest", "bilinear", "bicubic")])
+    ],
+    "levels": [
+        pp.random_order([pp.invert(), [pp.color_jitter(brightness=0.5), pp.posterize(3)], pp.gaussian_blur(3, 1.0)]),
+        pp.random_choice([pp.random_rotate(20), pp.random_affine(10, p=0.5), pp.solarize(99)], p=0.75),
+    ],
+    "nested": [
+        pp.random_apply([pp.random_choice([pp.random_flip(p=1.0), pp.random_apply([pp.invert()], p=0.5)])], p=0.8),
+        pp.random_order([pp.random_flip("vertical"), pp.random_crop(60, p=0.5)]),
+    ],
+    "boxes": [pp.random_apply([pp.random_zoom_out(p=1.0), pp.random_iou_crop()], p=0.7), pp.random_rotate(9, p=0.5)],
+    "resizes": [pp.random_shortest_size((32, 48), p=0.5), pp.rand_augment(p=0.5)],
+    "erasing": [pp.random_apply([pp.autocontrast(), pp.random_erasing(p=1.0)], p=0.5)],
+}
+
+
+def loader(ops, **options):
+    made = [pp.decode(), *ops, pp.center_crop(96), pp.boxes(), pp.tensor(only="training")]
+    return pp.Loader(SAMPLES, pp.Pipeline(made).for_training(), batch_size=60, seed=5, **options)
+
+
+@pytest.mark.parametrize("name", [name for name in CHAINS if name not in ("boxes", "erasing")])
+def test_a_draw_is_the_fixed_ops_of_its_parts(name):
+    """Each sample is what a pipeline of fixed ops makes; a canvas, a window by boxes and a rectangle have none."""
+    one = loader(CHAINS[name])
+    (batch,) = one
+    for row, draws in enumerate(batch.draws):
+        with pp.Engine(settled(one.pipeline, draws), threads=1, odd_range=True) as engine:
+            assert np.array_equal(engine.run([SAMPLES[row]["image"]])[0], batch["tensor"][row]), draws
+
+
+@pytest.mark.parametrize("ops", CHAINS.values(), ids=CHAINS)
+def test_a_sample_is_replayed_whatever_was_chosen(ops):
+    one = loader(ops)
+    (batch,) = one
+    for row in (0, 17, 41):
+        again = one.replay(0, row)
+        assert again.draws[0] == batch.draws[row]
+        assert np.array_equal(again["tensor"][0], batch["tensor"][row])
+        assert np.array_equal(again["boxes"][0], batch["boxes"][row])
+    others = next(iter(loader(ops, threads=1)))
+    assert [*others.draws] == [*batch.draws]
+
+
+def test_what_is_chosen_is_as_likely_as_its_weight():
+    choices = [pp.random_choice([pp.invert(), pp.flip(), []], weights=[1, 3, 0], p=0.8), pp.random_apply([pp.invert()])]
+    plan = pp.Pipeline([pp.decode(), *choices, pp.center_crop(4), pp.tensor(only="training")]).for_training().plan
+    drawn = [plan.placing(each)(9, 9).draws for each in plan.draw(seed=1, epoch=0, indices=range(4000))]
+    shares = Counter(tuple(each["random_choice#0"]["chosen"]) for each in drawn)
+    assert {key: round(count / 4000, 1) for key, count in shares.items()} == {(0,): 0.2, (1,): 0.6, (): 0.2}
+    assert abs(sum(each["random_apply#0"]["chosen"] == [0] for each in drawn) / 4000 - 0.5) < 0.03
+    order = pp.Pipeline(
+        [pp.decode(), pp.random_order([pp.invert(), pp.equalize(), []]), pp.center_crop(4), pp.tensor()]
+    )
+    numbers = order.for_training().plan.draw(seed=1, epoch=0, indices=range(6000))
+    found = Counter(
+        tuple(order.for_training().plan.placing(n)(9, 9).draws["random_order#0"]["chosen"]) for n in numbers
+    )
+    assert len(found) == 6
+    assert all(abs(count / 6000 - 1 / 6) < 0.02 for count in found.values())
+
+
+def test_no_part_and_no_p_changes_the_numbers_of_another_op():
+    def draws(*ops):
+        plan = pp.Pipeline([pp.decode(), *ops, pp.center_crop(4), pp.tensor(only="training")]).for_training().plan
+        return [plan.placing(each)(50, 60).draws for each in plan.draw(seed=2, epoch=1, indices=range(40))]
+
+    turn, jitter = pp.random_rotate(30), pp.color_jitter(brightness=0.5)
+    alone = draws(turn)
+    for row, each in enumerate(draws(jitter, pp.random_rotate(30, p=0.5))):
+        assert each.get("random_rotate#0", alone[row]["random_rotate#0"]) == alone[row]["random_rotate#0"]
+    key = "random_choice#0.0.random_rotate#0"
+    some, others = draws(pp.random_choice([turn, []])), draws(pp.random_choice([[turn, jitter], pp.invert(), jitter]))
+    pairs = [(a[key], b[key]) for a, b in zip(some, others, strict=True) if key in a and key in b]
+    assert pairs
+    assert all(a == b for a, b in pairs)
+
+
+def test_boxes_and_masks_follow_what_was_chosen():
+    mask = np.zeros((60, 80), np.uint8)
+    mask[10:30, 20:60] = 1
+    source = [{"image": jpeg(scene(60, 80)), "boxes": [[20, 10, 60, 30]], "labels": [1], "mask": mask}] * 40
+    choice = pp.random_choice(
+        [pp.resize(height=30, width=40), [pp.crop(5, 10, 50, 60), pp.resize(height=25, width=30)]]
+    )
+    ops = [pp.decode(), choice, pp.random_flip(), pp.boxes(), pp.mask(), pp.tensor(only="training")]
+    with pp.Loader(source, pp.Pipeline(ops).for_training(), batch_size=40) as one:
+        (batch,) = one
+    assert {each.shape for each in batch["tensor"]} == {(3, 30, 40), (3, 25, 30)}
+    for boxes, labels in zip(batch["boxes"], batch["mask"], strict=True):
+        rows, columns = np.nonzero(labels == 1)
+        found = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+        assert np.abs(boxes[0] - found).max() <= 0.5
+
+
+def test_apply_draws_what_a_loader_draws():
+    pixels = scene(90, 120)
+    ops = [*CHAINS["geometry"], *CHAINS["levels"]]
+    ops += [pp.center_crop(50)]
+    made = pp.Pipeline([pp.pixels(), *ops, pp.tensor(dtype="uint8", layout="hwc", only="training")]).for_training()
+    with pp.Loader([{"image": pixels}] * 20, made, batch_size=20, seed=3) as one:
+        (batch,) = one
+    for index, tensor in enumerate(batch["tensor"]):
+        assert np.array_equal(pp.apply(ops, pixels, seed=3, index=index), tensor)
+
+
+def test_a_choice_is_explained_by_its_parts():
+    made = pp.Pipeline([pp.decode(), *CHAINS["geometry"], pp.center_crop(8), pp.boxes(), pp.tensor()]).for_training()
+    text = explain(made)
+    assert "where random_choice#0 chooses 1" in text
+    assert "take a random 32 x 32" in text
+    assert "ops [random_resized_crop, [resize, random_crop], []]" in text
