@@ -229,13 +229,15 @@ def test_a_mirror_is_as_the_input_says():
 
 
 def test_a_mirror_that_is_no_yes_or_no_fails_only_its_image():
-    good, odd, many = run(
+    good, as_one, odd, real, many = run(
         pp.Pipeline([pp.decode(), pp.resize(**SMALL), pp.flip(when="turn"), pp.tensor()]),
-        [photo()] * 3,
-        turn=[True, 1, [True, False]],
+        [photo()] * 5,
+        turn=[True, 1, 2, 1.0, [True, False]],
     )
     assert good.any()
-    assert str(odd) == '[BAD_INPUT] "turn" is bool [n, 1]; given was int64 [1, 1]'
+    assert np.array_equal(good, as_one)
+    assert str(odd) == '[BAD_INPUT] "turn" has flags of 0 to 1, not 2 to 2'
+    assert str(real) == '[BAD_INPUT] "turn" is bool [n, 1]; given was float64 [1, 1]'
     assert str(many) == '[BAD_INPUT] "turn" has 2 rows; one tensor is made of one'
 
 

@@ -396,7 +396,6 @@ REFUSED_CHAINS = [
     ([("decoders__Image", {"use_fast_idct": True})], '"use_fast_idct": True holds for images that EXIF does not turn'),
     ([DECODE, ("Pad", {"axes": [0, 1]})], 'without "shape" it follows from the other images of a batch'),
     ([("decoders__ImageRandomCrop", {})], '"decoders__ImageRandomCrop": draws for each image, as in training'),
-    ([RESIZE], '"Resize": its input "t0" is not a decoded image'),
     ([DECODE, RESIZE, ("Cast", {"dtype": FLOAT}), RESIZE], '"Resize": a resize of float32 values'),
     (
         [DECODE, RESIZE, ("CropMirrorNormalize", {"dtype": FLOAT16, "std": 2.0}), ("Cast", {"dtype": FLOAT})],

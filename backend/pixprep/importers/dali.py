@@ -18,11 +18,12 @@ from pixprep.importers.dali_graph import Operator, graph
 from pixprep.importers.dali_numbers import NUMBERS
 from pixprep.importers.dali_ops import IMAGES
 from pixprep.importers.dali_refused import refused
+from pixprep.importers.dali_requests import bounded, check_arguments, frames, is_number, reformed, source_of
 from pixprep.importers.dali_rules import output_rule
 from pixprep.importers.dali_script import serialized
 from pixprep.importers.dali_values import Encoded, Image, Numbers, Value
 from pixprep.importers.fields import Fields, place, read_file, reading
-from pixprep.pipeline.ops import Op, Tensor, changed
+from pixprep.pipeline.ops import Decode, Op, Tensor, changed
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Chroma
@@ -44,6 +45,7 @@ def from_dali(
     chroma: Chroma | None = None,
     pipeline: str | None = None,
     python: str | None = None,
+    max_size: int | None = None,
 ) -> Pipeline:
     """The pipeline that a serialized DALI pipeline amounts to.
 
@@ -63,6 +65,7 @@ def from_dali(
             asks for fancy upsampling: ``fancy`` are the pixels of DALI's CPU decoder.
         pipeline: of a Python file the name of the pipeline; default: the one with ``@autoserialize``, or the only one.
         python: the Python that serializes it, which has DALI; default: this one.
+        max_size: the most pixels of a side that a request may ask for, where the tensor has the size that it says.
 
     Raises:
         PipelineError: it cannot be read, or something in it is not understood: names the operator and the argument.
@@ -76,11 +79,11 @@ def from_dali(
     wanted = names if output is None else [output]
     try:
         with place(where):
-            ops = _merged(_outputs(_evaluate(operators, wanted), wanted))
+            ops = bounded(_merged(_outputs(_evaluate(operators, wanted), wanted)), max_size)
     except PipelineError as error:
         others = f"; if one output is enough, say which: {_listed(names)}" if len(wanted) > 1 else ""
         raise PipelineError(f"{error}{others}") from None
-    if chroma is not None:
+    if chroma is not None and isinstance(ops[0], Decode):
         ops[0] = changed(ops[0], chroma=chroma)
     return assembled(ops, library="dali", version="unknown", name=where, where=where, like="dali")
 
@@ -120,7 +123,7 @@ def _evaluate(operators: Sequence[Operator], wanted: Sequence[str]) -> dict[str,
         if needed.isdisjoint(operator.outputs):
             continue
         if operator.name in _SOURCES:
-            values[operator.outputs[0]] = Encoded(operator.outputs[0])
+            values[operator.outputs[0]] = source_of(operator)
             continue
         arguments = {**operator.arguments, **{key: _given(values, name) for key, name in operator.computed.items()}}
         with reading(arguments, operator.where) as fields:
@@ -149,6 +152,11 @@ def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) ->
     """Apply an operator to its inputs; by what these are, it is one of a decoder, of an image or of numbers."""
     inputs = [values[name] for name in operator.inputs if name in values]
     first = inputs[0] if inputs else None
+    check_arguments(operator, values)
+    if isinstance(first, Encoded) and operator.name not in DECODERS and operator.name != "PeekImageShape":
+        if is_number(operator):
+            return (reformed(operator.name, first, fields),)
+        inputs = [frames(first), *inputs[1:]]
     result: Value | tuple[Value, ...]
     if operator.name in DECODERS:
         if not isinstance(first, Encoded) or len(operator.inputs) != 1:

@@ -6,7 +6,8 @@ What an operator does by default is what DALI 2.4 was seen to do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,13 +16,13 @@ from pixprep.importers.dali_rules import resize_rule
 from pixprep.importers.dali_values import Encoded, Image, Numbers, Rows, needed, size_of
 from pixprep.importers.dali_windows import WINDOWS, cropped, sliced
 from pixprep.importers.fields import Fields, finite
-from pixprep.pipeline.ops import Decode, Flip, Resize, Rotate
+from pixprep.pipeline.ops import MAX_SIDE, Decode, Flip, Pixels, Resize, Rotate
 from pixprep.spec import Color, Filter
 
 # DALI's enumerations: DALIImageType, DALIInterpType; and 0 and 1 for a boolean that can be a tensor.
 COLORS: dict[int, Color] = {0: "rgb", 1: "bgr", 2: "gray"}
 _FILTERS: dict[int, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "lanczos", 4: "bilinear"}
-_UINT8 = 0
+_UINT8, _FLOAT = 0, 9
 NO_YES = {0: False, 1: True}
 _MODES = {"default": "stretch", "stretch": "stretch", "not_larger": "fit", "not_smaller": "cover"}
 
@@ -67,9 +68,11 @@ def _resize(image: Image, fields: Fields) -> Result:
 
 def _resized(image: Image, fields: Fields) -> Image:
     fields.ignore("minibatch_size", "temp_buffer_hint")
-    if image.dtype != "uint8":
+    is_levels = isinstance(image.chain[0], Pixels) and image.dtype == "float32" and not image.is_normalized
+    if image.dtype != "uint8" and not is_levels:
         raise PipelineError(f"a resize of {image.dtype} values is not understood: resize before they are cast")
-    fields.expect("dtype", _UINT8, why="must be 0: a resized image is uint8")
+    fields.expect("dtype", _UINT8, *[_FLOAT] * is_levels, why="must be 0: a resized image is uint8")
+    image = replace(image, dtype="uint8") if fields.take("dtype") == _UINT8 else image
     fields.ignore("interp_type")
     names = [name if fields.has(name) else "interp_type" for name in ("min_filter", "mag_filter")]
     smaller, larger = (fields.choice(name, _FILTERS, 1) for name in names)
@@ -100,6 +103,8 @@ def _computed(image: Image, fields: Fields) -> tuple[Rows, Rows] | None:
 def _target(fields: Fields) -> dict[str, Any]:
     """The size of a resize, as the fields of the op; DALI refuses two of the three ways at once."""
     names = ("resize_shorter", "resize_longer", "size", "resize_x", "resize_y")
+    if any(isinstance(fields.take(name), Encoded) for name in names):
+        return _asked_target(fields, [name for name in names if fields.has(name)])
     found = [name for name in names if fields.has(name)]
     mode = fields.choice("mode", _MODES, "default")
     if found in (["resize_shorter"], ["resize_longer"]) and fields.take("mode", "default") == "default":
@@ -123,10 +128,40 @@ def _target(fields: Fields) -> dict[str, Any]:
     return {"height": height} if height else {"width": width}
 
 
+def _asked_target(fields: Fields, found: list[str]) -> dict[str, Any]:
+    """The size of a resize, of which some numbers come with the request; ``dali_requests.bounded`` bounds them."""
+    mode = fields.choice("mode", _MODES, "default")
+    bound: dict[str, Any] = {"max_size": MAX_SIDE}
+    values = {name: fields.take(name) for name in found}
+    sides: list[Any] = [
+        value.at(0) if isinstance(value, Encoded) else fields.side(name)
+        for name, value in values.items()
+        if name != "size"
+    ]
+    if found in (["resize_shorter"], ["resize_longer"]) and mode == "stretch" and not fields.has("max_size"):
+        return {"size": sides[0], "side": found[0].removeprefix("resize_"), **bound}
+    if found == ["size"]:
+        height, width = values["size"].at(0), values["size"].at(1)
+    elif found == ["resize_x", "resize_y"]:
+        width, height = sides
+    elif found in (["resize_x"], ["resize_y"]) and fields.take("mode", "default") == "default":
+        return {"width" if found == ["resize_x"] else "height": sides[0], **bound}
+    else:
+        raise PipelineError(f"needs one size of the request, and has {', '.join(found)}")
+    return {"height": height, "width": width, "mode": mode, **bound}
+
+
+def mirrors(fields: Fields, argument: str, axis: Literal["horizontal", "vertical"], default: int) -> list[Flip]:
+    """The mirror that an argument says, for every image or for each of a request."""
+    value = fields.take(argument)
+    if isinstance(value, Encoded):
+        return [Flip(axis, when=value.at(0))]
+    return [Flip(axis)] * fields.choice(argument, NO_YES, default)
+
+
 def _flip(image: Image, fields: Fields) -> Image:
     fields.expect("depthwise", 0)
-    is_horizontal, is_vertical = fields.choice("horizontal", NO_YES, 1), fields.choice("vertical", NO_YES, 0)
-    return image.then(*[Flip("horizontal")] * is_horizontal, *[Flip("vertical")] * is_vertical)
+    return image.then(*mirrors(fields, "horizontal", "horizontal", 1), *mirrors(fields, "vertical", "vertical", 0))
 
 
 def _rotate(image: Image, fields: Fields) -> Image:

@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali_geometry import COLORS, GEOMETRY, NO_YES, Result
+from pixprep.importers.dali_geometry import COLORS, GEOMETRY, Result, mirrors
 from pixprep.importers.dali_numbers import expression, shape_of
 from pixprep.importers.dali_values import TYPES, Image, Numbers, Value, lowered
 from pixprep.importers.dali_windows import cropped, policy, slice_of, subscripted
 from pixprep.importers.fields import Fields, finite, reals
-from pixprep.pipeline.ops import Flip, Levels, Normalize, Op, as_tuple, changed
+from pixprep.pipeline.ops import Levels, Normalize, Op, as_tuple, changed
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, Layout, TensorSpec
 
@@ -34,9 +34,7 @@ def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
         image = cropped(image, fields, fill)
     else:
         image, (height, width) = _cornered(image, fields)
-    if fields.choice("mirror", NO_YES, 0):
-        image = image.then(Flip("horizontal"))
-    image = image.then(*step)
+    image = image.then(*mirrors(fields, "mirror", "horizontal", 0), *step)
     if beyond is not None and fill is None:
         image = image.padded(height, width, beyond[0])
     dtype = "output_dtype" if fields.has("output_dtype") else "dtype"  # its name until DALI 1.0
@@ -67,7 +65,7 @@ def _cornered(image: Image, fields: Fields) -> tuple[Image, tuple[int, int]]:
     height, width = fields.pair("crop") if fields.has("crop") else (fields.side("crop_h"), fields.side("crop_w"))
     place = (fields.take("crop_pos_y", 0.5), fields.take("crop_pos_x", 0.5))
     values = {*finite(fields.take("fill_values", 0.0))}
-    if place != (0.0, 0.0) or len(values) > 1 or fields.choice("mirror", NO_YES, 0):
+    if place != (0.0, 0.0) or len(values) > 1 or mirrors(fields, "mirror", "horizontal", 0):
         fields.refuse("fill_values", "are no level's normalized values: pad by crop, before they are normalized")
     fields.ignore("rounding")
     return image, (height, width)

@@ -45,9 +45,35 @@ Source = tuple[str, bool]
 
 @dataclass(frozen=True)
 class Encoded:
-    """An encoded image, as a request brings it."""
+    """An input, as a request brings it: an encoded image, or numbers, or pixels.
+
+    Attributes:
+        name: as clients know it.
+        layout: that the graph says, such as ``HWC``; empty: none.
+        dtype: that the graph says; None: none.
+        index: of the one number that is meant; None: all.
+        cast: type that it is cast to.
+    """
 
     name: str
+    layout: str = ""
+    dtype: str | None = None
+    index: int | None = None
+    cast: str | None = None
+
+    def __repr__(self) -> str:
+        return "(of the request)"
+
+    def at(self, place: int) -> str:
+        """The field of an op that means one of its numbers.
+
+        Raises:
+            PipelineError: it is one number, and has no other.
+        """
+        if self.index is not None and place:
+            raise PipelineError(f'the input "{self.name}" gives one number here, and {place + 1} are needed')
+        index = place if self.index is None else self.index
+        return f"{self.name}[{index}]" if index else self.name
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +221,10 @@ def size_of(image: Image) -> Numbers:
 @lru_cache(maxsize=64)
 def _sizes_after(chain: tuple[Op, ...]) -> npt.NDArray[np.int64]:
     """Sizes that images of ``SIZES`` have after ops; ``UNKNOWN`` of an image that is refused."""
-    geometry = lowered(chain)[0].geometry
+    before, spec = lowered(chain)
+    geometry = before.geometry
+    if geometry.takes_inputs and None in (spec.height, spec.width):
+        raise PipelineError("computes with the size of an image that the request says, which is not understood")
     found = np.full((len(SIZES), 2), UNKNOWN)
     for index, (height, width) in enumerate(SIZES.tolist()):
         try:

@@ -12,9 +12,10 @@ from typing import Any, Literal
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali_numbers import subscripts, values_are
+from pixprep.importers.dali_numbers import subscripts
+from pixprep.importers.dali_requests import are_shares, decimal, requested_crop, requested_slice
 from pixprep.importers.dali_rules import window_rule
-from pixprep.importers.dali_values import Canvas, Image, Numbers, Value, lowered, needed, size_of
+from pixprep.importers.dali_values import Canvas, Encoded, Image, Numbers, Value, lowered, needed, size_of
 from pixprep.importers.fields import Fields, finite, sides
 from pixprep.pipeline.ops import MAX_SIDE, CenterCrop, Crop, Levels, Pad
 from pixprep.spec import Rounding
@@ -61,6 +62,8 @@ def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
     if lengths == [None, None]:
         return image
     smaller: Smaller = "refuse" if fill is None else "pad"
+    if any(isinstance(value, Encoded) for value in (*places.values(), *lengths)):
+        return image.then(requested_crop(fields, rounding=rounding, smaller=smaller, fill=fill or 0))
     if image.canvas is None and not any(isinstance(value, Numbers) for value in (*places.values(), *lengths)):
         height, width = fields.pair("crop") if fields.has("crop") else map(fields.side, names)
         top, left = (fields.number(name, 0.5) for name in places)
@@ -69,7 +72,7 @@ def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
         if (top, left, fill) == (0.0, 0.0, None):
             return image.then(Crop(0, 0, height, width))
         window: dict[str, Any] = {"unit": "free", "rounding": rounding, "smaller": smaller, "fill": fill or 0}
-        return image.then(Crop(_decimal(top), _decimal(left), height, width, **window))
+        return image.then(Crop(decimal(top), decimal(left), height, width, **window))
     made = []
     for axis, side in enumerate(canvas_size(image)):
         name, place = [*places.items()][axis]
@@ -79,11 +82,6 @@ def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
         made.append((np.trunc(offset) if rounding == "down" else _rounded(offset), length))
     (top_, rows), (left_, columns) = made
     return window_rule(image, Canvas(top_, left_, rows, columns, fill))
-
-
-def _decimal(value: float) -> float:
-    """The decimal fraction that a float32 was written as."""
-    return float(str(np.float32(value)))
 
 
 def _rounded(values: Any) -> Any:
@@ -130,13 +128,13 @@ def sliced(image: Image, given: Sequence[Value], fields: Fields) -> Image:
     fill = colour(fields, "fill_values") if smaller == "pad" else None
     fields.ignore("fill_values")
     axes = _axes(image, fields, [1, 0])
-    numbers = [value for value in given if isinstance(value, Numbers)]
+    numbers = [value for value in given if isinstance(value, Numbers | Encoded)]
     if len(numbers) < len(given) or len(given) not in (0, 2):
         raise PipelineError("is understood of a start and a shape that are numbers")
     arguments: dict[str, Any] = {}
     for name, number in zip(("start", "shape"), numbers, strict=False):
-        is_share = fields.flag(f"normalized_{'anchor' if name == 'start' else name}", default=values_are(numbers))
-        arguments[f"{'rel_' * is_share}{name}"] = number.plain
+        is_share = fields.flag(f"normalized_{'anchor' if name == 'start' else name}", default=are_shares(numbers))
+        arguments[f"{'rel_' * is_share}{name}"] = number.plain if isinstance(number, Numbers) else number
     if not given:
         fields.ignore("normalized_anchor", "normalized_shape")
         arguments = {
@@ -151,6 +149,8 @@ def _window(
     image: Image, arguments: Mapping[str, Any], axes: Sequence[int], fields: Fields, fill: Levels | None
 ) -> Image:
     """The window that arguments say, of the axes in their order."""
+    if any(isinstance(value, Encoded) for value in arguments.values()):
+        return image.then(requested_slice(arguments, axes, fields, fill))
     is_constant = not any(isinstance(value, Numbers) for value in arguments.values())
     if is_constant and sorted(axes) == [0, 1] and image.canvas is None:
         op = _fixed({name: finite(value) for name, value in arguments.items()}, axes, fill)
@@ -178,7 +178,7 @@ def _fixed(values: Mapping[str, Sequence[float]], axes: Sequence[int], fill: Lev
     pairs = {name: [value[axes.index(axis)] for axis in (0, 1)] for name, value in values.items()}
     smaller: Smaller = "refuse" if fill is None else "pad"
     if {*pairs} == {"rel_start", "rel_shape"} and fill is None:
-        top, left, height, width = map(_decimal, (*pairs["rel_start"], *pairs["rel_shape"]))
+        top, left, height, width = map(decimal, (*pairs["rel_start"], *pairs["rel_shape"]))
         return Crop(top, left, height, width, unit="share")
     begin, end = pairs.get("start", [0, 0]), pairs.get("end", [0, 0])
     shape = sides(pairs.get("shape") or [last - first for first, last in zip(begin, end, strict=True)])

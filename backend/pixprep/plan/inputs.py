@@ -23,7 +23,7 @@ from pixprep.plan.placement import Span, moved
 from pixprep.plan.steps.operators import Extern
 from pixprep.spec import Bound, InputSpec
 
-_KINDS = {"float32": "fiu", "bool": "b", "uint8": "iu"}
+_KINDS = {"float32": "fiu", "bool": "biu", "uint8": "iu"}
 """The kinds of NumPy's dtypes that hold such numbers."""
 
 
@@ -109,8 +109,10 @@ def _array(spec: InputSpec, values: Any) -> npt.NDArray[Any]:
     if array.ndim != 2 or array.shape[1] != spec.count or not is_numbers:
         form = f"{array.dtype} {list(array.shape)}" if array.dtype != object else "something else"
         raise ImageError("BAD_INPUT", f'"{spec.name}" is {spec}; given was {form}')
-    if spec.kind == "color" and array.size and not 0 <= array.min() <= array.max() <= 255:
-        raise ImageError("BAD_INPUT", f'"{spec.name}" has levels of 0 to 255, not {array.min()} to {array.max()}')
+    most = {"color": 255, "flag": 1}.get(spec.kind)
+    if most and array.size and not 0 <= array.min() <= array.max() <= most:
+        what = f"{'levels' if spec.kind == 'color' else 'flags'} of 0 to {most}"
+        raise ImageError("BAD_INPUT", f'"{spec.name}" has {what}, not {array.min()} to {array.max()}')
     with np.errstate(over="ignore"):  # what is then infinite is refused in its row
         return array.astype(spec.dtype, copy=False)
 

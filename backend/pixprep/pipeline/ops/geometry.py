@@ -121,8 +121,9 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         check_most(self.max_size, self._sides, is_only=False)
         if self.mode != "stretch":
             settle(self, "rounding", PROFILES[self.like].rounding)
-            is_whole = (self.max_size and not self._requested) or self.multiple or self.mode == "scale"
-            if self.subpixel and (self.multiple or (self.max_size and self.mode != "scale")):
+            is_cut = bool(self.max_size and not self._requested)
+            is_whole = is_cut or self.multiple or self.mode == "scale"
+            if self.subpixel and (self.multiple or (is_cut and self.mode != "scale")):
                 raise PipelineError('"subpixel" goes without "multiple", and with "max_size" in "mode": "scale" alone')
             settle(self, "subpixel", PROFILES[self.like].subpixel and not is_whole)
 

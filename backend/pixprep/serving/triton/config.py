@@ -46,11 +46,9 @@ TRITON_TYPES: dict[DType, str] = {
     "int64": "TYPE_INT64",
 }
 _INPUT_TYPES = {"float32": "TYPE_FP32", "bool": "TYPE_BOOL", "uint8": "TYPE_UINT8"}
-_NUMBER_TYPES = {
-    *("TYPE_FP16", "TYPE_FP32", "TYPE_FP64", "TYPE_INT8", "TYPE_INT16", "TYPE_INT32", "TYPE_INT64"),
-    *("TYPE_UINT8", "TYPE_UINT16", "TYPE_UINT32", "TYPE_UINT64"),
-}
-"""Types in which clients may send numbers, where config.pbtxt says so; float32 is made of them."""
+_INTEGERS = {f"TYPE_{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
+_NUMBER_TYPES = {"number": _INTEGERS | {"TYPE_FP16", "TYPE_FP32", "TYPE_FP64"}, "flag": _INTEGERS}
+"""Types in which clients may send inputs of a kind, where config.pbtxt says so."""
 _LIMITS = tuple(Limits.__dataclass_fields__)
 _CHOICES = {
     "on_error": ("fail", "zero"),
@@ -203,7 +201,7 @@ def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
     written = config.get("input", [])
     for entry in written:
         if want := derived.get(entry.get("name")):
-            if pipeline.inputs[want["name"]].kind == "number" and entry.get("data_type") in _NUMBER_TYPES:
+            if entry.get("data_type") in _NUMBER_TYPES.get(pipeline.inputs[want["name"]].kind, ()):
                 want["data_type"] = entry["data_type"]
             _compare("input", "takes", entry, want)
     others = [entry for entry in written if entry.get("name") not in derived]

@@ -1,0 +1,191 @@
+"""Inputs of a DALI graph beside the encoded photo: numbers of a request, and frames that nothing decodes.
+
+An ``external_source`` is what its user makes of it: a decoder's is a photo, an argument's are numbers, and that of an
+operator on images is a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pixprep.errors import PipelineError
+from pixprep.importers.dali_graph import Operator
+from pixprep.importers.dali_numbers import subscripts, values_are
+from pixprep.importers.dali_values import TYPES, Encoded, Image, Numbers, Value
+from pixprep.importers.fields import Fields, finite
+from pixprep.pipeline.ops import MAX_SIDE, Crop, Levels, Op, Pad, Pixels, Resize, Tensor, TensorDType, changed
+from pixprep.pipeline.ops.faults import quoted
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.spec import FrameLayout, Layout
+
+_WINDOW = ("crop", "crop_h", "crop_w", "crop_pos_x", "crop_pos_y")
+_SLICE = ("start", "shape", "rel_start", "rel_shape")
+_TAKEN: Mapping[str, Sequence[str]] = {
+    "Crop": _WINDOW,
+    "CropMirrorNormalize": (*_WINDOW, "mirror"),
+    "decoders__ImageCrop": _WINDOW,
+    "experimental__decoders__ImageCrop": _WINDOW,
+    "Slice": _SLICE,
+    "decoders__ImageSlice": _SLICE,
+    "experimental__decoders__ImageSlice": _SLICE,
+    "Resize": ("size", "resize_x", "resize_y", "resize_shorter", "resize_longer"),
+    "Flip": ("horizontal", "vertical"),
+}
+"""Arguments of operators that may come with a request."""
+_FORMS: dict[str, tuple[FrameLayout, Layout]] = {"": ("hwc", "hwc"), "HWC": ("hwc", "hwc"), "CHW": ("chw", "chw")}
+_FRAMES: dict[str, TensorDType] = {"uint8": "uint8", "float32": "float32"}
+
+
+def source_of(operator: Operator) -> Encoded:
+    """The input that an ``external_source`` is."""
+    dtype: Any = operator.arguments.get("dtype")
+    layout = operator.arguments.get("layout", "")
+    return Encoded(operator.outputs[0], layout if isinstance(layout, str) else "?", TYPES.get(dtype))
+
+
+def check_arguments(operator: Operator, values: Mapping[str, Value]) -> None:
+    """Refuse an argument that comes with the request, and is none of ``_TAKEN``."""
+    for argument, name in operator.computed.items():
+        if isinstance(values.get(name), Encoded) and argument not in _TAKEN.get(operator.name, ()):
+            raise PipelineError(
+                f"its argument {quoted(argument)} comes with the request, which is not understood: give a number"
+            )
+
+
+def is_number(operator: Operator) -> bool:
+    """Tell whether an operator on an input makes another form of the same numbers, whatever they are."""
+    is_one = operator.arguments.get("num_subscripts") == 1 and "at_0" in operator.arguments
+    return operator.name in ("Cast", "Copy") or (operator.name == "_TensorSubscript" and is_one)
+
+
+def reformed(name: str, source: Encoded, fields: Fields) -> Encoded:
+    """The input in another type, or one of its numbers."""
+    if name == "_TensorSubscript":
+        (index,) = subscripts(fields)
+        if source.index is not None or not isinstance(index, int) or index < 0:
+            raise PipelineError("is understood of an input's numbers from the first on, such as roi[0]")
+        return replace(source, index=index)
+    return replace(source, cast=fields.choice("dtype", TYPES)) if name == "Cast" else source
+
+
+def frames(source: Encoded) -> Image:
+    """An input whose images are pixels already.
+
+    Raises:
+        PipelineError: they have another layout or type.
+    """
+    if source.layout not in _FORMS or source.index is not None:
+        raise PipelineError(
+            f"the input {quoted(source.name)} of the layout {quoted(source.layout)}: HWC and CHW are taken"
+        )
+    layout, own = _FORMS[source.layout]
+    given, made = source.dtype or "uint8", source.cast or source.dtype or "uint8"
+    for dtype in (given, made):
+        if dtype not in _FRAMES:
+            raise PipelineError(f"the input {quoted(source.name)} of {dtype}: frames of uint8 and float32 are taken")
+    pixels = Pixels(dtype="uint8" if given == "uint8" else "float32", layout=layout)
+    return Image(source.name, (pixels,), layout=own, dtype=_FRAMES[made])
+
+
+def are_shares(numbers: Sequence[Value]) -> bool:
+    """DALI's default of ``normalized_anchor``: whether start and shape are of a float type.
+
+    An input whose type the graph does not say is taken for floats, as its configuration says unless it is written.
+    """
+    first = numbers[0] if numbers else None
+    if isinstance(first, Encoded):
+        return (first.cast or first.dtype or "float32").startswith("float")
+    return values_are([first] if isinstance(first, Numbers) else [])
+
+
+def decimal(value: float) -> float:
+    """The decimal fraction that a float32 was written as."""
+    return float(str(np.float32(value)))
+
+
+def requested_crop(fields: Fields, **how: Any) -> Crop:
+    """The window of an operator that crops, of which some numbers come with the request; ``how``: fields of the op."""
+    top, left = (_asked(fields, name) or decimal(fields.number(name, 0.5)) for name in ("crop_pos_y", "crop_pos_x"))
+    if not fields.has("crop"):
+        height, width = (_asked(fields, name) or fields.side(name) for name in ("crop_h", "crop_w"))
+    elif isinstance(fields.take("crop"), Encoded):
+        height, width = (_asked(fields, "crop", axis) for axis in (0, 1))
+    else:
+        height, width = fields.pair("crop")
+    return Crop(top, left, height, width, unit="free", **how)
+
+
+def _asked(fields: Fields, name: str, place: int = 0) -> Any:
+    """The field of an op that means a number of the request; None of an argument that is none."""
+    value = fields.take(name)
+    return value.at(place) if isinstance(value, Encoded) else None
+
+
+def requested_slice(arguments: Mapping[str, Any], axes: Sequence[int], fields: Fields, fill: Levels | None) -> Crop:
+    """The window of a start and a shape of both axes, of which one comes with the request."""
+    is_share = {*arguments} == {"rel_start", "rel_shape"}
+    if sorted(axes) != [0, 1] or not (is_share or {*arguments} == {"start", "shape"}):
+        raise PipelineError("is understood of a start and a shape of both axes, where one comes with the request")
+    if is_share and fill is not None:
+        fields.refuse("out_of_bounds_policy", "is not understood of shares that come with the request")
+    found: list[Any] = []
+    for name, value in sorted(arguments.items(), key=lambda item: "shape" in item[0]):
+        numbers = () if isinstance(value, Encoded) else finite(value)
+        for place in (axes.index(0), axes.index(1)):
+            if isinstance(value, Encoded):
+                found.append(value.at(place))
+            elif len(numbers) != 2 or not (is_share or numbers[place].is_integer()):
+                fields.refuse(name, f"must be two {'' if is_share else 'whole '}numbers")
+            else:
+                found.append(decimal(numbers[place]) if is_share else int(numbers[place]))
+    top, left, height, width = found
+    if is_share:
+        return Crop(top, left, height, width, unit="share")
+    return Crop(top, left, height, width, smaller="refuse" if fill is None else "pad", fill=fill or 0)
+
+
+def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:
+    """Ops with the most pixels that a request may ask for, where its numbers are sizes.
+
+    Raises:
+        PipelineError: the tensor's size is the request's, and no bound is given.
+    """
+    asks = [op for op in ops if _asks(op)]
+    if not asks:
+        if max_size is not None:
+            raise PipelineError("the option max_size is of a size that comes with the request, which the graph has not")
+        return list(ops)
+    free = [op if _asks(op) != "crop" else changed(op, max_size=MAX_SIDE) for op in ops]
+    sides = [changed(op, min_height=1) if isinstance(op, Tensor) else op for op in free]
+    is_open = False
+    try:
+        is_open = any(output.spec.is_open for output in Pipeline(sides).outputs.values())
+    except PipelineError as error:
+        if "leave the server in one answer" not in str(error):
+            raise
+        is_open = True
+    if not is_open:
+        if max_size is not None:
+            raise PipelineError(
+                "the option max_size is of a tensor whose size comes with the request, and this is fixed"
+            )
+        return [changed(op, max_size=None) if _asks(op) == "crop" else op for op in ops]
+    if max_size is None:
+        raise PipelineError(
+            "the request says how large its tensor is: say the most pixels of a side: --option max_size=1280"
+        )
+    for op in asks:
+        if isinstance(op, Resize) and None in (op.height, op.width) and op.side != "longer":
+            raise PipelineError("a resize of one side to a number of the request is understood where a crop follows")
+    return [changed(op, max_size=max_size) if _asks(op) else op for op in ops]
+
+
+def _asks(op: Op) -> str:
+    """Kind of an op whose size comes with the request; empty of others."""
+    names = ("size", "height", "width")
+    is_asked = any(isinstance(getattr(op, name, None), str) for name in names) and getattr(op, "unit", "") != "share"
+    return ("resize" if isinstance(op, Resize) else "pad" if isinstance(op, Pad) else "crop") if is_asked else ""
