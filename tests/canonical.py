@@ -104,6 +104,8 @@ def smallest():
         {"op": "random_affine", "degrees": 15},
         {"op": "perspective", "corners": ((1, 0), (9, 2), (8, 9), (0, 7))},
         {"op": "random_perspective"},
+        {"op": "warp", "quad": "quads"},
+        {"op": "warp", "matrix": ((1, 0, 3), (0, 1, 5)), "height": 48, "width": 100},
         {"op": "elastic"},
         {"op": "sharpness", "factor": 2},
         {"op": "random_sharpness", "factor": 2},

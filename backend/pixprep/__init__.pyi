@@ -17,6 +17,7 @@ from pixprep.pipeline import ops as ops
 from pixprep.pipeline import presets as presets
 from pixprep.pipeline.file import Origin as Origin
 from pixprep.pipeline.ops import OPS as OPS
+from pixprep.pipeline.ops.alignment import Warp as warp
 from pixprep.pipeline.ops.canvas import CenterCrop as center_crop
 from pixprep.pipeline.ops.canvas import Crop as crop
 from pixprep.pipeline.ops.canvas import Flip as flip

@@ -43,7 +43,8 @@ def boxes_to_original(
 
     Args:
         boxes: (..., n, 4), in ``format``.
-        transform: (4,) or (..., 4): ``[scale_y, scale_x, offset_y, offset_x]``, the ``transform`` output.
+        transform: (4,) or (..., 4): ``[scale_y, scale_x, offset_y, offset_x]``, the ``transform`` output; or (3, 3) or
+            (..., 3, 3), the one with ``"matrix": true``: boxes are then around what they become.
         original_size: (2,) or (..., 2): ``[height, width]``, the ``original_size`` output; boxes are clipped to it.
             None: a box may reach over the photo's edge.
         format: of the boxes and of the result.
@@ -55,8 +56,11 @@ def boxes_to_original(
         PixprepError: a shape or a format is wrong; a scale is 0.
     """
     corners = to_corners(_array("boxes", boxes, 4), format)
-    scale, offset = _transform(transform)
-    corners = _in_order((corners - _twice(offset)) / _twice(scale))
+    if (matrix := _matrix(transform)) is not None:
+        corners = _around(corners, np.linalg.inv(matrix))
+    else:
+        scale, offset = _transform(transform)
+        corners = _in_order((corners - _twice(offset)) / _twice(scale))
     if original_size is not None:
         corners = np.clip(corners, 0.0, _sides(original_size))
     return from_corners(corners, format).astype(np.float32)
@@ -69,7 +73,7 @@ def boxes_to_tensor(boxes: Numbers, transform: Numbers, *, format: BoxFormat = "
 
     Args:
         boxes: (..., n, 4), in ``format``.
-        transform: (4,) or (..., 4): ``[scale_y, scale_x, offset_y, offset_x]``, the ``transform`` output.
+        transform: as of ``boxes_to_original``.
         format: of the boxes and of the result.
 
     Returns:
@@ -78,9 +82,11 @@ def boxes_to_tensor(boxes: Numbers, transform: Numbers, *, format: BoxFormat = "
     Raises:
         PixprepError: a shape or a format is wrong; a scale is 0.
     """
+    corners = to_corners(_array("boxes", boxes, 4), format)
+    if (matrix := _matrix(transform)) is not None:
+        return from_corners(_around(corners, matrix), format).astype(np.float32)
     scale, offset = _transform(transform)
-    corners = to_corners(_array("boxes", boxes, 4), format) * _twice(scale) + _twice(offset)
-    return from_corners(_in_order(corners), format).astype(np.float32)
+    return from_corners(_in_order(corners * _twice(scale) + _twice(offset)), format).astype(np.float32)
 
 
 def points_to_original(points: Numbers, transform: Numbers) -> F32:
@@ -96,12 +102,16 @@ def points_to_original(points: Numbers, transform: Numbers) -> F32:
     Raises:
         PixprepError: a shape is wrong; a scale is 0.
     """
+    if (matrix := _matrix(transform)) is not None:
+        return _carried(_array("points", points, 2), np.linalg.inv(matrix)).astype(np.float32)
     scale, offset = _transform(transform)
     return ((_array("points", points, 2) - offset) / scale).astype(np.float32)
 
 
 def points_to_tensor(points: Numbers, transform: Numbers) -> F32:
     """Points (x, y) of the decoded photo in tensor pixels; as ``points_to_original``, the other way."""
+    if (matrix := _matrix(transform)) is not None:
+        return _carried(_array("points", points, 2), matrix).astype(np.float32)
     scale, offset = _transform(transform)
     return (_array("points", points, 2) * scale + offset).astype(np.float32)
 
@@ -207,6 +217,30 @@ def _transform(transform: Numbers) -> tuple[F64, F64]:
     if not np.isfinite(array).all() or not scale.all():
         raise PixprepError(f"the transform {np.asarray(transform).tolist()} has a scale of 0, or no number")
     return scale, offset
+
+
+def _matrix(transform: Numbers) -> F64 | None:
+    """(..., 3, 3) of a transform with ``"matrix": true``; None: it is four numbers."""
+    array = np.asarray(transform, np.float64)
+    if array.shape[-2:] != (3, 3):
+        return None
+    if not np.isfinite(array).all() or not np.linalg.det(array).all():
+        raise PixprepError(f"the transform {array.tolist()} has no inverse, or no number")
+    return array
+
+
+def _carried(points: F64, matrix: F64) -> F64:
+    """Points (..., n, 2) after a motion (..., 3, 3)."""
+    moved = points @ matrix[..., :, :2].swapaxes(-1, -2) + matrix[..., None, :, 2]
+    result: F64 = moved[..., :2] / moved[..., 2:]
+    return result
+
+
+def _around(corners: F64, matrix: F64) -> F64:
+    """Boxes xyxy (..., n, 4) around what boxes become by a motion."""
+    every = corners[..., [0, 1, 2, 1, 2, 3, 0, 3]]
+    points = _carried(every.reshape(*corners.shape[:-2], -1, 2), matrix).reshape(*corners.shape[:-1], 4, 2)
+    return np.concatenate([points.min(axis=-2), points.max(axis=-2)], axis=-1)
 
 
 def _sides(size: Numbers) -> F64:

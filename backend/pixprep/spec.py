@@ -116,8 +116,10 @@ class ImageSpec:
 
 LARGEST = 16384
 """Right and lower edge of the example box, which ends where the image does."""
-InputKind = Literal["box", "flag", "color", "number"]
-InputDType = Literal["float32", "bool", "uint8"]
+FAR = 1 << 20
+"""The furthest from the photo's corner that a point may lie, in pixels."""
+InputKind = Literal["box", "quad", "points", "matrix", "homography", "flag", "color", "number"]
+InputDType = Literal["float32", "float64", "bool", "uint8"]
 
 
 FrameLayout = Literal["hwc", "chw"]
@@ -181,16 +183,25 @@ class Kind(NamedTuple):
         bound: of each.
         row: an example that is not made of those of the numbers.
         words: for what a row is.
+        columns: of a row that is a table; 0: it is a list.
+        is_region: each row says a part of the photo, which gives a tensor.
     """
 
     dtype: InputDType
     bound: Bound
     row: tuple[float, ...] = ()
     words: str = ""
+    columns: int = 0
+    is_region: bool = False
 
 
+_CORNERS = " (x and y of the upper left, upper right, lower right and lower left corner)"
 KINDS: dict[InputKind, Kind] = {
-    "box": Kind("float32", Bound(), (0, 0, LARGEST, LARGEST), " (left, top, right, bottom)"),
+    "box": Kind("float32", Bound(), (0, 0, LARGEST, LARGEST), " (left, top, right, bottom)", is_region=True),
+    "quad": Kind("float32", Bound(-FAR, FAR), (0, 0, 32, 0, 32, 32, 0, 32), _CORNERS, 2, is_region=True),
+    "points": Kind("float32", Bound(-FAR, FAR), words=" (x and y of each point)", columns=2, is_region=True),
+    "matrix": Kind("float64", Bound(), (1, 0, 0, 0, 1, 0), " (from the photo)", 3, is_region=True),
+    "homography": Kind("float64", Bound(), (1, 0, 0, 0, 1, 0, 0, 0, 1), " (from the photo)", 3, is_region=True),
     "flag": Kind("bool", Bound(example=False)),
     "color": Kind("uint8", Bound(0, 255, is_whole=True), words=" (a level for each channel)"),
     "number": Kind("float32", Bound()),
@@ -203,7 +214,8 @@ class InputSpec:
 
     Attributes:
         name: as in Triton.
-        kind: ``box``: left, top, right, bottom in pixels of the decoded image; each gives a tensor. ``flag``: whether.
+        kind: ``box``: left, top, right, bottom in pixels of the decoded image; each gives a tensor. ``quad``,
+            ``points``, ``matrix``, ``homography``: as of the op ``warp``; each gives a tensor, too. ``flag``: whether.
             ``color``: a level for each channel, in their order. ``number``: what the fields that name it say.
         count: in a row.
         bounds: limits of each number in a row; empty: those of its kind.
@@ -218,6 +230,17 @@ class InputSpec:
     def dtype(self) -> InputDType:
         """Type of the numbers."""
         return KINDS[self.kind].dtype
+
+    @property
+    def is_region(self) -> bool:
+        """Tell whether each row says a part of the photo, which gives a tensor."""
+        return KINDS[self.kind].is_region
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a row."""
+        columns = KINDS[self.kind].columns
+        return (self.count // columns, columns) if columns else (self.count,)
 
     @property
     def limits(self) -> tuple[Bound, ...]:
@@ -241,7 +264,7 @@ class InputSpec:
     def __str__(self) -> str:
         said = [str(bound) for bound in self.limits if bound.least > -inf or bound.most < inf]
         words = f" ({'; '.join(said)})" if self.kind == "number" and said else KINDS[self.kind].words
-        return f"{self.dtype} [n, {self.count}]{words}"
+        return f"{self.dtype} [n, {', '.join(map(str, self.shape))}]{words}"
 
 
 class Padding(NamedTuple):

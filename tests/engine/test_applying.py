@@ -24,6 +24,7 @@ FIELDS = {
     "random_zoom_out": {"p": 1.0},
     "hue": {"factor": 0.2},
     "gamma": {"gamma": 1.5},
+    "warp": {"quad": ((5, 2), (60, 5), (50, 40), (9, 47))},
 }
 USUAL = {
     "factor": 0.7, "bits": 4, "threshold": 100, "add": 60, "angle": 30, "degrees": 30, "kernel_size": 3, "shift": 0.1,

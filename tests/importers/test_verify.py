@@ -647,3 +647,18 @@ def test_a_training_side_with_branches_and_none_at_all_are_refused():
         certified(branches)
     with pytest.raises(pp.PipelineError, match="there is no training side"):
         certified([pp.decode(), pp.center_crop(9), pp.tensor(only="serving")])
+
+
+def test_a_warp_of_opencvs_is_compared_with_opencv_itself():
+    cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its warps were not compared with")
+    if not cv2.__version__.startswith("4."):
+        pytest.skip("NO OPENCV 4: the warps of OpenCV 5 have another arithmetic")
+    pixels = noise(40, 50)
+    face = ((10.0, 12.0), (30.5, 11.0), (21.0, 22.0))
+    for op in (
+        ops.Warp(matrix=((1.2, 0.1, -3), (0.2, 0.9, 4)), height=30, width=20, fill=9),
+        ops.Warp(quad=((3, 4), (40, 2), (45, 38), (1, 30)), max_size=99, turn=0.5, filter="bicubic"),
+        ops.Warp(points=face, template=((5, 5), (25, 5), (15, 16)), height=30, width=30, padding_mode="reflect"),
+    ):
+        with pp.Engine(pp.Pipeline([ops.Decode(), op, ops.Tensor(dtype="uint8", layout="hwc")])) as engine:
+            assert np.array_equal(engine.run([png(pixels)])[0], twins.recoloured(op, pixels))

@@ -135,6 +135,7 @@ REQUIRED = {
     "gamma": {"gamma": 2.2},
     "rotate": {"angle": 10},
     **{op: {"degrees": 10} for op in ("random_rotate", "random_affine")},
+    "warp": {"quad": "quads"},
     **{op: {"factor": 0.5} for op in ("sharpness", "random_sharpness")},
     **{op: {"kernel_size": 3} for op in ("gaussian_blur", "random_gaussian_blur")},
 }

@@ -69,7 +69,7 @@ ON_DEMAND = {
 HOMES = {
     "aiohttp": {"training.sources.web"},
     "av": {"engine.decoders.clips.decoder", "gpu.nvdec", "engine.decoders.clips.ffmpeg"},
-    "cv2": {"engine.kernels.flow"},
+    "cv2": {"engine.kernels.flow", "importers.verify.twins"},
     "cupy": {
         *("training.frameworks.cupy", "gpu.nvdec", "gpu.nvimagecodec"),
         *("gpu.comparison", "gpu.device", "gpu.kernel"),

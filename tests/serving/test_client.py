@@ -36,11 +36,11 @@ def test_a_batch_that_one_request_cannot_carry_is_refused(batch, datatype, messa
 
 
 def test_an_image_of_a_batch_has_one_row_of_numbers_and_an_image_of_boxes_any():
-    angle = request.NumberInput(name="angle", datatype="FP32", count=1)
+    angle = request.NumberInput(name="angle", datatype="FP32", shape=(1,))
     of_a_batch = request.ModelInput(name="image", datatype="BYTES", max_batch_size=8, numbers=(angle,))
     for count in (0, 2):
         with pytest.raises(PixprepError, match=f'^input "angle" has {count} rows, and an image has one$'):
             of_a_batch.rows({"angle": [[1.0]] * count})
-    boxes = request.NumberInput(name="boxes", datatype="FP32", count=4)
+    boxes = request.NumberInput(name="boxes", datatype="FP32", shape=(4,))
     of_boxes = request.ModelInput(name="image", datatype="BYTES", max_batch_size=0, numbers=(boxes,))
     assert of_boxes.rows({"boxes": []})["boxes"].shape == (0, 4)

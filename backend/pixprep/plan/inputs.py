@@ -23,7 +23,7 @@ from pixprep.plan.placement import Span, moved
 from pixprep.plan.steps.operators import Extern
 from pixprep.spec import Bound, InputSpec
 
-_KINDS = {"float32": "fiu", "bool": "biu", "uint8": "iu"}
+_KINDS = {"float32": "fiu", "float64": "fiu", "bool": "biu", "uint8": "iu"}
 """The kinds of NumPy's dtypes that hold such numbers."""
 
 
@@ -99,7 +99,9 @@ def _array(spec: InputSpec, values: Any) -> npt.NDArray[Any]:
         array = np.asarray(values)
     except (TypeError, ValueError):  # lists of different lengths
         array = np.empty(0, object)
-    if array.shape == (spec.count,) and spec.count > 1:
+    if array.shape[-2:] == spec.shape and array.ndim in (2, 3):
+        array = array.reshape(-1, spec.count)
+    elif array.shape == (spec.count,) and spec.count > 1:
         array = array[None]
     elif spec.count == 1 and array.ndim < 2:
         array = array.reshape(-1, 1)
@@ -121,13 +123,13 @@ def _row(specs: Mapping[str, InputSpec], arrays: Row, index: int, count: int) ->
     for name, spec in specs.items():
         numbers = arrays[name][index]
         where = named(name, index, count)
-        if spec.dtype == "float32" and not np.isfinite(numbers).all():
+        if spec.dtype.startswith("float") and not np.isfinite(numbers).all():
             return ImageError("BAD_INPUT", f"{where}{shown(numbers)} has a number that is not finite")
         if spec.kind == "box" and not (numbers[:2] < numbers[2:]).all():
             return ImageError(
                 "BAD_INPUT", f"{where}{shown(numbers)} ends before it begins, or is empty: left, top, right, bottom"
             )
-        for number, bound in zip(numbers.tolist(), spec.bounds, strict=bool(spec.bounds)):
+        for number, bound in zip(numbers.tolist(), spec.limits, strict=True):
             if not bound.holds(number):
                 row = f"{shown(numbers)}: " * (spec.count > 1)
                 return ImageError("BAD_INPUT", f"{where}{row}{number:.10g} must be {bound}")
@@ -375,7 +377,7 @@ class Drawing:
         if isinstance(step, Fill):
             return {"fill": [0] * step.channels if numbers is None else numbers.tolist()}
         if isinstance(step, Augment):
-            return {"angle": 0.0 if numbers is None else float(numbers[step.index])}
+            return step.op.input_words(numbers, rows.canvas, columns.canvas)
         if isinstance(step, Flip):
             return {"flip": numbers is not None and bool(numbers[0])}
         box = None if numbers is None else _on_canvas(numbers.astype(np.float64)[None], rows, columns)[0]

@@ -180,6 +180,11 @@ class Lowered:
         return lowered
 
     @property
+    def is_moved(self) -> bool:
+        """Tell whether a pixel may lie elsewhere than in the photo."""
+        return bool(self.before or self.resize) or self.geometry.motion[3:] != ()
+
+    @property
     def is_repeated(self) -> bool:
         """Tell whether a margin may show parts of the image again."""
         return any(isinstance(step, Move) and step.mode != "constant" for step in self.levels)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import PipelineError
+from pixprep.plan.draws.philox import F64
 from pixprep.plan.folding import Geometry
 from pixprep.plan.placement import Placement
 from pixprep.plan.steps.operators import Extern
@@ -160,14 +161,18 @@ class NumbersPlan:
     @property
     def words(self) -> tuple[str, ...]:
         """The name of each number."""
+        if self.spec.shape == (3, 3):
+            return tuple(f"row {row + 1}" for row in range(3))
         if self.kind == "transform":
             return "scale_y", "scale_x", "offset_y", "offset_x"
         words = ("scale_y", "scale_x") if self.kind == "scale_factor" else ("height", "width")
         return words[::-1] if self.is_x_first else words
 
-    def numbers(self, height: int, width: int, placement: Placement | None) -> tuple[float, ...]:
+    def numbers(self, height: int, width: int, placement: Placement | None) -> tuple[float, ...] | F64:
         """The numbers of an image of this size; ``placement``: where it lies in the geometry."""
         numbers: tuple[float, ...] = (height, width)
+        if placement is not None and self.spec.shape == (3, 3):
+            return placement.matrix
         if placement is not None:
             (scale_x, _, offset_x), (_, scale_y, offset_y), _ = placement.matrix.tolist()
             whole = (scale_y, scale_x, offset_y, offset_x)

@@ -23,7 +23,7 @@ from pixprep.errors import ImageError, PipelineError
 from pixprep.plan import inputs
 from pixprep.plan.clip_frames import Sampling
 from pixprep.plan.draws import philox
-from pixprep.plan.draws.augments import RandomStep
+from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import EXAMPLE, Numbers, Words
 from pixprep.plan.folding import Geometry
@@ -129,8 +129,8 @@ class Plan:
 
     @property
     def takes_boxes(self) -> bool:
-        """Tell whether an image gives as many tensors as it has boxes; else it gives one."""
-        return any(spec.kind == "box" for spec in self.inputs.values())
+        """Tell whether an image gives as many tensors as it has boxes, or other parts by numbers; else it gives one."""
+        return any(spec.is_region for spec in self.inputs.values())
 
     @cached_property
     def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
@@ -153,9 +153,11 @@ class Plan:
 
     @cached_property
     def _boxes(self) -> tuple[str, ...]:
-        """The keys of the steps that are windows of boxes, each once."""
-        steps = [step for each in self._geometries for step in (*each.before, *each.after)]
-        return tuple(dict.fromkeys(step.key for step in steps if isinstance(step, inputs.Box)))
+        """The keys of the steps that are windows of boxes, or other parts by numbers, each once."""
+        regions = {name for name, spec in self.inputs.items() if spec.is_region}
+        steps = [step for each in self._geometries for step in (*each.before, *each.after, *each.levels)]
+        given = (step for step in steps if isinstance(step, inputs.Box | Augment))
+        return tuple(dict.fromkeys(step.key for step in given if step.input in regions))
 
     @cached_property
     def _geometries(self) -> Mapping[Geometry, tuple[Sequence[str], bool]]:
@@ -279,7 +281,7 @@ class Plan:
             except ImageError as error:
                 detail = error.detail
                 if self.takes_boxes and not isinstance(row, ImageError):
-                    box = next(name for name, spec in self.inputs.items() if spec.kind == "box")
+                    box = next(name for name, spec in self.inputs.items() if spec.is_region)
                     detail = inputs.named(box, index, len(rows)) + detail
                 placements.append(ImageError(error.reason, detail))
         if len(placements) == 1 and isinstance(placements[0], ImageError):  # nothing is decoded for it

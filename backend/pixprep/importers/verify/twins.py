@@ -47,6 +47,45 @@ def _tilted(functional: Any, op: Any, image: Any) -> Any:
     return functional.perspective(image, None, None, coefficients=list(found), **how) if found else image
 
 
+_CV2_FILTERS = {"nearest": "INTER_NEAREST", "bilinear": "INTER_LINEAR", "bicubic": "INTER_CUBIC"}
+_CV2_BORDERS = {"constant": "CONSTANT", "edge": "REPLICATE", "reflect": "REFLECT_101", "symmetric": "REFLECT"}
+
+
+def _aligned(points: Array, template: Array) -> Array:
+    """Umeyama's similarity (2, 3) by singular values, as scikit-image has it."""
+    middle, centre = points.mean(0), template.mean(0)
+    there, goal = points - middle, template - centre
+    u, sizes, v = np.linalg.svd(goal.T @ there)
+    signs = np.array([1.0, np.sign(np.linalg.det(u) * np.linalg.det(v))])
+    turn = sizes @ signs / (there**2).sum() * (u * signs) @ v
+    return np.column_stack([turn, centre - turn @ middle])
+
+
+def _by_opencv(cv2: Any, op: ops.Warp, pixels: Array) -> Array:
+    """Result of OpenCV 4's warp with the numbers of the file."""
+    numbers = np.asarray(getattr(op, op.field), np.float64)
+    step: Any = op.steps({}, pixels.shape[0], pixels.shape[1], "rgb")[0]
+    height, width = step.height, step.width
+    if op.field == "quad":
+        bottom, right = height - op.align_corners, width - op.align_corners
+        corners = np.array([[0, 0], [right, 0], [right, bottom], [0, bottom]], np.float32)
+        numbers = cv2.getPerspectiveTransform(numbers.astype(np.float32), corners)
+    elif op.template is not None:
+        numbers = _aligned(numbers, np.array(op.template))
+    warp = cv2.warpAffine if len(numbers) == 2 else cv2.warpPerspective
+    made: Array = warp(
+        np.ascontiguousarray(pixels),
+        numbers,
+        (width, height),
+        flags=getattr(cv2, _CV2_FILTERS[op.filter]),
+        borderMode=getattr(cv2, f"BORDER_{_CV2_BORDERS[op.padding_mode]}"),
+        borderValue=np.broadcast_to(op.fill, pixels.shape[2]).tolist(),
+    )
+    is_turned = op.turn is not None and height / width >= op.turn
+    made = made.reshape(height, width, -1)
+    return np.rot90(made) if is_turned else made
+
+
 PILLOW: Mapping[type[ops.SteadyOp], Callable[[Any, Any], Any]] = {
     ops.Brightness: lambda op, image: ImageEnhance.Brightness(image).enhance(op.factor),
     ops.Contrast: lambda op, image: ImageEnhance.Contrast(image).enhance(op.factor),
@@ -96,13 +135,19 @@ TORCHVISION: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
 """The same of torchvision, for its module ``v2.functional``, and a PIL image or a tensor (channels, height, width)."""
 
 
+OPENCV: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Array], Array]] = {ops.Warp: _by_opencv}
+"""The same of OpenCV, for its module, and uint8 (height, width, channels)."""
+
+
 def library_of(op: ops.SteadyOp) -> str:
     """The key of the library that ``recoloured`` calls: see ``libraries``."""
-    return str(getattr(op, "like", "pillow")) if type(op) in PILLOW else "torchvision"
+    return str(getattr(op, "like", "pillow")) if type(op) in {*PILLOW, *OPENCV} else "torchvision"
 
 
 def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
     """Result of an op's library for uint8 (height, width, 1 or 3), red first."""
+    if type(op) in OPENCV:
+        return OPENCV[type(op)](import_module("cv2"), op, pixels)
     if getattr(op, "like", library_of(op)) == "torchvision":
         return np.asarray(by_torchvision(op, planes(pixels)).numpy().transpose(1, 2, 0))
     image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))

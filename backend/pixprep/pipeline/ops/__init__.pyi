@@ -1,5 +1,6 @@
 # Written by tools/stubs.py: run `make docs` after a new operator.
 
+from pixprep.pipeline.ops.alignment import Warp as Warp
 from pixprep.pipeline.ops.canvas import CenterCrop as CenterCrop
 from pixprep.pipeline.ops.canvas import Crop as Crop
 from pixprep.pipeline.ops.canvas import Flip as Flip

@@ -150,7 +150,7 @@ class DecodeVideo(FirstOp, frozen=True, tag="decode_video", kw_only=True):
         return ImageSpec(frames=self.frames, color=self.color)
 
     def plan(self, **made: Any) -> Plan:
-        if any(spec.kind == "box" for spec in made["inputs"].values()):
+        if any(spec.is_region for spec in made["inputs"].values()):
             raise PipelineError("ops: boxes are cut out of images, and decode_video gives clips")
         drawn = RandomStep(self.name or "decode_video#0", self) if self.is_random else None
         clip = ClipPlan(self.sampling, drawn, self.apply_rotation)

@@ -146,8 +146,7 @@ class LevelsOp(ImageOp, frozen=True):
         """The step of a plan that it is; see ``lower``."""
         source = next(iter(self.inputs(image)), None)
         key = key if source or isinstance(self, Drawn) else ""
-        name, index = (source.name, source.count - 1) if source else (None, 0)
-        return Augment(key=key, op=bare(self), color=before.color, input=name, index=index)
+        return Augment(key=key, op=bare(self), color=before.color, input=source.name if source else None)
 
     @property
     def is_pointwise(self) -> bool:
@@ -165,6 +164,10 @@ class LevelsOp(ImageOp, frozen=True):
 
     def in_words(self) -> str:
         """Words for what it does."""
+        raise NotImplementedError
+
+    def input_words(self, row: Any, height: int, width: int) -> Words:
+        """Words of a row that came with the image; see ``plan.draws.augments.Changing``."""
         raise NotImplementedError
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:

@@ -135,13 +135,14 @@ class NumbersOp(OutputOp, frozen=True):
     """An output of a few numbers, which the place of the image says; ``order`` may be a field."""
 
     def infer(self, image: ImageSpec) -> TensorSpec:
-        count = 4 if op_name(self) == "transform" else 2
-        return TensorSpec(shape=(count,), dtype="float32", low=-float(2**31), high=float(2**31))
+        is_transform = op_name(self) == "transform"
+        shape = (3, 3) if getattr(self, "matrix", False) else (4,) if is_transform else (2,)
+        return TensorSpec(shape=shape, dtype="float32", low=-float(2**31), high=float(2**31))
 
     def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
         kind = cast("NumbersKind", op_name(self))
         if kind in ("scale_factor", "transform"):
-            _check_places(before)
+            _check_places(before, are_four=spec.shape != (3, 3))
         geometry = None if kind == "original_size" else before.geometry
         is_x_first = getattr(self, "order", None) in ("wh", "xy")
         return NumbersPlan(spec=spec, kind=kind, geometry=geometry, is_x_first=is_x_first)
@@ -195,7 +196,13 @@ class Transform(NumbersOp, frozen=True, tag="transform"):
 
     ``here = decoded * scale + offset`` in pixels, so that a box comes back by ``(box - offset) / scale``. A flip makes
     a scale negative.
+
+    Args:
+        matrix: float32 [3, 3] in place of these: behind a warp, a rotation and the like, too. (x, y, 1) of the decoded
+            image, from the upper left corner, becomes (u, v, w), which lies at (u / w, v / w).
     """
+
+    matrix: bool = False
 
 
 class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
@@ -341,11 +348,13 @@ class Masks(AnnotationOp, frozen=True, tag="masks"):
         return MaskPlan(geometry=before.geometry, field="masks", ignore=0, dtype="uint8", is_one_size=is_one_size)
 
 
-def _check_places(before: Lowered) -> None:
-    """Refuse what no scale and offset describes."""
+def _check_places(before: Lowered, *, are_four: bool) -> None:
+    """Refuse what no matrix describes, or no scale and offset."""
     before.check_places()
-    if before.geometry.may_warp:
+    if not are_four:
+        before.check_boxes()
+    elif before.geometry.may_warp:
         raise PipelineError(
             "four numbers cannot say where a pixel came from after a rotation, an affine map, a perspective, elastic "
-            "or the motion of an operator: put it before, or move boxes by the op boxes"
+            'or the motion of an operator: write "matrix": true, put it before, or move boxes by the op boxes'
         )

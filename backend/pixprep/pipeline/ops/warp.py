@@ -8,7 +8,7 @@ rotation, at an edge by up to 191 levels. As in torchvision, a point and a trans
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import MAX_SIDE, Margin, Share, Within, shown
@@ -93,6 +93,9 @@ class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
         is_given = isinstance(self.angle, str)
         angle = f'the angle that "{self.angle}" says' if is_given else f"{self.angle:.4g} degrees"
         return f"rotate by {angle}{', expanding' if self.expand else ''}{self.look()}"
+
+    def input_words(self, row: Any, height: int, width: int) -> Words:
+        return {"angle": 0.0 if row is None else float(row[number(str(self.angle)).place])}
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
         return rotated(height, width, words.get("angle", self.angle), self.look(color), expand=self.expand)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+
+import numpy.typing as npt
 
 from pixprep.plan.draws.philox import F64, Numbers, Words
 from pixprep.plan.steps.levels import LevelStep
@@ -56,6 +58,13 @@ class Changing(Drawing, Protocol):
     def no_boxes(self) -> str:
         """Reason why no boxes or points may come behind it; empty: they may."""
 
+    def input_words(self, row: npt.NDArray[Any] | None, height: int, width: int) -> Words:
+        """Words of a row that came with an image of this size, of an op that takes one; None: an example.
+
+        Raises:
+            ImageError: BAD_INPUT, DOES_NOT_FIT: nothing can be made of it.
+        """
+
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
         """Steps on an image of this size, its channels in this order.
 
@@ -101,14 +110,12 @@ class Augment(RandomStep):
     Attributes:
         key: names its numbers; empty: nothing is drawn.
         color: order of the channels of the image that it takes.
-        input: whose number is in place of what is drawn; None: none is.
-        index: of that number in its row.
+        input: whose row is in place of what is drawn; None: none is.
     """
 
     op: Changing
     color: Color
     input: str | None = None
-    index: int = 0
 
     @property
     def is_hosts(self) -> bool:

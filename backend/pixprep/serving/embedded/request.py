@@ -8,6 +8,7 @@ import shlex
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from tokenize import TokenError
 from typing import Any, Literal
 from urllib.parse import quote
@@ -36,6 +37,7 @@ DTYPES: dict[str, Any] = {
 """NumPy's dtypes of Triton's types of numbers."""
 _NPY = b"\x93NUMPY"
 _BOX = 4
+_AXES = 2  # of a row of numbers
 _SIDE = 64  # of a sample
 PHOTO, CLIP = "photo.jpg", "clip.mp4"
 """Letters of a line that is an example."""
@@ -43,34 +45,40 @@ PHOTO, CLIP = "photo.jpg", "clip.mp4"
 
 @dataclass(frozen=True, kw_only=True)
 class NumberInput:
-    """An input of numbers: a row of ``count`` for each tensor.
+    """An input of numbers: a row for each tensor.
 
     Attributes:
         datatype: of Triton's.
+        shape: of a row.
         row: an example; empty: the model's configuration has none.
     """
 
     name: str
     datatype: str
-    count: int
+    shape: tuple[int, ...]
     row: tuple[float, ...] = ()
 
+    @property
+    def count(self) -> int:
+        """Numbers in a row."""
+        return prod(self.shape)
+
     def rows(self, values: Any) -> Array:
-        """Numbers as they are sent: (rows, count) of the input's type; one row may come alone.
+        """Numbers as they are sent: (rows, *shape) of the input's type; one row may come alone.
 
         Raises:
             PixprepError: they are none.
         """
         try:
             array = np.asarray(values)
-            if array.shape == (self.count,) and self.count > 1:
+            if array.shape == self.shape and self.count > 1:
                 array = array[None]
             elif self.count == 1 and array.ndim < 2:
                 array = array.reshape(-1, 1)
             elif array.shape == (0,):
-                array = array.reshape(0, self.count)
+                array = array.reshape(0, *self.shape)
             sent = array.astype(DTYPES[self.datatype])
-            if array.shape[1:] == (self.count,) and (self.datatype[:2] == "FP" or np.array_equal(sent, array)):
+            if array.shape[1:] == self.shape and (self.datatype[:2] == "FP" or np.array_equal(sent, array)):
                 return sent
         except (TypeError, ValueError):  # no numbers, or lists of different lengths
             pass
@@ -80,13 +88,13 @@ class NumberInput:
     def example(self) -> list[Any]:
         """A row to try a model with: four numbers are a box, of the whole image."""
         if self.row:
-            return list(self.row)
-        if self.datatype == "FP32" and self.count == _BOX:
+            return np.reshape(self.row, self.shape).tolist()  # type: ignore[no-any-return]
+        if self.datatype == "FP32" and self.shape == (_BOX,):
             return [0, 0, LARGEST, LARGEST]
-        return [self.datatype != "BOOL" and 0] * self.count
+        return np.full(self.shape, self.datatype != "BOOL" and 0).tolist()  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
-        return f"{self.datatype} [n, {self.count}]"
+        return f"{self.datatype} [n, {', '.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,9 +194,9 @@ def model_input(config: Config) -> ModelInput | None:
             is_gray = dims[2 if layout == "hwc" else 0] == 1
             dtype: Literal["uint8", "float32"] = "uint8" if data_type == "UINT8" else "float32"
             images.append((entry["name"], data_type, Frames("gray" if is_gray else "rgb", dtype, layout)))
-        elif data_type in DTYPES and len(dims) in (1, 2) and dims[-1] > 0 and dims[:-1] in ([], [-1]):
+        elif data_type in DTYPES and 0 < len(shape := dims[dims[0] == -1 :]) <= _AXES and min(shape) > 0:
             row = tuple(rows.get(entry["name"], ()))
-            numbers.append(NumberInput(name=entry["name"], datatype=data_type, count=dims[-1], row=row))
+            numbers.append(NumberInput(name=entry["name"], datatype=data_type, shape=tuple(shape), row=row))
         else:
             return None
     if len(images) != 1:
@@ -249,7 +257,7 @@ def _curl_lines(http_url: str, model: str, model_input: ModelInput, photo: str) 
     batch = [] if model_input.has_rows else [1]
     image = {"name": model_input.name, "datatype": model_input.datatype, "shape": [*batch, 1 if is_bytes else "$bytes"]}
     numbers = [
-        {"name": each.name, "datatype": each.datatype, "shape": [1, each.count], "data": each.example}
+        {"name": each.name, "datatype": each.datatype, "shape": [1, *each.shape], "data": each.example}
         for each in model_input.numbers
     ]
     entries = [image | {"parameters": {"binary_data_size": "$size"}}, *numbers]

@@ -287,7 +287,7 @@ def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[
     for each in model_input.numbers:
         dtype = "bool" if each.datatype == "BOOL" else f"np.{DTYPES[each.datatype]}"
         beside += [
-            f"{each.name} = triton.InferInput({each.name!r}, [1, {each.count}], {each.datatype!r})",
+            f"{each.name} = triton.InferInput({each.name!r}, {[1, *each.shape]}, {each.datatype!r})",
             f"{each.name}.set_data_from_numpy(np.array({[each.example]}, {dtype}))",
         ]
     arguments = ", ".join(["image", *(each.name for each in model_input.numbers)])

@@ -45,7 +45,7 @@ TRITON_TYPES: dict[DType, str] = {
     "int32": "TYPE_INT32",
     "int64": "TYPE_INT64",
 }
-_INPUT_TYPES = {"float32": "TYPE_FP32", "bool": "TYPE_BOOL", "uint8": "TYPE_UINT8"}
+_INPUT_TYPES = {"float32": "TYPE_FP32", "float64": "TYPE_FP64", "bool": "TYPE_BOOL", "uint8": "TYPE_UINT8"}
 _INTEGERS = {f"TYPE_{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
 _NUMBER_TYPES = {"number": _INTEGERS | {"TYPE_FP16", "TYPE_FP32", "TYPE_FP64"}, "flag": _INTEGERS}
 """Types in which clients may send inputs of a kind, where config.pbtxt says so."""
@@ -195,7 +195,7 @@ def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
     """
     rows = [-1] if pipeline.plan.takes_boxes else []
     derived: dict[str, Config] = {
-        name: {"name": name, "data_type": _INPUT_TYPES[spec.dtype], "dims": [*rows, spec.count]}
+        name: {"name": name, "data_type": _INPUT_TYPES[spec.dtype], "dims": [*rows, *spec.shape]}
         for name, spec in pipeline.inputs.items()
     }
     written = config.get("input", [])
@@ -309,7 +309,7 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
                 f"config.pbtxt: max_boxes: the outputs of {boxes:,} boxes take {boxes * pipeline.n_bytes:,} bytes; an "
                 f"answer has at most {most_bytes:,}: set the parameter max_boxes to {most}"
             )
-        return {**config, "max_batch_size": 0, **tensors}
+        return _with_facts({**config, "max_batch_size": 0, **tensors}, pipeline)
     usual = max(1, DEFAULT_MAX_BATCH_SIZE // (pipeline.images[0].frames or 1))
     max_batch_size = config.get("max_batch_size") or min(usual, most)
     if max_batch_size < 0:
@@ -319,10 +319,23 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
             f"config.pbtxt: max_batch_size: the outputs of {max_batch_size:,} images take "
             f"{max_batch_size * pipeline.n_bytes:,} bytes; an answer has at most {most_bytes:,}: set it to {most}"
         )
-    full: Config = {**config, "max_batch_size": max_batch_size, **tensors}
+    full = _with_facts({**config, "max_batch_size": max_batch_size, **tensors}, pipeline)
+    if "sequence_batching" not in config:
+        full.setdefault("dynamic_batching", {})
+    return full
+
+
+def _with_facts(config: Config, pipeline: Pipeline) -> Config:
+    """The configuration with the parameters that tell clients what the pipeline takes.
+
+    Raises:
+        PipelineError: one is written, and says something else.
+    """
+    full = {**config}
     written, frames = config.get("parameters", {}), pipeline.images[0].frames
     takes = pipeline.plan.takes and pipeline.plan.takes.order
-    rows = {name: spec.example for name, spec in pipeline.inputs.items() if spec.kind == "number" and any(spec.example)}
+    specs = {name: spec for name, spec in pipeline.inputs.items() if spec.kind not in ("box", "flag", "color")}
+    rows = {name: spec.example for name, spec in specs.items() if any(spec.example)}
     examples = json.dumps(rows, separators=(",", ":")) if rows else None
     for key, fact, what in (
         (PIXELS, takes, f"takes {takes}" if takes else "decodes files"),
@@ -336,8 +349,6 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
             )
         if fact:
             full["parameters"] = {**full.get("parameters", {}), key: {"string_value": fact}}
-    if "sequence_batching" not in config:
-        full.setdefault("dynamic_batching", {})
     return full
 
 
