@@ -94,6 +94,7 @@ test-library: .venv-library/.done
 	$(PYTHON) -m venv .venv-library
 	.venv-library/bin/pip install --quiet --disable-pip-version-check --requirement requirements/zig.txt
 	.venv-library/bin/pip install --quiet --disable-pip-version-check hatchling opencv-python-headless --editable ".[classifier,client,data,heic,test,video]"
+	.venv-library/bin/pip install --quiet --disable-pip-version-check --no-deps "$(CHECKPOINT)"
 	touch $@
 
 corpora: .venv/.dev

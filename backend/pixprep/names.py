@@ -113,7 +113,7 @@ def meant(word: str, known: Iterable[str], elsewhere: Mapping[str, str] | None =
 
 
 def _is_near(words: list[str], others: list[str]) -> bool:
-    """Tell whether each word of the shorter name is in the other; ``random_choice`` is not near to ``random_crop``."""
+    """Tell whether each word of the shorter name is in the other; ``random_rain`` is not near to ``random_crop``."""
     fewer, more = sorted((words, others), key=len)
     is_one = len(fewer) < len(more) and "".join(fewer) == "".join(more)  # randomcrop
     return is_one or all(any(_is_alike(word, other) for other in more) for word in fewer)
