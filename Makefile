@@ -187,7 +187,7 @@ train: .venv-training/.done .venv/.demo
 .venv-tensorflow/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-tensorflow
 	.venv-tensorflow/bin/pip install --quiet --disable-pip-version-check \
-	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[data,test]"
+	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[data,test,video]"
 	touch $@
 
 # One test makes a Debian, and installs into it: that may take longer than the 300 s that any other test has.

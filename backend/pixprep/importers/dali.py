@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pixprep import wire
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled
+from pixprep.importers.dali_clips import CLIPS, STREAMS, check_clip, stream_of, strided
 from pixprep.importers.dali_geometry import DECODERS
 from pixprep.importers.dali_graph import Operator, graph
 from pixprep.importers.dali_numbers import NUMBERS
@@ -46,6 +47,7 @@ def from_dali(
     pipeline: str | None = None,
     python: str | None = None,
     max_size: int | None = None,
+    clip: Literal["first"] | None = None,
 ) -> Pipeline:
     """The pipeline that a serialized DALI pipeline amounts to.
 
@@ -66,6 +68,7 @@ def from_dali(
         pipeline: of a Python file the name of the pipeline; default: the one with ``@autoserialize``, or the only one.
         python: the Python that serializes it, which has DALI; default: this one.
         max_size: the most pixels of a side that a request may ask for, where the tensor has the size that it says.
+        clip: ``first``: of ``inputs.video``, whose clips come in many sequences, the first sequence.
 
     Raises:
         PipelineError: it cannot be read, or something in it is not understood: names the operator and the argument.
@@ -79,7 +82,8 @@ def from_dali(
     wanted = names if output is None else [output]
     try:
         with place(where):
-            ops = bounded(_merged(_outputs(_evaluate(operators, wanted), wanted)), max_size)
+            values = _evaluate(operators, wanted, clip)
+            ops = strided(bounded(_merged(_outputs(values, wanted)), max_size), values.values())
     except PipelineError as error:
         others = f"; if one output is enough, say which: {_listed(names)}" if len(wanted) > 1 else ""
         raise PipelineError(f"{error}{others}") from None
@@ -100,7 +104,7 @@ def read_graph(file: Path, *, pipeline: str | None = None, python: str | None = 
 def graph_inputs(data: bytes, where: str) -> list[str]:
     """The names of a graph's inputs, in their order."""
     operators, _ = _read(data, where)
-    return [operator.outputs[0] for operator in operators if operator.name in _SOURCES]
+    return [operator.outputs[0] for operator in operators if operator.name in (*_SOURCES, *STREAMS)]
 
 
 def _read(data: bytes, where: str) -> tuple[list[Operator], list[str]]:
@@ -116,7 +120,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(quoted, names[:10])) + (", ..." if len(names) > 10 else "")
 
 
-def _evaluate(operators: Sequence[Operator], wanted: Sequence[str]) -> dict[str, Value]:
+def _evaluate(operators: Sequence[Operator], wanted: Sequence[str], clip: str | None) -> dict[str, Value]:
     """Evaluate the tensors that lead to the wanted ones."""
     needed, values = _needed(operators, wanted), dict[str, Value]()
     for operator in operators:
@@ -128,7 +132,8 @@ def _evaluate(operators: Sequence[Operator], wanted: Sequence[str]) -> dict[str,
         arguments = {**operator.arguments, **{key: _given(values, name) for key, name in operator.computed.items()}}
         with reading(arguments, operator.where) as fields:
             fields.ignore(*_ANYWHERE)
-            results = _applied(operator, fields, values)
+            is_stream = operator.name in STREAMS
+            results = (stream_of(operator, fields, clip),) if is_stream else _applied(operator, fields, values)
         values.update(zip(operator.outputs, results, strict=False))
     return values
 
@@ -153,7 +158,9 @@ def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) ->
     inputs = [values[name] for name in operator.inputs if name in values]
     first = inputs[0] if inputs else None
     check_arguments(operator, values)
-    if isinstance(first, Encoded) and operator.name not in DECODERS and operator.name != "PeekImageShape":
+    if isinstance(first, Image):
+        check_clip(operator.name, first)
+    if isinstance(first, Encoded) and operator.name not in (*DECODERS, *CLIPS, "PeekImageShape"):
         if is_number(operator):
             return (reformed(operator.name, first, fields),)
         inputs = [frames(first), *inputs[1:]]
@@ -162,6 +169,8 @@ def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) ->
         if not isinstance(first, Encoded) or len(operator.inputs) != 1:
             raise PipelineError(f"its input {_listed(operator.inputs)} is not the encoded image")
         result = DECODERS[operator.name](first, fields)
+    elif operator.name in CLIPS and isinstance(first, Encoded) and len(operator.inputs) == 1:
+        result = CLIPS[operator.name](first, fields)
     elif operator.name in IMAGES and any(isinstance(value, Image) for value in inputs):
         result = IMAGES[operator.name](inputs, fields)
     elif operator.name in NUMBERS and len(inputs) == len(operator.inputs):
@@ -183,7 +192,7 @@ def _outputs(values: Mapping[str, Value], wanted: Sequence[str]) -> list[tuple[O
     for name, value in zip(wanted, found, strict=True):
         if not isinstance(value, Image | Numbers) or not images:
             raise PipelineError(f"the output {quoted(name)} is no image")
-    if len({(image.encoded, image.chain[0]) for image in images}) > 1:
+    if len({(image.encoded, image.chain[0], image.stride) for image in images}) > 1:
         raise PipelineError("its outputs are decoded from several inputs, or in several ways: name one output")
     made = []
     for index, (name, value) in enumerate(zip(wanted, found, strict=True)):

@@ -22,6 +22,12 @@ from pixprep.spec import ImageSpec, Layout, TensorSpec
 
 _FLOAT = 9
 _LAYOUTS: dict[str, Layout] = {"CHW": "chw", "HWC": "hwc"}
+_CLIP_LAYOUTS: dict[str, Layout] = {"FCHW": "tchw", "FHWC": "thwc", "CFHW": "cthw"}
+
+
+def _layouts(image: Image) -> dict[str, Layout]:
+    """Layouts of tensors of an image, or of a clip, by DALI's names."""
+    return _LAYOUTS if len(image.layout) == 3 else _CLIP_LAYOUTS
 
 
 def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
@@ -38,7 +44,7 @@ def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
     if beyond is not None and fill is None:
         image = image.padded(height, width, beyond[0])
     dtype = "output_dtype" if fields.has("output_dtype") else "dtype"  # its name until DALI 1.0
-    return replace(image.cast(fields, dtype, _FLOAT), layout=fields.choice("output_layout", _LAYOUTS, "CHW"))
+    return replace(image.cast(fields, dtype, _FLOAT), layout=fields.choice("output_layout", _layouts(image), "CHW"))
 
 
 def _level_of(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
@@ -141,8 +147,8 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
 def _of_channels(numbers: Numbers, layout: Layout) -> tuple[float, ...]:
     """One number, or one a channel; an array has them on the axis of the channels."""
     shape = numbers.values.shape[1:]
-    whole = (1,) * (3 - len(shape)) + shape
-    if len(shape) > 3 or any(side > 1 for side, axis in zip(whole, layout, strict=True) if axis != "c"):
+    whole = (1,) * (len(layout) - len(shape)) + shape
+    if len(shape) > len(layout) or any(side > 1 for side, axis in zip(whole, layout, strict=True) if axis != "c"):
         raise PipelineError(f"its array of the shape {list(shape)} is none of a number a channel in {layout.upper()}")
     return tuple(float(value) for value in numbers.values.ravel())
 
@@ -168,14 +174,15 @@ def _calculated(name: str, constants: tuple[float, ...], is_first: bool, fields:
 
 
 def _transpose(image: Image, fields: Fields) -> Image:
-    perm, axes = fields.take("perm", [2, 1, 0]), dict(enumerate(image.layout.upper()))
+    perm, axes = fields.take("perm", [2, 1, 0]), dict(enumerate(image.layout.upper().replace("T", "F")))
     turned = "".join(axes.get(index, "?") for index in (perm if isinstance(perm, list) else [perm]))
-    if turned not in _LAYOUTS:
-        fields.refuse("perm", f"must make HWC or CHW of an image in {image.layout.upper()}")
+    if turned not in (layouts := _layouts(image)):
+        names = " or ".join(sorted(layouts, reverse=True))
+        fields.refuse("perm", f"must make {names} of an image in {image.layout.upper()}")
     if not fields.flag("transpose_layout", default=True) and not fields.has("output_layout"):
         fields.refuse("transpose_layout")
     fields.expect("output_layout", turned)
-    return replace(image, layout=_LAYOUTS[turned])
+    return replace(image, layout=layouts[turned])
 
 
 def _reshape(image: Image, fields: Fields) -> Image:

@@ -102,6 +102,7 @@ class Image:
         dtype: of its values.
         canvas: that it lies on, where its size follows the image's.
         padding: height, width and value of the tensor's padding below and on the right.
+        stride: from frame to frame, of a clip.
     """
 
     encoded: str
@@ -110,6 +111,7 @@ class Image:
     dtype: TensorDType = "uint8"
     canvas: Canvas | None = None
     padding: tuple[int, int, float] | None = None
+    stride: int = 1
 
     @property
     def source(self) -> Source:

@@ -1,0 +1,48 @@
+"""Clips of DALI graphs against DALI: the same frames, and pixels that its conversion of colours leaves near."""
+
+import numpy as np
+import pytest
+
+import clips
+import pixprep as pp
+from pixprep.importers.dali import from_dali
+
+dali = pytest.importorskip("nvidia.dali", reason="NO DALI: clips are compared with it alone")
+fn = dali.fn
+GRAPHS = {
+    "first": lambda video: fn.decoders.video(video, sequence_length=6),
+    "every third": lambda video: fn.decoders.video(video, sequence_length=6, stride=3),
+    "to an end": lambda video: fn.decoders.video(video, end_frame=11, stride=2),
+    "repeated": lambda video: fn.decoders.video(video, sequence_length=30, pad_mode="edge"),
+}
+
+
+def run(build, clip):
+    pipe = dali.Pipeline(batch_size=1, num_threads=1, device_id=None)
+    with pipe:
+        pipe.set_outputs(build(fn.external_source(name="VIDEO")))
+    graph = pipe.serialize()
+    pipe.build()
+    pipe.feed_input("VIDEO", [np.frombuffer(clip, np.uint8)])
+    (ours,) = pp.Engine(from_dali(graph), threads=1).run([clip])
+    return ours, np.asarray(pipe.run()[0].at(0))
+
+
+@pytest.mark.parametrize("name", ["vp9.webm", "vp8.webm"])
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_the_frames_are_those_that_dali_takes(name, graph):
+    def cropped(video):
+        return fn.crop(GRAPHS[graph](video), crop=(96, 160))
+
+    ours, theirs = run(cropped, clips.clip(name, 20))
+    assert ours.shape == theirs.shape
+    assert [*map(clips.number, ours)] == [*map(clips.number, theirs)]
+    difference = np.abs(ours.astype(int) - theirs)
+    print(f"\n{name}, {graph}: mean {difference.mean():.2f}, max {difference.max()}")
+    assert difference.mean() < 1.5
+    assert difference.max() <= 25
+
+
+def test_a_resized_clip_is_within_a_few_levels():
+    ours, theirs = run(lambda video: fn.resize(GRAPHS["first"](video), size=[48, 80]), clips.clip("vp9.webm", 20))
+    assert np.abs(ours.astype(int) - theirs).max() <= 12
