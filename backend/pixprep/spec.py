@@ -194,6 +194,11 @@ class Kind(NamedTuple):
     columns: int = 0
     is_region: bool = False
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the example ``row``."""
+        return (len(self.row) // self.columns, self.columns) if self.columns else (len(self.row),)
+
 
 _CORNERS = " (x and y of the upper left, upper right, lower right and lower left corner)"
 KINDS: dict[InputKind, Kind] = {

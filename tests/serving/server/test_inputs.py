@@ -34,6 +34,8 @@ CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.transform(), *TAIL])
 TURNS = pp.Pipeline([pp.decode(), pp.flip(when="turn"), pp.pad(square=True, fill="paint"), *TAIL])
 ROTATED = pp.Pipeline([pp.decode(), TAIL[0], pp.rotate(angle="degrees", filter="bilinear", fill=(1, 2, 3)), TAIL[1]])
 WINDOWS = pp.Pipeline([pp.decode(), pp.crop("AT[1]", "AT", "H", "W", max_size=99), TAIL[1]])
+QUADS = pp.Pipeline([pp.decode(), pp.warp(quad="corners", height=24, width=30), pp.transform(matrix=True), TAIL[1]])
+MATRICES = pp.Pipeline([pp.decode(), pp.warp(matrix="moves", height=24, width=30), TAIL[1]])
 FLOATS = pp.Pipeline(
     [pp.pixels(dtype="float32", layout="chw"), pp.crop("Y", "X", 24, 30, unit="free", rounding="down"), TAIL[1]]
 )
@@ -60,6 +62,8 @@ def server(tmp_path_factory):
     write_pipeline(models, "rotated.pixprep", ROTATED)
     write_pipeline(models, "windows", WINDOWS, NUMBERS)
     write_pipeline(models, "floats.pixprep", FLOATS)
+    write_pipeline(models, "quads.pixprep", QUADS)
+    write_pipeline(models, "matrices.pixprep", MATRICES)
     write_pipeline(models, "bytes", CROPS, BYTES)
     write_pipeline(models, "zero", CROPS, PARAMETERS)
     with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
@@ -120,6 +124,20 @@ def test_an_angle_comes_with_each_image_and_a_wrong_one_fails_its_request_alone(
         infer(triton, "rotated.pixprep", image=image(1, 1), degrees=np.array([[NAN]], np.float32))
     with pytest.raises(InferenceServerException, match="expects 'FP32'"):
         infer(triton, "rotated.pixprep", image=image(1, 1), degrees=np.array([[True]]))
+
+
+def test_the_parts_of_a_photo_come_as_corners_and_matrices(triton):
+    corners = np.array([[[30, 20], [200, 40], [190, 150], [10, 140]], [[5, 5], [90, 5], [90, 60], [5, 60]]], np.float32)
+    answer = infer(triton, "quads.pixprep", image=image(), corners=corners)
+    expected = run(QUADS, corners=[corners])
+    assert np.array_equal(answer.as_numpy("tensor"), expected["tensor"])
+    assert np.array_equal(answer.as_numpy("transform"), expected["transform"])
+    moves = np.array([[[1.5, 0.1, -30], [0.2, 1.1, 4]]])
+    answer = infer(triton, "matrices.pixprep", image=image(), moves=moves).as_numpy("tensor")
+    assert np.array_equal(answer, run(MATRICES, moves=[moves])["tensor"])
+    corners[1] = corners[1, 0]
+    with pytest.raises(InferenceServerException, match=r'"corners" 2 of 2: three of its corners lie on a line'):
+        infer(triton, "quads.pixprep", image=image(), corners=corners)
 
 
 def test_a_window_comes_with_each_image_in_the_types_that_the_configuration_says(triton):
@@ -270,12 +288,14 @@ def test_a_photo_alone_is_told_that_boxes_are_missing(server):
 def test_what_supervises_the_models_sends_examples_of_their_inputs(server):
     for model in ("crops.pixprep", "turns.pixprep", "rotated.pixprep", "bytes", "zero", "windows", "floats.pixprep"):
         assert server.control.infer(model, sample(server.control.config(model)), timeout_s=20) == 200
+    for model in ("quads.pixprep", "matrices.pixprep"):
+        assert server.control.infer(model, sample(server.control.config(model)), timeout_s=20) == 200
     headers, body = sample(server.control.config("crops.pixprep"))
     broken = headers, body.replace(b"\xff\xd8\xff", b"\xff\xff\xff")
     assert server.control.infer("crops.pixprep", broken, timeout_s=20) == 400
 
 
-@pytest.mark.parametrize("model", ["crops.pixprep", "bytes", "turns.pixprep"])
+@pytest.mark.parametrize("model", ["crops.pixprep", "bytes", "turns.pixprep", "quads.pixprep"])
 def test_the_lines_of_curl_send_what_the_model_takes(server, tmp_path, model):
     (tmp_path / "photo.jpg").write_bytes(photo())
     lines = curl_line(server.http_url, model, model_input=server.control.model_input(model))
@@ -288,7 +308,7 @@ def test_the_lines_of_curl_send_what_the_model_takes(server, tmp_path, model):
             tensor = data
         data = data[entry["parameters"]["binary_data_size"] :]
     examples = {name: [rows] for name, rows in server.control.model_input(model).example.items()}
-    with pp.Engine(TURNS if "turns" in model else CROPS) as engine:
+    with pp.Engine({"turns.pixprep": TURNS, "quads.pixprep": QUADS}.get(model, CROPS)) as engine:
         expected = engine.run_batch([photo()], inputs=examples)
     assert tensor.startswith(expected["tensor"].tobytes())
 
@@ -424,7 +444,7 @@ def stages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stages")
     (folder / "photo.png").write_bytes(png(detectors.photo(480, 640, red=RED, blue=BLUE)))
     (folder / "gray.png").write_bytes(png(np.full((480, 640, 3), 120, np.uint8)))
-    (crops,) = blocks("json")
+    crops, *_ = blocks("json")
     (folder / "crops.json").write_text(crops)
     (folder / "colours.txt").write_text("red\ngreen\nblue\n")
     onnx.save(onnx.parser.parse_model(COLOURS), folder / "colours.onnx")

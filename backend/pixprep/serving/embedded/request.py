@@ -23,7 +23,7 @@ from pixprep.engine.decoders.turbo import sample_jpeg
 from pixprep.errors import ImageError, PixprepError, printable
 from pixprep.plan.plan import Plan
 from pixprep.serving.triton.config import EXAMPLES, FRAMES
-from pixprep.spec import LARGEST, Color, FrameLayout, Frames
+from pixprep.spec import KINDS, Color, FrameLayout, Frames
 
 Config = Mapping[str, Any]
 Array = npt.NDArray[Any]
@@ -36,7 +36,6 @@ DTYPES: dict[str, Any] = {
 }
 """NumPy's dtypes of Triton's types of numbers."""
 _NPY = b"\x93NUMPY"
-_BOX = 4
 _AXES = 2  # of a row of numbers
 _SIDE = 64  # of a sample
 PHOTO, CLIP = "photo.jpg", "clip.mp4"
@@ -86,12 +85,10 @@ class NumberInput:
 
     @property
     def example(self) -> list[Any]:
-        """A row to try a model with: four numbers are a box, of the whole image."""
-        if self.row:
-            return np.reshape(self.row, self.shape).tolist()  # type: ignore[no-any-return]
-        if self.datatype == "FP32" and self.shape == (_BOX,):
-            return [0, 0, LARGEST, LARGEST]
-        return np.full(self.shape, self.datatype != "BOOL" and 0).tolist()  # type: ignore[no-any-return]
+        """A row to try a model with: the one of its configuration, of a kind of its type and shape, or zeros."""
+        usual = (kind.row for kind in KINDS.values() if (kind.dtype, kind.shape) == (DTYPES[self.datatype], self.shape))
+        row = self.row or next(usual, ()) or [self.datatype != "BOOL" and 0] * self.count
+        return np.reshape(row, self.shape).tolist()  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
         return f"{self.datatype} [n, {', '.join(map(str, self.shape))}]"
