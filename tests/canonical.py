@@ -97,6 +97,8 @@ def smallest():
         {"op": "random_invert"},
         {"op": "color_jitter"},
         {"op": "permute_channels", "permutation": (2, 0, 1)},
+        {"op": "color_matrix", "matrix": ((1.5, 0, 0, -64), (0, 1.5, 0, -64), (0, 0, 1.5, -64))},
+        {"op": "erase", "top": 1, "left": 2, "height": 3, "width": 4},
         {"op": "random_photometric_distort"},
         {"op": "rotate", "angle": 90},
         {"op": "random_rotate", "degrees": 15},

@@ -8,6 +8,7 @@ import pixprep as pp
 from cuda_cases import plan_of
 from pixprep.plan.steps.levels import (
     Blend,
+    ColorMatrix,
     Curve,
     Erase,
     Filter,
@@ -81,6 +82,7 @@ def every(height, width, channels):
             f"take, {mode}, far outside",
             Take(-3 * height - 2, 2 * width + 3, height, width, (True, False), fill, mode),
         )
+    yield "color matrix", ColorMatrix((0.6, -0.2, 0.5, 9.5, 0.1, 1.2, -0.4, 3.0, 0.3, 0.3, 0.3, -20.0))
     yield "permute", Permute((1, 2, 0))
     yield "take, of its fill alone", Take(-20, width + 7, 9, 11, (False, False), fill)
     for like in LIKES:
@@ -161,6 +163,8 @@ def _random(rng, size, channels):
         return Curve(rng.permutation(256).astype(np.uint8).tobytes()) if rng.integers(2) else brightness(factor, like)
     if kind <= 2:
         return Blend(("own", "mean")[kind - 1], factor, like)
+    if kind == 3 and rng.integers(2):
+        return ColorMatrix(tuple(rng.normal(0.3, 1, 12).astype(np.float32).tolist()))
     if kind == 3:
         return Hue(float(rng.uniform(-0.5, 0.5)), like)
     if kind == 4:

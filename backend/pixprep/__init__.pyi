@@ -28,6 +28,7 @@ from pixprep.pipeline.ops.choices import RandomChoice as random_choice
 from pixprep.pipeline.ops.choices import RandomOrder as random_order
 from pixprep.pipeline.ops.color import Autocontrast as autocontrast
 from pixprep.pipeline.ops.color import Brightness as brightness
+from pixprep.pipeline.ops.color import ColorMatrix as color_matrix
 from pixprep.pipeline.ops.color import Contrast as contrast
 from pixprep.pipeline.ops.color import Equalize as equalize
 from pixprep.pipeline.ops.color import Gamma as gamma
@@ -43,6 +44,7 @@ from pixprep.pipeline.ops.decode import Decode as decode
 from pixprep.pipeline.ops.decode import DecodeVideo as decode_video
 from pixprep.pipeline.ops.decode import Pixels as pixels
 from pixprep.pipeline.ops.elastic import Elastic as elastic
+from pixprep.pipeline.ops.erasing import Erase as erase
 from pixprep.pipeline.ops.erasing import RandomErasing as random_erasing
 from pixprep.pipeline.ops.extern import Extern as extern
 from pixprep.pipeline.ops.filters import GaussianBlur as gaussian_blur

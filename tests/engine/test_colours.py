@@ -26,6 +26,7 @@ STEPS = {
     "solarize": lambda u, _: levels.solarize(255 * u),
     "inverted": lambda *_: levels.inverted(),
     "gamma": lambda u, like: levels.gamma(0.3 + 3 * u, 1.0, like),
+    "matrix": lambda u, _: levels.ColorMatrix((u, 0.5, -0.2, 9.0, 0.1, 1.2, -u, 3.0, 0.3, 0.3, 0.3, -20.0)),
     "grayscale": lambda _, like: levels.grayscale(like),
 }
 
@@ -53,6 +54,21 @@ def test_torchvisions_formulas_are_its_own(name):
             expected = twins.blended(image, twins.luma(image)[:, :, None], step.factor)
         assert np.array_equal(kernel.coloured(steps, image), expected), (index, step)
         assert np.array_equal(image, before)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_matrix_mixes_the_channels_in_float32(channels):
+    generator = np.random.default_rng(1)
+    for index in range(60):
+        image = awkward(index)[:, :, :channels]
+        numbers = generator.normal(0.3, 1, 12).astype(np.float32)
+        step = levels.ColorMatrix(tuple(numbers.tolist()))
+        red, green, blue = np.broadcast_to(image, (*image.shape[:2], 3)).transpose(2, 0, 1).astype(np.float32)
+        expected = np.stack([red * a + green * b + blue * c + d for a, b, c, d in numbers.reshape(3, 4)], axis=2)
+        expected = np.floor(expected.clip(0, 255) + np.float32(0.5)).astype(np.uint8)[:, :, :channels]
+        assert np.array_equal(kernel.coloured([step], image), expected)
+        wrong = step._replace(numbers=(*step.numbers[4:], *step.numbers[:4]))
+        assert channels == 1 or image.size < 30 or not np.array_equal(kernel.coloured([wrong], image), expected)
 
 
 def test_a_chain_is_its_steps_one_after_the_other():

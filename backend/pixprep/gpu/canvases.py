@@ -17,14 +17,26 @@ from pixprep.gpu.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP, pack_ste
 from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
-from pixprep.plan.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Permute, Take, Tone, size_after
+from pixprep.plan.steps.levels import (
+    Blend,
+    ColorMatrix,
+    Curve,
+    Erase,
+    Filter,
+    Hue,
+    LevelStep,
+    Permute,
+    Take,
+    Tone,
+    size_after,
+)
 from pixprep.plan.steps.warps import Warp, opencv_weights
 from pixprep.spec import ColorLike, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
 
 KINDS = (
-    *("curve", "blend_own", "blend_mean", "hue", "autocontrast", "equalize", "permute", "erase"),
+    *("curve", "blend_own", "blend_mean", "hue", "matrix", "autocontrast", "equalize", "permute", "erase"),
     *("take", "sharpness", "blur", "warp_pillow_fixed", "warp_pillow_walk", "warp_pillow_nearest"),
     *("warp_pillow_bilinear", "warp_pillow_bicubic", "warp_torchvision_nearest", "warp_torchvision_bilinear"),
     *("warp_opencv_nearest", "warp_opencv_bilinear", "warp_opencv_bicubic"),
@@ -172,6 +184,8 @@ def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> bytes:
         return _struct(f"blend_{step.gray}", step.like, factor=step.factor)
     if isinstance(step, Hue):
         return _struct("hue", step.like, factor=int(step.shift * 255) if step.like == "pillow" else step.shift)
+    if isinstance(step, ColorMatrix):
+        return _struct("matrix", data=data.put(np.array(step.numbers, np.float32).tobytes()))
     if isinstance(step, Tone):
         return _struct(step.kind, step.like)
     if isinstance(step, Take):

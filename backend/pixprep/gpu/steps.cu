@@ -85,6 +85,12 @@ __device__ static inline void change(const struct LevelStep &step, const struct 
     case LEVEL_CURVE:
         for (int c = 0; c < CHANNELS; ++c) pixel[c] = __ldg(step.data + pixel[c]);
         break;
+    case LEVEL_MATRIX: {
+        const float *rows = (const float *)step.data;
+        int red = pixel[0], green = pixel[CHANNELS / 2], blue = pixel[CHANNELS - 1];
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = mixed(red, green, blue, rows + 4 * c);
+        break;
+    }
 #if CHANNELS == 3
     case LEVEL_BLEND_OWN: {
         float gray = luma(pixel, step.like);

@@ -20,7 +20,7 @@ from pixprep.pipeline.ops import MAX_SIDE, Decode, Flip, Pixels, Resize, Rotate
 from pixprep.spec import Color, Filter
 
 # DALI's enumerations: DALIImageType, DALIInterpType; and 0 and 1 for a boolean that can be a tensor.
-COLORS: dict[int, Color] = {0: "rgb", 1: "bgr", 2: "gray"}
+COLOR_TYPES: dict[int, Color] = {0: "rgb", 1: "bgr", 2: "gray"}
 _FILTERS: dict[int, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "lanczos", 4: "bilinear"}
 _UINT8, _FLOAT = 0, 9
 NO_YES = {0: False, 1: True}
@@ -49,7 +49,7 @@ def _decode(encoded: Encoded, fields: Fields) -> Image:
     if is_fast and is_upright:
         fields.refuse("use_fast_idct", "holds for images that EXIF does not turn only: set adjust_orientation=False")
     decode = Decode(
-        color=fields.choice("output_type", COLORS, 0),
+        color=fields.choice("output_type", COLOR_TYPES, 0),
         apply_exif_orientation=is_upright,
         chroma="fancy" if on_cpu or is_fancy else "fast",
         idct="fast" if is_fast else "accurate",

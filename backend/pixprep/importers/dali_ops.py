@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali_geometry import COLORS, GEOMETRY, Result, mirrors
+from pixprep.importers.dali_colors import COLORS
+from pixprep.importers.dali_geometry import COLOR_TYPES, GEOMETRY, Result, mirrors
 from pixprep.importers.dali_numbers import expression, shape_of
 from pixprep.importers.dali_values import TYPES, Image, Numbers, Value, lowered
 from pixprep.importers.dali_windows import cropped, policy, slice_of, subscripted
@@ -206,7 +207,7 @@ def _reshape(image: Image, fields: Fields) -> Image:
 def _color_space_conversion(image: Image, fields: Fields) -> Image:
     """``color_space_conversion`` between RGB and BGR, which is another order of the decoder."""
     decode = image.chain[0]
-    before, after = fields.choice("image_type", COLORS), fields.choice("output_type", COLORS)
+    before, after = fields.choice("image_type", COLOR_TYPES), fields.choice("output_type", COLOR_TYPES)
     if before == after:
         return image
     own = getattr(decode, "color", None)
@@ -234,6 +235,7 @@ IMAGES: dict[str, Callable[[Sequence[Value], Fields], Result]] = {
     name: _plain(apply)
     for name, apply in {
         **GEOMETRY,
+        **COLORS,
         "CropMirrorNormalize": _crop_mirror_normalize,
         "Normalize": _normalize,
         "Transpose": _transpose,

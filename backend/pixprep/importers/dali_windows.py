@@ -97,7 +97,7 @@ def canvas_size(image: Image) -> tuple[Any, Any]:
     return size[:, 0], size[:, 1]
 
 
-def _axes(image: Image, fields: Fields, default: Sequence[int]) -> list[int]:
+def axes_of(image: Image, fields: Fields, default: Sequence[int]) -> list[int]:
     """Axes that arguments are of: 0 of height, 1 of width; others are refused."""
     if fields.has("axes"):
         axes = [int(axis) for axis in finite(fields.take("axes"))]
@@ -127,7 +127,7 @@ def sliced(image: Image, given: Sequence[Value], fields: Fields) -> Image:
     smaller = policy(fields)
     fill = colour(fields, "fill_values") if smaller == "pad" else None
     fields.ignore("fill_values")
-    axes = _axes(image, fields, [1, 0])
+    axes = axes_of(image, fields, [1, 0])
     numbers = [value for value in given if isinstance(value, Numbers | Encoded)]
     if len(numbers) < len(given) or len(given) not in (0, 2):
         raise PipelineError("is understood of a start and a shape that are numbers")
@@ -212,7 +212,7 @@ def subscripted(inputs: Sequence[Value], fields: Fields) -> Image:
 
 def _pad(image: Image, fields: Fields) -> Image:
     """``pad`` of height and width below and on the right, to a shape that is given and to multiples."""
-    axes = _axes(image, fields, [0, 1, 2])
+    axes = axes_of(image, fields, [0, 1, 2])
     aligns = [int(value) for value in finite(fields.take("align", [1]))] * len(axes)
     values = finite(fields.take("shape", []))
     if isinstance(fields.take("shape"), Numbers):

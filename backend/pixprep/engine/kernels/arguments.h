@@ -183,6 +183,7 @@ struct colours {
     int64_t total;     // made: the sum of the luma
     uint8_t *curves;   // (3, 256): what levels become
     uint32_t *counts;  // made: (3, 256), which begin as 0: of the levels
+    float matrix[12];  // of red, green and blue: the factors of red, green and blue, and an offset
 };
 
 // Noise: values that Philox looks up.

@@ -7,7 +7,7 @@
 #include "formulas.h"
 
 enum { PILLOW, TORCHVISION };
-enum step { FADE, BLEND, TURN };
+enum step { FADE, BLEND, TURN, MIX };
 
 #define ALWAYS static inline __attribute__((always_inline))
 
@@ -19,6 +19,9 @@ ALWAYS void change(const struct colours *n, enum step step, int like) {
         whole red = (whole)(pixels & 255), green = (whole)(pixels >> 8 & 255), blue = (whole)(pixels >> 16 & 255);
         if (step == TURN) {
             pixels = (like == PILLOW ? turned_pillow : turned_torchvision)(red, green, blue, turn);
+        } else if (step == MIX) {
+            pixels = (word)(mixed(red, green, blue, n->matrix) | mixed(red, green, blue, n->matrix + 4) << 8 |
+                            mixed(red, green, blue, n->matrix + 8) << 16);
         } else {
             real gray = ALL(real, gray_of_all);
             if (step == BLEND) gray = REAL((like == PILLOW ? luma_pillow : luma_torchvision)(red, green, blue));
@@ -50,4 +53,5 @@ ALWAYS int64_t sum(const struct colours *n, int like) {
 KERNEL void fade(const struct colours *n) { n->like == PILLOW ? change(n, FADE, PILLOW) : change(n, FADE, TORCHVISION); }
 KERNEL void blend(const struct colours *n) { n->like == PILLOW ? change(n, BLEND, PILLOW) : change(n, BLEND, TORCHVISION); }
 KERNEL void turn(const struct colours *n) { n->like == PILLOW ? change(n, TURN, PILLOW) : change(n, TURN, TORCHVISION); }
+KERNEL void mix(const struct colours *n) { change(n, MIX, PILLOW); }
 KERNEL void add_luma(struct colours *n) { n->total = n->like == PILLOW ? sum(n, PILLOW) : sum(n, TORCHVISION); }

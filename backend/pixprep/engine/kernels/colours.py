@@ -62,7 +62,11 @@ class Words:
         """Turn the hue."""
         self._do("turn", like, turn=turn_of(shift, like))
 
-    def _do(self, name: str, like: ColorLike = "pillow", **what: float) -> Any:
+    def mix(self, numbers: tuple[float, ...]) -> None:
+        """Take sums of the channels: see ``ColorMatrix``."""
+        self._do("mix", matrix=numbers)
+
+    def _do(self, name: str, like: ColorLike = "pillow", **what: Any) -> Any:
         arguments = STRUCTS["colours"](self._memory.ctypes.data, self.count, like=_LIKES.index(like), **what)
         getattr(library(), name)(byref(arguments))
         return arguments
@@ -97,6 +101,10 @@ class Gray:
         """See ``Words``: a level is its own luma."""
         del like
         return int(self.image.sum(dtype=np.int64))
+
+    def mix(self, numbers: tuple[float, ...]) -> None:
+        """See ``Words``: by the first row, so that the three stay alike."""
+        self._ramp.mix(numbers[:4] * 3)
 
     def blend(self, factor: float, like: ColorLike) -> None:
         """Change nothing: a level is its own gray."""

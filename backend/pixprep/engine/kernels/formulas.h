@@ -96,6 +96,14 @@ SHARED whole blended_torchvision(whole level, real gray, float factor, float res
     return WHOLE(clipped(fused(gray, ALL(real, rest), REAL(level) * factor), 255));
 }
 
+// A channel as a sum of all: four numbers of a ``ColorMatrix``.
+SHARED whole mixed(whole red, whole green, whole blue, const float *row) {
+    real value = REAL(red) * row[0];
+    value = value + REAL(green) * row[1];
+    value = value + REAL(blue) * row[2];
+    return WHOLE(clipped(value + row[3], 255) + 0.5f);
+}
+
 #if !defined CHANNELS || CHANNELS == 3
 
 // A colour by its levels in order, and by its corner of the circle of hues.

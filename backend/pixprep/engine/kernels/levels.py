@@ -15,13 +15,13 @@ from pixprep.engine.kernels.filters import filtered
 from pixprep.engine.kernels.resize import blank, copied, move
 from pixprep.engine.kernels.warp import warped
 from pixprep.errors import unreachable
-from pixprep.plan.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Mix, Permute, Take, Tone
+from pixprep.plan.steps.levels import Blend, ColorMatrix, Curve, Erase, Filter, Hue, LevelStep, Mix, Permute, Take, Tone
 from pixprep.plan.steps.operators import Extern
 from pixprep.plan.steps.warps import Warp
 from pixprep.spec import ColorLike, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
-ColourStep = Curve | Blend | Hue | Tone
+ColourStep = Curve | Blend | Hue | ColorMatrix | Tone
 
 
 def done(steps: Sequence[LevelStep], image: U8) -> U8:
@@ -59,7 +59,9 @@ def _done(step: LevelStep, image: U8) -> U8:
             return warped(step, image)
         case Filter():
             return filtered(step, image)
-        case Extern() | Curve() | Blend() | Hue() | Tone():  # kernels.staged cuts the steps there; coloured
+        case (
+            Extern() | Curve() | Blend() | Hue() | ColorMatrix() | Tone()
+        ):  # kernels.staged cuts the steps there; coloured
             raise AssertionError(step)
         case _ as never:
             return unreachable(never)
@@ -84,6 +86,8 @@ def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
                 pixels.blend(step.factor, step.like)
             case Hue():
                 pixels.turn(step.shift, step.like)
+            case ColorMatrix():
+                pixels.mix(step.numbers)
             case _ as never:
                 unreachable(never)
     return pixels.image

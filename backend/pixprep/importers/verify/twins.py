@@ -86,6 +86,12 @@ def _by_opencv(cv2: Any, op: ops.Warp, pixels: Array) -> Array:
     return np.rot90(made) if is_turned else made
 
 
+def _erased(op: ops.Erase, image: Any) -> Any:
+    erased = image.copy()
+    erased.paste(tuple(_fill(op, image)), (op.left, op.top, op.left + op.width, op.top + op.height))
+    return erased
+
+
 PILLOW: Mapping[type[ops.SteadyOp], Callable[[Any, Any], Any]] = {
     ops.Brightness: lambda op, image: ImageEnhance.Brightness(image).enhance(op.factor),
     ops.Contrast: lambda op, image: ImageEnhance.Contrast(image).enhance(op.factor),
@@ -101,6 +107,12 @@ PILLOW: Mapping[type[ops.SteadyOp], Callable[[Any, Any], Any]] = {
     ops.Equalize: lambda _, image: ImageOps.equalize(image),
     ops.Invert: lambda _, image: ImageOps.invert(image),
     ops.PermuteChannels: lambda op, image: Image.merge("RGB", [image.split()[channel] for channel in op.permutation]),
+    ops.ColorMatrix: lambda op, image: (
+        image.convert("RGB").convert("RGB", [number for row in op.matrix for number in row]).getchannel(0)
+        if image.mode == "L"
+        else image.convert("RGB", [number for row in op.matrix for number in row])
+    ),
+    ops.Erase: _erased,
     ops.Rotate: lambda op, image: image.rotate(
         op.angle, Image.Resampling[op.filter.upper()], op.expand, op.center, fillcolor=tuple(_fill(op, image))
     ),

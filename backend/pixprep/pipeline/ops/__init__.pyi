@@ -11,6 +11,7 @@ from pixprep.pipeline.ops.choices import RandomChoice as RandomChoice
 from pixprep.pipeline.ops.choices import RandomOrder as RandomOrder
 from pixprep.pipeline.ops.color import Autocontrast as Autocontrast
 from pixprep.pipeline.ops.color import Brightness as Brightness
+from pixprep.pipeline.ops.color import ColorMatrix as ColorMatrix
 from pixprep.pipeline.ops.color import Contrast as Contrast
 from pixprep.pipeline.ops.color import Equalize as Equalize
 from pixprep.pipeline.ops.color import Gamma as Gamma
@@ -27,6 +28,7 @@ from pixprep.pipeline.ops.decode import DecodeVideo as DecodeVideo
 from pixprep.pipeline.ops.decode import Pixels as Pixels
 from pixprep.pipeline.ops.elastic import Elastic as Elastic
 from pixprep.pipeline.ops.entries import known as known
+from pixprep.pipeline.ops.erasing import Erase as Erase
 from pixprep.pipeline.ops.erasing import RandomErasing as RandomErasing
 from pixprep.pipeline.ops.extern import Extern as Extern
 from pixprep.pipeline.ops.filters import GaussianBlur as GaussianBlur

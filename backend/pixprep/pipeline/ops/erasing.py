@@ -1,4 +1,4 @@
-"""The op that fills random rectangles."""
+"""Ops that fill rectangles, a fixed one or random ones."""
 
 from __future__ import annotations
 
@@ -7,17 +7,43 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.limits import Ratio, Rising, Share, need_channels, shown
-from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, drawn
+from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Margin, Ratio, Rising, Share, Within, need_channels, shown
+from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, drawn
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Words, between, span_words
 from pixprep.plan.lowered import Lowered, colour
-from pixprep.plan.steps.levels import Erase, LevelStep
+from pixprep.plan.steps import levels
+from pixprep.plan.steps.levels import LevelStep
 from pixprep.spec import Color, ImageSpec, Reals, as_tuple
 
 MAX_RECTANGLES = 64
 TRIES = 10
 """For a rectangle that fits; after them there is none."""
+
+
+class Erase(SteadyOp, frozen=True, tag="erase"):
+    """Fill a rectangle with one colour.
+
+    torchvision v2's ``erase`` of levels, and DALI's with fixed numbers. What reaches over the image's edge is cut off.
+
+    Args:
+        top, left: the rectangle's first row and column.
+        height, width: its size.
+        fill: the colour, 0 to 255: one number, or one a channel in the order of the channels.
+    """
+
+    top: Annotated[int, Within(0, MAX_SIDE)]
+    left: Annotated[int, Within(0, MAX_SIDE)]
+    height: Length
+    width: Length
+    fill: Margin = 0
+
+    def in_words(self) -> str:
+        return str(levels.Erase(self.top, self.left, self.height, self.width, tuple(map(float, as_tuple(self.fill)))))
+
+    def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        values = tuple(map(float, colour(self.fill, color)))
+        return (levels.Erase(self.top, self.left, self.height, self.width, values),)
 
 
 class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
@@ -122,7 +148,7 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
         noise = words.get("noise")
         return tuple(
-            Erase(top, left, rows, columns, self._values, (*noise, which) if noise else None)
+            levels.Erase(top, left, rows, columns, self._values, (*noise, which) if noise else None)
             for which, (top, left, rows, columns) in enumerate(words["rectangles"])
         )
 

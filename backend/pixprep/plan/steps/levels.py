@@ -1,10 +1,11 @@
 """Steps on levels, done to an image after its geometry, uint8 to uint8.
 
 Each step is frozen data, for an image of known size: a ``Curve`` looks levels up, a ``Blend`` mixes with gray, a
-``Hue`` turns colours, a ``Tone`` is a curve by the image's own histogram, a ``Permute`` exchanges channels, a
-``Filter`` looks at neighbours, a ``Warp`` looks elsewhere, a ``Take`` crops, pads or mirrors, an ``Erase`` fills a
-rectangle, a ``Mix`` adds up what other steps make, an ``Extern`` calls an operator of the user's. Two curves are one,
-and of a warp is made what a window shows (``folded``); nothing else is. ``like`` says whose rounding it is:
+``Hue`` turns colours, a ``ColorMatrix`` mixes channels, a ``Tone`` is a curve by the image's own histogram, a
+``Permute`` exchanges channels, a ``Filter`` looks at neighbours, a ``Warp`` looks elsewhere, a ``Take`` crops, pads or
+mirrors, an ``Erase`` fills a rectangle, a ``Mix`` adds up what other steps make, an ``Extern`` calls an operator of the
+user's. Two curves are one, and of a warp is made what a window shows (``folded``); nothing else is. ``like``
+says whose rounding it is:
 torchvision's tensors and Pillow differ by up to 18 levels in hue, and 127 in rotation.
 
 Levels are those of the decoded channels, RGB or gray, whatever order the tensor has.
@@ -76,6 +77,24 @@ class Hue(NamedTuple):
 
     def __str__(self) -> str:
         return f"turn the hue by {self.shift:.4g} of the circle ({self.like}'s rounding)"
+
+
+class ColorMatrix(NamedTuple):
+    """Sums of the channels, each times a factor, and of an offset.
+
+    In float32, each product and sum rounded, in the order red, green, blue, offset; clipped to 0 to 255, and rounded
+    half up. A gray image counts as red, green and blue that are alike, and takes the first row.
+
+    Attributes:
+        numbers: for red, green and blue the factors of red, green and blue, and the offset: 12 numbers of float32.
+    """
+
+    numbers: tuple[float, ...]
+
+    def __str__(self) -> str:
+        rows = (self.numbers[start : start + 4] for start in (0, 4, 8))
+        words = "; ".join(" ".join(f"{number:.4g}" for number in row) for row in rows)
+        return f"mix red, green, blue and 1 by {words}"
 
 
 class Tone(NamedTuple):
@@ -268,7 +287,7 @@ def _curve(of: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.generic]]) -> Cu
     return Curve(of(np.arange(256)).astype(np.uint8).tobytes())
 
 
-LevelStep = Curve | Blend | Hue | Tone | Permute | Filter | Warp | Take | Erase | Mix | Extern
+LevelStep = Curve | Blend | Hue | ColorMatrix | Tone | Permute | Filter | Warp | Take | Erase | Mix | Extern
 
 
 def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
@@ -301,7 +320,7 @@ _SAME = bytes(range(256))
 
 def is_pointwise(step: LevelStep) -> bool:
     """Tell whether each pixel of the result depends on the same pixel alone."""
-    return isinstance(step, Curve | Hue | Permute) or (isinstance(step, Blend) and step.gray == "own")
+    return isinstance(step, Curve | Hue | ColorMatrix | Permute) or (isinstance(step, Blend) and step.gray == "own")
 
 
 def keeps_places(step: LevelStep) -> bool:
