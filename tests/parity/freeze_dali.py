@@ -101,10 +101,29 @@ def random_mirror(encoded: Any) -> Any:
     return fn.crop_mirror_normalize(pixels, mirror=fn.random.coin_flip())
 
 
+def stretched(encoded: Any) -> Any:
+    """The classifier of dali_backend's example for ResNet-50: both sides, whatever the aspect ratio."""
+    pixels = fn.resize(fn.decoders.image(encoded, device="cpu", output_type=types.RGB), resize_x=224, resize_y=224)
+    return fn.crop_mirror_normalize(pixels, dtype=types.FLOAT, output_layout="CHW", crop=(224, 224), mean=MEAN, std=STD)
+
+
+def letterboxed(encoded: Any) -> Any:
+    """The letterbox of Ultralytics' guide to DALI: inside 640 x 640, in the middle of a gray canvas."""
+    pixels = fn.decoders.image(encoded, device="cpu", output_type=types.RGB)
+    pixels = fn.resize(
+        pixels, resize_x=640, resize_y=640, mode="not_larger", interp_type=types.INTERP_LINEAR, antialias=False
+    )
+    pixels = fn.crop(pixels, crop=(640, 640), out_of_bounds_policy="pad", fill_values=114)
+    return fn.crop_mirror_normalize(
+        pixels, dtype=types.FLOAT, output_layout="CHW", mean=[0.0, 0.0, 0.0], std=[255.0, 255.0, 255.0]
+    )
+
+
 PIPELINES: dict[str, Callable[[Any], Any]] = {
     function.__name__: function
     for function in (
         classic, classic_gpu, mirrored, cover, gray, cropped, corner, padded, turned, two_outputs, random_mirror,
+        stretched, letterboxed,
     )
 }  # fmt: skip
 RUN = (

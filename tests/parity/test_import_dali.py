@@ -27,6 +27,7 @@ WHY = 'the order of float32 sums: 5 of 2.1 million values of "classic" were a le
 LEVELS = Tolerance(1, 0.999, WHY)
 NORMALIZED = Tolerance(0.04, 0.999, WHY)  # a level, or less, after the scales of these pipelines
 NAMES = ["classic", "mirrored", "cover", "gray", "cropped", "corner", "padded", "turned", "two_outputs"]
+NAMES += ["stretched", "letterboxed"]
 LARGE = [(301, 402), (375, 500), (513, 403), (427, 641), (350, 601), (1080, 1620)]
 SMALL = [(41, 53), (60, 60), (97, 71), (120, 160), (224, 223)]
 
