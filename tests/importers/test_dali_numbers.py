@@ -5,6 +5,7 @@ import pytest
 
 import pixprep as pp
 from dali_graphs import EXPRESSION, FLOAT, graph, operator
+from images import png, scene
 from importing import refusal
 from pixprep.importers.dali import from_dali
 
@@ -88,7 +89,10 @@ def test_an_output_of_numbers_is_one_that_says_the_same(steps, output):
 @pytest.mark.parametrize(
     ("steps", "why"),
     [
-        ([], '"shape": is float32 [3] computed of the image\'s size, and no output that pixprep has'),
+        (
+            [],
+            '"shape": is float32 [3] computed of the image\'s size, and no output that pixprep has',
+        ),  # a file's channels
         (calculated(("shape", "mul(&0 $0:int32)", "same", 2)), '"shape": is float32 [3]'),
         ([operator("Slice", ["same"], ["shape"], start=[2], shape=[2], axes=[0])], "takes 2 from 2 of 3 numbers"),
         ([operator("_TensorSubscript", ["same"], ["shape"], at_0=7, num_subscripts=1)], "subscripts reach past 3"),
@@ -99,3 +103,17 @@ def test_an_output_of_numbers_is_one_that_says_the_same(steps, output):
 def test_other_numbers_are_refused(steps, why):
     small = operator("Resize", ["pixels"], ["small"], resize_x=30.0, resize_y=20.0)
     assert why in refusal(from_dali, graph(*PEEKED, small, *steps, outputs=["small", "shape"]))
+
+
+def test_the_shape_of_a_decoded_image_is_its_size_and_its_channels():
+    shape = operator("Shapes", ["pixels"], ["shape"], dtype=6)
+    small = operator("Resize", ["pixels"], ["small"], resize_x=30.0, resize_y=20.0)
+    pipeline = from_dali(graph(*DECODED, small, shape, outputs=["small", "shape"]))
+    assert pipeline.ops[-1] == pp.original_size(dtype="int32", order="hwc", name="shape", from_="branch_0")
+    with pp.Engine(pipeline, threads=1) as engine:
+        assert engine.run_batch([png(scene(33, 44))])["shape"].tolist() == [[33, 44, 3]]
+
+
+def test_a_resize_gives_the_size_before_it():
+    small = operator("Resize", ["pixels"], ["small", "before"], resize_x=30.0, resize_y=20.0, save_attrs=True)
+    assert from_dali(graph(*DECODED, small, outputs=["small", "before"])).ops[-1].name == "before"

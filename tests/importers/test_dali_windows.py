@@ -4,6 +4,7 @@ import pytest
 
 import pixprep as pp
 from dali_graphs import CMN, DECODE, EXPRESSION, FLOAT, RESIZE, chain, graph, imported, operator
+from images import png, scene
 from importing import refusal
 from pixprep.importers.dali import from_dali
 
@@ -174,3 +175,49 @@ def test_an_order_of_channels_is_that_of_the_decoder():
     assert "has to come before what is done by numbers a channel" in refusal(
         from_dali, chain(DECODE, RESIZE, two, convert)
     )
+
+
+# Colours
+
+
+def test_colours_are_a_matrix_of_the_decoders_red_green_and_blue():
+    def matrix(step, decode=DECODE):
+        return from_dali(chain(decode, RESIZE, step)).ops[2].matrix
+
+    gray = ("BrightnessContrast", {"brightness": 2.0, "contrast": 0.5, "brightness_shift": 0.1})
+    offset = pytest.approx(2 * (128 - 64) + 25.5, rel=1e-6)
+    assert matrix(gray) == ((1, 0, 0, offset), (0, 1, 0, offset), (0, 0, 1, offset))
+    hue = matrix(("Hue", {"hue": 90.0}))
+    assert [sum(row[:3]) for row in hue] == pytest.approx([1, 1, 1], abs=0.01)  # gray stays gray
+    assert hue[0][0] == pytest.approx(0.299 + 0.956 * 0.211 - 0.621 * 0.596, abs=1e-3)
+    bgr = matrix(("Hue", {"hue": 90.0}), ("decoders__Image", {"output_type": 1}))
+    assert bgr == tuple((*row[2::-1], row[3]) for row in hue[::-1])
+
+
+def test_a_blurs_window_and_deviation_follow_from_each_other():
+    def blur(**arguments):
+        return imported(RESIZE, ("GaussianBlur", arguments))[0][1]
+
+    assert blur(sigma=2.0) == pp.gaussian_blur(13, 2.0)
+    assert blur(window_size=5) == pp.gaussian_blur(5, 1.1)
+
+
+def test_rectangles_are_erased_each_by_an_op():
+    arguments = {"anchor": [1.0, 2.0, 0.5, 6.0], "shape": [3.0, 4.0, 5.0, 6.0], "axis_names": "HW", "fill_value": [9.0]}
+    ops, _ = imported(RESIZE, ("Erase", arguments))
+    assert ops[1:] == (pp.erase(1, 2, 3, 4, 9), pp.erase(0, 6, 5, 6, 9))
+    share = {"anchor": [0.5, 0.5], "shape": [0.5, 0.5], "axis_names": "HW", "normalized": True, "centered_anchor": True}
+    assert imported(RESIZE, ("Erase", share))[0][1] == pp.erase(10, 12, 20, 25)
+
+
+# Tensors
+
+
+def test_a_tensor_of_the_photos_own_size_has_a_bound():
+    pipeline = from_dali(chain(DECODE))
+    assert pipeline.ops == (pp.decode(), pp.tensor(dtype="uint8", layout="hwc", max_size=4096))
+    with pp.Engine(pp.Pipeline([*pipeline.ops[:-1], pp.tensor(max_size=40)]), threads=1) as engine:
+        batch = engine.run_batch([png(scene(40, 30)), png(scene(20, 41))])
+    assert batch["tensor"][0].shape[-2:] == (40, 30)
+    assert batch.errors[0] is None
+    assert str(batch.errors[1]) == "[DOES_NOT_FIT] 20 x 41 pixels are more than the 40 of a side (max_size)"

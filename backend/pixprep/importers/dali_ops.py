@@ -83,7 +83,6 @@ def _normalize(image: Image, fields: Fields) -> Image:
     for name in ("mean", "stddev"):
         if not fields.has(name):
             raise PipelineError(f'without "{name}" each image has its own, which is not understood')
-    fields.expect("shift", 0)
     fields.off("batch")
     fields.ignore("ddof", "epsilon", "axis_names")
     axes = [image.layout[axis] for axis in range(3) if axis in finite(fields.take("axes", []))]

@@ -34,11 +34,11 @@ from pixprep.pipeline.ops import (
 from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import NumbersPlan
-from pixprep.spec import Rounding, SideRounding, TensorSpec
+from pixprep.spec import Rounding, SideRounding, SizeOrder, TensorSpec
 
 _ROUNDINGS: tuple[SideRounding, ...] = ("half_away", "down", "half_even", "up")
 _SIGNED: tuple[Rounding, ...] = ("half_away", "down")
-_SIZES = (OriginalSize(), OriginalSize(order="wh"), ImageSize(), ImageSize(order="wh"))
+_SIZES = tuple(kind(order=order) for kind in (OriginalSize, ImageSize) for order in get_args(SizeOrder))
 _SCALES = (ScaleFactor(), ScaleFactor(order="xy"), Transform())
 
 

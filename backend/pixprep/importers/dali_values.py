@@ -37,6 +37,8 @@ def _sizes() -> npt.NDArray[np.int64]:
 SIZES = _sizes()
 """Sizes that numbers are computed for: 16 to 5000 pixels a side, one side at most 16 times the other."""
 Rows = npt.NDArray[np.float64]
+MAX_SIZE = 4096
+"""Pixels of a side of a tensor that the graph gives no bound: DALI has none, a tensor of pixprep's needs one."""
 UNKNOWN = -(1 << 40)
 """In place of a number that the size does not say, or of a side of an image that is refused."""
 Source = tuple[str, bool]
@@ -157,8 +159,13 @@ class Image:
         if self.canvas is not None:
             self.check_laid()
         height, width, value = self.padding or (None, None, None)
-        padding = {"min_height": height, "min_width": width, "pad_value": value}
-        return {"dtype": self.dtype, "layout": self.layout} | (padding if self.padding else {})
+        fields: dict[str, Any] = {"dtype": self.dtype, "layout": self.layout}
+        if self.padding:
+            fields |= {"min_height": height, "min_width": width, "pad_value": value}
+        spec = lowered(self.chain)[1]
+        if spec.max_height is None or spec.max_width is None:
+            fields["max_size"] = MAX_SIZE
+        return fields
 
     def cast(self, fields: Fields, argument: str, default: int | None = None) -> Image:
         """The same in another dtype, if no value changes before the last rounding."""

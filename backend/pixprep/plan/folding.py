@@ -50,6 +50,7 @@ class Geometry:
         erasures: what is then done to the tensor.
         fill: the colour of margins, where it comes with the image.
         photo: what is done to the levels of the whole image, before all else; no pixel moves.
+        most: pixels of a side of the result, at most; None: any.
     """
 
     before: tuple[GeometryStep, ...]
@@ -59,6 +60,7 @@ class Geometry:
     erasures: tuple[Augment, ...] = ()
     fill: inputs.Fill | None = None
     photo: tuple[LevelsStep, ...] = ()
+    most: int | None = None
 
     @property
     def _steps(self) -> tuple[GeometryStep | Augment | LevelStep, ...]:
@@ -141,6 +143,11 @@ class Geometry:
         for step in self.after:
             _apply(step, rows, columns, drawing)
         done = self._placed_levels(self.levels, rows.canvas, columns.canvas, drawing) if self.levels else ()
+        size = levels.size_after(done, rows.canvas, columns.canvas)
+        if self.most is not None and max(size) > self.most:
+            raise ImageError(
+                "DOES_NOT_FIT", f"{size[0]} x {size[1]} pixels are more than the {self.most} of a side (max_size)"
+            )
         erasures: list[Erase] = []
         for erasing in self.erasures:
             height, width = levels.size_after(done, rows.canvas, columns.canvas)

@@ -151,12 +151,14 @@ class NumbersPlan:
         kind: the size of the decoded image, or of the image here; the scale, or the whole transform, between them.
         geometry: None of the decoded image, which has no place.
         is_x_first: the width, or the scale of x, comes first.
+        channels: of the image, which are the last number; 0: they are none.
     """
 
     spec: TensorSpec
     kind: NumbersKind
     geometry: Geometry | None = None
     is_x_first: bool = False
+    channels: int = 0
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -166,7 +168,8 @@ class NumbersPlan:
         if self.kind == "transform":
             return "scale_y", "scale_x", "offset_y", "offset_x"
         words = ("scale_y", "scale_x") if self.kind == "scale_factor" else ("height", "width")
-        return words[::-1] if self.is_x_first else words
+        words = words[::-1] if self.is_x_first else words
+        return (*words, "channels") if self.channels else words
 
     def numbers(self, height: int, width: int, placement: Placement | None) -> tuple[float, ...] | F64:
         """The numbers of an image of this size; ``placement``: where it lies in the geometry."""
@@ -177,7 +180,8 @@ class NumbersPlan:
             (scale_x, _, offset_x), (_, scale_y, offset_y), _ = placement.matrix.tolist()
             whole = (scale_y, scale_x, offset_y, offset_x)
             numbers = placement.size if self.kind == "image_size" else whole[: len(self.words)]
-        return numbers[::-1] if self.is_x_first else numbers
+        numbers = numbers[::-1] if self.is_x_first else numbers
+        return (*numbers, self.channels) if self.channels else numbers
 
 
 @dataclass(frozen=True, kw_only=True)

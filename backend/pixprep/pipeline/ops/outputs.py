@@ -57,6 +57,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         dtype: ``float32``, ``float16``, or ``uint8`` where nothing was normalized.
         layout: ``chw`` (channel, height, width) or ``hwc``; of a clip ``tchw`` (frame, channel, height, width),
             ``thwc`` or ``cthw``.
+        max_size: the most pixels of a side, before it is padded; a larger image is refused. It bounds a tensor of the
+            image's own size.
         min_height, min_width: pad to at least that.
         multiple: pad both sides to a multiple of it.
         pad_value: of what is padded, a value of the tensor, behind ``normalize``: one number, or one a channel;
@@ -67,6 +69,7 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
 
     dtype: TensorDType = "float32"
     layout: Layout = "chw"
+    max_size: Length | None = None
     min_height: Length | None = None
     min_width: Length | None = None
     multiple: Length | None = None
@@ -82,10 +85,16 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
 
     def infer(self, image: ImageSpec) -> TensorSpec:
         """The spec of the output; refuses an image whose size has no bound or does not fit the dtype."""
+        if self.max_size is not None:
+            if max(image.min_height, image.min_width) > self.max_size:
+                size = f"{image.min_height} x {image.min_width}"
+                raise PipelineError(f'"max_size" {self.max_size} is less than the {size} pixels that every image has')
+            rows, columns = (min(self.max_size, side or self.max_size) for side in (image.max_height, image.max_width))
+            image = image.within((image.min_height, image.min_width), (rows, columns))
         if image.max_height is None or image.max_width is None:
             raise PipelineError(
                 "the size differs from image to image, and has no bound: add center_crop or letterbox, or give resize "
-                "a height and a width, or a max_size"
+                "a height and a width, or a max_size, or tensor a max_size"
             )
         for name, value in (("pad_value", self.pad_value), ("pad_level", self.pad_level)):
             need_channels(name, value or 0.0, image)
@@ -124,6 +133,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
 
     def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
         plan = before.tensor(spec)
+        if self.max_size is not None:
+            plan = replace(plan, geometry=replace(plan.geometry, most=self.max_size))
         if self.pad_level is None or (spec.padding == NO_PADDING and not spec.is_open):
             return plan
         levels = as_tuple(self.pad_level) * (len(plan.channels) // len(as_tuple(self.pad_level)))
@@ -155,7 +166,11 @@ class _SizeOp(NumbersOp, frozen=True):
     order: SizeOrder = "hw"
 
     def infer(self, image: ImageSpec) -> TensorSpec:
-        return TensorSpec(shape=(2,), dtype=self.dtype, low=1, high=65535)
+        return TensorSpec(shape=(len(self.order),), dtype=self.dtype, low=1, high=65535)
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        channels = len(before.channels) if self.order == "hwc" else 0
+        return replace(super().lower(before, spec), channels=channels)
 
 
 class OriginalSize(_SizeOp, frozen=True, tag="original_size"):
@@ -165,7 +180,7 @@ class OriginalSize(_SizeOp, frozen=True, tag="original_size"):
 
     Args:
         dtype: ``int32``, ``int64`` or ``float32``.
-        order: ``hw``: ``[height, width]``; ``wh``: ``[width, height]``.
+        order: ``hw``: ``[height, width]``; ``wh``: ``[width, height]``; ``hwc``: ``[height, width, channels]``.
     """
 
 
