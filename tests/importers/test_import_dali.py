@@ -271,7 +271,7 @@ def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output
     (model / "1").mkdir(parents=True)
     (model / "config.pbtxt").write_text(re.search(r"```text\n(.*?)```", page, re.DOTALL)[1])
     (model / "1" / "model.dali").write_bytes((FROZEN / "classic_gpu.dali").read_bytes())
-    lines = re.search(r"```\n(pixprep import .*?)```", page, re.DOTALL)[1]
+    lines = re.search(r"```\n(pixprep import .*?check.*?)```", page, re.DOTALL)[1]
     done = subprocess.run(
         ["/bin/sh", "-e", "-c", lines],
         cwd=tmp_path,
@@ -280,8 +280,8 @@ def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "models: no problem found")
-    pipeline = pp.load(model / "1" / "pipeline.json")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "served: no problem found")
+    pipeline = pp.load(tmp_path / "served" / "dali" / "1" / "pipeline.json")
     assert list(pipeline.outputs) == ["DALI_OUTPUT_0"]
     assert pipeline.ops[:-1] == from_dali(FROZEN / "classic_gpu.dali").ops[:-1]
 

@@ -181,9 +181,11 @@ def command_line() -> argparse.ArgumentParser:
         "Write a model's own preprocessing as a pipeline file: of torchvision, timm, transformers, Keras ...",
         "import timm:resnet50.a1_in1k pipeline.json",
     )
-    sources = "a file such as preprocessor_config.json, config.json, model.dali, model.onnx"
+    sources = (
+        "a file such as preprocessor_config.json, config.json, dali.py, model.onnx, or dali_backend's model folder"
+    )
     import_.add_argument("source", metavar="SOURCE", help=f"LIBRARY:NAME, or {sources}")
-    import_.add_argument("file", **FILE, help="the pipeline file to write")
+    import_.add_argument("file", **FILE, help="the pipeline file to write; of a model folder, the folder")
     import_.add_argument(
         "--option",
         type=read_option,

@@ -51,11 +51,9 @@ def from_dali(
 ) -> Pipeline:
     """The pipeline that a serialized DALI pipeline amounts to.
 
-    Understood are ``decoders.image`` and ``image_crop``, ``resize``, ``crop``, ``crop_mirror_normalize``, ``normalize``
-    by given numbers, ``flip``, ``rotate`` by right angles, ``pad`` to a given shape, ``transpose`` between HWC and CHW,
-    ``cast``, ``copy``, and arithmetic with one number (``images / 255.``). Where the encoded image comes from does not
-    matter. Each output becomes a ``tensor``: the only one ``tensor``, others under the names that the pipeline gave
-    them, or ``tensor_0``, ``tensor_1``.
+    docs/dali.md lists the operators that are understood. Where the encoded image comes from does not matter: an
+    ``external_source`` is a photo, or numbers or frames of the request. Each output becomes a ``tensor``: the only one
+    ``tensor``, others under the names that the pipeline gave them, or ``tensor_0``, ``tensor_1``.
 
     Two things differ. DALI leaves an image that is larger than the shape of ``pad`` as it is; here it is refused. And
     values are those of its CPU operators, which its GPU ones were not compared with.
