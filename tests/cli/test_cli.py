@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ from PIL import Image, features
 import pixprep as pp
 from images import GONE, NO_IMAGE, photo, stills
 from pixprep.cli.parser import main
+from pixprep.serving.repository import build
 from pixprep.show.drawing import WIDTH
 from pixprep.show.pictures import stages
 from pixprep.show.words import explain
@@ -78,7 +80,7 @@ def start(*arguments, **options):
     return subprocess.Popen(command, text=True, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options)
 
 
-def save_onnx(path, shape=("batch", 3, 224, 224)):
+def save_onnx(path, shape=("batch", 3, 224, 224), inputs=("input",)):
     """A classifier that is only a face: what it computes, nobody asks here."""
 
     def value(name, dims):
@@ -88,7 +90,7 @@ def save_onnx(path, shape=("batch", 3, 224, 224)):
     graph = helper.make_graph(
         [helper.make_node("Identity", ["weights"], ["logits"])],
         "face",
-        [value("input", shape)],
+        [value(name, shape) for name in inputs],
         [value("logits", ("batch", 10))],
         [weights],
     )
@@ -270,17 +272,34 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_1(pixprep, folder, argume
     assert sorted(folder.rglob("*")) == before
 
 
-def mistakes_in_files():
-    """Mistakes of a newcomer, beside test_pipeline.py's: a file, or its ops, and below it what is said of it."""
+def newcomers_mistakes(*, commands):
+    """Mistakes of a newcomer, beside test_pipeline.py's: a file, its ops, or a command, and below it what is said."""
     lines = (Path(__file__).parent / "mistakes.txt").read_text(encoding="utf-8").splitlines()
-    return dict(zip(lines[::2], (line.strip() for line in lines[1::2]), strict=True))
+    pairs = zip(lines[::2], (line.strip() for line in lines[1::2]), strict=True)
+    return {mistake: said for mistake, said in pairs if mistake.startswith("$ ") == commands}
 
 
-@pytest.mark.parametrize("written", mistakes_in_files())
+@pytest.mark.parametrize("written", newcomers_mistakes(commands=False))
 def test_a_mistake_in_a_pipeline_file_is_one_line_with_its_place(pixprep, folder, written):
     is_whole = "format" in written
     (folder / "mine.json").write_text(written if is_whole else f'{{"format": "pixprep/1", "ops": [{written}]}}')
-    assert pixprep("check", "mine.json") == (1, f"mine.json: {mistakes_in_files()[written]}\n", "")
+    said = newcomers_mistakes(commands=False)[written]
+    assert pixprep("check", "mine.json") == (1, f"mine.json: {said}\n", "")
+
+
+@pytest.mark.parametrize("command", newcomers_mistakes(commands=True))
+def test_a_mistake_of_a_command_is_one_line_and_writes_nothing(pixprep, folder, command):
+    crops = [pp.decode(), pp.crop(box="boxes"), pp.resize(height=224, width=224), pp.normalize(), pp.tensor()]
+    pp.Pipeline(crops).save(folder / "crops.json")
+    (folder / "pick.py").write_text("def rows(boxes):\n    return boxes\n")
+    (folder / "labels.txt").write_text("cat\n")
+    save_onnx(folder / "other.onnx")
+    save_onnx(folder / "pair.onnx", inputs=("left", "right"))
+    build(folder / "models", pipeline=pp.presets.imagenet(), onnx=folder / "other.onnx", name="detect")
+    before = sorted(folder.rglob("*"))
+    said = newcomers_mistakes(commands=True)[command]
+    assert pixprep(*shlex.split(command.removeprefix("$ "))) == (1, "", f"pixprep: {said}\n")
+    assert sorted(folder.rglob("*")) == before
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

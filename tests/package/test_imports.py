@@ -119,7 +119,9 @@ HOMES = {
     "tensorflow": {"training.frameworks.tensorflow", "importers.verify.originals", "importers.verify.origins"},
     "torch": {"training.frameworks.torch", "importers.verify.originals", "importers.verify.origins"},
     "tqdm": {"progress"},
-    "triton_python_backend_utils": {"serving.repository.onnx_classifier", "serving.triton.model"},
+    "triton_python_backend_utils": {
+        *("serving.repository.onnx_classifier", "serving.repository.rows_model", "serving.triton.model"),
+    },
     "tritonclient": {"serving.embedded.connection", "serving.embedded.control", "serving.triton.model_files"},
 }
 

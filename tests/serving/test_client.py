@@ -28,7 +28,7 @@ def test_an_address_of_another_form_is_refused(url):
     ],
 )
 def test_a_batch_that_one_request_cannot_carry_is_refused(batch, datatype, message):
-    model_input = request.ModelInput(name="image", datatype=datatype, max_batch_size=8)
+    model_input = request.ModelInput(names=("image",), datatype=datatype, max_batch_size=8)
     with pytest.raises(PixprepError) as caught:
         client.check_batch(batch, "m", model_input)
     assert str(caught.value) == message
@@ -37,10 +37,10 @@ def test_a_batch_that_one_request_cannot_carry_is_refused(batch, datatype, messa
 
 def test_an_image_of_a_batch_has_one_row_of_numbers_and_an_image_of_boxes_any():
     angle = request.NumberInput(name="angle", datatype="FP32", shape=(1,))
-    of_a_batch = request.ModelInput(name="image", datatype="BYTES", max_batch_size=8, numbers=(angle,))
+    of_a_batch = request.ModelInput(names=("image",), datatype="BYTES", max_batch_size=8, numbers=(angle,))
     for count in (0, 2):
         with pytest.raises(PixprepError, match=f'^input "angle" has {count} rows, and an image has one$'):
             of_a_batch.rows({"angle": [[1.0]] * count})
     boxes = request.NumberInput(name="boxes", datatype="FP32", shape=(4,))
-    of_boxes = request.ModelInput(name="image", datatype="BYTES", max_batch_size=0, numbers=(boxes,))
+    of_boxes = request.ModelInput(names=("image",), datatype="BYTES", max_batch_size=0, numbers=(boxes,))
     assert of_boxes.rows({"boxes": []})["boxes"].shape == (0, 4)

@@ -195,14 +195,14 @@ def test_inputs_of_known_detectors_are_named_with_the_op_that_gives_them(tmp_pat
 
 PAIR = {"left": ("FLOAT", ["n", 3, 64, 96]), "right": ("FLOAT", ["n", 3, 64, 96])}
 SIZED = [pp.decode(), pp.resize(height=64, width=96), pp.normalize()]
-BY_HAND = "write an ensemble by hand with a step of the preprocess model for each image (docs/deploy.md)"
+EACH = "give --pipeline INPUT=FILE for each"
 
 
 @pytest.mark.parametrize("name", [None, "left"])
 def test_a_model_of_two_images_is_told_that_a_pipeline_makes_all_of_one(tmp_path, name):
     assert refusal(tmp_path, [*SIZED, pp.tensor(name=name)], PAIR) == (
         'model.onnx: the model takes 2 images, "left", "right", and a pipeline makes all its tensors of one image: if '
-        f"the model compares images, {BY_HAND}; if it takes one image in several forms, give the pipeline a tensor for "
+        f"the model compares images, {EACH}; if it takes one image in several forms, give the pipeline a tensor for "
         "each, of the same name"
     )
 
@@ -211,8 +211,7 @@ def test_a_model_that_gets_one_image_twice_is_noted(tmp_path):
     model = save_echo(tmp_path / "model.onnx", PAIR)
     two = pp.Pipeline([*SIZED, pp.tensor(name="left"), pp.tensor(name="right")])
     assert build(tmp_path / "models", pipeline=two, onnx=model).notes[0] == (
-        'model.onnx: "left", "right" are made of the one image of a request: for a model that compares images, '
-        f"{BY_HAND}"
+        f'model.onnx: "left", "right" are made of the one image of a request: for a model that compares images, {EACH}'
     )
     one = save_echo(tmp_path / "one.onnx", RTDETR_INPUTS)
     assert build(tmp_path / "one", pipeline=pp.Pipeline(RTDETR), onnx=one).notes == ()
@@ -222,7 +221,7 @@ def test_an_input_that_is_no_image_and_no_size_is_named(tmp_path):
     tokens = {"pixel_values": PAIR["left"], "input_ids": ("INT64", ["n", 77])}
     assert refusal(tmp_path, [*SIZED, pp.tensor()], tokens) == (
         'model.onnx: the model takes "input_ids", TYPE_INT64 [-1, 77], and a pipeline gives images and their sizes: '
-        f"{BY_HAND}, and with what gives this"
+        "export the model without it, or write an ensemble by hand with a step that gives it"
     )
     masked = {"pixel_values": PAIR["left"], "features": ("FLOAT", ["n", 256, 64, 64])}
     assert '"features", TYPE_FP32 [-1, 256, 64, 64], and a pipeline' in refusal(tmp_path, [*SIZED, pp.tensor()], masked)

@@ -58,7 +58,7 @@ def test_a_report_of_another_form_is_an_error_and_no_measurement(text):
     [("BYTES", [b"abcd", b""], [("BAAAAGFiY2Q=", [1]), ("AAAAAA==", [1])]), ("UINT8", [b"abcd"], [("YWJjZA==", [4])])],
 )
 def test_an_image_of_bytes_has_its_length_before_it_and_one_of_uint8_as_its_shape(tmp_path, datatype, images, written):
-    taken = ModelInput(name="image", datatype=datatype, max_batch_size=8)
+    taken = ModelInput(names=("image",), datatype=datatype, max_batch_size=8)
     perf.write_input_json(images, tmp_path / "input.json", taken)
     steps = [{"image": {"content": {"b64": b64}, "shape": shape}} for b64, shape in written]
     assert json.loads((tmp_path / "input.json").read_text()) == {"data": steps}

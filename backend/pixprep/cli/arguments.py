@@ -30,6 +30,16 @@ def read_option(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def read_named_file(text: str) -> tuple[str, Path]:
+    """Read FILE, or NAME=FILE; a file whose name has a ``=`` is a file."""
+    name, equals, file = text.partition("=")
+    if not equals or Path(text).exists():
+        return "", Path(text)
+    if not (name and file):
+        raise argparse.ArgumentTypeError(f"{text!r} is not INPUT=FILE, such as left=left.json")
+    return name, Path(file)
+
+
 def read_formats(text: str) -> tuple[str, ...]:
     """Read names of formats, with commas between."""
     names = tuple(name.strip() for name in text.split(","))

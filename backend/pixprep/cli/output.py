@@ -117,14 +117,16 @@ def print_row(row: dict[str, Any], *, as_json: bool) -> None:
 
 def print_answer(answer: Answer, *, as_json: bool) -> None:
     """Print what the server said of a file."""
+    files = " ".join(map(str, (answer.path, *answer.others)))
     if as_json:
-        row = {"file": str(answer.path), "latency_ms": answer.latency_ms}
+        row: dict[str, Any] = {"file": str(answer.path), "latency_ms": answer.latency_ms}
+        row |= {"others": list(map(str, answer.others))} if answer.others else {}
         outputs = {name: _json_value(array) for name, array in answer.outputs.items()}
         say(json.dumps(row | ({"error": answer.error} if answer.error else {"outputs": outputs})))
     elif answer.error:
-        say(f"{answer.path}: {answer.error}", file=sys.stderr)
+        say(f"{files}: {answer.error}", file=sys.stderr)
     else:
-        say(f"{answer.path}  {answer.latency_ms:.1f} ms")
+        say(f"{files}  {answer.latency_ms:.1f} ms")
         for name, array in answer.outputs.items():
             for label, part in _parts(name, array):
                 for line in _lines(part):

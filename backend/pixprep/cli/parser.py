@@ -32,6 +32,7 @@ from pixprep.cli.arguments import (
     one_of,
     read_collector,
     read_formats,
+    read_named_file,
     read_option,
     read_parameter,
     read_positive,
@@ -129,11 +130,24 @@ def command_line() -> argparse.ArgumentParser:
     pipeline = build.add_argument_group("pipeline").add_mutually_exclusive_group()
     classifier = build.add_argument_group("classifier")
     models = build.add_argument_group("models")
-    pipeline.add_argument("--pipeline", **FILE, help="a pipeline file")
+    several = "of a model of several images INPUT=FILE, for each of its inputs"
+    pipeline.add_argument(
+        "--pipeline",
+        type=read_named_file,
+        action="append",
+        metavar="[INPUT=]FILE",
+        help=f"a pipeline file; {several}",
+    )
     presets = ("imagenet", "clip", "efficientnet_lite0", "letterbox")
     pipeline.add_argument("--preset", choices=presets, help="a pipeline that pixprep brings along")
     shared = "a model of DIR that another build wrote: its pipeline and options, for both ensembles"
     pipeline.add_argument("--preprocess", metavar="MODEL", default="", help=shared)
+    one = "of several pipelines: all take the one image of a request"
+    models.add_argument("--one-image", action="store_true", help=one)
+    chain = "an ensemble of DIR that finds the boxes, or other rows, that the pipeline takes with each photo"
+    models.add_argument("--boxes-from", metavar="ENSEMBLE", default="", help=chain)
+    lines = "Python lines that make them of its outputs: a function `rows`"
+    models.add_argument("--boxes-by", **FILE, help=lines)
     classifier.add_argument("--onnx", **FILE, help="your classifier as ONNX")
     classifier.add_argument("--plan", **FILE, help="your classifier as a TensorRT plan")
     runtimes = ("onnxruntime", "onnxruntime-gpu", "tensorrt")

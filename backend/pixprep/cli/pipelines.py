@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 
 def write_repository(
-    *, output: Path, pipeline: Path | None, preset: str | None, image: Path | None, **options: Any
+    *,
+    output: Path,
+    pipeline: Sequence[tuple[str, Path]] | None,
+    preset: str | None,
+    image: Path | None,
+    **options: Any,
 ) -> int:
     """Do what ``pixprep build`` says."""
     from pixprep import presets
@@ -37,8 +42,14 @@ def write_repository(
     if options["parameters"] is not None:
         options["parameters"] = dict(options["parameters"])
     allowed = operator_names((options["parameters"] or {}).get("allow_operators", ""))
-    file_pipeline = Pipeline.load(pipeline, operators=allowed) if pipeline else None
-    built = build(output, pipeline=getattr(presets, preset)() if preset else file_pipeline, **options)
+    loaded: Any = getattr(presets, preset)() if preset else None
+    if pipeline:
+        names = [name for name, _ in pipeline]
+        if len(names) > 1 and len(set(names) - {""}) < len(names):
+            raise PixprepError("--pipeline: several files: name the model's input of each: --pipeline INPUT=FILE")
+        files = {name: Pipeline.load(path, operators=allowed) for name, path in pipeline}
+        loaded = files.get("", files)
+    built = build(output, pipeline=loaded, **options)
     for path in built.paths:
         say(path)
     for note in built.notes:

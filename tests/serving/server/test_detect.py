@@ -185,14 +185,14 @@ def test_the_page_draws_the_boxes_that_were_found(server, folder):
     photos = Photos(["ensemble", "stretch", "plain"], **given)
     encoded = png(detectors.photo(480, 640, red, blue))
     for model in ("ensemble", "stretch"):
-        boxes = photos.answer(model, encoded, name="photo.png")["boxes"]
+        boxes = photos.answer(model, [encoded], names=["photo.png"])["boxes"]
         assert sorted(box["class"] for box in boxes) == [0, 1]
         for box in boxes:
             left, top, right, bottom = blue if box["class"] else red
             expected = [left / 640, top / 480, (right - left) / 640, (bottom - top) / 480]
             assert box["box"] == pytest.approx(expected, abs=2 / 480)
             assert box["score"] == pytest.approx(210 / 255, abs=0.02)
-    assert photos.answer("plain", encoded, name="photo.png")["boxes"] is None
+    assert photos.answer("plain", [encoded], names=["photo.png"])["boxes"] is None
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

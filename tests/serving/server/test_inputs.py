@@ -316,7 +316,7 @@ def test_the_lines_of_curl_send_what_the_model_takes(server, tmp_path, model):
 @pytest.mark.parametrize("model", ["windows", "floats.pixprep"])
 def test_examples_of_numbers_are_those_of_the_pipeline_on_the_page_too(server, tmp_path, model):
     page = Photos([model], folder=server.snapshot.folder, http_url=server.http_url, grpc_url=server.grpc_url)
-    answer = page.answer(model, photo(), name="photo.jpg")
+    answer = page.answer(model, [photo()], names=["photo.jpg"])
     size = [3, 32, 32] if model == "windows" else [3, 24, 30]
     assert [output["shape"] for output in answer["outputs"]] == [size]
     (tmp_path / "photo.jpg").write_bytes(photo())
@@ -329,7 +329,7 @@ def test_examples_of_numbers_are_those_of_the_pipeline_on_the_page_too(server, t
 def test_the_page_sends_examples_and_its_lines_run(server, tmp_path, model):
     page = Photos([model], folder=server.snapshot.folder, http_url=server.http_url, grpc_url=server.grpc_url)
     assert [each["name"] for each in page.models()] == [model]
-    answer = page.answer(model, photo(), name="photo.jpg")
+    answer = page.answer(model, [photo()], names=["photo.jpg"])
     assert [3, 24, 30] in [output["shape"] for output in answer["outputs"]]
     (tensor,) = page.stages(model, photo())["tensors"]
     assert tensor["shape"] == [3, 24, 30]
@@ -431,7 +431,7 @@ def blocks(language):
 
 def commands(folder, *models):
     """The lines of the page that build these models, run in a folder."""
-    lines = re.findall(r"^pixprep ((?:import|build) .*)$", DOC, re.MULTILINE)
+    lines = re.findall(r"^pixprep ((?:import|build) .*)$", DOC.replace("\\\n", ""), re.MULTILINE)
     for line in lines:
         if any(model in line for model in models):
             words = [str(folder / word) if "." in word or word == "models" else word for word in line.split()]
@@ -449,13 +449,9 @@ def stages(tmp_path_factory):
     (folder / "colours.txt").write_text("red\ngreen\nblue\n")
     onnx.save(onnx.parser.parse_model(COLOURS), folder / "colours.onnx")
     detectors.save(folder / "model.onnx")
+    (folder / "pick.py").write_text(blocks("python")[1])
     commands(folder, "crops.json", "detect.json", "model.onnx")
     models = folder / "models"
-    (_, model), (boxes, things) = blocks("python"), blocks("protobuf")
-    for name, config in (("boxes", boxes), ("things", things)):
-        (models / name / "1").mkdir(parents=True)
-        (models / name / "config.pbtxt").write_text(config)
-    (models / "boxes" / "1" / "model.py").write_text(model)
     assert main(["check", str(models)]) == 0
     with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield folder, server
@@ -509,11 +505,16 @@ def test_the_labels_are_those_of_fixed_crops_wherever_the_boxes_come_from(stages
             assert np.allclose(row, tensor.mean(axis=(1, 2)), atol=1e-5)
 
 
-def test_a_detector_that_finds_nothing_and_more_boxes_than_the_limit_are_refusals(stages):
+def test_a_detector_that_finds_nothing_gives_no_rows_and_more_boxes_than_the_limit_are_refused(stages):
     folder, server = stages
     url = address(server)
-    (nothing,) = client.send([folder / "gray.png"], url=url, model="things")
-    assert '[EMPTY] image 1 of 1: no row of "boxes", so that there is no tensor' in nothing.error
+    for classes in (0, 2):
+        (nothing,) = client.send([folder / "gray.png"], url=url, model="things", classes=classes)
+        assert nothing.error is None
+        assert nothing.outputs["boxes"].shape == (0, 4)
+        assert nothing.outputs["scores"].shape[0] == 0
+    (refused,) = client.send([folder / "gray.png"], url=url, inputs={"boxes": []})
+    assert '[EMPTY] image 1 of 1: no row of "boxes", so that there is no tensor' in refused.error
     (most,) = client.send([folder / "photo.png"], url=url, inputs={"boxes": [RED] * 64})
     assert most.outputs["scores"].shape == (64, 3)
     (many,) = client.send([folder / "photo.png"], url=url, inputs={"boxes": [RED] * 65})

@@ -131,8 +131,8 @@ def test_the_models_are_those_that_take_a_photo_and_ensembles_come_first(page):
     status, said = page.ask("/models")
     assert status == 200
     names = ["ensemble", "infinite", "unlabelled", "bare", "boxes", "dali", "imagenet", "preprocess", "strict"]
-    assert said["models"] == [
-        {"name": name, "limit_bytes": 150_000 if name == "strict" else pp.Limits().max_image_bytes} for name in names
+    assert [(model["name"], len(model["inputs"]), model["limit_bytes"]) for model in said["models"]] == [
+        (name, 1, 150_000 if name == "strict" else pp.Limits().max_image_bytes) for name in names
     ]
 
 

@@ -303,7 +303,7 @@ def test_the_page_shows_a_photo_and_the_lines_that_send_its_pixels(server, tmp_p
     (tmp_path / "photo.png").write_bytes(png(array))
     monkeypatch.chdir(tmp_path)
     for model in ("frames", "gray"):
-        said = answers.answer(model, png(array), name="photo.png")
+        said = answers.answer(model, [png(array)], names=["photo.png"])
         assert said["outputs"][0]["shape"] == list(
             FRAMES.outputs["tensor"].spec.shape if model == "frames" else (1, 48, 48)
         )

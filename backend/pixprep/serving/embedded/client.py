@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy.typing as npt
 
@@ -25,6 +25,7 @@ class Answer:
 
     Attributes:
         path: the file.
+        others: of a model that compares images, the files beside it.
         outputs: by name, without the batch dimension: logits (1000,), tensor (3, 224, 224); where a photo has boxes,
             the first dimension is these. Empty if it failed.
         error: why there are no outputs, in the server's words; else None.
@@ -32,6 +33,7 @@ class Answer:
     """
 
     path: Path
+    others: tuple[Path, ...] = ()
     outputs: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     error: str | None = None
     latency_ms: float = 0.0
@@ -54,7 +56,8 @@ def send(
     A request with a bad image fails as a whole: its images are then sent again one by one, so that only the bad fail.
 
     Args:
-        images: files and folders, see ``files.expand``.
+        images: files and folders, see ``files.expand``. A model that compares images takes as many after each other as
+            it has inputs for images: a file for each, or a folder for each, whose files go together in their order.
         url: HOST:PORT; default: Triton's usual port of the protocol on this machine.
         protocol: ``http`` or ``grpc``.
         model: an ensemble, or a model of the pixprep backend.
@@ -70,18 +73,45 @@ def send(
         SetupError: no server there, no such model, or tritonclient is not installed.
         PixprepError: a path that is not there, or a batch or inputs that the model does not take.
     """
-    paths = expand(images)
+    expand(images)  # what is not there is said before anybody is asked
     with Triton(url, protocol=protocol, timeout_s=timeout_s) as triton:
         model_input = triton.model_input(model)
         check_batch(batch, model, model_input)
-        rows = {path: model_input.rows(of_file(inputs or {}, path)) for path in paths}
+        groups = _groups(images, model, model_input)
+        rows = {group: model_input.rows(of_file(inputs or {}, group[0])) for group in groups}
         done = 0
-        for start in range(0, len(paths), batch):
-            for answer in _send(triton, model, model_input, paths[start : start + batch], rows=rows, classes=classes):
+        for start in range(0, len(groups), batch):
+            for answer in _send(triton, model, model_input, groups[start : start + batch], rows=rows, classes=classes):
                 yield answer
                 done += 1
                 if on_progress:
-                    on_progress(done, len(paths))
+                    on_progress(done, len(groups))
+
+
+def _groups(images: Sequence[Path], model: str, model_input: ModelInput) -> list[tuple[Path, ...]]:
+    """The files of each request's image, one for each input of the model.
+
+    Raises:
+        PixprepError: they do not go together.
+    """
+    names = model_input.names
+    if len(names) == 1:
+        return [(path,) for path in expand(images)]
+    if len(images) % len(names):
+        raise PixprepError(
+            f'model "{model}" compares {len(names)} images, {", ".join(names)}: give a file for each, or a folder for '
+            f"each; given were {len(images)}"
+        )
+    groups: list[tuple[Path, ...]] = []
+    for start in range(0, len(images), len(names)):
+        columns = [expand([path]) for path in images[start : start + len(names)]]
+        if len({len(column) for column in columns}) > 1:
+            counts = ", ".join(
+                f"{path} has {len(column)}" for path, column in zip(images[start:], columns, strict=False)
+            )
+            raise PixprepError(f'model "{model}" compares {", ".join(names)}: as many files of each; {counts}')
+        groups += zip(*columns, strict=True)
+    return groups
 
 
 def health(
@@ -140,14 +170,15 @@ def _send(
     triton: Triton,
     model: str,
     model_input: ModelInput,
-    paths: Sequence[Path],
+    groups: Sequence[tuple[Path, ...]],
     *,
-    rows: Mapping[Path, Mapping[str, npt.NDArray[Any]]],
+    rows: Mapping[tuple[Path, ...], Mapping[str, npt.NDArray[Any]]],
     classes: int,
 ) -> Iterator[Answer]:
-    contents = [read(path) for path in paths]
-    encoded = [content for content in contents if isinstance(content, bytes)]
-    numbers = [rows[path] for path, content in zip(paths, contents, strict=True) if isinstance(content, bytes)]
+    contents = [[read(path) for path in group] for group in groups]
+    whys = [next((content for content in each if isinstance(content, str)), None) for each in contents]
+    encoded = [cast("list[bytes]", each) for each, why in zip(contents, whys, strict=True) if why is None]
+    numbers = [rows[group] for group, why in zip(groups, whys, strict=True) if why is None]
     start = time.perf_counter()
     outputs: dict[str, npt.NDArray[Any]] = {}
     failure = None
@@ -156,18 +187,17 @@ def _send(
     except RequestError as error:
         failure = error
     latency_ms = 1e3 * (time.perf_counter() - start)
-    if failure and failure.is_refusal and len(paths) > 1:
-        for path in paths:
-            yield from _send(triton, model, model_input, [path], rows=rows, classes=classes)
+    if failure and failure.is_refusal and len(groups) > 1:
+        for group in groups:
+            yield from _send(triton, model, model_input, [group], rows=rows, classes=classes)
         return
     places = count()
-    for path, content in zip(paths, contents, strict=True):
-        if isinstance(content, str):
-            yield Answer(path=path, error=content)
+    for (path, *others), why in zip(groups, whys, strict=True):
+        answer = Answer(path=path, others=tuple(others), latency_ms=latency_ms)
+        if why is not None:
+            yield replace(answer, error=why, latency_ms=0.0)
         elif failure:
-            yield Answer(path=path, error=str(failure), latency_ms=latency_ms)
+            yield replace(answer, error=str(failure))
         else:
             row = slice(None) if model_input.has_rows else next(places)
-            yield Answer(
-                path=path, outputs={name: array[row] for name, array in outputs.items()}, latency_ms=latency_ms
-            )
+            yield replace(answer, outputs={name: array[row] for name, array in outputs.items()})

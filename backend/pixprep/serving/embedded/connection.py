@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.serving.embedded import request
-from pixprep.serving.embedded.request import ModelInput
+from pixprep.serving.embedded.request import Encodeds, ModelInput
 from pixprep.serving.triton.config import PIXELS, steps
 
 Protocol = Literal["http", "grpc"]
@@ -215,12 +215,14 @@ class Triton:
         self,
         model: str,
         model_input: ModelInput,
-        encoded: Sequence[bytes],
+        encoded: Sequence[Encodeds],
         numbers: Sequence[Mapping[str, Any]] | None = None,
         *,
         classes: int = 0,
     ) -> dict[str, npt.NDArray[Any]]:
         """One request with these images, and of each the rows of its numbers; every output, the batch first.
+
+        Of a model that compares images, each of ``encoded`` is one for each of its inputs, or one for all of them.
 
         Raises:
             PixprepError: the numbers are none, or not those that the model takes.
@@ -230,7 +232,7 @@ class Triton:
         rows = [model_input.rows(each) for each in numbers or [{}] * len(encoded)]
         tensors = []
         try:
-            arrays = model_input.tensors(model_input.images(encoded), rows)
+            arrays = model_input.tensors(encoded, rows)
         except ImageError as error:
             raise RequestError(str(error), is_refusal=True) from None
         for name, datatype, array in arrays:
@@ -242,6 +244,10 @@ class Triton:
             outputs = [output for output in self.config(model)["output"] if output["name"] in scores]
             lengths = {each["name"]: int(each["dims"][-1]) for each in outputs if int(each["dims"][-1]) > 0}
             scores = {name: length * _MOST_ROWS for name, length in lengths.items()}
+            if lengths and self.protocol == "http":  # asked for classes of no rows, Triton 2.51 ends
+                plain = self.infer(model, model_input, encoded, numbers)
+                if not all(len(plain[name]) for name in lengths):
+                    return plain
         wanted = [
             self._module.InferRequestedOutput(output["name"], class_count=scores.get(output["name"], 0))
             for output in self.config(model)["output"]

@@ -218,6 +218,8 @@ def write_input_json(
 ) -> None:
     """Write images as perf_analyzer's ``--input-data``: one step an image, its bytes in base64, and numbers with each.
 
+    A model that compares images gets the same one in every input.
+
     An element of a BYTES tensor begins with its length, 4 bytes little-endian; a UINT8 tensor is the bytes alone, or
     those of its pixels.
 
@@ -235,7 +237,7 @@ def write_input_json(
         content = struct.pack("<I", len(image)) + image if is_bytes else array.tobytes()
         return {"content": {"b64": base64.b64encode(content).decode("ascii")}, "shape": list(array.shape)}
 
-    steps = [{model_input.name: entry(image)} | beside for image in images]
+    steps = [dict.fromkeys(model_input.names, entry(image)) | beside for image in images]
     path.write_text(json.dumps({"data": steps}), encoding="ascii")
 
 

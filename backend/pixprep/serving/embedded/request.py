@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shlex
 import struct
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ from pixprep.spec import KINDS, Color, FrameLayout, Frames
 
 Config = Mapping[str, Any]
 Array = npt.NDArray[Any]
+Encodeds = bytes | Sequence[bytes]
+"""An encoded image for every input of a model, or one for each."""
 Post = tuple[dict[str, str], bytes]
 """Headers and body of a request over HTTP; a header says how much of the body is JSON."""
 DTYPES: dict[str, Any] = {
@@ -96,22 +99,30 @@ class NumberInput:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInput:
-    """Input of a model for images.
+    """Input of a model for images; of a model that compares images, all of them.
 
     Attributes:
-        name, datatype: of the input of the image.
+        names: of the inputs for images, of which a request has one each.
+        datatype: of each of them.
         pixels: the form of the pixels, where it takes these and no encoded images.
         frames: of a clip, where an image is one; None: images come, or its configuration does not say.
         max_batch_size: images in a request; 0: one, of which there are as many tensors as rows of ``numbers``.
         numbers: the inputs beside it.
+        is_alone: there is no other input, though it were optional: an image may be the whole body of a request.
     """
 
-    name: str
+    names: tuple[str, ...]
     datatype: Literal["BYTES", "UINT8", "FP32"]
     max_batch_size: int
     pixels: Frames | None = None
     frames: int | None = None
     numbers: tuple[NumberInput, ...] = ()
+    is_alone: bool = True
+
+    @property
+    def name(self) -> str:
+        """Name of the first input for images."""
+        return self.names[0]
 
     @property
     def has_rows(self) -> bool:
@@ -146,7 +157,7 @@ class ModelInput:
         return {each.name: [each.example] for each in self.numbers}
 
     def images(self, encoded: Sequence[bytes]) -> Array:
-        """Images as the tensor of one request; of photos their pixels, where the model takes these.
+        """Images as the tensor of one input; of photos their pixels, where the model takes these.
 
         Raises:
             ImageError: a photo that has to be decoded for it is refused, or their sizes differ.
@@ -163,14 +174,19 @@ class ModelInput:
             return images
         return np.stack([np.frombuffer(image, np.uint8) for image in encoded])
 
-    def tensors(self, images: Array, rows: Sequence[Mapping[str, Array]]) -> list[tuple[str, str, Array]]:
-        """Name, datatype and array of each input of a request: of what ``images`` gave, and of the numbers beside."""
-        if self.has_rows:
-            images = images[0]
+    def tensors(self, encoded: Sequence[Encodeds], rows: Sequence[Mapping[str, Array]]) -> list[tuple[str, str, Array]]:
+        """Name, datatype and array of each input of a request: of its images, and of the numbers beside them.
+
+        Raises:
+            ImageError: see ``images``.
+        """
+        parts = [(each,) * len(self.names) if isinstance(each, bytes) else tuple(each) for each in encoded]
+        columns = [self.images(column) for column in zip(*parts, strict=True)]
+        images = [column[0] for column in columns] if self.has_rows else columns
         numbers = [
             (each.name, each.datatype, np.concatenate([row[each.name] for row in rows])) for each in self.numbers
         ]
-        return [(self.name, self.datatype, images), *numbers]
+        return [*((name, self.datatype, array) for name, array in zip(self.names, images, strict=True)), *numbers]
 
 
 def model_input(config: Config) -> ModelInput | None:
@@ -183,6 +199,8 @@ def model_input(config: Config) -> ModelInput | None:
     rows = json.loads(config.get("parameters", {}).get(EXAMPLES, {}).get("string_value", "{}"))
     numbers = []
     for entry in config["input"]:
+        if entry.get("optional"):
+            continue
         data_type, dims = entry["data_type"].removeprefix("TYPE_"), [int(dim) for dim in entry["dims"]]
         if (data_type, dims) in (("STRING", [1]), ("UINT8", [-1])):
             images.append((entry["name"], data_type, None))
@@ -196,17 +214,18 @@ def model_input(config: Config) -> ModelInput | None:
             numbers.append(NumberInput(name=entry["name"], datatype=data_type, shape=tuple(shape), row=row))
         else:
             return None
-    if len(images) != 1:
-        return None
-    (name, data_type, order), max_batch_size = images[0], int(config.get("max_batch_size", 0))
+    if len({each[1:] for each in images}) != 1:
+        return None  # none, or some encoded and others not
+    (_, data_type, order), max_batch_size = images[0], int(config.get("max_batch_size", 0))
     frames = config.get("parameters", {}).get(FRAMES, {}).get("string_value", "")
     return ModelInput(
-        name=name,
+        names=tuple(name for name, *_ in images),
         datatype="BYTES" if data_type == "STRING" else data_type,  # type: ignore[arg-type]
         max_batch_size=max_batch_size,
         pixels=order,
         frames=int(frames) if frames.isdecimal() else None,
         numbers=tuple(numbers),
+        is_alone=len(config["input"]) == 1,
     )
 
 
@@ -227,50 +246,75 @@ def http_body(tensors: Sequence[tuple[str, str, Array]]) -> Post:
 
 def sample(config: Config) -> Post:
     """A small image as a model of this configuration takes it, with examples of the numbers that it takes beside it."""
-    found, jpeg = model_input(config) if config.get("input") else None, sample_jpeg(_SIDE, _SIDE)
-    if found is None or not (found.pixels or found.numbers):
-        return {"Inference-Header-Content-Length": "0"}, jpeg
+    found, image = model_input(config) if config.get("input") else None, sample_jpeg(_SIDE, _SIDE)
+    if found is None or (found.is_alone and not found.pixels):
+        return {"Inference-Header-Content-Length": "0"}, image
     if found.pixels:
         (dims,) = (each["dims"] for each in config["input"] if each["name"] == found.name)
-        images = np.zeros([1, *(_SIDE if int(dim) == -1 else int(dim) for dim in dims)], found.pixels.dtype)
-    else:
-        images = found.images([jpeg])
-    return http_body(found.tensors(images, [found.rows(found.example)]))
+        sides = [_SIDE if int(dim) == -1 else int(dim) for dim in dims]
+        image = npy(np.zeros(sides if found.pixels.layout == "hwc" else [*sides[1:], sides[0]], np.uint8))
+    return http_body(found.tensors([image], [found.rows(found.example)]))
 
 
-def curl_line(http_url: str, model: str, *, photo: str = PHOTO, model_input: ModelInput | None = None) -> str:
-    """The command line that sends a photo to a model; where it takes numbers too, the lines, with examples of them."""
-    if model_input is not None and model_input.numbers:
-        return _curl_lines(http_url, model, model_input, shlex.quote(photo))
+def curl_line(
+    http_url: str, model: str, *, photo: str = PHOTO, model_input: ModelInput | None = None, others: Sequence[str] = ()
+) -> str:
+    """The command line that sends a photo to a model; where it takes numbers too, the lines, with examples of them.
+
+    Args:
+        http_url: of Triton.
+        model: its name.
+        photo: name of the file.
+        model_input: input of the model; None: one encoded image.
+        others: of a model that compares images, the names of the other files; default: the first once more.
+    """
+    if model_input is not None and not model_input.is_alone:
+        files = [photo, *others, *[photo] * len(model_input.names)][: len(model_input.names)]
+        return _curl_lines(http_url, model, model_input, [shlex.quote(file) for file in files])
     return (
         f"curl --data-binary {shlex.quote(f'@{photo}')} -H 'Inference-Header-Content-Length: 0' "
         f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{quote(model)}/infer -o answer.bin"
     )
 
 
-def _curl_lines(http_url: str, model: str, model_input: ModelInput, photo: str) -> str:
-    """JSON, and behind it the image, whose length goes before it where it is an element of a BYTES tensor."""
+def _curl_lines(http_url: str, model: str, model_input: ModelInput, photos: Sequence[str]) -> str:
+    """JSON, and behind it the images; before each its length, where it is an element of a BYTES tensor."""
     is_bytes = model_input.datatype == "BYTES"
     batch = [] if model_input.has_rows else [1]
-    image = {"name": model_input.name, "datatype": model_input.datatype, "shape": [*batch, 1 if is_bytes else "$bytes"]}
+    letters = "abcdefghijklmnopqrstuvwxyz"[: len(photos)]
     numbers = [
         {"name": each.name, "datatype": each.datatype, "shape": [1, *each.shape], "data": each.example}
         for each in model_input.numbers
     ]
-    entries = [image | {"parameters": {"binary_data_size": "$size"}}, *numbers]
-    asked = {"inputs": entries, "parameters": {"binary_data_output": True}}
-    text = json.dumps(asked).replace('"$bytes"', "'$bytes'").replace('"$size"', "'$size'")
-    octal = "".join(f" $((bytes >> {shift} & 255))" for shift in (0, 8, 16, 24))
-    length = f""" printf "$(printf '\\\\%03o'{octal})";""" if is_bytes else ""
+    images = [
+        {"name": name, "datatype": model_input.datatype, "shape": [*batch, 1 if is_bytes else f"${letter}"]}
+        | {"parameters": {"binary_data_size": f"${letter}{letter}"}}
+        for name, letter in zip(model_input.names, letters, strict=True)
+    ]
+    text = json.dumps({"inputs": [*images, *numbers], "parameters": {"binary_data_output": True}})
+    text = re.sub(r'"\$(\w+)"', r"'$\1'", text)
+    sizes, parts = [], []
+    for photo, letter in zip(photos, letters, strict=True):
+        sizes.append(f"{letter}=$(($(wc -c < {photo}))) {letter}{letter}=$(({letter}{' + 4' * is_bytes}))")
+        octal = "".join(f" $(({letter} >> {shift} & 255))" for shift in (0, 8, 16, 24))
+        length = f"""printf "$(printf '\\\\%03o'{octal})"; """ if is_bytes else ""
+        parts.append(f"{length}cat {photo};")
     return "\n".join(
         [
-            f"bytes=$(($(wc -c < {photo}))) size=$((bytes{' + 4' * is_bytes}))",
+            *sizes,
             f"json='{text}'",
-            f'{{ printf %s "$json";{length} cat {photo}; }} |',
+            f'{{ printf %s "$json"; {" ".join(parts)} }} |',
             f'    curl --data-binary @- -H "Inference-Header-Content-Length: ${{#json}}" '
             f"{http_url}/v2/models/{quote(model)}/infer -o answer.bin",
         ]
     )
+
+
+def npy(array: Array) -> bytes:
+    """The array as a file of NumPy."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
 
 
 def pixels_of(content: Encoded, order: Color, limits: Limits | None = None) -> Array:

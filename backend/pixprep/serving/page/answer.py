@@ -70,7 +70,7 @@ class Photos:
         self._drawing = Lock()  # one photo at a time: at the limits it takes a gigabyte
 
     def models(self) -> list[Said]:
-        """The models that take photos: ``name``, and the most bytes that a photo may have.
+        """The models that take photos: ``name``, the names of its ``inputs``, and the most bytes that a photo may have.
 
         Raises:
             SetupError: Triton does not answer.
@@ -79,35 +79,40 @@ class Photos:
         with self._triton() as triton:
             for model in self._models:
                 with suppress(PixprepError):  # an ensemble of something else, or a model that is just not ready
-                    if triton.model_input(model).frames is None:  # no clips
-                        found.append(model)
-            return [{"name": model, "limit_bytes": self._limit(triton, model)} for model in found]
+                    taken = triton.model_input(model)
+                    if taken.frames is None:  # no clips
+                        found.append((model, taken.names))
+            return [
+                {"name": model, "inputs": names, "limit_bytes": self._limit(triton, model)} for model, names in found
+            ]
 
     def limit_bytes(self, model: str) -> int:
-        """The most bytes that a photo for this model may have.
+        """The most bytes that the photos of one request to this model may have.
 
         Raises:
             PixprepError: there is no such model here.
             SetupError: Triton does not answer, or the model is not ready.
         """
         with self._triton() as triton:
-            return self._limit(triton, self._known(model))
+            return self._limit(triton, self._known(model)) * len(triton.model_input(model).names)
 
-    def answer(self, model: str, encoded: bytes, *, name: str) -> Said:
+    def answer(self, model: str, encoded: Sequence[bytes], *, names: Sequence[str]) -> Said:
         """Ask a model about a photo: its answer, the time of each step, and the lines that ask for the same.
 
         Args:
             model: one of ``models``.
-            encoded: the photo.
-            name: of its file, for the lines.
+            encoded: the photo; of a model that compares images, one for each of its inputs.
+            names: of the files, for the lines.
 
         Raises:
-            PixprepError: there is no such model here.
+            PixprepError: there is no such model here, or it takes another number of photos.
             RequestError: the model refuses the photo, or fails.
             SetupError: Triton does not answer, or the model is not ready.
         """
         with self._triton() as triton:
             model_input = triton.model_input(self._known(model))
+            if len(encoded) != len(model_input.names):
+                raise PixprepError(f"{model} takes {len(model_input.names)} photos: {', '.join(model_input.names)}")
             before = triton.spent()
             start = time.perf_counter()
             found = triton.infer(model, model_input, [encoded], [model_input.example])
@@ -123,14 +128,15 @@ class Photos:
             ],
             "outputs": outputs,
             "boxes": detections({output: array[0] for output, array in found.items()}),
-            "lines": self._lines(model, model_input, outputs, name=name),
+            "lines": self._lines(model, model_input, outputs, names=names),
         }
 
-    def stages(self, model: str, encoded: bytes) -> Said | None:
+    def stages(self, model: str, encoded: bytes, *, port: str = "") -> Said | None:
         """The pictures of a photo at each stage of the pipeline that it meets first, and the time of each stage.
 
-        The engine runs in this process: its times are those of one photo on one thread, with nothing made anew. They
-        are no part of Triton's, which has a process, a clock and threads of its own.
+        Of a model that compares images, ``port`` is the name of the photo's input. The engine runs in this process: its
+        times are those of one photo on one thread, with nothing made anew. They are no part of Triton's, which has a
+        process, a clock and threads of its own.
 
         Returns:
             None where the model has no pipeline.
@@ -141,7 +147,7 @@ class Photos:
             SetupError: Triton does not answer, or the model is not ready.
         """
         with self._triton() as triton:
-            name = self._pipeline_model(triton, self._known(model))
+            name = self._pipeline_model(triton, self._known(model), port)
             settings = options(triton.config(name)) if name else None
         if not name or not settings:
             return None
@@ -180,10 +186,11 @@ class Photos:
         settings = options(triton.config(name))
         return min(settings.engine.limits.max_image_bytes, settings.max_request_bytes, MOST_BYTES)
 
-    def _pipeline_model(self, triton: Triton, model: str) -> str:
+    def _pipeline_model(self, triton: Triton, model: str, port: str = "") -> str:
         """The model that decodes for a model: itself, or the first such step of an ensemble; empty if there is none."""
         found = newest_pipelines(self._folder)
-        return next((name for name in (model, *_steps(triton, model)) if name in found), "")
+        first = [triton.first(model, port)] if port else []
+        return next((name for name in (*first, model, *_steps(triton, model)) if name in found), "")
 
     def _levels(self, name: str, pipeline: Pipeline, settings: Options) -> list[str]:
         """Notes on levels that nobody normalizes; the ONNX file is looked at only where there are such levels."""
@@ -201,15 +208,21 @@ class Photos:
         except PixprepError:  # Triton reads such a file, too, and has no names for its clients either
             return []
 
-    def _lines(self, model: str, model_input: ModelInput, outputs: Sequence[Said], *, name: str) -> dict[str, str]:
+    def _lines(
+        self, model: str, model_input: ModelInput, outputs: Sequence[Said], *, names: Sequence[str]
+    ) -> dict[str, str]:
         """The lines that send the same photo, and need nothing but its file."""
-        photo = name if name.isprintable() and name not in ("", "-") and "/" not in name else "photo.jpg"
-        names = [output["name"] for output in outputs if output["kind"] == "scores"]
-        of_pixels = f"pixprep send {shlex.quote(photo)} --url {self._http_url} --model {shlex.quote(model)}"
-        of_files = curl_line(self._http_url, model, photo=photo, model_input=model_input)
+        usual = [*names, *[""] * len(model_input.names)][: len(model_input.names)]
+        photo, *others = [
+            name if name.isprintable() and name not in ("", "-") and "/" not in name else "photo.jpg" for name in usual
+        ]
+        scores = [output["name"] for output in outputs if output["kind"] == "scores"]
+        files = shlex.join([photo, *others])
+        of_pixels = f"pixprep send {files} --url {self._http_url} --model {shlex.quote(model)}"
+        of_files = curl_line(self._http_url, model, photo=photo, model_input=model_input, others=others)
         return {  # pixels have a shape, which no line of curl's says
             "curl": of_pixels if model_input.pixels else of_files,
-            "python": _python(urlsplit(self._http_url).netloc, model, model_input, names, photo=photo),
+            "python": _python(urlsplit(self._http_url).netloc, model, model_input, scores, photos=[photo, *others]),
         }
 
 
@@ -266,53 +279,51 @@ def _finite(value: Any) -> float | str:
     return float(value) if np.isfinite(value) else str(value)
 
 
-def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[str], *, photo: str) -> str:
-    """A program that sends a photo, and prints the best classes, or else the shape of each output."""
-    read, libraries = f"Path({photo!r}).read_bytes()", ["from pathlib import Path"]
-    if model_input.pixels:
-        frames = model_input.pixels
-        mode, order = ("L", "[:, :, None]") if frames.order == "gray" else ("RGB", "")
-        order = "[:, :, ::-1]" if frames.order == "bgr" else order
-        order += ".transpose(2, 0, 1)" * (frames.layout == "chw")
-        order += ".astype(np.float32)" * (frames.dtype == "float32")
-        read = f"np.asarray(ImageOps.exif_transpose(Image.open({photo!r})).convert({mode!r})){order}"
-        libraries = ["from PIL import Image, ImageOps"]
-        tensor = "photo"
-    elif model_input.datatype == "BYTES":
-        tensor = "np.array([photo], dtype=np.object_)"
-    else:
-        tensor = "np.frombuffer(photo, np.uint8)"
-    tensor += "" if model_input.has_rows else "[None]"
-    beside = []
+def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[str], *, photos: Sequence[str]) -> str:
+    """A program that sends photos, and prints the best classes, or else the shape of each output."""
+    libraries = ["from PIL import Image, ImageOps"] if model_input.pixels else ["from pathlib import Path"]
+    inputs, asked = [], []
+    for name, photo in zip(model_input.names, photos, strict=True):
+        if model_input.pixels:
+            frames = model_input.pixels
+            mode, order = ("L", "[:, :, None]") if frames.order == "gray" else ("RGB", "")
+            order = "[:, :, ::-1]" if frames.order == "bgr" else order
+            order += ".transpose(2, 0, 1)" * (frames.layout == "chw")
+            order += ".astype(np.float32)" * (frames.dtype == "float32")
+            tensor = f"np.asarray(ImageOps.exif_transpose(Image.open({photo!r})).convert({mode!r})){order}"
+        elif model_input.datatype == "BYTES":
+            tensor = f"np.array([Path({photo!r}).read_bytes()], dtype=np.object_)"
+        else:
+            tensor = f"np.frombuffer(Path({photo!r}).read_bytes(), np.uint8)"
+        inputs += [
+            f"tensor = {tensor}{'' if model_input.has_rows else '[None]'}",
+            f"inputs.append(triton.InferInput({name!r}, tensor.shape, {model_input.datatype!r}))",
+            "inputs[-1].set_data_from_numpy(tensor)",
+        ]
     for each in model_input.numbers:
         dtype = "bool" if each.datatype == "BOOL" else f"np.{DTYPES[each.datatype]}"
-        beside += [
-            f"{each.name} = triton.InferInput({each.name!r}, {[1, *each.shape]}, {each.datatype!r})",
-            f"{each.name}.set_data_from_numpy(np.array({[each.example]}, {dtype}))",
+        inputs += [
+            f"inputs.append(triton.InferInput({each.name!r}, {[1, *each.shape]}, {each.datatype!r}))",
+            f"inputs[-1].set_data_from_numpy(np.array({[each.example]}, {dtype}))",
         ]
-    arguments = ", ".join(["image", *(each.name for each in model_input.numbers)])
-    ask = [f"scores = triton.InferRequestedOutput({name!r}, class_count={BEST})" for name in scores[:1]]
-    outputs = ", outputs=[scores]" if scores else ""
+    say = [
+        "for output in answer.get_response()['outputs']:",
+        "    print(output['name'], answer.as_numpy(output['name']).shape)",
+    ]
     if scores:
-        say = [f"print(answer.as_numpy({scores[0]!r})[0])"]
-    else:
-        say = [
-            "for output in answer.get_response()['outputs']:",
-            "    print(output['name'], answer.as_numpy(output['name']).shape)",
-        ]
+        wanted = ", ".join(f"triton.InferRequestedOutput({name!r}, class_count={BEST})" for name in scores)
+        asked = [f"outputs = [{wanted}]"]
+        say = [f"print(answer.as_numpy({name!r})[0])" for name in scores]
     lines = [
         *libraries,
         "import numpy as np",
         "import tritonclient.http as triton",
         "",
-        f"photo = {read}",
-        f"tensor = {tensor}",
-        f"image = triton.InferInput({model_input.name!r}, tensor.shape, {model_input.datatype!r})",
-        "image.set_data_from_numpy(tensor)",
-        *beside,
-        *ask,
+        "inputs = []",
+        *inputs,
+        *asked,
         f"with triton.InferenceServerClient({address!r}) as client:",
-        f"    answer = client.infer({model!r}, [{arguments}]{outputs})",
+        f"    answer = client.infer({model!r}, inputs{', outputs=outputs' * bool(scores)})",
         *say,
     ]
     return "\n".join(lines)

@@ -6,8 +6,8 @@ Any website can have the browser send requests here. So a request counts whose `
     GET /                           the page
     GET /models                     the models that take photos
     GET /sample                     a photo to begin with
-    POST /photo?model=M&name=FILE   what the model makes of the photo in the body
-    POST /stages?model=M            the pictures of its stages
+    POST /photo?model=M&name=FILE   what the model makes of the photo in the body; of several, each with its length
+    POST /stages?model=M&input=I    the pictures of its stages
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate, pairwise
 from pathlib import Path
 from threading import BoundedSemaphore, Thread
 from typing import Any
@@ -83,6 +84,16 @@ def body_length(headers: Message, *, limit_bytes: int) -> int | Refusal:
     if length > limit_bytes:
         return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the photo has {length:,} bytes; the limit is {limit_bytes:,}"
     return length
+
+
+def cut(body: bytes, lengths: Sequence[str]) -> list[bytes] | None:
+    """The photos of a body, of these lengths; without lengths the one photo that it is. None: they are others."""
+    if not lengths:
+        return [body]
+    if not all(re.fullmatch(r"[0-9]{1,12}", text) for text in lengths):
+        return None
+    ends = [0, *accumulate(map(int, lengths))]
+    return [body[start:end] for start, end in pairwise(ends)] if ends[-1] == len(body) else None
 
 
 def page() -> str:
@@ -246,8 +257,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _post(self) -> None:
         path, _, text = self.path.partition("?")
-        query = {name: values[0] for name, values in parse_qs(text).items()}
-        model, photos = query.get("model", ""), self.server.photos
+        query = parse_qs(text, keep_blank_values=True)
+        (model, *_), photos = query.get("model", [""]), self.server.photos
         if path not in ("/photo", "/stages"):
             self._refuse(HTTPStatus.NOT_FOUND, "there is nothing at this path")
             return
@@ -258,10 +269,13 @@ class _Handler(BaseHTTPRequestHandler):
         encoded = self.rfile.read(length)
         if len(encoded) < length:
             self._refuse(HTTPStatus.BAD_REQUEST, "the photo ends early")
-        elif path == "/photo":
-            self._say(HTTPStatus.OK, photos.answer(model, encoded, name=query.get("name", "")[:_MOST_LETTERS]))
+        elif path == "/stages":
+            self._say(HTTPStatus.OK, {"stages": photos.stages(model, encoded, port=query.get("input", [""])[0])})
+        elif (parts := cut(encoded, query.get("length", []))) is None:
+            self._refuse(HTTPStatus.BAD_REQUEST, "the lengths are not those of the photos in the body")
         else:
-            self._say(HTTPStatus.OK, {"stages": photos.stages(model, encoded)})
+            names = [name[:_MOST_LETTERS] for name in query.get("name", [])]
+            self._say(HTTPStatus.OK, photos.answer(model, parts, names=names))
 
     def _refuse(self, status: HTTPStatus, words: str) -> None:
         """Say why not. What is still on its way is taken for a moment: a connection closed on it loses the words."""

@@ -2,7 +2,8 @@
 const MOST = 1000, AT_ONCE = 2;  // photos of a folder; requests
 const SUFFIXES = /\.(jpe?g|png|webp|bmp|tiff?|gif)$/i;
 const $ = id => document.getElementById(id);
-let models = [], photos = [], turn = 0;  // turn: what began before the last choice is forgotten
+let models = [], chosen = [], photos = [], turn = 0;  // turn: what began before the last choice is forgotten
+// A photo has the files of one request: one for each input of the model.
 
 // Elements: text is never HTML.
 function make(tag, attributes = {}, ...children) {
@@ -28,11 +29,11 @@ function say(text, isWrong = false) {
 }
 
 // Requests
-async function ask(path, photo) {
+async function ask(path, body) {
   let response;
   try {
-    response = await fetch(path, photo && {
-      method: "POST", headers: {"Content-Type": "application/octet-stream"}, body: photo,
+    response = await fetch(path, body && {
+      method: "POST", headers: {"Content-Type": "application/octet-stream"}, body,
     });
   } catch {
     throw new Error("the page's server does not answer: is pixprep serve still running, or was the file moved?");
@@ -41,13 +42,18 @@ async function ask(path, photo) {
   if (!response.ok) throw new Error(said.error);
   return said;
 }
-async function send(path, file) {
-  const model = models.find(entry => entry.name === $("model").value);
+const theModel = () => models.find(entry => entry.name === $("model").value);
+async function send(path, files, fields = []) {
+  const model = theModel();
   if (!model) throw new Error("no model takes photos");
-  if (file.size > model.limit_bytes) {
-    throw new Error(`the photo has ${bytes(file.size)}; this model takes at most ${bytes(model.limit_bytes)}`);
+  for (const file of files) {
+    if (file.size > model.limit_bytes) {
+      throw new Error(`the photo has ${bytes(file.size)}; this model takes at most ${bytes(model.limit_bytes)}`);
+    }
   }
-  return ask(`${path}?${new URLSearchParams({model: model.name, name: file.name})}`, file);
+  const query = [["model", model.name], ...fields, ...files.map(file => ["name", file.name])];
+  if (files.length > 1) query.push(...files.map(file => ["length", file.size]));
+  return ask(`${path}?${new URLSearchParams(query)}`, files.length > 1 ? new Blob(files) : files[0]);
 }
 async function findModels() {
   try {
@@ -67,16 +73,21 @@ async function showOne(photo) {
   $("one").hidden = false;
   $("tiles").hidden = true;
   $("back").hidden = photos.length < 2;
-  $("photo").src = photo.url;
+  const inputs = theModel()?.inputs ?? [];
+  $("photo").src = photo.urls[0];
   $("photo").hidden = false;
-  $("name").textContent = photo.file.name;
-  $("size").textContent = bytes(photo.file.size);
+  $("name").textContent = named(photo, 0);
+  $("size").textContent = bytes(photo.files[0].size);
+  $("others").replaceChildren(...photo.files.slice(1).map((file, index) => make("div", {},
+    make("div", {class: "shot"}, make("img", {src: photo.urls[index + 1], alt: ""})),
+    make("div", {class: "name"}, named(photo, index + 1)), make("div", {class: "faint"}, bytes(file.size)))));
+  $("swap").hidden = photo.files.length < 2;
   for (const id of ["stages", "times", "lines"]) $(id).hidden = true;
   $("outputs").replaceChildren();
   for (const box of document.querySelectorAll(".shot i")) box.remove();
   say("asking …");
   try {
-    const answer = await send("/photo", photo.file);
+    const answer = await send("/photo", photo.files);
     if (mine !== turn) return;
     photo.answer = answer;
     $("outputs").replaceChildren(...(answer.boxes ? [found(answer.boxes)] : []), ...answer.outputs.map(output));
@@ -89,17 +100,24 @@ async function showOne(photo) {
     return;
   }
   try {
-    const {stages} = await send("/stages", photo.file);
-    if (mine !== turn) return;
+    const found = [];
+    for (const [index, file] of photo.files.entries()) {
+      const {stages} = await send("/stages", [file], [["input", inputs[index] ?? ""]]);
+      if (mine !== turn) return;
+      if (stages) found.push(stages);
+    }
     say("");
-    if (!stages) return;
-    $("size").textContent = `${stages.width} wide, ${stages.height} high, ${bytes(photo.file.size)}`;
-    showStages(stages);
-    showTimes(photo.answer, stages);
+    if (!found.length) return;
+    $("size").textContent = `${found[0].width} wide, ${found[0].height} high, ${bytes(photo.files[0].size)}`;
+    $("stages").replaceChildren(...found.flatMap(stagesOf));
+    $("stages").hidden = false;
+    showTimes(photo.answer, found[0]);
   } catch (error) {
     if (mine === turn) say(`The stages are not shown: ${error.message}`, true);
   }
 }
+const named = (photo, index) =>
+  photo.files.length > 1 ? `${theModel()?.inputs[index]}: ${photo.files[index].name}` : photo.files[index].name;
 function output(said) {
   const box = make("div", {class: "output"}, make("h2", {}, said.kind === "scores" ? "Best classes" : said.name));
   if (said.kind === "scores") {
@@ -132,7 +150,7 @@ function found(boxes) {
   }
   return make("div", {class: "output"}, make("h2", {}, boxes.length === 1 ? "1 box" : `${boxes.length} boxes`), rows);
 }
-function showStages(stages) {
+function stagesOf(stages) {
   const parts = [make("h2", {}, `The stages of ${stages.pipeline}`)];
   for (const tensor of stages.tensors) {
     if (stages.tensors.length > 1) parts.push(make("h3", {}, `tensor ${tensor.name}`));
@@ -141,8 +159,7 @@ function showStages(stages) {
   }
   for (const note of stages.notes) parts.push(make("div", {class: "notes faint"}, `Note: ${note}.`));
   if (stages.left_out) parts.push(make("div", {class: "faint"}, `${stages.left_out} more tensors are not shown.`));
-  $("stages").replaceChildren(...parts);
-  $("stages").hidden = false;
+  return parts;
 }
 function panel(said) {
   const picture = make("div", {class: "picture"}, make("img", {src: `data:image/png;base64,${said.png}`, alt: said.title}));
@@ -191,17 +208,18 @@ function showTimes(answer, stages) {
 }
 
 // Several photos
+const nameOf = photo => photo.files.map(file => file.name).join(", ");
 function tile(photo) {
   const label = make("b", {}, "…"), share = bar(0, true), time = make("span");
-  const line = make("span", {class: "faint"}, make("span", {}, photo.file.name), time);
-  const image = make("img", {src: photo.url, alt: "", loading: "lazy", decoding: "async"});
+  const line = make("span", {class: "faint"}, make("span", {}, nameOf(photo)), time);
+  const image = make("img", {src: photo.urls[0], alt: "", loading: "lazy", decoding: "async"});
   image.addEventListener("error", () => image.style.visibility = "hidden");  // a TIFF, say, which browsers do not show
   const button = make("button", {class: "tile", type: "button"}, image, make("span", {}, label, share, line));
   button.addEventListener("click", () => showOne(photo));
   photo.tile = button;
   photo.fill = (text, part, isWrong = false) => {
     label.textContent = isWrong ? text.match(/\[([A-Z_]+)\]/)?.[1].replaceAll("_", " ").toLowerCase() ?? text : text;
-    button.title = isWrong ? `${photo.file.name}: ${text}` : photo.file.name;
+    button.title = isWrong ? `${nameOf(photo)}: ${text}` : nameOf(photo);
     label.className = isWrong ? "wrong" : "";
     share.firstChild.style.width = `${100 * part}%`;
     share.style.visibility = part ? "" : "hidden";
@@ -223,7 +241,7 @@ async function askAll(mine) {
   const work = async () => {
     for (let photo; mine === turn && (photo = left.shift());) {
       try {
-        photo.answer = await send("/photo", photo.file);
+        photo.answer = await send("/photo", photo.files);
         const scores = photo.answer.outputs.find(entry => entry.kind === "scores");
         if (scores) photo.fill(scores.classes[0].label, scores.classes[0].share);
         else photo.fill("done", 0);
@@ -250,9 +268,24 @@ function choose(files) {
     say(`None of the ${files.length} files is an image by its name.`, true);
     return;
   }
-  for (const photo of photos) URL.revokeObjectURL(photo.url);
-  photos = images.sort((one, other) => one.name < other.name ? -1 : 1).slice(0, MOST).map(file => ({file, url: URL.createObjectURL(file)}));
-  left = files.length - photos.length;
+  chosen = images.sort((one, other) => one.name < other.name ? -1 : 1).slice(0, MOST);
+  left = files.length - chosen.length;
+  show();
+}
+function show() {  // what is chosen, in the groups that the model takes
+  const inputs = theModel()?.inputs ?? [""];
+  for (const url of photos.flatMap(photo => photo.urls)) URL.revokeObjectURL(url);
+  photos = [];
+  turn += 1;
+  if (chosen.length % inputs.length) {
+    $("one").hidden = $("tiles").hidden = true;
+    say(`This model compares ${inputs.length} photos, ${inputs.join(" and ")}: choose as many, or a multiple of it.`, true);
+    return;
+  }
+  for (let start = 0; start < chosen.length; start += inputs.length) {
+    const files = chosen.slice(start, start + inputs.length);
+    photos.push({files, urls: files.map(file => URL.createObjectURL(file))});
+  }
   $("drop").className = "";
   $("tiles").replaceChildren(...photos.map(tile));
   if (photos.length === 1) showOne(photos[0]); else showTiles();
@@ -277,7 +310,8 @@ for (const id of ["files", "folder"]) {
 }
 $("sample").addEventListener("click", async () => {
   const answer = await fetch("/sample");
-  choose([new File([await answer.blob()], "flower.jpg", {type: "image/jpeg"})]);
+  const sample = new File([await answer.blob()], "flower.jpg", {type: "image/jpeg"});
+  choose((theModel()?.inputs ?? [""]).map(() => sample));
 });
 let depth = 0;
 document.addEventListener("dragenter", event => { event.preventDefault(); depth += 1; $("drop").classList.add("over"); });
@@ -305,19 +339,30 @@ document.addEventListener("keydown", event => {
   if (event.key === "Escape" && !$("back").hidden && !$("one").hidden) goBack();
 });
 function goBack() {
-  const shown = photos.find(photo => photo.url === $("photo").src);
+  const shown = photos.find(photo => photo.urls[0] === $("photo").src);
   showTiles();
   shown?.tile.focus();
 }
 $("back").addEventListener("click", goBack);
 $("photo").addEventListener("error", () => $("photo").hidden = true);
+$("swap").addEventListener("click", () => {
+  const shown = photos.find(photo => photo.urls[0] === $("photo").src);
+  shown.files.reverse();
+  shown.urls.reverse();
+  delete shown.answer;
+  showOne(shown);
+});
 $("model").addEventListener("change", () => {
+  if (photos[0]?.files.length !== theModel()?.inputs.length) {
+    if (chosen.length) show();
+    return;
+  }
   for (const photo of photos) {
     delete photo.answer;
     delete photo.error;
     photo.fill("…", 0);
   }
-  if (photos.length === 1 || !$("one").hidden) showOne(photos.find(photo => photo.url === $("photo").src) ?? photos[0]);
+  if (photos.length === 1 || !$("one").hidden) showOne(photos.find(photo => photo.urls[0] === $("photo").src) ?? photos[0]);
   else if (photos.length) showTiles();
 });
 for (const id of ["curl", "python"]) {

@@ -2,6 +2,8 @@
 
 image ─► preprocess (pixprep) ─► tensor ─► classifier (ONNX Runtime or TensorRT) ─► logits
 └─────────────────────────────────────── ensemble ────────────────────────────────────┘
+
+A model of several images has a preprocess model for each. In a chain, a detector and the user's lines give the rows.
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import black_margins, odd_ranges
 from pixprep.serving.repository import pbtxt
+from pixprep.serving.repository.chain import chain_from
 from pixprep.serving.repository.check import ODD_RANGE, ONNX_CLASSIFIER, lacking, remarks
-from pixprep.serving.repository.choices import Input, as_options, configuration, last_choices
+from pixprep.serving.repository.choices import Choices, Input, as_options, configuration, last_choices
 from pixprep.serving.repository.door import Door, door_notes
+from pixprep.serving.repository.fit import carried, of_one_image
 from pixprep.serving.repository.labels import labelled, read_labels, unlabelled
 from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.pbtxt import LABELS_FILE, Names, Runtime
-from pixprep.serving.repository.ports import Classifier, carried, connect, declared, load_onnx, of_one_image, parse_io
+from pixprep.serving.repository.ports import Classifier, declared, load_onnx, parse_io
 from pixprep.serving.repository.positions import lost_boxes
 from pixprep.serving.repository.repository_plan import (
     Content,
@@ -33,6 +37,8 @@ from pixprep.serving.repository.repository_plan import (
     refuse_foreign,
     refuse_taken,
 )
+from pixprep.serving.repository.stages import Stage, check_stages, ensemble_inputs, extras, last_step, pair
+from pixprep.serving.repository.stages import parameters as parameters_of
 from pixprep.serving.repository.writer import WORK, write
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE
@@ -46,8 +52,9 @@ _GIVE_IO = (
 )
 _SHARED = (
     "--preprocess takes a model with its pipeline and options: leave --pipeline, --preset, --input, --on-error, "
-    "--max-batch-size and --parameter out"
+    "--max-batch-size, --parameter and --boxes-from out"
 )
+_NO_PIPELINE = "a classifier of your own needs its --pipeline: what its images went through in training"
 _OTHER_PIPELINE = (
     "the demo classifier learned from --preset efficientnet_lite0: after another pipeline its labels are less sure"
 )
@@ -73,8 +80,11 @@ def build(output: Path, **arguments: Any) -> RepositoryPlan:
 def plan_repository(
     output: Path,
     *,
-    pipeline: Pipeline | None = None,
+    pipeline: Pipeline | Mapping[str, Pipeline] | None = None,
+    one_image: bool = False,
     preprocess: str = "",
+    boxes_from: str = "",
+    boxes_by: Path | None = None,
     onnx: Path | None = None,
     plan: Path | None = None,
     classifier: Runtime = "onnxruntime",
@@ -95,9 +105,13 @@ def plan_repository(
 
     Args:
         output: the repository; it may be missing.
-        pipeline: default: the demo's.
+        pipeline: default: the demo's. Of a model of several images: the pipeline of each input, by its name; the
+            models are then ``preprocess_INPUT``, and the inputs of the ensemble ``INPUT_image``.
+        one_image: of several pipelines: all take the one ``image`` of a request.
         preprocess: a model of ``output`` that another build wrote: its pipeline and its options are taken as they are,
             and the ensembles share it.
+        boxes_from: an ensemble of ``output`` that finds what the pipeline takes with each photo, such as boxes.
+        boxes_by: the Python file whose function ``rows`` makes them of the ensemble's outputs, see ``rows_model.py``.
         onnx: the classifier; default: the demo's EfficientNet-lite0.
         plan: the same classifier as TensorRT made it on the machine that will serve it.
         classifier: what runs it. The models' names, inputs and outputs are the same for each.
@@ -120,47 +134,70 @@ def plan_repository(
         SetupError: ``output`` must not be written, or a package or a file is missing.
         OSError: a file cannot be read.
     """
-    if plan and classifier != "tensorrt":
-        raise PipelineError("a plan runs in TensorRT only: --classifier tensorrt")
-    if preprocess and (pipeline or input_ or on_error or max_batch_size or parameters is not None):
-        raise PipelineError(_SHARED)
-    if (onnx or plan) and not pipeline and not preprocess:
-        raise PipelineError("a classifier of your own needs its --pipeline: what its images went through in training")
-    if bool(classifier_io) != bool(plan and not onnx):
-        raise PipelineError(_GIVE_IO)
+    pipelines: Mapping[str, Pipeline] = pipeline if isinstance(pipeline, Mapping) else {}
+    has_own = bool(pipeline or input_ or on_error or max_batch_size or parameters is not None)
+    for is_wrong, what in (
+        (plan and classifier != "tensorrt", "a plan runs in TensorRT only: --classifier tensorrt"),
+        (preprocess and (has_own or boxes_from), _SHARED),
+        ((onnx or plan) and not pipeline and not preprocess, _NO_PIPELINE),
+        (bool(classifier_io) != bool(plan and not onnx), _GIVE_IO),
+        (one_image and len(pipelines) < 2, "--one-image is for several --pipeline INPUT=FILE"),
+        (boxes_by and not boxes_from, "--boxes-by FILE goes with --boxes-from ENSEMBLE, whose outputs it reads"),
+    ):
+        if is_wrong:
+            raise PipelineError(what)
     if not re.fullmatch(r"|[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
         raise PipelineError(f"name: {quoted(name)} is not up to 64 letters, digits, _ and -")
-    for file in (onnx, plan, labels):
+    for file in (onnx, plan, labels, boxes_by):
         if file and not file.is_file():
             raise SetupError(f"{file}: {'is a folder: name the file in it' if file.is_dir() else 'no such file'}")
     if output.exists() and not output.is_dir():
         raise SetupError(f"{output}: is a file: --output takes a folder")
     names = Names.of(name)
+    models = {port: f"{names.preprocess}_{port}" for port in pipelines} or {"": preprocess or names.preprocess}
+    alone = None if isinstance(pipeline, Mapping) else pipeline
     if preprocess:
-        names = names._replace(preprocess=preprocess)
-        pipeline = _shared(output, preprocess)
-    arguments = {"input": input_, "on_error": on_error, "max_batch_size": max_batch_size, "parameters": parameters}
-    chosen = {key: value for key, value in (arguments | {"odd_range": odd_range or None}).items() if value is not None}
-    last = last_choices(output / names.preprocess, is_shared=bool(preprocess)) if preprocess or not force else {}
+        alone = _shared(output, preprocess)
+    first = next(iter(models.values()))
+    arguments: Choices = {"input": input_, "on_error": on_error, "max_batch_size": max_batch_size}
+    arguments |= {"parameters": parameters, "odd_range": odd_range or None}
+    chosen = {key: value for key, value in arguments.items() if value is not None}
+    last = last_choices(output / first, is_shared=bool(preprocess)) if preprocess or not force else {}
     repeated = {key: value for key, value in last.items() if key not in chosen}
     chosen |= repeated
+    if boxes_from and classifier != "tensorrt":  # which takes no batch of 0
+        chosen["parameters"] = {"no_rows": "empty", **(chosen.get("parameters") or {})}
+        repeated = {key: value for key, value in repeated.items() if value != {"no_rows": "empty"}}
     is_repeated = repeated and not preprocess
     notes = [f"repeated from the last build: {as_options(repeated)}; --force repeats nothing"] if is_repeated else []
     demo_pipeline = presets.efficientnet_lite0()
-    pipeline = (pipeline or demo_pipeline).for_serving()
-    notes += [pipeline.left_out] if pipeline.left_out else []
-    notes += remarks(pipeline)
-    if (odd := odd_ranges(pipeline)) and not chosen.get("odd_range"):
-        raise PipelineError(*(f"{text}; or say {ODD_RANGE}" for text in odd))
-    notes += black_margins(pipeline)
-    config = configuration(pipeline, chosen)
-    notes += lacking(config)
-    batch = config["max_batch_size"] or model_config.options(config).engine.limits.max_boxes
+    of_ports = pipelines or {"": alone or demo_pipeline}
+    stages: list[Stage] = []
+    for port, each in of_ports.items():
+        served = each.for_serving()
+        remarks_on, config = _looked_at(served, chosen)
+        notes += [note for note in remarks_on if note not in notes]
+        stages.append(
+            Stage(
+                port=port,
+                model=models[port],
+                pipeline=served,
+                config=config,
+                is_of_one_image=one_image,
+                before=stages[-1] if stages else None,
+            )
+        )
+    check_stages(stages)
+    served, config = stages[0].pipeline, stages[0].config
+    chain = chain_from(output, boxes_from, boxes_by, stages, name=name) if boxes_from else None
+    rows = served.plan.takes_boxes
+    settings = model_config.options(config)
+    batch = settings.engine.limits.max_boxes if rows else min(each.config["max_batch_size"] for each in stages)
     words = read_labels(labels) if labels else []
     folder = output / names.classifier
     if onnx or plan:
         model, graph, weights = _own_classifier(onnx, plan, classifier_io or ())
-        pairs = connect(model, pipeline, max_batch_size=batch)
+        pairs = pair(model, stages, max_batch_size=batch)
     else:
         from pixprep.serving.repository import lite0  # noqa: PLC0415  (needs onnx; who brings a plan does not)
 
@@ -173,14 +210,14 @@ def plan_repository(
                 f"{before}: is not the demo's classifier: give the --onnx of your own again, or --force writes the "
                 "demo's over it"
             )
-        notes += [_OTHER_PIPELINE] * (pipeline.for_photos() != demo_pipeline)
+        notes += [_OTHER_PIPELINE] * (served.for_photos() != demo_pipeline)
         try:
-            pairs = connect(model, pipeline, max_batch_size=batch)
+            pairs = pair(model, stages, max_batch_size=batch)
         except PipelineError as error:
             what = str(error).removeprefix(f"{ONNX_FILE}: ")
             raise PipelineError(f"the demo's classifier: {what}; --onnx takes one of your own") from None
     # where the classifier's file leaves a length free, the pipeline knows it
-    specs = {port.name: pipeline.outputs[pairs[port.name]].spec for port in model.inputs}
+    specs = {port: stage.pipeline.outputs[name].spec for port, (stage, name) in pairs.items()}
     inputs = [{**_declared(port, specs[port.name].shape), "layout": specs[port.name].layout} for port in model.inputs]
     outputs = [_declared(port, (port.shape or ())[1:]) for port in carried(model)]
     notes += [
@@ -199,32 +236,74 @@ def plan_repository(
             notes.append(f"{kept}: kept from the last build; --labels gives others")
         else:
             notes.append(f"{kept}: removed: it named the classes of another model; --labels names those of this")
-    notes += [*of_one_image(model, pipeline, pairs), *lost_boxes(model, pipeline, pairs)]
+    for stage in stages:
+        own = {port: name for port, (giver, name) in pairs.items() if giver is stage}
+        notes += [*of_one_image(model, stage.pipeline, own), *lost_boxes(model, stage.pipeline, own)]
     named, classes = labelled(model.outputs, words, model.labels)
     notes += unlabelled(model.outputs, named, classes)
-    doors = [Door(printable(model.source), graph, *pair) for pair in pairs.items()] if graph else []
-    notes += door_notes(pipeline, doors, odd_range=bool(chosen.get("odd_range")))
+    for stage in stages:
+        source = printable(model.source)
+        doors = [Door(source, graph, port, name) for port, (giver, name) in pairs.items() if giver is stage and graph]
+        notes += door_notes(stage.pipeline, doors, odd_range=bool(chosen.get("odd_range")))
     if classifier == "tensorrt" and not plan:
         command = _trtexec(folder / "1", model, specs, batch)
         notes.append(f"make the plan on the machine that will serve it, with its TensorRT:\n{command}")
+    is_empty = settings.no_rows == "empty" and rows
+    if is_empty and classifier == "tensorrt":
+        raise PipelineError("--parameter no_rows=empty: Triton gives a TensorRT plan no batch of 0: leave it out")
     labels_of = [{**entry, "label_filename": LABELS_FILE * (entry["name"] == named)} for entry in outputs]
-    rows = [-1] if pipeline.plan.takes_boxes else []  # of a photo, whose ensemble does not batch
-    by_box = [{**entry, "dims": [*rows, *entry["dims"]]} for entry in outputs]
+    by_row = [{**entry, "dims": [-1, *entry["dims"]]} if rows else entry for entry in outputs]  # no batch of Triton's
+    if is_empty:  # to a model that batches, Triton 2.51 gives no batch of 0
+        batch = 0
+        rowwise = (
+            [{**each, "dims": [-1, *each["dims"]], "layout": None} for each in some] for some in (inputs, labels_of)
+        )
+        inputs, labels_of = rowwise
     files: dict[str, Content] = {CONFIG_FILE: pbtxt.classifier(classifier, batch, inputs, labels_of)}
     files |= {f"1/{file}": content for file, content in weights.items()}
     if classes:
         files[LABELS_FILE] = "".join(f"{label}\n" for label in classes)
     if classifier != "tensorrt":
         files["1/model.py"] = ONNX_CLASSIFIER
+    steps = [*(stage.step for stage in stages), last_step(names.classifier, model, pairs)]
+    ends = (ensemble_inputs(stages), [*by_row, *extras(stages, pairs)])
+    if chain:
+        steps, ends = [*chain.steps, *steps], chain.ends(*ends)
+    text = pbtxt.ensemble(steps, 0 if rows else batch, *ends, parameters_of(stages))
     # Triton wants a version directory even for an ensemble, and git keeps no empty one
-    ensemble: dict[str, Content] = {CONFIG_FILE: pbtxt.ensemble(names, config, pairs, by_box), "1/.gitkeep": ""}
-    first = {CONFIG_FILE: pbtxt.preprocess(config), f"1/{model_config.PIPELINE_FILE}": pipeline.to_json()}
-    models = {names.classifier: files, names.ensemble: ensemble} | ({} if preprocess else {names.preprocess: first})
-    planned = RepositoryPlan(output, names, models, tuple(notes))
+    written: dict[str, dict[str, Content]] = {
+        names.classifier: files,
+        names.ensemble: {CONFIG_FILE: text, "1/.gitkeep": ""},
+    }
+    if not preprocess:
+        for stage in stages:
+            made: dict[str, Content] = {
+                CONFIG_FILE: pbtxt.preprocess(stage.written),
+                f"1/{model_config.PIPELINE_FILE}": stage.pipeline.to_json(),
+            }
+            written[stage.model] = made
+    if chain:
+        written[chain.model] = {**chain.files}
+    planned = RepositoryPlan(output, names, written, tuple(notes))
     refuse_taken(planned)
     if not force:
         refuse_foreign(planned)
     return planned
+
+
+def _looked_at(pipeline: Pipeline, chosen: Choices) -> tuple[list[str], model_config.Config]:
+    """Notes on a pipeline that is to be served, and its configuration.
+
+    Raises:
+        PipelineError: it gives values that no usual classifier takes, or a choice is none.
+    """
+    notes = [pipeline.left_out] if pipeline.left_out else []
+    notes += remarks(pipeline)
+    if (odd := odd_ranges(pipeline)) and not chosen.get("odd_range"):
+        raise PipelineError(*(f"{text}; or say {ODD_RANGE}" for text in odd))
+    notes += black_margins(pipeline)
+    config = configuration(pipeline, chosen)
+    return notes + lacking(config), config
 
 
 def _shared(output: Path, preprocess: str) -> Pipeline:

@@ -82,8 +82,11 @@ class TritonPythonModel:
         wanted = list(request.requested_output_names())
         try:
             binding = self._session.io_binding()
-            for name in self._inputs:
-                self._bind(binding, name, pb_utils.get_input_tensor_by_name(request, name))
+            tensors = {name: pb_utils.get_input_tensor_by_name(request, name) for name in self._inputs}
+            if any(tensor.is_cpu() and tensor.as_numpy().size == 0 for tensor in tensors.values()):
+                return pb_utils.InferenceResponse(self._no_rows(wanted))
+            for name, tensor in tensors.items():
+                self._bind(binding, name, tensor)
             outputs = self._run(binding, wanted)
         except Exception as error:  # noqa: BLE001 ONNX Runtime's share no base; one let out would fail all
             pb_utils.Logger.log_error(f"{self._name}: {error}")
@@ -94,6 +97,12 @@ class TritonPythonModel:
                 )
             )
         return pb_utils.InferenceResponse(outputs)
+
+    def _no_rows(self, wanted: list[str]) -> list[Any]:
+        """The outputs of no rows, where a chain has found nothing: not every model runs with a batch of 0."""
+        found = {tensor.name: tensor for tensor in self._session.get_outputs()}
+        sides = {name: [side if isinstance(side, int) else 0 for side in found[name].shape[1:]] for name in wanted}
+        return [pb_utils.Tensor(name, np.zeros((0, *sides[name]), _TYPES[found[name].type][1])) for name in wanted]
 
     def _bind(self, binding: Any, name: str, tensor: Any) -> None:
         """Give a run one input; without a copy where it lies on the device of this instance."""

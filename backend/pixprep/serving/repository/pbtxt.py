@@ -1,11 +1,11 @@
-"""The text of the three models' config.pbtxt."""
+"""The text of each model's config.pbtxt."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -23,7 +23,9 @@ _STAMPED = re.compile(
 )
 _STRING = r'("(?:[^"\\\n]|\\["\\/bfnrt]|\\u[0-9a-f]{4})*")'
 _PARAMETER = re.compile(rf"^parameters {{ key: {_STRING} value {{ string_value: {_STRING} }} }}$", re.MULTILINE)
-_STEP = re.compile(r'\bmodel_name\s*:\s*"([^"]*)"')
+_NAME = r'\s*:\s*"([^"]*)"'
+_STEP = re.compile(rf"\bmodel_name{_NAME}|\b(input|output)_map\s*:?\s*\{{\s*key{_NAME}[\s,;]*value{_NAME}[\s,;]*\}}")
+"""Name of a step's model, or an entry of its maps."""
 _MAX_BYTES = 1 << 20
 _FORMATS = {"chw": "FORMAT_NCHW", "hwc": "FORMAT_NHWC"}
 # of a classifier's config.pbtxt: where it runs, and where its inputs come
@@ -61,13 +63,37 @@ def read(config: Path) -> str:
     return read_bytes(config, most=_MAX_BYTES).decode(errors="replace")
 
 
-def ensembles(repository: Path) -> dict[str, list[str]]:
-    """The models of each ensemble of a repository, whoever wrote it, in the order of its steps."""
+class Step(NamedTuple):
+    """Step of an ensemble.
+
+    Attributes:
+        model: its name.
+        inputs, outputs: the ensemble's tensors, by the model's names of them.
+    """
+
+    model: str
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+
+
+def ensembles(repository: Path) -> dict[str, list[Step]]:
+    """The steps of each ensemble of a repository, whoever wrote it."""
     found = {}
     for path in sorted(repository.glob("*/config.pbtxt")):
         lines = read(path).splitlines()
-        if models := _STEP.findall("\n".join(line for line in lines if not line.lstrip().startswith("#"))):
-            found[path.parent.name] = list(dict.fromkeys(models))
+        if steps := _steps("\n".join(line for line in lines if not line.lstrip().startswith("#"))):
+            found[path.parent.name] = steps
+    return found
+
+
+def _steps(text: str) -> list[Step]:
+    """The steps in a configuration; each begins with its ``model_name``."""
+    found: list[Step] = []
+    for model, side, key, value in _STEP.findall(text):
+        if model:
+            found.append(Step(model, {}, {}))
+        elif found:
+            (found[-1].inputs if side == "input" else found[-1].outputs)[key] = value
     return found
 
 
@@ -107,6 +133,18 @@ def preprocess(config: Config) -> str:
     )
 
 
+def rows(inputs: Sequence[Config], outputs: Sequence[Config], *, is_batched: bool) -> str:
+    """Configuration of the model that makes rows of what a detector found, in a batch of one or without a batch."""
+    return _text(
+        "1/rows.py has the function that it calls",
+        'backend: "python"\nmax_batch_size: 0',
+        tensors("input", inputs),
+        tensors("output", outputs),
+        *_parameters({"batched": {"string_value": "true"}} if is_batched else {}),
+        "instance_group { kind: KIND_CPU }",
+    )
+
+
 def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], outputs: Sequence[Config]) -> str:
     """Configuration of the model that takes the tensors."""
     runs = 'platform: "tensorrt_plan"' if runtime == "tensorrt" else 'backend: "python"'
@@ -115,24 +153,26 @@ def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], 
         f"{runs}\nmax_batch_size: {max_batch_size}",
         tensors("input", inputs),
         tensors("output", outputs),
-        "dynamic_batching { }",
+        *(["dynamic_batching { }"] if max_batch_size else []),
         *_PLACES.get(runtime, []),
     )
 
 
-def ensemble(names: Names, config: Config, pairs: Mapping[str, str], outputs: Sequence[Config]) -> str:
-    """Configuration of both, one after the other; ``pairs`` is what ``ports.connect`` found."""
-    extra = [entry for entry in config["output"] if entry["name"] not in pairs.values()]
-    output_names = [entry["name"] for entry in config["output"]]
-    first = _step(names.preprocess, [(entry["name"], entry["name"]) for entry in config["input"]], output_names)
-    second = _step(names.classifier, pairs.items(), [entry["name"] for entry in outputs])
+def ensemble(
+    steps: Sequence[Step],
+    max_batch_size: int,
+    inputs: Sequence[Config],
+    outputs: Sequence[Config],
+    parameters: Mapping[str, Config],
+) -> str:
+    """Configuration of steps that follow each other; of the parameters, those that clients read."""
     return _text(
         "in a map, key is the model's name, value the ensemble's",
-        f'platform: "ensemble"\nmax_batch_size: {config["max_batch_size"]}',
-        tensors("input", config["input"]),
-        tensors("output", [{**entry, "label_filename": ""} for entry in [*outputs, *extra]]),
-        *_parameters({key: value for key, value in config["parameters"].items() if key in (FRAMES, EXAMPLES)}),
-        f"ensemble_scheduling {{\n{first}{second}}}",
+        f'platform: "ensemble"\nmax_batch_size: {max_batch_size}',
+        tensors("input", inputs),
+        tensors("output", [{**entry, "label_filename": ""} for entry in outputs]),
+        *_parameters({key: value for key, value in parameters.items() if key in (FRAMES, EXAMPLES)}),
+        f"ensemble_scheduling {{\n{''.join(map(_step, steps))}}}",
     )
 
 
@@ -157,9 +197,10 @@ def tensors(direction: str, entries: Sequence[Config]) -> str:
     for entry in entries:
         labels = f'  label_filename: "{entry["label_filename"]}"\n' if entry.get("label_filename") else ""
         layout = f"  format: {_FORMATS[entry['layout']]}\n" if entry.get("layout") in _FORMATS else ""
+        optional = "  optional: true\n" * entry.get("optional", False)
         blocks.append(
             f"{direction} {{\n  name: {_quoted(entry['name'])}\n  data_type: {entry['data_type']}\n{layout}"
-            f"  dims: [ {', '.join(map(str, entry['dims']))} ]\n{labels}}}"
+            f"  dims: [ {', '.join(map(str, entry['dims']))} ]\n{labels}{optional}}}"
         )
     return "\n".join(blocks)
 
@@ -168,7 +209,8 @@ def _quoted(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)  # whose escapes protobuf's text format shares
 
 
-def _step(model: str, inputs: Iterable[tuple[str, str]], outputs: Sequence[str]) -> str:
-    maps = [("input_map", *pair) for pair in inputs] + [("output_map", name, name) for name in outputs]
+def _step(step: Step) -> str:
+    maps = [("input_map", *pair) for pair in step.inputs.items()]
+    maps += [("output_map", *pair) for pair in step.outputs.items()]
     lines = [f"    {field} {{ key: {_quoted(key)} value: {_quoted(value)} }}" for field, key, value in maps]
-    return "\n".join(["  step {", f'    model_name: "{model}"', "    model_version: -1", *lines, "  }", ""])
+    return "\n".join(["  step {", f'    model_name: "{step.model}"', "    model_version: -1", *lines, "  }", ""])

@@ -65,10 +65,10 @@ def refuse_taken(plan: RepositoryPlan) -> None:
     output, names = plan.output, plan.names
     ensembles = pbtxt.ensembles(output)
     ours = ensembles.pop(names.ensemble, [])
-    if ours and names.classifier not in ours:
-        raise SetupError(f"{output / names.ensemble}: is the ensemble of {', '.join(ours)}: say another --name")
+    if ours and names.classifier not in (models := list(dict.fromkeys(step.model for step in ours))):
+        raise SetupError(f"{output / names.ensemble}: is the ensemble of {', '.join(models)}: say another --name")
     for model, files in sorted(plan.models.items()):
-        takers = [ensemble for ensemble, models in ensembles.items() if model in models]
+        takers = [ensemble for ensemble, steps in ensembles.items() if any(step.model == model for step in steps)]
         if takers and not all(has_content(output / model / file, content) for file, content in files.items()):
             raise SetupError(f"{output / model}: belongs to the ensemble {quoted(takers[0])} too: say another --name")
 
@@ -79,7 +79,7 @@ def refuse_foreign(plan: RepositoryPlan) -> None:
     Raises:
         SetupError: it names the first such thing.
     """
-    output, names = plan.output, plan.names
+    output, names = plan.output, plan.models
     if not output.exists() or not any(output.iterdir()):
         return
     unchanged = {path: pbtxt.is_unchanged(pbtxt.read(path)) for path in sorted(output.glob(f"*/{CONFIG_FILE}"))}

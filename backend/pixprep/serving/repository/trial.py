@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,13 @@ from pixprep.engine.engine import Engine
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops import Transform
 from pixprep.pipeline.pipeline import Pipeline
+from pixprep.serving.repository.fit import connect, mend_dims
 from pixprep.serving.repository.labels import read_labels
-from pixprep.serving.repository.pbtxt import LABELS_FILE, Names, ensembles
-from pixprep.serving.repository.ports import Classifier, connect, mend_dims, read_onnx
+from pixprep.serving.repository.pbtxt import LABELS_FILE, Names, Step, ensembles
+from pixprep.serving.repository.ports import Classifier, read_onnx
 from pixprep.serving.repository.positions import are_boxes
 from pixprep.serving.triton.config import CONFIG_FILE
-from pixprep.serving.triton.model_files import newest_pipelines, read_pipeline
+from pixprep.serving.triton.model_files import newest, newest_pipelines, read_pipeline
 from pixprep.show.preview import is_clip, preview
 from pixprep.spec import TensorSpec
 
@@ -44,12 +45,30 @@ _ALONE = "export the model with the sizes that it takes, and give the pipeline t
 _MOST_LETTERS = 300  # of what ONNX Runtime says
 
 
+@dataclass(frozen=True)
+class _Taker:
+    """A classifier of an ensemble.
+
+    Attributes:
+        onnx: its file.
+        feeds: by its inputs, a pipeline's model and its output; None: no ensemble is written yet.
+        models: of these pipelines.
+        names: by model and output, the ensemble's name of it.
+    """
+
+    onnx: Path
+    feeds: Mapping[str, tuple[str, str]] | None
+    models: frozenset[str]
+    names: Mapping[tuple[str, str], str]
+
+
 def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limit_s: float = LIMIT_S) -> Iterator[str]:
     """Try one photo: for each pipeline its tensors, and of the classifier behind it the best classes.
 
     Args:
         repository: as ``build`` writes it.
-        encoded: the photo; or a clip, for pipelines of clips, to which a photo is a clip that stands still.
+        encoded: the photo, of every image that a classifier compares; or a clip, for pipelines of clips, to which a
+            photo is a clip that stands still.
         name: of the ensemble, ``""`` for the one without a name of its own; None: every pipeline.
         limit_s: that a classifier may take, its loading included.
 
@@ -61,40 +80,70 @@ def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limi
     if name is not None:
         own = Names.of(name).ensemble
         wired = {own: wired.get(own, [])}
-    for model, path in sorted(newest_pipelines(repository).items()):
-        takers = [taker for models in wired.values() if model in models for taker in models if taker != model]
-        if name is not None and not takers:
+    files = newest_pipelines(repository)
+    pipelines: dict[str, Pipeline] = {}
+    takers = list(_takers(repository, wired, files))
+    used = {step.model for steps in wired.values() for step in steps}
+    for model, path in sorted(files.items()):
+        if name is not None and model not in used:
             continue
-        names = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
-        if not takers and model == names.preprocess:  # where no ensemble is written yet
-            takers = [names.classifier]
-        pipeline = read_pipeline(path).for_serving()
-        yield from preview(pipeline, encoded).lines()
-        for taker in dict.fromkeys(takers):
-            onnx = repository / taker / path.parent.name / "model.onnx"
-            if onnx.is_file():
-                labels = repository / taker / LABELS_FILE
-                words = read_labels(labels) if labels.is_file() else []
-                yield from _classes(onnx, words, pipeline, encoded, limit_s)
+        pipelines[model] = read_pipeline(path).for_serving()
+        yield from preview(pipelines[model], encoded).lines()
+        for taker in [each for each in takers if each.models <= pipelines.keys()]:
+            takers.remove(taker)
+            yield from _classes(taker, pipelines, encoded, limit_s)
 
 
-def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Encoded, limit_s: float) -> Iterator[str]:
+def _takers(repository: Path, wired: Mapping[str, Sequence[Step]], files: Mapping[str, Path]) -> Iterator[_Taker]:
+    """The classifiers all of whose inputs come from pipelines."""
+    names = set()
+    for steps in wired.values():
+        sources = {
+            tensor: (step.model, port) for step in steps if step.model in files for port, tensor in step.outputs.items()
+        }
+        for step in steps:
+            onnx = repository / step.model / newest(repository / step.model) / "model.onnx"
+            is_fed = bool(step.inputs) and sources.keys() >= set(step.inputs.values())
+            if step.model not in files and is_fed and step.model not in names and onnx.is_file():
+                names.add(step.model)
+                feeds = {port: sources[tensor] for port, tensor in step.inputs.items()}
+                models = frozenset(model for model, _ in feeds.values())
+                backs = {
+                    (each.model, port): tensor
+                    for each in steps
+                    for port, tensor in each.outputs.items()
+                    if each.model in models
+                }
+                yield _Taker(onnx, feeds, models, backs)
+    inside = {step.model for steps in wired.values() for step in steps}
+    for model, file in files.items():
+        own = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
+        onnx = repository / own.classifier / file.parent.name / "model.onnx"
+        if model not in inside and model == own.preprocess and onnx.is_file():  # no ensemble is written yet
+            yield _Taker(onnx, None, frozenset([model]), {})
+
+
+def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded, limit_s: float) -> Iterator[str]:
     """Classes that a classifier finds in the photo."""
+    onnx = taker.onnx
     if find_spec("onnxruntime") is None:
         yield 'the classifier was not tried: pip install ".[classifier]" in a checkout of pixprep'
         return
     if onnx.stat().st_size > MAX_ONNX_BYTES:
         yield f"the classifier was not tried: over {MAX_ONNX_BYTES >> 30} GiB"
         return
-    classifier = read_onnx(onnx)
-    pairs = connect(classifier, pipeline, max_batch_size=1)
-    outputs, takes = _run(onnx, _inputs(pipeline, pairs, encoded), limit_s)
+    classifier, feeds = read_onnx(onnx), taker.feeds
+    if feeds is None:
+        (model,) = taker.models
+        pairs = connect(classifier, pipelines[model], max_batch_size=1)
+        feeds = {port: (model, output) for port, output in pairs.items()}
+    tensors = {model: _tensors(pipelines[model], encoded) for model in sorted(taker.models)}
+    outputs, takes = _run(onnx, {port: tensors[model][name] for port, (model, name) in feeds.items()}, limit_s)
+    given = {port: pipelines[model].outputs[name] for port, (model, name) in feeds.items()}
     if isinstance(outputs, str):
         if _is_refused(onnx, outputs):
-            (port, name), *_ = pairs.items()
-            remedy = (
-                f'"{port}" runs with {takes[1:]}: {mend_dims(pipeline.outputs[name], takes[1:])}' if takes else _ALONE
-            )
+            port, output = next(iter(given.items()))
+            remedy = f'"{port}" runs with {takes[1:]}: {mend_dims(output, takes[1:])}' if takes else _ALONE
             where = onnx.relative_to(onnx.parents[2])
             raise PipelineError(f"{where}: {outputs}: {remedy}".removesuffix(": "))
         yield f"the classifier was not tried: {outputs}"
@@ -104,35 +153,45 @@ def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Enc
             yield f'"{tensor.name}": {list(values.shape)} of one image: in a batch, Triton would share them out wrongly'
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             yield f'"{tensor.name}": some of its values are not finite'
-    back = next((op.name or "transform" for op in pipeline.ops if isinstance(op, Transform)), None)
-    if back and not labels:  # a detector's, and no scores of classes
-        images = [spec for name in pairs.values() if (spec := pipeline.outputs[name].spec).layout is not None]
+    labels = onnx.parents[1] / LABELS_FILE
+    words = read_labels(labels) if labels.is_file() else []
+    backs = [
+        taker.names.get((model, op.name or "transform"), op.name or "transform")
+        for model in sorted(taker.models)
+        for op in pipelines[model].ops
+        if isinstance(op, Transform)
+    ]
+    if backs and not words:  # a detector's, and no scores of classes
+        images = [output.spec for output in given.values() if output.spec.layout is not None]
         for tensor, values in zip(classifier.outputs, outputs, strict=True):
             is_place = bool(images) and are_boxes(replace(tensor, shape=values.shape), images[0])
-            at = f'; "{back}" says where in the photo that is' * is_place
+            at = f'; "{backs[0]}" says where in the photo that is' * is_place
             yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}{at}'
         return
-    index = _scored(classifier, outputs, labels)
+    index = _scored(classifier, outputs, words)
     if index is not None:
         name, sure = classifier.outputs[index].name, shares(outputs[index][0])
         if (sure == sure[0]).all():
             yield f'"{name}": every class has the same score'
             return
         best = np.argsort(-sure, kind="stable")[:_BEST]
-        named = (f"{labels[number] if labels else f'class {number}'} {sure[number]:.2f}" for number in best)
+        named = (f"{words[number] if words else f'class {number}'} {sure[number]:.2f}" for number in best)
         yield f'"{name}": {", ".join(named)}'
 
 
-def _inputs(pipeline: Pipeline, pairs: Mapping[str, str], encoded: Encoded) -> dict[str, Array]:
+def _tensors(pipeline: Pipeline, encoded: Encoded) -> dict[str, Array]:
+    """The outputs of a pipeline for one photo, the batch first."""
     is_still = not is_clip(pipeline, encoded)
     with Engine(pipeline.for_photos() if is_still else pipeline, threads=1, odd_range=True) as engine:
         batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
     if batch.errors[0] is not None:
         raise batch.errors[0]
-    tensors = {name: batch.outputs[name] for name in pairs.values()}
-    if is_still:
-        tensors = {name: _standing(tensor, pipeline.outputs[name].spec) for name, tensor in tensors.items()}
-    return {port: tensors[name] for port, name in pairs.items()}
+    specs = {name: output.spec for name, output in pipeline.outputs.items()}
+    return {
+        name: _standing(tensor, specs[name]) if is_still else tensor
+        for name, tensor in batch.outputs.items()
+        if name in specs
+    }
 
 
 def _standing(tensor: Array, spec: TensorSpec) -> Array:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pixprep.serving.repository.fit import compatible
 from pixprep.serving.repository.models import Model, Problem, Tensor, suggest
-from pixprep.serving.repository.ports import compatible
 
 
 def check_ensemble(ensemble: Model, models: Mapping[str, Model | None]) -> Iterator[Problem]:

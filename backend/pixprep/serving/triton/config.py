@@ -31,7 +31,7 @@ Config = dict[str, Any]
 
 CONFIG_FILE, PIPELINE_FILE = "config.pbtxt", "pipeline.json"
 DEFAULT_MAX_BATCH_SIZE = 64
-INPUT_NAME, STATUS_NAME = "image", "status"
+INPUT_NAME, STATUS_NAME, AFTER_NAME = "image", "status", "after"
 PIXELS = "pixels"
 """The parameter that tells clients the order of the channels of the pixels that a model takes; the pipeline says it."""
 EXAMPLES = "examples"
@@ -55,6 +55,7 @@ _CHOICES = {
     "decoder": CODECS,
     "outputs": ("gpu", "cpu"),
     "odd_range": ("refused", "meant"),
+    "no_rows": ("refused", "empty"),
 }
 _PARAMETERS = (
     *_CHOICES,
@@ -87,6 +88,8 @@ class Options:
         engine: see ``Engine``. Without ``threads``, the instances share the cores of this process; ``pixprep check``
             refuses values that no usual classifier takes, unless ``odd_range`` is ``meant``.
         outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.
+        no_rows: answer to a photo without boxes, or other rows. ``refused``: an error, EMPTY. ``empty``: tensors of no
+            rows, in the middle of a chain.
         accept_base64: an image may come as base64 text, from clients that speak JSON.
         allow_operators: the names of the installed operators of users' that the pipeline may call.
         max_request_bytes: of all the images of one request.
@@ -97,6 +100,7 @@ class Options:
     on_error: Literal["fail", "zero"]
     engine: EngineOptions
     outputs: Literal["gpu", "cpu"]
+    no_rows: Literal["refused", "empty"]
     accept_base64: bool
     allow_operators: tuple[str, ...]
     max_request_bytes: int
@@ -188,7 +192,8 @@ def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
     The image's is the one that is written, made complete, or BYTES ``image``.
 
     Where the pipeline takes pixels, it is UINT8 [-1, -1, channels], or as ``pixels`` says. Numbers may be written in
-    any type of numbers.
+    any type of numbers. An optional input ``after`` of any type may be written, which is not read: a step of an
+    ensemble then waits for another one.
 
     Raises:
         PipelineError: what is written cannot hold encoded images, or pixels, or is not what the pipeline takes.
@@ -204,10 +209,11 @@ def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
             if entry.get("data_type") in _NUMBER_TYPES.get(pipeline.inputs[want["name"]].kind, ()):
                 want["data_type"] = entry["data_type"]
             _compare("input", "takes", entry, want)
-    others = [entry for entry in written if entry.get("name") not in derived]
+    after = [each for each in written if each.get("name") == AFTER_NAME not in derived and each.get("optional")]
+    others = [entry for entry in written if entry.get("name") not in derived and entry not in after]
     if pipeline.plan.takes:
-        return [_frames(others, pipeline.plan.takes), *derived.values()]
-    return [_image_input(others), *derived.values()]
+        return [_frames(others, pipeline.plan.takes), *derived.values(), *after]
+    return [_image_input(others), *derived.values(), *after]
 
 
 def _face(entry: Config) -> tuple[Any, list[int]]:

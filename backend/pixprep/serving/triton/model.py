@@ -51,7 +51,7 @@ class _Part:
     stop: int = 0
     outputs: tuple[str, ...] = ()
     is_probe: bool = False
-    refusal: Any = None
+    response: Any = None
 
 
 class TritonPythonModel:
@@ -121,7 +121,7 @@ class TritonPythonModel:
         """Answer requests; all their images form one batch."""
         parts, encoded, numbers = self._collect(requests)
         batch = self._run(parts, encoded, numbers)
-        return [part.refusal or self._answer(part, batch) for part in parts]
+        return [part.response or self._answer(part, batch) for part in parts]
 
     def _collect(self, requests: Sequence[Any]) -> tuple[list[_Part], list[Any], dict[str, list[Any]]]:
         """Collect the images and numbers of all requests, and the slice of the batch that is each request's."""
@@ -140,14 +140,17 @@ class TritonPythonModel:
             if away := [name for name, tensor in tensors.items() if not tensor.is_cpu()]:
                 refusal = f'[BAD_INPUT] "{away[0]}" lies on a GPU: send the numbers from host memory'
             if refusal:
-                parts.append(_Part(refusal=_error(refusal, pb_utils.TritonError.INVALID_ARG)))
+                parts.append(_Part(response=_error(refusal, pb_utils.TritonError.INVALID_ARG)))
+                continue
+            rows, outputs = {name: tensors[name].as_numpy() for name in names}, tuple(request.requested_output_names())
+            if self._options.no_rows == "empty" and self._takes_boxes and not any(map(len, rows.values())):
+                parts.append(_Part(response=pb_utils.InferenceResponse(output_tensors=self._empty(outputs))))
                 continue
             start = len(encoded)
             encoded.extend(images)
             for name, arrays in numbers.items():
-                array = tensors[name].as_numpy()
-                arrays.extend([array] if self._takes_boxes else array)
-            parts.append(_Part(start, len(encoded), tuple(request.requested_output_names()), is_probe(request)))
+                arrays.extend([rows[name]] if self._takes_boxes else rows[name])
+            parts.append(_Part(start, len(encoded), outputs, is_probe(request)))
         return parts, encoded, numbers
 
     def _images(self, request: Any) -> list[Any]:
@@ -203,6 +206,15 @@ class TritonPythonModel:
             status = [[b"" if error is None else str(error).encode()] for error in errors]
             tensors.append(pb_utils.Tensor(model_config.STATUS_NAME, np.array(status, dtype=np.object_)))
         return pb_utils.InferenceResponse(output_tensors=tensors)
+
+    def _empty(self, outputs: Sequence[str]) -> list[Any]:
+        """The tensors of a photo that has no rows; sides that follow a row have no length either."""
+        specs = {name: output.spec for name, output in self._pipeline.outputs.items()}
+        empty = {
+            name: np.empty((0, *(max(0, side) for side in spec.shape)), spec.dtype) for name, spec in specs.items()
+        }
+        empty[model_config.STATUS_NAME] = np.empty((0, 1), np.object_)
+        return [pb_utils.Tensor(name, empty[name]) for name in outputs]
 
     def _tensor(self, name: str, rows: Any) -> Any:
         """Rows of the batch as Triton's tensor, without a copy of ours; they are contiguous."""

@@ -1,0 +1,147 @@
+"""A chain of models in one ensemble: a detector, the lines of a user that make rows of what it found, and a pipeline.
+
+photo ─► detector's steps ─► rows (the user's lines) ─► boxes ─► preprocess ─► classifier
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pixprep.errors import PipelineError, SetupError
+from pixprep.pipeline.file import read_bytes
+from pixprep.pipeline.ops.faults import quoted
+from pixprep.serving.repository import pbtxt
+from pixprep.serving.repository.models import suggest
+from pixprep.serving.repository.pbtxt import Names, Step
+from pixprep.serving.repository.repository_plan import Content
+from pixprep.serving.repository.stages import Stage
+from pixprep.serving.triton.config import CONFIG_FILE, Config
+from pixprep.serving.triton.model_files import read_config
+
+_MODEL = Path(__file__).with_name("rows_model.py")
+_FUNCTION = "rows"
+_MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chain:
+    """What stands in front of a stage whose rows come from a detector.
+
+    Attributes:
+        model: the name of the model of the user's lines.
+        files: of that model.
+        steps: of the ensemble, up to the rows.
+        rows: the inputs of the stage that they give, which are outputs of the ensemble.
+    """
+
+    model: str
+    files: Mapping[str, Content]
+    steps: tuple[Step, ...]
+    rows: tuple[Config, ...]
+
+    def ends(self, inputs: Sequence[Config], outputs: Sequence[Config]) -> tuple[list[Config], list[Config]]:
+        """The inputs and outputs of the ensemble, of those that it has without the chain."""
+        given = [entry["name"] for entry in self.rows]
+        return [entry for entry in inputs if entry["name"] not in given], [*self.rows, *outputs]
+
+
+def chain_from(output: Path, detector: str, file: Path | None, stages: Sequence[Stage], *, name: str) -> Chain:
+    """The chain behind a detector of a repository.
+
+    Args:
+        output: the repository.
+        detector: an ensemble of it that takes one photo.
+        file: of the user's lines: ``def rows(output0, transform, original_size)``, whose parameters are outputs of the
+            detector.
+        stages: the one whose inputs are rows.
+        name: of the ensemble that is built.
+
+    Raises:
+        PipelineError: the detector, the file or the pipeline is none for a chain.
+        SetupError: a file cannot be read, or tritonclient is not installed.
+    """
+    wired = pbtxt.ensembles(output)
+    if detector not in wired:
+        raise PipelineError(
+            f"--boxes-from: {output} has no such ensemble {quoted(detector)}; {suggest(detector, wired)}"
+        )
+    if detector == Names.of(name).ensemble:
+        raise PipelineError(f"--boxes-from: {quoted(detector)} is the ensemble to be written: say another --name")
+    (stage, *others) = stages
+    image, *rows = stage.config["input"]
+    if others or not stage.pipeline.plan.takes_boxes:
+        raise PipelineError(
+            "--boxes-from: the pipeline takes no boxes with its photo: begin it with a crop such as "
+            '{"op": "crop", "box": "boxes"}'
+        )
+    config = read_config(output / detector)
+    theirs, found = config.get("input", []), {entry["name"]: entry for entry in config.get("output", [])}
+    if len(theirs) != 1 or _face(theirs[0]) != _face(image):
+        listed = ", ".join(f'"{entry["name"]}" {entry["data_type"]}' for entry in theirs)
+        raise PipelineError(
+            f'--boxes-from: {quoted(detector)} takes {listed}, and the pipeline "{image["name"]}" '
+            f"{image['data_type']}: both must take the one photo"
+        )
+    used = _parameters(file, detector, found)
+    model = f"{name}_{_FUNCTION}" if name else _FUNCTION
+    own = {theirs[0]["name"]: image["name"]}
+
+    def renamed(tensors: Mapping[str, str]) -> dict[str, str]:
+        return {port: own.get(tensor, f"{detector}_{tensor}") for port, tensor in tensors.items()}
+
+    steps = [Step(step.model, renamed(step.inputs), renamed(step.outputs)) for step in wired[detector]]
+    given = {entry["name"]: entry["name"] for entry in rows}
+    batch = [-1] if int(config.get("max_batch_size", 0)) else []
+    takes = [
+        {"name": each, "data_type": found[each]["data_type"], "dims": [*batch, *map(int, found[each]["dims"])]}
+        for each in used
+    ]
+    assert file
+    return Chain(
+        model=model,
+        files={
+            CONFIG_FILE: pbtxt.rows(takes, rows, is_batched=bool(batch)),
+            "1/model.py": _MODEL,
+            f"1/{_FUNCTION}.py": file.resolve(),
+        },
+        steps=(*steps, Step(model, renamed({each: each for each in used}), given)),
+        rows=tuple(rows),
+    )
+
+
+def _face(entry: Config) -> tuple[str, list[int]]:
+    return entry["data_type"], [int(dim) for dim in entry["dims"]]
+
+
+def _parameters(file: Path | None, detector: str, outputs: Mapping[str, Config]) -> list[str]:
+    """The outputs of the detector that the user's function takes; the file is read, and not run.
+
+    Raises:
+        PipelineError: there is no such function, or it takes something else.
+    """
+    such = f"def {_FUNCTION}({', '.join(outputs)})"
+    if file is None:
+        raise PipelineError(
+            f"--boxes-from {detector}: --boxes-by FILE has the Python lines that make rows of what it finds: `{such}`; "
+            "docs/boxes.md has an example"
+        )
+    try:
+        tree = ast.parse(read_bytes(file, most=_MAX_BYTES))
+    except OSError as error:
+        raise SetupError(f"{file}: cannot be read: {error.strerror}") from None
+    except (SyntaxError, ValueError) as error:
+        raise PipelineError(f"{file}: is no Python: {error}") from None
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == _FUNCTION]
+    if not functions:
+        raise PipelineError(f"{file}: has no function `{such}`")
+    arguments = functions[-1].args
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    for each in names:
+        if each not in outputs:
+            raise PipelineError(f'{file}: {_FUNCTION}: {detector} gives no "{each}"; {suggest(each, outputs)}')
+    if not names or arguments.posonlyargs or arguments.vararg or arguments.kwarg:
+        raise PipelineError(f"{file}: {_FUNCTION}: its parameters are outputs of {detector}, by name: `{such}`")
+    return names

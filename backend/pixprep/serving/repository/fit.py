@@ -1,0 +1,259 @@
+"""Fit of a pipeline's tensors to a classifier's inputs, and the remedy where they do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import get_args
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops import CenterCrop, Crop, ImageSize, Letterbox, OriginalSize, Pad, Resize, op_name
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.pipeline.walk import RESERVED_NAMES, Output
+from pixprep.serving.repository.models import Tensor
+from pixprep.serving.repository.ports import Classifier
+from pixprep.serving.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES
+from pixprep.spec import DType, Layout, SizeDType, TensorSpec
+
+_DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYPES.items()}
+_TENSOR_DTYPES: tuple[DType, ...] = ("float32", "float16", "uint8")
+_SIZING_OPS = (Resize, CenterCrop, Crop, Pad, Letterbox)
+_KNOWN = {
+    "orig_target_sizes": '{"op": "original_size", "dtype": "int64", "order": "wh", "name": "orig_target_sizes"}',
+    "im_shape": '{"op": "image_size", "dtype": "float32", "name": "im_shape"}',
+    "scale_factor": '{"op": "scale_factor"}',
+}
+"""Inputs of RT-DETR and PaddleDetection, and what gives them."""
+_MOST_NUMBERS = 6
+"""Numbers that a pipeline may give of an image, such as ``transform``."""
+_EACH = "give --pipeline INPUT=FILE for each"
+_COLORS = {1: "gray", 3: "rgb"}
+_LAYOUTS: tuple[Layout, ...] = ("chw", "hwc", "tchw", "cthw", "thwc")
+
+
+def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
+    """Find for each input of the classifier the output of the pipeline that it takes.
+
+    Names need not be equal where one tensor and one input are left; the ensemble translates. So a model may have an
+    input "image", which is what the ensemble calls its own.
+
+    Args:
+        classifier: what takes the tensors.
+        pipeline: what gives them.
+        max_batch_size: images, or clips, in a batch.
+
+    Returns:
+        The name of an input: the name of an output.
+
+    Raises:
+        PipelineError: the first thing that does not fit, and how to mend it.
+    """
+    pairs = check_inputs(classifier, pipeline, max_batch_size=max_batch_size)
+    taken = [INPUT_NAME, STATUS_NAME, *pipeline.inputs, *pipeline.outputs]
+    check_outputs(classifier, taken, max_batch_size=max_batch_size)
+    return pairs
+
+
+def check_inputs(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
+    """The half of ``connect`` that is about inputs."""
+    try:
+        pairs = _pair(classifier, pipeline)
+        for tensor in classifier.inputs:
+            _check_input(tensor, pipeline.outputs[pairs[tensor.name]], max_batch_size)
+    except PipelineError as error:
+        raise PipelineError(f"{classifier.source}: {error}") from None
+    return pairs
+
+
+def check_outputs(classifier: Classifier, taken: Sequence[str], *, max_batch_size: int) -> None:
+    """Refuse outputs that Triton cannot carry, or whose names the ensemble has already."""
+    try:
+        for tensor in carried(classifier):
+            _check_output(tensor, taken, max_batch_size)
+    except PipelineError as error:
+        raise PipelineError(f"{classifier.source}: {error}") from None
+
+
+def carried(classifier: Classifier) -> tuple[Tensor, ...]:
+    """The outputs of the ensemble: one with no dims beside the batch, as a count of boxes, only where it is alone."""
+    wide = [tensor for tensor in classifier.outputs if tensor.shape is None or len(tensor.shape) > 1]
+    return tuple(wide) or classifier.outputs
+
+
+def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
+    wanted = [tensor.name for tensor in classifier.inputs]
+    open_ = [name for name in wanted if name not in pipeline.outputs]
+    tensors = [name for name, output in pipeline.outputs.items() if output.spec.layout and name not in wanted]
+    if len(open_) == len(tensors) == 1:
+        return {name: tensors[0] if name in open_ else name for name in wanted}
+    if not open_:
+        return {name: name for name in wanted}
+    if len(wanted) == 1:
+        raise PipelineError(
+            f'the pipeline gives the tensors {_quoted(tensors)}: name the one "{wanted[0]}" that the model is to take'
+            if wanted[0] not in RESERVED_NAMES
+            else f"the pipeline gives the tensors {_quoted(tensors)}, and the model takes one: leave the others out"
+        )
+    images = [tensor.name for tensor in classifier.inputs if _is_image(tensor)]
+    if len(images) > 1 and any(name in open_ for name in images):
+        raise PipelineError(
+            f"the model takes {len(images)} images, {_quoted(images)}, and a pipeline makes all its tensors of one "
+            f"image: if the model compares images, {_EACH}; if it takes one image in several forms, give the "
+            "pipeline a tensor for each, of the same name"
+        )
+    for tensor in classifier.inputs:
+        is_number = tensor.shape is not None and len(tensor.shape) == 2 and 1 <= tensor.shape[1] <= _MOST_NUMBERS
+        if tensor.name in open_ and not is_number and tensor.name not in images:
+            raise PipelineError(
+                f'the model takes "{tensor.name}", {tensor}, and a pipeline gives images and their sizes: '
+                "export the model without it, or write an ensemble by hand with a step that gives it"
+            )
+    known = [f"{_KNOWN[name]} for {name}" for name in open_ if name in _KNOWN]
+    raise PipelineError(
+        f"the model takes {_quoted(wanted)}, the pipeline gives {_quoted(list(pipeline.outputs))}: "
+        f"give the pipeline an output for each, of the same name{'; such as ' * bool(known)}{', '.join(known)}"
+    )
+
+
+def _is_image(tensor: Tensor) -> bool:
+    """Tell whether an input takes images or clips, as far as its shape says: of 1 or 3 channels."""
+    dims = (tensor.shape or ())[1:]
+    is_free = set(dims) == {-1}
+    return len(dims) in (3, 4) and (is_free or any(count in _COLORS for count in (*dims[:-2], dims[-1])))
+
+
+def of_one_image(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
+    """A note where several inputs take images: all are made of the one image of a request."""
+    images = [port for port, name in pairs.items() if pipeline.outputs[name].spec.layout is not None]
+    if len(images) < 2:
+        return []
+    return [
+        f"{classifier.source}: {_quoted(images)} are made of the one image of a request: for a model that compares "
+        f"images, {_EACH}"
+    ]
+
+
+def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
+    dtype, spec = _DTYPES.get(tensor.data_type), output.spec
+    if spec.dtype != dtype:
+        wants = dtype or tensor.data_type.removeprefix("TYPE_") or "no tensor"
+        op = output.chain[-1]
+        sizes = get_args(SizeDType) if isinstance(op, OriginalSize | ImageSize) else ()
+        able = _TENSOR_DTYPES if spec.layout else sizes
+        name = "tensor" if spec.layout else op_name(op)
+        remedy = f"set {name} dtype to {dtype}" if dtype in able else f"export the model with {spec.dtype}"
+        raise PipelineError(f'the pipeline gives {spec.dtype}, the model\'s "{tensor.name}" wants {wants}: {remedy}')
+    is_of_clips, shape = spec.layout is not None and "t" in spec.layout, tensor.shape
+    export = f"export the model with [batch, {', '.join(map(str, spec.shape))}]"
+    if is_of_clips and shape is not None and len(shape) == len(spec.shape) and shape[0] in (-1, 1):  # images in a batch
+        raise PipelineError(
+            f'the pipeline gives clips, {list(spec.shape)}, and the model\'s "{tensor.name}" takes images, '
+            f"{list(shape[1:])}: average what it gives over the frames, by the lines of docs/video.md; or {export}"
+        )
+    if shape is None or len(shape) == len(spec.shape):
+        raise PipelineError(f'input "{tensor.name}" has no batch dimension: {export}')
+    _check_batch("input", tensor, max_batch_size)
+    wanted = shape[1:]
+    if free := [
+        axis for axis, ours, theirs in zip(spec.layout or "", spec.shape, wanted, strict=False) if ours == -1 != theirs
+    ]:
+        raise PipelineError(
+            f'the pipeline gives {list(spec.shape)}, whose sides follow the image, and the model\'s "{tensor.name}" '
+            f"wants {list(wanted)}: export the model with free sides, or {_settle(free, spec, wanted)}"
+        )
+    if not compatible(spec.shape, wanted):
+        raise PipelineError(
+            f'the pipeline gives {list(spec.shape)}, the model\'s "{tensor.name}" wants {list(wanted)}: '
+            f"{mend_dims(output, wanted) or export}"
+        )
+
+
+def _settle(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> str:
+    """Remedy in the pipeline for a model that takes one size."""
+    most, lengths = (_lengths(shape, spec.layout or "chw") for shape in (spec.largest, wanted))
+    names = {"h": "min_height", "w": "min_width"}
+    if all(most[axis] <= lengths[axis] for axis in free):
+        return f"set tensor {' and '.join(f'{names[axis]} to {lengths[axis]}' for axis in free)}"
+    return f"add letterbox with height {lengths['h']}, width {lengths['w']}"
+
+
+def _check_output(tensor: Tensor, taken: Sequence[str], max_batch_size: int) -> None:
+    if not tensor.data_type:
+        raise PipelineError(f'output "{tensor.name}" is no tensor that Triton carries: export the model without it')
+    if tensor.shape is None:
+        raise PipelineError(
+            f'output "{tensor.name}" has no shape: write it with onnx.shape_inference.infer_shapes_path'
+        )
+    if len(tensor.shape) < 2:
+        raise PipelineError(f'output "{tensor.name}" has no dims beside the batch: export it as [batch, 1] or wider')
+    _check_batch("output", tensor, max_batch_size)
+    if tensor.name in taken:
+        raise PipelineError(f'output "{tensor.name}": the ensemble has another tensor of that name: rename it')
+
+
+def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
+    assert tensor.shape
+    batch = tensor.shape[0]
+    if batch != -1 and (batch, max_batch_size) != (1, 1):
+        way_out = ", or say --max-batch-size 1" if batch == 1 and max_batch_size else ""
+        raise PipelineError(
+            f'the batch of {direction} "{tensor.name}" is fixed at {batch}: '
+            f"export the model with a free first dimension{way_out}"
+        )
+
+
+def mend_dims(output: Output, wanted: Sequence[int]) -> str:
+    """Remedy in the pipeline for other dims; ``""`` if no pipeline gives them."""
+    layout = output.spec.layout
+    if layout is not None and "t" not in layout and len(wanted) == len(layout) + 1:
+        return "begin with decode_video, for a model of clips"
+    if layout is None or len(wanted) != len(layout):
+        return ""
+    sides = _lengths(output.spec.shape, layout)
+    others = [other for other in _LAYOUTS if len(other) == len(layout)]
+    remedies = []
+    # by its channels, and of a clip by its frames if they agree; -1 is any, and images have no frames
+    for axes in ("ct", "c"):
+        fitting = [
+            other
+            for other in (layout, *others)
+            if all(_lengths(wanted, other).get(axis, -1) in (sides.get(axis), -1) for axis in axes)
+        ]
+        if fitting:
+            break
+    if fitting and fitting[0] != layout:
+        layout = fitting[0]
+        remedies.append(f'set tensor layout to "{layout}"')
+    lengths = {axis: length if length > 0 else sides[axis] for axis, length in _lengths(wanted, layout).items()}
+    if lengths["c"] != sides["c"]:
+        if lengths["c"] not in _COLORS:
+            return ""
+        remedies.append(f'set {op_name(output.chain[0])} color to "{_COLORS[lengths["c"]]}"')
+    if lengths.get("t") != sides.get("t"):
+        remedies.append(f"set decode_video frames to {lengths['t']}")
+    tall, wide = lengths["h"], lengths["w"]
+    if (tall, wide) != (sides["h"], sides["w"]):
+        op = next(op for op in reversed(output.chain) if isinstance(op, _SIZING_OPS))
+        size = f"{tall}" if tall == wide else f"height {tall}, width {wide}"
+        remedies.append(f"set {op_name(op)} to {size}")
+        resized = [
+            resize.size for resize in output.chain if isinstance(resize, Resize) and isinstance(resize.size, int)
+        ]
+        if isinstance(op, CenterCrop) and resized and int(resized[0]) < max(tall, wide):  # it would add a black frame
+            remedies.append("resize to at least that")
+    return " and ".join(remedies)
+
+
+def _lengths(dims: Sequence[int], layout: Layout) -> dict[str, int]:
+    """The length of each axis of a layout."""
+    return dict(zip(layout, dims, strict=True))
+
+
+def compatible(ours: Sequence[int] | None, theirs: Sequence[int] | None) -> bool:
+    """Tell whether dims agree; -1 agrees with any length, None with any dims."""
+    if ours is None or theirs is None:
+        return True
+    return len(ours) == len(theirs) and all(-1 in (a, b) or a == b for a, b in zip(ours, theirs, strict=True))
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
