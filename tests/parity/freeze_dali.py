@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from nvidia.dali import fn, types
+from nvidia.dali import math as dmath
 from nvidia.dali.pipeline import Pipeline
 
 ROOT = Path(__file__).parents[2]
@@ -119,16 +120,124 @@ def letterboxed(encoded: Any) -> Any:
     )
 
 
+def small_letterbox(encoded: Any) -> Any:
+    """In the middle of a canvas of one gray, as detectors are served."""
+    pixels = fn.resize(fn.decoders.image(encoded), size=[60, 64], mode="not_larger", antialias=False)
+    pixels = fn.crop(pixels, crop=(60, 64), out_of_bounds_policy="pad", fill_values=114)
+    return fn.crop_mirror_normalize(pixels, dtype=types.FLOAT, std=[255.0, 255.0, 255.0])
+
+
+def exact_letterbox(encoded: Any) -> Any:
+    """The same with the margins of Ultralytics, computed of the size in the header."""
+    pixels = fn.resize(fn.decoders.image(encoded), resize_longer=64, antialias=False, subpixel_scale=False)
+    height, width = sides(encoded)
+    scale = 64 / dmath.max(height, width)
+    places = []
+    for side in (height, width):
+        free = 64 - dmath.floor(side * scale + 0.5)
+        places.append(dmath.floor(free * 0.5 - 0.1 + 0.5) / dmath.max(free, 1.0))
+    return fn.crop(
+        pixels, crop=(64, 64), crop_pos_y=places[0], crop_pos_x=places[1], out_of_bounds_policy="pad", fill_values=114
+    )
+
+
+def sliced_letterbox(encoded: Any) -> Any:
+    """Sides and corner computed in floats; the size beside the tensor."""
+    height, width = sides(encoded)
+    scale = dmath.min(64 / width, 60 / height)
+    rows, columns = dmath.floor(height * scale + 0.5), dmath.floor(width * scale + 0.5)
+    pixels = fn.resize(fn.decoders.image(encoded), resize_x=columns, resize_y=rows)
+    start = fn.stack(-dmath.floor((60 - rows) / 2), -dmath.floor((64 - columns) / 2))
+    pixels = fn.slice(
+        pixels, start=fn.cast(start, dtype=types.INT32), shape=[60, 64], axes=[0, 1], out_of_bounds_policy="pad",
+        fill_values=[1, 2, 3],
+    )  # fmt: skip
+    return pixels, fn.stack(width, height)
+
+
+def whole_letterbox(encoded: Any) -> Any:
+    """Sides computed in whole numbers; pasted on a canvas."""
+    shape = fn.peek_image_shape(encoded)
+    height, width = shape[0:1], shape[1:2]
+    most = fn.reductions.max(fn.cat(width, height), axes=[0])
+    wide, high = (fn.cast(side * 48 // most, dtype=types.FLOAT) for side in (width, height))
+    pixels = fn.resize(fn.decoders.image(encoded), resize_x=wide, resize_y=high, subpixel_scale=False)
+    return fn.paste(pixels, ratio=1.0, min_canvas_size=48, fill_value=[0, 9, 0]), fn.cat(height, width)
+
+
+def canvas(encoded: Any) -> Any:
+    """On a canvas of the image's own size, of which a corner is taken; the size before the resize."""
+    pixels, size = fn.resize(
+        fn.decoders.image(encoded), resize_longer=40, interp_type=types.INTERP_CUBIC, save_attrs=True
+    )
+    pixels = fn.paste(pixels, ratio=1.1, min_canvas_size=40, paste_x=0, paste_y=0, fill_value=0)
+    return fn.crop_mirror_normalize(pixels, crop=(40, 40), crop_pos_x=0, crop_pos_y=0, mean=MEAN, std=STD), size
+
+
+def corner_padded(encoded: Any) -> Any:
+    """Padded with 0 when values are normalized; the shorter side limited by the longer one."""
+    pixels = fn.resize(fn.decoders.image(encoded), resize_shorter=40, max_size=50)
+    return fn.crop_mirror_normalize(
+        pixels, crop=(52, 51), crop_pos_x=0, crop_pos_y=0, out_of_bounds_policy="pad", mean=MEAN, std=STD
+    )
+
+
+def colours(encoded: Any) -> Any:
+    """Operators on colours, of the pixels of BGR photos."""
+    pixels = fn.decoders.image(encoded, output_type=types.BGR)
+    pixels = fn.resize(pixels, size=[40, 44], interp_type=types.INTERP_NN)
+    return (
+        fn.hsv(pixels, hue=70.0, saturation=0.7, value=1.1),
+        fn.color_twist(pixels, hue=-20.0, saturation=1.2, brightness=0.9, contrast=1.1),
+        fn.saturation(fn.hue(pixels, hue=-100.0), saturation=0.5),
+        fn.contrast(fn.brightness(pixels, brightness=1.1, brightness_shift=0.02), contrast=0.8),
+        fn.brightness_contrast(pixels, brightness=0.9, contrast=1.2, contrast_center=100.0),
+    )
+
+
+def blurred(encoded: Any) -> Any:
+    """Blurred by a deviation and by a window; rectangles erased."""
+    pixels = fn.gaussian_blur(fn.resize(fn.decoders.image(encoded), size=[40, 44]), sigma=1.2)
+    pixels = fn.gaussian_blur(pixels, window_size=3)
+    return fn.erase(pixels, anchor=[2, 3, 20, 30], shape=[9, 8, 50, 7], axis_names="HW", fill_value=[9, 200, 30])
+
+
+def constants(encoded: Any) -> Any:
+    """Arithmetic with a number a channel, and taken from a number; channels exchanged."""
+    pixels = fn.decoders.image_slice(encoded, rel_start=(0.1, 0.2), rel_shape=(0.7, 0.6), axes=(0, 1))
+    pixels = fn.color_space_conversion(fn.resize(pixels, size=[40, 44]), image_type=types.RGB, output_type=types.BGR)[
+        2:38, 3:-4
+    ]
+    mean, std = (types.Constant(np.float32(values)) for values in (MEAN, STD))
+    pixels = 1 - (pixels - mean) / std
+    return fn.reinterpret(fn.reshape(pixels, shape=[36, 37, 3], layout="HWC"), layout="HWC")
+
+
+def shapes(encoded: Any) -> Any:
+    """One side given; the shape of the photo, and a ratio."""
+    pixels = fn.decoders.image(encoded)
+    height, width = sides(encoded)
+    small = fn.crop(fn.resize(pixels, resize_x=40), crop=(40, 40), out_of_bounds_policy="pad", fill_values=7)
+    return small, pixels.shape(), fn.stack(20 / height, 30 / width), fn.resize(pixels, size=[20, 30])
+
+
+def sides(encoded: Any) -> tuple[Any, Any]:
+    """Height and width as the header says them, in float32."""
+    shape = fn.peek_image_shape(encoded, dtype=types.FLOAT)
+    return shape[0], shape[1]
+
+
 PIPELINES: dict[str, Callable[[Any], Any]] = {
     function.__name__: function
     for function in (
         classic, classic_gpu, mirrored, cover, gray, cropped, corner, padded, turned, two_outputs, random_mirror,
-        stretched, letterboxed,
+        stretched, letterboxed, small_letterbox, exact_letterbox, sliced_letterbox, whole_letterbox, canvas,
+        corner_padded, colours, blurred, constants, shapes,
     )
 }  # fmt: skip
-RUN = (
-    "mirrored", "cover", "gray", "cropped", "corner", "padded", "turned", "two_outputs",
-)  # small, and the same each time  # fmt: skip
+_LARGE = ("classic", "classic_gpu", "random_mirror", "stretched", "letterboxed")
+RUN = tuple(name for name in PIPELINES if name not in _LARGE)
+"""Names of those that are small, and give the same each time."""
 
 
 def make(build: Callable[[Any], Any], batch_size: int = 8) -> Pipeline:

@@ -241,6 +241,7 @@ IMAGES: dict[str, Callable[[Sequence[Value], Fields], Result]] = {
         "Cast": lambda image, fields: image.cast(fields, "dtype"),
         "Copy": lambda image, _: image,
         "Shapes": shape_of,
+        "_Shape": shape_of,
         "Reshape": _reshape,
         "Reinterpret": _reshape,
         "ColorSpaceConversion": _color_space_conversion,
