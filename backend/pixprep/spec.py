@@ -143,6 +143,11 @@ class Frames(NamedTuple):
         """1 for gray, else 3."""
         return 1 if self.order == "gray" else 3
 
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Dtypes of arrays that are taken: levels of uint8, too."""
+        return tuple(dict.fromkeys((self.dtype, "uint8")))
+
     def shape(self, height: Any, width: Any) -> list[Any]:
         """The shape of an image of this size."""
         return [height, width, self.channels] if self.layout == "hwc" else [self.channels, height, width]

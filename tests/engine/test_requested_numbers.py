@@ -191,8 +191,16 @@ def test_a_value_of_float32_that_is_no_level_fails_its_image_alone(value):
     assert bad.reason == "BAD_INPUT"
     assert "whole levels, 0 to 255" in str(bad)
     assert np.array_equal(fine, PIXELS[:9, :9])
-    with pytest.raises(TypeError, match="ndarray of float64: pixels are uint8 or float32, 0 to 255"):
+    with pytest.raises(TypeError, match="ndarray of float64: pixels are float32 or uint8, 0 to 255"):
         engine.run([PIXELS.astype(np.float64)])
+
+
+def test_a_loader_reads_rows_in_the_form_and_with_the_numbers_that_the_pipeline_takes():
+    rows = [{"image": PIXELS.transpose(2, 0, 1).astype(np.float32), "y": np.array([y])} for y in (0, 5, 70)]
+    pipeline = pp.Pipeline([pp.pixels(layout="chw", dtype="float32"), pp.crop("y", 3, 20, 30), TENSOR])
+    (batch,) = pp.Loader(pp.read.rows(rows, y="y"), pipeline, batch_size=3, shuffle=False)
+    for y, tensor in zip((0, 5, 70), batch["tensor"], strict=True):
+        assert np.array_equal(tensor, PIXELS[y : y + 20, 3:33])
 
 
 def test_pixels_with_channels_last_are_refused_where_they_come_first():

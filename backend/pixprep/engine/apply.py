@@ -79,7 +79,7 @@ def apply(
     single = isinstance(ops, Op | OperatorCall | Operator)
     listed_ops = (ops,) if single else tuple(ops)  # type: ignore[arg-type]
     chain = _chain(listed_ops, tuple(operators) if isinstance(operators, list) else operators, boxes is not None)
-    dtypes = ("uint8", chain.first.dtype) if chain.first else ("uint8",)
+    dtypes = chain.first.frames.dtypes if chain.first else ("uint8",)
     if not isinstance(pixels, list | tuple):
         return _applied(chain, _array(pixels, dtypes), (seed, epoch, index), boxes)
     if boxes is not None and len(boxes) != len(pixels):

@@ -145,14 +145,14 @@ class Maker:
 
     def reader(self) -> Reader:
         """Make the reader of samples for ``batches``, which closes it."""
-        of_pixels = self.engine.plan.takes is not None
+        takes = self.engine.plan.takes
         return Reader(
             self.source,
             self.engine.options.limits,
             self.timeline,
             cache=self.cache,
             blocks=self.blocks,
-            of_pixels=of_pixels,
+            dtypes=takes.dtypes if takes else (),
             files=[name for name in moving(self.engine.plan) if name in ("mask", "masks")],
         )
 

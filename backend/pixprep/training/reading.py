@@ -75,7 +75,7 @@ class Reader:
         limits: no more of a file is read than these allow.
         timeline: gets a span for each thread's share of a batch, and for each time that the engine waits.
         cache: images that need not be read.
-        of_pixels: an image is no encoded one, but an array of pixels.
+        dtypes: of arrays of pixels, where an image is one; empty: it is encoded.
         files: fields that may be paths of files, which are read, too.
         blocks: memory for files; default: its own.
 
@@ -91,11 +91,11 @@ class Reader:
         *,
         cache: PixelCache | None = None,
         blocks: Blocks | None = None,
-        of_pixels: bool = False,
+        dtypes: Sequence[str] = (),
         files: Sequence[str] = (),
     ) -> None:
         self._source = source
-        self._of_pixels = of_pixels
+        self._dtypes = dtypes
         self._files = files
         self._limits = limits
         self._timeline = timeline
@@ -164,9 +164,9 @@ class Reader:
     def _image(self, index: int, name: str, image: Any) -> Encoded | Kept | Pixels:
         if self._cache is not None and (kept := self._cache.get(index)) is not None:
             return kept
-        if self._of_pixels:
+        if self._dtypes:
             try:
-                return checked(image)
+                return checked(image, dtypes=self._dtypes)
             except TypeError as error:
                 raise DataError(f'{printable(name)}: "image": {error}') from None
         if isinstance(image, Path):

@@ -75,14 +75,14 @@ class PixelsDecoder:
     def _all(self, images: Any) -> list[Pixels]:
         is_list = isinstance(images, Sequence) and not isinstance(images, bytes | bytearray | memoryview | str)
         if not is_list:
-            array = checked(images, self._of, dtypes=("uint8", self._frames.dtype))
+            array = checked(images, self._of, dtypes=self._frames.dtypes)
             if array.ndim != 4:
                 raise TypeError(
                     f"given was one array {_shape(array)}: write [array] for one image; a list of arrays may differ in "
                     "size, and one array (n, height, width, channels) has n images"
                 )
             return [array[index] for index in range(len(array))]
-        dtypes, count = ("uint8", self._frames.dtype), len(images)
+        count, dtypes = len(images), self._frames.dtypes
         return [checked(one, self._of, f"image {at} of {count}", dtypes) for at, one in enumerate(images, 1)]
 
     def _cut(self, images: Sequence[tuple[Pixels, Place]]) -> Iterator[Chunk[tuple[Pixels, Place]]]:
@@ -143,7 +143,7 @@ def checked(
     except TypeError as error:
         raise TypeError(f"{begin}{kind} {error}") from None
     if array.dtype not in dtypes:
-        raise TypeError(f"{begin}{kind} of {array.dtype}: pixels are {' or '.join(dict.fromkeys(dtypes))}, 0 to 255")
+        raise TypeError(f"{begin}{kind} of {array.dtype}: pixels are {' or '.join(dtypes)}, 0 to 255")
     return array
 
 
