@@ -79,12 +79,12 @@ def test_options_reach_the_importer_and_force_writes_over_a_file(pixprep):
         (
             ("C:nothing", "p.json"),
             "C:nothing: no such file, nor LIBRARY:NAME, such as timm:resnet50.a1_in1k; "
-            "libraries are torchvision, timm, transformers, keras, ultralytics, dali",
+            "libraries are torchvision, timm, transformers, keras, ultralytics, dali, albumentations",
         ),
         (
             ("china.jpg", "p.json"),
             "china.jpg: say whose it is: LIBRARY:china.jpg, with a library of "
-            "torchvision, timm, transformers, keras, ultralytics, dali",
+            "torchvision, timm, transformers, keras, ultralytics, dali, albumentations",
         ),
         (
             ("vit", "p.json", "--option", "backnd=pil"),
