@@ -210,6 +210,16 @@ def test_rectangles_are_erased_each_by_an_op():
     assert imported(RESIZE, ("Erase", share))[0][1] == pp.erase(10, 12, 20, 25)
 
 
+def test_values_that_are_cast_to_levels_again_are_a_matrix():
+    half = (EXPRESSION, {"expression_desc": "mul(&0 $0:float32)", "real_constants": [0.5]})
+    more = (EXPRESSION, {"expression_desc": "add(&0 $0:float32)", "real_constants": [3.0]})
+    ops, tensor = imported(RESIZE, half, more, ("Cast", {"dtype": 0}))
+    assert ops[1:] == (pp.color_matrix(((0.5, 0, 0, 3), (0, 0.5, 0, 3), (0, 0, 0.5, 3))),)
+    assert tensor.dtype == "uint8"
+    ops, tensor = imported(RESIZE, ("CropMirrorNormalize", {"dtype": 0, "mean": [4.0, 2.0, 0.0], "std": 2.0}))
+    assert ops[1:] == (pp.color_matrix(((0.5, 0, 0, -2), (0, 0.5, 0, -1), (0, 0, 0.5, 0))),)
+
+
 # Tensors
 
 

@@ -315,7 +315,7 @@ REFUSED = [
     ("Resize", {"size": 9.0, "save_attrs": 1}, '"save_attrs": 1 must be true or false'),
     ("CropMirrorNormalize", {"pad_output": True}, '"pad_output": True is not understood'),
     ("CropMirrorNormalize", {"dtype": INT8}, '"dtype": 4 must be one of 0 (uint8), 8 (float16), 9 (float32)'),
-    ("CropMirrorNormalize", {"dtype": UINT8, "std": 2.0}, '"dtype": 0 of normalized values is not understood'),
+    ("ColorSpaceConversion", {"image_type": 0, "output_type": 3}, '"output_type": 3 is YCbCr or of it'),
     ("CropMirrorNormalize", {"std": [0.0]}, '"std": [0.0] must be over 0'),
     ("CropMirrorNormalize", {"scale": 0.0}, '"scale": 0.0 must not be 0'),
     ("CropMirrorNormalize", {"mean": [1.0, 2.0]}, '"mean": [1.0, 2.0] must be a finite number, or one for each of 3'),

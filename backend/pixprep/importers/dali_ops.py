@@ -82,7 +82,10 @@ def _normalize(image: Image, fields: Fields) -> Image:
     """``normalize`` by numbers, not by the image's own statistics."""
     for name in ("mean", "stddev"):
         if not fields.has(name):
-            raise PipelineError(f'without "{name}" each image has its own, which is not understood')
+            raise PipelineError(
+                f'without "{name}" each image has its own, which is not understood: give the numbers of the data set, '
+                "or write an operator of your own"
+            )
     fields.off("batch")
     fields.ignore("ddof", "epsilon", "axis_names")
     axes = [image.layout[axis] for axis in range(3) if axis in finite(fields.take("axes", []))]
@@ -206,6 +209,8 @@ def _reshape(image: Image, fields: Fields) -> Image:
 def _color_space_conversion(image: Image, fields: Fields) -> Image:
     """``color_space_conversion`` between RGB and BGR, which is another order of the decoder."""
     decode = image.chain[0]
+    if 3 in (fields.take("image_type"), fields.take("output_type")):
+        fields.refuse("output_type", "is YCbCr or of it, which is not understood: the op color_matrix may compute it")
     before, after = fields.choice("image_type", COLOR_TYPES), fields.choice("output_type", COLOR_TYPES)
     if before == after:
         return image

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.importers.fields import Fields, finite
-from pixprep.pipeline.ops import Decode, FirstOp, ImageOp, Levels, Normalize, Op, TensorDType
+from pixprep.pipeline.ops import ColorMatrix, Decode, FirstOp, ImageOp, Levels, Normalize, Op, TensorDType
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, Layout
 
@@ -26,10 +26,10 @@ TENSOR_DTYPES: dict[int, TensorDType] = {0: "uint8", 8: "float16", 9: "float32"}
 
 
 def _sizes() -> npt.NDArray[np.int64]:
-    """Sizes of images, (n, 2), height before width: usual ones by each other, and 3,000 at random."""
+    """Sizes of images, (n, 2), height before width: usual ones by each other, and random ones: 3,400."""
     usual = (16, 31, 32, 99, 100, 224, 225, 333, 375, 427, 480, 500, 639, 640, 641, 720, 960, 1080, 1280, 1281)
     pairs = [(height, width) for height in (*usual, 1920, 2560, 3024, 4032) for width in (*usual, 1920, 2560, 4032)]
-    drawn = np.exp(np.random.default_rng(0).uniform(np.log(16), np.log(5000), (3000, 2))).astype(np.int64)
+    drawn = np.exp(np.random.default_rng(0).uniform(np.log(16), np.log(5000), (4200, 2))).astype(np.int64)
     sizes: npt.NDArray[np.int64] = np.concatenate([np.array(pairs), drawn])
     return sizes.compress(sizes.max(1) <= 16 * sizes.min(1), axis=0)
 
@@ -171,10 +171,28 @@ class Image:
         """The same in another dtype, if no value changes before the last rounding."""
         to = fields.choice(argument, TENSOR_DTYPES, default)
         if self.is_normalized and to == "uint8":
-            fields.refuse(argument, "of normalized values is not understood: there is no such tensor")
+            return self._as_levels(fields, argument)
         if to != self.dtype:
             self.check_unrounded(fields, argument)
         return replace(self, dtype=to)
+
+    def _as_levels(self, fields: Fields, argument: str) -> Image:
+        """The same whose arithmetic gives levels again: DALI rounds half up, and clips."""
+        self.check_unrounded(fields, argument)
+        steps = [op for op in self.chain if isinstance(op, Normalize)]
+        kept = self.chain[: -len(steps)]
+        if any(isinstance(op, Normalize) for op in kept) or self.padding is not None:
+            fields.refuse(argument, "is understood right behind the arithmetic whose values are rounded")
+        channels = 3 if self.channels == 1 and all(isinstance(op.mean, float | int) for op in steps) else self.channels
+        pairs = [(1.0, 0.0)] * channels
+        for op in steps:
+            made = op.coefficients(channels)
+            pairs = [(a * scale, b * scale + offset) for (a, b), (scale, offset) in zip(pairs, made, strict=True)]
+        pairs *= 3 // channels
+        if getattr(self.chain[0], "color", "rgb") == "bgr":
+            pairs = pairs[::-1]
+        rows = [(*(scale * (at == own) for at in range(3)), offset) for own, (scale, offset) in enumerate(pairs)]
+        return replace(self, chain=(*kept, ColorMatrix(matrix=tuple(rows))), dtype="uint8")
 
     def check_unrounded(self, fields: Fields, argument: str) -> None:
         """Refuse to go on after values were rounded to float16."""
