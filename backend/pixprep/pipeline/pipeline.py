@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
+from functools import partial
 from pathlib import Path
 
 from pixprep.errors import PipelineError
@@ -13,7 +15,19 @@ from pixprep.names import explained
 from pixprep.pipeline import file
 from pixprep.pipeline.file import Origin
 from pixprep.pipeline.forks import compiled
-from pixprep.pipeline.ops import Decode, DecodeVideo, Extern, Op, OpticalFlow, Pixels, Tensor, changed, is_on, op_name
+from pixprep.pipeline.ops import (
+    AnnotationOp,
+    Decode,
+    DecodeVideo,
+    Extern,
+    Op,
+    OpticalFlow,
+    Pixels,
+    Tensor,
+    changed,
+    is_on,
+    op_name,
+)
 from pixprep.pipeline.walk import Node, Output, Walked, at, meaning, n_bytes
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
@@ -97,7 +111,8 @@ class Pipeline:
             for side in with_tensor:
                 these = [(index, op) for index, op in enumerate(ops) if is_on(op, side)]
                 hint = _size_hint([op for op in ops if not is_on(op, side)], side)
-                self._walked[side] = compiled(these, self.operators, f"in {side}: ", hint)
+                of_side = partial(compiled, operators=self.operators, where=f"in {side}: ", size_hint=hint)
+                self._walked[side] = of_side(these) if side == "training" else _served(these, of_side)
             if len(with_tensor) == 2:
                 _check_alike(self._walked["training"], self._walked["serving"])
         self._turn("serving" if "serving" in self._walked else "training")
@@ -170,7 +185,12 @@ class Pipeline:
     def left_out(self) -> str:
         """Name the ops that this side leaves out, in a sentence; empty if none."""
         ops = enumerate(self.definition)
-        places = [f'ops[{index}] "{op_name(op)}"' for index, op in ops if not is_on(op, self.side)]
+        silent = AnnotationOp if self.side == "serving" else ()  # a request has none
+        places = [
+            f'ops[{index}] "{op_name(op)}"'
+            for index, op in ops
+            if not is_on(op, self.side) and not isinstance(op, silent)
+        ]
         return f"{self.side} leaves out {', '.join(places)}" if places else ""
 
     @property
@@ -245,6 +265,28 @@ def _for_photos(op: Op) -> Op:
     if isinstance(op, Tensor) and "t" in op.layout:
         return changed(op, layout="hwc" if op.layout == "thwc" else "chw")
     return op
+
+
+def _served(ops: list[tuple[int, Op]], compile_: Callable[[list[tuple[int, Op]]], Walked]) -> Walked:
+    """The serving side, with the annotations of both sides that lie in a tensor's image there.
+
+    Triton gives none. The others stand where training's tensor is, so a Loader of this side gives their fields as they
+    are, and says so.
+    """
+    placed = [entry for entry in ops if not (isinstance(entry[1], AnnotationOp) and entry[1].only is None)]
+    if len(placed) == len(ops):
+        return compile_(ops)
+    with suppress(PipelineError):
+        found = compile_(ops)
+        if not found.plan.takes_boxes:
+            return found
+    found = compile_(placed)
+    for entry in ops if not found.plan.takes_boxes else ():
+        if entry not in placed:
+            with suppress(PipelineError):
+                found = compile_(sorted([*placed, entry], key=lambda each: each[0]))
+                placed = sorted([*placed, entry], key=lambda each: each[0])
+    return found
 
 
 def _size_hint(others: Sequence[Op], side: Side) -> str:

@@ -193,7 +193,7 @@ class Loader:
                 odd_range=odd_range,
             ),
         )
-        if shuffle and pipeline.has_sides and pipeline.side == "serving":
+        if shuffle and pipeline.side == "serving" and pipeline.left_out:
             log.warning("the Loader shuffles, and %s: pipeline.for_training() is the other side", pipeline.left_out)
         self._is_closed = False
         self._course = Course(self.order, self._maker, epoch=checked_epoch(epoch), with_bar=progress)

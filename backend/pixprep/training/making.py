@@ -21,7 +21,7 @@ from pixprep.engine.decoders import Decoded
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
 from pixprep.plan.output_plans import BoxesPlan, MaskPlan
-from pixprep.plan.plan import Placed
+from pixprep.plan.plan import Placed, Plan
 from pixprep.training.cache import PixelCache
 from pixprep.training.fields import Annotated, as_long_as_boxes, collated, left_behind
 from pixprep.training.mixing import Key, Mixing
@@ -310,6 +310,13 @@ class Maker:
         self.timeline.add("transform", sum(made.transform_s))
         return made
 
+    def _known(self, fields: Mapping[str, Any]) -> Plan:
+        """The plan; of serving without the annotations that a sample lacks, for photos without labels are served."""
+        plan = self.engine.plan
+        if self.engine.pipeline.side == "training" or all(each.field in fields for each in plan.annotations.values()):
+            return plan
+        return replace(plan, annotations={n: each for n, each in plan.annotations.items() if each.field in fields})
+
     def _placings(self, rows: _Rows, epoch: int) -> list[Annotated]:
         """Placing of each sample by its draws; a function of the image's size."""
         plan = self.engine.plan
@@ -317,7 +324,7 @@ class Maker:
         numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=rows.attempts)
         is_late = self.engine.lanes > 1 and any(isinstance(each, MaskPlan) for each in plan.annotations.values())
         return [
-            Annotated(plan, place, sample.fields, is_late=is_late)
+            Annotated(self._known(sample.fields), place, sample.fields, is_late=is_late)
             for sample, each in zip(rows.samples, numbers, strict=True)
             for place in (_nowhere if isinstance(sample.image, ImageError) else plan.placing(each, sample.fields),)
         ]

@@ -267,9 +267,7 @@ class OutputOp(Op, frozen=True):
 
 
 class AnnotationOp(Op, frozen=True):
-    """An op that gives a sample's boxes, points or masks, in training, and passes its image on."""
-
-    home: ClassVar[Side | None] = "training"
+    """An op that gives a sample's boxes, points or masks, in a Loader, and passes its image on."""
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         """The plan of the output, in the image here."""

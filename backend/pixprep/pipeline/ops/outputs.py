@@ -262,7 +262,7 @@ class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
 
 
 class Boxes(AnnotationOp, frozen=True, tag="boxes"):
-    """An output of training: the sample's boxes in the image here, float32 (n, 4), with what belongs to them.
+    """An output of a Loader: the sample's boxes in the image here, float32 (n, 4), with what belongs to them.
 
     A sample has boxes as xyxy in pixels of the decoded image. They follow every op before this one. Boxes that leave
     the image go, and with them their ``labels`` and whatever else is said of each box: see docs/training.md.
@@ -291,7 +291,7 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
 
 
 class Points(AnnotationOp, frozen=True, tag="points"):
-    """An output of training: the sample's points in the image here, float32 (n, 2) or (n, k, 2), x before y.
+    """An output of a Loader: the sample's points in the image here, float32 (n, 2) or (n, k, 2), x before y.
 
     A sample has points in pixels of the decoded image. They follow every op before this one. Where there are boxes,
     too, row n belongs to box n, and goes with it.
@@ -325,7 +325,7 @@ class Points(AnnotationOp, frozen=True, tag="points"):
 
 
 class Mask(AnnotationOp, frozen=True, tag="mask"):
-    """An output of training: the sample's segmentation map in the image here, (height, width).
+    """An output of a Loader: the sample's segmentation map in the image here, (height, width).
 
     A sample has a label for each pixel of the decoded image as ``mask``: an array (height, width), or a PNG, gray or
     with a palette, whose stored numbers are the labels. It follows all geometry before this op, always by the nearest
