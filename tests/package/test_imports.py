@@ -96,7 +96,7 @@ HOMES = {
         "importers.verify.stages",
     },
     "nvidia": {"gpu.nvimagecodec", "importers.verify.originals", "importers.dali_serializer"},
-    "onnx": {"serving.repository.lite0", "serving.repository.door", "serving.repository.ports"},
+    "onnx": {f"serving.repository.{name}" for name in ("lite0", "door", "free_dims", "ports")},
     "onnxruntime": {"serving.repository.onnx_classifier", "serving.repository.onnx_trial"},
     "PIL": {
         *(

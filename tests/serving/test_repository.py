@@ -280,8 +280,9 @@ def refusal(path, pipeline=PIPELINE):
     return str(caught.value).removeprefix(f"{path.name}: ")
 
 
-BATCH = "is fixed at {}: export the model with a free first dimension"
-ONE = f"{BATCH.format(1)}, or say --max-batch-size 1"
+EXPORTED = "is fixed at {}: export the model with a free first dimension"
+BATCH = f"{EXPORTED}, or try --free-dims"
+ONE = f"{EXPORTED.format(1)}, or say --max-batch-size 1, or try --free-dims"
 WANTS = 'the pipeline gives float32, the model\'s "input" wants'
 
 
@@ -734,7 +735,7 @@ def test_the_heads_that_labels_do_not_name_are_said(tmp_path):
     outputs = [(name, "FLOAT", ("n", length)) for name, length in HEADS.items()]
     heads, labels = save_onnx(tmp_path / "heads.onnx", outputs=outputs), tmp_path / "labels.txt"
     labels.write_text("\n".join("abcdefg"))
-    own = "label_filename in the config.pbtxt of the classifier names a file of each output"
+    own = "--labels OUTPUT=FILE names those of each output"
     out = tmp_path / "out"
     assert build(out, pipeline=PIPELINE, onnx=heads, labels=labels).notes == (
         f'the labels are those of "race" [7]; "age" [8], "gender" [2], "mood" [8] have none: {own}',

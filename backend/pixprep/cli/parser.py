@@ -160,8 +160,16 @@ def command_line() -> argparse.ArgumentParser:
     )
     labels = "names of the classes: one a line, or JSON such as a config.json with id2label"
     classifier.add_argument(
-        "--labels", **FILE, help=f"{labels}; default: what the ONNX file holds, or the last build's of the same file"
+        "--labels",
+        type=read_named_file,
+        action="append",
+        metavar="[OUTPUT=]FILE",
+        help=f"{labels}; of several outputs OUTPUT=FILE; default: what the ONNX file holds, or the last build's",
     )
+    free = "free the batch and the sides that the export froze, once ONNX Runtime has run them"
+    classifier.add_argument("--free-dims", action="store_true", help=free)
+    look = "write nothing: say what an ONNX file takes and gives, and what its first nodes do"
+    classifier.add_argument("--explain", **FILE, help=look)
     models.add_argument(
         "--name", default="", help="name of the ensemble, where a repository has several; default: ensemble"
     )

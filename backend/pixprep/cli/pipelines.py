@@ -30,9 +30,19 @@ def write_repository(
     pipeline: Sequence[tuple[str, Path]] | None,
     preset: str | None,
     image: Path | None,
+    explain: Path | None,
+    labels: Sequence[tuple[str, Path]] | None,
     **options: Any,
 ) -> int:
     """Do what ``pixprep build`` says."""
+    if explain:
+        from pixprep.serving.repository import explain_onnx
+
+        if not explain.is_file():
+            raise PixprepError(f"{explain}: no such file")
+        for line in explain_onnx(explain):
+            say(line)
+        return 0
     from pixprep import presets
     from pixprep.pipeline.pipeline import Pipeline
     from pixprep.serving.repository import build, try_out
@@ -42,6 +52,11 @@ def write_repository(
     if options["parameters"] is not None:
         options["parameters"] = dict(options["parameters"])
     allowed = operator_names((options["parameters"] or {}).get("allow_operators", ""))
+    if labels:
+        heads = [head for head, _ in labels]
+        if len(heads) > 1 and len(set(heads) - {""}) < len(heads):
+            raise PixprepError("--labels: several files: name the model's output of each: --labels OUTPUT=FILE")
+        options["labels"] = dict(labels).get("", dict(labels))
     loaded: Any = getattr(presets, preset)() if preset else None
     if pipeline:
         names = [name for name, _ in pipeline]

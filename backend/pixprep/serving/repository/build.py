@@ -25,9 +25,10 @@ from pixprep.serving.repository.check import ODD_RANGE, ONNX_CLASSIFIER, lacking
 from pixprep.serving.repository.choices import Choices, Input, as_options, configuration, last_choices
 from pixprep.serving.repository.door import Door, door_notes
 from pixprep.serving.repository.fit import carried, of_one_image
-from pixprep.serving.repository.labels import labelled, read_labels, unlabelled
+from pixprep.serving.repository.free_dims import freed, loosened
+from pixprep.serving.repository.labels import labelled, of_heads, read_labels, unlabelled
 from pixprep.serving.repository.models import Tensor, suggest
-from pixprep.serving.repository.pbtxt import LABELS_FILE, Names, Runtime
+from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names, Runtime
 from pixprep.serving.repository.ports import Classifier, declared, load_onnx, parse_io
 from pixprep.serving.repository.positions import lost_boxes
 from pixprep.serving.repository.repository_plan import (
@@ -89,7 +90,8 @@ def plan_repository(
     plan: Path | None = None,
     classifier: Runtime = "onnxruntime",
     classifier_io: Sequence[str] | None = None,
-    labels: Path | None = None,
+    labels: Path | Mapping[str, Path] | None = None,
+    free_dims: bool = False,
     name: str = "",
     input_: Input | None = None,
     on_error: Literal["fail", "zero"] | None = None,
@@ -116,7 +118,9 @@ def plan_repository(
         plan: the same classifier as TensorRT made it on the machine that will serve it.
         classifier: what runs it. The models' names, inputs and outputs are the same for each.
         classifier_io: what a plan without its ONNX file takes and gives, as ``NAME:TYPE:DIMS``.
-        labels: the names of the classes, see ``read_labels``; default: those that the ONNX file holds.
+        labels: the names of the classes, see ``read_labels``; of several outputs, by their names; default: those that
+            the ONNX file holds.
+        free_dims: the batch, and sides that the export froze, are freed, and tried with ONNX Runtime.
         name: of the ensemble; the others are then ``NAME_preprocess`` and ``NAME_classifier``.
         input_: how images come. ``bytes``: a BYTES tensor ``image``; ``dali``: a UINT8 one ``DALI_INPUT_0``, as
             clients of dali_backend send them.
@@ -141,6 +145,7 @@ def plan_repository(
         (preprocess and (has_own or boxes_from), _SHARED),
         ((onnx or plan) and not pipeline and not preprocess, _NO_PIPELINE),
         (bool(classifier_io) != bool(plan and not onnx), _GIVE_IO),
+        (free_dims and not onnx, "--free-dims is for an --onnx file"),
         (one_image and len(pipelines) < 2, "--one-image is for several --pipeline INPUT=FILE"),
         (boxes_by and not boxes_from, "--boxes-by FILE goes with --boxes-from ENSEMBLE, whose outputs it reads"),
     ):
@@ -148,7 +153,9 @@ def plan_repository(
             raise PipelineError(what)
     if not re.fullmatch(r"|[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
         raise PipelineError(f"name: {quoted(name)} is not up to 64 letters, digits, _ and -")
-    for file in (onnx, plan, labels, boxes_by):
+    files_of_heads = labels if isinstance(labels, Mapping) else {}
+    one_file = None if isinstance(labels, Mapping) else labels
+    for file in (onnx, plan, one_file, *files_of_heads.values(), boxes_by):
         if file and not file.is_file():
             raise SetupError(f"{file}: {'is a folder: name the file in it' if file.is_dir() else 'no such file'}")
     if output.exists() and not output.is_dir():
@@ -193,10 +200,18 @@ def plan_repository(
     rows = served.plan.takes_boxes
     settings = model_config.options(config)
     batch = settings.engine.limits.max_boxes if rows else min(each.config["max_batch_size"] for each in stages)
-    words = read_labels(labels) if labels else []
+    words = read_labels(one_file) if one_file else []
+    heads = {head: read_labels(file) for head, file in files_of_heads.items()}
     folder = output / names.classifier
     if onnx or plan:
         model, graph, weights = _own_classifier(onnx, plan, classifier_io or ())
+        if free_dims and onnx:
+            if model.data_files:
+                raise PipelineError(f"{onnx.name}: --free-dims: has weights beside it: save it as one file")
+            fed = pair(loosened(model), stages, max_batch_size=batch)
+            taken = {port: stage.pipeline.outputs[name].spec for port, (stage, name) in fed.items()}
+            graph = freed(graph, onnx.name, taken)
+            model, weights = declared(graph, onnx.name), {**weights, ONNX_FILE: graph.SerializeToString()}
         pairs = pair(model, stages, max_batch_size=batch)
     else:
         from pixprep.serving.repository import lite0  # noqa: PLC0415  (needs onnx; who brings a plan does not)
@@ -227,7 +242,7 @@ def plan_repository(
         if port not in carried(model)
     ]
     kept = folder / LABELS_FILE
-    if not words and not model.labels and not force and kept.is_file():
+    if not words and not heads and not model.labels and not force and kept.is_file():
         # of an ONNX file any plan is another form
         if all(
             has_content(folder / "1" / name, each) for name, each in weights.items() if name != PLAN_FILE or not onnx
@@ -239,8 +254,10 @@ def plan_repository(
     for stage in stages:
         own = {port: name for port, (giver, name) in pairs.items() if giver is stage}
         notes += [*of_one_image(model, stage.pipeline, own), *lost_boxes(model, stage.pipeline, own)]
-    named, classes = labelled(model.outputs, words, model.labels)
+    of_heads(model.outputs, heads)
+    named, classes = ("", ()) if heads else labelled(model.outputs, words, model.labels)
     notes += unlabelled(model.outputs, named, classes)
+    label_files = {head: LABELS_OF.format(head) for head in heads} | ({named: LABELS_FILE} if classes else {})
     for stage in stages:
         source = printable(model.source)
         doors = [Door(source, graph, port, name) for port, (giver, name) in pairs.items() if giver is stage and graph]
@@ -251,7 +268,7 @@ def plan_repository(
     is_empty = settings.no_rows == "empty" and rows
     if is_empty and classifier == "tensorrt":
         raise PipelineError("--parameter no_rows=empty: Triton gives a TensorRT plan no batch of 0: leave it out")
-    labels_of = [{**entry, "label_filename": LABELS_FILE * (entry["name"] == named)} for entry in outputs]
+    labels_of = [{**entry, "label_filename": label_files.get(entry["name"], "")} for entry in outputs]
     by_row = [{**entry, "dims": [-1, *entry["dims"]]} if rows else entry for entry in outputs]  # no batch of Triton's
     if is_empty:  # to a model that batches, Triton 2.51 gives no batch of 0
         batch = 0
@@ -261,8 +278,8 @@ def plan_repository(
         inputs, labels_of = rowwise
     files: dict[str, Content] = {CONFIG_FILE: pbtxt.classifier(classifier, batch, inputs, labels_of)}
     files |= {f"1/{file}": content for file, content in weights.items()}
-    if classes:
-        files[LABELS_FILE] = "".join(f"{label}\n" for label in classes)
+    for head, label_file in label_files.items():
+        files[label_file] = "".join(f"{label}\n" for label in heads.get(head, classes))
     if classifier != "tensorrt":
         files["1/model.py"] = ONNX_CLASSIFIER
     steps = [*(stage.step for stage in stages), last_step(names.classifier, model, pairs)]

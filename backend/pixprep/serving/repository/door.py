@@ -22,7 +22,7 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import Output
 from pixprep.pipeline.warnings import extremes
 from pixprep.plan.output_plans import TensorPlan
-from pixprep.serving.repository.ports import load_onnx
+from pixprep.serving.repository.ports import declared, load_onnx
 from pixprep.serving.triton.config import CONFIG_FILE, steps
 from pixprep.serving.triton.model_files import newest, read_config
 
@@ -100,7 +100,7 @@ def door_notes(pipeline: Pipeline, doors: Iterable[Door] = (), *, own: str = "",
             continue
         with suppress(PipelineError, SetupError):
             model = load_onnx(file)[1] if isinstance(file, Path) else file
-            start = _walk(model.graph, port, output)
+            start = _walk(model.graph, port, _channels(output), output.spec.shape)
             notes += [f"{where}: {note}" for note in _notes(start, output, is_bare=name in bare)]
             known.add(name)
     return notes + [
@@ -167,10 +167,42 @@ def doors_in(repository: Path) -> dict[str, list[Door]]:
     return found
 
 
-def _walk(graph: Any, name: str, output: Output) -> _Start:
+def explain_onnx(path: Path) -> Iterator[str]:
+    """Lines about an ONNX file: its inputs and outputs, and what its first nodes make of an image.
+
+    Raises:
+        PipelineError: it is no ONNX file.
+        SetupError: onnx is not installed.
+    """
+    model = load_onnx(path)[1]
+    found = declared(model, path.name)
+    for tensor in found.inputs:
+        yield f'input  "{tensor.name}" {tensor}'
+        shape = tensor.shape or ()
+        if len(shape) < 3:
+            continue
+        sides = shape[1:]
+        channels = next((side for side in (sides[0], sides[-1]) if side in (1, 3)), 3)
+        start = _walk(model.graph, tensor.name, channels, sides)
+        if start.resizes:
+            yield f"       resizes it: {', '.join(start.resizes)}"
+        if start.arithmetic:
+            scale, offset = (", ".join(f"{number:.6g}" for number in each) for each in (start.scale, start.offset))
+            yield f"       begins with {', '.join(start.arithmetic)}: value * [{scale}] + [{offset}]"
+        elif start.is_followed:
+            yield "       begins with the network itself: the pipeline does all that it needs, normalize among it"
+        if shape[0] > 0:
+            yield f"       its batch is frozen at {shape[0]}: --free-dims tries it with others"
+    for tensor in found.outputs:
+        yield f'output "{tensor.name}" {tensor}'
+    if found.labels:
+        yield f"labels {len(found.labels):,}: {', '.join(found.labels[:5])}{' ...' * (len(found.labels) > 5)}"
+    yield f"opset  {', '.join(f'{each.domain} {each.version}'.strip() for each in model.opset_import)}"
+
+
+def _walk(graph: Any, name: str, channels: int, shape: tuple[int, ...]) -> _Start:
     """Follow an input while one node takes what the one before gave."""
     start = _Start()
-    channels, shape = _channels(output), output.spec.shape
     for _ in range(_MAX_NODES):
         takers = [node for node in graph.node if name in node.input and node.op_type not in ("Shape", "Size")]
         start.is_followed = bool(takers) and all(node.op_type in _LEARNED for node in takers)

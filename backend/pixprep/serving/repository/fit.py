@@ -68,9 +68,12 @@ def check_outputs(classifier: Classifier, taken: Sequence[str], *, max_batch_siz
     """Refuse outputs that Triton cannot carry, or whose names the ensemble has already."""
     try:
         for tensor in carried(classifier):
+            if _is_batch_second(tensor, max_batch_size):
+                raise PipelineError(*_transposed(tensor, classifier.source))  # noqa: TRY301
             _check_output(tensor, taken, max_batch_size)
     except PipelineError as error:
-        raise PipelineError(f"{classifier.source}: {error}") from None
+        first, *lines = error.args
+        raise PipelineError(f"{classifier.source}: {first}", *lines) from None
 
 
 def carried(classifier: Classifier) -> tuple[Tensor, ...]:
@@ -190,6 +193,30 @@ def _check_output(tensor: Tensor, taken: Sequence[str], max_batch_size: int) -> 
         raise PipelineError(f'output "{tensor.name}": the ensemble has another tensor of that name: rename it')
 
 
+def _is_batch_second(tensor: Tensor, max_batch_size: int) -> bool:
+    """Tell whether an output is time-major: a fixed length first, and the free one of the batch second."""
+    shape = tensor.shape or ()
+    return len(shape) > 2 and shape[0] > 0 and shape[1] == -1 and -1 not in shape[2:] and max_batch_size > 1
+
+
+def _transposed(tensor: Tensor, source: str) -> list[str]:
+    """The message for such an output, and the lines that append a Transpose to the file."""
+    shape = tensor.shape or ()
+    name, order = f"{tensor.name}_by_image", [1, 0, *range(2, len(shape))]
+    return [
+        f'output "{tensor.name}" {list(shape)} has the batch second, and Triton shares out the first dim: append a '
+        "Transpose to the file, by these lines",
+        "import onnx",
+        f"model = onnx.load({source!r})",
+        f"(output,) = [each for each in model.graph.output if each.name == {tensor.name!r}]",
+        f"node = onnx.helper.make_node('Transpose', [{tensor.name!r}], [{name!r}], perm={order})",
+        "model.graph.node.append(node)",
+        "kind = output.type.tensor_type.elem_type",
+        f"output.CopyFrom(onnx.helper.make_tensor_value_info({name!r}, kind, {['batch', shape[0], *shape[2:]]}))",
+        f"onnx.save(model, {source!r})",
+    ]
+
+
 def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
     assert tensor.shape
     batch = tensor.shape[0]
@@ -197,7 +224,7 @@ def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
         way_out = ", or say --max-batch-size 1" if batch == 1 and max_batch_size else ""
         raise PipelineError(
             f'the batch of {direction} "{tensor.name}" is fixed at {batch}: '
-            f"export the model with a free first dimension{way_out}"
+            f"export the model with a free first dimension{way_out}, or try --free-dims"
         )
 
 

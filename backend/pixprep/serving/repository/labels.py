@@ -10,7 +10,7 @@ from typing import Any
 
 from pixprep.errors import PipelineError, SetupError, printable
 from pixprep.pipeline.file import read_bytes
-from pixprep.serving.repository.models import Tensor
+from pixprep.serving.repository.models import Tensor, suggest
 
 _MAX_BYTES = 16 << 20
 _MAX_LETTERS = 1000
@@ -78,6 +78,20 @@ def _in_order(found: Any) -> list[str] | None:
     return [printable(label.strip()) for label in found]
 
 
+def of_heads(outputs: Sequence[Tensor], heads: Mapping[str, Sequence[str]]) -> None:
+    """Refuse labels of heads that are none, or that have another number of scores.
+
+    Raises:
+        PipelineError: see above.
+    """
+    dims = {output.name: (output.shape or ())[1:] for output in outputs}
+    for name, words in heads.items():
+        if name not in dims:
+            raise PipelineError(f'--labels {name}=FILE: no such output "{name}"; {suggest(name, dims)}')
+        if dims[name] not in ((len(words),), (-1,)):
+            raise PipelineError(f'--labels {name}=FILE: {len(words):,} labels, and "{name}" is {list(dims[name])}')
+
+
 def labelled(outputs: Sequence[Tensor], chosen: Sequence[str], own: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The output whose scores the labels name, one score a class and nothing else; and the labels.
 
@@ -113,5 +127,5 @@ def unlabelled(outputs: Sequence[Tensor], name: str, labels: Sequence[str]) -> l
     listed = ", ".join(f'"{other}" [{length}]' for other, length in others.items())
     return [
         f'the labels are those of "{name}" [{len(labels)}]; {listed} {have} none{also}: '
-        "label_filename in the config.pbtxt of the classifier names a file of each output"
+        "--labels OUTPUT=FILE names those of each output"
     ]

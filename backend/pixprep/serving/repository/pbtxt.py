@@ -14,7 +14,8 @@ from pixprep.serving.triton.config import EXAMPLES, FRAMES, Config
 
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
 
-LABELS_FILE = "labels.txt"
+LABELS_FILE, LABELS_OF = "labels.txt", "labels_{}.txt"
+"""Labels of the one output that has some, and of one of several."""
 _STAMP = "PIXPREP_BUILD_CHECKSUM"
 _STAMPED = re.compile(
     rf'^parameters {{ key: "{_STAMP}" value {{ string_value: "([0-9a-f]{{12}})" }} }}\n'

@@ -10,7 +10,7 @@ from pathlib import Path
 from pixprep.errors import SetupError
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.serving.repository import pbtxt
-from pixprep.serving.repository.pbtxt import LABELS_FILE, Names
+from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names
 from pixprep.serving.triton.config import CONFIG_FILE
 
 _OURS = (CONFIG_FILE, LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py", "1/model.onnx")
@@ -94,6 +94,6 @@ def refuse_foreign(plan: RepositoryPlan) -> None:
         )
     known = {*plan.paths, *(output / model / file for model in names for file in _OURS)}
     for path in sorted(path for model in names for path in (output / model).rglob("*")):
-        is_nobodys = path.is_dir() or path.parent.name == "__pycache__"
+        is_nobodys = path.is_dir() or path.parent.name == "__pycache__" or path.match(LABELS_OF.format("*"))
         if not is_nobodys and path not in known:
             raise SetupError(f"{path}: was not written by `pixprep build`, which would remove it: move it, or --force")

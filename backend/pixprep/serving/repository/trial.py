@@ -26,7 +26,7 @@ from pixprep.pipeline.ops import Transform
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.repository.fit import connect, mend_dims
 from pixprep.serving.repository.labels import read_labels
-from pixprep.serving.repository.pbtxt import LABELS_FILE, Names, Step, ensembles
+from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names, Step, ensembles
 from pixprep.serving.repository.ports import Classifier, read_onnx
 from pixprep.serving.repository.positions import are_boxes
 from pixprep.serving.triton.config import CONFIG_FILE
@@ -138,7 +138,7 @@ def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded,
         pairs = connect(classifier, pipelines[model], max_batch_size=1)
         feeds = {port: (model, output) for port, output in pairs.items()}
     tensors = {model: _tensors(pipelines[model], encoded) for model in sorted(taker.models)}
-    outputs, takes = _run(onnx, {port: tensors[model][name] for port, (model, name) in feeds.items()}, limit_s)
+    outputs, takes = run_onnx(onnx, {port: tensors[model][name] for port, (model, name) in feeds.items()}, limit_s)
     given = {port: pipelines[model].outputs[name] for port, (model, name) in feeds.items()}
     if isinstance(outputs, str):
         if _is_refused(onnx, outputs):
@@ -155,25 +155,29 @@ def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded,
             yield f'"{tensor.name}": some of its values are not finite'
     labels = onnx.parents[1] / LABELS_FILE
     words = read_labels(labels) if labels.is_file() else []
+    files = {tensor.name: onnx.parents[1] / LABELS_OF.format(tensor.name) for tensor in classifier.outputs}
+    heads = {name: read_labels(file) for name, file in files.items() if file.is_file()}
     backs = [
         taker.names.get((model, op.name or "transform"), op.name or "transform")
         for model in sorted(taker.models)
         for op in pipelines[model].ops
         if isinstance(op, Transform)
     ]
-    if backs and not words:  # a detector's, and no scores of classes
+    if backs and not words and not heads:  # a detector's, and no scores of classes
         images = [output.spec for output in given.values() if output.spec.layout is not None]
         for tensor, values in zip(classifier.outputs, outputs, strict=True):
             is_place = bool(images) and are_boxes(replace(tensor, shape=values.shape), images[0])
             at = f'; "{backs[0]}" says where in the photo that is' * is_place
             yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}{at}'
         return
-    index = _scored(classifier, outputs, words)
-    if index is not None:
+    index = None if heads else _scored(classifier, outputs, words)
+    scored = [(index, words)] if index is not None else []
+    numbers = {tensor.name: number for number, tensor in enumerate(classifier.outputs)}
+    for index, words in [*scored, *((numbers[head], named) for head, named in heads.items())]:
         name, sure = classifier.outputs[index].name, shares(outputs[index][0])
         if (sure == sure[0]).all():
             yield f'"{name}": every class has the same score'
-            return
+            continue
         best = np.argsort(-sure, kind="stable")[:_BEST]
         named = (f"{words[number] if words else f'class {number}'} {sure[number]:.2f}" for number in best)
         yield f'"{name}": {", ".join(named)}'
@@ -207,7 +211,7 @@ def _is_refused(onnx: Path, why: str) -> bool:
     return is_same and why.startswith(_REFUSED) and "alloc" not in why
 
 
-def _run(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[list[Array] | str, list[int] | None]:
+def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[list[Array] | str, list[int] | None]:
     """The outputs in the order of the file; or why there are none, and a shape that the model would take."""
     with tempfile.TemporaryDirectory(prefix="pixprep-trial-") as folder:
         with Path(folder, "inputs.npz").open("wb") as file:

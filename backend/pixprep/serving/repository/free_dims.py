@@ -1,0 +1,117 @@
+"""Dims that an export froze, freed again, and tried with ONNX Runtime before they are believed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.errors import PipelineError, SetupError
+from pixprep.serving.repository.models import Tensor
+from pixprep.serving.repository.ports import Classifier
+from pixprep.serving.repository.trial import LIMIT_S, run_onnx
+from pixprep.spec import TensorSpec
+
+Array = npt.NDArray[Any]
+_ROWS = 2
+_CLOSE = 1e-3
+"""Share of the largest value by which a row may differ in a batch: an order of sums, and no other row's number."""
+
+
+def loosened(model: Classifier) -> Classifier:
+    """A classifier whose dims are all free, to find out what feeds it."""
+
+    def free(tensor: Tensor) -> Tensor:
+        return tensor if tensor.shape is None else replace(tensor, shape=(-1,) * len(tensor.shape))
+
+    return replace(model, inputs=tuple(map(free, model.inputs)), outputs=tuple(map(free, model.outputs)))
+
+
+def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
+    """A copy of a model with a free batch, and with the sides that its pipeline gives.
+
+    It is run with two random images, one by one and together: every row must be the same.
+
+    Args:
+        graph: the ``onnx.ModelProto``, of one file.
+        source: its name, for messages.
+        specs: of the tensors that it is to take, by its inputs.
+
+    Raises:
+        PipelineError: ONNX Runtime does not run it so, or its rows depend on each other.
+        SetupError: ONNX Runtime is not installed.
+    """
+    import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
+
+    if find_spec("onnxruntime") is None:
+        raise SetupError('--free-dims tries the model: pip install ".[classifier]" in a checkout of pixprep')
+    copy = onnx.ModelProto()
+    copy.CopyFrom(graph)
+    del copy.graph.value_info[:]  # shapes inside, as the export saw them
+    for value in copy.graph.input:
+        if value.name in specs:
+            _set_dims(value, specs[value.name].shape)
+    for value in copy.graph.output:
+        _set_dims(value, [-1] * (len(value.type.tensor_type.shape.dim) - 1))
+    draw = np.random.default_rng(0)
+    images = {
+        name: draw.random((_ROWS, *spec.largest)).astype(spec.dtype)
+        if spec.dtype != "uint8"
+        else draw.integers(0, 256, (_ROWS, *spec.largest), np.uint8)
+        for name, spec in specs.items()
+    }
+    with tempfile.TemporaryDirectory(prefix="pixprep-free-") as folder:
+        path = Path(folder, source)
+        path.write_bytes(copy.SerializeToString())
+        alone = [
+            _outputs(path, source, {name: array[row : row + 1] for name, array in images.items()})
+            for row in range(_ROWS)
+        ]
+        together = _outputs(path, source, images)
+    for index, value in enumerate(copy.graph.output):
+        rows = [each[index] for each in alone]
+        many, one = together[index], rows[0]
+        is_batched = one.ndim > 0 and one.shape[0] == 1 and many.shape == (_ROWS, *one.shape[1:])
+        if not is_batched:
+            raise PipelineError(
+                f'{source}: --free-dims: "{value.name}" is {list(one.shape)} of one image, {list(many.shape)} of two: '
+                "its first dim is no batch"
+            )
+        most = max(float(np.abs(each).max(initial=0)) for each in rows)
+        if not all(np.allclose(many[row], rows[row][0], rtol=0, atol=_CLOSE * max(most, 1e-6)) for row in range(_ROWS)):
+            raise PipelineError(
+                f'{source}: --free-dims: "{value.name}" of an image depends on the other images of its batch: export '
+                "the model with a free first dimension"
+            )
+        _set_dims(value, one.shape[1:])
+    return copy
+
+
+def _set_dims(value: Any, sides: Any) -> None:
+    """Make the batch free, and the sides these; -1 is free."""
+    shape = value.type.tensor_type.shape
+    del shape.dim[:]
+    shape.dim.add().dim_param = "batch"
+    for number, side in enumerate(sides):
+        dim = shape.dim.add()
+        if side >= 0:
+            dim.dim_value = side
+        else:
+            dim.dim_param = f"{value.name}_{number}"
+
+
+def _outputs(path: Path, source: str, inputs: Mapping[str, Array]) -> list[Array]:
+    outputs, _ = run_onnx(path, inputs, LIMIT_S)
+    if isinstance(outputs, str):
+        count = len(next(iter(inputs.values())))
+        raise PipelineError(
+            f"{source}: --free-dims: does not run with {count} image{'s' * (count > 1)}: {outputs}: export the model "
+            "with a free first dimension"
+        )
+    return outputs

@@ -1,0 +1,139 @@
+"""ONNX files as one finds them: frozen dims, a batch that stands second, several heads, a look inside."""
+
+import onnx
+import onnx.parser
+import pytest
+
+import pixprep as pp
+from pixprep.cli.parser import main
+from pixprep.errors import PipelineError
+from pixprep.serving.repository import build, check
+from pixprep.serving.repository.ports import read_onnx
+
+PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=64, width=48), pp.normalize(), pp.tensor()])
+HEAD = '<ir_version: 8, opset_import: ["": 18]>\n'
+FROZEN = """face (float[10, 3, 32, 32] input) => (float[10, 1, 32, 32] heat, float[10, 2] sums) {
+    channels = Constant <value_ints = [1]> ()
+    heat = ReduceMean <keepdims = 1> (input, channels)
+    sides = Constant <value_ints = [1, 2, 3]> ()
+    flat = ReduceMean <keepdims = 0> (input, sides)
+    axis = Constant <value_ints = [1]> ()
+    one = Unsqueeze (flat, axis)
+    sums = Concat <axis = 1> (one, one)
+}"""
+RESHAPED = """face (float[10, 3, 32, 32] input) => (float[10, 3072] flat) {
+    shape = Constant <value_ints = [10, 3072]> ()
+    flat = Reshape (input, shape)
+}"""
+MIXED = """face (float[2, 3, 64, 48] input) => (float[2, 1, 1, 1] scores) {
+    sides = Constant <value_ints = [1, 2, 3]> ()
+    mean = ReduceMean <keepdims = 1> (input, sides)
+    rows = Constant <value_ints = [0]> ()
+    all = ReduceMean <keepdims = 1> (mean, rows)
+    scores = Sub (mean, all)
+}"""
+SECOND = """lines (float[batch, 3, 64, 48] input) => (float[20, batch, 37] logits) {
+    logits = Identity (input)
+}"""
+HEADS = """heads (float[batch, 3, 64, 48] input) => (float[batch, 3] colour, float[batch, 2] size) {
+    sides = Constant <value_ints = [2, 3]> ()
+    colour = ReduceMean <keepdims = 0> (input, sides)
+    starts = Constant <value_ints = [0]> ()
+    ends = Constant <value_ints = [2]> ()
+    axes = Constant <value_ints = [1]> ()
+    size = Slice (colour, starts, ends, axes)
+}"""
+SCALED = """scaled (float[1, 3, 64, 48] input) => (float[1, 3] scores) {
+    mean = Constant <value_float = 127.5> ()
+    centred = Sub (input, mean)
+    scaled = Div (centred, mean)
+    sides = Constant <value_ints = [2, 3]> ()
+    scores = ReduceMean <keepdims = 0> (scaled, sides)
+}"""
+
+
+def save(path, text):
+    onnx.save(onnx.parser.parse_model(HEAD + text), path)
+    return path
+
+
+def test_frozen_dims_are_freed_once_the_model_has_run_so(tmp_path):
+    frozen = save(tmp_path / "frozen.onnx", FROZEN)
+    with pytest.raises(PipelineError, match=r"fixed at 10: export the model .* or try --free-dims"):
+        build(tmp_path / "models", pipeline=pp.Pipeline([*PIPELINE.ops[:1], pp.resize(height=32, width=32),
+              *PIPELINE.ops[2:]]), onnx=frozen)  # fmt: skip
+    build(tmp_path / "models", pipeline=PIPELINE, onnx=frozen, free_dims=True)
+    assert check(tmp_path / "models") == []
+    written = read_onnx(tmp_path / "models" / "classifier" / "1" / "model.onnx")
+    assert [tensor.shape for tensor in (*written.inputs, *written.outputs)] == [
+        (-1, 3, 64, 48), (-1, 1, 64, 48), (-1, 2),
+    ]  # fmt: skip
+    assert main(["check", str(tmp_path / "models")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (RESHAPED, "--free-dims: does not run with 1 image: ONNX Runtime could not run it"),
+        (MIXED, '--free-dims: "scores" of an image depends on the other images of its batch'),
+    ],
+)
+def test_dims_that_cannot_be_freed_are_refused_after_the_trial(tmp_path, text, said):
+    with pytest.raises(PipelineError) as caught:
+        build(tmp_path / "models", pipeline=PIPELINE, onnx=save(tmp_path / "m.onnx", text), free_dims=True)
+    assert str(caught.value).startswith(f"m.onnx: {said}")
+    assert not (tmp_path / "models").exists()
+
+
+def test_a_batch_that_stands_second_is_said_with_lines_that_mend_the_file(tmp_path, monkeypatch):
+    path = save(tmp_path / "lines.onnx", SECOND)
+    with pytest.raises(PipelineError) as caught:
+        build(tmp_path / "models", pipeline=PIPELINE, onnx=path)
+    first, *lines = caught.value.args
+    assert first.startswith('lines.onnx: output "logits" [20, -1, 37] has the batch second')
+    monkeypatch.chdir(tmp_path)
+    exec("\n".join(lines), {})  # noqa: S102  (they are what is tested)
+    (output,) = read_onnx(path).outputs
+    assert (output.name, output.shape) == ("logits_by_image", (-1, 20, 37))
+    build(tmp_path / "models", pipeline=PIPELINE, onnx=path)
+
+
+def test_each_head_has_its_labels(tmp_path, capsys):
+    path = save(tmp_path / "heads.onnx", HEADS)
+    files = {"colour": "red\ngreen\nblue\n", "size": "small\nlarge\n"}
+    words = []
+    for head, text in files.items():
+        (tmp_path / f"{head}.txt").write_text(text)
+        words += ["--labels", f"{head}={tmp_path / head}.txt"]
+    PIPELINE.save(tmp_path / "p.json")
+    command = [
+        "build",
+        "--pipeline",
+        str(tmp_path / "p.json"),
+        "--onnx",
+        str(path),
+        "--output",
+        str(tmp_path / "models"),
+    ]
+    for _ in range(2):
+        assert main([*command, *words]) == 0
+    said = capsys.readouterr().err
+    assert '"colour": ' in said
+    assert '"size": ' in said
+    config = (tmp_path / "models" / "classifier" / "config.pbtxt").read_text()
+    for head, text in files.items():
+        assert (tmp_path / "models" / "classifier" / f"labels_{head}.txt").read_text() == text
+        assert f'label_filename: "labels_{head}.txt"' in config
+    assert check(tmp_path / "models") == []
+
+
+def test_a_look_at_a_file_says_what_its_start_does(tmp_path, capsys):
+    assert main(["build", "--explain", str(save(tmp_path / "scaled.onnx", SCALED))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        'input  "input" TYPE_FP32 [1, 3, 64, 48]',
+        '       begins with Sub "centred", Div "scaled": value * [0.00784314] + [-1]',
+        "       its batch is frozen at 1: --free-dims tries it with others",
+        'output "scores" TYPE_FP32 [1, 3]',
+        "opset  18",
+    ]
