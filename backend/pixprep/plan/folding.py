@@ -66,7 +66,8 @@ class Geometry:
     def _steps(self) -> tuple[GeometryStep | Augment | LevelStep, ...]:
         """Give all steps that are done to an image, those after levels as they are."""
         levels = (*self.photo, *self.levels)
-        rest = [step.step if isinstance(step, Move) else step for step in flat(levels)]
+        rest = [step.step if isinstance(step, Move) else step for step in flat(levels) if not isinstance(step, Resize)]
+        rest += [step.drawn for step in flat(levels) if isinstance(step, Resize) and step.drawn is not None]
         return (*self.before, *self.after, *rest, *chosen(levels))
 
     @property
@@ -188,6 +189,9 @@ class Geometry:
             elif isinstance(step, Move):
                 _apply(step.step, rows, columns, drawing)
                 these = (_take(rows, columns, step),)
+            elif isinstance(step, Resize):
+                resize = step if step.drawn is None else step.of(drawing.words(step.drawn, rows, columns))
+                these = (resize.resample(height, width),)
             elif isinstance(step, Extern) and step.key:
                 these = (replace(step, seed=drawing.words(step, rows, columns)["seed"]),)
             else:
@@ -206,7 +210,7 @@ def _moves(step: LevelsStep) -> bool:
         return step.op.moves
     if isinstance(step, Chosen):
         return any(map(_moves, flat((step,))))
-    return isinstance(step, Move) or levels.moves(step)
+    return isinstance(step, Move | Resize) or levels.moves(step)
 
 
 def _check_levels_size(height: int, width: int) -> None:

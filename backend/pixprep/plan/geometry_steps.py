@@ -15,7 +15,7 @@ from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.inputs import InputStep, Requested
 from pixprep.plan.profiles import PROFILES, Method
-from pixprep.plan.steps.levels import LevelStep
+from pixprep.plan.steps.levels import LevelStep, Resample
 from pixprep.spec import Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, upward
 
 Beyond = Literal["fill", "refuse_smaller", "refuse_larger", "keep_larger"]
@@ -142,11 +142,11 @@ class Chosen:
         return f"{self.step}: {'; or '.join(', '.join(map(str, part)) or 'nothing' for part in self.parts)}"
 
 
-LevelsStep = Union[LevelStep, Augment, Move, Chosen]  # noqa: UP007  (the last one's own parts are such)
+LevelsStep = Union[LevelStep, Augment, Move, "Resize", Chosen]
 """A step of a plan on levels, for an image of any size."""
 
 
-def flat(steps: Iterable[LevelsStep]) -> Iterator[LevelStep | Augment | Move]:
+def flat(steps: Iterable[LevelsStep]) -> Iterator[LevelStep | Augment | Move | Resize]:
     """The steps, and those of each part of a choice in its place."""
     for step in steps:
         if isinstance(step, Chosen):
@@ -207,6 +207,16 @@ class Resize:
         """The resize of one image, by what was drawn for it, or came with it."""
         height, width = (words.get("size") or words.get(side) or getattr(self, side) for side in ("height", "width"))
         return replace(self, height=height, width=width, drawn=None)
+
+    @property
+    def is_hosts(self) -> bool:
+        """Tell whether a GPU has no kernel for it where it comes after steps on levels."""
+        return True
+
+    def resample(self, height: int, width: int) -> Resample:
+        """The step on the levels of an image of this size that it is."""
+        size = self.size(height, width)
+        return Resample(*size, self.ratio(height, width, size), self.method, self.like)
 
     @property
     def is_real(self) -> bool:

@@ -126,6 +126,8 @@ class Lowered:
         """
         if self.is_repeated:
             raise PipelineError('must come before a "padding_mode" other than constant: no margin of it is resampled')
+        if self.geometry.may_warp:
+            return self._resampled(resize)
         if self.levels:
             return self._on_photo("it is done to the resized image").resized(resize)
         if self.resize is not None:
@@ -147,6 +149,23 @@ class Lowered:
         if is_padded and self.is_reduced:
             raise PipelineError(f'{first}: margins are not resampled with "reduced": true of decode')
         return replace(self, before=steps, resize=resize, fill=self.fill if is_padded else None)
+
+    def _resampled(self, resize: geometry_steps.Resize) -> Lowered:
+        """With a resize of what a warp has made, which is an image like any other.
+
+        Raises:
+            PipelineError: it gives no levels, or the decode was to be reduced by it.
+        """
+        if self.erasures:
+            raise PipelineError("must come before random_erasing, which is done to the tensor")
+        if resize.is_real:
+            raise PipelineError(
+                f'"like": "{resize.like}" and "filter": "{resize.filter}" round nothing, and behind a rotation, a warp '
+                'or an operator the result has levels: put the resize before it, or write "like": "pillow"'
+            )
+        if self.is_reduced:
+            raise PipelineError('comes behind what warps the whole photo, which "reduced": true of decode contradicts')
+        return self.do(resize)
 
     def do(self, *steps: LevelsStep) -> Lowered:
         """With steps done to the levels."""
@@ -254,7 +273,7 @@ def _is_flip(step: GeometryStep) -> bool:
 
 def _keeps_places(step: LevelsStep) -> bool:
     """Tell whether a mirror may come before or after."""
-    if isinstance(step, Move):
+    if isinstance(step, Move | geometry_steps.Resize):
         return False
     if isinstance(step, Chosen):
         return all(map(_keeps_places, flat((step,))))
@@ -263,7 +282,7 @@ def _keeps_places(step: LevelsStep) -> bool:
 
 def _is_pointwise(step: LevelsStep) -> bool:
     """Tell whether a crop may come before or after."""
-    if isinstance(step, Move):
+    if isinstance(step, Move | geometry_steps.Resize):
         return False
     if isinstance(step, Chosen):
         return all(map(_is_pointwise, flat((step,))))

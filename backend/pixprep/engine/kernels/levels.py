@@ -12,10 +12,24 @@ from numpy.lib.stride_tricks import as_strided
 
 from pixprep.engine.kernels.colours import Gray, Words
 from pixprep.engine.kernels.filters import filtered
+from pixprep.engine.kernels.resampling import resampled
 from pixprep.engine.kernels.resize import blank, copied, move
 from pixprep.engine.kernels.warp import warped
 from pixprep.errors import unreachable
-from pixprep.plan.steps.levels import Blend, ColorMatrix, Curve, Erase, Filter, Hue, LevelStep, Mix, Permute, Take, Tone
+from pixprep.plan.steps.levels import (
+    Blend,
+    ColorMatrix,
+    Curve,
+    Erase,
+    Filter,
+    Hue,
+    LevelStep,
+    Mix,
+    Permute,
+    Resample,
+    Take,
+    Tone,
+)
 from pixprep.plan.steps.operators import Extern
 from pixprep.plan.steps.warps import Warp
 from pixprep.spec import ColorLike, PaddingMode
@@ -57,6 +71,8 @@ def _done(step: LevelStep, image: U8) -> U8:
             return _mixed(step, image)
         case Warp():
             return warped(step, image)
+        case Resample():
+            return resampled(step, image)
         case Filter():
             return filtered(step, image)
         case (

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.engine.kernels.resize import resize
 from pixprep.engine.kernels.resize import windows as made_windows
 from pixprep.plan.geometry_steps import Resize
 from pixprep.plan.placement import Placement
-from pixprep.plan.profiles import PROFILES
+from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Axis, Formula, Passes, Resampling, Windows, single
+from pixprep.plan.steps.levels import Resample
+from pixprep.spec import Like
 
 
 def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
@@ -33,7 +39,12 @@ def resampling(resize: Resize | None, placement: Placement) -> Resampling:
         passes: Passes = "real" if resize is not None and resize.is_real else "fixed"
         own = single(np.arange(rows.begin, rows.end), passes), single(np.arange(columns.begin, columns.end), passes)
         return Resampling(passes, rows, columns, None, own)
-    profile, method = PROFILES[resize.like], resize.method
+    return of_axes(resize.like, resize.method, rows, columns)
+
+
+def of_axes(like: Like, method: Method, rows: Axis, columns: Axis) -> Resampling:
+    """Resampling by a library's method, of which at least one axis changes its length."""
+    profile = PROFILES[like]
     passes = profile.passes(method, rows, columns)
     formula, windows = profile.formula(method, passes), None
     if formula is None:
@@ -41,6 +52,30 @@ def resampling(resize: Resize | None, placement: Placement) -> Resampling:
     factor = rows.out_length * columns.out_length / (rows.length * columns.length)
     is_vertical_first = profile.is_vertical_first(method, rows, columns)
     return Resampling(passes, rows, columns, formula, windows, is_vertical_first, factor)
+
+
+def resampled(step: Resample, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The image after a step.
+
+    Args:
+        step: of a placement.
+        image: uint8 (height, width, channels), any strides; of a step that takes the nearest, whole numbers of any
+            type, and any number of channels.
+    """
+    (height, width), profile, method = image.shape[:2], PROFILES[step.like], step.method
+    if (height, width) == (step.height, step.width):
+        return image
+    across = (step.width, step.height) if method.filter in profile.across else (0, 0)
+    rows = Axis(height, step.height, step.ratio[0], 0, step.height, is_vertical=True, across=across[0])
+    columns = Axis(width, step.width, step.ratio[1], 0, step.width, is_vertical=False, across=across[1])
+    how = of_axes(step.like, method, rows, columns)
+    if how.windows is not None and method.filter == "nearest":
+        positions = (each.first for each in how.windows)
+        nearest: npt.NDArray[Any] = image[np.ix_(*positions)]
+        return nearest
+    made = resize(image, how)
+    assert made is not None
+    return made
 
 
 def windows(how: Resampling) -> tuple[Windows, Windows]:

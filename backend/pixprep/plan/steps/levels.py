@@ -3,10 +3,10 @@
 Each step is frozen data, for an image of known size: a ``Curve`` looks levels up, a ``Blend`` mixes with gray, a
 ``Hue`` turns colours, a ``ColorMatrix`` mixes channels, a ``Tone`` is a curve by the image's own histogram, a
 ``Permute`` exchanges channels, a ``Filter`` looks at neighbours, a ``Warp`` looks elsewhere, a ``Take`` crops, pads or
-mirrors, an ``Erase`` fills a rectangle, a ``Mix`` adds up what other steps make, an ``Extern`` calls an operator of the
-user's. Two curves are one, and of a warp is made what a window shows (``folded``); nothing else is. ``like``
-says whose rounding it is:
-torchvision's tensors and Pillow differ by up to 18 levels in hue, and 127 in rotation.
+mirrors, a ``Resample`` resizes, an ``Erase`` fills a rectangle, a ``Mix`` adds up what other steps make, an ``Extern``
+calls an operator of the user's. Two curves are one, and of a warp is made what a window shows (``folded``); nothing
+else is. ``like`` says whose rounding it is: torchvision's tensors and Pillow differ by up to 18 levels in hue, and 127
+in rotation.
 
 Levels are those of the decoded channels, RGB or gray, whatever order the tensor has.
 """
@@ -20,9 +20,10 @@ from typing import Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.plan.profiles.profile import Method
 from pixprep.plan.steps.operators import Extern
 from pixprep.plan.steps.warps import F64, Matrix, Warp
-from pixprep.spec import ColorLike, PaddingMode
+from pixprep.spec import ColorLike, Like, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
 
@@ -184,6 +185,35 @@ class Take(NamedTuple):
         return np.array([[a, 0.0, c], [0.0, e, f], [0.0, 0.0, 1.0]])
 
 
+class Resample(NamedTuple):
+    """A resize of the image as it is here, to levels again.
+
+    Attributes:
+        height, width: of the result.
+        ratio: (y, x), pixels of the image for each of the result; see ``Placement.ratio``.
+        method: filter and antialias.
+        like: whose arithmetic.
+    """
+
+    height: int
+    width: int
+    ratio: tuple[float, float]
+    method: Method
+    like: Like
+
+    @property
+    def is_hosts(self) -> bool:
+        """Tell whether a GPU has no kernel for it."""
+        return True
+
+    def forward(self, height: int, width: int) -> F64:
+        """Motion of an image of this size: see ``motions``."""
+        (y, x), rows, columns = self.ratio, self.height, self.width
+        return np.array(
+            [[1 / x, 0.0, (columns - width / x) / 2], [0.0, 1 / y, (rows - height / y) / 2], [0.0, 0.0, 1.0]]
+        )
+
+
 class Erase(NamedTuple):
     """A rectangle of one value a channel, or of noise.
 
@@ -287,7 +317,7 @@ def _curve(of: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.generic]]) -> Cu
     return Curve(of(np.arange(256)).astype(np.uint8).tobytes())
 
 
-LevelStep = Curve | Blend | Hue | ColorMatrix | Tone | Permute | Filter | Warp | Take | Erase | Mix | Extern
+LevelStep = Curve | Blend | Hue | ColorMatrix | Tone | Permute | Filter | Warp | Take | Resample | Erase | Mix | Extern
 
 
 def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
@@ -326,17 +356,17 @@ def is_pointwise(step: LevelStep) -> bool:
 def keeps_places(step: LevelStep) -> bool:
     """Tell whether a pixel stays where it is, so that a mirror may come before or after."""
     is_summed = isinstance(step, Filter) and step.kind == "blur"  # in float32, from one side to the other
-    return not isinstance(step, Warp | Take | Erase | Mix | Extern) and not is_summed
+    return not isinstance(step, Warp | Take | Resample | Erase | Mix | Extern) and not is_summed
 
 
 def moves(step: LevelStep) -> bool:
     """Tell whether a step moves pixels, and with them what boxes and masks lie on."""
-    return isinstance(step, Warp | Take) or (
+    return isinstance(step, Warp | Take | Resample) or (
         isinstance(step, Extern) and (step.is_anywhere or bool(step.operator.motion))
     )
 
 
-_WINDOWS = (Warp, Take)
+_WINDOWS = (Warp, Take, Resample)
 
 
 def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int, int]:
@@ -355,25 +385,29 @@ def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tup
     A motion is 3 x 3: (x, y, 1) becomes (u, v, w), which lies at (u / w, v / w), continuous, from the corners.
     """
     for step in steps:
-        motion = step.forward(height, width) if isinstance(step, Warp | Take | Extern) else None
+        motion = step.forward(height, width) if isinstance(step, Warp | Take | Resample | Extern) else None
         height, width = size_after([step], height, width)
         if motion is not None:
             yield motion, (height, width)
 
 
-def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int, ...]) -> list[Warp | Take]:
+def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int, ...]) -> list[Warp | Take | Resample]:
     """The steps that move an image of this size, for an image of labels: nearest, and ``fill`` where they look outside.
 
     Raises:
         ImageError: as ``Extern.forward``.
     """
-    made: list[Warp | Take] = []
+    made: list[Warp | Take | Resample] = []
     for step in steps:
         size = size_after([step], height, width)
         if isinstance(step, Warp):
             made.append(step._replace(filter="nearest", fill=fill))
         elif isinstance(step, Take):
             made.append(step._replace(fill=fill))
+        elif isinstance(step, Resample):
+            is_subpixel = step.ratio != (height / step.height, width / step.width)
+            method = Method("nearest", antialias=False)
+            made.append(step._replace(method=method, like="dali" if is_subpixel else "torchvision"))
         elif isinstance(step, Extern) and (motion := step.forward(height, width)) is not None:
             back = np.linalg.inv(motion)
             depth = back[2, 2] or 1e-12 * np.abs(back[2]).max()  # the horizon may go through the first corner
