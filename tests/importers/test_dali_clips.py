@@ -84,7 +84,7 @@ def test_a_stream_is_refused_unless_its_first_sequence_is_meant(name):
     ):
         from_dali(data)
     assert from_dali(data, clip="first").ops == (first(5), SIZED, pp.tensor("uint8", "thwc"))
-    assert graph_inputs(data, "model.dali") == ["INPUT"]
+    assert graph_inputs(data, "model.dali") == {"INPUT": None}
 
 
 def test_a_cast_of_a_clip_and_a_division_by_255():

@@ -3,7 +3,7 @@
 import pytest
 
 import pixprep as pp
-from dali_graphs import FLOAT, UINT8, graph, operator
+from dali_graphs import EXPRESSION, FLOAT, UINT8, graph, operator
 from importing import refusal
 from pixprep.importers.dali import from_dali
 
@@ -144,6 +144,18 @@ def test_an_input_that_nothing_decodes_is_frames(case):
         first,
         pp.resize(height=40, width=50, like="dali"),
         pp.tensor(dtype=dtype, layout=layout),
+    )
+
+
+def test_a_number_that_is_computed_from_one_of_the_request_is_refused():
+    nodes = [
+        *(operator("ExternalSource", [], [name]) for name in ("E", "X")),
+        operator("decoders__Image", ["E"], ["decoded"]),
+        operator(EXPRESSION, ["X"], ["x"], expression_desc="fdiv(&0 $0:float32)", real_constants=[224.0]),
+        operator("Crop", ["decoded"], ["t"], computed={"crop_pos_x": "x"}, **CROP),
+    ]
+    assert '"crop_pos_x" is computed from "X" of the request, which is not understood: let clients send' in refusal(
+        from_dali, graph(*nodes, outputs=["t"])
     )
 
 

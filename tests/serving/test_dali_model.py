@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import pixprep as pp
+from dali_graphs import graph, operator
 from pixprep.cli.parser import main
 from pixprep.importers.dali import from_dali, graph_inputs
 from pixprep.serving.repository import check
@@ -26,13 +27,13 @@ def model(tmp_path):
     return tmp_path / "dali"
 
 
-def converted(model, text, graph="model.dali"):
+def converted(model, text, file="model.dali"):
     if text is not None:
         (model / "config.pbtxt").write_text(text)
     found = find_dali_model(model)
-    assert found.file == model / "1" / graph
+    assert found.file == model / "1" / file
     data = found.file.read_bytes()
-    return translated(found, from_dali(data), graph_inputs(data, found.file.name))
+    return translated(found, from_dali(data, dtypes=found.dtypes), graph_inputs(data, found.file.name))
 
 
 def config_of(files, folder):
@@ -105,7 +106,7 @@ def test_what_is_not_written_follows_from_the_graph(model, tmp_path, text, input
     files, notes = converted(model, text)
     config = config_of(files, tmp_path)
     data = (model / "1" / "model.dali").read_bytes()
-    assert config["input"][0]["name"] == (graph_inputs(data, "")[0] if inputs == "encoded" else inputs)
+    assert config["input"][0]["name"] == (next(iter(graph_inputs(data, ""))) if inputs == "encoded" else inputs)
     assert config["input"][0]["dims"] == ["-1"]
     assert (config["output"][0]["name"], config["max_batch_size"]) == (outputs, 64)
     assert notes == ["max_batch_size 0: requests share batches now, of the same shapes"] * (text is not None)
@@ -124,6 +125,44 @@ def test_a_graph_of_another_name_and_several_outputs(model, tmp_path):
     assert notes == []
     assert list(pp.Pipeline.from_json(files["1/pipeline.json"]).outputs) == ["OUT_0", "OUT_1"]
     assert "default_model_filename" not in config_of(files, tmp_path)
+
+
+SLICED = [
+    *(operator("ExternalSource", [], [name]) for name in ("E", "AT", "SIZE")),
+    operator("decoders__Image", ["E"], ["decoded"]),
+    operator("Slice", ["decoded", "AT", "SIZE"], ["window"]),
+    operator("Resize", ["window"], ["t"], size=[40.0, 50.0]),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "window"),
+    [
+        ("TYPE_INT32", pp.crop("AT[1]", "AT", "SIZE[1]", "SIZE")),
+        ("TYPE_FP32", pp.crop("AT[1]", "AT", "SIZE[1]", "SIZE", unit="share")),
+    ],
+)
+def test_types_of_the_configuration_say_whether_a_slice_is_of_pixels_or_of_shares(model, tmp_path, kind, window):
+    (model / "1" / "model.dali").write_bytes(graph(*SLICED, outputs=["t"]))
+    inputs = "".join(f'input {{ name: "{name}" data_type: {kind} dims: [ 2 ] }}\n' for name in ("AT", "SIZE"))
+    files, notes = converted(model, HEAD + INPUT.replace("DALI_INPUT_0", "E") + inputs)
+    assert notes == []
+    assert pp.Pipeline.from_json(files["1/pipeline.json"]).ops[1] == window
+    config = config_of(files, tmp_path)
+    assert [each["data_type"] for each in config["input"]] == ["TYPE_UINT8", kind, kind]
+
+
+def test_types_that_the_graph_says_are_those_of_the_inputs(model, tmp_path):
+    typed = [operator("ExternalSource", [], [name], dtype=6) for name in ("AT", "SIZE")]
+    nodes = [SLICED[0], *typed, *SLICED[3:]]
+    (model / "1" / "model.dali").write_bytes(graph(*nodes, outputs=["t"]))
+    files, _ = converted(model, None)
+    config = config_of(files, tmp_path)
+    assert [(each["name"], each["data_type"], each["dims"]) for each in config["input"]] == [
+        ("E", "TYPE_UINT8", ["-1"]),
+        ("AT", "TYPE_INT32", ["2"]),
+        ("SIZE", "TYPE_INT32", ["2"]),
+    ]
 
 
 REFUSED = {

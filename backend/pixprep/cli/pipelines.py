@@ -146,7 +146,7 @@ def _import_dali_model(model: DaliModel, folder: Path, options: dict[str, Any], 
 
     script = {name: options.pop(name) for name in ("pipeline", "python") if name in options}
     data = read_graph(model.file, **script)
-    pipeline = from_dali(data, **options)
+    pipeline = from_dali(data, dtypes=model.dtypes, **options)
     files, notes = translated(model, pipeline, graph_inputs(data, model.file.name))
     for name, content in files.items():
         path = folder / name

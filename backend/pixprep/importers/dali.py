@@ -19,7 +19,7 @@ from pixprep.importers.dali_graph import Operator, graph
 from pixprep.importers.dali_numbers import NUMBERS
 from pixprep.importers.dali_ops import IMAGES
 from pixprep.importers.dali_refused import refused
-from pixprep.importers.dali_requests import bounded, check_arguments, frames, is_number, reformed, source_of
+from pixprep.importers.dali_requests import bounded, check_arguments, dtype_of, frames, is_number, reformed, source_of
 from pixprep.importers.dali_rules import output_rule
 from pixprep.importers.dali_script import serialized
 from pixprep.importers.dali_values import Encoded, Image, Numbers, Value
@@ -48,6 +48,7 @@ def from_dali(
     python: str | None = None,
     max_size: int | None = None,
     clip: Literal["first"] | None = None,
+    dtypes: Mapping[str, str] | None = None,
 ) -> Pipeline:
     """The pipeline that a serialized DALI pipeline amounts to.
 
@@ -66,6 +67,7 @@ def from_dali(
         pipeline: of a Python file the name of the pipeline; default: the one with ``@autoserialize``, or the only one.
         python: the Python that serializes it, which has DALI; default: this one.
         max_size: the most pixels of a side that a request may ask for, where the tensor has the size that it says.
+        dtypes: of inputs whose type the graph does not say, by their names: NumPy's names, such as ``int32``.
         clip: ``first``: of ``inputs.video``, whose clips come in many sequences, the first sequence.
 
     Raises:
@@ -80,7 +82,7 @@ def from_dali(
     wanted = names if output is None else [output]
     try:
         with place(where):
-            values = _evaluate(operators, wanted, clip)
+            values = _evaluate(operators, wanted, clip, dtypes or {})
             ops = strided(bounded(_merged(_outputs(values, wanted)), max_size), values.values())
     except PipelineError as error:
         others = f"; if one output is enough, say which: {_listed(names)}" if len(wanted) > 1 else ""
@@ -99,10 +101,11 @@ def read_graph(file: Path, *, pipeline: str | None = None, python: str | None = 
     return read_file(file, most=MAX_BYTES)
 
 
-def graph_inputs(data: bytes, where: str) -> list[str]:
-    """The names of a graph's inputs, in their order."""
+def graph_inputs(data: bytes, where: str) -> dict[str, str | None]:
+    """The inputs of a graph, in their order, with the types that it says."""
     operators, _ = _read(data, where)
-    return [operator.outputs[0] for operator in operators if operator.name in (*_SOURCES, *STREAMS)]
+    sources = [operator for operator in operators if operator.name in (*_SOURCES, *STREAMS)]
+    return {operator.outputs[0]: dtype_of(operator) for operator in sources}
 
 
 def _read(data: bytes, where: str) -> tuple[list[Operator], list[str]]:
@@ -118,14 +121,16 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(quoted, names[:10])) + (", ..." if len(names) > 10 else "")
 
 
-def _evaluate(operators: Sequence[Operator], wanted: Sequence[str], clip: str | None) -> dict[str, Value]:
+def _evaluate(
+    operators: Sequence[Operator], wanted: Sequence[str], clip: str | None, dtypes: Mapping[str, str]
+) -> dict[str, Value]:
     """Evaluate the tensors that lead to the wanted ones."""
     needed, values = _needed(operators, wanted), dict[str, Value]()
     for operator in operators:
         if needed.isdisjoint(operator.outputs):
             continue
         if operator.name in _SOURCES:
-            values[operator.outputs[0]] = source_of(operator)
+            values[operator.outputs[0]] = source_of(operator, dtypes)
             continue
         arguments = {**operator.arguments, **{key: _given(values, name) for key, name in operator.computed.items()}}
         with reading(arguments, operator.where) as fields:

@@ -40,17 +40,30 @@ _FORMS: dict[str, tuple[FrameLayout, Layout]] = {"": ("hwc", "hwc"), "HWC": ("hw
 _FRAMES: dict[str, TensorDType] = {"uint8": "uint8", "float32": "float32"}
 
 
-def source_of(operator: Operator) -> Encoded:
-    """The input that an ``external_source`` is."""
-    dtype: Any = operator.arguments.get("dtype")
+def source_of(operator: Operator, dtypes: Mapping[str, str]) -> Encoded:
+    """The input that an ``external_source`` is; ``dtypes``: of inputs whose type the graph does not say."""
+    name = operator.outputs[0]
     layout = operator.arguments.get("layout", "")
-    return Encoded(operator.outputs[0], layout if isinstance(layout, str) else "?", TYPES.get(dtype))
+    dtype = dtype_of(operator) or dtypes.get(name)
+    return Encoded(name, layout if isinstance(layout, str) else "?", dtype)
+
+
+def dtype_of(operator: Operator) -> str | None:
+    """Type that the graph says of an input."""
+    dtype: Any = operator.arguments.get("dtype")
+    return TYPES.get(dtype)
 
 
 def check_arguments(operator: Operator, values: Mapping[str, Value]) -> None:
     """Refuse an argument that comes with the request, and is none of ``_TAKEN``."""
     for argument, name in operator.computed.items():
-        if isinstance(values.get(name), Encoded) and argument not in _TAKEN.get(operator.name, ()):
+        value = values.get(name)
+        if isinstance(value, Image) and isinstance(value.chain[0], Pixels):
+            raise PipelineError(
+                f"its argument {quoted(argument)} is computed from {quoted(value.encoded)} of the request, which is "
+                "not understood: let clients send the number itself"
+            )
+        if isinstance(value, Encoded) and argument not in _TAKEN.get(operator.name, ()):
             raise PipelineError(
                 f"its argument {quoted(argument)} comes with the request, which is not understood: give a number"
             )

@@ -46,6 +46,16 @@ class DaliModel:
     file: Path
     config: Config
 
+    @property
+    def dtypes(self) -> dict[str, str]:
+        """Types of its inputs, by NumPy's names."""
+        types = {
+            entry["name"]: entry.get("data_type", "").removeprefix("TYPE_") for entry in self.config.get("input", [])
+        }
+        return {
+            name: kind.lower().replace("fp", "float") for name, kind in types.items() if kind not in ("", "INVALID")
+        }
+
 
 def find_dali_model(folder: Path) -> DaliModel | None:
     """The model of dali_backend in a folder; None of another folder.
@@ -74,13 +84,15 @@ def find_dali_model(folder: Path) -> DaliModel | None:
     return DaliModel(folder, file, config)
 
 
-def translated(model: DaliModel, pipeline: Pipeline, graph_inputs: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def translated(
+    model: DaliModel, pipeline: Pipeline, graph_inputs: Mapping[str, str | None]
+) -> tuple[dict[str, str], list[str]]:
     """The files of the pixprep model, by their paths in its folder, and what has no place in them.
 
     Args:
         model: of dali_backend.
         pipeline: what its graph becomes.
-        graph_inputs: the graph's inputs, as clients name them.
+        graph_inputs: the graph's inputs, as clients name them, with the types that it says.
 
     Raises:
         PipelineError: the configuration says otherwise than the graph, or the model is a stream.
@@ -152,14 +164,16 @@ def _named(pipeline: Pipeline, outputs: Sequence[Config]) -> Pipeline:
 
 
 def _inputs(
-    pipeline: Pipeline, entries: Sequence[Config], graph_inputs: Sequence[str], notes: list[str]
+    pipeline: Pipeline, entries: Sequence[Config], graph_inputs: Mapping[str, str | None], notes: list[str]
 ) -> list[Config]:
     """Inputs with the names, types and dims that clients send."""
     names = [name for name in graph_inputs if name not in pipeline.inputs]
     if not entries:
-        (image, *_) = model_config.inputs({}, pipeline)
+        (image, *numbers) = model_config.inputs({}, pipeline)
         encoded = {} if pipeline.plan.takes else {"data_type": "TYPE_UINT8", "dims": [-1]}
-        return [{**image, **encoded, "name": name} for name in names[:1]]
+        types = {name: f"TYPE_{dtype.upper().replace('FLOAT', 'FP')}" for name, dtype in graph_inputs.items() if dtype}
+        numbers = [{**entry, "data_type": types.get(entry["name"], entry["data_type"])} for entry in numbers]
+        return [*({**image, **encoded, "name": name} for name in names[:1]), *numbers]
     kept = ("name", "data_type", "dims")
     notes += [
         f'input "{entry["name"]}": {key} has no place in a pixprep model, and is left out'
