@@ -202,7 +202,7 @@ def test_separate_operators_keep_their_meaning():
         ({"hw_decoder_load": 0.7, "affine": False, "seed": -1, "_origin_stack_name": ["f"]}, {}),
     ],
 )
-@pytest.mark.parametrize("name", ["decoders__Image", "experimental__decoders__Image"])
+@pytest.mark.parametrize("name", ["decoders__Image", "experimental__decoders__Image", "ImageDecoder"])
 def test_a_decoder_keeps_its_meaning(name, arguments, fields):
     assert from_dali(chain((name, arguments), RESIZE, CMN)).ops[0] == pp.decode(**fields)
     cropped = chain((f"{name}Crop", arguments | {"crop": [90.0, 80.0]}), RESIZE, CMN)
@@ -301,6 +301,7 @@ REFUSED = [
     ("GaussianBlur", {}, 'needs "window_size" or "sigma"'),
     ("GaussianBlur", {"sigma": [1.0, 2.0]}, 'needs one "window_size" and one "sigma", the same for both axes'),
     ("Erase", {"anchor": [1.0, 2.0], "shape": [3.0]}, '"shape": [3.0] must have a number for each axis of each'),
+    ("Squeeze", {"axes": [2]}, "is not understood: a tensor has height, width and channels; reshape of the model's"),
     ("Water", {}, "moves pixels in a way of DALI's own, which is not understood: an operator of your own may do it"),
     ("Resize", {"size": [0.0, 0.0]}, '"size": [0.0, 0.0] must be one side, or height and width'),
     ("Resize", {"resize_x": -9.0, "resize_y": 9.0}, '"resize_x": -9.0 must be a whole number'),
@@ -313,7 +314,11 @@ REFUSED = [
     ("Resize", {"size": 9.0, "dtype": FLOAT}, '"dtype": 9 must be 0: a resized image is uint8'),
     ("Resize", {"size": 9.0, "antialias": 1}, '"antialias": 1 must be true or false'),
     ("Resize", {"size": 9.0, "save_attrs": 1}, '"save_attrs": 1 must be true or false'),
-    ("CropMirrorNormalize", {"pad_output": True}, '"pad_output": True is not understood'),
+    (
+        "CropMirrorNormalize",
+        {"pad_output": True},
+        '"pad_output": True is not understood: no tensor has',
+    ),
     ("CropMirrorNormalize", {"dtype": INT8}, '"dtype": 4 must be one of 0 (uint8), 8 (float16), 9 (float32)'),
     ("ColorSpaceConversion", {"image_type": 0, "output_type": 3}, '"output_type": 3 is YCbCr or of it'),
     ("CropMirrorNormalize", {"std": [0.0]}, '"std": [0.0] must be over 0'),

@@ -68,6 +68,10 @@ def _resize(image: Image, fields: Fields) -> Result:
 
 def _resized(image: Image, fields: Fields) -> Image:
     fields.ignore("minibatch_size", "temp_buffer_hint")
+    for name in ("roi_start", "roi_end"):
+        if fields.has(name):
+            fields.refuse(name, "is not understood: its resize looks beyond the part; crop before the resize")
+    fields.ignore("roi_relative")
     is_levels = isinstance(image.chain[0], Pixels) and image.dtype == "float32" and not image.is_normalized
     if image.dtype != "uint8" and not is_levels:
         raise PipelineError(f"a resize of {image.dtype} values is not understood: resize before they are cast")
@@ -175,13 +179,15 @@ def _rotate(image: Image, fields: Fields) -> Image:
     return image.then(*[Rotate(angle=angle % 360, expand=True)] * bool(angle % 360))
 
 
-DECODERS: dict[str, Callable[[Encoded, Fields], Image]] = {
-    "decoders__Image": _decode,
-    "experimental__decoders__Image": _decode,
-    "decoders__ImageCrop": lambda encoded, fields: cropped(_decode(encoded, fields), fields),
-    "experimental__decoders__ImageCrop": lambda encoded, fields: cropped(_decode(encoded, fields), fields),
-    "decoders__ImageSlice": lambda encoded, fields: sliced(_decode(encoded, fields), (), fields),
-    "experimental__decoders__ImageSlice": lambda encoded, fields: sliced(_decode(encoded, fields), (), fields),
+_DECODERS: dict[str, Callable[[Encoded, Fields], Image]] = {
+    "": _decode,
+    "Crop": lambda encoded, fields: cropped(_decode(encoded, fields), fields),
+    "Slice": lambda encoded, fields: sliced(_decode(encoded, fields), (), fields),
+}
+DECODERS = {
+    f"{name}{kind}": apply
+    for kind, apply in _DECODERS.items()
+    for name in ("decoders__Image", "experimental__decoders__Image", "ImageDecoder")  # the last one until DALI 1.0
 }
 """Operators whose input is an encoded image."""
 

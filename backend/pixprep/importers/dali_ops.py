@@ -33,7 +33,8 @@ def _layouts(image: Image) -> dict[str, Layout]:
 
 def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
     """Crop, mirror, ``scale * (value - mean) / std + shift``, cast, and the layout."""
-    fields.off("pad_output")
+    if fields.flag("pad_output"):
+        fields.refuse("pad_output", "is not understood: no tensor has a fourth channel")
     step = _normalized(replace(image, canvas=None), fields, "std").chain[len(image.chain) :]
     beyond = finite(fields.take("fill_values", 0.0)) if policy(fields) == "pad" else None
     fill = None if beyond is None else _level_of(beyond, step)
@@ -206,6 +207,14 @@ def _reshape(image: Image, fields: Fields) -> Image:
     return image
 
 
+def _ranked(image: Image, fields: Fields) -> Image:
+    """Refuse ``squeeze`` and ``expand_dims``."""
+    del image, fields
+    raise PipelineError(
+        "is not understood: a tensor has height, width and channels; reshape of the model's config.pbtxt has others"
+    )
+
+
 def _color_space_conversion(image: Image, fields: Fields) -> Image:
     """``color_space_conversion`` between RGB and BGR, which is another order of the decoder."""
     decode = image.chain[0]
@@ -249,6 +258,8 @@ IMAGES: dict[str, Callable[[Sequence[Value], Fields], Result]] = {
         "_Shape": shape_of,
         "Reshape": _reshape,
         "Reinterpret": _reshape,
+        "Squeeze": _ranked,
+        "ExpandDims": _ranked,
         "ColorSpaceConversion": _color_space_conversion,
     }.items()
 } | {

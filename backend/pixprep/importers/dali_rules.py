@@ -6,14 +6,16 @@ A rule is taken if it gives the graph's number at every one of ``dali_values.SIZ
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from itertools import product
 from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import PipelineError
+from pixprep.errors import ImageError, PipelineError
 from pixprep.importers.dali_values import SIZES, UNKNOWN, Canvas, Image, Numbers, Rows, lowered, size_of
 from pixprep.pipeline.ops import (
     MAX_SIDE,
@@ -37,6 +39,10 @@ from pixprep.plan.output_plans import NumbersPlan
 from pixprep.spec import Rounding, SideRounding, SizeOrder, TensorSpec
 
 _ROUNDINGS: tuple[SideRounding, ...] = ("half_away", "down", "half_even", "up")
+_SOME = 128
+"""One in so many sizes is tried first."""
+MAX_OPS = 32
+"""Ops behind each of which numbers of the image are tried."""
 _SIGNED: tuple[Rounding, ...] = ("half_away", "down")
 _SIZES = tuple(kind(order=order) for kind in (OriginalSize, ImageSize) for order in get_args(SizeOrder))
 _SCALES = (ScaleFactor(), ScaleFactor(order="xy"), Transform())
@@ -180,9 +186,7 @@ def output_rule(numbers: Numbers, images: Sequence[Image], name: str | None) -> 
         for chain, op in _outputs(image, dtype):
             if shape != op.infer(lowered(chain)[1]).shape:
                 continue
-            found = _numbers_of(chain, op)
-            seen = (found != UNKNOWN).any(1)
-            if seen.any() and np.allclose(found[seen], rows[seen], rtol=2e-7, atol=0):
+            if all(_is_same(_numbers_of(chain, op, every), rows) for every in (_SOME, 1)):
                 return (*chain, changed(op, name=name))
     raise PipelineError(
         f"is {dtype} {list(shape)} computed of the image's size, and no output that pixprep has: "
@@ -192,7 +196,7 @@ def output_rule(numbers: Numbers, images: Sequence[Image], name: str | None) -> 
 
 def _outputs(image: Image, dtype: str) -> Iterator[tuple[tuple[Op, ...], Any]]:
     """Outputs that say numbers of an image, the simplest first, behind each of its ops."""
-    chains = [image.chain[:length] for length in range(1, len(image.chain) + 1)]
+    chains = [image.chain[:length] for length in range(1, min(len(image.chain), MAX_OPS) + 1)]
     if dtype in ("int32", "int64", "float32"):
         for op, chain in product(_SIZES, chains):
             if isinstance(op, ImageSize) or chain is chains[0]:
@@ -201,7 +205,14 @@ def _outputs(image: Image, dtype: str) -> Iterator[tuple[tuple[Op, ...], Any]]:
         yield from ((chain, op) for chain in chains for op in _SCALES)
 
 
-def _numbers_of(chain: tuple[Op, ...], op: Any) -> Rows:
+def _is_same(found: Rows, rows: Rows) -> bool:
+    seen = (found != UNKNOWN).any(1)
+    return bool(seen.any() and np.allclose(found[seen], rows[seen], rtol=2e-7, atol=0))
+
+
+@lru_cache(maxsize=512)
+def _numbers_of(chain: tuple[Op, ...], op: Any, every: int) -> Rows:
+    """Numbers of an output behind a chain, for one in ``every`` of ``SIZES``; the rest is ``UNKNOWN``."""
     before, image = lowered(chain)
     spec: TensorSpec = op.infer(image)
     found = np.full((len(SIZES), spec.shape[0]), float(UNKNOWN))
@@ -209,9 +220,9 @@ def _numbers_of(chain: tuple[Op, ...], op: Any) -> Rows:
         plan: NumbersPlan = op.lower(before, spec)
     except PipelineError:
         return found
-    seen = (size_of(Image("", chain)).values > 0).all(1)
-    for index in np.flatnonzero(seen).tolist():
+    for index in range(0, len(SIZES), every):
         height, width = SIZES[index].tolist()
-        placement = plan.geometry.place(height, width) if plan.geometry else None
-        found[index] = plan.numbers(height, width, placement)
+        with suppress(ImageError):
+            placement = before.geometry.place(height, width)
+            found[index] = plan.numbers(height, width, placement if plan.geometry else None)
     return found
