@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from pixprep.engine.kernels import Array
+from pixprep.engine.padding import padded_field
 from pixprep.errors import ImageError
-from pixprep.plan.output_plans import OutputPlan
+from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
 from pixprep.plan.plan import Placed
 
 
@@ -32,6 +33,7 @@ class Batch:
         fields: what came with the samples of a ``Loader`` and is no output: see there.
         rows: for each encoded image its rows: one; or one for each box, and one that failed where there is none.
         plans: of the outputs, by name.
+        annotations: plans of those of the samples of a ``Loader``, by name.
     """
 
     outputs: dict[str, Array]
@@ -44,6 +46,7 @@ class Batch:
     fields: Mapping[str, Any] = field(default_factory=dict)
     rows: Sequence[slice] = field(default_factory=list)
     plans: Mapping[str, OutputPlan] = field(default_factory=dict)
+    annotations: Mapping[str, AnnotationPlan] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         count, failed = len(self), sum(error is not None for error in self.errors)
@@ -80,10 +83,25 @@ class Batch:
         return len(self.errors)
 
     def padded(self, name: str, rows: slice = slice(None)) -> Array:
-        """An output as one array; images of their own sizes are padded to the largest of them, as ``tensor`` says."""
-        values = self.outputs[name][rows]
+        """An output or a field as one array.
+
+        Tensors of their own sizes are padded to the largest of them, as ``tensor`` says, and masks to the same height
+        and width, with ``ignore``. Boxes, labels, points and other fields of objects get rows of -1: integers are then
+        int64. ``batch["sizes"]`` has the height and width of each image in its tensor.
+
+        Args:
+            name: of the output or field.
+            rows: which; default: all.
+
+        Raises:
+            KeyError: there is none of that name in this batch.
+            PipelineError: it is a list of other things than arrays.
+        """
+        values = self[name][rows]
         if not isinstance(values, list):
             return values
+        if name not in self.outputs:
+            return padded_field(name, values, self.annotations.get(name), self._sides(rows))
         if len(values) == 1:
             return values[0][None]
         spec = self.plans[name].spec
@@ -97,18 +115,30 @@ class Batch:
             one[tuple(map(slice, value.shape))] = value
         return whole
 
+    def _sides(self, rows: slice) -> tuple[int, int]:
+        """(height, width) of the first tensor of images, padded; (0, 0) if there is none."""
+        for name, plan in self.plans.items():
+            layout = plan.spec.layout or ""
+            if name in self.outputs and {*layout} == {*"chw"}:
+                sides = dict(zip(layout, self.padded(name, rows).shape[1:], strict=True))
+                return sides["h"], sides["w"]
+        return 0, 0
+
     @property
     def draws(self) -> list[Mapping[str, Mapping[str, Any]]]:
         """For each image what was drawn for it, by op, as JSON holds it: see ``Plan.replaying``."""
         return [placed.draws if placed else {} for placed in self.placed]
 
-    def torch(self, *names: str, device: Any = None, non_blocking: bool = False, dtype: Any = None) -> Any:
+    def torch(
+        self, *names: str, padded: bool = False, device: Any = None, non_blocking: bool = False, dtype: Any = None
+    ) -> Any:
         """Outputs and fields as PyTorch has them, without a copy where they are on the device already.
 
         >>> images, labels = batch.torch("tensor", "label", device="cuda")          # doctest: +SKIP
 
         Args:
             names: which; default: all, as a dict.
+            padded: each list of arrays as one array: see ``padded``.
             device: of PyTorch; default: where they are.
             non_blocking: copy to a GPU beside the host and the GPU's other work. Kernels of the stream that is the
                 current one now wait for it; a Loader's later batches lie in pinned memory, which is used again when it
@@ -124,15 +154,17 @@ class Batch:
             PipelineError: ``dtype`` is none.
             SetupError: PyTorch is not installed.
         """
-        return self._handed_over(names, "torch", device=device, non_blocking=non_blocking, dtype=dtype)
+        return self._handed_over(
+            names, "torch", is_padded=padded, device=device, non_blocking=non_blocking, dtype=dtype
+        )
 
-    def jax(self, *names: str, device: Any = None, dtype: Any = None) -> Any:
+    def jax(self, *names: str, padded: bool = False, device: Any = None, dtype: Any = None) -> Any:
         """The same as JAX arrays. JAX makes 32-bit numbers of 64-bit ones, unless ``jax_enable_x64`` is set."""
-        return self._handed_over(names, "jax", device=device, dtype=dtype)
+        return self._handed_over(names, "jax", is_padded=padded, device=device, dtype=dtype)
 
-    def tf(self, *names: str, dtype: Any = None) -> Any:
+    def tf(self, *names: str, padded: bool = False, dtype: Any = None) -> Any:
         """The same as TensorFlow tensors, texts too; a list of arrays is a list of tensors."""
-        return self._handed_over(names, "tensorflow", dtype=dtype)
+        return self._handed_over(names, "tensorflow", is_padded=padded, dtype=dtype)
 
     def cupy(self, *names: str, non_blocking: bool = False) -> Any:
         """The same as CuPy arrays, on the GPU. A copy from pinned memory is queued on the current stream."""

@@ -333,7 +333,9 @@ class Loader:
             raise PipelineError('tuples: name outputs and fields, such as tuples("tensor", "label")')
         return Tuples(self, names)
 
-    def torch(self, *names: str, device: Any = None, non_blocking: bool = False, dtype: Any = None) -> Any:
+    def torch(
+        self, *names: str, padded: bool = False, device: Any = None, non_blocking: bool = False, dtype: Any = None
+    ) -> Any:
         """Batches as ``Batch.torch`` gives them: a PyTorch ``IterableDataset``, which Lightning and accelerate take.
 
         It has ``state_dict``, ``load_state_dict`` and ``len``. PyTorch's DataLoader takes it with ``batch_size=None``
@@ -341,6 +343,7 @@ class Loader:
 
         Args:
             names: of outputs and fields; default: all, as a dict.
+            padded: each list of arrays as one array: see ``Batch.padded``.
             device: of PyTorch; default: where they are.
             non_blocking: see ``Batch.torch``.
             dtype: see ``Batch.torch``.
@@ -348,24 +351,29 @@ class Loader:
         Raises:
             SetupError: PyTorch is not installed.
         """
-        return library("torch").Dataset(self, names, device=device, non_blocking=non_blocking, dtype=dtype)
+        return library("torch").Dataset(
+            self, names, padded=padded, device=device, non_blocking=non_blocking, dtype=dtype
+        )
 
-    def tf(self, *names: str) -> Any:
+    def tf(self, *names: str, padded: bool = False) -> Any:
         """Batches as a ``tf.data.Dataset``, whose every iteration is an epoch; its types come from one sample.
 
         It has a ``len``, but for ``on_error="skip"``, and where a state is in the middle of an epoch.
 
         Args:
             names: of outputs and fields; default: all, as a dict. A list of arrays is a ``tf.RaggedTensor``.
+            padded: it is one tensor: see ``Batch.padded``.
 
         Raises:
             DataError: a field is no tensor.
             SetupError: TensorFlow is not installed.
         """
-        return library("tensorflow").dataset(self, names, is_counted=self._maker.on_error != "skip")
+        return library("tensorflow").dataset(self, names, is_counted=self._maker.on_error != "skip", is_padded=padded)
 
     def keras(self, *names: str) -> Any:
         """Batches as a ``keras.utils.PyDataset``, for ``model.fit(loader.keras("tensor", "label"), epochs=3)``.
+
+        Each list of arrays is one array: see ``Batch.padded``.
 
         Raises:
             SetupError: Keras is not installed.

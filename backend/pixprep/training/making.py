@@ -20,8 +20,9 @@ from pixprep.engine.batch import Batch
 from pixprep.engine.decoders import Decoded
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
-from pixprep.plan.output_plans import BoxesPlan, MaskPlan
+from pixprep.plan.output_plans import BoxesPlan, MaskPlan, TensorPlan
 from pixprep.plan.plan import Placed, Plan
+from pixprep.spec import NO_PADDING
 from pixprep.training.cache import PixelCache
 from pixprep.training.fields import Annotated, as_long_as_boxes, collated, left_behind
 from pixprep.training.mixing import Key, Mixing
@@ -366,8 +367,18 @@ class Maker:
         for name in fields.keys() & {*own, *made.outputs} - self.warned:
             self.warned.add(name)
             log.warning('batch["%s"] is not the field of that name of the samples: give that another name', name)
-        made.fields = MappingProxyType(fields | own)
+        made.fields, made.annotations = MappingProxyType(_sizes(made) | fields | own), plan.annotations
         return made
+
+
+def _sizes(made: Batch) -> dict[str, Any]:
+    """(height, width) of each image in its tensor, where that may be padded: int64 (n, 2), as ``sizes``."""
+    for name, each in made.plans.items():
+        if isinstance(each, TensorPlan) and "t" not in (each.spec.layout or "t"):
+            is_padded = each.spec.is_open or each.spec.padding[1:] != NO_PADDING[1:]
+            found = [placed.placements[name].size if placed else (0, 0) for placed in made.placed]
+            return {"sizes": np.array(found).reshape(-1, 2)} if is_padded else {}
+    return {}
 
 
 def _some(met: Mapping[int, str]) -> str:

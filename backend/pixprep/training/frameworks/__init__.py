@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 from pixprep.engine.batch import Batch
 from pixprep.errors import SetupError
+from pixprep.plan.output_plans import MaskPlan
 from pixprep.training.order import Order
 
 log = logging.getLogger(__name__)
@@ -61,10 +62,14 @@ def checked_names(loader: Batches, names: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def handed_over(batch: Batch, names: Sequence[str], name: Library, **options: Any) -> Any:
+def handed_over(batch: Batch, names: Sequence[str], name: Library, *, is_padded: bool = False, **options: Any) -> Any:
     """Hand arrays over, for ``Batch.torch`` and the others."""
     convert = library(name).converted
-    return chosen(names, (*batch.outputs, *batch.fields), lambda each: convert(batch[each], **options))
+    return chosen(
+        names,
+        (*batch.outputs, *batch.fields),
+        lambda each: convert(_found(batch, each, is_padded=is_padded), **options),
+    )
 
 
 def chosen(names: Sequence[str], all_names: Sequence[str], value: Callable[[str], Any]) -> Any:
@@ -75,9 +80,17 @@ def chosen(names: Sequence[str], all_names: Sequence[str], value: Callable[[str]
     return values[0] if len(names) == 1 else values
 
 
-def value(batch: Batch, name: str) -> Any:
-    """An output or a field; images of their own sizes as one padded array, for a library that takes no list of them."""
-    return batch.padded(name) if name in batch.outputs else batch[name]
+def value(batch: Batch, name: str, *, is_padded: bool = False) -> Any:
+    """An output or a field, for a library that takes no list of images: these and masks as one padded array."""
+    is_image = name in batch.outputs or isinstance(batch.annotations.get(name), MaskPlan)
+    return _found(batch, name, is_padded=is_padded or is_image)
+
+
+def _found(batch: Batch, name: str, *, is_padded: bool) -> Any:
+    """An output or a field; padded, a list of arrays as one array, and all else as it is."""
+    found = batch[name]
+    is_list = isinstance(found, list) and any(map(is_array, found)) and all(e is None or is_array(e) for e in found)
+    return batch.padded(name) if is_padded and is_list else found
 
 
 def mapped(value: Any, convert: Callable[[Any], Any]) -> Any:

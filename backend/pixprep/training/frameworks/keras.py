@@ -34,7 +34,7 @@ class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
         batch = self._looked_at.pop(0) if self._is_begun and self._looked_at else self._next()
         if not self._is_begun:
             self._looked_at.append(batch)
-        return chosen(self._names, (*batch.outputs, *batch.fields), lambda name: value(batch, name))
+        return chosen(self._names, (*batch.outputs, *batch.fields), lambda name: value(batch, name, is_padded=True))
 
     def _next(self) -> Batch:
         batch = next(self._epoch, None) if self._epoch is not None else None

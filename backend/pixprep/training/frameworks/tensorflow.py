@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from pixprep.engine.batch import Batch
 from pixprep.errors import DataError
+from pixprep.plan.output_plans import MaskPlan
 from pixprep.training.frameworks import Batches, checked_names, chosen, is_array, mapped, value
 from pixprep.training.recycling import ALIGNMENT
 
@@ -32,14 +33,16 @@ def _tensor(array: Any) -> Any:
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def dataset(loader: Batches, names: Sequence[str], *, is_counted: bool) -> Any:
+def dataset(loader: Batches, names: Sequence[str], *, is_counted: bool, is_padded: bool = False) -> Any:
     """See ``Loader.tf``. The number of rows stays open: of a known one, Keras counts a batch more, as all wrong.
 
     TensorFlow ends with an error where the batches are fewer than was said, so the rest of an epoch has no number.
     """
     example = loader.example()
     names = checked_names(loader, names)
-    wanted = names or [name for name in (*example.outputs, *example.fields) if _is_tensor(value(example, name))]
+    wanted = names or [
+        name for name in (*example.outputs, *example.fields) if _is_tensor(value(example, name, is_padded=is_padded))
+    ]
 
     is_counted = is_counted and loader.state_dict()["position"] == 0
 
@@ -51,10 +54,10 @@ def dataset(loader: Batches, names: Sequence[str], *, is_counted: bool) -> Any:
         return map(values, epoch)
 
     def values(batch: Batch) -> Any:
-        return chosen(names, wanted, lambda name: _value(value(batch, name)))
+        return chosen(names, wanted, lambda name: _value(value(batch, name, is_padded=is_padded)))
 
     made = tf.data.Dataset.from_generator(
-        batches, output_signature=chosen(names, wanted, lambda name: _signature(name, example))
+        batches, output_signature=chosen(names, wanted, lambda name: _signature(name, example, is_padded=is_padded))
     )
     return made.apply(tf.data.experimental.assert_cardinality(len(loader))) if is_counted else made
 
@@ -63,11 +66,15 @@ def _is_tensor(value: Any) -> bool:
     return is_array(value) or (isinstance(value, list) and (is_array(value[0]) or isinstance(value[0], str | bytes)))
 
 
-def _signature(name: str, example: Batch) -> Any:
+def _signature(name: str, example: Batch, *, is_padded: bool) -> Any:
     """The type of a value with any number of rows, told from one with one row."""
-    one = value(example, name)
+    one = value(example, name, is_padded=is_padded)
     if is_array(one):
-        sides = example.plans[name].spec.shape if isinstance(example[name], list) else one.shape[1:]
+        sides = one.shape[1:]
+        if isinstance(example[name], list):
+            is_mask = isinstance(example.annotations.get(name), MaskPlan)
+            open_ = (-1,) * len(sides) if is_mask else (-1, *sides[1:])
+            sides = example.plans[name].spec.shape if name in example.outputs else open_
         return tf.TensorSpec((None, *(None if side == -1 else side for side in sides)), one.dtype)
     (first,) = one
     if is_array(first):

@@ -1,0 +1,89 @@
+"""Batches of images of their own sizes: what is padded has the shape that the tensor has, and nothing is lost."""
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import png, scene
+
+SIZES = [(40, 60), (64, 48), (30, 90)]
+OPS = [
+    pp.decode(),
+    pp.image_size(),
+    pp.boxes(),
+    pp.points(),
+    pp.mask(ignore=9),
+    pp.masks(),
+    pp.tensor(multiple=16, max_size=200),
+]
+
+
+def sample(height, width, count):
+    boxes = [[2 + i, 3, 20 + i, 25] for i in range(count)]
+    return {
+        "image": png(scene(height, width)),
+        "boxes": np.reshape(np.array(boxes, np.float32), (-1, 4)),
+        "labels": np.arange(count),
+        "points": np.zeros((count, 2, 2), np.float32) + 5,
+        "mask": np.ones((height, width), np.uint8),
+        "masks": np.ones((count, height, width), np.uint8),
+        "caption": "a photo",
+        "box_score": np.full(count, 0.5, np.float32),
+    }
+
+
+def batch(side="training", source=None):
+    source = source or [sample(*size, count) for size, count in zip(SIZES, (2, 0, 3), strict=True)]
+    with pp.Loader(source, pp.Pipeline(OPS).at(side), batch_size=len(source)) as loader:
+        (made,) = loader
+    return made
+
+
+@pytest.mark.parametrize("side", ["training", "serving"])
+def test_a_padded_batch_has_the_shape_of_its_tensor(side):
+    made = batch(side)
+    assert made.padded("tensor").shape == (3, 3, 64, 96)
+    assert made["sizes"].tolist() == [list(size) for size in SIZES] == made["image_size"].tolist()
+    mask, masks = made.padded("mask"), made.padded("masks")
+    assert (mask.shape, masks.shape) == ((3, 64, 96), (3, 3, 64, 96))
+    for one, size, own in zip(mask, SIZES, made["mask"], strict=True):
+        rows, columns = size
+        assert own.shape == size
+        assert np.array_equal(one[:rows, :columns], own)
+        assert (one[rows:] == 9).all()
+        assert (one[:, columns:] == 9).all()
+    assert [int(each.sum()) for each in masks] == [int(each.sum()) for each in made["masks"]]
+
+
+def test_rows_that_no_object_has_are_minus_one():
+    made = batch()
+    for name, shape in {"boxes": (3, 3, 4), "labels": (3, 3), "points": (3, 3, 2, 2), "box_score": (3, 3)}.items():
+        padded = made.padded(name)
+        assert padded.shape == shape, name
+        for one, own in zip(padded, made[name], strict=True):
+            assert np.array_equal(one[: len(own)], own)
+            assert (one[len(own) :] == -1).all()
+    assert made.padded("boxes", slice(1, 2)).shape == (1, 0, 4)
+    flags = batch(
+        source=[
+            sample(40, 60, 1) | {"box_truncated": np.array([True])},
+            sample(40, 60, 2) | {"box_truncated": np.array([True, False])},
+        ]
+    )
+    assert flags.padded("box_truncated").tolist() == [[1, -1], [1, 0]]
+
+
+def test_what_cannot_be_padded_says_why():
+    made = batch()
+    with pytest.raises(KeyError, match='no "maks" in this batch; there are'):
+        made.padded("maks")
+    with pytest.raises(pp.PipelineError, match='padded: "caption" is no list of arrays'):
+        made.padded("caption")
+
+
+def test_images_of_one_size_have_no_sizes():
+    ops = [pp.decode(), pp.center_crop(30), pp.boxes(), pp.tensor()]
+    with pp.Loader([sample(40, 60, 2)], pp.Pipeline(ops), batch_size=1) as loader:
+        (made,) = loader
+    assert "sizes" not in made
+    assert made.padded("boxes").shape == (1, 2, 4)
