@@ -1,4 +1,4 @@
-"""What a detector sees in training: SSD's random crops of photos in COCO's format, with their boxes, as one picture.
+"""Show a detector's training: SSD's random crops of photos in COCO's format, with their boxes, as one picture.
 
 python coco_boxes.py --output boxes.png
 """

@@ -23,7 +23,7 @@ def transform(name, **fields):
 
 
 def compose(*transforms, version="2.0.8", **fields):
-    """What ``A.to_dict`` gives."""
+    """Result of ``A.to_dict``."""
     return {"__version__": version, "transform": transform("Compose", transforms=list(transforms), **fields)}
 
 

@@ -55,8 +55,8 @@ def from_albumentations(
     if training is not None:
         values, where = _read(training, "training")
         version, trained = _ops(values, where, "training", first)
-    given = training if source is None else source
-    name = name or (Path(given).name if isinstance(given, str | Path) else "Compose")
+    definition = training if source is None else source
+    name = name or (Path(definition).name if isinstance(definition, str | Path) else "Compose")
     return assembled(
         served,
         training=trained,
@@ -69,7 +69,7 @@ def from_albumentations(
 
 
 def _read(source: Any, where: str) -> tuple[Mapping[str, Any], str]:
-    """What ``A.to_dict`` gives, and the place that errors begin with."""
+    """Result of ``A.to_dict``, and the place that errors begin with."""
     if isinstance(source, str | Path):
         return read_json(Path(source)), Path(source).name
     if isinstance(source, Mapping):

@@ -52,7 +52,7 @@ class Walk:
 
     @property
     def dtype(self) -> TensorDType:
-        """Of the tensor."""
+        """Type of the tensor's values."""
         return "float32" if self.values else "uint8"
 
     def move(self, op: ImageOp) -> None:
@@ -141,14 +141,14 @@ def _max_size(side: Literal["longer", "shorter"]) -> Callable[[Walk, Fields], No
     """``LongestMaxSize`` or ``SmallestMaxSize``: one scale makes both sides, each rounded half to even."""
 
     def read(walk: Walk, fields: Fields) -> None:
-        given = fields.take("max_size_hw")
-        if given is None:
+        bounds = fields.take("max_size_hw")
+        if bounds is None:
             if len(finite(fields.take("max_size"))) > 1:
                 fields.refuse("max_size", "chooses one of several sizes: give one")
             walk.resize(fields, size=fields.side("max_size"), side=side, mode="scale", rounding="half_even")
             return
         fields.expect("max_size", None)
-        pair = tuple(given) if isinstance(given, list | tuple) else ()
+        pair = tuple(bounds) if isinstance(bounds, list | tuple) else ()
         if len(pair) != 2 or pair == (None, None):
             fields.refuse("max_size_hw", "must be a height and a width, of which one may be null")
         sides = Fields({name: x for name, x in zip(("height", "width"), pair, strict=True) if x}, fields.where)

@@ -132,7 +132,7 @@ def _evaluate(
         if operator.name in _SOURCES:
             values[operator.outputs[0]] = source_of(operator, dtypes)
             continue
-        arguments = {**operator.arguments, **{key: _given(values, name) for key, name in operator.computed.items()}}
+        arguments = {**operator.arguments, **{key: _argument(values, name) for key, name in operator.computed.items()}}
         with reading(arguments, operator.where) as fields:
             fields.ignore(*_ANYWHERE)
             is_stream = operator.name in STREAMS
@@ -141,7 +141,7 @@ def _evaluate(
     return values
 
 
-def _given(values: Mapping[str, Value], name: str) -> Any:
+def _argument(values: Mapping[str, Value], name: str) -> Any:
     """An argument that a tensor gives: what it is, where that is constant."""
     value = values.get(name)
     return value.plain if isinstance(value, Numbers) else value

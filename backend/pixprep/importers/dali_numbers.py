@@ -192,13 +192,13 @@ def _joined(inputs: Sequence[Value], fields: Fields, *, is_stack: bool) -> Numbe
 
 def _slice(inputs: Sequence[Value], fields: Fields) -> Numbers:
     """``slice`` of a list of numbers: from a place, so many."""
-    numbers, *given = _all(inputs)
+    numbers, *window = _all(inputs)
     fields.expect("axes", [0])
-    fields.expect("normalized_anchor", values_are(given))
-    fields.expect("normalized_shape", values_are(given))
+    fields.expect("normalized_anchor", values_are(window))
+    fields.expect("normalized_shape", values_are(window))
     start, length = (
-        [whole(value.plain) for value in given]
-        if len(given) == 2
+        [whole(value.plain) for value in window]
+        if len(window) == 2
         else (whole(fields.take("start", 0)), whole(fields.take("shape", -1)))
     )
     if numbers.values.ndim != 2 or start is None or length is None or length < 1:
@@ -208,9 +208,9 @@ def _slice(inputs: Sequence[Value], fields: Fields) -> Numbers:
     return _typed(Numbers(numbers.values[:, start : start + length], numbers.sources), fields)
 
 
-def values_are(given: Sequence[Numbers]) -> bool:
+def values_are(tensors: Sequence[Numbers]) -> bool:
     """DALI's default of ``normalized_anchor``: whether start and shape, as tensors, are of a float type."""
-    return bool(given) and given[0].values.dtype.kind == "f"
+    return bool(tensors) and tensors[0].values.dtype.kind == "f"
 
 
 def whole(value: Any) -> int | None:

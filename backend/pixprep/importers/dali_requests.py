@@ -96,11 +96,11 @@ def frames(source: Encoded) -> Image:
             f"the input {quoted(source.name)} of the layout {quoted(source.layout)}: HWC and CHW are taken"
         )
     layout, own = _FORMS[source.layout]
-    given, made = source.dtype or "uint8", source.cast or source.dtype or "uint8"
-    for dtype in (given, made):
+    stored, made = source.dtype or "uint8", source.cast or source.dtype or "uint8"
+    for dtype in (stored, made):
         if dtype not in _FRAMES:
             raise PipelineError(f"the input {quoted(source.name)} of {dtype}: frames of uint8 and float32 are taken")
-    pixels = Pixels(dtype="uint8" if given == "uint8" else "float32", layout=layout)
+    pixels = Pixels(dtype="uint8" if stored == "uint8" else "float32", layout=layout)
     return Image(source.name, (pixels,), layout=own, dtype=_FRAMES[made])
 
 

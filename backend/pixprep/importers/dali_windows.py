@@ -35,7 +35,7 @@ def colour(fields: Fields, name: str) -> Levels:
 
 
 def policy(fields: Fields) -> Smaller:
-    """What becomes of an image that the window does not fit inside."""
+    """Rule for an image that the window does not fit inside."""
     fields.expect("out_of_bounds_policy", "error", "pad")
     return "pad" if fields.text("out_of_bounds_policy", "error") == "pad" else "refuse"
 
@@ -117,25 +117,25 @@ def axes_of(image: Image, fields: Fields, default: Sequence[int]) -> list[int]:
 
 def slice_of(inputs: Sequence[Value], fields: Fields) -> Image:
     """``slice`` of an image: by start, end and shape in pixels, or by ``rel_`` ones in shares of the image."""
-    image, *given = inputs
+    image, *tensors = inputs
     assert isinstance(image, Image)
-    return sliced(image, given, fields)
+    return sliced(image, tensors, fields)
 
 
-def sliced(image: Image, given: Sequence[Value], fields: Fields) -> Image:
-    """The same, of an image; ``given``: start and shape as tensors."""
+def sliced(image: Image, tensors: Sequence[Value], fields: Fields) -> Image:
+    """The same, of an image; ``tensors``: start and shape."""
     smaller = policy(fields)
     fill = colour(fields, "fill_values") if smaller == "pad" else None
     fields.ignore("fill_values")
     axes = axes_of(image, fields, [1, 0])
-    numbers = [value for value in given if isinstance(value, Numbers | Encoded)]
-    if len(numbers) < len(given) or len(given) not in (0, 2):
+    numbers = [value for value in tensors if isinstance(value, Numbers | Encoded)]
+    if len(numbers) < len(tensors) or len(tensors) not in (0, 2):
         raise PipelineError("is understood of a start and a shape that are numbers")
     arguments: dict[str, Any] = {}
     for name, number in zip(("start", "shape"), numbers, strict=False):
         is_share = fields.flag(f"normalized_{'anchor' if name == 'start' else name}", default=are_shares(numbers))
         arguments[f"{'rel_' * is_share}{name}"] = number.plain if isinstance(number, Numbers) else number
-    if not given:
+    if not tensors:
         fields.ignore("normalized_anchor", "normalized_shape")
         arguments = {
             name: fields.take(name)

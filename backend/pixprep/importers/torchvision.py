@@ -161,9 +161,9 @@ def _take(walk: Walk, transform: Any, where: str) -> None:
 
 def _take_choice(walk: Walk, transform: Any, where: str) -> None:
     """``RandomChoice``, ``RandomApply`` and ``RandomOrder``: of lists of ops, each on the data as they are."""
-    name, given = type(transform).__name__, enumerate(transform.transforms)
+    name, numbered = type(transform).__name__, enumerate(transform.transforms)
     parts: list[tuple[Op, ...]] = []
-    for group in [list(given)] if name == "RandomApply" else [[each] for each in given]:
+    for group in [list(numbered)] if name == "RandomApply" else [[each] for each in numbered]:
         own = copy(walk)
         own.ops = []
         for index, part in group:

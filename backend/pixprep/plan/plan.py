@@ -156,8 +156,8 @@ class Plan:
         """The keys of the steps that are windows of boxes, or other parts by numbers, each once."""
         regions = {name for name, spec in self.inputs.items() if spec.is_region}
         steps = [step for each in self._geometries for step in (*each.before, *each.after, *each.levels)]
-        given = (step for step in steps if isinstance(step, inputs.Box | Augment))
-        return tuple(dict.fromkeys(step.key for step in given if step.input in regions))
+        takers = (step for step in steps if isinstance(step, inputs.Box | Augment))
+        return tuple(dict.fromkeys(step.key for step in takers if step.input in regions))
 
     @cached_property
     def _geometries(self) -> Mapping[Geometry, tuple[Sequence[str], bool]]:

@@ -132,7 +132,7 @@ class Course:
 
     @cached_property
     def _arguments(self) -> str | None:
-        """What decides the order and the draws of its epochs; None: each epoch is as the others."""
+        """Arguments that decide the order and the draws of its epochs; None: each epoch is as the others."""
         order, engine = self.order, self.maker.engine
         if not (order.shuffle or engine.plan.is_random):
             return None
