@@ -81,6 +81,8 @@ OPTIONS = {
     "random_equalize": [{}],
     "random_invert": [{}],
     "color_jitter": [{}, ALL, {**ALL, "p": 0.5}, {"contrast": (0.25, 4.0), "hue": (0.0, 0.5), "p": 0.25}],
+    "random_hue_saturation_value": [{}, {"p": 0.25, "hue": (-180, 0), "saturation": 5, "value": (0, 255)}],
+    "random_brightness_contrast": [{}, {"p": 1.0, "brightness": (-0.5, 0.25), "contrast": (0, 3)}],
     "random_photometric_distort": [{}, {"p": 1.0}, {"p": 0.25, **ALL}],
     "random_rotate": [{"degrees": 15}, {"degrees": (-90, 180)}],
     "random_affine": [

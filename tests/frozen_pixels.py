@@ -165,6 +165,9 @@ def _levels():
         pp.equalize(),
     ]
     ops += [pp.permute_channels((2, 0, 1))]
+    ops += [make(factor, "opencv") for make in (pp.contrast, pp.saturation) for factor in (0.0, 0.4, 1.7)]
+    ops += [pp.grayscale("opencv"), pp.hue(-0.21, "opencv"), pp.hue_saturation_value(33.5, -40, 17)]
+    ops += [pp.brightness_contrast(1.25, -20.5)]
     ops += [pp.gaussian_blur(5), pp.gaussian_blur((3, 9), sigma=(0.7, 2.5))]
     for op in ops:
         yield [op]
@@ -198,6 +201,7 @@ def _random():
     yield [pp.timm_rand_augment(magnitude=9, magnitude_std=0.5, increasing=True, p=1.0)]
     yield [pp.random_zoom_out(fill=(123, 117, 104), p=0.8), pp.random_iou_crop(), pp.resize(height=40, width=40)]
     yield [pp.random_crop(7, 6), pp.random_flip("vertical", p=0.3)]
+    yield [pp.random_brightness_contrast(p=1.0), pp.random_hue_saturation_value(p=1.0)]
     yield [pp.random_gray(p=0.5), pp.random_posterize(3), pp.random_solarize(100), pp.random_invert(p=0.3)]
     yield [pp.random_autocontrast(), pp.random_equalize(), pp.random_sharpness(1.8)]
     yield [pp.random_gaussian_blur(5)]

@@ -6,6 +6,7 @@ import numpy as np
 
 import pixprep as pp
 from cuda_cases import plan_of
+from pixprep.plan.steps.hsv import shifted
 from pixprep.plan.steps.levels import (
     Blend,
     ColorMatrix,
@@ -83,6 +84,11 @@ def every(height, width, channels):
             Take(-3 * height - 2, 2 * width + 3, height, width, (True, False), fill, mode),
         )
     yield "color matrix", ColorMatrix((0.6, -0.2, 0.5, 9.5, 0.1, 1.2, -0.4, 3.0, 0.3, 0.3, 0.3, -20.0))
+    for factor in (0.0, 0.3, 1.7):
+        yield f"blend with the mean, {factor}, opencv", Blend("mean", factor, "opencv")
+        yield f"blend with its own gray, {factor}, opencv", Blend("own", factor, "opencv")
+    for shifts in ((33.5, -40, 17), (-180, 0, 0), (0, 255, -255)):
+        yield f"hue, saturation and value, {shifts}", shifted(*shifts)
     yield "permute", Permute((1, 2, 0))
     yield "take, of its fill alone", Take(-20, width + 7, 9, 11, (False, False), fill)
     for like in LIKES:

@@ -195,6 +195,43 @@ def _fused(a, b, c):
 # ------------------------------------------------------------------------------------------------ torchvision's colours
 
 
+def luma_of_opencv(image):
+    """OpenCV's gray of uint8 RGB, (height, width, 1)."""
+    return ((image.astype(np.int64) * (9798, 19235, 3735)).sum(axis=2, keepdims=True) + 16384) >> 15
+
+
+def rounded(values):
+    """Levels, half to even."""
+    return np.rint(values).clip(0, 255).astype(np.uint8)
+
+
+def shifted(step, image):
+    """OpenCV's ``cvtColor`` to HSV, the shifts, and back, of uint8 RGB; ``hsv.Hsv`` says how."""
+    red, green, blue = image.astype(np.int64).transpose(2, 0, 1)
+    top = image.max(axis=2).astype(np.int64)
+    span = top - image.min(axis=2)
+    turn = np.where(top == red, green - blue, np.where(top == green, blue - red + 2 * span, red - green + 4 * span))
+    by_span, by_top = (
+        np.rint(unit / np.maximum(each, 1)).astype(np.int64)
+        for unit, each in ((180 * 4096 / 6, span), (255 * 4096, top))
+    )
+    hue = (turn * by_span + 2048) >> 12
+    hue = np.frombuffer(step.hues, np.uint8)[np.where(hue < 0, hue + 180, hue)].astype(np.float32)
+    found = (span * by_top + 2048) >> 12
+    saturation = np.where(found > 0, found + step.saturation, 0).clip(0, 255).astype(np.float32) * np.float32(1 / 255)
+    value = (top + step.value).clip(0, 255).astype(np.float32) * np.float32(1 / 255)
+    place = hue * np.float32(6 / 180)
+    sector = place.astype(np.int64)
+    part = place - sector.astype(np.float32)
+    part = np.where(sector % 2 == 1, part, 1 - part)
+    share = (1 - saturation.astype(np.float64) * part).astype(np.float32)  # fused
+    levels = np.stack([value, value * (1 - saturation), value * share]) * np.float32(255)
+    width = image.shape[1]
+    levels = np.where(np.arange(width) < width - width % 32, np.trunc(levels), np.rint(levels))
+    order = np.array([[0, 2, 1], [2, 0, 1], [1, 0, 2], [1, 2, 0], [2, 1, 0], [0, 1, 2]])[sector % 6]
+    return np.take_along_axis(levels.transpose(1, 2, 0), order, 2).clip(0, 255).astype(np.uint8)
+
+
 def luma(image):
     """(height, width): the gray of each pixel."""
     red, green, blue = image.transpose(2, 0, 1).astype(F32)

@@ -28,12 +28,14 @@ from pixprep.pipeline.ops.choices import RandomChoice as random_choice
 from pixprep.pipeline.ops.choices import RandomOrder as random_order
 from pixprep.pipeline.ops.color import Autocontrast as autocontrast
 from pixprep.pipeline.ops.color import Brightness as brightness
+from pixprep.pipeline.ops.color import BrightnessContrast as brightness_contrast
 from pixprep.pipeline.ops.color import ColorMatrix as color_matrix
 from pixprep.pipeline.ops.color import Contrast as contrast
 from pixprep.pipeline.ops.color import Equalize as equalize
 from pixprep.pipeline.ops.color import Gamma as gamma
 from pixprep.pipeline.ops.color import Grayscale as grayscale
 from pixprep.pipeline.ops.color import Hue as hue
+from pixprep.pipeline.ops.color import HueSaturationValue as hue_saturation_value
 from pixprep.pipeline.ops.color import Invert as invert
 from pixprep.pipeline.ops.color import PermuteChannels as permute_channels
 from pixprep.pipeline.ops.color import Posterize as posterize
@@ -77,8 +79,10 @@ from pixprep.pipeline.ops.random import RandomResizedCrop as random_resized_crop
 from pixprep.pipeline.ops.random import RandomZoomOut as random_zoom_out
 from pixprep.pipeline.ops.random_color import ColorJitter as color_jitter
 from pixprep.pipeline.ops.random_color import RandomAutocontrast as random_autocontrast
+from pixprep.pipeline.ops.random_color import RandomBrightnessContrast as random_brightness_contrast
 from pixprep.pipeline.ops.random_color import RandomEqualize as random_equalize
 from pixprep.pipeline.ops.random_color import RandomGray as random_gray
+from pixprep.pipeline.ops.random_color import RandomHueSaturationValue as random_hue_saturation_value
 from pixprep.pipeline.ops.random_color import RandomInvert as random_invert
 from pixprep.pipeline.ops.random_color import RandomPhotometricDistort as random_photometric_distort
 from pixprep.pipeline.ops.random_color import RandomPosterize as random_posterize

@@ -12,7 +12,7 @@ import twins
 from images import checkerboard, noise, png, scene
 from pixprep.engine.kernels import colours
 from pixprep.engine.kernels import levels as kernel
-from pixprep.plan.steps import levels
+from pixprep.plan.steps import hsv, levels
 
 LIKES = ["pillow", "torchvision"]
 STEPS = {
@@ -69,6 +69,30 @@ def test_a_matrix_mixes_the_channels_in_float32(channels):
         assert np.array_equal(kernel.coloured([step], image), expected)
         wrong = step._replace(numbers=(*step.numbers[4:], *step.numbers[:4]))
         assert channels == 1 or image.size < 30 or not np.array_equal(kernel.coloured([wrong], image), expected)
+
+
+def test_opencvs_formulas_are_its_own():
+    """Beside ``parity``, which asks OpenCV: an image of each number of columns, as the last 0 to 31 are rounded."""
+    generator = np.random.default_rng(4)
+    for width in range(1, 70):
+        image = generator.integers(0, 256, (9, width, 3), dtype=np.uint8) // (1 + width % 3)
+        step = hsv.shifted(*(generator.uniform(-1, 1, 3) * (180, 99, 99)))
+        assert np.array_equal(kernel.coloured([step], image), twins.shifted(step, image)), step
+        factor = 2.5 * generator.random()
+        gray = twins.luma_of_opencv(image)
+        expected = twins.rounded(np.float32(factor) * image.astype(float) + np.float32(gray * np.float32(1 - factor)))
+        assert np.array_equal(kernel.coloured([levels.Blend("own", factor, "opencv")], image), expected)
+        table = kernel.contrast(gray[:, :, 0].mean(), factor)
+        assert np.array_equal(kernel.coloured([levels.Blend("mean", factor, "opencv")], image), table[image])
+        assert np.array_equal(kernel.coloured([levels.grayscale("opencv")], image), np.broadcast_to(gray, image.shape))
+
+
+def test_what_rounds_the_last_columns_otherwise_is_not_moved_across_a_mirror():
+    step = hsv.shifted(20, 5, 5)
+    assert not levels.is_pointwise(step)
+    assert not levels.keeps_places(step)
+    jitters = [pp.color_jitter(0.1, hue=hue, like=like) for hue in (0.1, None) for like in ("opencv", "pillow")]
+    assert [(op.is_pointwise, op.keeps_places) for op in jitters] == [(False, False), *[(True, True)] * 3]
 
 
 def test_a_chain_is_its_steps_one_after_the_other():

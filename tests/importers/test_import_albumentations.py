@@ -5,7 +5,7 @@ import json
 import pytest
 
 import pixprep as pp
-from importing import assert_imported_or_refused, damaged
+from importing import assert_imported_or_refused, damaged, refusal
 from pixprep.importers import import_pipeline
 from pixprep.importers.albumentations import from_albumentations
 from refusals import refusal as words_of
@@ -27,9 +27,9 @@ def compose(*transforms, version="2.0.8", **fields):
     return {"__version__": version, "transform": transform("Compose", transforms=list(transforms), **fields)}
 
 
-def imported(*transforms, **fields):
+def imported(*transforms, side="source", **fields):
     """The ops between ``decode`` and ``tensor``."""
-    return list(from_albumentations(compose(*transforms, **fields)).definition[1:-1])
+    return list(from_albumentations(**{side: compose(*transforms, **fields)}).definition[1:-1])
 
 
 LONGEST = transform("LongestMaxSize", max_size=[8], interpolation=0)
@@ -153,6 +153,55 @@ def readable(data):
         return json.loads(data)
     except ValueError:
         return None
+
+
+JITTER = {name: [0.8, 1.2] for name in ("brightness", "contrast", "saturation")} | {"hue": [-0.5, 0.5]}
+DRAWN = [
+    ([transform("RandomCrop", **CROP | {"p": 0.5})], [pp.random_crop(8, 9, p=0.5)]),
+    (
+        [transform("RandomResizedCrop", size=[8, 9], scale=[0.08, 1.0], ratio=[0.75, 1.5], interpolation=1)],
+        [pp.random_resized_crop(8, 9, (0.08, 1.0), (0.75, 1.5), like="opencv")],
+    ),
+    (
+        [transform("ColorJitter", **JITTER | {"p": 0.25})],
+        [pp.color_jitter((0.8, 1.2), (0.8, 1.2), (0.8, 1.2), (-0.5, 0.5), "opencv", 0.25)],
+    ),
+    (
+        [transform("RandomBrightnessContrast", brightness_limit=[-0.1, 0.2], contrast_limit=[0, 1])],
+        [pp.random_brightness_contrast((-0.1, 0.2), (0, 1), 1.0)],
+    ),
+    (
+        [
+            transform("HueSaturationValue", hue_shift_limit=[-20, 20], sat_shift_limit=[-3, 3], val_shift_limit=[0, 2]),
+            transform("ToGray", method="weighted_average", num_output_channels=3, p=0.125),
+        ],
+        [pp.random_hue_saturation_value((-20, 20), (-3, 3), (0, 2), 1.0), pp.random_gray("opencv", 0.125)],
+    ),
+    (
+        [
+            transform(
+                "OneOf",
+                p=0.5,
+                transforms=[
+                    transform("HorizontalFlip", p=0.75),
+                    transform("Sequential", transforms=[transform("VerticalFlip"), transform("ToGray")], p=0.25),
+                ],
+            )
+        ],
+        [pp.random_choice((pp.flip(), (pp.flip("vertical"), pp.grayscale("opencv"))), (0.75, 0.25), 0.5)],
+    ),
+    ([transform("Compose", transforms=[transform("CenterCrop", **CROP, p=0.5)])],
+     [pp.random_apply((pp.center_crop(8, 9, rounding="down", smaller="refuse"),), 0.5)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("transforms", "ops"), DRAWN, ids=[case[0][0]["__class_fullname__"] for case in DRAWN])
+def test_what_draws_becomes_an_op_of_training(transforms, ops):
+    chain = compose(*transforms, transform("PadIfNeeded", **PAD), transform("CenterCrop", **CROP))
+    pipeline = from_albumentations(training=chain)
+    assert list(pipeline.definition[1:-3]) == ops
+    assert pipeline.sides == ("training",)
+    assert "is random, and serving draws nothing" in refusal(from_albumentations, chain)
 
 
 @refusals("importers")

@@ -17,7 +17,7 @@ from images import noise, photo, png, read, scene
 from importing import ours
 from pixprep import ImageError
 from pixprep.importers.albumentations import from_albumentations
-from pixprep.importers.verify import verify
+from pixprep.importers.verify import verify, verify_training
 
 if find_spec("albumentations") is None:
     pytest.skip("NO ALBUMENTATIONS: its importer was not compared with it", allow_module_level=True)
@@ -120,6 +120,77 @@ def test_evaluation_is_exact(part):
     assert compared > 100
 
 
+# ------------------------------------------------------------------------------------------- training, given the draw
+
+
+def rising(rng, low, high):
+    return tuple(sorted(rng.uniform(low, high) for _ in range(2)))
+
+
+def jitter(rng):
+    spans = [rising(rng, 0.2, 1.8) if rng.random() < 0.8 else (1.0, 1.0) for _ in range(3)]
+    return A.ColorJitter(*spans, hue=rng.choice([(0, 0), rising(rng, -0.5, 0.5)]), p=1)
+
+
+def window(coords):
+    left, top, right, bottom = coords
+    return {"top": top, "left": left, "height": bottom - top, "width": right - left}
+
+
+KINDS = ("brightness", "contrast", "saturation", "hue")
+DRAWN = {
+    "RandomCrop": (
+        lambda rng: A.RandomCrop(rng.randint(1, 33), rng.randint(1, 33), p=1),
+        lambda params: window(params["crop_coords"]),
+    ),
+    "RandomResizedCrop": (
+        lambda rng: A.RandomResizedCrop((31, 44), rising(rng, 0.1, 1), interpolation=rng.choice([0, 1, 3, 4]), p=1),
+        lambda params: window(params["crop_coords"]),
+    ),
+    "ColorJitter": (
+        jitter,
+        lambda params: {KINDS[kind]: params[KINDS[kind]] for kind in params["order"]},
+    ),
+    "RandomBrightnessContrast": (
+        lambda rng: A.RandomBrightnessContrast(rising(rng, -0.6, 0.6), rising(rng, -0.9, 1), p=1),
+        lambda params: {"contrast": params["alpha"], "brightness": params["beta"]},
+    ),
+    "HueSaturationValue": (
+        lambda rng: A.HueSaturationValue(rising(rng, -180, 180), rising(rng, -99, 99), rising(rng, -99, 99), p=1),
+        lambda params: dict(zip(("hue", "saturation", "value"), params.values(), strict=True)),
+    ),
+}
+"""How each is made, and for its parameters, as ``ReplayCompose`` names them, the words of the op's draw."""
+
+
+def replayed(transform, words, encoded, pixels):
+    """The tensor of one draw of the library's, and the library's own."""
+    end = [] if "Crop" in type(transform).__name__ else [A.CenterCrop(440, 640, pad_if_needed=True)]
+    made = A.ReplayCompose([transform, *end])(image=pixels)
+    params = made["replay"]["transforms"][0]["params"]
+    params = {key: value for key, value in params.items() if key not in ("shape", "pad_params")}
+    pipeline = from_albumentations(training=A.Compose([transform, *end])).for_training()
+    (step,) = (node for node in pipeline.nodes if node.op.home == "training" and node.key)
+    with pp.Engine(pipeline, threads=1) as engine:
+        batch = engine.run_batch([encoded], places=[pipeline.plan.replaying({step.key: words(params)})])
+    assert batch.errors == [None], batch.errors
+    return batch["tensor"][0], made["image"]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_draw_of_the_library_gives_its_pixels(name):
+    make, words = DRAWN[name]
+    rng, changed = random.Random(name), 0
+    for _ in range(100):
+        encoded, pixels = rng.choice(images()[1:4] if "Crop" in name else images())
+        if min(pixels.shape[:2]) < 33 and name == "RandomCrop":
+            continue
+        actual, expected = replayed(make(rng), words, encoded, pixels)
+        assert_close(actual, expected)
+        changed += not np.array_equal(expected, A.CenterCrop(440, 640, pad_if_needed=True)(image=pixels)["image"])
+    assert changed > 50
+
+
 def margin(level):
     return [A.Resize(40, 50), A.PadIfNeeded(60, 60, border_mode=0, fill=level)]
 
@@ -148,6 +219,15 @@ def test_verify_compares_with_albumentations():
     certificate = verify(from_albumentations(chain), generate=False, images=[("flower", photo("flower"))])
     assert certificate.holds
     assert certificate.rows[-1].original.endswith(f"Albumentations {A.__version__}")
+
+
+def test_verify_compares_draws_with_albumentations():
+    chain = [A.RandomCrop(90, 80), jitter(random.Random(3)), A.HueSaturationValue(p=1), A.ToGray(p=0.5)]
+    chain += [A.RandomBrightnessContrast(p=1), A.OneOf([A.HorizontalFlip(p=1), A.ToGray(p=3e-1)], p=1)]
+    pipeline = from_albumentations(training=A.Compose([*chain, A.Normalize(MEAN, STD), ToTensorV2()]))
+    certificate = verify_training(pipeline, generate=False, images=[(str(i), photo("flower")) for i in range(9)])
+    assert certificate.holds
+    assert any("Albumentations" in row.original for row in certificate.rows if row.stage == "levels")
 
 
 def test_the_pages_operator_runs():

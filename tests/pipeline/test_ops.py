@@ -10,7 +10,7 @@ import pytest
 
 import pixprep as pp
 from canonical import smallest
-from pixprep.importers.verify.twins import OPENCV, PILLOW, TORCHVISION
+from pixprep.importers.verify.twins import ALBUMENTATIONS, OPENCV, PILLOW, TORCHVISION
 from pixprep.pipeline.ops import OPS, AnnotationOp, ColorOp, FirstOp, ImageOp, OutputOp, SteadyOp
 
 STUBS = runpy.run_path(Path(__file__).parents[2] / "tools" / "stubs.py")
@@ -140,4 +140,4 @@ def test_every_op_has_its_spec_and_its_lowering(cls):
     assert kind in (AnnotationOp, ImageOp) or cls.infer is not kind.infer
     assert kind is FirstOp or cls.lower is not kind.lower
     assert not issubclass(cls, ColorOp) or cls.step is not ColorOp.step
-    assert not issubclass(cls, SteadyOp) or cls.home or cls in PILLOW | TORCHVISION | OPENCV
+    assert not issubclass(cls, SteadyOp) or cls.home or cls in PILLOW | TORCHVISION | OPENCV | ALBUMENTATIONS

@@ -17,6 +17,7 @@ from pixprep.gpu.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP, pack_ste
 from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
+from pixprep.plan.steps.hsv import Hsv
 from pixprep.plan.steps.levels import (
     Blend,
     ColorMatrix,
@@ -31,18 +32,18 @@ from pixprep.plan.steps.levels import (
     size_after,
 )
 from pixprep.plan.steps.warps import Warp, opencv_weights
-from pixprep.spec import ColorLike, PaddingMode
+from pixprep.spec import BlendLike, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
 
 KINDS = (
-    *("curve", "blend_own", "blend_mean", "hue", "matrix", "autocontrast", "equalize", "permute", "erase"),
+    *("curve", "blend_own", "blend_mean", "hue", "hsv", "matrix", "autocontrast", "equalize", "permute", "erase"),
     *("take", "sharpness", "blur", "warp_pillow_fixed", "warp_pillow_walk", "warp_pillow_nearest"),
     *("warp_pillow_bilinear", "warp_pillow_bicubic", "warp_torchvision_nearest", "warp_torchvision_bilinear"),
     *("warp_opencv_nearest", "warp_opencv_bilinear", "warp_opencv_bicubic"),
 )
 """Names of the steps in levels.cu: LEVEL_CURVE..."""
-LIKES: tuple[str, ...] = get_args(ColorLike)
+LIKES: tuple[str, ...] = get_args(BlendLike)
 MODES: tuple[str, ...] = get_args(PaddingMode)
 _ALIGNED = 16
 
@@ -147,7 +148,9 @@ def _packed(placement: Placement, channels: int, data: _Data) -> tuple[list[byte
     size, turn, steps = placement.canvas, 0, []
     areas = [size[0] * size[1] * channels, 0]
     for step in placement.levels:
-        if channels == 1 and (isinstance(step, Hue | Permute) or (isinstance(step, Blend) and step.gray == "own")):
+        if channels == 1 and (
+            isinstance(step, Hue | Hsv | Permute) or (isinstance(step, Blend) and step.gray == "own")
+        ):
             continue  # gray stays gray
         steps.append(_record(step, size, data))
         if isinstance(step, Filter) and step.kind == "blur":  # float32 between its two sums
@@ -181,11 +184,13 @@ def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> bytes:
     if isinstance(step, Curve):
         return _struct("curve", data=data.put(step.table))
     if isinstance(step, Blend):
-        return _struct(f"blend_{step.gray}", step.like, factor=step.factor)
+        return _struct(f"blend_{step.gray}", step.like, factor=step.factor, matrix=(1 - step.factor,))
     if isinstance(step, Hue):
         return _struct("hue", step.like, factor=int(step.shift * 255) if step.like == "pillow" else step.shift)
     if isinstance(step, ColorMatrix):
         return _struct("matrix", data=data.put(np.array(step.numbers, np.float32).tobytes()))
+    if isinstance(step, Hsv):
+        return _struct("hsv", window=(step.saturation, step.value, *size), data=data.put(step.hues))
     if isinstance(step, Tone):
         return _struct(step.kind, step.like)
     if isinstance(step, Take):
@@ -226,7 +231,7 @@ _LIKES = {like: number for number, like in enumerate(LIKES)}
 
 def _struct(
     kind: str,
-    like: ColorLike = "pillow",
+    like: BlendLike = "pillow",
     *,
     matrix: Sequence[float] = _NONE,
     data: int = 0,

@@ -22,6 +22,11 @@ __device__ static inline void conclude(const struct LevelStep &step, unsigned lo
             float mean = step.like == LIKE_PILLOW ? (float)((2 * measured->sum + pixels) / (2ull * pixels))
                                                   : (float)measured->sum / (float)pixels;
             value = blended(step, level, mean);
+            if (step.like == LIKE_OPENCV) {
+                double gray = (double)measured->sum / pixels;
+                value = step.factor == 0 ? (int)(gray + 0.5)
+                                         : level_of(level * step.factor + (float)(gray * step.matrix[0]));
+            }
         } else {
             int low = -1, high = -1;
             unsigned below = 0;

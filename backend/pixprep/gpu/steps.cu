@@ -5,14 +5,14 @@
 #define LEVELS 256
 
 struct LevelStep {
-    double matrix[9];           // of a warp: the numbers that its way needs
-    const unsigned char *data;  // of a curve: 256 levels; weights: of a blur columns before rows, of OpenCV's bicubic
+    double matrix[9];           // of a warp: the numbers that its way needs; of a blend: 1 - factor
+    const unsigned char *data;  // of a curve: 256 levels; of hsv: 256 hues; weights: of a blur columns before rows, of OpenCV's bicubic
     int kind;
     int like;
     float factor;
     float rest;                 // 1 - factor
     int top;                    // of a window: of the image before, of an erase this image, of a warp its whole result
-    int left;
+    int left;                   // of hsv: what is added to saturation and value
     int height;
     int width;
     int flip_y;
@@ -68,14 +68,17 @@ __device__ static inline int rounded(float value) { return level_of(rintf(value)
 __device__ static inline int fill_of(const struct LevelStep &step, int c) { return step.fill >> 8 * c & 255; }
 
 __device__ static inline int blended(const struct LevelStep &step, int level, float gray) {
-    return step.like == LIKE_PILLOW ? blended_pillow(level, gray, step.factor, step.rest)
-                                    : blended_torchvision(level, gray, step.factor, step.rest);
+    return step.like == LIKE_PILLOW   ? blended_pillow(level, gray, step.factor, step.rest)
+           : step.like == LIKE_OPENCV ? blended_opencv(level, gray, step.factor, step.rest)
+                                      : blended_torchvision(level, gray, step.factor, step.rest);
 }
 
 __device__ static inline int luma(const int *pixel, int like) {
     if (CHANNELS == 1) return pixel[0];
     const int green = pixel[CHANNELS / 2], blue = pixel[CHANNELS - 1];
-    return like == LIKE_PILLOW ? luma_pillow(pixel[0], green, blue) : luma_torchvision(pixel[0], green, blue);
+    return like == LIKE_PILLOW   ? luma_pillow(pixel[0], green, blue)
+           : like == LIKE_OPENCV ? luma_opencv(pixel[0], green, blue)
+                                 : luma_torchvision(pixel[0], green, blue);
 }
 
 // A step that needs the pixel (x, y) alone, or a table.
@@ -101,6 +104,15 @@ __device__ static inline void change(const struct LevelStep &step, const struct 
         unsigned turned = step.like == LIKE_PILLOW ? turned_pillow(pixel[0], pixel[1], pixel[2], step.factor)
                                                    : turned_torchvision(pixel[0], pixel[1], pixel[2], step.factor);
         for (int c = 0; c < CHANNELS; ++c) pixel[c] = turned >> 8 * c & 255;
+        break;
+    }
+    case LEVEL_HSV: {
+        int hsv[3];
+        hsv_opencv(pixel[0], pixel[1], pixel[2], hsv);
+        int saturation = hsv[1] ? clip8(hsv[1] + step.top) : 0;
+        unsigned made = rgb_opencv(__ldg(step.data + hsv[0]), saturation, clip8(hsv[2] + step.left),
+                                   x >= step.width - step.width % 32);
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = made >> 8 * c & 255;
         break;
     }
     case LEVEL_PERMUTE: {

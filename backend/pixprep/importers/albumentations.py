@@ -12,13 +12,30 @@ from typing import Any
 
 from pixprep.errors import PipelineError
 from pixprep.importers.albumentations_ops import NO_OP, RENAMED, TRANSFORMS, Walk
+from pixprep.importers.albumentations_random import RANDOM
 from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import Fields, read_json, reading
-from pixprep.pipeline.ops import Boxes, Decode, Op, Points, Tensor
+from pixprep.importers.fields import place as named
+from pixprep.pipeline.ops import (
+    Boxes,
+    Decode,
+    Flip,
+    Grayscale,
+    ImageOp,
+    Op,
+    Points,
+    RandomApply,
+    RandomChoice,
+    RandomFlip,
+    RandomGray,
+    Tensor,
+    changed,
+)
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import BoxFormat, Side
 
 NOT_SERVED = "is random, and serving draws nothing: give this file as --training, and what is served as the source"
+_LISTS = ("Compose", "Sequential")
 _BOXES: dict[str, tuple[BoxFormat, bool]] = {
     "pascal_voc": ("xyxy", False),
     "coco": ("xywh", False),
@@ -91,8 +108,15 @@ def _ops(values: Mapping[str, Any], where: str, side: Side, first: Decode) -> tu
     return version, [first, *walk.finished(where), *walk.annotations, Tensor(dtype=walk.dtype, layout=walk.layout)]
 
 
-def _take(walk: Walk, values: Any, where: str) -> None:
-    """Take one transform, and those that it is made of."""
+def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> None:
+    """Take one transform, and those that it is made of.
+
+    Args:
+        walk: gets the ops.
+        values: of the transform.
+        where: its place, for errors.
+        share: how often it is done; default: its ``p``.
+    """
     if not isinstance(values, Mapping):
         raise PipelineError(f"{where}: must be an object, as A.to_dict writes it")
     full = str(values.get("__class_fullname__", "a transform without a name"))
@@ -100,32 +124,71 @@ def _take(walk: Walk, values: Any, where: str) -> None:
     place = f"{where} {name}"
     if "." in name:
         raise PipelineError(f"{place}: is a class of {full.rpartition('.')[0]}, not of albumentations")
-    renamed = {new: values[old] for old, new in RENAMED.get(name, {}).items() if old in values}
-    fields = {key: value for key, value in values.items() if key not in RENAMED.get(name, {})} | renamed
-    parts: Sequence[Any] = ()
-    with reading(fields, place) as found:
-        found.ignore("__class_fullname__", "always_apply", "save_key")
-        share = found.number("p", 1.0 if name in ("Compose", "Sequential") else None)  # A.load has 0.5 for none
-        if not 0 <= share <= 1:
-            found.refuse("p", "must be 0 to 1")
+    renamed = RENAMED.get(name, {})
+    given = {key: value for key, value in values.items() if key not in renamed}
+    with reading(given | {new: values[old] for old, new in renamed.items() if old in values}, place) as fields:
+        fields.ignore("__class_fullname__", "always_apply", "save_key")
+        p = _share(fields, name in _LISTS)
+        share = p if share is None else share
         if share == 0 or name == "NoOp":
-            found.ignore(*fields)
-        elif name in ("Compose", "Sequential"):
-            if share != 1:
-                found.refuse("p", "must be 1: an op has a p of its own")
-            parts = found.take("transforms", ())
-            if not isinstance(parts, list | tuple):
-                found.refuse("transforms", "must be a list")
-            _annotate(walk, found)
-        elif name not in TRANSFORMS:
+            fields.ignore(*given)
+            return
+        if walk.side == "serving" and (name in RANDOM or name == "OneOf" or share < 1):
+            raise PipelineError(NOT_SERVED)
+        if name not in TRANSFORMS | RANDOM and name not in (*_LISTS, "OneOf"):
             raise PipelineError(f"is not understood{NO_OP.get(name, NO_OP[''])}")
+        own = walk if share == 1 else walk.branch()
+        if name in TRANSFORMS | RANDOM:
+            (TRANSFORMS | RANDOM)[name](own, fields)
         else:
-            take = TRANSFORMS[name]
-            if walk.side == "serving" and take.is_random(share):
-                raise PipelineError(f"with p {share:g} {NOT_SERVED}")
-            take.read(walk, found, share)
+            parts = fields.take("transforms", ())
+            if not isinstance(parts, list | tuple):
+                fields.refuse("transforms", "must be a list")
+            _annotate(own, fields)
+    if name in _LISTS:
+        for index, part in enumerate(parts):
+            _take(own, part, f"{where}[{index}]")
+    elif name == "OneOf":
+        _choose(own, parts, where)
+    if share < 1:
+        with named(place):
+            walk.joined(own)
+        walk.ops += _at_times(own.ops, share)
+
+
+def _share(fields: Fields, is_list: bool) -> float:
+    """How often a transform is done; ``A.load`` has 0.5 where none is said."""
+    share = fields.number("p", 1.0 if is_list else None)
+    return share if 0 <= share <= 1 else fields.refuse("p", "must be 0 to 1")
+
+
+def _choose(walk: Walk, parts: Sequence[Any], where: str) -> None:
+    """``OneOf``: each part as often as its ``p`` says, and then in any case."""
+    branches, weights = [], []
     for index, part in enumerate(parts):
-        _take(walk, part, f"{where}[{index}]")
+        place = f"{where}[{index}]"
+        with reading(part if isinstance(part, Mapping) else {}, place) as fields:
+            weights.append(_share(fields, str(fields.take("__class_fullname__")) in _LISTS))
+            fields.ignore(*(part if isinstance(part, Mapping) else ()))
+        branches.append(walk.branch())
+        _take(branches[-1], part, place, 1.0)
+    with named(where):
+        walk.joined(*branches)
+        lists = tuple(tuple(each.ops) for each in branches)
+        walk.ops.append(RandomChoice(lists, tuple(weights) if len({*weights}) > 1 else None))
+
+
+def _at_times(made: Sequence[ImageOp], share: float) -> list[ImageOp]:
+    """Ops that are done to some images: one that may have a ``p`` by that, others as a list."""
+    if len(made) != 1:
+        return [RandomApply(tuple(made), share)] if made else []
+    (op,) = made
+    if isinstance(op, Flip):
+        return [RandomFlip(op.axis, share)]
+    if isinstance(op, Grayscale):
+        return [RandomGray(op.like, share)]
+    p = getattr(op, "p", None)
+    return [RandomApply((op,), share) if p is None else changed(op, p=p * share)]
 
 
 def _annotate(walk: Walk, fields: Fields) -> None:

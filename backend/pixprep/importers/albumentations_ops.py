@@ -6,7 +6,7 @@ All pixels are OpenCV's. Behind ``ToFloat`` and ``Normalize`` are float32 values
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from copy import copy
 from typing import Any, Literal
 
 import numpy as np
@@ -73,6 +73,18 @@ class Walk:
         """Resize by OpenCV."""
         self.change(ops.Resize(filter=filter_of(fields), like="opencv", **how))
 
+    def branch(self) -> Walk:
+        """A walk from here, with ops of its own."""
+        made = copy(self)
+        made.ops, made.values, made.annotations = [], [*self.values], [*self.annotations]
+        return made
+
+    def joined(self, *branches: Walk) -> None:
+        """Raise PipelineError where a branch has changed what the data is."""
+        for each in branches:
+            if (each.values, each.layout, each.is_open) != (self.values, self.layout, self.is_open):
+                raise PipelineError("changes what the data is in some draws alone: put that behind it")
+
     def finished(self, where: str) -> list[Op]:
         """Give all ops between ``decode`` and ``tensor``."""
         if self.is_open:
@@ -80,32 +92,8 @@ class Walk:
         return [*self.ops, *self.values]
 
 
-@dataclass(frozen=True)
-class Take:
-    """How a transform is read.
-
-    Attributes:
-        read: adds to a walk what the fields say, and how often.
-        draws: it draws numbers, whatever its ``p``.
-    """
-
-    read: Callable[[Walk, Fields, float], None]
-    draws: bool = False
-
-    def is_random(self, share: float) -> bool:
-        """Tell whether it draws."""
-        return self.draws or share != 1
-
-
-def always(read: Callable[[Walk, Fields], None]) -> Take:
-    """A transform that is done to all images."""
-
-    def taken(walk: Walk, fields: Fields, share: float) -> None:
-        if share != 1:
-            fields.refuse("p", "must be 1: what is done to some images alone gives others another size or range")
-        read(walk, fields)
-
-    return Take(taken)
+Read = Callable[[Walk, Fields], None]
+"""A transform's fields, as ops of a walk; its ``p`` is the walk's to read."""
 
 
 def filter_of(fields: Fields) -> Filter:
@@ -137,7 +125,7 @@ def _resize(walk: Walk, fields: Fields) -> None:
     walk.resize(fields, height=fields.side("height"), width=fields.side("width"))
 
 
-def _max_size(side: Literal["longer", "shorter"]) -> Callable[[Walk, Fields], None]:
+def _max_size(side: Literal["longer", "shorter"]) -> Read:
     """``LongestMaxSize`` or ``SmallestMaxSize``: one scale makes both sides, each rounded half to even."""
 
     def read(walk: Walk, fields: Fields) -> None:
@@ -207,6 +195,13 @@ def _crop(walk: Walk, fields: Fields) -> None:
     walk.move(ops.Crop(top, left, bottom - top, right - left))
 
 
+def _to_gray(walk: Walk, fields: Fields) -> None:
+    """OpenCV's luma in all channels."""
+    fields.expect("method", "weighted_average")
+    fields.expect("num_output_channels", 3, why='must be 3: a tensor of one channel is "color": "gray" of decode')
+    walk.change(ops.Grayscale("opencv"))
+
+
 def _to_float(walk: Walk, fields: Fields) -> None:
     """A division in float32, of levels alone: float32 values stay what they are."""
     most = fields.number("max_value", 255.0, positive=True)
@@ -246,23 +241,22 @@ def _to_tensor(walk: Walk, fields: Fields) -> None:
     walk.layout = "chw"
 
 
-def _flip(axis: Literal["horizontal", "vertical"]) -> Take:
-    def read(walk: Walk, _: Fields, share: float) -> None:
-        walk.move(ops.Flip(axis) if share == 1 else ops.RandomFlip(axis, share))
-
-    return Take(read)
+def _flip(axis: Literal["horizontal", "vertical"]) -> Read:
+    return lambda walk, _: walk.move(ops.Flip(axis))
 
 
-TRANSFORMS: dict[str, Take] = {
-    "Resize": always(_resize),
-    "LongestMaxSize": always(_max_size("longer")),
-    "SmallestMaxSize": always(_max_size("shorter")),
-    "PadIfNeeded": always(_pad),
-    "CenterCrop": always(_center_crop),
-    "Crop": always(_crop),
+TRANSFORMS: dict[str, Read] = {
+    "Resize": _resize,
+    "LongestMaxSize": _max_size("longer"),
+    "SmallestMaxSize": _max_size("shorter"),
+    "PadIfNeeded": _pad,
+    "CenterCrop": _center_crop,
+    "Crop": _crop,
     "HorizontalFlip": _flip("horizontal"),
     "VerticalFlip": _flip("vertical"),
-    "ToFloat": always(_to_float),
-    "Normalize": always(_normalize),
-    "ToTensorV2": always(_to_tensor),
+    "ToGray": _to_gray,
+    "ToFloat": _to_float,
+    "Normalize": _normalize,
+    "ToTensorV2": _to_tensor,
 }
+"""Transforms that draw nothing, but perhaps whether they are done."""

@@ -181,9 +181,12 @@ struct colours {
     float rest;        // float32(1 - factor)
     int32_t like;      // 0: Pillow's rounding; 1: torchvision's
     int64_t total;     // made: the sum of the luma
-    uint8_t *curves;   // (3, 256): what levels become
+    uint8_t *curves;   // (3, 256): what levels become; of a shift (256): what hues become
     uint32_t *counts;  // made: (3, 256), which begin as 0: of the levels
     float matrix[12];  // of red, green and blue: the factors of red, green and blue, and an offset
+    int64_t width;     // of the image, as the next two of a shift
+    int32_t saturation;
+    int32_t value;
 };
 
 // Noise: values that Philox looks up.

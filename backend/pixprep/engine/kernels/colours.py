@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from pixprep.engine.kernels.native import LANES, STRUCTS, library
 from pixprep.engine.kernels.resize import look_up, move
-from pixprep.spec import ColorLike
+from pixprep.spec import BlendLike, ColorLike
 
 U8 = npt.NDArray[np.uint8]
-_LIKES = get_args(ColorLike)
+_LIKES = get_args(BlendLike)
 
 
 class Words:
@@ -45,7 +45,7 @@ class Words:
         self._do("count_levels", counts=counts.ctypes.data)
         return counts
 
-    def total(self, like: ColorLike) -> int:
+    def total(self, like: BlendLike) -> int:
         """The sum of the luma of every pixel."""
         self._memory[self.count :] = 0
         return int(self._do("add_luma", like).total)
@@ -54,7 +54,7 @@ class Words:
         """Blend with one gray."""
         self._do("fade", like, gray=gray, factor=factor, rest=rest_of(factor))
 
-    def blend(self, factor: float, like: ColorLike) -> None:
+    def blend(self, factor: float, like: BlendLike) -> None:
         """Blend with the gray of each pixel."""
         self._do("blend", like, factor=factor, rest=rest_of(factor))
 
@@ -66,7 +66,11 @@ class Words:
         """Take sums of the channels: see ``ColorMatrix``."""
         self._do("mix", matrix=numbers)
 
-    def _do(self, name: str, like: ColorLike = "pillow", **what: Any) -> Any:
+    def shift(self, hues: U8, saturation: int, value: int) -> None:
+        """Replace hues of OpenCV by those of a table, (256,), and add to the other two."""
+        self._do("shift", curves=hues.ctypes.data, width=self.image.shape[1], saturation=saturation, value=value)
+
+    def _do(self, name: str, like: BlendLike = "pillow", **what: Any) -> Any:
         arguments = STRUCTS["colours"](self._memory.ctypes.data, self.count, like=_LIKES.index(like), **what)
         getattr(library(), name)(byref(arguments))
         return arguments
@@ -97,7 +101,7 @@ class Gray:
         """See ``Words``: three that are alike."""
         return np.bincount(self.image.ravel(), minlength=256)[None].repeat(3, axis=0)
 
-    def total(self, like: ColorLike) -> int:
+    def total(self, like: BlendLike) -> int:
         """See ``Words``: a level is its own luma."""
         del like
         return int(self.image.sum(dtype=np.int64))
@@ -106,11 +110,14 @@ class Gray:
         """See ``Words``: by the first row, so that the three stay alike."""
         self._ramp.mix(numbers[:4] * 3)
 
-    def blend(self, factor: float, like: ColorLike) -> None:
+    def blend(self, factor: float, like: BlendLike) -> None:
         """Change nothing: a level is its own gray."""
 
     def turn(self, shift: float, like: ColorLike) -> None:
         """Change nothing: a level has no hue."""
+
+    def shift(self, hues: U8, saturation: int, value: int) -> None:
+        """Change nothing: the hue alone is shifted, and a level has none."""
 
 
 def rest_of(factor: float) -> float:

@@ -21,6 +21,7 @@ typedef unsigned long long long_word;
 #define ALL(type, x) ((type)(x))
 #define CHOOSE(condition, one, other) ((condition) ? (one) : (other))
 SHARED float fused(float a, float b, float c) { return fmaf(a, b, c); }
+SHARED float rounded_even(float x) { return rintf(x); }
 
 #else
 
@@ -76,9 +77,14 @@ SHARED real clipped(real value, float most) {
     return CHOOSE(value < most, value, most);
 }
 
-// The gray of a pixel, a level: Pillow's, and torchvision's, floor(fma(blue, 0.114, fma(green, 0.587, red * 0.2989))).
+// The gray of a pixel, a level: Pillow's, OpenCV's, and torchvision's, floor(fma(blue, 0.114, fma(green, 0.587, red *
+// 0.2989))).
 SHARED whole luma_pillow(whole red, whole green, whole blue) {
     return (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16;
+}
+
+SHARED whole luma_opencv(whole red, whole green, whole blue) {
+    return (red * 9798 + green * 19235 + blue * 3735 + 16384) >> 15;
 }
 
 SHARED whole luma_torchvision(whole red, whole green, whole blue) {
@@ -102,6 +108,10 @@ SHARED whole mixed(whole red, whole green, whole blue, const float *row) {
     value = value + REAL(green) * row[1];
     value = value + REAL(blue) * row[2];
     return WHOLE(clipped(value + row[3], 255) + 0.5f);
+}
+
+SHARED whole blended_opencv(whole level, real gray, float factor, float rest) {
+    return WHOLE(clipped(rounded_even(fused(REAL(level), ALL(real, factor), gray * rest)), 255));
 }
 
 #if !defined CHANNELS || CHANNELS == 3
@@ -173,6 +183,31 @@ SHARED word turned_torchvision(whole red, whole green, whole blue, float turn) {
     real product = s * (y - REAL(sector)), rest = ALL(real, 1.0f) - s;
     real share = CHOOSE((sector & 1) == 1, ALL(real, 1.0f) - product, product + rest);
     return by_sector(sector, c.top, WHOLE(clipped(rest * top, 1) * 255.999f), WHOLE(clipped(share * top, 1) * 255.999f));
+}
+
+// OpenCV's HSV, of whole numbers: hue of 0 to 179, saturation, value. 1044480 is 255 times 4096, and 122880 180 / 6 times.
+// A quotient of float32 is never so near to a half that its rounding differs from that of the exact one.
+SHARED void hsv_opencv(whole red, whole green, whole blue, whole *hsv) {
+    struct hue c = hue_of(red, green, blue);
+    whole span = c.top - c.low;
+    real one_span = REAL(CHOOSE(span > 0, span, 1)), one_top = REAL(CHOOSE(c.top > 0, c.top, 1));
+    whole turn = CHOOSE(c.base == 0, green - blue, CHOOSE(c.base == 2, blue - red + 2 * span, red - green + 4 * span));
+    whole hue = (turn * WHOLE(rounded_even(122880.0f / one_span)) + 2048) >> 12;
+    hsv[0] = CHOOSE(hue < 0, hue + 180, hue);
+    hsv[1] = (span * WHOLE(rounded_even(1044480.0f / one_top)) + 2048) >> 12;
+    hsv[2] = c.top;
+}
+
+// Back, a word. The last columns of a row, which fill no vector of 32, are rounded, and the others cut off.
+SHARED word rgb_opencv(whole hue, whole saturation, whole value, whole is_last) {
+    real y = REAL(hue) * (float)(6.0 / 180), s = REAL(saturation) * (float)(1.0 / 255), v = REAL(value) * (float)(1.0 / 255);
+    whole sector = WHOLE(y);
+    real f = y - REAL(sector), one = ALL(real, 1.0f), part = CHOOSE((sector & 1) == 1, f, one - f);
+    real top = v * 255.0f, low = v * (one - s) * 255.0f, other = v * fused(-s, part, one) * 255.0f;
+    top = CHOOSE(is_last, rounded_even(top), top);
+    low = CHOOSE(is_last, rounded_even(low), low);
+    other = CHOOSE(is_last, rounded_even(other), other);
+    return by_sector(sector, WHOLE(top), WHOLE(low), WHOLE(other));
 }
 
 #endif

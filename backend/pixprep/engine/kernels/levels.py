@@ -16,6 +16,7 @@ from pixprep.engine.kernels.resampling import resampled
 from pixprep.engine.kernels.resize import blank, copied, move
 from pixprep.engine.kernels.warp import warped
 from pixprep.errors import unreachable
+from pixprep.plan.steps.hsv import Hsv
 from pixprep.plan.steps.levels import (
     Blend,
     ColorMatrix,
@@ -35,7 +36,7 @@ from pixprep.plan.steps.warps import Warp
 from pixprep.spec import ColorLike, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
-ColourStep = Curve | Blend | Hue | ColorMatrix | Tone
+ColourStep = Curve | Blend | Hue | Hsv | ColorMatrix | Tone
 
 
 def done(steps: Sequence[LevelStep], image: U8) -> U8:
@@ -76,7 +77,7 @@ def _done(step: LevelStep, image: U8) -> U8:
         case Filter():
             return filtered(step, image)
         case (
-            Extern() | Curve() | Blend() | Hue() | ColorMatrix() | Tone()
+            Extern() | Curve() | Blend() | Hue() | Hsv() | ColorMatrix() | Tone()
         ):  # kernels.staged cuts the steps there; coloured
             raise AssertionError(step)
         case _ as never:
@@ -94,7 +95,10 @@ def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
                 pixels.fade(0, step.factor, "pillow")  # both libraries: levels times the factor, in float32
             case Curve():
                 pixels.look_up(np.tile(np.frombuffer(step.table, np.uint8), (3, 1)))
+            case Blend(gray="mean", like="opencv"):
+                pixels.look_up(np.tile(contrast(pixels.total("opencv") / pixels.count, step.factor), (3, 1)))
             case Blend() if step.gray == "mean":
+                assert step.like != "opencv"
                 pixels.fade(mean_gray(pixels.total(step.like), pixels.count, step.like), step.factor, step.like)
             case Tone():
                 pixels.look_up(np.stack([tone(step, counts) for counts in pixels.histograms()]))
@@ -104,6 +108,8 @@ def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
                 pixels.turn(step.shift, step.like)
             case ColorMatrix():
                 pixels.mix(step.numbers)
+            case Hsv():
+                pixels.shift(np.frombuffer(step.hues, np.uint8), step.saturation, step.value)
             case _ as never:
                 unreachable(never)
     return pixels.image
@@ -119,6 +125,17 @@ def mean_gray(total: int, count: int, like: ColorLike) -> float:
     if like == "pillow":
         return int(total / count + 0.5)
     return float(np.float32(total) / np.float32(count))
+
+
+def contrast(mean: float, factor: float) -> U8:
+    """(256,): ``level * factor + mean * (1 - factor)`` as Albumentations has it for OpenCV's gray.
+
+    In float32, each constant and each step rounded, and cut off; by 0 ``int(mean + 0.5)``.
+    """
+    if factor == 0:
+        return np.full(256, int(mean + 0.5), np.uint8)
+    values = np.arange(256, dtype=np.float32) * np.float32(factor) + np.float32(mean * (1 - factor))
+    return values.clip(0, 255).astype(np.uint8)
 
 
 def tone(step: Tone, counts: npt.NDArray[Any]) -> U8:

@@ -151,15 +151,37 @@ OPENCV: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Array], Array]] = {ops.W
 """The same of OpenCV, for its module, and uint8 (height, width, channels)."""
 
 
+ALBUMENTATIONS: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
+    ops.Brightness: lambda f, op, image: f.adjust_brightness_torchvision(image, op.factor),
+    ops.Contrast: lambda f, op, image: f.adjust_contrast_torchvision(image, op.factor),
+    ops.Saturation: lambda f, op, image: f.adjust_saturation_torchvision(image, op.factor),
+    ops.Hue: lambda f, op, image: f.adjust_hue_torchvision(image, op.factor),
+    ops.Grayscale: lambda f, _, image: image if image.shape[2] == 1 else f.to_gray(image, 3, "weighted_average"),
+    ops.HueSaturationValue: lambda f, op, image: f.shift_hsv(image, op.hue, op.saturation, op.value),
+    ops.BrightnessContrast: lambda f, op, image: f.multiply_add(image, op.contrast, op.brightness),
+}
+"""The same of Albumentations, with OpenCV, for its module ``augmentations.pixel.functional``, and an array."""
+
+
 def library_of(op: ops.SteadyOp) -> str:
     """The key of the library that ``recoloured`` calls: see ``libraries``."""
+    if isinstance(op, ops.HueSaturationValue | ops.BrightnessContrast) or _is_blend_of_opencv(op):
+        return "albumentations"
     return str(getattr(op, "like", "pillow")) if type(op) in {*PILLOW, *OPENCV} else "torchvision"
+
+
+def _is_blend_of_opencv(op: ops.SteadyOp) -> bool:
+    return type(op) in ALBUMENTATIONS and getattr(op, "like", "") == "opencv"
 
 
 def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
     """Result of an op's library for uint8 (height, width, 1 or 3), red first."""
     if type(op) in OPENCV:
         return OPENCV[type(op)](import_module("cv2"), op, pixels)
+    if library_of(op) == "albumentations":
+        functional = import_module("albumentations.augmentations.pixel.functional")
+        made = np.asarray(ALBUMENTATIONS[type(op)](functional, op, np.ascontiguousarray(pixels)))
+        return made.reshape(pixels.shape)
     if getattr(op, "like", library_of(op)) == "torchvision":
         return np.asarray(by_torchvision(op, planes(pixels)).numpy().transpose(1, 2, 0))
     image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))

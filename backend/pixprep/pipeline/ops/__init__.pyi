@@ -11,12 +11,14 @@ from pixprep.pipeline.ops.choices import RandomChoice as RandomChoice
 from pixprep.pipeline.ops.choices import RandomOrder as RandomOrder
 from pixprep.pipeline.ops.color import Autocontrast as Autocontrast
 from pixprep.pipeline.ops.color import Brightness as Brightness
+from pixprep.pipeline.ops.color import BrightnessContrast as BrightnessContrast
 from pixprep.pipeline.ops.color import ColorMatrix as ColorMatrix
 from pixprep.pipeline.ops.color import Contrast as Contrast
 from pixprep.pipeline.ops.color import Equalize as Equalize
 from pixprep.pipeline.ops.color import Gamma as Gamma
 from pixprep.pipeline.ops.color import Grayscale as Grayscale
 from pixprep.pipeline.ops.color import Hue as Hue
+from pixprep.pipeline.ops.color import HueSaturationValue as HueSaturationValue
 from pixprep.pipeline.ops.color import Invert as Invert
 from pixprep.pipeline.ops.color import PermuteChannels as PermuteChannels
 from pixprep.pipeline.ops.color import Posterize as Posterize
@@ -72,8 +74,10 @@ from pixprep.pipeline.ops.random import RandomResizedCrop as RandomResizedCrop
 from pixprep.pipeline.ops.random import RandomZoomOut as RandomZoomOut
 from pixprep.pipeline.ops.random_color import ColorJitter as ColorJitter
 from pixprep.pipeline.ops.random_color import RandomAutocontrast as RandomAutocontrast
+from pixprep.pipeline.ops.random_color import RandomBrightnessContrast as RandomBrightnessContrast
 from pixprep.pipeline.ops.random_color import RandomEqualize as RandomEqualize
 from pixprep.pipeline.ops.random_color import RandomGray as RandomGray
+from pixprep.pipeline.ops.random_color import RandomHueSaturationValue as RandomHueSaturationValue
 from pixprep.pipeline.ops.random_color import RandomInvert as RandomInvert
 from pixprep.pipeline.ops.random_color import RandomPhotometricDistort as RandomPhotometricDistort
 from pixprep.pipeline.ops.random_color import RandomPosterize as RandomPosterize

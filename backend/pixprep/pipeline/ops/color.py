@@ -1,7 +1,8 @@
 """Ops that change the levels of an image, uint8 to uint8, after its geometry.
 
 ``like`` says whose rounding it is. ``pillow``: Pillow's ImageEnhance and ImageOps, which torchvision uses on PIL
-images. ``torchvision``: torchvision v2's on uint8 tensors on a CPU.
+images. ``torchvision``: torchvision v2's on uint8 tensors on a CPU. ``opencv``: Albumentations', which computes with
+OpenCV 4 and 5 and with tables, on a processor with AVX2.
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ import numpy as np
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Within, shown
 from pixprep.pipeline.ops.op import ColorOp
-from pixprep.plan.steps import levels
+from pixprep.plan.steps import hsv, levels
 from pixprep.plan.steps.levels import LevelStep
-from pixprep.spec import ColorLike, ImageSpec
+from pixprep.spec import BlendLike, ColorLike, ImageSpec
 
 MAX_FACTOR = 1000.0
 Factor = Annotated[float, Within(0, MAX_FACTOR)]
 Level = Within(0, 255)
 
 
-class Enhancing(ColorOp, frozen=True):
-    """Base of the ops that are an enhancer of Pillow, and a function of torchvision."""
+class Blending(ColorOp, frozen=True):
+    """Base of the ops that are an enhancer of Pillow, and a function of torchvision and of Albumentations."""
 
     factor: Factor
-    like: ColorLike = "pillow"
+    like: BlendLike = "pillow"
 
 
-class Brightness(Enhancing, frozen=True, tag="brightness"):
+class Brightness(Blending, frozen=True, tag="brightness"):
     """Multiply the levels.
 
     torchvision v2's ``adjust_brightness``.
@@ -43,7 +44,7 @@ class Brightness(Enhancing, frozen=True, tag="brightness"):
         return levels.brightness(self.factor, self.like)
 
 
-class Contrast(Enhancing, frozen=True, tag="contrast"):
+class Contrast(Blending, frozen=True, tag="contrast"):
     """Move the levels away from the mean luma of the image, or towards it.
 
     torchvision v2's ``adjust_contrast``.
@@ -57,7 +58,7 @@ class Contrast(Enhancing, frozen=True, tag="contrast"):
         return levels.Blend("mean", self.factor, self.like)
 
 
-class Saturation(Enhancing, frozen=True, tag="saturation"):
+class Saturation(Blending, frozen=True, tag="saturation"):
     """Move the colours away from gray, or towards it.
 
     torchvision v2's ``adjust_saturation``.
@@ -79,14 +80,59 @@ class Hue(ColorOp, frozen=True, tag="hue"):
 
     Args:
         factor: how much of a whole turn, -0.5 to 0.5.
-        like: whose rounding; Pillow's has 256 hues, and differs from torchvision's by up to 18 levels.
+        like: whose rounding; Pillow's has 256 hues, and differs from torchvision's by up to 18 levels; OpenCV's has
+            180, and rounds the last columns of an image otherwise (``hue_saturation_value``).
     """
 
     factor: Annotated[float, Within(-0.5, 0.5)]
-    like: ColorLike = "pillow"
+    like: BlendLike = "pillow"
 
     def step(self) -> LevelStep:
-        return levels.Hue(self.factor, self.like)
+        return hsv.shifted(180 * self.factor, 0, 0) if self.like == "opencv" else levels.Hue(self.factor, self.like)
+
+
+class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):
+    """Add to the hue, the saturation and the value of every pixel, in OpenCV's HSV of uint8.
+
+    Albumentations' ``shift_hsv``. What has no colour gets none. Levels are rounded on the way, unless all is 0. As
+    OpenCV does it with AVX2, levels are cut off on the way back, and in the last columns, which fill no vector of 32,
+    rounded: so a crop or a mirror does not change places with it.
+
+    Args:
+        hue: in half degrees, -180 to 180.
+        saturation, value: -255 to 255; cut off to whole numbers.
+    """
+
+    hue: Annotated[float, Within(-180, 180)] = 0.0
+    saturation: Annotated[float, Within(-255, 255)] = 0.0
+    value: Annotated[float, Within(-255, 255)] = 0.0
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change; refuses an image of one channel, and values that are no levels."""
+        need_hues(image)
+        return super().infer(image)
+
+    def step(self) -> LevelStep:
+        if (self.hue, self.saturation, self.value) == (0, 0, 0):
+            return levels.scaled_and_shifted(1, 0)
+        return hsv.shifted(self.hue, self.saturation, self.value)
+
+
+class BrightnessContrast(ColorOp, frozen=True, tag="brightness_contrast"):
+    """Change the levels to ``level * contrast + brightness``, in float32, cut off.
+
+    Albumentations' ``RandomBrightnessContrast``, with ``alpha`` and ``beta`` as ``contrast`` and ``brightness``.
+
+    Args:
+        contrast: a factor.
+        brightness: in levels, -1000 to 1000.
+    """
+
+    contrast: Factor = 1.0
+    brightness: Annotated[float, Within(-MAX_FACTOR, MAX_FACTOR)] = 0.0
+
+    def step(self) -> LevelStep:
+        return levels.scaled_and_shifted(self.contrast, self.brightness)
 
 
 class ColorMatrix(ColorOp, frozen=True, tag="color_matrix"):
@@ -138,6 +184,12 @@ class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
         return levels.Permute(self.permutation)
 
 
+def need_hues(image: ImageSpec) -> None:
+    """Raise PipelineError unless an image has three channels."""
+    if image.channels != 3:
+        raise PipelineError(f"needs red, green and blue, but the image has {image.channels} channel")
+
+
 def need_colours(image: ImageSpec) -> None:
     """Raise PipelineError unless an image has three channels."""
     if image.channels != 3:
@@ -151,10 +203,10 @@ class Grayscale(ColorOp, frozen=True, tag="grayscale"):
     ``"color": "gray"`` of decode.
 
     Args:
-        like: whose luma: Pillow rounds it, torchvision cuts it off.
+        like: whose luma: Pillow and OpenCV round it, torchvision cuts it off.
     """
 
-    like: ColorLike = "pillow"
+    like: BlendLike = "pillow"
 
     def step(self) -> LevelStep:
         return levels.grayscale(self.like)

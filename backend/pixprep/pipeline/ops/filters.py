@@ -7,20 +7,20 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from pixprep.errors import ImageError, PipelineError
-from pixprep.pipeline.ops.color import Enhancing
+from pixprep.pipeline.ops.color import Factor
 from pixprep.pipeline.ops.limits import Share, Within, shown
-from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, Sometimes, SteadyOp, as_kind
+from pixprep.pipeline.ops.op import ColorOp, Drawn, LevelsOp, Op, Sometimes, SteadyOp, as_kind
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Words, between, span_words
 from pixprep.plan.steps.levels import Filter, LevelStep
-from pixprep.spec import Color, ImageSpec, as_tuple
+from pixprep.spec import Color, ColorLike, ImageSpec, as_tuple
 
 MAX_TAPS = 255
 LEAST_SIGMA, MAX_SIGMA = 0.01, 1000.0
 _SIGMA = Within(LEAST_SIGMA, MAX_SIGMA, counts=(1, 2))
 
 
-class Sharpness(Enhancing, frozen=True, tag="sharpness"):
+class Sharpness(ColorOp, frozen=True, tag="sharpness"):
     """Blend the image with its smoothed self, or move it away from that.
 
     torchvision v2's ``adjust_sharpness``. The outermost pixels stay.
@@ -29,6 +29,9 @@ class Sharpness(Enhancing, frozen=True, tag="sharpness"):
         factor: 0 smooths, 1 changes nothing, 2 sharpens.
         like: whose rounding.
     """
+
+    factor: Factor
+    like: ColorLike = "pillow"
 
     def step(self) -> LevelStep:
         return Filter("sharpness", self.like, self.factor)

@@ -126,7 +126,6 @@ class ImageOp(Op, frozen=True):
 class LevelsOp(ImageOp, frozen=True):
     """An op on levels after the geometry; it may have a ``fill``. See ``plan.draws.augments.Changing``."""
 
-    keeps_places: ClassVar[bool] = False
     moves: ClassVar[bool] = False
     is_hosts: ClassVar[bool] = False
     no_places: ClassVar[str] = ""
@@ -149,8 +148,13 @@ class LevelsOp(ImageOp, frozen=True):
         return Augment(key=key, op=bare(self), color=before.color, input=source.name if source else None)
 
     @property
-    def is_pointwise(self) -> bool:
+    def keeps_places(self) -> bool:
         """See ``plan.draws.augments.Changing``, as the methods below."""
+        return False
+
+    @property
+    def is_pointwise(self) -> bool:
+        """See ``keeps_places``."""
         return False
 
     @property

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.color import (
     MAX_FACTOR,
     Autocontrast,
     Brightness,
+    BrightnessContrast,
     Contrast,
     Equalize,
     Grayscale,
     Hue,
+    HueSaturationValue,
     Invert,
     PermuteChannels,
     Posterize,
     Saturation,
     Solarize,
     need_colours,
+    need_hues,
 )
-from pixprep.pipeline.ops.limits import Share, shown
+from pixprep.pipeline.ops.limits import Share, Within, shown
 from pixprep.pipeline.ops.op import ColorOp, Drawn, LevelsOp, Op, Sometimes, drawn
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Span, Words, between, span_words
-from pixprep.spec import ColorLike, ImageSpec, as_tuple
+from pixprep.spec import BlendLike, ColorLike, ImageSpec, as_tuple
 
 Strength = float | tuple[float, float] | None
 
@@ -119,13 +122,11 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
         p: how often; torchvision's has it by ``RandomApply``.
     """
 
-    keeps_places: ClassVar[bool] = True
-
     brightness: Strength = None
     contrast: Strength = None
     saturation: Strength = None
     hue: Strength = None
-    like: ColorLike = "pillow"
+    like: BlendLike = "pillow"
     p: Share = 1.0
 
     def check(self) -> None:
@@ -148,9 +149,14 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
         }
 
     @property
+    def keeps_places(self) -> bool:
+        """OpenCV's hue rounds the last columns otherwise."""
+        return self.spans["hue"] is None or self.like != "opencv"
+
+    @property
     def is_pointwise(self) -> bool:
         """The mean luma of the contrast is the whole image's."""
-        return self.spans["contrast"] is None
+        return self.spans["contrast"] is None and self.keeps_places
 
     @property
     def blocks(self) -> int:
@@ -179,6 +185,7 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
         return [
             PermuteChannels(tuple(factor)) if kind == "channels" else drawn(kinds[kind], factor=factor)
             for kind, factor in words.items()
+            if (kind, factor, self.like) != ("hue", 0, "opencv")  # Albumentations leaves this one
         ]
 
 
@@ -228,8 +235,105 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
         return f"to {self.p:g} of the images each: {shown} ({self.like}'s rounding)"
 
 
+class RandomHueSaturationValue(Drawn, LevelsOp, frozen=True, tag="random_hue_saturation_value"):
+    """Add to hue, saturation and value of some of the images at random.
+
+    Albumentations' ``HueSaturationValue``: each number is uniform.
+
+    Args:
+        hue: in half degrees: the most to either side, or from and to.
+        saturation, value: the most to either side, or from and to.
+        p: how often.
+    """
+
+    blocks: ClassVar[int] = 1  # whether, three numbers
+
+    hue: Annotated[float | tuple[float, float], Within(-180, 180, counts=(1, 2))] = 20.0
+    saturation: Annotated[float | tuple[float, float], Within(-255, 255, counts=(1, 2))] = 30.0
+    value: Annotated[float | tuple[float, float], Within(-255, 255, counts=(1, 2))] = 20.0
+    p: Share = 0.5
+
+    def check(self) -> None:
+        check_rising(self, *self._spans)
+
+    @property
+    def _spans(self) -> dict[str, Span]:
+        return {name: around(getattr(self, name)) for name in ("hue", "saturation", "value")}
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change; refuses an image of one channel, and values that are no levels."""
+        need_hues(image)
+        return super().infer(image)
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """``{"hue": 3.5, "saturation": -8.25, "value": 0.5}``; none where nothing is done."""
+        whether, *numbers = uniforms(0, 1)[0].tolist()
+        if whether >= self.p:
+            return {}
+        return {name: between(span, u) for (name, span), u in zip(self._spans.items(), numbers, strict=True)}
+
+    def in_words(self) -> str:
+        shown = ", ".join(f"{name} {span_words(span)}" for name, span in self._spans.items())
+        return f"in {self.p:g} of the images, add at random to {shown}"
+
+    def fixed(self, words: Words) -> list[Op]:
+        return [HueSaturationValue(**words)] if words else []
+
+
+class RandomBrightnessContrast(Drawn, LevelsOp, frozen=True, tag="random_brightness_contrast"):
+    """Multiply the levels of some of the images at random, and add to them.
+
+    Albumentations' ``RandomBrightnessContrast``: both numbers are uniform.
+
+    Args:
+        brightness: parts of 255 that are added: the most to either side, or from and to.
+        contrast: what is added to a factor of 1: the most to either side, or from and to.
+        p: how often.
+    """
+
+    keeps_places: ClassVar[bool] = True
+    is_pointwise: ClassVar[bool] = True
+    blocks: ClassVar[int] = 1  # whether, two numbers
+
+    brightness: Annotated[float | tuple[float, float], Within(-3, 3, counts=(1, 2))] = 0.2
+    contrast: Annotated[float | tuple[float, float], Within(-1, MAX_FACTOR - 1, counts=(1, 2))] = 0.2
+    p: Share = 0.5
+
+    def check(self) -> None:
+        check_rising(self, "brightness", "contrast")
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """``{"contrast": 1.125, "brightness": -12.75}``; none where nothing is done."""
+        whether, of_contrast, of_brightness, _ = uniforms(0, 1)[0].tolist()
+        if whether >= self.p:
+            return {}
+        alpha = 1.0 + between(around(self.contrast), of_contrast)
+        return {"contrast": alpha, "brightness": between(around(self.brightness), of_brightness) * 255}
+
+    def in_words(self) -> str:
+        brightness, contrast = (span_words(around(each)) for each in (self.brightness, self.contrast))
+        return f"in {self.p:g} of the images, multiply the levels by 1 and {contrast}, add {brightness} of 255"
+
+    def fixed(self, words: Words) -> list[Op]:
+        return [BrightnessContrast(**words)] if words else []
+
+
+def around(value: float | tuple[float, float]) -> Span:
+    """From and to, of one number to either side of 0."""
+    values = as_tuple(value)
+    return (-values[0], values[0]) if len(values) == 1 else (values[0], values[1])
+
+
+def check_rising(op: Op, *names: str) -> None:
+    """Raise PipelineError where a span does not rise."""
+    for name in names:
+        first, last = around(getattr(op, name))
+        if first > last:
+            raise PipelineError(f'"{name}" must rise, not {shown(as_tuple(getattr(op, name)))}')
+
+
 @cache
-def _kinds(like: ColorLike) -> dict[str, ColorOp]:
+def _kinds(like: BlendLike) -> dict[str, ColorOp]:
     """The op of each kind, which changes nothing."""
     kinds = {"brightness": Brightness, "contrast": Contrast, "saturation": Saturation}
     return {name: kind(factor=1.0, like=like) for name, kind in kinds.items()} | {"hue": Hue(factor=0.0, like=like)}

@@ -1,9 +1,10 @@
 """Steps on levels, done to an image after its geometry, uint8 to uint8.
 
 Each step is frozen data, for an image of known size: a ``Curve`` looks levels up, a ``Blend`` mixes with gray, a
-``Hue`` turns colours, a ``ColorMatrix`` mixes channels, a ``Tone`` is a curve by the image's own histogram, a
-``Permute`` exchanges channels, a ``Filter`` looks at neighbours, a ``Warp`` looks elsewhere, a ``Take`` crops, pads or
-mirrors, a ``Resample`` resizes, an ``Erase`` fills a rectangle, a ``Mix`` adds up what other steps make, an ``Extern``
+``Hue`` turns colours, an ``Hsv`` shifts them, a ``ColorMatrix`` mixes channels, a ``Tone`` is a curve by the image's
+own histogram, a ``Permute`` exchanges channels, a ``Filter`` looks at neighbours, a ``Warp`` looks elsewhere, a
+``Take`` crops, pads or mirrors, a ``Resample`` resizes, an ``Erase`` fills a rectangle, a ``Mix`` adds up what other
+steps make, an ``Extern``
 calls an operator of the user's. Two curves are one, and of a warp is made what a window shows (``folded``); nothing
 else is. ``like`` says whose rounding it is: torchvision's tensors and Pillow differ by up to 18 levels in hue, and 127
 in rotation.
@@ -21,9 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.plan.profiles.profile import Method
+from pixprep.plan.steps.hsv import Hsv
 from pixprep.plan.steps.operators import Extern
 from pixprep.plan.steps.warps import F64, Matrix, Warp
-from pixprep.spec import ColorLike, Like, PaddingMode
+from pixprep.spec import BlendLike, ColorLike, Like, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
 
@@ -59,7 +61,7 @@ class Blend(NamedTuple):
 
     gray: Literal["own", "mean"]
     factor: float
-    like: ColorLike
+    like: BlendLike
 
     def __str__(self) -> str:
         gray = "the gray of each pixel" if self.gray == "own" else "the mean gray of the image"
@@ -257,14 +259,20 @@ class Mix(NamedTuple):
 _REAL = np.arange(256, dtype=np.float32)
 
 
-def brightness(factor: float, like: ColorLike) -> Curve:
-    """Levels times ``factor``, in float32 and cut off, as both libraries do it."""
+def brightness(factor: float, like: BlendLike) -> Curve:
+    """Levels times ``factor``, in float32 and cut off, as all libraries do it."""
     del like
     levels = np.minimum(_REAL * np.float32(factor), 255)
     return Curve(levels.astype(np.uint8).tobytes(), factor)
 
 
-def grayscale(like: ColorLike) -> Blend:
+def scaled_and_shifted(factor: float, offset: float) -> Curve:
+    """``level * factor + offset``, in float32, each constant and each step rounded, and cut off."""
+    levels = _REAL * np.float32(factor) + np.float32(offset)
+    return Curve(levels.clip(0, 255).astype(np.uint8).tobytes())
+
+
+def grayscale(like: BlendLike) -> Blend:
     """The luma of each pixel in all channels."""
     return Blend("own", 0.0, like)
 
@@ -317,7 +325,9 @@ def _curve(of: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.generic]]) -> Cu
     return Curve(of(np.arange(256)).astype(np.uint8).tobytes())
 
 
-LevelStep = Curve | Blend | Hue | ColorMatrix | Tone | Permute | Filter | Warp | Take | Resample | Erase | Mix | Extern
+LevelStep = (
+    Curve | Blend | Hue | Hsv | ColorMatrix | Tone | Permute | Filter | Warp | Take | Resample | Erase | Mix | Extern
+)
 
 
 def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
@@ -356,7 +366,7 @@ def is_pointwise(step: LevelStep) -> bool:
 def keeps_places(step: LevelStep) -> bool:
     """Tell whether a pixel stays where it is, so that a mirror may come before or after."""
     is_summed = isinstance(step, Filter) and step.kind == "blur"  # in float32, from one side to the other
-    return not isinstance(step, Warp | Take | Resample | Erase | Mix | Extern) and not is_summed
+    return not isinstance(step, Hsv | Warp | Take | Resample | Erase | Mix | Extern) and not is_summed
 
 
 def moves(step: LevelStep) -> bool:
