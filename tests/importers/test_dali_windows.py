@@ -1,5 +1,6 @@
 """Windows of DALI graphs: crops, slices and paddings, fixed and computed, and what becomes of values behind them."""
 
+import numpy as np
 import pytest
 
 import pixprep as pp
@@ -62,6 +63,18 @@ def middle(rounding):
 )
 def test_a_padding_keeps_its_meaning(steps, ops):
     assert imported(FIT, *steps)[0][1:] == tuple(ops)
+
+
+@pytest.mark.parametrize("size", [(30, 70), (50, 60), (80, 40)])
+def test_a_window_that_pads_is_what_a_resize_behind_it_sees(size):
+    """Cut off on one axis, padded on the other, or both."""
+    image, canvas = scene(*size), np.full((60, 50, 3), (9, 120, 250), np.uint8)
+    top, left = -5, 7
+    seen = image[: 60 + top, left : left + 50]
+    canvas[-top : -top + seen.shape[0], : seen.shape[1]] = seen
+    crop = pp.crop(top, left, 60, 50, smaller="pad", fill=(9, 120, 250))
+    for how in (pp.resize(height=33, width=21), pp.resize(40, like="dali")):
+        assert np.array_equal(pp.apply([crop, how], image), pp.apply(how, canvas))
 
 
 @pytest.mark.parametrize(

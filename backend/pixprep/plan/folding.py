@@ -15,6 +15,7 @@ from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import EXAMPLE
 from pixprep.plan.geometry_steps import (
+    PADS,
     REACH,
     Beyond,
     Chosen,
@@ -95,9 +96,7 @@ class Geometry:
     def is_padded(self) -> bool:
         """Tell whether an image may have margins before the resize."""
         return any(
-            step.beyond in ("refuse_larger", "keep_larger")
-            if isinstance(step, Window)
-            else not (isinstance(step, Flip) or step.is_inside)
+            step.beyond in PADS if isinstance(step, Window) else not (isinstance(step, Flip) or step.is_inside)
             for step in self.before
         )
 

@@ -18,7 +18,10 @@ from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.steps.levels import LevelStep, Resample
 from pixprep.spec import Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, upward
 
-Beyond = Literal["fill", "refuse_smaller", "refuse_larger", "keep_larger"]
+Beyond = Literal["fill", "pad", "refuse_smaller", "refuse_larger", "keep_larger"]
+
+PADS: tuple[Beyond, ...] = ("pad", "refuse_larger", "keep_larger")
+"""Those whose margin a resize may resample."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,8 @@ class Window:
             free. ``share``: all four numbers are of the image's sides. ``center``: half of what is cut off lies above,
             rounded by ``rounding``; half of what is added, rounded down. ``top_left``: nothing is cut off or added
             there.
-        beyond: what happens where the canvas is larger than the image, or smaller. ``keep_larger``: a side is that of
+        beyond: what happens where the canvas is larger than the image, or smaller. ``fill``: it has a margin, behind a
+            resize alone; ``pad``: it has one anywhere. ``keep_larger``: a side is that of
             the image where this is larger.
     """
 

@@ -139,7 +139,7 @@ class Lowered:
             for step in self.before
         )
         is_padded = Geometry(steps, resize, ()).is_padded
-        is_pads = any(isinstance(step, Window) and step.beyond in ("refuse_larger", "keep_larger") for step in steps)
+        is_pads = any(isinstance(step, Window) and step.beyond in geometry_steps.PADS for step in steps)
         first = "must come before pad" if is_pads else "must have no random margin before it"
         if is_padded and resize.is_real:
             raise PipelineError(

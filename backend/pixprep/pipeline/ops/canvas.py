@@ -186,7 +186,7 @@ class Crop(ImageOp, frozen=True, tag="crop"):
             left=left,
             place="fixed" if self.unit == "pixels" else self.unit,
             rounding=self.rounding or "down",
-            beyond="fill" if self.smaller == "pad" else "refuse_smaller",
+            beyond="pad" if self.smaller == "pad" else "refuse_smaller",
         )
 
     def infer(self, image: ImageSpec) -> ImageSpec:
