@@ -302,6 +302,7 @@ REFUSED = [
     ("GaussianBlur", {"sigma": [1.0, 2.0]}, 'needs one "window_size" and one "sigma", the same for both axes'),
     ("Erase", {"anchor": [1.0, 2.0], "shape": [3.0]}, '"shape": [3.0] must have a number for each axis of each'),
     ("Squeeze", {"axes": [2]}, "is not understood: a tensor has height, width and channels; reshape of the model's"),
+    ("WarpAffine", {}, "interpolates in a way of DALI's own, which is not understood: the op warp has OpenCV's"),
     ("Water", {}, "moves pixels in a way of DALI's own, which is not understood: an operator of your own may do it"),
     ("Resize", {"size": [0.0, 0.0]}, '"size": [0.0, 0.0] must be one side, or height and width'),
     ("Resize", {"resize_x": -9.0, "resize_y": 9.0}, '"resize_x": -9.0 must be a whole number'),
