@@ -68,6 +68,7 @@ def smallest():
         {"op": "flip"},
         {"op": "random_resized_crop", "height": 224},
         {"op": "random_crop", "height": 224},
+        {"op": "random_size_crop", "min_size": 384, "max_size": 600},
         {"op": "random_shortest_size", "min_size": 800},
         {"op": "scale_jitter", "height": 1024},
         {"op": "random_flip"},

@@ -59,6 +59,7 @@ OPTIONS = {
         {"height": 64, "width": 64, "padding": (1, 2, 3, 4)},
         {"height": 101, "width": 70, "pad_if_needed": True, "padding": (0, 3, 5, 0)},
     ],
+    "random_size_crop": [{"min_size": 1, "max_size": 50}, {"min_size": 40, "max_size": 40}],
     "random_shortest_size": [{"min_size": 64}, {"min_size": (32, 48, 64, 80), "max_size": 96}],
     "scale_jitter": [{"height": 100}, {"height": 64, "width": 80, "scale_range": (0.5, 1.5)}],
     "random_flip": [{}, {"p": 0.0}, {"p": 0.25, "axis": "vertical"}, {"p": 1.0}],

@@ -76,6 +76,7 @@ from pixprep.pipeline.ops.random import RandomCrop as random_crop
 from pixprep.pipeline.ops.random import RandomFlip as random_flip
 from pixprep.pipeline.ops.random import RandomIouCrop as random_iou_crop
 from pixprep.pipeline.ops.random import RandomResizedCrop as random_resized_crop
+from pixprep.pipeline.ops.random import RandomSizeCrop as random_size_crop
 from pixprep.pipeline.ops.random import RandomZoomOut as random_zoom_out
 from pixprep.pipeline.ops.random_color import ColorJitter as color_jitter
 from pixprep.pipeline.ops.random_color import RandomAutocontrast as random_autocontrast

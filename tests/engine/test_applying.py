@@ -29,7 +29,7 @@ FIELDS = {
 USUAL = {
     "factor": 0.7, "bits": 4, "threshold": 100, "add": 60, "angle": 30, "degrees": 30, "kernel_size": 3, "shift": 0.1,
     "corners": ((1, 0), (60, 5), (50, 40), (9, 47)), "permutation": (2, 0, 1),
-    "ops": (pp.flip(), pp.invert()),
+    "ops": (pp.flip(), pp.invert()), "min_size": 20, "max_size": 30,
 }  # fmt: skip
 """Values of fields that ops of any name require."""
 NOT_ALONE = Extern | Decode | DecodeVideo | Pixels | OutputOp | AnnotationOp

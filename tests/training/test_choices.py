@@ -18,6 +18,14 @@ CHAINS = {
     "filters": [
         pp.random_choice([pp.random_resized_crop(32, filter=each) for each in ("nearest", "bilinear", "bicubic")])
     ],
+    "detr": [
+        pp.random_choice(
+            [
+                pp.random_shortest_size((48, 64), 80),
+                [pp.random_shortest_size((50, 60)), pp.random_size_crop(30, 55), pp.random_shortest_size((48, 64), 80)],
+            ]
+        )
+    ],
     "levels": [
         pp.random_order([pp.invert(), [pp.color_jitter(brightness=0.5), pp.posterize(3)], pp.gaussian_blur(3, 1.0)]),
         pp.random_choice([pp.random_rotate(20), pp.random_affine(10, p=0.5), pp.solarize(99)], p=0.75),
@@ -37,7 +45,7 @@ def loader(ops, **options):
     return pp.Loader(SAMPLES, pp.Pipeline(made).for_training(), batch_size=60, seed=5, **options)
 
 
-@pytest.mark.parametrize("name", [name for name in CHAINS if name not in ("boxes", "erasing")])
+@pytest.mark.parametrize("name", [name for name in CHAINS if name not in ("boxes", "erasing", "detr")])
 def test_a_draw_is_the_fixed_ops_of_its_parts(name):
     """Each sample is what a pipeline of fixed ops makes; a canvas, a window by boxes and a rectangle have none."""
     one = loader(CHAINS[name])

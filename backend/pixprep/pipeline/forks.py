@@ -66,7 +66,7 @@ def drawn(side: Iterable[Item], choose: Callable[[RandomStep], Sequence[int]]) -
 def _items(choice: Choice, key: str, chosen: Sequence[int], item: Item) -> Iterator[Item]:
     """The ops of what is chosen, in the place of the choice."""
     for op, own in choice.keyed(key, chosen):
-        yield Item(item.place, op, own)
+        yield Item(item.place, op, own, is_chosen=True)
 
 
 def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], Walked], item: Item, behind: int) -> Walked:

@@ -84,11 +84,13 @@ class Item(NamedTuple):
         place: index of the op in the file.
         op: itself.
         key: of the numbers that it draws.
+        is_chosen: it is of a choice.
     """
 
     place: int
     op: Op
     key: str
+    is_chosen: bool = False
 
 
 def items(ops: Iterable[tuple[int, Op]]) -> Iterator[Item]:
@@ -114,7 +116,7 @@ def nodes(ops: Iterable[Item], operators: tuple[Operator | str, ...] = (), where
     names: dict[str, int] = {}
     tensors: set[int] = set()  # the last ops that made them
     last: int | None = None
-    for index, op, key in ops:
+    for index, op, key, is_chosen in ops:
         with at(index, op, where):
             taken = _taken(index, op, names, last)
             if isinstance(op, FirstOp):
@@ -132,7 +134,8 @@ def nodes(ops: Iterable[Item], operators: tuple[Operator | str, ...] = (), where
                 before, image = node.lowered, node.image
                 done, own = whether(op, key)
                 assert isinstance(done, ImageOp)
-                made, lowered = op.infer(image), done.lower(before, image, own)
+                made = op.infer(image)
+                lowered = done.lower(replace(before, resizes_again=is_chosen), image, own)
                 if isinstance(op, Extern):
                     (*_, call) = lowered.levels
                     made = made.sized(*call.size) if isinstance(call, Call) and call.size else made

@@ -44,6 +44,7 @@ class Lowered:
         erasures: what is done to the tensor.
         operators: that ``extern`` may name, see ``finding.find``.
         photo: what is done to the levels of the whole photo, before the geometry.
+        resizes_again: an op of a choice comes next, which may resize what is resized already: a recipe says so.
     """
 
     color: Color
@@ -57,6 +58,7 @@ class Lowered:
     erasures: tuple[Augment, ...] = ()
     operators: tuple[Operator | str, ...] = ()
     photo: tuple[LevelsStep, ...] = ()
+    resizes_again: bool = False
 
     @property
     def channels(self) -> tuple[int, ...]:
@@ -126,7 +128,7 @@ class Lowered:
         """
         if self.is_repeated:
             raise PipelineError('must come before a "padding_mode" other than constant: no margin of it is resampled')
-        if self.geometry.may_warp:
+        if self.geometry.may_warp or (self.resize is not None and self.resizes_again):
             return self._resampled(resize)
         if self.levels:
             return self._on_photo("it is done to the resized image").resized(resize)

@@ -71,6 +71,7 @@ from pixprep.pipeline.ops.random import RandomCrop as RandomCrop
 from pixprep.pipeline.ops.random import RandomFlip as RandomFlip
 from pixprep.pipeline.ops.random import RandomIouCrop as RandomIouCrop
 from pixprep.pipeline.ops.random import RandomResizedCrop as RandomResizedCrop
+from pixprep.pipeline.ops.random import RandomSizeCrop as RandomSizeCrop
 from pixprep.pipeline.ops.random import RandomZoomOut as RandomZoomOut
 from pixprep.pipeline.ops.random_color import ColorJitter as ColorJitter
 from pixprep.pipeline.ops.random_color import RandomAutocontrast as RandomAutocontrast

@@ -203,6 +203,61 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
         return super().fixed(words) if self.may_pad else [Crop(**words)]
 
 
+class RandomSizeCrop(Whether, ImageOp, frozen=True, tag="random_size_crop"):
+    """Cut out a window of random size at a random place.
+
+    DETR's ``RandomSizeCrop``: each side is a whole number from ``min_size`` to ``max_size`` or the image's side, every
+    one as likely, and so is every place. An image with a side below ``min_size`` is refused.
+
+    Args:
+        min_size: of each side, in pixels.
+        max_size: of each side, in pixels.
+        p: how often, 0 to 1; else the image stays as it is.
+    """
+
+    blocks: ClassVar[int] = 1  # height, width, top, left
+
+    min_size: Length
+    max_size: Length
+    p: Share = 1.0
+
+    def check(self) -> None:
+        if self.min_size > self.max_size:
+            raise PipelineError(f'"max_size" must be at least "min_size", {self.min_size}, not {self.max_size}')
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the window: any size between both."""
+        most = (min(side or self.max_size, self.max_size) for side in (image.max_height, image.max_width))
+        height, width = most
+        return image.within((min(self.min_size, height), min(self.min_size, width)), (height, width))
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        return before.then(RandomStep(key, bare(self)))
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Draw both sides, and the place.
+
+        Raises:
+            ImageError: DOES_NOT_FIT.
+        """
+        if min(height, width) < self.min_size:
+            raise ImageError(
+                "DOES_NOT_FIT", f"{height} x {width} pixels are too small for a window of {self.min_size} a side"
+            )
+        u_height, u_width, u_top, u_left = uniforms(0, 1)[0].tolist()
+        rows, columns = (
+            self.min_size + int(uniform * (min(side, self.max_size) - self.min_size + 1))
+            for uniform, side in ((u_height, height), (u_width, width))
+        )
+        return window(int(u_top * (height - rows + 1)), int(u_left * (width - columns + 1)), rows, columns)
+
+    def in_words(self) -> str:
+        return f"take a random window of {self.min_size} to {self.max_size} pixels a side"
+
+    def fixed(self, words: Words) -> list[Op]:
+        return [Crop(**words)]
+
+
 class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
     """Mirror some of the images, at random.
 
