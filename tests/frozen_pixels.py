@@ -169,8 +169,15 @@ def _levels():
     ops += [pp.grayscale("opencv"), pp.hue(-0.21, "opencv"), pp.hue_saturation_value(33.5, -40, 17)]
     ops += [pp.brightness_contrast(1.25, -20.5)]
     ops += [pp.gaussian_blur(5), pp.gaussian_blur((3, 9), sigma=(0.7, 2.5))]
+    ops += [pp.color_matrix(((1.1, 0.2, -0.3, 9.5), (0.4, 0.5, 0.1, -20), (-0.2, 0.6, 0.7, 3)))]
+    ops += [pp.erase(2, 3, 5, 9, fill=(9, 99, 199))]
     for op in ops:
         yield [op]
+    for way in ("bilinear", "bicubic", "nearest"):
+        yield [pp.warp(quad=((1, 0), (30, 3), (28, 25), (-2, 21)), filter=way)]
+        yield [
+            pp.warp(matrix=((1.2, -0.4, 3), (0.3, 0.9, -5)), height=33, width=40, padding_mode="reflect", filter=way)
+        ]
     for like, op in zip(itertools.cycle(PROFILES), ops, strict=False):
         if like != "tensorflow":
             yield [pp.resize(34, like=like), op, pp.center_crop(30, 37), pp.flip()]
@@ -206,6 +213,9 @@ def _random():
     yield [pp.random_autocontrast(), pp.random_equalize(), pp.random_sharpness(1.8)]
     yield [pp.random_gaussian_blur(5)]
     yield [pp.elastic(alpha=60.0, sigma=1.5)]
+    yield [pp.random_choice([pp.flip(), [pp.invert(), pp.hue(0.3)]], weights=[1, 2])]
+    yield [pp.random_apply([pp.brightness(1.4), pp.random_crop(7, 6)], p=0.5)]
+    yield [pp.random_order([pp.brightness(1.4), pp.solarize(100), pp.posterize(3)])]
     yield [pp.random_erasing(p=1.0, value=(9, 99, 199), count=(1, 3))]
     erasing = pp.random_erasing(p=1.0, value="random")
     yield [pp.resize(height=30, width=40), pp.normalize(mean=0.5, std=0.25), erasing, pp.tensor()]
