@@ -296,7 +296,7 @@ def test_nothing_behind_it_says_where_a_pixel_came_from(after):
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline([*HEAD, unwarp(), after, pp.tensor()])
     assert str(caught.value) == (
-        f'ops[3] "{op_name(after)}": {"in training: " * (after in ANNOTATIONS)}nobody knows where a '
+        f'ops[3] "{op_name(after)}": {"" * (after in ANNOTATIONS)}nobody knows where a '
         "pixel came from behind the operator acme.unwarp 1, which makes an image of its own: give the operator "
         "a motion"
     )
