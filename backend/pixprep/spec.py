@@ -29,6 +29,8 @@ SizeDType = Literal["int32", "int64", "float32"]
 SizeOrder = Literal["hw", "wh", "hwc"]
 ScaleOrder = Literal["yx", "xy"]
 Anchor = Literal["center", "top_left"]
+Own = Literal["max", "mean"]
+"""A number of an image's own levels."""
 Arithmetic = Literal["float64", "divide", "multiply", "fused", "fused_multiply"]
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 Preset = Literal["ultrafast", "fast", "medium"]

@@ -189,6 +189,26 @@ def test_pad_fills_the_margin(anchor):
     assert_close(run(IMAGES["scene"], pp.crop(3, 5, 30, 41), multiples), expected, EQUAL)
 
 
+@pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
+@pytest.mark.parametrize("number", ["max", "mean"])
+def test_an_image_is_scaled_by_a_number_of_its_own_levels(number, color):
+    """Every maximum there is, black among them; rembg's U2-Net has this order of float64 operations."""
+    mean, std = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)) if color != "gray" else ((0.4,), (0.3,))
+    ramp = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
+    dim = [np.minimum(np.dstack([ramp, ramp[::-1], ramp // 2]), most).astype(np.uint8) for most in range(256)]
+    order = {"rgb": [0, 1, 2], "bgr": [2, 1, 0], "gray": [0]}[color]
+    dim = [np.repeat(pixels[:, :, :1], 3, axis=2) for pixels in dim] if color == "gray" else dim
+    normalize = pp.normalize(mean=mean, std=std, scale=number)
+    ops = [pp.crop(0, 0, 16, 16), pp.brightness(1.5), normalize, pp.flip(), pp.tensor(layout="hwc")]
+    with pp.Engine(pp.Pipeline([pp.decode(color=color), *ops])) as engine:
+        tensors = engine.run([png(pixels) for pixels in dim])
+    for pixels, tensor in zip(dim, tensors, strict=True):
+        levels = np.minimum(pixels[:, ::-1, order].astype(np.float32) * np.float32(1.5), 255).astype(np.uint8)
+        own = getattr(np, number)(levels) or 1
+        assert np.array_equal(tensor, ((levels / own - mean) / std).astype(np.float32))
+    assert len({tensor.tobytes() for tensor in tensors}) > 170
+
+
 @pytest.mark.parametrize("filter_name", ["box", "bilinear", "hamming", "bicubic", "lanczos"])
 @pytest.mark.parametrize("size", [(32, 48), (200, 150), (7, 300), (90, 3), (1, 1)])
 def test_resize_without_antialias_equals_the_oracle(size, filter_name):

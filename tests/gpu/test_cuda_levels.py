@@ -120,6 +120,25 @@ def test_canvases_of_many_sizes_are_made_in_one_launch(folder, plain):
 
 
 @needs_compiler
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    ("number", "arithmetic", "middle"),
+    [("max", "float64", []), ("mean", "divide", [pp.equalize()]), ("max", "divide", [pp.rotate(30), pp.contrast(0.2)])],
+)
+def test_an_image_is_scaled_by_a_number_of_its_own_levels(folder, number, arithmetic, middle, dtype):
+    normalize = pp.normalize(mean=(0.485, 0.456, 0.406), std=0.225, scale=number, arithmetic=arithmetic)
+    ops = [pp.letterbox(24, 20, fill=(9, 0, 1)), *middle, normalize, pp.tensor(dtype=dtype)]
+    for color in ("bgr", "gray"):
+        these = [pp.letterbox(24, 20, fill=9), *middle, pp.normalize(scale=number), ops[-1]] if color == "gray" else ops
+        plan = plan_of(*these, color=color)
+        channels = 1 if color == "gray" else 3
+        batch = [np.zeros((9, 7, channels), np.uint8), *(image[:, :, :channels] // 3 for image in images(6))]
+        batch = list(map(np.ascontiguousarray, batch))
+        ours = cuda_shim.run(cuda_shim.build(plan, folder), plan, batch, levels=cuda_shim.build_levels(plan, folder))
+        assert all(map(np.array_equal, ours, cuda_shim.expected(plan, batch)))
+
+
+@needs_compiler
 def test_margins_before_the_resize_and_the_fill_of_a_letterbox_are_levels_too(folder):
     square = pp.pad(square=True, fill=(1, 200, 3))
     for ops in ([square, pp.resize(height=29, width=40)], [pp.letterbox(50, 60, fill=(0, 114, 255))]):

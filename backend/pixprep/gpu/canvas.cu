@@ -1,4 +1,4 @@
-// Shared by fast.cu, plain.cu and levels.cu: the structs, and where the tensor has each value.
+// Shared by fast.cu, plain.cu and levels.cu: the structs, where the tensor has a value, and what its steps make of it.
 //
 // launch.py puts structs.h and this file before each of them; structs.py reads the structs here. Coordinates: x to the
 // right, y down. Sizes and offsets are in pixels, pitches in bytes. Compiled with -DCHANNELS=3|1 -DLAYOUT_CHW=1|0
@@ -59,4 +59,33 @@ __device__ static inline int canvas_width(const struct Plan &plan) {
 __device__ static inline int place(const struct Plan &plan, int c, int x, int y) {
     return LAYOUT_CHW ? (c * canvas_height(plan) + y) * canvas_width(plan) + x
                       : (y * canvas_width(plan) + x) * CHANNELS + c;
+}
+
+// The bits of the nearest float16, ties to even, of a value below 65520. Where 2^exponent <= |value|, a float16 is a
+// multiple of 2^(exponent - 10), and the bits of neighbours are neighbouring integers; the least exponent is -14.
+__device__ static inline unsigned half_bits(double value) {
+    long long bits = __double_as_longlong(value);
+    int exponent = max((int)(bits >> 52 & 2047) - 1023, -14);
+    double scale = __longlong_as_double((1023LL + 10 - exponent) << 52);
+    unsigned multiple = __double2uint_rn(fabs(__dmul_rn(value, scale)));
+    return (unsigned)(bits >> 63 & 1) << 15 | (((unsigned)(exponent + 14) << 10) + multiple);
+}
+
+// A value of channel c of the tensor, through the steps of the plan, of an image with this number of its own: the bits
+// of the result. Not every kernel calls it, so that it is not static.
+__device__ inline VALUE computed(const struct Plan &plan, int c, float value, double own) {
+    double result = value;
+    for (int index = 0; index < plan.step_count; ++index) {
+        const struct Step &step = plan.steps[index];
+        float before = (float)result;
+        float by = (float)step.scale[c];
+        if (step.operation == STEP_AFFINE) result = __dadd_rn(__dmul_rn(before, step.scale[c]), step.offset[c]);
+#ifdef LEVEL_OWN_MAX  // of levels.cu alone: a division of float64 takes a stack in plain.cu
+        else if (step.operation == STEP_BY_OWN) result = __ddiv_rn(__ddiv_rn(before, own) - step.offset[c], step.scale[c]);
+#endif
+        else if (step.operation == STEP_SUBTRACT) result = __fsub_rn(before, by);
+        else if (step.operation == STEP_MULTIPLY) result = __fmul_rn(before, by);
+        else result = __fdiv_rn(before, by);
+    }
+    return sizeof(VALUE) == 2 ? half_bits(result) : __float_as_uint((float)result);
 }

@@ -37,7 +37,8 @@ from pixprep.spec import BlendLike, PaddingMode
 U8 = npt.NDArray[np.uint8]
 
 KINDS = (
-    *("curve", "blend_own", "blend_mean", "hue", "hsv", "matrix", "autocontrast", "equalize", "permute", "erase"),
+    *("curve", "blend_own", "blend_mean", "hue", "hsv", "matrix", "autocontrast", "equalize", "own_max", "own_mean"),
+    *("permute", "erase"),
     *("take", "sharpness", "blur", "warp_pillow_fixed", "warp_pillow_walk", "warp_pillow_nearest"),
     *("warp_pillow_bilinear", "warp_pillow_bicubic", "warp_torchvision_nearest", "warp_torchvision_bilinear"),
     *("warp_opencv_nearest", "warp_opencv_bilinear", "warp_opencv_bicubic"),
@@ -50,12 +51,12 @@ _ALIGNED = 16
 
 def needs_canvases(plan: TensorPlan) -> bool:
     """Tell whether levels.cu has anything to do."""
-    return bool(plan.geometry.levels or plan.geometry.erasures)
+    return plan.has_canvas or bool(plan.geometry.erasures)
 
 
 def canvas_plan(plan: TensorPlan) -> TensorPlan:
     """The plan whose tensors are the canvases, of decoded channels in their order; the plan itself without levels."""
-    if not plan.geometry.levels:
+    if not plan.has_canvas:
         return plan
     height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
     decoded = sorted(zip(plan.channels, plan.fill, strict=True))
@@ -83,12 +84,12 @@ class Canvases:
         made: dict[int, tuple[int, ...]] = {}
         for index in first.values():
             placement = placements[index]
-            these, areas = _packed(placement, len(plan.channels), data) if plan.geometry.levels else ([], (0, 0))
+            these, areas = _packed(placement, plan, data) if plan.has_canvas else ([], (0, 0))
             erasures = data.put(_erasures(placement, plan)) if placement.erasures else 0
             room = [-(-area // ALIGNMENT) * ALIGNMENT for area in areas]
             made[index] = (*room, len(steps), erasures, len(these), len(placement.erasures))
             steps += these
-        self._has_levels = bool(plan.geometry.levels)
+        self._has_levels = plan.has_canvas
         self._canvases = np.zeros(len(placements), CANVAS)
         self._steps = np.frombuffer(bytearray().join(steps), LEVEL_STEP)
         self._data = np.frombuffer(data.whole, np.uint8)
@@ -143,9 +144,9 @@ class _Data:
         return begin
 
 
-def _packed(placement: Placement, channels: int, data: _Data) -> tuple[list[bytes], tuple[int, int]]:
+def _packed(placement: Placement, plan: TensorPlan, data: _Data) -> tuple[list[bytes], tuple[int, int]]:
     """The steps of a placement as ``LEVEL_STEP``; the bytes that each of its two pieces of memory needs."""
-    size, turn, steps = placement.canvas, 0, []
+    size, turn, steps, channels = placement.canvas, 0, [], len(plan.channels)
     areas = [size[0] * size[1] * channels, 0]
     for step in placement.levels:
         if channels == 1 and (
@@ -158,6 +159,8 @@ def _packed(placement: Placement, channels: int, data: _Data) -> tuple[list[byte
         elif isinstance(step, Take | Warp | Filter):
             size, turn = size_after([step], *size), 1 - turn
             areas[turn] = max(areas[turn], size[0] * size[1] * channels)
+    if plan.own:
+        steps.append(_struct(f"own_{plan.own}"))
     return steps, (areas[0], areas[1])
 
 

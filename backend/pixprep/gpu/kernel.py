@@ -133,7 +133,7 @@ class GpuKernel:
                     self._second_pass(part.second_grid, TILE, (structs, plan_struct))
                     continue
                 canvases = room.device[part.canvases :]
-                struct = (self._passes_struct if self._plan.geometry.levels else plan_struct).copy()
+                struct = (self._passes_struct if self._plan.has_canvas else plan_struct).copy()
                 struct["canvases"] = canvases.data.ptr
                 self._second_pass(part.second_grid, TILE, (structs, struct))
                 self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, plan_struct))

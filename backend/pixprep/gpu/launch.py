@@ -87,7 +87,7 @@ def code(plan: TensorPlan, *, plain: bool = False) -> str:
 
 def levels_code() -> str:
     """The CUDA code of what changes levels."""
-    return _code("formulas.h", "steps.cu", "levels.cu", LEVEL=KINDS, LIKE=LIKES, PADDING=MODES)
+    return _code("formulas.h", "steps.cu", "levels.cu", LEVEL=KINDS, LIKE=LIKES, PADDING=MODES, STEP=STEPS)
 
 
 def surface_code() -> str:
@@ -111,7 +111,7 @@ def _text(name: str) -> str:
 
 def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
     """The compiler's -D options for the two passes of a plan."""
-    options = [*_tensor_options(canvas_plan(plan)), f"-DCANVASES={int(bool(plan.geometry.levels))}"]
+    options = [*_tensor_options(canvas_plan(plan)), f"-DCANVASES={int(plan.has_canvas)}"]
     if plain or not is_fast(plan):
         return [*options, f"-DREAL_VALUES={int(plan.is_real)}"]
     rule = _formula(plan)
@@ -172,7 +172,7 @@ def prepare(
     if canvases:
         scratch += middles
         canvases.write(uploads.memory[uploads.end :], uploads.address + uploads.end, scratch=scratch, tensors=tensors)
-    if plan.geometry.levels:
+    if plan.has_canvas:
         images["tensor"] = scratch
     height, width = (max(sides) for sides in zip(*(placement.canvas for placement in placements), strict=True))
     middle = _tiles(wide, TILE[0]), _tiles(high, TILE_ROWS)

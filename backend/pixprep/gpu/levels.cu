@@ -9,11 +9,27 @@
 // Formulas are those of pixprep/plan/steps/levels.py and formulas.h. Each product and sum is rounded by itself, as NVRTC is told
 // --fmad=false. Comes after canvas.cu, formulas.h and steps.cu.
 
+// The greatest level of an image, or the mean of its levels; 1 in place of 0.
+__device__ static inline double own_of(const struct LevelStep &step, const struct Measured &measured) {
+    unsigned long long sum = 0, count = 0;
+    int most = 0;
+    for (int entry = 0; entry < CHANNELS * LEVELS; ++entry) {
+        int level = entry % LEVELS;
+        unsigned long long times = measured.counts[entry / LEVELS][level];
+        sum += times * level;
+        count += times;
+        if (times) most = max(most, level);
+    }
+    double own = step.kind == LEVEL_OWN_MAX ? most : __ddiv_rn(sum, count);
+    return own ? own : 1;
+}
+
 // The threads of a block make what was measured a table: each has a part of the sum of the lumas.
-__device__ static inline void conclude(const struct LevelStep &step, unsigned long long sum, unsigned pixels,
-                                       struct Measured *measured) {
+__device__ static inline void conclude(const struct Plan &plan, const struct LevelStep &step, unsigned long long sum,
+                                       unsigned pixels, struct Measured *measured) {
     if (step.kind == LEVEL_BLEND_MEAN) atomicAdd(&measured->sum, sum);
     __syncthreads();
+    double own = is_own(step.kind) ? own_of(step, *measured) : 0;
     for (int entry = threadIdx.x; entry < CHANNELS * LEVELS; entry += LEVEL_THREADS) {
         int c = entry / LEVELS, level = entry % LEVELS;
         const unsigned *counts = measured->counts[c];
@@ -27,6 +43,8 @@ __device__ static inline void conclude(const struct LevelStep &step, unsigned lo
                 value = step.factor == 0 ? (int)(gray + 0.5)
                                          : level_of(level * step.factor + (float)(gray * step.matrix[0]));
             }
+        } else if (own) {
+            measured->values[c][level] = computed(plan, c, level, own);
         } else {
             int low = -1, high = -1;
             unsigned below = 0;
@@ -52,13 +70,14 @@ __device__ static inline void conclude(const struct LevelStep &step, unsigned lo
     __syncthreads();
 }
 
-// Where the last sweep puts a pixel.
-__device__ static inline void put(const struct Plan &plan, VALUE *tensor, int y, int x, const int *pixel) {
+// Where the last sweep puts a pixel, whose values are measured or the plan's.
+__device__ static inline void put(const struct Plan &plan, const struct Measured *own, VALUE *tensor, int y, int x,
+                                  const int *pixel) {
     for (int c = 0; c < CHANNELS; ++c) {
         int level = pixel[0];
         for (int k = 1; k < CHANNELS; ++k)  // an index known at run time only would put the array into local memory
             if (plan.channel[c] == k) level = pixel[k];
-        tensor[place(plan, c, x, y)] = __ldg(plan.tables + c * LEVELS + level);
+        tensor[place(plan, c, x, y)] = own ? own->values[c][level] : __ldg(plan.tables + c * LEVELS + level);
     }
 }
 
@@ -70,6 +89,7 @@ __device__ static inline void do_steps(const struct Canvas &canvas, const struct
     unsigned char *other = canvas.other;
     int next = 0;
     bool is_ready = false;  // what the next step needs has been measured
+    const struct Measured *own = canvas.step_count && is_own(steps[canvas.step_count - 1].kind) ? &measured : 0;
     do {
         const struct LevelStep *elsewhere = 0;
         struct Levels made = image;
@@ -108,7 +128,7 @@ __device__ static inline void do_steps(const struct Canvas &canvas, const struct
                 for (int c = 0; c < CHANNELS; ++c) pixel[c] = made.at(y, x)[c];
 #pragma unroll 1
             for (int step = first; step < next; ++step) change(steps[step], measured, y, x, pixel);
-            if (is_last) put(plan, canvas.tensor, y, x, pixel);
+            if (is_last) put(plan, own, canvas.tensor, y, x, pixel);
             else
                 for (int c = 0; c < CHANNELS; ++c) made.at(y, x)[c] = pixel[c];
             if (!is_ready) continue;
@@ -117,7 +137,7 @@ __device__ static inline void do_steps(const struct Canvas &canvas, const struct
                 for (int c = 0; c < CHANNELS; ++c) atomicAdd(&measured.counts[c][pixel[c]], 1u);
         }
         if (is_last) return;
-        if (is_ready) conclude(steps[next], sum, count, &measured);
+        if (is_ready) conclude(plan, steps[next], sum, count, &measured);
         else __syncthreads();
         image = made;
     } while (true);

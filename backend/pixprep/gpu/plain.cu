@@ -151,30 +151,7 @@ __device__ static inline void finish(const struct Image &image, int x, int y, fl
 }
 
 #if REAL_VALUES
-// The bits of the nearest float16, ties to even, of a value below 65520. Where 2^exponent <= |value|, a float16 is a
-// multiple of 2^(exponent - 10), and the bits of neighbours are neighbouring integers; the least exponent is -14.
-__device__ static inline unsigned half_bits(double value) {
-    long long bits = __double_as_longlong(value);
-    int exponent = max((int)(bits >> 52 & 2047) - 1023, -14);
-    double scale = __longlong_as_double((1023LL + 10 - exponent) << 52);
-    unsigned multiple = __double2uint_rn(fabs(__dmul_rn(value, scale)));
-    return (unsigned)(bits >> 63 & 1) << 15 | (((unsigned)(exponent + 14) << 10) + multiple);
-}
-
-// A value of channel c of the tensor, through the steps of the plan: the bits of the result.
-__device__ static inline VALUE value_bits(const struct Plan &plan, int c, float value) {
-    double result = value;
-    for (int index = 0; index < plan.step_count; ++index) {
-        const struct Step &step = plan.steps[index];
-        float before = (float)result;
-        float by = (float)step.scale[c];
-        if (step.operation == STEP_AFFINE) result = __dadd_rn(__dmul_rn(before, step.scale[c]), step.offset[c]);
-        else if (step.operation == STEP_SUBTRACT) result = __fsub_rn(before, by);
-        else if (step.operation == STEP_MULTIPLY) result = __fmul_rn(before, by);
-        else result = __fdiv_rn(before, by);
-    }
-    return sizeof(VALUE) == 2 ? half_bits(result) : __float_as_uint((float)result);
-}
+__device__ static inline VALUE value_bits(const struct Plan &plan, int c, float value) { return computed(plan, c, value, 0); }
 #else
 __device__ static inline VALUE value_bits(const struct Plan &plan, int c, float level) {
     return plan.tables[c * 256 + (int)level];

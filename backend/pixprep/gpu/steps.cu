@@ -39,6 +39,7 @@ struct Measured {
     unsigned long long sum;                 // of the lumas
     unsigned counts[CHANNELS][LEVELS];      // of the levels
     unsigned char table[CHANNELS][LEVELS];  // what the step makes of a level
+    VALUE values[CHANNELS][LEVELS];         // of the tensor, where they depend on a number of the image's own
 };
 
 // An image whose rows lie one after the other.
@@ -56,8 +57,11 @@ struct Levels {
 __device__ static inline bool is_elsewhere(int kind) { return kind >= LEVEL_TAKE; }
 
 __device__ static inline bool is_measured(int kind) {
-    return kind == LEVEL_BLEND_MEAN || kind == LEVEL_AUTOCONTRAST || kind == LEVEL_EQUALIZE;
+    return kind == LEVEL_BLEND_MEAN || (kind >= LEVEL_AUTOCONTRAST && kind <= LEVEL_OWN_MEAN);
 }
+
+// A last step, which changes no level: the tensor's values depend on what it measures.
+__device__ static inline bool is_own(int kind) { return kind == LEVEL_OWN_MAX || kind == LEVEL_OWN_MEAN; }
 
 // A value, far from 2^31, cut off to a level.
 __device__ static inline int level_of(float value) { return clip8((int)value); }

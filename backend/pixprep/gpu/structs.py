@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.kernels.layout import numbers, packer, structs
-from pixprep.plan.output_plans import Affine, TensorPlan
+from pixprep.plan.output_plans import Affine, ByOwn, TensorPlan
 
 _FILES = [Path(__file__).with_name(name) for name in ("structs.h", "canvas.cu", "steps.cu", "surface.cu")]
 _NUMBERS = numbers(*_FILES)
@@ -21,7 +21,7 @@ TAPS = _NUMBERS["TAPS"]
 ALIGNMENT = _NUMBERS["ALIGNMENT"]
 LEVEL_THREADS = _NUMBERS["LEVEL_THREADS"]
 """Threads of a block of levels.cu, which is one image."""
-STEPS = ("affine", "subtract", "multiply", "divide")
+STEPS = ("affine", "subtract", "multiply", "divide", "by_own")
 
 _STRUCTS = structs(*_FILES)
 _TYPES: dict[str, Any] = {name: np.dtype(struct) for name, struct in _STRUCTS.items()}
@@ -37,6 +37,9 @@ def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
         count = len(plan.channels)
         if isinstance(step, Affine):
             struct["scale"][:count], struct["offset"][:count] = step.scale, step.offset
+        elif isinstance(step, ByOwn):
+            struct["scale"][:count], struct["offset"][:count] = step.std, step.mean
+            struct["operation"] = STEPS.index("by_own")
         else:
             struct["scale"][:count], struct["operation"] = step.by, STEPS.index(step.operation)
     return np.concatenate([plan.table.reshape(-1).view(np.uint8), steps.view(np.uint8)])

@@ -12,7 +12,7 @@ from pixprep.plan.draws.augments import Augment, Changing, RandomStep
 from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import Chosen, GeometryStep, LevelsStep, Move, Window, flat
-from pixprep.plan.output_plans import ArithmeticStep, TensorPlan
+from pixprep.plan.output_plans import ArithmeticStep, ByOwn, TensorPlan
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.steps import levels
 from pixprep.plan.steps.operators import Extern, Operator
@@ -95,6 +95,8 @@ class Lowered:
         """
         if self.erasures:
             raise PipelineError("must come before random_erasing, which is done to the tensor")
+        if any(isinstance(each, ByOwn) for each in self.arithmetic) and not _is_flip(step):
+            raise PipelineError("must come before normalize, whose scale is measured in the whole image of the tensor")
         if mode != "constant" or not self._changes_places(step, leaves_margin=fill is not None):
             if isinstance(fill, str):
                 raise PipelineError("a colour that comes with the image must come before what changes the levels")

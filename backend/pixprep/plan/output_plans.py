@@ -13,7 +13,7 @@ from pixprep.plan.draws.philox import F64
 from pixprep.plan.folding import Geometry
 from pixprep.plan.placement import Placement
 from pixprep.plan.steps.operators import Extern
-from pixprep.spec import BoxFormat, MaskDType, Preset, TensorSpec
+from pixprep.spec import BoxFormat, MaskDType, Own, Preset, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,20 @@ class Float32:
     by: tuple[float, ...]
 
 
-ArithmeticStep = Affine | Float32
+@dataclass(frozen=True)
+class ByOwn:
+    """``(level / own - mean) / std`` of each channel, in float64; ``own`` is a number of the image's own levels.
+
+    Attributes:
+        number: the greatest level of any channel, or the mean of all; 1 in place of 0.
+    """
+
+    number: Own
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+ArithmeticStep = Affine | Float32 | ByOwn
 
 
 _FLOAT32_OPERATIONS: dict[str, Any] = {"subtract": np.subtract, "multiply": np.multiply, "divide": np.divide}
@@ -69,7 +82,7 @@ class TensorPlan:
         for index, step in enumerate(self.arithmetic, 1):
             dtype = self.spec.dtype if index == len(self.arithmetic) else "float32"
             with np.errstate(all="ignore"):
-                ends = _done(step, ends.astype(np.float32)).astype(dtype)
+                ends = _done(step, ends.astype(np.float32), 255.0).astype(dtype)
             if not np.isfinite(ends).all():
                 raise PipelineError(f"normalize: a step of its arithmetic leaves the range of {dtype}")
             difference = abs(np.subtract(*ends.T.astype(np.float64))).min()
@@ -100,10 +113,23 @@ class TensorPlan:
         return self.geometry.resize is not None and self.geometry.resize.is_real
 
     @property
+    def own(self) -> Own | None:
+        """The number of each image's own levels that its values depend on."""
+        return next((step.number for step in self.arithmetic if isinstance(step, ByOwn)), None)
+
+    @property
+    def has_canvas(self) -> bool:
+        """Tell whether an image is whole before its values are made: its levels change, or are measured."""
+        return bool(self.geometry.levels or self.own)
+
+    @property
     def table(self) -> npt.NDArray[np.generic]:
-        """(channels, 256) of the tensor's dtype: the value of each level."""
-        levels = np.tile(np.arange(256, dtype=np.float32), (len(self.channels), 1))
-        return self.values(levels)
+        """(channels, 256) of the tensor's dtype: the value of each level, of an image whose own number is 255."""
+        return self.table_of(255.0)
+
+    def table_of(self, own: float) -> npt.NDArray[np.generic]:
+        """The same of an image with this number of its own."""
+        return self.values(np.tile(np.arange(256, dtype=np.float32), (len(self.channels), 1)), own)
 
     @property
     def lines(self) -> npt.NDArray[np.float64]:
@@ -113,27 +139,31 @@ class TensorPlan:
         *_, last = [none, *(step for step in self.arithmetic if isinstance(step, Affine))]
         return np.stack([last.scale, last.offset], axis=1)
 
-    def values(self, levels: npt.NDArray[np.float32]) -> npt.NDArray[np.generic]:
+    def values(self, levels: npt.NDArray[np.float32], own: float = 255.0) -> npt.NDArray[np.generic]:
         """The tensor's values, of its dtype.
 
         Args:
             levels: float32 (channels, ...), 0 to 255, in the order of the tensor's channels.
+            own: number of the image's own levels.
 
         Every step but the last rounds to float32; the last result is rounded to the dtype.
         """
         values: npt.NDArray[Any] = levels
         for step in self.arithmetic:
-            values = _done(step, values.astype(np.float32))
+            values = _done(step, values.astype(np.float32), own)
         result: npt.NDArray[np.generic] = values.astype(self.spec.dtype)
         return result
 
 
-def _done(step: ArithmeticStep, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A step done to float32 values, the channels in the first axis: float32 or, by ``Affine``, float64."""
+def _done(step: ArithmeticStep, values: npt.NDArray[Any], own: float) -> npt.NDArray[Any]:
+    """A step done to float32 values, the channels in the first axis: float32, or by the others float64."""
     shape = (-1,) + (1,) * (values.ndim - 1)
     if isinstance(step, Affine):
         scale, offset = (np.array(x).reshape(shape) for x in (step.scale, step.offset))
         values = values.astype(np.float64) * scale + offset
+    elif isinstance(step, ByOwn):
+        mean, std = (np.array(x).reshape(shape) for x in (step.mean, step.std))
+        values = (values.astype(np.float64) / own - mean) / std
     else:
         by = np.array(step.by, np.float32).reshape(shape)
         values = _FLOAT32_OPERATIONS[step.operation](values, by)

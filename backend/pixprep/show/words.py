@@ -33,6 +33,7 @@ from pixprep.plan.output_plans import (
     AnnotationPlan,
     ArithmeticStep,
     BoxesPlan,
+    ByOwn,
     Float32,
     MaskPlan,
     NumbersPlan,
@@ -49,6 +50,7 @@ _NUMBERS = {
     "scale_factor": "here = decoded * scale",
     "transform": "here = decoded * scale + offset",
 }
+_OWN = {"max": "the image's greatest level", "mean": "the mean of the image's levels"}
 _SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
 
 
@@ -155,9 +157,13 @@ def _formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
             scale, offset = step.scale[channel], step.offset[channel]
             text += f" * {scale:.6g}" if scale != 1 else ""
             text += f" {'+' if offset > 0 else '-'} {abs(offset):.6g}" if offset else ""
+        elif isinstance(step, ByOwn):
+            mean, std = step.mean[channel], step.std[channel]
+            text += f" / {_OWN[step.number]}" + (f" - {mean:.6g}" if mean else "")
+            text = (f"({text})" if mean else text) + f" / {std:.6g}" if std != 1 else text
         else:
             text += f" {_SIGNS[step.operation]} {step.by[channel]:.6g}"
-        is_sum = isinstance(step, Affine) or step.operation == "subtract"
+        is_sum = isinstance(step, Affine) or (isinstance(step, Float32) and step.operation == "subtract")
     return text + (", in float32" if any(isinstance(step, Float32) for step in arithmetic) else "")
 
 

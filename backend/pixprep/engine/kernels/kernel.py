@@ -55,13 +55,16 @@ class CpuKernel:
             planes = self._unpadded(out if self._plan.spec.layout == "chw" else out.transpose(2, 0, 1), placement.size)
             *steps, last = placement.levels or (None,)
             table, finish = self._table, self._finish
-            if isinstance(last, Curve):  # what comes last is looked up with the values
+            own = self._plan.own
+            if isinstance(last, Curve) and not own:  # what comes last is looked up with the values
                 table = table.take(np.frombuffer(last.table, np.uint8), 1)
                 finish = finish and finish.of(table)
             elif last is not None:
                 steps.append(last)
-            if steps:
-                self._look_up(levels.done(steps, self._canvas(pixels, placement)), table, planes)
+            if steps or own:
+                canvas = levels.done(steps, self._canvas(pixels, placement))
+                table = self._plan.table_of(levels.measured(own, canvas)) if own else table
+                self._look_up(canvas, table, planes)
             else:
                 self._write(pixels, placement, table, finish, planes)
             for erase in placement.erasures:

@@ -33,7 +33,7 @@ from pixprep.plan.steps.levels import (
 )
 from pixprep.plan.steps.operators import Extern
 from pixprep.plan.steps.warps import Warp
-from pixprep.spec import ColorLike, PaddingMode
+from pixprep.spec import ColorLike, Own, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
 ColourStep = Curve | Blend | Hue | Hsv | ColorMatrix | Tone
@@ -113,6 +113,14 @@ def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
             case _ as never:
                 unreachable(never)
     return pixels.image
+
+
+def measured(number: Own, image: U8) -> float:
+    """Number of an image's own levels, (height, width, channels): their greatest, or their mean; 1 in place of 0."""
+    counts = (Gray(image) if image.shape[2] == 1 else Words(image)).histograms().sum(axis=0, dtype=np.int64)
+    levels = np.arange(256)
+    value = levels[counts > 0][-1] if number == "max" else (counts * levels).sum() / counts.sum()
+    return float(value) or 1.0
 
 
 def mean_gray(total: int, count: int, like: ColorLike) -> float:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pixprep.engine.kernels.margins import Margins
 from pixprep.engine.kernels.native import STRUCTS, axis_struct, checked, formula_struct, library, passes_number
-from pixprep.plan.output_plans import Affine, ArithmeticStep
+from pixprep.plan.output_plans import Affine, ArithmeticStep, Float32
 from pixprep.plan.profiles.windows import Axis, Formula, Resampling, Windows
 
 U8 = npt.NDArray[np.uint8]
@@ -172,6 +172,7 @@ def _order(channels: Sequence[int]) -> tuple[int, int]:
 def _arithmetic(step: ArithmeticStep) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
     if isinstance(step, Affine):
         return 0, step.scale, step.offset
+    assert isinstance(step, Float32)  # levels alone are measured
     return 1 + OPERATIONS.index(step.operation), step.by, ()
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import isfinite
 
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.limits import need_channels, shown
+from pixprep.pipeline.ops.limits import need_channels, need_whole_levels, shown
 from pixprep.pipeline.ops.op import ImageOp
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.output_plans import Affine, Float32
-from pixprep.spec import Arithmetic, ImageSpec, Reals, as_tuple
+from pixprep.plan.output_plans import Affine, ArithmeticStep, ByOwn, Float32
+from pixprep.spec import Arithmetic, ImageSpec, Own, Reals, as_tuple
 
 _FLOAT32 = np.finfo(np.float32)
 
@@ -27,7 +27,9 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
 
     Args:
         mean, std: one number, or one a channel in the order of the channels.
-        scale: multiplies the levels 0 to 255 first.
+        scale: multiplies the levels 0 to 255 first; or ``max``, ``mean``: 1 over that of the image's own levels, of all
+            channels together, as rembg's U2-Net has it. That of a black image is 1. Only a flip or a ``tensor`` may
+            then follow, and ``arithmetic`` is ``float64`` or ``divide``.
         arithmetic: ``float64``; or in float32, each constant and each step rounded: ``divide``
             ``(value / (1 / scale) - mean) / std`` (torchvision's ToTensor and Normalize, timm, Keras), ``multiply``
             ``(value * scale - mean) / std`` (torchvision v2's ToDtype and Normalize), ``fused``
@@ -37,36 +39,48 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
 
     mean: Reals = 0.0
     std: Reals = 1.0
-    scale: float = 1 / 255
+    scale: float | Own = 1 / 255
     arithmetic: Arithmetic = "float64"
 
     def check(self) -> None:
-        for name, values in (("mean", self.mean), ("std", self.std), ("scale", self.scale)):
+        is_own, scale = isinstance(self.scale, str), 1.0 if isinstance(self.scale, str) else self.scale
+        for name, values in (("mean", self.mean), ("std", self.std), ("scale", scale)):
             if not all(isfinite(value) for value in as_tuple(values)):
                 raise PipelineError(f'"{name}" must be finite, not {shown(values)}')
         if any(value <= 0 for value in as_tuple(self.std)):
             raise PipelineError(f'"std" must be over 0, not {shown(self.std)}')
-        if self.scale == 0:
+        if scale == 0:
             raise PipelineError('"scale" must not be 0: every pixel would become the same value')
+        if is_own and self.arithmetic not in ("float64", "divide"):
+            raise PipelineError(f'"scale": "{self.scale}" goes with "arithmetic": "float64" or "divide"')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec with the new range of values."""
         need_channels("mean", self.mean, image)
         need_channels("std", self.std, image)
-        ends = [
-            image_end * a + b for a, b in self.coefficients(image.channels) for image_end in (image.low, image.high)
-        ]
+        low, high = image.low, image.high
+        if isinstance(self.scale, str):
+            need_whole_levels(image)
+            if image.max_height is None or image.max_width is None:
+                raise PipelineError(
+                    f'"scale": "{self.scale}" is of the tensor\'s whole image: resize or crop it before'
+                )
+            low, high = 0.0, 1.0 if self.scale == "max" else float(image.channels * image.max_height * image.max_width)
+        ends = [end * a + b for a, b in self.coefficients(image.channels) for end in (low, high)]
         return replace(image, low=min(ends) + 0.0, high=max(ends) + 0.0, values="normalized")  # + 0.0: no -0
 
     def coefficients(self, channels: int) -> list[tuple[float, float]]:
-        """For each channel the factor and the offset that this op amounts to."""
+        """For each channel the factor and the offset that this op amounts to, of an own number 1."""
         means, stds = _each(self.mean, channels), _each(self.std, channels)
-        return [(self.scale / std, -mean / std) for mean, std in zip(means, stds, strict=True)]
+        scale = 1.0 if isinstance(self.scale, str) else self.scale
+        return [(scale / std, -mean / std) for mean, std in zip(means, stds, strict=True)]
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         if before.erasures:
             raise PipelineError("must come before random_erasing, which is done to its values")
         steps, count = before.arithmetic, image.channels
+        if isinstance(self.scale, str):
+            return replace(before, arithmetic=(*steps, *_own_steps(self, self.scale, count)))
         if self.arithmetic != "float64":
             return replace(before, arithmetic=(*steps, *_float32_steps(self, count)))
         last = Affine((1.0,) * count, (0.0,) * count)
@@ -83,8 +97,18 @@ def _each(value: Reals, channels: int) -> tuple[float, ...]:
     return values * channels if len(values) == 1 else values
 
 
+def _own_steps(op: Normalize, number: Own, count: int) -> list[ArithmeticStep]:
+    """One ``normalize`` by a number of the image's own: in float64, or rounded at each step."""
+    mean, std, zeros, ones = _each(op.mean, count), _each(op.std, count), (0.0,) * count, (1.0,) * count
+    if op.arithmetic == "float64":
+        return [ByOwn(number, mean, std)]
+    _check_float32(op, (*mean, *std))
+    return [ByOwn(number, zeros, ones), *_changing([Float32("subtract", mean), Float32("divide", std)])]
+
+
 def _float32_steps(op: Normalize, count: int) -> list[Float32]:
     """One ``normalize`` in the order of operations that it names; a step that changes nothing is left out."""
+    assert not isinstance(op.scale, str)
     mean, std, scale = _each(op.mean, count), _each(op.std, count), _each(op.scale, count)
     steps = {
         "divide": (Float32("divide", _each(1 / op.scale, count)), Float32("subtract", mean), Float32("divide", std)),
@@ -100,6 +124,10 @@ def _float32_steps(op: Normalize, count: int) -> list[Float32]:
     }[op.arithmetic]
     factors = (1 / op.scale, *mean, *std) if op.arithmetic == "fused" else ()
     _check_float32(op, [*factors, *(constant for step in steps for constant in step.by)])
+    return _changing(steps)
+
+
+def _changing(steps: Iterable[Float32]) -> list[Float32]:
     neutral = {"subtract": 0.0, "multiply": 1.0, "divide": 1.0}
     return [step for step in steps if any(x != neutral[step.operation] for x in step.by)]
 

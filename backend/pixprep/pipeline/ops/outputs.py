@@ -137,6 +137,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
             plan = replace(plan, geometry=replace(plan.geometry, most=self.max_size))
         if self.pad_level is None or (spec.padding == NO_PADDING and not spec.is_open):
             return plan
+        if plan.own:
+            raise PipelineError(f'"pad_level" has no one value where normalize has "scale": "{plan.own}": use pad')
         levels = as_tuple(self.pad_level) * (len(plan.channels) // len(as_tuple(self.pad_level)))
         value = tuple(float(values[int(level)]) for values, level in zip(plan.table, levels, strict=True))
         return replace(plan, spec=replace(spec, padding=spec.padding._replace(value=value)))
