@@ -235,6 +235,11 @@ EXACT = {
     | {"do_center_crop": True, "resample": 1, "rescale_factor": 0.0078, "size": {"shortest_edge": 512}}
     | {"image_mean": [1.0, 1.0, 1.0], "image_std": [1.0, 1.0, 1.0], "do_rescale": True}
     | RESIZE_NORMALIZE,
+    "Intel/dpt-large": {"feature_extractor_type": "DPTFeatureExtractor", "ensure_multiple_of": 1},
+    "depth-anything/Depth-Anything-V2-Small-hf": {"image_processor_type": "DPTImageProcessor", "size": square(518)}
+    | {"ensure_multiple_of": 14, "keep_aspect_ratio": True, "do_pad": False, "size_divisor": None, "resample": 3}
+    | IMAGENET,
+    "facebook/sam-vit-base": {"image_processor_type": "SamImageProcessor", "size": {"longest_edge": 1024}},
 }
 """Configurations that must be imported, and equal the processor."""
 
@@ -245,8 +250,6 @@ REFUSED = {
     | {"size": square(224)}
     | FAST
     | IMAGENET,
-    "Intel/dpt-large": {"feature_extractor_type": "DPTFeatureExtractor", "ensure_multiple_of": 1},
-    "facebook/sam-vit-base": {"image_processor_type": "SamImageProcessor", "size": {"longest_edge": 1024}},
     "dandelin/vilt-b32-mlm": {"image_processor_type": "ViltImageProcessor", "size_divisor": 32},
     "deepmind/vision-perceiver-conv": {"feature_extractor_type": "PerceiverFeatureExtractor", "size": 224},
     "microsoft/Phi-3-vision-128k-instruct": {"auto_map": {"AutoImageProcessor": "image_processing_phi3_v.Phi3V"}}

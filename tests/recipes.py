@@ -1,4 +1,4 @@
-"""The pipelines of docs/models.md, by the headings that they stand under."""
+"""The pipelines of docs/models.md, by the headings that they stand under, and of docs/models, by their files."""
 
 from pathlib import Path
 
@@ -11,3 +11,4 @@ RECIPES = {
     for heading, _, text in SECTIONS
     if "```json" in text
 }
+FAMILIES = {path.stem: pp.load(path) for path in sorted((PAGE.parent / "models").glob("*.json"))}

@@ -65,6 +65,10 @@ CROP = {"do_center_crop": True, "crop_size": 90}
 NULLS = {"do_convert_rgb": None, "do_normalize": None, "do_rescale": None}
 DOWN = center_crop(224, rounding="down")
 RESIZE_640 = resize(height=640, width=640, like="torchvision")
+SAM, DPT = ({"image_processor_type": f"{name}ImageProcessor"} for name in ("Sam", "DPT"))
+DEPTH_ANYTHING = resize(
+    518, side="nearer", multiple=14, max_size=2072, rounding="half_even", filter="bicubic", like="torchvision"
+)
 DETR_SIZE = {"shortest_edge": 60, "longest_edge": 101}
 BECOMES = [  # a configuration, options, the index of the first op that is compared, ops
     (CLIP, {"backend": "pil"}, 1, [resize(224, filter="bicubic"), DOWN, normalize()]),
@@ -91,6 +95,11 @@ BECOMES = [  # a configuration, options, the index of the first op that is compa
     (RT_DETR | CROP, {}, 1, [RESIZE_640, normalize(arithmetic="multiply"), tensor()]),
     (RT_DETR, {"backend": "pil"}, 1, [resize(height=640, width=640), normalize(arithmetic="float64"), tensor()]),
     (RT_DETR | {"size": DETR_SIZE}, {}, 1, [resize(60, max_size=101, rounding="detr", like="torchvision")]),
+    (SAM, {}, 1, [resize(1024, side="longer", rounding="half_away", like="torchvision")]),
+    (SAM, {}, 3, [tensor(min_height=1024, min_width=1024)]),
+    (SAM | {"do_pad": False}, {}, 3, [tensor()]),
+    (DPT, {}, 1, [resize(height=384, width=384, filter="bicubic", like="torchvision")]),
+    (DPT | {"keep_aspect_ratio": True, "ensure_multiple_of": 14, "size": 518}, {}, 1, [DEPTH_ANYTHING]),
     (vit(224), {"apply_exif_orientation": False}, 0, [decode(apply_exif_orientation=False)]),
 ]
 
@@ -146,6 +155,12 @@ WRONG = [
     *((YOLOS | {"crop_size": size}, f'"crop_size": {size} {SIZE}') for size in (9.0, [9], {"height": 9})),
     (CLIP | {"pad_size": {"height": 9, "longest_edge": 9}}, "\"pad_size\": {'height': 9, 'longest_edge': 9} must be"),
     (YOLOS | {"do_center_crop": True}, '"crop_size": None must be given, or "do_center_crop" be false'),
+    (SAM | {"pad_size": {"height": 900, "width": 1024}}, '"pad_size": {'),
+    (SAM | {"size": 1024}, '"size": 1024 must be an object'),
+    (SAM | {"size": {"shortest_edge": 1024}}, "\"size\": {'shortest_edge': 1024} must be a longest_edge"),
+    (DPT | {"do_pad": True}, '"do_pad": True adds margins on both sides'),
+    (DPT | {"ensure_multiple_of": 0}, '"ensure_multiple_of": 0 must be a whole number'),
+    (DPT | {"keep_aspect_ratio": True, "size": [9, 8]}, '"size": [9, 8] must be a square'),
     (YOLOS | {"pad_size": {"height": 9, "width": 9}}, '"do_pad": True with a pad_size is not supported'),
     (CLIP | {"data_format": "channels_last"}, "\"data_format\": 'channels_last' is not supported; remove it"),
     (convnext({"height": 224, "width": 224}), "\"size\": {'height': 224, 'width': 224} must be a shortest_edge"),

@@ -4,7 +4,7 @@ import pytest
 
 import images
 import pixprep as pp
-from recipes import RECIPES
+from recipes import FAMILIES, PAGE, RECIPES
 
 PHOTO = {"original_size": ("int32", (2,))}
 GIVEN = {
@@ -38,3 +38,11 @@ def test_a_recipe_gives_the_inputs_that_its_model_takes(heading):
     for name, (_, shape) in found.items():
         sides = pipeline.outputs[name].spec.shape
         assert all(known in (-1, side) for known, side in zip(sides, shape, strict=True)), name
+
+
+def test_the_page_links_each_file_and_each_gives_a_tensor():
+    text = PAGE.read_text(encoding="utf-8")
+    assert all(f"(models/{name}.json)" in text for name in FAMILIES)
+    for pipeline in FAMILIES.values():
+        with pp.Engine(pipeline, device="cpu", threads=1) as engine:
+            assert engine.run_batch([images.photo()]).errors == [None]

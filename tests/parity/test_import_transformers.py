@@ -186,6 +186,8 @@ def test_unused_fields_are_unused(name):
     config = {"image_processor_type": name, "size": {"height": 200, "width": 200}, "do_center_crop": False}
     values = {"do_normalize": True, "image_mean": 0.1, "image_std": 0.7, "do_center_crop": True, "crop_size": 100}
     values["pad_size"] = {"height": 300, "width": 300}
+    values |= {"mask_size": {"longest_edge": 100}, "mask_pad_size": {"height": 300, "width": 300}}
+    config |= {"size": {"longest_edge": 200}} if name == "SamImageProcessor" else {}
     loud = config | {field: values[field] for field in UNUSED[name]}
     (quiet,), (expected,) = theirs(config, "torchvision", [photo()]), theirs(loud, "torchvision", [photo()])
     assert_close(expected, quiet)
@@ -311,6 +313,8 @@ def sweep(name):
     yield {"image_processor_type": name}
     size = {"shortest_edge": 40} if name == "ConvNextImageProcessor" else {"height": 40, "width": 48}
     base = {"image_processor_type": name, "size": size, "crop_size": {"height": 30, "width": 36}}
+    if name == "SamImageProcessor":
+        base |= {"size": {"longest_edge": 40}, "pad_size": {"height": 44, "width": 48}}
     cropped = base | {"do_center_crop": True}
     for field, value in product(flags(), (True, False, None)):
         yield from (base | {field: value}, cropped | {field: value})

@@ -91,6 +91,12 @@ def torchvision_resize(h: int, w: int) -> Size:
     return (max(1, new_long), max(1, new_short)) if w <= h else (max(1, new_short), max(1, new_long))
 
 
+def dpt(h: int, w: int) -> Size:
+    """``get_resize_output_image_size`` of transformers' DPT, with a square and ``keep_aspect_ratio``."""
+    scale = 518 / w if abs(1 - 518 / w) < abs(1 - 518 / h) else 518 / h
+    return max(1, round(scale * h / 14)) * 14, max(1, round(scale * w / 14)) * 14
+
+
 FORMULAS: dict[str, tuple[dict[str, Any], Callable[[int, int], Size]]] = {
     "rapidocr, recognizer": ({"height": 48, "rounding": "up", "up_to": 320}, rapidocr_recognizer),
     "PaddleOCR, recognizer": (
@@ -117,6 +123,7 @@ FORMULAS: dict[str, tuple[dict[str, Any], Callable[[int, int], Size]]] = {
     ),
     "torchvision, detectors": ({"size": 800, "mode": "scale", "max_size": 1333}, torchvision_detector),
     "torchvision, max_size": ({"size": 256, "max_size": 400}, torchvision_resize),
+    "DPT, Depth Anything": ({"size": 518, "side": "nearer", "multiple": 14, "rounding": "half_even"}, dpt),
     "a height, up to multiples": (
         {"height": 48, "multiple": 16, "rounding": "up", "max_size": 320},
         lambda h, w: (48, max(1, math.ceil(min(48 * (w / h), 320) / 16)) * 16),

@@ -13,7 +13,7 @@ image. Where it is not, the processor takes the channels as they come and fails 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,19 @@ from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, read_json, reading, sides
 from pixprep.importers.transformers_classes import COMMON, DEFAULTS, DETRS, HARMLESS, NEEDED, UNUSED, VIDEO_DEFAULTS
-from pixprep.pipeline.ops import MAX_SIDE, CenterCrop, Decode, DecodeVideo, Normalize, Op, Pad, Reals, Tensor
+from pixprep.pipeline.ops import (
+    MAX_SIDE,
+    CenterCrop,
+    Decode,
+    DecodeVideo,
+    Normalize,
+    Op,
+    Pad,
+    Reals,
+    Resize,
+    Tensor,
+    changed,
+)
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Filter, Layout, Like
 
@@ -93,8 +105,7 @@ def from_transformers(
         arithmetic = _arithmetic(fields, processor, backend)
         why = 'is not supported; remove it, and give the pipeline\'s tensor "layout": "hwc"'
         fields.expect("data_format", "channels_first", why=why)
-        if not pads and fields.flag("do_pad") and fields.has("pad_size"):
-            fields.refuse("do_pad", "with a pad_size is not supported: it adds zeros to normalized values")
+        canvas = _canvas(fields, processor, geometry) if not pads and fields.flag("do_pad") else ()
         if is_video:
             fields.off("do_sample_frames")
         decode = Decode(
@@ -114,8 +125,11 @@ def from_transformers(
     if is_video:
         assert frames is not None
         first, layout = DecodeVideo(frames=frames), "tchw"
+    tensor = Tensor(dtype="float32" if arithmetic else "uint8", layout=layout)
+    if canvas:
+        tensor = changed(tensor, min_height=canvas[0], min_width=canvas[1])
     return assembled(
-        [first, *pads, *geometry, *arithmetic, Tensor(dtype="float32" if arithmetic else "uint8", layout=layout)],
+        [first, *pads, *geometry, *arithmetic, tensor],
         library="transformers",
         version=version,
         name=name or folder or processor,
@@ -182,6 +196,21 @@ def _pads(fields: Fields, processor: str) -> list[Op]:
     return [Pad(square=True, fill=levels)]
 
 
+def _canvas(fields: Fields, processor: str, geometry: Sequence[Op]) -> Sides:
+    """Height and width to which SAM adds zeros, behind ``normalize``; nothing where a batch alone is padded."""
+    if processor == "DPTImageProcessor":
+        fields.refuse("do_pad", "adds margins on both sides, to multiples of size_divisor, and is not supported")
+    if not fields.has("pad_size"):
+        return ()
+    if processor != "SamImageProcessor":
+        fields.refuse("do_pad", "with a pad_size is not supported")
+    size = _sides(fields, "pad_size", is_square=True)
+    most = geometry[0].size if geometry and isinstance(geometry[0], Resize) else None
+    if len(size) == 1 or not isinstance(most, int) or most > min(size):
+        fields.refuse("pad_size", "must have a height and a width, of at least the longest_edge of size")
+    return size
+
+
 def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     """Resize and centre crop. ``now`` is what is known of the size: both sides, the shorter one, or nothing."""
     ops: list[Op] = []
@@ -191,6 +220,10 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
         how: dict[str, Any] = {}
         if processor in DETRS:
             now, how = _detr_size(fields, processor)
+        elif processor == "SamImageProcessor":
+            now, how = _longest(fields), {"side": "longer", "rounding": "half_away"}
+        elif processor == "DPTImageProcessor":
+            now, how = _dpt_size(fields)
         else:
             now, own_crop = _size(fields, processor)
         filter_: Filter = fields.choice("resample", PILLOW_FILTERS)
@@ -201,6 +234,8 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
             ops.append(_center_crop(fields, "crop_pct", own_crop, now, backend))
             now = own_crop
     if fields.flag("do_center_crop"):
+        if processor == "SamImageProcessor" or (processor == "DPTImageProcessor" and backend == "pil"):
+            fields.refuse("do_center_crop", "is not supported of this class: its PIL backend does not look at it")
         window = _sides(fields, "crop_size", is_square=True)
         if len(window) == 1:
             fields.refuse("crop_size", "must have a height and a width")
@@ -241,6 +276,35 @@ def _detr_size(fields: Fields, processor: str) -> tuple[Sides, dict[str, Any]]:
         fields.refuse("size", f"must be shortest_edge and longest_edge, or height and width, of 1 to {MAX_SIDE} pixels")
     multiple = 16 if processor == "YolosImageProcessor" else None
     return found[:1], {"max_size": found[1], "multiple": multiple, "rounding": "detr"}
+
+
+def _longest(fields: Fields) -> Sides:
+    """SAM's longer side."""
+    size = fields.mapping("size")
+    found = sides([size["longest_edge"]]) if size.keys() == {"longest_edge"} else ()
+    return found or fields.refuse("size", f"must be a longest_edge of 1 to {MAX_SIDE} pixels")
+
+
+def _dpt_size(fields: Fields) -> tuple[Sides, dict[str, Any]]:
+    """Height and width as multiples, or one side of a square, where the aspect ratio is kept."""
+    size = _sides(fields, "size", is_square=fields.flag("default_to_square"))
+    multiple = fields.take("ensure_multiple_of")
+    if type(multiple) is not int or not 1 <= multiple <= min(size):
+        fields.refuse("ensure_multiple_of", "must be a whole number of 1 to the size")
+    if len(size) == 1:
+        fields.refuse("size", "must have a height and a width")
+    if not fields.flag("keep_aspect_ratio"):
+        return tuple(round(side / multiple) * multiple for side in size), {}
+    if size[0] != size[1]:
+        fields.refuse("size", 'must be a square with "keep_aspect_ratio"')
+    most = min(MAX_SIDE, 4 * size[0])
+    log.warning(
+        "%s: a side has at most %d pixels (max_size of resize), so that tensors have a bound: transformers has none",
+        fields.where,
+        most,
+    )
+    whole = {"multiple": multiple} if multiple > 1 else {}
+    return size[:1], {"side": "nearer", "max_size": most, "rounding": "half_even", **whole}
 
 
 def _enlarged(fields: Fields, size: Sides) -> Sides:

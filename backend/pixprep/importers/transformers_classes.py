@@ -56,6 +56,13 @@ DETRS: dict[str, dict[str, Any]] = {
 }
 """Classes that have DETR's resize and do not crop."""
 
+SAM = _class((1024,), BILINEAR, IMAGENET, do_convert_rgb=True, do_pad=True, default_to_square=True) | {
+    "size": {"longest_edge": 1024},
+    "pad_size": {"height": 1024, "width": 1024},
+    "mask_size": {"longest_edge": 256},
+    "mask_pad_size": {"height": 256, "width": 256},
+}
+
 # DINOv3 is not here: it resizes float32 values, which differ by up to 0.96 levels from a resize of uint8.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "BeitImageProcessor": _class((224, 224), BICUBIC, HALF, 224, do_center_crop=False),
@@ -66,6 +73,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "ChineseCLIPImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
     "ConvNextImageProcessor": _class((384,), BICUBIC, HALF, crop_pct=224 / 256),
     "DeiTImageProcessor": _class((256, 256), BICUBIC, HALF, 224),
+    "DPTImageProcessor": _class((384, 384), BICUBIC, HALF, do_pad=False)
+    | {"keep_aspect_ratio": False, "ensure_multiple_of": 1, "size_divisor": None},
     "EfficientNetImageProcessor": _class(
         (346, 346), BICUBIC, HALF, 289, do_center_crop=False, rescale_offset=False, include_top=True
     ),
@@ -77,6 +86,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "OwlViTImageProcessor": _class((768, 768), BICUBIC, CLIP, 768, do_center_crop=False, do_convert_rgb=True),
     "PoolFormerImageProcessor": _class((224,), BICUBIC, IMAGENET, 224, crop_pct=0.9),
     "PvtImageProcessor": _class((224, 224), BICUBIC, IMAGENET),
+    "SamImageProcessor": SAM,
     "SegformerImageProcessor": _class((512, 512), BILINEAR, IMAGENET),
     "SiglipImageProcessor": _class((224, 224), BICUBIC, HALF, do_convert_rgb=True, default_to_square=False),
     "ViTImageProcessor": _class((224, 224), BILINEAR, HALF),
@@ -97,6 +107,7 @@ UNUSED = {
     **dict.fromkeys(DETRS, ("do_center_crop", "crop_size")),
     "LlavaImageProcessor": ("pad_size",),
     "MobileViTImageProcessor": ("do_normalize", "image_mean", "image_std"),
+    "SamImageProcessor": ("mask_size", "mask_pad_size"),
     "SegformerImageProcessor": ("do_center_crop", "crop_size"),
 }
 """Fields that a class accepts and does not look at."""

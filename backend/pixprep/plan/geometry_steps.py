@@ -172,7 +172,7 @@ def chosen(steps: Iterable[LevelsStep]) -> Iterator[RandomStep]:
 REACH: Mapping[Filter, int] = dict.fromkeys(get_args(Filter), 1) | {"bicubic": 2, "lanczos": 3, "lanczos4": 4}
 """Reach of each filter from an output's centre: resized pixels, or pixels of an image that grows."""
 
-Rule = Literal["both", "shorter", "longer", "height", "width", "fit", "cover", "letterbox", "shrink"]
+Rule = Literal["both", "shorter", "longer", "nearer", "height", "width", "fit", "cover", "letterbox", "shrink"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,10 +181,10 @@ class Resize:
 
     Attributes:
         rule: ``both``: to ``height`` x ``width``. ``shorter``, ``longer``: that side to ``height``, the other to
-            ``height * other / side``. ``height``, ``width``: that side, and the other keeps the aspect ratio. ``fit``,
-            ``cover``: the side whose ``side / self.side`` is larger or smaller to ``self.side``, the other as of
-            ``shorter``. ``letterbox``: both to ``side * scale`` with the smaller scale; ``shrink``: the same, but no
-            scale over 1.
+            ``height * other / side``; ``nearer``: likewise, the side whose scale is nearer to 1. ``height``, ``width``:
+            that side, and the other keeps the aspect ratio. ``fit``, ``cover``: the side whose ``side / self.side`` is
+            larger or smaller to ``self.side``, the other as of ``shorter``. ``letterbox``: both to ``side * scale``
+            with the smaller scale; ``shrink``: the same, but no scale over 1.
         rounding: of a side that the rule computes; at least 1. ``detr``: of both sides, see the op ``resize``.
         like: whose arithmetic the filter follows.
         subpixel: of DALI: the scale is what the rule says before rounding, about the image's middle.
@@ -276,6 +276,8 @@ class Resize:
         if self.rounding == "detr":
             return self._by_detr(height, width)
         is_height_named = ratios[0] >= ratios[1] if self.rule in ("longer", "fit") else ratios[0] <= ratios[1]
+        if self.rule == "nearer":
+            is_height_named = abs(1 - self.width / width) >= abs(1 - self.height / height)
         if self.rule == "height" or (is_height_named and self.rule != "width"):
             return self._limited(self.height, self._other(width, self.height, height))
         return self._limited(self.width, self._other(height, self.width, width))[::-1]
@@ -316,7 +318,7 @@ class Resize:
 
     def _limited(self, named: int, other: float) -> tuple[float, float]:
         """The side that the rule names, and the other one, where there is a most."""
-        if self.rule == "shorter":
+        if self.rule in ("shorter", "nearer"):
             if self.most is None or (whole := rounded(other, self.rounding)) <= self.most:
                 return named, other
             return self.most * named / whole, self.most
@@ -338,6 +340,7 @@ class Resize:
             "both": f"to {size}",
             "shorter": f"the shorter side to {self.height}",
             "longer": f"the longer side to {self.height}",
+            "nearer": f"the side that is scaled least to {self.height}",
             "height": f"to height {self.height}, the aspect ratio kept",
             "width": f"to width {self.width}, the aspect ratio kept",
             "fit": f"to fit into {size}",

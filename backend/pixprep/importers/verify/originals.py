@@ -105,6 +105,7 @@ class Originals:
     def normalizer(self, op: ops.Normalize, *, is_real: bool, origin: str = "") -> Original:
         """Levels (height, width, channels) to float64 (``float64``) or float32 (the others); ``origin``: whose."""
         formula = replace(FORMULA, run=lambda values: _normalize(values, op))
+        is_real |= isinstance(op.scale, str)
         key, run = NORMALIZERS.get(op.arithmetic, ("", _normalize))
         if (key, origin, op.scale) == ("dali", "albumentations", 1):  # of one formula
             key, run = origin, _albumentations_normalize
@@ -250,6 +251,8 @@ def _by_size(op: Any, height: int, width: int) -> tuple[float, float]:
     """The sides by ``size``, before they are rounded."""
     assert op.size is not None
     base = (min if op.side == "shorter" else max)(height, width)
+    if op.side == "nearer":
+        base = width if abs(1 - op.size / width) < abs(1 - op.size / height) else height
     if op.rounding == "detr":  # of transformers
         assert op.max_size is not None
         is_over = max(height, width) / base * op.size > op.max_size
@@ -326,6 +329,11 @@ def _resized(pixels: Array, op: Resizing) -> Array:
 def _normalize(values: Array, op: ops.Normalize) -> Array:
     """The definition, in float64, or step by step in float32 as the libraries do."""
     mean, std = np.array(ops.as_tuple(op.mean)), np.array(ops.as_tuple(op.std))
+    if isinstance(op.scale, str):
+        own = float(values.max() if op.scale == "max" else values.mean()) or 1.0
+        if op.arithmetic == "float64":
+            return np.asarray((values / own - mean) / std)
+        return np.asarray(((values / own).astype(np.float32) - mean.astype(np.float32)) / std.astype(np.float32))
     if op.arithmetic == "float64":
         return np.asarray((values.astype(np.float64) * op.scale - mean) / std)
     if op.arithmetic == "fused_multiply":
@@ -372,6 +380,7 @@ def _transformers_normalize(values: Array, op: ops.Normalize) -> Array:
 
 
 def _dali_normalize(values: Array, op: ops.Normalize) -> Array:
+    assert not isinstance(op.scale, str)
     mean, std = ([x / op.scale for x in _per_channel(x, values)] for x in (op.mean, op.std))
     library = import_module("nvidia.dali")
     how: dict[str, Any] = {"dtype": library.types.FLOAT, "output_layout": "HWC", "mean": mean, "std": std}

@@ -49,7 +49,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
 
     Args:
         size: of the side that ``side`` names; the aspect ratio is kept up to ``rounding``.
-        side: which side ``size`` is for; default: ``shorter``.
+        side: which side ``size`` is for; default: ``shorter``. ``nearer``: the one whose scale is nearer to 1, as for
+            DPT and Depth Anything (``keep_aspect_ratio``).
         height, width: both sides, or one of them; then the other keeps the aspect ratio. For ``down`` and
             ``half_even`` it is ``int(width * (height / image_height))``, the scale of the given side; for ``up``
             ``ceil(height * (image_width / image_height))``, the ratio of the sides, as in text recognizers.
@@ -83,7 +84,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     """
 
     size: LengthOrInput | None = None
-    side: Literal["shorter", "longer"] | None = None
+    side: Literal["shorter", "longer", "nearer"] | None = None
     height: LengthOrInput | None = None
     width: LengthOrInput | None = None
     mode: Literal["stretch", "fit", "cover", "scale"] | None = None
@@ -117,6 +118,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             if self.mode not in (None, "scale"):
                 raise PipelineError('"mode" goes with "height" and "width", not with "size"')
             settle(self, "side", "shorter")
+            if self.side == "nearer" and (self.mode or isinstance(self.size, str)):
+                raise PipelineError('"side": "nearer" goes with a number as "size", without "mode"')
         self._check_open(is_alone=is_alone)
         check_most(self.max_size, self._sides, is_only=False)
         if self.mode != "stretch":
@@ -142,7 +145,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         elif (self.enlarge, self.shrink) != (None, None):
             raise PipelineError('"enlarge" and "shrink" go with "mode": "scale"')
         if self.max_size is not None and not self._requested:
-            if not (is_alone or self.side == "shorter" or (self.mode == "scale" and not self.shrink)):
+            if not (is_alone or self.side in ("shorter", "nearer") or (self.mode == "scale" and not self.shrink)):
                 raise PipelineError(
                     '"max_size" goes with "size" of the shorter side, or with "height" or "width" alone'
                 )
@@ -192,7 +195,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         size, least = self._whole(self.size), one
         if self.side == "longer":
             most = size if self.shrink in (None, True) else most
-        elif self.mode is None and self.max_size is None:
+        elif self.side == "shorter" and self.mode is None and self.max_size is None:
             least = size or 1
         return (least, least), (most, most)
 

@@ -1,0 +1,202 @@
+"""The files of docs/models give the tensors of the packages whose models they are for: ``make models``.
+
+Each row of ``CALLS`` calls a package's own code, without its weights: of most packages one module, without the packages
+around it and what these import. ``parseq`` and ``anomalib`` are the transforms that their code composes.
+"""
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+import images
+import pixprep as pp
+from images import png, scene
+from pixprep.importers.transformers import from_transformers
+from recipes import FAMILIES
+
+cv2 = pytest.importorskip("cv2", reason="make models installs it")
+torch = pytest.importorskip("torch", reason="make models installs it")
+v1 = pytest.importorskip("torchvision.transforms", reason="make models installs it", exc_type=ImportError)
+from PIL import Image  # noqa: E402
+
+SITE = Path(np.__file__).parents[1]
+SIZES = [(480, 640), (427, 641), (61, 331), (64, 200), (99, 101), (333, 500), (1080, 1919), (700, 197), (83, 400)]
+DIM = png(scene(97, 140) // 3)
+PHOTOS = [*(png(scene(*size)) for size in (*SIZES, (40, 2700))), DIM, images.photo("china"), images.photo("flower")]
+LINES = [png(scene(*size)[:, :, :1]) for size in SIZES if size[1] >= size[0]]
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+DOCTR = ((0.798, 0.785, 0.772), (0.264, 0.2749, 0.287)), ((0.694, 0.695, 0.693), (0.299, 0.296, 0.301))
+
+
+def module(name, *around, **stands_in):
+    """A module of a package; of the packages ``around`` it only their folders, with what ``stands_in``."""
+    if not SITE.joinpath(name.split(".")[0]).exists():
+        pytest.skip(f"make models installs {name.split('.')[0]}")
+    for package in around:
+        if package not in sys.modules:
+            sys.modules[package] = ModuleType(package)
+            sys.modules[package].__path__ = [str(SITE.joinpath(*package.split(".")))]
+        vars(sys.modules[package]).update(stands_in)
+    return importlib.import_module(name)
+
+
+def rgb_of(encoded):
+    return cv2.cvtColor(cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+
+
+def pil_of(encoded):
+    return Image.fromarray(rgb_of(encoded))
+
+
+def rembg(mean, std, side):
+    session = module("rembg.sessions.base", "rembg", "rembg.sessions").BaseSession
+    fake = SimpleNamespace(inner_session=SimpleNamespace(get_inputs=lambda: [SimpleNamespace(name="x")]))
+    return lambda encoded: session.normalize(fake, pil_of(encoded), mean, std, (side, side))["x"][0]
+
+
+def segment_anything():
+    resize = module("segment_anything.utils.transforms").ResizeLongestSide(1024)
+    model = module("segment_anything.modeling.sam").Sam
+    mean, std = (torch.tensor(x).view(-1, 1, 1) for x in ([123.675, 116.28, 103.53], [58.395, 57.12, 57.375]))
+    fake = SimpleNamespace(pixel_mean=mean, pixel_std=std, image_encoder=SimpleNamespace(img_size=1024))
+
+    def prepare(encoded):
+        resized = torch.as_tensor(resize.apply_image(rgb_of(encoded))).permute(2, 0, 1)
+        return model.preprocess(fake, resized).numpy()
+
+    return prepare
+
+
+def easyocr(name):
+    sys.modules.setdefault("skimage", ModuleType("skimage")).io = None  # which reads files
+    return module(f"easyocr.{name}", "easyocr")
+
+
+def craft():
+    process = easyocr("imgproc")
+
+    def prepare(encoded):
+        resized, *_ = process.resize_aspect_ratio(rgb_of(encoded), 2560, cv2.INTER_LINEAR, mag_ratio=1.0)
+        return process.normalizeMeanVariance(resized).transpose(2, 0, 1)
+
+    return prepare
+
+
+def easyocr_recognizer():
+    cut, collate = easyocr("utils").get_image_list, easyocr("recognition").AlignCollate
+
+    def prepare(encoded):
+        gray = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_GRAYSCALE)
+        ((_, line),), width = cut([[0, gray.shape[1], 0, gray.shape[0]]], [], gray, model_height=64)
+        return collate(imgH=64, imgW=int(width), keep_ratio_with_pad=True)([Image.fromarray(line)])[0].numpy()
+
+    return prepare
+
+
+def doctr(height, width, mean_std, **how):
+    utils = module("doctr.utils.common_types", "doctr", "doctr.models", "doctr.models.preprocessor", "doctr.utils")
+    module("doctr.utils.common_types", "doctr.utils", Sample=utils.Sample)
+    packages = ("doctr.transforms", "doctr.transforms.modules", "doctr.transforms.functional")
+    resize = module("doctr.transforms.modules.pytorch", *packages, random_shadow=None).Resize
+    sys.modules["doctr.transforms"].Resize = resize
+    kind = module("doctr.models.preprocessor.pytorch").PreProcessor
+    prepare = kind((height, width), 1, *mean_std, preserve_aspect_ratio=True, **how)
+    return lambda encoded: prepare([rgb_of(encoded)])[0][0].numpy()
+
+
+def ultralytics(*, rect):
+    """Of every task but classification: detection, segmentation, pose and rotated boxes."""
+    predictor = module("ultralytics.engine.predictor").BasePredictor
+    model = SimpleNamespace(format="pt", stride=32, fp16=False)
+    fake = SimpleNamespace(args=SimpleNamespace(rect=rect), imgsz=(640, 640), scale_fill=False, model=model)
+    fake.device, fake.pre_transform = "cpu", lambda batch: predictor.pre_transform(fake, batch)
+    return lambda encoded: predictor.preprocess(fake, [rgb_of(encoded)[:, :, ::-1]])[0].numpy()
+
+
+def open_clip():
+    transform = module("open_clip.transform", "open_clip").image_transform(224, is_train=False)
+    return lambda encoded: transform(pil_of(encoded)).numpy()
+
+
+def parseq():
+    resize = v1.Resize((32, 128), v1.InterpolationMode.BICUBIC)
+    transform = v1.Compose([resize, v1.ToTensor(), v1.Normalize(0.5, 0.5)])
+    return lambda encoded: transform(pil_of(encoded)).numpy()
+
+
+def anomalib():
+    v2 = module("torchvision.transforms.v2")
+    transform = v2.Compose([v2.Resize((256, 256), antialias=True), v2.Normalize(*IMAGENET)])
+    real = lambda encoded: v2.functional.to_dtype(v2.functional.to_image(pil_of(encoded)), torch.float32, scale=True)  # noqa: E731
+    return lambda encoded: transform(real(encoded)).numpy()
+
+
+CALLS = {  # a file, the package's code, and a part of the file without which it is wrong
+    "anomalib": (anomalib, None),
+    "doctr-detector": (lambda: doctr(1024, 1024, DOCTR[0], symmetric_pad=True), '{"op": "flip"},'),
+    "doctr-recognizer": (lambda: doctr(32, 128, DOCTR[1]), ', "anchor": "top_left"'),
+    "easyocr-craft": (craft, ', "anchor": "top_left"'),
+    "easyocr-recognizer": (easyocr_recognizer, ', "padding_mode": "edge"'),
+    "open-clip": (open_clip, ', "filter": "bicubic"'),
+    "parseq": (parseq, ', "arithmetic": "divide"'),
+    "rembg-isnet": (lambda: rembg((0.5,) * 3, (1.0,) * 3, 1024), ', "scale": "max"'),
+    "rembg-u2net": (lambda: rembg(*IMAGENET, 320), ', "scale": "max"'),
+    "segment-anything": (segment_anything, ', "arithmetic": "divide"'),
+    "yolo": (lambda: ultralytics(rect=False), ', "like": "opencv"'),
+    "yolo-rect": (lambda: ultralytics(rect=True), ', "fill": 114'),
+}
+IMPORTED = {
+    "CLIPImageProcessor": {},
+    "SiglipImageProcessor": {},
+    "BitImageProcessor": {
+        "size": {"shortest_edge": 256},
+        "image_mean": IMAGENET[0],
+        "image_std": IMAGENET[1],
+    },  # DINOv2
+    "SegformerImageProcessor": {},
+    "DPTImageProcessor": {"size": 518, "keep_aspect_ratio": True, "ensure_multiple_of": 14},  # Depth Anything
+    "SamImageProcessor": {},
+}
+
+
+def apart(pipeline, theirs, photos):
+    """How far the tensors of each photo are apart; 1e9 where they have other sizes or types."""
+    (name,) = (name for name, output in pipeline.outputs.items() if output.spec.layout)
+    found = []
+    with pp.Engine(pipeline, threads=1) as engine:
+        for photo in photos:
+            ours, expected = np.asarray(engine.run_batch([photo])[name][0]), theirs(photo)
+            is_alike = ours.shape == expected.shape and ours.dtype == expected.dtype
+            found.append(float(np.abs(ours - expected).max()) if is_alike else 1e9)
+    return found
+
+
+def test_every_file_is_compared():
+    assert FAMILIES.keys() == CALLS.keys()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_file_gives_the_tensors_of_its_package_bit_for_bit_and_a_wrong_one_does_not(name):
+    original, part = CALLS[name]
+    theirs, photos = original(), LINES if name == "easyocr-recognizer" else PHOTOS
+    found = apart(FAMILIES[name], theirs, photos)
+    if part is None:
+        assert 0 < max(found) < 0.0088, "docs/models.md says half a level"
+        return
+    assert max(found) == 0
+    text = FAMILIES[name].to_json()
+    assert part in text, text
+    wrong = pp.Pipeline.from_json(text.replace(part, "", 1))
+    assert max(apart(wrong, theirs, photos)) > 0
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_an_imported_processor_gives_the_tensors_of_its_class(name):
+    processor = getattr(pytest.importorskip("transformers"), name)(**IMPORTED[name])
+    pipeline = from_transformers({"image_processor_type": name} | IMPORTED[name])
+    theirs = lambda encoded: processor(pil_of(encoded), return_tensors="np")["pixel_values"][0]  # noqa: E731
+    assert max(apart(pipeline, theirs, PHOTOS)) == 0
