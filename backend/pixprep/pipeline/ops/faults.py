@@ -73,7 +73,8 @@ def _of_call(cls: type[msgspec.Struct], args: Sequence[Any], named: Mapping[str,
 
 def _choices(cls: type[msgspec.Struct], field: str) -> list[str]:
     parts = get_args(get_type_hints(cls)[field])  # of ``Literal`` its words; of ``Literal | None`` a ``Literal`` first
-    return [word for part in parts for word in (get_args(part) or (part,)) if isinstance(word, str)]
+    words = [word for part in parts for word in (get_args(part) or (part,)) if isinstance(word, str)]
+    return [*["a number"] * (float in parts), *words]
 
 
 def _both_sides(cls: type[msgspec.Struct], fields: Mapping[str, Any], field: str) -> str:
