@@ -173,6 +173,8 @@ def _levels():
     ops += [pp.erase(2, 3, 5, 9, fill=(9, 99, 199))]
     for op in ops:
         yield [op]
+    for like in get_args(ColorLike):
+        yield [pp.rotate(33, center=(5, 4), filter="bilinear", like=like)]
     for way in ("bilinear", "bicubic", "nearest"):
         yield [pp.warp(quad=((1, 0), (30, 3), (28, 25), (-2, 21)), filter=way)]
         yield [
