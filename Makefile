@@ -133,7 +133,8 @@ parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest tests/parity
 
 models: .venv-models/.done
-	.venv-models/bin/pytest tests/parity/test_models.py tests/parity/test_families.py tests/importers/test_models.py
+	.venv-models/bin/pytest tests/parity/test_models.py tests/parity/test_families.py tests/parity/test_model_warps.py \
+	    tests/importers/test_models.py
 
 training: .venv-training/.done .venv-tensorflow/.done .venv/.demo
 	.venv-training/bin/pytest tests/training/frameworks
@@ -178,11 +179,11 @@ train: .venv-training/.done .venv/.demo
 .venv-models/.done: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv-models
 	.venv-models/bin/pip install --quiet --disable-pip-version-check --no-deps \
-	    rapidocr==3.10.0 ddddocr==1.6.1 paddlex==3.7.2 rembg==2.0.86 easyocr==1.7.2 python-doctr==1.1.0 \
+	    rapidocr==3.10.0 ddddocr==1.6.1 paddlex==3.7.2 rembg==2.0.86 easyocr==1.7.2 python-doctr==1.1.0 insightface==2.1 \
 	    segment-anything==1.0 open_clip_torch==3.3.0 ultralytics==8.4.190 torch==2.13.0 torchvision==0.28.0
 	.venv-models/bin/pip install --quiet --disable-pip-version-check \
-	    transformers==5.23.0 onnxruntime "onnx<1.23" opencv-python-headless pyclipper shapely six omegaconf requests colorlog \
-	    filelock fsspec jinja2 networkx sympy prettytable scipy "numpy>=2" --editable ".[test]"
+	    transformers==5.23.0 onnxruntime "onnx<1.23" "opencv-python-headless<5" pyclipper shapely six omegaconf requests \
+	    colorlog filelock fsspec jinja2 networkx sympy prettytable scikit-image scipy "numpy>=2" --editable ".[test]"
 	touch $@
 
 .venv-tensorflow/.done: pyproject.toml

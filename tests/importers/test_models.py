@@ -11,6 +11,9 @@ GIVEN = {
     "rapidocr, PaddleOCR: detector": PHOTO | {"x": ("float32", (3, 736, 1088))},
     "rapidocr: classifier of turned lines": {"x": ("float32", (3, 48, 192))},
     "rapidocr, PaddleOCR: recognizer": {"x": ("float32", (3, 48, 320))},
+    "rapidocr, PaddleOCR: a line of the photo": {"x": ("float32", (3, 48, 320))},
+    "InsightFace: ArcFace": {"data": ("float32", (3, 112, 112))},
+    "EasyOCR, documents: four corners": {"tensor": ("uint8", (32, 32, 3))},
     "ddddocr: recognizer": {"input1": ("float32", (3, 64, 95))},
     "YOLOX, ddddocr: detector": PHOTO | {"transform": ("float32", (4,)), "images": ("float32", (3, 416, 416))},
     "RT-DETR": {"orig_target_sizes": ("int64", (2,)), "images": ("float32", (3, 640, 640))},
@@ -31,7 +34,7 @@ def test_the_page_has_each_recipe_and_no_other():
 def test_a_recipe_gives_the_inputs_that_its_model_takes(heading):
     pipeline = RECIPES[heading]
     with pp.Engine(pipeline, device="cpu", threads=1) as engine:
-        batch = engine.run_batch([images.photo()])
+        batch = engine.run_batch([images.photo()], inputs=pipeline.example_inputs())
     assert batch.errors == [None]
     found = {name: (str(batch[name][0].dtype), batch[name][0].shape) for name in pipeline.outputs}
     assert found == GIVEN[heading]

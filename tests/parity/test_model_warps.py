@@ -1,0 +1,165 @@
+"""The recipes of docs/models.md that warp a part of a photo, against the code of the packages: ``make models``."""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import images
+import pixprep as pp
+from images import png, scene
+from recipes import RECIPES
+
+cv2 = pytest.importorskip("cv2", reason="pip install opencv-python-headless, or say make models")
+if not cv2.__version__.startswith("4."):
+    pytest.skip("NO OPENCV 4: the warps of OpenCV 5 have another arithmetic", allow_module_level=True)
+
+LINE, ARCFACE, FOUR_POINTS = (heading for heading in RECIPES if heading.endswith(("photo", "ArcFace", "corners")))
+PHOTOS = [png(scene(480, 640)), images.photo("china"), images.photo("flower")]
+FACE = np.array([[38.3, 51.7], [73.5, 51.5], [56.0, 71.7], [41.5, 92.4], [70.7, 92.2]])
+COUNT = 60
+
+
+def alone(package, *path):
+    """A module of a package, without the package around it and what that imports."""
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        pytest.skip(f"make models installs {package}")
+    for depth in range(len(path)):
+        name = ".".join([package, *path[:depth]])
+        empty = sys.modules[name] = ModuleType(name)
+        empty.__path__ = [str(Path(found.origin).parent.joinpath(*path[:depth]))]
+    try:
+        return importlib.import_module(".".join([package, *path]))
+    finally:
+        for depth in range(len(path)):
+            del sys.modules[".".join([package, *path[:depth]])]
+
+
+def bgr_of(encoded):
+    return cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR)
+
+
+def quads(seed, height=427, width=640):
+    """float32 (COUNT, 4, 2): lines of text, turned and a little tilted, some tall, some over the edge."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for index in range(COUNT):
+        long, short, angle = rng.uniform(30, 300), rng.uniform(12, 60), rng.uniform(-40, 40)
+        sides = (short, long) if index % 5 == 0 else (long, short)
+        corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * np.divide(sides, 2) + rng.uniform(-4, 4, (4, 2))
+        turn = np.deg2rad(angle)
+        corners = corners @ np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+        made.append(corners + rng.uniform(0, 1, 2) * (width, height))
+    return np.array(made, np.float32)
+
+
+def rows(recipe, encoded, values, **changes):
+    """The tensors of each row by itself, as a recognizer takes them."""
+    text = recipe.to_json()
+    for old, new in changes.values():
+        assert old in text
+        text = text.replace(old, new)
+    pipeline = pp.Pipeline.from_json(text)
+    (name,) = pipeline.inputs
+    with pp.Engine(pipeline, threads=1) as engine:
+        return [engine.run([encoded], inputs={name: [[row]]})[0] for row in values]
+
+
+def rapidocr():
+    pytest.importorskip("omegaconf", reason="make models installs it")
+    model = pytest.importorskip("rapidocr", reason="make models installs it").RapidOCR()._load_rec_model()
+    crop = importlib.import_module("rapidocr.utils.process_img").get_rotate_crop_image
+
+    def prepared(encoded, quad):
+        line = crop(bgr_of(encoded), quad)
+        return model.resize_norm_img(line, max(320 / 48, line.shape[1] * 1.0 / line.shape[0]))
+
+    return prepared
+
+
+def paddlex():
+    module = alone("paddlex", "inference", "pipelines", "components", "common", "crop_image_regions")
+    module.cv2 = cv2  # it imports it where its own list of what is installed has it
+    return module.CropByPolys.get_rotate_crop_image
+
+
+def insightface(dtype=np.float64):
+    """ArcFace's input; of float64, where scikit-image has no rounding of float32 in its singular values."""
+    align = alone("insightface", "utils", "face_align")
+    align.arcface_dst = np.array(RECIPES[ARCFACE].definition[1].template, dtype)
+
+    def prepared(encoded, points):
+        points = points.astype(dtype)
+        face = align.norm_crop(bgr_of(encoded), points)
+        return cv2.dnn.blobFromImages([face], 1.0 / 127.5, (112, 112), (127.5, 127.5, 127.5), swapRB=True)[0]
+
+    return prepared
+
+
+def easyocr():
+    crop = alone("easyocr", "utils").four_point_transform
+    return lambda encoded, quad: crop(bgr_of(encoded)[:, :, ::-1].copy(), quad)
+
+
+def faces(seed):
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(COUNT):
+        a, b = rng.uniform(0.4, 3) * np.array([np.cos(angle := rng.uniform(-0.6, 0.6)), np.sin(angle)])
+        points = (FACE - 56) @ np.array([[a, b], [-b, a]]) + rng.uniform(80, 400, 2) + rng.normal(0, 2, (5, 2))
+        made.append(points)
+    return np.array(made, np.float32)
+
+
+BGR = ('"decode"', '"decode", "color": "bgr"')
+EDGES = [('"edge"', '"constant"'), ("1.5", "9.5"), ('"bicubic"', '"bilinear"'), ('"bgr"', '"rgb"')]
+CASES = {
+    LINE: (rapidocr, quads, EDGES),
+    ARCFACE: (insightface, faces, [BGR, ("38.2946", "39.2946")]),
+    FOUR_POINTS: (easyocr, quads, [BGR, ('"align_corners": true', '"align_corners": false')]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.estimate. is deprecated:FutureWarning")  # scikit-image's, in InsightFace
+@pytest.mark.parametrize("heading", CASES)
+def test_a_part_of_a_photo_is_its_packages_bit_for_bit_and_a_wrong_one_is_not(heading):
+    make, values_of, wrongs = CASES[heading]
+    theirs = make()
+    for seed, encoded in enumerate(PHOTOS):
+        values = values_of(seed)
+        ours = rows(RECIPES[heading], encoded, values)
+        outside = [isinstance(each, pp.ImageError) and "outside" in str(each) for each in ours]
+        assert sum(outside) < COUNT / 4
+        seen = [place for place, is_out in enumerate(outside) if not is_out]
+        expected = {place: theirs(encoded, values[place]) for place in seen}
+        for place in seen:
+            assert np.array_equal(ours[place], expected[place]), (heading, seed, place)
+    for wrong in wrongs:
+        other = rows(RECIPES[heading], encoded, values, wrong=wrong)
+        assert any(not np.array_equal(other[place], expected[place]) for place in seen), wrong
+
+
+@pytest.mark.filterwarnings("ignore:.estimate. is deprecated:FutureWarning")
+def test_a_face_differs_from_insightfaces_by_the_rounding_of_its_matrix():
+    """As it comes: float32 all the way to the matrix."""
+    theirs, apart = insightface(np.float32), []
+    for seed, encoded in enumerate(PHOTOS):
+        values = faces(seed)
+        for points, ours in zip(values, rows(RECIPES[ARCFACE], encoded, values), strict=True):
+            if not isinstance(ours, pp.ImageError):
+                apart.append(np.abs(ours - theirs(encoded, points)) * 127.5)
+    assert np.mean(np.array(apart) > 0.5) < 5e-4
+    assert np.max(apart) < 9
+
+
+def test_paddlex_cuts_lines_as_rapidocr_does():
+    theirs, encoded = paddlex(), PHOTOS[1]
+    crop = pp.Pipeline([*RECIPES[LINE].definition[:2], pp.tensor(dtype="uint8", layout="hwc")])
+    for quad, ours in zip(quads(9), rows(crop, encoded, quads(9)), strict=True):
+        if not isinstance(ours, pp.ImageError):
+            assert np.array_equal(ours, theirs(None, bgr_of(encoded), quad))
