@@ -216,6 +216,7 @@ def _random():
     yield [pp.random_gaussian_blur(5)]
     yield [pp.elastic(alpha=60.0, sigma=1.5)]
     yield [pp.random_choice([pp.flip(), [pp.invert(), pp.hue(0.3)]], weights=[1, 2])]
+    yield [pp.random_size_crop(5, 20), pp.random_size_crop(2, 6, p=0.5)]
     yield [pp.random_apply([pp.brightness(1.4), pp.random_crop(7, 6)], p=0.5)]
     yield [pp.random_order([pp.brightness(1.4), pp.solarize(100), pp.posterize(3)])]
     yield [pp.random_erasing(p=1.0, value=(9, 99, 199), count=(1, 3))]
