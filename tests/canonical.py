@@ -119,6 +119,7 @@ def smallest():
         {"op": "gaussian_blur", "kernel_size": 5},
         {"op": "random_gaussian_blur", "kernel_size": 5},
         {"op": "random_erasing"},
+        {"op": "coarse_dropout"},
         {"op": "rand_augment"},
         {"op": "trivial_augment"},
         {"op": "auto_augment"},

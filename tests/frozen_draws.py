@@ -94,6 +94,7 @@ OPTIONS = {
     "elastic": [{}, {"p": 0.5}],
     "random_sharpness": [{"factor": 2}],
     "random_gaussian_blur": [{"kernel_size": 5}, {"kernel_size": (3, 7), "sigma": (0.5, 1.5), "p": 0.25}],
+    "coarse_dropout": [{}, {"p": 1.0, "count": (2, 5), "hole_height": (1, 40), "hole_width": (3, 3)}],
     "random_erasing": [
         {},
         {"p": 1.0, "value": 7, "scale": (0.25, 1.0), "ratio": (1.0, 1.0)},

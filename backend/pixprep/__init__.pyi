@@ -46,6 +46,7 @@ from pixprep.pipeline.ops.decode import Decode as decode
 from pixprep.pipeline.ops.decode import DecodeVideo as decode_video
 from pixprep.pipeline.ops.decode import Pixels as pixels
 from pixprep.pipeline.ops.elastic import Elastic as elastic
+from pixprep.pipeline.ops.erasing import CoarseDropout as coarse_dropout
 from pixprep.pipeline.ops.erasing import Erase as erase
 from pixprep.pipeline.ops.erasing import RandomErasing as random_erasing
 from pixprep.pipeline.ops.extern import Extern as extern

@@ -85,6 +85,7 @@ FIELDS = {
         "p": P,
     },
     "random_hue_saturation_value": {"hue": one_of(0.0, 20.0, (-180.0, 180.0)), "p": P},
+    "coarse_dropout": {"count": one_of((1, 2), (3, 3)), "hole_height": one_of((0.0, 0.9), (0.5, 0.5)), "p": P},
     "random_brightness_contrast": {"brightness": one_of(0.0, 3.0), "contrast": one_of((-1.0, -1.0), 0.2), "p": P},
     "random_rotate": CENTERED
     | {"degrees": one_of(0.0, 180.0, 3600.0, (90.0, 90.0), (44.9, 45.1)), "expand": st.booleans()},

@@ -180,6 +180,19 @@ DRAWN = [
     (
         [
             transform(
+                "CoarseDropout",
+                num_holes_range=[1, 3],
+                hole_height_range=[8, 9],
+                hole_width_range=[1, 8],
+                fill_value=7,
+                mask_fill_value=None,
+            )
+        ],
+        [pp.coarse_dropout((1, 3), (8, 9), (1, 8), 7, 1.0)],
+    ),
+    (
+        [
+            transform(
                 "OneOf",
                 p=0.5,
                 transforms=[

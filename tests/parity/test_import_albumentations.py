@@ -137,6 +137,12 @@ def window(coords):
     return {"top": top, "left": left, "height": bottom - top, "width": right - left}
 
 
+def holes(rng):
+    """Of pixels, or of shares."""
+    spans = [rising(rng, 0, 0.9), rising(rng, 0, 0.9)] if rng.random() < 0.5 else [(1, 5), (2, 30)]
+    return A.CoarseDropout((1, 9), *spans, fill=rng.choice([0, (9, 120, 250)]), p=1)
+
+
 KINDS = ("brightness", "contrast", "saturation", "hue")
 DRAWN = {
     "RandomCrop": (
@@ -154,6 +160,10 @@ DRAWN = {
     "RandomBrightnessContrast": (
         lambda rng: A.RandomBrightnessContrast(rising(rng, -0.6, 0.6), rising(rng, -0.9, 1), p=1),
         lambda params: {"contrast": params["alpha"], "brightness": params["beta"]},
+    ),
+    "CoarseDropout": (
+        holes,
+        lambda params: {"holes": [[*window(hole).values()] for hole in np.array(params["holes"]).tolist()]},
     ),
     "HueSaturationValue": (
         lambda rng: A.HueSaturationValue(rising(rng, -180, 180), rising(rng, -99, 99), rising(rng, -99, 99), p=1),

@@ -22,7 +22,10 @@ FILTERS: dict[Any, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "are
 _MARGINS: dict[Any, PaddingMode] = {0: "constant", 1: "edge", 2: "symmetric", 4: "reflect"}
 _ANCHORS: dict[str, Anchor] = {"center": "center", "top_left": "top_left"}
 _FILLS = {"value": "fill", "mask_value": "fill_mask"}
-RENAMED: Mapping[str, Mapping[str, str]] = dict.fromkeys(("PadIfNeeded",), _FILLS)
+RENAMED: Mapping[str, Mapping[str, str]] = {
+    "PadIfNeeded": _FILLS,
+    "CoarseDropout": {"fill_value": "fill", "mask_fill_value": "fill_mask"},
+}
 """For each transform what 1.4 called the fields of 2.0."""
 NO_OP = {
     "": ": write it as an operator of your own (docs/own-operators.md), or leave it out",

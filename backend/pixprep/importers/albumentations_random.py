@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pixprep.importers.albumentations_ops import Read, Walk, filter_of, padded
+from pixprep.importers.albumentations_ops import Read, Walk, colour, filter_of, padded
 from pixprep.importers.fields import Fields
 from pixprep.pipeline import ops
 
@@ -36,10 +36,19 @@ def _hue_saturation_value(walk: Walk, fields: Fields) -> None:
     walk.change(ops.RandomHueSaturationValue(hue, saturation, value, 1.0))
 
 
+def _coarse_dropout(walk: Walk, fields: Fields) -> None:
+    if fields.has("fill_mask"):
+        fields.refuse("fill_mask", "changes masks, which stay what they are here: null does")
+    count, height, width = (fields.span(f"{name}_range") for name in ("num_holes", "hole_height", "hole_width"))
+    whole = int(count[0]), int(count[1])
+    walk.change(ops.CoarseDropout(whole, height, width, colour(fields), 1.0))
+
+
 RANDOM: dict[str, Read] = {
     "RandomCrop": _random_crop,
     "RandomResizedCrop": _random_resized_crop,
     "ColorJitter": _color_jitter,
     "RandomBrightnessContrast": _brightness_contrast,
     "HueSaturationValue": _hue_saturation_value,
+    "CoarseDropout": _coarse_dropout,
 }

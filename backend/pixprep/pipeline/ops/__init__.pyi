@@ -30,6 +30,7 @@ from pixprep.pipeline.ops.decode import DecodeVideo as DecodeVideo
 from pixprep.pipeline.ops.decode import Pixels as Pixels
 from pixprep.pipeline.ops.elastic import Elastic as Elastic
 from pixprep.pipeline.ops.entries import known as known
+from pixprep.pipeline.ops.erasing import CoarseDropout as CoarseDropout
 from pixprep.pipeline.ops.erasing import Erase as Erase
 from pixprep.pipeline.ops.erasing import RandomErasing as RandomErasing
 from pixprep.pipeline.ops.extern import Extern as Extern

@@ -46,6 +46,71 @@ class Erase(SteadyOp, frozen=True, tag="erase"):
         return (levels.Erase(self.top, self.left, self.height, self.width, values),)
 
 
+class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
+    """Fill a few random rectangles of some of the images with one colour.
+
+    Albumentations' ``CoarseDropout``: the number, the sides and the places of the holes are uniform, and holes may
+    overlap. Boxes and masks stay what they are.
+
+    Args:
+        count: of the holes, from and to.
+        hole_height, hole_width: from and to: shares of the image's sides where ``hole_height`` ends below 1, else
+            pixels, which are at most those of the image.
+        fill: the colour, 0 to 255: one number, or one a channel.
+        p: how often.
+    """
+
+    count: tuple[int, int] = (1, 2)
+    hole_height: Annotated[tuple[float, float], Rising(0, MAX_SIDE)] = (0.1, 0.2)
+    hole_width: Annotated[tuple[float, float], Rising(0, MAX_SIDE)] = (0.1, 0.2)
+    fill: Margin = 0
+    p: Share = 0.5
+
+    def check(self) -> None:
+        if not 1 <= self.count[0] <= self.count[1] <= MAX_RECTANGLES:
+            raise PipelineError(f'"count" must rise, and be 1 to {MAX_RECTANGLES}, not {shown(self.count)}')
+        if (self.hole_height[1] < 1) != (self.hole_width[1] < 1):
+            raise PipelineError('"hole_height" and "hole_width" are both shares, which end below 1, or both pixels')
+
+    @property
+    def blocks(self) -> int:
+        """One block for p and the count; then one a hole: height, width, top, left."""
+        return 1 + self.count[1]
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """``{"holes": [[top, left, height, width]]}``."""
+        (whether, u_count, *_), *each = uniforms(0, self.blocks).tolist()
+        if whether >= self.p:
+            return {"holes": []}
+        count = self.count[0] + int(u_count * (self.count[1] - self.count[0] + 1))
+        return {"holes": [self._hole(height, width, numbers) for numbers in each[:count]]}
+
+    def _hole(self, height: int, width: int, numbers: list[float]) -> list[int]:
+        rows, columns = (
+            int(length * between(span, u)) if self.hole_height[1] < 1 else _side(span, length, u)
+            for span, length, u in zip((self.hole_height, self.hole_width), (height, width), numbers, strict=False)
+        )
+        return [int(numbers[2] * (height - rows + 1)), int(numbers[3] * (width - columns + 1)), rows, columns]
+
+    def in_words(self) -> str:
+        unit = "of the sides" if self.hole_height[1] < 1 else "pixels"
+        size = f"{span_words(self.hole_height)} x {span_words(self.hole_width)} {unit}"
+        return f"fill {self.count[0]} to {self.count[1]} holes of {size} in {self.p:g} of the images"
+
+    def fixed(self, words: Words) -> list[Op]:
+        return [
+            Erase(top, left, rows, columns, self.fill)
+            for top, left, rows, columns in words["holes"]
+            if rows and columns
+        ]
+
+
+def _side(span: tuple[float, float], length: int, uniform: float) -> int:
+    """A whole number of pixels, of at most the image's, each as likely."""
+    least, most = min(int(span[0]), length), min(int(span[1]), length)
+    return least + int(uniform * (most - least + 1))
+
+
 class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
     """Fill a random rectangle of some of the images with one value, or with noise.
 
