@@ -24,7 +24,7 @@ FIELDS = {
     "random_zoom_out": {"p": 1.0},
     "hue": {"factor": 0.2},
     "gamma": {"gamma": 1.5},
-    "color_matrix": {"matrix": ((0.5, 0.5, 0), (0, 1, 0), (0.2, 0, 0.8))},
+    "color_matrix": {"matrix": ((0.5, 0.5, 0, 3), (0, 1, 0, 0), (0.2, 0, 0.8, -9))},
     "erase": {"top": 4, "left": 5, "height": 10, "width": 12},
     "warp": {"quad": ((5, 2), (60, 5), (50, 40), (9, 47))},
 }
