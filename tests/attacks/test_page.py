@@ -41,7 +41,8 @@ class Photos:
             raise PixprepError("there is no such model here: reload the page")
         return LIMIT
 
-    def answer(self, model, encoded, *, name):
+    def answer(self, model, encoded, *, names):
+        (encoded,), name = encoded, "".join(names)
         self.asked.append((model, encoded, name))
         if encoded == b"gate":
             self.waiting.release()

@@ -63,7 +63,7 @@ def test_a_word_of_a_megabyte_is_not_repeated(field):
     text = with_op('"op": "flip", ' * ('"op"' not in field) + field % ("x" * 1_000_000))
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(text)
-    assert len(str(caught.value)) < 1000
+    assert len(str(caught.value)) < 1300
 
 
 def test_hundreds_of_long_names_are_not_listed():

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 import pixprep as pp
@@ -30,7 +30,15 @@ LIKES, FILLS = one_of("pillow", "torchvision"), one_of(0, 255, (0, 255, 7))
 RATIOS, FACTORS = ends(1e-3, 0.5, 1.0, 2.0, 1000.0), st.none() | ends(0.0, 1.0, 1000.0)
 WARP = {"filter": one_of("nearest", "bilinear"), "fill": FILLS, "like": LIKES}
 CENTERED = WARP | {"center": one_of(None, (0.0, 0.0), (-16384.0, 16384.0))}
+FLIP = {"op": "random_flip"}
+LISTS = one_of(
+    [FLIP], [{"op": "random_size_crop", "min_size": 1, "max_size": 2}], [FLIP, {"op": "random_rotate", "degrees": 9}]
+)
 FIELDS = {
+    "random_size_crop": {"min_size": one_of(1, 2, 4), "max_size": one_of(1, 4, 64), "p": P},
+    "random_choice": {"ops": st.lists(LISTS, min_size=1, max_size=3), "p": P},
+    "random_apply": {"ops": LISTS, "p": P},
+    "random_order": {"ops": st.lists(one_of(FLIP, {"op": "random_gray", "p": 0.5}), min_size=1, max_size=3)},
     "random_resized_crop": {
         "height": SIDES,
         "width": SIDES,
@@ -183,8 +191,7 @@ def pipelines(draw, name):
 
 
 def test_every_random_op_is_tried():
-    annotations = {"boxes", "points", "mask", "masks"}
-    assert {name for name, each in ops.OPS.items() if each.home == "training"} == FIELDS.keys() | annotations
+    assert {name for name, each in ops.OPS.items() if each.home == "training"} == FIELDS.keys()
 
 
 MANY = pytest.param(400, marks=pytest.mark.slow(reason="20 times the examples of the same paths: a minute"))
@@ -195,7 +202,8 @@ MANY = pytest.param(400, marks=pytest.mark.slow(reason="20 times the examples of
 def test_no_image_ends_a_batch_for_its_neighbours(name, examples):
     sides, values = st.tuples(st.integers(1, 4), st.integers(1, 4)), one_of(0.0, 0.3, 0.49, 0.7, BELOW_1)
     tried = given(pipelines(name), sides, st.integers(0, 99), BOXES, values)(try_batch)
-    settings(max_examples=examples, deadline=None, derandomize=True)(tried)()
+    few = [HealthCheck.filter_too_much]  # most sides of random_shortest_size contradict each other
+    settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=few)(tried)()
 
 
 def try_batch(pipeline, sides, seed, boxes, value):
@@ -208,7 +216,7 @@ def try_batch(pipeline, sides, seed, boxes, value):
     with pp.Engine(pipeline, threads=1) as engine:
         alone = engine.run_batch([photo], places=[place])
         batch = engine.run_batch([tiny, photo, tiny], places=[place, place, extreme])
-    assert np.isfinite(batch.outputs["tensor"]).all()
+    assert all(np.isfinite(each).all() for each in batch.outputs["tensor"])
     assert np.array_equal(batch.outputs["tensor"][1], alone.outputs["tensor"][0])
     assert str(batch.errors[1]) == str(alone.errors[0])
 
