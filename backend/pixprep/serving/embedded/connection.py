@@ -170,7 +170,7 @@ class Triton:
         sources = {output["name"]: self.source(model, output["name"]) for output in self.config(model)["output"]}
         labelled = [name for name, (_, output) in sources.items() if output.get("label_filename")]
         lists = [
-            (name, request.model_input(config) is not None)
+            (name, (found := request.model_input(config)) is not None and (not found.pixels or _is_ours(config)))
             for name, (config, output) in sources.items()
             if len(output["dims"]) == 1
             and int(output["dims"][0]) != 1
@@ -280,6 +280,11 @@ class Triton:
             ) from None
         if not is_live:
             raise SetupError(f"what answers at {self.url} is not a live Triton")
+
+
+def _is_ours(config: Mapping[str, Any]) -> bool:
+    """Tell whether a model that takes pixels prepares them: a classifier may take the same FP32 [3, height, width]."""
+    return bool(config.get("backend") == "pixprep" or PIXELS in config.get("parameters", {}))
 
 
 def _best(entries: npt.NDArray[Any], length: int, count: int) -> npt.NDArray[Any]:
