@@ -43,12 +43,15 @@ LATE = {
     "boxes_to_original": "pixprep.boxes:boxes_to_original",
     "boxes_to_tensor": "pixprep.boxes:boxes_to_tensor",
     "load": "pixprep.pipeline.pipeline:Pipeline.load",
+    "mask_to_original": "pixprep.masks:mask_to_original",
     "operator": "pixprep.plan.steps.operators:operator",
     "ops": "pixprep.pipeline.ops:",
     "points_to_original": "pixprep.boxes:points_to_original",
     "points_to_tensor": "pixprep.boxes:points_to_tensor",
     "presets": "pixprep.pipeline.presets:",
+    "quads_of": "pixprep.boxes:quads_of",
     "read": "pixprep.training.read:",
+    "rotated_to_original": "pixprep.boxes:rotated_to_original",
 }
 """The home of each public name but the ops, which is imported when the name is asked for: ``pixprep --help`` needs no
 NumPy, and who serves needs nothing of the data side."""

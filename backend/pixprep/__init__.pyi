@@ -4,6 +4,8 @@ from pixprep.boxes import boxes_to_original as boxes_to_original
 from pixprep.boxes import boxes_to_tensor as boxes_to_tensor
 from pixprep.boxes import points_to_original as points_to_original
 from pixprep.boxes import points_to_tensor as points_to_tensor
+from pixprep.boxes import quads_of as quads_of
+from pixprep.boxes import rotated_to_original as rotated_to_original
 from pixprep.engine.apply import apply as apply
 from pixprep.engine.batch import Batch as Batch
 from pixprep.engine.decoders import Limits as Limits
@@ -13,6 +15,7 @@ from pixprep.errors import ImageError as ImageError
 from pixprep.errors import PipelineError as PipelineError
 from pixprep.errors import PixprepError as PixprepError
 from pixprep.errors import SetupError as SetupError
+from pixprep.masks import mask_to_original as mask_to_original
 from pixprep.pipeline import ops as ops
 from pixprep.pipeline import presets as presets
 from pixprep.pipeline.file import Origin as Origin

@@ -34,6 +34,8 @@ from pixprep.spec import BoxFormat, BoxSource
 Numbers = npt.ArrayLike
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
+_STRETCH = 0.01
+"""Share by which the scales of a letterbox may differ: its sides are rounded to whole pixels."""
 
 
 def boxes_to_original(
@@ -114,6 +116,87 @@ def points_to_tensor(points: Numbers, transform: Numbers) -> F32:
         return _carried(_array("points", points, 2), matrix).astype(np.float32)
     scale, offset = _transform(transform)
     return (_array("points", points, 2) * scale + offset).astype(np.float32)
+
+
+def quads_of(boxes: Numbers) -> F32:
+    """Corners of rotated boxes, in the order of Ultralytics' ``xywhr2xyxyxyxy``.
+
+    Args:
+        boxes: (..., 5): x and y of the centre, width, height, and the angle in radians, clockwise on the screen.
+
+    Returns:
+        float32 (..., 4, 2): x, y of the corners: right lower, right upper, left upper, left lower of a box at angle 0.
+
+    Raises:
+        PixprepError: a shape is wrong.
+    """
+    corners: F32 = _quads(_array("rotated boxes", boxes, 5)).astype(np.float32)
+    return corners
+
+
+def rotated_to_original(boxes: Numbers, transform: Numbers) -> F32:
+    """Rotated boxes (``xywhr``) in tensor pixels as rotated boxes in the pixels of the decoded photo.
+
+    A letterbox keeps the form of a box but for its rounding: both sides scale by what lies along them. A stretch makes
+    another quadrilateral of it, so that ``points_to_original(quads_of(boxes), transform)`` is the way back.
+
+    Args:
+        boxes: (..., n, 5), as of ``quads_of``.
+        transform: as of ``boxes_to_original``.
+
+    Returns:
+        float32 (..., n, 5): the angle is within half a turn of 0.
+
+    Raises:
+        PixprepError: a shape is wrong; a scale is 0; the two scales differ by over 1 %.
+    """
+    array = _array("rotated boxes", boxes, 5)
+    inverse = np.linalg.inv(matrix_of(transform))
+    across, down = inverse[..., :2, 0], inverse[..., :2, 1]
+    lengths = np.linalg.norm(across, axis=-1), np.linalg.norm(down, axis=-1)
+    skew = np.abs((across * down).sum(axis=-1)) / (lengths[0] * lengths[1])
+    if (np.abs(lengths[0] / lengths[1] - 1) > _STRETCH).any() or (skew > _STRETCH).any() or inverse[..., 2, :2].any():
+        raise PixprepError(
+            "the transform stretches the image, and a rotated box becomes none: bring its corners back by "
+            "points_to_original(quads_of(boxes), transform)"
+        )
+    quads = _quads(array)
+    points = quads.reshape(*quads.shape[:-3], -1, 2)
+    corners = _carried(points, inverse).reshape(quads.shape)
+    along, beside = corners[..., 1, :] - corners[..., 2, :], corners[..., 0, :] - corners[..., 1, :]
+    sides = [np.linalg.norm(each, axis=-1) for each in (along, beside)]
+    angle = np.arctan2(along[..., 1], along[..., 0])
+    centre = corners.mean(axis=-2)
+    rotated: F32 = np.stack([centre[..., 0], centre[..., 1], *sides, angle], axis=-1).astype(np.float32)
+    return rotated
+
+
+def _quads(boxes: F64) -> F64:
+    """(..., 4, 2) of (..., 5)."""
+    x, y, width, height, angle = np.moveaxis(boxes, -1, 0)
+    cosine, sine = np.cos(angle), np.sin(angle)
+    along = np.stack([width / 2 * cosine, width / 2 * sine], axis=-1)
+    down = np.stack([-height / 2 * sine, height / 2 * cosine], axis=-1)
+    centre = np.stack([x, y], axis=-1)
+    return np.stack(
+        [centre + along + down, centre + along - down, centre - along - down, centre - along + down], axis=-2
+    )
+
+
+def matrix_of(transform: Numbers) -> F64:
+    """A transform as a matrix: float64 (3, 3) or (..., 3, 3), from (x, y, 1) of the photo to that of the tensor.
+
+    Raises:
+        PixprepError: a shape is wrong; a scale is 0.
+    """
+    if (matrix := _matrix(transform)) is not None:
+        return matrix
+    scale, offset = _transform(transform)
+    matrix = np.zeros((*scale.shape[:-2], 3, 3))
+    for axis in (0, 1):
+        matrix[..., axis, axis], matrix[..., axis, 2] = scale[..., 0, axis], offset[..., 0, axis]
+    matrix[..., 2, 2] = 1
+    return matrix
 
 
 def convert(boxes: Numbers, source: BoxFormat, target: BoxFormat) -> F32:

@@ -24,7 +24,8 @@ FINISHED = np.array([[10, 20, 30, 40, 0.9, 2], [0, 0, 0, 0, 0, 0]], np.float32)
 
 
 def test_rows_of_a_finished_suppression_are_read_as_they_are(candidates):
-    boxes, scores, classes = candidates(FINISHED)
+    boxes, scores, classes, rest = candidates(FINISHED)
+    assert rest.shape == (2, 0)
     np.testing.assert_array_equal(boxes, FINISHED[:, :4])
     assert (scores.tolist(), classes.tolist()) == ([pytest.approx(0.9), 0], [2, 0])
 
@@ -57,22 +58,23 @@ BESIDE = {"transform": np.ones(4), "original_size": np.ones(2)}
     ("outputs", "said"),
     [
         (
-            {"output0": of_form(116, 8400), "output1": np.zeros((32, 160, 160))},
-            "the model gives output0, output1, transform, original_size: not boxes, transform and original_size; "
-            "masks, as of YOLO-seg, need the model's own decoding",
+            {"output0": of_form(116, 8400), "output1": np.zeros((32, 160))},
+            "the model gives output0, output1, transform, original_size: not boxes, transform and original_size; of "
+            "YOLO-seg two outputs are known",
         ),
         ({"output0": of_form(300, 38)}, "an output of [300, 38] is neither [4 + classes, n] nor [n, 6]"),
         (
             {"output0": of_form(56, 8400, scores=320)},
-            "[56, 8400] has more than boxes and scores of 0 to 1, as YOLO-pose has keypoints",
+            "[56, 8400] is not boxes and scores of 0 to 1 of --task detect; YOLO-pose has keypoints (--task pose), "
+            "YOLO-obb an angle (--task obb), YOLO-seg a second output (--task segment)",
         ),
     ],
-    ids=["seg", "seg, suppressed", "pose"],
+    ids=["two lists", "seg, suppressed", "pose"],
 )
 def test_yolos_that_find_more_than_boxes_are_refused_in_words(outputs, said):
     example = runpy.run_path(str(EXAMPLES / "detect.py"))
     with pytest.raises(SystemExit) as caught:
-        example["candidates"](example["boxes_of"](outputs | BESIDE))
+        example["candidates"](example["outputs_of"](outputs | BESIDE)[0])
     assert str(caught.value) == f"detect.py: {said}"
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from pixprep.boxes import boxes_to_original, convert
+from pixprep.serving.page.answer import heat_map
 from pixprep.serving.page.detections import detections
 
 TRANSFORM, SIZE = np.array([0.5, 0.5, 40, 0], np.float32), np.array([480, 640], np.int32)
@@ -62,3 +63,17 @@ def test_without_the_way_back_there_are_no_boxes():
     given = outputs(ROWS)
     assert detections({"output0": given["output0"]}) is None
     assert detections(given | {"masks": given["output0"]}) is None
+
+
+def test_a_map_becomes_a_picture_and_a_list_of_boxes_does_not():
+    ramp = np.linspace(-3, 5, 40 * 30, dtype=np.float32).reshape(1, 30, 40)
+    picture = heat_map(ramp)
+    assert (picture.shape, picture.dtype) == ((30, 40, 3), np.uint8)
+    light = picture.astype(int).sum(axis=2).ravel()
+    assert light[0] == light.min()
+    assert light[-1] == light.max()
+    assert (np.diff(light.reshape(-1, 40).mean(axis=1)) > 0).all()
+    assert heat_map(np.zeros((16, 16), np.int64)).max() == 60
+    for shape in ((84, 8400), (3, 30, 40), (1000,), (7, 7), (5000, 5000)):
+        assert heat_map(np.zeros(shape, np.float32)) is None
+    assert heat_map(np.full((16, 16), np.nan)) is None

@@ -21,8 +21,9 @@ from pixprep.engine.options import EngineOptions
 from pixprep.errors import PixprepError, SetupError
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.embedded.connection import Spent, Triton
-from pixprep.serving.embedded.request import DTYPES, ModelInput, curl_line
+from pixprep.serving.embedded.request import ModelInput, curl_line
 from pixprep.serving.page.detections import detections
+from pixprep.serving.page.program import BEST, python_program
 from pixprep.serving.repository.door import bare_levels, door_notes, doors_in
 from pixprep.serving.repository.labels import read_labels
 from pixprep.serving.repository.trial import shares
@@ -38,12 +39,15 @@ Config = Mapping[str, Any]
 Said = dict[str, Any]
 """Content of JSON."""
 
-BEST = 5
 MOST_BYTES = 64 << 20
 """Bytes of one photo, whatever a model allows."""
 _FEW = 16
 """Values that are shown one by one."""
 _BINS = 64
+_LEAST_SIDE, _MOST_SIDE = 8, 4096
+_COLORS = ((20, 16, 60), (110, 30, 110), (220, 80, 50), (255, 235, 150))
+_ENDS = (0, 1 / 3, 2 / 3, 1)
+"""Colours of a heat map, from the least to the most."""
 _SAMPLES = 1 << 20
 _REQUEST_S = 30.0
 _BUSY_S = 30.0
@@ -67,6 +71,7 @@ class Photos:
         self._folder = folder
         self._http_url = http_url
         self._grpc_url = grpc_url
+        self._address = urlsplit(http_url).netloc
         self._drawing = Lock()  # one photo at a time: at the limits it takes a gigabyte
 
     def models(self) -> list[Said]:
@@ -117,7 +122,7 @@ class Photos:
             start = time.perf_counter()
             found = triton.infer(model, model_input, [encoded], [model_input.example])
             request_ms = 1e3 * (time.perf_counter() - start)
-            spent = _counted(triton, before, _steps(triton, model) or [model])
+            spent = _within(_counted(triton, before, _steps(triton, model) or [model]), request_ms)
             scored = {name: self._labels(*triton.source(model, name)) for name in triton.scores(model)}
         outputs = [_output(output, array[0], scored.get(output)) for output, array in found.items()]
         return {
@@ -222,7 +227,9 @@ class Photos:
         of_files = curl_line(self._http_url, model, photo=photo, model_input=model_input, others=others)
         return {  # pixels have a shape, which no line of curl's says
             "curl": of_pixels if model_input.pixels else of_files,
-            "python": _python(urlsplit(self._http_url).netloc, model, model_input, scores, photos=[photo, *others]),
+            "python": python_program(
+                urlsplit(self._http_url).netloc, model, model_input, scores, photos=[photo, *others]
+            ),
         }
 
 
@@ -244,6 +251,16 @@ def _counted(triton: Triton, before: Mapping[str, Spent], steps: Sequence[str]) 
         if len(spent) == len(set(steps)) or time.monotonic() > deadline:
             return spent
         time.sleep(0.02)
+
+
+def _within(spent: Mapping[str, Spent], request_ms: float) -> dict[str, Spent]:
+    """Times of steps that are no longer than their request: an average over others' requests, or another clock, is."""
+    longest = max([request_ms, *(each.queue_ms + each.compute_ms for each in spent.values())])
+    share = request_ms / longest
+    return {
+        step: replace(each, queue_ms=share * each.queue_ms, compute_ms=share * each.compute_ms)
+        for step, each in spent.items()
+    }
 
 
 # Outputs
@@ -271,62 +288,30 @@ def _output(name: str, array: Array, labels: Sequence[str] | None) -> Said:
     if array.size <= _FEW:
         return said | {"kind": "values", "values": [_finite(value) for value in array.flat]}
     numbers = summary(array)
+    if (picture := heat_map(array)) is not None:
+        said |= {"png": b64encode(to_png(picture)).decode()}
     return said | {"kind": "numbers"} | {key: _finite(numbers[key]) for key in ("min", "max", "mean")}
+
+
+def heat_map(array: Array) -> Array | None:
+    """A picture of an output like an image: uint8 (height, width, 3), dark where it is least; None of another form.
+
+    It is one map (height, width), alone or with a dim of 1 before or behind it, of 8 to 4096 pixels a side.
+    """
+    squeezed = array.reshape([side for side in array.shape if side != 1])
+    if squeezed.ndim != 2 or squeezed.dtype.kind not in "fiu" or not np.isfinite(squeezed).all():
+        return None
+    if not (min(squeezed.shape) >= _LEAST_SIDE and max(squeezed.shape) <= min(_MOST_SIDE, 8 * min(squeezed.shape))):
+        return None
+    low, high = float(squeezed.min()), float(squeezed.max())
+    share = (squeezed.astype(np.float64) - low) / (high - low or 1)
+    levels = [np.interp(share, _ENDS, [color[channel] for color in _COLORS]) for channel in range(3)]
+    return np.stack(levels, axis=-1).astype(np.uint8)
 
 
 def _finite(value: Any) -> float | str:
     """A number for JSON, which knows no infinity."""
     return float(value) if np.isfinite(value) else str(value)
-
-
-def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[str], *, photos: Sequence[str]) -> str:
-    """A program that sends photos, and prints the best classes, or else the shape of each output."""
-    libraries = ["from PIL import Image, ImageOps"] if model_input.pixels else ["from pathlib import Path"]
-    inputs, asked = [], []
-    for name, photo in zip(model_input.names, photos, strict=True):
-        if model_input.pixels:
-            frames = model_input.pixels
-            mode, order = ("L", "[:, :, None]") if frames.order == "gray" else ("RGB", "")
-            order = "[:, :, ::-1]" if frames.order == "bgr" else order
-            order += ".transpose(2, 0, 1)" * (frames.layout == "chw")
-            order += ".astype(np.float32)" * (frames.dtype == "float32")
-            tensor = f"np.asarray(ImageOps.exif_transpose(Image.open({photo!r})).convert({mode!r})){order}"
-        elif model_input.datatype == "BYTES":
-            tensor = f"np.array([Path({photo!r}).read_bytes()], dtype=np.object_)"
-        else:
-            tensor = f"np.frombuffer(Path({photo!r}).read_bytes(), np.uint8)"
-        inputs += [
-            f"tensor = {tensor}{'' if model_input.has_rows else '[None]'}",
-            f"inputs.append(triton.InferInput({name!r}, tensor.shape, {model_input.datatype!r}))",
-            "inputs[-1].set_data_from_numpy(tensor)",
-        ]
-    for each in model_input.numbers:
-        dtype = "bool" if each.datatype == "BOOL" else f"np.{DTYPES[each.datatype]}"
-        inputs += [
-            f"inputs.append(triton.InferInput({each.name!r}, {[1, *each.shape]}, {each.datatype!r}))",
-            f"inputs[-1].set_data_from_numpy(np.array({[each.example]}, {dtype}))",
-        ]
-    say = [
-        "for output in answer.get_response()['outputs']:",
-        "    print(output['name'], answer.as_numpy(output['name']).shape)",
-    ]
-    if scores:
-        wanted = ", ".join(f"triton.InferRequestedOutput({name!r}, class_count={BEST})" for name in scores)
-        asked = [f"outputs = [{wanted}]"]
-        say = [f"print(answer.as_numpy({name!r})[0])" for name in scores]
-    lines = [
-        *libraries,
-        "import numpy as np",
-        "import tritonclient.http as triton",
-        "",
-        "inputs = []",
-        *inputs,
-        *asked,
-        f"with triton.InferenceServerClient({address!r}) as client:",
-        f"    answer = client.infer({model!r}, inputs{', outputs=outputs' * bool(scores)})",
-        *say,
-    ]
-    return "\n".join(lines)
 
 
 # Stages
@@ -345,7 +330,9 @@ def _measure(pipeline: Pipeline, encoded: bytes, options: EngineOptions) -> dict
         while len(runs) < _FEWEST or (len(runs) < _MOST_RUNS and sum(run[0] for run in runs[1:]) < _MEASURED_S):
             start = time.perf_counter()
             batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
-            runs.append((time.perf_counter() - start, batch.decode_s[0], batch.transform_s[0]))
+            whole = time.perf_counter() - start
+            decode = min(whole, batch.decode_s[0])  # other clocks
+            runs.append((whole, decode, min(whole - decode, batch.transform_s[0])))
             if batch.errors[0] is not None:
                 raise batch.errors[0]
     return dict(zip(("engine_ms", "decode_ms", "transform_ms"), (1e3 * part for part in min(runs)), strict=True))

@@ -1,5 +1,5 @@
 "use strict";
-const MOST = 1000, AT_ONCE = 2;  // photos of a folder; requests
+const MOST = 1000, AT_ONCE = 2, MANY = 12;  // photos of a folder; requests
 const SUFFIXES = /\.(jpe?g|png|webp|bmp|tiff?|gif)$/i;
 const $ = id => document.getElementById(id);
 let models = [], chosen = [], photos = [], turn = 0;  // turn: what began before the last choice is forgotten
@@ -63,8 +63,17 @@ async function findModels() {
     setTimeout(findModels, 2000);
     return;
   }
-  $("model").replaceChildren(...models.map(model => make("option", {value: model.name}, model.name)));
+  $("filter").hidden = models.length <= MANY;
+  fillMenu();
   say(models.length ? "" : "None of the served models takes photos.", !models.length);
+}
+
+function fillMenu() {  // ensembles first, as they come; of many, those whose name has the filter's words
+  const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean), before = $("model").value;
+  const found = models.filter(model => words.every(word => model.name.toLowerCase().includes(word)));
+  $("model").replaceChildren(...found.map(model => make("option", {value: model.name}, model.name)));
+  if (found.some(model => model.name === before)) $("model").value = before;
+  else if (found.length && photos.length) $("model").dispatchEvent(new Event("change"));
 }
 
 // One photo
@@ -119,7 +128,7 @@ async function showOne(photo) {
 const named = (photo, index) =>
   photo.files.length > 1 ? `${theModel()?.inputs[index]}: ${photo.files[index].name}` : photo.files[index].name;
 function output(said) {
-  const box = make("div", {class: "output"}, make("h2", {}, said.kind === "scores" ? "Best classes" : said.name));
+  const box = make("div", {class: "output"}, make("h2", {}, said.kind === "scores" ? `Best classes of ${said.name}` : said.name));
   if (said.kind === "scores") {
     const rows = make("div", {class: "rows"});
     said.classes.forEach((entry, rank) => rows.append(
@@ -134,6 +143,7 @@ function output(said) {
   } else if (said.kind === "values") {
     box.append(make("div", {}, said.values.map(value => short(value)).join(", ")));
   } else {
+    if (said.png) box.append(make("img", {class: "map", alt: `heat map of ${said.name}`, src: `data:image/png;base64,${said.png}`}));
     box.append(make("div", {}, `${short(said.min)} to ${short(said.max)}, mean ${short(said.mean)}`));
   }
   if (said.kind !== "scores") box.append(make("div", {class: "faint"}, `${said.dtype} [${said.shape.join(", ")}]`));
@@ -187,17 +197,18 @@ function spreads(tensor) {
 }
 function showTimes(answer, stages) {
   const rows = make("div", {class: "rows"}), whole = answer.request_ms;
-  const row = (name, value, {isSub = false, isFirst = false} = {}) => rows.append(
-    make("span", {class: isSub ? "label sub" : "label"}, name), bar(value / whole, isFirst), make("span", {class: "number"}, ms(value)));
+  const row = (name, value, {isSub = false, isFirst = false, parent = whole} = {}) => rows.append(
+    make("span", {class: isSub ? "label sub" : "label"}, name), bar(value / parent, isFirst), make("span", {class: "number"}, ms(value)));
   row("the request, there and back", whole, {isFirst: true});
   for (const step of answer.steps) {
     row(`waiting for ${step.model}`, step.queue_ms);
     row(`${step.model}, in Triton`, step.compute_ms);
   }
   if (stages) {
-    row("the engine, on one thread here", stages.engine_ms);
-    row("decode", stages.decode_ms, {isSub: true});
-    row("pixels to tensor", stages.transform_ms, {isSub: true});
+    const parent = stages.engine_ms;  // another clock than Triton's
+    row("the engine, on one thread here", parent, {isFirst: true, parent});
+    row("decode", stages.decode_ms, {isSub: true, parent});
+    row("pixels to tensor", stages.transform_ms, {isSub: true, parent});
   }
   const shared = answer.steps.filter(step => step.count > 1).map(step => `${step.model} had ${step.count}`);
   const average = shared.length ? ` An average where other requests came between: ${shared.join(", ")}.` : "";
@@ -373,4 +384,6 @@ for (const id of ["curl", "python"]) {
     setTimeout(() => button.textContent = "Copy", 1500);
   });
 }
+if (matchMedia("(max-width: 720px)").matches) for (const id of ["curl", "python"]) $(id).open = false;
+$("filter").addEventListener("input", fillMenu);
 findModels();

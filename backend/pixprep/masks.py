@@ -1,0 +1,102 @@
+"""Masks and maps from a tensor back to the photo.
+
+>>> import numpy as np
+>>> found = np.zeros((4, 4), bool)
+>>> found[1:3, 2:] = True  # of a photo of 4 x 8, in a letterbox of 4 x 4
+>>> mask_to_original(found, [0.5, 0.5, 1, 0], [4, 8]).sum(axis=1)
+array([4, 4, 4, 4])
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.boxes import F64, Numbers, matrix_of
+from pixprep.errors import PixprepError
+
+Array = npt.NDArray[Any]
+_BLOCK = 1 << 18
+"""Pixels of the photo that are worked out at once."""
+
+
+_EDGE = 1e-4
+"""Pixels: a transform is float32, and a centre that lies on an edge belongs to the pixel behind it."""
+
+
+def mask_to_original(mask: Array, transform: Numbers, original_size: Numbers, *, stride: float = 1) -> Array:
+    """A mask or a map over a tensor as one over the decoded photo.
+
+    Each pixel of the photo takes what lies at its centre's place in the tensor. Numbers of floating point are bilinear
+    between the four pixels around, as PyTorch's ``interpolate`` without ``align_corners``: the pixels of margins, as a
+    letterbox has them, take no part. Flags and whole numbers, such as classes, are those of the nearest pixel, as
+    ``nearest-exact``.
+
+    Args:
+        mask: (height, width) or (n, height, width).
+        transform: (4,) or (3, 3), of one image: the ``transform`` output.
+        original_size: (2,): ``[height, width]``, the ``original_size`` output.
+        stride: pixels of the tensor for one of the mask: 4 where YOLO's mask of 160 belongs to a tensor of 640.
+
+    Returns:
+        (*size) or (n, *size) of the mask's dtype. What the tensor does not show of the photo is 0.
+
+    Raises:
+        PixprepError: a shape is wrong; a scale is 0.
+    """
+    array = np.asarray(mask)
+    sides = np.asarray(original_size)
+    if array.ndim not in (2, 3) or sides.shape != (2,) or not (sides > 0).all() or not stride > 0:
+        raise PixprepError(
+            f"a mask is (height, width) or (n, height, width), a size [height, width], a stride over 0; given were "
+            f"{list(array.shape)}, {sides.tolist()} and {stride}"
+        )
+    matrix = matrix_of(transform)
+    if matrix.shape != (3, 3):
+        raise PixprepError(f"a mask has the transform of one image, (4,) or (3, 3), not {list(np.shape(transform))}")
+    height, width = (int(side) for side in sides)
+    masks = array.reshape(-1, *array.shape[-2:])
+    found = np.zeros((len(masks), height, width), array.dtype)
+    rows = max(1, _BLOCK // width)
+    area = _area(matrix, height, width, stride, masks.shape[1:])
+    for start in range(0, height, rows):
+        y, x = np.mgrid[start : min(height, start + rows), 0:width] + 0.5
+        places = np.stack([x, y, np.ones_like(x)], axis=-1) @ matrix.T
+        x, y = (places[..., axis] / places[..., 2] / stride for axis in (0, 1))
+        found[:, start : start + rows] = _sampled(masks, x, y, area)
+    return found.reshape(*array.shape[:-2], height, width)
+
+
+def _area(matrix: F64, height: int, width: int, stride: float, sides: tuple[int, ...]) -> tuple[float, ...]:
+    """Left, top, right and bottom of what a mask shows of the photo: all of a mask, where the photo is turned."""
+    is_straight = not matrix[0, 1] and not matrix[1, 0] and not matrix[2, :2].any()
+    if not is_straight:
+        return 0.0, 0.0, float(sides[1]), float(sides[0])
+    corners = np.array([[0, 0, 1], [width, height, 1]]) @ matrix.T
+    ends = corners[:, :2] / corners[:, 2:] / stride
+    (left, top), (right, bottom) = ends.min(axis=0), ends.max(axis=0)
+    return max(0.0, left), max(0.0, top), min(float(sides[1]), right), min(float(sides[0]), bottom)
+
+
+def _sampled(masks: Array, x: F64, y: F64, area: tuple[float, ...]) -> Array:
+    """Masks (n, height, width) at places (rows, columns) in their pixels."""
+    left, top, right, bottom = area
+    height, width = masks.shape[1:]
+    is_inside = (x >= 0) & (x <= width) & (y >= 0) & (y <= height)
+    if masks.dtype.kind != "f":
+        columns = np.clip(np.floor(x + _EDGE), 0, width - 1).astype(int)
+        rows = np.clip(np.floor(y + _EDGE), 0, height - 1).astype(int)
+        return np.where(is_inside, masks[:, rows, columns], np.zeros((), masks.dtype))
+    # the centres of the first and the last pixel that the photo covers
+    first_x, last_x = np.floor(left + 0.5), max(np.floor(left + 0.5), np.ceil(right - 0.5) - 1)
+    first_y, last_y = np.floor(top + 0.5), max(np.floor(top + 0.5), np.ceil(bottom - 0.5) - 1)
+    x, y = np.clip(x - 0.5, first_x, last_x), np.clip(y - 0.5, first_y, last_y)
+    column, row = np.floor(x).astype(int), np.floor(y).astype(int)
+    column, row = np.clip(column, 0, width - 1), np.clip(row, 0, height - 1)
+    right_, below = np.minimum(column + 1, width - 1), np.minimum(row + 1, height - 1)
+    share_x, share_y = x - column, y - row
+    upper = masks[:, row, column] * (1 - share_x) + masks[:, row, right_] * share_x
+    lower = masks[:, below, column] * (1 - share_x) + masks[:, below, right_] * share_x
+    return np.where(is_inside, upper * (1 - share_y) + lower * share_y, 0).astype(masks.dtype)

@@ -1,0 +1,62 @@
+"""A Python program that asks a model for the same as the page does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pixprep.serving.embedded.request import DTYPES, ModelInput
+
+BEST = 5
+"""Classes that are shown of each output."""
+
+
+def python_program(
+    address: str, model: str, model_input: ModelInput, scores: Sequence[str], *, photos: Sequence[str]
+) -> str:
+    """A program that sends photos, and prints the best classes, or else the shape of each output."""
+    libraries = ["from PIL import Image, ImageOps"] if model_input.pixels else ["from pathlib import Path"]
+    inputs, asked = [], []
+    for name, photo in zip(model_input.names, photos, strict=True):
+        if model_input.pixels:
+            frames = model_input.pixels
+            mode, order = ("L", "[:, :, None]") if frames.order == "gray" else ("RGB", "")
+            order = "[:, :, ::-1]" if frames.order == "bgr" else order
+            order += ".transpose(2, 0, 1)" * (frames.layout == "chw")
+            order += ".astype(np.float32)" * (frames.dtype == "float32")
+            tensor = f"np.asarray(ImageOps.exif_transpose(Image.open({photo!r})).convert({mode!r})){order}"
+        elif model_input.datatype == "BYTES":
+            tensor = f"np.array([Path({photo!r}).read_bytes()], dtype=np.object_)"
+        else:
+            tensor = f"np.frombuffer(Path({photo!r}).read_bytes(), np.uint8)"
+        inputs += [
+            f"tensor = {tensor}{'' if model_input.has_rows else '[None]'}",
+            f"inputs.append(triton.InferInput({name!r}, tensor.shape, {model_input.datatype!r}))",
+            "inputs[-1].set_data_from_numpy(tensor)",
+        ]
+    for each in model_input.numbers:
+        dtype = "bool" if each.datatype == "BOOL" else f"np.{DTYPES[each.datatype]}"
+        inputs += [
+            f"inputs.append(triton.InferInput({each.name!r}, {[1, *each.shape]}, {each.datatype!r}))",
+            f"inputs[-1].set_data_from_numpy(np.array({[each.example]}, {dtype}))",
+        ]
+    say = [
+        "for output in answer.get_response()['outputs']:",
+        "    print(output['name'], answer.as_numpy(output['name']).shape)",
+    ]
+    if scores:
+        wanted = ", ".join(f"triton.InferRequestedOutput({name!r}, class_count={BEST})" for name in scores)
+        asked = [f"outputs = [{wanted}]"]
+        say = [f"print(answer.as_numpy({name!r})[0])" for name in scores]
+    lines = [
+        *libraries,
+        "import numpy as np",
+        "import tritonclient.http as triton",
+        "",
+        "inputs = []",
+        *inputs,
+        *asked,
+        f"with triton.InferenceServerClient({address!r}) as client:",
+        f"    answer = client.infer({model!r}, inputs{', outputs=outputs' * bool(scores)})",
+        *say,
+    ]
+    return "\n".join(lines)
