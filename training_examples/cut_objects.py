@@ -8,12 +8,12 @@ from PIL import Image
 from pixprep.training.sources.coco import CocoImages
 
 
-def cut_objects(photos: CocoImages, count: int) -> list[dict]:
-    """Samples of a Loader: random windows, high and wide ones, each with the boxes that are mostly inside."""
-    random, samples = np.random.default_rng(0), []
+def cut_objects(photos: CocoImages, count: int, seed: int, size: tuple[int, int] | None = None) -> list[dict]:
+    """Samples of a Loader: windows, high and wide ones or all of a size, each with the boxes that are mostly inside."""
+    random, samples = np.random.default_rng(seed), []
     while len(samples) < count:
         photo = photos[len(samples) % len(photos)]
-        height, width = random.integers(200, photo["size"], endpoint=True)
+        height, width = size or random.integers(200, photo["size"], endpoint=True)
         top, left = random.integers(0, photo["size"] - np.array([height, width]), endpoint=True)
         boxes = np.clip(photo["boxes"] - [left, top, left, top], 0, [width, height, width, height]).astype(np.float32)
         whole, inside = (np.prod(each[:, 2:] - each[:, :2], axis=1) for each in (photo["boxes"], boxes))

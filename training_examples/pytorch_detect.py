@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from cut_objects import cut_objects
+from measures import CELL, UNIT, measured
 from torch import nn
 
 import pixprep as pp
@@ -17,7 +18,7 @@ import pixprep as pp
 HERE = Path(__file__).parent
 PIPELINE = pp.load(HERE / "detection.json")
 PHOTOS = pp.read.coco(HERE.parent / "client_examples" / "images", HERE / "instances.json")
-CLASSES, CELL, UNIT = len(PHOTOS.classes), 16, 64  # of an answer: pixels of a cell's side, and of an edge's 1.0
+CLASSES = len(PHOTOS.classes)
 
 
 def loss_of(answers: torch.Tensor, batch: pp.Batch) -> torch.Tensor:
@@ -38,7 +39,7 @@ def loss_of(answers: torch.Tensor, batch: pp.Batch) -> torch.Tensor:
 
 
 def main() -> None:
-    """Train on padded batches, evaluate on the whole photos, write what serving needs."""
+    """Train on padded batches, evaluate on other windows as serving sees them, write what serving needs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("trained/detector"))
     output = parser.parse_args().output
@@ -48,7 +49,7 @@ def main() -> None:
     blocks = [(nn.Conv2d(i, o, 3, s, d, d), nn.BatchNorm2d(o), nn.ReLU()) for i, o, s, d in layers]
     model = nn.Sequential(*(layer for block in blocks for layer in block), nn.Conv2d(64, CLASSES + 4, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
-    pieces = cut_objects(PHOTOS, 96), PIPELINE.for_training()
+    pieces = cut_objects(PHOTOS, 96, seed=0), PIPELINE.for_training()
     with pp.Loader(*pieces, batch_size=8, shuffle=True, seed=1, group_by="aspect", last="pad") as loader:
         for epoch in range(12):
             for batch in loader:  # of high pieces, or of wide ones: so there is less to pad
@@ -59,18 +60,17 @@ def main() -> None:
                 optimizer.step()
             print(f"epoch {epoch}: loss {loss:.3f}, the last batch is {tuple(images.shape)}")
     model.eval()
-    plain = [{"image": photo["image"]} for photo in PHOTOS]
-    with pp.Loader(plain, PIPELINE.for_serving(), batch_size=len(plain)) as loader, torch.inference_mode():
-        (batch,) = loader
-        tensor = batch.padded("tensor")
-        answers = model(torch.from_numpy(tensor)).numpy()
-    for photo, answer, transform in zip(PHOTOS, answers, batch["transform"], strict=True):
-        label, row, column = np.unravel_index(answer[:CLASSES].argmax(), answer[:CLASSES].shape)
-        box = (np.array([column, row] * 2) + 0.5) * CELL + answer[CLASSES:, row, column] * UNIT * [-1, -1, 1, 1]
-        (box,) = pp.boxes_to_original([box], transform, photo["size"])
-        print(photo["name"], PHOTOS.classes[label], *box.round().astype(int).tolist())
-    paths = [str(photo["image"].resolve()) for photo in PHOTOS]
-    np.savez(output / "evaluation.npz", paths=paths, tensor=tensor, logits=answers)
+    valid = cut_objects(PHOTOS, 40, seed=1, size=(320, 400))
+    paths = [str(output.resolve() / f"{number:02}.jpg") for number in range(len(valid))]
+    for path, sample in zip(paths, valid, strict=True):
+        Path(path).write_bytes(sample["image"])
+    with pp.Loader(valid, PIPELINE.for_serving(), batch_size=len(valid)) as loader, torch.inference_mode():
+        (batch,) = loader  # its boxes lie where serving lays the photo
+        answers = model(torch.from_numpy(tensor := batch.padded("tensor"))).numpy()
+    truth = {"boxes": batch.padded("boxes"), "labels": batch.padded("labels")}
+    name, number = measured(answers, truth)
+    print(f"{name} {number:.4f} of {len(valid)} other windows")
+    np.savez(output / "evaluation.npz", paths=paths, tensor=tensor, logits=answers, number=number, **truth)
     names = {"input_names": ["tensor"], "output_names": ["logits"], "dynamo": False}
     any_size = {name: {0: "batch", 2: f"{name}_rows", 3: f"{name}_columns"} for name in ("tensor", "logits")}
     torch.onnx.export(model, (torch.from_numpy(tensor[:1]),), output / "model.onnx", dynamic_axes=any_size, **names)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from measures import measured
+from PIL import Image
 from torch import nn
 
 import pixprep as pp
@@ -18,25 +20,30 @@ PIPELINE = pp.load(HERE / "segmentation.json")
 NOTHING = 255  # what the op mask says where no photo is
 
 
-def labelled() -> tuple[list[dict], int]:
-    """The photos with the class of each pixel, 0 for none, as COCO's polygons say; and how many classes."""
+def tiles(folder: Path) -> tuple[list[dict], list[dict], int]:
+    """Samples of training, of validation, and how many classes: white and black tiles of a chessboard."""
+    folder.mkdir(parents=True, exist_ok=True)
     photos = pp.read.coco(HERE.parent / "client_examples" / "images", HERE / "instances.json", masks=True)
-    samples = []
+    parts = [], []
     for photo in photos:
         classes = np.zeros(photo["size"], np.uint8)
         for label, mask in zip(photo["labels"].tolist(), np.asarray(photo["masks"]), strict=True):
             classes[mask > 0] = 1 + label
-        samples.append({"image": photo["image"], "name": photo["name"], "mask": classes})
-    return samples, 1 + len(photos.classes)
+        pixels = np.asarray(Image.open(photo["image"]))
+        for row, column in np.ndindex(3, 4):
+            place = slice(142 * row, 142 * (row + 1)), slice(160 * column, 160 * (column + 1))
+            file = folder / f"{Path(photo['name']).stem}-{row}{column}.png"
+            Image.fromarray(pixels[place]).save(file)
+            parts[(row + column) % 2].append({"image": file, "mask": classes[place]})
+    return *parts, 1 + len(photos.classes)
 
 
 def main() -> None:
-    """Train on random windows of the photos, evaluate on others, write what serving needs."""
+    """Train on random windows of some tiles, evaluate on the others as serving sees them, write what serving needs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("trained/segmented"))
     output = parser.parse_args().output
-    output.mkdir(parents=True, exist_ok=True)
-    samples, classes = labelled()
+    train, valid, classes = tiles(output / "tiles")
 
     torch.manual_seed(0)
     down = [(nn.Conv2d(i, o, 3, 2, 1), nn.BatchNorm2d(o), nn.ReLU()) for i, o in ((3, 16), (16, 32), (32, 64))]
@@ -45,7 +52,7 @@ def main() -> None:
     model = nn.Sequential(*(layer for layers in (*down, *wide, head) for layer in layers))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
     training = PIPELINE.for_training()  # image and mask have the same window, the same flip, and one resize each
-    with pp.Loader(samples, training, batch_size=16, shuffle=True, seed=1, epoch_samples=320) as loader:
+    with pp.Loader(train, training, batch_size=16, shuffle=True, seed=1, epoch_samples=320) as loader:
         for epoch in range(6):
             for images, masks in loader.torch("tensor", "mask"):
                 loss = nn.functional.cross_entropy(model(images), masks.long(), ignore_index=NOTHING)
@@ -55,16 +62,14 @@ def main() -> None:
             print(f"epoch {epoch}: loss {loss:.3f}")
 
     model.eval()
-    with pp.Loader(samples, training, batch_size=64, shuffle=True, seed=2, epoch_samples=64) as loader:
-        ((images, masks),) = loader.torch("tensor", "mask")
-    plain = [{"image": sample["image"]} for sample in samples]
-    with pp.Loader(plain, PIPELINE.for_serving(), batch_size=len(plain)) as loader, torch.inference_mode():
-        right = model(images).argmax(1) == masks
+    with pp.Loader(valid, PIPELINE.for_serving(), batch_size=len(valid)) as loader, torch.inference_mode():
         (batch,) = loader
         logits = model(batch.torch("tensor")).numpy()
-    print(f"{right.float().mean():.3f} of the pixels of windows that it has not seen are right")
-    paths = [str(sample["image"].resolve()) for sample in samples]
-    np.savez(output / "evaluation.npz", paths=paths, tensor=batch["tensor"], logits=logits)
+    truth = {"mask": batch["mask"]}
+    name, number = measured(logits, truth)
+    print(f"{name} {number:.4f} of {len(valid)} photos that it has not seen")
+    paths = [str(sample["image"].resolve()) for sample in valid]
+    np.savez(output / "evaluation.npz", paths=paths, tensor=batch["tensor"], logits=logits, number=number, **truth)
     names = {"input_names": ["tensor"], "output_names": ["logits"]}
     any_batch = {"tensor": {0: "batch"}, "logits": {0: "batch"}}
     example = (batch.torch("tensor")[:1],)

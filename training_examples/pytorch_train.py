@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from cut_photos import cut_photos
+from measures import measured
 from torch import nn
 
 import pixprep as pp
@@ -50,9 +51,11 @@ def main() -> None:
     with pp.Loader(valid, PIPELINE.for_serving(), batch_size=len(valid)) as loader, torch.inference_mode():
         (batch,) = loader
         logits = model(batch.torch("tensor")).numpy()
-    print(f"{np.mean(logits.argmax(1) == batch['label']):.3f} of {len(valid)} photos that it has not seen are right")
+    truth = {"label": batch["label"]}
+    _, number = measured(logits, truth)
+    print(f"{number:.3f} of {len(valid)} photos that it has not seen are right")
     paths = [str((photos / "valid" / name).resolve()) for name in batch["name"]]
-    np.savez(output / "evaluation.npz", paths=paths, tensor=batch["tensor"], logits=logits)
+    np.savez(output / "evaluation.npz", paths=paths, tensor=batch["tensor"], logits=logits, number=number, **truth)
     names = {"input_names": ["tensor"], "output_names": ["logits"]}
     any_batch = {"tensor": {0: "batch"}, "logits": {0: "batch"}}
     example = (batch.torch("tensor")[:1],)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+from measures import measured
 
 from pixprep.serving.embedded import client
 from pixprep.serving.embedded.server import Server
@@ -20,7 +21,7 @@ HERE = Path(__file__).parent
 
 
 def main() -> None:
-    """Send every photo of the evaluation, and compare tensor and logits."""
+    """Send every photo of the evaluation; compare the tensors, the logits and what they are worth."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trained", type=Path, default=Path("trained"))
     parser.add_argument("--pipeline", default="photos.json", help="that it was trained with, beside this program")
@@ -45,7 +46,12 @@ def main() -> None:
     print(f"{len(paths)} photos served")
     print(f"tensors that differ from the training's: {np.sum(np.any(tensors != evaluation['tensor'], axis=(1, 2, 3)))}")
     print(f"logits that differ from ONNX Runtime's: {np.sum(logits != alone)}; from PyTorch's by at most {off:.1e}")
-    if not (np.array_equal(tensors, evaluation["tensor"]) and np.array_equal(logits, alone) and off <= 1e-4):
+    name, number = measured(logits, evaluation)
+    print(f"{name} of the served model: {number:.4f}, in training: {evaluation['number']:.4f}")
+    same_number = abs(number - evaluation["number"]) <= 1e-3
+    if not (
+        same_number and np.array_equal(tensors, evaluation["tensor"]) and np.array_equal(logits, alone) and off <= 1e-4
+    ):
         sys.exit("serve_trained.py: the served model is not the one that was trained")
 
 
