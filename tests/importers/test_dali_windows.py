@@ -33,6 +33,10 @@ def middle(rounding):
             [pp.crop(0, 0, 40, 50, unit="free", rounding="half_away", smaller="pad")],
         ),
         (
+            [("Crop", {"crop": [20.0, 30.0], "crop_pos_x": 0.9})],
+            [pp.crop(0.5, float(np.float32(0.9)), 20, 30, unit="free", rounding="half_away")],
+        ),
+        (
             [("Crop", {"crop": [20.0, 30.0], "crop_pos_x": 0.25})],
             [pp.crop(0.5, 0.25, 20, 30, unit="free", rounding="half_away")],
         ),
@@ -65,6 +69,11 @@ def test_a_padding_keeps_its_meaning(steps, ops):
     assert imported(FIT, *steps)[0][1:] == tuple(ops)
 
 
+def test_a_canvas_that_only_small_photos_need_is_refused():
+    with pytest.raises(pp.PipelineError):
+        imported(("Paste", {"ratio": 1.0, "min_canvas_size": 7.0, "fill_value": [0]}), RESIZE)
+
+
 @pytest.mark.parametrize("size", [(30, 70), (50, 60), (80, 40)])
 def test_a_window_that_pads_is_what_a_resize_behind_it_sees(size):
     """Cut off on one axis, padded on the other, or both."""
@@ -85,7 +94,7 @@ def test_a_window_that_pads_is_what_a_resize_behind_it_sees(size):
         (("Slice", {"start": [3], "shape": [30], "axes": [0]}), pp.crop(3, 0, 30, 50)),
         (
             ("Slice", {"rel_start": [0.1, 0.2], "rel_shape": [0.5, 0.4], "axes": [0, 1]}),
-            pp.crop(0.1, 0.2, 0.5, 0.4, unit="share"),
+            pp.crop(0.1, 0.2, 0.5000000014901161, 0.4000000089406967, unit="share"),
         ),
         (("_TensorSubscript", {"lo_0": 3, "hi_0": -7, "lo_1": 1, "num_subscripts": 2}), pp.crop(3, 1, 30, 49)),
         (("Crop", {"crop": [40.0, 50.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0}), pp.crop(0, 0, 40, 50)),

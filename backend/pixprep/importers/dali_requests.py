@@ -120,9 +120,14 @@ def decimal(value: float) -> float:
     return float(str(np.float32(value)))
 
 
+def exact(value: float) -> float:
+    """The float32 of a file in float64, in which DALI multiplies positions of crops."""
+    return float(np.float32(value))
+
+
 def requested_crop(fields: Fields, **how: Any) -> Crop:
     """The window of an operator that crops, of which some numbers come with the request; ``how``: fields of the op."""
-    top, left = (_asked(fields, name) or decimal(fields.number(name, 0.5)) for name in ("crop_pos_y", "crop_pos_x"))
+    top, left = (_asked(fields, name) or exact(fields.number(name, 0.5)) for name in ("crop_pos_y", "crop_pos_x"))
     if not fields.has("crop"):
         height, width = (_asked(fields, name) or fields.side(name) for name in ("crop_h", "crop_w"))
     elif isinstance(fields.take("crop"), Encoded):

@@ -62,6 +62,8 @@ def resize_rule(image: Image, rows: Rows, columns: Rows, how: dict[str, Any]) ->
     """
     before = size_of(image).rows
     seen = (before > 0).all(1)
+    if not seen.any():
+        raise PipelineError("no image reaches it: the ops before it refuse every size")
     sides = np.stack([rows, columns], axis=1)[seen]
     most, least = sides.max(0), sides.min(0)
     if not (least >= 1).all() or not (most <= MAX_SIDE).all():

@@ -26,16 +26,17 @@ TENSOR_DTYPES: dict[int, TensorDType] = {0: "uint8", 8: "float16", 9: "float32"}
 
 
 def _sizes() -> npt.NDArray[np.int64]:
-    """Sizes of images, (n, 2), height before width: usual ones by each other, and random ones: 3,400."""
+    """Sizes of images, (n, 2), height before width: usual ones by each other, random ones, and small ones: 3,600."""
     usual = (16, 31, 32, 99, 100, 224, 225, 333, 375, 427, 480, 500, 639, 640, 641, 720, 960, 1080, 1280, 1281)
     pairs = [(height, width) for height in (*usual, 1920, 2560, 3024, 4032) for width in (*usual, 1920, 2560, 4032)]
     drawn = np.exp(np.random.default_rng(0).uniform(np.log(16), np.log(5000), (4200, 2))).astype(np.int64)
-    sizes: npt.NDArray[np.int64] = np.concatenate([np.array(pairs), drawn])
+    small = [(height, width) for height in range(1, 16) for width in range(1, 16)]
+    sizes: npt.NDArray[np.int64] = np.concatenate([np.array(pairs), drawn, np.array(small)])
     return sizes.compress(sizes.max(1) <= 16 * sizes.min(1), axis=0)
 
 
 SIZES = _sizes()
-"""Sizes that numbers are computed for: 16 to 5000 pixels a side, one side at most 16 times the other."""
+"""Sizes that numbers are computed for: 1 to 5000 pixels a side, one side at most 16 times the other."""
 Rows = npt.NDArray[np.float64]
 MAX_SIZE = 4096
 """Pixels of a side of a tensor that the graph gives no bound: DALI has none, a tensor of pixprep's needs one."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.importers.dali_numbers import subscripts
-from pixprep.importers.dali_requests import are_shares, decimal, requested_crop, requested_slice
+from pixprep.importers.dali_requests import are_shares, decimal, exact, requested_crop, requested_slice
 from pixprep.importers.dali_rules import window_rule
 from pixprep.importers.dali_values import Canvas, Encoded, Image, Numbers, Value, lowered, needed, size_of
 from pixprep.importers.fields import Fields, finite, sides
@@ -72,7 +72,7 @@ def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
         if (top, left, fill) == (0.0, 0.0, None):
             return image.then(Crop(0, 0, height, width))
         window: dict[str, Any] = {"unit": "free", "rounding": rounding, "smaller": smaller, "fill": fill or 0}
-        return image.then(Crop(decimal(top), decimal(left), height, width, **window))
+        return image.then(Crop(exact(top), exact(left), height, width, **window))
     made = []
     for axis, side in enumerate(canvas_size(image)):
         name, place = [*places.items()][axis]
@@ -178,8 +178,12 @@ def _fixed(values: Mapping[str, Sequence[float]], axes: Sequence[int], fill: Lev
     pairs = {name: [value[axes.index(axis)] for axis in (0, 1)] for name, value in values.items()}
     smaller: Smaller = "refuse" if fill is None else "pad"
     if {*pairs} == {"rel_start", "rel_shape"} and fill is None:
-        top, left, height, width = map(decimal, (*pairs["rel_start"], *pairs["rel_shape"]))
-        return Crop(top, left, height, width, unit="share")
+        # DALI rounds a begin that it has in float32, and an end whose sum it has in float64.
+        places = [decimal(begin) for begin in pairs["rel_start"]]
+        ends = [exact(a) + exact(b) for a, b in zip(pairs["rel_start"], pairs["rel_shape"], strict=True)]
+        ends = [1.0 if abs(end - 1) < 1e-6 else end for end in ends]
+        height, width = (end - begin for begin, end in zip(places, ends, strict=True))
+        return Crop(places[0], places[1], height, width, unit="share")
     begin, end = pairs.get("start", [0, 0]), pairs.get("end", [0, 0])
     shape = sides(pairs.get("shape") or [last - first for first, last in zip(begin, end, strict=True)])
     if not {*pairs} <= {"start", "shape", "end"} or len(shape) != 2:
