@@ -132,9 +132,10 @@ parity: .venv-parity/.done
 parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest tests/parity
 
-models: .venv-models/.done
+models: .venv-models/.done .venv/.dev
 	.venv-models/bin/pytest tests/parity/test_models.py tests/parity/test_families.py tests/parity/test_model_warps.py \
 	    tests/importers/test_models.py
+	$(VENV)/pytest $(SERVER)/test_ocr.py
 
 training: .venv-training/.done .venv-tensorflow/.done .venv/.demo
 	.venv-training/bin/pytest tests/training/frameworks
@@ -180,6 +181,7 @@ train: .venv-training/.done .venv/.demo
 	$(PYTHON) -m venv .venv-models
 	.venv-models/bin/pip install --quiet --disable-pip-version-check --no-deps \
 	    rapidocr==3.10.0 ddddocr==1.6.1 paddlex==3.7.2 rembg==2.0.86 easyocr==1.7.2 python-doctr==1.1.0 insightface==2.1 \
+	    lineless_table_rec==0.1.0 \
 	    segment-anything==1.0 open_clip_torch==3.3.0 ultralytics==8.4.190 torch==2.13.0 torchvision==0.28.0
 	.venv-models/bin/pip install --quiet --disable-pip-version-check \
 	    transformers==5.23.0 onnxruntime "onnx<1.23" "opencv-python-headless<5" pyclipper shapely six omegaconf requests \

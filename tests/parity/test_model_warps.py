@@ -18,7 +18,8 @@ cv2 = pytest.importorskip("cv2", reason="pip install opencv-python-headless, or 
 if not cv2.__version__.startswith("4."):
     pytest.skip("NO OPENCV 4: the warps of OpenCV 5 have another arithmetic", allow_module_level=True)
 
-LINE, ARCFACE, FOUR_POINTS = (heading for heading in RECIPES if heading.endswith(("photo", "ArcFace", "corners")))
+ENDS = ("photo", "SCRFD", "ArcFace", "corners", "tables")
+LINE, SCRFD, ARCFACE, FOUR_POINTS, TABLES = (heading for heading in RECIPES if heading.endswith(ENDS))
 PHOTOS = [png(scene(480, 640)), images.photo("china"), images.photo("flower")]
 FACE = np.array([[38.3, 51.7], [73.5, 51.5], [56.0, 71.7], [41.5, 92.4], [70.7, 92.2]])
 COUNT = 60
@@ -163,3 +164,62 @@ def test_paddlex_cuts_lines_as_rapidocr_does():
     for quad, ours in zip(quads(9), rows(crop, encoded, quads(9)), strict=True):
         if not isinstance(ours, pp.ImageError):
             assert np.array_equal(ours, theirs(None, bgr_of(encoded), quad))
+
+
+class Seen(Exception):  # noqa: N818 - it carries the input out of the package's own code
+    pass
+
+
+def scrfd():
+    """SCRFD's own input, at the point where its network would take it."""
+    detector = object.__new__(alone("insightface", "model_zoo", "scrfd").SCRFD)
+    detector.input_mean, detector.input_std, detector.input_dtype = 127.5, 128.0, np.float32
+
+    def forward(image, _):
+        raise Seen(detector._prepare_input_blob(image, image.shape[1::-1])[0])
+
+    detector.forward = forward
+
+    def prepared(encoded):
+        with pytest.raises(Seen) as seen:
+            detector._detect_candidates(bgr_of(encoded), (640, 640), 0.5)
+        return seen.value.args[0]
+
+    return prepared
+
+
+def lore():
+    model = object.__new__(alone("lineless_table_rec", "table_structure_lore").TSRLore)
+    model.inp_h = model.inp_w = 768
+    model.mean, model.std = (
+        np.array(values, np.float32).reshape(1, 1, 3) for values in ((0.408, 0.447, 0.470), (0.289, 0.274, 0.278))
+    )
+    return lambda encoded: model.preprocess(bgr_of(encoded))["img"][0]
+
+
+def apart(pipeline, encoded, theirs):
+    """The largest difference; a table's matrix is what docs/models.md says."""
+    scale = 768 / max(bgr_of(encoded).shape[:2])
+    inputs = {name: [[[[scale, 0, 0], [0, scale, 0]]]] for name in pipeline.inputs}
+    (name,) = (name for name, output in pipeline.outputs.items() if len(output.spec.shape) == 3)
+    with pp.Engine(pipeline, threads=1) as engine:
+        ours = engine.run_batch([encoded], inputs=inputs)[name][0]
+    return np.abs(ours - theirs(encoded)).max()
+
+
+SIZES = [(61, 331), (640, 640), (333, 500), (1080, 1919), (700, 197), (427, 641)]
+WHOLE = {
+    SCRFD: (scrfd, 0, [('"down"', '"half_even"'), (', "like": "opencv"', ""), ('"top_left"', '"center"')]),
+    TABLES: (lore, 3e-7, [('"color": "bgr"', '"color": "rgb"'), ('"scale",', '"scale", "filter": "bicubic",')]),
+}
+
+
+@pytest.mark.parametrize("heading", WHOLE)
+def test_a_whole_photo_is_what_its_package_makes_of_it_and_a_wrong_one_is_not(heading):
+    make, most, wrongs = WHOLE[heading]
+    theirs, encoded = make(), [*PHOTOS, *(png(scene(*size)) for size in SIZES)]
+    assert max(apart(RECIPES[heading], photo, theirs) for photo in encoded) <= most
+    for old, new in wrongs:
+        text = RECIPES[heading].to_json()
+        assert old in text
+        assert any(apart(pp.Pipeline.from_json(text.replace(old, new)), photo, theirs) > 1e-3 for photo in encoded), new

@@ -30,7 +30,7 @@ SIZES = [(480, 640), (427, 641), (61, 331), (64, 200), (99, 101), (333, 500), (1
 PHOTOS = [*(png(scene(*size)) for size in SIZES), images.photo("china"), images.photo("flower")]
 LONG = png(scene(39, 300))  # over 320 at a height of 48, and over 4000 where the shorter side is 736
 PADDLEX = find_spec("paddlex")
-DETECTOR, LINES, RECOGNIZER, _, _, _, CAPTCHA, YOLOX, RTDETR, PADDLE, TORCHVISION = RECIPES  # test_model_warps
+DETECTOR, LINES, RECOGNIZER, _, _, _, _, _, CAPTCHA, YOLOX, RTDETR, PADDLE, TORCHVISION = RECIPES  # test_model_warps
 
 
 def library(name):
