@@ -172,10 +172,38 @@ def test_without_augmentation_the_image_is_squeezed():
     assert ops[1:3] == (pp.resize(height=224, width=224, only="training"), pp.center_crop(224))
 
 
+SPELLED = {
+    "aa": "rand-m9",
+    "--reprob": 0.2,
+    "recount": 3,
+    "remode": "const",
+    "color-jitter": 0.3,
+    "train_interpolation": "bicubic",
+}
+"""Options as train.py has them."""
+
+
+def test_options_of_the_command_line_are_arguments_by_other_names():
+    plain = {"auto_augment": "rand-m9", "re_prob": 0.2, "re_count": 3, "color_jitter": 0.3, "interpolation": "bicubic"}
+    assert from_timm(CONFIG, training=SPELLED).ops == from_timm(CONFIG, training=plain).ops
+
+
+def test_options_of_the_command_line_bring_its_defaults():
+    plain = {"re_prob": 0.2, "re_mode": "pixel", "interpolation": "random"}
+    assert from_timm(CONFIG, training={"reprob": 0.2}).ops == from_timm(CONFIG, training=plain).ops
+    squeezed = from_timm(CONFIG, training={"no-aug": True}).for_training().ops
+    assert squeezed[1] == pp.resize(height=224, width=224, filter="bicubic", only="training")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"interpolation": "random"}, "\"interpolation\": 'random' draws bilinear or bicubic for each image"),
+        (
+            {"auto_augment": "v0", "interpolation": "random"},
+            "\"interpolation\": 'random' draws bilinear or bicubic for",
+        ),
+        ({"aa": "v0"}, "\"interpolation\": 'random' draws bilinear or bicubic for each step of auto_augment, too"),
+        ({"aa": "v0", "auto-augment": "v0r"}, "says auto_augment twice, once as 'auto-augment'"),
         ({"auto_augment": "3a"}, "\"auto_augment\": '3a' is not understood: no op blurs as Pillow's GaussianBlur does"),
         (
             {"auto_augment": "augmix-m5"},
@@ -203,7 +231,7 @@ def test_without_augmentation_the_image_is_squeezed():
         ({"train_crop_mode": "rkrc"}, "\"train_crop_mode\": 'rkrc' must be 'rrc'"),
         ({"color_jitter_prob": 1.5}, '"p" must be 0 to 1, not 1.5'),
         ({"color_jitter": [0.1, 0.2]}, '"color_jitter": [0.1, 0.2] must be one number, or 3 or 4'),
-        ({"re_mode": "rand", "re_prob": 0.2}, "\"re_mode\": 'rand' must be one of const, pixel"),
+        ({"re_mode": "rand", "re_prob": 0.2}, "\"re_mode\": 'rand' draws a colour for each rectangle, which no op"),
         ({"re_num_splits": 2}, '"re_num_splits": 2 is not understood'),
         ({"use_prefetcher": True}, '"use_prefetcher": True must be False'),
         ({"is_training": False}, '"is_training": False must be True'),

@@ -72,6 +72,22 @@ def test_transforms_of_training_become_the_training_side(given):
     assert (pipeline.origin.name, pipeline.origin.profile) == ("Compose", like)
 
 
+def test_an_object_that_has_transforms_is_asked_for_them():
+    """One of the references is known by its name; another may do more than apply them."""
+    chain = compose(transform("CenterCrop", size=8), TO_IMAGE)
+    preset = transform("ClassificationPresetEval", module="presets", transforms=chain)
+    assert from_torchvision(preset).ops == from_torchvision(chain).ops
+    mine = transform("MyPreset", module="__main__", transforms=chain)
+    text = (
+        "transforms MyPreset: is a class of __main__, not of torchvision: give its .transforms, if it does nothing else"
+    )
+    assert refusal(from_torchvision, mine) == text
+    preset.transforms = compose(transform("RandomResize", min_size=8, max_size=9), TO_IMAGE)
+    assert refusal(from_torchvision, training=preset).startswith(
+        "training ClassificationPresetEval.transforms[0] RandomResize: is not understood: RandomShortestSize is, "
+    )
+
+
 def test_behind_to_image_the_rounding_is_that_of_tensors():
     train = compose(transform("RandomResizedCrop", **CROPPED), TO_IMAGE, transform("RandomInvert", p=0.1))
     train.transforms.append(transform("RandomAutocontrast", p=0.2))

@@ -628,6 +628,25 @@ def test_a_fill_by_type_is_that_of_images(fill, colours):
         assert from_torchvision(training=chain, input=given).ops[1].fill == colour
 
 
+class SegmentationPresetTrain:
+    """As torchvision's references have it: an object that is not torchvision's, and applies its transforms."""
+
+    def __init__(self):
+        dtypes = {tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64, "others": None}
+        parts = [v2.ToImage(), v2.RandomHorizontalFlip(1.0), v2.CenterCrop(64), v2.ToDtype(dtypes, scale=True)]
+        self.transforms = v2.Compose([*parts, v2.Normalize(MEAN, STD), v2.ToPureTensor()])
+
+    def __call__(self, image):
+        return self.transforms(image)
+
+
+def test_a_preset_of_the_references_gives_its_own_pixels():
+    preset, encoded = SegmentationPresetTrain(), [png(noise(97, 61)), png(scene(80, 130))]
+    ours, _ = trained(from_torchvision(training=preset), encoded)
+    assert all(map(np.array_equal, ours, theirs(preset, encoded, "pil")))
+    assert not np.array_equal(ours[0], theirs(preset, encoded[1:], "pil")[0])
+
+
 # ------------------------------------------------------------------------------------------------------------ timm
 
 if find_spec("timm"):
@@ -739,6 +758,26 @@ class Replay:
             arguments = [each["magnitude"] + is_factor] if "magnitude" in each else []
             image = NAME_TO_OP[each["op"]](image, *arguments, **self.how)
         return image
+
+
+def test_an_interpolation_that_timm_draws_gives_its_own_pixels_given_the_draw():
+    arguments = {**STILL, "scale": (0.2, 0.9), "ratio": (0.6, 1.6), "interpolation": "random"}
+    encoded = [png(noise(97, 61)), png(scene(41, 130)), png(noise(64, 64))] * 100
+    ours, draws = trained(from_timm(CONFIG, training=arguments), encoded, seed=9)
+    transform = timm_transform(**arguments)
+    crop, both, seen = transform.transforms[0], tuple(transform.transforms[0].interpolation), [0, 0]
+    for image, tensor, words in zip(encoded, ours, draws, strict=True):
+        (chosen,) = words["random_choice#0"]["chosen"]
+        window = words[f"random_choice#0.{chosen}.random_resized_crop#0"]
+        crop.get_params = lambda *_, window=window: tuple(window[side] for side in ("top", "left", "height", "width"))
+        pixels = []
+        for each in (chosen, 1 - chosen):
+            crop.interpolation = (both[each],)
+            pixels += theirs(transform, [image], "pil")
+        assert np.array_equal(tensor, pixels[0]), words
+        assert not np.array_equal(tensor, pixels[1]), words
+        seen[chosen] += 1
+    assert min(seen) > 100
 
 
 def test_a_policy_switches_timms_jitter_off():

@@ -26,6 +26,7 @@ from pixprep.pipeline.ops import (
     Normalize,
     Op,
     Pad,
+    RandomChoice,
     RandomErasing,
     RandomFlip,
     RandomGaussianBlur,
@@ -61,6 +62,16 @@ OF_EVALUATION = (
     *("patch_size", "max_seq_len", "patchify_channels_last", "patchify_flatten"),
 )
 """Arguments that the training transform ignores."""
+OF_COMMAND_LINE = {
+    "aa": "auto_augment",
+    "reprob": "re_prob",
+    "remode": "re_mode",
+    "recount": "re_count",
+    "train_interpolation": "interpolation",
+}
+"""Options of timm's ``train.py`` whose arguments of ``create_transform`` have other names."""
+DEFAULTS_OF_COMMAND_LINE = {"re_mode": "pixel", "interpolation": "random"}
+"""Values that ``train.py`` gives where its options say none, and ``create_transform`` has other defaults."""
 FLIPS: tuple[tuple[str, Literal["horizontal", "vertical"], float], ...] = (
     ("hflip", "horizontal", 0.5),
     ("vflip", "vertical", 0.0),
@@ -69,8 +80,8 @@ PARTS: dict[str, Callable[[str], float]] = {"m": int, "n": int, "p": float, "mst
 PARTS["tweights"] = len  # of nothing
 """Parts of ``auto_augment`` for timm's ``RandAugment``."""
 NO_POLICIES = {
-    **dict.fromkeys(("3a", "3aw"), "is not understood: no op blurs as Pillow's GaussianBlur does"),
-    "augmix": "is not understood: aug_mix is torchvision's, which draws, rounds and adds up otherwise",
+    **dict.fromkeys(("3a", "3aw"), "is not understood: no op blurs as Pillow's GaussianBlur does; rand is drawn"),
+    "augmix": "is not understood: aug_mix is torchvision's, which draws, rounds and adds up otherwise; rand is drawn",
 }
 """The policies that are refused, and why."""
 MAY_BE_EMPTY = ("crop_mode", "crop_pct", "interpolation", "mean", "std", "test_crop_pct")
@@ -95,7 +106,10 @@ def from_timm(
         config: the name of a model, such as ``resnet50.a1_in1k``; a ``pretrained_cfg``; the ``config.json`` of a timm
             model of a hub, which has a ``pretrained_cfg`` inside, as a file or as a mapping.
         training: arguments of ``create_transform``, beside those above and ``is_training=True``, or a JSON file of
-            them: the training side. ``{}`` gives timm's defaults. Default: there is no training side of its own.
+            them: the training side. ``{}`` gives timm's defaults. Options of ``train.py``, such as ``aa``, ``reprob``
+            or ``color-jitter``, are understood, too; one whose name is ``train.py``'s alone brings its defaults:
+            ``remode`` is ``pixel``, and ``train_interpolation`` ``random``. Default: there is no training side of its
+            own.
         use_test_size: take ``test_input_size`` and ``test_crop_pct`` where the configuration has them.
         name: of the model, for errors and the pipeline's origin; default: what the configuration says.
 
@@ -140,6 +154,7 @@ def _training(arguments: Mapping[str, Any] | str | Path, config: Mapping[str, An
     where = "training"
     if not isinstance(arguments, Mapping):
         where, arguments = Path(arguments).name, read_json(Path(arguments))
+    arguments = _spelled(arguments, where)
     shared = {field: config[field] for field in ("input_size", "interpolation", "mean", "std") if config.get(field)}
     with reading({"interpolation": "bicubic", "color_jitter": 0.4, **shared, **arguments}, where) as fields:
         for name, only in UNTOUCHED.items():
@@ -147,25 +162,46 @@ def _training(arguments: Mapping[str, Any] | str | Path, config: Mapping[str, An
         fields.ignore(*OF_EVALUATION)
         size, mean = _size(fields, use_test_size=False), fields.numbers("mean", IMAGENET_MEAN)
         normalize = Normalize(mean=mean, std=fields.numbers("std", IMAGENET_STD, positive=True), arithmetic="divide")
-        if fields.text("interpolation") == "random" and not fields.flag("no_aug"):
-            fields.refuse("interpolation", "draws bilinear or bicubic for each image, and an op has one: name it")
-        filter_: Filter = fields.choice("interpolation", {**_FILTERS, "random": "bilinear"})
+        named: dict[str, tuple[Filter, ...]] = {name: (filter_,) for name, filter_ in _FILTERS.items()}
+        filters = fields.choice("interpolation", {**named, "random": ("bilinear", "bicubic")})
         if fields.flag("no_aug"):
             fields.ignore("color_jitter", *arguments)
-            return _whole([Resize(height=size[0], width=size[1], filter=filter_), CenterCrop(*size), normalize])
-        return _whole([*_augmented(fields, size, filter_), normalize, *_erased(fields)])
+            return _whole([Resize(height=size[0], width=size[1], filter=filters[0]), CenterCrop(*size), normalize])
+        return _whole([*_augmented(fields, size, filters), normalize, *_erased(fields)])
 
 
-def _augmented(fields: Fields, size: tuple[int, int], filter_: Filter) -> list[Op]:
-    """Ops of ``transforms_imagenet_train`` before the normalization."""
+def _spelled(arguments: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Arguments of ``create_transform``, of which some may be spelled as ``train.py`` has them."""
+    found: dict[str, Any] = {}
+    for spelling, value in arguments.items():
+        plain = spelling.removeprefix("--").replace("-", "_")
+        name = OF_COMMAND_LINE.get(plain, plain)
+        if name in found:
+            raise PipelineError(f"{where}: says {name} twice, once as {spelling!r}")
+        found[name] = value
+    is_of_command_line = any(spelling not in found for spelling in arguments)
+    defaults = dict(DEFAULTS_OF_COMMAND_LINE) if is_of_command_line else {}
+    if found.get("no_aug"):
+        defaults.pop("interpolation", None)  # the model's
+    return defaults | found
+
+
+def _augmented(fields: Fields, size: tuple[int, int], filters: Sequence[Filter]) -> list[Op]:
+    """Ops of ``transforms_imagenet_train`` before the normalization; one of the filters is drawn for each image."""
     scale, ratio = fields.span("scale", (0.08, 1.0)), fields.span("ratio", (3 / 4, 4 / 3))
-    ops: list[Op] = [RandomResizedCrop(*size, scale=scale, ratio=ratio, filter=filter_)]
+    crops = [RandomResizedCrop(*size, scale=scale, ratio=ratio, filter=filter_) for filter_ in filters]
+    ops: list[Op] = [RandomChoice(tuple((crop,) for crop in crops))] if crops[1:] else [*crops]
     for name, axis, usual in FLIPS:
         p = fields.number(name, usual)
         ops += [RandomFlip(axis, p)] * (p > 0)
     if fields.take("auto_augment"):
         fields.ignore("color_jitter", "color_jitter_prob")
-        ops.append(_policy(fields, filter_))
+        if filters[1:]:
+            fields.refuse(
+                "interpolation",
+                "draws bilinear or bicubic for each step of auto_augment, too, whose op has one: name it",
+            )
+        ops.append(_policy(fields, filters[0]))
     else:
         ops += _jittered(fields)
     gray, blur = fields.number("grayscale_prob", 0.0), fields.number("gaussian_blur_prob", 0.0)
@@ -231,6 +267,8 @@ def _jittered(fields: Fields) -> list[Op]:
 
 def _erased(fields: Fields) -> list[Op]:
     """``RandomErasing`` after the normalization."""
+    if fields.has("re_mode") and fields.text("re_mode") == "rand":
+        fields.refuse("re_mode", "draws a colour for each rectangle, which no op does: pixel draws one for each pixel")
     value: float | Literal["random"] = fields.choice("re_mode", {"const": 0.0, "pixel": "random"}, "const")
     fields.expect("re_num_splits", 0, 1, why="is not understood: each image is drawn for by itself")
     p = fields.number("re_prob", 0.0)

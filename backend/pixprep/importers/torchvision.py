@@ -37,9 +37,13 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Side
 
 _NO_OP = {
-    "RandomResize": ": RandomShortestSize is, which makes both sides by one scale",
+    "RandomResize": ": RandomShortestSize is, which makes both sides by one scale: give it the sizes as min_size",
 }
 """Transforms that are refused for a reason of their own."""
+_PRESETS = tuple(
+    f"{task}Preset{of}" for task in ("Classification", "Detection", "Segmentation") for of in ("Train", "Eval")
+)
+"""Classes of torchvision's references, which apply their ``transforms`` and nothing else."""
 _CHOICES = ("RandomChoice", "RandomApply", "RandomOrder")
 Input = Literal["pil", "tensor"]
 
@@ -56,7 +60,8 @@ def from_torchvision(
     """The pipeline of torchvision's transforms, bit for bit.
 
     Args:
-        transforms: of serving: ``weights.transforms()``, a ``Compose``, a ``torch.nn.Sequential``, or one transform; or
+        transforms: of serving: ``weights.transforms()``, a ``Compose``, a ``torch.nn.Sequential``, one transform, or a
+            preset of torchvision's references, such as ``ClassificationPresetEval``; or
             the name of weights, such as ``ResNet50_Weights.IMAGENET1K_V2``; or ``FILE.py:NAME``, where that file makes
             them. None: there is no serving side.
         training: of training, which may be random; default: the same.
@@ -137,13 +142,17 @@ def _take(walk: Walk, transform: Any, where: str) -> None:
         for index, part in enumerate(transform if name == "Sequential" else transform.transforms):
             _take(walk, part, f"{where if '[' in outer else outer}[{index}]")
         return
+    if name in _PRESETS and not is_own and hasattr(transform, "transforms"):
+        _take(walk, transform.transforms, f"{where}.transforms")
+        return
     if name in _CHOICES and is_own and walk.side == "training":
         _take_choice(walk, transform, where)
         return
     if name == "Identity" and package.split(".")[0] in ("torch", "torchvision"):
         return
     if not is_own:
-        raise PipelineError(f"{where}: is a class of {package}, not of torchvision")
+        remedy = ": give its .transforms, if it does nothing else" if hasattr(transform, "transforms") else ""
+        raise PipelineError(f"{where}: is a class of {package}, not of torchvision{remedy}")
     is_random = name in {*RANDOM, *_CHOICES}
     if name not in TRANSFORMS and not is_random:
         why = _NO_OP.get(name, " (it is random)" * name.startswith("Random"))

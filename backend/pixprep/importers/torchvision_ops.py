@@ -141,8 +141,13 @@ def _to_image(walk: Walk, fields: Fields) -> None:
 
 
 def _to_dtype(walk: Walk, fields: Fields) -> None:
-    """v1 divides by 255, v2 multiplies by 1/255."""
-    dtype, is_scaled = str(fields.take("dtype")), fields.flag("scale", default=True)
+    """v1 divides by 255, v2 multiplies by 1/255; of dtypes by type that of images counts."""
+    taken, is_scaled = fields.take("dtype"), fields.flag("scale", default=True)
+    if isinstance(taken, Mapping):
+        by_type, taken = taken, of_images(taken, walk.data)
+        if taken is None and "others" in by_type:  # images stay what they are
+            return
+    dtype = str(taken)
     if dtype == "torch.uint8" and walk.data == "a uint8 tensor":
         return
     if dtype != "torch.float32":
