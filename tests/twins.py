@@ -85,10 +85,12 @@ def _far(x):
 
 
 def warped(step, image):
-    """The window of a ``Warp``: by Pillow, or by torchvision's or OpenCV's formulas."""
+    """The window of a ``Warp``: by Pillow, or by torchvision's, OpenCV's or DALI's formulas."""
     rows, columns = slice(step.top, step.top + step.height), slice(step.left, step.left + step.width)
     if step.like == "opencv":
         return _by_opencv(step, image, np.arange(step.whole[0])[rows, None], np.arange(step.whole[1])[columns])
+    if step.like == "dali":
+        return _by_dali(step, image)[rows, columns]
     if step.like == "torchvision":
         return _by_torchvision(step, image, np.arange(step.whole[0])[rows], np.arange(step.whole[1])[columns])
     pil = Image.fromarray(np.ascontiguousarray(image[:, :, 0] if image.shape[2] == 1 else image))
@@ -130,6 +132,32 @@ def _by_opencv(step, image, rows, columns):
         seen = np.where((is_row & is_column)[..., None], image[y, x], np.array(step.fill or (0,)))
         total += seen * weight[..., None]
     return (total >> 15).clip(0, 255).astype(np.uint8)
+
+
+def _by_dali(step, image):
+    (height, width), places, is_nearest = image.shape[:2], [], step.filter == "nearest"
+    down = np.arange(step.whole[0], dtype=F32)[:, None] + F32(0.5)
+    for a, b, c in np.array(step.matrix, F32).reshape(2, 3):
+        first, parts = a * F32(0.5) + (b * down + c), []
+        for k in range(0, step.whole[1], 256):
+            steps = np.full((len(first), min(256, step.whole[1] - k)), a, F32)
+            steps[:, :1] = first + a * F32(k)
+            parts.append(np.add.accumulate(steps, axis=1, dtype=F32))
+        places.append(np.concatenate(parts, axis=1) - F32(0 if is_nearest else 0.5))
+    x, y = (place.clip(-2, length + 2) for place, length in zip(places, (width, height), strict=True))
+    i, j = np.floor(x).astype(np.int64), np.floor(y).astype(np.int64)
+
+    def at(down, across):
+        (rows, is_row), (columns, is_column) = (
+            _bordered(place, length, step.padding_mode) for place, length in ((j + down, height), (i + across, width))
+        )
+        return np.where((is_row & is_column)[..., None], image[rows, columns], step.fill or (0,)).astype(F32)
+
+    if is_nearest:
+        return at(0, 0).astype(np.uint8)
+    dx, dy = (x - i.astype(F32))[..., None], (y - j.astype(F32))[..., None]
+    upper, lower = (at(down, 0) * (1 - dx) + at(down, 1) * dx for down in (0, 1))
+    return np.rint(upper + (lower - upper) * dy).astype(np.uint8)
 
 
 def _cv_round(values):

@@ -97,6 +97,19 @@ BECOMES = {
         {"types": {name: {"dtype": INT32} for name in "XY"}},
         [pp.crop("X[1]", "X", "Y[1]", "Y"), pp.resize(height=40, width=50, like="dali")],
     ),
+    "an angle": (
+        [("Rotate", {"fill_value": 7.0}, {"angle": "X"}), SIZED],
+        {},
+        [
+            pp.rotate("X", filter="bilinear", expand=True, fill=7, like="dali"),
+            pp.resize(height=40, width=50, like="dali"),
+        ],
+    ),
+    "an affine map": (
+        [("WarpAffine", {"size": [9.0, 8.0]}, {"matrix": "X"})],
+        {},
+        [pp.warp(matrix="X", height=9, width=8, like="dali", padding_mode="edge", inverse_map=True)],
+    ),
     "a start alone": (
         [("Slice", {"axes": [0, 1], "shape": [20, 30]}, {"start": "X"})],
         {},
@@ -178,7 +191,17 @@ REFUSED = [
         {},
         '"CropMirrorNormalize": its argument "mean" comes with the request, which is not understood: give a number',
     ),
-    ([("Crop", CROP, {}), ("Rotate", {}, {"angle": "X"})], {}, '"Rotate": its argument "angle" comes with the request'),
+    ([("Crop", CROP, {}), ("Water", {}, {"ampl_x": "X"})], {}, '"Water": its argument "ampl_x" comes with the request'),
+    (
+        [("Rotate", {"keep_size": True, "interp_type": 0}, {"angle": "X"}), SIZED],
+        {},
+        '"angle": (of the request) is not understood with keep_size and INTERP_NN',
+    ),
+    (
+        [SIZED, ("WarpAffine", {"size": [9.0, 9.0]}, {"matrix": "X"})],
+        {},
+        "must come before what moves pixels: its numbers are in pixels of the photo",
+    ),
     ([("Pad", {}, {"shape": "X"})], {}, '"Pad": its argument "shape" comes with the request'),
     (
         [("Slice", {"axes": [0]}, {"start": "X", "shape": "Y"})],

@@ -172,6 +172,16 @@ def accepted(op, **fields):
                 ops = [{"op": "decode_video", "frames": 4}, geometry, entry]
             case "normalize" | "tensor" | "boxes" | "points" | "mask" | "masks":
                 ops = [{"op": "decode"}, geometry, entry, *([{"op": "tensor"}] if op != "tensor" else [])]
+            case "warp" if fields.get("like") == "dali" or "inverse_map" in fields:
+                entry = {
+                    "op": op,
+                    "matrix": [[1, 0, 0], [0, 1, 0]],
+                    "height": 16,
+                    "width": 16,
+                    "like": "dali",
+                    **fields,
+                }
+                ops = [{"op": "decode"}, entry, geometry, {"op": "tensor"}]
             case "random_erasing" if fields.get("value") == "random":
                 ops = [{"op": "decode"}, geometry, {"op": "normalize"}, entry, {"op": "tensor"} | only]
             case _:

@@ -227,12 +227,26 @@ def sides(encoded: Any) -> tuple[Any, Any]:
     return shape[0], shape[1]
 
 
+def slanted(encoded: Any) -> Any:
+    """Two rotations by other than right angles: one that expands, and one that keeps the size."""
+    pixels = fn.rotate(fn.resize(fn.decoders.image(encoded), size=[31, 40]), angle=33.3, fill_value=114)
+    return fn.rotate(pixels, angle=-8, keep_size=True, interp_type=types.INTERP_NN)
+
+
+def mapped(encoded: Any) -> Any:
+    """Two affine maps, of both directions."""
+    pixels = fn.warp_affine(
+        fn.decoders.image(encoded), matrix=[8.1, 1.3, -20.0, -0.9, 8.7, 30.0], size=[41, 53], fill_value=9
+    )
+    return fn.warp_affine(pixels, matrix=[0.9, 0.2, 3.0, -0.3, 0.8, 9.5], size=[33, 47], inverse_map=False)
+
+
 PIPELINES: dict[str, Callable[[Any], Any]] = {
     function.__name__: function
     for function in (
         classic, classic_gpu, mirrored, cover, gray, cropped, corner, padded, turned, two_outputs, random_mirror,
         stretched, letterboxed, small_letterbox, exact_letterbox, sliced_letterbox, whole_letterbox, canvas,
-        corner_padded, colours, blurred, constants, shapes,
+        corner_padded, colours, blurred, constants, shapes, slanted, mapped,
     )
 }  # fmt: skip
 _LARGE = ("classic", "classic_gpu", "random_mirror", "stretched", "letterboxed")

@@ -113,6 +113,16 @@ GRAPHS = {
         {"S": whole(30, 99)},
         {"max_size": 99},
     ),
+    "an angle": (
+        lambda: fn.resize(fn.rotate(decoded(), angle=source("A"), keep_size=True, fill_value=7), size=[30, 31]),
+        {"A": floats(1, -200, 200)},
+        {},
+    ),
+    "an affine map": (
+        lambda: fn.warp_affine(decoded(), matrix=source("M"), size=[50, 61], fill_value=7),
+        {"M": [(np.eye(2, 3) + RNG.normal(0, 0.2, (2, 3))).astype(np.float32) for _ in range(COUNT)]},
+        {},
+    ),
     "a letterbox": (
         letterboxed,
         {"W": WIDTHS, "H": HEIGHTS, "V": WIDTHS, "U": HEIGHTS},

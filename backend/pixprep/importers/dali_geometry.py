@@ -16,12 +16,14 @@ from pixprep.importers.dali_rules import resize_rule
 from pixprep.importers.dali_values import Encoded, Image, Numbers, Rows, needed, size_of
 from pixprep.importers.dali_windows import WINDOWS, cropped, sliced
 from pixprep.importers.fields import Fields, finite
-from pixprep.pipeline.ops import MAX_SIDE, Decode, Flip, Pixels, Resize, Rotate
+from pixprep.pipeline.ops import MAX_SIDE, Decode, Flip, Pixels, Resize, Rotate, Warp
+from pixprep.plan.steps.warps import WarpFilter
 from pixprep.spec import Color, Filter
 
 # DALI's enumerations: DALIImageType, DALIInterpType; and 0 and 1 for a boolean that can be a tensor.
 COLOR_TYPES: dict[int, Color] = {0: "rgb", 1: "bgr", 2: "gray"}
 _FILTERS: dict[int, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "lanczos", 4: "bilinear"}
+_WARP_FILTERS: dict[int, WarpFilter] = {0: "nearest", 1: "bilinear"}
 _UINT8, _FLOAT = 0, 9
 NO_YES = {0: False, 1: True}
 _MODES = {"default": "stretch", "stretch": "stretch", "not_larger": "fit", "not_smaller": "cover"}
@@ -169,14 +171,54 @@ def _flip(image: Image, fields: Fields) -> Image:
 
 
 def _rotate(image: Image, fields: Fields) -> Image:
-    """``rotate`` by right angles, where DALI computes no pixel; others are interpolated in a way of its own."""
-    fields.ignore("fill_value", "interp_type")
-    angle, keeps_size = fields.number("angle"), fields.flag("keep_size")
-    if image.dtype != "uint8" or image.layout != "hwc":
-        raise PipelineError(f"a rotation of {image.dtype} values in {image.layout.upper()} is not understood")
-    if angle % 90 or (keeps_size and angle % 180):
-        fields.refuse("angle", f"is not understood{' with keep_size' * (not angle % 90)}: right angles are")
-    return image.then(*[Rotate(angle=angle % 360, expand=True)] * bool(angle % 360))
+    """``rotate``; by right angles DALI computes no pixel."""
+    angle, keeps_size = _asked_or(fields, "angle"), fields.flag("keep_size")
+    how = _looked(image, fields)
+    if keeps_size and how["filter"] == "nearest" and (isinstance(angle, str) or angle % 180 == 90):
+        fields.refuse("angle", "is not understood with keep_size and INTERP_NN: it picks between two pixels")
+    if not isinstance(angle, str) and not angle % 90 and not (keeps_size and angle % 180):
+        return image.then(*[Rotate(angle=angle % 360, expand=True)] * bool(angle % 360))
+    return image.then(Rotate(angle=angle, expand=not keeps_size, **how))
+
+
+def _warp_affine(image: Image, fields: Fields) -> Image:
+    """``warp_affine`` to a given size."""
+    how = _looked(image, fields)
+    matrix: Any = fields.take("matrix")
+    if isinstance(matrix, Encoded):
+        if matrix.index is not None:
+            fields.refuse("matrix", "must be a whole input of 6 numbers")
+        matrix = matrix.name
+    else:
+        numbers = finite(matrix)
+        if len(numbers) != 6:
+            fields.refuse("matrix", "must be 2 rows of 3 numbers")
+        matrix = (numbers[:3], numbers[3:])
+    if not fields.has("size"):
+        raise PipelineError('needs "size": without it the result is as large as each image')
+    height, width = fields.pair("size")
+    is_inverse = fields.flag("inverse_map", default=True)
+    return image.then(Warp(matrix=matrix, height=height, width=width, inverse_map=is_inverse or None, **how))
+
+
+def _asked_or(fields: Fields, name: str) -> Any:
+    """A number, or the field of an op that means one of the request."""
+    value = fields.take(name)
+    return value.at(0) if isinstance(value, Encoded) else fields.number(name)
+
+
+def _looked(image: Image, fields: Fields) -> dict[str, Any]:
+    """Fields of the op that every warp of DALI has; without ``fill_value`` the edge goes on."""
+    if image.dtype != "uint8" or image.layout != "hwc" or image.is_normalized:
+        raise PipelineError(f"is not understood of {image.dtype} values in {image.layout.upper()}: warp levels in HWC")
+    fields.expect("dtype", _UINT8, why="must be 0: levels stay uint8")
+    how: dict[str, Any] = {"filter": fields.choice("interp_type", _WARP_FILTERS, 1), "like": "dali"}
+    if not fields.has("fill_value"):
+        return {**how, "padding_mode": "edge"}
+    fill = fields.number("fill_value")
+    if not (fill.is_integer() and 0 <= fill <= 255):
+        fields.refuse("fill_value", "must be a level, 0 to 255")
+    return {**how, "fill": int(fill)}
 
 
 _DECODERS: dict[str, Callable[[Encoded, Fields], Image]] = {
@@ -196,5 +238,6 @@ GEOMETRY: dict[str, Callable[[Image, Fields], Result]] = {
     **WINDOWS,
     "Flip": _flip,
     "Rotate": _rotate,
+    "WarpAffine": _warp_affine,
 }
 """Operators on one image."""

@@ -13,7 +13,6 @@ _REASONS = {
     "RandomResizedCrop": "draws for each image, as in training: serve a graph without it",
     "PythonFunction": f"calls a function of Python's, which the file does not bring: {_OWN}",
     "NumbaFunction": f"calls a function of Python's, which the file does not bring: {_OWN}",
-    "WarpAffine": "interpolates in a way of DALI's own, which is not understood: the op warp has OpenCV's",
     "Water": f"moves pixels in a way of DALI's own, which is not understood: {_OWN}",
     "Sphere": f"moves pixels in a way of DALI's own, which is not understood: {_OWN}",
     "Jitter": f"moves pixels at random, which is not understood: {_OWN}",

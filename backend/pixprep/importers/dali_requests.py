@@ -34,6 +34,8 @@ _TAKEN: Mapping[str, Sequence[str]] = {
     "experimental__decoders__ImageSlice": _SLICE,
     "Resize": ("size", "resize_x", "resize_y", "resize_shorter", "resize_longer"),
     "Flip": ("horizontal", "vertical"),
+    "Rotate": ("angle",),
+    "WarpAffine": ("matrix",),
 }
 """Arguments of operators that may come with a request."""
 _FORMS: dict[str, tuple[FrameLayout, Layout]] = {"": ("hwc", "hwc"), "HWC": ("hwc", "hwc"), "CHW": ("chw", "chw")}

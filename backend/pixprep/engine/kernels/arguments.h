@@ -229,9 +229,9 @@ struct warp {
     int64_t is_perspective;
     const float *x;         // of each pixel made, -1 to 1 in the image, and room for 8 more; null: by the matrix
     const float *y;
-    double i;               // of OpenCV's warps alone, as what follows: the last number of a perspective
+    double i;               // of OpenCV's warps, as what follows: the last number of a perspective
     int64_t block;          // columns after which its places begin anew
-    int64_t padding;        // in the order of PaddingMode in spec.py
+    int64_t padding;        // of DALI's, too, in the order of PaddingMode in spec.py
     const int16_t *weights; // of bicubic: 16 for each of 32 x 32 places
 };
 

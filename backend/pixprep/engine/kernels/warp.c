@@ -1,5 +1,6 @@
 // Warps: rows of gray bytes, or of words of colours. Eight pixels are made together. Two that stand side by side are in
 // one word of 64 bits, so that bilinear takes two loads.
+#include <math.h>
 #include <string.h>
 
 #include "arguments.h"
@@ -8,7 +9,8 @@
 #include "formulas.h"
 
 // In the order of KINDS in engine/kernels/warp.py.
-enum kind { PILLOW, TORCHVISION, NEAREST, FIXED, PILLOW_NEAREST, CUBIC, WALK };
+enum kind { PILLOW, TORCHVISION, NEAREST, FIXED, PILLOW_NEAREST, CUBIC, WALK, DALI, DALI_NEAREST };
+enum { ANEW = 256 };
 
 typedef uint64_t pairs __attribute__((vector_size(8 * LANES)));
 typedef uint8_t bytes __attribute__((vector_size(LANES)));
@@ -221,6 +223,55 @@ static void walk(const struct warp *n) {
     }
 }
 
+// The pixel at a place, the nearest at the edge, or the fill.
+static inline const uint8_t *at(const struct warp *n, int64_t x, int64_t y) {
+    if (x < 0 || x >= n->width || y < 0 || y >= n->height) {
+        if (!n->padding) return (const uint8_t *)&n->fill;
+        x = x < 0 ? 0 : x < n->width ? x : n->width - 1;
+        y = y < 0 ? 0 : y < n->height ? y : n->height - 1;
+    }
+    return n->pixels + y * n->pitch + x * n->apart;
+}
+
+// A place in pixels, in the image or near it: what is further off has the same levels.
+static inline float near(float place, int64_t length) {
+    const float last = (float)length + 2.0f;
+    return place > -2.0f ? place < last ? place : last : -2.0f;
+}
+
+// DALI's, which adds up its way along a row in float32, and begins anew after so many columns.
+ALWAYS void add_up(const struct warp *n, int is_nearest) {
+    const int64_t size = n->channels == 1 ? 1 : 4;
+    const float a = (float)n->a, b = (float)n->b, c = (float)n->c, d = (float)n->d, e = (float)n->e, f = (float)n->f;
+    for (int64_t row = 0; row < n->rows; ++row) {
+        const float down = (float)(n->top + row) + 0.5f;
+        const float first = a * 0.5f + (b * down + c), top_first = d * 0.5f + (e * down + f);
+        float along = 0, across = 0;
+        for (int64_t column = -(n->left % ANEW); column < n->columns; ++column, along += a, across += d) {
+            if ((n->left + column) % ANEW == 0) {
+                along = first + a * (float)(n->left + column);
+                across = top_first + d * (float)(n->left + column);
+            }
+            if (column < 0) continue;
+            uint8_t *out = n->out + (row * n->columns + column) * size;
+            const float half = is_nearest ? 0.0f : 0.5f;
+            const float x = near(along - half, n->width), y = near(across - half, n->height);
+            const float left = floorf(x), top = floorf(y), dx = x - left, dy = y - top;
+            const int64_t i = (int64_t)left, j = (int64_t)top;
+            const uint8_t *p00 = at(n, i, j);
+            if (is_nearest) {
+                memcpy(out, p00, n->channels);
+                continue;
+            }
+            const uint8_t *p01 = at(n, i + 1, j), *p10 = at(n, i, j + 1), *p11 = at(n, i + 1, j + 1);
+            for (int k = 0; k < n->channels; ++k) {
+                float upper = p00[k] * (1.0f - dx) + p01[k] * dx, lower = p10[k] * (1.0f - dx) + p11[k] * dx;
+                out[k] = (uint8_t)rintf(upper + (lower - upper) * dy);
+            }
+        }
+    }
+}
+
 KERNEL void warp(const struct warp *n) {
     switch ((enum kind)n->kind) {
     case PILLOW: return make_both(n, PILLOW);
@@ -230,5 +281,7 @@ KERNEL void warp(const struct warp *n) {
     case PILLOW_NEAREST: return make_kind(n, PILLOW_NEAREST, 1);
     case CUBIC: return make_both(n, CUBIC);
     case WALK: return walk(n);
+    case DALI: return add_up(n, 0);
+    case DALI_NEAREST: return add_up(n, 1);
     }
 }

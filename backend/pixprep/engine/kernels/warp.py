@@ -15,9 +15,9 @@ from pixprep.plan.steps.warps import Warp, WarpFilter, opencv_weights
 from pixprep.spec import PaddingMode, WarpLike
 
 U8 = npt.NDArray[np.uint8]
-KINDS = ("pillow", "torchvision", "nearest", "fixed", "pillow_nearest", "bicubic", "walk")
+KINDS = ("pillow", "torchvision", "nearest", "fixed", "pillow_nearest", "bicubic", "walk", "dali", "dali_nearest")
 """Kinds of warps in C: bilinear of both libraries, nearest of torchvision, and of Pillow nearest in 65,536ths, nearest
-of a perspective, bicubic, and nearest that adds up its way."""
+of a perspective, bicubic, and nearest that adds up its way; both of DALI."""
 _SPARE = 8
 """Pixels behind the result that are written, too."""
 _OUTSIDE = 0xFFFFFFFF
@@ -69,6 +69,8 @@ def _made(step: Warp, image: U8, size: tuple[int, int], fill: int) -> U8:
         numbers = width / 2, height / 2, *middle
     elif is_opencv:
         pass
+    elif step.like == "dali":
+        kind = "dali" if step.filter == "bilinear" else "dali_nearest"
     elif step.filter == "bicubic":
         kind = "bicubic"
     elif step.filter == "nearest" and below:

@@ -100,6 +100,9 @@ class Originals:
 
     def colourist(self, op: ops.SteadyOp) -> Original:
         """uint8 (height, width, channels), red first, to the same."""
+        if getattr(op, "like", "") == "dali":
+            library = Library("DALI", None, "is not asked for one rotation or affine map")
+            return Original(library, lambda pixels: pixels)
         return Original(self._find(library_of(op)), lambda pixels: recoloured(op, pixels))
 
     def normalizer(self, op: ops.Normalize, *, is_real: bool, origin: str = "") -> Original:

@@ -48,6 +48,10 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     The pixels are OpenCV's, bit for bit, of the versions 4.9 to 4.14 on x86-64, with and without IPP. OpenCV 5
     interpolates in another way, and differs in 60 % of the values, by up to 7 levels.
 
+    With ``like`` ``dali`` they are those of DALI 2.4's ``warp_affine`` on a CPU, a level off at most; of ``nearest``
+    three pixels in a million may be their neighbours. The matrix is then from corner to corner: a pixel's centre is
+    at a half.
+
     Args:
         matrix: 2 rows of 3 numbers.
         homography: 3 rows of 3 numbers.
@@ -66,7 +70,9 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         padding_mode: what lies outside the photo: ``fill``, the nearest pixel at the ``edge``, or the mirror image
             without the edge itself (``reflect``) or with it (``symmetric``).
         fill: the colour where no image is, 0 to 255: one number, or one a channel.
-        like: whose pixels.
+        like: whose pixels; ``dali`` has ``matrix``, ``nearest`` and ``bilinear``, and ``padding_mode`` ``constant`` and
+            ``edge``; a GPU leaves it to the host.
+        inverse_map: of ``dali``: ``matrix`` says where a point of the result comes from; default: it does not.
     """
 
     moves: ClassVar[bool] = True
@@ -84,13 +90,22 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     filter: WarpFilter = "bilinear"
     padding_mode: PaddingMode = "constant"
     fill: Margin = 0
-    like: Literal["opencv"] = "opencv"
+    like: Literal["opencv", "dali"] = "opencv"
+    inverse_map: bool | None = None
 
     def check(self) -> None:
         named = [field for field in _KINDS if getattr(self, field) is not None]
         if len(named) != 1:
             raise PipelineError('needs one of "matrix", "homography", "quad" and "points"')
         (field,) = named
+        if self.like == "dali":
+            modes = ("constant", "edge")
+            if field != "matrix" or self.filter == "bicubic" or self.padding_mode not in modes:
+                raise PipelineError(
+                    '"like": "dali" has "matrix", nearest and bilinear, and the padding modes constant and edge'
+                )
+        elif self.inverse_map is not None:
+            raise PipelineError('"inverse_map" is of "like": "dali"')
         if (self.template is None) != (field != "points"):
             raise PipelineError('"template" goes with "points", and "points" need it')
         if self.template is not None:
@@ -127,6 +142,11 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
             return ""
         return f'"padding_mode": "{self.padding_mode}" shows objects again, without boxes or points: use constant'
 
+    @property
+    def is_hosts(self) -> bool:  # type: ignore[override]  # of most ops it is the same for all
+        """Tell whether a GPU has no kernel for it."""
+        return self.like == "dali"
+
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
         value = getattr(self, self.field)
         if not isinstance(value, str):
@@ -150,8 +170,9 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     def in_words(self) -> str:
         value = getattr(self, self.field)
         part = f'what "{value}" says' if isinstance(value, str) else f"its {self.field}"
+        whose = "OpenCV 4" if self.like == "opencv" else "DALI"
         size = "its own size" if self.height is None else f"{self.height} x {self.width}"
-        return f"warp the photo by {part} to {size} ({self.filter}, {self.padding_mode}, OpenCV 4's pixels)"
+        return f"warp the photo by {part} to {size} ({self.filter}, {self.padding_mode}, {whose}'s pixels)"
 
     def input_words(self, row: F64 | None, height: int, width: int) -> Words:
         """The words of what came with the photo: the matrix from the result to it, and the size of the result.
@@ -174,13 +195,13 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         return words
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        if max(height, width) > LARGEST_OPENCV:
+        if self.like == "opencv" and max(height, width) > LARGEST_OPENCV:
             raise ImageError("BAD_DIMENSIONS", f"OpenCV warps sides of up to {LARGEST_OPENCV:,}: {height} x {width}")
         if not words:
             words = self._laid([number for row in getattr(self, self.field) for number in row])
         size = words["height"], words["width"]
         fill, mode = colour(self.fill, color), self.padding_mode
-        step = warps.Warp(tuple(words["matrix"]), size, 0, 0, *size, fill, self.filter, "opencv", padding_mode=mode)
+        step = warps.Warp(tuple(words["matrix"]), size, 0, 0, *size, fill, self.filter, self.like, padding_mode=mode)
         return (step, *(rotated(*size, 90, Look(), expand=True) if words["turned"] else ()))
 
     def _laid(self, numbers: list[float]) -> Words:
@@ -198,6 +219,8 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         elif self.template is not None:
             forward = matrices.similarity(list(zip(numbers[::2], numbers[1::2], strict=True)), self.template)
         back = None if forward is None else matrices.inverse(forward)
+        if self.inverse_map and back is not None:
+            back = forward
         if back is None or not _is_usual(back):
             raise ImageError("BAD_INPUT", "no image follows from it: it has no inverse, or one of huge numbers")
         turned = self.turn is not None and size[0] / size[1] >= self.turn

@@ -1,14 +1,16 @@
 """Ops that turn, shear, scale and move an image after its resize: each pixel of the result looks at a place of it.
 
 ``like`` says whose formulas. ``pillow``: Pillow's ``Image.rotate`` and ``Image.transform``, which torchvision uses on
-PIL images. ``torchvision``: v2's of uint8 tensors on a CPU. They differ in a third of the values of a bilinear
-rotation, at an edge by up to 191 levels. As in torchvision, a point and a translation are x before y, in pixels.
+PIL images. ``torchvision``: v2's of uint8 tensors on a CPU. ``dali``, of ``rotate``: DALI 2.4's CPU operator. The
+first two differ in a third of the values of a bilinear rotation, at an edge by up to 191 levels. As in torchvision, a
+point and a translation are x before y, in pixels.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import MAX_SIDE, Margin, Share, Within, shown
@@ -20,7 +22,7 @@ from pixprep.plan.inputs import number
 from pixprep.plan.lowered import colour
 from pixprep.plan.steps.levels import LevelStep, size_after
 from pixprep.plan.steps.warps import WarpFilter
-from pixprep.spec import Color, ColorLike, ImageSpec, InputSpec, Levels, as_tuple
+from pixprep.spec import Color, ColorLike, ImageSpec, InputSpec, Levels, WarpLike, as_tuple
 
 MAX_ANGLE = 3600.0
 MAX_SHEAR = 89.0
@@ -28,6 +30,7 @@ MAX_SCALE = 1000.0
 _ANGLE = Within(-MAX_ANGLE, MAX_ANGLE)
 Point = Within(-MAX_SIDE, MAX_SIDE, counts=(2,))
 Pair = tuple[float, float]
+RotateLike = Literal["pillow", "torchvision", "dali"]
 Angles = float | tuple[float, ...]
 
 
@@ -52,7 +55,28 @@ class _Warping(Looking, frozen=True, kw_only=True):
     center: Annotated[Pair, Point] | None = None
 
 
-class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
+class _Turning(_Warping, frozen=True, kw_only=True):
+    like: RotateLike = "pillow"  # type: ignore[assignment]  # the other warps have no DALI's
+    padding_mode: Literal["constant", "edge"] | None = None
+
+    def check(self) -> None:
+        super().check()
+        if self.like == "dali" and self.center is not None:
+            raise PipelineError('"like": "dali" turns about the middle: leave "center" out')
+        if self.like != "dali" and self.padding_mode is not None:
+            raise PipelineError('"padding_mode" is of "like": "dali"')
+
+    @property
+    def is_hosts(self) -> bool:  # type: ignore[override]  # of most ops it is the same for all
+        """Tell whether a GPU has no kernel for it."""
+        return self.like == "dali"
+
+    def look(self, color: Color = "rgb") -> Look:
+        """Parts that every warp has in common, of an image with its channels in this order."""
+        return replace(super().look(color), padding_mode=self.padding_mode or "constant")
+
+
+class Rotate(_Turning, SteadyOp, frozen=True, tag="rotate"):
     """Rotate the image counter-clockwise.
 
     torchvision v2's ``rotate``. By a multiple of 90 degrees about the middle the pixels stay what they are, but of an
@@ -65,7 +89,10 @@ class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
             corners are cut off.
         center: (x, y) of the point that stays, in pixels from the upper left corner; default: the middle.
         fill: the colour where no image is, 0 to 255: one number, or one a channel.
-        like: whose formulas.
+        like: whose formulas; ``dali`` turns about the middle, and its result may be a pixel larger when it expands. A
+            GPU leaves it to the host.
+        padding_mode: of ``like`` ``dali``: ``edge`` shows the nearest pixel of the image in place of the fill;
+            default: ``constant``.
     """
 
     angle: float | str
@@ -251,12 +278,12 @@ class RandomAffine(Whether, _Warping, frozen=True, tag="random_affine"):
 
 
 @lru_cache
-def look(filter_: WarpFilter, fill: Levels | None, like: ColorLike, color: Color, center: Pair | None = None) -> Look:
+def look(filter_: WarpFilter, fill: Levels | None, like: WarpLike, color: Color, center: Pair | None = None) -> Look:
     """Parts that every warp has in common."""
     return Look(filter=filter_, center=center, fill=None if fill is None else colour(fill, color), like=like)
 
 
-def check_filter(filter_: WarpFilter, like: ColorLike) -> None:
+def check_filter(filter_: WarpFilter, like: WarpLike) -> None:
     """Raise PipelineError where a library's warps have no such filter."""
     if filter_ == "bicubic" and like != "pillow":
         raise PipelineError(f'"filter": "{filter_}" is of "like": "pillow" alone')

@@ -15,7 +15,7 @@ import numpy as np
 
 from pixprep.plan.steps.levels import LevelStep, Take
 from pixprep.plan.steps.warps import Matrix, Warp, WarpFilter
-from pixprep.spec import ColorLike
+from pixprep.spec import PaddingMode, WarpLike
 
 Pair = tuple[float, float]
 Fill = tuple[int, ...] | None
@@ -32,12 +32,14 @@ class Look:
         center: (x, y) of the point that stays; None: the middle.
         fill: see ``plan.steps.warps.Warp``.
         like: whose formulas.
+        padding_mode: of dali alone: what lies outside.
     """
 
     filter: WarpFilter = "nearest"
     center: Pair | None = None
     fill: Fill = None
-    like: ColorLike = "pillow"
+    like: WarpLike = "pillow"
+    padding_mode: PaddingMode = "constant"
 
     def __str__(self) -> str:
         about = "" if self.center is None else f" about x {self.center[0]:g}, y {self.center[1]:g}"
@@ -58,7 +60,7 @@ def rotated(height: int, width: int, angle: float, look: Look, *, expand: bool =
         A step; none where nothing changes. Turns by a half, and by a quarter of what is square or expands, about the
         middle are exact whatever the filter.
     """
-    angle %= 360.0
+    given, angle = angle, angle % 360.0
     if look.center is None:
         if angle == 0:
             return ()
@@ -69,6 +71,9 @@ def rotated(height: int, width: int, angle: float, look: Look, *, expand: bool =
             if angle == 270:
                 matrix = (0.0, 1.0, 0.0, -1.0, 0.0, float(height))
             return (Warp(matrix, (width, height), 0, 0, width, height, None, "nearest", "pillow"),)
+    if look.like == "dali":
+        matrix, size = _dali_rotation(height, width, given, expand=expand)
+        return (Warp(matrix, size, 0, 0, *size, look.fill, look.filter, "dali", None, look.padding_mode),)
     about = _pillow_rotation if look.like == "pillow" else _torchvision_rotation
     matrix, size = about(height, width, angle, look.center, expand=expand)
     return (Warp(matrix, size, 0, 0, *size, look.fill, look.filter, look.like),)
@@ -173,6 +178,26 @@ def _torchvision_rotation(
     )
     columns, rows = (int(each) for each in np.ceil(last) - np.floor(first))
     return matrix, (rows, columns)
+
+
+def _dali_rotation(height: int, width: int, angle: float, *, expand: bool) -> tuple[Matrix, tuple[int, int]]:
+    """Rotation as DALI's ``rotate`` makes it, in float32.
+
+    A side of the result that expands is rounded up, less a hundredth, and even or odd as the side of the image is that
+    it is nearest to in its direction.
+    """
+    one = np.float32
+    turn = float(one(angle) * one(np.pi / 180))
+    across, down = abs(cos(turn)), abs(sin(turn))
+    rows, columns = height, width
+    if expand:
+        rows, columns = (ceil(across * own + down * other - 0.01) for own, other in ((height, width), (width, height)))
+        likes = (height, width) if down <= across else (width, height)
+        rows, columns = (side + (side - like) % 2 for side, like in zip((rows, columns), likes, strict=True))
+    a, b = one(cos(turn)), one(sin(turn))
+    x, y = one(-columns / 2), one(-rows / 2)
+    c, f = (a * x - b * y) + one(width / 2), (b * x + a * y) + one(height / 2)
+    return tuple(float(each) for each in (a, -b, c, b, a, f)), (rows, columns)
 
 
 def _inverse(x: float, y: float, motion: Motion) -> Matrix:

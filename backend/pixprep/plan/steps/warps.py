@@ -20,6 +20,7 @@ WARP_FILTERS: Mapping[WarpLike, tuple[WarpFilter, ...]] = {
     "pillow": ("nearest", "bilinear", "bicubic"),
     "torchvision": ("nearest", "bilinear"),
     "opencv": ("nearest", "bilinear", "bicubic"),
+    "dali": ("nearest", "bilinear"),
 }
 """Filters of a warp, by ``like``."""
 
@@ -104,6 +105,13 @@ class Warp(NamedTuple):
     ``(sum + 16384) >> 15``, clipped. Outside lies what ``padding_mode`` says. These are OpenCV 4's; OpenCV 5 has
     others.
 
+    **dali**, an affine map, in float32: ``x = (a * 0.5 + (b * (y' + 0.5) + c)) + a * k`` in every 256th column k of
+    the whole result; for each column behind it a is added; y likewise of d, e, f. **nearest**: the level at x and y,
+    rounded down. **bilinear**: ``u = x - 0.5``, ``i = floor(u)``, ``dx = u - i``; of y likewise v, j, dy: ``upper =
+    p00 * (1 - dx) + p01 * dx``, ``lower`` likewise, ``upper + (lower - upper) * dy``, rounded half to even. Outside
+    lies the fill, or the nearest pixel at the edge. DALI 2.4's are the same but for two nearest pixels in a million,
+    and of bilinear for up to 0.02 % of the values of noise, by a level.
+
     **elastic**, of torchvision alone: gx is the displacement and ``fused step * x' - last`` in the left half of the
     image, ``fused last - step * (W - 1 - x')`` in the right one; ``last = (W - 1) / W``, ``step = 2 * last / (W - 1)``.
 
@@ -115,10 +123,10 @@ class Warp(NamedTuple):
         whole: (height, width) of the whole result.
         top, left, height, width: the window of it that is made.
         fill: the level of each decoded channel where it looks outside; None: black, see above.
-        filter: nearest, bilinear, or, not of torchvision, bicubic.
+        filter: nearest, bilinear, or, of pillow and opencv, bicubic.
         like: whose coordinates and rounding.
         elastic: displaces the pixels; the matrix changes nothing then, and the result is as large as the image.
-        padding_mode: of opencv alone: as of a ``levels.Take``.
+        padding_mode: of opencv, as of a ``levels.Take``; of dali, constant or edge.
     """
 
     matrix: Matrix
@@ -145,7 +153,7 @@ class Warp(NamedTuple):
     @property
     def is_hosts(self) -> bool:
         """Tell whether a GPU has no kernel for it."""
-        return self.elastic is not None
+        return self.elastic is not None or self.like == "dali"
 
     @property
     def is_perspective(self) -> bool:
