@@ -117,12 +117,6 @@ def every(height, width, channels):
             last = () if len(matrix) == 6 else (1.5,)
             warp = Warp((*matrix, *last), whole, 2, 61, height, width, fill, way, "opencv", None, mode)
             yield f"warp, {name}, {way}, {mode}, opencv", warp
-    for way in WARP_FILTERS["dali"]:
-        for place, (name, matrix) in enumerate(matrices(height, width).items()):
-            whole, mode = (height + 9, width + 599), MODES[place % 2]
-            if len(matrix) == 6:
-                warp = Warp(matrix, whole, 2, 61 + 200 * (place % 3), height, width, fill, way, "dali", None, mode)
-                yield f"warp, {name}, {way}, {mode}, dali", warp
     reach = min(3, (height - 1), (width - 1))
     yield "blur", Filter("blur", "torchvision", rows=gaussian(2 * min(reach, 1) + 1), columns=gaussian(2 * reach + 1))
 

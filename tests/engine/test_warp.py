@@ -134,6 +134,18 @@ def some_warps(count, seed=0):
             yield step, image
 
 
+@pytest.mark.parametrize("mode", ["constant", "edge"])
+@pytest.mark.parametrize("way", WARP_FILTERS["dali"])
+def test_warps_like_dali_are_its_formula(way, mode):
+    rng = np.random.default_rng(2)
+    for index in range(60):
+        height, width, channels = (*map(int, rng.integers(1, 60, 2)), (1, 3)[index % 2])
+        image = rng.integers(0, 256, (height, width, channels), dtype=np.uint8)
+        matrix = tuple((np.array([1, 0, 0, 0, 1, 0]) + rng.normal(0, [0.4, 0.4, 20, 0.4, 0.4, 20])).tolist())
+        step = Warp(matrix, (40, 700), 3, 290 * (index % 3), 30, 110, (9, 80, 200)[:channels], way, "dali", None, mode)
+        assert np.array_equal(warp.warped(step, image), twins.warped(step, image))
+
+
 def test_warps_are_those_of_pillow_torchvision_and_opencv():
     """Expected pixels: of Pillow by Pillow itself, of the others by their formulas in NumPy."""
     count = 0
