@@ -9,6 +9,7 @@ import pytest
 
 from compare import EQUAL, Tolerance, assert_close
 from images import noise, read
+from pixprep.engine.kernels import resize
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.importers.verify import Originals, frozen
 from pixprep.pipeline import ops
@@ -32,8 +33,8 @@ def op_of(height=1, width=1, **fields):
 def resized(pixels, op, **changes):
     """Image that pixprep makes of it; ``changes`` to the resampling."""
     pipeline = Pipeline([ops.Decode(), op, ops.CenterCrop(1, 1), ops.Tensor()])
-    resize = pipeline.plan.outputs["tensor"].geometry.resize
-    how = resampling(resize, Geometry((), resize, ()).place(*pixels.shape[:2]))
+    step = pipeline.plan.outputs["tensor"].geometry.resize
+    how = resampling(step, Geometry((), step, ()).place(*pixels.shape[:2]))
     return resize.resize(pixels, how._replace(**changes))
 
 

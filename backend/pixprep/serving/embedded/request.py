@@ -198,13 +198,16 @@ def model_input(config: Config) -> ModelInput | None:
     images: list[tuple[str, str, Frames | None]] = []
     rows = json.loads(config.get("parameters", {}).get(EXAMPLES, {}).get("string_value", "{}"))
     numbers = []
+    # Any other model of FP32 [3, height, width] takes what a preprocess makes, such as normalized values.
+    is_ours = "pixprep" in str(config.get("backend", "")) or config.get("platform") == "ensemble"
+    pixels = ("UINT8", "FP32") if is_ours else ("UINT8",)
     for entry in config["input"]:
         if entry.get("optional"):
             continue
         data_type, dims = entry["data_type"].removeprefix("TYPE_"), [int(dim) for dim in entry["dims"]]
         if (data_type, dims) in (("STRING", [1]), ("UINT8", [-1])):
             images.append((entry["name"], data_type, None))
-        elif data_type in ("UINT8", "FP32") and len(dims) == 3 and {dims[0], dims[2]} & {1, 3}:
+        elif data_type in pixels and len(dims) == 3 and {dims[0], dims[2]} & {1, 3}:
             layout: FrameLayout = "hwc" if dims[2] in (1, 3) else "chw"
             is_gray = dims[2 if layout == "hwc" else 0] == 1
             dtype: Literal["uint8", "float32"] = "uint8" if data_type == "UINT8" else "float32"
