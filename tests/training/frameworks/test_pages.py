@@ -14,18 +14,20 @@ from images import jpeg, scene
 from records import example, record, tar_bytes, tar_members, write_tfrecord
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGES = {"loader.md": 10, "sources.md": 4, "importing.md": 1, "video.md": 1}
+PAGES = {"loader.md": 10, "sources.md": 5, "importing.md": 1, "video.md": 1}
 """How many programs of each are of training."""
 MEANT = {
     "s3://": "fsspec",
     "read.videos": "av",
     "read.tfrecord": "google_crc32c",
     "read.parquet": "pyarrow",
+    "read.lmdb": "lmdb",
     "loader.tf(": "tensorflow",
 }
 """Libraries that a program needs and does not import."""
-SKIPPED = {"onnx"}
-"""Libraries that a program of another subject imports: tests/serving/test_clip_classifiers.py runs it."""
+SKIPPED = {"onnx", "datasets"}
+"""Libraries of programs that do not run here: tests/serving/test_clip_classifiers.py runs the one of onnx, and the one
+of datasets needs the network."""
 
 
 def programs(page):
@@ -109,6 +111,14 @@ def test_a_program_of_a_page_runs(page, number, here, capsys, request):
         table = import_module("pyarrow").table({"image": [jpeg(scene(8, 8))], "label": [1]})
         (here / "food101").mkdir()
         import_module("pyarrow.parquet").write_table(table, here / "food101" / "train-0.parquet")
+    if "read.lmdb" in found[number][0]:
+        for name, values in (
+            ("MJ_train", {b"num-samples": b"1", b"image-000000001": jpeg(scene(8, 8)), b"label-000000001": b"word"}),
+            ("bedroom_train_lmdb", {b"0": jpeg(scene(8, 8))}),
+        ):
+            with import_module("lmdb").open(str(here / name)) as store, store.begin(write=True) as writing:
+                for key, value in values.items():
+                    writing.put(key, value)
     if page == "video.md":
         for path in (here / "train").glob("*/?.jpg"):
             path.with_suffix(".mp4").write_bytes(import_module("clips").clip(count=20))
