@@ -113,6 +113,8 @@ def smallest():
         {"op": "random_perspective"},
         {"op": "warp", "quad": "quads"},
         {"op": "warp", "matrix": ((1, 0, 3), (0, 1, 5)), "height": 48, "width": 100},
+        {"op": "random_warp", "degrees": 15},
+        {"op": "random_warp_perspective"},
         {"op": "elastic"},
         {"op": "sharpness", "factor": 2},
         {"op": "random_sharpness", "factor": 2},

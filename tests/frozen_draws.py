@@ -91,6 +91,12 @@ OPTIONS = {
         {"degrees": (0, 90), "translate": (0.25, 0.5), "scale": (0.5, 1.5), "shear": (-10, 10, 0, 20)},
     ],
     "random_perspective": [{}, {"p": 1.0, "distortion_scale": 1.0}, {"p": 0.25, "distortion_scale": 0.3}],
+    "random_warp": [
+        {"degrees": 15},
+        {"degrees": (0, 90), "translate": (-0.25, 0.5, 0, 1), "scale": (0.5, 1.5, 1, 2), "shear": (-10, 10, 0, 20)},
+        {"degrees": 0, "scale": (0.5, 2, 0.5, 2), "keep_ratio": True},
+    ],
+    "random_warp_perspective": [{}, {"scale": (0.5, 1.0)}],
     "elastic": [{}, {"p": 0.5}],
     "random_sharpness": [{"factor": 2}],
     "random_gaussian_blur": [{"kernel_size": 5}, {"kernel_size": (3, 7), "sigma": (0.5, 1.5), "p": 0.25}],

@@ -211,6 +211,8 @@ def _random():
     yield [pp.random_zoom_out(fill=(123, 117, 104), p=0.8), pp.random_iou_crop(), pp.resize(height=40, width=40)]
     yield [pp.random_crop(7, 6), pp.random_flip("vertical", p=0.3)]
     yield [pp.coarse_dropout((3, 5), fill=(9, 120, 250), p=1.0)]
+    yield [pp.random_warp(40, (-0.1, 0.2, 0, 0.1), (0.7, 1.4, 0.9, 1.1), 9, fill=(9, 120, 250))]
+    yield [pp.random_warp_perspective((0.1, 0.3), padding_mode="reflect", filter="bicubic")]
     yield [pp.random_brightness_contrast(p=1.0), pp.random_hue_saturation_value(p=1.0)]
     yield [pp.random_gray(p=0.5), pp.random_posterize(3), pp.random_solarize(100), pp.random_invert(p=0.3)]
     yield [pp.random_autocontrast(), pp.random_equalize(), pp.random_sharpness(1.8)]

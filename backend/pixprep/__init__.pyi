@@ -94,6 +94,8 @@ from pixprep.pipeline.ops.random_color import RandomPosterize as random_posteriz
 from pixprep.pipeline.ops.random_color import RandomSolarize as random_solarize
 from pixprep.pipeline.ops.random_sizes import RandomShortestSize as random_shortest_size
 from pixprep.pipeline.ops.random_sizes import ScaleJitter as scale_jitter
+from pixprep.pipeline.ops.random_warp import RandomWarp as random_warp
+from pixprep.pipeline.ops.random_warp import RandomWarpPerspective as random_warp_perspective
 from pixprep.pipeline.ops.warp import Affine as affine
 from pixprep.pipeline.ops.warp import RandomAffine as random_affine
 from pixprep.pipeline.ops.warp import RandomRotate as random_rotate

@@ -104,6 +104,14 @@ FIELDS = {
         "scale": st.none() | ends(1e-3, 1.0, 1000.0),
         "shear": one_of(None, 0.0, 89.0, (89.0, 89.0, -89.0, -89.0)),
     },
+    "random_warp": {
+        "degrees": one_of(0.0, 3600.0, (90.0, 90.0)),
+        "translate": one_of(None, (-1.0, 1.0, 0.5, 1.0)),
+        "scale": one_of(None, (1e-3, 1000.0, 1e-3, 1000.0)),
+        "shear": one_of(None, (89.0, 89.0, 0.0, 0.9), (-44.0, 44.0, -45.0, 45.0)),
+        "p": P,
+    },
+    "random_warp_perspective": {"scale": one_of((0.0, 0.0), (0.05, 0.1), (1.0, 1.0)), "p": P},
     "random_perspective": WARP | {"distortion_scale": one_of(0.0, 0.5, 1.0), "p": P},
     "elastic": {
         "alpha": one_of(0.0, 50.0, 100000.0, (0.0, 3.0)),

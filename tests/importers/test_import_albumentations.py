@@ -156,6 +156,8 @@ def readable(data):
 
 
 JITTER = {name: [0.8, 1.2] for name in ("brightness", "contrast", "saturation")} | {"hue": [-0.5, 0.5]}
+WARPED = {"interpolation": 1, "border_mode": 0, "fill": 7.0, "fill_mask": 0.0, "mask_interpolation": 0}
+ROTATE = WARPED | {"limit": [0, 9]}
 DRAWN = [
     ([transform("RandomCrop", **CROP | {"p": 0.5})], [pp.random_crop(8, 9, p=0.5)]),
     (
@@ -193,6 +195,49 @@ DRAWN = [
     (
         [
             transform(
+                "Affine",
+                **WARPED,
+                rotate=[-9, 9],
+                translate_px=None,
+                translate_percent={"x": [-0.1, 0.1], "y": [0, 0.5]},
+                scale={"x": [0.5, 1], "y": [0.5, 1]},
+                shear={"x": [-5, 5], "y": [0, 0]},
+                keep_ratio=True,
+                fit_output=False,
+                balanced_scale=False,
+                p=0.5,
+            )
+        ],
+        [pp.random_warp((-9, 9), (-0.1, 0.1, 0, 0.5), (0.5, 1, 0.5, 1), (-5, 5, 0, 0), keep_ratio=True, fill=7, p=0.5)],
+    ),
+    (
+        [
+            transform(
+                "ShiftScaleRotate",
+                **WARPED | {"border_mode": 4, "interpolation": 2},
+                shift_limit_x=[0, 0.5],
+                shift_limit_y=[0, 0.25],
+                scale_limit=[-0.5, 0.5],
+                rotate_limit=[-9, 9],
+            )
+        ],
+        [
+            pp.random_warp(
+                (-9, 9), (0, 0.5, 0, 0.25), (0.5, 1.5, 0.5, 1.5), filter="bicubic", padding_mode="reflect"
+            )
+        ],
+    ),
+    (
+        [transform("Rotate", **WARPED, limit=[0, 9], crop_border=False)],
+        [pp.random_warp((0, 9), fill=7)],
+    ),
+    (
+        [transform("Perspective", **WARPED, scale=[0, 0.5], keep_size=True, fit_output=False)],
+        [pp.random_warp_perspective((0, 0.5), fill=(7, 0, 0))],
+    ),
+    (
+        [
+            transform(
                 "OneOf",
                 p=0.5,
                 transforms=[
@@ -219,5 +264,14 @@ def test_what_draws_becomes_an_op_of_training(transforms, ops):
 
 @refusals("importers")
 def test_a_mistake_is_refused_in_whole_words(call, words):
-    names = {"t": transform, "RESIZE": RESIZE, "PAD": PAD, "CROP": CROP, "NORMALIZE": NORMALIZE, "BOXES": BOXES}
+    names = {
+        "t": transform,
+        "RESIZE": RESIZE,
+        "PAD": PAD,
+        "CROP": CROP,
+        "NORMALIZE": NORMALIZE,
+        "BOXES": BOXES,
+        "WARPED": WARPED,
+        "ROTATE": ROTATE,
+    }
     assert words_of(call, a=imported, compose=compose, from_albumentations=from_albumentations, **names) == words

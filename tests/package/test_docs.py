@@ -134,7 +134,7 @@ REQUIRED = {
     **{op: {"factor": 0.5} for op in ("brightness", "contrast", "saturation", "hue")},
     "gamma": {"gamma": 2.2},
     "rotate": {"angle": 10},
-    **{op: {"degrees": 10} for op in ("random_rotate", "random_affine")},
+    **{op: {"degrees": 10} for op in ("random_rotate", "random_affine", "random_warp")},
     "warp": {"quad": "quads"},
     **{op: {"factor": 0.5} for op in ("sharpness", "random_sharpness")},
     **{op: {"kernel_size": 3} for op in ("gaussian_blur", "random_gaussian_blur")},

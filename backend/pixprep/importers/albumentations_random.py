@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pixprep.importers.albumentations_ops import Read, Walk, colour, filter_of, padded
-from pixprep.importers.fields import Fields
+from pixprep.importers.albumentations_ops import Read, Walk, colour, filter_of, margin, padded
+from pixprep.importers.fields import Fields, reading
 from pixprep.pipeline import ops
 
 
@@ -44,6 +44,55 @@ def _coarse_dropout(walk: Walk, fields: Fields) -> None:
     walk.change(ops.CoarseDropout(whole, height, width, colour(fields), 1.0))
 
 
+def _warped(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarpPerspective], **how: Any) -> None:
+    """Warp by OpenCV; of boxes, ``rotate_method`` of corners is what they are here."""
+    fields.expect("rotate_method", "largest_box", why="makes other boxes: largest_box has the corners' own")
+    fields.off("fit_output")
+    filter_ = filter_of(fields)
+    if filter_ not in ("nearest", "bilinear", "bicubic"):
+        fields.refuse("interpolation", "must be 0 (nearest), 1 (bilinear) or 2 (bicubic)")
+    walk.change(op(**{"filter": filter_, "p": 1.0} | margin(fields) | how))
+
+
+def _affine(walk: Walk, fields: Fields) -> None:
+    fields.off("balanced_scale")
+    if fields.has("translate_px"):
+        with reading(fields.mapping("translate_px"), "translate_px") as pixels:
+            for axis in ("x", "y"):
+                if pixels.span(axis) != (0, 0):
+                    pixels.refuse(axis, "is in pixels: translate_percent is a part of the image")
+    how: dict[str, Any] = {"translate": _axes(fields, "translate_percent")} if fields.has("translate_percent") else {}
+    how |= {name: _axes(fields, name) for name in ("scale", "shear")}
+    _warped(walk, fields, ops.RandomWarp, degrees=fields.span("rotate"), keep_ratio=fields.flag("keep_ratio"), **how)
+
+
+def _axes(fields: Fields, name: str) -> tuple[float, ...]:
+    """From and to of x, then of y."""
+    with reading(fields.mapping(name), name) as axes:
+        return (*axes.span("x"), *axes.span("y"))
+
+
+def _shift_scale_rotate(walk: Walk, fields: Fields) -> None:
+    x, y, scale = (fields.span(name) for name in ("shift_limit_x", "shift_limit_y", "scale_limit"))
+    scales = (1 + scale[0], 1 + scale[1]) * 2
+    _warped(walk, fields, ops.RandomWarp, degrees=fields.span("rotate_limit"), translate=(*x, *y), scale=scales)
+
+
+def _rotate(walk: Walk, fields: Fields) -> None:
+    fields.off("crop_border")
+    _warped(walk, fields, ops.RandomWarp, degrees=fields.span("limit"))
+
+
+def _perspective(walk: Walk, fields: Fields) -> None:
+    if not fields.flag("keep_size", default=True):
+        fields.refuse("keep_size", "gives each image a size of its own: true keeps it")
+    how: dict[str, Any] = {"scale": fields.span("scale")}
+    level = fields.take("fill")
+    if isinstance(level, int | float) and level and fields.take("border_mode") == 0:
+        how["fill"] = (colour(fields), 0, 0)  # OpenCV is given one number, which is red's
+    _warped(walk, fields, ops.RandomWarpPerspective, **how)
+
+
 RANDOM: dict[str, Read] = {
     "RandomCrop": _random_crop,
     "RandomResizedCrop": _random_resized_crop,
@@ -51,4 +100,8 @@ RANDOM: dict[str, Read] = {
     "RandomBrightnessContrast": _brightness_contrast,
     "HueSaturationValue": _hue_saturation_value,
     "CoarseDropout": _coarse_dropout,
+    "Affine": _affine,
+    "ShiftScaleRotate": _shift_scale_rotate,
+    "Rotate": _rotate,
+    "Perspective": _perspective,
 }

@@ -86,6 +86,8 @@ from pixprep.pipeline.ops.random_color import RandomPosterize as RandomPosterize
 from pixprep.pipeline.ops.random_color import RandomSolarize as RandomSolarize
 from pixprep.pipeline.ops.random_sizes import RandomShortestSize as RandomShortestSize
 from pixprep.pipeline.ops.random_sizes import ScaleJitter as ScaleJitter
+from pixprep.pipeline.ops.random_warp import RandomWarp as RandomWarp
+from pixprep.pipeline.ops.random_warp import RandomWarpPerspective as RandomWarpPerspective
 from pixprep.pipeline.ops.warp import Affine as Affine
 from pixprep.pipeline.ops.warp import RandomAffine as RandomAffine
 from pixprep.pipeline.ops.warp import RandomRotate as RandomRotate

@@ -148,12 +148,12 @@ class RandomRotate(Whether, _Warping, frozen=True, tag="random_rotate"):
 
     def check(self) -> None:
         super().check()
-        _check_angles("degrees", self.degrees, MAX_ANGLE, (2,))
+        check_angles("degrees", self.degrees, MAX_ANGLE, (2,))
 
     @property
     def span(self) -> Pair:
         """The angle, from and to."""
-        return _spans(self.degrees)[0]
+        return spans(self.degrees)[0]
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the result; refuses values that are no levels."""
@@ -231,21 +231,21 @@ class RandomAffine(Whether, _Warping, frozen=True, tag="random_affine"):
 
     def check(self) -> None:
         super().check()
-        _check_angles("degrees", self.degrees, MAX_ANGLE, (2,))
+        check_angles("degrees", self.degrees, MAX_ANGLE, (2,))
         if self.scale is not None:
-            _check_rises("scale", self.scale)
+            check_rises("scale", self.scale)
         if self.shear is not None:
-            _check_angles("shear", self.shear, MAX_SHEAR, (2, 4))
+            check_angles("shear", self.shear, MAX_SHEAR, (2, 4))
 
     @property
     def span(self) -> Pair:
         """The angle, from and to."""
-        return _spans(self.degrees)[0]
+        return spans(self.degrees)[0]
 
     @property
     def shears(self) -> tuple[Pair, Pair]:
         """Values of x and of y, from and to."""
-        x, y = (*_spans(self.shear or 0.0), (0.0, 0.0))[:2]
+        x, y = (*spans(self.shear or 0.0), (0.0, 0.0))[:2]
         return x, y
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
@@ -295,7 +295,7 @@ def _open(image: ImageSpec) -> ImageSpec:
     return image.within((least, least))
 
 
-def _spans(angles: Angles) -> tuple[Pair, ...]:
+def spans(angles: Angles) -> tuple[Pair, ...]:
     """From and to of each."""
     values = as_tuple(angles)
     if len(values) == 1:
@@ -303,16 +303,18 @@ def _spans(angles: Angles) -> tuple[Pair, ...]:
     return tuple((values[place], values[place + 1]) for place in range(0, len(values), 2))
 
 
-def _check_angles(name: str, angles: Angles, most: float, counts: tuple[int, ...]) -> None:
+def check_angles(name: str, angles: Angles, most: float, counts: tuple[int, ...]) -> None:
+    """Raise PipelineError where these are no angles of up to so many degrees, one or so many numbers."""
     values = as_tuple(angles)
     if len(values) == 1:
         Within(0, most).check(name, values[0])
         return
     Within(-most, most, counts=(1, *counts)).check(name, values)
-    for span in _spans(values):
-        _check_rises(name, span)
+    for span in spans(values):
+        check_rises(name, span)
 
 
-def _check_rises(name: str, span: Pair) -> None:
+def check_rises(name: str, span: Pair) -> None:
+    """Raise PipelineError where a span falls."""
     if span[0] > span[1]:
         raise PipelineError(f'"{name}" must rise, not {shown(span)}')

@@ -1,0 +1,154 @@
+"""Ops that warp each image at random by OpenCV's pixels, whose size stays: the draws of Albumentations 2.0."""
+
+from __future__ import annotations
+
+from math import cos, radians, sin, sqrt, tan
+from typing import Annotated, Any, ClassVar
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.alignment import Warp
+from pixprep.pipeline.ops.limits import Margin, Rising, Share, Within
+from pixprep.pipeline.ops.op import LevelsOp, Op, Whether, as_kind, drawn
+from pixprep.pipeline.ops.warp import MAX_ANGLE, MAX_SCALE, Angles, check_angles, check_rises, spans
+from pixprep.plan import matrices
+from pixprep.plan.draws.augments import Uniforms
+from pixprep.plan.draws.philox import Words, between, quantiles, span_words
+from pixprep.plan.steps.warps import WarpFilter
+from pixprep.spec import PaddingMode
+
+Four = tuple[float, ...]
+_STILL = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+_INWARDS = 0.32
+"""The part of a side that a corner of ``random_warp_perspective`` does not reach."""
+
+
+class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
+    moves: ClassVar[bool] = True
+
+    filter: WarpFilter = "bilinear"
+    padding_mode: PaddingMode = "constant"
+    fill: Margin = 0
+    p: Share = 1.0
+
+    no_boxes = Warp.no_boxes
+
+    def fixed(self, words: Words) -> list[Op]:
+        """One ``warp``; none where the matrix is nearly the identity: Albumentations does nothing there."""
+        numbers = words["matrix"]
+        rows = tuple(tuple(numbers[place : place + 3]) for place in range(0, len(numbers), 3))
+        if len(rows) == 2:
+            pairs = [pair for row, still in zip(rows, _STILL, strict=False) for pair in zip(row, still, strict=True)]
+            if all(abs(number - still) <= 1e-8 + 1e-5 * still for number, still in pairs):
+                return []
+        kind: dict[str, Any] = {"matrix": _STILL[:2]} if len(rows) == 2 else {"homography": _STILL}
+        op = as_kind(Warp, self, height=1, width=1, **kind)
+        return [drawn(op, height=words["height"], width=words["width"], **dict.fromkeys(kind, rows))]
+
+
+class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
+    """Rotate, scale, shear and move each image at random, as OpenCV 4 warps it; the size stays.
+
+    Albumentations' ``Affine``, ``ShiftScaleRotate`` and ``Rotate`` of 2.0: every number is uniform; the move is cut to
+    whole pixels; the middle of the image stays before it. Scales of x and of y are drawn each for itself.
+
+    Args:
+        degrees: counter-clockwise: the most to either side, or from and to; 0: not at all.
+        translate: of x from and to, then of y, as a part of the width and of the height; default: not at all.
+        scale: of x from and to, then of y; over 1 enlarges; default: not at all.
+        shear: of x, the most to either side, or from and to; four numbers: from and to of x, then of y; default: not at
+            all. The most of both together is below 90 degrees.
+        keep_ratio: y is scaled as x is.
+        filter, padding_mode, fill: as in ``warp``.
+        p: how often, 0 to 1; else the image stays as it is.
+    """
+
+    blocks: ClassVar[int] = 2  # angle, x, y, scale of x; scale of y, shear of x and y
+
+    degrees: Angles
+    translate: Annotated[Four, Within(-1, 1, counts=(4,))] | None = None
+    scale: Annotated[Four, Within(1 / MAX_SCALE, MAX_SCALE, counts=(4,))] | None = None
+    shear: Angles | None = None
+    keep_ratio: bool = False
+
+    def check(self) -> None:
+        check_angles("degrees", self.degrees, MAX_ANGLE, (2,))
+        for name in ("translate", "scale"):
+            for span in spans(getattr(self, name) or (0.0, 0.0)):
+                check_rises(name, span)
+        if self.shear is not None:
+            check_angles("shear", self.shear, 89.0, (2, 4))
+        if sum(max(map(abs, span)) for span in self._shears) >= 90:
+            raise PipelineError('"shear": the most of x and of y together must be below 90 degrees')
+
+    @property
+    def _shears(self) -> tuple[tuple[float, float], ...]:
+        return (*spans(self.shear or 0.0), (0.0, 0.0))[:2]
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """``{"matrix": [1.0, 0.1, 3.2, -0.1, 1.0, 2.0], "height": 48, "width": 64}``: where a point goes."""
+        (angle, *moves, wide), (high, *leans, _) = uniforms(0, 2).tolist()
+        x, y = (
+            int(between(span, u) * side)
+            for span, u, side in zip(spans(self.translate or (0.0,) * 4), moves, (width, height), strict=True)
+        )
+        scale_x, scale_y = map(between, spans(self.scale or (1.0,) * 4), (wide, high))
+        if self.keep_ratio:
+            scale_y = scale_x
+        lean_x, lean_y = (-tan(radians(between(span, u))) for span, u in zip(self._shears, leans, strict=True))
+        turn = radians(between(spans(self.degrees)[0], angle))
+        a, b = (cos(turn) - lean_x * sin(turn)) * scale_x, (sin(turn) + lean_x * cos(turn)) * scale_y
+        d, e = (lean_y * cos(turn) - sin(turn)) * scale_x, (lean_y * sin(turn) + cos(turn)) * scale_y
+        right, down = width / 2 - 0.5, height / 2 - 0.5
+        matrix = [a, b, right + x - (a * right + b * down), d, e, down + y - (d * right + e * down)]
+        return {"matrix": matrix, "height": height, "width": width}
+
+    def in_words(self) -> str:
+        moves, scales = spans(self.translate or (0.0,) * 4), spans(self.scale or (1.0,) * 4)
+        parts = [span_words(span) for span in (*self._shears, *scales, *moves)]
+        return (
+            f"rotate by {span_words(spans(self.degrees)[0], ' degrees')}, shear by {parts[0]}, {parts[1]}, scale by "
+            f"{parts[2]} and {'the same' if self.keep_ratio else parts[3]}, move by {parts[4]} of the width and "
+            f"{parts[5]} of the height ({self.filter}, {self.padding_mode}, OpenCV 4's pixels)"
+        )
+
+
+class RandomWarpPerspective(_RandomWarp, frozen=True, tag="random_warp_perspective"):
+    """Pull four points inside the image to its corners, as OpenCV 4 warps it; the size stays.
+
+    Albumentations' ``Perspective`` of 2.0 with ``keep_size``: a distance of each point is normal, of which the absolute
+    value modulo 0.32 is a part of the side. What lies between the points is enlarged once more by the side over the
+    longer distance of two points, as there.
+
+    Args:
+        scale: the deviation of the distance, from and to.
+        filter, padding_mode, fill: as in ``warp``.
+        p: how often, 0 to 1; else the image stays as it is.
+    """
+
+    blocks: ClassVar[int] = 3  # x and y of four points; the deviation
+
+    scale: Annotated[tuple[float, float], Rising(0, 1)] = (0.05, 0.1)
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """``{"matrix": [...], "height": 48, "width": 64}``: nine numbers, where a point goes."""
+        *jitters, (deviation, *_) = uniforms(0, 3).tolist()
+        size = between(self.scale, deviation)
+        parts = [abs(float(quantiles()[int(u * 65536)]) * size) % _INWARDS for row in jitters for u in row]
+        corners = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
+        points = [
+            (abs(x - parts[2 * i]) * width, abs(y - parts[2 * i + 1]) * height) for i, (x, y) in enumerate(corners)
+        ]
+        (ax, ay), (bx, by), (cx, cy), (dx, dy) = points
+        across = max(sqrt((bx - ax) ** 2 + (by - ay) ** 2), sqrt((cx - dx) ** 2 + (cy - dy) ** 2), 2.0)
+        down = max(sqrt((cx - bx) ** 2 + (cy - by) ** 2), sqrt((dx - ax) ** 2 + (dy - ay) ** 2), 2.0)
+        target = [(x * width, y * height) for x, y in corners]
+        found = matrices.perspective(points, target) or sum(_STILL, ())
+        scales = (width / int(across), height / int(down), 1.0)
+        matrix = [number * scales[place // 3] for place, number in enumerate(found)]
+        return {"matrix": matrix, "height": height, "width": width}
+
+    def in_words(self) -> str:
+        return (
+            f"perspective by a deviation of {span_words(self.scale)} of a side ({self.filter}, {self.padding_mode}, "
+            "OpenCV 4's pixels)"
+        )
