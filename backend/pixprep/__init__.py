@@ -43,7 +43,7 @@ LATE = {
     "boxes_to_original": "pixprep.boxes:boxes_to_original",
     "boxes_to_tensor": "pixprep.boxes:boxes_to_tensor",
     "load": "pixprep.pipeline.pipeline:Pipeline.load",
-    "mask_to_original": "pixprep.masks:mask_to_original",
+    "mask_to_original": "pixprep.way_back:mask_to_original",
     "operator": "pixprep.plan.steps.operators:operator",
     "ops": "pixprep.pipeline.ops:",
     "points_to_original": "pixprep.boxes:points_to_original",

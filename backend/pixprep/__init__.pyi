@@ -15,7 +15,6 @@ from pixprep.errors import ImageError as ImageError
 from pixprep.errors import PipelineError as PipelineError
 from pixprep.errors import PixprepError as PixprepError
 from pixprep.errors import SetupError as SetupError
-from pixprep.masks import mask_to_original as mask_to_original
 from pixprep.pipeline import ops as ops
 from pixprep.pipeline import presets as presets
 from pixprep.pipeline.file import Origin as Origin
@@ -110,6 +109,7 @@ from pixprep.training.loader import Loader as Loader
 from pixprep.training.mixing import Mix as Mix
 from pixprep.training.pasting import CopyPaste as CopyPaste
 from pixprep.training.pasting import Mosaic as Mosaic
+from pixprep.way_back import mask_to_original as mask_to_original
 
 load = Pipeline.load
 __version__: str
