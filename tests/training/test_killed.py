@@ -32,8 +32,8 @@ KINDS = MAKERS | MADE
 PAIRS = [
     (kind, each) for kind in KINDS for each, given in SAMPLERS.items() if "shares" not in given or kind == "concat"
 ]
-if find_spec("pyarrow") is None:
-    PAIRS = [pair for pair in PAIRS if pair[0] != "parquet"]  # test_source_parquet.py says so
+MISSING = {kind for kind, name in (("parquet", "pyarrow"), ("lmdb", "lmdb")) if find_spec(name) is None}
+PAIRS = [pair for pair in PAIRS if pair[0] not in MISSING]  # the tests of these sources say so
 CODE = """
 import json, sys
 from itertools import islice

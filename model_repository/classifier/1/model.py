@@ -215,7 +215,11 @@ def _check(config: dict[str, Any], session: onnxruntime.InferenceSession) -> Non
             # an axis without a fixed length is a name or None in ONNX, -1 in Triton, which keeps the batch out of dims
             dims = [length if isinstance(length, int) else -1 for length in found[name].shape]
             wanted = [1 if config["max_batch_size"] == 1 else -1] * batched + [int(length) for length in entry["dims"]]
-            fits = len(dims) == len(wanted) and all(a in (-1, b) for a, b in zip(dims, wanted, strict=True))
+            # ONNX Runtime derives lengths of an output that the file leaves open, and so does its config.
+            is_open = [side == "output" and axis >= batched and b == -1 for axis, b in enumerate(wanted)]
+            fits = len(dims) == len(wanted) and all(
+                a in (-1, b) or free for a, b, free in zip(dims, wanted, is_open, strict=True)
+            )
             if not fits or dtype != entry["data_type"]:
                 ours, theirs = f"{entry['data_type']} {wanted}", f"{dtype} {dims}"
                 raise ValueError(f'{side} "{name}" is {ours} in config.pbtxt, {theirs} in model.onnx (-1: any)')
