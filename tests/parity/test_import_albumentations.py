@@ -8,7 +8,6 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
@@ -23,6 +22,8 @@ from pixprep.plan.draws.philox import quantiles
 
 if find_spec("albumentations") is None:
     pytest.skip("NO ALBUMENTATIONS: its importer was not compared with it", allow_module_level=True)
+
+import cv2
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it asks PyPI for a newer version of itself

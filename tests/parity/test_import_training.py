@@ -379,10 +379,6 @@ V2_CROP = [v2.RandomResizedCrop(176), v2.ToImage(), *V2_END]
         ('ops[1] "elastic": filter: "bicubic" is not a choice', [v2.ElasticTransform(interpolation=3), v1.ToTensor()]),
         ("training: end with a PIL image", [v1.RandomCrop(9)]),
         (
-            'transforms: ops[2] "resize": in training: must come before what changes the levels',
-            [v2.RandomRotation(3), v2.Resize((9, 9)), v1.ToTensor()],
-        ),
-        (
             'transforms: ops[4] "normalize": in training: must come before random_erasing',
             [v1.RandomCrop(9), v1.ToTensor(), v1.RandomErasing(), v1.Normalize(MEAN, STD)],
         ),
