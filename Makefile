@@ -132,9 +132,10 @@ parity: .venv-parity/.done
 parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest tests/parity
 
+# In processes of their own: each puts packages without their __init__ into sys.modules.
 models: .venv-models/.done .venv/.dev
-	.venv-models/bin/pytest tests/parity/test_models.py tests/parity/test_families.py tests/parity/test_model_warps.py \
-	    tests/importers/test_models.py
+	.venv-models/bin/pytest tests/parity/test_models.py tests/parity/test_families.py tests/importers/test_models.py
+	.venv-models/bin/pytest tests/parity/test_model_warps.py
 	$(VENV)/pytest $(SERVER)/test_ocr.py
 
 training: .venv-training/.done .venv-tensorflow/.done .venv/.demo
@@ -252,7 +253,7 @@ sanitize: .venv/.dev
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	    PIXPREP_KERNELS=$(CURDIR)/$(SANITIZED)/pixprep-x86-64-v3.so PYTHONMALLOC=malloc \
 	    $(VENV)/pytest -p no:cacheprovider tests/engine/test_kernels.py tests/engine/test_bytes.py tests/engine/test_structure.py \
-	    tests/engine/test_colours.py tests/engine/test_warp.py tests/engine/test_parts.py tests/engine/test_kernel.py
+	    tests/engine/test_colours.py tests/engine/test_warp.py tests/engine/test_opencv_warp.py tests/engine/test_parts.py tests/engine/test_kernel.py
 
 docs: .venv/.dev
 	$(VENV)/python tools/stubs.py

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -27,7 +28,7 @@ COUNT = 60
 
 def alone(package, *path):
     """A module of a package, without the package around it and what that imports."""
-    found = importlib.util.find_spec(package)
+    found = PathFinder.find_spec(package)
     if found is None or found.origin is None:
         pytest.skip(f"make models installs {package}")
     for depth in range(len(path)):
