@@ -109,7 +109,7 @@ def doctr(height, width, mean_std, **how):
 
 
 def ultralytics(*, rect):
-    """Of every task but classification: detection, segmentation, pose and rotated boxes."""
+    """Tasks but classification: detection, segmentation, pose and rotated boxes."""
     predictor = module("ultralytics.engine.predictor").BasePredictor
     model = SimpleNamespace(format="pt", stride=32, fp16=False)
     fake = SimpleNamespace(args=SimpleNamespace(rect=rect), imgsz=(640, 640), scale_fill=False, model=model)
@@ -164,7 +164,7 @@ IMPORTED = {
 
 
 def apart(pipeline, theirs, photos):
-    """How far the tensors of each photo are apart; 1e9 where they have other sizes or types."""
+    """Distance of the tensors of each photo; 1e9 where they have other sizes or types."""
     (name,) = (name for name, output in pipeline.outputs.items() if output.spec.layout)
     found = []
     with pp.Engine(pipeline, threads=1) as engine:

@@ -157,7 +157,7 @@ def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> No
 
 
 def _share(fields: Fields, is_list: bool) -> float:
-    """How often a transform is done; ``A.load`` has 0.5 where none is said."""
+    """Probability of a transform; ``A.load`` has 0.5 where none is said."""
     share = fields.number("p", 1.0 if is_list else None)
     return share if 0 <= share <= 1 else fields.refuse("p", "must be 0 to 1")
 

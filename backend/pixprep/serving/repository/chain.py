@@ -28,7 +28,7 @@ _MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """What stands in front of a stage whose rows come from a detector.
+    """Models in front of a stage whose rows come from a detector.
 
     Attributes:
         model: the name of the model of the user's lines.
