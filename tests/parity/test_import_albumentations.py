@@ -153,7 +153,7 @@ def window(coords):
 
 
 def holes(rng):
-    """Of pixels, or of shares."""
+    """Bounds in pixels, or in shares."""
     spans = [rising(rng, 0, 0.9), rising(rng, 0, 0.9)] if rng.random() < 0.5 else [(1, 5), (2, 30)]
     return A.CoarseDropout((1, 9), *spans, fill=rng.choice([0, (9, 120, 250)]), p=1)
 
@@ -202,7 +202,7 @@ DRAWN = {
         lambda params, _: dict(zip(("hue", "saturation", "value"), params.values(), strict=True)),
     ),
 }
-"""How each is made, and for its parameters, as ``ReplayCompose`` names them, the words of the op's draw."""
+"""Maker of each, and for its parameters, as ``ReplayCompose`` names them, the words of the op's draw."""
 
 
 def replayed(transform, words, encoded, pixels):

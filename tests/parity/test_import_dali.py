@@ -141,7 +141,7 @@ def warped(dali, angle, matrix, index):
 
 
 def test_rotations_and_affine_maps_are_dalis(dali):
-    """Of 120 angles and matrices; two nearest pixels in a million may be their neighbours."""
+    """120 angles and matrices; two nearest pixels in a million may be their neighbours."""
     rng = np.random.default_rng(3)
     wrong, found = 0, {False: [], True: []}
     for index in range(120):
