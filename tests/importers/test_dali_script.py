@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import pixprep as pp
-from pixprep.importers.dali import from_dali
-from pixprep.importers.dali_script import serialized
+from pixprep.importers.dali.importer import from_dali
+from pixprep.importers.dali.script import serialized
 
 FROZEN = Path(__file__).parents[1] / "parity" / "frozen" / "dali" / "classic_gpu.dali"
 DALI = f"""

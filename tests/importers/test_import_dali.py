@@ -35,7 +35,7 @@ from images import photo, png, scene
 from importing import assert_imported_or_refused, damaged, refusal
 from pixprep import wire
 from pixprep.importers import import_pipeline
-from pixprep.importers.dali import MAX_BYTES, from_dali
+from pixprep.importers.dali.importer import MAX_BYTES, from_dali
 
 ROOT = Path(__file__).parents[2]
 FROZEN = ROOT / "tests" / "parity" / "frozen" / "dali"  # parity/freeze_dali.py wrote it

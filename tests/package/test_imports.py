@@ -95,7 +95,7 @@ HOMES = {
         "importers.verify.report",
         "importers.verify.stages",
     },
-    "nvidia": {"gpu.nvimagecodec", "importers.verify.originals", "importers.dali_serializer"},
+    "nvidia": {"gpu.nvimagecodec", "importers.verify.originals", "importers.dali.serializer"},
     "onnx": {f"serving.repository.{name}" for name in ("lite0", "door", "free_dims", "ports")},
     "onnxruntime": {"serving.repository.onnx_classifier", "serving.repository.onnx_trial"},
     "PIL": {

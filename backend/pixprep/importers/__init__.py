@@ -1,4 +1,4 @@
-"""Importers: the preprocessing that a model was trained with, as a pipeline. One module a library.
+"""Importers: the preprocessing that a model was trained with, as a pipeline. One module a library, or a folder.
 
 Files are read without the library that wrote them, wherever their format says everything. What an importer does not
 understand it refuses, naming the field: a wrong tensor is worse than an error.

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali_values import Image, lowered
-from pixprep.importers.dali_windows import axes_of, colour
+from pixprep.importers.dali.values import Image, lowered
+from pixprep.importers.dali.windows import axes_of, colour
 from pixprep.importers.fields import Fields, finite
 from pixprep.pipeline.ops import ColorMatrix, Erase, GaussianBlur
 

@@ -1,7 +1,7 @@
 """Operators of DALI that lay a window over the image: crops, slices, paddings.
 
 A window is known by numbers of the file, or computed for each image; then it is a rule that gives the same at each of
-``dali_values.SIZES``, or refused.
+``values.SIZES``, or refused.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali_numbers import subscripts
-from pixprep.importers.dali_requests import are_shares, decimal, exact, requested_crop, requested_slice
-from pixprep.importers.dali_rules import window_rule
-from pixprep.importers.dali_values import Canvas, Encoded, Image, Numbers, Value, lowered, needed, size_of
+from pixprep.importers.dali.numbers import subscripts
+from pixprep.importers.dali.requests import are_shares, decimal, exact, requested_crop, requested_slice
+from pixprep.importers.dali.rules import window_rule
+from pixprep.importers.dali.values import Canvas, Encoded, Image, Numbers, Value, lowered, needed, size_of
 from pixprep.importers.fields import Fields, finite, sides
 from pixprep.pipeline.ops import MAX_SIDE, CenterCrop, Crop, Levels, Pad
 from pixprep.spec import Rounding

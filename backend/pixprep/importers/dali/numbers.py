@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali_values import (
+from pixprep.importers.dali.values import (
     SIZES,
     TYPES,
     UNKNOWN,

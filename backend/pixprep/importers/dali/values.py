@@ -1,7 +1,7 @@
 """Values in a DALI graph: encoded images, images on their way, and numbers that follow from the size of an image.
 
 Numbers are computed for each of ``SIZES``, as DALI computes them, in its types. So arithmetic of shapes is understood
-without algebra: it amounts to a rule that gives the same numbers at every size (``dali_rules``).
+without algebra: it amounts to a rule that gives the same numbers at every size (``rules``).
 """
 
 from __future__ import annotations

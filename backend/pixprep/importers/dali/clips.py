@@ -11,8 +11,8 @@ from math import ceil
 from typing import Literal
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali_graph import Operator
-from pixprep.importers.dali_values import Encoded, Image, Value
+from pixprep.importers.dali.graph import Operator
+from pixprep.importers.dali.values import Encoded, Image, Value
 from pixprep.importers.fields import Fields
 from pixprep.pipeline.ops import DecodeVideo, Op, changed
 

@@ -1,6 +1,6 @@
 """Rules that numbers computed by a graph amount to: the size of a resize, a window, an output of the image's place.
 
-A rule is taken if it gives the graph's number at every one of ``dali_values.SIZES``.
+A rule is taken if it gives the graph's number at every one of ``values.SIZES``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
-from pixprep.importers.dali_values import SIZES, UNKNOWN, Canvas, Image, Numbers, Rows, lowered, size_of
+from pixprep.importers.dali.values import SIZES, UNKNOWN, Canvas, Image, Numbers, Rows, lowered, size_of
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     Anchor,

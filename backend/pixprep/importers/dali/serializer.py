@@ -1,4 +1,4 @@
-"""Program that serializes one pipeline of a Python file by DALI: ``dali_serializer.py FILE NAME OUTPUT``.
+"""Program that serializes one pipeline of a Python file by DALI: ``serializer.py FILE NAME OUTPUT``.
 
 It runs in a process of its own, by a Python that has DALI and need not have pixprep.
 """
@@ -13,11 +13,11 @@ NO_DALI = 3
 
 def main(file: str, name: str, output: str) -> int:
     """Run the file, make its pipeline ``name``, and write its graph; a GPU is not needed."""
+    sys.path[0] = str(Path(file).parent)  # as if Python ran the file; this program's folder has modules of its own
     try:
         import nvidia.dali  # noqa: F401, PLC0415  (its absence has an exit code)
     except ImportError:
         return NO_DALI
-    sys.path.insert(0, str(Path(file).parent))
     spec = importlib.util.spec_from_file_location("pixprep_dali_model", file)
     assert spec is not None
     assert spec.loader is not None

@@ -13,16 +13,16 @@ from typing import Any, Literal
 from pixprep import wire
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled
-from pixprep.importers.dali_clips import CLIPS, STREAMS, check_clip, stream_of, strided
-from pixprep.importers.dali_geometry import DECODERS
-from pixprep.importers.dali_graph import Operator, graph
-from pixprep.importers.dali_numbers import NUMBERS
-from pixprep.importers.dali_ops import IMAGES
-from pixprep.importers.dali_refused import refused
-from pixprep.importers.dali_requests import bounded, check_arguments, dtype_of, frames, is_number, reformed, source_of
-from pixprep.importers.dali_rules import output_rule
-from pixprep.importers.dali_script import serialized
-from pixprep.importers.dali_values import Encoded, Image, Numbers, Value
+from pixprep.importers.dali.clips import CLIPS, STREAMS, check_clip, stream_of, strided
+from pixprep.importers.dali.geometry import DECODERS
+from pixprep.importers.dali.graph import Operator, graph
+from pixprep.importers.dali.numbers import NUMBERS
+from pixprep.importers.dali.ops import IMAGES
+from pixprep.importers.dali.refused import refused
+from pixprep.importers.dali.requests import bounded, check_arguments, dtype_of, frames, is_number, reformed, source_of
+from pixprep.importers.dali.rules import output_rule
+from pixprep.importers.dali.script import serialized
+from pixprep.importers.dali.values import Encoded, Image, Numbers, Value
 from pixprep.importers.fields import Fields, place, read_file, reading
 from pixprep.pipeline.ops import Decode, Op, Tensor, changed
 from pixprep.pipeline.ops.faults import quoted

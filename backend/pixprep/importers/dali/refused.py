@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pixprep.importers.dali_geometry import DECODERS
-from pixprep.importers.dali_ops import IMAGES
+from pixprep.importers.dali.geometry import DECODERS
+from pixprep.importers.dali.ops import IMAGES
 
 _OWN = "an operator of your own may do it: see docs/own-operators.md"
 _REASONS = {

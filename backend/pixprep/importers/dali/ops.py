@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali_colors import COLORS
-from pixprep.importers.dali_geometry import COLOR_TYPES, GEOMETRY, Result, mirrors
-from pixprep.importers.dali_numbers import expression, shape_of
-from pixprep.importers.dali_values import TYPES, Image, Numbers, Value, lowered
-from pixprep.importers.dali_windows import cropped, policy, slice_of, subscripted
+from pixprep.importers.dali.colors import COLORS
+from pixprep.importers.dali.geometry import COLOR_TYPES, GEOMETRY, Result, mirrors
+from pixprep.importers.dali.numbers import expression, shape_of
+from pixprep.importers.dali.values import TYPES, Image, Numbers, Value, lowered
+from pixprep.importers.dali.windows import cropped, policy, slice_of, subscripted
 from pixprep.importers.fields import Fields, finite, reals
 from pixprep.pipeline.ops import Levels, Normalize, Op, as_tuple, changed
 from pixprep.plan.lowered import Lowered

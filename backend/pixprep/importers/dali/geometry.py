@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali_rules import resize_rule
-from pixprep.importers.dali_values import Encoded, Image, Numbers, Rows, needed, size_of
-from pixprep.importers.dali_windows import WINDOWS, cropped, sliced
+from pixprep.importers.dali.rules import resize_rule
+from pixprep.importers.dali.values import Encoded, Image, Numbers, Rows, needed, size_of
+from pixprep.importers.dali.windows import WINDOWS, cropped, sliced
 from pixprep.importers.fields import Fields, finite
 from pixprep.pipeline.ops import MAX_SIDE, Decode, Flip, Pixels, Resize, Rotate, Warp
 from pixprep.plan.steps.warps import WarpFilter
@@ -135,7 +135,7 @@ def _target(fields: Fields) -> dict[str, Any]:
 
 
 def _asked_target(fields: Fields, found: list[str]) -> dict[str, Any]:
-    """The size of a resize, of which some numbers come with the request; ``dali_requests.bounded`` bounds them."""
+    """The size of a resize, of which some numbers come with the request; ``requests.bounded`` bounds them."""
     mode = fields.choice("mode", _MODES, "default")
     bound: dict[str, Any] = {"max_size": MAX_SIDE}
     values = {name: fields.take(name) for name in found}

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali_graph import Operator
-from pixprep.importers.dali_numbers import subscripts, values_are
-from pixprep.importers.dali_values import TYPES, Encoded, Image, Numbers, Value
+from pixprep.importers.dali.graph import Operator
+from pixprep.importers.dali.numbers import subscripts, values_are
+from pixprep.importers.dali.values import TYPES, Encoded, Image, Numbers, Value
 from pixprep.importers.fields import Fields, finite
 from pixprep.pipeline.ops import MAX_SIDE, Crop, Levels, Op, Pad, Pixels, Resize, Tensor, TensorDType, changed
 from pixprep.pipeline.ops.faults import quoted

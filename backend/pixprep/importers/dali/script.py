@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pixprep.errors import PipelineError, SetupError
-from pixprep.importers import dali_serializer
+from pixprep.importers.dali import serializer
 from pixprep.importers.fields import read_file
 from pixprep.pipeline.ops.faults import quoted
 
@@ -39,7 +39,7 @@ def serialized(file: Path, *, pipeline: str | None = None, python: str | None = 
     program = python or sys.executable
     with tempfile.TemporaryDirectory(prefix="pixprep-dali-") as folder:
         output = Path(folder, "model.dali")
-        command = [program, dali_serializer.__file__, str(file.resolve()), name, str(output)]
+        command = [program, serializer.__file__, str(file.resolve()), name, str(output)]
         try:
             done = subprocess.run(
                 command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, check=False
@@ -50,7 +50,7 @@ def serialized(file: Path, *, pipeline: str | None = None, python: str | None = 
             ) from None
         except subprocess.TimeoutExpired:
             raise PipelineError(f"{file.name}: {name} was not serialized within {LIMIT_S} s") from None
-        if done.returncode == dali_serializer.NO_DALI:
+        if done.returncode == serializer.NO_DALI:
             raise SetupError(_remedy(file, name, program))
         if done.returncode or not output.is_file():
             said = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
