@@ -49,9 +49,9 @@ LATE = {
     "points_to_original": "pixprep.boxes:points_to_original",
     "points_to_tensor": "pixprep.boxes:points_to_tensor",
     "presets": "pixprep.pipeline.presets:",
-    "quads_of": "pixprep.boxes:quads_of",
+    "quads_of": "pixprep.way_back:quads_of",
     "read": "pixprep.training.read:",
-    "rotated_to_original": "pixprep.boxes:rotated_to_original",
+    "rotated_to_original": "pixprep.way_back:rotated_to_original",
 }
 """The home of each public name but the ops, which is imported when the name is asked for: ``pixprep --help`` needs no
 NumPy, and who serves needs nothing of the data side."""

@@ -4,8 +4,6 @@ from pixprep.boxes import boxes_to_original as boxes_to_original
 from pixprep.boxes import boxes_to_tensor as boxes_to_tensor
 from pixprep.boxes import points_to_original as points_to_original
 from pixprep.boxes import points_to_tensor as points_to_tensor
-from pixprep.boxes import quads_of as quads_of
-from pixprep.boxes import rotated_to_original as rotated_to_original
 from pixprep.engine.apply import apply as apply
 from pixprep.engine.batch import Batch as Batch
 from pixprep.engine.decoders import Limits as Limits
@@ -110,6 +108,8 @@ from pixprep.training.mixing import Mix as Mix
 from pixprep.training.pasting import CopyPaste as CopyPaste
 from pixprep.training.pasting import Mosaic as Mosaic
 from pixprep.way_back import mask_to_original as mask_to_original
+from pixprep.way_back import quads_of as quads_of
+from pixprep.way_back import rotated_to_original as rotated_to_original
 
 load = Pipeline.load
 __version__: str

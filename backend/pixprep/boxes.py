@@ -23,6 +23,7 @@ array([[320., 320., 640., 640.]], dtype=float32)
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any, get_args
 
 import numpy as np
@@ -34,8 +35,10 @@ from pixprep.spec import BoxFormat, BoxSource
 Numbers = npt.ArrayLike
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
-_STRETCH = 0.01
-"""Share by which the scales of a letterbox may differ: its sides are rounded to whole pixels."""
+_HORIZON = 1e-6
+"""Share of its largest depth at which a box ends before the horizon."""
+_DEGENERATE = 1e-6
+"""Share of the products in a determinant that is left of them where float32 numbers have no inverse."""
 
 
 def boxes_to_original(
@@ -46,7 +49,8 @@ def boxes_to_original(
     Args:
         boxes: (..., n, 4), in ``format``.
         transform: (4,) or (..., 4): ``[scale_y, scale_x, offset_y, offset_x]``, the ``transform`` output; or (3, 3) or
-            (..., 3, 3), the one with ``"matrix": true``: boxes are then around what they become.
+            (..., 3, 3), the one with ``"matrix": true``: boxes are then around what they become; of a box across the
+            horizon of a perspective, around the part where the middle of the tensor lies.
         original_size: (2,) or (..., 2): ``[height, width]``, the ``original_size`` output; boxes are clipped to it.
             None: a box may reach over the photo's edge.
         format: of the boxes and of the result.
@@ -57,9 +61,9 @@ def boxes_to_original(
     Raises:
         PixprepError: a shape or a format is wrong; a scale is 0.
     """
-    corners = to_corners(_array("boxes", boxes, 4), format)
+    corners = to_corners(checked("boxes", boxes, 4), format)
     if (matrix := _matrix(transform)) is not None:
-        corners = _around(corners, np.linalg.inv(matrix))
+        corners = around(corners, np.linalg.inv(matrix))
     else:
         scale, offset = _transform(transform)
         corners = _in_order((corners - _twice(offset)) / _twice(scale))
@@ -84,9 +88,9 @@ def boxes_to_tensor(boxes: Numbers, transform: Numbers, *, format: BoxFormat = "
     Raises:
         PixprepError: a shape or a format is wrong; a scale is 0.
     """
-    corners = to_corners(_array("boxes", boxes, 4), format)
+    corners = to_corners(checked("boxes", boxes, 4), format)
     if (matrix := _matrix(transform)) is not None:
-        return from_corners(_around(corners, matrix), format).astype(np.float32)
+        return from_corners(around(corners, matrix), format).astype(np.float32)
     scale, offset = _transform(transform)
     return from_corners(_in_order(corners * _twice(scale) + _twice(offset)), format).astype(np.float32)
 
@@ -105,82 +109,17 @@ def points_to_original(points: Numbers, transform: Numbers) -> F32:
         PixprepError: a shape is wrong; a scale is 0.
     """
     if (matrix := _matrix(transform)) is not None:
-        return _carried(_array("points", points, 2), np.linalg.inv(matrix)).astype(np.float32)
+        return carried(checked("points", points, 2), np.linalg.inv(matrix)).astype(np.float32)
     scale, offset = _transform(transform)
-    return ((_array("points", points, 2) - offset) / scale).astype(np.float32)
+    return ((checked("points", points, 2) - offset) / scale).astype(np.float32)
 
 
 def points_to_tensor(points: Numbers, transform: Numbers) -> F32:
     """Points (x, y) of the decoded photo in tensor pixels; as ``points_to_original``, the other way."""
     if (matrix := _matrix(transform)) is not None:
-        return _carried(_array("points", points, 2), matrix).astype(np.float32)
+        return carried(checked("points", points, 2), matrix).astype(np.float32)
     scale, offset = _transform(transform)
-    return (_array("points", points, 2) * scale + offset).astype(np.float32)
-
-
-def quads_of(boxes: Numbers) -> F32:
-    """Corners of rotated boxes, in the order of Ultralytics' ``xywhr2xyxyxyxy``.
-
-    Args:
-        boxes: (..., 5): x and y of the centre, width, height, and the angle in radians, clockwise on the screen.
-
-    Returns:
-        float32 (..., 4, 2): x, y of the corners: right lower, right upper, left upper, left lower of a box at angle 0.
-
-    Raises:
-        PixprepError: a shape is wrong.
-    """
-    corners: F32 = _quads(_array("rotated boxes", boxes, 5)).astype(np.float32)
-    return corners
-
-
-def rotated_to_original(boxes: Numbers, transform: Numbers) -> F32:
-    """Rotated boxes (``xywhr``) in tensor pixels as rotated boxes in the pixels of the decoded photo.
-
-    A letterbox keeps the form of a box but for its rounding: both sides scale by what lies along them. A stretch makes
-    another quadrilateral of it, so that ``points_to_original(quads_of(boxes), transform)`` is the way back.
-
-    Args:
-        boxes: (..., n, 5), as of ``quads_of``.
-        transform: as of ``boxes_to_original``.
-
-    Returns:
-        float32 (..., n, 5): the angle is within half a turn of 0.
-
-    Raises:
-        PixprepError: a shape is wrong; a scale is 0; the two scales differ by over 1 %.
-    """
-    array = _array("rotated boxes", boxes, 5)
-    inverse = np.linalg.inv(matrix_of(transform))
-    across, down = inverse[..., :2, 0], inverse[..., :2, 1]
-    lengths = np.linalg.norm(across, axis=-1), np.linalg.norm(down, axis=-1)
-    skew = np.abs((across * down).sum(axis=-1)) / (lengths[0] * lengths[1])
-    if (np.abs(lengths[0] / lengths[1] - 1) > _STRETCH).any() or (skew > _STRETCH).any() or inverse[..., 2, :2].any():
-        raise PixprepError(
-            "the transform stretches the image, and a rotated box becomes none: bring its corners back by "
-            "points_to_original(quads_of(boxes), transform)"
-        )
-    quads = _quads(array)
-    points = quads.reshape(*quads.shape[:-3], -1, 2)
-    corners = _carried(points, inverse).reshape(quads.shape)
-    along, beside = corners[..., 1, :] - corners[..., 2, :], corners[..., 0, :] - corners[..., 1, :]
-    sides = [np.linalg.norm(each, axis=-1) for each in (along, beside)]
-    angle = np.arctan2(along[..., 1], along[..., 0])
-    centre = corners.mean(axis=-2)
-    rotated: F32 = np.stack([centre[..., 0], centre[..., 1], *sides, angle], axis=-1).astype(np.float32)
-    return rotated
-
-
-def _quads(boxes: F64) -> F64:
-    """(..., 4, 2) of (..., 5)."""
-    x, y, width, height, angle = np.moveaxis(boxes, -1, 0)
-    cosine, sine = np.cos(angle), np.sin(angle)
-    along = np.stack([width / 2 * cosine, width / 2 * sine], axis=-1)
-    down = np.stack([-height / 2 * sine, height / 2 * cosine], axis=-1)
-    centre = np.stack([x, y], axis=-1)
-    return np.stack(
-        [centre + along + down, centre + along - down, centre - along - down, centre - along + down], axis=-2
-    )
+    return (checked("points", points, 2) * scale + offset).astype(np.float32)
 
 
 def matrix_of(transform: Numbers) -> F64:
@@ -205,7 +144,7 @@ def convert(boxes: Numbers, source: BoxFormat, target: BoxFormat) -> F32:
     Raises:
         PixprepError: a shape or a format is wrong.
     """
-    return from_corners(to_corners(_array("boxes", boxes, 4), source), target).astype(np.float32)
+    return from_corners(to_corners(checked("boxes", boxes, 4), source), target).astype(np.float32)
 
 
 class Shares:
@@ -244,7 +183,7 @@ def to_xyxy(sample: dict[str, Any], format: BoxSource) -> dict[str, Any]:
     if format == "xyxy" or "boxes" not in sample:
         return sample
     try:
-        corners = to_corners(_array("boxes", sample["boxes"], 4), form)  # type: ignore[arg-type]
+        corners = to_corners(checked("boxes", sample["boxes"], 4), form)  # type: ignore[arg-type]
     except (TypeError, ValueError, PixprepError):
         raise ImageError("BAD_RECORD", '"boxes" are no rows of four numbers') from None
     return sample | {"boxes": Shares(corners) if normalized else corners.astype(np.float32)}
@@ -283,7 +222,7 @@ def check_source_format(format: Any) -> None:
         raise DataError(f"box_format is one of {', '.join(get_args(BoxSource))}, not {format!r}")
 
 
-def _array(name: str, values: Numbers, last: int) -> F64:
+def checked(name: str, values: Numbers, last: int) -> F64:
     """Convert to float64, and check the last dimension; an empty list is no boxes."""
     array = np.asarray(values, np.float64)
     if array.shape == (0,):
@@ -295,7 +234,7 @@ def _array(name: str, values: Numbers, last: int) -> F64:
 
 def _transform(transform: Numbers) -> tuple[F64, F64]:
     """Scale and offset, each (..., 1, 2) in the order x, y."""
-    array = _array("the numbers of a transform", transform, 4)[..., None, :]
+    array = checked("the numbers of a transform", transform, 4)[..., None, :]
     scale, offset = array[..., 1::-1], array[..., 3:1:-1]
     if not np.isfinite(array).all() or not scale.all():
         raise PixprepError(f"the transform {np.asarray(transform).tolist()} has a scale of 0, or no number")
@@ -307,28 +246,54 @@ def _matrix(transform: Numbers) -> F64 | None:
     array = np.asarray(transform, np.float64)
     if array.shape[-2:] != (3, 3):
         return None
-    if not np.isfinite(array).all() or not np.linalg.det(array).all():
-        raise PixprepError(f"the transform {array.tolist()} has no inverse, or no number")
+    with np.errstate(all="ignore"):
+        products = sum(np.abs(array[..., range(3), order]).prod(axis=-1) for order in permutations(range(3)))
+        if not (np.abs(np.linalg.det(array)) > _DEGENERATE * products).all():
+            raise PixprepError(
+                f"the transform {array.tolist()} has no inverse, or no number: what was a point is a line there, and "
+                "nothing comes back; leave out its row"
+            )
     return array
 
 
-def _carried(points: F64, matrix: F64) -> F64:
-    """Points (..., n, 2) after a motion (..., 3, 3)."""
-    moved = points @ matrix[..., :, :2].swapaxes(-1, -2) + matrix[..., None, :, 2]
-    result: F64 = moved[..., :2] / moved[..., 2:]
-    return result
+def carried(points: F64, matrix: F64) -> F64:
+    """Points (..., n, 2) after a motion (..., 3, 3): (x, y, 1) becomes (u, v, w), which lies at (u / w, v / w)."""
+    (a, b, c), (d, e, f), (g, h, i) = np.moveaxis(matrix, (-2, -1), (0, 1))[..., None]
+    x, y = points[..., 0], points[..., 1]
+    moved: F64 = np.stack([a * x + b * y + c, d * x + e * y + f], axis=-1) / (g * x + h * y + i)[..., None]
+    return moved
 
 
-def _around(corners: F64, matrix: F64) -> F64:
-    """Boxes xyxy (..., n, 4) around what boxes become by a motion."""
-    every = corners[..., [0, 1, 2, 1, 2, 3, 0, 3]]
-    points = _carried(every.reshape(*corners.shape[:-2], -1, 2), matrix).reshape(*corners.shape[:-1], 4, 2)
-    return np.concatenate([points.min(axis=-2), points.max(axis=-2)], axis=-1)
+def around(boxes: F64, matrix: F64) -> F64:
+    """Boxes xyxy (..., n, 4) around what boxes become by a motion (..., 3, 3).
+
+    Of a box across the horizon of a perspective it is the part before it, where w is over 0.
+    """
+    each = matrix[..., None, :, :]
+    corners = carried(_before(boxes[..., [[0, 1], [2, 1], [2, 3], [0, 3]]], each), each)
+    return np.concatenate([corners.min(axis=-2), corners.max(axis=-2)], axis=-1)
+
+
+def _before(corners: F64, matrix: F64) -> F64:
+    """Corners (..., 4, 2) of boxes; if one lies across the horizon, (..., 8, 2) of the parts before it."""
+    depths = (corners * matrix[..., 2:, :2]).sum(axis=-1) + matrix[..., 2:, 2]
+    least = _HORIZON * depths.max(axis=-1, keepdims=True)
+    behind = (depths < least) & (least > 0)
+    if not behind.any():
+        return corners
+    deepest = np.take_along_axis(corners, depths.argmax(axis=-1)[..., None, None], axis=-2)
+    made = []
+    for step in (1, -1):  # a corner behind goes to the horizon along either side, if the side's other end is before it
+        others, theirs = np.roll(corners, step, axis=-2), np.roll(depths, step, axis=-1)
+        share = np.divide(least - depths, theirs - depths, where=behind & (theirs >= least), out=np.zeros_like(depths))
+        cut = np.where((theirs >= least)[..., None], corners + share[..., None] * (others - corners), deepest)
+        made.append(np.where(behind[..., None], cut, corners))
+    return np.concatenate(made, axis=-2)
 
 
 def _sides(size: Numbers) -> F64:
     """(..., 1, 4): width, height, width, height."""
-    array = _array("height and width", size, 2)
+    array = checked("height and width", size, 2)
     if not (array > 0).all():
         raise PixprepError(f"the size {np.asarray(size).tolist()} has a side that is not over 0")
     return _twice(array[..., None, ::-1])

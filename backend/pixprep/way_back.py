@@ -1,4 +1,4 @@
-"""Masks and maps from a tensor back to the photo.
+"""Masks and rotated boxes from a tensor back to the photo.
 
 >>> import numpy as np
 >>> found = np.zeros((4, 4), bool)
@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.boxes import F64, Numbers, matrix_of
+from pixprep.boxes import F32, F64, Numbers, carried, checked, matrix_of
 from pixprep.errors import PixprepError
 
 Array = npt.NDArray[Any]
 _BLOCK = 1 << 18
 """Pixels of the photo that are worked out at once."""
-
-
 _EDGE = 1e-4
 """Pixels: a transform is float32, and a centre that lies on an edge belongs to the pixel behind it."""
+_STRETCH = 0.01
+"""Share by which the scales of a letterbox may differ: its sides are rounded to whole pixels."""
 
 
 def mask_to_original(mask: Array, transform: Numbers, original_size: Numbers, *, stride: float = 1) -> Array:
@@ -33,6 +33,8 @@ def mask_to_original(mask: Array, transform: Numbers, original_size: Numbers, *,
     between the four pixels around, as PyTorch's ``interpolate`` without ``align_corners``: the pixels of margins, as a
     letterbox has them, take no part. Flags and whole numbers, such as classes, are those of the nearest pixel, as
     ``nearest-exact``.
+
+    Of a perspective, what lies beyond its horizon comes back too, as ``warpPerspective`` draws it.
 
     Args:
         mask: (height, width) or (n, height, width).
@@ -44,7 +46,7 @@ def mask_to_original(mask: Array, transform: Numbers, original_size: Numbers, *,
         (*size) or (n, *size) of the mask's dtype. What the tensor does not show of the photo is 0.
 
     Raises:
-        PixprepError: a shape is wrong; a scale is 0.
+        PixprepError: a shape is wrong; a scale is 0, or the matrix has no inverse.
     """
     array = np.asarray(mask)
     sides = np.asarray(original_size)
@@ -63,8 +65,8 @@ def mask_to_original(mask: Array, transform: Numbers, original_size: Numbers, *,
     area = _area(matrix, height, width, stride, masks.shape[1:])
     for start in range(0, height, rows):
         y, x = np.mgrid[start : min(height, start + rows), 0:width] + 0.5
-        places = np.stack([x, y, np.ones_like(x)], axis=-1) @ matrix.T
-        x, y = (places[..., axis] / places[..., 2] / stride for axis in (0, 1))
+        *places, depth = np.moveaxis(np.stack([x, y, np.ones_like(x)], axis=-1) @ matrix.T, -1, 0)
+        x, y = (np.divide(each, depth * stride, where=depth != 0, out=np.full_like(x, -1)) for each in places)
         found[:, start : start + rows] = _sampled(masks, x, y, area)
     return found.reshape(*array.shape[:-2], height, width)
 
@@ -100,3 +102,68 @@ def _sampled(masks: Array, x: F64, y: F64, area: tuple[float, ...]) -> Array:
     upper = masks[:, row, column] * (1 - share_x) + masks[:, row, right_] * share_x
     lower = masks[:, below, column] * (1 - share_x) + masks[:, below, right_] * share_x
     return np.where(is_inside, upper * (1 - share_y) + lower * share_y, 0).astype(masks.dtype)
+
+
+def quads_of(boxes: Numbers) -> F32:
+    """Corners of rotated boxes, in the order of Ultralytics' ``xywhr2xyxyxyxy``.
+
+    Args:
+        boxes: (..., 5): x and y of the centre, width, height, and the angle in radians, clockwise on the screen.
+
+    Returns:
+        float32 (..., 4, 2): x, y of the corners: right lower, right upper, left upper, left lower of a box at angle 0.
+
+    Raises:
+        PixprepError: a shape is wrong.
+    """
+    corners: F32 = _quads(checked("rotated boxes", boxes, 5)).astype(np.float32)
+    return corners
+
+
+def rotated_to_original(boxes: Numbers, transform: Numbers) -> F32:
+    """Rotated boxes (``xywhr``) in tensor pixels as rotated boxes in the pixels of the decoded photo.
+
+    A letterbox keeps the form of a box but for its rounding: both sides scale by what lies along them. A stretch makes
+    another quadrilateral of it, so that ``points_to_original(quads_of(boxes), transform)`` is the way back.
+
+    Args:
+        boxes: (..., n, 5), as of ``quads_of``.
+        transform: as of ``boxes_to_original``.
+
+    Returns:
+        float32 (..., n, 5): the angle is within half a turn of 0.
+
+    Raises:
+        PixprepError: a shape is wrong; a scale is 0; the two scales differ by over 1 %.
+    """
+    array = checked("rotated boxes", boxes, 5)
+    inverse = np.linalg.inv(matrix_of(transform))
+    across, down = inverse[..., :2, 0], inverse[..., :2, 1]
+    lengths = np.linalg.norm(across, axis=-1), np.linalg.norm(down, axis=-1)
+    skew = np.abs((across * down).sum(axis=-1)) / (lengths[0] * lengths[1])
+    if (np.abs(lengths[0] / lengths[1] - 1) > _STRETCH).any() or (skew > _STRETCH).any() or inverse[..., 2, :2].any():
+        raise PixprepError(
+            "the transform stretches the image, and a rotated box becomes none: bring its corners back by "
+            "points_to_original(quads_of(boxes), transform)"
+        )
+    quads = _quads(array)
+    points = quads.reshape(*quads.shape[:-3], -1, 2)
+    corners = carried(points, inverse).reshape(quads.shape)
+    along, beside = corners[..., 1, :] - corners[..., 2, :], corners[..., 0, :] - corners[..., 1, :]
+    sides = [np.linalg.norm(each, axis=-1) for each in (along, beside)]
+    angle = np.arctan2(along[..., 1], along[..., 0])
+    centre = corners.mean(axis=-2)
+    rotated: F32 = np.stack([centre[..., 0], centre[..., 1], *sides, angle], axis=-1).astype(np.float32)
+    return rotated
+
+
+def _quads(boxes: F64) -> F64:
+    """(..., 4, 2) of (..., 5)."""
+    x, y, width, height, angle = np.moveaxis(boxes, -1, 0)
+    cosine, sine = np.cos(angle), np.sin(angle)
+    along = np.stack([width / 2 * cosine, width / 2 * sine], axis=-1)
+    down = np.stack([-height / 2 * sine, height / 2 * cosine], axis=-1)
+    centre = np.stack([x, y], axis=-1)
+    return np.stack(
+        [centre + along + down, centre + along - down, centre - along - down, centre - along + down], axis=-2
+    )

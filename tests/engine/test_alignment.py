@@ -167,6 +167,18 @@ def test_points_and_boxes_come_back_by_the_matrix_of_their_row():
     assert np.allclose(around, (12.5, 15.5, 130.5, 95.5), atol=1e-3)
 
 
+@pytest.mark.parametrize("sign", [1, -2])
+def test_a_box_across_the_horizon_stays_whatever_the_sign_of_its_homography(sign):
+    road = sign * np.array([[-22.0, -60, 2050], [0, -140, 3500], [0, -2, 39]]) / 39  # the horizon is at y = 19.5
+    warp = pp.warp(homography=road.tolist(), height=60, width=60)
+    pipeline = pp.Pipeline([pp.pixels(), warp, pp.boxes(), pp.tensor(dtype="uint8")])
+    sample = {"image": np.zeros((60, 80, 3), np.uint8), "boxes": [[30.0, 10, 50, 50]]}
+    with pp.Loader([sample], pipeline.for_training(), batch_size=1) as loader:
+        (boxes,) = next(iter(loader))["boxes"]
+    end = ((-140 * 49.5 + 3500) / (-2 * 49.5 + 39)) + 0.5  # the row of its lower edge
+    assert boxes == pytest.approx(np.array([[0, 0, 60, end]]), abs=1e-3)
+
+
 def test_a_photo_is_decoded_once_and_its_parts_are_bounded():
     decoded = []
     pipeline = pp.Pipeline([pp.decode(), pp.warp(quad="quads", **SIZE), pp.normalize(), pp.tensor()])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+cv2 = pytest.importorskip("cv2")
 torch = pytest.importorskip("torch")
 ops = pytest.importorskip("ultralytics.utils.ops")
 functional = pytest.importorskip("torchvision.transforms.v2.functional")
@@ -59,3 +60,65 @@ def test_rotated_boxes_are_ultralytics_own(size):
     scale = max(size) / 640
     assert np.abs(ours[:, 2:4] - theirs[:, 2:4]).max() < 0.01 * 90 * scale  # the sides of a letterbox are rounded
     assert np.abs(ours[:, 4] - theirs[:, 4]).max() < 0.01
+
+
+def drawn_matrix(rng, *, is_perspective):
+    """From a photo of 90 x 120 to a tensor of 100 x 100; some perspectives have their horizon in the photo."""
+    turn, scale = rng.uniform(-np.pi, np.pi), rng.uniform(0.5, 2, 2)
+    matrix = np.eye(3)
+    matrix[:2, :2] = [[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]] * scale[:, None]
+    matrix[:2, 2] = 50 - matrix[:2, :2] @ rng.uniform((30, 30), (90, 60))
+    matrix[2, :2] = rng.uniform(-0.02, 0.02, 2) * is_perspective
+    return matrix * rng.choice([-3, 1]) if is_perspective else matrix
+
+
+@pytest.mark.parametrize("is_perspective", [False, True])
+def test_masks_and_points_come_back_through_matrices_as_opencv_brings_them(is_perspective):
+    rng = np.random.default_rng(4)
+    half = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])
+    across = 0
+    for _ in range(200):
+        matrix = drawn_matrix(rng, is_perspective=is_perspective)
+        centres = np.linalg.inv(half) @ matrix @ half
+        y, x = np.mgrid[0:90, 0:120]
+        depth = np.tensordot(centres[2], np.stack([x, y, np.ones_like(x)]), 1)
+        across += depth.min() < 0 < depth.max()
+        place = np.tensordot(centres[:2], np.stack([x, y, np.ones_like(x)]), 1) / depth
+        is_inside = ((place > 1) & (place < 98)).all(axis=0) & (np.abs(depth) > 0.05)
+        draw = np.random.default_rng(5)
+        smooth = cv2.resize(draw.random((12, 12), np.float32), (100, 100), interpolation=cv2.INTER_CUBIC)
+        classes = draw.integers(0, 9, (100, 100), np.uint8)
+        size = 90, 120
+        for mask, flag in ((smooth, cv2.INTER_LINEAR), (classes, cv2.INTER_NEAREST)):
+            theirs = cv2.warpPerspective(mask, centres, size[::-1], flags=flag | cv2.WARP_INVERSE_MAP)
+            ours = pp.mask_to_original(mask, matrix, size)
+            if flag == cv2.INTER_LINEAR:  # OpenCV's places may be rounded to 1/32
+                assert np.abs(ours - theirs)[is_inside].max(initial=0) < 0.02
+            else:  # but for places on an edge
+                assert (ours != theirs)[is_inside].sum() <= 0.005 * is_inside.sum() + 3
+        points = rng.uniform(0, 100, (50, 2))
+        expected = cv2.perspectiveTransform(points[None], np.linalg.inv(matrix))[0]
+        assert np.allclose(pp.points_to_original(points, matrix), expected, rtol=1e-5, atol=1e-3)
+    assert across > 20 or not is_perspective
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_yolos_masks_are_ultralytics_own(size):
+    """``process_mask_native``: prototypes of 160 x 160, noise here, resized to the photo, and cut at the box.
+
+    It resizes twice where the margin is no multiple of 4, and the transform is not rounded to whole pixels.
+    """
+    rng = np.random.default_rng(6)
+    transform = transform_of(pp.letterbox(height=640, width=640, like="opencv"), size=size)
+    prototypes, weights = rng.normal(size=(8, 160, 160)).astype(np.float32), rng.normal(size=(3, 8)).astype(np.float32)
+    boxes = np.float32([[10, 10, 60, 60], [5, 20, 64, 50], [30, 0, 63, 70]])
+    theirs = ops.process_mask_native(*map(torch.from_numpy, (prototypes, weights, boxes)), size).numpy().astype(bool)
+
+    def differing(moved=0):
+        logits = np.tensordot(weights, prototypes, 1).astype(np.float32)
+        masks = pp.mask_to_original(logits, transform + np.float32([0, 0, moved, moved]), size, stride=4) > 0
+        differs = zip(masks != theirs, boxes.astype(int), strict=True)
+        return np.concatenate([mask[top:end, left:right].ravel() for mask, (left, top, right, end) in differs]).mean()
+
+    assert differing() <= (0.02 if size != (480, 640) else 0)
+    assert differing(2) > 0.2

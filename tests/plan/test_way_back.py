@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 
-from pixprep.boxes import boxes_to_tensor, points_to_original, points_to_tensor, quads_of, rotated_to_original
+import pixprep as pp
+from images import png
+from pixprep.boxes import boxes_to_original, boxes_to_tensor, points_to_original, points_to_tensor
 from pixprep.errors import PixprepError
-from pixprep.way_back import mask_to_original
+from pixprep.way_back import mask_to_original, quads_of, rotated_to_original
 
 LETTERBOX = [0.5, 0.5, 80, 0]  # a photo of 960 x 1280 in 640 x 640
 SIZE = [960, 1280]
+HORIZON = np.array([[3, -8, 80], [0, -5, 80], [0, -0.1, 1]])  # at y = 10 of a photo; both sides are seen
 
 
 def test_a_box_drawn_as_a_mask_comes_back_as_the_box_and_the_margins_take_no_part():
@@ -47,9 +50,34 @@ def test_a_mask_of_another_stride_lies_where_the_one_of_the_tensor_lies():
     assert np.abs(back - expected).max() < 1e-6
 
 
+@pytest.mark.parametrize("sign", [1, -2])
+def test_both_sides_of_a_horizon_come_back_from_where_the_tensor_shows_them(sign):
+    y, x = np.mgrid[0:40, 0:60]
+    photo = np.stack([4 * x, 6 * y, np.full_like(x, 255)], axis=-1).astype(np.uint8)
+    warp = pp.warp(homography=(sign * HORIZON).tolist(), height=160, width=160, filter="nearest")
+    pipeline = pp.Pipeline([pp.decode(), warp, pp.transform(matrix=True), pp.tensor(dtype="uint8", layout="chw")])
+    with pp.Engine(pipeline) as engine:
+        outputs = engine.run_batch([png(photo)]).outputs
+    back = mask_to_original(outputs["tensor"][0], outputs["transform"][0], [40, 60]).transpose(1, 2, 0)
+    for rows in (slice(0, 5), slice(14, 30)):  # above the horizon, and below it
+        seen = back[rows, :, 2] == 255
+        assert seen.mean() > 0.3
+        assert np.abs(back[rows].astype(int) - photo[rows])[seen].max() <= 6  # the nearest pixel of the nearest pixel
+
+
+def test_a_box_across_a_horizon_is_around_what_lies_before_it():
+    (box,) = boxes_to_tensor([[0, 5, 30, 20]], -HORIZON)
+    assert box[2:] == pytest.approx([80, 20])
+    assert box[:2].max() < -1e4  # as far as the horizon
+    motions, boxes = np.stack([np.linalg.inv(-HORIZON), HORIZON]), np.array([[[10, 20, 30, 50]], [[20, 10, 50, 60]]])
+    batch = boxes_to_original(boxes, motions)
+    assert [np.array_equal(*each) for each in zip(batch, map(boxes_to_original, boxes, motions), strict=True)] == [1, 1]
+
+
 def test_rotated_boxes_come_back_with_their_corners():
     boxes = np.array([[320, 300, 100, 40, 0.3], [100, 200, 30, 60, -1.2]], np.float32)
-    for transform in (LETTERBOX, [-0.5, 0.5, 560, 0]):  # and upside down
+    turned = [[0.3, -0.4, 50], [0.4, 0.3, 9], [0, 0, 1]]
+    for transform in (LETTERBOX, [-0.5, 0.5, 560, 0], turned):  # upright, upside down, turned
         back = rotated_to_original(boxes, transform)
         corners = points_to_original(quads_of(boxes), transform)
         for ours, theirs in zip(quads_of(back), corners, strict=True):
@@ -57,6 +85,16 @@ def test_rotated_boxes_come_back_with_their_corners():
             assert apart.min(axis=0).max() < 1e-3
         assert np.allclose(back[:, 2:4], boxes[:, 2:4] * 2, atol=1e-3)
     assert np.allclose(points_to_tensor(points_to_original(boxes[:, :2], LETTERBOX), LETTERBOX), boxes[:, :2])
+
+
+FLAT = [
+    np.zeros((3, 3)),
+    np.float32([[0.1, 0.2, 5], [0.3, 0.6, 7], [0, 0, 1]]),  # a determinant of 1e-9, by rounding
+    [[1, 2, 3], [4, 5, 6], [5, 7, 9]],
+    np.diag([1, 1, np.nan]),
+    np.full((3, 3), 1e300),
+    np.diag([1e-200, 1e-200, 1]),
+]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +105,12 @@ def test_rotated_boxes_come_back_with_their_corners():
         (lambda: mask_to_original(np.ones(3), LETTERBOX, SIZE), "a mask is"),
         (lambda: mask_to_original(np.ones((3, 3)), [LETTERBOX] * 2, SIZE), "the transform of one image"),
         (lambda: mask_to_original(np.ones((3, 3)), LETTERBOX, [0, 9]), "a mask is"),
+        (lambda: rotated_to_original([[1, 1, 2, 2, 0]], HORIZON), "the transform stretches the image"),
+        *(
+            (lambda flat=flat: mask_to_original(np.ones((3, 3)), flat, SIZE), "has no inverse, or no number")
+            for flat in FLAT
+        ),
+        *((lambda flat=flat: points_to_original([[1, 1]], flat), "leave out its row") for flat in FLAT),
     ],
 )
 def test_what_has_no_way_back_is_refused(act, said):

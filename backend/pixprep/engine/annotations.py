@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.boxes import F32, F64, Shares, check_place, from_corners
+from pixprep.boxes import F32, F64, Shares, around, carried, check_place, from_corners
 from pixprep.engine.kernels.levels import done
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan.draws.crops import IouCrop
@@ -30,8 +30,6 @@ OF_EACH_BOX = ("labels", "ids", "area", "iscrowd", "difficult", "truncated", "vi
 """The fields of a sample that have a value for each box, and follow it; those of other names begin with ``box_``."""
 _WHOLE = 1 - 1e-6
 """Tolerance of ``min_visible``: a box is seen as a whole, up to rounding."""
-_HORIZON = 1e-6
-"""Share of its largest depth at which a box ends before the horizon."""
 _NO_ROW = -1
 _NEAREST = Method("nearest", antialias=False)
 
@@ -221,7 +219,7 @@ def _order(
 
 
 def _points(plan: PointsPlan, placement: Placement, points: F32) -> F32:
-    result = _carried(points.astype(np.float64), placement.matrix)
+    result = carried(points.astype(np.float64), placement.matrix)
     if plan.clip:
         seen = visible(placement)
         result = result.clip(seen[:2], seen[2:])
@@ -237,37 +235,6 @@ def visible(placement: Placement) -> F64:
         seen = around(seen, matrix).clip(0, (width, height, width, height))
     box: F64 = seen[0]
     return box
-
-
-def _carried(points: F64, matrix: F64) -> F64:
-    """Points (..., 2) after a motion."""
-    (a, b, c), (d, e, f), (g, h, i) = matrix.tolist()
-    x, y = points[..., 0], points[..., 1]
-    carried: F64 = np.stack([a * x + b * y + c, d * x + e * y + f], axis=-1) / (g * x + h * y + i)[..., None]
-    return carried
-
-
-def around(boxes: F64, matrix: F64) -> F64:
-    """The boxes around boxes (n, 4) after a motion: from the least to the largest x and y of their corners."""
-    corners = _carried(_before(boxes[:, [[0, 1], [2, 1], [2, 3], [0, 3]]], matrix), matrix)
-    return np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
-
-
-def _before(corners: F64, matrix: F64) -> F64:
-    """Corners (n, 4, 2) of boxes; if one lies across the horizon of a perspective, (n, 8, 2) of the parts before it."""
-    depths = corners @ matrix[2, :2] + matrix[2, 2]
-    least = _HORIZON * depths.max(axis=1, keepdims=True)
-    behind = (depths < least) & (least > 0)
-    if not behind.any():
-        return corners
-    deepest = np.take_along_axis(corners, depths.argmax(axis=1)[:, None, None], axis=1)
-    made = []
-    for step in (1, -1):  # a corner behind goes to the horizon along either side, if the side's other end is before it
-        others, theirs = np.roll(corners, step, axis=1), np.roll(depths, step, axis=1)
-        share = np.divide(least - depths, theirs - depths, where=behind & (theirs >= least), out=np.zeros_like(depths))
-        cut = np.where((theirs >= least)[..., None], corners + share[..., None] * (others - corners), deepest)
-        made.append(np.where(behind[..., None], cut, corners))
-    return np.concatenate(made, axis=1)
 
 
 def _seen(placement: Placement) -> tuple[float, float, float, float]:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.boxes import convert
-from pixprep.engine.annotations import around
+from pixprep.boxes import around, convert
 from pixprep.engine.batch import Batch
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, FlowPlan, MaskPlan, OutputPlan, TensorPlan

@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.engine.annotations import around, visible
+from pixprep.boxes import around
+from pixprep.engine.annotations import visible
 from pixprep.engine.decoders import Encoded, Limits
 from pixprep.engine.decoders.header import sniff
 from pixprep.engine.engine import Engine

@@ -186,13 +186,18 @@ class Warp(NamedTuple):
         return scaled
 
     def forward(self, height: int, width: int) -> F64:
-        """Motion from an image of H x W pixels to the result: see ``motions``."""
+        """Motion from an image of H x W pixels to the result: see ``motions``.
+
+        Its sign is that by which what the middle of the result shows has a w over 0.
+        """
         back = np.array([*self.matrix, *(0.0, 0.0, 1.0)[len(self.matrix) - 6 :]]).reshape(3, 3)
         if self.like == "opencv":
             back = _shift(0.5, 0.5) @ back @ _shift(-0.5, -0.5)
         if self.like == "torchvision" and not self.is_perspective:
             back = _shift(width / 2, height / 2) @ back @ _shift(-self.whole[1] / 2, -self.whole[0] / 2)
-        return _shift(-self.left, -self.top) @ np.linalg.inv(back)
+        middle = self.whole[1] / 2, self.whole[0] / 2, 1
+        motion: F64 = _shift(-self.left, -self.top) @ np.linalg.inv(back)
+        return motion if back[2] @ middle >= 0 else -motion
 
 
 @lru_cache
