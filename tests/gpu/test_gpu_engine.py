@@ -19,7 +19,6 @@ from PIL import Image
 
 import cuda_shim
 import pixprep as pp
-from clips import clip
 from images import JUNK, bare, cmyk, jpegs, noise, others, photo, png, read, renamed, scene, stills, with_exif
 from images import jpeg as encode
 from pixprep import gpu as room
@@ -1364,22 +1363,3 @@ def test_operators_get_arrays_of_the_library_that_they_take(gpu):
     for result, levels in zip(results, by_hand, strict=False):
         assert np.array_equal(result.get(), levels.reshape(36, 108))
     assert results[-1].reason == "OPERATOR"
-
-
-def test_clips_and_their_errors_are_those_of_the_cpu(gpu):
-    """FFmpeg decodes for both, and the frames are uploaded."""
-    pytest.importorskip("av")
-    made = clip("h264.mp4")
-    bad = [b"", b"junk", made[: len(made) // 2], made[:300] + bytes(len(made) - 300)]
-    clips = [made, *bad, clip("vp9.webm"), clip("mpeg4.avi"), made + bytes(1 << 20)]
-    limits = pp.Limits(max_image_bytes=1 << 20)
-    for color in ("rgb", "gray"):
-        sized = [pp.resize(height=30, width=40), pp.tensor(layout="tchw", dtype="uint8")]
-        pipeline = pp.Pipeline([pp.decode_video(frames=5, color=color), *sized])
-        with pp.Engine(pipeline, limits=limits) as cpu, on_gpu(pipeline, limits=limits) as ours:
-            expected, batch = (each.run_batch(clips) for each in (cpu, ours))
-        assert [str(each) for each in batch.errors] == [str(each) for each in expected.errors]
-        assert [each is None for each in batch.errors] == [True, *[False] * 4, True, True, False]
-        np.testing.assert_array_equal(np.array(batch["tensor"]), expected["tensor"])
-        assert batch.fallbacks == 0
-    assert gpu.cupy is sys.modules["cupy"]

@@ -54,6 +54,7 @@ ON_DEMAND = {
     ("engine.batch", "training.frameworks"): "a batch becomes another library's when it is asked to",
     ("engine.batch", "gpu.kernel"): "and CuPy pads what lies on a GPU",
     ("engine.devices", "gpu.device"): "a GPU's device is loaded when it is asked for",
+    ("gpu.device", "gpu.nvdec"): "and its video decoder for clips only",
     ("engine.devices", "engine.cpu"): "a device is loaded when it is asked for",
     ("engine.devices", "engine.decoders.clips.decoder"): "FFmpeg is loaded for clips only",
     ("serving.triton.warm_up", "engine.decoders.clips.decoder"): "a clip to try, where clips come",
@@ -67,10 +68,10 @@ ON_DEMAND = {
 
 HOMES = {
     "aiohttp": {"training.sources.web"},
-    "av": {"engine.decoders.clips.decoder", "engine.decoders.clips.ffmpeg"},
+    "av": {"engine.decoders.clips.decoder", "gpu.nvdec", "engine.decoders.clips.ffmpeg"},
     "cv2": {"engine.kernels.flow", "importers.verify.twins"},
     "cupy": {
-        *("training.frameworks.cupy", "gpu.nvimagecodec"),
+        *("training.frameworks.cupy", "gpu.nvdec", "gpu.nvimagecodec"),
         *("gpu.comparison", "gpu.device", "gpu.kernel"),
     },
     "fsspec": {"training.sources.remote"},
@@ -111,6 +112,7 @@ HOMES = {
     },
     "pillow_heif": {"engine.decoders.heic"},
     "pyarrow": {"training.manifest", "training.sources.row_groups", "ray"},
+    "PyNvVideoCodec": {"gpu.nvdec"},
     "pytriton": set(),  # found, and never imported
     "ray": {"ray"},
     "simplejpeg": {"engine.decoders.turbo"},

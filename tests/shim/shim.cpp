@@ -93,6 +93,8 @@ static inline unsigned __double2uint_rn(double value) { return (unsigned)rint(va
 
 #include SOURCE
 
+struct Plan;  // surface.cu has none
+
 namespace {
 
 constexpr size_t STACK = 64 << 10;
@@ -221,6 +223,17 @@ extern "C" void sizes(size_t *out) {
     out[2] = sizeof(LevelStep);
     out[3] = sizeof(Erasure);
     out[4] = LEVEL_THREADS;
+}
+#elif defined(QUARTER_TURNS)
+extern "C" void run_show_surface(const unsigned *grid, const Surface *surface) {
+    kernel = [](const void *surface, const Plan *) { show_surface(*(const Surface *)surface); };
+    run_grid(grid, surface, nullptr);
+}
+
+extern "C" void sizes(size_t *out) {
+    out[0] = sizeof(Surface);
+    out[1] = TILE_WIDTH;
+    out[2] = TILE_HEIGHT;
 }
 #else
 extern "C" void run_first_pass(const unsigned *grid, const Image *images) {

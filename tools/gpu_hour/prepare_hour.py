@@ -1,7 +1,7 @@
 """Photos, the kernels in C, and wheels for the GPU machine, in groups that a call can hold.
 
     .venv/bin/python tools/gpu_hour/prepare_hour.py                  all groups, into build/gpu_hour
-    .venv/bin/python tools/gpu_hour/prepare_hour.py engine dali
+    .venv/bin/python tools/gpu_hour/prepare_hour.py engine video
 
 Versions of names alone are those of requirements/*.txt. A wheel that no call can hold is cut.
 """
@@ -27,6 +27,8 @@ GROUPS = {
     "cupy13": "cupy-cuda13x<14 fastrlock",
     "client": "numpy<2 tritonclient protobuf grpcio python-rapidjson geventhttpclient>=2 gevent greenlet brotli "
     "zope-event zope-interface tqdm",
+    "av": "av",
+    "video": "PyNvVideoCodec>=2.2",
     "dali": "nvidia-dali-cuda130==2.4.0 astunparse gast six optree libcst nvtx makefun",
 }
 _PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (39, 35, 34, 31, 28, 27, 24, 17)]

@@ -96,13 +96,20 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
     raise SetupError(f'device "{name}": there are "cpu", "gpu" and "gpu:1", "gpu:2", …')
 
 
-def clip_decoder(plan: Plan, limits: Limits, *, ready: Callable[[Pixels], Pixels]) -> Decoder:
+def clip_decoder(
+    plan: Plan,
+    limits: Limits,
+    *,
+    ready: Callable[[Pixels], Pixels],
+    elsewhere: Callable[[], Callable[[Any], Any] | None] | None = None,
+) -> Decoder:
     """The decoder of clips.
 
     Args:
         plan: which takes clips.
         limits: of a clip.
         ready: makes a frame what the kernels of a device read.
+        elsewhere: makes the device's ``ffmpeg.Elsewhere``, or nothing.
 
     Raises:
         SetupError: PyAV is not installed.
@@ -111,7 +118,7 @@ def clip_decoder(plan: Plan, limits: Limits, *, ready: Callable[[Pixels], Pixels
         from pixprep.engine.decoders.clips.decoder import ClipDecoder  # noqa: PLC0415  (FFmpeg, for clips only)
     except ImportError:
         raise SetupError('decode_video needs PyAV: pip install "av>=17"') from None
-    return ClipDecoder(plan, limits, ready)
+    return ClipDecoder(plan, limits, ready, elsewhere() if elsewhere else None)
 
 
 def optical_flow() -> Callable[[Any, Preset, Any], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,8 @@ from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.plan.steps.operators import Arrays
 from pixprep.spec import DType
+
+log = logging.getLogger(__name__)
 
 PIXEL_BYTES = 1 << 30
 """Pixels in device memory at once, in each lane: 30 photos of 12 megapixels, or 1,900 of 500 x 375."""
@@ -91,7 +94,10 @@ class Gpu:
         """
         with self.lane():
             if plan.clip:
-                self._decoder = clip_decoder(plan, options.limits, ready=cupy.asarray)
+                is_host = options.damage == "strict" or options.decoder == "cpu"
+                self._decoder = clip_decoder(
+                    plan, options.limits, ready=cupy.asarray, elsewhere=None if is_host else _frames_of_nvdec
+                )
             elif plan.takes:
                 self._decoder = PixelsDecoder(plan, options.limits, of=self.array, ready=_readable, budget=PIXEL_BYTES)
             else:
@@ -191,6 +197,19 @@ class Gpu:
         if self._decoder is not None:
             self._decoder.close()
         self.trim()
+
+
+def _frames_of_nvdec() -> Callable[[Any], Any] | None:
+    """``ffmpeg.Elsewhere`` of NVDEC; None where it is not to be had."""
+    try:
+        from pixprep.gpu.nvdec import Nvdec  # noqa: PLC0415  (on demand: most have no clips)
+
+        return Nvdec().frames
+    except ImportError as error:
+        log.info('the CPU decodes clips: no %s: pip install "PyNvVideoCodec>=2.2" lets the GPU do it', error.name)
+    except RuntimeError as error:  # PyNvVideoCodec wants a driver with its parts for video; and NVRTC
+        log.warning("the CPU decodes clips, as NVDEC is not to be had: %s", " ".join(str(error).split())[:300])
+    return None
 
 
 def _readable(pixels: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from pixprep.gpu import launch, nvrtc, structs
+from pixprep.gpu import launch, nvrtc, structs, surfaces
 from pixprep.gpu.canvases import canvas_plan, needs_canvases
 from pixprep.gpu.fill import PixelBuffer
 from pixprep.gpu.structs import IMAGE, LEVEL_THREADS, TILE
@@ -170,6 +170,23 @@ def _lay(tensor: Any, out: Any, spec: TensorSpec) -> None:
     for plane in range(planes):
         to, begin = out.data.ptr + plane * (out.nbytes // planes), tensor.data.ptr + plane * rows * pitch
         runtime.memcpy2DAsync(to, whole, begin, pitch, pitch, rows, runtime.memcpyDeviceToDevice, stream.ptr)
+
+
+class SurfaceKernel:
+    """RGB of the frames of a video decoder; NVRTC compiles when it is made."""
+
+    def __init__(self) -> None:
+        module = _module(launch.surface_code(), (), cupy.cuda.Device().id)
+        self._show = module.get_function("show_surface")
+
+    def show(self, surface: surfaces.Surface, numbers: surfaces.Coefficients) -> Any:
+        """Queue on CuPy's current stream what makes RGB of a surface: uint8 (height, width, 3), or turned."""
+        height, width = surface.height, surface.width
+        pixels = cupy.empty((width, height, 3) if surface.turn % 2 else (height, width, 3), np.uint8)
+        struct = surfaces.struct(surface, numbers, pixels.data.ptr)
+        with span("pixprep:show"):
+            self._show((-(-width // TILE[0]), -(-height // TILE[1]), 1), TILE, (struct,))
+        return pixels
 
 
 @contextmanager

@@ -90,6 +90,12 @@ def levels_code() -> str:
     return _code("formulas.h", "steps.cu", "levels.cu", LEVEL=KINDS, LIKE=LIKES, PADDING=MODES, STEP=STEPS)
 
 
+def surface_code() -> str:
+    """The CUDA code of what makes RGB of a video decoder's frames."""
+    tile = f"#define TILE_WIDTH {TILE[0]}\n#define TILE_HEIGHT {TILE[1]}\n"
+    return tile + _text("surface.cu")
+
+
 def _code(*names: str, **constants: Sequence[str]) -> str:
     numbered = ((f"{kind}_{one}".upper(), i) for kind, names in constants.items() for i, one in enumerate(names))
     lines = [f"#define {one} {i}\n" for one, i in numbered]

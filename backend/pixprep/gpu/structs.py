@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pixprep.engine.kernels.layout import numbers, packer, structs
 from pixprep.plan.output_plans import Affine, ByOwn, TensorPlan
 
-_FILES = [Path(__file__).with_name(name) for name in ("structs.h", "canvas.cu", "steps.cu")]
+_FILES = [Path(__file__).with_name(name) for name in ("structs.h", "canvas.cu", "steps.cu", "surface.cu")]
 _NUMBERS = numbers(*_FILES)
 TILE = _NUMBERS["TILE_WIDTH"], _NUMBERS["TILE_HEIGHT"]
 """Threads of a block, (x, y)."""
@@ -26,7 +26,7 @@ STEPS = ("affine", "subtract", "multiply", "divide", "by_own")
 _STRUCTS = structs(*_FILES)
 _TYPES: dict[str, Any] = {name: np.dtype(struct) for name, struct in _STRUCTS.items()}
 WINDOWS, IMAGE, STEP, PLAN = (_TYPES[name] for name in ("Windows", "Image", "Step", "Plan"))
-CANVAS, LEVEL_STEP, ERASURE = (_TYPES[name] for name in ("Canvas", "LevelStep", "Erasure"))
+CANVAS, LEVEL_STEP, ERASURE, SURFACE = (_TYPES[name] for name in ("Canvas", "LevelStep", "Erasure", "Surface"))
 pack_step = packer(_STRUCTS["LevelStep"]).pack
 
 

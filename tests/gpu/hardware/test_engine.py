@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from clips import clip
 from images import JUNK, jpeg, jpegs, noise, others, photo, png, scene
 
 pytestmark = pytest.mark.gpu
@@ -260,14 +259,3 @@ def test_2000_bad_images_leave_the_memory_and_the_next_batch_alone(engine_of, fr
     record("device memory", what="2,000 bad images", free_before=before, free_after=after)
     assert before - after <= KEPT
     assert_same(run(engine, good), expected)
-
-
-def test_clips_have_the_tensors_of_the_cpu():
-    pytest.importorskip("av")
-    clips = [clip("h264.mp4"), clip("h264.mp4")[:2000], clip("vp9.webm")]
-    sized = [pp.resize(height=112, width=112), pp.tensor(layout="tchw", dtype="uint8")]
-    ops = pp.Pipeline([pp.decode_video(frames=16), *sized])
-    with pp.Engine(ops) as cpu, pp.Engine(ops, device="gpu") as engine:
-        expected, batch = cpu.run_batch(clips), engine.run_batch(clips)
-    assert [each is None for each in batch.errors] == [True, False, True]
-    np.testing.assert_array_equal(batch["tensor"].get(), expected["tensor"])

@@ -29,7 +29,7 @@ _CLASSIFIER = 'the demo needs it: pip install ".[classifier]" in a checkout of p
 _DRIVER = {
     "libcuda.so": "Triton's Python backend opens it by this name, and crashes on GPU tensors without it: "
     "ln -s libcuda.so.1 libcuda.so, beside libcuda.so.1",
-    "libnvcuvid.so.1": "no hardware JPEG engine without it: start the container with "
+    "libnvcuvid.so.1": "no hardware JPEG engine and no NVDEC without it: start the container with "
     "NVIDIA_DRIVER_CAPABILITIES=compute,utility,video",
 }
 DEFAULT_PORTS = (("http", 8000), ("grpc", 8001), ("metrics", 8002))

@@ -1,4 +1,4 @@
-"""Clips: a chunk is one clip, and its pixels are those of its frames. The CPU decodes for every device."""
+"""Clips: a chunk is one clip, and its pixels are those of its frames. The CPU decodes, or a decoder in its place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import av.logging
 import numpy as np
 
 from pixprep.engine.decoders import Chunk, Decoded, Encoded, Limits, Pixels
-from pixprep.engine.decoders.clips.ffmpeg import Frames, decode
+from pixprep.engine.decoders.clips.ffmpeg import Elsewhere, Frames, decode
 from pixprep.engine.decoders.memory import Budget, Memory
 from pixprep.errors import ImageError
 from pixprep.plan.plan import Place, Placed, Plan
@@ -27,16 +27,19 @@ class ClipDecoder:
         plan: which takes clips.
         limits: of a clip.
         ready: a frame as the kernels read it, on their device.
+        elsewhere: decodes on that device what it can; what the CPU decodes in its place is a fallback.
     """
 
-    words = "FFmpeg"
-
-    def __init__(self, plan: Plan, limits: Limits, ready: Callable[[Pixels], Pixels]) -> None:
+    def __init__(
+        self, plan: Plan, limits: Limits, ready: Callable[[Pixels], Pixels], elsewhere: Elsewhere | None = None
+    ) -> None:
         assert plan.clip is not None
         self._plan = plan
         self._clip = plan.clip
         self._limits = limits
         self._ready = ready
+        self._elsewhere = elsewhere
+        self.words = "NVDEC, and FFmpeg for what it does not take" if elsewhere else "FFmpeg"
         self._budget = Budget(limits.max_pixels_in_flight)
 
     def chunks(
@@ -80,14 +83,22 @@ class ClipDecoder:
             memory.take(len({*indices}) * frames.height * frames.width)
             return indices
 
-        rotation = self._clip.apply_rotation
-        clip = decode(encoded, choose, self._limits, is_gray=self._plan.is_gray, apply_rotation=rotation)
+        clip = decode(
+            encoded,
+            choose,
+            self._limits,
+            is_gray=self._plan.is_gray,
+            apply_rotation=self._clip.apply_rotation,
+            elsewhere=self._elsewhere,
+        )
         assert placed is not None
         frames = tuple(clip.indices)
         rows = tuple(row._replace(frames=frames) if isinstance(row, Placed) else row for row in placed.rows)
         placed = placed._replace(frames=frames, rows=rows)
+        if clip.is_elsewhere:
+            return Decoded(clip.frames, placed)
         ready = {id(frame): self._ready(frame) for frame in clip.frames}
-        return Decoded([ready[id(frame)] for frame in clip.frames], placed)
+        return Decoded([ready[id(frame)] for frame in clip.frames], placed, is_fallback=self._elsewhere is not None)
 
 
 def sample_clip(frames: int, height: int, width: int) -> bytes:

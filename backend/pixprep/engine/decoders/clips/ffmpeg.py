@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import dropwhile, islice
 from time import monotonic
@@ -58,11 +58,13 @@ class Clip(NamedTuple):
             object.
         indices: of the frames in the file, in the order shown.
         times: of these, in seconds from the first frame of the file.
+        is_elsewhere: the frames are another decoder's: arrays of its device.
     """
 
-    frames: list[U8]
+    frames: list[Any]
     indices: list[int]
     times: list[float]
+    is_elsewhere: bool = False
 
 
 class Frames(NamedTuple):
@@ -81,6 +83,33 @@ class Frames(NamedTuple):
 Choose = Callable[[Frames], Sequence[int]]
 
 
+class Packets(NamedTuple):
+    """Work for a decoder in FFmpeg's place.
+
+    Attributes:
+        stream: FFmpeg's.
+        packets: all of its packets, in the order of decoding; they are not to be changed.
+        wanted: of each frame its packet's position, in the order shown.
+        first: the first frame of all, as FFmpeg decodes it: all that are wanted have its size, or there are none.
+        turn: degrees, anticlockwise.
+        is_gray: one channel is wanted.
+        check: raises ImageError once the time for the clip is over.
+    """
+
+    stream: Any
+    packets: Sequence[Any]
+    wanted: Sequence[int]
+    first: Any
+    turn: int
+    is_gray: bool
+    check: Callable[[], None]
+
+
+Elsewhere = Callable[[Packets], Mapping[int, Any] | None]
+"""Decodes to FFmpeg's pixels: gives the wanted frames by their packets' positions, turned; None: FFmpeg is to decode,
+and to say what is wrong."""
+
+
 def decode(
     encoded: Encoded,
     choose: Choose,
@@ -88,6 +117,7 @@ def decode(
     *,
     is_gray: bool = False,
     apply_rotation: bool = True,
+    elsewhere: Elsewhere | None = None,
 ) -> Clip:
     """The frames of a clip that ``choose`` names, by their places in the order shown.
 
@@ -101,6 +131,7 @@ def decode(
             where the stream names another matrix, its own luma is another. Else to RGB. Colours are by the matrix and
             range that the stream names; BT.601 and limited range where it names none, as FFmpeg has it.
         apply_rotation: turn frames as the container says.
+        elsewhere: is asked first; all before it is done here: what is refused, and which frames are wanted.
 
     Raises:
         ImageError: EMPTY, TOO_LARGE_BYTES, UNKNOWN_FORMAT, UNSUPPORTED, BAD_DIMENSIONS, TOO_MANY_PIXELS, TRUNCATED,
@@ -120,7 +151,7 @@ def decode(
     try:
         with av.open(io.BytesIO(data), format=_DEMUXERS[kind], options=_OPTIONS) as file:
             reader = _Reader(file, kind, limits, ends_at)
-            return reader.clip(choose, is_gray=is_gray, apply_rotation=apply_rotation)
+            return reader.clip(choose, is_gray=is_gray, apply_rotation=apply_rotation, elsewhere=elsewhere)
     except av.error.EOFError:
         raise ImageError("TRUNCATED", f"the clip ends after {len(data):,} bytes") from None
     except (av.error.FFmpegError, ValueError, OSError, MemoryError) as error:
@@ -163,7 +194,7 @@ class _Reader:
             packet.pts: place for place, packet in enumerate(self._packets) if is_shown(packet, self._codec)
         }
 
-    def clip(self, choose: Choose, *, is_gray: bool, apply_rotation: bool) -> Clip:
+    def clip(self, choose: Choose, *, is_gray: bool, apply_rotation: bool, elsewhere: Elsewhere | None) -> Clip:
         """See ``decode``."""
         first = self._first
         self._limits.check_size(first.height, first.width)
@@ -188,6 +219,12 @@ class _Reader:
                 f"the limit is {self._limits.max_clip_pixels:,} (parameter max_clip_pixels)",
             )
         seconds = [float(times[index]) for index in indices]
+        if elsewhere and stamps:
+            at = {index: self._position[stamps[index]] for index in distinct}
+            work = Packets(self._stream, self._packets, [*at.values()], first, turn, is_gray, self._check_time)
+            there = elsewhere(work)
+            if there is not None:
+                return Clip([there[at[index]] for index in indices], indices, seconds, is_elsewhere=True)
         found: dict[int, U8] = {}
         wanted = {(stamps[index] if stamps else index): index for index in distinct}
         for index, frame in self._stamped(wanted) if stamps else self._counted(wanted):

@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pixprep.engine.decoders.clips.bitstreams import leb128
+from pixprep.engine.decoders.clips.sequences import SEQUENCES
 
 _VOP = b"\0\0\1\xb6"  # begins a picture of MPEG-4; the next two bits say of which kind, and 0 needs no other one
 _IDR = 5  # of H.264: the kind of a slice of a picture that needs no other; of others it is less (its table 7-1)
 _VP8_SHOWN = 0x10  # of the first byte of a VP8 frame (RFC 6386, 9.1)
 _MOST_UNITS = 16  # before the first slice
 _SLICES = 32  # of H.265: kinds of units below are slices, others are parameters and remarks
-_SEQUENCE_HEADER = 1  # of the units of AV1 (its specification, 6.2.2)
 _UNUSED = {0, 2, 4, 6, 8}  # of H.265: pictures that none of their temporal layer needs (its table 7-1)
 
 
@@ -81,20 +80,10 @@ def _may_be_idr(data: bytes, extradata: bytes | None) -> bool:
 
 def _has_sequence_header(data: bytes) -> bool:
     """Tell whether a packet of AV1 has one, or is damaged: without it none is a key frame."""
-    position = 0
     try:
-        while position < len(data):
-            head = data[position]
-            position += 1 + (head >> 2 & 1)
-            size = len(data) - position
-            if head >> 1 & 1:
-                size, position = leb128(memoryview(data), position)
-            if head >> 3 & 15 == _SEQUENCE_HEADER:
-                return True
-            position += size
+        return bool(SEQUENCES["av1"].headers(data))
     except (ValueError, IndexError):
         return True
-    return False
 
 
 def needs_another(packet: Any) -> bool:

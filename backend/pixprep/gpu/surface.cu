@@ -1,0 +1,43 @@
+// A frame as NVDEC decodes it, NV12, to RGB: one thread a pixel. launch.py defines
+// TILE_WIDTH and TILE_HEIGHT, the threads of a block.
+//
+// Integers as libswscale has them on x86-64 for a frame whose size does not change (yuv2rgb): each product of eight times
+// a level and a coefficient is cut to its upper 16 bits, and a pair of rows and columns shares one chroma, which is not
+// interpolated. surfaces.py has the same in NumPy, and the coefficients.
+
+#define QUARTER_TURNS 4
+
+struct Surface {
+    const unsigned char *luma;    // (height, width)
+    const unsigned char *chroma;  // (height / 2, width / 2, 2): U, V
+    unsigned char *pixels;        // RGB, one pixel behind the other, of the frame as it is shown
+    int pitch;                    // bytes from a row of luma or chroma to the next
+    int height;                   // as decoded: even
+    int width;
+    int turn;                     // quarters, anticlockwise
+    int scale;                    // of luma; then of V in red, of U and V in green, of U in blue
+    int offset;                   // eight times the luma that is black
+    int v_red;
+    int u_green;
+    int v_green;
+    int u_blue;
+};
+
+__device__ static inline int upper(int level, int coefficient) { return level * coefficient >> 16; }
+__device__ static inline unsigned char clipped(int level) { return (unsigned char)min(max(level, 0), 255); }
+
+extern "C" __global__ void __launch_bounds__(TILE_WIDTH * TILE_HEIGHT) show_surface(const struct Surface surface) {
+    int x = blockIdx.x * TILE_WIDTH + threadIdx.x, y = blockIdx.y * TILE_HEIGHT + threadIdx.y;
+    if (x >= surface.width || y >= surface.height) return;
+    const unsigned char *chroma = surface.chroma + (long long)(y / 2) * surface.pitch + x / 2 * 2;
+    int luma = upper(8 * surface.luma[(long long)y * surface.pitch + x] - surface.offset, surface.scale);
+    int u = 8 * chroma[0] - 1024, v = 8 * chroma[1] - 1024;
+    int row = y, column = x, width = surface.width;
+    if (surface.turn == 1) row = surface.width - 1 - x, column = y, width = surface.height;
+    if (surface.turn == 2) row = surface.height - 1 - y, column = surface.width - 1 - x;
+    if (surface.turn == 3) row = x, column = surface.height - 1 - y, width = surface.height;
+    unsigned char *pixel = surface.pixels + 3 * ((long long)row * width + column);
+    pixel[0] = clipped(luma + upper(v, surface.v_red));
+    pixel[1] = clipped(luma + upper(u, surface.u_green) + upper(v, surface.v_green));
+    pixel[2] = clipped(luma + upper(u, surface.u_blue));
+}

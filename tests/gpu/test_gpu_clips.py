@@ -1,0 +1,405 @@
+"""Clips on a GPU, with no GPU: PyNvVideoCodec played by PyAV, a fake CuPy, and the real kernels through the shim."""
+
+import importlib
+import io
+import logging
+import struct
+import sys
+from functools import cache
+
+import numpy as np
+import pytest
+
+import cuda_shim
+import pixprep as pp
+from clips import CODECS, clip, edited, pixels
+from pixprep import gpu as room
+from pixprep.engine.decoders.clips import ffmpeg as video
+from pixprep.engine.decoders.clips.sequences import SEQUENCES
+
+av = pytest.importorskip("av")
+nvidia = pytest.importorskip("nvidia", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
+pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
+pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here")
+AFTER = [pp.resize(height=30, width=40), pp.tensor(layout="tchw", dtype="uint8")]
+PIPELINE = pp.Pipeline([pp.decode_video(frames=5), *AFTER])
+OURS = (
+    "gpu.kernel",
+    "gpu.nvimagecodec",
+    "gpu.decoder",
+    "gpu.nvdec",
+    "gpu.comparison",
+    "gpu.device",
+)
+ON_NVDEC = [name for name in CODECS if name.partition(".")[2] != "avi" and not name.startswith(("vp8", "mpeg4"))]
+made = cache(clip)
+
+
+@pytest.fixture
+def played(monkeypatch, folder):
+    """CuPy, nvImageCodec and PyNvVideoCodec, played, and pixprep's modules over them; PyNvVideoCodec's decoder."""
+    import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
+    import fake_nvdec  # noqa: PLC0415
+
+    nvrtc, codec, module = fake_cupy.compiler(), fake_cupy.codecs(), fake_nvdec.played()
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy.modules(folder))
+    monkeypatch.setitem(sys.modules, "pixprep.gpu.nvrtc", nvrtc)
+    monkeypatch.setattr(room, "nvrtc", nvrtc, raising=False)
+    monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", codec)
+    monkeypatch.setattr(nvidia, "nvimgcodec", codec)
+    monkeypatch.setitem(sys.modules, "PyNvVideoCodec", module)
+    for name in OURS:
+        monkeypatch.delitem(sys.modules, f"pixprep.{name}", raising=False)
+    importlib.import_module("pixprep.gpu.device")
+    yield module.PyNvDecoder
+    for name in OURS:
+        sys.modules.pop(f"pixprep.{name}", None)
+
+
+def results(encoded, pipeline=PIPELINE, **options):
+    """The errors of clips, the same on both devices, as are the tensors; how many the CPU decoded for the GPU."""
+    batches = []
+    for device in ("cpu", "gpu"):
+        with pp.Engine(pipeline, device=device, **options) as engine:
+            batch = engine.run_batch(encoded)
+            batches.append(({name: np.array(each) for name, each in batch.outputs.items()}, batch))
+    (ours, batch), (theirs, on_gpu) = batches
+    for name, each in ours.items():
+        assert len(each) == len(encoded)
+        np.testing.assert_array_equal(each, theirs[name])
+    errors = [each and (each.reason, each.detail) for each in batch.errors]
+    assert errors == [each and (each.reason, each.detail) for each in on_gpu.errors]
+    return errors, on_gpu.fallbacks
+
+
+def test_clips_that_nvdec_decodes_have_the_tensors_of_the_cpu(played):
+    encoded = [made(name) for name in ON_NVDEC]
+    assert len(encoded) == 11
+    assert results(encoded) == ([None] * 11, 0)
+    assert played.made == 4 + len(encoded)  # a sample of each codec, and a decoder for each clip
+    assert played.outside == 0
+
+
+@pytest.mark.parametrize("name", ["h264.mp4", "h264-refresh.mp4", "h265.mkv", "vp9.webm"])
+def test_every_frame_of_a_clip_is_the_one_that_is_wanted(played, name):
+    pipeline = pp.Pipeline([pp.decode_video(frames=70), pp.resize(height=96, width=160), pp.tensor(layout="tchw")])
+    assert results([made(name)], pipeline) == ([None], 0)
+    step = pp.Pipeline([pp.decode_video(frames=4, sample={"step": 19}), *AFTER])
+    assert results([made(name)], step) == ([None], 0)
+    assert played.made > 4
+
+
+@pytest.mark.parametrize("name", ["h264-open.mkv", "h265.mp4", "vp9.webm", "av1.webm"])
+def test_a_clip_that_was_cut_between_key_frames_begins_where_it_does_on_the_cpu(played, name):
+    encoded = clip(name, cut=5)
+    count = []
+    video.decode(encoded, lambda frames: count.append(len(frames.times)) or [0], pp.Limits())
+    assert 30 < count[0] < 60
+    middle = pp.decode_video(frames=3, sample={"step": 2}, start="middle")
+    for decode in (pp.decode_video(frames=count[0]), middle):
+        errors, fallbacks = results([encoded], pp.Pipeline([decode, *AFTER]))
+        assert errors == [None]
+        assert fallbacks == (name == "h264-open.mkv")  # whose key frames are no IDR pictures
+    assert played.made > 4
+
+
+def test_packets_after_the_last_frame_that_is_wanted_and_before_its_key_frame_are_not_decoded(played):
+    encoded = made("h264.mp4")  # a key frame every 30
+    pipeline = pp.Pipeline([pp.decode_video(frames=2, sample={"step": 1}, start="middle"), *AFTER])
+    with pp.Engine(pipeline, device="gpu") as engine:
+        before = played.packets
+        engine.run_batch([encoded])
+        assert played.packets - before < 12
+
+
+def test_pictures_that_are_shown_before_the_first_are_not_decoded(played):
+    """Pictures that come after a CRA picture of H.265 may need what lies before it, which NVDEC has not."""
+    encoded, wanted = made("h265.mp4"), 30
+    with av.open(io.BytesIO(encoded)) as file:
+        packets = [(packet.pts, packet.is_keyframe) for packet in file.demux(video=0) if packet.size]
+    shown = sorted(packets)[wanted][0]
+    begin = max(at for at, (stamp, is_key) in enumerate(packets) if is_key and stamp <= shown)
+    needed = packets[begin : packets.index((shown, False)) + 1]
+    later = [stamp for stamp, _ in needed if stamp >= packets[begin][0]]
+    assert begin > 0
+    assert len(later) < len(needed)
+    pipeline = pp.Pipeline([pp.decode_video(frames=1, sample={"step": 1}, start="middle"), *AFTER])
+    with pp.Engine(pipeline, device="gpu") as engine:
+        before = played.packets
+        half = clip("h265.mp4", 2 * wanted + 1)
+        assert engine.run_batch([half]).errors == [None]
+        assert played.packets - before == len(later) + 1  # and the end
+
+
+@pytest.mark.parametrize("turn", ["clockwise", "anticlockwise", "upside down"])
+def test_a_turned_clip_is_turned_by_the_kernel(played, turn):
+    a, b = {"clockwise": (0, 1), "anticlockwise": (0, -1), "upside down": (-1, 0)}[turn]
+    turned = bytearray(made("h264.mp4"))
+    at = turned.index(b"tkhd") + 44
+    turned[at : at + 36] = struct.pack(">9i", a << 16, b << 16, 0, -b << 16, a << 16, 0, 0, 0, 1 << 30)
+    assert results([bytes(turned)]) == ([None], 0)
+    assert played.made == 4 + 1
+
+
+@pytest.mark.parametrize("matrix", [1, 4, 5, 7, 9])
+@pytest.mark.parametrize("form", ["yuv420p", "yuvj420p"])
+def test_colours_are_by_the_matrix_and_the_range_of_the_stream(played, matrix, form):
+    encoded = clip("h264.mp4", 5, colorspace=matrix, pixel_format=form)
+    assert results([encoded]) == ([None], 0)
+    assert played.made == 4 + 1
+
+
+def test_times_and_edit_lists_are_those_of_the_cpu(played):
+    stamps = [0, 10, 20, 400, 410, 420, 1000, 1500, 1501, 3000]
+    irregular = clip("h264.mp4", len(stamps), stamps=stamps)
+    trimmed = bytearray(made("h264.mp4"))
+    at = trimmed.index(b"elst") + 4 + 8 + 4
+    (begin,) = struct.unpack(">i", trimmed[at : at + 4])
+    trimmed[at : at + 4] = struct.pack(">i", begin + 512 * 35)
+    assert results([irregular, bytes(trimmed)]) == ([None, None], 0)
+    rate = pp.Pipeline([pp.decode_video(frames=7, sample={"fps": 2}), *AFTER])
+    assert results([irregular], rate) == ([None], 0)
+    assert played.made == 4 + 2 + 4 + 1
+
+
+@pytest.mark.parametrize("name", ["h264.mp4", "h265.mp4"])
+def test_parts_that_an_edit_list_joins_have_their_own_frames(played, name):
+    joined = edited(made(name), (5, 9), (42, 9))
+    every = pp.Pipeline([pp.decode_video(frames=18), *AFTER])
+    assert results([joined], every) == ([None], 0)
+    assert played.made == 4 + 1
+
+
+def grain():
+    options = {"preset": "12", "svtav1-params": "lp=1:film-grain=20"}
+    return encoded_with("libsvtav1", "mp4", options)
+
+
+def interlaced():
+    return encoded_with("libx264", "mp4", {"x264-params": "interlaced=1"})
+
+
+def fields():
+    """H.265 whose pictures say that they are fields, and whose header does not."""
+    whole = encoded_with("libx265", "mp4", {"x265-params": "log-level=none:interlace=tff"})
+    with av.open(io.BytesIO(whole)) as file:
+        extra = file.streams.video[0].codec_context.extradata
+    says = SEQUENCES["hevc"]
+    at = extra.index(b"\x42\x01")
+    header = extra[at : at + int.from_bytes(extra[at - 2 : at], "big")]
+    changed = [header[:i] + bytes([header[i] ^ 0x40]) + header[i + 1 :] for i in range(8, 11)]
+    (plain,) = (each for each in changed if says.is_plain(each))
+    assert not says.is_plain(header)
+    return whole.replace(header, plain)
+
+
+def encoded_with(encoder, container, options):
+    CODECS["made here"] = encoder, container, options
+    try:
+        return clip("made here", 10)
+    finally:
+        del CODECS["made here"]
+
+
+@cache
+def of_bt709():
+    return clip("h264.mp4", 60, colorspace=1)
+
+
+def two_matrices():
+    """A clip whose second half names another matrix, by parameters inside it."""
+    one, other = of_bt709(), clip("h264.mp4", 60, colorspace=5)
+    with av.open(io.BytesIO(other)) as file:
+        extra = file.streams.video[0].codec_context.extradata
+    at = 6  # of an avcC: one sequence parameter set, and after a count one picture parameter set
+    parameters = b""
+    for _ in range(2):
+        length = int.from_bytes(extra[at : at + 2], "big")
+        parameters += length.to_bytes(4, "big") + extra[at + 2 : at + 2 + length]
+        at += 2 + length + 1
+    memory = io.BytesIO()
+    with av.open(io.BytesIO(one)) as file, av.open(memory, "w", format="mp4") as changed:
+        track = changed.add_stream_from_template(file.streams.video[0])
+        for index, packet in enumerate(each for each in file.demux(video=0) if each.size):
+            ours = av.Packet(parameters + bytes(packet)) if index and packet.is_keyframe else packet
+            ours.pts, ours.dts, ours.time_base, ours.stream = packet.pts, packet.dts, packet.time_base, track
+            ours.is_keyframe = packet.is_keyframe
+            changed.mux(ours)
+    return memory.getvalue()
+
+
+def nested(count=8):
+    """As many key frames, then as many frames that are shown one behind each: all between them seems to be needed."""
+    memory, packets = io.BytesIO(), []
+    with av.open(memory, "w", format="mp4") as file:
+        options = {"g": "500", "forced-idr": "1", "tune": "zerolatency"}
+        track = file.add_stream("libx264", rate=30, options=options)
+        track.width, track.height, track.pix_fmt = 160, 96, "yuv420p"
+        for index in range(2 * count):
+            frame = av.VideoFrame.from_ndarray(pixels(index), format="rgb24")
+            frame.pict_type = int(index < count)  # I, or as the encoder likes
+            packets += track.encode(frame)
+        for index, packet in enumerate([*packets, *track.encode()]):
+            packet.dts, packet.pts = index, 2 * (index % count) + index // count + 2 * count
+            file.mux(packet)
+    return memory.getvalue()
+
+
+GRAY = pp.Pipeline([pp.decode_video(frames=5, color="gray"), *AFTER])
+REFUSED = {
+    "MPEG-4": (lambda: made("mpeg4.mp4"), PIPELINE),
+    "VP8": (lambda: made("vp8.webm"), PIPELINE),
+    "packets without times": (lambda: made("h264-b.avi"), PIPELINE),
+    "gray": (lambda: made("h264.mp4"), GRAY),
+    "odd sides": (lambda: clip("vp9.webm", 8, height=97, width=161), PIPELINE),
+    "ten bits": (lambda: clip("h265.mp4", 8, pixel_format="yuv420p10le"), PIPELINE),
+    "more chroma": (lambda: clip("h264.mp4", 8, pixel_format="yuv444p"), PIPELINE),
+    "interlaced": (interlaced, PIPELINE),
+    "fields": (fields, PIPELINE),
+    "a film's grain": (grain, PIPELINE),
+    "two matrices": (two_matrices, PIPELINE),
+    "groups inside each other": (nested, pp.Pipeline([pp.decode_video(frames=16), *AFTER])),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_nvdec_might_show_otherwise_goes_to_the_cpu_and_is_counted(played, why):
+    make, pipeline = REFUSED[why]
+    assert results([make(), made("h265.mp4")], pipeline) == ([None, None], 2 if why == "gray" else 1)
+    assert played.made == 4 + (why != "gray")
+
+
+def test_a_clip_of_two_matrices_would_be_seen():
+    found = video.decode(two_matrices(), lambda _: [3, 50], pp.Limits())
+    plain = video.decode(of_bt709(), lambda _: [3, 50], pp.Limits())
+    apart = [np.abs(a.astype(int) - b).max() for a, b in zip(found.frames, plain.frames, strict=True)]
+    assert apart[0] == 0
+    assert apart[1] > 5
+
+
+@pytest.mark.parametrize("how", ["a fault", "frames that never come"])
+def test_where_nvdec_fails_the_cpu_decodes_and_it_is_said_once(played, caplog, how):
+    with pp.Engine(PIPELINE, device="gpu") as engine:
+        if how == "a fault":
+            played.fault = "HandlePictureDecode :\nError code : 700\nat NvDecoder.cpp:885"
+        else:
+            played.lost = range(3, 60)
+        with caplog.at_level(logging.WARNING):
+            batches = [engine.run_batch([made("h264.mp4"), made("vp9.webm")]) for _ in range(2)]
+    with pp.Engine(PIPELINE) as engine:
+        expected = engine.run_batch([made("h264.mp4"), made("vp9.webm")])
+    for batch in batches:
+        assert batch.fallbacks == 2
+        np.testing.assert_array_equal(batch["tensor"], expected["tensor"])
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (how == "a fault")
+    assert all("Error code : 700 at NvDecoder.cpp:885" in each for each in said)
+
+
+def test_a_codec_whose_sample_has_other_pixels_is_not_given_to_nvdec(played, caplog):
+    played.change = lambda memory: memory ^ (np.arange(memory.size).reshape(memory.shape) == 777)
+    assert results([made("h264.mp4")]) == ([None], 1)
+    assert played.made == 4
+    assert caplog.text.count("are not FFmpeg's") == 4
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), MemoryError("no"), RuntimeError("no")])
+def test_no_error_in_a_sample_keeps_an_engine_from_starting(played, caplog, error):
+    def fail(_):
+        raise error
+
+    played.change = fail
+    assert results([made("h264.mp4")]) == ([None], 1)
+    assert caplog.text.count("so the CPU does") == 4
+
+
+def test_a_codec_that_a_gpu_does_not_know_is_not_given_to_it(played, caplog):
+    played.codecs = {codec for codec in played.codecs if codec.name != "AV1"}
+    assert results([made("av1.mp4"), made("h264.mp4")]) == ([None, None], 1)
+    assert played.made == 4 + 1
+    assert (
+        "clips of av1 here, so the CPU does: HandleVideoSequence : Error code : 801 Error Type : Codec not supported"
+        in caplog.text
+    )
+
+
+@pytest.mark.parametrize("options", [{"damage": "strict"}, {"decoder": "cpu"}])
+def test_who_asks_for_the_cpu_gets_it(played, options):
+    assert results([made("h264.mp4")], **options) == ([None], 0)
+    assert played.made == 0
+
+
+@pytest.mark.parametrize("name", ["PyNvVideoCodec", "a driver"])
+def test_without_it_the_cpu_decodes_and_the_frames_are_uploaded(played, monkeypatch, caplog, name):
+    if name == "PyNvVideoCodec":
+        monkeypatch.setitem(sys.modules, name, None)
+    else:  # as its __init__ raises, at length
+        monkeypatch.setitem(sys.modules, "PyNvVideoCodec", None)
+        monkeypatch.setattr(sys, "meta_path", [NoDriver(), *sys.meta_path])
+        monkeypatch.delitem(sys.modules, "PyNvVideoCodec")
+    with caplog.at_level(logging.INFO):
+        assert results([made("h264.mp4"), made("mpeg4.avi")]) == ([None, None], 0)
+    assert played.made == 0
+    assert ("PyNvVideoCodec>=2.2" if name == "PyNvVideoCodec" else "libnvidia-encode.so.1: cannot open") in caplog.text
+
+
+class NoDriver:
+    """Finds a PyNvVideoCodec that does not load."""
+
+    def find_spec(self, name, path=None, target=None):  # noqa: ARG002
+        if name == "PyNvVideoCodec":
+            raise RuntimeError("libnvidia-encode.so.1: cannot open shared object file\n\n=== TROUBLESHOOTING STEPS ===")
+
+
+def bad_clips():
+    whole = made("h264.mp4")
+    playlist = b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n"
+    return [
+        *(made(name)[: len(made(name)) // 2] for name in ("h264.mp4", "h265.mkv", "vp9.webm", "av1.mp4")),
+        *(b"", b"junk", playlist, b"\0\0\0\x10ftypisom" + playlist, whole[:300] + bytes(len(whole) - 300)),
+    ]
+
+
+def test_bad_clips_have_the_reasons_of_the_cpu(played):
+    errors, fallbacks = results([*bad_clips(), made("h264.mp4")])
+    assert [bool(each) for each in errors] == [True] * 9 + [False]
+    assert (fallbacks, played.made) == (0, 4 + 1)
+
+
+@pytest.mark.parametrize(
+    "limit", [{"max_clip_s": 2}, {"max_clip_frames": 60}, {"max_clip_pixels": 4 * 96 * 160}, {"max_side": 100}]
+)
+def test_limits_are_looked_at_before_nvdec_sees_a_clip(played, limit):
+    ((error,), fallbacks) = results([made("h264.mp4")], limits=pp.Limits(**limit))
+    assert next(iter(limit)) in error[1]
+    assert (fallbacks, played.made) == (0, 4)
+
+
+def test_damage_inside_a_packet_is_not_seen_but_by_strict(played):
+    """Rules of NVDEC's docs, as the played one follows them: it hides what PyAV refuses."""
+    whole = made("h264.mp4")
+    rng = np.random.default_rng(1)
+    begin, end = whole.index(b"mdat") + 4, whole.index(b"moov")
+    hidden = 0
+    for _ in range(12):
+        bad = bytearray(whole)
+        at = int(rng.integers(begin + 2000, end - 200))
+        bad[at : at + 60] = rng.integers(0, 256, 60, np.uint8).tobytes()
+        with pp.Engine(PIPELINE, device="gpu") as engine, pp.Engine(PIPELINE, device="gpu", damage="strict") as strict:
+            (lax,), (error,) = engine.run_batch([bytes(bad)]).errors, strict.run_batch([bytes(bad)]).errors
+        assert error is not None or lax is None
+        hidden += error is not None and lax is None
+    assert hidden
+    assert played.made
+
+
+def test_what_a_decoder_wrote_over_is_not_shown(played):
+    """Its memory is written again by the next call: the numbers of frames would change."""
+    pipeline = pp.Pipeline(
+        [pp.decode_video(frames=5), pp.resize(height=96, width=160), pp.tensor(layout="thwc", dtype="uint8")]
+    )
+    with pp.Engine(pipeline, device="gpu") as engine:
+        (tensor,) = np.array(engine.run_batch([made("h264.mp4")])["tensor"])
+    for index, frame in zip((0, 17, 34, 51, 69), tensor, strict=True):
+        assert np.abs(frame.astype(int) - pixels(index)).mean() < 6
+    assert played.made == 5

@@ -1,0 +1,78 @@
+"""PyNvVideoCodec's own code, over a driver that is played, does what is used of it, and what tests/fake_nvdec.py plays.
+
+It is not among the everyday packages: pip install --no-deps --target FOLDER PyNvVideoCodec, and PYTHONPATH=FOLDER.
+"""
+
+import importlib.util
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cuda_shim
+import fake_nvdec
+import nvdec_driver
+
+TESTS = Path(__file__).parents[1]
+SPEC = importlib.util.find_spec("PyNvVideoCodec")
+pytestmark = [
+    pytest.mark.skipif(SPEC is None, reason="NO PYNVVIDEOCODEC: make gpu-installs has it"),
+    pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"),
+    pytest.mark.skipif(nvdec_driver.COMPILER is None, reason="NO C COMPILER: nothing plays the driver"),
+]
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """Output of tests/nvdec_driver.py."""
+    folder, shims = tmp_path_factory.mktemp("driver"), tmp_path_factory.mktemp("shim")
+    nvdec_driver.libraries(folder)
+    environment = os.environ | {"LD_LIBRARY_PATH": str(folder)}
+    command = [sys.executable, TESTS / "nvdec_driver.py", shims]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_it_is_the_wheel_that_runs(said):
+    assert said["file"] == SPEC.origin
+    assert int(said["version"].split(".")[0]) >= 2
+
+
+@pytest.mark.parametrize("frames", ["5", "70"])
+def test_its_frames_become_the_tensors_of_the_cpu(said, frames):
+    assert said[frames] == {"equal": True, "errors": 0, "fallbacks": 0}
+
+
+def test_a_packet_without_bytes_ends_the_stream(said):
+    end, time = nvdec_driver.Driver.END, nvdec_driver.Driver.TIME
+    assert said["flags"] == [time, end | time]
+
+
+def test_frames_are_copied_on_the_stream_of_the_lane_alone(said):
+    assert said["streams"] == nvdec_driver.STREAM
+
+
+def test_an_error_of_the_driver_is_raised_and_the_cpu_decodes(said):
+    assert said["errors"] == [True, True]
+    assert said["fault"] == {"equal": True, "errors": 0, "fallbacks": 2}
+
+
+def test_the_played_one_has_nothing_that_the_wheel_has_not(said):
+    module = fake_nvdec.played()
+    for name, members in said["members"].items():
+        played = {each for each in vars(getattr(module, name)) if not each.startswith("_")}
+        for base in getattr(module, name).__mro__[1:-1]:
+            played |= {
+                each for each in vars(base) if each[0].isupper() or each in ("format", "shape", "strides", "pts")
+            }
+        ours = {"made", "packets", "fault", "lost", "change", "codecs", "outside", "name", "value"}
+        assert played - ours <= {*members}, (name, played - ours - {*members})
+    (first, *_) = re.findall(r"CreateDecoder\((gpuid.*)\) ->", said["documented"]["CreateDecoder"])
+    arguments = re.findall(r"(\w+): ", re.sub(r"<[^>]*>", "", first))
+    assert [*inspect.signature(module.CreateDecoder).parameters] == arguments[:5]
