@@ -70,6 +70,7 @@ def smallest():
         {"op": "random_crop", "height": 224},
         {"op": "random_size_crop", "min_size": 384, "max_size": 600},
         {"op": "random_shortest_size", "min_size": 800},
+        {"op": "random_resize", "min_size": 260, "max_size": 1040},
         {"op": "scale_jitter", "height": 1024},
         {"op": "random_flip"},
         {"op": "random_zoom_out"},

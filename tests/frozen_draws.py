@@ -60,6 +60,7 @@ OPTIONS = {
         {"height": 101, "width": 70, "pad_if_needed": True, "padding": (0, 3, 5, 0)},
     ],
     "random_size_crop": [{"min_size": 1, "max_size": 50}, {"min_size": 40, "max_size": 40}],
+    "random_resize": [{"min_size": 32, "max_size": 33}, {"min_size": 32, "max_size": 81}],
     "random_shortest_size": [{"min_size": 64}, {"min_size": (32, 48, 64, 80), "max_size": 96}],
     "scale_jitter": [{"height": 100}, {"height": 64, "width": 80, "scale_range": (0.5, 1.5)}],
     "random_flip": [{}, {"p": 0.0}, {"p": 0.25, "axis": "vertical"}, {"p": 1.0}],
@@ -105,6 +106,7 @@ OPTIONS = {
         {},
         {"p": 1.0, "value": 7, "scale": (0.25, 1.0), "ratio": (1.0, 1.0)},
         {"p": 0.25, "value": "random", "count": (1, 4), "scale": (0.1, 0.5)},
+        {"value": "random_color", "count": (1, 3), "scale": (0.1, 0.5)},
     ],
     "rand_augment": [{}, {"num_ops": 5, "magnitude": 20}],
     "trivial_augment": [{}],
@@ -116,6 +118,7 @@ OPTIONS = {
         {},
         {"magnitude": 9.0, "magnitude_std": 0.5, "increasing": True, "p": 0.75},
         {"magnitude": 7.0, "magnitude_std": "uniform", "weighted": True, "num_ops": 4, "p": 1.0},
+        {"magnitude": 9.0, "num_ops": 5, "filter": "random"},
     ],
 }
 """Fields of each op that draws."""
@@ -159,7 +162,7 @@ def of_op(entry):
     ops = [pp.decode(), op, cut, tensor]
     if entry["op"] == "decode_video":
         ops = [op, cut, pp.tensor(layout="tchw", only="training")]
-    elif entry.get("value") == "random":
+    elif isinstance(entry.get("value"), str):
         ops = [pp.decode(), cut, pp.normalize(), op, tensor]
     plan = pp.Pipeline(ops).for_training().plan
     (step,) = plan.random_steps

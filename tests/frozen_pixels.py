@@ -204,10 +204,12 @@ def _random():
             pp.scale_jitter(40, 50, scale_range=(0.5, 1.5), like=like),
             pp.random_crop(32, pad_if_needed=True, fill=3),
         ]
+        yield [pp.random_resize(24, 51, like=like)]
     for policy in ("cifar10", "svhn", "original", "v0r"):
         yield [pp.auto_augment(policy=policy)]
     yield [pp.aug_mix()]
     yield [pp.timm_rand_augment(magnitude=9, magnitude_std=0.5, increasing=True, p=1.0)]
+    yield [pp.timm_rand_augment(magnitude=9, increasing=True, p=1.0, filter="random")]
     yield [pp.random_zoom_out(fill=(123, 117, 104), p=0.8), pp.random_iou_crop(), pp.resize(height=40, width=40)]
     yield [pp.random_crop(7, 6), pp.random_flip("vertical", p=0.3)]
     yield [pp.coarse_dropout((3, 5), fill=(9, 120, 250), p=1.0)]
@@ -223,8 +225,9 @@ def _random():
     yield [pp.random_apply([pp.brightness(1.4), pp.random_crop(7, 6)], p=0.5)]
     yield [pp.random_order([pp.brightness(1.4), pp.solarize(100), pp.posterize(3)])]
     yield [pp.random_erasing(p=1.0, value=(9, 99, 199), count=(1, 3))]
-    erasing = pp.random_erasing(p=1.0, value="random")
-    yield [pp.resize(height=30, width=40), pp.normalize(mean=0.5, std=0.25), erasing, pp.tensor()]
+    for value in ("random", "random_color"):
+        erasing = pp.random_erasing(p=1.0, value=value)
+        yield [pp.resize(height=30, width=40), pp.normalize(mean=0.5, std=0.25), erasing, pp.tensor()]
 
 
 def text(ops):

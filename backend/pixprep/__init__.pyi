@@ -89,6 +89,7 @@ from pixprep.pipeline.ops.random_color import RandomInvert as random_invert
 from pixprep.pipeline.ops.random_color import RandomPhotometricDistort as random_photometric_distort
 from pixprep.pipeline.ops.random_color import RandomPosterize as random_posterize
 from pixprep.pipeline.ops.random_color import RandomSolarize as random_solarize
+from pixprep.pipeline.ops.random_sizes import RandomResize as random_resize
 from pixprep.pipeline.ops.random_sizes import RandomShortestSize as random_shortest_size
 from pixprep.pipeline.ops.random_sizes import ScaleJitter as scale_jitter
 from pixprep.pipeline.ops.random_warp import RandomWarp as random_warp

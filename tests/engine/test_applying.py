@@ -18,6 +18,7 @@ FIELDS = {
     "letterbox": {"height": 50, "width": 50},
     "random_resized_crop": {"height": 20},
     "random_crop": {"height": 20},
+    "random_resize": {"min_size": 16, "max_size": 33},
     "random_shortest_size": {"min_size": (16, 24, 32), "max_size": 40},
     "scale_jitter": {"height": 40, "scale_range": (0.5, 2.0)},
     "random_flip": {"p": 0.5},

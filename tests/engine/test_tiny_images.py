@@ -61,6 +61,12 @@ FIELDS = {
         "filter": one_of("nearest", "bilinear", "bicubic", "area"),
         "like": one_of("pillow", "torchvision", "torch", "opencv", "tensorflow", "dali"),
     },
+    "random_resize": {
+        "min_size": one_of(1, 7),
+        "max_size": one_of(8, 64),
+        "filter": one_of("nearest", "bilinear", "bicubic", "area"),
+        "like": one_of("pillow", "torchvision", "torch", "opencv", "tensorflow", "dali"),
+    },
     "scale_jitter": {
         "height": one_of(1, 7, 64),
         "width": one_of(None, 1, 64),
@@ -127,14 +133,14 @@ FIELDS = {
         "p": P,
         "scale": ends(0.0, 0.02, 1.0),
         "ratio": RATIOS,
-        "value": one_of(0.0, "random", (1.0, 0.5, 0.0)),
+        "value": one_of(0.0, "random", "random_color", (1.0, 0.5, 0.0)),
         "count": one_of(1, 64, (1, 3)),
     },
     "rand_augment": WARP | {"num_ops": one_of(0, 1, 20), "magnitude": one_of(0, 1, 30)},
     "trivial_augment": WARP | {"num_magnitude_bins": one_of(2, 31, 1000)},
     "auto_augment": {
         "policy": one_of("imagenet", "cifar10", "svhn", "original", "originalr", "v0", "v0r"),
-        "filter": one_of("nearest", "bilinear", "bicubic"),
+        "filter": one_of("nearest", "bilinear", "bicubic", "random"),
         "fill": FILLS,
     },
     "aug_mix": {

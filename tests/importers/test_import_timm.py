@@ -7,6 +7,7 @@ import pytest
 
 import pixprep as pp
 from importing import only, refusal
+from pixprep.importers import import_pipeline
 from pixprep.importers.timm import from_timm
 
 CONFIG = {
@@ -163,8 +164,9 @@ def test_each_argument_becomes_an_op(arguments, expected):
 def test_what_timm_erases_comes_last():
     ops = from_timm(CONFIG, training={"re_prob": 0.25, "re_count": 3}).for_training().ops
     assert ops[-2] == pp.random_erasing(0.25, (0.02, 1 / 3), (0.3, 1 / 0.3), count=(1, 3))
-    ops = from_timm(CONFIG, training={"re_prob": 0.25, "re_mode": "pixel"}).for_training().ops
-    assert ops[-2] == pp.random_erasing(0.25, (0.02, 1 / 3), (0.3, 1 / 0.3), value="random", count=(1, 1))
+    for mode, value in (("pixel", "random"), ("rand", "random_color")):
+        ops = from_timm(CONFIG, training={"re_prob": 0.25, "re_mode": mode}).for_training().ops
+        assert ops[-2] == pp.random_erasing(0.25, (0.02, 1 / 3), (0.3, 1 / 0.3), value=value, count=(1, 1))
 
 
 def test_without_augmentation_the_image_is_squeezed():
@@ -188,6 +190,26 @@ def test_options_of_the_command_line_are_arguments_by_other_names():
     assert from_timm(CONFIG, training=SPELLED).ops == from_timm(CONFIG, training=plain).ops
 
 
+def test_options_of_the_command_line_may_stand_beside_those_of_the_importer(tmp_path):
+    config, train = write(tmp_path, HUB), tmp_path / "train.json"
+    train.write_text(json.dumps({"aa": "rand-m9", "remode": "const"}), encoding="utf-8")
+    rest = {name.strip("-").replace("-", "_"): SPELLED[name] for name in SPELLED if name not in ("aa", "remode")}
+    whole = import_pipeline(f"timm:{config}", training=str(train), **rest)
+    assert whole.ops == from_timm(CONFIG, training=SPELLED).ops
+    assert import_pipeline(f"timm:{config}", scale=[0.2, 0.9]).for_training().ops[1].scale == (0.2, 0.9)
+    twice = refusal(import_pipeline, f"timm:{config}", training=str(train), auto_augment="v0")
+    assert twice == "train.json: says auto_augment twice, once as 'auto_augment'"
+    wrong = refusal(import_pipeline, f"timm:{config}", use_testsize=True)
+    assert wrong == 'options of train.py and create_transform: "use_testsize": True is not understood'
+
+
+def test_a_filter_that_timm_draws_for_each_step_is_that_of_its_policy():
+    for text, kind in (("rand-m9-mstd0.5-inc1", pp.timm_rand_augment), ("v0", pp.auto_augment)):
+        policy = from_timm(CONFIG, training={"aa": text}).for_training().ops[3]
+        assert isinstance(policy, kind)
+        assert policy.filter == "random"
+
+
 def test_options_of_the_command_line_bring_its_defaults():
     plain = {"re_prob": 0.2, "re_mode": "pixel", "interpolation": "random"}
     assert from_timm(CONFIG, training={"reprob": 0.2}).ops == from_timm(CONFIG, training=plain).ops
@@ -198,11 +220,8 @@ def test_options_of_the_command_line_bring_its_defaults():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            {"auto_augment": "v0", "interpolation": "random"},
-            "\"interpolation\": 'random' draws bilinear or bicubic for",
-        ),
-        ({"aa": "v0"}, "\"interpolation\": 'random' draws bilinear or bicubic for each step of auto_augment, too"),
+        ({"mixup": 0.2}, '"mixup": 0.2 is of batches: Loader(mix=pp.Mix(classes, mixup=, cutmix=))'),
+        ({"aug-repeats": 3}, '"aug_repeats": 3 is of the order of samples: Loader(repeats=)'),
         ({"aa": "v0", "auto-augment": "v0r"}, "says auto_augment twice, once as 'auto-augment'"),
         ({"auto_augment": "3a"}, "\"auto_augment\": '3a' is not understood: no op blurs as Pillow's GaussianBlur does"),
         (
@@ -231,7 +250,7 @@ def test_options_of_the_command_line_bring_its_defaults():
         ({"train_crop_mode": "rkrc"}, "\"train_crop_mode\": 'rkrc' must be 'rrc'"),
         ({"color_jitter_prob": 1.5}, '"p" must be 0 to 1, not 1.5'),
         ({"color_jitter": [0.1, 0.2]}, '"color_jitter": [0.1, 0.2] must be one number, or 3 or 4'),
-        ({"re_mode": "rand", "re_prob": 0.2}, "\"re_mode\": 'rand' draws a colour for each rectangle, which no op"),
+        ({"re_mode": "noise", "re_prob": 0.2}, "\"re_mode\": 'noise' must be one of const, rand, pixel"),
         ({"re_num_splits": 2}, '"re_num_splits": 2 is not understood'),
         ({"use_prefetcher": True}, '"use_prefetcher": True must be False'),
         ({"is_training": False}, '"is_training": False must be True'),

@@ -82,9 +82,14 @@ def test_an_object_that_has_transforms_is_asked_for_them():
         "transforms MyPreset: is a class of __main__, not of torchvision: give its .transforms, if it does nothing else"
     )
     assert refusal(from_torchvision, mine) == text
-    preset.transforms = compose(transform("RandomResize", min_size=8, max_size=9), TO_IMAGE)
-    assert refusal(from_torchvision, training=preset).startswith(
-        "training ClassificationPresetEval.transforms[0] RandomResize: is not understood: RandomShortestSize is, "
+    preset.transforms = compose(transform("RandomHorizontalFlip", module="transforms"), TO_IMAGE)
+    assert refusal(from_torchvision, training=preset) == (
+        "training ClassificationPresetEval.transforms[0] RandomHorizontalFlip: is a class of transforms, not of "
+        "torchvision: make the preset with use_v2=True"
+    )
+    preset.transforms = compose(transform("RandomChannels"), TO_IMAGE)
+    assert refusal(from_torchvision, training=preset) == (
+        "training ClassificationPresetEval.transforms[0] RandomChannels: is not understood (it is random)"
     )
 
 

@@ -567,7 +567,12 @@ def test_a_training_side_is_compared_with_the_fixed_ops_of_each_draw():
 
 
 @pytest.mark.parametrize(
-    "op", [pp.random_shortest_size((24, 31, 40), 36, like=INSTALLED), pp.scale_jitter(40, 30, like=INSTALLED)]
+    "op",
+    [
+        pp.random_shortest_size((24, 31, 40), 36, like=INSTALLED),
+        pp.random_resize(24, 41, like=INSTALLED),
+        pp.scale_jitter(40, 30, like=INSTALLED),
+    ],
 )
 def test_a_drawn_size_is_compared_with_a_resize_to_it(op):
     certificate = certified([pp.decode(), op, pp.random_flip(), pp.center_crop(24), TRAINED[-1]])

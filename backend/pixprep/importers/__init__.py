@@ -73,9 +73,11 @@ def import_pipeline(source: str, **options: Any) -> Pipeline:
     if not colon or library not in LIBRARIES:
         library, name = _library_of(source), source
     importer: Callable[..., Pipeline] = getattr(import_module(f"pixprep.importers.{library}"), f"from_{library}")
-    known = [p.name for p in inspect.signature(importer).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    parameters = inspect.signature(importer).parameters.values()
+    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters)  # it refuses what it does not understand
     for option in options:
-        if option not in known:
+        if option not in known and not is_open:
             raise PipelineError(
                 f'the importer of {library} has no option "{option}"; it has {", ".join(known) or "none"}'
             )

@@ -8,7 +8,7 @@ timm is needed for names only. The training transform comes from the arguments o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import floor
 from pathlib import Path
@@ -79,11 +79,19 @@ FLIPS: tuple[tuple[str, Literal["horizontal", "vertical"], float], ...] = (
 PARTS: dict[str, Callable[[str], float]] = {"m": int, "n": int, "p": float, "mstd": float, "mmax": int, "inc": int}
 PARTS["tweights"] = len  # of nothing
 """Parts of ``auto_augment`` for timm's ``RandAugment``."""
+_OWN = "leave auto_augment out, and add the operator of docs/own-operators.md#timm, which calls timm"
 NO_POLICIES = {
-    **dict.fromkeys(("3a", "3aw"), "is not understood: no op blurs as Pillow's GaussianBlur does; rand is drawn"),
-    "augmix": "is not understood: aug_mix is torchvision's, which draws, rounds and adds up otherwise; rand is drawn",
+    **dict.fromkeys(("3a", "3aw"), f"is not understood: no op blurs as Pillow's GaussianBlur does: {_OWN}"),
+    "augmix": f"is not understood: aug_mix is torchvision's, which draws, rounds and adds up otherwise: {_OWN}",
 }
 """The policies that are refused, and why."""
+OF_LOADER = {
+    **dict.fromkeys(("mixup", "cutmix"), "is of batches: Loader(mix=pp.Mix(classes, mixup=, cutmix=))"),
+    "aug_repeats": "is of the order of samples: Loader(repeats=)",
+}
+"""Options of ``train.py`` that no pipeline has."""
+ERASED: dict[str, float | Literal["random", "random_color"]] = {"const": 0.0, "rand": "random_color", "pixel": "random"}
+"""Values of ``random_erasing`` by timm's modes."""
 MAY_BE_EMPTY = ("crop_mode", "crop_pct", "interpolation", "mean", "std", "test_crop_pct")
 """Fields whose empty value, or zero, timm takes as an absent one."""
 _FILTERS = {filter_: filter_ for filter_ in PILLOW_FILTERS.values()}
@@ -97,6 +105,7 @@ def from_timm(
     training: Mapping[str, Any] | str | Path | None = None,
     use_test_size: bool = False,
     name: str | None = None,
+    **options: Any,
 ) -> Pipeline:
     """The pipeline of ``create_transform(**resolve_data_config({}, pretrained_cfg=config))``, bit for bit.
 
@@ -112,6 +121,7 @@ def from_timm(
             own.
         use_test_size: take ``test_input_size`` and ``test_crop_pct`` where the configuration has them.
         name: of the model, for errors and the pipeline's origin; default: what the configuration says.
+        options: more of ``training``, such as ``aa="rand-m9-mstd0.5-inc1"`` and ``reprob=0.25``.
 
     Raises:
         PipelineError: a field is not understood, or its value is not; there is no such model or file.
@@ -135,7 +145,7 @@ def from_timm(
     ) as fields:
         fields.ignore("input_size", "crop_pct", *NO_PIXEL)
         ops = _whole(_ops(fields, use_test_size=use_test_size))
-    trained = None if training is None else _training(training, inner)
+    trained = _training(training, options, inner) if options or training is not None else None
     name = name[:180] + TEST_SIZE if use_test_size else name
     return assembled(ops, training=trained, library="timm", name=name, where=where)
 
@@ -144,21 +154,26 @@ def _whole(ops: Sequence[Op]) -> list[Op]:
     return [Decode(apply_exif_orientation=False), *ops, Tensor()]
 
 
-def _training(arguments: Mapping[str, Any] | str | Path, config: Mapping[str, Any]) -> list[Op]:
+def _training(
+    given: Mapping[str, Any] | str | Path | None, options: Mapping[str, Any], config: Mapping[str, Any]
+) -> list[Op]:
     """The ops of the training transform.
 
     Args:
-        arguments: of ``create_transform``, or the file of them.
+        given: arguments of ``create_transform``, or the file of them.
+        options: more of them.
         config: the ``pretrained_cfg``, whose fields are arguments, too.
     """
-    where = "training"
-    if not isinstance(arguments, Mapping):
-        where, arguments = Path(arguments).name, read_json(Path(arguments))
-    arguments = _spelled(arguments, where)
+    where = "training" if given is not None else "options of train.py and create_transform"
+    if isinstance(given, str | Path):
+        where, given = Path(given).name, read_json(Path(given))
+    arguments = _spelled([*(given or {}).items(), *options.items()], where)
     shared = {field: config[field] for field in ("input_size", "interpolation", "mean", "std") if config.get(field)}
     with reading({"interpolation": "bicubic", "color_jitter": 0.4, **shared, **arguments}, where) as fields:
         for name, only in UNTOUCHED.items():
             fields.expect(name, *only)
+        for name in (name for name in OF_LOADER if fields.has(name)):
+            fields.refuse(name, OF_LOADER[name])
         fields.ignore(*OF_EVALUATION)
         size, mean = _size(fields, use_test_size=False), fields.numbers("mean", IMAGENET_MEAN)
         normalize = Normalize(mean=mean, std=fields.numbers("std", IMAGENET_STD, positive=True), arithmetic="divide")
@@ -170,16 +185,17 @@ def _training(arguments: Mapping[str, Any] | str | Path, config: Mapping[str, An
         return _whole([*_augmented(fields, size, filters), normalize, *_erased(fields)])
 
 
-def _spelled(arguments: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _spelled(arguments: Iterable[tuple[str, Any]], where: str) -> dict[str, Any]:
     """Arguments of ``create_transform``, of which some may be spelled as ``train.py`` has them."""
     found: dict[str, Any] = {}
-    for spelling, value in arguments.items():
+    is_of_command_line = False
+    for spelling, value in arguments:
         plain = spelling.removeprefix("--").replace("-", "_")
         name = OF_COMMAND_LINE.get(plain, plain)
         if name in found:
             raise PipelineError(f"{where}: says {name} twice, once as {spelling!r}")
         found[name] = value
-    is_of_command_line = any(spelling not in found for spelling in arguments)
+        is_of_command_line |= spelling != name
     defaults = dict(DEFAULTS_OF_COMMAND_LINE) if is_of_command_line else {}
     if found.get("no_aug"):
         defaults.pop("interpolation", None)  # the model's
@@ -196,12 +212,7 @@ def _augmented(fields: Fields, size: tuple[int, int], filters: Sequence[Filter])
         ops += [RandomFlip(axis, p)] * (p > 0)
     if fields.take("auto_augment"):
         fields.ignore("color_jitter", "color_jitter_prob")
-        if filters[1:]:
-            fields.refuse(
-                "interpolation",
-                "draws bilinear or bicubic for each step of auto_augment, too, whose op has one: name it",
-            )
-        ops.append(_policy(fields, filters[0]))
+        ops.append(_policy(fields, "random" if filters[1:] else filters[0]))
     else:
         ops += _jittered(fields)
     gray, blur = fields.number("grayscale_prob", 0.0), fields.number("gaussian_blur_prob", 0.0)
@@ -212,14 +223,14 @@ def _augmented(fields: Fields, size: tuple[int, int], filters: Sequence[Filter])
     ]
 
 
-def _policy(fields: Fields, filter_: Filter) -> AutoAugment | TimmRandAugment:
+def _policy(fields: Fields, filter_: Filter | Literal["random"]) -> AutoAugment | TimmRandAugment:
     """The policy of a text such as ``rand-m9-mstd0.5-inc1``: behind its name each part is a key and a number."""
     text, policies = fields.text("auto_augment"), get_args(TimmPolicy)
     name, *parts = text.split("-")
     known = PARTS if name == "rand" else {"mstd": float}
     if name not in ("rand", *policies):
         fields.refuse("auto_augment", NO_POLICIES.get(name, f"must begin with one of rand, {', '.join(policies)}"))
-    if filter_ not in WARP_FILTERS["pillow"]:
+    if filter_ not in ("random", *WARP_FILTERS["pillow"]):
         fields.refuse("interpolation", "is none that Pillow turns images by, as auto_augment does")
     fill = tuple(min(255, round(255 * value)) for value in as_tuple(fields.numbers("mean", IMAGENET_MEAN)))
     if min(fill) < 0:
@@ -267,9 +278,7 @@ def _jittered(fields: Fields) -> list[Op]:
 
 def _erased(fields: Fields) -> list[Op]:
     """``RandomErasing`` after the normalization."""
-    if fields.has("re_mode") and fields.text("re_mode") == "rand":
-        fields.refuse("re_mode", "draws a colour for each rectangle, which no op does: pixel draws one for each pixel")
-    value: float | Literal["random"] = fields.choice("re_mode", {"const": 0.0, "pixel": "random"}, "const")
+    value = fields.choice("re_mode", ERASED, "const")
     fields.expect("re_num_splits", 0, 1, why="is not understood: each image is drawn for by itself")
     p = fields.number("re_prob", 0.0)
     count = 1, max(1, fields.whole("re_count") if fields.has("re_count") else 1)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pixprep.errors import PipelineError, SetupError
 from pixprep.importers.assembly import assembled, library_module
 from pixprep.importers.fields import reading
-from pixprep.importers.torchvision_ops import NOT_SERVED, TRANSFORMS, Data, Walk, of_images
+from pixprep.importers.torchvision_ops import NOT_SERVED, OF_REFERENCES, TRANSFORMS, Data, Walk, of_images
 from pixprep.importers.torchvision_random import RANDOM
 from pixprep.pipeline.ops import (
     Boxes,
@@ -36,10 +36,6 @@ from pixprep.pipeline.ops import (
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Side
 
-_NO_OP = {
-    "RandomResize": ": RandomShortestSize is, which makes both sides by one scale: give it the sizes as min_size",
-}
-"""Transforms that are refused for a reason of their own."""
 _PRESETS = tuple(
     f"{task}Preset{of}" for task in ("Classification", "Detection", "Segmentation") for of in ("Train", "Eval")
 )
@@ -150,13 +146,13 @@ def _take(walk: Walk, transform: Any, where: str) -> None:
         return
     if name == "Identity" and package.split(".")[0] in ("torch", "torchvision"):
         return
-    if not is_own:
+    if not (is_own or name in OF_REFERENCES):
         remedy = ": give its .transforms, if it does nothing else" if hasattr(transform, "transforms") else ""
+        remedy = ": make the preset with use_v2=True" if any(preset in outer for preset in _PRESETS) else remedy
         raise PipelineError(f"{where}: is a class of {package}, not of torchvision{remedy}")
-    is_random = name in {*RANDOM, *_CHOICES}
-    if name not in TRANSFORMS and not is_random:
-        why = _NO_OP.get(name, " (it is random)" * name.startswith("Random"))
-        raise PipelineError(f"{where}: is not understood{why}")
+    is_random, known = name in {*RANDOM, *_CHOICES}, TRANSFORMS if is_own else OF_REFERENCES
+    if name not in known and not is_random:
+        raise PipelineError(f"{where}: is not understood{' (it is random)' * name.startswith('Random')}")
     if is_random and walk.side == "serving":
         raise PipelineError(f"{where}: is random, and {NOT_SERVED}")
     walk.is_v2 = package.startswith("torchvision.transforms.v2.")
@@ -165,7 +161,7 @@ def _take(walk: Walk, transform: Any, where: str) -> None:
         values["fill"] = of_images(values["fill"], walk.data)
     with reading(values, where) as fields:
         fields.ignore("training")
-        (TRANSFORMS | RANDOM)[name](walk, fields)
+        (known | RANDOM)[name](walk, fields)
 
 
 def _take_choice(walk: Walk, transform: Any, where: str) -> None:

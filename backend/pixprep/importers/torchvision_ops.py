@@ -123,6 +123,13 @@ def _pad(walk: Walk, fields: Fields) -> None:
     walk.ops.append(ops.Pad(*walk.size, anchor=anchor, **how))
 
 
+def _pad_if_smaller(walk: Walk, fields: Fields) -> None:
+    """Margins on the right and below, of an image that has fewer rows or columns; its masks get the op's ``ignore``."""
+    size = fields.side("size")
+    walk.ops.append(ops.Pad(size, size, fill=colour(walk, fields), anchor="top_left", larger="keep"))
+    walk.size = None
+
+
 def _to_tensor(walk: Walk, fields: Fields) -> None:
     """``PILToTensor``, and a division by 255."""
     _pil_to_tensor(walk, fields)
@@ -267,3 +274,5 @@ TRANSFORMS: dict[str, Take] = {
     "ClampBoundingBoxes": _clamped,
     "SanitizeBoundingBoxes": _sanitized,
 }
+OF_REFERENCES: dict[str, Take] = {"PadIfSmaller": _pad_if_smaller}
+"""Transforms of torchvision's references, which are no part of the package."""

@@ -42,6 +42,11 @@ def _random_shortest_size(walk: Walk, fields: Fields) -> None:
     walk.size = None
 
 
+def _random_resize(walk: Walk, fields: Fields) -> None:
+    walk.ops.append(ops.RandomResize(fields.side("min_size"), fields.side("max_size"), **walk.resampled(fields)))
+    walk.size = None
+
+
 def _scale_jitter(walk: Walk, fields: Fields) -> None:
     width, height = fields.pair("target_size")  # in this order
     walk.ops.append(ops.ScaleJitter(height, width, drawn_span(fields, "scale_range"), **walk.resampled(fields)))
@@ -222,6 +227,7 @@ def _drawn_ratio(fields: Fields) -> tuple[float, float]:
 RANDOM: dict[str, Take] = {
     "RandomResizedCrop": _random_resized_crop,
     "RandomShortestSize": _random_shortest_size,
+    "RandomResize": _random_resize,
     "ScaleJitter": _scale_jitter,
     "RandomCrop": _random_crop,
     "RandomZoomOut": _zoom_out,

@@ -84,6 +84,7 @@ from pixprep.pipeline.ops.random_color import RandomInvert as RandomInvert
 from pixprep.pipeline.ops.random_color import RandomPhotometricDistort as RandomPhotometricDistort
 from pixprep.pipeline.ops.random_color import RandomPosterize as RandomPosterize
 from pixprep.pipeline.ops.random_color import RandomSolarize as RandomSolarize
+from pixprep.pipeline.ops.random_sizes import RandomResize as RandomResize
 from pixprep.pipeline.ops.random_sizes import RandomShortestSize as RandomShortestSize
 from pixprep.pipeline.ops.random_sizes import ScaleJitter as ScaleJitter
 from pixprep.pipeline.ops.random_warp import RandomWarp as RandomWarp

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Margin, Ratio, Rising, Share, Within, need_channels, shown
 from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, drawn
 from pixprep.plan.draws.augments import Uniforms
-from pixprep.plan.draws.philox import Words, between, span_words
+from pixprep.plan.draws.philox import Words, between, quantiles, span_words
 from pixprep.plan.lowered import Lowered, colour
 from pixprep.plan.steps import levels
 from pixprep.plan.steps.levels import LevelStep
@@ -119,22 +119,22 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
     it is done to the tensor, in its values, and must be the last; before, to the levels.
 
     timm's ``RandomErasing`` is ``p`` its probability, ``scale`` its areas, ``ratio`` its aspects and ``count`` its
-    counts; its mode ``const`` is the value 0, ``pixel`` is ``"random"``, and ``rand``, a colour for each rectangle, is
-    not there.
+    counts; its mode ``const`` is the value 0, ``pixel`` is ``"random"``, and ``rand`` is ``"random_color"``.
 
     Args:
         p: how often, 0 to 1.
         scale: of the filled area to the image's, from and to.
         ratio: of the height to the width, from and to.
-        value: of the tensor after ``normalize``, a level of 0 to 255 before: one number, or one a channel; or
-            ``random``, after ``normalize``: every value is drawn, of a normal distribution of mean 0 and deviation 1.
+        value: of the tensor after ``normalize``, a level of 0 to 255 before: one number, or one a channel; or, after
+            ``normalize``, drawn of a normal distribution of mean 0 and deviation 1: ``random``: every value;
+            ``random_color``: one a channel for each rectangle.
         count: rectangles, or from and to; they share the area.
     """
 
     p: Share = 0.5
     scale: Annotated[tuple[float, float], Rising(0, 1)] = (0.02, 0.33)
     ratio: Ratio = (0.3, 3.3)
-    value: Reals | Literal["random"] = 0.0
+    value: Reals | Literal["random", "random_color"] = 0.0
     count: int | tuple[int, int] = 1
 
     def check(self) -> None:
@@ -152,7 +152,7 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
         """The spec does not change; refuses a value that the tensor would not have."""
         if isinstance(self.value, str):
             if image.values != "normalized":
-                raise PipelineError('"value": "random" is noise of the tensor, and must come after normalize')
+                raise PipelineError(f'"value": "{self.value}" is noise of the tensor, and must come after normalize')
             return image
         need_channels("value", self.value, image)
         for value in as_tuple(self.value):
@@ -176,19 +176,27 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
 
     @property
     def blocks(self) -> int:
-        """One block for p, the count and two words of noise; then one a try: area, ratio, top, left."""
-        return 1 + TRIES * self.counts[1]
+        """One block for p, the count and two words of noise; one a try: area, ratio, top, left; one a colour."""
+        return 1 + (TRIES + (self.value == "random_color")) * self.counts[1]
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """``{"rectangles": [[top, left, height, width]]}``, and of noise ``"noise"``, two numbers below 2^32."""
+        """``{"rectangles": [[top, left, height, width]]}``, and of noise ``"noise"``, two numbers below 2^32.
+
+        Of ``random_color`` ``"colors"``, three values for each rectangle.
+        """
         (whether, u_count, *u_noise), *tries = uniforms(0, self.blocks).tolist()
         if whether >= self.p:
             return {"rectangles": []}
         least, most = self.counts
         count = least + int(u_count * (most - least + 1))
-        found = (self._rectangle(height, width, tries[TRIES * i : TRIES * (i + 1)], count) for i in range(count))
-        words = {"rectangles": [rectangle for rectangle in found if rectangle]}
-        return {**words, "noise": [int(u * 2**32) for u in u_noise]} if self.value == "random" else words
+        found = [self._rectangle(height, width, tries[TRIES * i : TRIES * (i + 1)], count) for i in range(count)]
+        words: dict[str, Any] = {"rectangles": [rectangle for rectangle in found if rectangle]}
+        if self.value == "random":
+            words["noise"] = [int(u * 2**32) for u in u_noise]
+        if self.value == "random_color":
+            rows = (row for row, rectangle in zip(tries[TRIES * most :], found, strict=False) if rectangle)
+            words["colors"] = [[float(quantiles()[int(u * 65536)]) for u in row[:3]] for row in rows]
+        return words
 
     def _rectangle(self, height: int, width: int, tries: list[list[float]], count: int) -> list[int]:
         lowest, highest = math.log(self.ratio[0]), math.log(self.ratio[1])
@@ -211,10 +219,12 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
         return () if isinstance(self.value, str) else as_tuple(self.value)
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        noise = words.get("noise")
+        rectangles, noise = words["rectangles"], words.get("noise")
+        channels = 1 if color == "gray" else 3
+        values = [tuple(each[:channels]) for each in words.get("colors", [self._values] * len(rectangles))]
         return tuple(
-            levels.Erase(top, left, rows, columns, self._values, (*noise, which) if noise else None)
-            for which, (top, left, rows, columns) in enumerate(words["rectangles"])
+            levels.Erase(top, left, rows, columns, values[which], (*noise, which) if noise else None)
+            for which, (top, left, rows, columns) in enumerate(rectangles)
         )
 
     def fixed(self, words: Words) -> list[Op]:

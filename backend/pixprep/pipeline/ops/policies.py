@@ -26,7 +26,7 @@ from pixprep.pipeline.ops.limits import Colour, Share, Within
 from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, Whether, drawn, op_name
 from pixprep.pipeline.ops.warp import Affine, Rotate, check_filter, look
 from pixprep.plan.draws.augments import Uniforms
-from pixprep.plan.draws.kinds import KINDS, TIMM, TIMM_BINS, WEIGHTS, AutoPolicy, Table
+from pixprep.plan.draws.kinds import KINDS, MOVING, TIMM, TIMM_BINS, WEIGHTS, AutoPolicy, Table
 from pixprep.plan.draws.motions import Look
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.draws.policies import Rules, gammas, shares, threshold_of
@@ -48,13 +48,12 @@ Count = Annotated[int, Within(0, MAX_OPS)]
 
 _TIMM_MATRIX = (("", 1.0), ("ShearX", 0.0), ("TranslateX", 0.0), ("ShearY", 0.0), ("", 1.0), ("TranslateY", 0.0))
 """Matrix of timm's warps: the step whose magnitude stands there, and the number where it is another step."""
-_MOVING = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 
 
 class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
     moves: ClassVar[bool] = True
 
-    filter: WarpFilter = "nearest"
+    filter: WarpFilter | Literal["random"] = "nearest"
     fill: MarginOrNone = None
     like: ColorLike = "pillow"
 
@@ -69,66 +68,81 @@ class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
         return self.rules.table
 
     def check(self) -> None:
-        check_filter(self.filter, self.like)
+        check_filter(self._filter({}), self.like)
+        if self.filter == "random" and self.table not in TIMM:
+            raise PipelineError('"filter": "random" is of timm\'s policies')
         if self.table in TIMM and self.like != "pillow":
             raise PipelineError(f'"like" must be "pillow", not "{self.like}": timm works on PIL images')
 
     @property
     def blocks(self) -> int:
-        """One a step: which, how strong, its sign, and whether."""
-        return self.rules.steps
+        """One a step: which, how strong, its sign, and whether; and a number each for a random filter."""
+        return self.rules.steps + (-(-self.rules.steps // 4) if self.filter == "random" else 0)
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """The steps: ``{"ops": [{"op": "ShearX", "magnitude": -0.09}, {"op": "Equalize"}]}``."""
-        rules = self.rules
-        return {"ops": rules.drawn(uniforms(0, rules.steps).tolist() if rules.steps else [], height, width)}
+        steps = self.rules.steps
+        rows = uniforms(0, steps).tolist() if steps else []
+        if self.filter == "random":
+            filters = uniforms(steps, self.blocks - steps).ravel().tolist()
+            rows = [[*row, which] for row, which in zip(rows, filters, strict=False)]
+        return {"ops": self.rules.drawn(rows, height, width)}
 
     def in_words(self) -> str:
-        return f"{self.rules}{self._look('rgb')}"
+        return f"{self.rules}{self._look('rgb', {})}{', or bilinear' * (self.filter == 'random')}"
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
         made: list[LevelStep] = []
         table = self.table
         for each in words["ops"]:
-            name, magnitude = each["op"], each.get("magnitude", 0.0)
+            name = each["op"]
             if name not in KINDS[table]:
                 raise PipelineError(f'no draw of a policy is "{name}"; there are {", ".join(KINDS[table])}')
-            if table in TIMM and name in _MOVING[:4]:  # by the number itself, and not its angle
-                matrix = tuple(magnitude if place == name else number for place, number in _TIMM_MATRIX)
-                size, look = (height, width), self._look(color)
+            if table in TIMM and name in MOVING[:4]:  # by the number itself, and not its angle
+                matrix = tuple(each["magnitude"] if place == name else number for place, number in _TIMM_MATRIX)
+                size, look = (height, width), self._look(color, each)
                 made.append(Warp(matrix, size, 0, 0, *size, look.fill, look.filter, look.like))
                 continue
-            for op in self._fixed(table, name, magnitude, self.fill):
+            for op in self._fixed(table, each, self.fill):
                 made += op.steps({}, height, width, color)
         return tuple(made)
 
-    def _look(self, color: Color) -> Look:
-        return look(self.filter, self.fill, self.like, color)
+    def _filter(self, step: Words) -> WarpFilter:
+        """The filter of a step that moves pixels; of one that does not, any."""
+        drawn: WarpFilter = step.get("filter", "bicubic")
+        return drawn if self.filter == "random" else self.filter
+
+    def _look(self, color: Color, step: Words) -> Look:
+        return look(self._filter(step), self.fill, self.like, color)
 
     def fixed(self, words: Words) -> list[Op]:
-        moves = any(each["op"] in _MOVING for each in words["ops"])
+        moves = any(each["op"] in MOVING for each in words["ops"])
         if moves and self.fill is None and (self.like, self.filter) == ("torchvision", "bilinear"):
             raise PipelineError(f'{op_name(self)}: a "fill" that is null is of no fixed op: verify it with 0')
         fill, table = 0 if self.fill is None else self.fill, self.table
-        return [op for each in words["ops"] for op in self._fixed(table, each["op"], each.get("magnitude", 0.0), fill)]
+        return [op for each in words["ops"] for op in self._fixed(table, each, fill)]
 
-    def _fixed(self, table: Table, name: str, magnitude: float, fill: Levels | None) -> list[SteadyOp]:
+    def _fixed(self, table: Table, step: Words, fill: Levels | None) -> list[SteadyOp]:
         """One step, by the library's rules; ``fill`` of None: black, as ``rand_augment`` has it."""
-        is_x = name.endswith("X")
+        name, magnitude = step["op"], step.get("magnitude", 0.0)
+        is_x, still = name.endswith("X"), _still(self._filter(step), self.like)
+
+        def moved(**fields: object) -> list[SteadyOp]:
+            return [drawn(still["Affine"], fill=fill, **fields)]
+
         match name:
             case "Identity":
                 return []
             case "ShearX" | "ShearY":  # torchvision shears by an angle, about the first pixel
                 angle = degrees(atan(magnitude))
-                return [self._moved(fill, shear=(angle, 0.0) if is_x else (0.0, angle), center=(0.0, 0.0))]
+                return moved(shear=(angle, 0.0) if is_x else (0.0, angle), center=(0.0, 0.0))
             case "TranslateX" | "TranslateY" if table in TIMM:  # of parts of pixels, the other way
-                moved = (-magnitude, 0.0) if is_x else (0.0, -magnitude)
-                return [self._moved(fill, translate=moved, center=(0.0, 0.0))]
+                return moved(translate=(-magnitude, 0.0) if is_x else (0.0, -magnitude), center=(0.0, 0.0))
             case "TranslateX" | "TranslateY":
                 pixels = float(int(magnitude))
-                return [self._moved(fill, translate=(pixels, 0.0) if is_x else (0.0, pixels))]
+                return moved(translate=(pixels, 0.0) if is_x else (0.0, pixels))
             case "Rotate":
-                return [drawn(_still(self.filter, self.like)[name], angle=magnitude, fill=fill)]
+                return [drawn(still[name], angle=magnitude, fill=fill)]
             case "Posterize":  # timm's may be 12, and 0, which is black
                 return [Posterize(min(8, int(magnitude))) if magnitude >= 1 else Brightness(factor=0.0)]
             case "Solarize":
@@ -140,10 +154,7 @@ class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
                 return [Autocontrast(like=self.like)]
             case "Equalize" | "Invert":
                 return [Equalize() if name == "Equalize" else Invert()]
-        return [drawn(_still(self.filter, self.like)[name], factor=1.0 + magnitude)]
-
-    def _moved(self, fill: Levels | None, **fields: object) -> SteadyOp:
-        return drawn(_still(self.filter, self.like)["Affine"], fill=fill, **fields)
+        return [drawn(still[name], factor=1.0 + magnitude)]
 
 
 @cache
@@ -157,7 +168,11 @@ def _still(filter_: WarpFilter, like: ColorLike) -> dict[str, SteadyOp]:
     }
 
 
-class RandAugment(Whether, _Policy, frozen=True, tag="rand_augment"):
+class _PolicyOfOneFilter(_Policy, frozen=True, kw_only=True):
+    filter: WarpFilter = "nearest"
+
+
+class RandAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="rand_augment"):
     """Do a few steps that are chosen anew for each image, all of one strength.
 
     torchvision v2's ``RandAugment``. Each step is one of Identity, ShearX, ShearY, TranslateX, TranslateY, Rotate,
@@ -193,7 +208,7 @@ class RandAugment(Whether, _Policy, frozen=True, tag="rand_augment"):
         return Rules("rand", self.num_ops, self.magnitude, self.num_magnitude_bins)
 
 
-class TrivialAugment(Whether, _Policy, frozen=True, tag="trivial_augment"):
+class TrivialAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="trivial_augment"):
     """Do one step that is chosen anew for each image, of any strength.
 
     torchvision v2's ``TrivialAugmentWide``: the steps of ``rand_augment``, whose magnitudes go further.
@@ -222,7 +237,7 @@ class AutoAugment(Whether, _Policy, frozen=True, tag="auto_augment"):
             ``v0``, those of EfficientNet, and ``originalr`` and ``v0r``, whose posterize keeps fewer bits the stronger
             it is.
         magnitude_std: of timm's: the standard deviation of each magnitude.
-        filter, fill: as in ``rand_augment``.
+        filter, fill: as in ``rand_augment``; of timm's ``filter`` may be ``random``, as in ``timm_rand_augment``.
         like: whose rounding; of timm's ``pillow``.
         p: how often, 0 to 1; else the image stays as it is.
     """
@@ -314,14 +329,14 @@ class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
         rules = self.rules
         steps = rules.steps if self.chain_depth > 0 else f"1 to {rules.steps}"
         kinds = f"AugMix's {len(KINDS[rules.table])} steps, any of the {self.severity:g} least of {_BIN} strengths"
-        return f"add the image and {self.mixture_width} chains of {steps} of {kinds}{self._look('rgb')}"
+        return f"add the image and {self.mixture_width} chains of {steps} of {kinds}{self._look('rgb', {})}"
 
     def fixed(self, words: Words) -> list[Op]:
         raise PipelineError("aug_mix: no fixed op adds images up: verify the pipeline without it")
 
 
 class _TimmPolicy(_Policy, frozen=True, kw_only=True):
-    filter: WarpFilter = "bicubic"
+    filter: WarpFilter | Literal["random"] = "bicubic"
     fill: MarginOrNone = 128
     like: Literal["pillow"] = "pillow"
 
@@ -342,7 +357,8 @@ class TimmRandAugment(_TimmPolicy, frozen=True, tag="timm_rand_augment"):
         increasing: colours, posterize and solarize change more the stronger they are, and half of the factors are
             below 1: ``inc``. Else a factor is 0.1 to 1.9, and 1 is in the middle of the strengths.
         weighted: as ``increasing``, but some steps are likelier, and none is done twice: ``tweights``.
-        filter: of what moves pixels, ``nearest``, ``bilinear`` or ``bicubic``.
+        filter: of what moves pixels, ``nearest``, ``bilinear`` or ``bicubic``; ``random``: bilinear or bicubic, as
+            each step draws it.
         fill: the colour of what is outside the image, 0 to 255: one number, or one a channel; timm's is its mean.
         like: ``pillow``: timm works on PIL images.
     """

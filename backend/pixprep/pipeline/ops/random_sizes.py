@@ -104,6 +104,47 @@ class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
         return resize_step(self, "shorter", side, side, most=self.max_size, scales=(True, True), drawn=drawn)
 
 
+class RandomResize(_RandomSize, frozen=True, tag="random_resize"):
+    """Resize the shorter side to a size that is drawn at random; the longer one follows.
+
+    torchvision v2's ``RandomResize``, of its references for segmentation: the longer side is ``int(size * longer /
+    shorter)``, as with ``size`` of ``resize``. Behind it ``pad`` with ``"larger": "keep"`` and ``random_crop`` make one
+    size.
+
+    Args:
+        min_size: the least size of the shorter side, in pixels.
+        max_size: one more than the largest; each size is as likely.
+        filter, antialias, like: as in ``resize``.
+        p: how often, 0 to 1; else the image stays as it is.
+    """
+
+    min_size: Length
+    max_size: Length
+    p: Share = 1.0
+
+    def check(self) -> None:
+        check_like(self)
+        if self.min_size >= self.max_size:
+            raise PipelineError(f'"max_size" must be over "min_size", {self.min_size}, not {self.max_size}')
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Draw one of the sizes."""
+        return {"size": self.min_size + int(uniforms(0, 1)[0, 0] * (self.max_size - self.min_size))}
+
+    def in_words(self) -> str:
+        return f"{self.min_size} to {self.max_size - 1}"
+
+    def fixed(self, words: Words) -> list[Op]:
+        return [as_kind(Resize, self, size=words["size"], max_size=None)]
+
+    @property
+    def _most(self) -> tuple[int | None, int | None]:
+        return None, None
+
+    def _step(self, drawn: RandomStep) -> geometry_steps.Resize:
+        return resize_step(self, "shorter", self.max_size - 1, self.max_size - 1, drawn=drawn)
+
+
 class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
     """Resize by a random scale: large-scale jitter. Behind it ``random_crop`` with ``pad_if_needed`` makes one size.
 

@@ -25,6 +25,8 @@ _F32 = np.float32
 TIMM: frozenset[Table] = frozenset(("timm", "timm_increasing", "timm_weighted", *get_args(TimmPolicy)))
 TIMM_BINS = 11
 """timm's levels are 0 to 10, and numbers between."""
+MOVING = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
+"""Kinds that move pixels."""
 
 
 class Kind(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.plan.draws.augments import Uniforms
-from pixprep.plan.draws.kinds import KINDS, POLICIES, TIMM, WEIGHTS, Choice, Table
+from pixprep.plan.draws.kinds import KINDS, MOVING, POLICIES, TIMM, WEIGHTS, Choice, Table
 from pixprep.plan.draws.philox import Words, quantiles
 from pixprep.spec import ColorLike
 
@@ -37,12 +37,12 @@ class Rules(NamedTuple):
     most: float = inf
 
     def drawn(self, rows: Sequence[Sequence[float]], height: int, width: int) -> list[Words]:
-        """Steps that numbers make, a row each: which, how strong, its sign, and whether.
+        """Steps that numbers make, a row each: which, how strong, its sign, whether, and perhaps by which filter.
 
-        ``[{"op": "ShearX", "magnitude": -0.09}, {"op": "Equalize"}]``.
+        ``[{"op": "ShearX", "magnitude": -0.09, "filter": "bicubic"}, {"op": "Equalize"}]``.
         """
         chosen: list[Words] = []
-        for (name, p, index), (_, place, sign, whether) in zip(self._chosen(rows), rows, strict=True):
+        for (name, p, index), (_, place, sign, whether, *which) in zip(self._chosen(rows), rows, strict=True):
             if whether >= p:
                 continue
             kind = KINDS[self.table][name]
@@ -50,6 +50,8 @@ class Rules(NamedTuple):
             if kind.magnitude is not None:
                 size = kind.magnitude(self._index(index, place), self.bins, height, width)
                 words["magnitude"] = max(kind.least, 0.0 - size if kind.is_signed and sign < 0.5 else size)
+            if which and name in MOVING:
+                words["filter"] = "bilinear" if which[0] < 0.5 else "bicubic"
             chosen.append(words)
         return chosen
 
