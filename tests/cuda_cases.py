@@ -92,8 +92,15 @@ def _without_resize():
 def _types():
     resize = pp.resize(30, filter="bicubic")
     crop, normalize = pp.center_crop(28), pp.normalize(mean=(0.1, 0.5, 0.9), std=(0.2, 0.3, 0.4))
-    for dtype, layout in (("float32", "chw"), ("float16", "hwc")):
-        yield plan_of(resize, crop, normalize, pp.tensor(dtype=dtype, layout=layout), color="bgr")
+    for dtype, layout in (
+        ("float32", "chw"),
+        ("float16", "hwc"),
+        ("float32", "whc"),
+        ("uint8", "c1wh"),
+        ("float16", "hcw"),
+    ):
+        levels = [] if dtype == "uint8" else [normalize]
+        yield plan_of(resize, crop, *levels, pp.tensor(dtype=dtype, layout=layout), color="bgr")
     yield plan_of(resize, crop, pp.normalize(mean=0.3), pp.tensor(layout="hwc"), color="gray")
 
 

@@ -128,9 +128,8 @@ def run(library, plan, images, *, placements=None, levels=None, plain=False, mid
         spoil(prepared)
     passes = canvas_plan(plan)
     constants = [structs.constants(each) for each in (passes, plan)]
-    passes_struct, struct = (
-        structs.plan_struct(each, those.ctypes.data) for each, those in zip((passes, plan), constants, strict=True)
-    )
+    struct = structs.plan_struct(plan, constants[1].ctypes.data, plan.spec.view(outs[0], "chw"))
+    passes_struct = structs.plan_struct(passes, constants[0].ctypes.data) if plan.has_canvas else struct.copy()
     poison(guards)
     for part in prepared.parts:
         grids = [(ctypes.c_uint * 3)(*grid) for grid in (part.first_grid, part.second_grid, part.levels_grid)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf, prod
 from typing import Any, Literal, NamedTuple
@@ -11,7 +12,8 @@ import numpy.typing as npt
 
 Color = Literal["rgb", "bgr", "gray"]
 DType = Literal["float32", "float16", "uint8", "int32", "int64"]
-Layout = Literal["chw", "hwc", "tchw", "thwc", "cthw"]
+Layout = str
+"""Axes of a tensor in their order: c, h and w, of a clip t, too, and 1 for a dim of one."""
 Chroma = Literal["fancy", "fast"]
 Idct = Literal["accurate", "fast"]
 Alpha = Literal["drop", "white"]
@@ -309,7 +311,7 @@ class TensorSpec:
     Attributes:
         shape: -1 where a side follows the image; else the tensors of a batch are stacked.
         most: the largest shape that an image may have; empty: all have the one above.
-        layout: of the image dimensions; None for outputs that are not images.
+        layout: of ``shape``; None for outputs that are not images.
         low, high: the range of the values of the image.
         padding: what is around it.
     """
@@ -340,15 +342,41 @@ class TensorSpec:
 
     def shape_of(self, height: int, width: int) -> tuple[int, ...]:
         """The shape of the tensor of an image that is ``height`` x ``width`` when it has come here."""
-        assert self.layout is not None
         sides = dict(zip("hw", self.padding.size(height, width), strict=True))
-        return tuple(sides.get(axis, length) for axis, length in zip(self.layout, self.shape, strict=True))
+        return tuple(sides.get(axis, length) for axis, length in zip(self.layout or "", self.shape, strict=True))
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """The length of each axis of an image or a clip."""
+        return self.lengths_of(self.shape)
+
+    def lengths_of(self, shape: Sequence[int]) -> dict[str, int]:
+        """The same of a tensor of this shape."""
+        return dict(zip(self.layout, shape, strict=True)) if self.layout else {}
+
+    def view(self, tensor: Any, order: str) -> Any:
+        """A tensor with its axes in another order: no value is copied, and dims of one are left out.
+
+        Args:
+            tensor: of NumPy or CuPy, in this layout; axes before it, such as the batch, stay first.
+            order: of every axis but the dims of one, such as ``hwc``.
+        """
+        layout = self.layout or ""
+        if layout == order:
+            return tensor
+        axes, first = layout.replace("1", ""), tensor.ndim - len(layout)
+        inside = tensor[(..., *(0 if axis == "1" else slice(None) for axis in layout))]
+        return inside.transpose(*range(first), *(first + axes.index(axis) for axis in order))
+
+    def planes(self, tensors: Any) -> Any:
+        """The ``view`` of tensors whose last two axes are height and width."""
+        return self.view(tensors, "".join(axis for axis in self.lengths if axis not in "hw1") + "hw")
 
     @property
     def margin(self) -> npt.NDArray[np.generic]:
         """The padding's value, of the tensor's dtype and of a shape that goes with the tensor's."""
         values = np.array(self.padding.value, self.dtype)
-        return values.reshape([len(values) if axis == "c" else 1 for axis in self.layout or ()])
+        return values.reshape([len(values) if axis == "c" else 1 for axis in self.layout or ""])
 
     @property
     def n_bytes(self) -> int:

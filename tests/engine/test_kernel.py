@@ -321,3 +321,24 @@ def test_a_window_beside_its_image_shows_the_fill_alone(top, left):
     image = noise(12, 13)
     (found,) = np.unique(levels.done([Take(top, left, 5, 6, (True, False), (7, 8, 9))], image).reshape(-1, 3), axis=0)
     assert found.tolist() == [7, 8, 9]
+
+
+LAID = {
+    "resized": [pp.resize(31, filter="bicubic"), pp.center_crop(29, 40)],
+    "as it is": [pp.center_crop(75, 112), pp.flip()],
+    "margins": [pp.letterbox(50, 61, fill=(9, 200, 7))],
+    "levels": [pp.resize(height=40, width=33), pp.contrast(0.5), pp.rotate(20)],
+    "real values": [pp.resize(height=40, width=33, like="tensorflow")],
+}
+
+
+@pytest.mark.parametrize("layout", ["chw", "cwh", "whc", "wch", "hcw", "1chw", "c1hw", "w1hc1"])
+@pytest.mark.parametrize("case", LAID)
+def test_each_layout_has_the_values_of_the_others(case, layout):
+    for dtype in ("float32", "float16", "uint8")[: 2 if case == "real values" else 3]:
+        expected = run(scene(75, 112), *LAID[case], dtype=dtype)
+        axes = ["hwc".index(axis) for axis in layout if axis != "1"]
+        ones = tuple(place for place, axis in enumerate(layout) if axis == "1")
+        found = run(scene(75, 112), *LAID[case], dtype=dtype, layout=layout)
+        np.testing.assert_array_equal(found, np.expand_dims(expected.transpose(axes), ones))
+        assert found.flags.c_contiguous

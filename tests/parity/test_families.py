@@ -1,7 +1,7 @@
 """The files of docs/models give the tensors of the packages whose models they are for: ``make models``.
 
 Each row of ``CALLS`` calls a package's own code, without its weights: of most packages one module, without the packages
-around it and what these import. ``parseq`` and ``anomalib`` are the transforms that their code composes.
+around it and what these import. ``parseq``, ``anomalib`` and ``mtcnn`` do what their code composes.
 """
 
 import importlib
@@ -135,12 +135,19 @@ def anomalib():
     return lambda encoded: transform(real(encoded)).numpy()
 
 
+def mtcnn():
+    """The first stage at one scale, in the lines of ``MTCNN`` of mtcnn 0.1."""
+    scaled = lambda encoded: cv2.resize(rgb_of(encoded), (384, 288), interpolation=cv2.INTER_AREA)  # noqa: E731
+    return lambda encoded: np.float32((scaled(encoded) - 127.5) * 0.0078125).transpose(1, 0, 2)
+
+
 CALLS = {  # a file, the package's code, and a part of the file without which it is wrong
     "anomalib": (anomalib, None),
     "doctr-detector": (lambda: doctr(1024, 1024, DOCTR[0], symmetric_pad=True), '{"op": "flip"},'),
     "doctr-recognizer": (lambda: doctr(32, 128, DOCTR[1]), ', "anchor": "top_left"'),
     "easyocr-craft": (craft, ', "anchor": "top_left"'),
     "easyocr-recognizer": (easyocr_recognizer, ', "padding_mode": "edge"'),
+    "mtcnn-pnet": (mtcnn, ', "layout": "whc"'),
     "open-clip": (open_clip, ', "filter": "bicubic"'),
     "parseq": (parseq, ', "arithmetic": "divide"'),
     "rembg-isnet": (lambda: rembg((0.5,) * 3, (1.0,) * 3, 1024), ', "scale": "max"'),

@@ -227,7 +227,7 @@ def test_a_detector_gets_multiples_of_32_of_the_largest_of_its_batch() -> None:
 
 @pytest.mark.parametrize(
     ("margin", "layout"),
-    [({"pad_value": -7.5}, "chw"), ({"pad_value": (1.5, -2, 0)}, "hwc"), ({"pad_level": (9, 0, 250)}, "chw")],
+    [({"pad_value": -7.5}, "cwh"), ({"pad_value": (1.5, -2, 0)}, "hwc"), ({"pad_level": (9, 0, 250)}, "chw")],
 )
 @pytest.mark.parametrize(
     "middle",
@@ -259,9 +259,9 @@ def test_what_is_padded_has_its_value_and_the_rest_is_as_without(
     value = np.broadcast_to(np.array(value, np.float64), 3)
     if field == "pad_level" and any(isinstance(op, pp.normalize) for op in middle):
         value = (value / 255 - 0.5) / 0.5
-    value = value.astype(np.float32).reshape((3, 1, 1) if layout == "chw" else 3)
+    value = value.astype(np.float32).reshape(3 if layout == "hwc" else (3, 1, 1))
     for one, whole in zip(plain, padded, strict=True):
-        assert whole.shape == ((3, 66, 51) if layout == "chw" else (66, 51, 3))
+        assert whole.shape == tuple({"c": 3, "h": 66, "w": 51}[axis] for axis in layout)
         inside = tuple(map(slice, one.shape))
         np.testing.assert_array_equal(whole[inside], one)
         whole[inside] = value

@@ -267,6 +267,8 @@ def tensor_pipeline(**fields):
 TWO = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(name="a"), pp.tensor(name="b")])
 HWC = tensor_pipeline(layout="hwc")
 GRAY = pp.Pipeline([pp.decode(color="gray"), pp.resize(height=224, width=224), pp.tensor()])
+WIDE = pp.Pipeline([pp.decode(), pp.resize(height=32, width=100), pp.tensor()])
+ONE_MORE = tensor_pipeline(layout="1chw")
 
 
 EXPORT = "export the model with [batch, 3, 224, 224]"
@@ -284,6 +286,7 @@ EXPORTED = "is fixed at {}: export the model with a free first dimension"
 BATCH = f"{EXPORTED}, or try --free-dims"
 ONE = f"{EXPORTED.format(1)}, or say --max-batch-size 1, or try --free-dims"
 WANTS = 'the pipeline gives float32, the model\'s "input" wants'
+OTHER = ", or, if the model has them the other way round, tensor layout to "
 
 
 @pytest.mark.parametrize(
@@ -296,15 +299,37 @@ WANTS = 'the pipeline gives float32, the model\'s "input" wants'
         (HWC, (3, "any", 256), 'set tensor layout to "chw" and set center_crop to height 224, width 256'),
         (PIPELINE, (1, 224, 224), 'set decode color to "gray"'),
         (GRAY, (3, 224, 224), 'set decode color to "rgb"'),
+        (WIDE, (3, 100, 32), f'set resize to height 100, width 32{OTHER}"cwh"'),
+        (WIDE, ("image_width", "H", 3), 'set tensor layout to "whc"'),
+        (WIDE, (100, 32, 3), f'set tensor layout to "hwc" and set resize to height 100, width 32{OTHER}"whc"'),
+        (WIDE, (1, 3, 32, 100), 'set tensor layout to "1chw"'),
+        (WIDE, (3, 1, 32, 64), 'set tensor layout to "c1hw" and set resize to height 32, width 64'),
+        (PIPELINE, (1, 1, 224, 224), 'set tensor layout to "1chw" and set decode color to "gray"'),
+        (PIPELINE, (1, 1, 1, 3, 224, 224), EXPORT),
+        (ONE_MORE, (3, 224, 224), 'set tensor layout to "chw"'),
         (PIPELINE, (4, 224, 224), EXPORT),
         (PIPELINE, (150528,), EXPORT),
     ],
 )
 def test_an_input_of_another_shape_is_refused_with_the_way_out(tmp_path, pipeline, shape, remedy):
     gives = list(pipeline.outputs["tensor"].spec.shape)
-    wants = [-1 if length == "any" else length for length in shape]
+    wants = [-1 if isinstance(length, str) else length for length in shape]
     path = save_onnx(tmp_path / "my.onnx", [("input", "FLOAT", ("n", *shape))])
     assert refusal(path, pipeline) == f'the pipeline gives {gives}, the model\'s "input" wants {wants}: {remedy}'
+
+
+@pytest.mark.parametrize("words", [("width", "height"), ("W", "H"), ("height", "width"), ("a", "b")])
+@pytest.mark.parametrize("layout", ["chw", "cwh"])
+def test_the_words_of_an_onnx_file_say_that_its_width_comes_first(tmp_path, words, layout):
+    path = save_onnx(tmp_path / "my.onnx", [("input", "FLOAT", ("n", 3, *words))])
+    built = build(tmp_path / "models", pipeline=tensor_pipeline(layout=layout), onnx=path)
+    order = "".join(word[0].lower() for word in words)
+    other = {"chw": "cwh", "cwh": "chw"}[layout]
+    note = (
+        f'my.onnx: "input" calls its dims 3, {", ".join(words)}: if that is their order, set tensor layout to "{other}"'
+    )
+    assert (note in built.notes) == (order in other)
+    assert sum("calls its dims" in each for each in built.notes) == (order in other)
 
 
 @pytest.mark.parametrize(

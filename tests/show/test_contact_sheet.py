@@ -21,7 +21,7 @@ def batch_of(source, pipeline, **options):
         return next(iter(loader))
 
 
-@pytest.mark.parametrize("options", [{}, {"layout": "hwc"}, {"dtype": "float16"}, {"color": "bgr"}])
+@pytest.mark.parametrize("options", [{}, {"layout": "w1hc"}, {"dtype": "float16"}, {"color": "bgr"}])
 def test_a_panel_has_the_colours_of_the_photo_and_the_words_of_the_draws(tmp_path, options):
     write_folder(tmp_path)
     source = pp.read.files(tmp_path)

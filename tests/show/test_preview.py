@@ -25,7 +25,7 @@ def test_a_line_says_the_range_and_the_means_of_the_engines_tensor():
     assert line == f'"tensor": {ends}; mean red {red:.4g}, green {green:.4g}, blue {blue:.4g}'
 
 
-@pytest.mark.parametrize("layout", ["chw", "hwc"])
+@pytest.mark.parametrize("layout", ["chw", "hwc", "1cwh"])
 def test_tensor_and_levels_are_the_engines_whatever_the_layout(layout):
     ops = [pp.resize(40), pp.center_crop(32)]
     normalize = pp.normalize(mean=0.5, std=0.25)

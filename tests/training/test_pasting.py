@@ -57,7 +57,7 @@ def check(batch):
             assert (red[mask > 0] == label).all()
 
 
-@pytest.mark.parametrize("layout", ["chw", "hwc"])
+@pytest.mark.parametrize("layout", ["chw", "hwc", "w1ch"])
 def test_a_mosaic_shows_four_images_around_its_point(layout):
     with loader(pp.Mosaic(), pipeline(layout=layout)) as mosaics, loader(None, pipeline(layout=layout)) as plain:
         for batch, before in zip(mosaics, plain, strict=True):

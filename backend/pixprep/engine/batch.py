@@ -118,10 +118,9 @@ class Batch:
     def _sides(self, rows: slice) -> tuple[int, int]:
         """(height, width) of the first tensor of images, padded; (0, 0) if there is none."""
         for name, plan in self.plans.items():
-            layout = plan.spec.layout or ""
-            if name in self.outputs and {*layout} == {*"chw"}:
-                sides = dict(zip(layout, self.padded(name, rows).shape[1:], strict=True))
-                return sides["h"], sides["w"]
+            if name in self.outputs and "h" in plan.spec.lengths and "t" not in plan.spec.lengths:
+                lengths = plan.spec.lengths_of(self.padded(name, rows).shape[1:])
+                return lengths["h"], lengths["w"]
         return 0, 0
 
     @property

@@ -343,13 +343,9 @@ class Engine:
             error = self._write_clip(name, clip, plan.frames, frames)
             self._flow(self._device.on_host(frames), plan.preset, array)
             return error
-        count, spec = len(clip.pixels), plan.spec
-        is_across = spec.layout == "cthw"
-        frames = self._device.empty((count, spec.shape[0], *spec.shape[2:]), spec.dtype) if is_across else array
-        placements = [clip.placed.placements[name]] * count
-        failed = self._kernels[name].run(clip.pixels, placements, frames, range(count))
-        if is_across:
-            array[...] = frames.swapaxes(0, 1)
+        frames = plan.spec.view(array, f"t{plan.frame.spec.layout}")
+        placements = [clip.placed.placements[name]] * len(frames)
+        failed = self._kernels[name].run(clip.pixels, placements, frames, range(len(frames)))
         return next(iter(failed.values()), None) if failed else None
 
     def split(self, pixels: Any, *, is_one: bool = False) -> list[Array]:

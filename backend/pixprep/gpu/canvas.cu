@@ -1,7 +1,8 @@
 // Shared by fast.cu, plain.cu and levels.cu: the structs, where the tensor has a value, and what its steps make of it.
 //
 // launch.py puts structs.h and this file before each of them; structs.py reads the structs here. Coordinates: x to the
-// right, y down. Sizes and offsets are in pixels, pitches in bytes. Compiled with -DCHANNELS=3|1 -DLAYOUT_CHW=1|0
+// right, y down. Sizes and offsets are in pixels, pitches in bytes. Compiled with -DCHANNELS=3|1, with -DINTERLEAVED=1
+// where the channels of a pixel follow each other and then those of the next column, and with
 // -DVALUE=unsigned char|unsigned short|unsigned int: the bits of one value of the tensor. With -DCANVASES=1 the tensor
 // is a canvas for levels.cu, and each image's has its own size.
 
@@ -37,9 +38,9 @@ struct Plan {
     int step_count;
     int canvas_height;
     int canvas_width;
+    int strides[3];            // of the tensor, in values: from channel to channel, from row to row, and to a column
     int channel[3];            // for each channel of the tensor the decoded channel it is made of
     int fill[3];               // for each channel of the tensor the level outside the region
-    int unused;
     const struct Canvas *canvases;  // of -DCANVASES=1: in place of the size above
 };
 
@@ -47,7 +48,8 @@ __device__ static inline int clip8(int level) {
     return level < 0 ? 0 : level > 255 ? 255 : level;
 }
 
-__device__ static inline int canvas_height(const struct Plan &plan) {
+// levels.cu does not call it, so that it is not static.
+__device__ inline int canvas_height(const struct Plan &plan) {
     return CANVASES ? plan.canvases[blockIdx.z].height : plan.canvas_height;
 }
 
@@ -57,8 +59,8 @@ __device__ static inline int canvas_width(const struct Plan &plan) {
 
 // The place in the tensor of channel c of the canvas pixel (x, y); a tensor has less than 2^31 bytes.
 __device__ static inline int place(const struct Plan &plan, int c, int x, int y) {
-    return LAYOUT_CHW ? (c * canvas_height(plan) + y) * canvas_width(plan) + x
-                      : (y * canvas_width(plan) + x) * CHANNELS + c;
+    return CANVASES ? (y * canvas_width(plan) + x) * CHANNELS + c
+                    : c * plan.strides[0] + y * plan.strides[1] + x * plan.strides[2];
 }
 
 // The bits of the nearest float16, ties to even, of a value below 65520. Where 2^exponent <= |value|, a float16 is a

@@ -58,7 +58,7 @@ def canvas_plan(plan: TensorPlan) -> TensorPlan:
     """The plan whose tensors are the canvases, of decoded channels in their order; the plan itself without levels."""
     if not plan.has_canvas:
         return plan
-    height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
+    height, width = plan.spec.lengths["h"], plan.spec.lengths["w"]
     decoded = sorted(zip(plan.channels, plan.fill, strict=True))
     spec = replace(plan.spec, shape=(height, width, len(decoded)), dtype="uint8", layout="hwc", low=0.0, high=255.0)
     channels, fill = zip(*decoded, strict=True)

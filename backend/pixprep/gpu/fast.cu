@@ -283,19 +283,20 @@ second_pass(const struct Image *images, const struct Plan plan) {
         for (int i = 0; i < PIXELS; ++i)
             for (int c = 0; c < CHANNELS; ++c)
                 if (region_x + i < 0 || region_x + i >= width) levels[c][i] = plan.fill[c];
-    bool is_whole = canvas_width(plan) % PIXELS == 0 && (size_t)image.tensor % sizeof(struct Values) == 0;
-    for (int part = 0; part < CHANNELS; ++part) {  // values that follow each other in memory
+    bool is_near = CANVASES || (plan.strides[2] == (INTERLEAVED ? CHANNELS : 1) && plan.strides[1] % PIXELS == 0 &&
+                                (INTERLEAVED || plan.strides[0] % PIXELS == 0));
+    bool is_whole = is_near && canvas_width(plan) % PIXELS == 0 && (size_t)image.tensor % sizeof(struct Values) == 0;
+    for (int part = 0; part < CHANNELS; ++part) {  // where columns are near, values that follow each other in memory
         struct Values values;
-        int pixels[PIXELS];
+        int channels[PIXELS], pixels[PIXELS];
         for (int i = 0; i < PIXELS; ++i) {
-            int c = LAYOUT_CHW ? part : (part * PIXELS + i) % CHANNELS;
-            pixels[i] = LAYOUT_CHW ? i : (part * PIXELS + i) / CHANNELS;
-            values.of[i] = tables[c][clip8(levels[c][pixels[i]])];
+            channels[i] = INTERLEAVED ? (part * PIXELS + i) % CHANNELS : part;
+            pixels[i] = INTERLEAVED ? (part * PIXELS + i) / CHANNELS : i;
+            values.of[i] = tables[channels[i]][clip8(levels[channels[i]][pixels[i]])];
         }
-        VALUE *out = image.tensor + (LAYOUT_CHW ? place(plan, part, x, y) : place(plan, 0, x, y) + part * PIXELS);
-        if (is_whole) *(struct Values *)out = values;
+        if (is_whole) *(struct Values *)(image.tensor + place(plan, channels[0], x + pixels[0], y)) = values;
         else
             for (int i = 0; i < PIXELS; ++i)
-                if (x + pixels[i] < canvas_width(plan)) out[i] = values.of[i];
+                if (x + pixels[i] < canvas_width(plan)) image.tensor[place(plan, channels[i], x + pixels[i], y)] = values.of[i];
     }
 }

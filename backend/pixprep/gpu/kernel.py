@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -74,7 +73,6 @@ class GpuKernel:
         self.is_plain = plain
         device_id, passes = cupy.cuda.Device().id, canvas_plan(plan)
         self._constants = {each: cupy.asarray(structs.constants(each)) for each in (passes, plan)}
-        self._struct = structs.plan_struct(plan, self._constants[plan].data.ptr)
         self._is_fixed = not plan.spec.is_open and plan.spec.padding == NO_PADDING
         self._passes_struct = structs.plan_struct(passes, self._constants[passes].data.ptr)
         module = _module(launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain)), device_id)
@@ -96,28 +94,30 @@ class GpuKernel:
         if not images:
             return
         if self._is_fixed:
-            first, stride = outs.data.ptr, outs.strides[0]
-            self._launch(images, placements, [first + stride * place for place in places], self._struct)
+            first, stride, planes = outs.data.ptr, outs.strides[0], self._plan.spec.view(outs[0], "chw")
+            self._launch(images, placements, [first + stride * place for place in places], planes)
             return
         alike: dict[Any, list[int]] = {}  # a launch has one size
         for index, placement in enumerate(placements):
             alike.setdefault((placement.canvas, placement.size), []).append(index)
-        spec = self._plan.spec
         for (_, size), group in alike.items():
-            shape = replace(spec, padding=NO_PADDING).shape_of(*size)
-            inside = {index: outs[places[index]] for index in group}
-            made = {i: out if out.shape == shape else cupy.empty(shape, spec.dtype) for i, out in inside.items()}
-            struct = structs.plan_struct(self._plan, self._constants[self._plan].data.ptr, size)
-            tensors = [made[index].data.ptr for index in group]
-            self._launch([images[i] for i in group], [placements[i] for i in group], tensors, struct)
-            for index in group:
-                if made[index] is not inside[index]:
-                    _lay(made[index], inside[index], spec)
+            planes = [self._unpadded(outs[places[index]], size) for index in group]
+            tensors = [each.data.ptr for each in planes]
+            self._launch([images[i] for i in group], [placements[i] for i in group], tensors, planes[0])
+
+    def _unpadded(self, tensor: Any, size: tuple[int, int]) -> Any:
+        """The part of a tensor that is image, (channels, height, width); the padding around it is queued."""
+        planes = self._plan.spec.view(tensor, "chw")
+        if planes.shape[1:] == size:
+            return planes
+        _fill(tensor, self._plan.spec)
+        return planes[:, : size[0], : size[1]]
 
     def _launch(
-        self, images: Sequence[Any], placements: Sequence[Placement], tensors: Sequence[int], plan_struct: Any
+        self, images: Sequence[Any], placements: Sequence[Placement], tensors: Sequence[int], planes: Any
     ) -> None:
-        """Queue the kernels for images whose tensors have one size, at these addresses."""
+        """Queue the kernels for images whose tensors have the size and strides of ``planes``, at these addresses."""
+        plan_struct = structs.plan_struct(self._plan, self._constants[self._plan].data.ptr, planes)
         room = _Room(self._uploads, self._middles)
         pixels = [PixelBuffer(image.data.ptr, image.shape[0], image.shape[1], image.strides[0]) for image in images]
         prepared = launch.prepare(
@@ -127,15 +127,15 @@ class GpuKernel:
             room.copy(prepared.memory)
         with span("pixprep:kernels"):
             for part in prepared.parts:
-                structs = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
-                self._first_pass(part.first_grid, TILE, (structs,))
+                placed = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
+                self._first_pass(part.first_grid, TILE, (placed,))
                 if part.canvases is None:
-                    self._second_pass(part.second_grid, TILE, (structs, plan_struct))
+                    self._second_pass(part.second_grid, TILE, (placed, plan_struct))
                     continue
                 canvases = room.device[part.canvases :]
                 struct = (self._passes_struct if self._plan.has_canvas else plan_struct).copy()
                 struct["canvases"] = canvases.data.ptr
-                self._second_pass(part.second_grid, TILE, (structs, struct))
+                self._second_pass(part.second_grid, TILE, (placed, struct))
                 self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, plan_struct))
 
     def trim(self) -> None:
@@ -150,26 +150,33 @@ def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> An
     """Tensors of images as one array (n, *shape), each padded: see ``Batch.padded``."""
     whole = cupy.empty((len(values), *shape), spec.dtype)
     for one, value in zip(whole, values, strict=True):
-        _lay(cupy.asarray(value), one, spec)
+        _fill(one, spec)
+        _lay(cupy.asarray(value), one)
     cupy.cuda.get_current_stream().synchronize()
     return whole
 
 
-def _lay(tensor: Any, out: Any, spec: TensorSpec) -> None:
-    """Queue copies of a tensor to the upper left of a larger one, and its padding around it: no kernel of CuPy's."""
-    stream, runtime = cupy.cuda.get_current_stream(), cupy.cuda.runtime
+def _fill(tensor: Any, spec: TensorSpec) -> None:
+    """Queue what makes a tensor padding alone: no kernel of CuPy's."""
+    stream = cupy.cuda.get_current_stream()
     if not any(spec.padding.value):
-        runtime.memsetAsync(out.data.ptr, 0, out.nbytes, stream.ptr)
+        cupy.cuda.runtime.memsetAsync(tensor.data.ptr, 0, tensor.nbytes, stream.ptr)
     else:
-        host = np.full(out.shape, spec.margin)
-        out.data.copy_from_host_async(host.ctypes.data, host.nbytes, stream)
+        host = np.full(tensor.shape, spec.margin)
+        tensor.data.copy_from_host_async(host.ctypes.data, host.nbytes, stream)
         stream.synchronize()  # the host's memory goes
-    planes = tensor.shape[0] if spec.layout == "chw" else 1
-    axis = 1 if spec.layout == "chw" else 0  # of the rows
-    rows, (pitch, whole) = tensor.shape[axis], (each.strides[axis] for each in (tensor, out))
-    for plane in range(planes):
-        to, begin = out.data.ptr + plane * (out.nbytes // planes), tensor.data.ptr + plane * rows * pitch
-        runtime.memcpy2DAsync(to, whole, begin, pitch, pitch, rows, runtime.memcpyDeviceToDevice, stream.ptr)
+
+
+def _lay(tensor: Any, out: Any) -> None:
+    """Queue copies of a tensor to the upper left of a larger one, lines at a time: no kernel of CuPy's."""
+    stream, runtime = cupy.cuda.get_current_stream(), cupy.cuda.runtime
+    axis = tensor.ndim - 2  # of the lines; in what follows them, such as channels, both may be alike
+    while axis and tensor.shape[axis + 1] == out.shape[axis + 1]:
+        axis -= 1
+    (pitch, whole), lines = (each.strides[axis] for each in (tensor, out)), tensor.shape[axis]
+    for plane in np.ndindex(*tensor.shape[:axis]):
+        to, begin = (each.data.ptr + int(np.dot(plane, each.strides[:axis])) for each in (out, tensor))
+        runtime.memcpy2DAsync(to, whole, begin, pitch, pitch, lines, runtime.memcpyDeviceToDevice, stream.ptr)
 
 
 class SurfaceKernel:

@@ -126,7 +126,7 @@ def levels_options(plan: TensorPlan) -> list[str]:
 def _tensor_options(plan: TensorPlan) -> list[str]:
     return [
         f"-DCHANNELS={len(plan.channels)}",
-        f"-DLAYOUT_CHW={int(plan.spec.layout == 'chw')}",
+        f"-DINTERLEAVED={int((plan.spec.layout or '').endswith('wc'))}",
         f"-DVALUE={VALUES[np.dtype(plan.spec.dtype).itemsize]}",
     ]
 

@@ -45,21 +45,21 @@ def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
     return np.concatenate([plan.table.reshape(-1).view(np.uint8), steps.view(np.uint8)])
 
 
-def plan_struct(plan: TensorPlan, address: int, size: tuple[int, int] | None = None) -> npt.NDArray[np.void]:
-    """The ``Plan`` of canvas.cu, (1,) of ``PLAN``; the ``constants`` lie at ``address``.
+def plan_struct(plan: TensorPlan, address: int, planes: Any = None) -> npt.NDArray[np.void]:
+    """The ``Plan`` of canvas.cu, (1,) of ``PLAN``.
 
-    ``size`` is that of the images of one launch, height and width, where they follow from the images.
+    Args:
+        plan: of the tensor.
+        address: of the ``constants``.
+        planes: the tensor of an image of the launch, (channels, height, width) of any strides; None: each image has
+            its own canvas.
     """
     struct = np.zeros(1, PLAN)
-    height, width = size or _canvas(plan)
     count = len(plan.channels)
     struct["tables"], struct["steps"] = address, address + plan.table.nbytes
-    struct["step_count"], struct["canvas_height"], struct["canvas_width"] = len(plan.arithmetic), height, width
+    struct["step_count"] = len(plan.arithmetic)
     struct["channel"][0, :count], struct["fill"][0, :count] = plan.channels, plan.fill
+    if planes is not None:
+        _, struct["canvas_height"], struct["canvas_width"] = planes.shape
+        struct["strides"] = [stride // planes.itemsize for stride in planes.strides]
     return struct
-
-
-def _canvas(plan: TensorPlan) -> tuple[int, int]:
-    """(height, width)."""
-    height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
-    return height, width

@@ -263,7 +263,7 @@ def _for_photos(op: Op) -> Op:
     if isinstance(op, Pixels | DecodeVideo):
         return Decode(color=op.color, name=op.name, only=op.only)
     if isinstance(op, Tensor) and "t" in op.layout:
-        return changed(op, layout="hwc" if op.layout == "thwc" else "chw")
+        return changed(op, layout=op.layout.replace("t", ""))
     return op
 
 

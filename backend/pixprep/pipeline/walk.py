@@ -183,7 +183,7 @@ def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: st
                     tensors[index] = name
             elif node.call is not None:
                 old = outputs.pop(tensors.pop(node.taken))
-                if "t" in (old.spec.layout or ""):
+                if "t" in old.spec.lengths:
                     raise PipelineError("takes the tensor of an image, and this is that of a clip")
                 if old.spec.is_open:
                     raise PipelineError(f"takes tensors of one shape, and here they are {list(old.spec.shape)}")

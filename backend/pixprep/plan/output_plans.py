@@ -100,12 +100,12 @@ class TensorPlan:
     @property
     def frame(self) -> TensorPlan:
         """The plan of one frame; of an image, the plan itself."""
-        layout = self.spec.layout
-        assert layout is not None
-        if "t" not in layout:
+        lengths = self.spec.lengths
+        if "t" not in lengths:
             return self
-        shape = tuple(size for axis, size in zip(layout, self.spec.shape, strict=True) if axis != "t")
-        return replace(self, spec=replace(self.spec, shape=shape, layout="hwc" if layout == "thwc" else "chw"))
+        layout = "".join(axis for axis in lengths if axis not in "t1")
+        shape = tuple(lengths[axis] for axis in layout)
+        return replace(self, spec=replace(self.spec, shape=shape, layout=layout))
 
     @property
     def is_real(self) -> bool:

@@ -99,7 +99,7 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, *, name: str, classes: tu
     plan = drawn.outputs[name]
     assert isinstance(plan, TensorPlan)
     tensor = batch[name][row]
-    if plan.spec.layout is not None and "t" in plan.spec.layout:
+    if "t" in plan.spec.lengths:
         flows = [batch[flow][row] for flow, each in pipeline.plan.outputs.items() if isinstance(each, FlowPlan)]
         pixels = _film(plan, tensor, flows[0] if flows else None, side)
     else:
@@ -136,8 +136,7 @@ def _keys(plan: OutputPlan | AnnotationPlan) -> set[str]:
 
 def _film(plan: TensorPlan, clip: Any, flow: Any | None, side: int) -> U8:
     """Four frames of a clip, from its first to its last, and how pixels move from each to the next, every 16 pixels."""
-    layout = plan.spec.layout
-    frames = np.moveaxis(np.asarray(clip), 1, 0) if layout == "cthw" else np.asarray(clip)
+    frames = plan.spec.view(np.asarray(clip), f"t{plan.frame.spec.layout}")
     shown = [index * (len(frames) - 1) // 3 for index in range(4)]
     pictures = []
     for index in shown:

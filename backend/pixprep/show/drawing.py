@@ -63,10 +63,10 @@ def true_colours(plan: TensorPlan, tensor: Array, side: int | None = None) -> U8
 
     Args:
         plan: of the tensor.
-        tensor: of one image, (channel, height, width) or (height, width, channel), as the plan says.
+        tensor: of one image, in the layout of the plan.
         side: in which the result will be ``fitted``: a few pixels for each of its own are enough; None: all.
     """
-    pixels = _thinned(np.moveaxis(tensor, 0, -1) if plan.spec.layout == "chw" else tensor, side)
+    pixels = _thinned(plan.spec.view(tensor, "hwc"), side)
     ends = plan.table.astype(np.float64)[:, [0, -1]]
     channels = [levels_of(pixels[:, :, index], low, high) for index, (low, high) in enumerate(ends)]
     return np.stack(channels, axis=2)[:, :, np.argsort(plan.channels)]

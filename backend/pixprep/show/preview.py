@@ -204,7 +204,7 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL
                 name,
                 plan,
                 placements[f"tensor_{index}"],
-                np.moveaxis(batch.outputs[f"tensor_{index}"][0], 0 if plan.spec.layout == "chw" else 2, 2),
+                own.outputs[f"tensor_{index}"].spec.view(batch.outputs[f"tensor_{index}"][0], "hwc"),
                 batch.outputs[f"levels_{index}"][0],
             )
             for index, (name, plan) in enumerate(plans.items())

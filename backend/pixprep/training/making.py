@@ -374,7 +374,7 @@ class Maker:
 def _sizes(made: Batch) -> dict[str, Any]:
     """(height, width) of each image in its tensor, where that may be padded: int64 (n, 2), as ``sizes``."""
     for name, each in made.plans.items():
-        if isinstance(each, TensorPlan) and "t" not in (each.spec.layout or "t"):
+        if isinstance(each, TensorPlan) and each.spec.layout and "t" not in each.spec.layout:
             is_padded = each.spec.is_open or each.spec.padding[1:] != NO_PADDING[1:]
             found = [placed.placements[name].size if placed else (0, 0) for placed in made.placed]
             return {"sizes": np.array(found).reshape(-1, 2)} if is_padded else {}

@@ -5,7 +5,6 @@ The formulas are torchvision v2's ``MixUp`` and ``CutMix``; the numbers are a pu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite, sqrt
 from types import MappingProxyType
@@ -86,7 +85,7 @@ class Mix:
             raise PipelineError(f'Mix: images and labels are mixed, and "{name}" would stay that of one image')
         if spec.is_open:
             raise PipelineError(f'Mix: images of one size are mixed, and "{self.image}" is {spec}')
-        if not spec.dtype.startswith("float") or not {"h", "w"} <= {*(spec.layout or "")}:
+        if not spec.dtype.startswith("float") or spec.layout is None:
             raise PipelineError(f'Mix: "{self.image}" is no image of floats, but {spec}: add normalize')
         copies = -(-order.repeats // order.shard[1])
         if order.batch_size < 2 * copies:
@@ -117,33 +116,27 @@ class Mix:
         return {"cutmix": [max(box[0], 0), max(box[1], 0), min(box[2], height), min(box[3], width)]}
 
     def mixed(self, batch: Batch, key: Key, pipeline: Pipeline) -> Batch:
-        """The batch, mixed by the numbers of ``draw``."""
-        layout = pipeline.outputs[self.image].spec.layout or ""
-        shape = dict(zip(layout, batch.outputs[self.image].shape[1:], strict=True))
-        return self(batch, self.draw(key, shape["h"], shape["w"]), layout)
-
-    def __call__(self, batch: Batch, words: Mapping[str, Any], layout: str) -> Batch:
-        """Mix a batch, whose tensor is changed in its place.
+        """The batch, its tensor changed in its place by the numbers of ``draw``.
 
         Raises:
             DataError: a label is none of the classes.
         """
-        images = batch.outputs[self.image]
+        images = pipeline.outputs[self.image].spec.planes(batch.outputs[self.image])
+        height, width = images.shape[-2:]
+        words = self.draw(key, height, width)
         labels = np.asarray(batch.fields.get(self.label))
         if labels.dtype.kind not in "iu" or labels.ndim != 1 or not ((labels >= 0) & (labels < self.classes)).all():
             raise DataError(f'Mix: "{self.label}" of each sample is a whole number from 0 to {self.classes - 1}')
         soft = np.zeros((len(labels), self.classes), np.float32)
         soft[np.arange(len(labels)), labels] = 1
         share = 1.0
-        window: tuple[slice, ...] = ()
+        window: tuple[Any, ...] = ()
         if "mixup" in words:
             share = words["mixup"]
         elif "cutmix" in words:
             top, left, bottom, right = words["cutmix"]
-            height, width = (images.shape[1 + layout.index(axis)] for axis in "hw")
             share = 1.0 - (bottom - top) * (right - left) / (height * width)
-            cut = {"h": slice(top, bottom), "w": slice(left, right)}
-            window = tuple(cut.get(axis, slice(None)) for axis in layout)
+            window = ..., slice(top, bottom), slice(left, right)
         indices = batch.fields["index"]
         others = partners(indices)
         is_mixed = (indices[others] != indices) & bool(words)
@@ -176,15 +169,13 @@ def partners(indices: Indices) -> Indices:
     return found
 
 
-def _mix(
-    images: Any, others: Indices, is_mixed: npt.NDArray[np.bool_], share: float, window: tuple[slice, ...]
-) -> None:
+def _mix(images: Any, others: Indices, is_mixed: npt.NDArray[np.bool_], share: float, window: tuple[Any, ...]) -> None:
     """Mix images in their place, each with its other one before that is mixed, and while it is in the cache."""
     done: set[int] = set()
     for first in reversed(range(len(images))):
         if first in done:
             continue
-        row, kept = first, images[first].copy()
+        row, kept = first, images[first].copy("K")
         while row not in done:
             done.add(row)
             next_row = int(others[row])

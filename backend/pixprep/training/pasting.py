@@ -59,7 +59,7 @@ class _Pasting:
         output = plan.outputs.get(self.image)
         if not isinstance(output, TensorPlan):
             raise PipelineError(f'{name}: the pipeline gives no "{self.image}"; it gives {", ".join(plan.outputs)}')
-        if output.spec.is_open or not {"h", "w"} <= {*(output.spec.layout or "")}:
+        if output.spec.is_open or output.spec.layout is None:
             raise PipelineError(f'{name}: images of one size are put together, and "{self.image}" is {output.spec}')
         for each, annotation in plan.annotations.items():
             if not isinstance(annotation, BoxesPlan | MaskPlan):
@@ -79,15 +79,14 @@ class _Pasting:
             DataError: an image has more boxes than ``pad`` of ``boxes`` allows.
         """
         plan = pipeline.plan
-        layout = pipeline.outputs[self.image].spec.layout or ""
-        sides = dict(zip(layout, batch.outputs[self.image].shape[1:], strict=True))
-        work = _Work(batch, plan.annotations, (sides["h"], sides["w"]))
-        words = self._done(work, batch.outputs[self.image], layout, key)
+        images = pipeline.outputs[self.image].spec.planes(batch.outputs[self.image])
+        work = _Work(batch, plan.annotations, images.shape[-2:])
+        words = self._done(work, images, key)
         work.put_back(batch, words)
         return batch
 
-    def _done(self, work: _Work, images: Any, layout: str, key: Key) -> list[dict[str, Any]]:
-        """Change images in their place and ``work.objects``; return for each image what was done."""
+    def _done(self, work: _Work, images: Any, key: Key) -> list[dict[str, Any]]:
+        """Change images (..., height, width) in their place and ``work.objects``; return for each what was done."""
         raise NotImplementedError
 
 
@@ -112,10 +111,10 @@ class Mosaic(_Pasting):
 
     least: ClassVar[int] = 4
 
-    def _done(self, work: _Work, images: Any, layout: str, key: Key) -> list[dict[str, Any]]:
+    def _done(self, work: _Work, images: Any, key: Key) -> list[dict[str, Any]]:
         rng, count, (height, width) = generator(key, _MOSAICS), len(images), work.size
         drawn = rng.random((count, 3))
-        before, maps = images.copy(), {name: values.copy() for name, values in work.maps.items()}
+        before, maps = images.copy("K"), {name: values.copy() for name, values in work.maps.items()}
         objects, words = list(work.objects), list[dict[str, Any]]()
         for row, (chance, y, x) in enumerate(drawn.tolist()):
             if chance >= self.p:
@@ -125,7 +124,7 @@ class Mosaic(_Pasting):
             center = int(y * height), int(x * width)
             parts = []
             for tile, (into, out, shift) in zip(tiles, _quarters(center, work.size), strict=True):
-                images[row][_window(layout, into)] = before[tile][_window(layout, out)]
+                images[row][(..., *into)] = before[tile][(..., *out)]
                 for name, values in work.maps.items():
                     values[row][into] = maps[name][tile][out]
                 parts.append(work.moved(objects[tile], into, out, shift))
@@ -162,9 +161,9 @@ class CopyPaste(_Pasting):
         if not {"boxes", "masks"} <= fields:
             raise PipelineError("CopyPaste: objects are boxes with masks: add the ops boxes and masks")
 
-    def _done(self, work: _Work, images: Any, layout: str, key: Key) -> list[dict[str, Any]]:
+    def _done(self, work: _Work, images: Any, key: Key) -> list[dict[str, Any]]:
         rng = generator(key, _PASTES)
-        before, maps = images.copy(), {name: values.copy() for name, values in work.maps.items()}
+        before, maps = images.copy("K"), {name: values.copy() for name, values in work.maps.items()}
         objects, words = list(work.objects), list[dict[str, Any]]()
         (masks,) = work.masks
         for row, other in enumerate(partners(work.indices).tolist()):
@@ -174,7 +173,7 @@ class CopyPaste(_Pasting):
                 continue
             new = {name: values[pasted] for name, values in objects[other].items()}
             hides = new[masks].any(axis=0)
-            at = _where(layout, hides, like=images)
+            at = np.asarray(hides, like=images)  # CuPy's of a GPU's
             images[row] = images[row] * ~at + before[other] * at
             for name, values in work.maps.items():
                 values[row][hides] = maps[name][other][hides]
@@ -280,16 +279,6 @@ def _quarters(center: tuple[int, int], size: tuple[int, int]) -> list[tuple[Wind
         first = slice(0, at), slice(side - at, side), at - side
         ways.append((first, (slice(at, side), slice(0, side - at), at)))
     return [((y[0], x[0]), (y[1], x[1]), (y[2], x[2])) for y in ways[0] for x in ways[1]]
-
-
-def _window(layout: str, window: Window) -> tuple[slice, ...]:
-    return tuple({"h": window[0], "w": window[1]}.get(axis, slice(None)) for axis in layout)
-
-
-def _where(layout: str, mask: npt.NDArray[np.bool_], *, like: Any) -> Any:
-    """A mask (height, width) for an image of a layout, where that image is."""
-    where = tuple(slice(None) if axis in "hw" else None for axis in layout)
-    return np.asarray(mask, like=like)[where]  # CuPy's of a GPU's
 
 
 def _around(mask: npt.NDArray[Any]) -> tuple[float, float, float, float]:

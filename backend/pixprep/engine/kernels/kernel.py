@@ -51,8 +51,7 @@ class CpuKernel:
     def run(self, images: Sequence[U8], placements: Sequence[Placement], outs: Planes, places: Sequence[int]) -> None:
         """See ``Kernel.run``."""
         for pixels, placement, place in zip(images, placements, places, strict=True):
-            out = outs[place]
-            planes = self._unpadded(out if self._plan.spec.layout == "chw" else out.transpose(2, 0, 1), placement.size)
+            planes = self._unpadded(self._plan.spec.view(outs[place], "chw"), placement.size)
             *steps, last = placement.levels or (None,)
             table, finish = self._table, self._finish
             own = self._plan.own

@@ -260,8 +260,8 @@ class _Tensor:
         self._rows.append(comparison.row(self.name, "end to end", libraries, end))
         if origin is None or output.spec.is_open:
             return
-        height, width = output.spec.shape[1:] if output.spec.layout == "chw" else output.spec.shape[:2]
-        self._transform = originals.complete(origin, (height, width))
+        lengths = output.spec.lengths
+        self._transform = originals.complete(origin, (lengths["h"], lengths["w"]))
         if self._transform.library.version:
             self._rows.append(comparison.row(self.name, "origin", [self._resizer, self._transform], end))
         else:

@@ -66,9 +66,8 @@ def verify_training(
             with Engine(certified, threads=1, odd_range=True) as other:
                 theirs = other.run_batch([encoded])
             for tensor, row in rows.items():
-                is_chw = training.outputs[tensor].spec.layout == "chw"
-                pair = [x[tensor][0].transpose(1, 2, 0) if is_chw else x[tensor][0] for x in (ours, theirs)]
-                row.add(name, *pair)
+                spec = training.outputs[tensor].spec
+                row.add(name, *(spec.view(x[tensor][0], "hwc") for x in (ours, theirs)))
             Comparison(whole, certified.for_serving(), originals, may_freeze=False).add(name, encoded)
     order = get_args(StageName)
     whole.rows.sort(key=lambda row: (["", *tensors].index(row.output), order.index(row.stage)))

@@ -33,7 +33,7 @@ class Stage:
         if not isinstance(chain[-1], ops.Tensor):
             chain = (*chain, ops.Tensor(dtype="float32" if is_real(resizing(chain)) else "uint8", layout="hwc"))
         pipeline = Pipeline([msgspec.structs.replace(op, name=None, from_=None, only=None) for op in chain])
-        self._is_chw = pipeline.outputs["tensor"].spec.layout == "chw"
+        self._spec = pipeline.outputs["tensor"].spec
         self._engine = Engine(pipeline, threads=1, odd_range=True)
 
     def run(self, encoded: bytes) -> Array:
@@ -41,7 +41,7 @@ class Stage:
         (result,) = self._engine.run([encoded])
         if isinstance(result, Exception):
             raise result
-        return np.asarray(result.transpose(1, 2, 0) if self._is_chw else result)
+        return np.asarray(self._spec.view(result, "hwc"))
 
 
 def decoded(decode: ops.Decode, encoded: bytes) -> Array:

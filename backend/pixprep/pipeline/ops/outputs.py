@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Annotated, cast
 
 from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Margin, Pair, Share, Within, need_channels, need_whole_levels
 from pixprep.pipeline.ops.op import AnnotationOp, OutputOp, op_name, own_fields
 from pixprep.plan import inputs
@@ -37,6 +38,8 @@ from pixprep.spec import (
     as_tuple,
 )
 
+MAX_ONES = 2
+"""Dims of one in a layout."""
 MAX_ROWS = 100_000
 Rows = Annotated[int, Within(1, MAX_ROWS, " rows")]
 LEAST_FLOW_SIDE = 32
@@ -55,8 +58,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
 
     Args:
         dtype: ``float32``, ``float16``, or ``uint8`` where nothing was normalized.
-        layout: ``chw`` (channel, height, width) or ``hwc``; of a clip ``tchw`` (frame, channel, height, width),
-            ``thwc`` or ``cthw``.
+        layout: the axes in their order: ``chw`` (channel, height, width), ``hwc``, ``cwh`` and so on; of a clip with
+            its frames, such as ``tchw`` or ``cthw``. A ``1`` is a dim of one, such as that of a camera: ``1chw``.
         max_size: the most pixels of a side, before it is padded; a larger image is refused. It bounds a tensor of the
             image's own size.
         min_height, min_width: pad to at least that.
@@ -108,9 +111,7 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
             padding = NO_PADDING
         if image.frames is not None and (least != most or padding[1:] != NO_PADDING[1:]):
             raise PipelineError("the size differs from clip to clip: give resize a height and a width, and no padding")
-        if (image.frames is None) != (self.layout in ("chw", "hwc")):
-            layouts = '"chw" or "hwc"' if image.frames is None else '"tchw", "thwc" or "cthw"'
-            raise PipelineError(f'"layout": of {"an image" if image.frames is None else "a clip"} it is {layouts}')
+        _check_layout(self.layout, "chw" if image.frames is None else "tchw")
         if self.dtype == "uint8" and image.values == "normalized":
             raise PipelineError("uint8 cannot hold normalized values: use float32 or float16, or drop normalize")
         if self.dtype == "uint8" and image.values == "real":
@@ -118,7 +119,7 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         largest = max(abs(image.low), abs(image.high))
         if not largest <= LARGEST[self.dtype]:
             raise PipelineError(f"{self.dtype} ends at {LARGEST[self.dtype]:g}, but values reach {largest:g}")
-        sizes = {"t": image.frames or 0, "c": image.channels, "h": most[0], "w": most[1]}
+        sizes = {"1": 1, "t": image.frames or 0, "c": image.channels, "h": most[0], "w": most[1]}
         shape = tuple(sizes[axis] for axis in self.layout)
         sizes |= {axis: -1 for axis, low, high in zip("hw", least, most, strict=True) if low < high}
         return TensorSpec(
@@ -142,6 +143,20 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         levels = as_tuple(self.pad_level) * (len(plan.channels) // len(as_tuple(self.pad_level)))
         value = tuple(float(values[int(level)]) for values, level in zip(plan.table, levels, strict=True))
         return replace(plan, spec=replace(spec, padding=spec.padding._replace(value=value)))
+
+
+def _check_layout(layout: Layout, axes: str) -> None:
+    """Refuse a layout that has not each of the axes once."""
+
+    def is_right(layout: Layout) -> bool:
+        return layout.count("1") <= MAX_ONES and sorted(layout.replace("1", "")) == sorted(axes)
+
+    if not is_right(layout):
+        meant = "".join(axis for axis in layout.lower() if axis in (*axes, "1"))
+        remedy = f'; did you mean "{meant}"?' if is_right(meant) else ""
+        kind = "a clip" if "t" in axes else "an image"
+        what = f"each of {', '.join(axes)} once, in any order, and a 1 for a dim of one ({MAX_ONES} at most)"
+        raise PipelineError(f'"layout" of {kind} has {what}, not {quoted(layout)}{remedy}')
 
 
 class NumbersOp(OutputOp, frozen=True):

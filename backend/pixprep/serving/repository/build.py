@@ -24,7 +24,7 @@ from pixprep.serving.repository.chain import chain_from
 from pixprep.serving.repository.check import ODD_RANGE, ONNX_CLASSIFIER, lacking, remarks
 from pixprep.serving.repository.choices import Choices, Input, as_options, configuration, last_choices
 from pixprep.serving.repository.door import Door, door_notes
-from pixprep.serving.repository.fit import carried, of_one_image
+from pixprep.serving.repository.fit import carried, of_one_image, of_turned_images
 from pixprep.serving.repository.free_dims import freed, loosened
 from pixprep.serving.repository.labels import labelled, of_heads, read_labels, unlabelled
 from pixprep.serving.repository.models import Tensor, suggest
@@ -253,7 +253,8 @@ def plan_repository(
             notes.append(f"{kept}: removed: it named the classes of another model; --labels names those of this")
     for stage in stages:
         own = {port: name for port, (giver, name) in pairs.items() if giver is stage}
-        notes += [*of_one_image(model, stage.pipeline, own), *lost_boxes(model, stage.pipeline, own)]
+        for note in (of_one_image, of_turned_images, lost_boxes):
+            notes += note(model, stage.pipeline, own)
     of_heads(model.outputs, heads)
     named, classes = ("", ()) if heads else labelled(model.outputs, words, model.labels)
     notes += unlabelled(model.outputs, named, classes)

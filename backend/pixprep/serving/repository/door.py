@@ -100,7 +100,7 @@ def door_notes(pipeline: Pipeline, doors: Iterable[Door] = (), *, own: str = "",
             continue
         with suppress(PipelineError, SetupError):
             model = load_onnx(file)[1] if isinstance(file, Path) else file
-            start = _walk(model.graph, port, _channels(output), output.spec.shape)
+            start = _walk(model.graph, port, output.spec.lengths["c"], output.spec.shape)
             notes += [f"{where}: {note}" for note in _notes(start, output, is_bare=name in bare)]
             known.add(name)
     return notes + [
@@ -182,7 +182,7 @@ def explain_onnx(path: Path) -> Iterator[str]:
         if len(shape) < 3:
             continue
         sides = shape[1:]
-        channels = next((side for side in (sides[0], sides[-1]) if side in (1, 3)), 3)
+        channels = max((side for side in (*sides[:-2], sides[-1]) if side in (1, 3)), default=3)
         start = _walk(model.graph, tensor.name, channels, sides)
         if start.resizes:
             yield f"       resizes it: {', '.join(start.resizes)}"
@@ -285,11 +285,6 @@ def _keeps_size(node: Any, graph: Any, shape: tuple[int, ...]) -> bool:
     return set(last) == {1.0} or last[1:] == shape[1 - len(last) :]  # of a clip, a frame's
 
 
-def _channels(output: Output) -> int:
-    assert output.spec.layout
-    return output.spec.shape[output.spec.layout.index("c")]
-
-
 def _shown(node: Any) -> str:
     return f'{node.op_type} "{printable(node.name or node.output[0])}"'
 
@@ -302,7 +297,7 @@ def _normalized_twice(start: _Start, output: Output) -> str:
     own = [op for op in output.chain if isinstance(op, Normalize)]
     if not own or not start.arithmetic:
         return ""
-    channels = _channels(output)
+    channels = output.spec.lengths["c"]
     scale, offset = np.ones(channels), np.zeros(channels)
     for op in own:
         factors, summands = (np.array(values) for values in zip(*op.coefficients(channels), strict=True))

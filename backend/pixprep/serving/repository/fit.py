@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from typing import get_args
 
-from pixprep.errors import PipelineError
+from pixprep.errors import PipelineError, printable
 from pixprep.pipeline.ops import CenterCrop, Crop, ImageSize, Letterbox, OriginalSize, Pad, Resize, op_name
+from pixprep.pipeline.ops.outputs import MAX_ONES
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import RESERVED_NAMES, Output
 from pixprep.serving.repository.models import Tensor
@@ -27,7 +29,8 @@ _MOST_NUMBERS = 6
 """Numbers that a pipeline may give of an image, such as ``transform``."""
 _EACH = "give --pipeline INPUT=FILE for each"
 _COLORS = {1: "gray", 3: "rgb"}
-_LAYOUTS: tuple[Layout, ...] = ("chw", "hwc", "tchw", "cthw", "thwc")
+_USUAL = "tchw"
+"""Axes in the order of most models."""
 
 
 def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
@@ -135,6 +138,36 @@ def of_one_image(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str,
     ]
 
 
+def of_turned_images(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
+    """A note for each input whose file names height and width in another order than the pipeline has them."""
+    notes = []
+    for tensor in classifier.inputs:
+        layout = pipeline.outputs[pairs[tensor.name]].spec.layout if tensor.name in pairs else None
+        if layout is not None and _sides(tensor) not in ("", _order(layout)):
+            words = printable(", ".join(tensor.words[1:]))
+            notes.append(
+                f'{classifier.source}: "{tensor.name}" calls its dims {words}: if that is their order, set tensor '
+                f'layout to "{_turned(layout)}"'
+            )
+    return notes
+
+
+def _sides(tensor: Tensor) -> str:
+    """``hw`` or ``wh``, as the file names the dims of an input; ``""`` where it does not."""
+    words = [word.lower() for word in tensor.words]
+    found = [side[0] for word in words for side in ("height", "width") if word == side[0] or side in word]
+    return "".join(found) if sorted(found) == ["h", "w"] else ""
+
+
+def _order(layout: Layout) -> str:
+    return "".join(axis for axis in layout if axis in "hw")
+
+
+def _turned(layout: Layout) -> Layout:
+    """A layout with height and width in each other's place."""
+    return layout.translate(str.maketrans("hw", "wh"))
+
+
 def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
     dtype, spec = _DTYPES.get(tensor.data_type), output.spec
     if spec.dtype != dtype:
@@ -145,14 +178,14 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
         name = "tensor" if spec.layout else op_name(op)
         remedy = f"set {name} dtype to {dtype}" if dtype in able else f"export the model with {spec.dtype}"
         raise PipelineError(f'the pipeline gives {spec.dtype}, the model\'s "{tensor.name}" wants {wants}: {remedy}')
-    is_of_clips, shape = spec.layout is not None and "t" in spec.layout, tensor.shape
+    is_of_clips, shape = "t" in spec.lengths, tensor.shape
     export = f"export the model with [batch, {', '.join(map(str, spec.shape))}]"
     if is_of_clips and shape is not None and len(shape) == len(spec.shape) and shape[0] in (-1, 1):  # images in a batch
         raise PipelineError(
             f'the pipeline gives clips, {list(spec.shape)}, and the model\'s "{tensor.name}" takes images, '
             f"{list(shape[1:])}: average what it gives over the frames, by the lines of docs/video.md; or {export}"
         )
-    if shape is None or len(shape) == len(spec.shape):
+    if shape is None or (len(shape) == len(spec.shape) and "1" not in spec.lengths):
         raise PipelineError(f'input "{tensor.name}" has no batch dimension: {export}')
     _check_batch("input", tensor, max_batch_size)
     wanted = shape[1:]
@@ -166,13 +199,13 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
     if not compatible(spec.shape, wanted):
         raise PipelineError(
             f'the pipeline gives {list(spec.shape)}, the model\'s "{tensor.name}" wants {list(wanted)}: '
-            f"{mend_dims(output, wanted) or export}"
+            f"{mend_dims(output, wanted, _sides(tensor)) or export}"
         )
 
 
 def _settle(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> str:
     """Remedy in the pipeline for a model that takes one size."""
-    most, lengths = (_lengths(shape, spec.layout or "chw") for shape in (spec.largest, wanted))
+    most, lengths = (spec.lengths_of(shape) for shape in (spec.largest, wanted))
     names = {"h": "min_height", "w": "min_width"}
     if all(most[axis] <= lengths[axis] for axis in free):
         return f"set tensor {' and '.join(f'{names[axis]} to {lengths[axis]}' for axis in free)}"
@@ -228,29 +261,29 @@ def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
         )
 
 
-def mend_dims(output: Output, wanted: Sequence[int]) -> str:
-    """Remedy in the pipeline for other dims; ``""`` if no pipeline gives them."""
-    layout = output.spec.layout
-    if layout is not None and "t" not in layout and len(wanted) == len(layout) + 1:
-        return "begin with decode_video, for a model of clips"
-    if layout is None or len(wanted) != len(layout):
+def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
+    """Remedy in the pipeline for other dims; ``""`` if no pipeline gives them.
+
+    Args:
+        output: of the pipeline.
+        wanted: dims of one image.
+        order: ``hw`` or ``wh``, where it is known; ``""``: as in the pipeline.
+    """
+    sides = output.spec.lengths
+    axes = "".join(axis for axis in _USUAL if axis in sides)
+    ones = len(wanted) - len(axes)
+    if not axes or not 0 <= ones <= MAX_ONES:
         return ""
-    sides = _lengths(output.spec.shape, layout)
-    others = [other for other in _LAYOUTS if len(other) == len(layout)]
+    if ones == 1 and "t" not in sides and 1 not in wanted:
+        return "begin with decode_video, for a model of clips"
+    layout = _fitting(output.spec, wanted, order or _order(output.spec.layout or ""), "1" * ones + axes)
+    if layout is None:
+        return ""
     remedies = []
-    # by its channels, and of a clip by its frames if they agree; -1 is any, and images have no frames
-    for axes in ("ct", "c"):
-        fitting = [
-            other
-            for other in (layout, *others)
-            if all(_lengths(wanted, other).get(axis, -1) in (sides.get(axis), -1) for axis in axes)
-        ]
-        if fitting:
-            break
-    if fitting and fitting[0] != layout:
-        layout = fitting[0]
+    if layout != output.spec.layout:
         remedies.append(f'set tensor layout to "{layout}"')
-    lengths = {axis: length if length > 0 else sides[axis] for axis, length in _lengths(wanted, layout).items()}
+    dims = zip(layout, wanted, strict=True)
+    lengths = {axis: length if length > 0 else sides[axis] for axis, length in dims}
     if lengths["c"] != sides["c"]:
         if lengths["c"] not in _COLORS:
             return ""
@@ -261,7 +294,9 @@ def mend_dims(output: Output, wanted: Sequence[int]) -> str:
     if (tall, wide) != (sides["h"], sides["w"]):
         op = next(op for op in reversed(output.chain) if isinstance(op, _SIZING_OPS))
         size = f"{tall}" if tall == wide else f"height {tall}, width {wide}"
-        remedies.append(f"set {op_name(op)} to {size}")
+        is_turned = not order and (wide, tall) == (sides["h"], sides["w"])
+        other = f', or, if the model has them the other way round, tensor layout to "{_turned(layout)}"' * is_turned
+        remedies.append(f"set {op_name(op)} to {size}{other}")
         resized = [
             resize.size for resize in output.chain if isinstance(resize, Resize) and isinstance(resize.size, int)
         ]
@@ -270,9 +305,19 @@ def mend_dims(output: Output, wanted: Sequence[int]) -> str:
     return " and ".join(remedies)
 
 
-def _lengths(dims: Sequence[int], layout: Layout) -> dict[str, int]:
-    """The length of each axis of a layout."""
-    return dict(zip(layout, dims, strict=True))
+def _fitting(spec: TensorSpec, wanted: Sequence[int], order: str, axes: str) -> Layout | None:
+    """Layout of these axes that dims seem to have, by their frames and channels, or by their channels; -1 is any."""
+    layouts = dict.fromkeys("".join(each) for each in (spec.layout or "", *permutations(axes)))
+    lengths = {**spec.lengths, "1": 1}
+
+    def agreement(layout: Layout) -> tuple[bool | int, ...]:
+        pairs = [(axis, lengths[axis], length) for axis, length in zip(layout, wanted, strict=True) if axis not in "hw"]
+        wrong = {axis for axis, ours, theirs in pairs if theirs not in (ours, -1)}
+        return "1" not in wrong, not wrong, "c" not in wrong, sum(ours == theirs for _, ours, theirs in pairs)
+
+    fitting = [layout for layout in layouts if len(layout) == len(wanted) and _order(layout) == order]
+    best = max(fitting, key=agreement)
+    return best if agreement(best)[0] else None
 
 
 def compatible(ours: Sequence[int] | None, theirs: Sequence[int] | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
@@ -43,6 +43,7 @@ class Tensor:
         shape: the batch first where there is one; -1 where a length is free; None where the file does not say.
         is_optional: as an input of a request.
         is_batched: the first length is the batch's.
+        words: name or number of each length in an ONNX file.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Tensor:
     shape: tuple[int, ...] | None
     is_optional: bool = False
     is_batched: bool = False
+    words: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         shape = "" if self.shape is None else f" {list(self.shape)}"

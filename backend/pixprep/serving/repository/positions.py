@@ -42,6 +42,6 @@ def are_boxes(output: Tensor, image: TensorSpec) -> bool:
         return True
     if image.is_open:
         return False
-    sides = dict(zip(image.layout or "chw", image.shape, strict=True))
-    places = [sum((sides["h"] // stride) * (sides["w"] // stride) for stride in grids) for grids in _GRIDS]
+    height, width = image.lengths["h"], image.lengths["w"]
+    places = [sum((height // stride) * (width // stride) for stride in grids) for grids in _GRIDS]
     return len(dims) == 2 and any(count * anchors in dims for count in places for anchors in (1, 3))
