@@ -9,7 +9,7 @@ from PIL import _imaging
 
 import pixprep as pp
 from images import jpeg, photo, scene, with_exif
-from pixprep.engine.decoders import Limits, turbo
+from pixprep.engine.decoders import Limits, images, turbo
 from pixprep.engine.decoders.header import is_plain, read_jpeg_header
 from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.decoders.turbo import Way, decode, decode_part
@@ -235,6 +235,11 @@ def test_the_size_of_an_image_is_looked_at_again():
 # the decoder
 
 
+@pytest.fixture(autouse=True)
+def _parts_of_small_images(monkeypatch):
+    monkeypatch.setattr(images, "SPARED", 0)
+
+
 PIPELINE = pp.Pipeline([pp.decode(), pp.crop(10, 20, 30, 40), pp.tensor()])
 
 
@@ -255,6 +260,13 @@ def test_only_the_part_is_written():
     assert (part[:9] == 77).all()
     assert (part[41:99] == 77).all()
     assert (part[9:41, 72:] == 77).all()
+
+
+@pytest.mark.parametrize(("side", "is_part"), [(120, False), (131, False), (136, True)])
+def test_a_part_that_leaves_few_pixels_out_is_not_worth_it(monkeypatch, side, is_part):
+    """Of 131 x 131 pixels 15,817 are left out, of 136 x 136 17,152."""
+    monkeypatch.undo()
+    assert (seen(jpeg(scene(side, side), subsampling=0))[:9] == 77).all() == is_part
 
 
 @pytest.mark.parametrize("damage", ["strict", "lenient", "pillow"])

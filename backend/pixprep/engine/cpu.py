@@ -28,6 +28,8 @@ from pixprep.plan.plan import Plan
 from pixprep.plan.steps.operators import Arrays
 from pixprep.spec import DType
 
+_NO_LANE = nullcontext()
+
 
 class Cpu:
     """See ``Device``, and ``staged.Parts``."""
@@ -74,7 +76,7 @@ class Cpu:
 
     def lane(self) -> AbstractContextManager[None]:
         """See ``Device``."""
-        return nullcontext()
+        return _NO_LANE
 
     def trim(self) -> None:
         """See ``Device``; the C library's own reserves too, where it has a call for that."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
 from itertools import accumulate
 from threading import Lock
 from time import perf_counter
@@ -61,6 +60,9 @@ class Engine:
             libjpeg-turbo's, or change with the load. ``cuda``: CUDA alone. ``fastest``: as ``consistent``, but
             nvImageCodec chooses how the engine decodes by the load. ``cpu``: libjpeg-turbo; and FFmpeg decodes clips.
 
+    Attributes:
+        tensors: the outputs that are on the device.
+
     Raises:
         SetupError: the device is missing, or does not compute what the CPU does.
     """
@@ -95,6 +97,7 @@ class Engine:
             for name, output in self.plan.outputs.items()
             if isinstance(output, TensorPlan | FlowPlan)
         }
+        self.tensors = tuple(name for name in self._kernels if isinstance(self.plan.outputs[name], TensorPlan))
         has_flow = any(isinstance(output, FlowPlan) for output in self.plan.outputs.values())
         self._flow = optical_flow() if has_flow else None
         self._pool = ThreadPoolExecutor(self._device.lanes - 1, "pixprep") if self._device.lanes > 1 else None
@@ -108,11 +111,6 @@ class Engine:
     def decoders(self) -> str:
         """Decoders, in words."""
         return self._decoder.words
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """The outputs that are on the device."""
-        return tuple(name for name in self._kernels if isinstance(self.plan.outputs[name], TensorPlan))
 
     def run(
         self, encoded: Sequence[Encoded | Pixels | ImageError], *, inputs: Mapping[str, Sequence[Any]] | None = None
@@ -197,7 +195,7 @@ class Engine:
         chunks = self._decoder.chunks(files, places, is_whole=keep is not None and keep_whole)
         ends, into = [0, *accumulate(counts)], into or {}
         spans = list(map(slice, ends, ends[1:])) if rows is None else [slice(row, row + 1) for row in rows]
-        count = max((span.stop for span in spans), default=0)
+        count = ends[-1] if rows is None else max(rows, default=-1) + 1
         batch = Batch(
             outputs={name: into[name] if name in into else self._array(name, count) for name in names},
             errors=[None] * count,
@@ -211,16 +209,17 @@ class Engine:
             self._fail(batch, dict.fromkeys(batch.rows_of(index), encoded[index]))
         lock = Lock()  # a generator may not be asked by two threads at once
 
-        def work(first: Chunk[Any] | None = None) -> None:  # whoever is free takes the next chunk
+        def work(first: Chunk | None = None) -> None:  # whoever is free takes the next chunk
             with lock:
                 chunk = first or next(chunks, None)
             while chunk is not None:
-                indices = [there[index] for index in chunk.indices]
                 with self._device.lane():
-                    decoded = self._run_chunk(chunk, indices, batch, keep)
+                    results = self._run_chunk(chunk, there, batch, keep)
                 with lock:
-                    batch.recovered += sum(image.is_recovered for image in decoded)
-                    batch.fallbacks += sum(image.is_fallback for image in decoded)
+                    for result in results:
+                        if isinstance(result, Decoded):
+                            batch.recovered += result.is_recovered
+                            batch.fallbacks += result.is_fallback
                     chunk = next(chunks, None)
 
         first = next(chunks, None)
@@ -252,38 +251,40 @@ class Engine:
 
     def _run_chunk(
         self,
-        chunk: Chunk[Any],
-        indices: Sequence[int],
+        chunk: Chunk,
+        there: Sequence[int],
         batch: Batch,
         keep: Callable[[int, Decoded], None] | None,
-    ) -> list[Decoded]:
-        """Decode the images of a chunk, and write every output of those that decoded; these are returned."""
+    ) -> list[Decoded | ImageError]:
+        """Decode the images of a chunk, and write every output; ``there`` has the places of the decoder's images."""
+        images: dict[int, Decoded] = {}
+        failed: dict[int, ImageError] = {}
         start = perf_counter()
         with self._decoder.decode(chunk) as results:
             after_decode = perf_counter()
-            found: dict[int, Decoded | ImageError] = {}
-            for index, result in zip(indices, results, strict=True):
-                own = batch.rows_of(index)
-                found |= zip(own, _each(result, len(own)), strict=True)
-            images = {row: each for row, each in found.items() if isinstance(each, Decoded)}
-            failed = {row: each for row, each in found.items() if isinstance(each, ImageError)}
+            for place, result in zip(chunk.indices, results, strict=True):
+                rows = batch.rows_of(there[place])
+                for row, each in zip(rows, _each(result, len(rows)), strict=True):
+                    if isinstance(each, ImageError):
+                        failed[row] = each
+                    else:
+                        images[row], batch.placed[row] = each, each.placed
+            every = [*images, *failed]
             for name, array in batch.outputs.items():
                 failed |= self._write(name, images, array)
-            for row, image in images.items():
-                batch.placed[row] = image.placed
             self._fail(batch, failed)
             after_transform = perf_counter()
             if keep is not None:
-                for index, result in zip(indices, results, strict=True):
+                for place, result in zip(chunk.indices, results, strict=True):
                     try:
                         if not isinstance(result, ImageError):
-                            keep(index, result)
+                            keep(there[place], result)
                     except ImageError as error:
-                        self._fail(batch, dict.fromkeys(batch.rows_of(index), error.as_value()))
-        for row in found:
-            batch.decode_s[row] = (after_decode - start) / len(found)
-            batch.transform_s[row] = (after_transform - after_decode) / len(found)
-        return [result for result in results if isinstance(result, Decoded)]
+                        self._fail(batch, dict.fromkeys(batch.rows_of(there[place]), error.as_value()))
+        for row in every:
+            batch.decode_s[row] = (after_decode - start) / len(every)
+            batch.transform_s[row] = (after_transform - after_decode) / len(every)
+        return results
 
     def _places(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> tuple[list[Place], list[int]]:
         """For each image its place, by the numbers that came with it, and how many rows it has."""
@@ -383,4 +384,4 @@ def _each(result: Decoded | ImageError, count: int) -> Sequence[Decoded | ImageE
     """Result of an image in each of its rows."""
     if isinstance(result, ImageError) or not result.placed.rows:
         return [result] * count
-    return [row if isinstance(row, ImageError) else replace(result, placed=row) for row in result.placed.rows]
+    return [row if isinstance(row, ImageError) else result._replace(placed=row) for row in result.placed.rows]

@@ -90,9 +90,7 @@ class GpuDecoder:
         self._is_reading = damage != "structural"
         self._pool = ThreadPoolExecutor(self._threads, "pixprep-decode")
 
-    def chunks(
-        self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True
-    ) -> Iterator[Chunk[Image]]:
+    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True) -> Iterator[Chunk]:
         """See ``Decoder``: neighbours, whose pixels fit into the budget together, or one image.
 
         A large batch has a chunk for each lane at least. Where the cores read every image's data first, it has twice as
@@ -108,7 +106,7 @@ class GpuDecoder:
                 yield Chunk(range(begin + start, begin + end), images[start:end])
 
     @contextmanager
-    def decode(self, chunk: Chunk[Image]) -> Iterator[list[Decoded | ImageError]]:
+    def decode(self, chunk: Chunk) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``: the pixels are valid until the same thread's next call."""
         results: dict[int, Decoded | ImageError] = {}
         on_host: dict[int, Future[Decoded | ImageError]] = {}
@@ -135,7 +133,7 @@ class GpuDecoder:
             for index, later in on_host.items():
                 result = later.result()
                 if isinstance(result, Decoded):
-                    result = replace(result, pixels=to_array(result.pixels))
+                    result = result._replace(pixels=to_array(result.pixels))
                 results[index] = result
             yield [results[index] for index in range(len(chunk.images))]
 
@@ -186,7 +184,7 @@ class GpuDecoder:
             pixels = np.empty((height, width, min(channels, 3)), np.uint8)
             for channel in range(pixels.shape[2]):  # NumPy takes four times as long for all three at once
                 pixels[:, :, channel] = result.pixels[:, :, channel]
-            return replace(result, pixels=pixels, is_fallback=True)
+            return result._replace(pixels=pixels, is_fallback=True)
 
     def trim(self) -> None:
         """See ``Decoder``."""

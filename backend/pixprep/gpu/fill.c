@@ -54,7 +54,7 @@ static void pack(const struct windows *windows, struct packed *n) {
 // The windows of one axis of a placement, behind what is used of the memory; `read`: the input positions that they read.
 static int fill_axis(struct chunk *n, const struct placed *p, int axis, struct Windows *filled, int64_t *read) {
     int64_t length = p->end[axis] - p->begin[axis];
-    struct axis line = {p->ratio[axis], 0, length, p->resized[axis], p->first[axis], p->last[axis], axis == 0, 0};
+    struct axis line = {length, p->resized[axis], p->ratio[axis], p->first[axis], p->last[axis], 0, axis == 0, 0};
     struct windows made = {.size = line.end - line.begin, .taps = most_taps(&n->formula, &line)};
     int64_t align = (axis == 0) == !p->is_vertical_first ? TAPS : 1;
     int64_t groups = (made.taps + align + TAPS - 2) / TAPS;  // at most

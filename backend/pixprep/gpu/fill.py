@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pixprep.engine.kernels import resampling
 from pixprep.engine.kernels.layout import packer
-from pixprep.engine.kernels.native import STRUCTS, checked, formula_struct, library
+from pixprep.engine.kernels.native import STRUCTS, checked, formula_numbers, library
 from pixprep.gpu.structs import ALIGNMENT, IMAGE
 from pixprep.plan.geometry_steps import Resize
 from pixprep.plan.output_plans import TensorPlan
@@ -72,7 +72,7 @@ def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
         )
     )  # fmt: skip
     address = np.frombuffer(images, np.uint8).ctypes.data
-    arguments = STRUCTS["chunk"](formula_struct(formula), address, len(chunk.which), len(chunk.plan.channels))
+    arguments = STRUCTS["chunk"](formula_numbers(formula), address, len(chunk.which), len(chunk.plan.channels))
     run = library().fill_chunk
     checked(run(byref(arguments)))  # it has no memory yet, and says how much it needs
     memory, arguments.address = chunk.upload(arguments.n_bytes)

@@ -82,7 +82,7 @@ class Placement(NamedTuple):
     @property
     def size(self) -> tuple[int, int]:
         """(rows, columns) of the tensor."""
-        return levels.size_after(self.levels, *self.canvas)
+        return levels.size_after(self.levels, *self.canvas) if self.levels else self.canvas
 
     @property
     def matrix(self) -> F64:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pixprep.errors import ImageError
 from pixprep.formats import CODECS as CODECS
@@ -24,7 +24,6 @@ from pixprep.formats import called as called
 if TYPE_CHECKING:
     from pixprep.plan.plan import Place, Placed
 
-T = TypeVar("T")
 Encoded = bytes | bytearray | memoryview
 Pixels = Any
 """On the CPU a NumPy array: uint8, C-contiguous, (height, width, 4) RGB and one byte without meaning, so that vectors
@@ -32,8 +31,7 @@ hold whole pixels, and Pillow reads it without a copy; or (height, width, 1) gra
 what was given: (height, width, 3) RGB or (height, width, 1) gray, with any strides."""
 
 
-@dataclass(frozen=True)
-class Decoded:
+class Decoded(NamedTuple):
     """One image, decoded.
 
     Attributes:
@@ -60,8 +58,7 @@ class Kept:
     pixels: Pixels
 
 
-@dataclass(frozen=True)
-class Chunk(Generic[T]):
+class Chunk(NamedTuple):
     """Images of a batch that are decoded together.
 
     Attributes:
@@ -70,7 +67,7 @@ class Chunk(Generic[T]):
     """
 
     indices: Sequence[int]
-    images: Sequence[T]
+    images: Sequence[Any]
 
 
 def neighbours(sizes: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
@@ -206,16 +203,14 @@ class Decoder(Protocol):
 
     words: str
 
-    def chunks(
-        self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True
-    ) -> Iterator[Chunk[Any]]:
+    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True) -> Iterator[Chunk]:
         """Share a batch out: the images of a chunk are decoded together, and their pixels are in memory together.
 
         ``places`` has for each image the function that is called, once, with its height and width when they are known.
         Unless ``is_whole``, pixels that no tensor is made of may be left out: there another image's may lie.
         """
 
-    def decode(self, chunk: Chunk[Any]) -> AbstractContextManager[list[Decoded | ImageError]]:
+    def decode(self, chunk: Chunk) -> AbstractContextManager[list[Decoded | ImageError]]:
         """Decode the images of one of this decoder's chunks.
 
         Returns:

@@ -51,6 +51,8 @@ _END_OF_IMAGE = b"\xff\xd9"
 AHEAD = 16
 """Images whose headers are read, and which are placed, one after the other: between two decodes, each of which empties
 the caches of its core, the same Python takes four times as long."""
+SPARED = 128 * 128
+"""The fewest pixels that a decode of a part has to leave out: its preparation takes the time of about as many."""
 
 
 class Read(NamedTuple):
@@ -103,7 +105,7 @@ class CpuDecoder:
 
     def chunks(
         self, encoded: Sequence[Encoded | Kept], places: Sequence[Place], *, is_whole: bool = True
-    ) -> Iterator[Chunk[Read | ImageError]]:
+    ) -> Iterator[Chunk]:
         """See ``Decoder``: the largest first, so that no thread is left with one when the others are done."""
         sizes = [0 if isinstance(image, Kept) else len(image) for image in encoded]
         largest_first = sorted(range(len(encoded)), key=lambda index: -sizes[index])
@@ -114,7 +116,7 @@ class CpuDecoder:
                 yield Chunk((index,), (image,))
 
     @contextmanager
-    def decode(self, chunk: Chunk[Read | ImageError]) -> Iterator[list[Decoded | ImageError]]:
+    def decode(self, chunk: Chunk) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``."""
         with Memory(self._budget, self._buffers) as memory:
             yield [self._decoded(image, memory) for image in chunk.images]
@@ -178,9 +180,15 @@ class CpuDecoder:
         denominator = placed.denominator if self._plan.reduced else 1
         rows, columns = -(-header.height // denominator), -(-header.width // denominator)
         buffer = memory.buffer(rows * columns * (1 if self._is_gray else 4)).reshape(rows, columns, -1)
-        if not is_whole and denominator == 1 and is_plain(header):
+        area = header.height * header.width
+        if not is_whole and denominator == 1 and area >= SPARED and is_plain(header):
             part = self._plan.part(placed)
-            if part and turbo.decode_part(encoded, buffer, stored(part, turn, placed.height, placed.width), self._way):
+            is_spared = part and area - (part[2] - part[0]) * (part[3] - part[1]) >= SPARED
+            if (
+                part
+                and is_spared
+                and turbo.decode_part(encoded, buffer, stored(part, turn, placed.height, placed.width), self._way)
+            ):
                 return Decoded(buffer if turn == 1 else turned(buffer, turn, part), placed)
         is_recovered = False
         try:

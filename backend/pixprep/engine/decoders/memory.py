@@ -63,7 +63,8 @@ class Budget:
     def take(self, pixels: int) -> None:
         """Wait until there is room for so many pixels."""
         with self._changed:
-            self._changed.wait_for(lambda: self._used == 0 or self._used + pixels <= self._limit)
+            while self._used and self._used + pixels > self._limit:
+                self._changed.wait()
             self._used += pixels
 
     def give(self, pixels: int) -> None:

@@ -7,7 +7,7 @@ layout, the resize copies: only the rows and columns that it reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -50,9 +50,7 @@ class PixelsDecoder:
         self._ready = ready
         self._budget = budget
 
-    def chunks(
-        self, encoded: Any, places: Sequence[Place], *, is_whole: bool = True
-    ) -> Iterator[Chunk[tuple[Pixels, Place]]]:
+    def chunks(self, encoded: Any, places: Sequence[Place], *, is_whole: bool = True) -> Iterator[Chunk]:
         """See ``Decoder``; ``encoded`` is a list of arrays, or one (n, height, width, channels).
 
         Raises:
@@ -61,10 +59,9 @@ class PixelsDecoder:
         del is_whole  # they all are
         return self._cut(list(zip(self._all(encoded), places, strict=True)))
 
-    @contextmanager
-    def decode(self, chunk: Chunk[tuple[Pixels, Place]]) -> Iterator[list[Decoded | ImageError]]:
+    def decode(self, chunk: Chunk) -> AbstractContextManager[list[Decoded | ImageError]]:
         """See ``Decoder``; the memory is that of what was given."""
-        yield [self._decoded(array, place) for array, place in chunk.images]
+        return nullcontext([self._decoded(array, place) for array, place in chunk.images])
 
     def trim(self) -> None:
         """See ``Decoder``: nothing is kept."""
@@ -85,7 +82,7 @@ class PixelsDecoder:
         count, dtypes = len(images), self._frames.dtypes
         return [checked(one, self._of, f"image {at} of {count}", dtypes) for at, one in enumerate(images, 1)]
 
-    def _cut(self, images: Sequence[tuple[Pixels, Place]]) -> Iterator[Chunk[tuple[Pixels, Place]]]:
+    def _cut(self, images: Sequence[tuple[Pixels, Place]]) -> Iterator[Chunk]:
         """One image each, the largest first; or neighbours that fit into the budget, in two chunks at least."""
         if self._budget is None:
             for index in sorted(range(len(images)), key=lambda index: -images[index][0].nbytes):

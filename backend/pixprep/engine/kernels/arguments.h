@@ -54,14 +54,14 @@ struct formula {
     int32_t bits;  // 0: the axis has its own
 };
 
-// An axis, and the part of its result that is wanted: plan/profiles/windows.py. One that keeps its length stays as it is.
+// An axis, and the part of its result that is wanted: the fields of plan/profiles/windows.py. One that keeps its length stays as it is.
 struct axis {
-    double ratio;
-    double offset;
     int64_t length;
     int64_t out_length;
+    double ratio;
     int64_t begin;
     int64_t end;
+    double offset;
     int64_t is_vertical;
     int64_t across;
 };

@@ -18,7 +18,7 @@ from pixprep.engine.kernels.native import STRUCTS, library
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
-from pixprep.plan.placement import Placement
+from pixprep.plan.placement import NO_MARGINS, Placement
 from pixprep.plan.steps.levels import Curve
 
 U8 = npt.NDArray[np.uint8]
@@ -40,6 +40,7 @@ class CpuKernel:
         self._margin = plan.spec.margin.reshape(-1, 1, 1)
         self._is_identity = plan.spec.dtype == "uint8" and not plan.arithmetic
         self._is_real = plan.is_real
+        self._own = plan.own
         self._resize = plan.geometry.resize
         self._remembers = not plan.geometry.random_steps  # no window comes again where windows are random
         self._finish: resize.Finish | None = None
@@ -54,15 +55,14 @@ class CpuKernel:
             planes = self._unpadded(self._plan.spec.view(outs[place], "chw"), placement.size)
             *steps, last = placement.levels or (None,)
             table, finish = self._table, self._finish
-            own = self._plan.own
-            if isinstance(last, Curve) and not own:  # what comes last is looked up with the values
+            if isinstance(last, Curve) and not self._own:  # what comes last is looked up with the values
                 table = table.take(np.frombuffer(last.table, np.uint8), 1)
                 finish = finish and finish.of(table)
             elif last is not None:
                 steps.append(last)
-            if steps or own:
+            if steps or self._own:
                 canvas = levels.done(steps, self._canvas(pixels, placement))
-                table = self._plan.table_of(levels.measured(own, canvas)) if own else table
+                table = self._plan.table_of(levels.measured(self._own, canvas)) if self._own else table
                 self._look_up(canvas, table, planes)
             else:
                 self._write(pixels, placement, table, finish, planes)
@@ -73,9 +73,9 @@ class CpuKernel:
 
     def _unpadded(self, planes: Planes, size: tuple[int, int]) -> Planes:
         """The part of a tensor that is image; around it the padding is written."""
-        rows, columns = size
         if planes.shape[1:] == size:
             return planes
+        rows, columns = size
         planes[:, rows:] = planes[:, :rows, columns:] = self._margin
         return planes[:, :rows, :columns]
 
@@ -123,7 +123,7 @@ class CpuKernel:
         """
         top, left, bottom, right = placement.read
         pixels = pixels[top:bottom, left:right][_directions(placement.mirrors)]
-        around = margins(self._plan, placement, pixels.shape[2])
+        around = None if placement.margins == NO_MARGINS else margins(self._plan, placement, pixels.shape[2])
         if around is None and placement.resized == pixels.shape[:2]:
             top, left, bottom, right = placement.region
             return pixels[top:bottom, left:right][_directions(placement.flips)]

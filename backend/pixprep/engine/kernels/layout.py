@@ -38,12 +38,13 @@ def structs(*paths: Path) -> dict[str, type[ctypes.Structure]]:
 
 def packer(struct: type[ctypes.Structure]) -> Struct:
     """Packer of a struct's numbers in C's order; ctypes takes five times as long, NumPy twice."""
-    kinds: list[Any] = [field[1] for field in struct._fields_]
-    return Struct(
-        "".join(
-            f"{kind._length_}{kind._type_._type_}" if issubclass(kind, ctypes.Array) else kind._type_ for kind in kinds
-        )
-    )
+    return Struct("".join(map(_format, (field[1] for field in struct._fields_))))
+
+
+def _format(kind: Any) -> str:
+    if issubclass(kind, ctypes.Structure):
+        return packer(kind).format
+    return f"{kind._length_}{kind._type_._type_}" if issubclass(kind, ctypes.Array) else str(kind._type_)
 
 
 def numbers(*paths: Path) -> dict[str, int]:

@@ -32,10 +32,8 @@ class Margins(NamedTuple):
         return *self.before, sum(level << 8 * channel for channel, level in enumerate(self.fill.tolist()))
 
 
-def margins(plan: TensorPlan, placement: Placement, channels: int) -> Margins | None:
-    """Margins of a placement, for pixels of so many channels; None: it has none."""
-    if not any(placement.margins):
-        return None
+def margins(plan: TensorPlan, placement: Placement, channels: int) -> Margins:
+    """Margins of a placement that has some, for pixels of so many channels."""
     fill = np.zeros(channels, np.uint8)
     fill[list(plan.channels)] = placement.fill or plan.fill
     return Margins(placement.margins[:2], placement.laid, fill)

@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 from pixprep.engine.kernels.layout import structs
 from pixprep.errors import SetupError
-from pixprep.plan.profiles.windows import Axis, Curve, Formula, Passes, Rule
+from pixprep.plan.profiles.windows import Curve, Formula, Passes, Rule
 
 LANES = 16
 """Products of one vector, bytes of the shortest row of levels, and pixels of a vector of ``colours.c``."""
@@ -32,25 +32,14 @@ SETTING = "PIXPREP_KERNELS"
 STRUCTS: dict[str, Any] = dict(structs(Path(__file__).with_name("arguments.h")))
 """Structs by their names in arguments.h."""
 _CURVES = get_args(Curve) + get_args(Rule)
-_PASSES = (*get_args(Passes), "copied")
+PASSES = {name: number for number, name in enumerate((*get_args(Passes), "copied"))}
+"""The number that C has for each arithmetic; ``copied`` is ``fixed`` of one position a window."""
 
 
 @cache
-def formula_struct(formula: Formula) -> Any:
-    """A formula as C reads it; it is not written to."""
-    return STRUCTS["formula"](_CURVES.index(formula.curve), formula.is_widened, formula.bits or 0)
-
-
-def axis_struct(axis: Axis) -> Any:
-    """An axis as C reads it."""
-    return STRUCTS["axis"](
-        axis.ratio, axis.offset, axis.length, axis.out_length, axis.begin, axis.end, axis.is_vertical, axis.across
-    )
-
-
-def passes_number(passes: str) -> int:
-    """The number that C has for an arithmetic; ``copied`` is ``fixed`` of one position a window."""
-    return _PASSES.index(passes)
+def formula_numbers(formula: Formula) -> tuple[int, bool, int]:
+    """A formula as C reads it."""
+    return _CURVES.index(formula.curve), formula.is_widened, formula.bits or 0
 
 
 def checked(answer: int) -> None:

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.engine.kernels.layout import packer
 from pixprep.engine.kernels.margins import Margins
-from pixprep.engine.kernels.native import STRUCTS, axis_struct, checked, formula_struct, library, passes_number
+from pixprep.engine.kernels.native import PASSES, STRUCTS, checked, formula_numbers, library
 from pixprep.plan.output_plans import Affine, ArithmeticStep, Float32
 from pixprep.plan.profiles.windows import Axis, Formula, Resampling, Windows
 
@@ -25,6 +26,7 @@ Those of the longest axis take 1.2 MB, so that 16 take 19 MB at most.
 """
 
 
+_RESIZE, _VALUES = packer(STRUCTS["resize"]), packer(STRUCTS["values"])
 NO_FORMULA = Formula("box")
 WHOLE = "opencv_linear", "opencv_repeated", "opencv_cubic", "opencv_lanczos4", "opencv_area"
 """Rules whose weights are whole numbers."""
@@ -48,7 +50,7 @@ class Laid(NamedTuple):
 def made(formula: Formula, axis: Axis) -> Laid:
     """The windows of one axis, of which something is wanted."""
     size, make = axis.end - axis.begin, library().make_windows
-    made = STRUCTS["making"](formula_struct(formula), axis_struct(axis), STRUCTS["windows"](size=size))
+    made = STRUCTS["making"](formula_numbers(formula), axis, STRUCTS["windows"](size=size))
     checked(make(byref(made)))  # it has no memory yet, and says how many taps there are
     windows = made.windows
     memory = np.zeros((2 + windows.taps) * size, np.int32)
@@ -83,11 +85,11 @@ def look_up(levels: U8, table: npt.NDArray[Any] | None, out: npt.NDArray[Any]) -
             be written, too.
     """
     (rows, columns, planes), (row, column, plane) = levels.shape, levels.strides
-    arguments = STRUCTS["values"](
+    arguments = _VALUES.pack(
         levels.ctypes.data, plane, row, column, out.ctypes.data, *out.strides,
         0 if table is None else table.ctypes.data, 0, planes, rows, columns, out.itemsize,
     )  # fmt: skip
-    library().look_up(byref(arguments))
+    library().look_up(arguments)
 
 
 def blank(height: int, width: int, channels: int) -> U8:
@@ -212,18 +214,16 @@ def resize(
         dtype = np.dtype(np.float32 if passes in ("real", "lerp") else np.uint8)
         result = np.empty((rows.end - rows.begin, wide, words), dtype)
         channel, steps = (0, 0), (0, 0)
-        values = STRUCTS["values"](out=result.ctypes.data, out_row=result.strides[0], size=dtype.itemsize)
+        values: tuple[int, ...] = result.ctypes.data, 0, result.strides[0], *[0] * 6, dtype.itemsize
     else:
         channel, steps = (finish.first, finish.step), finish.steps
-        values = STRUCTS["values"](
-            0, 0, 0, 0, out.ctypes.data, *out.strides, finish.table, finish.lines, len(out), 0, 0, out.itemsize
-        )
-    arguments = STRUCTS["resize"](
-        formula_struct(formula or NO_FORMULA), axis_struct(rows), axis_struct(columns),
+        values = out.ctypes.data, *out.strides, finish.table, finish.lines, len(out), 0, 0, out.itemsize
+    arguments = _RESIZE.pack(
+        *formula_numbers(formula or NO_FORMULA), *rows, *columns,
         *([addressof(each.struct) for each in kept] or (0, 0)),
         pixels.ctypes.data, *pixels.strides, height, width, channels,
-        *(around.struct if around else (0, 0, 0)), vertical_first, *flips, *channel, values,
-        passes_number("copied" if formula is None and passes == "fixed" else passes), factor, *steps,
+        *(around.struct if around else (0, 0, 0)), vertical_first, *flips, *channel, 0, 0, 0, 0, *values,
+        PASSES["copied" if formula is None and passes == "fixed" else passes], factor, *steps,
     )  # fmt: skip
-    checked(library().resize(byref(arguments)))
+    checked(library().resize(arguments))
     return result if result is None else result[:, :, :channels]

@@ -42,16 +42,14 @@ class ClipDecoder:
         self.words = "NVDEC, and FFmpeg for what it does not take" if elsewhere else "FFmpeg"
         self._budget = Budget(limits.max_pixels_in_flight)
 
-    def chunks(
-        self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True
-    ) -> Iterator[Chunk[tuple[Encoded, Place]]]:
+    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True) -> Iterator[Chunk]:
         """See ``Decoder``: the largest first."""
         del is_whole  # its frames all are
         for index in sorted(range(len(encoded)), key=lambda index: -len(encoded[index])):
             yield Chunk((index,), ((encoded[index], places[index]),))
 
     @contextmanager
-    def decode(self, chunk: Chunk[tuple[Encoded, Place]]) -> Iterator[list[Decoded | ImageError]]:
+    def decode(self, chunk: Chunk) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``."""
         ((encoded, place),) = chunk.images
         with Memory(self._budget, deque()) as memory:
