@@ -52,12 +52,11 @@ def _section(name: str, cls: type[Op]) -> Iterator[str]:
 
 
 def _lines(fields: list[types.Field], notes: dict[str, str]) -> Iterator[str]:
-    """A line for each field; neighbours that are as in another op share one, which does not say their types again."""
-    for note, group in groupby(fields, key=lambda field: notes[field.name]):
-        if note.startswith("as in "):
-            yield f"{', '.join(f'`{field.encode_name}`' for field in group)}: {note}"
-        else:
-            yield from (f"`{field.encode_name}` ({_type(field)}; {_default(field)}): {note}" for field in group)
+    """A line for each field; neighbours of one note and one kind share a line, and "as in" another op says no kind."""
+    kinds = {field.name: f" ({_type(field)}; {_default(field)})" for field in fields}
+    kinds |= {name: "" for name, note in notes.items() if note.startswith("as in ")}
+    for (note, kind), group in groupby(fields, key=lambda field: (notes[field.name], kinds[field.name])):
+        yield f"{', '.join(f'`{field.encode_name}`' for field in group)}{kind}: {note}"
 
 
 def _item(text: str) -> str:
