@@ -29,8 +29,13 @@ MADE = {
     "concat": lambda *_: read.concat(samples(10), read.rows(samples(COUNT)[10:], label="label", name="name")),
 }
 KINDS = MAKERS | MADE
-PAIRS = [
-    (kind, each) for kind in KINDS for each, given in SAMPLERS.items() if "shares" not in given or kind == "concat"
+# A sampler asks its source for its length alone, but for "blocks", which asks where its files begin.
+OF_EACH = ("each once", "blocks")
+PAIRS = [(kind, each) for kind in KINDS for each in OF_EACH]
+PAIRS += [
+    ("concat" if "shares" in given else "list of dicts", each)
+    for each, given in SAMPLERS.items()
+    if each not in OF_EACH
 ]
 MISSING = {kind for kind, name in (("parquet", "pyarrow"), ("lmdb", "lmdb")) if find_spec(name) is None}
 PAIRS = [pair for pair in PAIRS if pair[0] not in MISSING]  # the tests of these sources say so
