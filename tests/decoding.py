@@ -27,7 +27,7 @@ def decoded(encoded, plan=PLAN, *, limits=None, damage="strict", before=()):
         with decoder.decoded(each):
             pass
     with decoder.decoded(encoded) as result:
-        return result if isinstance(result, ImageError) else replace(result, pixels=result.pixels.copy())
+        return result if isinstance(result, ImageError) else result._replace(pixels=result.pixels.copy())
 
 
 def decode(encoded, *, limits=None, damage="strict", **plan):
