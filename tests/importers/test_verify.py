@@ -31,7 +31,7 @@ from pixprep.importers.verify import (
     verify,
     verify_training,
 )
-from pixprep.importers.verify.drawn import settled
+from pixprep.importers.verify.drawn import settled, steps
 from pixprep.importers.verify.libraries import absent, find
 from pixprep.importers.verify.originals import FORMULA, Original
 from pixprep.importers.verify.report import Tolerance
@@ -580,6 +580,28 @@ def test_a_drawn_size_is_compared_with_a_resize_to_it(op):
     assert {"draw", "resize"} <= {row.stage for row in certificate.rows}
 
 
+TWICE = [
+    [pp.resize(40, like=INSTALLED), pp.random_apply([pp.resize(30, like=INSTALLED)], p=0.99)],
+    [pp.resize(40, like=INSTALLED), pp.random_rotate(9), pp.random_resized_crop(24, like=INSTALLED)],
+]
+
+
+@pytest.mark.parametrize("ops_", TWICE)
+@pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
+def test_an_image_that_is_resized_twice_is_compared_resize_by_resize(ops_, color):
+    colours = [] if color == "gray" else [pp.hue(0.1)]
+    chain = [pp.decode(color=color), *ops_, pp.center_crop(24), *colours, TRAINED[-1]]
+    certificate = certified(chain)
+    assert certificate.is_exact, certificate
+    assert rows(certificate)["draw"].images == 2
+    assert rows(certificate)["resize"].images == 4
+
+    def change(right, op):
+        return Original(FORMULA.library, lambda pixels: right.run(pixels) // 2) if op.like == INSTALLED else right
+
+    assert "resize" in broken(certified(chain, Otherwise(resize=change)))
+
+
 def test_a_difference_of_a_training_side_is_shown_where_it_arises():
     def change(right, op):
         return Originals().colourist(ops.Hue(factor=op.factor + 0.05)) if isinstance(op, ops.Hue) else right
@@ -603,8 +625,8 @@ def test_what_a_draw_says_is_what_its_pixels_show():
     draws = dict(batch.placed[0].draws)
 
     def tensor(draws):
-        with pp.Engine(settled(training, draws)) as engine:
-            return engine.run([encoded])[0]
+        ((_, _, made),) = steps(settled(training, draws), encoded)
+        return made["tensor"][0]
 
     assert np.array_equal(tensor(draws), batch["tensor"][0])
     words = [("window", word) for word in ("top", "left")]
@@ -619,6 +641,9 @@ def test_what_a_draw_says_is_what_its_pixels_show():
     )
 
 
+LOOSE = pp.tensor(name="a", max_size=99, only="training")
+
+
 @pytest.mark.parametrize(
     ("ops_", "message"),
     [
@@ -631,6 +656,10 @@ def test_what_a_draw_says_is_what_its_pixels_show():
         (
             [pp.random_crop(9), pp.trivial_augment(like="torchvision", filter="bilinear"), pp.equalize()],
             'trivial_augment: a "fill" that is null is of no fixed op: verify it with 0',
+        ),
+        (
+            [pp.resize(20), LOOSE, pp.random_rotate(3), pp.random_resized_crop(9)],
+            "resize: a tensor in front of a second resize is not verified: leave it out",
         ),
         ([pp.random_crop(9), pp.aug_mix()], "aug_mix: no fixed op adds images up: verify the pipeline without it"),
     ],

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
+from pixprep.engine.batch import Batch
 from pixprep.engine.engine import Engine
 from pixprep.errors import PipelineError
 from pixprep.importers.verify.comparison import EQUAL, Comparison, refuse_what_no_library_has, subjects
+from pixprep.importers.verify.images import png
 from pixprep.importers.verify.originals import Originals
 from pixprep.importers.verify.report import Certificate, Omission, Row, StageName
+from pixprep.importers.verify.stages import Resizing, resizing
 from pixprep.pipeline import ops
 from pixprep.pipeline.ops.choices import fixed
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.draws.philox import Words
+from pixprep.spec import Color
 
 
 def verify_training(
@@ -61,31 +65,66 @@ def verify_training(
                 whole.refused.append(Omission(name, f"pixprep refuses it: {batch.errors[0]}", "not compared"))
                 continue
             draws = _unerased(batch.placed[0].draws)  # type: ignore[union-attr]  # no error: it is placed
-            certified = settled(training, draws)
             ours = engine.run_batch([encoded], places=[plan.replaying(draws)])
-            with Engine(certified, threads=1, odd_range=True) as other:
-                theirs = other.run_batch([encoded])
+            made = [*steps(settled(training, draws), encoded)]
+            for certified, given, _ in made:
+                Comparison(whole, certified.for_serving(), originals, may_freeze=False).add(name, given)
+            theirs = made[-1][2]
             for tensor, row in rows.items():
                 spec = training.outputs[tensor].spec
                 row.add(name, *(spec.view(x[tensor][0], "hwc") for x in (ours, theirs)))
-            Comparison(whole, certified.for_serving(), originals, may_freeze=False).add(name, encoded)
     order = get_args(StageName)
     whole.rows.sort(key=lambda row: (["", *tensors].index(row.output), order.index(row.stage)))
     return whole
 
 
-def settled(training: Pipeline, draws: Mapping[str, Words]) -> Pipeline:
-    """The pipeline of fixed ops that makes of every image what the training side made of one.
+def settled(training: Pipeline, draws: Mapping[str, Words]) -> tuple[Pipeline, ...]:
+    """Pipelines of fixed ops that make of every image, one behind the other, what the training side made of one.
+
+    Each resizes once, so there is one, but for an image that is resized again.
 
     Args:
         training: a pipeline at its training side, without branches.
         draws: of the image, as they came back with it.
 
     Raises:
-        PipelineError: a random op has no fixed form.
+        PipelineError: a random op has no fixed form, or a tensor stands in front of a second resize.
     """
     made = [op for node in training.nodes for op in fixed(node.op, node.key, draws)]
-    return Pipeline(made, operators=training.operators)
+    parts: list[list[ops.Op]] = [[]]
+    for op in made:
+        if isinstance(op, Resizing) and resizing(parts[-1]):
+            if any(isinstance(each, ops.Tensor) for each in parts[-1]):
+                raise PipelineError(
+                    f"{ops.op_name(op)}: a tensor in front of a second resize is not verified: leave it out"
+                )
+            parts[-1].append(ops.Tensor(dtype="uint8", layout="hwc", max_size=ops.MAX_SIDE))
+            parts.append([ops.Decode(color=_color(made), apply_exif_orientation=False)])
+        parts[-1].append(op)
+    return tuple(Pipeline(part, operators=training.operators) for part in parts)
+
+
+def steps(parts: Sequence[Pipeline], encoded: bytes) -> Iterator[tuple[Pipeline, bytes, Batch]]:
+    """Each pipeline of ``settled``, the file that it is given, and what it makes of it.
+
+    The first is given the image, and each other a PNG of what the one before has made.
+    """
+    for part in parts:
+        with Engine(part, threads=1, odd_range=True) as engine:
+            made = engine.run_batch([encoded])
+        if made.errors[0] is not None:
+            raise made.errors[0]
+        yield part, encoded, made
+        if part is not parts[-1]:
+            levels = made["tensor"][0][:, :, :: -1 if _color(part.ops) == "bgr" else 1]
+            encoded = png(levels.squeeze(2) if levels.shape[2] == 1 else levels)
+
+
+def _color(chain: Sequence[ops.Op]) -> Color:
+    """Order of the channels that a pipeline decodes to."""
+    decode = chain[0]
+    assert isinstance(decode, ops.Decode)
+    return decode.color
 
 
 def _unerased(draws: Mapping[str, Words]) -> dict[str, Words]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -31,7 +32,8 @@ class Stage:
 
     def __init__(self, chain: Sequence[ops.Op]) -> None:
         if not isinstance(chain[-1], ops.Tensor):
-            chain = (*chain, ops.Tensor(dtype="float32" if is_real(resizing(chain)) else "uint8", layout="hwc"))
+            dtype: Literal["float32", "uint8"] = "float32" if is_real(resizing(chain)) else "uint8"
+            chain = (*chain, ops.Tensor(dtype=dtype, layout="hwc", max_size=ops.MAX_SIDE))
         pipeline = Pipeline([msgspec.structs.replace(op, name=None, from_=None, only=None) for op in chain])
         self._spec = pipeline.outputs["tensor"].spec
         self._engine = Engine(pipeline, threads=1, odd_range=True)
