@@ -44,8 +44,8 @@ class Chain:
 
     def ends(self, inputs: Sequence[Config], outputs: Sequence[Config]) -> tuple[list[Config], list[Config]]:
         """The inputs and outputs of the ensemble, of those that it has without the chain."""
-        given = [entry["name"] for entry in self.rows]
-        return [entry for entry in inputs if entry["name"] not in given], [*self.rows, *outputs]
+        names = [entry["name"] for entry in self.rows]
+        return [entry for entry in inputs if entry["name"] not in names], [*self.rows, *outputs]
 
 
 def chain_from(output: Path, detector: str, file: Path | None, stages: Sequence[Stage], *, name: str) -> Chain:
@@ -93,7 +93,7 @@ def chain_from(output: Path, detector: str, file: Path | None, stages: Sequence[
         return {port: own.get(tensor, f"{detector}_{tensor}") for port, tensor in tensors.items()}
 
     steps = [Step(step.model, renamed(step.inputs), renamed(step.outputs)) for step in wired[detector]]
-    given = {entry["name"]: entry["name"] for entry in rows}
+    made = {entry["name"]: entry["name"] for entry in rows}
     batch = [-1] if int(config.get("max_batch_size", 0)) else []
     takes = [
         {"name": each, "data_type": found[each]["data_type"], "dims": [*batch, *map(int, found[each]["dims"])]}
@@ -107,7 +107,7 @@ def chain_from(output: Path, detector: str, file: Path | None, stages: Sequence[
             "1/model.py": _MODEL,
             f"1/{_FUNCTION}.py": file.resolve(),
         },
-        steps=(*steps, Step(model, renamed({each: each for each in used}), given)),
+        steps=(*steps, Step(model, renamed({each: each for each in used}), made)),
         rows=tuple(rows),
     )
 

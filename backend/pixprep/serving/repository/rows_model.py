@@ -59,8 +59,8 @@ class TritonPythonModel:
 
     def _answer(self, request: Any) -> Any:
         try:
-            given = {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self._inputs}
-            found = self._rows(**{name: array[0] if self._is_batched else array for name, array in given.items()})
+            arrays = {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self._inputs}
+            found = self._rows(**{name: array[0] if self._is_batched else array for name, array in arrays.items()})
             tensors = [pb_utils.Tensor(name, self._array(name, found)) for name in self._outputs]
         except Exception as error:  # noqa: BLE001  (the user's code may raise anything)
             pb_utils.Logger.log_error(traceback.format_exc())

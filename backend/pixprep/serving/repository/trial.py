@@ -139,10 +139,10 @@ def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded,
         feeds = {port: (model, output) for port, output in pairs.items()}
     tensors = {model: _tensors(pipelines[model], encoded) for model in sorted(taker.models)}
     outputs, takes = run_onnx(onnx, {port: tensors[model][name] for port, (model, name) in feeds.items()}, limit_s)
-    given = {port: pipelines[model].outputs[name] for port, (model, name) in feeds.items()}
+    sources = {port: pipelines[model].outputs[name] for port, (model, name) in feeds.items()}
     if isinstance(outputs, str):
         if _is_refused(onnx, outputs):
-            port, output = next(iter(given.items()))
+            port, output = next(iter(sources.items()))
             remedy = f'"{port}" runs with {takes[1:]}: {mend_dims(output, takes[1:])}' if takes else _ALONE
             where = onnx.relative_to(onnx.parents[2])
             raise PipelineError(f"{where}: {outputs}: {remedy}".removesuffix(": "))
@@ -164,7 +164,7 @@ def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded,
         if isinstance(op, Transform)
     ]
     if backs and not words and not heads:  # a detector's, and no scores of classes
-        images = [output.spec for output in given.values() if output.spec.layout is not None]
+        images = [output.spec for output in sources.values() if output.spec.layout is not None]
         for tensor, values in zip(classifier.outputs, outputs, strict=True):
             is_place = bool(images) and are_boxes(replace(tensor, shape=values.shape), images[0])
             at = f'; "{backs[0]}" says where in the photo that is' * is_place
