@@ -56,10 +56,10 @@ help:
 demo: .venv/.demo
 	@$(VENV)/pixprep demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
 
-# Two at once, and no more: with four on two cores, servers took longer than their tests wait for.
+# Servers wait more than they work: the parts that compute are nice, and take what servers leave of two cores.
 test: .venv/.dev
 	@echo "the style, and the tests in four parts: each is shown when it ends"
-	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync test-server-j test-server-a test-engine test-others lint
+	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync test-server-j test-server-a test-engine test-others lint
 
 ROOMS := door pipeline plan engine gpu training importers serving show cli
 LIBRARY := door pipeline plan engine training importers
@@ -75,10 +75,10 @@ test-server-j: .venv/.dev
 	$(PYTEST) $(SERVER) --ignore-glob '$(A_TO_I)'
 
 test-engine: .venv/.dev
-	$(PYTEST) $(LARGE)
+	nice $(PYTEST) $(LARGE)
 
 test-others: .venv/.dev
-	$(PYTEST) tests $(patsubst %,--ignore %,$(SERVER) $(LARGE))
+	nice $(PYTEST) tests $(patsubst %,--ignore %,$(SERVER) $(LARGE))
 
 test-fast: .venv/.dev
 	$(VENV)/pytest $(ROOMS:%=tests/%) --ignore $(SERVER)

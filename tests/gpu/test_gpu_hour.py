@@ -61,6 +61,7 @@ class Small:
 words = [*(f"tests/gpu/hardware/{{name}}.py" for name in NAMES), "-q", "-p", "no:cacheprovider", "-m", "gpu"]
 sys.exit(pytest.main([*words, "-k", "default or consistent or swapped or rates and h264"], plugins=[Small()]))
 """
+REHEARSED = pytest.mark.slow(reason="every step of the hour: 12 s of computing")
 pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
 pytest.importorskip("av", reason="NO PYAV: no clip was made")
 pytest.importorskip("pytriton", reason="NO PYTRITON: nothing is served")
@@ -105,6 +106,7 @@ def of(rows, step):
     return found
 
 
+@REHEARSED
 def test_the_pixel_table_sees_that_neighbours_change_pixels(rows):
     """The played engine has two ways without the option: one image alone, and several."""
     table = [row for row in of(rows, "pixels") if "kind" in row]
@@ -120,6 +122,7 @@ def test_the_pixel_table_sees_that_neighbours_change_pixels(rows):
     assert "4:2:0" not in taken
 
 
+@REHEARSED
 def test_every_contender_and_kernel_is_measured(rows):
     cells = [row for row in of(rows, "speeds") if "contenders" in row]
     assert [(row["threads"], row["batch"]) for row in cells] == [(2, 1), (2, 3), (1, 3)]
@@ -137,6 +140,7 @@ def test_every_contender_and_kernel_is_measured(rows):
     assert [row["outcome"] for row in rows if "outcome" in row] == ["passed"] * 4
 
 
+@REHEARSED
 def test_the_page_shows_what_was_measured_and_what_was_wrong(rows, module):
     page = module("gpu_page").page
     wrong = {"step": "memcheck", "ended": "time-out", "said": "== ERROR SUMMARY: 1 error\nlast | words"}
