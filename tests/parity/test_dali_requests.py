@@ -208,3 +208,24 @@ def test_the_comparison_sees(name, changes):
     )
     with pytest.raises(AssertionError):
         assert_near(pairs, LEVELS)
+
+
+@pytest.mark.parametrize("unit", ["share", "share32"])
+def test_shares_of_a_slice_are_dalis_windows(unit):
+    count = 4000
+    lengths = RNG.integers(5, 6000, count)
+    begins = (RNG.integers(0, lengths * 19 // 20) + 0.5) / lengths * RNG.choice([1, 1 - 1e-7, 1 + 1e-7], count)
+    begins = np.where(RNG.random(count) < 0.5, np.round(begins, 2), begins).astype(np.float32)
+    sizes = (RNG.uniform(0.01, 1, count) * (1 - begins)).astype(np.float32)
+    sources = [np.arange(length, dtype=np.int32) for length in lengths], list(begins[:, None]), list(sizes[:, None])
+    pipeline = dali.Pipeline(batch_size=count, num_threads=2, device_id=None)
+    with pipeline:
+        line, begin, size = (fn.external_source(source=[each], batch=True) for each in sources)
+        window = {"rel_start": begin, "rel_shape": size} if unit == "share32" else {}
+        pipeline.set_outputs(fn.slice(line, *[] if window else (begin, size), axes=[0], **window))
+    pipeline.build()
+    (found,) = pipeline.run()
+    for index, (length, begin, size) in enumerate(zip(lengths, begins, sizes, strict=True)):
+        crop = pp.crop(float(begin), 0.0, float(size), 1.0, unit=unit)
+        top, _, rows, _ = crop._window.of(int(length), 1)
+        assert np.array_equal(found.at(index), np.arange(top, top + rows))

@@ -246,7 +246,7 @@ def _apply(step: GeometryStep, rows: Span, columns: Span, drawing: Drawing) -> N
         (rows if step.axis == "vertical" else columns).flip()
     elif isinstance(step, Window | Requested):
         canvas = step.of(drawing.words(step, rows, columns)) if isinstance(step, Requested) else step
-        is_fixed = canvas.place in ("fixed", "share")
+        is_fixed = canvas.place in ("fixed", "share", "share32")
         _lay(rows, columns, canvas.of(rows.canvas, columns.canvas), beyond=canvas.beyond, is_fixed=is_fixed)
     else:
         words = drawing.words(step, rows, columns)

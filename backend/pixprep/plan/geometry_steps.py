@@ -33,9 +33,9 @@ class Window:
         multiple: in place of these, that each side of the canvas is the next one of.
         side: of the image, which the square follows.
         place: where it lies. ``fixed``: at ``top``, ``left``. ``free``: there, of the pixels that the window leaves
-            free. ``share``: all four numbers are of the image's sides. ``center``: half of what is cut off lies above,
-            rounded by ``rounding``; half of what is added, rounded down. ``top_left``: nothing is cut off or added
-            there.
+            free. ``share``: all four numbers are of the image's sides; ``share32``: they and the begin are float32.
+            ``center``: half of what is cut off lies above, rounded by ``rounding``; half of what is added, rounded
+            down. ``top_left``: nothing is cut off or added there.
         beyond: what happens where the canvas is larger than the image, or smaller. ``fill``: it has a margin, behind a
             resize alone; ``pad``: it has one anywhere. ``keep_larger``: a side is that of
             the image where this is larger.
@@ -46,7 +46,7 @@ class Window:
     multiple: int | None = None
     fraction: float = 1.0
     side: Literal["shorter", "longer"] = "shorter"
-    place: Literal["fixed", "free", "share", "center", "top_left"]
+    place: Literal["fixed", "free", "share", "share32", "center", "top_left"]
     top: float = 0
     left: float = 0
     rounding: Rounding = "half_even"
@@ -61,9 +61,13 @@ class Window:
         return top, left, rows, columns
 
     def _on_axis(self, length: int, begin: float, size: float) -> tuple[int, int]:
-        """Begin and size on an axis, in whole pixels; shares by the formulas of DALI, in float64."""
-        if self.place == "share":
-            first, last = (rounded(edge * length, self.rounding) for edge in (begin, begin + size))
+        """Begin and size on an axis, in whole pixels; shares by the formulas of DALI (slice_attr.h)."""
+        if self.place in ("share", "share32"):
+            at = begin * length
+            if self.place == "share32":
+                begin, size = float(np.float32(begin)), float(np.float32(size))
+                at = float(np.float32(begin * length))
+            first, last = rounded(at, self.rounding), rounded((begin + size) * length, self.rounding)
             return first, last - first
         size = max(size, length) if self.beyond == "keep_larger" else size
         window, free = int(size), length - int(size)
@@ -85,7 +89,7 @@ class Window:
         if self.height is None:
             return f"take the middle square of {self.fraction:g} of the shorter side"
         size = f"{self.height} x {self.width}"
-        if self.place == "share":
+        if self.place in ("share", "share32"):
             return f"take {size} of the sides from {self.top} of the height, {self.left} of the width"
         if self.place == "free":
             return f"take {size}, of what is free {self.top} above and {self.left} on the left"

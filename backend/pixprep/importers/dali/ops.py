@@ -14,7 +14,7 @@ from pixprep.errors import PipelineError
 from pixprep.importers.dali.colors import COLORS
 from pixprep.importers.dali.geometry import COLOR_TYPES, GEOMETRY, Result, mirrors
 from pixprep.importers.dali.numbers import expression, shape_of
-from pixprep.importers.dali.values import TYPES, Image, Numbers, Value, lowered
+from pixprep.importers.dali.values import TYPES, Image, Numbers, Value, lowered, short
 from pixprep.importers.dali.windows import cropped, policy, slice_of, subscripted
 from pixprep.importers.fields import Fields, finite, reals
 from pixprep.pipeline.ops import Levels, Normalize, Op, as_tuple, changed
@@ -111,20 +111,18 @@ def _normalized(image: Image, fields: Fields, std_name: str) -> Image:
         means = tuple(mean - shift * std / scale for mean, std in zip(means, stds, strict=True))
     return image.then(
         Normalize(
-            mean=tuple(_short(mean) * scale for mean in means),
-            std=tuple(_short(std, scale) for std in stds),
+            mean=tuple(short(mean) * scale for mean in means),
+            std=tuple(_written(std, scale) for std in stds),
             scale=scale,
             arithmetic="fused_multiply",
         )
     )
 
 
-def _short(value: float, dividend: float | None = None) -> float:
-    """The decimal fraction that a float32 was written as, where it gives the same constant (``dividend`` by it)."""
-    short = float(str(np.float32(value)))
-    if dividend is not None and np.float32(dividend / short) != np.float32(dividend / value):
-        return value
-    return short
+def _written(value: float, dividend: float) -> float:
+    """The same by which ``dividend`` gives the same constant, in its short form if there is one."""
+    is_same = np.float32(dividend / short(value)) == np.float32(dividend / value)
+    return short(value) if is_same else value
 
 
 def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
@@ -142,7 +140,7 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
         fields.refuse("expression_desc", "gives whole numbers, which is not understood: write 127.0 for 127")
     image.check_unrounded(fields, "expression_desc")
     if other.values.dtype.kind == "f":
-        constants = tuple(map(_short, constants))
+        constants = tuple(map(short, constants))
     if name in ("fdiv", "mul") and 0 in constants:
         raise PipelineError("multiplies or divides by 0, which makes every value the same")
     return replace(image.then(_calculated(name, constants, is_first, fields)), dtype="float32")

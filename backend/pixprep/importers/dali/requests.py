@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from pixprep.errors import PipelineError
 from pixprep.importers.dali.graph import Operator
 from pixprep.importers.dali.numbers import subscripts, values_are
 from pixprep.importers.dali.values import TYPES, Encoded, Image, Numbers, Value
-from pixprep.importers.fields import Fields, finite
-from pixprep.pipeline.ops import MAX_SIDE, Crop, Levels, Op, Pad, Pixels, Resize, Tensor, TensorDType, changed
+from pixprep.importers.fields import Fields
+from pixprep.pipeline.ops import MAX_SIDE, Crop, Op, Pad, Pixels, Resize, Tensor, TensorDType, changed
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import FrameLayout, Layout
@@ -117,19 +115,9 @@ def are_shares(numbers: Sequence[Value]) -> bool:
     return values_are([first] if isinstance(first, Numbers) else [])
 
 
-def decimal(value: float) -> float:
-    """The decimal fraction that a float32 was written as."""
-    return float(str(np.float32(value)))
-
-
-def exact(value: float) -> float:
-    """The float32 of a file in float64, in which DALI multiplies positions of crops."""
-    return float(np.float32(value))
-
-
 def requested_crop(fields: Fields, **how: Any) -> Crop:
     """The window of an operator that crops, of which some numbers come with the request; ``how``: fields of the op."""
-    top, left = (_asked(fields, name) or exact(fields.number(name, 0.5)) for name in ("crop_pos_y", "crop_pos_x"))
+    top, left = (_asked(fields, name) or fields.number(name, 0.5) for name in ("crop_pos_y", "crop_pos_x"))
     if not fields.has("crop"):
         height, width = (_asked(fields, name) or fields.side(name) for name in ("crop_h", "crop_w"))
     elif isinstance(fields.take("crop"), Encoded):
@@ -143,29 +131,6 @@ def _asked(fields: Fields, name: str, place: int = 0) -> Any:
     """The field of an op that means a number of the request; None of an argument that is none."""
     value = fields.take(name)
     return value.at(place) if isinstance(value, Encoded) else None
-
-
-def requested_slice(arguments: Mapping[str, Any], axes: Sequence[int], fields: Fields, fill: Levels | None) -> Crop:
-    """The window of a start and a shape of both axes, of which one comes with the request."""
-    is_share = {*arguments} == {"rel_start", "rel_shape"}
-    if sorted(axes) != [0, 1] or not (is_share or {*arguments} == {"start", "shape"}):
-        raise PipelineError("is understood of a start and a shape of both axes, where one comes with the request")
-    if is_share and fill is not None:
-        fields.refuse("out_of_bounds_policy", "is not understood of shares that come with the request")
-    found: list[Any] = []
-    for name, value in sorted(arguments.items(), key=lambda item: "shape" in item[0]):
-        numbers = () if isinstance(value, Encoded) else finite(value)
-        for place in (axes.index(0), axes.index(1)):
-            if isinstance(value, Encoded):
-                found.append(value.at(place))
-            elif len(numbers) != 2 or not (is_share or numbers[place].is_integer()):
-                fields.refuse(name, f"must be two {'' if is_share else 'whole '}numbers")
-            else:
-                found.append(decimal(numbers[place]) if is_share else int(numbers[place]))
-    top, left, height, width = found
-    if is_share:
-        return Crop(top, left, height, width, unit="share")
-    return Crop(top, left, height, width, smaller="refuse" if fill is None else "pad", fill=fill or 0)
 
 
 def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:

@@ -241,6 +241,11 @@ def constant(values: Any, dtype: str) -> Numbers:
     return Numbers(np.asarray(values, dtype)[None])
 
 
+def short(value: Any) -> Any:
+    """The decimal fraction that a float32 was written as; a name as it is."""
+    return value if isinstance(value, str) else float(str(np.float32(value)))
+
+
 def size_of(image: Image) -> Numbers:
     """(height, width) of an image here."""
     return Numbers(_sizes_after(image.chain), frozenset({image.source}))

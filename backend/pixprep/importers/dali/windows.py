@@ -13,9 +13,9 @@ import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.importers.dali.numbers import subscripts
-from pixprep.importers.dali.requests import are_shares, decimal, exact, requested_crop, requested_slice
+from pixprep.importers.dali.requests import are_shares, requested_crop
 from pixprep.importers.dali.rules import window_rule
-from pixprep.importers.dali.values import Canvas, Encoded, Image, Numbers, Value, lowered, needed, size_of
+from pixprep.importers.dali.values import Canvas, Encoded, Image, Numbers, Rows, Value, lowered, needed, short, size_of
 from pixprep.importers.fields import Fields, finite, sides
 from pixprep.pipeline.ops import MAX_SIDE, CenterCrop, Crop, Levels, Pad
 from pixprep.spec import Rounding
@@ -72,7 +72,7 @@ def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
         if (top, left, fill) == (0.0, 0.0, None):
             return image.then(Crop(0, 0, height, width))
         window: dict[str, Any] = {"unit": "free", "rounding": rounding, "smaller": smaller, "fill": fill or 0}
-        return image.then(Crop(exact(top), exact(left), height, width, **window))
+        return image.then(Crop(top, left, height, width, **window))
     made = []
     for axis, side in enumerate(canvas_size(image)):
         name, place = [*places.items()][axis]
@@ -142,53 +142,78 @@ def sliced(image: Image, tensors: Sequence[Value], fields: Fields) -> Image:
             for name in ("start", "end", "shape", "rel_start", "rel_end", "rel_shape")
             if fields.has(name)
         }
-    return _window(image, arguments, axes, fields, fill)
+    return _window(image, arguments, axes, fields, fill, named=not tensors)
 
 
 def _window(
-    image: Image, arguments: Mapping[str, Any], axes: Sequence[int], fields: Fields, fill: Levels | None
+    image: Image, arguments: Mapping[str, Any], axes: Sequence[int], fields: Fields, fill: Levels | None, *, named: bool
 ) -> Image:
-    """The window that arguments say, of the axes in their order."""
-    if any(isinstance(value, Encoded) for value in arguments.values()):
-        return image.then(requested_slice(arguments, axes, fields, fill))
-    is_constant = not any(isinstance(value, Numbers) for value in arguments.values())
-    if is_constant and sorted(axes) == [0, 1] and image.canvas is None:
-        op = _fixed({name: finite(value) for name, value in arguments.items()}, axes, fill)
+    """The window that arguments say, of the axes in their order; ``named``: as such, and not as inputs."""
+    is_asked = any(isinstance(value, Encoded) for value in arguments.values())
+    is_known = sorted(axes) == [0, 1] and not any(isinstance(value, Numbers) for value in arguments.values())
+    if is_known and (image.canvas is None or is_asked):
+        op = _known(arguments, axes, fields, fill, named=named)
         if op is not None:
             return image.then(op)
+    if is_asked:
+        raise PipelineError("is understood of a start and a shape of both axes, where one comes with the request")
     begins, lengths = [np.zeros(len(side)) for side in canvas_size(image)], list(canvas_size(image))
+    numbers = {name: needed(value, image, fields, name) for name, value in arguments.items()}
+    if any(len(axes) > values.shape[1] for values in numbers.values()):
+        raise PipelineError("needs a number for each of the axes")
     for index, axis in enumerate(axes):
-        side = lengths[axis]
-        numbers = {name: needed(value, image, fields, name) for name, value in arguments.items()}
-        if any(index >= values.shape[1] for values in numbers.values()):
-            raise PipelineError("needs a number for each of the axes")
-        ends = {name: values[:, index] * (side if "rel" in name else 1) for name, values in numbers.items()}
-        begin = ends.get("rel_start", ends.get("start", begins[axis]))
-        end = ends.get("rel_end", ends.get("end", side))
-        for name in ("shape", "rel_shape"):
-            end = begin + ends[name] if name in ends else end
+        begin, end = _ends({name: values[:, index] for name, values in numbers.items()}, lengths[axis], named=named)
         begins[axis], lengths[axis] = _rounded(begin), _rounded(end) - _rounded(begin)
     return window_rule(image, Canvas(begins[0], begins[1], lengths[0], lengths[1], fill))
 
 
-def _fixed(values: Mapping[str, Sequence[float]], axes: Sequence[int], fill: Levels | None) -> Crop | None:
-    """The window of constant arguments, of both axes; None: it follows the image's size."""
-    if any(len(value) != 2 for value in values.values()):
-        raise PipelineError("needs a number for each of the axes")
-    pairs = {name: [value[axes.index(axis)] for axis in (0, 1)] for name, value in values.items()}
-    smaller: Smaller = "refuse" if fill is None else "pad"
-    if {*pairs} == {"rel_start", "rel_shape"} and fill is None:
-        # DALI rounds a begin that it has in float32, and an end whose sum it has in float64.
-        places = [decimal(begin) for begin in pairs["rel_start"]]
-        ends = [exact(a) + exact(b) for a, b in zip(pairs["rel_start"], pairs["rel_shape"], strict=True)]
-        ends = [1.0 if abs(end - 1) < 1e-6 else end for end in ends]
-        height, width = (end - begin for begin, end in zip(places, ends, strict=True))
-        return Crop(places[0], places[1], height, width, unit="share")
-    begin, end = pairs.get("start", [0, 0]), pairs.get("end", [0, 0])
-    shape = sides(pairs.get("shape") or [last - first for first, last in zip(begin, end, strict=True)])
-    if not {*pairs} <= {"start", "shape", "end"} or len(shape) != 2:
+def _ends(values: Mapping[str, Rows], side: Rows, *, named: bool) -> tuple[Rows, Rows]:
+    """Begin and end on an axis before they are rounded, by the formulas of slice_attr.h.
+
+    What a named argument gives of a side is float32, but for the end that ``rel_start`` and ``rel_shape`` give.
+    """
+
+    def share(name: str) -> Rows:
+        width = np.float32 if named else np.float64
+        return np.asarray(values[name].astype(width) * side.astype(width), np.float64)
+
+    begin = share("rel_start") if "rel_start" in values else values.get("start", np.zeros(len(side)))
+    if {"rel_start", "rel_shape"} <= {*values}:
+        return begin, (values["rel_start"] + values["rel_shape"]) * side
+    for name, start in (("rel_end", 0), ("rel_shape", begin)):
+        if name in values:
+            return begin, start + share(name)
+    return begin, begin + values["shape"] if "shape" in values else values.get("end", side)
+
+
+def _known(
+    arguments: Mapping[str, Any], axes: Sequence[int], fields: Fields, fill: Levels | None, *, named: bool
+) -> Crop | None:
+    """The window of both axes that constants and numbers of the request say; None: they are not enough."""
+    is_share = {*arguments} == {"rel_start", "rel_shape"}
+    is_asked = any(isinstance(value, Encoded) for value in arguments.values())
+    pairs: dict[str, list[Any]] = {}
+    for name, value in arguments.items():
+        numbers = [value.at(place) for place in (0, 1)] if isinstance(value, Encoded) else finite(value)
+        if len(numbers) != 2:
+            raise PipelineError("needs a number for each of the axes")
+        pairs[name] = [numbers[axes.index(axis)] for axis in (0, 1)]
+        if is_asked and not is_share and not all(isinstance(number, str) or number.is_integer() for number in numbers):
+            fields.refuse(name, "must be two whole numbers")
+    if is_share and fill is None:
+        window = (*pairs["rel_start"], *pairs["rel_shape"])
+        top, left, height, width = map(short, window) if named else window
+        return Crop(top, left, height, width, unit="share32" if named else "share")
+    if is_asked and is_share:
+        fields.refuse("out_of_bounds_policy", "is not understood of shares that come with the request")
+    if not {*pairs} <= {"start", "shape", "end"} or (is_asked and {*pairs} != {"start", "shape"}):
         return None
-    return Crop(int(begin[0]), int(begin[1]), shape[0], shape[1], smaller=smaller, fill=fill or 0)
+    begin, end = pairs.get("start", [0, 0]), pairs.get("end", [0, 0])
+    shape: Sequence[Any] = pairs.get("shape") or [last - first for first, last in zip(begin, end, strict=True)]
+    if not is_asked and not sides(shape):
+        return None
+    top, left, height, width = (number if isinstance(number, str) else int(number) for number in (*begin, *shape))
+    return Crop(top, left, height, width, smaller="refuse" if fill is None else "pad", fill=fill or 0)
 
 
 def subscripted(inputs: Sequence[Value], fields: Fields) -> Image:

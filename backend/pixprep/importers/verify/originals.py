@@ -184,8 +184,10 @@ def geometry(
 def _cut(op: Any, begin: Any, size: Any, length: int) -> slice:
     """The rows or columns of a window, as the units of ``crop`` are defined."""
     whole = WHOLE[op.rounding or "down"]
-    if op.unit == "share":
-        return slice(int(whole(begin * length)), int(whole((begin + size) * length)))
+    if op.unit in ("share", "share32"):
+        single = np.float32 if op.unit == "share32" else np.float64
+        end = (float(single(begin)) + float(single(size))) * length
+        return slice(int(whole(float(single(begin) * single(length)))), int(whole(end)))
     first = int(begin if op.unit == "pixels" else whole(begin * (length - size)))
     return slice(first, first + int(size))
 

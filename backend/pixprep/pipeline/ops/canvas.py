@@ -99,6 +99,7 @@ _UNITS = {
     "pixels": (Bound(0, MAX_SIDE, is_whole=True), SIDE),
     "free": (Bound(0, 1, example=0.5), SIDE),
     "share": (Bound(0, 1), Bound(0, 1, example=1)),
+    "share32": (Bound(0, 1), Bound(0, 1, example=1)),
 }
 """Limits of the corner of a window and of its size, in each unit."""
 
@@ -124,7 +125,8 @@ class Crop(ImageOp, frozen=True, tag="crop"):
         box: in place of these: the name of an input, float32 [n, 4].
         unit: of the four numbers. ``pixels``; ``free``: ``top`` and ``left`` are shares, 0 to 1, of the rows and
             columns that the window leaves free, as DALI's ``crop_pos_y`` and ``crop_pos_x``; ``share``: all are shares
-            of the height and the width, as of DALI's ``slice``, whose ends are rounded.
+            of the height and the width, as of DALI's ``slice``, whose ends are rounded; ``share32``: the same, as of
+            its ``rel_start`` and ``rel_shape``: the shares, and the begin in pixels, are float32.
         rounding: of a share that falls between pixels, as in ``center_crop``; default: ``half_away``, DALI's.
         max_size: the most pixels of a side that comes with the image; what asks for more is refused.
         smaller: what becomes of an image that the window does not fit inside: ``refuse``, the default, or ``pad``. With
@@ -137,7 +139,7 @@ class Crop(ImageOp, frozen=True, tag="crop"):
     height: Number | None = None
     width: Number | None = None
     box: str | None = None
-    unit: Literal["pixels", "free", "share"] = "pixels"
+    unit: Literal["pixels", "free", "share", "share32"] = "pixels"
     rounding: Rounding | None = None
     max_size: Length | None = None
     smaller: Literal["pad", "refuse"] = "refuse"
@@ -158,8 +160,12 @@ class Crop(ImageOp, frozen=True, tag="crop"):
             settle(self, "rounding", "half_away")
         elif self.rounding is not None:
             raise PipelineError('"rounding" goes with "unit": "free" or "share"')
-        if self.max_size is not None and not (self.unit != "share" and str in {type(self.height), type(self.width)}):
+        if self.max_size is not None and (self._is_share or str not in {type(self.height), type(self.width)}):
             raise PipelineError('"max_size" goes with a height or a width in pixels that comes with the image')
+
+    @property
+    def _is_share(self) -> bool:
+        return self.unit.startswith("share")
 
     @property
     def _numbers(self) -> dict[str, tuple[Number | None, Bound]]:
@@ -197,7 +203,7 @@ class Crop(ImageOp, frozen=True, tag="crop"):
         if self.box is not None:
             return image.within((1, 1), (image.max_height, image.max_width))
         named = {name for name, _ in requested(**self._numbers)}
-        if self.unit == "share":
+        if self._is_share:
             if named or image.height is None or image.width is None:
                 return image.within((1, 1), (image.max_height, image.max_width))
             top, left, height, width = self._window.of(image.height, image.width)
