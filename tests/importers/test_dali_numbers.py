@@ -57,6 +57,10 @@ def test_sides_that_are_no_rule_are_refused_with_an_example():
     assert refusal(from_dali, data).endswith(
         '"Resize": its size is no rule that resize has; 480 x 640 pixels become 480 x 647'
     )
+    less = calculated(("less", "sub(&0 $0:float32)", "height 3", 11.0))
+    sides = {"resize_x": "width 3", "resize_y": "less"}
+    data = graph(*PEEKED, *SIDES, *SCALED, *less, operator("Resize", ["pixels"], ["small"], sides), outputs=["small"])
+    assert "its size is 0 for some images, whose other side DALI then follows: write" in refusal(from_dali, data)
     data = graph(*PEEKED, *SIDES, operator("Resize", ["pixels"], ["small"], {"size": "w"}), outputs=["small"])
     assert '"size": (computed for each image) is understood of a height and a width' in refusal(from_dali, data)
 

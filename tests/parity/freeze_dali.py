@@ -160,9 +160,9 @@ def whole_letterbox(encoded: Any) -> Any:
     shape = fn.peek_image_shape(encoded)
     height, width = shape[0:1], shape[1:2]
     most = fn.reductions.max(fn.cat(width, height), axes=[0])
-    wide, high = (fn.cast(side * 48 // most, dtype=types.FLOAT) for side in (width, height))
+    wide, high = (fn.cast(side * 64 // most, dtype=types.FLOAT) for side in (width, height))
     pixels = fn.resize(fn.decoders.image(encoded), resize_x=wide, resize_y=high, subpixel_scale=False)
-    return fn.paste(pixels, ratio=1.0, min_canvas_size=48, fill_value=[0, 9, 0]), fn.cat(height, width)
+    return fn.paste(pixels, ratio=1.0, min_canvas_size=64, fill_value=[0, 9, 0]), fn.cat(height, width)
 
 
 def canvas(encoded: Any) -> Any:

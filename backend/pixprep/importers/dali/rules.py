@@ -66,7 +66,12 @@ def resize_rule(image: Image, rows: Rows, columns: Rows, how: dict[str, Any]) ->
         raise PipelineError("no image reaches it: the ops before it refuse every size")
     sides = np.stack([rows, columns], axis=1)[seen]
     most, least = sides.max(0), sides.min(0)
-    if not (least >= 1).all() or not (most <= MAX_SIDE).all():
+    if (absent := (sides <= 0).any(1)).any():
+        raise PipelineError(
+            f"its size is 0 for some images, whose other side DALI then follows: write math.max(1.0, ...); "
+            f"{_example(before[seen][absent], sides[absent])}"
+        )
+    if not (most <= MAX_SIDE).all():
         raise PipelineError(f"its size has no bound: it is {_size(least)} to {_size(most)} for photos of usual sizes")
     candidates = (
         [(most, "stretch", None)]
@@ -82,7 +87,7 @@ def resize_rule(image: Image, rows: Rows, columns: Rows, how: dict[str, Any]) ->
         fields = {"height": int(height), "width": int(width), "mode": mode, "rounding": rounding, "subpixel": subpixel}
         op = Resize(**{**how, **fields})
         after = size_of(image.then(op)).rows[seen]
-        if np.array_equal(after, sides if is_whole else np.floor(sides + 0.5)):
+        if np.array_equal(after, sides if is_whole else np.maximum(np.floor(sides + 0.5), 1)):
             return op
     raise PipelineError(f"its size is no rule that resize has; {_example(before[seen], sides)}")
 

@@ -26,17 +26,20 @@ TENSOR_DTYPES: dict[int, TensorDType] = {0: "uint8", 8: "float16", 9: "float32"}
 
 
 def _sizes() -> npt.NDArray[np.int64]:
-    """Sizes of images, (n, 2), height before width: usual ones by each other, random ones, and small ones: 3,600."""
+    """Sizes of images, (n, 2), height before width: usual ones by each other, random ones, narrow ones, small ones."""
     usual = (16, 31, 32, 99, 100, 224, 225, 333, 375, 427, 480, 500, 639, 640, 641, 720, 960, 1080, 1280, 1281)
     pairs = [(height, width) for height in (*usual, 1920, 2560, 3024, 4032) for width in (*usual, 1920, 2560, 4032)]
-    drawn = np.exp(np.random.default_rng(0).uniform(np.log(16), np.log(5000), (4200, 2))).astype(np.int64)
+    numbers = np.random.default_rng(0)
+    drawn = np.exp(numbers.uniform(np.log(16), np.log(5000), (3600, 2))).astype(np.int64)
+    side, ratio = np.exp(numbers.uniform([0, np.log(16)], np.log([84, 60]), (300, 2))).T
+    narrow = np.stack([side, side * ratio], axis=1).astype(np.int64)
     small = [(height, width) for height in range(1, 16) for width in range(1, 16)]
-    sizes: npt.NDArray[np.int64] = np.concatenate([np.array(pairs), drawn, np.array(small)])
-    return sizes.compress(sizes.max(1) <= 16 * sizes.min(1), axis=0)
+    sizes: npt.NDArray[np.int64] = np.concatenate([np.array(pairs), drawn, narrow, narrow[:, ::-1], np.array(small)])
+    return sizes.compress(sizes.max(1) <= 60 * sizes.min(1), axis=0)
 
 
 SIZES = _sizes()
-"""Sizes that numbers are computed for: 1 to 5000 pixels a side, one side at most 16 times the other."""
+"""Sizes that numbers are computed for: 1 to 5000 pixels a side, one side at most 60 times the other."""
 Rows = npt.NDArray[np.float64]
 MAX_SIZE = 4096
 """Pixels of a side of a tensor that the graph gives no bound: DALI has none, a tensor of pixprep's needs one."""
