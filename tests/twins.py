@@ -157,7 +157,8 @@ def _by_dali(step, image):
         return at(0, 0).astype(np.uint8)
     dx, dy = (x - i.astype(F32))[..., None], (y - j.astype(F32))[..., None]
     upper, lower = (at(down, 0) * (1 - dx) + at(down, 1) * dx for down in (0, 1))
-    return np.rint(upper + (lower - upper) * dy).astype(np.uint8)
+    levels = upper + (lower - upper) * dy
+    return (np.floor(levels) + (levels - np.floor(levels) >= 0.5)).astype(np.uint8)
 
 
 def _cv_round(values):

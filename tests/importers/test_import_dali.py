@@ -331,7 +331,6 @@ REFUSED = [
     ("Erase", {"anchor": [1.0, 2.0], "shape": [3.0]}, '"shape": [3.0] must have a number for each axis of each'),
     ("Squeeze", {"axes": [2]}, "is not understood: a tensor has height, width and channels; reshape of the model's"),
     ("WarpAffine", {"size": [9.0, 9.0]}, '"matrix" is missing: it must be 2 rows of 3 numbers'),
-    ("WarpAffine", {"matrix": [1.0, 0.0, 2.0, 0.0, 1.0, 2.0]}, 'needs "size": without it the result is as large as'),
     ("WarpAffine", WARPED | {"interp_type": 2}, '"interp_type": 2 must be one of 0 (nearest), 1 (bilinear)'),
     ("WarpAffine", WARPED | {"dtype": FLOAT}, '"dtype": 9 must be 0: levels stay uint8'),
     ("WarpAffine", WARPED | {"fill_value": 0.5}, '"fill_value": 0.5 must be a level, 0 to 255'),
@@ -391,7 +390,7 @@ REFUSED = [
         {"angle": 90.0, "keep_size": True, "interp_type": 0},
         '"angle": 90.0 is not understood with keep_size and INTERP_NN: it picks between two pixels',
     ),
-    ("Rotate", {"angle": 90.0, "size": [9.0, 9.0]}, '"size": [9.0, 9.0] is not understood'),
+    ("Rotate", {"angle": 90.0, "size": 9.0, "keep_size": True}, '"size": 9.0 is understood of a fixed angle and an'),
     ("Pad", {"axes": [2], "shape": [4]}, '"axes": [2] must be of height and width alone'),
     ("Pad", {"axes": [0, 1], "shape": [20000, 99]}, '"shape": [20000, 99] must be one side, or height and width'),
     (
@@ -408,11 +407,6 @@ REFUSED = [
     ("Reshape", {"layout": "CHW"}, "\"layout\": 'CHW' must be HWC, the layout that the image has: transpose"),
     ("Reshape", {"shape": [1, 2, 3]}, '"shape": [1, 2, 3] must be the shape that the image has'),
     ("Reinterpret", {"dtype": FLOAT}, '"dtype": 9 must be that of the values, uint8'),
-    (
-        "ColorSpaceConversion",
-        {"image_type": 0, "output_type": 2},
-        '"output_type": 2 is not understood of an image that',
-    ),
     (
         EXPRESSION,
         {"expression_desc": "fdiv($0:float32 &0)", "real_constants": [9.0]},
@@ -444,6 +438,11 @@ REFUSED_CHAINS = [
     ([("decoders__Image", {"dtype": FLOAT})], '"decoders__Image": "dtype": 9 must be 0: images are decoded'),
     ([("decoders__Image", {"use_fast_idct": True, "device": "mixed"})], '"use_fast_idct": True with device "mixed"'),
     ([("decoders__Image", {"use_fast_idct": True})], '"use_fast_idct": True holds for images that EXIF does not turn'),
+    ([DECODE, ("WarpAffine", {"matrix": [1.0, 0.0, 2.0, 0.0, 1.0, 2.0]})], 'needs "size": without it the result is as'),
+    (
+        [("decoders__Image", {"output_type": 2}), ("ColorSpaceConversion", {"image_type": 2, "output_type": 0})],
+        '"output_type": 0 is not understood of an image that is decoded to gray: decode the photo so',
+    ),
     ([DECODE, ("Pad", {"axes": [0, 1]})], 'without "shape" it follows from the other images of a batch'),
     ([("decoders__ImageRandomCrop", {})], '"decoders__ImageRandomCrop": draws for each image, as in training'),
     ([DECODE, RESIZE, ("Cast", {"dtype": FLOAT}), RESIZE], '"Resize": a resize of float32 values'),

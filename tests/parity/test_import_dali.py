@@ -224,6 +224,59 @@ def test_a_crop_refuses_or_pads_the_images_that_dali_does(dali, policy):
     assert found == ({True} if policy == "padded" else {True, False})
 
 
+def sized(dali, encoded):
+    return dali.fn.resize(dali.fn.decoders.image(encoded), size=[61, 83])
+
+
+def converted(dali, pixels, before, after):
+    how = {"image_type": getattr(dali.types, before), "output_type": getattr(dali.types, after)}
+    return dali.fn.color_space_conversion(pixels, **how)
+
+
+def grayed(dali, encoded):
+    gray = converted(dali, dali.fn.decoders.image(encoded), "RGB", "GRAY")
+    back = converted(dali, dali.fn.resize(gray, size=[40, 50]), "GRAY", "RGB")
+    return dali.fn.crop_mirror_normalize(back, std=[2.0, 3.0, 4.0])
+
+
+def grayed_of_bgr(dali, encoded):
+    pixels = dali.fn.decoders.image_crop(encoded, output_type=dali.types.BGR, crop=(41, 53))
+    return converted(dali, converted(dali, pixels, "BGR", "GRAY"), "GRAY", "RGB")
+
+
+def partly_padded(dali, encoded):
+    padded = dali.fn.pad(dali.fn.decoders.image(encoded), axes=(0, 1), shape=(224, 460), fill_value=7)
+    return dali.fn.crop(padded, crop=(90, 99))
+
+
+BUILDS = {
+    "turned to a size": lambda dali, encoded: dali.fn.rotate(sized(dali, encoded), angle=33.0, size=[90, 70]),
+    "turned by a right angle": lambda dali, encoded: dali.fn.rotate(sized(dali, encoded), angle=-90.0, size=[70, 91]),
+    "turned, on a colour": lambda dali, encoded: dali.fn.rotate(
+        sized(dali, encoded), angle=9.0, size=[64, 64], fill_value=9
+    ),
+    "an affine map of one size": lambda dali, encoded: dali.fn.warp_affine(
+        sized(dali, encoded), matrix=[0.9, 0.1, 2, -0.2, 1.1, 3]
+    ),
+    "gray and back": grayed,
+    "gray of BGR": grayed_of_bgr,
+    "padded where it is smaller": partly_padded,
+}
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_a_graph_gives_what_dali_gives(dali, name):
+    def build(encoded):
+        return BUILDS[name](dali, encoded)
+
+    encoded = images(name)
+    theirs = np.stack(dali.run(dali.make(build, len(encoded)), encoded)[0])
+    with pp.Engine(from_dali(dali.make(build).serialize()), threads=1) as engine:
+        tensor = engine.run(encoded)
+    assert np.asarray(tensor).dtype == theirs.dtype
+    assert_close(np.asarray(tensor), theirs, MAPPED)
+
+
 def test_the_cpus_chroma_is_that_of_its_decoder(dali):
     encoded = [jpeg(scene(*size), subsampling=2) for size in LARGE[:4]]
     theirs = dali.run(dali.make(dali.classic, len(encoded)), encoded)[0]

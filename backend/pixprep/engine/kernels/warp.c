@@ -266,7 +266,8 @@ ALWAYS void add_up(const struct warp *n, int is_nearest) {
             const uint8_t *p01 = at(n, i + 1, j), *p10 = at(n, i, j + 1), *p11 = at(n, i + 1, j + 1);
             for (int k = 0; k < n->channels; ++k) {
                 float upper = p00[k] * (1.0f - dx) + p01[k] * dx, lower = p10[k] * (1.0f - dx) + p11[k] * dx;
-                out[k] = (uint8_t)rintf(upper + (lower - upper) * dy);
+                const float level = upper + (lower - upper) * dy;
+                out[k] = (uint8_t)level + (level - (uint8_t)level >= 0.5f);  // halves go up
             }
         }
     }

@@ -13,7 +13,7 @@ import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.importers.dali.rules import resize_rule
-from pixprep.importers.dali.values import Encoded, Image, Numbers, Rows, needed, size_of
+from pixprep.importers.dali.values import Encoded, Image, Numbers, Rows, lowered, needed, size_of
 from pixprep.importers.dali.windows import WINDOWS, cropped, sliced
 from pixprep.importers.fields import Fields, finite
 from pixprep.pipeline.ops import MAX_SIDE, Decode, Flip, Pixels, Resize, Rotate, Warp
@@ -171,9 +171,19 @@ def _flip(image: Image, fields: Fields) -> Image:
 
 
 def _rotate(image: Image, fields: Fields) -> Image:
-    """``rotate``; by right angles DALI computes no pixel."""
+    """``rotate``; by right angles DALI computes no pixel, but where a ``size`` is given."""
     angle, keeps_size = _asked_or(fields, "angle"), fields.flag("keep_size")
     how = _looked(image, fields)
+    if fields.has("size"):
+        spec, (height, width) = lowered(image.chain)[1], fields.pair("size")
+        if isinstance(angle, str) or spec.height is None or spec.width is None or keeps_size:
+            fields.refuse("size", "is understood of a fixed angle and an image of one size: resize to height and width")
+        sine, cosine = np.sin(np.deg2rad(np.float32(angle))), np.cos(np.deg2rad(np.float32(angle)))
+        turn = np.array([[cosine, -sine], [sine, cosine]], np.float32)
+        middle, target = np.array([[spec.width, spec.height], [width, height]], np.float32) / 2
+        move = middle - turn @ target
+        rows = tuple((*map(float, row), float(by)) for row, by in zip(turn, move, strict=True))
+        return image.then(Warp(matrix=rows, height=height, width=width, inverse_map=True, **how))
     if keeps_size and how["filter"] == "nearest" and (isinstance(angle, str) or angle % 180 == 90):
         fields.refuse("angle", "is not understood with keep_size and INTERP_NN: it picks between two pixels")
     if not isinstance(angle, str) and not angle % 90 and not (keeps_size and angle % 180):
@@ -194,9 +204,10 @@ def _warp_affine(image: Image, fields: Fields) -> Image:
         if len(numbers) != 6:
             fields.refuse("matrix", "must be 2 rows of 3 numbers")
         matrix = (numbers[:3], numbers[3:])
-    if not fields.has("size"):
+    spec = lowered(image.chain)[1]
+    height, width = fields.pair("size") if fields.has("size") else (spec.height, spec.width)
+    if height is None or width is None:
         raise PipelineError('needs "size": without it the result is as large as each image')
-    height, width = fields.pair("size")
     is_inverse = fields.flag("inverse_map", default=True)
     return image.then(Warp(matrix=matrix, height=height, width=width, inverse_map=is_inverse or None, **how))
 

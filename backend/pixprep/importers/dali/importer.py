@@ -22,7 +22,7 @@ from pixprep.importers.dali.refused import refused
 from pixprep.importers.dali.requests import bounded, check_arguments, dtype_of, frames, is_number, reformed, source_of
 from pixprep.importers.dali.rules import output_rule
 from pixprep.importers.dali.script import serialized
-from pixprep.importers.dali.values import Encoded, Image, Numbers, Value
+from pixprep.importers.dali.values import Encoded, Image, Numbers, Value, lowered
 from pixprep.importers.fields import Fields, place, read_file, reading
 from pixprep.pipeline.ops import Decode, Op, Tensor, changed
 from pixprep.pipeline.ops.faults import quoted
@@ -201,12 +201,20 @@ def _outputs(values: Mapping[str, Value], wanted: Sequence[str]) -> list[tuple[O
     for index, (name, value) in enumerate(zip(wanted, found, strict=True)):
         called = _tensor_name(wanted, index)
         if isinstance(value, Image):
-            made.append((*value.chain, Tensor(name=called, **value.tensor)))
+            made.append((*_padded(value.chain), Tensor(name=called, **value.tensor)))
         else:
             assert isinstance(value, Numbers)
             with place(f"the output {quoted(name)}"):
                 made.append(output_rule(value, images, called))
     return made
+
+
+def _padded(chain: tuple[Op, ...]) -> tuple[Op, ...]:
+    """The ops of a tensor: DALI leaves an image that is larger than its ``pad`` as it is, and a tensor has one size."""
+    spec = lowered(chain)[1]
+    if spec.height is not None and spec.width is not None:
+        return chain
+    return tuple(changed(op, larger="refuse") if getattr(op, "larger", None) == "keep" else op for op in chain)
 
 
 def _tensor_name(wanted: Sequence[str], index: int) -> str | None:

@@ -17,7 +17,7 @@ from pixprep.importers.dali.numbers import expression, shape_of
 from pixprep.importers.dali.values import TYPES, Image, Numbers, Value, lowered, short
 from pixprep.importers.dali.windows import cropped, policy, slice_of, subscripted
 from pixprep.importers.fields import Fields, finite, reals
-from pixprep.pipeline.ops import Levels, Normalize, Op, as_tuple, changed
+from pixprep.pipeline.ops import ColorMatrix, Levels, Normalize, Op, as_tuple, changed
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, Layout, TensorSpec
 
@@ -34,7 +34,7 @@ def _layouts(image: Image) -> dict[str, Layout]:
 def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
     """Crop, mirror, ``scale * (value - mean) / std + shift``, cast, and the layout."""
     if fields.flag("pad_output"):
-        fields.refuse("pad_output", "is not understood: no tensor has a fourth channel")
+        fields.refuse("pad_output", "is not understood: no tensor has a fourth channel: let the model take three")
     step = _normalized(replace(image, canvas=None), fields, "std").chain[len(image.chain) :]
     beyond = finite(fields.take("fill_values", 0.0)) if policy(fields) == "pad" else None
     fill = None if beyond is None else _level_of(beyond, step)
@@ -214,7 +214,7 @@ def _ranked(image: Image, fields: Fields) -> Image:
 
 
 def _color_space_conversion(image: Image, fields: Fields) -> Image:
-    """``color_space_conversion`` between RGB and BGR, which is another order of the decoder."""
+    """``color_space_conversion``: BGR is another order of the decoder; of gray pixels the three channels stay."""
     decode = image.chain[0]
     if 3 in (fields.take("image_type"), fields.take("output_type")):
         fields.refuse("output_type", "is YCbCr or of it, which is not understood: the op color_matrix may compute it")
@@ -222,6 +222,10 @@ def _color_space_conversion(image: Image, fields: Fields) -> Image:
     if before == after:
         return image
     own = getattr(decode, "color", None)
+    if "gray" in (before, after) and image.is_gray == (before == "gray") and own != "gray":
+        luma = (0.299, 0.587, 0.114)[:: 1 if own == before else -1]
+        mixed = [ColorMatrix(matrix=((*luma, 0.0),) * 3)] * (after == "gray")
+        return replace(image.then(*mixed), is_gray=after == "gray")
     if "gray" in (before, after) or own != before or image.layout != "hwc":
         how = "decode the photo so: output_type of the decoder"
         fields.refuse("output_type", f"is not understood of an image that is decoded to {own}: {how}")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.importers.fields import Fields, finite
-from pixprep.pipeline.ops import ColorMatrix, Decode, FirstOp, ImageOp, Levels, Normalize, Op, TensorDType
+from pixprep.pipeline.ops import ColorMatrix, FirstOp, ImageOp, Levels, Normalize, Op, TensorDType
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, Layout
 
@@ -109,6 +109,7 @@ class Image:
         canvas: that it lies on, where its size follows the image's.
         padding: height, width and value of the tensor's padding below and on the right.
         stride: from frame to frame, of a clip.
+        is_gray: it has one channel in DALI, and here three that are the same.
     """
 
     encoded: str
@@ -118,6 +119,7 @@ class Image:
     canvas: Canvas | None = None
     padding: tuple[int, int, float] | None = None
     stride: int = 1
+    is_gray: bool = False
 
     @property
     def source(self) -> Source:
@@ -127,7 +129,7 @@ class Image:
     @property
     def channels(self) -> int:
         """1 for gray, else 3."""
-        return 1 if isinstance(self.chain[0], Decode) and self.chain[0].color == "gray" else 3
+        return 1 if self.is_gray or getattr(self.chain[0], "color", "") == "gray" else 3
 
     @property
     def is_normalized(self) -> bool:
@@ -162,6 +164,8 @@ class Image:
         """Fields of its ``tensor``."""
         if self.canvas is not None:
             self.check_laid()
+        if self.is_gray:
+            raise PipelineError("has one channel, made of three: let the decoder make it, with output_type GRAY")
         height, width, value = self.padding or (None, None, None)
         fields: dict[str, Any] = {"dtype": self.dtype, "layout": self.layout}
         if self.padding:

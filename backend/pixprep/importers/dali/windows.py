@@ -264,7 +264,9 @@ def _pad(image: Image, fields: Fields) -> Image:
         return image
     if image.is_normalized:
         return image.padded(height, width, fields.number("fill_value", 0.0))
-    return image.then(Pad(height=height, width=width, fill=colour(fields, "fill_value"), anchor="top_left"))
+    is_over = (spec.max_height or MAX_SIDE) > height or (spec.max_width or MAX_SIDE) > width
+    how: dict[str, Any] = {"fill": colour(fields, "fill_value"), "anchor": "top_left"}
+    return image.then(Pad(height=height, width=width, **how, larger="keep" if is_over else None))
 
 
 def _paste(image: Image, fields: Fields) -> Image:
