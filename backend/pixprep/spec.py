@@ -23,7 +23,8 @@ BlendLike = Literal["pillow", "torchvision", "opencv"]
 WarpLike = Literal["pillow", "torchvision", "opencv", "dali"]
 Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "lanczos4", "area"]
 Rounding = Literal["down", "half_even", "half_away"]
-SideRounding = Literal["down", "half_even", "half_away", "up", "detr"]
+SideRounding = Literal["down", "half_even", "half_away", "up", "detr", "detr_original"]
+DETRS: tuple[SideRounding, ...] = ("detr", "detr_original")
 Values = Literal["levels", "real", "normalized"]
 TensorDType = Literal["float32", "float16", "uint8"]
 MaskDType = Literal["uint8", "int64"]
@@ -53,7 +54,7 @@ def as_tuple(value: Reals) -> tuple[float, ...]:
 
 
 def rounded(value: float, rounding: SideRounding) -> int:
-    """A value of at least 0 as a whole number: cut off (``detr``, too), up, or nearest, with ties to even or up."""
+    """A value of at least 0 as a whole number: cut off (of ``DETRS``, too), up, or nearest, with ties to even or up."""
     if rounding in ("half_even", "up"):
         return round(value) if rounding == "half_even" else ceil(value)
     return int(value + 0.5 if rounding == "half_away" else value)

@@ -108,6 +108,11 @@ def easyocr():
     return lambda encoded, quad: crop(bgr_of(encoded)[:, :, ::-1].copy(), quad)
 
 
+def imutils():
+    crop = alone("imutils", "perspective").four_point_transform
+    return lambda encoded, quad: crop(bgr_of(encoded)[:, :, ::-1].copy(), quad)
+
+
 def faces(seed):
     rng = np.random.default_rng(seed)
     made = []
@@ -157,6 +162,18 @@ def test_a_face_differs_from_insightfaces_by_the_rounding_of_its_matrix():
                 apart.append(np.abs(ours - theirs(encoded, points)) * 127.5)
     assert np.mean(np.array(apart) > 0.5) < 5e-4
     assert np.max(apart) < 9
+
+
+def test_a_document_is_laid_straight_as_imutils_does():
+    """imutils puts the corners in an order of its own first: left ones by x, the farthest is the lower right one."""
+    theirs, encoded = imutils(), PHOTOS[1]
+    order = alone("imutils", "perspective").order_points
+    values = [quad for quad in quads(4) if np.array_equal(order(quad), quad)]
+    ours = rows(RECIPES[FOUR_POINTS], encoded, values)
+    compared = [np.array_equal(one, theirs(encoded, quad)) for one, quad in zip(ours, values, strict=True)
+                if not isinstance(one, pp.ImageError)]  # fmt: skip
+    assert len(compared) > COUNT / 2
+    assert all(compared)
 
 
 def test_paddlex_cuts_lines_as_rapidocr_does():

@@ -270,7 +270,9 @@ def test_detrs_rounding_may_leave_an_image_past_the_most():
         (800, 1066),
     ]
     assert pp.resize(800, max_size=1333, rounding="detr").infer(pp.ImageSpec()).max_width == past(1333) == 1376
-    with pytest.raises(pp.ImageError, match=r"\[DOES_NOT_FIT\] 6 x 1400 pixels would stay, over the 1333 allowed"):
+    original = resize_rule("shorter", (800, 800), rounding="detr_original", most=1333)
+    assert [original.size(*size) for size in ((600, 1334), (64, 3900))] == [(600, 1334), (22, 1340)]
+    with pytest.raises(pp.ImageError, match="6 x 1400 pixels would become 6 x 1400, over the 1333 allowed"):
         resize.size(6, 1400)
 
 

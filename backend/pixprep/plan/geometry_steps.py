@@ -16,7 +16,7 @@ from pixprep.plan.draws.philox import Words
 from pixprep.plan.inputs import InputStep, Requested
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.steps.levels import LevelStep, Resample
-from pixprep.spec import Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, upward
+from pixprep.spec import DETRS, Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, upward
 
 Beyond = Literal["fill", "pad", "refuse_smaller", "refuse_larger", "keep_larger"]
 
@@ -277,7 +277,7 @@ class Resize:
             return height * scale, width * scale
         if self.scales is not None:
             return self._scaled(height, width)
-        if self.rounding == "detr":
+        if self.rounding in DETRS:
             return self._by_detr(height, width)
         is_height_named = ratios[0] >= ratios[1] if self.rule in ("longer", "fit") else ratios[0] <= ratios[1]
         if self.rule == "nearer":
@@ -306,19 +306,26 @@ class Resize:
     def _by_detr(self, height: int, width: int) -> tuple[int, int]:
         """Whole sides by the formula of transformers 5: ``get_size_with_aspect_ratio``, and YOLOS' with ``multiple``.
 
+        DETR's own function of that name goes on with the rounded shorter side.
+
         Raises:
-            ImageError: DOES_NOT_FIT: an image of a few rows or columns would keep a longer side than ``past``.
+            ImageError: DOES_NOT_FIT: the longer side of an image of a few rows or columns would be over ``past``.
         """
         assert self.most is not None
         least, longest = min(height, width), max(height, width)
         is_over = longest / least * self.height > self.most
         exact = self.most * least / longest if is_over else self.height
         shorter = round(exact)
+        if self.rounding == "detr_original":
+            exact = shorter = max(1, shorter)
         if shorter == least and (height <= width or self.multiple == 1):
-            if longest > past(self.most):
-                raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels would stay, over the {self.most} allowed")
-            return height, width
-        return (int(exact * height / width), shorter) if width < height else (shorter, int(exact * width / height))
+            sides = height, width
+        else:
+            sides = (int(exact * height / width), shorter) if width < height else (shorter, int(exact * width / height))
+        if max(sides) > past(self.most):
+            what = f"{height} x {width} pixels would become {sides[0]} x {sides[1]}"
+            raise ImageError("DOES_NOT_FIT", f"{what}, over the {self.most} allowed")
+        return sides
 
     def _limited(self, named: int, other: float) -> tuple[float, float]:
         """The side that the rule names, and the other one, where there is a most."""
@@ -372,7 +379,7 @@ class Resize:
 
 
 def past(most: int) -> int:
-    """The longest side with the rounding ``detr``, which leaves 600 x 1334 as it is where 1333 are allowed.
+    """The longest side with a rounding of ``DETRS``, which leaves 600 x 1334 as it is where 1333 are allowed.
 
     A shorter side of n pixels is the rounded one up to a longer side of ``most * n / (n - 0.5)``: here of 16.
     """

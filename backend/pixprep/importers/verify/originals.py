@@ -27,7 +27,7 @@ from pixprep.importers.verify.twins import library_of, recoloured
 from pixprep.pipeline import ops
 from pixprep.pipeline.file import Origin
 from pixprep.plan.profiles import PROFILES, dali
-from pixprep.spec import Like, PaddingMode, SideRounding
+from pixprep.spec import DETRS, Like, PaddingMode, SideRounding
 
 Resizing = ops.Resize | ops.Letterbox
 
@@ -36,7 +36,7 @@ WHOLE: Mapping[SideRounding, Callable[[float], float]] = {
     "half_even": np.rint,
     "half_away": lambda value: np.floor(value + 0.5),
     "up": np.ceil,
-    "detr": np.floor,
+    **dict.fromkeys(DETRS, np.floor),
 }
 """Meaning of a rounding."""
 ORDER = 13 if int(PIL.__version__.partition(".")[0]) >= 13 else 12
@@ -258,10 +258,11 @@ def _by_size(op: Any, height: int, width: int) -> tuple[float, float]:
     base = (min if op.side == "shorter" else max)(height, width)
     if op.side == "nearer":
         base = width if abs(1 - op.size / width) < abs(1 - op.size / height) else height
-    if op.rounding == "detr":  # of transformers
+    if op.rounding in DETRS:
         assert op.max_size is not None
         is_over = max(height, width) / base * op.size > op.max_size
         raw = op.max_size * base / max(height, width) if is_over else op.size
+        raw = raw if op.rounding == "detr" else round(raw)
         if round(raw) == base and (height <= width or not op.multiple):
             return height, width
         longest = raw * max(height, width) / base

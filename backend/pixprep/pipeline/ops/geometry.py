@@ -14,7 +14,7 @@ from pixprep.plan.geometry_steps import past
 from pixprep.plan.inputs import Number, Requested
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.profiles import PROFILES
-from pixprep.spec import Bound, Filter, ImageSpec, InputSpec, Like, SideRounding, rounded
+from pixprep.spec import DETRS, Bound, Filter, ImageSpec, InputSpec, Like, SideRounding, rounded
 
 
 class Resizing(Protocol):
@@ -78,6 +78,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             ``down``; none if both sides are given. ``detr``, with ``size`` and ``max_size``: as transformers 5 for
             DETR and its kin, with ``multiple`` for YOLOS. If ``max_size`` is passed, the shorter side is rounded half
             to even and the longer one cut. An image whose shorter side is that already stays as it is.
+            ``detr_original``: as DETR's and Grounding DINO's own code, where the longer side follows the rounded
+            shorter one.
         subpixel: of dali: read the part of the image that makes the scale of both axes equal after the rounding
             (``subpixel_scale``). Default: True for dali, without ``max_size``, ``multiple`` and ``scale``; with
             ``scale`` and a shorter side it is DALI's ``resize_shorter`` with ``max_size``.
@@ -132,10 +134,10 @@ class Resize(ImageOp, frozen=True, tag="resize"):
 
     def _check_open(self, *, is_alone: bool) -> None:
         """Check the fields of sides that follow the image."""
-        is_detr = self.rounding == "detr"
+        is_detr = self.rounding in DETRS
         if is_detr and (self.side != "shorter" or self.mode is not None or self.max_size is None):
             raise PipelineError(
-                '"rounding": "detr" goes with "size" of the shorter side and "max_size", without "mode"'
+                f'"rounding": "{self.rounding}" goes with "size" of the shorter side and "max_size", without "mode"'
             )
         if self.mode == "scale":
             settle(self, "enlarge", value=True)
@@ -180,7 +182,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     @property
     def _bounds(self) -> tuple[tuple[int, int], tuple[int | None, int | None]]:
         """The least and the most (height, width) of images of any size."""
-        most = self._whole(past(self.max_size) if self.max_size and self.rounding == "detr" else self.max_size)
+        most = self._whole(past(self.max_size) if self.max_size and self.rounding in DETRS else self.max_size)
         one = self._whole(1) or 1
         if self.size is None:
             height, width = (self.max_size if isinstance(side, str) else side for side in (self.height, self.width))
