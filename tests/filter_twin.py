@@ -32,17 +32,27 @@ def _sharpened(step, image):
 
 
 def _blurred(step, image):
-    along = _summed(image.astype(np.float32), 1, step.columns)
-    return np.rint(_summed(along, 0, step.rows)).astype(np.uint8)
+    along = _summed(_parts(image.astype(np.float32), 1, step.columns), step.columns, step.like)
+    parts, weights = _parts(along, 0, step.rows), step.rows
+    if step.like == "opencv":  # its kernel is symmetric, and so are its sums
+        middle = len(weights) // 2
+        pairs = zip(parts[middle + 1 :], parts[:middle][::-1], strict=True)
+        parts, weights = [parts[middle], *(below + above for below, above in pairs)], weights[middle:]
+    return np.rint(_summed(parts, weights, step.like)).astype(np.uint8)
 
 
-def _summed(values, axis, weights):
-    """The weighted sums of neighbours along an axis, reflected at the edge."""
+def _parts(values, axis, weights):
+    """The neighbours along an axis, reflected at the edge: for each weight an array."""
     reach = len(weights) // 2
-    length = values.shape[axis]
     padded = np.pad(values, [(reach, reach) if each == axis else (0, 0) for each in range(3)], mode="reflect")
-    total = np.zeros_like(values)
-    for place, weight in enumerate(np.array(weights, np.float32)):
-        part = padded[:, place : place + length] if axis else padded[place : place + length]
-        total += part * weight
+    length = values.shape[axis]
+    return [np.take(padded, range(place, place + length), axis) for place in range(len(weights))]
+
+
+def _summed(parts, weights, like):
+    """The weighted sum of arrays, each product rounded unless it is OpenCV's."""
+    total = np.zeros_like(parts[0])
+    for part, weight in zip(parts, np.array(weights, np.float32), strict=True):
+        product = part.astype(np.float64) * weight if like == "opencv" else part * weight
+        total = (total + product).astype(np.float32)
     return total

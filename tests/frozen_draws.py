@@ -62,7 +62,11 @@ OPTIONS = {
     "random_size_crop": [{"min_size": 1, "max_size": 50}, {"min_size": 40, "max_size": 40}],
     "random_resize": [{"min_size": 32, "max_size": 33}, {"min_size": 32, "max_size": 81}],
     "random_shortest_size": [{"min_size": 64}, {"min_size": (32, 48, 64, 80), "max_size": 96}],
-    "scale_jitter": [{"height": 100}, {"height": 64, "width": 80, "scale_range": (0.5, 1.5)}],
+    "scale_jitter": [
+        {"height": 100},
+        {"height": 64, "width": 80, "scale_range": (0.5, 1.5)},
+        {"scale_range": (0.5, 1.5)},
+    ],
     "random_flip": [{}, {"p": 0.0}, {"p": 0.25, "axis": "vertical"}, {"p": 1.0}],
     "random_zoom_out": [{}, {"p": 1.0, "side_range": (1.0, 2.0)}, {"p": 0.25, "side_range": (2.0, 2.0)}],
     "random_iou_crop": [
@@ -100,7 +104,11 @@ OPTIONS = {
     "random_warp_perspective": [{}, {"scale": (0.5, 1.0)}],
     "elastic": [{}, {"p": 0.5}],
     "random_sharpness": [{"factor": 2}],
-    "random_gaussian_blur": [{"kernel_size": 5}, {"kernel_size": (3, 7), "sigma": (0.5, 1.5), "p": 0.25}],
+    "random_gaussian_blur": [
+        {"kernel_size": 5},
+        {"kernel_size": (3, 7), "sigma": (0.5, 1.5), "p": 0.25},
+        {"kernel_size": 0, "sigma": (0.5, 3), "like": "opencv"},
+    ],
     "coarse_dropout": [{}, {"p": 1.0, "count": (2, 5), "hole_height": (1, 40), "hole_width": (3, 3)}],
     "random_erasing": [
         {},

@@ -219,6 +219,8 @@ def _random():
     yield [pp.random_gray(p=0.5), pp.random_posterize(3), pp.random_solarize(100), pp.random_invert(p=0.3)]
     yield [pp.random_autocontrast(), pp.random_equalize(), pp.random_sharpness(1.8)]
     yield [pp.random_gaussian_blur(5)]
+    yield [pp.gaussian_blur(0, (2.0, 4.3), "opencv"), pp.gaussian_blur((9, 3), 1.2, "opencv")]
+    yield [pp.scale_jitter(scale_range=(0.5, 1.5), like="opencv"), pp.random_crop(32, pad_if_needed=True)]
     yield [pp.elastic(alpha=60.0, sigma=1.5)]
     yield [pp.random_choice([pp.flip(), [pp.invert(), pp.hue(0.3)]], weights=[1, 2])]
     yield [pp.random_size_crop(5, 20), pp.random_size_crop(2, 6, p=0.5)]

@@ -104,6 +104,8 @@ def test_an_elastic_field_and_its_windows_are_numpys(sigma, level):
         Filter("blur", "torchvision", rows=(1.0,), columns=weights(3, 0.4)),
         Filter("blur", "torchvision", rows=weights(3, 0.4), columns=(1.0,)),
         Filter("blur", "torchvision", rows=(0.5, 0.0, 0.5), columns=(1.0,)),  # halves
+        Filter("blur", "opencv", rows=weights(7, 2.0), columns=weights(5, 1.0)),
+        Filter("blur", "opencv", rows=weights(3, 0.4), columns=weights(41, 9.0)),  # mirrored again and again
     ],
     ids=str,
 )

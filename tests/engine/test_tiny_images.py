@@ -68,7 +68,7 @@ FIELDS = {
         "like": one_of("pillow", "torchvision", "torch", "opencv", "tensorflow", "dali"),
     },
     "scale_jitter": {
-        "height": one_of(1, 7, 64),
+        "height": one_of(None, 1, 7, 64),
         "width": one_of(None, 1, 64),
         "scale_range": ends(LEAST, 1.0, 16.0),
         "filter": one_of("nearest", "bilinear", "bicubic", "area"),
@@ -128,7 +128,12 @@ FIELDS = {
     },
     "random_photometric_distort": {"contrast": FACTORS, "hue": st.none() | ends(-0.5, 0.5), "like": LIKES, "p": P},
     "random_sharpness": {"factor": one_of(0.0, 1.0, 1000.0), "p": P, "like": LIKES},
-    "random_gaussian_blur": {"kernel_size": one_of(1, 3, 7, 255, (1, 7)), "sigma": ends(0.01, 1.0, 1000.0), "p": P},
+    "random_gaussian_blur": {
+        "kernel_size": one_of(0, 1, 3, 7, 255, (1, 7)),
+        "sigma": ends(0.01, 1.0, 36.0, 1000.0),
+        "p": P,
+        "like": one_of("torchvision", "opencv"),
+    },
     "random_erasing": {
         "p": P,
         "scale": ends(0.0, 0.02, 1.0),

@@ -165,6 +165,22 @@ DRAWN = [
         [pp.random_resized_crop(8, 9, (0.08, 1.0), (0.75, 1.5), like="opencv")],
     ),
     (
+        [transform("RandomScale", scale_limit=[-0.5, 1], interpolation=1, area_for_downscale=None)],
+        [pp.scale_jitter(scale_range=(0.5, 2), like="opencv")],
+    ),
+    (
+        [transform("GaussianBlur", sigma_limit=[0.5, 3], blur_limit=[0, 0], p=0.25)],
+        [pp.random_gaussian_blur(0, (0.5, 3), 0.25, "opencv")],
+    ),
+    (
+        [transform("GaussianBlur", sigma_limit=[0.5, 3], blur_limit=[0, 4], p=0.25)],
+        [
+            pp.random_choice(
+                [pp.random_gaussian_blur(size, (0.5, 3), like="opencv") for size in (0, 1, 3, 5)], (1, 1, 2, 1), 0.25
+            )
+        ],
+    ),
+    (
         [transform("ColorJitter", **JITTER | {"p": 0.25})],
         [pp.color_jitter((0.8, 1.2), (0.8, 1.2), (0.8, 1.2), (-0.5, 0.5), "opencv", 0.25)],
     ),

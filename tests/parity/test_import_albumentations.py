@@ -1,6 +1,7 @@
 """Albumentations' Compose, imported, against itself on photos and noise: equal to the last bit."""
 
 import json
+import math
 import random
 import re
 import warnings
@@ -168,6 +169,22 @@ def matrix(params, size):
     return {"matrix": rows.ravel().tolist(), "height": size[0], "width": size[1]}
 
 
+def blur(rng):
+    """A blur of one kernel, or of the kernel that its deviation asks for."""
+    size, sigma = rng.choice([0, 0, 3, 5, 8]), round(rng.uniform(0.1, 4), 3)
+    return A.GaussianBlur((size, size), (sigma, sigma), p=1)
+
+
+def deviation(params, _):
+    """Words of a blur, by the thousandth of a pixel that its kernel has."""
+    middle, *others = params["kernel"][len(params["kernel"]) // 2 :]
+    return {"sigma": [round(math.sqrt(-0.5 / math.log(others[0] / middle)), 3) if others else 0.1] * 2}
+
+
+def scaled(params, size):
+    return {name: int(side * params["scale"]) for name, side in zip(("height", "width"), size, strict=True)}
+
+
 KINDS = ("brightness", "contrast", "saturation", "hue")
 DRAWN = {
     "RandomCrop": (
@@ -178,6 +195,11 @@ DRAWN = {
         lambda rng: A.RandomResizedCrop((31, 44), rising(rng, 0.1, 1), interpolation=rng.choice([0, 1, 3, 4]), p=1),
         lambda params, _: window(params["crop_coords"]),
     ),
+    "RandomScale": (
+        lambda rng: A.RandomScale(rising(rng, -0.7, 0.9), interpolation=rng.choice([0, 1, 3, 4]), p=1),
+        scaled,
+    ),
+    "GaussianBlur": (blur, deviation),
     "ColorJitter": (
         jitter,
         lambda params, _: {KINDS[kind]: params[KINDS[kind]] for kind in params["order"]},
@@ -228,7 +250,7 @@ def test_a_draw_of_the_library_gives_its_pixels(name):
         pytest.skip(f"OPENCV {cv2.__version__} INTERPOLATES IN ANOTHER WAY: warps were not compared with it")
     rng, changed = random.Random(name), 0
     for _ in range(100):
-        encoded, pixels = rng.choice(images()[1:4] if "Crop" in name else images())
+        encoded, pixels = rng.choice(images()[1:4] if name.startswith("Random") else images())
         if min(pixels.shape[:2]) < 33 and name == "RandomCrop":
             continue
         actual, expected = replayed(make(rng), words, encoded, pixels)

@@ -58,7 +58,7 @@ def made(ops, draws=DRAWS):
 
 
 def with_like(op, like):
-    return changed(op, like=like) if hasattr(op, "like") else op
+    return changed(op, like=like) if getattr(op, "like", "") == "pillow" else op
 
 
 def twin_of(ops, image, words):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from pixprep.importers.albumentations_ops import Read, Walk, colour, filter_of, margin, padded
 from pixprep.importers.fields import Fields, reading
 from pixprep.pipeline import ops
+from pixprep.pipeline.ops.filters import LEAST_SIGMA, MAX_TAPS
 
 
 def _random_crop(walk: Walk, fields: Fields) -> None:
@@ -16,6 +18,23 @@ def _random_crop(walk: Walk, fields: Fields) -> None:
 def _random_resized_crop(walk: Walk, fields: Fields) -> None:
     scale, ratio = fields.span("scale"), fields.span("ratio")
     walk.change(ops.RandomResizedCrop(*fields.pair("size"), scale, ratio, filter=filter_of(fields), like="opencv"))
+
+
+def _random_scale(walk: Walk, fields: Fields) -> None:
+    low, high = fields.span("scale_limit")
+    walk.change(ops.ScaleJitter(scale_range=(1 + low, 1 + high), filter=filter_of(fields), like="opencv"))
+
+
+def _gaussian_blur(walk: Walk, fields: Fields) -> None:
+    """Blur by a kernel of each size that ``blur_limit`` draws: an even one is one more, and 0 follows sigma."""
+    sigma, bounds = fields.span("sigma_limit"), fields.span("blur_limit")
+    if sigma[0] < LEAST_SIGMA:
+        fields.refuse("sigma_limit", f"must begin at {LEAST_SIGMA} or more: below it nothing is blurred")
+    if not 0 <= bounds[0] <= bounds[1] <= MAX_TAPS:
+        fields.refuse("blur_limit", f"must rise from 0 to {MAX_TAPS} at most")
+    sizes = Counter(size + (size % 2 == 0 and size > 0) for size in range(int(bounds[0]), int(bounds[1]) + 1))
+    blurs = [ops.RandomGaussianBlur(size, sigma, like="opencv") for size in sizes]
+    walk.change(blurs[0] if len(blurs) == 1 else ops.RandomChoice(tuple(blurs), tuple(sizes.values())))
 
 
 def _color_jitter(walk: Walk, fields: Fields) -> None:
@@ -96,6 +115,8 @@ def _perspective(walk: Walk, fields: Fields) -> None:
 RANDOM: dict[str, Read] = {
     "RandomCrop": _random_crop,
     "RandomResizedCrop": _random_resized_crop,
+    "RandomScale": _random_scale,
+    "GaussianBlur": _gaussian_blur,
     "ColorJitter": _color_jitter,
     "RandomBrightnessContrast": _brightness_contrast,
     "HueSaturationValue": _hue_saturation_value,

@@ -264,7 +264,8 @@ struct filter {
     int64_t apart;        // bytes from column to column
     uint8_t *out;         // of the same layout
     int64_t out_pitch;
-    int64_t is_pillow;    // of a sharpness, as the next two
+    int64_t is_pillow;    // of a sharpness, as the next one
+    int64_t is_opencv;    // of a blur
     double rest;          // float32(1 - factor)
     const float *rows;    // weights of a blur: of the rows that it adds up
     const float *columns;

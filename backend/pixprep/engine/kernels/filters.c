@@ -36,7 +36,7 @@ ALWAYS real load_real(const float *from) {
     return loaded;
 }
 
-KERNEL int blur(const struct filter *arguments) {
+ALWAYS int blur_rows(const struct filter *arguments, const int is_fused) {
     const struct filter filter = *arguments, *n = &filter;
     const int64_t reach = n->column_taps / 2, width = (n->length + n->apart - 1) / n->apart;
     const int64_t pitch = (n->length + LANES - 1) / LANES * LANES;
@@ -59,21 +59,28 @@ KERNEL int blur(const struct filter *arguments) {
             for (int64_t i = 0; i < n->length; ++i) line[i] = (float)from[i];
             for (int64_t column = 1; column <= reach; ++column)
                 for (int64_t i = 0; i < n->apart; ++i) {
-                    line[-column * n->apart + i] = line[column * n->apart + i];
-                    line[(width - 1 + column) * n->apart + i] = line[(width - 1 - column) * n->apart + i];
+                    line[-column * n->apart + i] = line[mirrored(-column, width) * n->apart + i];
+                    line[(width - 1 + column) * n->apart + i] = line[mirrored(width - 1 + column, width) * n->apart + i];
                 }
             for (int64_t i = 0; i < n->length; i += LANES) {
                 real total = load_real(padded + i) * n->columns[0];
-                for (int64_t tap = 1; tap < n->column_taps; ++tap)
-                    total += load_real(padded + i + tap * n->apart) * n->columns[tap];
+                for (int64_t tap = 1; tap < n->column_taps; ++tap) {
+                    const real own = load_real(padded + i + tap * n->apart);
+                    total = is_fused ? fused(own, ALL(real, n->columns[tap]), total) : total + own * n->columns[tap];
+                }
                 memcpy(ring + made % n->row_taps * pitch + i, &total, sizeof total);
             }
         }
         for (int64_t tap = 0; tap < n->row_taps; ++tap)
             lines[tap] = ring + mirrored(row - n->row_taps / 2 + tap, n->height) % n->row_taps * pitch;
         for (int64_t i = 0; i < n->length; i += LANES) {
-            real total = load_real(lines[0] + i) * n->rows[0];
-            for (int64_t tap = 1; tap < n->row_taps; ++tap) total += load_real(lines[tap] + i) * n->rows[tap];
+            const int64_t first = is_fused ? n->row_taps / 2 : 0;
+            real total = load_real(lines[first] + i) * n->rows[first];
+            for (int64_t tap = first + 1; tap < n->row_taps; ++tap) {
+                const real own = load_real(lines[tap] + i);
+                total = is_fused ? fused(own + load_real(lines[2 * first - tap] + i), ALL(real, n->rows[tap]), total)
+                                 : total + own * n->rows[tap];
+            }
             total = (total + 0x1.8p23f) - 0x1.8p23f;  // half to even
             bytes levels = narrowed(WHOLE(total));
             memcpy(n->out + row * n->out_pitch + i, &levels, least(LANES, n->length - i));
@@ -82,3 +89,5 @@ KERNEL int blur(const struct filter *arguments) {
     free(room.memory);
     return DONE;
 }
+
+KERNEL int blur(const struct filter *n) { return n->is_opencv ? blur_rows(n, 1) : blur_rows(n, 0); }

@@ -7,10 +7,11 @@
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// A position and its mirror image, without the edge itself.
+// A position and its mirror image, without the edge itself, again and again.
 static inline int64_t mirrored(int64_t position, int64_t length) {
-    if (position < 0) position = -position;
-    return position < length ? position : 2 * (length - 1) - position;
+    if (length == 1) return 0;
+    while (position < 0 || position >= length) position = position < 0 ? -position : 2 * (length - 1) - position;
+    return position;
 }
 
 // The most positions of a window.

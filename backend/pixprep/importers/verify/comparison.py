@@ -246,7 +246,7 @@ class _Tensor:
         colourists, blurred = [originals.colourist(x) for x in colours], EQUAL
         is_frozen = resize.frozen
         if colours:
-            if any(isinstance(x, ops.GaussianBlur) for x in colours):
+            if any(isinstance(x, ops.GaussianBlur) and x.like == "torchvision" for x in colours):
                 blurred = Tolerance(1, 0, "PyTorch's convolution adds up in an order of its own")
                 levels = blurred if levels == EQUAL else levels
             row = comparison.row(self.name, "levels", colourists, blurred, *colours)

@@ -86,6 +86,18 @@ def _by_opencv(cv2: Any, op: ops.Warp, pixels: Array) -> Array:
     return np.rot90(made) if is_turned else made
 
 
+def _blurred(cv2: Any, op: ops.GaussianBlur, pixels: Array) -> Array:
+    """Result of OpenCV's separable filter for the curves that Albumentations makes."""
+    taps = op.taps if op.kernel_size else [2 * int(3.5 * sigma) + 1 for sigma in op.sigmas]
+    curves = [
+        np.exp(-0.5 * ((np.arange(count) - count // 2) / sigma) ** 2)
+        for count, sigma in zip(taps, op.sigmas, strict=True)
+    ]
+    of_y, of_x = (curve / curve.sum() for curve in curves)
+    made: Array = cv2.sepFilter2D(np.ascontiguousarray(pixels), -1, of_x, of_y)
+    return made.reshape(pixels.shape)
+
+
 def _erased(op: ops.Erase, image: Any) -> Any:
     erased = image.copy()
     erased.paste(tuple(_fill(op, image)), (op.left, op.top, op.left + op.width, op.top + op.height))
@@ -147,7 +159,10 @@ TORCHVISION: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
 """The same of torchvision, for its module ``v2.functional``, and a PIL image or a tensor (channels, height, width)."""
 
 
-OPENCV: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Array], Array]] = {ops.Warp: _by_opencv}
+OPENCV: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Array], Array]] = {
+    ops.Warp: _by_opencv,
+    ops.GaussianBlur: _blurred,
+}
 """The same of OpenCV, for its module, and uint8 (height, width, channels)."""
 
 
@@ -176,7 +191,7 @@ def _is_blend_of_opencv(op: ops.SteadyOp) -> bool:
 
 def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
     """Result of an op's library for uint8 (height, width, 1 or 3), red first."""
-    if type(op) in OPENCV:
+    if type(op) in OPENCV and library_of(op) != "torchvision":
         return OPENCV[type(op)](import_module("cv2"), op, pixels)
     if library_of(op) == "albumentations":
         functional = import_module("albumentations.augmentations.pixel.functional")

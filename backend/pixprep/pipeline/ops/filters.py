@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -18,6 +18,11 @@ from pixprep.spec import Color, ColorLike, ImageSpec, as_tuple
 MAX_TAPS = 255
 LEAST_SIGMA, MAX_SIGMA = 0.01, 1000.0
 _SIGMA = Within(LEAST_SIGMA, MAX_SIGMA, counts=(1, 2))
+_REACH = 3.5
+"""Deviations that a kernel sees to either side where ``kernel_size`` is 0."""
+_REACHING = Within(LEAST_SIGMA, 36.0, counts=(1, 2))
+"""Limits of such deviations: the largest that ``MAX_TAPS`` has room for."""
+BlurLike = Literal["torchvision", "opencv"]
 
 
 class Sharpness(ColorOp, frozen=True, tag="sharpness"):
@@ -54,6 +59,11 @@ class _Blur(LevelsOp, frozen=True):
     kernel_size: int | tuple[int, int]
 
     def check(self) -> None:
+        if self._is_opencv and getattr(self, "sigma", None) is None:
+            raise PipelineError('"sigma" is missing: with "like": "opencv" it does not follow from "kernel_size"')
+        if self._is_opencv and self.kernel_size == 0:
+            _REACHING.check("sigma", getattr(self, "sigma", None))
+            return
         sizes = as_tuple(self.kernel_size)
         if len(sizes) not in (1, 2) or not all(1 <= size <= MAX_TAPS and size % 2 for size in sizes):
             raise PipelineError(
@@ -62,23 +72,38 @@ class _Blur(LevelsOp, frozen=True):
 
     @property
     def taps(self) -> tuple[int, int]:
-        """Numbers of rows and columns that a tap sees."""
+        """Numbers of rows and columns that the kernel sees; 0: as the deviation asks."""
         width, height = (int(size) for size in (*as_tuple(self.kernel_size), *as_tuple(self.kernel_size))[:2])
         return (width, width) if len(as_tuple(self.kernel_size)) == 1 else (height, width)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change; refuses values that are no levels, and a side that the kernel reaches across."""
         image = super().infer(image)
+        if self._is_opencv:
+            return image
         for name, side, taps in (("height", image.height, self.taps[0]), ("width", image.width, self.taps[1])):
             if side is not None and taps // 2 >= side:
                 raise PipelineError(f'"kernel_size" {taps} needs a {name} of {taps // 2 + 1}, but the image has {side}')
         return image
 
+    @property
+    def is_hosts(self) -> bool:  # type: ignore[override]  # of most ops it is the same for all
+        """Tell whether a GPU has no kernel for it."""
+        return self._is_opencv
+
+    @property
+    def _is_opencv(self) -> bool:
+        return getattr(self, "like", "") == "opencv"
+
+    @property
+    def _seen(self) -> str:
+        return f"by {self.taps[0]} x {self.taps[1]} pixels, " if self.kernel_size else ""
+
 
 def weights(taps: int, sigma: float) -> tuple[float, ...]:
     """Weights of a bell curve: an odd number of float32, whose sum is 1."""
     places = np.arange(taps) - taps // 2
-    curve = np.exp(-(places**2) / (2.0 * sigma**2))
+    curve = np.exp(-0.5 * (places / sigma) ** 2)
     return tuple((curve / curve.sum()).astype(np.float32).tolist())
 
 
@@ -89,12 +114,19 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
     differ from it by one level: it adds up in an order of its own. An image is refused whose mirror image the kernel
     reaches across.
 
+    With ``like`` ``opencv``: Albumentations' ``GaussianBlur``, of OpenCV's ``sepFilter2D``, bit for bit on a processor
+    with AVX2; the image is mirrored again and again. A GPU leaves it to the host.
+
     Args:
-        kernel_size: pixels that are seen, odd: one number, or [width, height].
-        sigma: of the bell curve, in pixels: one number, or of x and of y; default: ``0.15 * kernel_size + 0.35``.
+        kernel_size: pixels that are seen, odd: one number, or [width, height]; with ``like`` ``opencv`` 0 stands for
+            ``2 * int(3.5 * sigma) + 1``.
+        sigma: of the bell curve, in pixels: one number, or of x and of y; default, but of ``like`` ``opencv``:
+            ``0.15 * kernel_size + 0.35``.
+        like: whose sums.
     """
 
     sigma: Annotated[float | tuple[float, float] | None, _SIGMA] = None
+    like: BlurLike = "torchvision"
 
     @property
     def sigmas(self) -> tuple[float, float]:
@@ -106,30 +138,33 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
 
     def in_words(self) -> str:
         spans = dict.fromkeys(span_words((sigma, sigma)) for sigma in self.sigmas)
-        return f"blur by {self.taps[0]} x {self.taps[1]} pixels, sigma {' and '.join(spans)}"
+        return f"blur {self._seen}sigma {' and '.join(spans)}"
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        (rows, columns), (of_y, of_x) = self.taps, self.sigmas
-        if rows // 2 >= height or columns // 2 >= width:
+        (of_y, of_x), sizes = self.sigmas, self.taps
+        rows, columns = sizes if self.kernel_size else (2 * int(_REACH * sigma) + 1 for sigma in self.sigmas)
+        if self.like == "torchvision" and (rows // 2 >= height or columns // 2 >= width):
             raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels are too few for a blur by {rows} x {columns}")
-        return (Filter("blur", "torchvision", rows=weights(rows, of_y), columns=weights(columns, of_x)),)
+        return (Filter("blur", self.like, rows=weights(rows, of_y), columns=weights(columns, of_x)),)
 
 
 class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
     """Blur each image, or some, by a random width.
 
-    torchvision v2's ``GaussianBlur``: sigma is uniform, the same for x and y.
+    torchvision v2's ``GaussianBlur`` and Albumentations': sigma is uniform, the same for x and y.
 
     Args:
         kernel_size: as in ``gaussian_blur``.
         sigma: from and to, or one number.
         p: how often; torchvision's has it by ``RandomApply``.
+        like: as in ``gaussian_blur``.
     """
 
     blocks: ClassVar[int] = 1  # whether, sigma
 
     sigma: Annotated[float | tuple[float, float], _SIGMA] = (0.1, 2.0)
     p: Share = 1.0
+    like: BlurLike = "torchvision"
 
     def check(self) -> None:
         super().check()
@@ -149,7 +184,7 @@ class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
 
     def in_words(self) -> str:
         some = "" if self.p == 1 else f"{self.p:g} of the images "
-        return f"blur {some}by {self.taps[0]} x {self.taps[1]} pixels, sigma {span_words(self.span)}"
+        return f"blur {some}{self._seen}sigma {span_words(self.span)}"
 
     def fixed(self, words: Words) -> list[Op]:
         return [as_kind(GaussianBlur, self, sigma=words["sigma"][0])] if words["sigma"] else []

@@ -1,4 +1,4 @@
-"""Ops whose resize is drawn anew for each sample of each epoch: in training only, with torchvision v2's rules."""
+"""Ops whose resize is drawn anew for each sample of each epoch: in training only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pixprep.pipeline.ops.op import ImageOp, Op, Whether, as_kind, bare, settle
 from pixprep.pipeline.ops.random import MAX_ZOOM
 from pixprep.plan import geometry_steps
 from pixprep.plan.draws.augments import RandomStep, Uniforms
-from pixprep.plan.draws.philox import Words, span_words
+from pixprep.plan.draws.philox import Words, between, span_words
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import Filter, ImageSpec, Like
 
@@ -150,17 +150,19 @@ class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
 
     torchvision v2's ``ScaleJitter``: a scale of 1 makes the largest size inside ``height`` x ``width`` of the same
     aspect ratio. Both sides are computed in float32 and cut to whole pixels, as there; a side has one pixel at least,
-    where torchvision raises.
+    where torchvision raises. Without ``height`` a scale of 1 is the image's own size, and both sides are computed in
+    float64: Albumentations' ``RandomScale``.
 
     Args:
-        height: of what an image fits into at a scale of 1, in pixels; torchvision's ``target_size[1]``.
+        height: of what an image fits into at a scale of 1, in pixels; torchvision's ``target_size[1]``. Default: of
+            the image.
         width: of the same, ``target_size[0]``; default: ``height``.
         scale_range: from and to; at most 16.
         filter, antialias, like: as in ``resize``.
         p: how often, 0 to 1; else the image stays as it is.
     """
 
-    height: Length
+    height: Length | None = None
     width: Length | None = None
     scale_range: Annotated[tuple[float, float], Rising(0, MAX_ZOOM, is_over=True)] = (0.1, 2.0)
     p: Share = 1.0
@@ -168,26 +170,32 @@ class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
     def check(self) -> None:
         check_like(self)
         settle(self, "width", self.height)
+        if self.height is None and self.width is not None:
+            raise PipelineError('"width" goes with "height"')
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """The sides in float32, operation by operation as PyTorch computes them, cut to whole pixels, 1 at least."""
-        scale, uniform = self.scale_range, np.float32(uniforms(0, 1)[0, 0])
-        drawn = np.float32(scale[0]) + uniform * np.float32(scale[1] - scale[0])
-        factor = np.float32(min(self.height / height, (self.width or self.height) / width)) * drawn
+        scale, uniform = self.scale_range, uniforms(0, 1)[0, 0]
+        if self.height is None or self.width is None:
+            exact = between(scale, float(uniform))
+            return {"height": max(1, int(height * exact)), "width": max(1, int(width * exact))}
+        drawn = np.float32(scale[0]) + np.float32(uniform) * np.float32(scale[1] - scale[0])
+        factor = np.float32(min(self.height / height, self.width / width)) * drawn
         return {name: max(1, int(np.float32(side) * factor)) for name, side in (("height", height), ("width", width))}
 
     def in_words(self) -> str:
-        return f"{span_words(self.scale_range)} times what fits into {self.height} x {self.width}"
+        whole = "its own size" if self.height is None else f"what fits into {self.height} x {self.width}"
+        return f"{span_words(self.scale_range)} times {whole}"
 
     def fixed(self, words: Words) -> list[Op]:
         return [as_kind(Resize, self, height=words["height"], width=words["width"])]
 
     @property
     def _most(self) -> tuple[int | None, int | None]:
-        sides = self.height, self.width or self.height
-        height, width = (int(side * self.scale_range[1]) + 1 for side in sides)  # float32 rounds
+        if self.height is None or self.width is None:
+            return None, None
+        height, width = (int(side * self.scale_range[1]) + 1 for side in (self.height, self.width))  # float32 rounds
         return height, width
 
     def _step(self, drawn: RandomStep) -> geometry_steps.Resize:
-        height, width = self.height, self.width or self.height
-        return resize_step(self, "both", height, width, drawn=drawn)
+        return resize_step(self, "both", self.height or 1, self.width or 1, drawn=drawn)

@@ -136,8 +136,8 @@ class Filter(NamedTuple):
 
     **blur**, in float32, no operation fused: for each row ``v = p * w``, to which the product of each further tap is
     added in order, with the weights ``columns`` of neighbours in the row; then likewise of these v with the weights
-    ``rows``; rounded half to even. Beyond the edge lies the mirror image, without the edge itself: -1 is 1. The image
-    has more rows and columns than half of the taps.
+    ``rows``; rounded half to even. Beyond the edge lies the mirror image, without the edge itself: -1 is 1. OpenCV's
+    is fused, and begins with the row in the middle, to which the sum of each two rows as far from it is added.
 
     Attributes:
         kind: ``sharpness``: by ``factor``, the blend of the image with its smoothed self; ``blur``: by ``rows`` and
@@ -146,10 +146,15 @@ class Filter(NamedTuple):
     """
 
     kind: Literal["sharpness", "blur"]
-    like: ColorLike
+    like: BlendLike
     factor: float = 1.0
     rows: tuple[float, ...] = ()
     columns: tuple[float, ...] = ()
+
+    @property
+    def is_hosts(self) -> bool:
+        """Tell whether a GPU has no kernel for it."""
+        return self.like == "opencv"
 
     def __str__(self) -> str:
         if self.kind == "sharpness":
