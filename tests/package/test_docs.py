@@ -137,7 +137,8 @@ REQUIRED = {
     **{op: {"degrees": 10} for op in ("random_rotate", "random_affine", "random_warp")},
     "warp": {"quad": "quads"},
     **{op: {"factor": 0.5} for op in ("sharpness", "random_sharpness")},
-    **{op: {"kernel_size": 3} for op in ("gaussian_blur", "random_gaussian_blur")},
+    "gaussian_blur": {"kernel_size": 3, "sigma": 1.0},
+    "random_gaussian_blur": {"kernel_size": 3},
 }
 SIZES = (
     *({}, {"height": 16, "width": 16}, {"size": 16}, {"size": 16, "mode": "scale"}, {"size": 16, "max_size": 32}),
