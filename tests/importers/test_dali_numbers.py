@@ -50,6 +50,27 @@ def test_sides_that_a_graph_computes_are_a_rule_of_resize(step, fields):
     assert from_dali(data).ops[1] == fit
 
 
+def test_sides_that_are_multiples_are_a_rule_with_multiples():
+    scale = [
+        ("a", "fdiv($0:int32 &0)", 518, "w"),
+        ("b", "fdiv($0:int32 &0)", 518, "h"),
+        ("scale", "max(&0 &1)", "a", "b"),
+    ]
+    for side in "wh":
+        scale += [
+            (f"{side} 1", "mul(&0 &1)", side, "scale"),
+            (f"{side} 2", "fdiv(&0 $0:int32)", f"{side} 1", 14),
+            (f"{side} 3", "add(&0 $0:float32)", f"{side} 2", 0.5),
+            (f"{side} 4", "floor(&0)", f"{side} 3"),
+            (f"{side} 5", "mul(&0 $0:int32)", f"{side} 4", 14),
+        ]
+    sides = {"resize_x": "w 5", "resize_y": "h 5"}
+    small = operator("Resize", ["pixels"], ["small"], sides, interp_type=2)
+    pipeline = from_dali(graph(*PEEKED, *SIDES, *calculated(*scale), small, outputs=["small"]))
+    how = {"filter": "bicubic", "like": "dali", "rounding": "half_away"}
+    assert pipeline.ops[1] == pp.resize(518, "shorter", multiple=14, **how)
+
+
 def test_sides_that_are_no_rule_are_refused_with_an_example():
     more = calculated(("more", "add(&0 $0:float32)", "width 3", 7.0))
     sides = {"resize_x": "more", "resize_y": "height 3"}

@@ -87,6 +87,11 @@ BECOMES = {
             pp.resize(height=40, width=50, like="dali"),
         ],
     ),
+    "shares of a slice, named, one of them fixed": (
+        [("Slice", {"rel_shape": [0.1, 0.7]}, {"rel_start": "X"}), SIZED],
+        {},
+        [pp.crop("X[1]", "X", 0.7, 0.1, unit="share32", **HALF), pp.resize(height=40, width=50, like="dali")],
+    ),
     "pixels of a slice, of rows first": (
         [("Slice", {"axis_names": "HW", "normalized_anchor": False, "normalized_shape": False}, {}, ["X", "Y"]), SIZED],
         {},

@@ -159,6 +159,22 @@ def test_other_windows_are_refused(steps, why):
 # Values
 
 
+def test_a_canvas_of_the_longer_side_is_a_square():
+    nodes = [
+        operator("ExternalSource", [], ["in"]),
+        operator("decoders__Image", ["in"], ["pixels"]),
+        operator("Shapes", ["pixels"], ["shape"], dtype=FLOAT),
+        *(operator("_TensorSubscript", ["shape"], [n], at_0=i, num_subscripts=1) for i, n in enumerate("hw")),
+        operator(EXPRESSION, ["h", "w"], ["side"], expression_desc="max(&0 &1)"),
+        operator(
+            "Crop", ["pixels"], ["t"], {"crop_h": "side", "crop_w": "side"}, crop_pos_x=0.0, crop_pos_y=0.0, **PAD
+        ),
+        operator("Resize", ["t"], ["small"], size=[40.0, 50.0]),
+    ]
+    square = pp.pad(square=True, anchor="top_left")
+    assert from_dali(graph(*nodes, outputs=["small"])).ops[1] == square
+
+
 def test_a_crop_that_normalizes_pads_by_the_level_whose_value_it_is():
     """DALI's ``fill_values`` are not normalized."""
     crop = {"crop": [40.0, 50.0], "std": 255.0, "fill_values": [114 / 255], **PAD}

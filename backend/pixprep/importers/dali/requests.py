@@ -172,5 +172,6 @@ def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:
 def _asks(op: Op) -> str:
     """Kind of an op whose size comes with the request; empty of others."""
     names = ("size", "height", "width")
-    is_asked = any(isinstance(getattr(op, name, None), str) for name in names) and getattr(op, "unit", "") != "share"
+    is_asked = any(isinstance(getattr(op, name, None), str) for name in names)
+    is_asked = is_asked and "share" not in getattr(op, "unit", "")
     return ("resize" if isinstance(op, Resize) else "pad" if isinstance(op, Pad) else "crop") if is_asked else ""

@@ -36,7 +36,7 @@ from pixprep.pipeline.ops import (
 from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import NumbersPlan
-from pixprep.spec import Rounding, SideRounding, SizeOrder, TensorSpec
+from pixprep.spec import ImageSpec, Rounding, SideRounding, SizeOrder, TensorSpec
 
 _ROUNDINGS: tuple[SideRounding, ...] = ("half_away", "down", "half_even", "up")
 _SOME = 128
@@ -60,36 +60,41 @@ def resize_rule(image: Image, rows: Rows, columns: Rows, how: dict[str, Any]) ->
     Raises:
         PipelineError: no rule gives them.
     """
-    before = size_of(image).rows
+    before, computed = size_of(image).rows, np.stack([rows, columns], axis=1)
     seen = (before > 0).all(1)
     if not seen.any():
         raise PipelineError("no image reaches it: the ops before it refuse every size")
-    sides = np.stack([rows, columns], axis=1)[seen]
-    most, least = sides.max(0), sides.min(0)
-    if (absent := (sides <= 0).any(1)).any():
+    if (absent := seen & (computed <= 0).any(1)).any():
         raise PipelineError(
             f"its size is 0 for some images, whose other side DALI then follows: write math.max(1.0, ...); "
-            f"{_example(before[seen][absent], sides[absent])}"
+            f"{_example(before[absent], computed[absent])}"
         )
-    if not (most <= MAX_SIDE).all():
-        raise PipelineError(f"its size has no bound: it is {_size(least)} to {_size(most)} for photos of usual sizes")
-    candidates = (
-        [(most, "stretch", None)]
-        if (most == least).all()
-        else [
-            *((most, "fit", rounding) for rounding in _ROUNDINGS),
-            *((least, "cover", rounding) for rounding in _ROUNDINGS),
-        ]
-    )
+    seen &= (computed <= MAX_SIDE).all(1)  # an image of 1 to 60 becomes as large
+    sides = computed[seen]
     is_whole = bool((sides == np.floor(sides)).all())
-    for (height, width), mode, rounding in candidates:
-        subpixel = None if mode == "stretch" else how.get("subpixel", True) and not is_whole
-        fields = {"height": int(height), "width": int(width), "mode": mode, "rounding": rounding, "subpixel": subpixel}
-        op = Resize(**{**how, **fields})
+    for fields in _sizes(sides, is_whole=is_whole):
+        subpixel = None if {"multiple", "stretch"} & {*fields.values(), *fields} else how["subpixel"] and not is_whole
+        op = Resize(**{**how, "subpixel": subpixel, **fields})
         after = size_of(image.then(op)).rows[seen]
         if np.array_equal(after, sides if is_whole else np.maximum(np.floor(sides + 0.5), 1)):
             return op
     raise PipelineError(f"its size is no rule that resize has; {_example(before[seen], sides)}")
+
+
+def _sizes(sides: Rows, *, is_whole: bool) -> Iterator[dict[str, Any]]:
+    """Fields of resizes that may give these sides, (n, 2), the simplest first."""
+    most, least = sides.max(0).astype(int).tolist(), sides.min(0).astype(int).tolist()
+    if most == least:
+        yield {"height": most[0], "width": most[1], "mode": "stretch"}
+        return
+    for (height, width), mode in ((most, "fit"), (least, "cover")):
+        for rounding in _ROUNDINGS:
+            yield {"height": height, "width": width, "mode": mode, "rounding": rounding}
+    multiple = int(np.gcd.reduce(sides.astype(int).ravel())) if is_whole else 1
+    if multiple > 1:
+        for size, side in ((min(least), "shorter"), (max(most), "longer")):
+            for rounding in _ROUNDINGS:
+                yield {"size": size, "side": side, "multiple": multiple, "rounding": rounding}
 
 
 def window_rule(image: Image, canvas: Canvas) -> Image:
@@ -111,25 +116,33 @@ def window_rule(image: Image, canvas: Canvas) -> Image:
     if not (len({*height.tolist()}) == len({*width.tolist()}) == 1):
         if canvas.fill is None:
             raise PipelineError("the size of its window follows the image's, which is not understood")
+        for anchor in get_args(Anchor):
+            square = Pad(square=True, fill=canvas.fill, anchor=anchor)
+            if np.array_equal(_laid(square, spec, size[seen]), np.stack([top, left, height, width], axis=1)):
+                return image.then(square)
         return replace(image, canvas=canvas)
     rows, columns = height[0], width[0]
     if not (1 <= rows <= MAX_SIDE and 1 <= columns <= MAX_SIDE and rows.is_integer() and columns.is_integer()):
         raise PipelineError(f"its window of {rows:g} x {columns:g} is none of 1 to {MAX_SIDE} pixels")
     for op in _windows(int(rows), int(columns), int(top[0]), int(left[0]), canvas.fill):
         try:
-            step = op.lower(Lowered(spec.color), spec, "").before[-1]
             op.infer(spec)
         except PipelineError:
             continue
-        assert isinstance(step, Window)
-        found = np.array([step.of(*pair)[:2] for pair in size[seen].tolist()])
-        if np.array_equal(found[:, 0], top) and np.array_equal(found[:, 1], left):
+        if np.array_equal(_laid(op, spec, size[seen])[:, :2], np.stack([top, left], axis=1)):
             return image.then(op)
     index = _usual(SIZES[seen])
     raise PipelineError(
         f"its window is no rule that crop or pad has; of {_size(size[seen][index])} pixels it is {rows:g} x {columns:g}"
         f" from {top[index]:g}, {left[index]:g}"
     )
+
+
+def _laid(op: ImageOp, spec: ImageSpec, sizes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """(top, left, height, width) of an op's window in images of these sizes."""
+    step = op.lower(Lowered(spec.color), spec, "").before[-1]
+    assert isinstance(step, Window)
+    return np.array([step.of(*pair) for pair in sizes.tolist()])
 
 
 def _windows(height: int, width: int, top: int, left: int, fill: Levels | None) -> Iterator[ImageOp]:

@@ -266,7 +266,8 @@ def _pad(image: Image, fields: Fields) -> Image:
         return image.padded(height, width, fields.number("fill_value", 0.0))
     is_over = (spec.max_height or MAX_SIDE) > height or (spec.max_width or MAX_SIDE) > width
     how: dict[str, Any] = {"fill": colour(fields, "fill_value"), "anchor": "top_left"}
-    return image.then(Pad(height=height, width=width, **how, larger="keep" if is_over else None))
+    is_kept = is_over and {*aligns} == {1}  # one that is larger would be padded to the next multiple
+    return image.then(Pad(height=height, width=width, **how, larger="keep" if is_kept else None))
 
 
 def _paste(image: Image, fields: Fields) -> Image:
