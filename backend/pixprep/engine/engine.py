@@ -187,12 +187,11 @@ class Engine:
         if answers is not None:
             places = answers.bound(places, counts, self.plan.outputs)
         there: Sequence[int] = range(images)
-        sent = encoded
+        sent: Sequence[Any] = encoded
         if isinstance(encoded, Sequence) and ImageError in {*map(type, encoded)}:
             there = [index for index in there if not isinstance(encoded[index], ImageError)]
             sent, places = [encoded[index] for index in there], [places[index] for index in there]
-        files = cast("Sequence[Encoded]", sent)  # Kept comes to a CPU's only
-        chunks = self._decoder.chunks(files, places, is_whole=keep is not None and keep_whole)
+        chunks = self._decoder.chunks(sent, places, is_whole=keep is not None and keep_whole)
         ends, into = [0, *accumulate(counts)], into or {}
         spans = list(map(slice, ends, ends[1:])) if rows is None else [slice(row, row + 1) for row in rows]
         count = ends[-1] if rows is None else max(rows, default=-1) + 1
@@ -229,7 +228,8 @@ class Engine:
         try:
             work(first)
         finally:
-            wait(others)  # they write into this batch: none may be left behind when one has failed
+            if others:  # they write into this batch: none may be left behind when one has failed
+                wait(others)
         for other in others:
             other.result()
         return batch

@@ -108,7 +108,7 @@ class CpuDecoder:
     ) -> Iterator[Chunk]:
         """See ``Decoder``: the largest first, so that no thread is left with one when the others are done."""
         sizes = [0 if isinstance(image, Kept) else len(image) for image in encoded]
-        largest_first = sorted(range(len(encoded)), key=lambda index: -sizes[index])
+        largest_first = sorted(range(len(encoded)), key=sizes.__getitem__, reverse=True)
         for begin in range(0, len(largest_first), AHEAD):
             these = largest_first[begin : begin + AHEAD]
             read = [self.read(encoded[index], places[index], is_whole=is_whole) for index in these]

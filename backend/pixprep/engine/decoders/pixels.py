@@ -85,7 +85,8 @@ class PixelsDecoder:
     def _cut(self, images: Sequence[tuple[Pixels, Place]]) -> Iterator[Chunk]:
         """One image each, the largest first; or neighbours that fit into the budget, in two chunks at least."""
         if self._budget is None:
-            for index in sorted(range(len(images)), key=lambda index: -images[index][0].nbytes):
+            sizes = [array.nbytes for array, _ in images]
+            for index in sorted(range(len(images)), key=sizes.__getitem__, reverse=True):
                 yield Chunk((index,), (images[index],))
             return
         most = min(MOST, max(1, -(-len(images) // 2)))
