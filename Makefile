@@ -12,7 +12,7 @@
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make models                             the recipes of docs/models.md beside the packages whose models they are for (2 GB)
 #   make train                              train a network, serve it with the same file, compare the logits
-#   make training                           the Loader in PyTorch, Lightning, accelerate, JAX, TensorFlow, Keras (3 GB)
+#   make training                           the Loader in PyTorch, Lightning, accelerate, Trainer, JAX, TensorFlow, Keras (3 GB)
 #   make native                             compile the kernels in C again, after a change of them
 #   make sanitize                           the kernels' tests with GCC's sanitizers of addresses and undefined behaviour
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
@@ -159,7 +159,7 @@ train: .venv-training/.done .venv/.demo
 	.venv-training/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 lightning-utilities networkx psutil pyyaml safetensors huggingface-hub sympy tqdm \
 	    typing-extensions "jax[cpu]==0.10.2" "onnx<1.23" "numpy>=2" pyarrow aiohttp s3fs gcsfs \
-	    "moto[s3,server]" gcp-storage-emulator --editable ".[test]"
+	    "moto[s3,server]" gcp-storage-emulator transformers==5.23.0 --editable ".[lmdb,test]"
 	touch $@
 
 # With NumPy 2, and without what some packages declare: PyTorch would bring gigabytes of CUDA, Triton's client an old

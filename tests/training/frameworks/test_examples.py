@@ -1,5 +1,6 @@
 """Each program of training_examples/, run as a user runs it; each where its framework is installed."""
 
+import json
 import os
 import re
 import runpy
@@ -137,6 +138,62 @@ def test_two_processes_see_every_sample_once_in_the_batches_of_one(photos):
         seen = [int(index) for number, _, indices in batches if number == epoch for index in indices.split(", ")]
         assert sorted(seen) == list(range(240))
     assert len({pixels for _, pixels, _ in batches}) == len(batches) == 10
+
+
+RESUMED = """
+import json, sys
+from pathlib import Path
+from torch import distributed
+import pixprep as pp
+
+folder, state, most = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+distributed.init_process_group("gloo")
+pipeline = pp.load(Path(sys.argv[4])).for_training()
+world, batches = distributed.get_world_size(), 0
+shard = distributed.get_rank(), world
+loader = pp.Loader(pp.read.files(folder), pipeline, batch_size=48 // world, shuffle=True, seed=1, shard=shard)
+if state.exists():
+    loader.load_state_dict(json.loads(state.read_text()))
+while loader.epoch < 2 and batches < most:
+    for batch in loader:
+        parts = [None] * world
+        distributed.all_gather_object(parts, [*zip(batch["index"].tolist(), batch["tensor"].sum((1, 2, 3)).tolist())])
+        if shard[0] == 0:
+            print(json.dumps([loader.epoch, sum(parts, [])]))
+        batches += 1
+        if batches == most:
+            break
+distributed.barrier()
+if shard[0] == 0 and not state.exists():
+    state.write_text(json.dumps(loader.state_dict()))
+distributed.destroy_process_group()
+"""
+
+
+@needs_torch
+def test_two_processes_go_on_in_mid_epoch_and_no_sample_is_lost_or_doubled(photos, tmp_path):
+    """They are stopped after 7 of 10 batches, and go on as two and as one, with the draws of before."""
+    (program := tmp_path / "resumed.py").write_text(RESUMED)
+
+    def seen(count, most, state):
+        launched = (
+            *TORCHRUN,
+            f"--nproc-per-node={count}",
+            program,
+            photos / "train",
+            state,
+            most,
+            EXAMPLES / "photos.json",
+        )
+        return [json.loads(line) for line in run(photos, *launched).splitlines()]
+
+    whole, stopped = seen(1, 10, tmp_path / "none.json"), seen(2, 7, tmp_path / "state.json")
+    assert (len(whole), len(stopped)) == (10, 7)
+    for count in (2, 1):
+        assert stopped + seen(count, 10, tmp_path / "state.json") == whole
+    for epoch in range(2):
+        indices = [index for number, rows in whole if number == epoch for index, _ in rows]
+        assert sorted(indices) == list(range(240))
 
 
 @needs_keras

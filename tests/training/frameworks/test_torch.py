@@ -1,4 +1,4 @@
-"""The Loader in PyTorch, Lightning and accelerate."""
+"""The Loader in PyTorch, Lightning, accelerate and Hugging Face's Trainer."""
 
 import gc
 
@@ -199,6 +199,43 @@ def test_accelerate_takes_the_dataset(loader, again):
             optimizer.step()
             optimizer.zero_grad()
             assert np.array_equal(images.numpy(), batch["tensor"])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_trainer_of_hugging_face_trains_and_a_checkpoint_in_mid_epoch_goes_on(tmp_path, again):
+    transformers = pytest.importorskip("transformers", reason="NO TRANSFORMERS: make training")
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = network()
+            self.seen = []
+
+        def forward(self, pixel_values, labels, index):
+            self.seen += [index.tolist()]
+            return {"loss": torch.nn.functional.cross_entropy(self.network(pixel_values), labels)}
+
+    class Trainer(transformers.Trainer):
+        def get_train_dataloader(self):
+            names = "pixel_values", "labels", "index"
+            batches = DataLoader(
+                self.train_dataset, batch_size=None, collate_fn=lambda batch: dict(zip(names, batch, strict=True))
+            )
+            return self.accelerator.prepare(batches)
+
+    def train(checkpoint=None):
+        model = Model()
+        with pp.Loader(samples(), again.pipeline, batch_size=8, shuffle=True, seed=5, threads=1) as ours:
+            options = transformers.TrainingArguments(
+                tmp_path, num_train_epochs=2, save_steps=7, use_cpu=True, report_to=[], disable_tqdm=True
+            )
+            trainer = Trainer(model, options, train_dataset=ours.torch("tensor", "label", "index"))
+            trainer.train(resume_from_checkpoint=checkpoint)
+        return model.seen
+
+    expected = [batch["index"].tolist() for _ in range(2) for batch in again]
+    assert train() == expected
+    assert train(tmp_path / "checkpoint-7") == expected[7:]
 
 
 @pytest.mark.parametrize("kind", ["mixup", "cutmix"])

@@ -29,6 +29,8 @@ class Batches(Protocol):
 
     def example(self) -> Batch: ...  # noqa: D102
 
+    def set_epoch(self, epoch: int) -> None: ...  # noqa: D102
+
     def state_dict(self) -> dict[str, Any]: ...  # noqa: D102
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...  # noqa: D102

@@ -71,6 +71,10 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         epoch = iter(self._loader)
         return map(self._handed_over, epoch)
 
+    def set_epoch(self, epoch: int) -> None:
+        """See ``Loader.set_epoch``: accelerate calls it before each epoch, and Hugging Face's Trainer by it."""
+        self._loader.set_epoch(epoch)
+
     def state_dict(self) -> dict[str, Any]:
         """See ``Loader.state_dict``."""
         return self._loader.state_dict()
