@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,9 +21,9 @@ from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import black_margins, odd_ranges
 from pixprep.serving.repository import pbtxt
+from pixprep.serving.repository.build_choices import Choices, Input, as_options, configuration, last_choices
 from pixprep.serving.repository.chain import chain_from
 from pixprep.serving.repository.check import ODD_RANGE, ONNX_CLASSIFIER, lacking, remarks
-from pixprep.serving.repository.choices import Choices, Input, as_options, configuration, last_choices
 from pixprep.serving.repository.door import Door, door_notes
 from pixprep.serving.repository.fit import carried, of_one_image, of_turned_images
 from pixprep.serving.repository.free_dims import freed, loosened
@@ -179,22 +180,7 @@ def plan_repository(
     notes = [f"repeated from the last build: {as_options(repeated)}; --force repeats nothing"] if is_repeated else []
     demo_pipeline = presets.efficientnet_lite0()
     of_ports = pipelines or {"": alone or demo_pipeline}
-    stages: list[Stage] = []
-    for port, each in of_ports.items():
-        served = each.for_serving()
-        remarks_on, config = _looked_at(served, chosen)
-        notes += [note for note in remarks_on if note not in notes]
-        stages.append(
-            Stage(
-                port=port,
-                model=models[port],
-                pipeline=served,
-                config=config,
-                is_of_one_image=one_image,
-                before=stages[-1] if stages else None,
-            )
-        )
-    check_stages(stages)
+    stages = _stages(of_ports, models, chosen, notes, is_of_one_image=one_image)
     served, config = stages[0].pipeline, stages[0].config
     chain = chain_from(output, boxes_from, boxes_by, stages, name=name) if boxes_from else None
     rows = served.plan.takes_boxes
@@ -214,17 +200,8 @@ def plan_repository(
             model, weights = declared(graph, onnx.name), {**weights, ONNX_FILE: graph.SerializeToString()}
         pairs = pair(model, stages, max_batch_size=batch)
     else:
-        from pixprep.serving.repository import lite0  # noqa: PLC0415  (needs onnx; who brings a plan does not)
-
-        words = words or lite0.labels()
-        content, graph = lite0.export(lite0.find_checkpoint())
-        model, weights = declared(graph, ONNX_FILE), {ONNX_FILE: content}
-        before = folder / "1" / ONNX_FILE
-        if before.is_file() and not force and not lite0.is_exported(before):
-            raise SetupError(
-                f"{before}: is not the demo's classifier: give the --onnx of your own again, or --force writes the "
-                "demo's over it"
-            )
+        model, graph, weights, demo_words = _demo_classifier(folder, force=force)
+        words = words or demo_words
         notes += [_OTHER_PIPELINE] * (served.for_photos() != demo_pipeline)
         try:
             pairs = pair(model, stages, max_batch_size=batch)
@@ -241,16 +218,9 @@ def plan_repository(
         for port in model.outputs
         if port not in carried(model)
     ]
-    kept = folder / LABELS_FILE
-    if not words and not heads and not model.labels and not force and kept.is_file():
-        # of an ONNX file any plan is another form
-        if all(
-            has_content(folder / "1" / name, each) for name, each in weights.items() if name != PLAN_FILE or not onnx
-        ):
-            words = read_labels(kept)
-            notes.append(f"{kept}: kept from the last build; --labels gives others")
-        else:
-            notes.append(f"{kept}: removed: it named the classes of another model; --labels names those of this")
+    if not (words or heads or model.labels or force):
+        of_model = {name: each for name, each in weights.items() if name != PLAN_FILE or not onnx}  # it is another form
+        words = _kept_labels(folder, of_model, notes)
     for stage in stages:
         own = {port: name for port, (giver, name) in pairs.items() if giver is stage}
         for note in (of_one_image, of_turned_images, lost_boxes):
@@ -289,24 +259,73 @@ def plan_repository(
         steps, ends = [*chain.steps, *steps], chain.ends(*ends)
     text = pbtxt.ensemble(steps, 0 if rows else batch, *ends, parameters_of(stages))
     # Triton wants a version directory even for an ensemble, and git keeps no empty one
-    written: dict[str, dict[str, Content]] = {
+    written: dict[str, Mapping[str, Content]] = {
         names.classifier: files,
         names.ensemble: {CONFIG_FILE: text, "1/.gitkeep": ""},
     }
     if not preprocess:
-        for stage in stages:
-            made: dict[str, Content] = {
-                CONFIG_FILE: pbtxt.preprocess(stage.written),
-                f"1/{model_config.PIPELINE_FILE}": stage.pipeline.to_json(),
-            }
-            written[stage.model] = made
+        written |= {stage.model: stage.files for stage in stages}
     if chain:
-        written[chain.model] = {**chain.files}
+        written[chain.model] = chain.files
     planned = RepositoryPlan(output, names, written, tuple(notes))
     refuse_taken(planned)
     if not force:
         refuse_foreign(planned)
     return planned
+
+
+def _stages(
+    pipelines: Mapping[str, Pipeline],
+    models: Mapping[str, str],
+    chosen: Choices,
+    notes: list[str],
+    *,
+    is_of_one_image: bool,
+) -> list[Stage]:
+    """The preprocess models, each of which waits for the one before it; ``notes`` gets the remarks on them.
+
+    Raises:
+        PipelineError: see ``_looked_at`` and ``check_stages``.
+    """
+    stages: list[Stage] = []
+    for port, pipeline in pipelines.items():
+        served, before = pipeline.for_serving(), stages[-1] if stages else None
+        remarks_on, config = _looked_at(served, chosen)
+        notes += [note for note in remarks_on if note not in notes]
+        stage = Stage(model=models[port], pipeline=served, config=config, port=port, before=before)
+        stages.append(replace(stage, is_of_one_image=is_of_one_image))
+    check_stages(stages)
+    return stages
+
+
+def _demo_classifier(folder: Path, *, force: bool) -> tuple[Classifier, Any, dict[str, Content], list[str]]:
+    """The demo's classifier, the ``onnx.ModelProto`` that it is, its file, and the names of its classes.
+
+    Raises:
+        SetupError: its weights or a package are not installed, or another classifier lies in the folder.
+    """
+    from pixprep.serving.repository import lite0  # noqa: PLC0415  (needs onnx; who brings a plan does not)
+
+    content, graph = lite0.export(lite0.find_checkpoint())
+    before = folder / "1" / ONNX_FILE
+    if before.is_file() and not force and not lite0.is_exported(before):
+        raise SetupError(
+            f"{before}: is not the demo's classifier: give the --onnx of your own again, or --force writes the "
+            "demo's over it"
+        )
+    return declared(graph, ONNX_FILE), graph, {ONNX_FILE: content}, lite0.labels()
+
+
+def _kept_labels(folder: Path, weights: Mapping[str, Content], notes: list[str]) -> list[str]:
+    """The labels of the last build, if it was of the same classifier; ``notes`` says what becomes of them."""
+    kept = folder / LABELS_FILE
+    if not kept.is_file():
+        return []
+    if not all(has_content(folder / "1" / name, content) for name, content in weights.items()):
+        notes.append(f"{kept}: removed: it named the classes of another model; --labels names those of this")
+        return []
+    notes.append(f"{kept}: kept from the last build; --labels gives others")
+    return read_labels(kept)
 
 
 def _looked_at(pipeline: Pipeline, chosen: Choices) -> tuple[list[str], model_config.Config]:

@@ -9,11 +9,13 @@ from math import prod
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.pipeline import Pipeline
+from pixprep.serving.repository import pbtxt
 from pixprep.serving.repository.fit import carried, check_inputs, check_outputs, connect
 from pixprep.serving.repository.models import suggest
 from pixprep.serving.repository.pbtxt import Step
 from pixprep.serving.repository.ports import Classifier
-from pixprep.serving.triton.config import AFTER_NAME, EXAMPLES, Config
+from pixprep.serving.repository.repository_plan import Content
+from pixprep.serving.triton.config import AFTER_NAME, CONFIG_FILE, EXAMPLES, PIPELINE_FILE, Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,11 @@ class Stage:
             return self.config
         other = {**self.before.waited_for, "name": AFTER_NAME, "optional": True}
         return {**self.config, "input": [*self.config["input"], other]}
+
+    @property
+    def files(self) -> dict[str, Content]:
+        """Files of the model."""
+        return {CONFIG_FILE: pbtxt.preprocess(self.written), f"1/{PIPELINE_FILE}": self.pipeline.to_json()}
 
     @property
     def waited_for(self) -> Config:
