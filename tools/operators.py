@@ -21,8 +21,11 @@ HEAD = """# Operators
 A pipeline file lists the operators in the order of the data. In Python, `pixprep.resize(256)` is the op
 `{"op": "resize", "size": 256}`. Every op may have a `name`, by which a later op's `from` refers to it. Every op but
 `decode` and `pixels` may have `only`, `"training"` or `"serving"`: the side that has it
-([training.md](training.md#one-file)). Sizes are in pixels, height before width.
+([training.md](training.md#one-file)). Sizes are in pixels, height before width. `p` of a random op is how often it is
+done, 0 to 1; else the image stays as it is.
 """
+OFTEN = ("how often", "how often, 0 to 1", "how often, 0 to 1; else the image stays as it is")
+"""Notes of ``p``, which the head of the page has."""
 
 
 def operators() -> str:
@@ -56,7 +59,8 @@ def _lines(fields: list[types.Field], notes: dict[str, str]) -> Iterator[str]:
     kinds = {field.name: f" ({_type(field)}; {_default(field)})" for field in fields}
     kinds |= {name: "" for name, note in notes.items() if note.startswith("as in ")}
     for (note, kind), group in groupby(fields, key=lambda field: (notes[field.name], kinds[field.name])):
-        yield f"{', '.join(f'`{field.encode_name}`' for field in group)}{kind}: {note}"
+        names = ", ".join(f"`{field.encode_name}`" for field in group)
+        yield f"{names}{kind}" if names == "`p`" and note.rstrip(".") in OFTEN else f"{names}{kind}: {note}"
 
 
 def _item(text: str) -> str:
