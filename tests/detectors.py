@@ -146,3 +146,37 @@ def save_echo(path, inputs):
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
     return path
+
+
+def save_constant(path, outputs, *, size=(320, 320), **metadata):
+    """A model that gives the same arrays for every image, as an export of a task would give them.
+
+    Args:
+        path: of the ONNX file; its folder is made.
+        outputs: the arrays of one image, by name.
+        size: height and width of what it takes, ``images`` of float32 (n, 3, height, width).
+        metadata: what Ultralytics' exporter writes; default: none.
+    """
+    nodes = [helper.make_node("ReduceMean", ["images"], ["mean"], axes=[1, 2, 3], keepdims=1)]
+    nodes += [helper.make_node("Sub", ["mean", "mean"], ["nothing"])]
+    gives, constants = [], []
+    for name, array in outputs.items():
+        constants += [
+            onnx.numpy_helper.from_array(np.array(array, np.float32)[None], f"{name}_one"),
+            onnx.numpy_helper.from_array(np.array([-1] + [1] * array.ndim), f"{name}_form"),
+        ]
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        nodes += [
+            helper.make_node("Reshape", ["nothing", f"{name}_form"], [f"{name}_nothing"]),
+            helper.make_node("Add", [f"{name}_one", f"{name}_nothing"], [f"{name}_each"]),
+            helper.make_node("Cast", [f"{name}_each"], [name], to=kind),
+        ]
+        gives.append(helper.make_tensor_value_info(name, kind, ["n", *array.shape]))
+    takes = [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["n", 3, *size])]
+    graph = helper.make_graph(nodes, "constant", takes, gives, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    for key, value in metadata.items():
+        model.metadata_props.add(key=key, value=value)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, path)
+    return path

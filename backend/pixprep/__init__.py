@@ -24,6 +24,7 @@ __version__ = "0.1.0"
 LATE = {
     "Batch": "pixprep.engine.batch:Batch",
     "DataError": "pixprep.errors:DataError",
+    "Detections": "pixprep.detector:Detections",
     "Engine": "pixprep.engine.engine:Engine",
     "ImageError": "pixprep.errors:ImageError",
     "ImageSpec": "pixprep.spec:ImageSpec",
@@ -42,6 +43,7 @@ LATE = {
     "apply": "pixprep.engine.apply:apply",
     "boxes_to_original": "pixprep.boxes:boxes_to_original",
     "boxes_to_tensor": "pixprep.boxes:boxes_to_tensor",
+    "detections": "pixprep.detector:detections",
     "load": "pixprep.pipeline.pipeline:Pipeline.load",
     "mask_to_original": "pixprep.way_back:mask_to_original",
     "operator": "pixprep.plan.steps.operators:operator",

@@ -4,6 +4,8 @@ from pixprep.boxes import boxes_to_original as boxes_to_original
 from pixprep.boxes import boxes_to_tensor as boxes_to_tensor
 from pixprep.boxes import points_to_original as points_to_original
 from pixprep.boxes import points_to_tensor as points_to_tensor
+from pixprep.detector import Detections as Detections
+from pixprep.detector import detections as detections
 from pixprep.engine.apply import apply as apply
 from pixprep.engine.batch import Batch as Batch
 from pixprep.engine.decoders import Limits as Limits

@@ -9,6 +9,7 @@ array([4, 4, 4, 4])
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from pixprep.boxes import F32, F64, Numbers, carried, checked, matrix_of
 from pixprep.errors import PixprepError
 
 Array = npt.NDArray[Any]
-_BLOCK = 1 << 18
+_BLOCK = 1 << 20
 """Pixels of the photo that are worked out at once."""
 _EDGE = 1e-4
 """Pixels: a transform is float32, and a centre that lies on an edge belongs to the pixel behind it."""
@@ -26,7 +27,9 @@ _STRETCH = 0.01
 """Share by which the scales of a letterbox may differ: its sides are rounded to whole pixels."""
 
 
-def mask_to_original(mask: Array, transform: Numbers, original_size: Numbers, *, stride: float = 1) -> Array:
+def mask_to_original(
+    mask: Array, transform: Numbers, original_size: Numbers, *, stride: float = 1, box: Numbers | None = None
+) -> Array:
     """A mask or a map over a tensor as one over the decoded photo.
 
     Each pixel of the photo takes what lies at its centre's place in the tensor. Numbers of floating point are bilinear
@@ -41,6 +44,8 @@ def mask_to_original(mask: Array, transform: Numbers, original_size: Numbers, *,
         transform: (4,) or (3, 3), of one image: the ``transform`` output.
         original_size: (2,): ``[height, width]``, the ``original_size`` output.
         stride: pixels of the tensor for one of the mask: 4 where YOLO's mask of 160 belongs to a tensor of 640.
+        box: (4,), xyxy in the photo: only the pixels whose left upper corner lies in it are worked out, the others are
+            0, as Ultralytics cuts masks; default: all of the photo.
 
     Returns:
         (*size) or (n, *size) of the mask's dtype. What the tensor does not show of the photo is 0.
@@ -59,16 +64,33 @@ def mask_to_original(mask: Array, transform: Numbers, original_size: Numbers, *,
     if matrix.shape != (3, 3):
         raise PixprepError(f"a mask has the transform of one image, (4,) or (3, 3), not {list(np.shape(transform))}")
     height, width = (int(side) for side in sides)
+    ends = (width, height, width, height)
+    left, top, right, bottom = ends if box is None else np.ceil(np.clip(box, 0, ends)).astype(int).tolist()
+    if box is None:
+        left = top = 0
     masks = array.reshape(-1, *array.shape[-2:])
     found = np.zeros((len(masks), height, width), array.dtype)
     rows = max(1, _BLOCK // width)
     area = _area(matrix, height, width, stride, masks.shape[1:])
-    for start in range(0, height, rows):
-        y, x = np.mgrid[start : min(height, start + rows), 0:width] + 0.5
-        *places, depth = np.moveaxis(np.stack([x, y, np.ones_like(x)], axis=-1) @ matrix.T, -1, 0)
-        x, y = (np.divide(each, depth * stride, where=depth != 0, out=np.full_like(x, -1)) for each in places)
-        found[:, start : start + rows] = _sampled(masks, x, y, area)
+    for start in range(top, bottom, rows):
+        stop = min(bottom, start + rows)
+        y, x = (each + 0.5 for each in np.ogrid[start:stop, left:right])
+        *places, depth = (_along(row, x, y) for row in matrix.tolist())
+        x, y = (_quotient(each, depth * stride) for each in places)
+        found[:, start:stop, left:right] = _sampled(masks, x, y, area)
     return found.reshape(*array.shape[:-2], height, width)
+
+
+def _along(row: Sequence[float], x: F64, y: F64) -> F64:
+    """``a x + b y + c`` for x (1, columns) and y (rows, 1); of one form where the other does not count."""
+    terms = [factor * place for factor, place in zip(row[:2], (x, y), strict=True) if factor]
+    return np.asarray(sum(terms, row[2]))
+
+
+def _quotient(places: F64, depth: F64) -> F64:
+    """Places by their depth; outside of any mask on the horizon, where it is 0."""
+    outside = np.full(np.broadcast_shapes(places.shape, depth.shape), -1.0)
+    return np.divide(places, depth, out=outside, where=depth != 0)
 
 
 def _area(matrix: F64, height: int, width: int, stride: float, sides: tuple[int, ...]) -> tuple[float, ...]:
@@ -99,8 +121,12 @@ def _sampled(masks: Array, x: F64, y: F64, area: tuple[float, ...]) -> Array:
     column, row = np.clip(column, 0, width - 1), np.clip(row, 0, height - 1)
     right_, below = np.minimum(column + 1, width - 1), np.minimum(row + 1, height - 1)
     share_x, share_y = x - column, y - row
-    upper = masks[:, row, column] * (1 - share_x) + masks[:, row, right_] * share_x
-    lower = masks[:, below, column] * (1 - share_x) + masks[:, below, right_] * share_x
+    if x.shape[0] == 1 and y.shape[-1] == 1:  # along the rows of the mask, then down its columns
+        across = masks[:, :, column[0]] * (1 - share_x) + masks[:, :, right_[0]] * share_x
+        upper, lower = across[:, row[:, 0]], across[:, below[:, 0]]
+    else:
+        upper = masks[:, row, column] * (1 - share_x) + masks[:, row, right_] * share_x
+        lower = masks[:, below, column] * (1 - share_x) + masks[:, below, right_] * share_x
     return np.where(is_inside, upper * (1 - share_y) + lower * share_y, 0).astype(masks.dtype)
 
 

@@ -94,3 +94,16 @@ def _varint(data: bytes | memoryview, offset: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFF_FFFF_FFFF_FFFF, offset + index + 1
     raise WireError("a number that does not end")
+
+
+def onnx_metadata(data: bytes | memoryview) -> dict[str, str]:
+    """Keys and values in the metadata of an ONNX file, whose weights are passed over.
+
+    They are ``metadata_props``, field 14 of onnx.proto's ModelProto; each entry has a key, 1, and a value, 2.
+
+    Raises:
+        WireError: it is no such file.
+    """
+    entries = read(data, {14: {1: "bytes", 2: "bytes"}}, is_open=True)[14]
+    texts = ([b"".join(entry[number][-1:]).decode(errors="replace") for number in (1, 2)] for entry in entries)
+    return {key: value for key, value in texts if not key.startswith("onnx.")}  # of ONNX Runtime's quantizer

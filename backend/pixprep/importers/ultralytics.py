@@ -162,14 +162,7 @@ def _read(path: Path) -> dict[str, Any]:
         if path.suffix == ".engine":
             data = read_file(path, most=4 + MAX_METADATA_BYTES, is_whole=False)  # a length, JSON, the engine
             return parse_json(data[4:][: int.from_bytes(data[:4], "little")], "the metadata of Ultralytics before it")
-        return _onnx_metadata(read_file(path, most=MAX_ONNX_BYTES))
-
-
-def _onnx_metadata(data: bytes) -> dict[str, Any]:
-    """``metadata_props`` of a model, field 14 of onnx.proto's ModelProto; each entry has a key, 1, and a value, 2."""
-    try:
-        entries = wire.read(data, {14: {1: "bytes", 2: "bytes"}}, is_open=True)[14]
-    except wire.WireError as error:
-        raise PipelineError(f"not an ONNX file: {error}") from None
-    texts = ([b"".join(entry[number][-1:]).decode(errors="replace") for number in (1, 2)] for entry in entries)
-    return {key: value for key, value in texts if not key.startswith("onnx.")}  # of ONNX Runtime's quantizer
+        try:
+            return {**wire.onnx_metadata(read_file(path, most=MAX_ONNX_BYTES))}
+        except wire.WireError as error:
+            raise PipelineError(f"not an ONNX file: {error}") from None

@@ -1,5 +1,7 @@
 """Detection, end to end: a photo goes into a real Triton, and the boxes come out where they are in the photo."""
 
+import base64
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +23,41 @@ pytestmark = pytest.mark.server
 EXAMPLE = Path(__file__).parents[3] / "client_examples" / "detect.py"
 DOCS = EXAMPLE.parents[1] / "docs"
 ENSEMBLES = ("ensemble", "stretch", "crop", "square")
+
+
+def tasks():
+    """By name of an ensemble: the outputs of an export of a task, and its metadata. One object, 80 pixels wide."""
+    box = [160, 120, 80, 80]
+    maps = np.full((1, 80, 80), -1, np.float32)
+    maps[0, 20:30, 30:50] = 1
+
+    def rows(*more):
+        return np.concatenate([[[*box, *more]], np.zeros((60, 4 + len(more)))]).T.astype(np.float32)
+
+    names = str(dict(enumerate(detectors.NAMES)))
+    return {
+        "pose": (
+            {"output0": rows(0.9, 100, 120, 0.8, 140, 160, 0.2)},
+            {"task": "pose", "kpt_shape": "[2, 3]", "names": "{0: 'person'}"},
+        ),
+        "seg": ({"output0": rows(0.9, 0, 1), "output1": maps}, {"task": "segment", "names": names}),
+        "named": (
+            {
+                "boxes": np.float32([[120, 80, 200, 160]]),
+                "scores": np.float32([0.9]),
+                "labels": np.int64([7]),
+                "masks": maps.repeat(4, 1).repeat(4, 2).clip(0, 1)[None],
+            },
+            {},
+        ),
+    }
+
+
+TASKS = tasks()
+
+
+def urls(server):
+    return {"http_url": server.http_url, "grpc_url": server.grpc_url}
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +106,10 @@ def server(folder):
         "--name",
         "sizes",
     )
+    letterbox = [pp.decode(), pp.letterbox(height=320, width=320, like="opencv"), pp.normalize(), *rest]
+    for name, (outputs, metadata) in TASKS.items():
+        model = detectors.save_constant(folder / name / "model.onnx", outputs, **metadata)
+        build(name, pp.Pipeline(letterbox), model, "--name", name)
     plain = folder / "models" / "plain"
     (plain / "1").mkdir(parents=True)
     pp.presets.imagenet().save(plain / "1" / "pipeline.json")
@@ -153,11 +194,11 @@ def test_nothing_found_is_no_box(server, tmp_path):
     ("photo", "model", "message"),
     [
         (b"not an image", "ensemble", "[400] in ensemble 'ensemble', [UNKNOWN_FORMAT] image 1 of 1: not a JPEG"),
-        (png(np.zeros((9, 9, 3), np.uint8)), "plain", "the model gives tensor: not boxes, transform and original_size"),
+        (png(np.zeros((9, 9, 3), np.uint8)), "plain", "the model gives tensor: boxes come back by the outputs"),
         (
             png(np.zeros((9, 9, 3), np.uint8)),
             "preprocess",
-            "an output of [3, 320, 320] is neither [4 + classes, n] nor [n, 6]",
+            "the model gives tensor [3, 320, 320]: not boxes and prototypes of masks",
         ),
     ],
 )
@@ -179,20 +220,35 @@ def test_a_detector_gets_the_numbers_that_it_takes_beside_the_image(server, fold
     np.testing.assert_allclose(answer.outputs["boxes"], expected, rtol=1e-5)
 
 
-def test_the_page_draws_the_boxes_that_were_found(server, folder):
+def test_the_page_draws_what_was_found(server, folder):
     red, blue = (130, 90, 290, 330), (380, 180, 510, 410)
-    given = {"folder": folder / "models", "http_url": server.http_url, "grpc_url": server.grpc_url}
-    photos = Photos(["ensemble", "stretch", "plain"], **given)
+    photos = Photos([*ENSEMBLES, *TASKS, "plain"], folder=folder / "models", **urls(server))
     encoded = png(detectors.photo(480, 640, red, blue))
+    answers = {model: photos.answer(model, [encoded], names=["photo.png"]) for model in ("ensemble", "stretch", *TASKS)}
     for model in ("ensemble", "stretch"):
-        boxes = photos.answer(model, [encoded], names=["photo.png"])["boxes"]
-        assert sorted(box["class"] for box in boxes) == [0, 1]
-        for box in boxes:
-            left, top, right, bottom = blue if box["class"] else red
-            expected = [left / 640, top / 480, (right - left) / 640, (bottom - top) / 480]
-            assert box["box"] == pytest.approx(expected, abs=2 / 480)
-            assert box["score"] == pytest.approx(210 / 255, abs=0.02)
-    assert photos.answer("plain", [encoded], names=["photo.png"])["boxes"] is None
+        found = answers[model]["found"]
+        assert (found["height"], found["width"], found["png"]) == (480, 640, None)
+        objects = {each["label"]: each for each in found["objects"]}
+        for name, (left, top, right, bottom) in zip(detectors.NAMES, (red, blue), strict=True):
+            corners = [[left, top], [right, top], [right, bottom], [left, bottom]]
+            assert np.abs(np.subtract(objects[name]["corners"], corners)).max() < 2
+            assert objects[name]["score"] == pytest.approx(210 / 255, abs=0.02)
+            assert objects[name]["points"] == []
+    corners = [[240, 80], [400, 80], [400, 240], [240, 240]]  # of each task
+    for model, label in (("pose", "person"), ("seg", "red box"), ("named", "class 7")):
+        (each,) = answers[model]["found"]["objects"]
+        assert each["label"] == label
+        assert sorted(each["corners"]) == pytest.approx(np.array(sorted(corners)), abs=1e-3)
+        assert all(output["kind"] != "numbers" or "png" not in output for output in answers[model]["outputs"])
+    assert answers["pose"]["found"]["objects"][0]["points"] == [[200, 160]]  # of the other the score is 0.2
+    for model in ("seg", "named"):
+        masks = np.asarray(Image.open(io.BytesIO(base64.b64decode(answers[model]["found"]["png"]))))
+        rows, columns = np.nonzero(masks[..., 3])
+        assert masks.shape == (480, 640, 4)
+        assert (rows.min(), rows.max() + 1, columns.min(), columns.max() + 1) == pytest.approx(
+            (80, 160, 240, 400), abs=6
+        )
+    assert photos.answer("plain", [encoded], names=["photo.png"])["found"] is None
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

@@ -464,21 +464,65 @@ def test_a_sample_photo_is_there_to_begin_with(browser):
     assert "daisy" in browser.text("#outputs")
 
 
-def test_boxes_lie_over_the_photo_where_they_were_found(browser):
+def test_boxes_keypoints_and_masks_lie_over_the_photo_where_they_were_found(browser):
     browser.drop(FLOWER)
     is_done(browser)
-    said = '[{"class": 7, "score": 0.5, "box": [0.25, 0.5, 0.5, 0.25]}]'
-    browser.run(f"document.querySelector('#outputs').prepend(found({said}))")
-    assert browser.text("#outputs .output").split() == ["1", "box", "class", "7", "50", "%"]
-    place = "(box => [box.left, box.top, box.width, box.height])"
-    of = place + "(document.querySelector('.shot {}').getBoundingClientRect())"
-    left, top, width, height = browser.run(of.format("img"))
+    mask = Image.new("RGBA", (64, 43), (255, 0, 0, 99))
+    with io.BytesIO() as file:
+        mask.save(file, "PNG")
+        png = base64.b64encode(file.getvalue()).decode()
+    corners = [[160, 213.5], [480, 213.5], [480, 320.25], [160, 320.25]]
+    each = {"label": "a cat", "score": 0.5, "color": "rgb(1, 2, 3)", "corners": corners, "points": [[320, 106.75]]}
+    said = {"height": 427, "width": 640, "png": png, "has_points": True, "objects": [each]}
+    browser.run(f"document.querySelector('#outputs').prepend(found({json.dumps(said)}))")
+    shown = browser.text("#outputs .output").split("\n")
+    assert shown == ["1 object", "a cat", "50 %", "Over the photo: boxes, keypoints of a score from 0.5, masks."]
+    browser.wait("document.querySelector('.shot .over').complete")
+
+    def place(selector):
+        return browser.run(
+            "(box => [box.left, box.top, box.width, box.height])"
+            f"(document.querySelector('{selector}').getBoundingClientRect())"
+        )
+
+    left, top, width, height = place("#photo")
     assert width / height == pytest.approx(640 / 427, rel=0.01)  # the photo, and nothing beside it
-    expected = [left + width / 4, top + height / 2, width / 2, height / 4]
-    assert browser.run(of.format("i")) == pytest.approx(expected, abs=1)
+    assert place(".shot path") == pytest.approx([left + width / 4, top + height / 2, width / 2, height / 4], abs=1)
+    assert place(".shot .points")[:2] == pytest.approx([left + width / 2, top + height / 4], abs=1)
+    assert place(".shot .over") == pytest.approx([left, top, width, height], abs=1)
     browser.drop(CHINA)
     is_done(browser)
-    assert browser.run("document.querySelectorAll('.shot i').length") == 0
+    assert browser.run("document.querySelectorAll('.shot svg, .shot .over').length") == 0
+
+
+def test_the_menu_of_48_models_says_that_it_loads_and_filters_them(browser):
+    assert browser.run("document.querySelector('#filter').hidden")  # of nine
+    assert "<option>loading" in browser.run("fetch('/').then(response => response.text())")
+    names = [f"{kind}_{number:02}" for kind in ("cat", "dog") for number in range(24)]
+    said = {"models": [{"name": name, "inputs": ["image"], "limit_bytes": 9} for name in names]}
+    browser.run(f"window.fetch = async () => new Response({json.dumps(json.dumps(said))}), void findModels()")
+    listed = "[...document.querySelector('#model').options].map(option => option.value)"
+    browser.wait(f"{listed}.length === 48")
+    assert browser.run(listed) == names
+    browser.resize(900, 390)
+    for words, expected in (
+        ("DOG 1", [name for name in names if "dog" in name and "1" in name]),
+        ("bird", []),
+        ("", names),
+    ):
+        filter_ = f"document.querySelector('#filter').value = '{words}'"
+        browser.run(f"{filter_}, document.querySelector('#filter').dispatchEvent(new Event('input'))")
+        assert browser.run(listed) == expected
+    assert browser.run("document.documentElement.scrollWidth") <= 390
+    browser.resize(1000, 1280)
+
+
+def test_on_a_phone_the_lines_are_folded(browser, page):
+    for width, is_open in ((390, False), (1280, True)):
+        browser.resize(900, width)
+        browser.open(page.url)
+        browser.wait("document.querySelector('#model').options.length === 9")
+        assert browser.run("['curl', 'python'].map(id => document.getElementById(id).open)") == [is_open] * 2
 
 
 def test_another_model_is_asked_for_the_same_photo(browser):

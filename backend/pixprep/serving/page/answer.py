@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-import numpy.typing as npt
 
 from pixprep.engine.engine import Engine
 from pixprep.engine.options import EngineOptions
@@ -22,32 +21,21 @@ from pixprep.errors import PixprepError, SetupError
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.embedded.connection import Spent, Triton
 from pixprep.serving.embedded.request import ModelInput, curl_line
-from pixprep.serving.page.detections import detections
-from pixprep.serving.page.program import BEST, python_program
+from pixprep.serving.page.outputs import Array, Export, Said, found_said, output_said, read_export
+from pixprep.serving.page.program import python_program
 from pixprep.serving.repository.door import bare_levels, door_notes, doors_in
 from pixprep.serving.repository.labels import read_labels
-from pixprep.serving.repository.trial import shares
 from pixprep.serving.triton.config import Options, options, steps
-from pixprep.serving.triton.model_files import newest_pipelines, read_pipeline
+from pixprep.serving.triton.model_files import newest, newest_pipelines, read_pipeline
 from pixprep.show.drawing import Panel, to_png
 from pixprep.show.pictures import MOST, panels, photo_of
 from pixprep.show.preview import Shown, notes, preview
-from pixprep.show.summary import summary
 
-Array = npt.NDArray[Any]
 Config = Mapping[str, Any]
-Said = dict[str, Any]
-"""Content of JSON."""
 
 MOST_BYTES = 64 << 20
 """Bytes of one photo, whatever a model allows."""
-_FEW = 16
-"""Values that are shown one by one."""
 _BINS = 64
-_LEAST_SIDE, _MOST_SIDE = 8, 4096
-_COLORS = ((20, 16, 60), (110, 30, 110), (220, 80, 50), (255, 235, 150))
-_ENDS = (0, 1 / 3, 2 / 3, 1)
-"""Colours of a heat map, from the least to the most."""
 _SAMPLES = 1 << 20
 _REQUEST_S = 30.0
 _BUSY_S = 30.0
@@ -122,9 +110,15 @@ class Photos:
             start = time.perf_counter()
             found = triton.infer(model, model_input, [encoded], [model_input.example])
             request_ms = 1e3 * (time.perf_counter() - start)
-            spent = _within(_counted(triton, before, _steps(triton, model) or [model]), request_ms)
+            spent = within(_counted(triton, before, _steps(triton, model) or [model]), request_ms)
             scored = {name: self._labels(*triton.source(model, name)) for name in triton.scores(model)}
-        outputs = [_output(output, array[0], scored.get(output)) for output, array in found.items()]
+            export = self._export(triton, model, [*found])
+            name = self._pipeline_model(triton, model)
+        arrays = {output: array[0] for output, array in found.items()}
+        objects = found_said(arrays, export)
+        outputs = [
+            output_said(output, array, scored.get(output), is_image=objects is None) for output, array in arrays.items()
+        ]
         return {
             "request_ms": request_ms,
             "steps": [
@@ -132,7 +126,8 @@ class Photos:
                 for step, part in spent.items()
             ],
             "outputs": outputs,
-            "boxes": detections({output: array[0] for output, array in found.items()}),
+            "found": objects,
+            "is_upright": bool(model_input.pixels) or self._is_upright(name),
             "lines": self._lines(model, model_input, outputs, names=names),
         }
 
@@ -197,6 +192,18 @@ class Photos:
         first = [triton.first(model, port)] if port else []
         return next((name for name in (*first, model, *_steps(triton, model)) if name in found), "")
 
+    def _is_upright(self, name: str) -> bool:
+        """Tell whether the pipeline of a model turns photos upright."""
+        pipeline = read_pipeline(newest_pipelines(self._folder)[name]) if name else None
+        return pipeline is None or pipeline.for_serving().plan.apply_exif_orientation
+
+    def _export(self, triton: Triton, model: str, outputs: Sequence[str]) -> Export:
+        """Facts in the ONNX file that some of the outputs come from; none where there is none, or several."""
+        givers = {triton.source(model, output)[0]["name"] for output in outputs}
+        files = [self._folder / giver / newest(self._folder / giver) / "model.onnx" for giver in givers]
+        found = [file for file in files if file.is_file()]
+        return read_export(found[0]) if len(found) == 1 else Export()
+
     def _levels(self, name: str, pipeline: Pipeline, settings: Options) -> list[str]:
         """Notes on levels that nobody normalizes; the ONNX file is looked at only where there are such levels."""
         if settings.engine.odd_range or not bare_levels(pipeline):
@@ -253,65 +260,14 @@ def _counted(triton: Triton, before: Mapping[str, Spent], steps: Sequence[str]) 
         time.sleep(0.02)
 
 
-def _within(spent: Mapping[str, Spent], request_ms: float) -> dict[str, Spent]:
-    """Times of steps that are no longer than their request: an average over others' requests, or another clock, is."""
-    longest = max([request_ms, *(each.queue_ms + each.compute_ms for each in spent.values())])
+def within(spent: Mapping[str, Spent], request_ms: float) -> dict[str, Spent]:
+    """Times of steps, one after the other, that are no longer than their request: an average over others', say, is."""
+    longest = max(request_ms, sum(each.queue_ms + each.compute_ms for each in spent.values()))
     share = request_ms / longest
     return {
         step: replace(each, queue_ms=share * each.queue_ms, compute_ms=share * each.compute_ms)
         for step, each in spent.items()
     }
-
-
-# Outputs
-
-
-def _output(name: str, array: Array, labels: Sequence[str] | None) -> Said:
-    """One output of one photo, without the batch."""
-    said: Said = {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
-    if array.dtype == object:
-        texts = [value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in array.flat]
-        return said | {"kind": "texts", "texts": texts[:_FEW]}
-    if labels is not None and np.isfinite(array).all():
-        sure = shares(array)
-        best = np.argsort(-sure, kind="stable")[:BEST]
-        classes = [
-            {
-                "label": labels[index] if index < len(labels) else f"class {index}",
-                "class": int(index),
-                "share": float(sure[index]),
-                "score": float(array[index]),
-            }
-            for index in best
-        ]
-        return said | {"kind": "scores", "classes": classes, "is_labelled": bool(labels)}
-    if array.size <= _FEW:
-        return said | {"kind": "values", "values": [_finite(value) for value in array.flat]}
-    numbers = summary(array)
-    if (picture := heat_map(array)) is not None:
-        said |= {"png": b64encode(to_png(picture)).decode()}
-    return said | {"kind": "numbers"} | {key: _finite(numbers[key]) for key in ("min", "max", "mean")}
-
-
-def heat_map(array: Array) -> Array | None:
-    """A picture of an output like an image: uint8 (height, width, 3), dark where it is least; None of another form.
-
-    It is one map (height, width), alone or with a dim of 1 before or behind it, of 8 to 4096 pixels a side.
-    """
-    squeezed = array.reshape([side for side in array.shape if side != 1])
-    if squeezed.ndim != 2 or squeezed.dtype.kind not in "fiu" or not np.isfinite(squeezed).all():
-        return None
-    if not (min(squeezed.shape) >= _LEAST_SIDE and max(squeezed.shape) <= min(_MOST_SIDE, 8 * min(squeezed.shape))):
-        return None
-    low, high = float(squeezed.min()), float(squeezed.max())
-    share = (squeezed.astype(np.float64) - low) / (high - low or 1)
-    levels = [np.interp(share, _ENDS, [color[channel] for color in _COLORS]) for channel in range(3)]
-    return np.stack(levels, axis=-1).astype(np.uint8)
-
-
-def _finite(value: Any) -> float | str:
-    """A number for JSON, which knows no infinity."""
-    return float(value) if np.isfinite(value) else str(value)
 
 
 # Stages

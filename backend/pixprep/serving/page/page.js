@@ -45,7 +45,7 @@ async function ask(path, body) {
 const theModel = () => models.find(entry => entry.name === $("model").value);
 async function send(path, files, fields = []) {
   const model = theModel();
-  if (!model) throw new Error("no model takes photos");
+  if (!model) throw new Error(models.length ? "no model has the words of the filter" : "no model takes photos");
   for (const file of files) {
     if (file.size > model.limit_bytes) {
       throw new Error(`the photo has ${bytes(file.size)}; this model takes at most ${bytes(model.limit_bytes)}`);
@@ -93,13 +93,16 @@ async function showOne(photo) {
   $("swap").hidden = photo.files.length < 2;
   for (const id of ["stages", "times", "lines"]) $(id).hidden = true;
   $("outputs").replaceChildren();
-  for (const box of document.querySelectorAll(".shot i")) box.remove();
+  for (const drawn of document.querySelectorAll(".shot svg, .shot .over")) drawn.remove();
   say("asking …");
   try {
     const answer = await send("/photo", photo.files);
     if (mine !== turn) return;
     photo.answer = answer;
-    $("outputs").replaceChildren(...(answer.boxes ? [found(answer.boxes)] : []), ...answer.outputs.map(output));
+    $("photo").style.imageOrientation = answer.is_upright ? "" : "none";
+    const arrays = answer.outputs.map(output);
+    $("outputs").replaceChildren(...(answer.found ? [found(answer.found),
+      make("details", {class: "output"}, make("summary", {}, "as arrays"), ...arrays)] : arrays));
     showTimes(answer, null);
     for (const [id, text] of Object.entries(answer.lines)) $(id).querySelector("pre").textContent = text;
     $("lines").hidden = false;
@@ -149,17 +152,24 @@ function output(said) {
   if (said.kind !== "scores") box.append(make("div", {class: "faint"}, `${said.dtype} [${said.shape.join(", ")}]`));
   return box;
 }
-function found(boxes) {
+function found(said) {  // what a detector found: drawn over the photo, and a bar for each
+  const over = make("svg", {viewBox: `0 0 ${said.width} ${said.height}`, "aria-hidden": "true"});
   const rows = make("div", {class: "rows"});
-  for (const {box, score, class: number} of boxes) {
-    const frame = make("i", {title: `class ${number} ${percent(score)}`});
-    ["left", "top", "width", "height"].forEach((side, index) => frame.style[side] = `${100 * box[index]}%`);
-    $("photo").parentElement.append(frame);
-    rows.append(make("span", {class: "label"}, `class ${number}`), bar(score, true),
+  for (const {label, score, color, corners, points} of said.objects) {
+    const outline = make("path", {d: `M${corners.join("L")}Z`});
+    const dots = make("path", {class: "points", d: points.map(point => `M${point}h0`).join("")});
+    outline.style.stroke = color;
+    over.append(outline, dots);
+    rows.append(make("span", {class: "label"}, label), bar(score, true),
       make("span", {class: "number"}, percent(score)), make("span", {class: "score"}));
   }
-  return make("div", {class: "output"}, make("h2", {}, boxes.length === 1 ? "1 box" : `${boxes.length} boxes`), rows);
+  if (said.png) $("photo").after(make("img", {class: "over", src: `data:image/png;base64,${said.png}`, alt: ""}));
+  $("photo").parentElement.append(over);
+  const drawn = ["boxes", ...(said.has_points ? ["keypoints of a score from 0.5"] : []), ...(said.png ? ["masks"] : [])];
+  return make("div", {class: "output"}, make("h2", {}, counted(said)), rows,
+    make("div", {class: "faint"}, said.objects.length ? `Over the photo: ${drawn.join(", ")}.` : "No score is over 0.25."));
 }
+const counted = said => said.objects.length === 1 ? "1 object" : `${said.objects.length} objects`;
 function stagesOf(stages) {
   const parts = [make("h2", {}, `The stages of ${stages.pipeline}`)];
   for (const tensor of stages.tensors) {
@@ -255,7 +265,7 @@ async function askAll(mine) {
         photo.answer = await send("/photo", photo.files);
         const scores = photo.answer.outputs.find(entry => entry.kind === "scores");
         if (scores) photo.fill(scores.classes[0].label, scores.classes[0].share);
-        else photo.fill("done", 0);
+        else photo.fill(photo.answer.found ? counted(photo.answer.found) : "done", 0);
       } catch (error) {
         photo.error = error.message;
         photo.fill(error.message, 0, true);

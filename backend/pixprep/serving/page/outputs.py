@@ -1,0 +1,166 @@
+"""Outputs of a model for one photo, as the page shows them: classes, values, heat maps, and what a detector found."""
+
+from __future__ import annotations
+
+import json
+import mmap
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep import wire
+from pixprep.detector import Detections, Task, detections
+from pixprep.errors import PixprepError
+from pixprep.serving.page.program import BEST
+from pixprep.serving.repository.labels import from_metadata
+from pixprep.serving.repository.trial import shares
+from pixprep.show.drawing import to_png
+from pixprep.show.summary import summary
+
+Array = npt.NDArray[Any]
+Said = dict[str, Any]
+"""Content of JSON."""
+
+_FEW = 16
+"""Values that are shown one by one."""
+_LEAST_SIDE, _MOST_SIDE = 8, 4096
+_HEAT = ((20, 16, 60), (110, 30, 110), (220, 80, 50), (255, 235, 150))
+_ENDS = (0, 1 / 3, 2 / 3, 1)
+"""Colours of a heat map, from the least to the most."""
+_COLORS = ((255, 122, 0), (0, 150, 255), (40, 200, 80), (230, 60, 160), (250, 200, 0), (130, 90, 255), (0, 200, 200))
+"""Colours of objects, in turn."""
+_OPAQUE = 110
+_MASK_SIDE = 1024
+_SURE = 0.5
+"""Score of a keypoint that is drawn."""
+
+
+class Export(NamedTuple):
+    """Facts that an ONNX file has in its metadata, as Ultralytics' exporter writes them.
+
+    Attributes:
+        task: of a detector; None: another, or none is written.
+        keypoints: how many, and how many numbers each.
+        names: of the classes.
+    """
+
+    task: Task | None = None
+    keypoints: tuple[int, int] | None = None
+    names: Sequence[str] = ()
+
+
+def read_export(path: Path) -> Export:
+    """The facts of an ONNX file, whose weights are not read; none of what is no such file."""
+    with suppress(OSError, ValueError), path.open("rb") as file:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
+            entries = wire.onnx_metadata(view)
+        form = json.loads(entries.get("kpt_shape", "null"))
+        is_form = isinstance(form, list) and len(form) == 2 and form[0] in range(1, 1000) and form[1] in (2, 3)
+        task = next((each for each in get_args(Task) if each == entries.get("task")), None)
+        return Export(task, (form[0], form[1]) if is_form else None, from_metadata(entries))
+    return Export()
+
+
+def output_said(name: str, array: Array, labels: Sequence[str] | None, *, is_image: bool = True) -> Said:
+    """One output of one photo, without the batch.
+
+    Args:
+        name: of the output.
+        array: its values.
+        labels: names of its classes, maybe none; None: its values are no scores.
+        is_image: whether it is drawn where it has the form of an image; what a detector found is drawn otherwise.
+    """
+    said: Said = {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
+    if array.dtype == object:
+        texts = [value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in array.flat]
+        return said | {"kind": "texts", "texts": texts[:_FEW]}
+    if labels is not None and np.isfinite(array).all():
+        sure = shares(array)
+        best = np.argsort(-sure, kind="stable")[:BEST].tolist()
+        classes = [
+            {"label": _label(labels, each), "class": each, "share": float(sure[each]), "score": float(array[each])}
+            for each in best
+        ]
+        return said | {"kind": "scores", "classes": classes, "is_labelled": bool(labels)}
+    if array.size <= _FEW:
+        return said | {"kind": "values", "values": [_finite(value) for value in array.flat]}
+    numbers = summary(array)
+    if is_image and (picture := heat_map(array)) is not None:
+        said |= {"png": _png(picture)}
+    return said | {"kind": "numbers"} | {key: _finite(numbers[key]) for key in ("min", "max", "mean")}
+
+
+def heat_map(array: Array) -> Array | None:
+    """A picture of an output like an image: uint8 (height, width, 3), dark where it is least; None of another form.
+
+    It is one map (height, width), alone or with a dim of 1 before or behind it, of 8 to 4096 pixels a side.
+    """
+    squeezed = array.reshape([side for side in array.shape if side != 1])
+    if squeezed.ndim != 2 or squeezed.dtype.kind not in "fiu" or not np.isfinite(squeezed).all():
+        return None
+    if not (min(squeezed.shape) >= _LEAST_SIDE and max(squeezed.shape) <= min(_MOST_SIDE, 8 * min(squeezed.shape))):
+        return None
+    low, high = float(squeezed.min()), float(squeezed.max())
+    share = (squeezed.astype(np.float64) - low) / (high - low or 1)
+    levels = [np.interp(share, _ENDS, [color[channel] for color in _HEAT]) for channel in range(3)]
+    return np.stack(levels, axis=-1).astype(np.uint8)
+
+
+def found_said(outputs: Mapping[str, Array], export: Export) -> Said | None:
+    """What a detector found: objects with corners and keypoints in the photo's pixels, and a picture of their masks.
+
+    Returns:
+        None where the outputs are no detector's, or of a form that is not known.
+    """
+    try:
+        found = detections(outputs, export.task, keypoints=export.keypoints)
+    except PixprepError:
+        return None
+    corners = found.boxes[:, [[0, 1], [2, 1], [2, 3], [0, 3]]] if found.quads is None else found.quads
+    points = found.keypoints if found.keypoints is not None else np.zeros((len(corners), 0, 3))
+    height, width = found.size
+    return {
+        "height": height,
+        "width": width,
+        "png": _masks(found),
+        "has_points": found.keypoints is not None,
+        "objects": [
+            {
+                "label": _label(export.names, number),
+                "score": float(score),
+                "color": "rgb({}, {}, {})".format(*_COLORS[row % len(_COLORS)]),
+                "corners": corners[row].tolist(),
+                "points": points[row][points[row][:, 2] >= _SURE, :2].tolist(),
+            }
+            for row, (score, number) in enumerate(zip(found.scores, found.classes, strict=True))
+        ],
+    }
+
+
+def _masks(found: Detections) -> str | None:
+    """A picture of the masks, clear where none is; the surest object lies on top."""
+    masks = list(found.masks(_MASK_SIDE))
+    if not masks:
+        return None
+    picture = np.zeros((*masks[0].shape, 4), np.uint8)
+    for index, mask in reversed([*enumerate(masks)]):
+        picture[mask] = (*_COLORS[index % len(_COLORS)], _OPAQUE)
+    return _png(picture)
+
+
+def _label(names: Sequence[str], number: int) -> str:
+    return names[number] if 0 <= number < len(names) else f"class {number}"
+
+
+def _png(pixels: Array) -> str:
+    return b64encode(to_png(pixels)).decode()
+
+
+def _finite(value: Any) -> float | str:
+    """A number for JSON, which knows no infinity."""
+    return float(value) if np.isfinite(value) else str(value)

@@ -1,0 +1,154 @@
+"""Detections from a detector's outputs: what stays is what OpenCV keeps, and no form is taken for another."""
+
+import cv2
+import numpy as np
+import pytest
+
+import pixprep as pp
+from pixprep.boxes import boxes_to_original, convert
+from pixprep.errors import PixprepError
+
+BACK = {"transform": np.float32([0.5, 0.5, 40, 0]), "original_size": np.int32([480, 640])}  # a letterbox of 320 x 320
+
+
+def found(*arrays, task=None, **options):
+    return pp.detections({f"output{index}": array for index, array in enumerate(arrays)} | BACK, task, **options)
+
+
+def export(*rows, more=0):
+    """An output of [4 + 2 classes + more, 9]: the rows, then candidates without a score."""
+    output = np.zeros((6 + more, 9), np.float32)
+    output[2:4] = 10
+    for column, row in enumerate(rows):
+        output[: len(row), column] = row
+    return output
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_boxes_that_stay_are_those_of_opencv(seed):
+    numbers = np.random.default_rng(seed)
+    middles, sizes = numbers.uniform(60, 260, (2, 60)), numbers.uniform(30, 120, (2, 60))
+    scores = numbers.uniform(0, 1, (3, 60)).astype(np.float32) ** 2
+    ours = found(np.concatenate([middles, sizes, scores]))
+    corners = convert(np.concatenate([middles, sizes]).T.astype(np.float32), "cxcywh", "xyxy")
+    best, classes = scores.max(axis=0), scores.argmax(axis=0)
+    sides = convert(corners, "xyxy", "xywh").tolist()
+    kept = cv2.dnn.NMSBoxesBatched(sides, best.tolist(), classes.tolist(), 0.25, 0.45)
+    kept = sorted(kept, key=lambda row: -best[row])
+    assert 1 < len(kept) < (best > 0.25).sum()
+    assert np.array_equal(ours.classes, classes[kept])
+    assert np.allclose(ours.scores, best[kept])
+    assert np.allclose(ours.boxes, boxes_to_original(corners[kept], *BACK.values()), atol=1e-3)
+
+
+FINISHED = np.float32([[65, 85, 145, 205, 0.9, 3], [0, 0, 0, 0, 0, 0]])
+PLACE = [130, 90, 290, 330]
+
+
+def test_rows_that_are_suppressed_already_are_taken_as_they_are():
+    ours = found(FINISHED)
+    assert (ours.classes.tolist(), ours.scores.tolist(), ours.boxes.tolist()) == ([3], [pytest.approx(0.9)], [PLACE])
+    assert len(found(np.zeros((300, 6))).boxes) == 0
+
+
+def test_masks_come_back_within_their_boxes_one_of_each_object():
+    prototypes = np.full((2, 80, 80), -1, np.float32)
+    prototypes[0, 20:30, 30:50] = 1  # 80 to 120 and 120 to 200 in the tensor
+    output = export([160, 120, 80, 80, 0.9, 0, 1, 0], [162, 120, 80, 80, 0.5, 0, 0, 1], more=2)
+    ours = found(output, prototypes)
+    (mask,) = ours.masks()  # the other overlaps
+    expected = np.zeros((480, 640), bool)
+    expected[80:160, 240:400] = True
+    assert (mask != expected).mean() < 0.002  # a row of the prototypes
+    (small,) = ours.masks(64)
+    assert (small != expected[5::10, 5::10]).mean() < 0.03
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+@pytest.mark.parametrize("keypoints", [None, (2, 3), (3, 2)])
+def test_keypoints_are_the_rest_of_a_row(keypoints, is_finished):
+    row = [105, 145, 80, 120, 0.9, *([0] * is_finished), 100, 120, 0.8, 140, 160, 0.2]
+    output = np.zeros((len(row), 60), np.float32)
+    output[2:4] = 1
+    output[:, 0] = row
+    if is_finished:
+        output[:4] = 0
+        output[:4, 0] = FINISHED[0, :4]
+    ours = found(output.T if is_finished else output, task="pose", keypoints=keypoints)
+    assert ours.boxes.tolist() == [PLACE]
+    if keypoints == (3, 2):
+        expected = [[200, 160, 1], [1.6, 200, 1], [320, -79.6, 1]]
+    else:
+        expected = [[200, 160, 0.8], [280, 240, 0.2]]
+    assert ours.keypoints[0] == pytest.approx(np.array(expected), abs=1e-3)
+
+
+def test_rotated_boxes_are_suppressed_as_they_lie():
+    crossed = [[160, 160, 200, 20, 0.9, 0, 0.0], [160, 160, 200, 20, 0.8, 0, np.pi / 2 - 0.01]]
+    same = [160, 161, 200, 20, 0.7, 0, 0.0]
+    ours = found(export(*crossed, same, more=1), task="obb")
+    assert ours.scores.tolist() == pytest.approx([0.9, 0.8])
+    assert sorted(map(tuple, ours.quads[0].tolist())) == [(120, 220), (120, 260), (520, 220), (520, 260)]
+    assert ours.boxes[0].tolist() == [120, 220, 520, 260]
+    finished = np.float32([[160, 160, 200, 20, 0.9, 0, 0.0]])
+    assert np.array_equal(found(finished, task="obb").quads, ours.quads[:1])
+
+
+NAMED = {
+    "boxes": np.float32([[65, 85, 145, 205], [66, 85, 145, 205]]),
+    "scores": np.float32([0.9, 0.8]),
+    "labels": np.int64([3, 3]),
+    "keypoints": np.float32([[[100, 120]], [[90, 90]]]),
+    "masks": np.zeros((2, 1, 320, 320), np.float32),
+}
+
+
+def test_arrays_of_torchvisions_names_are_taken_by_them():
+    NAMED["masks"][0, 0, 100:120, 70:80] = 1
+    ours = pp.detections(NAMED | BACK)
+    assert ours.boxes[0].tolist() == PLACE
+    assert (ours.scores.tolist(), ours.classes.tolist()) == (pytest.approx([0.9, 0.8]), [3, 3])
+    assert ours.keypoints[:, 0].tolist() == [[200, 160, 1], [180, 100, 1]]
+    first, second = ours.masks()
+    rows, columns = np.nonzero(first)
+    assert (rows.min(), rows.max() + 1, columns.min(), columns.max() + 1) == (120, 160, 140, 160)
+    assert not second.any()
+
+
+ROWS = np.tile(FINISHED[:1], (5, 1))
+FORM = "is not boxes and scores of 0 to 1 of the task"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "task", "said"),
+    [
+        ({"output0": ROWS * [1, 1, 1, 1, 2, 1]}, None, f"[5, 6] {FORM} detect"),
+        ({"output0": ROWS[:, [2, 1, 0, 3, 4, 5]]}, None, f"[5, 6] {FORM} detect"),  # right before left
+        ({"output0": np.add(ROWS, [0, 0, 0, 0, 0, 0.5])}, None, f"[5, 6] {FORM} detect"),  # no classes
+        ({"output0": ROWS * np.nan}, None, '"output0" has values that are no numbers'),
+        ({"output0": np.zeros((3549, 85))}, None, f"[3549, 85] {FORM} detect"),  # YOLOX
+        ({"output0": np.zeros((300, 38))}, None, f"[300, 38] {FORM} detect"),
+        ({"output0": np.full((56, 60), 7.0)}, None, "YOLO-pose has keypoints (pose), YOLO-obb an angle (obb)"),
+        ({"output0": np.zeros((5, 9))}, "obb", f"[5, 9] {FORM} obb"),
+        ({"output0": np.zeros((7, 9))}, "pose", f"[7, 9] {FORM} pose"),
+        ({"output0": np.zeros(1000)}, None, "the model gives output0 [1000]: not boxes"),
+        ({"output0": ROWS, "output1": ROWS}, None, "output1 [5, 6]: not boxes"),
+        ({"output0": ROWS}, "segment", "output0 [5, 6]: not boxes and prototypes of masks"),
+        (NAMED | {"boxes": NAMED["boxes"] / 320}, None, "not boxes in the tensor's pixels, not in shares of it"),
+        (NAMED | {"boxes": NAMED["boxes"][:, ::-1]}, None, "not boxes [n, 4]: left, top, right, bottom"),
+        (NAMED | {"scores": NAMED["scores"] * 2}, None, "not scores [n] of 0 to 1"),
+        (NAMED | {"labels": np.float32([1, 2])}, None, "not labels [n], integers"),
+        (NAMED | {"keypoints": np.zeros((2, 17))}, None, "not keypoints [n, k, 2 or 3]"),
+        (NAMED | {"masks": np.zeros((1, 320, 320))}, None, "not masks [n, height, width]"),
+        (NAMED | {"depth": np.zeros((9, 9))}, None, "and others, whose form is not known"),
+    ],
+)
+def test_of_another_form_there_are_no_detections(outputs, task, said):
+    with pytest.raises(PixprepError) as caught:
+        pp.detections(outputs | BACK, task)
+    assert said in str(caught.value)
+
+
+def test_without_the_way_back_there_are_no_detections():
+    with pytest.raises(PixprepError, match="the model gives output0: boxes come back by the outputs transform and"):
+        pp.detections({"output0": FINISHED})
