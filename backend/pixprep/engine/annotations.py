@@ -17,7 +17,7 @@ from pixprep.engine.kernels.levels import done
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, MaskPlan, PointsPlan
-from pixprep.plan.placement import Placement, moved
+from pixprep.plan.placement import NO_MARGINS, Placement, moved
 from pixprep.plan.plan import Placed, Plan
 from pixprep.plan.profiles import PROFILES, Method, Profile
 from pixprep.plan.profiles.windows import Axis
@@ -334,9 +334,9 @@ def _laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
     profile = PROFILES["dali" if resize is not None and resize.subpixel else "torchvision"]
     rows, columns = (_looked_at(placement, axis, profile) for axis in (0, 1))
     result: Labels = mask.take(rows, axis=-2, mode="clip").take(columns, axis=-1, mode="clip")
-    if rows.size and rows.min() < 0:
+    top, left, bottom, right = placement.region
+    if placement.margins != NO_MARGINS or (bottom - top, right - left) != placement.canvas:
         result[..., rows < 0, :] = plan.ignore
-    if columns.size and columns.min() < 0:
         result[..., columns < 0] = plan.ignore
     if steps := levels.moving(placement.levels, *placement.canvas, (plan.ignore,)):
         image = result[:, :, None] if result.ndim == 2 else result.transpose(1, 2, 0)
@@ -357,5 +357,6 @@ def _looked_at(placement: Placement, axis: int, profile: Profile) -> npt.NDArray
     positions = profile.windows(_NEAREST, "fixed", read).first
     margin = placement.margins[axis]
     there[:] = end - 1 + margin - positions if placement.mirrors[axis] else begin - margin + positions
-    there[(there < begin) | (there >= end)] = -1
+    if placement.margins != NO_MARGINS:
+        there[(there < begin) | (there >= end)] = -1
     return canvas
