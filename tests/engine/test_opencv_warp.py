@@ -26,7 +26,8 @@ def cases(count=COUNT, seed=0):
     rng = np.random.default_rng(seed)
     for index in range(count):
         height, width = (int(side) for side in rng.integers(1, 200 if index % 3 else 20, 2))
-        size = rows, columns = tuple(int(side) for side in rng.integers(1, 150 if index % 4 else 20, 2))
+        most = 700 if index % 50 == 1 else 150 if index % 4 else 20  # 700: several bands of rows, chunks of columns
+        size = rows, columns = tuple(int(side) for side in rng.integers(1, most, 2))
         image = rng.integers(0, 256, (height, width, (1, 3)[index % 2]), dtype=np.uint8)
         source = (rng.uniform(-0.2, 1.2, (4, 2)) * (width, height)).astype(np.float32)
         source = np.round(source) if index % 7 == 0 else source

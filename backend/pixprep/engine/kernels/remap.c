@@ -6,18 +6,24 @@
 
 #define LANES 8
 #include "formulas.h"
+#include "windows.h"
 
 #define ALWAYS static inline __attribute__((always_inline))
 
 // In the order of WarpFilter in plan/steps/warps.py, and of PaddingMode in spec.py.
 enum taps { ONE_TAP, FOUR_TAPS, SIXTEEN_TAPS };
 enum padding { CONSTANT, EDGE, REFLECT, SYMMETRIC };
-enum { CHUNK = 256 };  // columns whose places are prepared together
+enum { CHUNK = 256, BAND = 32 };  // columns and rows of a part, whose pixels lie near one another
 
 typedef uint64_t pairs __attribute__((vector_size(8 * LANES)));
 typedef int16_t shorts __attribute__((vector_size(4 * LANES)));  // two of each pixel
 typedef int32_t quad __attribute__((vector_size(16)));
 typedef uint8_t bytes __attribute__((vector_size(LANES)));
+
+struct places {
+    int32_t x[CHUNK + LANES];
+    int32_t y[CHUNK + LANES];
+};
 
 struct image {
     const uint8_t *pixels;
@@ -165,11 +171,76 @@ ALWAYS void write_pixels(uint8_t *out, word made, int64_t count, int channels) {
     }
 }
 
-// Places of eight columns of a row: of `along` 1,024ths of a pixel, or by three linear forms at the block's first column.
-ALWAYS whole place_affine(const int32_t *along, int32_t begin, int bits) {
-    word steps;
-    memcpy(&steps, along, sizeof steps);
-    return (whole)(steps + (uint32_t)begin) >> bits;
+// Pixels of large photos come late from memory, so they are asked for a row before they are needed.
+ALWAYS void ask_for(const struct image *image, whole x, whole y, enum taps taps) {
+    x = inner(x, image->width);
+    y = inner(y, image->height);
+    for (int lane = 0; lane < LANES; lane += 2) {
+        const uint8_t *pixel = image->pixels + (int64_t)y[lane] * image->pitch + x[lane] * image->apart;
+        __builtin_prefetch(pixel);
+        if (taps != ONE_TAP) __builtin_prefetch(pixel + image->pitch);
+    }
+}
+
+// Whole pixels of places: of the nearest they are pixels, else 32nds of one.
+ALWAYS whole pixels_of(whole place, enum taps taps) { return sixteen_bits(taps == ONE_TAP ? place : place >> 5); }
+
+// Steps of an affine map along the columns from x on, in 1,024ths of a pixel.
+ALWAYS void step_along(const struct warp *n, int64_t x, int64_t count, struct places *along) {
+    for (int64_t i = 0; i < count; i += LANES) {
+        wide column = (wide){0, 1, 2, 3, 4, 5, 6, 7} + (double)(x + i);
+        whole of_x = nearest_whole(column * n->a * 1024.0), of_y = nearest_whole(column * n->d * 1024.0);
+        memcpy(along->x + i, &of_x, sizeof of_x);
+        memcpy(along->y + i, &of_y, sizeof of_y);
+    }
+}
+
+// Places of columns of a row, from x on: by the steps along it, or by three linear forms at its block's first column.
+ALWAYS void place_row(const struct warp *n, const struct image *image, enum taps taps, int is_perspective, int64_t row,
+                      int64_t x, int64_t count, const struct places *along, struct places *places) {
+    const int64_t block = x / n->block * n->block;
+    const int32_t half = taps == ONE_TAP ? 512 : 16, bits = taps == ONE_TAP ? 10 : 5;
+    const double y = (double)(n->top + row), parts = taps == ONE_TAP ? 1.0 : 32.0;
+    const uint32_t begin_x = (uint32_t)nearest_int((n->b * y + n->c) * 1024.0) + half;
+    const uint32_t begin_y = (uint32_t)nearest_int((n->e * y + n->f) * 1024.0) + half;
+    const double from_x = n->a * block + n->b * y + n->c, from_y = n->d * block + n->e * y + n->f;
+    const double from_w = n->g * block + n->h * y + n->i;
+    for (int64_t i = 0; i < count; i += LANES) {
+        whole place_x, place_y;
+        if (is_perspective) {
+            wide column = (wide){0, 1, 2, 3, 4, 5, 6, 7} + (double)(x + i - block);
+            wide over = share_of(from_w + n->g * column, parts);
+            place_x = projected((from_x + n->a * column) * over);
+            place_y = projected((from_y + n->d * column) * over);
+        } else {
+            word steps_x, steps_y;
+            memcpy(&steps_x, along->x + i, sizeof steps_x);
+            memcpy(&steps_y, along->y + i, sizeof steps_y);
+            place_x = (whole)(steps_x + begin_x) >> bits;
+            place_y = (whole)(steps_y + begin_y) >> bits;
+        }
+        ask_for(image, pixels_of(place_x, taps), pixels_of(place_y, taps), taps);
+        memcpy(places->x + i, &place_x, sizeof place_x);
+        memcpy(places->y + i, &place_y, sizeof place_y);
+    }
+}
+
+ALWAYS void make_row(const struct image *image, enum taps taps, int64_t count, const struct places *places, uint8_t *out) {
+    for (int64_t i = 0; i < count; i += LANES) {
+        whole x, y;
+        memcpy(&x, places->x + i, sizeof x);
+        memcpy(&y, places->y + i, sizeof y);
+        whole column = pixels_of(x, taps), line = pixels_of(y, taps), share_x = x & 31, share_y = y & 31;
+        word made = {0};
+        if (taps == ONE_TAP) made = picked(image, column, line);
+        else if (taps == FOUR_TAPS) made = by_bilinear(image, column, line, share_x, share_y);
+        else {
+            whole which = (share_y << 5 | share_x) << 4;
+            for (int lane = 0; lane < LANES; ++lane)
+                made[lane] = by_bicubic(image, column[lane] - 1, line[lane] - 1, image->weights + which[lane]);
+        }
+        write_pixels(out + i * (image->channels == 1 ? 1 : 4), made, count - i, image->channels);
+    }
 }
 
 ALWAYS void make(const struct warp *arguments, enum taps taps, int is_perspective, int channels, int apart) {
@@ -177,51 +248,18 @@ ALWAYS void make(const struct warp *arguments, enum taps taps, int is_perspectiv
     const int64_t last = (n.height - 1) * n.pitch + (n.width > 1 ? n.width - 1 : 1) * apart + channels - 8;
     const struct image image = {n.pixels, (int)n.pitch, last > 0 ? last : 0, n.height, n.width, apart, channels,
                                 n.padding, n.fill, n.weights};
-    const int is_nearest = taps == ONE_TAP;
-    const wide steps = {0, 1, 2, 3, 4, 5, 6, 7};
-    int32_t along_x[CHUNK + LANES], along_y[CHUNK + LANES];
-    for (int64_t x = n.left, end = n.left + n.columns, until; x < end; x = until) {
-        const int64_t block = x / n.block * n.block;  // of a perspective: where it begins anew
-        until = x + CHUNK < block + n.block ? x + CHUNK : block + n.block;
-        until = until < end ? until : end;
-        if (!is_perspective)
-            for (int64_t i = 0; i < until - x; i += LANES) {
-                wide column = steps + (double)(x + i);
-                whole of_x = nearest_whole(column * n.a * 1024.0), of_y = nearest_whole(column * n.d * 1024.0);
-                memcpy(along_x + i, &of_x, sizeof of_x);
-                memcpy(along_y + i, &of_y, sizeof of_y);
-            }
-        for (int64_t row = 0; row < n.rows; ++row) {
-            const double y = (double)(n.top + row);
-            const int32_t half = is_nearest ? 512 : 16;
-            const int32_t begin_x = (int32_t)((uint32_t)nearest_int((n.b * y + n.c) * 1024.0) + half);
-            const int32_t begin_y = (int32_t)((uint32_t)nearest_int((n.e * y + n.f) * 1024.0) + half);
-            const double from_x = n.a * block + n.b * y + n.c, from_y = n.d * block + n.e * y + n.f;
-            const double from_w = n.g * block + n.h * y + n.i;
-            for (int64_t i = 0; i < until - x; i += LANES) {
-                whole place_x, place_y;
-                if (is_perspective) {
-                    wide column = steps + (double)(x + i - block);
-                    wide over = share_of(from_w + n.g * column, is_nearest ? 1.0 : 32.0);
-                    place_x = projected((from_x + n.a * column) * over);
-                    place_y = projected((from_y + n.d * column) * over);
-                } else {
-                    place_x = place_affine(along_x + i, begin_x, is_nearest ? 10 : 5);
-                    place_y = place_affine(along_y + i, begin_y, is_nearest ? 10 : 5);
-                }
-                whole share_x = place_x & 31, share_y = place_y & 31;
-                whole column = sixteen_bits(is_nearest ? place_x : place_x >> 5);
-                whole line = sixteen_bits(is_nearest ? place_y : place_y >> 5);
-                word made = {0};
-                if (taps == ONE_TAP) made = picked(&image, column, line);
-                else if (taps == FOUR_TAPS) made = by_bilinear(&image, column, line, share_x, share_y);
-                else {
-                    whole which = (share_y << 5 | share_x) << 4;
-                    for (int lane = 0; lane < LANES; ++lane)
-                        made[lane] = by_bicubic(&image, column[lane] - 1, line[lane] - 1, image.weights + which[lane]);
-                }
-                write_pixels(n.out + (row * n.columns + x - n.left + i) * (channels == 1 ? 1 : 4), made, until - x - i,
-                             channels);
+    const int64_t size = channels == 1 ? 1 : 4, end = n.left + n.columns;
+    struct places along, rows[2];
+    for (int64_t top = 0, bottom; top < n.rows; top = bottom) {
+        bottom = least(top + BAND, n.rows);
+        for (int64_t x = n.left, count; x < end; x += count) {  // a block begins anew
+            count = least(least(CHUNK, n.block - x % n.block), end - x);
+            if (!is_perspective) step_along(&n, x, count, &along);
+            for (int64_t row = top; row <= bottom; ++row) {
+                if (row < bottom) place_row(&n, &image, taps, is_perspective, row, x, count, &along, &rows[row & 1]);
+                if (row == top) continue;
+                uint8_t *out = n.out + ((row - 1) * n.columns + x - n.left) * size;
+                make_row(&image, taps, count, &rows[(row - 1) & 1], out);
             }
         }
     }
