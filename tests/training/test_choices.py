@@ -68,6 +68,25 @@ def test_a_sample_is_replayed_whatever_was_chosen(ops):
     assert [*others.draws] == [*batch.draws]
 
 
+@pytest.mark.parametrize("kind", [pp.random_apply, pp.random_choice, pp.random_order])
+@pytest.mark.parametrize(
+    "op", [pp.warp(matrix=((1, 0, 0), (0, 1, 0)), height=40, width=50), pp.rotate(90, expand=True)]
+)
+def test_an_op_that_changes_the_size_is_no_step_on_levels(kind, op):
+    """The tensor of each draw has the size of what was done."""
+    ops = [
+        pp.decode(),
+        pp.resize(height=30, width=44),
+        kind([op, pp.invert()]),
+        pp.tensor(max_size=99, only="training"),
+    ]
+    pipeline = pp.Pipeline(ops).for_training()
+    (batch,) = pp.Loader(SAMPLES, pipeline, batch_size=60)
+    sizes = {each.shape[1:] for each in batch["tensor"]}
+    done = (40, 50) if isinstance(op, pp.warp) else (44, 30)
+    assert sizes == ({done} if kind is pp.random_order else {done, (30, 44)})
+
+
 def test_what_is_chosen_is_as_likely_as_its_weight():
     choices = [pp.random_choice([pp.invert(), pp.flip(), []], weights=[1, 3, 0], p=0.8), pp.random_apply([pp.invert()])]
     plan = pp.Pipeline([pp.decode(), *choices, pp.center_crop(4), pp.tensor(only="training")]).for_training().plan

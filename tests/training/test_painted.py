@@ -1,70 +1,252 @@
-"""An object painted into a photo lies where its box, its mask and its points say, whatever chain of ops moved it."""
+"""An object painted into a photo lies where its box, its masks and its points say, whatever chain of ops moved it.
+
+Chains are drawn from every op that moves pixels, on both sides, and from mosaic and copy-paste behind them.
+"""
 
 import random
+from dataclasses import dataclass
+from functools import cache
+from typing import get_args
 
 import numpy as np
 import pytest
 
 import pixprep as pp
 from images import png
+from pixprep.spec import BoxFormat
 
-HEIGHT, WIDTH = 120, 150
-LEFT, TOP, RIGHT, BOTTOM = 45, 35, 105, 85
-CHAINS = 60
-SLACK = 1.0
-"""A pixel: a warp that enlarges would make more of one that a resize has rounded, so none does."""
-MOVES = {
-    "flip": lambda draw: pp.random_flip(draw.choice(["horizontal", "vertical"])),
-    "rotate": lambda draw: pp.random_rotate(draw.uniform(1, 40), draw.random() < 0.5),
-    "affine": lambda draw: pp.random_affine(15, (0.1, 0.1), (0.7, 1.0), draw.uniform(0, 10)),
-    "perspective": lambda draw: pp.random_perspective(draw.uniform(0.1, 0.4), 1.0),
-    "zoom": lambda draw: pp.random_zoom_out(0, (1.0, draw.uniform(1.1, 1.5)), 0.7),
-    "shortest": lambda draw: pp.random_shortest_size((96, draw.randint(97, 150))),
-    "jitter": lambda draw: pp.scale_jitter(120, 120, (0.8, draw.uniform(0.9, 1.4))),
-    "crop": lambda draw: pp.random_crop(draw.randint(88, 100), pad_if_needed=True),
-    "apply": lambda draw: pp.random_apply([pp.random_flip(p=1.0), pp.random_rotate(draw.uniform(1, 20))], p=0.5),
-    "choice": lambda draw: pp.random_choice([pp.random_rotate(draw.uniform(1, 30)), [pp.random_flip(p=1.0)], []]),
+HEIGHT, WIDTH = 110, 150
+CHAINS = 70
+GREY, BLACK = (90, 90, 90), (0, 0, 0)
+COLOURS = [(0, 255, 0), (0, 0, 255), (255, 0, 0), (255, 255, 0)]
+PALETTE = np.array([GREY, BLACK, *COLOURS], float)
+"""What a pixel shows: the photo, what lies outside of it, or an object. Where two meet, the nearest one counts."""
+PLACES = [(45, 35, 101, 83), (108, 12, 139, 74), (20, 40, 64, 90), (60, 24, 121, 60)]
+"""Left, top, right and bottom of the object of each colour; no two of the first two overlap."""
+
+
+def between(draw, least, most):
+    return tuple(sorted((round(draw.uniform(least, most), 3), round(draw.uniform(least, most), 3))))
+
+
+def sides(draw, least=70, most=120):
+    return draw.randint(least, most), draw.randint(least, most)
+
+
+def look(draw):
+    return {"filter": draw.choice(["nearest", "bilinear"])}
+
+
+def corners(draw):
+    return [(draw.randint(0, 14) + x * (WIDTH - 28), draw.randint(0, 14) + y * 80) for x, y in SQUARE]
+
+
+SQUARE = (0, 0), (1, 0), (1, 1), (0, 1)
+
+
+def matrix(draw):
+    turn, zoom = draw.uniform(-0.3, 0.3), draw.uniform(0.8, 1.1)
+    return [[zoom, turn, draw.uniform(-9, 30)], [-turn * 0.7, zoom, draw.uniform(-9, 30)]]
+
+
+FLIPS = {
+    "random_flip": lambda draw: pp.random_flip(draw.choice(["horizontal", "vertical"]), draw.choice([0.5, 1.0])),
+    "flip": lambda draw: pp.flip(draw.choice(["horizontal", "vertical"])),
 }
-STRAY = 2
-"""Pixels of a mask's edge that may lie further off: a mask is resized by nearest, an image by bilinear."""
-TURNS = {"rotate", "affine", "perspective", "apply", "choice"}
-SIZERS = ("zoom", "shortest", "jitter", "crop")
+TURNS = {
+    "random_rotate": lambda draw: pp.random_rotate(draw.uniform(1, 60), draw.random() < 0.5, **look(draw)),
+    "rotate": lambda draw: pp.rotate(draw.choice([90, 180, 270, 33.3, -8]), draw.random() < 0.5, **look(draw)),
+    "random_affine": lambda draw: pp.random_affine(
+        20, (0.1, 0.1), between(draw, 0.7, 1.1), draw.uniform(0, 15), **look(draw)
+    ),
+    "affine": lambda draw: pp.affine(
+        draw.uniform(-30, 30), (9, -4), draw.uniform(0.7, 1.1), (draw.uniform(-9, 9), 3), **look(draw)
+    ),
+    "random_warp": lambda draw: pp.random_warp(
+        20, (-0.1, 0.1, -0.1, 0.1), (0.7, 1.1, 0.8, 1.1), draw.uniform(0, 9), **look(draw)
+    ),
+    "warp": lambda draw: pp.warp(matrix=matrix(draw), height=110, width=130, **look(draw)),
+    "random_perspective": lambda draw: pp.random_perspective(draw.uniform(0.1, 0.4), 1.0, **look(draw)),
+    "perspective": lambda draw: pp.perspective(corners(draw), **look(draw)),
+    "random_warp_perspective": lambda draw: pp.random_warp_perspective(between(draw, 0.02, 0.1), **look(draw)),
+    "elastic": lambda draw: pp.elastic(draw.uniform(1, 40), draw.uniform(4, 6), **look(draw)),
+}
+CROPS = {
+    "random_crop": lambda draw: pp.random_crop(*sides(draw), padding=draw.choice([0, 6]), pad_if_needed=True),
+    "center_crop": lambda draw: pp.center_crop(*sides(draw)),
+    "crop": lambda draw: pp.crop(top=draw.randint(0, 9), left=draw.randint(0, 20), height=90, width=100),
+    "random_size_crop": lambda draw: pp.random_size_crop(draw.randint(60, 90), 110),
+    "random_iou_crop": lambda _: pp.random_iou_crop(0.6),
+    "random_zoom_out": lambda draw: pp.random_zoom_out(0, (1.0, draw.uniform(1.1, 1.5)), 0.7),
+    "pad": lambda draw: pp.pad(*sides(draw, 100, 180), larger="keep", anchor=draw.choice(["center", "top_left"])),
+    "pad, square": lambda _: pp.pad(square=True),
+    "pad, multiple": lambda _: pp.pad(multiple=32, anchor="top_left"),
+}
+RESIZES = {
+    "resize": lambda draw: pp.resize(draw.randint(80, 120)),
+    "resize, stretched": lambda draw: pp.resize(height=draw.randint(80, 120), width=draw.randint(100, 160)),
+    "resize, fitting": lambda draw: pp.resize(height=100, width=120, mode=draw.choice(["fit", "cover"])),
+    "letterbox": lambda draw: pp.letterbox(*sides(draw, 90, 140), fill=0),
+    "random_resized_crop": lambda draw: pp.random_resized_crop(*sides(draw), scale=(0.6, 1.0)),
+    "random_shortest_size": lambda draw: pp.random_shortest_size((80, draw.randint(81, 120))),
+    "random_resize": lambda draw: pp.random_resize(80, draw.randint(81, 120)),
+    "scale_jitter": lambda draw: pp.scale_jitter(110, 130, between(draw, 0.7, 1.1)),
+}
+STILL = {name: op for name, op in (FLIPS | TURNS | CROPS | RESIZES).items() if not name.startswith(("random", "scale"))}
+STILL = {name: op for name, op in STILL.items() if name != "elastic"}
 
 
-def chain(seed):
-    """(moves, ops of the end, whether a box stays tight): one move resizes, crops or pads; serving resizes instead."""
-    draw = random.Random(seed)
-    names = draw.sample([name for name in MOVES if name not in SIZERS], draw.randint(1, 2))
-    sizer = draw.choice(SIZERS)
-    names.insert(len(names) if sizer == "crop" else 0, sizer)  # what a crop cuts off no later turn brings back
-    serving = pp.resize(draw.randint(80, 140), only="serving"), pp.center_crop(draw.randint(70, 88))
-    return [MOVES[name](draw) for name in names], serving, len(TURNS & {*names}) < 2
+def choosing(draw):
+    """An op that chooses from others, which are one list each or several ops in one."""
+    tables = draw.choices([FLIPS, TURNS, CROPS, RESIZES], k=draw.randint(2, 3))
+    made = [table[draw.choice([*table])](draw) for table in tables]
+    kind = draw.choice(["choice", "apply", "order"])
+    if kind == "choice":
+        return pp.random_choice([made[0], made[1:], []][: draw.randint(2, 3)], p=0.9)
+    return pp.random_apply(made, 0.7) if kind == "apply" else pp.random_order(made)
 
 
-def sample():
-    """A grey photo with one green rectangle, and what is said of it."""
-    image = np.full((HEIGHT, WIDTH, 3), 90, np.uint8)
-    image[TOP:BOTTOM, LEFT:RIGHT] = (0, 255, 0)
-    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
-    mask[TOP:BOTTOM, LEFT:RIGHT] = 1
-    corners = [[LEFT, TOP], [RIGHT, TOP], [RIGHT, BOTTOM], [LEFT, BOTTOM]]
-    box = [LEFT, TOP, RIGHT, BOTTOM]
-    return {"image": png(image), "boxes": [box], "labels": [1], "points": [corners], "mask": mask}
+RESIZING = {type(op(random.Random(0))) for op in RESIZES.values()}
+TURNING = {type(op(random.Random(0))) for op in TURNS.values()}
 
 
-def samples_of(seed, side):
-    moves, serving, is_tight = chain(seed)
-    ends = [pp.boxes(), pp.points(), pp.mask(), pp.tensor(dtype="uint8")]
-    pipeline = pp.Pipeline([pp.decode(), *moves, *serving, *ends])
-    pipeline = pipeline.for_serving() if side == "serving" else pipeline.for_training()
-    with pp.Loader([sample()] * 2, pipeline, batch_size=1, seed=seed) as loader:
-        yield from ((batch, is_tight or side == "serving") for batch in loader)
+@dataclass(frozen=True)
+class Chain:
+    """Ops of both sides, and what is known of them.
+
+    Attributes:
+        ops: that move pixels, those inside of choices too.
+        pipeline: of them and of annotations.
+        boxes: the op ``boxes``.
+        mix: behind the pipeline.
+    """
+
+    ops: list
+    pipeline: pp.Pipeline
+    boxes: pp.boxes
+    mix: object
+    seed: str
+
+    @property
+    def turns(self):
+        return sum(type(op) in TURNING for op in self.ops)
+
+    @property
+    def resizes(self):
+        return sum(type(op) in RESIZING for op in self.ops)
+
+    def slack(self, zoom=1.0):
+        """Pixels that the edge of what is seen may lie off the outline.
+
+        The first interpolation puts the edge of whole pixels where it is, to a tenth of a pixel. Each further one is
+        given an edge that was rounded to whole pixels where nothing is antialiased: 0.7 is half of a pixel's diagonal.
+        """
+        return 0.1 + 0.7 * max(0, self.turns + self.resizes - 1) * max(1.0, zoom)
+
+    def slack_of_masks(self, zoom=1.0):
+        """The same of a mask: torchvision's nearest takes the upper left label under a pixel, up to a pixel off."""
+        return self.slack(zoom) + self.resizes * max(1.0, zoom)
 
 
-def green(batch):
-    """Pixels of the object: those nearer to its colour than to the photo's and to a black margin's."""
-    red, level, blue = np.asarray(batch["tensor"][0]).astype(int)
-    return (level > 170) & (red < 50) & (blue < 50)
+def flat(ops):
+    for op in ops:
+        yield from (
+            flat(op if isinstance(op, tuple) else op.ops) if hasattr(op, "ops") or isinstance(op, tuple) else [op]
+        )
+
+
+def chain(seed, side, *, is_mixed=False):
+    """A chain of a side: what no pipeline has is drawn anew."""
+    while True:
+        seed = f"{seed} {side}"
+        draw = random.Random(seed)
+        if side == "serving":
+            ops = [STILL[draw.choice([*STILL])](draw) for _ in range(draw.randint(1, 4))]
+        else:
+            tables = draw.choices([FLIPS, TURNS, CROPS, RESIZES], k=draw.randint(1, 4))
+            ops = [table[draw.choice([*table])](draw) for table in tables]
+            ops += [choosing(draw)] * (draw.random() < 0.3)
+        draw.shuffle(ops)
+        boxes = pp.boxes(format=draw.choice(get_args(BoxFormat)), normalized=draw.random() < 0.3)
+        ends = [boxes, *[pp.points()] * (not is_mixed), pp.mask(), pp.masks(), pp.tensor(dtype="uint8", max_size=512)]
+        mix = draw.choice([pp.Mosaic(), pp.CopyPaste(), pp.Mosaic(p=0.5)]) if is_mixed else None
+        try:
+            pipeline = pp.Pipeline([pp.decode(), *ops, *[pp.center_crop(96, 104)] * is_mixed, *ends])
+        except pp.PipelineError:
+            continue
+        pipeline = pipeline.for_serving() if side == "serving" else pipeline.for_training()
+        return Chain([*flat(ops)], pipeline, boxes, mix, seed)
+
+
+@cache
+def photo(*which):
+    """A grey photo with objects, and what is said of it."""
+    image, masks = np.full((HEIGHT, WIDTH, 3), GREY, np.uint8), np.zeros((len(which), HEIGHT, WIDTH), np.uint8)
+    share, outlines = np.linspace(0, 1, 16, endpoint=False)[:, None], []
+    for mask, index in zip(masks, which, strict=True):
+        left, top, right, bottom = PLACES[index]
+        image[top:bottom, left:right], mask[top:bottom, left:right] = COLOURS[index], 1
+        ends = np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
+        outlines.append(np.concatenate([a + share * (b - a) for a, b in zip(ends, np.roll(ends, -1, 0), strict=True)]))
+    labels = np.array(which) + 1
+    boxes, label_map = [PLACES[index] for index in which], (masks * labels[:, None, None]).max(0)
+    fields = {"boxes": boxes, "labels": labels, "points": np.array(outlines), "masks": masks}
+    return {"image": png(image), "mask": label_map.astype(np.uint8), **fields}
+
+
+def images(chain):
+    """(pixels, what is said of them) of each image: (3, height, width), without a batch's margins."""
+    source = [photo(0, 1)] * 2 if chain.mix is None else [photo(index) for index in range(4)]
+    with pp.Loader(source, chain.pipeline, batch_size=len(source), seed=3, threads=1, mix=chain.mix) as loader:
+        (batch,) = loader
+    for row in range(len(batch)):
+        pixels = np.asarray(batch["tensor"][row], float)
+        height, width = batch["sizes"][row] if "sizes" in batch.fields else pixels.shape[1:]
+        said = {name: np.asarray(values[row]) for name, values in batch.fields.items() if name in photo(0)}
+        said |= {name: said[name][..., :height, :width] for name in ("mask", "masks")}
+        said["boxes"] = corners_of(said["boxes"].astype(float), chain.boxes, height, width)
+        yield pixels[:, :height, :width], said
+
+
+def corners_of(boxes, op, height, width):
+    """Boxes as left, top, right and bottom in pixels."""
+    x, y, z, w = boxes.T * np.array([[width], [height]] * 2 if op.normalized else 1)
+    if op.format == "xywh":
+        z, w = x + z, y + w
+    if op.format == "cxcywh":
+        x, y, z, w = x - z / 2, y - w / 2, x + z / 2, y + w / 2
+    return np.stack([x, y, z, w], 1)
+
+
+def shown(pixels):
+    """The place in the palette of what each pixel shows."""
+    return np.stack([np.square(pixels - colour[:, None, None]).sum(0) for colour in PALETTE]).argmin(0)
+
+
+def inside(outline, shape):
+    """Pixels whose middle lies in a polygon: a line from it to the left meets an odd number of sides."""
+    rows, columns = np.arange(shape[0]) + 0.5, np.arange(shape[1]) + 0.5
+    (ax, ay), (bx, by) = outline.T, np.roll(outline, -1, 0).T
+    side, row = np.nonzero((ay[:, None] <= rows) != (by[:, None] <= rows))
+    meets = ax[side] + (rows[row] - ay[side]) / (by - ay)[side] * (bx - ax)[side]
+    count = np.zeros(shape, int)
+    np.add.at(count, row, meets[:, None] < columns)
+    return count % 2 == 1
+
+
+def farthest(wrong, outline):
+    """Pixels from a polygon's line to the middle of the farthest of these pixels."""
+    if not wrong.any():
+        return 0.0
+    at = np.argwhere(wrong)[:, None, ::-1] + 0.5
+    along = np.roll(outline, -1, 0) - outline
+    share = ((at - outline) * along).sum(-1) / np.maximum(np.square(along).sum(-1), 1e-12)
+    return float(np.sqrt(np.square(at - outline - share.clip(0, 1)[..., None] * along).sum(-1)).min(1).max())
+
+
+def area(outline):
+    (x, y), (next_x, next_y) = outline.T, np.roll(outline, -1, 0).T
+    return abs((x * next_y - y * next_x).sum()) / 2
 
 
 def span(seen):
@@ -72,59 +254,89 @@ def span(seen):
     return np.array([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1], float)
 
 
-def inside(corners, shape, grow):
-    """Pixels whose middle lies in a convex polygon that is larger by ``grow`` pixels on each side."""
-    y, x = np.mgrid[: shape[0], : shape[1]] + 0.5
-    turned = np.sign(sum(a[0] * b[1] - a[1] * b[0] for a, b in zip(corners, np.roll(corners, -1, 0), strict=True)))
-    within = np.ones(shape, bool)
-    for start, end in zip(corners, np.roll(corners, -1, 0), strict=True):
-        (dx, dy), length = end - start, np.hypot(*(end - start))
-        within &= turned * (dx * (y - start[1]) - dy * (x - start[0])) / length >= -grow
-    return within
+def deep(mask, by):
+    """Pixels of a mask that lie so many from any other; a sliver that is cut off by a mosaic or by an edge has none."""
+    padded = np.pad(mask, by)
+    height, width = mask.shape
+    return np.all([padded[y : y + height, x : x + width] for y in range(2 * by + 1) for x in range(2 * by + 1)], 0)
 
 
-def astray(batch, is_tight, by=0):
-    """Which of the annotations, moved to the right by so many pixels, do not lie where the object is seen.
+def moved(said, name, by):
+    """Annotations of which one is moved to the right and down by so many pixels."""
+    labels = {"mask", "masks"} & {name}
+    return {**said, name: np.roll(said[name], (by, by), (-2, -1)) if labels else said[name] + by}
 
-    Once turned, a box has room around the object, which the next turn turns with it: such a box holds the object.
+
+def astray(chain, pixels, said):
+    """Names of the annotations that do not lie where the objects are seen.
+
+    Args:
+        chain: which moved them.
+        pixels: uint8 levels (3, height, width).
+        said: annotations.
     """
-    seen = green(batch)
-    if seen.sum() < 50:
-        return None
-    wrong = set()
-    shift = np.array([by, 0, by, 0])
-    (box,) = batch["boxes"][0] + shift
-    corners = np.asarray(batch["points"][0][0], float) + shift[:2]
-    mask = np.roll(np.asarray(batch["mask"][0]) == 1, by, 1)
-    height, width = seen.shape
-    is_whole = (corners - shift[:2] >= 0).all() and (corners <= [width + by, height]).all()
-    beyond = (box - span(seen)) * (1, 1, -1, -1)  # of each side: over 0 where the object is seen outside of the box
-    if (beyond > SLACK).any() or (is_tight and is_whole and (beyond < -SLACK).any()):
-        wrong.add("boxes")
-    if (seen & ~inside(corners, seen.shape, SLACK)).any() or (inside(corners, seen.shape, -SLACK) & ~seen).any():
-        wrong.add("points")
-    stray = (seen & ~grown(mask))[1:-1, 1:-1].sum() + (mask & ~grown(seen)).sum()
-    if stray > STRAY:
-        wrong.add("mask")
+    seen, wrong = shown(pixels), set()
+    is_photo = (abs(pixels - GREY[0]) < 12).all(0)
+    for row, label in enumerate(said["labels"]):
+        box, mask, here, zoom = said["boxes"][row], said["mask"] == label, seen == label + 1, 1.0
+        if not np.array_equal(said["masks"][row] == 1, mask):
+            wrong.add("masks")
+        if chain.mix is None:
+            outline = said["points"][row].astype(float)
+            zoom, within = np.sqrt(area(outline) / area(photo(label - 1)["points"][0])), inside(outline, seen.shape)
+            if farthest((here & ~within) | (is_photo & within), outline) > chain.slack(zoom):
+                wrong.add("points")
+            if farthest((mask & ~within) | ((said["mask"] == 0) & within), outline) > chain.slack_of_masks(zoom):
+                wrong.add("mask")
+            ends = np.concatenate([outline.min(0), outline.max(0)])
+            is_whole = (
+                (ends[:2] >= 0).all() and (ends[2:] <= seen.shape[::-1]).all() and not (within & (seen == 1)).any()
+            )
+            if is_whole and chain.turns < 2 and abs(box - ends).max() > 0.1:
+                wrong.add("boxes")
+        else:
+            depth = int(np.ceil(chain.slack_of_masks()))
+            if ((deep(here, depth) & ~mask) | (deep(mask, depth) & ~here)).any():
+                wrong.add("mask")
+            if isinstance(chain.mix, pp.CopyPaste):  # what a mask hides ends where the mask does: slivers are left
+                here = deep(here, depth)
+        if here.any():
+            room = (box - span(here)) * (1, 1, -1, -1)  # of each side: over 0 where the object is seen outside
+            slack = 0.5 + (chain.slack(zoom) if chain.mix is None else chain.slack_of_masks())
+            is_tight = chain.turns == 0 and not isinstance(chain.mix, pp.CopyPaste)
+            if (room > slack).any() or (is_tight and (room < -slack).any()):
+                wrong.add("boxes")
     return wrong
 
 
-def grown(mask, by=int(SLACK)):
-    """The mask and every pixel that lies so near to it."""
-    padded = np.pad(mask, by)
-    shifts = [(y, x) for y in range(2 * by + 1) for x in range(2 * by + 1)]
-    return np.any([padded[y : y + mask.shape[0], x : x + mask.shape[1]] for y, x in shifts], 0)
+def judged(seeds, side, *, is_mixed=False):
+    """(chain, pixels, annotations) of each image; a chain that fits no photo has none."""
+    for seed in seeds:
+        one = chain(seed, side, is_mixed=is_mixed)
+        try:
+            yield from ((one, *each) for each in images(one))
+        except pp.ImageError as error:
+            if error.reason != "DOES_NOT_FIT":
+                raise
 
 
-@pytest.mark.parametrize("side", ["training", "serving"])
-def test_an_object_lies_where_its_annotations_say(side):
-    found = [(seed, astray(*each)) for seed in range(CHAINS) for each in samples_of(seed, side)]
-    judged = [(seed, wrong) for seed, wrong in found if wrong is not None]
-    assert len(judged) > 0.8 * len(found)
-    assert [each for each in judged if each[1]] == []
+CASES = [("training", False), ("serving", False), ("training", True)]
 
 
-@pytest.mark.parametrize("side", ["training", "serving"])
-def test_annotations_that_are_five_pixels_off_are_found(side):
-    found = [astray(*each, by=5) for seed in range(6) for each in samples_of(seed, side)]
-    assert all({"points", "mask", "boxes"} <= wrong for wrong in found if wrong is not None), found
+@pytest.mark.parametrize(("side", "is_mixed"), CASES)
+def test_an_object_lies_where_its_annotations_say(side, is_mixed):
+    found = [(one, astray(one, *each)) for one, *each in judged(range(CHAINS), side, is_mixed=is_mixed)]
+    assert len(found) > CHAINS * 1.8
+    assert [(one.seed, one.ops, wrong) for one, wrong in found if wrong] == []
+
+
+@pytest.mark.parametrize(("side", "is_mixed"), CASES)
+def test_annotations_that_are_a_pixel_off_are_found(side, is_mixed):
+    """Each by itself, of chains that interpolate once at most; of a mask in a mosaic, which is a pixel off, by two."""
+    far = {"points": 1, "boxes": 1, "masks": 1, "mask": 1} if not is_mixed else {"boxes": 5, "masks": 1, "mask": 3}
+    few = [each for each in judged(range(24), side, is_mixed=is_mixed) if each[0].turns + each[0].resizes < 2]
+    few = [each for each in few if sum((shown(each[1]) == label + 1).sum() for label in each[2]["labels"]) > 50]
+    assert len(few) > 20
+    for one, pixels, said in few:
+        for name, by in far.items():
+            assert astray(one, pixels, moved(said, name, by)), (one.seed, name)

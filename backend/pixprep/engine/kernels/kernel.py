@@ -77,7 +77,9 @@ class CpuKernel:
             return planes
         rows, columns = size
         planes[:, rows:] = planes[:, :rows, columns:] = self._margin
-        return planes[:, :rows, :columns]
+        part = planes[:, :rows, :columns]
+        assert part.shape[1:] == size, f"an image of {size} for a tensor of {planes.shape}"  # C would write behind it
+        return part
 
     def _canvas(self, pixels: U8, placement: Placement) -> U8:
         """Canvas with the fill around the image: (height, width, channels), perhaps a view of the pixels."""

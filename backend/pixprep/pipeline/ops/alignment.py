@@ -155,6 +155,11 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         count = len(bounds) or {"matrix": 6, "homography": 9}.get(self.field, 8)
         return (InputSpec(name=value, kind=_KINDS[self.field], count=count, bounds=bounds),)
 
+    @property
+    def keeps_size(self) -> bool:
+        """A warp says how large its result is."""
+        return False
+
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the result; refuses values that are no levels."""
         image = super().infer(image)

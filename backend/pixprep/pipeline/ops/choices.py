@@ -259,5 +259,5 @@ def _is_level(op: Op) -> bool:
     """Tell whether an op is steps on levels that keep the size, and that each device has in its kernels."""
     if isinstance(op, Choice):
         return op.is_levels
-    is_apart = isinstance(op, Extern | RandomErasing) or getattr(op, "expand", False)
-    return isinstance(op, LevelsOp) and not op.is_hosts and not is_apart
+    is_apart = isinstance(op, Extern | RandomErasing)
+    return isinstance(op, LevelsOp) and op.keeps_size and not op.is_hosts and not is_apart

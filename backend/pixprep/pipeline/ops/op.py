@@ -148,6 +148,11 @@ class LevelsOp(ImageOp, frozen=True):
         return Augment(key=key, op=bare(self), color=before.color, input=source.name if source else None)
 
     @property
+    def keeps_size(self) -> bool:
+        """Tell whether the result is as large as the image."""
+        return not getattr(self, "expand", False)
+
+    @property
     def keeps_places(self) -> bool:
         """See ``plan.draws.augments.Changing``, as the methods below."""
         return False
