@@ -41,6 +41,8 @@ OPS: Mapping[str, str] = {
     **dict.fromkeys(("bbox", "bbox_params", "sanitize_bounding_boxes"), "boxes"),
     "keypoint_params": "points",
     **dict.fromkeys(("elastic_transform", "random_elastic_transform"), "elastic"),
+    **dict.fromkeys(("warp_affine", "warp_perspective", "four_point_transform"), "warp"),
+    **dict.fromkeys(("align", "align_face", "face_align", "norm_crop"), "warp"),
     **dict.fromkeys(("grid_distortion", "gauss_noise", "gaussian_noise", "transpose"), OWN),
 }
 """Names of ``pixprep`` and of the ops in a file, as ``snake`` writes them."""
@@ -50,7 +52,10 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "size": ("height", "width"),
     **dict.fromkeys(("prob", "probability", "always_apply"), ("p",)),
     **dict.fromkeys(("limit", "angle"), ("degrees",)),
-    **dict.fromkeys(("fill_value", "background"), ("fill",)),
+    **dict.fromkeys(("fill_value", "background", "value", "border_value"), ("fill",)),
+    **dict.fromkeys(("border", "border_mode"), ("padding_mode",)),
+    **dict.fromkeys(("landmarks", "keypoints"), ("points",)),
+    **dict.fromkeys(("size_divisor", "divisor"), ("multiple",)),
     "blur_limit": ("kernel_size",),
     "max_pixel_value": ("scale",),
     "direction": ("axis",),
@@ -65,8 +70,16 @@ STATISTICS: Mapping[str, str] = {
     "imagenet": "mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)",
     "clip": "mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711)",
     **dict.fromkeys(("inception", "half"), "mean=0.5, std=0.5"),
+    "arcface": "[[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]",
 }
-"""Names of a mean and a standard deviation, for ``normalize``."""
+"""Names of a mean and a standard deviation, for ``normalize``, and of a template, for ``warp``."""
+
+CHOICES: Mapping[str, str] = {
+    **dict.fromkeys(("replicate", "border"), "edge"),
+    "reflect_101": "reflect",
+    "zeros": "constant",
+}
+"""Words of a field, where it has them."""
 
 SOURCES: Mapping[str, str] = {
     **dict.fromkeys(("image_folder", "folder", "images", "imagefolder"), "files"),

@@ -291,10 +291,14 @@ def test_a_mistake_in_a_pipeline_file_is_one_line_with_its_place(pixprep, folder
 def test_a_mistake_of_a_command_is_one_line_and_writes_nothing(pixprep, folder, command):
     crops = [pp.decode(), pp.crop(box="boxes"), pp.resize(height=224, width=224), pp.normalize(), pp.tensor()]
     pp.Pipeline(crops).save(folder / "crops.json")
+    pp.Pipeline([crops[0], pp.warp(quad="quads", height=224, width=224), *crops[3:]]).save(folder / "quads.json")
     (folder / "pick.py").write_text("def rows(boxes):\n    return boxes\n")
+    (folder / "stars.py").write_text("def rows(*found):\n    return found\n")
+    (folder / "empty.txt").write_text("")
     (folder / "labels.txt").write_text("cat\n")
     save_onnx(folder / "other.onnx")
     save_onnx(folder / "pair.onnx", inputs=("left", "right"))
+    save_onnx(folder / "frozen.onnx", (10, 3, 224, 224))
     build(folder / "models", pipeline=pp.presets.imagenet(), onnx=folder / "other.onnx", name="detect")
     before = sorted(folder.rglob("*"))
     said = newcomers_mistakes(commands=True)[command]

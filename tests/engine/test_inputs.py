@@ -152,8 +152,8 @@ def test_a_bad_box_fails_only_itself_and_is_named():
 
 FOUR = '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was'
 UNUSABLE = [
-    ([], '[EMPTY] no row of "boxes", so that there is no tensor'),
-    (np.zeros((0, 4)), '[EMPTY] no row of "boxes", so that there is no tensor'),
+    ([], '[EMPTY] no row of "boxes", so that there is no tensor (parameter no_rows)'),
+    (np.zeros((0, 4)), '[EMPTY] no row of "boxes", so that there is no tensor (parameter no_rows)'),
     (
         np.zeros((1_000_000, 4), np.float32),
         '[BAD_INPUT] 1,000,000 rows of "boxes"; the limit is 64 (parameter max_boxes)',

@@ -5,13 +5,23 @@ import io
 import numpy as np
 
 import pixprep as pp
-from images import scene
+from images import png, scene
 from pixprep.serving.embedded.request import pixels_of
 from refusals import refusal, refusals
 
 PHOTO = scene(48, 64)
 ENGINE = pp.Engine(pp.Pipeline([pp.pixels(), pp.crop(0, 0, 1, 1), pp.tensor()]))
 SAME = pp.operator("acme.same", version=1)(lambda pixels: pixels)
+
+
+def warped(row, **fields):
+    """The tensor of a photo of 48 x 64 for one row of a request."""
+    sides = {} if "size" in fields else {"height": 9, "width": 9}
+    warp = pp.warp(**{name: value for name, value in fields.items() if name != "size"}, **sides)
+    with pp.Engine(pp.Pipeline([pp.decode(), warp, pp.tensor()]), threads=1) as engine:
+        result = engine.run([png(PHOTO)], inputs={"rows": [row]})[0]
+    if isinstance(result, Exception):
+        raise result
 
 
 class OnGpu:
@@ -31,4 +41,5 @@ def npy(array, **options):
 @refusals("engine")
 def test_a_mistake_is_refused_in_whole_words(call, words):
     names = {"SAME": SAME, "PHOTO": PHOTO, "run": ENGINE.run, "OnGpu": OnGpu, "npy": npy, "pixels_of": pixels_of}
+    names["warped"] = warped
     assert refusal(call, np=np, **names) == words

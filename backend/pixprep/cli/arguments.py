@@ -26,7 +26,9 @@ def read_option(text: str) -> tuple[str, Any]:
     name, value = read_parameter(text, "input=tensor")
     try:
         return name, json.loads(value)
-    except ValueError:
+    except ValueError as error:
+        if value.startswith(("[", "{")):
+            raise argparse.ArgumentTypeError(f"{text!r}: not JSON: {error}") from None
         return name, value
 
 

@@ -83,7 +83,7 @@ def rows(specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int
         if other != count:
             raise ImageError("BAD_INPUT", f'"{name}" has {other:,} rows, and "{first}" {count:,}: each needs its own')
     if count == 0:
-        raise ImageError("EMPTY", f'no row of "{first}", so that there is no tensor')
+        raise ImageError("EMPTY", f'no row of "{first}", so that there is no tensor (parameter no_rows)')
     if most is not None and count > most:
         raise ImageError("BAD_INPUT", f'{count:,} rows of "{first}"; the limit is {most:,} (parameter max_boxes)')
     return [_row(specs, arrays, index, count) for index in range(count)]

@@ -211,7 +211,7 @@ BAD = {
         [[640, 0, 1e38, 9]],
         '[DOES_NOT_FIT] image 1 of 1: "boxes" 1 of 1: 640, 0, 1e+38, 9 lies outside the 427',
     ),
-    "none": ([], '[EMPTY] image 1 of 1: no row of "boxes", so that there is no tensor'),
+    "none": ([], '[EMPTY] image 1 of 1: no row of "boxes", so that there is no tensor (parameter no_rows)'),
     "a million": (
         np.ones((1_000_000, 4)),
         '[BAD_INPUT] image 1 of 1: 1,000,000 rows of "boxes"; the limit is 64 (param',
@@ -267,7 +267,7 @@ def test_on_error_zero_keeps_the_good_boxes_and_says_why(triton):
     assert np.array_equal(tensors[3], run(CROPS, boxes=[boxes[3:]])["tensor"][0])
     for encoded, those, count, words in (
         (photo(), boxes[[0] * 5], 1, '[BAD_INPUT] 5 rows of "boxes"; the limit is 4 (parameter max_boxes)'),
-        (photo(), boxes[:0], 1, '[EMPTY] no row of "boxes", so that there is no tensor'),
+        (photo(), boxes[:0], 1, '[EMPTY] no row of "boxes", so that there is no tensor (parameter no_rows)'),
         (b"x", boxes, 4, "[UNKNOWN_FORMAT] not "),
     ):
         answer = infer(triton, "zero", image=image(encoded=encoded), boxes=those)
@@ -514,7 +514,7 @@ def test_a_detector_that_finds_nothing_gives_no_rows_and_more_boxes_than_the_lim
         assert nothing.outputs["boxes"].shape == (0, 4)
         assert nothing.outputs["scores"].shape[0] == 0
     (refused,) = client.send([folder / "gray.png"], url=url, inputs={"boxes": []})
-    assert '[EMPTY] image 1 of 1: no row of "boxes", so that there is no tensor' in refused.error
+    assert '[EMPTY] image 1 of 1: no row of "boxes", so that there is no tensor (parameter no_rows)' in refused.error
     (most,) = client.send([folder / "photo.png"], url=url, inputs={"boxes": [RED] * 64})
     assert most.outputs["scores"].shape == (64, 3)
     (many,) = client.send([folder / "photo.png"], url=url, inputs={"boxes": [RED] * 65})

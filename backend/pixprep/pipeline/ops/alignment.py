@@ -213,6 +213,8 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         """The words of these numbers; see ``input_words``."""
         size = self.height or 1, self.width or 1
         forward: Matrix | None = tuple(numbers)
+        if self.field in ("quad", "points") and max(np.ptp(numbers[::2]), np.ptp(numbers[1::2])) <= 1:
+            raise ImageError("BAD_INPUT", "it is no larger than a pixel: numbers are pixels of the photo, not shares")
         if self.field == "quad":
             corners = list(zip(numbers[::2], numbers[1::2], strict=True))
             _check_quad(corners)

@@ -298,7 +298,9 @@ class Pad(ImageOp, frozen=True, tag="pad"):
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the canvas."""
-        (need_levels if self.padding_mode == "constant" else need_whole_levels)(image)
+        need_levels(image, '; "multiple" and "pad_value" of tensor make margins behind it')
+        if self.padding_mode != "constant":
+            need_whole_levels(image)
         need_fill(self.fill, image)
         if self.multiple is not None:
             height, width = (upward(side, self.multiple) for side in (image.min_height, image.min_width))

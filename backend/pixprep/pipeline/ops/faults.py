@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 import msgspec
 
 from pixprep.errors import PipelineError, in_words
-from pixprep.names import STATISTICS, field_hint, hint, meant
+from pixprep.names import CHOICES, STATISTICS, field_hint, hint, meant
 
 
 def quoted(value: object) -> str:
@@ -20,7 +20,8 @@ def quoted(value: object) -> str:
 
 def suggest(word: str, known: Sequence[str]) -> str:
     """Remedy for a word that is none of those that are known."""
-    return hint(meant(word, known)) or f"; there are {', '.join(known)}"
+    elsewhere = {name: ours for name, ours in CHOICES.items() if ours in known}
+    return hint(meant(word, known, elsewhere)) or f"; there are {', '.join(known)}"
 
 
 def message(error: msgspec.ValidationError, fields: Mapping[str, Any], cls: type[msgspec.Struct]) -> str:
@@ -34,6 +35,8 @@ def message(error: msgspec.ValidationError, fields: Mapping[str, Any], cls: type
     words = in_words(text)
     lacks = "expected a list, got " in words and "number" in words
     remedy = _two_numbers(cls, path) if lacks else _both_sides(cls, fields, path)
+    if lacks and not remedy:
+        words = words.replace("a list,", "a list of numbers,")
     remedy = f": {STATISTICS[name]}" if (name := str(fields.get(path)).lower()) in STATISTICS else remedy
     return f"{path}: {words}{remedy}"
 
@@ -90,4 +93,4 @@ def _both_sides(cls: type[msgspec.Struct], fields: Mapping[str, Any], field: str
 def _two_numbers(cls: type[msgspec.Struct], field: str) -> str:
     """Remedy where one number is given, and from and to are meant, such as ``scale=0.5``."""
     default = {each.encode_name: each.default for each in msgspec.structs.fields(cls)}.get(field)
-    return f": two are meant, such as {json.dumps(default)}" if isinstance(default, tuple) else " of numbers"
+    return f": two are meant, such as {json.dumps(default)}" if isinstance(default, tuple) else ""

@@ -170,10 +170,10 @@ def fill_input(fill: Fill, image: ImageSpec) -> tuple[InputSpec, ...]:
     return (InputSpec(name=fill, kind="color", count=image.channels),) if isinstance(fill, str) else ()
 
 
-def need_levels(image: ImageSpec) -> None:
+def need_levels(image: ImageSpec, remedy: str = "") -> None:
     """Refuse normalized values, where no level is what it was."""
     if image.values == "normalized":
-        raise PipelineError("must come before normalize: it works on the levels 0 to 255")
+        raise PipelineError(f"must come before normalize: it works on the levels 0 to 255{remedy}")
 
 
 def need_whole_levels(image: ImageSpec) -> None:

@@ -65,9 +65,8 @@ def chain_from(output: Path, detector: str, file: Path | None, stages: Sequence[
     """
     wired = pbtxt.ensembles(output)
     if detector not in wired:
-        raise PipelineError(
-            f"--boxes-from: {output} has no such ensemble {quoted(detector)}; {suggest(detector, wired)}"
-        )
+        remedy = suggest(detector, wired) if wired else "build it there first, with the same --output"
+        raise PipelineError(f"--boxes-from: {output} has no such ensemble {quoted(detector)}; {remedy}")
     if detector == Names.of(name).ensemble:
         raise PipelineError(f"--boxes-from: {quoted(detector)} is the ensemble to be written: say another --name")
     (stage, *others) = stages
