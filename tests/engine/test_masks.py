@@ -14,8 +14,6 @@ from PIL import Image
 import pixprep as pp
 from images import jpeg, scene, with_exif
 from pixprep.engine.annotations import annotated, columns
-from pixprep.engine.decoders import indexed
-from pixprep.engine.decoders.pillow import labels_of
 from pixprep.show.words import explain
 
 SIZE = (37, 53)
@@ -177,18 +175,17 @@ def stored(values, mode=None, bits=None):
 
 def gray_of_bits(values, bits):
     """A gray PNG of 1, 2 or 4 bits, which Pillow does not write."""
+    height, width = values.shape
     rows = []
     for row in values:
         text = "".join(f"{value:0{bits}b}" for value in row)
         text += "0" * (-len(text) % 8)
         rows.append(b"\0" + bytes(int(text[at : at + 8], 2) for at in range(0, len(text), 8)))
-    return of_chunks(values.shape, bits, 0, (b"IDAT", zlib.compress(b"".join(rows))))
-
-
-def of_chunks(size, bits, colours, *parts):
-    """A PNG of these chunks, between its header and its end."""
-    header = struct.pack(">IIBBBBB", *size[::-1], bits, colours, 0, 0, 0)
-    parts = (b"IHDR", header), *parts, (b"IEND", b"")
+    parts = [
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, bits, 0, 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"".join(rows))),
+        (b"IEND", b""),
+    ]
     chunks = [
         struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts
     ]
@@ -219,45 +216,6 @@ def test_a_mask_comes_in_any_of_these_forms(mask, expected):
     fields, _ = made(pp.mask(), sample={"mask": mask})
     assert fields["mask"].dtype == np.uint8
     assert np.array_equal(fields["mask"], expected)
-
-
-PALETTE, GAMMA = (b"PLTE", bytes(range(240)) * 3), (b"gAMA", struct.pack(">I", 45455))
-ROWS = zlib.compress(b"".join(b"\0" + row.tobytes() for row in MASK))
-UP = zlib.compress(
-    b"".join(b"\2" + row.tobytes() for row in np.diff(MASK, axis=0, prepend=np.zeros((1, 53), np.uint8)))
-)
-
-
-@pytest.mark.parametrize(
-    ("parts", "is_by_zlib"),
-    [
-        ([PALETTE, (b"IDAT", ROWS)], True),
-        ([GAMMA, PALETTE, (b"tRNS", b"\0"), (b"IDAT", ROWS[:9]), (b"IDAT", b""), (b"IDAT", ROWS[9:])], True),
-        ([PALETTE, (b"tEXt", b"a\0b"), (b"IDAT", ROWS)], False),
-        ([PALETTE, (b"IDAT", UP)], False),
-        ([PALETTE, (b"IDAT", ROWS), GAMMA], False),
-    ],
-)
-def test_the_indices_of_a_palette_are_pillows(parts, is_by_zlib):
-    encoded = memoryview(of_chunks(SIZE, 8, 3, *parts))
-    assert indexed.size(encoded) == SIZE
-    assert (indexed.indices(encoded, *SIZE) is not None) == is_by_zlib
-    assert np.array_equal(labels_of(encoded, lambda _: None), MASK)
-    assert np.array_equal(Image.open(io.BytesIO(encoded)), MASK)
-
-
-@pytest.mark.parametrize(
-    "rows", [ROWS[:-5], ROWS[:200], zlib.compress(b"\0" * 54 * 36), zlib.compress(b"\0" * 54 * 38)]
-)
-def test_indices_that_are_damaged_or_of_another_size_are_pillows_to_judge(rows):
-    assert indexed.indices(memoryview(of_chunks(SIZE, 8, 3, PALETTE, (b"IDAT", rows))), *SIZE) is None
-
-
-def test_a_changed_byte_anywhere_is_found_or_changes_nothing():
-    encoded = of_chunks(SIZE, 8, 3, PALETTE, (b"IDAT", ROWS))
-    for at in range(33, len(encoded)):
-        spoiled = memoryview(encoded[:at] + bytes([encoded[at] ^ 4]) + encoded[at + 1 :])
-        assert indexed.indices(spoiled, *SIZE) is None
 
 
 def test_labels_over_255_need_int64():

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import PIL
 from PIL import Image, features
 
-from pixprep.engine.decoders import USUAL, indexed
+from pixprep.engine.decoders import USUAL
 from pixprep.engine.decoders.exif import exif_orientation
 from pixprep.errors import ImageError, SetupError, printable
 
@@ -82,11 +82,6 @@ def labels_of(
     Raises:
         ImageError: BAD_RECORD: it is no PNG, damaged, or in colours; or what ``check_size`` raises.
     """
-    data = memoryview(encoded).cast("B")
-    if (size := indexed.size(data)) is not None:
-        check_size(size)
-        if (found := indexed.indices(data, *size)) is not None:
-            return found
     try:
         with Image.open(BytesIO(encoded), formats=("PNG",)) as image:
             check_size((image.height, image.width))
