@@ -35,6 +35,17 @@ MIXED = """face (float[2, 3, 64, 48] input) => (float[2, 1, 1, 1] scores) {
 SECOND = """lines (float[batch, 3, 64, 48] input) => (float[20, batch, 37] logits) {
     logits = Identity (input)
 }"""
+SECOND_OF_ONE = """lines (float[1, 3, 64, 48] input) => (float[20, 1, 37] logits) {
+    sides = Constant <value_ints = [1, 2]> ()
+    means = ReduceMean <keepdims = 0> (input, sides)
+    starts = Constant <value_ints = [0]> ()
+    ends = Constant <value_ints = [37]> ()
+    axes = Constant <value_ints = [1]> ()
+    some = Slice (means, starts, ends, axes)
+    one = Unsqueeze (some, starts)
+    times = Constant <value_ints = [20, 1, 1]> ()
+    logits = Tile (one, times)
+}"""
 HEADS = """heads (float[batch, 3, 64, 48] input) => (float[batch, 3] colour, float[batch, 2] size) {
     sides = Constant <value_ints = [2, 3]> ()
     colour = ReduceMean <keepdims = 0> (input, sides)
@@ -71,10 +82,24 @@ def test_frozen_dims_are_freed_once_the_model_has_run_so(tmp_path):
     assert main(["check", str(tmp_path / "models")]) == 0
 
 
+@pytest.mark.parametrize("form", ["Constant <value_ints = [10, 3072]>", "Constant <value = int64[2] {10, -1}>"])
+def test_a_reshape_to_the_frozen_batch_is_freed_with_it(tmp_path, form):
+    text = RESHAPED.replace("Constant <value_ints = [10, 3072]>", form)
+    small = pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.normalize(), pp.tensor()])
+    build(tmp_path / "models", pipeline=small, onnx=save(tmp_path / "m.onnx", text), free_dims=True)
+    (output,) = read_onnx(tmp_path / "models" / "classifier" / "1" / "model.onnx").outputs
+    assert output.shape == (-1, 3072)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (RESHAPED, "--free-dims: does not run with 1 image: ONNX Runtime could not run it"),
+        (RESHAPED, '--free-dims: "flat" is [3, 3072] of one image, [6, 3072] of two: its first dim is no batch'),
+        (
+            RESHAPED.replace("[10, 3072]", "[3072, 10]"),
+            "--free-dims: does not run with 1 image: ONNX Runtime could not run it: Non-zero status code",
+        ),
+        (SECOND_OF_ONE, 'output "logits" [20, -1, 37] has the batch second'),
         (MIXED, '--free-dims: "scores" of an image depends on the other images of its batch'),
     ],
 )
@@ -127,13 +152,45 @@ def test_each_head_has_its_labels(tmp_path, capsys):
     assert check(tmp_path / "models") == []
 
 
-def test_a_look_at_a_file_says_what_its_start_does(tmp_path, capsys):
-    assert main(["build", "--explain", str(save(tmp_path / "scaled.onnx", SCALED))]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == [
-        'input  "input" TYPE_FP32 [1, 3, 64, 48]',
-        '       begins with Sub "centred", Div "scaled": value * [0.00784314] + [-1]',
-        "       its batch is frozen at 1: --free-dims tries it with others",
-        'output "scores" TYPE_FP32 [1, 3]',
-        "opset  18",
-    ]
+LOOKS = [
+    (
+        SCALED,
+        [
+            'input  "input" TYPE_FP32 [1, 3, 64, 48]',
+            '       begins with Sub "centred", Div "scaled": value * [0.00784314] + [-1]',
+            "       its batch is frozen at 1: --free-dims tries it with others",
+            'output "scores" TYPE_FP32 [1, 3]',
+        ],
+    ),
+    (
+        SECOND,
+        [
+            'input  "input" TYPE_FP32 [-1, 3, 64, 48]',
+            'output "logits" TYPE_FP32 [20, -1, 37]',
+            "       its batch stands second: build prints the lines that append a Transpose",
+        ],
+    ),
+    (
+        HEADS,
+        [
+            'input  "input" TYPE_FP32 [-1, 3, 64, 48]',
+            'output "colour" TYPE_FP32 [-1, 3]',
+            'output "size" TYPE_FP32 [-1, 2]',
+            "       where each has classes of its own, --labels colour=FILE, once for each, names them",
+        ],
+    ),
+    (
+        SECOND.replace("3, 64, 48]", "1, 3, 64, 48]").replace("20, batch", "batch, 20"),
+        [
+            'input  "input" TYPE_FP32 [-1, 1, 3, 64, 48]',
+            "       takes clips (decode_video), or images in a layout of five dims",
+            'output "logits" TYPE_FP32 [-1, 20, 37]',
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "lines"), LOOKS)
+def test_a_look_at_a_file_says_what_to_do(tmp_path, capsys, text, lines):
+    assert main(["build", "--explain", str(save(tmp_path / "found.onnx", text))]) == 0
+    assert capsys.readouterr().out.splitlines() == [*lines, "opset  18"]

@@ -22,6 +22,7 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import Output
 from pixprep.pipeline.warnings import extremes
 from pixprep.plan.output_plans import TensorPlan
+from pixprep.serving.repository.fit import is_batch_second
 from pixprep.serving.repository.ports import declared, load_onnx
 from pixprep.serving.triton.config import CONFIG_FILE, steps
 from pixprep.serving.triton.model_files import newest, read_config
@@ -190,11 +191,18 @@ def explain_onnx(path: Path) -> Iterator[str]:
             scale, offset = (", ".join(f"{number:.6g}" for number in each) for each in (start.scale, start.offset))
             yield f"       begins with {', '.join(start.arithmetic)}: value * [{scale}] + [{offset}]"
         elif start.is_followed:
-            yield "       begins with the network itself: the pipeline does all that it needs, normalize among it"
+            yield "       begins with the network itself: the pipeline does everything, normalize included"
+        if len(shape) == 5:
+            yield "       takes clips (decode_video), or images in a layout of five dims"
         if shape[0] > 0:
             yield f"       its batch is frozen at {shape[0]}: --free-dims tries it with others"
     for tensor in found.outputs:
         yield f'output "{tensor.name}" {tensor}'
+        if is_batch_second(tensor):
+            yield "       its batch stands second: build prints the lines that append a Transpose"
+    heads = [each.name for each in found.outputs if each.shape and len(each.shape) == 2 and each.shape[1] != 1]
+    if len(heads) > 1:
+        yield f"       where each has classes of its own, --labels {heads[0]}=FILE, once for each, names them"
     if found.labels:
         yield f"labels {len(found.labels):,}: {', '.join(found.labels[:5])}{' ...' * (len(found.labels) > 5)}"
     yield f"opset  {', '.join(f'{each.domain} {each.version}'.strip() for each in model.opset_import)}"

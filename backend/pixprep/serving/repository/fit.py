@@ -71,8 +71,8 @@ def check_outputs(classifier: Classifier, taken: Sequence[str], *, max_batch_siz
     """Refuse outputs that Triton cannot carry, or whose names the ensemble has already."""
     try:
         for tensor in carried(classifier):
-            if _is_batch_second(tensor, max_batch_size):
-                raise PipelineError(*_transposed(tensor, classifier.source))  # noqa: TRY301
+            if max_batch_size > 1 and is_batch_second(tensor):
+                raise PipelineError(*transposed(tensor, classifier.source))  # noqa: TRY301
             _check_output(tensor, taken, max_batch_size)
     except PipelineError as error:
         first, *lines = error.args
@@ -226,19 +226,19 @@ def _check_output(tensor: Tensor, taken: Sequence[str], max_batch_size: int) -> 
         raise PipelineError(f'output "{tensor.name}": the ensemble has another tensor of that name: rename it')
 
 
-def _is_batch_second(tensor: Tensor, max_batch_size: int) -> bool:
+def is_batch_second(tensor: Tensor) -> bool:
     """Tell whether an output is time-major: a fixed length first, and the free one of the batch second."""
     shape = tensor.shape or ()
-    return len(shape) > 2 and shape[0] > 0 and shape[1] == -1 and -1 not in shape[2:] and max_batch_size > 1
+    return len(shape) > 2 and shape[0] > 0 and shape[1] == -1 and -1 not in shape[2:]
 
 
-def _transposed(tensor: Tensor, source: str) -> list[str]:
+def transposed(tensor: Tensor, source: str) -> list[str]:
     """The message for such an output, and the lines that append a Transpose to the file."""
     shape = tensor.shape or ()
     name, order = f"{tensor.name}_by_image", [1, 0, *range(2, len(shape))]
     return [
         f'output "{tensor.name}" {list(shape)} has the batch second, and Triton shares out the first dim: append a '
-        "Transpose to the file, by these lines",
+        "Transpose to the file, by these lines in its folder",
         "import onnx",
         f"model = onnx.load({source!r})",
         f"(output,) = [each for each in model.graph.output if each.name == {tensor.name!r}]",

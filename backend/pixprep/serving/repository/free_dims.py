@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import PipelineError, SetupError
+from pixprep.serving.repository.fit import transposed
 from pixprep.serving.repository.models import Tensor
 from pixprep.serving.repository.ports import Classifier
 from pixprep.serving.repository.trial import LIMIT_S, run_onnx
@@ -36,7 +37,8 @@ def loosened(model: Classifier) -> Classifier:
 def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
     """A copy of a model with a free batch, and with the sides that its pipeline gives.
 
-    It is run with two random images, one by one and together: every row must be the same.
+    A Reshape whose constant form begins with the frozen batch is freed, too. The copy is run with two random images,
+    one by one and together: every row must be the same.
 
     Args:
         graph: the ``onnx.ModelProto``, of one file.
@@ -56,6 +58,7 @@ def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
     del copy.graph.value_info[:]  # shapes inside, as the export saw them
     for value in copy.graph.input:
         if value.name in specs:
+            _free_forms(copy.graph, value.type.tensor_type.shape.dim[0].dim_value)
             _set_dims(value, specs[value.name].shape)
     for value in copy.graph.output:
         _set_dims(value, [-1] * (len(value.type.tensor_type.shape.dim) - 1))
@@ -78,6 +81,9 @@ def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
         rows = [each[index] for each in alone]
         many, one = together[index], rows[0]
         is_batched = one.ndim > 0 and one.shape[0] == 1 and many.shape == (_ROWS, *one.shape[1:])
+        if one.ndim > 2 and one.shape[1] == 1 and many.shape == (one.shape[0], _ROWS, *one.shape[2:]):
+            first, *lines = transposed(Tensor(value.name, "", (one.shape[0], -1, *one.shape[2:])), source)
+            raise PipelineError(f"{source}: {first}", *lines)
         if not is_batched:
             raise PipelineError(
                 f'{source}: --free-dims: "{value.name}" is {list(one.shape)} of one image, {list(many.shape)} of two: '
@@ -91,6 +97,27 @@ def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
             )
         _set_dims(value, one.shape[1:])
     return copy
+
+
+def _free_forms(graph: Any, batch: int) -> None:
+    """Free the batch in the constant forms of Reshape nodes, where it comes first."""
+    import onnx  # noqa: PLC0415
+
+    forms = {node.input[1] for node in graph.node if node.op_type == "Reshape"}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and len(node.attribute) == 1:
+            (attribute,) = node.attribute
+            if attribute.name == "value_ints":
+                attribute.CopyFrom(
+                    onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(np.array(attribute.ints)))
+                )
+            constants[node.output[0]] = attribute.t
+    for name in forms & constants.keys():
+        form = onnx.numpy_helper.to_array(constants[name]).ravel()
+        if batch and form.size and form[0] == batch:
+            free = np.array([0 if -1 in form else -1, *form[1:]], np.int64)
+            constants[name].CopyFrom(onnx.numpy_helper.from_array(free, name))
 
 
 def _set_dims(value: Any, sides: Any) -> None:

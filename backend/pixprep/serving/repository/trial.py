@@ -7,6 +7,7 @@ command that asks goes on.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,8 @@ _BEST = 3
 _REFUSED = "ONNX Runtime could not run it: "
 _ALONE = "export the model with the sizes that it takes, and give the pipeline these"
 _MOST_LETTERS = 300  # of what ONNX Runtime says
+_PLACE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Status Message: |/onnxruntime_src/\S+ [^)]*\) ")
+"""Words of ONNX Runtime's that say where in its own code an error is raised."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,8 @@ def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded,
             at = f'; "{backs[0]}" says where in the photo that is' * is_place
             yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}{at}'
         return
-    index = None if heads else _scored(classifier, outputs, words)
+    is_compared = len(taker.models) > 1  # the photo with itself
+    index = None if heads or is_compared else _scored(classifier, outputs, words)
     scored = [(index, words)] if index is not None else []
     numbers = {tensor.name: number for number, tensor in enumerate(classifier.outputs)}
     for index, words in [*scored, *((numbers[head], named) for head, named in heads.items())]:
@@ -223,7 +227,8 @@ def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[l
             return f"it takes over {limit_s:g} s", None
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().replace(str(onnx.resolve()), onnx.name)
-            why = said.splitlines()[-1][:_MOST_LETTERS] if said else f"signal {-done.returncode}"
+            last = _PLACE.sub("", said.splitlines()[-1]) if said else ""
+            why = last[:_MOST_LETTERS] or f"signal {-done.returncode}"
             shape = Path(folder, "shape.json")
             return f"{_REFUSED}{why}", json.loads(shape.read_text(encoding="utf-8")) if shape.is_file() else None
         with np.load(Path(folder, "outputs.npz")) as found:
