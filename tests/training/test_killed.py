@@ -4,12 +4,13 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pixprep as pp
 from loading import TRAINING, killed, same, samples
 from pixprep import read
-from records import MAKERS
+from records import MAKERS, write_folder
 
 COUNT, DONE = 24, 3
 SAMPLERS = {
@@ -22,19 +23,46 @@ SAMPLERS = {
     "epoch_samples": {"epoch_samples": 20},
     "shares": {"shares": (0.25, 0.75)},
     "shares and repeats": {"shares": (0.5, 0.5), "repeats": 2, "epoch_samples": 28},
+    "groups": {"group_by": [index % 2 for index in range(COUNT)], "last": "short"},
+    "one of two shards": {"shard": (1, 2), "batch_size": 2},
+    "one of two shards, padded": {"shard": (0, 2), "batch_size": 2, "last": "pad", "shuffle": False},
+    "mixup": {"mix": pp.Mix(1000, mixup=0.2, cutmix=1.0)},
+    "mosaic": {"mix": pp.Mosaic(p=0.7)},
+    "copy-paste": {"mix": pp.CopyPaste(p=0.7)},
 }
+OBJECTS = pp.Pipeline(
+    [pp.decode(), pp.random_resized_crop(24), pp.boxes(), pp.masks(), pp.normalize(), pp.tensor(only="training")]
+).for_training()
+"""What copy-paste takes; the others take ``TRAINING``."""
+
+
+def objects():
+    """Samples with two boxes and their masks each."""
+    boxes = np.array([[2, 3, 20, 25], [15, 8, 36, 28]])
+    for index, sample in enumerate(samples(COUNT)):
+        y, x = np.mgrid[: 30 + index % 7, : 40 + index % 5]
+        masks = [(left <= x) & (x < right) & (top <= y) & (y < bottom) for left, top, right, bottom in boxes]
+        yield {**sample, "boxes": boxes, "labels": [1, 2], "masks": np.array(masks)}
+
+
 MADE = {
     "list of dicts": lambda *_: samples(COUNT),
+    "objects": lambda *_: [*objects()],
+    "iterable": lambda *_: read.iterable(samples(COUNT)),
+    "iterable, made for each pass": lambda *_: read.iterable(lambda: iter(samples(COUNT)), samples=COUNT),
+    "glob": lambda folder, count: write_folder(folder, count) or read.files(str(folder / "*" / "*.jpg")),
     "subset": lambda *_: read.subset(read.rows(samples(2 * COUNT), label="label"), slice(1, None, 2)),
     "concat": lambda *_: read.concat(samples(10), read.rows(samples(COUNT)[10:], label="label", name="name")),
 }
 KINDS = MAKERS | MADE
 # A sampler asks its source for its length alone, but for "blocks", which asks where its files begin.
 OF_EACH = ("each once", "blocks")
-PAIRS = [(kind, each) for kind in KINDS for each in OF_EACH]
+IN_ORDER = ("in order", "one of two shards, padded")
+"""Samplers of a source without a sample by its number; the others are of sources that have one."""
+PAIRS = [(kind, each) for kind in KINDS for each in (IN_ORDER if "iterable" in kind else OF_EACH)]
 PAIRS += [
-    ("concat" if "shares" in given else "list of dicts", each)
-    for each, given in SAMPLERS.items()
+    ({"shares": "concat", "copy-paste": "objects"}.get(each.partition(" ")[0], "list of dicts"), each)
+    for each in SAMPLERS
     if each not in OF_EACH
 ]
 MISSING = {kind for kind, name in (("parquet", "pyarrow"), ("lmdb", "lmdb")) if find_spec(name) is None}
@@ -60,7 +88,8 @@ input()
 def loader(folder, kind, sampler, *, threads):
     (folder / kind).mkdir(exist_ok=True)
     options = {"batch_size": 4, "shuffle": True, "seed": 9, "threads": threads} | SAMPLERS[sampler]
-    return pp.Loader(KINDS[kind](folder / kind, COUNT), TRAINING, **options)
+    pipeline = OBJECTS if kind == "objects" else TRAINING
+    return pp.Loader(KINDS[kind](folder / kind, COUNT), pipeline, **options)
 
 
 @pytest.fixture(scope="module")
