@@ -27,8 +27,6 @@ F64 = npt.NDArray[np.float64]
 Objects = dict[str, npt.NDArray[Any]]
 """The boxes of an image, float64 (n, 4) xyxy in pixels, under ``_CORNERS``, and by their names what belongs to them."""
 _CORNERS = ""
-_MOSAICS, _PASTES = 4, 5
-"""The last words of the counters, beside those of ``training.mixing``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +36,14 @@ class _Pasting:
     Attributes:
         p: how often an image is changed.
         image: the tensor that is.
+        least: images of a batch, at least.
+        word: the last one of the counters, beside those of ``training.mixing``.
     """
 
     p: float = 1.0
     image: str = "tensor"
     least: ClassVar[int]
+    word: ClassVar[int]
 
     def __post_init__(self) -> None:
         """Check ``p``."""
@@ -78,15 +79,13 @@ class _Pasting:
         Raises:
             DataError: an image has more boxes than ``pad`` of ``boxes`` allows.
         """
-        plan = pipeline.plan
         images = pipeline.outputs[self.image].spec.planes(batch.outputs[self.image])
-        work = _Work(batch, plan.annotations, images.shape[-2:])
-        words = self._done(work, images, key)
-        work.put_back(batch, words)
+        work, rng = _Work(batch, pipeline.plan.annotations, images), generator(key, self.word)
+        work.put_back(batch, [self._changed(row, work, rng) for row in range(len(batch))])
         return batch
 
-    def _done(self, work: _Work, images: Any, key: Key) -> list[dict[str, Any]]:
-        """Change images (..., height, width) in their place and ``work.objects``; return for each what was done."""
+    def _changed(self, row: int, work: _Work, rng: np.random.Generator) -> dict[str, Any]:
+        """Change one image in its place; return what was done."""
         raise NotImplementedError
 
 
@@ -110,27 +109,20 @@ class Mosaic(_Pasting):
     """
 
     least: ClassVar[int] = 4
+    word: ClassVar[int] = 4
 
-    def _done(self, work: _Work, images: Any, key: Key) -> list[dict[str, Any]]:
-        rng, count, (height, width) = generator(key, _MOSAICS), len(images), work.size
-        drawn = rng.random((count, 3))
-        before, maps = images.copy("K"), {name: values.copy() for name, values in work.maps.items()}
-        objects, words = list(work.objects), list[dict[str, Any]]()
-        for row, (chance, y, x) in enumerate(drawn.tolist()):
-            if chance >= self.p:
-                words.append({})
-                continue
-            tiles = [(row - back) % count for back in range(4)]
-            center = int(y * height), int(x * width)
-            parts = []
-            for tile, (into, out, shift) in zip(tiles, _quarters(center, work.size), strict=True):
-                images[row][(..., *into)] = before[tile][(..., *out)]
-                for name, values in work.maps.items():
-                    values[row][into] = maps[name][tile][out]
-                parts.append(work.moved(objects[tile], into, out, shift))
-            work.objects[row] = _joined(parts)
-            words.append({"mosaic": [*center], "of": [int(work.indices[tile]) for tile in tiles]})
-        return words
+    def _changed(self, row: int, work: _Work, rng: np.random.Generator) -> dict[str, Any]:
+        chance, y, x = rng.random(3).tolist()
+        if chance >= self.p:
+            return {}
+        (height, width), count = work.size, len(work.indices)
+        tiles, center, parts = [(row - back) % count for back in range(4)], (int(y * height), int(x * width)), []
+        for tile, (into, out, shift) in zip(tiles, _quarters(center, work.size), strict=True):
+            for now, before in zip(work.planes, work.planes_before, strict=True):
+                now[row][(..., *into)] = before[tile][(..., *out)]
+            parts.append(work.moved(work.objects_before[tile], into, out, shift))
+        work.objects[row] = _joined(parts)
+        return {"mosaic": [*center], "of": [int(work.indices[tile]) for tile in tiles]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +145,7 @@ class CopyPaste(_Pasting):
     """
 
     least: ClassVar[int] = 2
+    word: ClassVar[int] = 5
 
     def check(self, pipeline: Pipeline, order: Order) -> None:
         """See ``_Pasting.check``; the pipeline gives masks, too."""
@@ -161,31 +154,23 @@ class CopyPaste(_Pasting):
         if not {"boxes", "masks"} <= fields:
             raise PipelineError("CopyPaste: objects are boxes with masks: add the ops boxes and masks")
 
-    def _done(self, work: _Work, images: Any, key: Key) -> list[dict[str, Any]]:
-        rng = generator(key, _PASTES)
-        before, maps = images.copy("K"), {name: values.copy() for name, values in work.maps.items()}
-        objects, words = list(work.objects), list[dict[str, Any]]()
-        (masks,) = work.masks
-        for row, other in enumerate(partners(work.indices).tolist()):
-            chance, pasted = rng.random(), np.flatnonzero(rng.random(len(objects[other][_CORNERS])) < 0.5)
-            if chance >= self.p or not len(pasted) or work.indices[row] == work.indices[other]:
-                words.append({})
-                continue
-            new = {name: values[pasted] for name, values in objects[other].items()}
-            hides = new[masks].any(axis=0)
-            at = np.asarray(hides, like=images)  # CuPy's of a GPU's
-            images[row] = images[row] * ~at + before[other] * at
-            for name, values in work.maps.items():
-                values[row][hides] = maps[name][other][hides]
-            old = dict(objects[row])
-            old[masks] = old[masks] * ~hides
-            is_hidden = (objects[row][masks] != old[masks]).any(axis=(1, 2))
-            old[_CORNERS] = old[_CORNERS].copy()
-            for number in np.flatnonzero(is_hidden):
-                old[_CORNERS][number] = _around(old[masks][number])
-            work.objects[row] = _joined([work.large_enough(old), new])
-            words.append({"of": int(work.indices[other]), "pasted": pasted.tolist()})
-        return words
+    def _changed(self, row: int, work: _Work, rng: np.random.Generator) -> dict[str, Any]:
+        other, (masks,) = work.partners[row], work.masks
+        theirs, old = work.objects_before[other], dict(work.objects_before[row])
+        chance, pasted = rng.random(), np.flatnonzero(rng.random(len(theirs[_CORNERS])) < 0.5)
+        if chance >= self.p or not len(pasted) or work.indices[row] == work.indices[other]:
+            return {}
+        new = {name: values[pasted] for name, values in theirs.items()}
+        hides = new[masks].any(axis=0)
+        for now, before in zip(work.planes, work.planes_before, strict=True):
+            at = np.asarray(hides, like=now)  # CuPy's of a GPU's
+            now[row] = now[row] * ~at + before[other] * at
+        left = old[masks] * ~hides
+        corners = old[_CORNERS].copy()
+        for number in np.flatnonzero((old[masks] != left).any(axis=(1, 2))):
+            corners[number] = _around(left[number])
+        work.objects[row] = _joined([work.large_enough({**old, masks: left, _CORNERS: corners}), new])
+        return {"of": int(work.indices[other]), "pasted": pasted.tolist()}
 
 
 class _Work:
@@ -194,13 +179,16 @@ class _Work:
     Attributes:
         size: (height, width) of the tensors.
         indices: of the samples.
+        partners: of each row another one, see ``partners``.
         objects: of each image.
-        maps: by name the maps of labels, (images, height, width).
+        planes: the images and the map of labels, if there is one, each (images, ..., height, width).
+        objects_before, planes_before: the same, and copies of them.
         masks: names of the masks of objects.
     """
 
-    def __init__(self, batch: Batch, plans: Mapping[str, Any], size: tuple[int, int]) -> None:
-        self.size, self.indices = size, batch.fields["index"]
+    def __init__(self, batch: Batch, plans: Mapping[str, Any], images: Any) -> None:
+        self.size, self.indices = images.shape[-2:], batch.fields["index"]
+        self.partners = partners(self.indices).tolist()
         named = {each.field: (name, each) for name, each in plans.items()}
         self._boxes, self._plan = named.get("boxes", ("", None))
         self.masks = [named["masks"][0]] if "masks" in named else []
@@ -209,8 +197,10 @@ class _Work:
             if any(values is None for values in batch.fields[name]):
                 raise DataError(f'"{name}" is of some samples only: images that are put together need it of all')
         self._names = [self._boxes, *self.masks, *follow] if self._plan else []
-        self.maps = {named["mask"][0]: batch.fields[named["mask"][0]]} if "mask" in named else {}
+        self.planes = [images, batch.fields[named["mask"][0]]] if "mask" in named else [images]
+        self.planes_before = [each.copy("K") for each in self.planes]
         self.objects = [self._taken(batch, row) for row in range(len(batch))]
+        self.objects_before = list(self.objects)
 
     def _taken(self, batch: Batch, row: int) -> Objects:
         if self._plan is None:
