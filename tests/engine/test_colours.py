@@ -357,6 +357,7 @@ def test_explain_says_what_is_done():
     steps = (
         *(levels.brightness(0.8, "pillow"), levels.Hue(0.1, "pillow"), levels.Tone("equalize", "pillow")),
         *jitters,
+        pp.random_photometric_distort(hue=None, p=0.3).in_words(),
     )
     assert [str(step) for step in steps] == [
         "multiply the levels by 0.8",
@@ -365,6 +366,8 @@ def test_explain_says_what_is_done():
         "change at random, in random order, brightness 0.6 to 1.4, hue -0.1 to 0.1 (pillow's rounding)",
         "change 0.8 of the images at random, in random order, brightness 0.6 to 1.4, hue -0.1 to 0.1 "
         "(pillow's rounding)",
+        "to 0.3 of the images each: brightness 0.875 to 1.125, contrast 0.5 to 1.5, saturation 0.5 to 1.5, "
+        "permute channels (pillow's rounding)",
     ]
 
 

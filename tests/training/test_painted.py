@@ -23,6 +23,8 @@ PALETTE = np.array([GREY, BLACK, *COLOURS], float)
 """What a pixel shows: the photo, what lies outside of it, or an object. Where two meet, the nearest one counts."""
 PLACES = [(45, 35, 101, 83), (108, 12, 139, 74), (20, 40, 64, 90), (60, 24, 121, 60)]
 """Left, top, right and bottom of the object of each colour; no two of the first two overlap."""
+ZOOM = 1.3
+"""How much larger than in the photo an object may be where no outline tells."""
 
 
 def between(draw, least, most):
@@ -135,7 +137,7 @@ class Chain:
     def resizes(self):
         return sum(type(op) in RESIZING for op in self.ops)
 
-    def slack(self, zoom=1.0):
+    def slack(self, zoom):
         """Pixels that the edge of what is seen may lie off the outline.
 
         The first interpolation puts the edge of whole pixels where it is, to a tenth of a pixel. Each further one is
@@ -143,7 +145,7 @@ class Chain:
         """
         return 0.1 + 0.7 * max(0, self.turns + self.resizes - 1) * max(1.0, zoom)
 
-    def slack_of_masks(self, zoom=1.0):
+    def slack_of_masks(self, zoom):
         """The same of a mask: torchvision's nearest takes the upper left label under a pixel, up to a pixel off."""
         return self.slack(zoom) + self.resizes * max(1.0, zoom)
 
@@ -278,7 +280,7 @@ def astray(chain, pixels, said):
     seen, wrong = shown(pixels), set()
     is_photo = (abs(pixels - GREY[0]) < 12).all(0)
     for row, label in enumerate(said["labels"]):
-        box, mask, here, zoom = said["boxes"][row], said["mask"] == label, seen == label + 1, 1.0
+        box, mask, here, zoom = said["boxes"][row], said["mask"] == label, seen == label + 1, ZOOM
         if not np.array_equal(said["masks"][row] == 1, mask):
             wrong.add("masks")
         if chain.mix is None:
@@ -289,20 +291,20 @@ def astray(chain, pixels, said):
             if farthest((mask & ~within) | ((said["mask"] == 0) & within), outline) > chain.slack_of_masks(zoom):
                 wrong.add("mask")
             ends = np.concatenate([outline.min(0), outline.max(0)])
-            is_whole = (
-                (ends[:2] >= 0).all() and (ends[2:] <= seen.shape[::-1]).all() and not (within & (seen == 1)).any()
-            )
-            if is_whole and chain.turns < 2 and abs(box - ends).max() > 0.1:
+            is_whole = (ends[:2] >= 0).all() and (ends[2:] <= seen.shape[::-1]).all()
+            is_whole &= not (within & (seen == 1)).any()  # what is cut off, less than half a pixel, covers no middle
+            smaller = (box - ends) * (1, 1, -1, -1)
+            if is_whole and chain.turns < 2 and not (-0.1 < smaller.min() <= smaller.max() < 0.6):
                 wrong.add("boxes")
         else:
-            depth = int(np.ceil(chain.slack_of_masks()))
+            depth = int(np.ceil(chain.slack_of_masks(zoom)))
             if ((deep(here, depth) & ~mask) | (deep(mask, depth) & ~here)).any():
                 wrong.add("mask")
             if isinstance(chain.mix, pp.CopyPaste):  # what a mask hides ends where the mask does: slivers are left
                 here = deep(here, depth)
         if here.any():
             room = (box - span(here)) * (1, 1, -1, -1)  # of each side: over 0 where the object is seen outside
-            slack = 0.5 + (chain.slack(zoom) if chain.mix is None else chain.slack_of_masks())
+            slack = 0.5 + (chain.slack(zoom) if chain.mix is None else chain.slack_of_masks(zoom))
             is_tight = chain.turns == 0 and not isinstance(chain.mix, pp.CopyPaste)
             if (room > slack).any() or (is_tight and (room < -slack).any()):
                 wrong.add("boxes")
