@@ -15,6 +15,13 @@ PHOTO = noise(120, 160)
 QUAD = [[20, 15], [130, 30], [120, 95], [12, 80]]
 FACE = [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
 SIZE = {"height": 48, "width": 100}
+FLAGS = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}
+BORDERS = {
+    "constant": cv2.BORDER_CONSTANT,
+    "edge": cv2.BORDER_REPLICATE,
+    "reflect": cv2.BORDER_REFLECT_101,
+    "symmetric": cv2.BORDER_REFLECT,
+}
 
 
 def made(op, rows=None, *more, photo=PHOTO, most=64):
@@ -62,8 +69,7 @@ def test_what_a_request_says_is_what_the_file_may_say():
 def test_the_rows_of_a_photo_are_opencvs_and_a_bad_one_is_an_error_of_its_own(fields):
     rng = np.random.default_rng(len(fields))
     rows = (rng.uniform(-0.2, 1.2, (200, 4, 2)) * (160, 120)).astype(np.float32)
-    flags = {"bicubic": cv2.INTER_CUBIC, "nearest": cv2.INTER_NEAREST}.get(fields.get("filter"), cv2.INTER_LINEAR)
-    border = cv2.BORDER_REPLICATE if "padding_mode" in fields else cv2.BORDER_CONSTANT
+    flags, border = FLAGS[fields.get("filter", "bilinear")], BORDERS[fields.get("padding_mode", "constant")]
     good = 0
     for row, ours in zip(rows, made(pp.warp(quad="quads", **SIZE, **fields), rows, most=200), strict=True):
         sides = np.roll(row, -1, 0) - row
@@ -116,17 +122,24 @@ def test_a_part_that_is_none_is_refused_by_its_number():
     assert same[1].shape == (48, 100, 3)
 
 
-def test_any_numbers_give_a_tensor_or_an_error():
+@pytest.mark.parametrize(
+    ("filter_", "mode"), [("bicubic", "constant"), ("bilinear", "edge"), ("nearest", "symmetric"), ("bilinear", "reflect")]
+)
+def test_any_numbers_give_opencvs_tensor_or_an_error(filter_, mode):
     rng = np.random.default_rng(5)
+    options = {"flags": FLAGS[filter_], "borderMode": BORDERS[mode]}
     kinds = {"quad": (4, 2), "matrix": (2, 3), "homography": (3, 3), "points": (5, 2)}
     extremes = [0, -0.0, 1, -1, 0.5, 1e-30, -1e-300, 2.0**20, 2.0**31, -(2.0**31), 1e30, 1e308, np.inf, -np.inf, np.nan]
     for kind, shape in kinds.items():
         rows = rng.choice(extremes, (200, *shape))
         rows[100:] = np.where(rng.random((100, *shape)) < 0.2, rows[100:], rng.normal(0, 60, (100, *shape)))
         more = {"template": FACE} if kind == "points" else {}
-        results = made(pp.warp(**{kind: "rows"}, **SIZE, **more, filter="bicubic"), rows, most=200)
-        assert {type(each) for each in results} <= {np.ndarray, pp.ImageError}
-        assert all(each.shape == (48, 100, 3) for each in results if isinstance(each, np.ndarray))
+        results = made(pp.warp(**{kind: "rows"}, **SIZE, **more, filter=filter_, padding_mode=mode), rows, most=200)
+        assert {type(each) for each in results} == {np.ndarray, pp.ImageError}
+        for row, ours in zip(rows, results, strict=True):
+            if isinstance(ours, np.ndarray) and kind != "points":
+                quad = kind == "quad" and cv2.getPerspectiveTransform(row.astype(np.float32), corners(48, 100))
+                assert np.array_equal(ours, theirs(quad if kind == "quad" else row, 48, 100, **options)), (kind, row)
 
 
 def test_a_size_that_follows_is_paddleocrs():
