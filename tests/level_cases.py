@@ -6,20 +6,18 @@ import numpy as np
 
 import pixprep as pp
 from cuda_cases import plan_of
+from pixprep.plan.steps.curves import Curve, brightness, solarize
 from pixprep.plan.steps.hsv import shifted
 from pixprep.plan.steps.levels import (
     Blend,
     ColorMatrix,
-    Curve,
     Erase,
     Filter,
     Hue,
     Permute,
     Take,
     Tone,
-    brightness,
     size_after,
-    solarize,
 )
 from pixprep.plan.steps.warps import WARP_FILTERS, Warp
 from pixprep.spec import ColorLike, PaddingMode

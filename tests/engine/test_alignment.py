@@ -123,7 +123,8 @@ def test_a_part_that_is_none_is_refused_by_its_number():
 
 
 @pytest.mark.parametrize(
-    ("filter_", "mode"), [("bicubic", "constant"), ("bilinear", "edge"), ("nearest", "symmetric"), ("bilinear", "reflect")]
+    ("filter_", "mode"),
+    [("bicubic", "constant"), ("bilinear", "edge"), ("nearest", "symmetric"), ("bilinear", "reflect")],
 )
 def test_any_numbers_give_opencvs_tensor_or_an_error(filter_, mode):
     rng = np.random.default_rng(5)

@@ -12,22 +12,22 @@ import twins
 from images import checkerboard, noise, png, scene
 from pixprep.engine.kernels import colours
 from pixprep.engine.kernels import levels as kernel
-from pixprep.plan.steps import hsv, levels
+from pixprep.plan.steps import curves, hsv, levels
 
 LIKES = ["pillow", "torchvision"]
 STEPS = {
-    "brightness": lambda u, _: levels.brightness(2.5 * u, "pillow"),
+    "brightness": lambda u, _: curves.brightness(2.5 * u, "pillow"),
     "contrast": lambda u, like: levels.Blend("mean", 2.5 * u, like),
     "saturation": lambda u, like: levels.Blend("own", 2.5 * u, like),
     "hue": lambda u, like: levels.Hue(u - 0.5, like),
     "autocontrast": lambda _, like: levels.Tone("autocontrast", like),
     "equalize": lambda _, like: levels.Tone("equalize", like),
-    "posterize": lambda u, _: levels.posterize(1 + int(8 * u)),
-    "solarize": lambda u, _: levels.solarize(255 * u),
-    "inverted": lambda *_: levels.inverted(),
-    "gamma": lambda u, like: levels.gamma(0.3 + 3 * u, 1.0, like),
+    "posterize": lambda u, _: curves.posterize(1 + int(8 * u)),
+    "solarize": lambda u, _: curves.solarize(255 * u),
+    "inverted": lambda *_: curves.inverted(),
+    "gamma": lambda u, like: curves.gamma(0.3 + 3 * u, 1.0, like),
     "matrix": lambda u, _: levels.ColorMatrix((u, 0.5, -0.2, 9.0, 0.1, 1.2, -u, 3.0, 0.3, 0.3, 0.3, -20.0)),
-    "grayscale": lambda _, like: levels.grayscale(like),
+    "grayscale": lambda _, like: levels.Blend("own", 0.0, like),
 }
 
 
@@ -84,7 +84,9 @@ def test_opencvs_formulas_are_its_own():
         assert np.array_equal(kernel.coloured([levels.Blend("own", factor, "opencv")], image), expected)
         table = kernel.contrast(gray[:, :, 0].mean(), factor)
         assert np.array_equal(kernel.coloured([levels.Blend("mean", factor, "opencv")], image), table[image])
-        assert np.array_equal(kernel.coloured([levels.grayscale("opencv")], image), np.broadcast_to(gray, image.shape))
+        assert np.array_equal(
+            kernel.coloured([levels.Blend("own", 0.0, "opencv")], image), np.broadcast_to(gray, image.shape)
+        )
 
 
 def test_what_rounds_the_last_columns_otherwise_is_not_moved_across_a_mirror():
@@ -142,7 +144,7 @@ def test_blends_are_pillows(factor):
     pixels = some_colours()
     image = Image.fromarray(pixels)
     for step, enhance in (
-        (levels.brightness(factor, "pillow"), ImageEnhance.Brightness),
+        (curves.brightness(factor, "pillow"), ImageEnhance.Brightness),
         (levels.Blend("mean", factor, "pillow"), ImageEnhance.Contrast),
         (levels.Blend("own", factor, "pillow"), ImageEnhance.Color),
     ):
@@ -199,13 +201,13 @@ def test_equalized_levels_end_at_255():
 @pytest.mark.parametrize("like", LIKES)
 def test_a_gray_image_has_neither_hue_nor_saturation_and_else_the_levels_of_a_gray_photo(like):
     gray = noise(9, 7, 1)
-    for step in (levels.Hue(0.3, like), levels.Blend("own", 3.0, like), levels.grayscale(like)):
+    for step in (levels.Hue(0.3, like), levels.Blend("own", 3.0, like), levels.Blend("own", 0.0, like)):
         assert np.array_equal(kernel.done([step], gray), gray)
     whole = np.dstack([gray] * 3)
     steps = [
         levels.Tone("equalize", like),
-        levels.brightness(1.3, like),
-        levels.inverted(),
+        curves.brightness(1.3, like),
+        curves.inverted(),
         levels.Tone("autocontrast", like),
     ]
     if like == "pillow":  # the luma of torchvision's gray is not always its level
@@ -221,21 +223,21 @@ def test_a_gray_image_has_neither_hue_nor_saturation_and_else_the_levels_of_a_gr
 
 
 def test_neighbouring_curves_are_one_and_nothing_else_is():
-    bright, dark = levels.brightness(1.5, "pillow"), levels.brightness(0.4, "pillow")
+    bright, dark = curves.brightness(1.5, "pillow"), curves.brightness(0.4, "pillow")
     hue, own = levels.Hue(0.1, "pillow"), levels.Blend("own", 1.2, "pillow")
-    (one,) = levels.folded([bright, levels.posterize(3), dark])
+    (one,) = levels.folded([bright, curves.posterize(3), dark])
     image = scene(20, 30)
-    assert isinstance(one, levels.Curve)
-    assert np.array_equal(kernel.done([one], image), kernel.done([bright, levels.posterize(3), dark], image))
+    assert isinstance(one, curves.Curve)
+    assert np.array_equal(kernel.done([one], image), kernel.done([bright, curves.posterize(3), dark], image))
     for kept in ([bright, own, dark], [hue, hue], [own, own], [bright, hue, dark], [levels.Hue(0.0, "pillow")]):
         assert levels.folded(kept) == tuple(kept)
 
 
 def test_what_changes_nothing_is_left_out():
-    nothing = [levels.brightness(1.0, "pillow"), levels.posterize(8), levels.Blend("own", 1.0, "torchvision")]
+    nothing = [curves.brightness(1.0, "pillow"), curves.posterize(8), levels.Blend("own", 1.0, "torchvision")]
     assert levels.folded([*nothing, levels.Blend("mean", 1.0, "pillow")]) == ()
-    assert levels.folded([levels.inverted(), levels.inverted()]) == ()
-    assert len(levels.folded([levels.brightness(0.5, "pillow"), levels.Hue(0.0, "torchvision")])) == 2
+    assert levels.folded([curves.inverted(), curves.inverted()]) == ()
+    assert len(levels.folded([curves.brightness(0.5, "pillow"), levels.Hue(0.0, "torchvision")])) == 2
 
 
 def test_folding_changes_no_pixel():
@@ -355,7 +357,7 @@ def test_a_random_op_is_done_as_often_as_it_says(op):
 def test_explain_says_what_is_done():
     jitters = (pp.color_jitter(brightness=[0.6, 1.4], hue=0.1, p=p).in_words() for p in (1.0, 0.8))
     steps = (
-        *(levels.brightness(0.8, "pillow"), levels.Hue(0.1, "pillow"), levels.Tone("equalize", "pillow")),
+        *(curves.brightness(0.8, "pillow"), levels.Hue(0.1, "pillow"), levels.Tone("equalize", "pillow")),
         *jitters,
         pp.random_photometric_distort(hue=None, p=0.3).in_words(),
     )

@@ -12,8 +12,9 @@ from pixprep.engine.kernels.levels import done
 from pixprep.plan.draws.kinds import KINDS, spaced
 from pixprep.plan.draws.philox import EXAMPLE, Numbers
 from pixprep.plan.draws.policies import gammas
-from pixprep.plan.steps import levels
-from pixprep.plan.steps.levels import Blend, Curve, Filter, Mix, Tone
+from pixprep.plan.steps import curves
+from pixprep.plan.steps.curves import Curve
+from pixprep.plan.steps.levels import Blend, Filter, Mix, Tone
 from pixprep.plan.steps.warps import Warp
 from policy_cases import FROZEN, OPS, digest, frozen_draws, pipeline_of
 
@@ -138,7 +139,7 @@ def test_a_step_is_what_torchvision_makes_of_it():
     assert steps_of(op, {"op": "Contrast", "magnitude": 0.5}) == (Blend("mean", 1.5, "torchvision"),)
     assert steps_of(op, {"op": "Sharpness", "magnitude": 0.5}) == (Filter("sharpness", "torchvision", 1.5),)
     assert steps_of(op, {"op": "AutoContrast"}) == (Tone("autocontrast", "torchvision"),)
-    assert steps_of(op, {"op": "Posterize", "magnitude": 5}) == (levels.posterize(5),)
+    assert steps_of(op, {"op": "Posterize", "magnitude": 5}) == (curves.posterize(5),)
     (warp,) = steps_of(op, {"op": "TranslateX", "magnitude": -3.9})
     assert (warp.matrix, warp.fill, warp.like) == ((1.0, 0.0, 3.0, 0.0, 1.0, 0.0), (1, 2, 3), "torchvision")
     (shear,) = steps_of(pp.rand_augment(), {"op": "ShearX", "magnitude": 0.3})
@@ -210,7 +211,7 @@ def test_a_sum_is_rounded_after_each_product_and_cut_off(kind):
         "none": four[:0, :, :3],
     }[kind]
     weights = tuple(np.float32([0.3, 0.45, 0.25]).tolist())
-    result = done([Mix(weights, ((levels.inverted(), levels.solarize(99)), ()))], image)
+    result = done([Mix(weights, ((curves.inverted(), curves.solarize(99)), ()))], image)
     others = [image, np.where(255 - image >= 99, image, 255 - image), image]
     total = np.zeros(image.shape, np.float32)
     for weight, other in zip(weights, others, strict=True):

@@ -17,11 +17,11 @@ from pixprep.gpu.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP, pack_ste
 from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
+from pixprep.plan.steps.curves import Curve
 from pixprep.plan.steps.hsv import Hsv
 from pixprep.plan.steps.levels import (
     Blend,
     ColorMatrix,
-    Curve,
     Erase,
     Filter,
     Hue,

@@ -15,6 +15,7 @@ from pixprep.gpu import canvases, launch
 from pixprep.gpu.kernel import GpuKernel
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
+from pixprep.plan.steps.curves import brightness, solarize
 from pixprep.plan.steps.hsv import shifted
 from pixprep.plan.steps.levels import (
     Blend,
@@ -26,8 +27,6 @@ from pixprep.plan.steps.levels import (
     Permute,
     Take,
     Tone,
-    brightness,
-    solarize,
 )
 from pixprep.plan.steps.warps import WARP_FILTERS, Warp
 from pixprep.spec import ColorLike, PaddingMode

@@ -19,7 +19,7 @@ from pixprep.engine.kernels.resampling import resampling
 from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import NO_MARGINS, Placement
-from pixprep.plan.steps.levels import Curve
+from pixprep.plan.steps.curves import Curve
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]

@@ -14,7 +14,7 @@ import numpy as np
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Within, shown
 from pixprep.pipeline.ops.op import ColorOp
-from pixprep.plan.steps import hsv, levels
+from pixprep.plan.steps import curves, hsv, levels
 from pixprep.plan.steps.levels import LevelStep
 from pixprep.spec import BlendLike, ColorLike, ImageSpec
 
@@ -41,7 +41,7 @@ class Brightness(Blending, frozen=True, tag="brightness"):
     """
 
     def step(self) -> LevelStep:
-        return levels.brightness(self.factor, self.like)
+        return curves.brightness(self.factor, self.like)
 
 
 class Contrast(Blending, frozen=True, tag="contrast"):
@@ -114,7 +114,7 @@ class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):
 
     def step(self) -> LevelStep:
         if (self.hue, self.saturation, self.value) == (0, 0, 0):
-            return levels.scaled_and_shifted(1, 0)
+            return curves.scaled_and_shifted(1, 0)
         return hsv.shifted(self.hue, self.saturation, self.value)
 
 
@@ -132,7 +132,7 @@ class BrightnessContrast(ColorOp, frozen=True, tag="brightness_contrast"):
     brightness: Annotated[float, Within(-MAX_FACTOR, MAX_FACTOR)] = 0.0
 
     def step(self) -> LevelStep:
-        return levels.scaled_and_shifted(self.contrast, self.brightness)
+        return curves.scaled_and_shifted(self.contrast, self.brightness)
 
 
 class ColorMatrix(ColorOp, frozen=True, tag="color_matrix"):
@@ -209,7 +209,7 @@ class Grayscale(ColorOp, frozen=True, tag="grayscale"):
     like: BlendLike = "pillow"
 
     def step(self) -> LevelStep:
-        return levels.grayscale(self.like)
+        return levels.Blend("own", 0.0, self.like)
 
 
 class Gamma(ColorOp, frozen=True, tag="gamma"):
@@ -228,7 +228,7 @@ class Gamma(ColorOp, frozen=True, tag="gamma"):
     like: ColorLike = "pillow"
 
     def step(self) -> LevelStep:
-        return levels.gamma(self.gamma, self.gain, self.like)
+        return curves.gamma(self.gamma, self.gain, self.like)
 
 
 class Posterize(ColorOp, frozen=True, tag="posterize"):
@@ -243,7 +243,7 @@ class Posterize(ColorOp, frozen=True, tag="posterize"):
     bits: Annotated[int, Within(1, 8)]
 
     def step(self) -> LevelStep:
-        return levels.posterize(self.bits)
+        return curves.posterize(self.bits)
 
 
 class Solarize(ColorOp, frozen=True, tag="solarize"):
@@ -258,7 +258,7 @@ class Solarize(ColorOp, frozen=True, tag="solarize"):
     threshold: Annotated[float, Level]
 
     def step(self) -> LevelStep:
-        return levels.solarize(self.threshold)
+        return curves.solarize(self.threshold)
 
 
 class SolarizeAdd(ColorOp, frozen=True, tag="solarize_add"):
@@ -275,7 +275,7 @@ class SolarizeAdd(ColorOp, frozen=True, tag="solarize_add"):
     threshold: Annotated[float, Level] = 128.0
 
     def step(self) -> LevelStep:
-        return levels.solarize_add(self.add, self.threshold)
+        return curves.solarize_add(self.add, self.threshold)
 
 
 class Autocontrast(ColorOp, frozen=True, tag="autocontrast"):
@@ -310,4 +310,4 @@ class Invert(ColorOp, frozen=True, tag="invert"):
     """
 
     def step(self) -> LevelStep:
-        return levels.inverted()
+        return curves.inverted()

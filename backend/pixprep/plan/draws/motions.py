@@ -152,7 +152,7 @@ def _pillow_rotation(
     x, y = (width / 2, height / 2) if center is None else center
     angle = -radians(angle)
     a, b, d, e = round(cos(angle), 15), round(sin(angle), 15), round(-sin(angle), 15), round(cos(angle), 15)
-    c, f = a * -x + b * -y + 0.0 + x, d * -x + e * -y + 0.0 + y
+    c, f = a * -x + b * -y + x, d * -x + e * -y + y
     if not expand:
         return (a, b, c, d, e, f), (height, width)
     corners = [(a * x + b * y + c, d * x + e * y + f) for x, y in ((0, 0), (width, 0), (width, height), (0, height))]

@@ -14,41 +14,20 @@ Levels are those of the decoded channels, RGB or gray, whatever order the tensor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.plan.profiles.profile import Method
+from pixprep.plan.steps.curves import Curve
 from pixprep.plan.steps.hsv import Hsv
 from pixprep.plan.steps.operators import Extern
 from pixprep.plan.steps.warps import F64, Matrix, Warp
 from pixprep.spec import BlendLike, ColorLike, Like, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
-
-
-class Curve(NamedTuple):
-    """Each level looked up.
-
-    Attributes:
-        table: 256 levels, for every channel the same.
-        factor: where the table is each level times this number of float32, cut off: what may be quicker to compute.
-    """
-
-    table: bytes
-    factor: float | None = None
-
-    def __str__(self) -> str:
-        if self.factor is not None:
-            return f"multiply the levels by {self.factor:.4g}"
-        return f"look levels up: 0, 128, 255 become {self.table[0]}, {self.table[128]}, {self.table[255]}"
-
-    def of(self, levels: U8) -> U8:
-        """The levels after it."""
-        return np.frombuffer(self.table, np.uint8)[levels]
 
 
 class Blend(NamedTuple):
@@ -259,75 +238,6 @@ class Mix(NamedTuple):
     def is_hosts(self) -> bool:
         """Tell whether a GPU has no kernel for it."""
         return True
-
-
-_REAL = np.arange(256, dtype=np.float32)
-
-
-def brightness(factor: float, like: BlendLike) -> Curve:
-    """Levels times ``factor``, in float32 and cut off, as all libraries do it."""
-    del like
-    levels = np.minimum(_REAL * np.float32(factor), 255)
-    return Curve(levels.astype(np.uint8).tobytes(), factor)
-
-
-def scaled_and_shifted(factor: float, offset: float) -> Curve:
-    """``level * factor + offset``, in float32, each constant and each step rounded, and cut off."""
-    levels = _REAL * np.float32(factor) + np.float32(offset)
-    return Curve(levels.clip(0, 255).astype(np.uint8).tobytes())
-
-
-def grayscale(like: BlendLike) -> Blend:
-    """The luma of each pixel in all channels."""
-    return Blend("own", 0.0, like)
-
-
-def gamma(exponent: float, gain: float, like: ColorLike) -> Curve:
-    """``255.999 * gain * (level / 255) ** exponent``, cut off.
-
-    Pillow's is of float64. torchvision's is of float32, step by step: ``level * (1 / 255)``, its power, times the gain,
-    clipped to 1, times 255.999; only its power, of float32 with an error of up to 1 ulp, is here a rounded float64.
-    """
-    if like == "pillow":
-        whole = 255 + 1 - 1e-3
-        return _curve(lambda levels: np.trunc(whole * gain * (levels / 255.0) ** exponent).clip(0, 255))
-
-    def of(levels: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        values = levels.astype(np.float32) * np.float32(1 / 255)
-        values = (values.astype(np.float64) ** exponent).astype(np.float32)
-        if gain != 1:
-            values = (values * np.float32(gain)).clip(0, 1)
-        return (values * np.float32(255.999)).clip(0, 255)
-
-    return _curve(of)
-
-
-@lru_cache
-def posterize(bits: int) -> Curve:
-    """The upper ``bits`` of each level, 1 to 8."""
-    return _curve(lambda levels: levels & (0xFF << (8 - bits) & 0xFF))
-
-
-@lru_cache
-def solarize(threshold: float) -> Curve:
-    """Levels of at least ``threshold`` inverted."""
-    return _curve(lambda levels: np.where(levels >= threshold, 255 - levels, levels))
-
-
-@lru_cache
-def solarize_add(add: int, threshold: float) -> Curve:
-    """Levels below ``threshold`` that much higher, at most 255."""
-    return _curve(lambda levels: np.where(levels < threshold, np.minimum(levels + add, 255), levels))
-
-
-@lru_cache
-def inverted() -> Curve:
-    """Each level's complement."""
-    return _curve(lambda levels: 255 - levels)
-
-
-def _curve(of: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.generic]]) -> Curve:
-    return Curve(of(np.arange(256)).astype(np.uint8).tobytes())
 
 
 LevelStep = (

@@ -162,9 +162,8 @@ class Warp(NamedTuple):
 
     @property
     def block(self) -> int:
-        """Columns after which OpenCV's perspective begins anew; at least 1."""
-        height, width = self.whole
-        return max(1, min(1024 // min(16, height), width))
+        """Columns after which OpenCV's perspective begins anew, perhaps more than there are."""
+        return 1024 // min(16, self.whole[0])
 
     @property
     def fixed(self) -> tuple[int, int, int, int, int, int] | None:
