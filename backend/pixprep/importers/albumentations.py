@@ -1,7 +1,7 @@
 """Albumentations: a ``Compose`` as ``A.save`` and ``A.to_dict`` write it, read without the library.
 
-The facts are those of Albumentations 2.0.8 and 1.4; fields that 2.0 renamed are read by both names. What it is given
-are RGB images as ``cv2.imread`` and ``cvtColor`` make them, upright by EXIF.
+The facts are of Albumentations 2.0.8 and 1.4.24; fields that 2.0 renamed are read by both names. Its images are RGB, as
+``cv2.imread`` and ``cvtColor`` make them, upright by EXIF.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _ops(values: Mapping[str, Any], where: str, side: Side, first: Decode) -> tu
         version, transform = fields.text("__version__", "unknown"), fields.mapping("transform")
     if not transform:
         raise PipelineError(f'{where}: "transform" is missing: it must be what A.save or A.to_dict wrote')
-    walk = Walk(side)
+    walk = Walk(side, version)
     _take(walk, transform, where)
     return version, [first, *walk.finished(where), *walk.annotations, Tensor(dtype=walk.dtype, layout=walk.layout)]
 
@@ -125,13 +125,13 @@ def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> No
     if "." in name:
         raise PipelineError(f"{place}: is a class of {full.rpartition('.')[0]}, not of albumentations")
     renamed = RENAMED.get(name, {})
-    given = {key: value for key, value in values.items() if key not in renamed}
-    with reading(given | {new: values[old] for old, new in renamed.items() if old in values}, place) as fields:
+    by_new_names = {renamed.get(key, key): value for key, value in values.items()}
+    with reading(by_new_names, place) as fields:
         fields.ignore("__class_fullname__", "always_apply", "save_key")
         p = _share(fields, name in _LISTS)
         share = p if share is None else share
         if share == 0 or name == "NoOp":
-            fields.ignore(*given)
+            fields.ignore(*by_new_names)
             return
         if walk.side == "serving" and (name in RANDOM or name == "OneOf" or share < 1):
             raise PipelineError(NOT_SERVED)

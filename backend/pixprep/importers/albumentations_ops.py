@@ -5,6 +5,7 @@ All pixels are OpenCV's. Behind ``ToFloat`` and ``Normalize`` are float32 values
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, Literal
@@ -39,14 +40,16 @@ class Walk:
 
     Attributes:
         side: which the transforms are of.
+        version: of the library that wrote them, as numbers; of none where it is not known.
         annotations: ops on what belongs to an image.
         values: the arithmetic so far, which is done last: nothing behind it depends on neighbours.
         layout: of the tensor.
         is_open: the last op is a letterbox whose margin is still to come.
     """
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: Side, version: str) -> None:
         self.side = side
+        self.version = tuple(map(int, re.findall(r"\d{1,9}", version)))
         self.annotations: list[Op] = []
         self.values: list[Normalize] = []
         self.layout: Layout = "hwc"

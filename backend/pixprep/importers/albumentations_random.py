@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from pixprep.errors import PipelineError
 from pixprep.importers.albumentations_ops import Read, Walk, colour, filter_of, margin, padded
 from pixprep.importers.fields import Fields, reading
 from pixprep.pipeline import ops
 from pixprep.pipeline.ops.filters import LEAST_SIGMA, MAX_TAPS
+
+
+_NEW_BLUR = 2, 0, 5
 
 
 def _random_crop(walk: Walk, fields: Fields) -> None:
@@ -27,6 +31,8 @@ def _random_scale(walk: Walk, fields: Fields) -> None:
 
 def _gaussian_blur(walk: Walk, fields: Fields) -> None:
     """Blur by a kernel of each size that ``blur_limit`` draws: an even one is one more, and 0 follows sigma."""
+    if walk.version < _NEW_BLUR:
+        raise PipelineError("has another curve before 2.0.5: make it anew with a newer version, and save it again")
     sigma, bounds = fields.span("sigma_limit"), fields.span("blur_limit")
     if sigma[0] < LEAST_SIGMA:
         fields.refuse("sigma_limit", f"must begin at {LEAST_SIGMA} or more: below it nothing is blurred")
@@ -108,7 +114,7 @@ def _perspective(walk: Walk, fields: Fields) -> None:
     how: dict[str, Any] = {"scale": fields.span("scale")}
     level = fields.take("fill")
     if isinstance(level, int | float) and level and fields.take("border_mode") == 0:
-        how["fill"] = (colour(fields), 0, 0)  # OpenCV is given one number, which is red's
+        how["fill"] = (colour(fields), 0, 0)  # OpenCV gets one number, which is red's
     _warped(walk, fields, ops.RandomWarpPerspective, **how)
 
 
