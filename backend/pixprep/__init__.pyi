@@ -20,8 +20,6 @@ from pixprep.pipeline import presets as presets
 from pixprep.pipeline.file import Origin as Origin
 from pixprep.pipeline.ops import OPS as OPS
 from pixprep.pipeline.ops.alignment import Warp as warp
-from pixprep.pipeline.ops.canvas import CenterCrop as center_crop
-from pixprep.pipeline.ops.canvas import Crop as crop
 from pixprep.pipeline.ops.canvas import Flip as flip
 from pixprep.pipeline.ops.canvas import Letterbox as letterbox
 from pixprep.pipeline.ops.canvas import Pad as pad
@@ -44,6 +42,8 @@ from pixprep.pipeline.ops.color import Posterize as posterize
 from pixprep.pipeline.ops.color import Saturation as saturation
 from pixprep.pipeline.ops.color import Solarize as solarize
 from pixprep.pipeline.ops.color import SolarizeAdd as solarize_add
+from pixprep.pipeline.ops.crops import CenterCrop as center_crop
+from pixprep.pipeline.ops.crops import Crop as crop
 from pixprep.pipeline.ops.decode import Decode as decode
 from pixprep.pipeline.ops.decode import DecodeVideo as decode_video
 from pixprep.pipeline.ops.decode import Pixels as pixels

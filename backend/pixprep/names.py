@@ -36,7 +36,7 @@ OPS: Mapping[str, str] = {
     "longest_max_size": 'resize(..., side="longer")',
     "smallest_max_size": "resize",
     "pad_if_needed": "pad",
-    "shift_scale_rotate": "random_affine",
+    "shift_scale_rotate": "random_warp",
     **dict.fromkeys(("random_sized_bbox_safe_crop", "bbox_safe_random_crop"), "random_iou_crop"),
     **dict.fromkeys(("bbox", "bbox_params", "sanitize_bounding_boxes"), "boxes"),
     "keypoint_params": "points",

@@ -109,6 +109,8 @@ FIELDS = {
         "translate": one_of(None, (0.0, 0.0), (1.0, 1.0)),
         "scale": st.none() | ends(1e-3, 1.0, 1000.0),
         "shear": one_of(None, 0.0, 89.0, (89.0, 89.0, -89.0, -89.0)),
+        "like": one_of("pillow", "torchvision", "opencv"),
+        "padding_mode": one_of(None, "constant", "edge", "reflect", "symmetric"),
     },
     "random_warp": {
         "degrees": one_of(0.0, 3600.0, (90.0, 90.0)),

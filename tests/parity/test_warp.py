@@ -1,6 +1,7 @@
 """Rotations, affine maps, sharpness, blur and erasing against torchvision v2: the rules, pixels and boxes of draws."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,11 +11,12 @@ from images import png, scene
 from pixprep.engine.annotations import annotated
 from pixprep.engine.kernels.kernel import noise as drawn_noise
 from pixprep.engine.kernels.levels import done
-from pixprep.importers.verify.twins import by_torchvision
+from pixprep.importers.verify.twins import by_torchvision, recoloured
 from pixprep.pipeline.ops import changed, op_name
 from pixprep.plan.draws import philox
 from pixprep.plan.draws.motions import coefficients
 from pixprep.plan.steps.warps import WARP_FILTERS
+from pixprep.spec import PaddingMode
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its warps were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its warps were not compared with")
@@ -108,6 +110,30 @@ def test_the_values_of_a_random_warp_are_torchvisions(name, like, how):
     print(f"{name}, like {like}, {how}: {wrong} of {of:,} values differ, by {most} at most")
     assert of > 200_000
     assert wrong == 0
+
+
+@pytest.mark.parametrize("mode", get_args(PaddingMode))
+@pytest.mark.parametrize("how", WARP_FILTERS["opencv"])
+def test_the_values_of_a_random_affine_map_by_opencv_are_its_own(how, mode):
+    """By torchvision's matrix: nearest pixels are mostly Pillow's. With other margins they are others."""
+    cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its affine maps were not compared with it")
+    if not cv2.__version__.startswith("4."):
+        pytest.skip("NO OPENCV 4: the warps of OpenCV 5 have another arithmetic")
+    ends = {"filter": how, "like": "opencv", "padding_mode": mode, "fill": FILL if mode == "constant" else 0}
+    op = pp.random_affine(90, (0.2, 0.3), (0.4, 2.5), (-20, 20, -10, 30), **ends)
+    others = same = of = 0
+    for photo, words, ours in made([op], 60):
+        (fixed,) = op.fixed(words["random_affine#0"])
+        assert np.array_equal(ours, recoloured(fixed, photo))
+        another = changed(fixed, padding_mode="edge" if mode == "reflect" else "reflect", fill=0)
+        others += not np.array_equal(ours, recoloured(another, photo))
+        if (how, mode) == ("nearest", "constant"):
+            pillow = as_array(
+                by_torchvision(changed(fixed, like="pillow", padding_mode=None), as_theirs(photo, "pillow"))
+            )
+            same, of = same + np.count_nonzero(pillow == ours), of + ours.size
+    assert others > 30
+    assert same >= 0.97 * of
 
 
 @pytest.mark.parametrize("angle", [0, 90, 180, 270, -90, 450, 45, 89.999, 1e-9])

@@ -59,7 +59,12 @@ TURNS = {
     "random_rotate": lambda draw: pp.random_rotate(draw.uniform(1, 60), draw.random() < 0.5, **look(draw)),
     "rotate": lambda draw: pp.rotate(draw.choice([90, 180, 270, 33.3, -8]), draw.random() < 0.5, **look(draw)),
     "random_affine": lambda draw: pp.random_affine(
-        20, (0.1, 0.1), between(draw, 0.7, 1.1), draw.uniform(0, 15), **look(draw)
+        20,
+        (0.1, 0.1),
+        between(draw, 0.7, 1.1),
+        draw.uniform(0, 15),
+        **look(draw),
+        like=draw.choice(["pillow", "opencv"]),
     ),
     "affine": lambda draw: pp.affine(
         draw.uniform(-30, 30), (9, -4), draw.uniform(0.7, 1.1), (draw.uniform(-9, 9), 3), **look(draw)

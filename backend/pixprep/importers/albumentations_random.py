@@ -11,7 +11,6 @@ from pixprep.importers.fields import Fields, reading
 from pixprep.pipeline import ops
 from pixprep.pipeline.ops.filters import LEAST_SIGMA, MAX_TAPS
 
-
 _NEW_BLUR = 2, 0, 5
 
 

@@ -86,6 +86,24 @@ def _by_opencv(cv2: Any, op: ops.Warp, pixels: Array) -> Array:
     return np.rot90(made) if is_turned else made
 
 
+def _mapped(cv2: Any, op: ops.Affine, pixels: Array) -> Array:
+    """Result of OpenCV 4's warp by torchvision's inverse matrix about the middle of the pixels."""
+    height, width = pixels.shape[:2]
+    inverse = import_module("torchvision.transforms.functional")._get_inverse_affine_matrix  # noqa: SLF001
+    center = op.center or (width * 0.5, height * 0.5)
+    numbers = np.array(inverse(list(center), op.angle, list(op.translate), op.scale, list(op.shears))).reshape(2, 3)
+    numbers[:, 2] += 0.5 * (numbers[:, :2].sum(1) - 1)
+    made: Array = cv2.warpAffine(
+        np.ascontiguousarray(pixels),
+        numbers,
+        (width, height),
+        flags=getattr(cv2, _CV2_FILTERS[op.filter]) | cv2.WARP_INVERSE_MAP,
+        borderMode=getattr(cv2, f"BORDER_{_CV2_BORDERS[op.padding_mode or 'constant']}"),
+        borderValue=np.broadcast_to(op.fill, pixels.shape[2]).tolist(),
+    )
+    return made.reshape(pixels.shape)
+
+
 def _blurred(cv2: Any, op: ops.GaussianBlur, pixels: Array) -> Array:
     """Result of OpenCV's separable filter for the curves that Albumentations makes."""
     taps = op.taps if op.kernel_size else [2 * int(3.5 * sigma) + 1 for sigma in op.sigmas]
@@ -161,6 +179,7 @@ TORCHVISION: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
 
 OPENCV: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Array], Array]] = {
     ops.Warp: _by_opencv,
+    ops.Affine: _mapped,
     ops.GaussianBlur: _blurred,
 }
 """The same of OpenCV, for its module, and uint8 (height, width, channels)."""
@@ -182,7 +201,8 @@ def library_of(op: ops.SteadyOp) -> str:
     """The key of the library that ``recoloured`` calls: see ``libraries``."""
     if isinstance(op, ops.HueSaturationValue | ops.BrightnessContrast) or _is_blend_of_opencv(op):
         return "albumentations"
-    return str(getattr(op, "like", "pillow")) if type(op) in {*PILLOW, *OPENCV} else "torchvision"
+    like = str(getattr(op, "like", "pillow"))
+    return like if type(op) in PILLOW or like in ("opencv", "dali") else "torchvision"
 
 
 def _is_blend_of_opencv(op: ops.SteadyOp) -> bool:

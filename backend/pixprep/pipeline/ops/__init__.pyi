@@ -1,8 +1,6 @@
 # Written by tools/stubs.py: run `make docs` after a new operator.
 
 from pixprep.pipeline.ops.alignment import Warp as Warp
-from pixprep.pipeline.ops.canvas import CenterCrop as CenterCrop
-from pixprep.pipeline.ops.canvas import Crop as Crop
 from pixprep.pipeline.ops.canvas import Flip as Flip
 from pixprep.pipeline.ops.canvas import Letterbox as Letterbox
 from pixprep.pipeline.ops.canvas import Pad as Pad
@@ -25,6 +23,8 @@ from pixprep.pipeline.ops.color import Posterize as Posterize
 from pixprep.pipeline.ops.color import Saturation as Saturation
 from pixprep.pipeline.ops.color import Solarize as Solarize
 from pixprep.pipeline.ops.color import SolarizeAdd as SolarizeAdd
+from pixprep.pipeline.ops.crops import CenterCrop as CenterCrop
+from pixprep.pipeline.ops.crops import Crop as Crop
 from pixprep.pipeline.ops.decode import Decode as Decode
 from pixprep.pipeline.ops.decode import DecodeVideo as DecodeVideo
 from pixprep.pipeline.ops.decode import Pixels as Pixels

@@ -11,6 +11,7 @@ import numpy as np
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.limits import MAX_RATIO, Length, Margin, Within
 from pixprep.pipeline.ops.op import SteadyOp, settle
+from pixprep.pipeline.ops.warp import check_opencv, shown_again
 from pixprep.plan import matrices
 from pixprep.plan.draws.motions import Look, rotated
 from pixprep.plan.draws.philox import F64, Words
@@ -29,8 +30,6 @@ _FORMS = {
 }
 MOST_POINTS = 128
 _HUGE = 1e12
-LARGEST_OPENCV = 32766
-"""The longest side of an image that OpenCV warps."""
 
 
 class Warp(SteadyOp, frozen=True, tag="warp"):
@@ -138,9 +137,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     @property
     def no_boxes(self) -> str:  # type: ignore[override]  # of most ops it is the same for all
         """Reason why no boxes or points may come behind it; empty: they may."""
-        if self.padding_mode in ("constant", "edge"):
-            return ""
-        return f'"padding_mode": "{self.padding_mode}" shows objects again, without boxes or points: use constant'
+        return shown_again(self.padding_mode)
 
     @property
     def is_hosts(self) -> bool:  # type: ignore[override]  # of most ops it is the same for all
@@ -200,8 +197,8 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         return words
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        if self.like == "opencv" and max(height, width) > LARGEST_OPENCV:
-            raise ImageError("BAD_DIMENSIONS", f"OpenCV warps sides of up to {LARGEST_OPENCV:,}: {height} x {width}")
+        if self.like == "opencv":
+            check_opencv(height, width)
         if not words:
             words = self._laid([number for row in getattr(self, self.field) for number in row])
         size = words["height"], words["width"]

@@ -9,7 +9,8 @@ import math
 from typing import Annotated, ClassVar, Literal
 
 from pixprep.errors import ImageError, PipelineError
-from pixprep.pipeline.ops.canvas import Crop, Flip, check_padding
+from pixprep.pipeline.ops.canvas import Flip, check_padding
+from pixprep.pipeline.ops.crops import Crop
 from pixprep.pipeline.ops.geometry import Resize, check_like, resize_step, resized
 from pixprep.pipeline.ops.limits import (
     Length,

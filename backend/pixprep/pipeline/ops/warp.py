@@ -1,9 +1,9 @@
 """Ops that turn, shear, scale and move an image after its resize: each pixel of the result looks at a place of it.
 
 ``like`` says whose formulas. ``pillow``: Pillow's ``Image.rotate`` and ``Image.transform``, which torchvision uses on
-PIL images. ``torchvision``: v2's of uint8 tensors on a CPU. ``dali``, of ``rotate``: DALI 2.4's CPU operator. The
-first two differ in a third of the values of a bilinear rotation, at an edge by up to 191 levels. As in torchvision, a
-point and a translation are x before y, in pixels.
+PIL images. ``torchvision``: v2's of uint8 tensors on a CPU. ``dali``, of ``rotate``: DALI 2.4's CPU operator.
+``opencv``, of ``affine``: OpenCV 4's ``warpAffine``. The first two differ in a third of the values of a bilinear
+rotation, at an edge by up to 191 levels. As in torchvision, a point and a translation are x before y, in pixels.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
-from pixprep.errors import PipelineError
+from pixprep.errors import ImageError, PipelineError
+from pixprep.pipeline.ops.canvas import check_padding
 from pixprep.pipeline.ops.limits import MAX_SIDE, Margin, Share, Within, shown
 from pixprep.pipeline.ops.op import LevelsOp, Op, SteadyOp, Whether, as_kind, drawn
 from pixprep.plan.draws.augments import Uniforms
@@ -21,8 +22,8 @@ from pixprep.plan.draws.philox import Words, between, span_words
 from pixprep.plan.inputs import number
 from pixprep.plan.lowered import colour
 from pixprep.plan.steps.levels import LevelStep, size_after
-from pixprep.plan.steps.warps import WarpFilter
-from pixprep.spec import Color, ColorLike, ImageSpec, InputSpec, Levels, WarpLike, as_tuple
+from pixprep.plan.steps.warps import WARP_FILTERS, WarpFilter
+from pixprep.spec import Color, ColorLike, ImageSpec, InputSpec, Levels, PaddingMode, WarpLike, as_tuple
 
 MAX_ANGLE = 3600.0
 MAX_SHEAR = 89.0
@@ -31,6 +32,9 @@ _ANGLE = Within(-MAX_ANGLE, MAX_ANGLE)
 Point = Within(-MAX_SIDE, MAX_SIDE, counts=(2,))
 Pair = tuple[float, float]
 RotateLike = Literal["pillow", "torchvision", "dali"]
+AffineLike = Literal["pillow", "torchvision", "opencv"]
+LARGEST_OPENCV = 32766
+"""The longest side of an image that OpenCV warps."""
 Angles = float | tuple[float, ...]
 
 
@@ -55,25 +59,45 @@ class _Warping(Looking, frozen=True, kw_only=True):
     center: Annotated[Pair, Point] | None = None
 
 
-class _Turning(_Warping, frozen=True, kw_only=True):
-    like: RotateLike = "pillow"  # type: ignore[assignment]  # the other warps have no DALI's
+class _Bordered(_Warping, frozen=True, kw_only=True):
+    """Base of the ops that may show the image in place of a fill, by the formulas of one library."""
+
+    bordered: ClassVar[WarpLike] = "opencv"
+
+    like: AffineLike = "pillow"  # type: ignore[assignment]  # no other warp has OpenCV's
+    padding_mode: PaddingMode | None = None
+
+    def check(self) -> None:
+        super().check()
+        if self.like != self.bordered and self.padding_mode is not None:
+            raise PipelineError(f'"padding_mode" is of "like": "{self.bordered}"')
+        check_padding(self.padding_mode or "constant", self.fill)
+
+    @property
+    def no_boxes(self) -> str:  # type: ignore[override]  # of most ops it is the same for all
+        """Reason why no boxes or points may come behind it; empty: they may."""
+        return shown_again(self.padding_mode or "constant")
+
+    def look(self, color: Color = "rgb") -> Look:
+        """Parts that every warp has in common, of an image with its channels in this order."""
+        return replace(super().look(color), padding_mode=self.padding_mode or "constant")
+
+
+class _Turning(_Bordered, frozen=True, kw_only=True):
+    bordered: ClassVar[WarpLike] = "dali"
+
+    like: RotateLike = "pillow"  # type: ignore[assignment]  # no other warp has DALI's
     padding_mode: Literal["constant", "edge"] | None = None
 
     def check(self) -> None:
         super().check()
         if self.like == "dali" and self.center is not None:
             raise PipelineError('"like": "dali" turns about the middle: leave "center" out')
-        if self.like != "dali" and self.padding_mode is not None:
-            raise PipelineError('"padding_mode" is of "like": "dali"')
 
     @property
     def is_hosts(self) -> bool:  # type: ignore[override]  # of most ops it is the same for all
         """Tell whether a GPU has no kernel for it."""
         return self.like == "dali"
-
-    def look(self, color: Color = "rgb") -> Look:
-        """Parts that every warp has in common, of an image with its channels in this order."""
-        return replace(super().look(color), padding_mode=self.padding_mode or "constant")
 
 
 class Rotate(_Turning, SteadyOp, frozen=True, tag="rotate"):
@@ -171,17 +195,19 @@ class RandomRotate(Whether, _Warping, frozen=True, tag="random_rotate"):
         return [as_kind(Rotate, self, angle=words["angle"])]
 
 
-class Affine(_Warping, SteadyOp, frozen=True, tag="affine"):
+class Affine(_Bordered, SteadyOp, frozen=True, tag="affine"):
     """Rotate, shear and scale the image about a point, and move it; the size stays.
 
-    torchvision v2's ``affine``.
+    torchvision v2's ``affine``. With ``like`` ``opencv`` the same map is done by OpenCV 4's ``warpAffine``.
 
     Args:
         angle: in degrees, clockwise, other than in ``rotate``: so it is in torchvision.
         translate: (x, y), in pixels.
         scale: over 1 enlarges.
         shear: of x, or of x and of y, in degrees, -89 to 89.
-        filter, center, fill, like: as in ``rotate``.
+        filter, center, fill: as in ``rotate``; ``like`` ``opencv`` has ``bicubic``, too.
+        like: whose formulas.
+        padding_mode: of ``like`` ``opencv``: what lies outside, as in ``warp``; default: ``constant``, the fill.
     """
 
     angle: Annotated[float, _ANGLE] = 0.0
@@ -203,10 +229,12 @@ class Affine(_Warping, SteadyOp, frozen=True, tag="affine"):
         return f"{self._motion}{self.look()}"
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        if self.like == "opencv":
+            check_opencv(height, width)
         return (mapped(height, width, self._motion, self.look(color)),)
 
 
-class RandomAffine(Whether, _Warping, frozen=True, tag="random_affine"):
+class RandomAffine(Whether, _Bordered, frozen=True, tag="random_affine"):
     """Rotate, shear, scale and move each image at random; the size stays.
 
     torchvision v2's ``RandomAffine``: every number is uniform; the translation is rounded to whole pixels.
@@ -217,7 +245,7 @@ class RandomAffine(Whether, _Warping, frozen=True, tag="random_affine"):
         scale: from and to; default: not at all.
         shear: of x: the most to either side, or from and to; four numbers: from and to of x, then of y; default: not at
             all.
-        filter, center, fill, like: as in ``rotate``.
+        filter, center, fill, like, padding_mode: as in ``affine``.
         p: how often, 0 to 1; else the image stays as it is.
     """
 
@@ -285,8 +313,21 @@ def look(filter_: WarpFilter, fill: Levels | None, like: WarpLike, color: Color,
 
 def check_filter(filter_: WarpFilter, like: WarpLike) -> None:
     """Raise PipelineError where a library's warps have no such filter."""
-    if filter_ == "bicubic" and like != "pillow":
-        raise PipelineError(f'"filter": "{filter_}" is of "like": "pillow" alone')
+    if filter_ == "bicubic" and filter_ not in WARP_FILTERS[like]:
+        raise PipelineError(f'"filter": "{filter_}" is of "like": "pillow"')
+
+
+def check_opencv(height: int, width: int) -> None:
+    """Raise ImageError for an image that OpenCV does not warp."""
+    if max(height, width) > LARGEST_OPENCV:
+        raise ImageError("BAD_DIMENSIONS", f"OpenCV warps sides of up to {LARGEST_OPENCV:,}: {height} x {width}")
+
+
+def shown_again(mode: PaddingMode) -> str:
+    """Reason why no boxes or points may come behind a warp with these margins; empty: they may."""
+    if mode in ("constant", "edge"):
+        return ""
+    return f'"padding_mode": "{mode}" shows objects again, without boxes or points: use constant'
 
 
 def _open(image: ImageSpec) -> ImageSpec:

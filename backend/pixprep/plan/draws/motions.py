@@ -32,7 +32,7 @@ class Look:
         center: (x, y) of the point that stays; None: the middle.
         fill: see ``plan.steps.warps.Warp``.
         like: whose formulas.
-        padding_mode: of dali alone: what lies outside.
+        padding_mode: of dali and opencv: what lies outside.
     """
 
     filter: WarpFilter = "nearest"
@@ -43,7 +43,8 @@ class Look:
 
     def __str__(self) -> str:
         about = "" if self.center is None else f" about x {self.center[0]:g}, y {self.center[1]:g}"
-        return f"{about} ({self.filter}, {self.like}'s rounding)"
+        margins = "" if self.padding_mode == "constant" else f", margins by {self.padding_mode}"
+        return f"{about} ({self.filter}, {self.like}'s rounding{margins})"
 
 
 def rotated(height: int, width: int, angle: float, look: Look, *, expand: bool = False) -> tuple[LevelStep, ...]:
@@ -107,7 +108,11 @@ def mapped(height: int, width: int, motion: Motion, look: Look) -> Warp:
     x, y = (width * 0.5, height * 0.5) if look.center is None else look.center
     if look.like == "torchvision":
         x, y = (0.0, 0.0) if look.center is None else (x - width * 0.5, y - height * 0.5)
-    return Warp(_inverse(x, y, motion), size, 0, 0, *size, look.fill, look.filter, look.like)
+    matrix = _inverse(x, y, motion)
+    if look.like == "opencv":  # from centre to centre of pixels
+        a, b, c, d, e, f = matrix
+        matrix = (a, b, c + 0.5 * (a + b - 1), d, e, f + 0.5 * (d + e - 1))
+    return Warp(matrix, size, 0, 0, *size, look.fill, look.filter, look.like, None, look.padding_mode)
 
 
 def coefficients(height: int, width: int, corners: Corners) -> Matrix | None:

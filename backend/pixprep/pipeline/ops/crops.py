@@ -1,0 +1,241 @@
+"""Ops that cut out a window of the image."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.limits import (
+    MAX_SIDE,
+    SIDE,
+    Bounded,
+    Length,
+    MarginOrInput,
+    fill_input,
+    need_fill,
+    need_levels,
+    requested,
+)
+from pixprep.pipeline.ops.op import ImageOp, settle
+from pixprep.plan import inputs
+from pixprep.plan.geometry_steps import Window
+from pixprep.plan.lowered import Lowered
+from pixprep.spec import Bound, ImageSpec, InputSpec, Rounding
+
+
+class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
+    """Cut the middle out; give ``height`` and ``width``, or ``fraction``.
+
+    Like torchvision's ``CenterCrop``: the margin above is half of ``H - height``, rounded, and a smaller image is
+    padded with zeros, unless ``smaller`` refuses it. Unlike torchvision's, a crop before the resize must fit inside the
+    image.
+
+    Args:
+        height: in pixels.
+        width: in pixels; default: ``height``.
+        fraction: in place of both: a square of ``int(fraction * shorter side)``, as in TensorFlow's ImageNet code.
+        rounding: of half an odd margin: ``half_even`` (torchvision, timm), ``down`` (Hugging Face, Keras),
+            ``half_away`` (DALI, TensorFlow's EfficientNet).
+        smaller: what becomes of an image that is lower or narrower than ``height`` and ``width``: ``pad``, the default,
+            or ``refuse``, as in DALI.
+    """
+
+    height: Length | None = None
+    width: Length | None = None
+    fraction: float | None = None
+    rounding: Rounding = "half_even"
+    smaller: Literal["pad", "refuse"] | None = None
+
+    def check(self) -> None:
+        if (self.height is None) == (self.fraction is None) or (self.height is None and self.width is not None):
+            raise PipelineError('needs either "height" and "width", or "fraction"')
+        if self.fraction is not None and not 0 < self.fraction <= 1:
+            raise PipelineError(f'"fraction" must be over 0 and at most 1, not {self.fraction:g}')
+        settle(self, "width", self.height)
+        if self.fraction is None:
+            settle(self, "smaller", "pad")
+        elif self.smaller is not None:
+            raise PipelineError('"smaller" goes with "height" and "width"')
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the middle; refuses to pad normalized values, where level 0 is no longer 0."""
+        if self.height is not None and self.width is not None:
+            if self._may_pad(image):
+                need_levels(image)
+            for side, most in ((self.height, image.max_height), (self.width, image.max_width)):
+                if self.smaller == "refuse" and most is not None and side > most:
+                    raise PipelineError(f"no image fits: {side} pixels of a side that has at most {most}")
+            return image.sized(self.height, self.width)
+        assert self.fraction is not None
+        if image.height is not None and image.width is not None:
+            side = max(1, int(self.fraction * min(image.height, image.width)))
+            return image.sized(side, side)
+        sides = [most for most in (image.max_height, image.max_width) if most is not None]
+        most = max(1, int(self.fraction * min(sides))) if sides else None
+        return image.within((1, 1), (most, most))
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        window = Window(
+            height=self.height,
+            width=self.width,
+            fraction=self.fraction or 1.0,
+            place="center",
+            rounding=self.rounding,
+            beyond="refuse_smaller" if self.smaller == "refuse" else "fill",
+        )
+        return before.then(window, fill=0 if self._may_pad(image) else None)
+
+    def _may_pad(self, image: ImageSpec) -> bool:
+        is_over = (self.height or 0) > image.min_height or (self.width or 0) > image.min_width
+        return is_over and self.smaller != "refuse"
+
+
+Number = int | float | str
+"""A number, or the name of the input that says it."""
+_UNITS = {
+    "pixels": (Bound(0, MAX_SIDE, is_whole=True), SIDE),
+    "free": (Bound(0, 1, example=0.5), SIDE),
+    "share": (Bound(0, 1), Bound(0, 1, example=1)),
+    "share32": (Bound(0, 1), Bound(0, 1, example=1)),
+}
+"""Limits of the corner of a window and of its size, in each unit."""
+
+
+class Crop(ImageOp, frozen=True, tag="crop"):
+    """Cut out a window: by numbers, or by the boxes that come with the image; each box then gives a tensor.
+
+    Like torchvision's functional ``crop``, but an image that the window does not fit inside is refused, unless
+    ``smaller`` pads it. Then a window of ``free`` shares is DALI's ``crop`` with ``out_of_bounds_policy="pad"``: of an
+    odd margin half a pixel more lies above, in the middle.
+
+    Each number may be the name of an input, float32 [n, 1], whose value then comes with each image; or ``name[1]``, the
+    second number of its row. They are pixels, or shares, of the image here. With a size that comes with the image, the
+    tensor has that size, unless a resize follows.
+
+    A box is left, top, right, bottom in pixels of the decoded image, whatever ops are in between: upright, as a client
+    sees it, where ``decode`` turns the image. Its edges are rounded to whole pixels as Pillow's ``Image.crop`` rounds
+    them, half to even; what reaches over the image's edge is cut off. A box of which no whole pixel is left is refused.
+
+    Args:
+        top, left: the window's first row and column.
+        height, width: its size.
+        box: in place of these: the name of an input, float32 [n, 4].
+        unit: of the four numbers. ``pixels``; ``free``: ``top`` and ``left`` are shares, 0 to 1, of the rows and
+            columns that the window leaves free, as DALI's ``crop_pos_y`` and ``crop_pos_x``; ``share``: all are shares
+            of the height and the width, as of DALI's ``slice``, whose ends are rounded; ``share32``: the same, as of
+            its ``rel_start`` and ``rel_shape``: the shares, and the begin in pixels, are float32.
+        rounding: of a share that falls between pixels, as in ``center_crop``; default: ``half_away``, DALI's.
+        max_size: the most pixels of a side that comes with the image; what asks for more is refused.
+        smaller: what becomes of an image that the window does not fit inside: ``refuse``, the default, or ``pad``. With
+            ``pad`` and pixels, ``top`` and ``left`` may be below 0.
+        fill: the colour of what is padded, as in ``pad``.
+    """
+
+    top: Number | None = None
+    left: Number | None = None
+    height: Number | None = None
+    width: Number | None = None
+    box: str | None = None
+    unit: Literal["pixels", "free", "share", "share32"] = "pixels"
+    rounding: Rounding | None = None
+    max_size: Length | None = None
+    smaller: Literal["pad", "refuse"] = "refuse"
+    fill: MarginOrInput = 0
+
+    def check(self) -> None:
+        fields = (self.top, self.left, self.height, self.width)
+        if (self.box is None) == (fields == (None,) * 4) or (self.box is None and None in fields):
+            raise PipelineError('needs either "top", "left", "height" and "width", or "box"')
+        if self.box is not None and (self.unit != "pixels" or self.smaller == "pad"):
+            raise PipelineError('"unit" and "smaller" go with "top", "left", "height" and "width"')
+        if self.smaller == "refuse" and self.fill != 0:
+            raise PipelineError('"fill" goes with "smaller": "pad"')
+        for name, (value, bound) in self._numbers.items():
+            if value is not None:
+                Bounded(bound, " pixels" * (bound is SIDE)).check(name, value)
+        if self.unit != "pixels":
+            settle(self, "rounding", "half_away")
+        elif self.rounding is not None:
+            raise PipelineError('"rounding" goes with "unit": "free" or "share"')
+        if self.max_size is not None and (self._is_share or str not in {type(self.height), type(self.width)}):
+            raise PipelineError('"max_size" goes with a height or a width in pixels that comes with the image')
+
+    @property
+    def _is_share(self) -> bool:
+        return self.unit.startswith("share")
+
+    @property
+    def _numbers(self) -> dict[str, tuple[Number | None, Bound]]:
+        """The four fields, each with its limits."""
+        corner, size = _UNITS[self.unit]
+        if self.smaller == "pad" and self.unit == "pixels":
+            corner = Bound(-MAX_SIDE, MAX_SIDE, is_whole=True)
+        size = size if self.max_size is None else size.within(Bound(1, self.max_size))
+        return {"top": (self.top, corner), "left": (self.left, corner)} | {
+            "height": (self.height, size),
+            "width": (self.width, size),
+        }
+
+    @property
+    def _window(self) -> Window:
+        """The window, where there is no box, with examples of what comes with the image."""
+        top, left, height, width = (
+            bound.example if isinstance(value, str) else value or 0 for value, bound in self._numbers.values()
+        )
+        return Window(
+            height=height,
+            width=width,
+            top=top,
+            left=left,
+            place="fixed" if self.unit == "pixels" else self.unit,
+            rounding=self.rounding or "down",
+            beyond="pad" if self.smaller == "pad" else "refuse_smaller",
+        )
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the window; refuses one that no image could hold, and to pad normalized values."""
+        if self.smaller == "pad":
+            need_levels(image)
+            need_fill(self.fill, image)
+        if self.box is not None:
+            return image.within((1, 1), (image.max_height, image.max_width))
+        named = {name for name, _ in requested(**self._numbers)}
+        if self._is_share:
+            if named or image.height is None or image.width is None:
+                return image.within((1, 1), (image.max_height, image.max_width))
+            top, left, height, width = self._window.of(image.height, image.width)
+            if not (height and width):
+                raise PipelineError(f"the window covers no whole pixel of {image.height} x {image.width}")
+            self._check_end(image, top + height, left + width)
+            return image.sized(height, width)
+        top, left, height, width = (
+            0 if isinstance(value, str) else int(value or 0) for value, _ in self._numbers.values()
+        )
+        at_top, at_left = (top, left) if self.unit == "pixels" else (0, 0)
+        self._check_end(image, at_top + max(height, 1), at_left + max(width, 1))
+        sides = {"height": (height, image.max_height), "width": (width, image.max_width)}
+        least = tuple(1 if name in named else side for name, (side, _) in sides.items())
+        most = tuple(
+            min(filter(None, (self.max_size, bound)), default=None) if name in named else side
+            for name, (side, bound) in sides.items()
+        )
+        return image.within(least, most)  # type: ignore[arg-type]
+
+    def _check_end(self, image: ImageSpec, bottom: int, right: int) -> None:
+        if self.smaller == "pad":
+            return
+        for name, end, side in (("height", bottom, image.height), ("width", right, image.width)):
+            if side is not None and end > side:
+                raise PipelineError(f"the window ends at {end}, but the {name} of the image is {side}")
+
+    def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
+        if self.box is not None:
+            return (InputSpec(name=self.box, kind="box", count=4),)
+        return (*(number.spec for _, number in requested(**self._numbers)), *fill_input(self.fill, image))
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        if self.box is not None:
+            return before.then(inputs.Box(key=key, input=self.box))
+        numbers, window = requested(**self._numbers), self._window
+        fill = self.fill if self.smaller == "pad" else None
+        return before.then(inputs.Requested(key=key, numbers=numbers, window=window) if numbers else window, fill=fill)
