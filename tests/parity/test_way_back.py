@@ -100,25 +100,3 @@ def test_masks_and_points_come_back_through_matrices_as_opencv_brings_them(is_pe
         expected = cv2.perspectiveTransform(points[None], np.linalg.inv(matrix))[0]
         assert np.allclose(pp.points_to_original(points, matrix), expected, rtol=1e-5, atol=1e-3)
     assert across > 20 or not is_perspective
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_yolos_masks_are_ultralytics_own(size):
-    """``process_mask_native``: prototypes of 160 x 160, noise here, resized to the photo, and cut at the box.
-
-    It resizes twice where the margin is no multiple of 4, and the transform is not rounded to whole pixels.
-    """
-    rng = np.random.default_rng(6)
-    transform = transform_of(pp.letterbox(height=640, width=640, like="opencv"), size=size)
-    prototypes, weights = rng.normal(size=(8, 160, 160)).astype(np.float32), rng.normal(size=(3, 8)).astype(np.float32)
-    boxes = np.float32([[10, 10, 60, 60], [5, 20, 64, 50], [30, 0, 63, 70]])
-    theirs = ops.process_mask_native(*map(torch.from_numpy, (prototypes, weights, boxes)), size).numpy().astype(bool)
-
-    def differing(moved=0):
-        logits = np.tensordot(weights, prototypes, 1).astype(np.float32)
-        masks = pp.mask_to_original(logits, transform + np.float32([0, 0, moved, moved]), size, stride=4) > 0
-        differs = zip(masks != theirs, boxes.astype(int), strict=True)
-        return np.concatenate([mask[top:end, left:right].ravel() for mask, (left, top, right, end) in differs]).mean()
-
-    assert differing() <= (0.02 if size != (480, 640) else 0)
-    assert differing(2) > 0.2

@@ -109,7 +109,12 @@ def server(folder):
     letterbox = [pp.decode(), pp.letterbox(height=320, width=320, like="opencv"), pp.normalize(), *rest]
     for name, (outputs, metadata) in TASKS.items():
         model = detectors.save_constant(folder / name / "model.onnx", outputs, **metadata)
-        build(name, pp.Pipeline(letterbox), model, "--name", name)
+        if name == "pose":
+            build(name, pp.Pipeline(letterbox), model, "--name", name)
+        else:
+            assert (
+                main(["build", "--preprocess", "pose_preprocess", "--onnx", str(model), *output, "--name", name]) == 0
+            )
     plain = folder / "models" / "plain"
     (plain / "1").mkdir(parents=True)
     pp.presets.imagenet().save(plain / "1" / "pipeline.json")
@@ -188,6 +193,27 @@ def test_the_docs_show_what_the_example_prints_and_draws(server, tmp_path):
 def test_nothing_found_is_no_box(server, tmp_path):
     (tmp_path / "gray.png").write_bytes(png(np.full((40, 60, 3), 120, np.uint8)))
     assert detect(server, "gray.png", cwd=tmp_path) == ([], "detected.png: 0 boxes on 40 x 60 pixels")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "found"),
+    [
+        ("pose", ["--task", "pose"], ("class 0", ["      point   200.0   160.0"])),
+        ("seg", [], ("class 0", [])),
+        ("named", [], ("class 7", [])),
+    ],
+)
+def test_the_example_draws_keypoints_and_masks(server, tmp_path, model, options, found):
+    name, more = found
+    gray = np.full((480, 640, 3), 120, np.uint8)
+    (tmp_path / "gray.png").write_bytes(png(gray))
+    first, *others, last = printed(server, "gray.png", "--model", model, *options, cwd=tmp_path).splitlines()
+    assert (first[:4], first[6:22].strip(), [*map(float, first[22:].split())]) == ("0.90", name, [240, 80, 400, 240])
+    assert (others, last) == (more, "detected.png: 1 box on 480 x 640 pixels")
+    drawn = np.asarray(Image.open(tmp_path / "detected.png"))
+    assert (drawn[120, 300] != gray[120, 300]).any() == (model != "pose")  # in the mask, below the label
+    assert (drawn[160, 200] != gray[160, 200]).any() == (model == "pose")
+    assert (drawn[200, 300] == gray[200, 300]).all()  # in the box, outside the mask
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def repository(demo_repository, tmp_path_factory):
     line = 'parameters {{ key: "{}" value {{ string_value: "{}" }} }}\n'
     written = "".join(line.format(key, value) for key, value in parameters.items())
     write_model(folder, "strict", f'backend: "pixprep"\n{written}', {"pipeline.json": PIPELINE.to_json()})
-    bare = pp.Pipeline([pp.decode(), pp.resize(height=16, width=16), pp.tensor()])
+    bare = pp.Pipeline([pp.decode(apply_exif_orientation=False), pp.resize(height=16, width=16), pp.tensor()])
     write_model(folder, "bare", 'backend: "pixprep"\n', {"pipeline.json": bare.to_json()})
     broken = CLASSIFIER.replace("return sums(", "return float('inf') * sums(", 1)
     write_model(folder, "broken", CLASSIFIER_CONFIG, {"model.py": broken})
@@ -209,6 +209,11 @@ def test_levels_that_nothing_normalizes_are_said(page):
         'bare/1/pipeline.json: "tensor" holds the levels 0 to 255 as float32: put normalize before tensor, unless its '
         "model was trained with levels"
     ]
+
+
+@pytest.mark.parametrize(("model", "is_upright"), [("ensemble", True), ("boxes", True), ("bare", False)])
+def test_a_photo_lies_as_the_model_sees_it(page, model, is_upright):
+    assert page.photo(model, FLOWER.read_bytes())["is_upright"] == is_upright
 
 
 @pytest.mark.parametrize(("model", "pipeline"), [("ensemble", "preprocess"), ("boxes", "boxes"), ("dali", "dali")])

@@ -1,7 +1,9 @@
 """The page of `pixprep serve --page`: drop a photo, see what the served models make of it, stage by stage.
 
 process     the supervisor's side: holds the port, starts the page's process, starts it anew when it ends
-server      the page's process: who may ask, how much, how long
-answer      what is said of one photo
+handler     the page's process: who may ask, how much, how long
+answer      the answer for one photo: outputs, times, stages
+outputs     what is said of each output, and of what a detector found
+program     the Python program that asks for the same
 page.*      what the browser shows: HTML, style and script in one answer; no build step, nothing loads from elsewhere
 """
