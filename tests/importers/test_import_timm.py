@@ -213,6 +213,7 @@ def test_a_filter_that_timm_draws_for_each_step_is_that_of_its_policy():
 def test_options_of_the_command_line_bring_its_defaults():
     plain = {"re_prob": 0.2, "re_mode": "pixel", "interpolation": "random"}
     assert from_timm(CONFIG, training={"reprob": 0.2}).ops == from_timm(CONFIG, training=plain).ops
+    assert from_timm(CONFIG, training={"re_num_splits": 0}).ops == from_timm(CONFIG, training={}).ops
     squeezed = from_timm(CONFIG, training={"no-aug": True}).for_training().ops
     assert squeezed[1] == pp.resize(height=224, width=224, filter="bicubic", only="training")
 

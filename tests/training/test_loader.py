@@ -165,7 +165,10 @@ def test_tuples_have_what_is_named():
 
 def test_it_goes_on_with_the_next_epoch_whose_order_is_another():
     with loader(shuffle=True) as ours:
-        epochs = [[batch["index"].tolist() for batch in ours] for _ in range(3)]
+        epochs = [[batch["index"].tolist() for batch in ours] for _ in range(2)]
+        last = iter(ours)
+        epochs.append([batch["index"].tolist() for batch in last])
+        assert next(last, None) is None  # it stays at its end
         assert ours.epoch == 3
     assert epochs[0] != epochs[1] != epochs[2]
     with loader(shuffle=True) as again:
