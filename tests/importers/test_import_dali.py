@@ -438,6 +438,7 @@ REFUSED_CHAINS = [
     ([("decoders__Image", {"dtype": FLOAT})], '"decoders__Image": "dtype": 9 must be 0: images are decoded'),
     ([("decoders__Image", {"use_fast_idct": True, "device": "mixed"})], '"use_fast_idct": True with device "mixed"'),
     ([("decoders__Image", {"use_fast_idct": True})], '"use_fast_idct": True holds for images that EXIF does not turn'),
+    ([DECODE, RESIZE, ("Resize", {"size": 9.0, "interp_type": 3})], "of an image that was resized lanczos makes two"),
     ([DECODE, ("WarpAffine", {"matrix": [1.0, 0.0, 2.0, 0.0, 1.0, 2.0]})], 'needs "size": without it the result is as'),
     (
         [("decoders__Image", {"output_type": 2}), ("ColorSpaceConversion", {"image_type": 2, "output_type": 0})],

@@ -16,13 +16,13 @@ from pixprep.importers.dali.values import Encoded, Image, Value
 from pixprep.importers.fields import Fields
 from pixprep.pipeline.ops import DecodeVideo, Op, changed
 
-STREAM = (
+_WHY_DALI = (
     "answers a request with a sequence after the other, as long as the clip is, and pixprep gives one answer: DALI has "
     "to serve it; if the first sequence is enough, say --option clip=first"
 )
 OPERATORS = (
     *("Resize", "Crop", "CropMirrorNormalize", "Normalize", "Flip", "Transpose", "Cast", "Copy"),
-    *("_ArithmeticGenericOp", "ArithmeticGenericOp"),
+    "ArithmeticGenericOp",
 )
 """Operators that are understood of a clip."""
 _SHORT: dict[str, Literal["refuse", "repeat"]] = {"none": "refuse", "edge": "repeat"}
@@ -62,7 +62,7 @@ def strided(ops: list[Op], values: Iterable[Value]) -> list[Op]:
 def stream_of(operator: Operator, fields: Fields, clip: str | None) -> Image:
     """``inputs.video``: its first sequence, where that is what ``clip`` says."""
     if clip != "first":
-        raise PipelineError(STREAM)
+        raise PipelineError(_WHY_DALI)
     fields.expect("last_sequence_policy", "partial", "pad")
     fields.ignore("blocking", "no_copy", "affine", "feature_names")
     return Image(
@@ -72,8 +72,7 @@ def stream_of(operator: Operator, fields: Fields, clip: str | None) -> Image:
 
 CLIPS: dict[str, Callable[[Encoded, Fields], Image]] = {
     "decoders__Video": _decode_video,
-    "experimental__decoders__Video": _decode_video,
 }
 """Operators whose input is an encoded clip."""
-STREAMS = ("inputs__Video", "experimental__inputs__Video")
-"""Operators that are inputs of clips in sequences."""
+STREAM = "inputs__Video"
+"""The operator that is an input of clips in sequences."""

@@ -24,16 +24,9 @@ _FROM_YIQ = np.linalg.inv(_TO_YIQ.astype(np.float64)).astype(np.float32)
 _WHITE, _MIDDLE = np.float32(255), 128.0
 
 
-def _check(image: Image, fields: Fields) -> None:
-    """Refuse what is not of levels to levels."""
-    if image.dtype != "uint8" or image.layout != "hwc" or image.is_normalized:
-        raise PipelineError("is understood of levels in HWC, before they are cast or normalized")
-    fields.expect("dtype", 0, why="must be 0: levels stay uint8")
-
-
 def _mixed(image: Image, fields: Fields) -> Image:
     """An operator that is a matrix: each reads the arguments that it has."""
-    _check(image, fields)
+    image.check_levels(fields)
     hue, saturation, value, brightness, contrast = (
         np.float32(fields.number(name, default))
         for name, default in (("hue", 0.0), ("saturation", 1.0), ("value", 1.0), ("brightness", 1.0), ("contrast", 1.0))
@@ -58,7 +51,7 @@ def _mixed(image: Image, fields: Fields) -> Image:
 
 def _gaussian_blur(image: Image, fields: Fields) -> Image:
     """``gaussian_blur``, of one window and one deviation for both axes; each follows from the other."""
-    _check(image, fields)
+    image.check_levels(fields)
     size, sigma = (finite(fields.take(name, [0.0])) for name in ("window_size", "sigma"))
     if len({*size}) != 1 or len({*sigma}) != 1:
         raise PipelineError('needs one "window_size" and one "sigma", the same for both axes')
@@ -71,7 +64,7 @@ def _gaussian_blur(image: Image, fields: Fields) -> Image:
 
 def _erase(image: Image, fields: Fields) -> Image:
     """``erase`` of rectangles: pairs of ``anchor`` and ``shape``."""
-    _check(image, fields)
+    image.check_levels(fields)
     axes = axes_of(image, fields, [1, 0])
     spec, fill = lowered(image.chain)[1], colour(fields, "fill_value")
     sides = [spec.height, spec.width]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pixprep.errors import PipelineError
+from pixprep.importers.dali.requests import number_of, pair_of, side_of
 from pixprep.importers.dali.rules import resize_rule
 from pixprep.importers.dali.values import Encoded, Image, Numbers, Rows, lowered, needed, size_of
 from pixprep.importers.dali.windows import WINDOWS, cropped, sliced
@@ -84,6 +85,12 @@ def _resized(image: Image, fields: Fields) -> Image:
     smaller, larger = (fields.choice(name, _FILTERS, 1) for name in names)
     if smaller != larger:
         fields.refuse("min_filter", f"and {larger} when enlarging is not understood: there is one filter")
+    resized = any(isinstance(op, Resize) and op.filter != "nearest" for op in image.chain)
+    if resized and smaller in ("bicubic", "lanczos"):
+        raise PipelineError(
+            f"of an image that was resized {smaller} makes two levels of a difference of one: resize once, or by "
+            "INTERP_LINEAR"
+        )
     is_subpixel = fields.flag("subpixel_scale", default=True)
     how: dict[str, Any] = {"filter": smaller, "antialias": fields.flag("antialias", default=True), "like": "dali"}
     if (sides := _computed(image, fields)) is not None:
@@ -107,54 +114,33 @@ def _computed(image: Image, fields: Fields) -> tuple[Rows, Rows] | None:
 
 
 def _target(fields: Fields) -> dict[str, Any]:
-    """The size of a resize, as the fields of the op; DALI refuses two of the three ways at once."""
-    names = ("resize_shorter", "resize_longer", "size", "resize_x", "resize_y")
-    if any(isinstance(fields.take(name), Encoded) for name in names):
-        return _asked_target(fields, [name for name in names if fields.has(name)])
-    found = [name for name in names if fields.has(name)]
-    mode = fields.choice("mode", _MODES, "default")
-    if found in (["resize_shorter"], ["resize_longer"]) and fields.take("mode", "default") == "default":
-        target: dict[str, Any] = {"size": fields.side(found[0]), "side": found[0].removeprefix("resize_")}
+    """The size of a resize, as the fields of the op; DALI refuses two of the three ways at once.
+
+    Of a number of the request the field is its name, and the size has a bound; see ``requests.bounded``.
+    """
+    found = [name for name in ("resize_shorter", "resize_longer", "size", "resize_x", "resize_y") if fields.has(name)]
+    is_asked = any(isinstance(fields.take(name), Encoded) for name in found)
+    bound: dict[str, Any] = {"max_size": MAX_SIDE} if is_asked else {}
+    is_default, mode = fields.take("mode", "default") == "default", fields.choice("mode", _MODES, "default")
+    if found in (["resize_shorter"], ["resize_longer"]) and is_default:
+        target = {"size": side_of(fields, found[0]), "side": found[0].removeprefix("resize_"), **bound}
         if fields.has("max_size"):
-            if found == ["resize_longer"]:
-                fields.refuse("max_size", "is understood with resize_shorter")
+            if found == ["resize_longer"] or is_asked:
+                fields.refuse("max_size", "is understood with resize_shorter, where it is fixed")
             target |= {"mode": "scale", "max_size": fields.side("max_size")}
         return target
     if found not in (["size"], ["resize_x", "resize_y"], ["resize_x"], ["resize_y"]):
         raise PipelineError(f"needs one size, and has {', '.join(found) or 'none'}")
-    height, width = (fields.side(name) if name in found else 0 for name in ("resize_y", "resize_x"))
+    height, width = (side_of(fields, name) if name in found else 0 for name in ("resize_y", "resize_x"))
     if found == ["size"]:
         zeros = finite(fields.take("size"))
         is_one = len(zeros) == 2 and zeros.count(0) == 1 and max(zeros).is_integer()
-        height, width = map(int, zeros) if is_one else fields.pair("size")
+        height, width = map(int, zeros) if is_one else pair_of(fields, "size")
     if height and width:
-        return {"height": height, "width": width, "mode": mode}
-    if fields.take("mode", "default") == "stretch":
+        return {"height": height, "width": width, "mode": mode, **bound}
+    if not is_default and (is_asked or fields.take("mode") == "stretch"):
         fields.refuse("mode", "is not understood with one side: the other one stays as it is")
-    return {"height": height} if height else {"width": width}
-
-
-def _asked_target(fields: Fields, found: list[str]) -> dict[str, Any]:
-    """The size of a resize, of which some numbers come with the request; ``requests.bounded`` bounds them."""
-    mode = fields.choice("mode", _MODES, "default")
-    bound: dict[str, Any] = {"max_size": MAX_SIDE}
-    values = {name: fields.take(name) for name in found}
-    sides: list[Any] = [
-        value.at(0) if isinstance(value, Encoded) else fields.side(name)
-        for name, value in values.items()
-        if name != "size"
-    ]
-    if found in (["resize_shorter"], ["resize_longer"]) and mode == "stretch" and not fields.has("max_size"):
-        return {"size": sides[0], "side": found[0].removeprefix("resize_"), **bound}
-    if found == ["size"]:
-        height, width = values["size"].at(0), values["size"].at(1)
-    elif found == ["resize_x", "resize_y"]:
-        width, height = sides
-    elif found in (["resize_x"], ["resize_y"]) and fields.take("mode", "default") == "default":
-        return {"width" if found == ["resize_x"] else "height": sides[0], **bound}
-    else:
-        raise PipelineError(f"needs one size of the request, and has {', '.join(found)}")
-    return {"height": height, "width": width, "mode": mode, **bound}
+    return {"height": height, **bound} if height else {"width": width, **bound}
 
 
 def mirrors(fields: Fields, argument: str, axis: Literal["horizontal", "vertical"], default: int) -> list[Flip]:
@@ -172,7 +158,7 @@ def _flip(image: Image, fields: Fields) -> Image:
 
 def _rotate(image: Image, fields: Fields) -> Image:
     """``rotate``; by right angles DALI computes no pixel, but where a ``size`` is given."""
-    angle, keeps_size = _asked_or(fields, "angle"), fields.flag("keep_size")
+    angle, keeps_size = number_of(fields, "angle"), fields.flag("keep_size")
     how = _looked(image, fields)
     if fields.has("size"):
         spec, (height, width) = lowered(image.chain)[1], fields.pair("size")
@@ -212,17 +198,9 @@ def _warp_affine(image: Image, fields: Fields) -> Image:
     return image.then(Warp(matrix=matrix, height=height, width=width, inverse_map=is_inverse or None, **how))
 
 
-def _asked_or(fields: Fields, name: str) -> Any:
-    """A number, or the field of an op that means one of the request."""
-    value = fields.take(name)
-    return value.at(0) if isinstance(value, Encoded) else fields.number(name)
-
-
 def _looked(image: Image, fields: Fields) -> dict[str, Any]:
     """Fields of the op that every warp of DALI has; without ``fill_value`` the edge goes on."""
-    if image.dtype != "uint8" or image.layout != "hwc" or image.is_normalized:
-        raise PipelineError(f"is not understood of {image.dtype} values in {image.layout.upper()}: warp levels in HWC")
-    fields.expect("dtype", _UINT8, why="must be 0: levels stay uint8")
+    image.check_levels(fields)
     how: dict[str, Any] = {"filter": fields.choice("interp_type", _WARP_FILTERS, 1), "like": "dali"}
     if not fields.has("fill_value"):
         return {**how, "padding_mode": "edge"}
@@ -232,15 +210,10 @@ def _looked(image: Image, fields: Fields) -> dict[str, Any]:
     return {**how, "fill": int(fill)}
 
 
-_DECODERS: dict[str, Callable[[Encoded, Fields], Image]] = {
-    "": _decode,
-    "Crop": lambda encoded, fields: cropped(_decode(encoded, fields), fields),
-    "Slice": lambda encoded, fields: sliced(_decode(encoded, fields), (), fields),
-}
-DECODERS = {
-    f"{name}{kind}": apply
-    for kind, apply in _DECODERS.items()
-    for name in ("decoders__Image", "experimental__decoders__Image", "ImageDecoder")  # the last one until DALI 1.0
+DECODERS: dict[str, Callable[[Encoded, Fields], Image]] = {
+    "decoders__Image": _decode,
+    "decoders__ImageCrop": lambda encoded, fields: cropped(_decode(encoded, fields), fields),
+    "decoders__ImageSlice": lambda encoded, fields: sliced([_decode(encoded, fields)], fields),
 }
 """Operators whose input is an encoded image."""
 

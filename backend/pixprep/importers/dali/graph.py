@@ -15,6 +15,8 @@ from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.faults import quoted
 
 MAX_OPERATORS, MAX_OUTPUTS = 256, 32
+_RENAMED = (("experimental__", ""), ("_", ""), ("ImageDecoder", "decoders__Image"))
+"""Beginnings of operators' names, with what they are in other versions of DALI; the last one was until DALI 1.0."""
 
 # The fields of dali.proto's messages, by number.
 # name, device, is_argument_input, arg_name, dtype, ndim, layout
@@ -32,6 +34,7 @@ class Operator:
     """One operator of the graph.
 
     Attributes:
+        name: in the newest version of DALI, without what says that it is experimental, or DALI's own.
         where: how messages call it.
         inputs, outputs: names of tensors.
         computed: for each argument that a tensor gives the name of the tensor.
@@ -67,8 +70,11 @@ def _operator(number: int, message: Mapping[int, list[Any]], where: str) -> Oper
     arguments = dict(map(_argument, message[4]))
     if len(arguments) < len(message[4]):
         raise wire.WireError(f"an argument of operator {number} stands twice")
+    newest = name
+    for old, new in _RENAMED:
+        newest = new + newest.removeprefix(old) if newest.startswith(old) else newest
     return Operator(
-        name=name,
+        name=newest,
         where=f"{where}: operator {number} {quoted(name)}",
         inputs=tuple(_one(edge[1]) for edge in message[2] if not any(edge[3])),
         outputs=tuple(_one(edge[1]) for edge in message[3]),

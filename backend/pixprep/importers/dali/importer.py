@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pixprep import wire
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled
-from pixprep.importers.dali.clips import CLIPS, STREAMS, check_clip, stream_of, strided
+from pixprep.importers.dali.clips import CLIPS, STREAM, check_clip, stream_of, strided
 from pixprep.importers.dali.geometry import DECODERS
 from pixprep.importers.dali.graph import Operator, graph
 from pixprep.importers.dali.numbers import NUMBERS
@@ -104,7 +104,7 @@ def read_graph(file: Path, *, pipeline: str | None = None, python: str | None = 
 def graph_inputs(data: bytes, where: str) -> dict[str, str | None]:
     """The inputs of a graph, in their order, with the types that it says."""
     operators, _ = _read(data, where)
-    sources = [operator for operator in operators if operator.name in (*_SOURCES, *STREAMS)]
+    sources = [operator for operator in operators if operator.name in (*_SOURCES, STREAM)]
     return {operator.outputs[0]: dtype_of(operator) for operator in sources}
 
 
@@ -135,7 +135,7 @@ def _evaluate(
         arguments = {**operator.arguments, **{key: _argument(values, name) for key, name in operator.computed.items()}}
         with reading(arguments, operator.where) as fields:
             fields.ignore(*_ANYWHERE)
-            is_stream = operator.name in STREAMS
+            is_stream = operator.name == STREAM
             results = (stream_of(operator, fields, clip),) if is_stream else _applied(operator, fields, values)
         values.update(zip(operator.outputs, results, strict=False))
     return values
@@ -176,7 +176,7 @@ def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) ->
         result = CLIPS[operator.name](first, fields)
     elif operator.name in IMAGES and any(isinstance(value, Image) for value in inputs):
         result = IMAGES[operator.name](inputs, fields)
-    elif operator.name in NUMBERS and len(inputs) == len(operator.inputs):
+    elif operator.name in NUMBERS and len(inputs) == len(operator.inputs) and not isinstance(first, Image):
         result = NUMBERS[operator.name](inputs, fields)
     elif operator.name in IMAGES:
         raise PipelineError(f"its input {_listed(operator.inputs)} is not a decoded image")

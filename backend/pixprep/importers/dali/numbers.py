@@ -154,13 +154,18 @@ def _constant(inputs: Sequence[Value], fields: Fields) -> Numbers:
     return constant(np.array(data).reshape(shape or len(data)), dtype)
 
 
+def rounded(values: Array) -> Array:
+    """Nearest whole numbers, halves away from 0."""
+    return np.copysign(np.floor(np.abs(values) + 0.5), values)
+
+
 def _typed(numbers: Numbers, fields: Fields, default: int | None = None, argument: str = "dtype") -> Numbers:
     """The numbers in the type that an argument says."""
     if default is None and not fields.has(argument):
         return numbers
     dtype, values = fields.choice(argument, TYPES, default), numbers.values
-    if values.dtype.kind == "f" and np.dtype(dtype).kind != "f":  # half away from 0
-        values = np.copysign(np.floor(np.abs(values.astype(np.float64)) + 0.5), values)
+    if values.dtype.kind == "f" and np.dtype(dtype).kind != "f":
+        values = rounded(values.astype(np.float64))
     with np.errstate(all="ignore"):
         return Numbers(values.astype(dtype), numbers.sources)
 
@@ -194,8 +199,8 @@ def _slice(inputs: Sequence[Value], fields: Fields) -> Numbers:
     """``slice`` of a list of numbers: from a place, so many."""
     numbers, *window = _all(inputs)
     fields.expect("axes", [0])
-    fields.expect("normalized_anchor", values_are(window))
-    fields.expect("normalized_shape", values_are(window))
+    for name in ("normalized_anchor", "normalized_shape"):
+        fields.expect(name, bool(window) and are_shares(window[0]))
     start, length = (
         [whole(value.plain) for value in window]
         if len(window) == 2
@@ -208,9 +213,14 @@ def _slice(inputs: Sequence[Value], fields: Fields) -> Numbers:
     return _typed(Numbers(numbers.values[:, start : start + length], numbers.sources), fields)
 
 
-def values_are(tensors: Sequence[Numbers]) -> bool:
-    """DALI's default of ``normalized_anchor``: whether start and shape, as tensors, are of a float type."""
-    return bool(tensors) and tensors[0].values.dtype.kind == "f"
+def are_shares(start: Value) -> bool:
+    """DALI's default of ``normalized_anchor``: whether start and shape, as tensors, are of a float type.
+
+    An input whose type the graph does not say is taken for floats, as its configuration says unless it is written.
+    """
+    if isinstance(start, Encoded):
+        return (start.cast or start.dtype or "float32").startswith("float")
+    return isinstance(start, Numbers) and start.values.dtype.kind == "f"
 
 
 def whole(value: Any) -> int | None:
@@ -273,14 +283,13 @@ def _shaped(inputs: Sequence[Value], fields: Fields, reshaped: Callable[..., Arr
 NUMBERS: dict[str, Callable[[Sequence[Value], Fields], Numbers]] = {
     "PeekImageShape": _peeked,
     "Constant": _constant,
-    "_ArithmeticGenericOp": _arithmetic,
     "ArithmeticGenericOp": _arithmetic,
     "Cast": lambda inputs, fields: _typed(_all(inputs)[0], fields),
     "Copy": lambda inputs, _: _all(inputs)[0],
     "Cat": lambda inputs, fields: _joined(inputs, fields, is_stack=False),
     "Stack": lambda inputs, fields: _joined(inputs, fields, is_stack=True),
     "Slice": _slice,
-    "_TensorSubscript": _subscript,
+    "TensorSubscript": _subscript,
     "reductions__Max": _reduced(np.max),
     "reductions__Min": _reduced(np.min),
     "reductions__Sum": _reduced(np.sum),

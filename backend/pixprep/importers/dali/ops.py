@@ -15,7 +15,7 @@ from pixprep.importers.dali.colors import COLORS
 from pixprep.importers.dali.geometry import COLOR_TYPES, GEOMETRY, Result, mirrors
 from pixprep.importers.dali.numbers import expression, shape_of
 from pixprep.importers.dali.values import TYPES, Image, Numbers, Value, lowered, short
-from pixprep.importers.dali.windows import cropped, policy, slice_of, subscripted
+from pixprep.importers.dali.windows import cropped, policy, sliced, subscripted
 from pixprep.importers.fields import Fields, finite, reals
 from pixprep.pipeline.ops import ColorMatrix, Levels, Normalize, Op, as_tuple, changed
 from pixprep.plan.lowered import Lowered
@@ -205,14 +205,6 @@ def _reshape(image: Image, fields: Fields) -> Image:
     return image
 
 
-def _ranked(image: Image, fields: Fields) -> Image:
-    """Refuse ``squeeze`` and ``expand_dims``."""
-    del image, fields
-    raise PipelineError(
-        "is not understood: a tensor has height, width and channels; reshape of the model's config.pbtxt has others"
-    )
-
-
 def _color_space_conversion(image: Image, fields: Fields) -> Image:
     """``color_space_conversion``: BGR is another order of the decoder; of gray pixels the three channels stay."""
     decode = image.chain[0]
@@ -257,17 +249,14 @@ IMAGES: dict[str, Callable[[Sequence[Value], Fields], Result]] = {
         "Cast": lambda image, fields: image.cast(fields, "dtype"),
         "Copy": lambda image, _: image,
         "Shapes": shape_of,
-        "_Shape": shape_of,
+        "Shape": shape_of,
         "Reshape": _reshape,
         "Reinterpret": _reshape,
-        "Squeeze": _ranked,
-        "ExpandDims": _ranked,
         "ColorSpaceConversion": _color_space_conversion,
     }.items()
 } | {
-    "_ArithmeticGenericOp": _arithmetic,
     "ArithmeticGenericOp": _arithmetic,
-    "Slice": slice_of,
-    "_TensorSubscript": subscripted,
+    "Slice": sliced,
+    "TensorSubscript": subscripted,
 }
 """Operators with an image among their inputs."""

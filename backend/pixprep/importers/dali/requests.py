@@ -12,10 +12,10 @@ from typing import Any
 
 from pixprep.errors import PipelineError
 from pixprep.importers.dali.graph import Operator
-from pixprep.importers.dali.numbers import subscripts, values_are
-from pixprep.importers.dali.values import TYPES, Encoded, Image, Numbers, Value
+from pixprep.importers.dali.numbers import subscripts
+from pixprep.importers.dali.values import TYPES, Encoded, Image, Value
 from pixprep.importers.fields import Fields
-from pixprep.pipeline.ops import MAX_SIDE, Crop, Op, Pad, Pixels, Resize, Tensor, TensorDType, changed
+from pixprep.pipeline.ops import MAX_SIDE, Op, Pad, Pixels, Resize, Tensor, TensorDType, changed
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import FrameLayout, Layout
@@ -26,10 +26,8 @@ _TAKEN: Mapping[str, Sequence[str]] = {
     "Crop": _WINDOW,
     "CropMirrorNormalize": (*_WINDOW, "mirror"),
     "decoders__ImageCrop": _WINDOW,
-    "experimental__decoders__ImageCrop": _WINDOW,
     "Slice": _SLICE,
     "decoders__ImageSlice": _SLICE,
-    "experimental__decoders__ImageSlice": _SLICE,
     "Resize": ("size", "resize_x", "resize_y", "resize_shorter", "resize_longer"),
     "Flip": ("horizontal", "vertical"),
     "Rotate": ("angle",),
@@ -72,12 +70,12 @@ def check_arguments(operator: Operator, values: Mapping[str, Value]) -> None:
 def is_number(operator: Operator) -> bool:
     """Tell whether an operator on an input makes another form of the same numbers, whatever they are."""
     is_one = operator.arguments.get("num_subscripts") == 1 and "at_0" in operator.arguments
-    return operator.name in ("Cast", "Copy") or (operator.name == "_TensorSubscript" and is_one)
+    return operator.name in ("Cast", "Copy") or (operator.name == "TensorSubscript" and is_one)
 
 
 def reformed(name: str, source: Encoded, fields: Fields) -> Encoded:
     """The input in another type, or one of its numbers."""
-    if name == "_TensorSubscript":
+    if name == "TensorSubscript":
         (index,) = subscripts(fields)
         if source.index is not None or not isinstance(index, int) or index < 0:
             raise PipelineError("is understood of an input's numbers from the first on, such as roi[0]")
@@ -104,33 +102,22 @@ def frames(source: Encoded) -> Image:
     return Image(source.name, (pixels,), layout=own, dtype=_FRAMES[made])
 
 
-def are_shares(numbers: Sequence[Value]) -> bool:
-    """DALI's default of ``normalized_anchor``: whether start and shape are of a float type.
-
-    An input whose type the graph does not say is taken for floats, as its configuration says unless it is written.
-    """
-    first = numbers[0] if numbers else None
-    if isinstance(first, Encoded):
-        return (first.cast or first.dtype or "float32").startswith("float")
-    return values_are([first] if isinstance(first, Numbers) else [])
-
-
-def requested_crop(fields: Fields, **how: Any) -> Crop:
-    """The window of an operator that crops, of which some numbers come with the request; ``how``: fields of the op."""
-    top, left = (_asked(fields, name) or fields.number(name, 0.5) for name in ("crop_pos_y", "crop_pos_x"))
-    if not fields.has("crop"):
-        height, width = (_asked(fields, name) or fields.side(name) for name in ("crop_h", "crop_w"))
-    elif isinstance(fields.take("crop"), Encoded):
-        height, width = (_asked(fields, "crop", axis) for axis in (0, 1))
-    else:
-        height, width = fields.pair("crop")
-    return Crop(top, left, height, width, unit="free", **how)
-
-
-def _asked(fields: Fields, name: str, place: int = 0) -> Any:
-    """The field of an op that means a number of the request; None of an argument that is none."""
+def number_of(fields: Fields, name: str, default: float | None = None) -> Any:
+    """A number, or the field of an op that means one of the request."""
     value = fields.take(name)
-    return value.at(place) if isinstance(value, Encoded) else None
+    return value.at(0) if isinstance(value, Encoded) else fields.number(name, default)
+
+
+def side_of(fields: Fields, name: str) -> Any:
+    """A side in pixels, or the field of an op that means one of the request."""
+    value = fields.take(name)
+    return value.at(0) if isinstance(value, Encoded) else fields.side(name)
+
+
+def pair_of(fields: Fields, name: str) -> tuple[Any, Any]:
+    """(height, width) in pixels, or the fields of an op that mean two numbers of the request."""
+    value = fields.take(name)
+    return (value.at(0), value.at(1)) if isinstance(value, Encoded) else fields.pair(name)
 
 
 def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:

@@ -202,6 +202,12 @@ class Image:
         rows = [(*(scale * (at == own) for at in range(3)), offset) for own, (scale, offset) in enumerate(pairs)]
         return replace(self, chain=(*kept, ColorMatrix(matrix=tuple(rows))), dtype="uint8")
 
+    def check_levels(self, fields: Fields) -> None:
+        """Refuse an operator that is understood of levels alone, and gives levels."""
+        if self.dtype != "uint8" or self.layout != "hwc" or self.is_normalized:
+            raise PipelineError("is understood of levels in HWC, before they are cast or normalized")
+        fields.expect("dtype", 0, why="must be 0: levels stay uint8")
+
     def check_unrounded(self, fields: Fields, argument: str) -> None:
         """Refuse to go on after values were rounded to float16."""
         if self.is_normalized and self.dtype == "float16":

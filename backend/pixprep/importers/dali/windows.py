@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali.numbers import subscripts
-from pixprep.importers.dali.requests import are_shares, requested_crop
+from pixprep.importers.dali.numbers import are_shares, rounded, subscripts
+from pixprep.importers.dali.requests import number_of, pair_of, side_of
 from pixprep.importers.dali.rules import window_rule
 from pixprep.importers.dali.values import Canvas, Encoded, Image, Numbers, Rows, Value, lowered, needed, short, size_of
 from pixprep.importers.fields import Fields, finite, sides
@@ -62,14 +62,14 @@ def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
     if lengths == [None, None]:
         return image
     smaller: Smaller = "refuse" if fill is None else "pad"
-    if any(isinstance(value, Encoded) for value in (*places.values(), *lengths)):
-        return image.then(requested_crop(fields, rounding=rounding, smaller=smaller, fill=fill or 0))
-    if image.canvas is None and not any(isinstance(value, Numbers) for value in (*places.values(), *lengths)):
-        height, width = fields.pair("crop") if fields.has("crop") else map(fields.side, names)
-        top, left = (fields.number(name, 0.5) for name in places)
-        if (top, left) == (0.5, 0.5) and (fill is None or (rounding, fill) == ("down", 0)):
+    kinds = {*map(type, (*places.values(), *lengths))}
+    if Encoded in kinds or (image.canvas is None and Numbers not in kinds):
+        top, left = (number_of(fields, name, 0.5) for name in places)
+        height, width = pair_of(fields, "crop") if fields.has("crop") else (side_of(fields, name) for name in names)
+        is_fixed = Encoded not in kinds
+        if is_fixed and (top, left) == (0.5, 0.5) and (fill is None or (rounding, fill) == ("down", 0)):
             return image.then(CenterCrop(height, width, rounding=rounding, smaller=smaller))
-        if (top, left, fill) == (0.0, 0.0, None):
+        if is_fixed and (top, left, fill) == (0.0, 0.0, None):
             return image.then(Crop(0, 0, height, width))
         window: dict[str, Any] = {"unit": "free", "rounding": rounding, "smaller": smaller, "fill": fill or 0}
         return image.then(Crop(top, left, height, width, **window))
@@ -79,14 +79,9 @@ def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
         length = needed(lengths[axis], image, fields, names[axis])
         length = length[:, min(axis, length.shape[1] - 1)]
         offset = needed(place, image, fields, name)[:, 0] * (side - length)
-        made.append((np.trunc(offset) if rounding == "down" else _rounded(offset), length))
+        made.append((np.trunc(offset) if rounding == "down" else rounded(offset), length))
     (top_, rows), (left_, columns) = made
     return window_rule(image, Canvas(top_, left_, rows, columns, fill))
-
-
-def _rounded(values: Any) -> Any:
-    """Nearest whole numbers, halves away from 0."""
-    return np.copysign(np.floor(np.abs(values) + 0.5), values)
 
 
 def canvas_size(image: Image) -> tuple[Any, Any]:
@@ -115,15 +110,10 @@ def axes_of(image: Image, fields: Fields, default: Sequence[int]) -> list[int]:
 # Slices
 
 
-def slice_of(inputs: Sequence[Value], fields: Fields) -> Image:
+def sliced(inputs: Sequence[Value], fields: Fields) -> Image:
     """``slice`` of an image: by start, end and shape in pixels, or by ``rel_`` ones in shares of the image."""
     image, *tensors = inputs
     assert isinstance(image, Image)
-    return sliced(image, tensors, fields)
-
-
-def sliced(image: Image, tensors: Sequence[Value], fields: Fields) -> Image:
-    """The same, of an image; ``tensors``: start and shape."""
     smaller = policy(fields)
     fill = colour(fields, "fill_values") if smaller == "pad" else None
     fields.ignore("fill_values")
@@ -133,7 +123,7 @@ def sliced(image: Image, tensors: Sequence[Value], fields: Fields) -> Image:
         raise PipelineError("is understood of a start and a shape that are numbers")
     arguments: dict[str, Any] = {}
     for name, number in zip(("start", "shape"), numbers, strict=False):
-        is_share = fields.flag(f"normalized_{'anchor' if name == 'start' else name}", default=are_shares(numbers))
+        is_share = fields.flag(f"normalized_{'anchor' if name == 'start' else name}", default=are_shares(numbers[0]))
         arguments[f"{'rel_' * is_share}{name}"] = number.plain if isinstance(number, Numbers) else number
     if not tensors:
         fields.ignore("normalized_anchor", "normalized_shape")
@@ -163,7 +153,7 @@ def _window(
         raise PipelineError("needs a number for each of the axes")
     for index, axis in enumerate(axes):
         begin, end = _ends({name: values[:, index] for name, values in numbers.items()}, lengths[axis], named=named)
-        begins[axis], lengths[axis] = _rounded(begin), _rounded(end) - _rounded(begin)
+        begins[axis], lengths[axis] = rounded(begin), rounded(end) - rounded(begin)
     return window_rule(image, Canvas(begins[0], begins[1], lengths[0], lengths[1], fill))
 
 
