@@ -61,12 +61,7 @@ def boxes_to_original(
     Raises:
         PixprepError: a shape or a format is wrong; a scale is 0.
     """
-    corners = to_corners(checked("boxes", boxes, 4), format)
-    if (matrix := _matrix(transform)) is not None:
-        corners = around(corners, np.linalg.inv(matrix))
-    else:
-        scale, offset = _transform(transform)
-        corners = _in_order((corners - _twice(offset)) / _twice(scale))
+    corners = around(to_corners(checked("boxes", boxes, 4), format), np.linalg.inv(matrix_of(transform)))
     if original_size is not None:
         corners = np.clip(corners, 0.0, _sides(original_size))
     return from_corners(corners, format).astype(np.float32)
@@ -88,11 +83,8 @@ def boxes_to_tensor(boxes: Numbers, transform: Numbers, *, format: BoxFormat = "
     Raises:
         PixprepError: a shape or a format is wrong; a scale is 0.
     """
-    corners = to_corners(checked("boxes", boxes, 4), format)
-    if (matrix := _matrix(transform)) is not None:
-        return from_corners(around(corners, matrix), format).astype(np.float32)
-    scale, offset = _transform(transform)
-    return from_corners(_in_order(corners * _twice(scale) + _twice(offset)), format).astype(np.float32)
+    corners = around(to_corners(checked("boxes", boxes, 4), format), matrix_of(transform))
+    return from_corners(corners, format).astype(np.float32)
 
 
 def points_to_original(points: Numbers, transform: Numbers) -> F32:
@@ -108,18 +100,12 @@ def points_to_original(points: Numbers, transform: Numbers) -> F32:
     Raises:
         PixprepError: a shape is wrong; a scale is 0.
     """
-    if (matrix := _matrix(transform)) is not None:
-        return carried(checked("points", points, 2), np.linalg.inv(matrix)).astype(np.float32)
-    scale, offset = _transform(transform)
-    return ((checked("points", points, 2) - offset) / scale).astype(np.float32)
+    return carried(checked("points", points, 2), np.linalg.inv(matrix_of(transform))).astype(np.float32)
 
 
 def points_to_tensor(points: Numbers, transform: Numbers) -> F32:
     """Points (x, y) of the decoded photo in tensor pixels; as ``points_to_original``, the other way."""
-    if (matrix := _matrix(transform)) is not None:
-        return carried(checked("points", points, 2), matrix).astype(np.float32)
-    scale, offset = _transform(transform)
-    return (checked("points", points, 2) * scale + offset).astype(np.float32)
+    return carried(checked("points", points, 2), matrix_of(transform)).astype(np.float32)
 
 
 def matrix_of(transform: Numbers) -> F64:
@@ -128,12 +114,22 @@ def matrix_of(transform: Numbers) -> F64:
     Raises:
         PixprepError: a shape is wrong; a scale is 0.
     """
-    if (matrix := _matrix(transform)) is not None:
-        return matrix
-    scale, offset = _transform(transform)
-    matrix = np.zeros((*scale.shape[:-2], 3, 3))
+    array = np.asarray(transform, np.float64)
+    if array.shape[-2:] == (3, 3):
+        with np.errstate(all="ignore"):
+            products = sum(np.abs(array[..., range(3), order]).prod(axis=-1) for order in permutations(range(3)))
+            if (np.abs(np.linalg.det(array)) > _DEGENERATE * products).all():
+                return array
+        raise PixprepError(
+            f"the transform {array.tolist()} has no inverse, or no number: what was a point is a line there, and "
+            "nothing comes back; leave out its row"
+        )
+    scale, offset = np.split(checked("the numbers of a transform", transform, 4)[..., [1, 0, 3, 2]], 2, axis=-1)
+    if not np.isfinite(scale + offset).all() or not scale.all():
+        raise PixprepError(f"the transform {np.asarray(transform).tolist()} has a scale of 0, or no number")
+    matrix = np.zeros((*scale.shape[:-1], 3, 3))
     for axis in (0, 1):
-        matrix[..., axis, axis], matrix[..., axis, 2] = scale[..., 0, axis], offset[..., 0, axis]
+        matrix[..., axis, axis], matrix[..., axis, 2] = scale[..., axis], offset[..., axis]
     matrix[..., 2, 2] = 1
     return matrix
 
@@ -232,30 +228,6 @@ def checked(name: str, values: Numbers, last: int) -> F64:
     return array
 
 
-def _transform(transform: Numbers) -> tuple[F64, F64]:
-    """Scale and offset, each (..., 1, 2) in the order x, y."""
-    array = checked("the numbers of a transform", transform, 4)[..., None, :]
-    scale, offset = array[..., 1::-1], array[..., 3:1:-1]
-    if not np.isfinite(array).all() or not scale.all():
-        raise PixprepError(f"the transform {np.asarray(transform).tolist()} has a scale of 0, or no number")
-    return scale, offset
-
-
-def _matrix(transform: Numbers) -> F64 | None:
-    """(..., 3, 3) of a transform with ``"matrix": true``; None: it is four numbers."""
-    array = np.asarray(transform, np.float64)
-    if array.shape[-2:] != (3, 3):
-        return None
-    with np.errstate(all="ignore"):
-        products = sum(np.abs(array[..., range(3), order]).prod(axis=-1) for order in permutations(range(3)))
-        if not (np.abs(np.linalg.det(array)) > _DEGENERATE * products).all():
-            raise PixprepError(
-                f"the transform {array.tolist()} has no inverse, or no number: what was a point is a line there, and "
-                "nothing comes back; leave out its row"
-            )
-    return array
-
-
 def carried(points: F64, matrix: F64) -> F64:
     """Points (..., n, 2) after a motion (..., 3, 3): (x, y, 1) becomes (u, v, w), which lies at (u / w, v / w)."""
     (a, b, c), (d, e, f), (g, h, i) = np.moveaxis(matrix, (-2, -1), (0, 1))[..., None]
@@ -296,17 +268,7 @@ def _sides(size: Numbers) -> F64:
     array = checked("height and width", size, 2)
     if not (array > 0).all():
         raise PixprepError(f"the size {np.asarray(size).tolist()} has a side that is not over 0")
-    return _twice(array[..., None, ::-1])
-
-
-def _twice(pair: F64) -> F64:
-    """(..., 2) as (..., 4): for both corners."""
-    return np.concatenate([pair, pair], axis=-1)
-
-
-def _in_order(corners: F64) -> F64:
-    first, last = corners[..., :2], corners[..., 2:]
-    return np.concatenate([np.minimum(first, last), np.maximum(first, last)], axis=-1)
+    return np.tile(array[..., None, ::-1], 2)
 
 
 def to_corners(boxes: F64, format: BoxFormat) -> F64:
