@@ -297,9 +297,9 @@ def astray(chain, pixels, said):
                 wrong.add("mask")
             ends = np.concatenate([outline.min(0), outline.max(0)])
             is_whole = (ends[:2] >= 0).all() and (ends[2:] <= seen.shape[::-1]).all()
-            is_whole &= not (within & (seen == 1)).any()  # what is cut off, less than half a pixel, covers no middle
+            is_whole &= not (within & (seen == 1)).any()  # what is cut off, less than a pixel, covers no middle
             smaller = (box - ends) * (1, 1, -1, -1)
-            if is_whole and chain.turns < 2 and not (-0.1 < smaller.min() <= smaller.max() < 0.6):
+            if is_whole and chain.turns < 2 and not (-0.1 < smaller.min() <= smaller.max() < 1.0):
                 wrong.add("boxes")
         else:
             depth = int(np.ceil(chain.slack_of_masks(zoom)))

@@ -151,14 +151,15 @@ def fingerprint(source: AnySource) -> str:
         return f"{len(source)} samples"
     digest = sha256()
     for sample in source:
-        image = sample["image"]
-        digest.update(f"{sample.get('name')} {image if isinstance(image, Path) else _size(image)}\n".encode())
+        image = sample.get("image") if isinstance(sample, Mapping) else None
+        name = sample.get("name") if isinstance(sample, Mapping) else None
+        digest.update(f"{name} {image if isinstance(image, Path) else _size(image)}\n".encode())
     return digest.hexdigest()[:32]
 
 
 def _size(image: Any) -> object:
-    """Size of encoded bytes, or the shape of an array."""
-    return getattr(image, "shape", None) or (len(image) if hasattr(image, "__len__") else image.size)
+    """Size of encoded bytes, or the shape of an array; of what is no image, which its reader refuses, None."""
+    return getattr(image, "shape", None) or (len(image) if hasattr(image, "__len__") else getattr(image, "size", None))
 
 
 def labels_of(source: AnySource) -> npt.NDArray[Any] | None:
@@ -196,6 +197,14 @@ def weights_of(source: AnySource, weights: npt.ArrayLike | str | None) -> npt.ND
     return np.where(is_one, 1 / counts[kinds.reshape(-1)], 0.0)
 
 
+_ROWS: tuple[tuple[Any, str], ...] = (
+    ((str, Path), "pixprep.read.files(paths, labels=labels) reads paths"),
+    (bytes, '[{"image": each} for each in files] are dicts'),
+    (tuple, "pixprep.read.rows(rows, image=0, label=1) takes tuples"),
+)
+"""What may be in a list in place of a sample, and what takes it."""
+
+
 def check_source(source: object) -> None:
     """Refuse what gives no samples by their numbers.
 
@@ -218,6 +227,10 @@ def check_source(source: object) -> None:
         )
     if len(source) == 0:
         raise DataError("the source has no samples")
+    if isinstance(source, list | tuple):
+        for known, remedy in _ROWS:
+            if isinstance(source[0], known):
+                raise DataError(f'source: samples are dicts with an "image", not {type(source[0]).__name__}: {remedy}')
 
 
 def groups_of(
