@@ -481,7 +481,7 @@ def test_a_mistake_of_the_source_is_no_broken_sample():
         ({"picture": b""}, 'sample 0 has no "image"; it has picture'),
         ({"image": "a.jpg"}, 'sample 0: "image" is the bytes of a file, or its pathlib.Path, not str'),
         ({"image": np.zeros((8, 8, 3), np.uint8)}, "is the bytes of a file, or its pathlib.Path, not ndarray"),
-        ((1, 2), 'sample 0 is no dict with an "image", but tuple: pixprep.read.rows takes other rows'),
+        (9, 'sample 0 is no dict with an "image", but int: pixprep.read.rows takes other rows'),
     ):
         with loader([wrong] * 8, on_error="skip") as ours, pytest.raises(pp.DataError, match=re.escape(words)):
             list(ours)

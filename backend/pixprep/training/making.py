@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from math import ceil
@@ -345,14 +345,9 @@ class Maker:
             size = None if placed is None else (placed.height, placed.width)
             boxes = in_pixels(sample.fields.get("boxes"), *size) if size else None
             records.append(sample.fields if boxes is None else {**sample.fields, "boxes": boxes})
-            for name, words in left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.warned}, size):
-                self.warned.add(name)
-                log.warning("%s", words)
+            self._warn(left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.warned}, size))
             if any(isinstance(each, BoxesPlan) for each in plan.annotations.values()):
-                for name, words in as_long_as_boxes(sample.fields, self.lengths):
-                    if name not in self.warned:
-                        self.warned.add(name)
-                        log.warning("%s", words)
+                self._warn(as_long_as_boxes(sample.fields, self.lengths))
         fields = collated(records, [sample.name for sample in rows.samples])
         for name in moving(plan):  # the op's output has another name, and these are in pixels of the photos
             fields.pop(name, None)
@@ -364,11 +359,17 @@ class Maker:
         }
         if plan.clip is not None:
             own["frames"] = np.array([placed.frames for placed in made.placed if placed is not None])
-        for name in fields.keys() & {*own, *made.outputs} - self.warned:
-            self.warned.add(name)
-            log.warning('batch["%s"] is not the field of that name of the samples: give that another name', name)
+        hidden = 'batch["{}"] is not the field of that name of the samples: give that another name'
+        self._warn((name, hidden.format(name)) for name in fields.keys() & {*own, *made.outputs})
         made.fields, made.annotations = MappingProxyType(_sizes(made) | fields | own), plan.annotations
         return made
+
+    def _warn(self, found: Iterable[tuple[str, str]]) -> None:
+        """Warn of fields, each once."""
+        for name, words in found:
+            if name not in self.warned:
+                self.warned.add(name)
+                log.warning("%s", words)
 
 
 def _sizes(made: Batch) -> dict[str, Any]:

@@ -228,9 +228,10 @@ def check_source(source: object) -> None:
     if len(source) == 0:
         raise DataError("the source has no samples")
     if isinstance(source, list | tuple):
+        first = next(iter(source))
         for known, remedy in _ROWS:
-            if isinstance(source[0], known):
-                raise DataError(f'source: samples are dicts with an "image", not {type(source[0]).__name__}: {remedy}')
+            if isinstance(first, known):
+                raise DataError(f'source: samples are dicts with an "image", not {type(first).__name__}: {remedy}')
 
 
 def groups_of(
