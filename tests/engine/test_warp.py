@@ -265,7 +265,13 @@ def test_a_perspective_takes_each_corner_to_its_place():
 
 
 def test_an_image_that_a_perspective_would_make_a_line_stays_as_it_is():
-    for corners in ([[0, 0], [5, 5], [9, 9], [0, 9]], [[3, 3]] * 4, [[0, 0], [9, 0], [4, 0], [0, 9]]):
+    on_a_line = [  # three of them
+        [[0, 0], [5, 5], [9, 9], [0, 9]],
+        [[0, 0], [9, 0], [9, 9], [5, 5]],
+        [[0, 0], [9, 0], [5, 4], [0, 9]],
+        [[0, 0], [0, 5], [9, 9], [0, 9]],
+    ]
+    for corners in (*on_a_line, [[3, 3]] * 4, [[0, 0], [9, 0], [4, 0], [0, 9]]):
         assert coefficients(10, 10, corners) is None
         assert np.array_equal(
             pixels(pp.perspective(tuple(map(tuple, corners))), photo=PHOTO[:10, :10]), PHOTO[:10, :10]

@@ -205,6 +205,12 @@ OPEN = {
         pp.tensor(dtype="float16", layout="hwc", min_height=41, pad_value=(0.5, -2, 7)),
     ],
     "of one size": [pp.resize(height=24, max_size=70), pp.flip(), pp.tensor(min_width=70)],
+    "resized behind a warp": [
+        pp.resize(40, max_size=90),
+        pp.rotate(20),
+        pp.resize(24, max_size=70),
+        pp.tensor(dtype="uint8"),
+    ],
     "width first": [pp.resize(height=24, max_size=72), pp.tensor(layout="c1wh", multiple=4, pad_value=(1, 2, 3))],
 }
 
