@@ -10,6 +10,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import elastic_twin
 import pixprep as pp
@@ -247,6 +248,25 @@ def test_a_window_that_reaches_outside_stays_a_step():
     assert folded((step, beyond)) == (step, beyond)
 
 
+class Turned(Image.Image):
+    """An image that tells what ``rotate`` asks of it."""
+
+    def transform(self, size, method, data, *_, **__):  # noqa: ARG002
+        return size, tuple(data)
+
+
+def test_a_rotation_has_pillows_size_and_matrix():
+    rng = np.random.default_rng(6)
+    for index in range(200):
+        height, width = (int(side) for side in rng.integers(1, 500, 2))
+        angle, is_expanding = float(rng.uniform(-400, 400)), index % 2 == 0
+        center = None if index % 3 else (float(rng.uniform(-9, 500)), float(rng.uniform(-9, 500)))
+        (step,) = rotated(height, width, angle, Look(center=center), expand=is_expanding)
+        image = Image.new("L", (width, height))
+        image.__class__ = Turned
+        assert ((step.width, step.height), step.matrix) == image.rotate(angle, expand=is_expanding, center=center)
+
+
 def test_a_perspective_takes_each_corner_to_its_place():
     """Pixels by their indices, exactly up to float32; and whatever lies between is a projective map."""
     rng = np.random.default_rng(5)
@@ -267,7 +287,7 @@ def test_a_perspective_takes_each_corner_to_its_place():
 def test_an_image_that_a_perspective_would_make_a_line_stays_as_it_is():
     on_a_line = [  # three of them
         [[0, 0], [5, 5], [9, 9], [0, 9]],
-        [[0, 0], [9, 0], [9, 9], [5, 5]],
+        [[2, 1], [9, 0], [8, 7], [5, 4]],
         [[0, 0], [9, 0], [5, 4], [0, 9]],
         [[0, 0], [0, 5], [9, 9], [0, 9]],
     ]
