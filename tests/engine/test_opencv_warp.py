@@ -97,5 +97,4 @@ def test_a_similarity_brings_points_back():
         moved = points @ np.array([[a, b], [-b, a]]) + (x, y)
         assert np.allclose(matrices.similarity(points, moved), (a, -b, x, b, a, y), atol=1e-9)
     assert matrices.similarity([[3.0, 4.0]] * 5, points) is None
-    near = [[0.0, 0.0], [0.5, 0.25]]
-    assert matrices.similarity(near, np.array(near) + (3, 4)) == (1, 0, 3, 0, 1, 4)
+    assert matrices.similarity([[0, 0], [0.5, 0.25]], [[3, 4], [3.5, 4.25]]) == (1, 0, 3, 0, 1, 4)
