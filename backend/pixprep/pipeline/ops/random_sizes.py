@@ -47,8 +47,8 @@ class _RandomSize(Whether, ImageOp, frozen=True, kw_only=True):
 
     @property
     def _most(self) -> tuple[int | None, int | None]:
-        """The largest (height, width)."""
-        raise NotImplementedError
+        """The largest (height, width); None: it follows the image."""
+        return None, None
 
     def _step(self, drawn: RandomStep) -> geometry_steps.Resize:
         """The step of a plan that does it."""
@@ -136,10 +136,6 @@ class RandomResize(_RandomSize, frozen=True, tag="random_resize"):
 
     def fixed(self, words: Words) -> list[Op]:
         return [as_kind(Resize, self, size=words["size"], max_size=None)]
-
-    @property
-    def _most(self) -> tuple[int | None, int | None]:
-        return None, None
 
     def _step(self, drawn: RandomStep) -> geometry_steps.Resize:
         return resize_step(self, "shorter", self.max_size - 1, self.max_size - 1, drawn=drawn)
