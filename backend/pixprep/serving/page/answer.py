@@ -59,7 +59,6 @@ class Photos:
         self._folder = folder
         self._http_url = http_url
         self._grpc_url = grpc_url
-        self._address = urlsplit(http_url).netloc
         self._drawing = Lock()  # one photo at a time: at the limits it takes a gigabyte
 
     def models(self) -> list[Said]:
