@@ -425,6 +425,28 @@ means (float[batch, 3, 64, 64] crops) => (float[batch, 3] scores) {
 }"""
 
 
+WARPED = (
+    (
+        "tilted",
+        pp.warp(quad="corners", height=64, width=64),
+        """
+def rows(output0, transform, original_size):
+    l, t, r, b = boxes_of(output0, transform, original_size).reshape(-1, 4).T
+    return np.array([[l + 9, t], [r, t + 9], [r - 9, b], [l, b - 9]]).transpose(2, 0, 1)
+""",
+    ),
+    (
+        "aligned",
+        pp.warp(points="eyes", template=((8, 8), (56, 8), (32, 56)), height=64, width=64),
+        """
+def rows(output0, transform, original_size):
+    l, t, r, b = boxes_of(output0, transform, original_size).reshape(-1, 4).T
+    return {"eyes": np.array([[l, t], [r, t], [(l + r) / 2, b]]).transpose(2, 0, 1)}
+""",
+    ),
+)
+
+
 def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```", DOC, re.MULTILINE | re.DOTALL)
 
@@ -452,6 +474,12 @@ def stages(tmp_path_factory):
     (folder / "pick.py").write_text(blocks("python")[1])
     commands(folder, "crops.json", "detect.json", "model.onnx")
     models = folder / "models"
+    for name, warp, lines in WARPED:
+        pp.Pipeline([pp.decode(), warp, pp.normalize(), pp.tensor()]).save(folder / f"{name}.json")
+        (folder / f"{name}.py").write_text(f"{blocks('python')[1].replace('def rows', 'def boxes_of')}\n{lines}")
+        files = ["--pipeline", f"{name}.json", "--onnx", "colours.onnx", "--boxes-by", f"{name}.py"]
+        places = [str(folder / word) if "." in word else word for word in files]
+        assert main(["build", *places, "--name", name, "--boxes-from", "detect", "--output", str(models)]) == 0
     assert main(["check", str(models)]) == 0
     with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield folder, server
@@ -503,6 +531,26 @@ def test_the_labels_are_those_of_fixed_crops_wherever_the_boxes_come_from(stages
             with pp.Engine(pp.Pipeline([*crop, pp.resize(height=64, width=64), pp.normalize(), pp.tensor()])) as engine:
                 (tensor,) = engine.run([photo[0].read_bytes()])
             assert np.allclose(row, tensor.mean(axis=(1, 2)), atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "warp"), [each[:2] for each in WARPED])
+def test_what_a_detector_finds_may_become_corners_and_points(stages, name, warp):
+    folder, server = stages
+    (found,) = client.send([folder / "photo.png"], url=address(server), model=name)
+    assert found.error is None
+    (given,) = pp.Pipeline([pp.decode(), warp, pp.tensor()]).inputs
+    values = found.outputs[given]
+    left, top, right, bottom = np.array([RED, BLUE]).T
+    tilted = [[left + 9, top], [right, top + 9], [right - 9, bottom], [left, bottom - 9]]
+    corners = tilted, [[left, top], [right, top], [(left + right) / 2, bottom]]
+    assert np.abs(values - np.array(corners[name == "aligned"]).transpose(2, 0, 1)).max() < 1
+    with pp.Engine(pp.Pipeline([pp.decode(), warp, pp.normalize(), pp.tensor()])) as engine:
+        tensors = engine.run_batch([(folder / "photo.png").read_bytes()], inputs={given: [values]})["tensor"]
+    assert np.allclose(found.outputs["scores"], tensors.mean(axis=(2, 3)), atol=1e-5)
+    assert found.outputs["scores"].argmax(axis=1).tolist() == [0, 2]
+    (nothing,) = client.send([folder / "gray.png"], url=address(server), model=name)
+    assert (nothing.error, nothing.outputs[given].shape) == (None, (0, *values.shape[1:]))
+    assert nothing.outputs["scores"].shape[0] == 0
 
 
 def test_a_detector_that_finds_nothing_gives_no_rows_and_more_boxes_than_the_limit_are_refused(stages):
