@@ -154,6 +154,43 @@ def anomalib():
     return lambda encoded: read(io.BytesIO(encoded), as_tensor=True).numpy()
 
 
+def rtmdet():
+    package = "rtmlib.tools.object_detection"
+    model = SimpleNamespace(model_input_size=(640, 640), mean=(103.53, 116.28, 123.675), std=(57.375, 57.12, 58.395))
+    prepare = module(f"{package}.rtmdet", "rtmlib", "rtmlib.tools", package).RTMDet.preprocess
+    return lambda encoded: np.float32(prepare(model, rgb_of(encoded)[:, :, ::-1])[0]).transpose(2, 0, 1)
+
+
+def hsemotion():
+    recognizer = module("hsemotion_onnx.facial_emotions", "hsemotion_onnx").HSEmotionRecognizer
+    return lambda encoded: recognizer.preprocess(SimpleNamespace(img_size=224), rgb_of(encoded))[0]
+
+
+def deepface():
+    resize = module("deepface.modules.preprocessing", "deepface", "deepface.modules").resize_image
+    return lambda encoded: resize(rgb_of(encoded)[:, :, ::-1], (224, 224))[0]
+
+
+def efficientdet():
+    """``ResizePad`` of effdet, and the line of its loader, which runs on a GPU alone."""
+    resize = module("effdet.data.transforms", "effdet", "effdet.data").ResizePad(512, fill_color=(124, 116, 104))
+    mean, std = (torch.tensor([255 * x for x in numbers]).view(-1, 1, 1) for numbers in IMAGENET)
+
+    def prepare(encoded):
+        resized = torch.from_numpy(np.array(resize(pil_of(encoded), {})[0])).permute(2, 0, 1)
+        return resized.float().sub_(mean).div_(std).numpy()
+
+    return prepare
+
+
+def segmentation_models():
+    package = "segmentation_models_pytorch"
+    prepare = module(f"{package}.encoders._preprocessing", package, f"{package}.encoders").preprocess_input
+    how = {"input_range": [0, 1], "mean": IMAGENET[0], "std": IMAGENET[1]}
+    resized = lambda encoded: cv2.resize(rgb_of(encoded), (512, 512))  # noqa: E731 - the user's own
+    return lambda encoded: np.float32(prepare(resized(encoded), **how)).transpose(2, 0, 1)
+
+
 def mtcnn():
     """The first stage at one scale, in the lines of ``MTCNN`` of mtcnn 0.1."""
     scaled = lambda encoded: cv2.resize(rgb_of(encoded), (384, 288), interpolation=cv2.INTER_AREA)  # noqa: E731
@@ -162,15 +199,20 @@ def mtcnn():
 
 CALLS = {  # a file, the package's code, and a part of the file without which it is wrong
     "anomalib": (anomalib, ', "arithmetic": "multiply"'),
+    "deepface": (deepface, ', "like": "opencv"'),
     "doctr-detector": (lambda: doctr(1024, 1024, DOCTR[0], symmetric_pad=True), '{"op": "flip"},'),
     "doctr-recognizer": (lambda: doctr(32, 128, DOCTR[1]), ', "anchor": "top_left"'),
     "easyocr-craft": (craft, ', "anchor": "top_left"'),
     "easyocr-recognizer": (easyocr_recognizer, ', "padding_mode": "edge"'),
     "mtcnn-pnet": (mtcnn, ', "layout": "whc"'),
+    "efficientdet": (efficientdet, ', "rounding": "down"'),
+    "hsemotion": (hsemotion, ', "like": "opencv"'),
     "open-clip": (open_clip, ', "filter": "bicubic"'),
     "parseq": (parseq, ', "arithmetic": "divide"'),
     "rembg-isnet": (lambda: rembg((0.5,) * 3, (1.0,) * 3, 1024), ', "scale": "max"'),
     "rembg-u2net": (lambda: rembg(*IMAGENET, 320), ', "scale": "max"'),
+    "rtmdet": (rtmdet, ', "like": "opencv"'),
+    "segmentation-models": (segmentation_models, ', "like": "opencv"'),
     "segment-anything": (segment_anything, ', "arithmetic": "divide"'),
     "yolo": (lambda: ultralytics(rect=False), ', "like": "opencv"'),
     "yolo-rect": (lambda: ultralytics(rect=True), ', "fill": 114'),

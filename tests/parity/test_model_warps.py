@@ -176,6 +176,25 @@ def test_a_document_is_laid_straight_as_imutils_does():
     assert all(compared)
 
 
+def test_rtmpose_sees_a_person_by_its_matrix():
+    steps = alone("rtmlib", "tools", "pose_estimation", "pre_processings")
+    mean, std = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+    warp = pp.warp(matrix="person", height=256, width=192)
+    normalize = pp.normalize(mean=mean, std=std, scale=1)
+    pipeline, rng = pp.Pipeline([pp.decode(color="bgr"), warp, normalize, pp.tensor()]), np.random.default_rng(7)
+    for encoded in PHOTOS:
+        boxes = np.sort(rng.uniform((0, 0), (640, 427), (COUNT, 2, 2)), axis=1).reshape(-1, 4)
+        boxes[:, 2:] += 9
+        matrices, theirs = [], []
+        for box in boxes:
+            center, scale = steps.bbox_xyxy2cs(box, padding=1.25)
+            person, scale = steps.top_down_affine((192, 256), scale, center, bgr_of(encoded))
+            matrices.append(steps.get_warp_matrix(center, scale, 0, output_size=(192, 256)))
+            theirs.append(np.float32((person - np.array(mean)) / np.array(std)).transpose(2, 0, 1))
+        assert np.array_equal(rows(pipeline, encoded, matrices), theirs)
+    assert not np.array_equal(rows(pipeline, encoded, matrices, wrong=("bgr", "rgb")), theirs)
+
+
 def test_paddlex_cuts_lines_as_rapidocr_does():
     theirs, encoded = paddlex(), PHOTOS[1]
     crop = pp.Pipeline([*RECIPES[LINE].definition[:2], pp.tensor(dtype="uint8", layout="hwc")])
