@@ -33,6 +33,8 @@ def test_an_epoch_reads_each_row_once_in_its_order():
             batches = list(loading)
             assert (stream.passes, stream.read) == (number, 40 * number)
             assert all(map(same, batches, other))
+    with pp.Loader(read.iterable(samples(1)), PLAIN, batch_size=1) as one:
+        assert len([*one]) == 1
 
 
 @pytest.mark.parametrize("world", [2, 3])
