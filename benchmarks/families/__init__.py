@@ -53,6 +53,8 @@ ROWS = {
     "weights": Row("torchvision's `weights.transforms()` on tensors", ("torchvision",), IMAGENET, ROUNDED),
     "keras": Row("Keras, 224, `preprocess_input`", ("tensorflow",), 1.0, ROUNDED),
     "dali": Row("an imported DALI graph", ("dali",), IMAGENET, ROUNDED),
+    "dali stretched": Row("a DALI graph, 224 x 224", ("dali",), IMAGENET, ROUNDED),
+    "dali letterboxed": Row("a DALI graph, letterbox 640", ("dali",), 1 / 255, ROUNDED),
     "paddle": Row("PaddleOCR, a line of text", ("opencv",), 2 / 255),
     "opencv bilinear": Row("OpenCV, 224, bilinear", ("opencv",), IMAGENET, ROUNDED),
     "opencv bicubic": Row("OpenCV, 224, bicubic", ("opencv",), IMAGENET, 0.05),  # see tests/parity/test_opencv.py
@@ -60,10 +62,12 @@ ROWS = {
     **{name: Row(name, ("torchvision", "albumentations"), 1.0, most) for name, most in COLOURS.items()},
 }
 ARRAYS, LINES = "500x375 arrays", "text lines"
+GRAPHS = {"dali": "classic", "dali stretched": "stretched", "dali letterboxed": "letterboxed"}
+"""Graphs that pixprep imports, as files of tests/parity/frozen/dali."""
 CELLS = [
     ("500x375 by 8", "yolo", 1),
     ("1920x1080", "yolo", 1),
-    *((size, row, 1) for row in ("weights", "keras", "dali") for size in ("500x375", "1920x1080")),
+    *((size, row, 1) for row in ("weights", "keras", *GRAPHS) for size in ("500x375", "1920x1080")),
     (LINES, "paddle", 1),
     *(("500x375", row, 1) for row in ROWS if row.startswith("opencv")),
     *((ARRAYS, row, 1) for row in COLOURS),

@@ -1,21 +1,23 @@
-"""DALI on the CPU: the graph that pixprep imports, as its file says it."""
+"""DALI on the CPU: the graphs that pixprep imports, as their files say them."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 from contenders import dali
 from measure import ROOT
 from nvidia.dali.pipeline import Pipeline
 
-from families import Run, of
+from families import GRAPHS, Run, of
 
 PACKAGES = dali.PACKAGES
 
 
-def graph() -> Run:
-    """Shorter side 256, centre 224, ImageNet's mean and std."""
+def graph(name: str) -> Run:
+    """Run a serialized graph."""
     pipeline = Pipeline.deserialize(
-        filename=str(ROOT / "tests" / "parity" / "frozen" / "dali" / "classic.dali"),
+        filename=str(ROOT / "tests" / "parity" / "frozen" / "dali" / f"{name}.dali"),
         batch_size=dali.LARGEST_BATCH,
         num_threads=1,
         device_id=None,
@@ -32,4 +34,4 @@ def graph() -> Run:
 
 def prepare(row: str, threads: int) -> Run:
     """See ``families``."""
-    return of({"dali": graph}, row, threads)
+    return of({each: partial(graph, name) for each, name in GRAPHS.items()}, row, threads)

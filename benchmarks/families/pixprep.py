@@ -10,7 +10,7 @@ from contenders import MEAN, STD, pixprep_full
 from measure import ROOT
 
 import pixprep as pp
-from families import ROWS, Run, of, on_arrays
+from families import GRAPHS, ROWS, Run, of, on_arrays
 from pixprep.importers import dali, keras, torchvision, ultralytics
 
 PACKAGES = pixprep_full.PACKAGES
@@ -33,11 +33,15 @@ def _opencv(filter_name: str) -> pp.Pipeline:
     return pp.Pipeline([pp.decode(), resize, pp.center_crop(224), normalize, pp.tensor()])
 
 
+def _graph(name: str) -> pp.Pipeline:
+    return dali.from_dali(ROOT / "tests" / "parity" / "frozen" / "dali" / f"{name}.dali")
+
+
 PIPELINES = {
     "yolo": lambda: ultralytics.from_ultralytics("detect", imgsz=640),
     "weights": _weights,
     "keras": lambda: keras.from_keras("ResNet50", loader="image_dataset"),
-    "dali": lambda: dali.from_dali(ROOT / "tests" / "parity" / "frozen" / "dali" / "classic.dali"),
+    **{row: partial(_graph, name) for row, name in GRAPHS.items()},
     "paddle": lambda: _recipe(LINE),
     **{row: partial(_opencv, row.split()[1]) for row in ROWS if row.startswith("opencv")},
 }
