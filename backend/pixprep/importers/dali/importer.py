@@ -56,8 +56,7 @@ def from_dali(
     ``external_source`` is a photo, or numbers or frames of the request. Each output becomes a ``tensor``: the only one
     ``tensor``, others under the names that the pipeline gave them, or ``tensor_0``, ``tensor_1``.
 
-    Two things differ. DALI leaves an image that is larger than the shape of ``pad`` as it is; here it is refused. And
-    values are those of its CPU operators, which its GPU ones were not compared with.
+    Values are those of DALI's CPU operators, which its GPU ones were not compared with.
 
     Args:
         source: the file, or its bytes; or a Python file, such as ``1/dali.py``, which is run in a process of its own.
@@ -183,9 +182,6 @@ def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) ->
     else:
         raise PipelineError(refused(operator.name))
     return result if isinstance(result, tuple) else (result,)
-
-
-# The list of ops
 
 
 def _outputs(values: Mapping[str, Value], wanted: Sequence[str]) -> list[tuple[Op, ...]]:

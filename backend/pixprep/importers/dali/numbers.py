@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,15 +34,8 @@ MAX_NUMBERS = 64
 """Numbers of one tensor."""
 
 
-class Expression(NamedTuple):
-    """An arithmetic operator: its name, and its operands."""
-
-    name: str
-    operands: tuple[Value, ...]
-
-
-def expression(inputs: Sequence[Value], fields: Fields) -> Expression:
-    """Read ``expression_desc``, such as ``sub($0:int32 &0)``: & is an input, $ a constant."""
+def expression(inputs: Sequence[Value], fields: Fields) -> tuple[str, tuple[Value, ...]]:
+    """Name and operands in ``expression_desc``, such as ``sub($0:int32 &0)``: & is an input, $ a constant."""
     match = _EXPRESSION.fullmatch(fields.text("expression_desc"))
     constants = {
         "int32": (finite(fields.take("integer_constants", [])), "int32"),
@@ -63,7 +56,7 @@ def expression(inputs: Sequence[Value], fields: Fields) -> Expression:
         operands.append(found[index])
     if match is None or not operands:
         fields.refuse("expression_desc")
-    return Expression(match["name"], tuple(operands))
+    return match["name"], tuple(operands)
 
 
 def _divided(a: Array, b: Array) -> Array:

@@ -6,26 +6,23 @@ from pixprep.importers.dali.geometry import DECODERS
 from pixprep.importers.dali.ops import IMAGES
 
 _OWN = "an operator of your own may do it: see docs/own-operators.md"
-_AXES = "is not understood: a tensor has height, width and channels; reshape of the model's config.pbtxt has others"
 _REASONS = {
-    "random__": "draws for each image, as in training: serve a graph without it, or write the op of training by hand",
-    "conditional__": "chooses a branch for each image, which is not understood: serialize a graph of one branch",
-    "decoders__ImageRandomCrop": "draws for each image, as in training: serve a graph without it",
-    "RandomResizedCrop": "draws for each image, as in training: serve a graph without it",
-    "PythonFunction": f"calls a function of Python's, which the file does not bring: {_OWN}",
-    "NumbaFunction": f"calls a function of Python's, which the file does not bring: {_OWN}",
-    "Water": f"moves pixels in a way of DALI's own, which is not understood: {_OWN}",
-    "Sphere": f"moves pixels in a way of DALI's own, which is not understood: {_OWN}",
-    "Jitter": f"moves pixels at random, which is not understood: {_OWN}",
-    "JpegCompressionDistortion": f"compresses the image again, which is not understood: {_OWN}",
-    "Squeeze": _AXES,
-    "ExpandDims": _AXES,
-    "Clahe": f"equalizes tiles of the image, which is not understood: {_OWN}",
+    "draws for each image, as in training: serve a graph without it, or write the op of training by hand": (
+        *("random__", "decoders__ImageRandomCrop", "RandomResizedCrop"),
+    ),
+    "chooses a branch for each image, which is not understood: serialize a graph of one branch": ("conditional__",),
+    f"calls a function of Python's, which the file does not bring: {_OWN}": ("PythonFunction", "NumbaFunction"),
+    f"moves pixels in a way of DALI's own, which is not understood: {_OWN}": ("Water", "Sphere", "Jitter"),
+    f"compresses the image again, which is not understood: {_OWN}": ("JpegCompressionDistortion",),
+    f"equalizes the image, which is not understood: {_OWN}": ("Clahe", "Equalize"),
+    "is not understood: a tensor has height, width and channels; reshape of the model's config.pbtxt has others": (
+        *("Squeeze", "ExpandDims"),
+    ),
 }
-"""Why, and what to do, by the name of an operator or its beginning."""
+"""Why, and what to do, with the operators' names or their beginnings."""
 
 
 def refused(name: str) -> str:
     """Words for why an operator is refused."""
-    why = next((why for begin, why in _REASONS.items() if name.startswith(begin)), "")
+    why = next((why for why, names in _REASONS.items() if name.startswith(names)), "")
     return why or f"is not understood; understood are {', '.join((*DECODERS, *IMAGES))}"
