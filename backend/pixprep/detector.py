@@ -30,6 +30,7 @@ BESIDE = ("transform", "original_size")
 """Outputs that bring the others back."""
 _STRIDE = 4
 """Pixels of the tensor for one of Ultralytics' prototypes of masks."""
+_IN_PIXELS = "boxes in the tensor's pixels, not in shares of it"
 _CANDIDATES = 1000
 """Candidates of the highest scores, of which some stay."""
 
@@ -160,15 +161,17 @@ def _named(outputs: Mapping[str, Array]) -> _Rows:
     labels, points, masks = (outputs.get(name) for name in ("labels", "keypoints", "masks"))
     if masks is not None and masks.ndim == 4 and masks.shape[1] == 1:
         masks = masks[:, 0]
-    is_shares = count > 0 and boxes.size > 0 and boxes.max() <= 1
+    are_odd = masks is not None and masks.dtype.kind == "f" and masks.size and (masks.min() < 0 or masks.max() > 1)
     for is_wrong, what in (
         (outputs.keys() - {"boxes", "scores", "labels", "keypoints", "masks"}, "and others, whose form is not known"),
         (boxes.shape != (count, 4) or (boxes[:, :2] > boxes[:, 2:]).any(), "boxes [n, 4]: left, top, right, bottom"),
-        (is_shares, "boxes in the tensor's pixels, not in shares of it"),
+        (_are_shares(boxes), _IN_PIXELS),
         (count < 0 or not ((scores >= 0) & (scores <= 1)).all(), "scores [n] of 0 to 1"),
         (labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"), "labels [n], integers"),
         (points is not None and (points.shape[::2] not in ((count, 2), (count, 3))), "keypoints [n, k, 2 or 3]"),
         (masks is not None and (masks.ndim != 3 or len(masks) != count), "masks [n, height, width]"),
+        (are_odd, "masks of 0 to 1"),
+        (masks is not None and _are_beside(boxes, masks), "masks over the whole tensor, where the boxes lie"),
     ):
         if is_wrong:
             shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
@@ -177,6 +180,17 @@ def _named(outputs: Mapping[str, Array]) -> _Rows:
     if masks is not None:
         masks = masks - np.float32(0.5) if masks.dtype.kind == "f" else masks > 0
     return _Rows(boxes.astype(np.float32), scores.astype(np.float32), classes, points, masks)
+
+
+def _are_shares(boxes: Array) -> bool:
+    """Tell whether no coordinate is over 1, though not all are 0, as rows without an object have them."""
+    return bool(0 < boxes.max(initial=0) <= 1)
+
+
+def _are_beside(boxes: Array, masks: Array) -> bool:
+    """Tell whether the middle of a box (n, 4) lies beside masks (n, height, width), such as those of a box alone."""
+    middles = (boxes[:, :2] + boxes[:, 2:]) / 2
+    return bool((middles > masks.shape[:0:-1]).any())
 
 
 def _exported(
@@ -214,6 +228,8 @@ def _exported(
             "(pose), YOLO-obb an angle (obb), YOLO-seg a second output (segment); rows of others need the model's own "
             "decoding, as its package does it"
         )
+    if _are_shares(boxes):
+        raise PixprepError(f"{list(output.shape)} is not {_IN_PIXELS}")
     rows = _Rows(boxes, scores, classes.astype(np.int64))
     if task == "obb":
         rows = rows._replace(boxes=np.concatenate([boxes, rest], axis=1))

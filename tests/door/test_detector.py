@@ -134,12 +134,16 @@ FORM = "is not boxes and scores of 0 to 1 of the task"
         ({"output0": np.zeros(1000)}, None, "the model gives output0 [1000]: not boxes"),
         ({"output0": ROWS, "output1": ROWS}, None, "output1 [5, 6]: not boxes"),
         ({"output0": ROWS}, "segment", "output0 [5, 6]: not boxes and prototypes of masks"),
+        ({"output0": ROWS / [320, 320, 320, 320, 1, 1]}, None, "[5, 6] is not boxes in the tensor's pixels"),
+        ({"output0": export([0.5, 0.5, 0.2, 0.2, 0.9]) / 10}, None, "[6, 9] is not boxes in the tensor's pixels"),
         (NAMED | {"boxes": NAMED["boxes"] / 320}, None, "not boxes in the tensor's pixels, not in shares of it"),
         (NAMED | {"boxes": NAMED["boxes"][:, ::-1]}, None, "not boxes [n, 4]: left, top, right, bottom"),
         (NAMED | {"scores": NAMED["scores"] * 2}, None, "not scores [n] of 0 to 1"),
         (NAMED | {"labels": np.float32([1, 2])}, None, "not labels [n], integers"),
         (NAMED | {"keypoints": np.zeros((2, 17))}, None, "not keypoints [n, k, 2 or 3]"),
         (NAMED | {"masks": np.zeros((1, 320, 320))}, None, "not masks [n, height, width]"),
+        (NAMED | {"masks": NAMED["masks"] - 4}, None, "not masks of 0 to 1"),  # before a sigmoid
+        (NAMED | {"masks": np.zeros((2, 1, 28, 28))}, None, "not masks over the whole tensor, where the boxes lie"),
         (NAMED | {"depth": np.zeros((9, 9))}, None, "and others, whose form is not known"),
     ],
 )

@@ -26,6 +26,7 @@ from pixprep.plan.placement import Placement, moved
 from pixprep.plan.steps.levels import motions, moving
 from pixprep.plan.steps.operators import Extern
 from pixprep.show.drawing import to_png
+from pixprep.spec import TensorDType
 
 Array = npt.NDArray[Any]
 
@@ -185,7 +186,8 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL
         if isinstance(plan, TensorPlan) and isinstance(end, Tensor):
             index = len(plans)
             plans[name] = plan
-            levels = Tensor(dtype="float32" if plan.is_real else "uint8", layout="hwc", name=f"levels_{index}")
+            dtype: TensorDType = "float32" if plan.is_real else "uint8"
+            levels = Tensor(dtype=dtype, layout="hwc", max_size=end.max_size, name=f"levels_{index}")
             ops += _branch(chain, msgspec.structs.replace(end, name=f"tensor_{index}"))
             ops += _branch([op for op in chain if not isinstance(op, Normalize)], levels)
     own = Pipeline(ops, operators=pipeline.operators)
