@@ -106,7 +106,7 @@ def window_rule(image: Image, canvas: Canvas) -> Image:
         PipelineError: no rule gives it.
     """
     if image.canvas is not None:
-        canvas = _over(image.canvas, canvas)
+        canvas = _over(image.canvas, canvas, size_of(image).values)
         image = replace(image, canvas=None)
     spec, size = lowered(image.chain)[1], size_of(image).values
     seen = (size > 0).all(1)
@@ -159,7 +159,7 @@ def _windows(height: int, width: int, top: int, left: int, fill: Levels | None) 
         yield Crop(top, left, height, width, smaller="refuse" if fill is None else "pad", fill=fill or 0)
 
 
-def _over(below: Canvas, above: Canvas) -> Canvas:
+def _over(below: Canvas, above: Canvas, size: npt.NDArray[Any]) -> Canvas:
     """The window of an image that a window of its canvas is."""
     if above.fill is not None and above.fill != below.fill:
         raise PipelineError("pads a canvas with another colour, which is not understood: use one")
@@ -171,6 +171,11 @@ def _over(below: Canvas, above: Canvas) -> Canvas:
     )
     if above.fill is None and not is_inside.all():
         raise PipelineError("its window does not fit inside the canvas of each image")
+    height, width = size.T
+    is_around = (np.maximum(below.top, below.left) <= 0) & (below.top + below.height >= height)
+    is_around &= below.left + below.width >= width
+    if not (is_inside | is_around | (size <= 0).any(1)).all():
+        raise PipelineError("pads a part of an image, beyond which is more of it: crop once")
     return Canvas(below.top + above.top, below.left + above.left, above.height, above.width, below.fill)
 
 
