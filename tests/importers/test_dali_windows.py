@@ -144,6 +144,13 @@ def test_a_slice_of_a_constant_start_is_fixed_and_of_a_computed_one_a_rule():
             ],
             "pads a canvas with another colour",
         ),
+        (
+            [
+                ("Slice", {"rel_shape": [0.5, 0.5], "axes": [0, 1], **PAD}),
+                ("Crop", {"crop": [500.0, 500.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0, **PAD}),
+            ],
+            "pads a part of an image, beyond which is more of it: crop once",
+        ),
         ([RESIZE, ("Crop", {"crop": [41.0, 30.0], "crop_pos_x": 0.25})], "the window ends at 41, but the height"),
         (
             [RESIZE, ("Slice", {"start": [1, 2], "shape": [60, 4], "axes": [0, 1]})],
