@@ -93,7 +93,7 @@ MISTAKES = [
     (lambda: pp.read.tar(str(Path(__file__).parent)), "door: is a folder: write "),
     (lambda: pp.Loader("train", PIPELINE, batch_size=1), "source: 'train' is a path, or one image: pixprep.read.files"),
     (lambda: first([{"img": b""}]), 'sample 0 has no "image"; it has img'),
-    (lambda: first([(b"", 1)]), 'sample 0 is no dict with an "image", but tuple: pixprep.read.rows takes other rows'),
+    (lambda: first([(b"", 1)]), 'samples are dicts with an "image", not tuple: pixprep.read.rows(rows, image=0'),
     (lambda: first([SAMPLE])["label"], 'no "label" in this batch; there are tensor, index, attempt, is_padding'),
     (lambda: first([SAMPLE] * 2, mix=pp.Mix(2, 1.0)), 'Mix: "label" of each sample is a whole number from 0 to 1'),
 ]
