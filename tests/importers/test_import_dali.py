@@ -191,6 +191,15 @@ def test_separate_operators_keep_their_meaning():
     assert tensor == pp.tensor()
 
 
+def test_dims_of_one_are_axes_of_the_layout():
+    expand = ("ExpandDims", {"axes": [0, 2], "new_axis_names": "AB"})
+    assert imported(RESIZE, expand)[1].layout == "1h1wc"
+    assert imported(RESIZE, CMN, expand, ("Squeeze", {"axes": [0]}))[1].layout == "c1hw"
+    assert refusal(from_dali, chain(DECODE, RESIZE, expand, CMN)).endswith(
+        "is not understood behind expand_dims: let it come last"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "fields"),
     [
@@ -329,7 +338,9 @@ REFUSED = [
     ("GaussianBlur", {}, 'needs "window_size" or "sigma"'),
     ("GaussianBlur", {"sigma": [1.0, 2.0]}, 'needs one "window_size" and one "sigma", the same for both axes'),
     ("Erase", {"anchor": [1.0, 2.0], "shape": [3.0]}, '"shape": [3.0] must have a number for each axis of each'),
-    ("Squeeze", {"axes": [2]}, "is not understood: a tensor has height, width and channels; reshape of the model's"),
+    ("Squeeze", {"axes": [2]}, '"axes": [2] must be dims of one that expand_dims made: a tensor has height, width'),
+    ("ExpandDims", {"axes": [0, 1, 2]}, '"axes": [0, 1, 2] must be places of at most 2 dims of one in the result'),
+    ("ExpandDims", {"axes": [4]}, '"axes": [4] must be places of at most 2 dims'),
     ("WarpAffine", {"size": [9.0, 9.0]}, '"matrix" is missing: it must be 2 rows of 3 numbers'),
     ("WarpAffine", WARPED | {"interp_type": 2}, '"interp_type": 2 must be one of 0 (nearest), 1 (bilinear)'),
     ("WarpAffine", WARPED | {"dtype": FLOAT}, '"dtype": 9 must be 0: levels stay uint8'),

@@ -249,7 +249,13 @@ def partly_padded(dali, encoded):
     return dali.fn.crop(padded, crop=(90, 99))
 
 
+def with_dims_of_one(dali, encoded):
+    lone = dali.fn.expand_dims(sized(dali, encoded), axes=[0, 2], new_axis_names="AB")
+    return dali.fn.squeeze(lone, axes=[2]) / 255.0
+
+
 BUILDS = {
+    "dims of one": with_dims_of_one,
     "turned to a size": lambda dali, encoded: dali.fn.rotate(sized(dali, encoded), angle=33.0, size=[90, 70]),
     "turned by a right angle": lambda dali, encoded: dali.fn.rotate(sized(dali, encoded), angle=-90.0, size=[70, 91]),
     "turned, on a colour": lambda dali, encoded: dali.fn.rotate(

@@ -18,6 +18,7 @@ from pixprep.importers.dali.values import TYPES, Image, Numbers, Value, lowered,
 from pixprep.importers.dali.windows import cropped, policy, sliced, subscripted
 from pixprep.importers.fields import Fields, finite, reals
 from pixprep.pipeline.ops import ColorMatrix, Levels, Normalize, Op, as_tuple, changed
+from pixprep.pipeline.ops.outputs import MAX_ONES
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, Layout, TensorSpec
 
@@ -205,6 +206,29 @@ def _reshape(image: Image, fields: Fields) -> Image:
     return image
 
 
+def _expand_dims(image: Image, fields: Fields) -> Image:
+    """``expand_dims``: dims of one at these places of the result."""
+    fields.ignore("new_axis_names")
+    axes = [*image.layout]
+    for at in sorted(finite(fields.take("axes", []))):
+        if at not in range(len(axes) + 1) or axes.count("1") == MAX_ONES:
+            fields.refuse("axes", f"must be places of at most {MAX_ONES} dims of one in the result")
+        axes.insert(int(at), "1")
+    return replace(image, layout="".join(axes))
+
+
+def _squeeze(image: Image, fields: Fields) -> Image:
+    """``squeeze`` of dims that ``expand_dims`` made."""
+    axes = finite(fields.take("axes", []))
+    if not axes or not {*axes} <= {at for at, axis in enumerate(image.layout) if axis == "1"}:
+        fields.refuse(
+            "axes",
+            "must be dims of one that expand_dims made: a tensor has height, width and channels; reshape of the "
+            "model's config.pbtxt has others",
+        )
+    return replace(image, layout="".join(axis for at, axis in enumerate(image.layout) if at not in axes))
+
+
 def _color_space_conversion(image: Image, fields: Fields) -> Image:
     """``color_space_conversion``: BGR is another order of the decoder; of gray pixels the three channels stay."""
     decode = image.chain[0]
@@ -253,6 +277,8 @@ IMAGES: dict[str, Callable[[Sequence[Value], Fields], Result]] = {
         "Reshape": _reshape,
         "Reinterpret": _reshape,
         "ColorSpaceConversion": _color_space_conversion,
+        "ExpandDims": _expand_dims,
+        "Squeeze": _squeeze,
     }.items()
 } | {
     "ArithmeticGenericOp": _arithmetic,
@@ -260,3 +286,5 @@ IMAGES: dict[str, Callable[[Sequence[Value], Fields], Result]] = {
     "TensorSubscript": subscripted,
 }
 """Operators with an image among their inputs."""
+AFTER_ONES = ("ExpandDims", "Squeeze", "Cast", "Copy", "ArithmeticGenericOp")
+"""Those that an image with dims of one may go through."""

@@ -15,9 +15,6 @@ _REASONS = {
     f"moves pixels in a way of DALI's own, which is not understood: {_OWN}": ("Water", "Sphere", "Jitter"),
     f"compresses the image again, which is not understood: {_OWN}": ("JpegCompressionDistortion",),
     f"equalizes the image, which is not understood: {_OWN}": ("Clahe", "Equalize"),
-    "is not understood: a tensor has height, width and channels; reshape of the model's config.pbtxt has others": (
-        *("Squeeze", "ExpandDims"),
-    ),
 }
 """Why, and what to do, with the operators' names or their beginnings."""
 
