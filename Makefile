@@ -56,10 +56,11 @@ help:
 demo: .venv/.demo
 	@$(VENV)/pixprep demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
 
-# Servers wait more than they work: the parts that compute are nice, and take what servers leave of two cores.
+# Two at once beside the style: with four on two cores, servers took longer than their tests wait for. The parts that
+# compute are nice, and take what servers leave.
 test: .venv/.dev
 	@echo "the style, and the tests in four parts: each is shown when it ends"
-	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync test-server-j test-server-a test-engine test-others lint
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync test-server-j test-server-a test-engine test-others lint
 
 ROOMS := door pipeline plan engine gpu training importers serving show cli
 LIBRARY := door pipeline plan engine training importers

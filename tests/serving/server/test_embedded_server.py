@@ -313,17 +313,21 @@ def test_a_triton_that_is_killed_while_it_starts_is_told_of_as_that(tmp_path):
 
 def test_a_process_that_is_killed_while_its_model_is_loaded_anew_is_told_of_as_that(repository):
     with Server(repository, **PORTS, grace_s=0) as server, ThreadPoolExecutor(1) as pool:
-        old = stubs(server.pid)
-        loading = pool.submit(server.load, "pre.pixprep")
-        while not loading.done():
-            for stub in stubs(server.pid) - old:
-                time.sleep(0.3)  # so that it has been seen
-                stub.kill()
-            time.sleep(0.02)
-        try:
-            error = loading.result()
-        except TimeoutError as stuck:  # it was in that early part of a load in which Triton does not notice
-            error = str(stuck).partition(": ")[2]
+
+        def killed():
+            old = stubs(server.pid)
+            loading = pool.submit(server.load, "pre.pixprep")
+            while not loading.done():
+                for stub in stubs(server.pid) - old:
+                    time.sleep(0.3)  # so that it has been seen
+                    stub.kill()
+                time.sleep(0.02)
+            try:
+                return loading.result()  # nothing, if it had loaded before it was killed
+            except TimeoutError as stuck:  # it was in that early part of a load in which Triton does not notice
+                return str(stuck).partition(": ")[2]
+
+        error = wait_until(killed, "no load is slow enough to be killed")
     assert error == "its Python process was ended by signal 9 (SIGKILL: a kill, or no memory left) while it loaded"
 
 

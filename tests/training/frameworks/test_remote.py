@@ -15,6 +15,7 @@ from pixprep import read
 from records import tar_bytes, tar_members, write_folder, write_tfrecord
 
 pytest.importorskip("aiohttp", reason="NO AIOHTTP: make training")
+pytest.importorskip("fsspec", reason="NO FSSPEC: make training")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients
 
 
