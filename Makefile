@@ -56,7 +56,7 @@ help:
 demo: .venv/.demo
 	@$(VENV)/pixprep demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
 
-# Two at once beside the style: with four on two cores, servers took longer than their tests wait for. The parts that
+# Three at once, and no more: with four on two cores, servers took longer than their tests wait for. The parts that
 # compute are nice, and take what servers leave.
 test: .venv/.dev
 	@echo "the style, and the tests in four parts: each is shown when it ends"
