@@ -5,23 +5,13 @@ import pytest
 
 import pixprep as pp
 from images import noise, png
+from opencv4 import BORDERS, FLAGS, cv2
 from pixprep.boxes import boxes_to_original, points_to_original, points_to_tensor
-
-cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its warps were not compared with")
-if not cv2.__version__.startswith("4."):
-    pytest.skip("NO OPENCV 4: the warps of OpenCV 5 have another arithmetic", allow_module_level=True)
 
 PHOTO = noise(120, 160)
 QUAD = [[20, 15], [130, 30], [120, 95], [12, 80]]
 FACE = [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
 SIZE = {"height": 48, "width": 100}
-FLAGS = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}
-BORDERS = {
-    "constant": cv2.BORDER_CONSTANT,
-    "edge": cv2.BORDER_REPLICATE,
-    "reflect": cv2.BORDER_REFLECT_101,
-    "symmetric": cv2.BORDER_REFLECT,
-}
 
 
 def made(op, rows=None, *more, photo=PHOTO, most=64):

@@ -264,7 +264,7 @@ def test_only_the_part_is_written():
 
 @pytest.mark.parametrize(("side", "is_part"), [(120, False), (258, False), (259, True)])
 def test_a_part_that_leaves_few_pixels_out_is_not_worth_it(monkeypatch, side, is_part):
-    """Of 258 x 258 pixels 65,220 are left out, of 259 x 259 65,737."""
+    """65,220 pixels are left out of 258 x 258, and 65,737 of 259 x 259."""
     monkeypatch.undo()
     assert (seen(jpeg(scene(side, side), subsampling=0))[:9] == 77).all() == is_part
 

@@ -815,7 +815,7 @@ class Replay:
 
 
 def test_an_interpolation_that_timm_draws_gives_its_own_pixels_given_the_draw():
-    """Of the crop, and of each step of the policy: as train.py has it."""
+    """Filters of the crop and of each step of the policy, as train.py has them."""
     arguments = {**STILL, "scale": (0.2, 0.9), "ratio": (0.6, 1.6), "interpolation": "random"}
     arguments["auto_augment"] = "rand-m9-mstd0.5-inc1"
     encoded = [png(noise(97, 61)), png(scene(41, 130)), png(noise(64, 64))] * 100

@@ -183,13 +183,10 @@ class CpuDecoder:
         area = header.height * header.width
         if not is_whole and denominator == 1 and area >= SPARED and is_plain(header):
             part = self._plan.part(placed)
-            is_spared = part and area - (part[2] - part[0]) * (part[3] - part[1]) >= SPARED
-            if (
-                part
-                and is_spared
-                and turbo.decode_part(encoded, buffer, stored(part, turn, placed.height, placed.width), self._way)
-            ):
-                return Decoded(buffer if turn == 1 else turned(buffer, turn, part), placed)
+            if part and area - (part[2] - part[0]) * (part[3] - part[1]) >= SPARED:
+                where = stored(part, turn, placed.height, placed.width)
+                if turbo.decode_part(encoded, buffer, where, self._way):
+                    return Decoded(buffer if turn == 1 else turned(buffer, turn, part), placed)
         is_recovered = False
         try:
             pixels = turbo.decode(encoded, buffer, self._way, is_strict=True)

@@ -112,7 +112,7 @@ def heat_map(array: Array) -> Array | None:
 
 
 def found_said(outputs: Mapping[str, Array], export: Export) -> Said | None:
-    """What a detector found: objects with corners and keypoints in the photo's pixels, and a picture of their masks.
+    """Objects that a detector found, with corners and keypoints in the photo's pixels, and a picture of their masks.
 
     Returns:
         None where the outputs are no detector's, or of a form that is not known.

@@ -202,7 +202,7 @@ _ROWS: tuple[tuple[Any, str], ...] = (
     (bytes, '[{"image": each} for each in files] are dicts'),
     (tuple, "pixprep.read.rows(rows, image=0, label=1) takes tuples"),
 )
-"""What may be in a list in place of a sample, and what takes it."""
+"""Types that a list may have in place of samples, and what takes them."""
 
 
 def check_source(source: object) -> None:
