@@ -74,6 +74,8 @@ class GpuKernel:
         device_id, passes = cupy.cuda.Device().id, canvas_plan(plan)
         self._constants = {each: cupy.asarray(structs.constants(each)) for each in (passes, plan)}
         self._is_fixed = not plan.spec.is_open and plan.spec.padding == NO_PADDING
+        self._latest: tuple[Any, Any] = None, None
+        """Sizes and strides of the latest launch's tensors, and the ``Plan`` that they have: mostly the next one's."""
         self._passes_struct = structs.plan_struct(passes, self._constants[passes].data.ptr)
         module = _module(launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain)), device_id)
         self._first_pass = module.get_function("first_pass")
@@ -117,7 +119,10 @@ class GpuKernel:
         self, images: Sequence[Any], placements: Sequence[Placement], tensors: Sequence[int], planes: Any
     ) -> None:
         """Queue the kernels for images whose tensors have the size and strides of ``planes``, at these addresses."""
-        plan_struct = structs.plan_struct(self._plan, self._constants[self._plan].data.ptr, planes)
+        laid, (latest, plan_struct) = (planes.shape, planes.strides), self._latest
+        if laid != latest:
+            plan_struct = structs.plan_struct(self._plan, self._constants[self._plan].data.ptr, planes)
+            self._latest = laid, plan_struct
         room = _Room(self._uploads, self._middles)
         pixels = [PixelBuffer(image.data.ptr, image.shape[0], image.shape[1], image.strides[0]) for image in images]
         prepared = launch.prepare(
