@@ -75,6 +75,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     """
 
     moves: ClassVar[bool] = True
+    host_like: ClassVar[str] = "dali"
 
     matrix: Rows | str | None = None
     homography: Rows | str | None = None
@@ -138,11 +139,6 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     def no_boxes(self) -> str:  # type: ignore[override]  # of most ops it is the same for all
         """Reason why no boxes or points may come behind it; empty: they may."""
         return shown_again(self.padding_mode)
-
-    @property
-    def is_hosts(self) -> bool:  # type: ignore[override]  # of most ops it is the same for all
-        """Tell whether a GPU has no kernel for it."""
-        return self.like == "dali"
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
         value = getattr(self, self.field)

@@ -7,7 +7,7 @@ OpenCV 4 and 5 and with tables, on a processor with AVX2.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from pixprep.pipeline.ops.limits import Within, shown
 from pixprep.pipeline.ops.op import ColorOp
 from pixprep.plan.steps import curves, hsv, levels
 from pixprep.plan.steps.levels import LevelStep
-from pixprep.spec import BlendLike, ColorLike, ImageSpec
+from pixprep.spec import BlendLike, ColorLike
 
 MAX_FACTOR = 1000.0
 Factor = Annotated[float, Within(0, MAX_FACTOR)]
@@ -103,14 +103,11 @@ class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):
         saturation, value: -255 to 255; cut off to whole numbers.
     """
 
+    has_colours: ClassVar[bool] = True
+
     hue: Annotated[float, Within(-180, 180)] = 0.0
     saturation: Annotated[float, Within(-255, 255)] = 0.0
     value: Annotated[float, Within(-255, 255)] = 0.0
-
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses an image of one channel, and values that are no levels."""
-        need_hues(image)
-        return super().infer(image)
 
     def step(self) -> LevelStep:
         if (self.hue, self.saturation, self.value) == (0, 0, 0):
@@ -169,31 +166,16 @@ class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
         permutation: for red, green and blue which of them each becomes: [2, 1, 0] exchanges red and blue.
     """
 
+    has_colours: ClassVar[bool] = True
+
     permutation: tuple[int, ...]
 
     def check(self) -> None:
         if sorted(self.permutation) != [0, 1, 2]:
             raise PipelineError(f'"permutation" must be 0, 1 and 2 in some order, not {shown(self.permutation)}')
 
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses an image of one channel, and values that are no levels."""
-        need_colours(image)
-        return super().infer(image)
-
     def step(self) -> LevelStep:
         return levels.Permute(self.permutation)
-
-
-def need_hues(image: ImageSpec) -> None:
-    """Raise PipelineError unless an image has three channels."""
-    if image.channels != 3:
-        raise PipelineError(f"needs red, green and blue, but the image has {image.channels} channel")
-
-
-def need_colours(image: ImageSpec) -> None:
-    """Raise PipelineError unless an image has three channels."""
-    if image.channels != 3:
-        raise PipelineError(f"permutes three channels, but the image has {image.channels}")
 
 
 class Grayscale(ColorOp, frozen=True, tag="grayscale"):

@@ -56,12 +56,14 @@ class RandomSharpness(Sometimes, Sharpness, frozen=True, tag="random_sharpness")
 
 
 class _Blur(LevelsOp, frozen=True):
+    host_like: ClassVar[str] = "opencv"
+
     kernel_size: int | tuple[int, int]
 
     def check(self) -> None:
-        if self._is_opencv and getattr(self, "sigma", None) is None:
+        if self.is_hosts and getattr(self, "sigma", None) is None:
             raise PipelineError('"sigma" is missing: with "like": "opencv" it does not follow from "kernel_size"')
-        if self._is_opencv and self.kernel_size == 0:
+        if self.is_hosts and self.kernel_size == 0:
             _REACHING.check("sigma", getattr(self, "sigma", None))
             return
         sizes = as_tuple(self.kernel_size)
@@ -79,21 +81,12 @@ class _Blur(LevelsOp, frozen=True):
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change; refuses values that are no levels, and a side that the kernel reaches across."""
         image = super().infer(image)
-        if self._is_opencv:
+        if self.is_hosts:
             return image
         for name, side, taps in (("height", image.height, self.taps[0]), ("width", image.width, self.taps[1])):
             if side is not None and taps // 2 >= side:
                 raise PipelineError(f'"kernel_size" {taps} needs a {name} of {taps // 2 + 1}, but the image has {side}')
         return image
-
-    @property
-    def is_hosts(self) -> bool:  # type: ignore[override]  # of most ops it is the same for all
-        """Tell whether a GPU has no kernel for it."""
-        return self._is_opencv
-
-    @property
-    def _is_opencv(self) -> bool:
-        return getattr(self, "like", "") == "opencv"
 
     @property
     def _seen(self) -> str:

@@ -86,6 +86,30 @@ class Rising:
             raise PipelineError(f'"{name}" must {self}, not {shown(tuple(value))}')
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Limits of from and to, or of two of both; of one number, which is the most to either side of 0."""
+
+    least: float
+    most: float
+    counts: tuple[int, ...] = (1, 2)
+
+    def check(self, name: str, value: Any) -> None:
+        values = as_tuple(value)
+        Within(0 if len(values) == 1 else self.least, self.most, counts=self.counts).check(name, values)
+        for first, last in spans(values):
+            if first > last:
+                raise PipelineError(f'"{name}" must rise, not {shown((first, last))}')
+
+
+def spans(value: Reals) -> tuple[tuple[float, float], ...]:
+    """From and to of each; of one number, to either side of 0."""
+    values = as_tuple(value)
+    if len(values) == 1:
+        return ((-values[0], values[0]),)
+    return tuple(zip(values[::2], values[1::2], strict=False))
+
+
 class Colour:
     """Limits of a colour: levels of 0 to 255, or the name of an input, which is none of a colour."""
 

@@ -124,15 +124,23 @@ class ImageOp(Op, frozen=True):
 
 
 class LevelsOp(ImageOp, frozen=True):
-    """An op on levels after the geometry; it may have a ``fill``. See ``plan.draws.augments.Changing``."""
+    """An op on levels after the geometry; it may have a ``fill``. See ``plan.draws.augments.Changing``.
 
+    Attributes:
+        has_colours: it takes no image of one channel.
+        host_like: the ``like`` for which a GPU has no kernel.
+    """
+
+    has_colours: ClassVar[bool] = False
+    host_like: ClassVar[str] = ""
     moves: ClassVar[bool] = False
-    is_hosts: ClassVar[bool] = False
     no_places: ClassVar[str] = ""
     no_boxes: ClassVar[str] = ""
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses values that are no levels, and a ``fill`` of other channels."""
+        """The spec does not change; refuses values that are no levels, and other channels than it takes."""
+        if self.has_colours and image.channels != 3:
+            raise PipelineError(f"needs red, green and blue, but the image has {image.channels} channel")
         need_whole_levels(image)
         if (fill := getattr(self, "fill", None)) is not None:
             need_fill(fill, image)
@@ -146,6 +154,11 @@ class LevelsOp(ImageOp, frozen=True):
         source = next(iter(self.inputs(image)), None)
         key = key if source or isinstance(self, Drawn) else ""
         return Augment(key=key, op=bare(self), color=before.color, input=source.name if source else None)
+
+    @property
+    def is_hosts(self) -> bool:
+        """Tell whether a GPU has no kernel for it."""
+        return getattr(self, "like", None) == self.host_like
 
     @property
     def keeps_size(self) -> bool:

@@ -22,14 +22,12 @@ from pixprep.pipeline.ops.color import (
     Posterize,
     Saturation,
     Solarize,
-    need_colours,
-    need_hues,
 )
-from pixprep.pipeline.ops.limits import Share, Within, shown
+from pixprep.pipeline.ops.limits import Share, Spread, shown, spans
 from pixprep.pipeline.ops.op import ColorOp, Drawn, LevelsOp, Op, Sometimes, drawn
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Span, Words, between, span_words
-from pixprep.spec import BlendLike, ColorLike, ImageSpec, as_tuple
+from pixprep.spec import BlendLike, ColorLike, as_tuple
 
 Strength = float | tuple[float, float] | None
 
@@ -201,6 +199,7 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
         p: how often, of each.
     """
 
+    has_colours: ClassVar[bool] = True
     is_pointwise: ClassVar[bool] = False
     blocks: ClassVar[int] = 4  # whether of each kind; four factors; contrast first, whether to permute; three ranks
 
@@ -210,11 +209,6 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
     hue: Strength = (-0.05, 0.05)
     like: ColorLike = "pillow"
     p: Share = 0.5
-
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses an image of one channel, and values that are no levels."""
-        need_colours(image)
-        return super().infer(image)
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """The factors in their order, and the channels: ``{"brightness": 1.1, "hue": 0.02, "channels": [2, 0, 1]}``."""
@@ -246,24 +240,17 @@ class RandomHueSaturationValue(Drawn, LevelsOp, frozen=True, tag="random_hue_sat
         p: how often.
     """
 
+    has_colours: ClassVar[bool] = True
     blocks: ClassVar[int] = 1  # whether, three numbers
 
-    hue: Annotated[float | tuple[float, float], Within(-180, 180, counts=(1, 2))] = 20.0
-    saturation: Annotated[float | tuple[float, float], Within(-255, 255, counts=(1, 2))] = 30.0
-    value: Annotated[float | tuple[float, float], Within(-255, 255, counts=(1, 2))] = 20.0
+    hue: Annotated[float | tuple[float, float], Spread(-180, 180)] = 20.0
+    saturation: Annotated[float | tuple[float, float], Spread(-255, 255)] = 30.0
+    value: Annotated[float | tuple[float, float], Spread(-255, 255)] = 20.0
     p: Share = 0.5
-
-    def check(self) -> None:
-        check_rising(self, *self._spans)
 
     @property
     def _spans(self) -> dict[str, Span]:
-        return {name: around(getattr(self, name)) for name in ("hue", "saturation", "value")}
-
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses an image of one channel, and values that are no levels."""
-        need_hues(image)
-        return super().infer(image)
+        return {name: spans(getattr(self, name))[0] for name in ("hue", "saturation", "value")}
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """``{"hue": 3.5, "saturation": -8.25, "value": 0.5}``; none where nothing is done."""
@@ -295,41 +282,25 @@ class RandomBrightnessContrast(Drawn, LevelsOp, frozen=True, tag="random_brightn
     is_pointwise: ClassVar[bool] = True
     blocks: ClassVar[int] = 1  # whether, two numbers
 
-    brightness: Annotated[float | tuple[float, float], Within(-3, 3, counts=(1, 2))] = 0.2
-    contrast: Annotated[float | tuple[float, float], Within(-1, MAX_FACTOR - 1, counts=(1, 2))] = 0.2
+    brightness: Annotated[float | tuple[float, float], Spread(-3, 3)] = 0.2
+    contrast: Annotated[float | tuple[float, float], Spread(-1, MAX_FACTOR - 1)] = 0.2
     p: Share = 0.5
-
-    def check(self) -> None:
-        check_rising(self, "brightness", "contrast")
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """``{"contrast": 1.125, "brightness": -12.75}``; none where nothing is done."""
         whether, of_contrast, of_brightness, _ = uniforms(0, 1)[0].tolist()
         if whether >= self.p:
             return {}
-        alpha = 1.0 + between(around(self.contrast), of_contrast)
-        return {"contrast": alpha, "brightness": between(around(self.brightness), of_brightness) * 255}
+        (brightness,), (contrast,) = spans(self.brightness), spans(self.contrast)
+        factor = 1.0 + between(contrast, of_contrast)
+        return {"contrast": factor, "brightness": between(brightness, of_brightness) * 255}
 
     def in_words(self) -> str:
-        brightness, contrast = (span_words(around(each)) for each in (self.brightness, self.contrast))
+        brightness, contrast = (span_words(spans(each)[0]) for each in (self.brightness, self.contrast))
         return f"in {self.p:g} of the images, multiply the levels by 1 and {contrast}, add {brightness} of 255"
 
     def fixed(self, words: Words) -> list[Op]:
         return [BrightnessContrast(**words)] if words else []
-
-
-def around(value: float | tuple[float, float]) -> Span:
-    """From and to, of one number to either side of 0."""
-    values = as_tuple(value)
-    return (-values[0], values[0]) if len(values) == 1 else (values[0], values[1])
-
-
-def check_rising(op: Op, *names: str) -> None:
-    """Raise PipelineError where a span does not rise."""
-    for name in names:
-        first, last = around(getattr(op, name))
-        if first > last:
-            raise PipelineError(f'"{name}" must rise, not {shown(as_tuple(getattr(op, name)))}')
 
 
 @cache

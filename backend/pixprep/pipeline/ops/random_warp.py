@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.alignment import Warp
-from pixprep.pipeline.ops.limits import Margin, Rising, Share, Within
+from pixprep.pipeline.ops.limits import Margin, Rising, Share, Spread, spans
 from pixprep.pipeline.ops.op import LevelsOp, Op, Whether, as_kind, drawn
-from pixprep.pipeline.ops.warp import MAX_ANGLE, MAX_SCALE, Angles, check_angles, check_rises, spans
+from pixprep.pipeline.ops.warp import DEGREES, MAX_SCALE, SHEARS, Angles, shears
 from pixprep.plan import matrices
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Words, between, quantiles, span_words
@@ -64,25 +64,15 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
 
     blocks: ClassVar[int] = 2  # angle, x, y, scale of x; scale of y, shear of x and y
 
-    degrees: Angles
-    translate: Annotated[Four, Within(-1, 1, counts=(4,))] | None = None
-    scale: Annotated[Four, Within(1 / MAX_SCALE, MAX_SCALE, counts=(4,))] | None = None
-    shear: Angles | None = None
+    degrees: Annotated[Angles, DEGREES]
+    translate: Annotated[Four, Spread(-1, 1, counts=(4,))] | None = None
+    scale: Annotated[Four, Spread(1 / MAX_SCALE, MAX_SCALE, counts=(4,))] | None = None
+    shear: Annotated[Angles | None, SHEARS] = None
     keep_ratio: bool = False
 
     def check(self) -> None:
-        check_angles("degrees", self.degrees, MAX_ANGLE, (2,))
-        for name in ("translate", "scale"):
-            for span in spans(getattr(self, name) or (0.0, 0.0)):
-                check_rises(name, span)
-        if self.shear is not None:
-            check_angles("shear", self.shear, 89.0, (2, 4))
-        if sum(max(map(abs, span)) for span in self._shears) >= 90:
+        if sum(max(map(abs, span)) for span in shears(self.shear)) >= 90:
             raise PipelineError('"shear": the most of x and of y together must be below 90 degrees')
-
-    @property
-    def _shears(self) -> tuple[tuple[float, float], ...]:
-        return (*spans(self.shear or 0.0), (0.0, 0.0))[:2]
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """``{"matrix": [1.0, 0.1, 3.2, -0.1, 1.0, 2.0], "height": 48, "width": 64}``: where a point goes."""
@@ -94,7 +84,7 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
         scale_x, scale_y = map(between, spans(self.scale or (1.0,) * 4), (wide, high))
         if self.keep_ratio:
             scale_y = scale_x
-        lean_x, lean_y = (-tan(radians(between(span, u))) for span, u in zip(self._shears, leans, strict=True))
+        lean_x, lean_y = (-tan(radians(between(span, u))) for span, u in zip(shears(self.shear), leans, strict=True))
         turn = radians(between(spans(self.degrees)[0], angle))
         a, b = (cos(turn) - lean_x * sin(turn)) * scale_x, (sin(turn) + lean_x * cos(turn)) * scale_y
         d, e = (lean_y * cos(turn) - sin(turn)) * scale_x, (lean_y * sin(turn) + cos(turn)) * scale_y
@@ -104,7 +94,7 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
 
     def in_words(self) -> str:
         moves, scales = spans(self.translate or (0.0,) * 4), spans(self.scale or (1.0,) * 4)
-        parts = [span_words(span) for span in (*self._shears, *scales, *moves)]
+        parts = [span_words(span) for span in (*shears(self.shear), *scales, *moves)]
         return (
             f"rotate by {span_words(spans(self.degrees)[0], ' degrees')}, shear by {parts[0]}, {parts[1]}, scale by "
             f"{parts[2]} and {'the same' if self.keep_ratio else parts[3]}, move by {parts[4]} of the width and "

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.canvas import check_padding
-from pixprep.pipeline.ops.limits import MAX_SIDE, Margin, Share, Within, shown
+from pixprep.pipeline.ops.limits import MAX_SIDE, Margin, Share, Spread, Within, spans
 from pixprep.pipeline.ops.op import LevelsOp, Op, SteadyOp, Whether, as_kind, drawn
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.motions import Look, Motion, mapped, rotated
@@ -29,6 +29,8 @@ MAX_ANGLE = 3600.0
 MAX_SHEAR = 89.0
 MAX_SCALE = 1000.0
 _ANGLE = Within(-MAX_ANGLE, MAX_ANGLE)
+DEGREES = Spread(-MAX_ANGLE, MAX_ANGLE)
+SHEARS = Spread(-MAX_SHEAR, MAX_SHEAR, counts=(1, 2, 4))
 Point = Within(-MAX_SIDE, MAX_SIDE, counts=(2,))
 Pair = tuple[float, float]
 RotateLike = Literal["pillow", "torchvision", "dali"]
@@ -85,6 +87,7 @@ class _Bordered(_Warping, frozen=True, kw_only=True):
 
 class _Turning(_Bordered, frozen=True, kw_only=True):
     bordered: ClassVar[WarpLike] = "dali"
+    host_like: ClassVar[str] = "dali"
 
     like: RotateLike = "pillow"  # type: ignore[assignment]  # no other warp has DALI's
     padding_mode: Literal["constant", "edge"] | None = None
@@ -93,11 +96,6 @@ class _Turning(_Bordered, frozen=True, kw_only=True):
         super().check()
         if self.like == "dali" and self.center is not None:
             raise PipelineError('"like": "dali" turns about the middle: leave "center" out')
-
-    @property
-    def is_hosts(self) -> bool:  # type: ignore[override]  # of most ops it is the same for all
-        """Tell whether a GPU has no kernel for it."""
-        return self.like == "dali"
 
 
 class Rotate(_Turning, SteadyOp, frozen=True, tag="rotate"):
@@ -166,13 +164,9 @@ class RandomRotate(Whether, _Warping, frozen=True, tag="random_rotate"):
 
     blocks: ClassVar[int] = 1  # the angle
 
-    degrees: Angles
+    degrees: Annotated[Angles, DEGREES]
     expand: bool = False
     p: Share = 1.0
-
-    def check(self) -> None:
-        super().check()
-        check_angles("degrees", self.degrees, MAX_ANGLE, (2,))
 
     @property
     def span(self) -> Pair:
@@ -251,47 +245,28 @@ class RandomAffine(Whether, _Bordered, frozen=True, tag="random_affine"):
 
     blocks: ClassVar[int] = 2  # angle, x, y, scale; shear of x and y
 
-    degrees: Angles
+    degrees: Annotated[Angles, DEGREES]
     translate: Annotated[Pair, Within(0, 1, counts=(2,))] | None = None
-    scale: Annotated[Pair, Within(1 / MAX_SCALE, MAX_SCALE, counts=(2,))] | None = None
-    shear: Angles | None = None
+    scale: Annotated[Pair, Spread(1 / MAX_SCALE, MAX_SCALE, counts=(2,))] | None = None
+    shear: Annotated[Angles | None, SHEARS] = None
     p: Share = 1.0
-
-    def check(self) -> None:
-        super().check()
-        check_angles("degrees", self.degrees, MAX_ANGLE, (2,))
-        if self.scale is not None:
-            check_rises("scale", self.scale)
-        if self.shear is not None:
-            check_angles("shear", self.shear, MAX_SHEAR, (2, 4))
-
-    @property
-    def span(self) -> Pair:
-        """The angle, from and to."""
-        return spans(self.degrees)[0]
-
-    @property
-    def shears(self) -> tuple[Pair, Pair]:
-        """Values of x and of y, from and to."""
-        x, y = (*spans(self.shear or 0.0), (0.0, 0.0))[:2]
-        return x, y
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """``{"angle": 3.1, "translate": [4, -2], "scale": 1.1, "shear": [0.0, 0.0]}``; whole pixels."""
         (angle, x, y, scale), (shear_x, shear_y, *_) = uniforms(0, 2).tolist()
         mosts = self.translate or (0.0, 0.0)
         return {
-            "angle": between(self.span, angle),
+            "angle": between(spans(self.degrees)[0], angle),
             "translate": [
                 round(between((-most * side, most * side), u))
                 for most, side, u in zip(mosts, (width, height), (x, y), strict=True)
             ],
             "scale": between(self.scale or (1.0, 1.0), scale),
-            "shear": [between(span, u) for span, u in zip(self.shears, (shear_x, shear_y), strict=True)],
+            "shear": [between(span, u) for span, u in zip(shears(self.shear), (shear_x, shear_y), strict=True)],
         }
 
     def in_words(self) -> str:
-        angle, shear_x, shear_y = map(span_words, (self.span, *self.shears), (" degrees", "", ""))
+        angle, shear_x, shear_y = map(span_words, (*spans(self.degrees), *shears(self.shear)), (" degrees", "", ""))
         x, y = self.translate or (0.0, 0.0)
         return (
             f"rotate by {angle} clockwise, shear by {shear_x}, {shear_y}, scale by "
@@ -336,26 +311,7 @@ def _open(image: ImageSpec) -> ImageSpec:
     return image.within((least, least))
 
 
-def spans(angles: Angles) -> tuple[Pair, ...]:
-    """From and to of each."""
-    values = as_tuple(angles)
-    if len(values) == 1:
-        return ((-values[0], values[0]),)
-    return tuple((values[place], values[place + 1]) for place in range(0, len(values), 2))
-
-
-def check_angles(name: str, angles: Angles, most: float, counts: tuple[int, ...]) -> None:
-    """Raise PipelineError where these are no angles of up to so many degrees, one or so many numbers."""
-    values = as_tuple(angles)
-    if len(values) == 1:
-        Within(0, most).check(name, values[0])
-        return
-    Within(-most, most, counts=(1, *counts)).check(name, values)
-    for span in spans(values):
-        check_rises(name, span)
-
-
-def check_rises(name: str, span: Pair) -> None:
-    """Raise PipelineError where a span falls."""
-    if span[0] > span[1]:
-        raise PipelineError(f'"{name}" must rise, not {shown(span)}')
+def shears(angles: Angles | None) -> tuple[Pair, Pair]:
+    """Angles of x and of y, from and to."""
+    x, y = (*spans(angles or 0.0), (0.0, 0.0))[:2]
+    return x, y
