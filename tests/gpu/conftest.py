@@ -1,8 +1,54 @@
-"""The folder of the CUDA kernels' shims: each set of options is built once for all tests."""
+"""Fixtures of a GPU that the CPU plays, and the folder of the kernels' shims: each set of options is built once."""
+
+import importlib
+import sys
+from types import SimpleNamespace
 
 import pytest
+
+from pixprep import gpu as room
+from pixprep.gpu import samples
+
+OURS = (
+    *("gpu.kernel", "gpu.nvimagecodec", "gpu.decoder", "gpu.nvdec", "gpu.comparison", "gpu.device"),
+    "training.frameworks.cupy",
+)
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("shim")
+
+
+@pytest.fixture(scope="module")
+def small_samples():
+    """A megapixel of a hundredth: each engine decodes eight samples of more. ``test_gpu_hour.py`` takes whole ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samples, "_MEGAPIXEL", 10_000)
+        patch.setattr(samples, "_LARGE", (104, 100))
+        for each in (samples.samples, samples.sample_traits):
+            each.cache_clear()
+        yield
+    for each in (samples.samples, samples.sample_traits):
+        each.cache_clear()
+
+
+@pytest.fixture
+def gpu(monkeypatch, folder, small_samples):  # noqa: ARG001  (it makes them small)
+    """CuPy and nvImageCodec, played, and pixprep's modules over them."""
+    import nvidia  # noqa: PLC0415
+
+    import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
+
+    cupy, nvrtc, codec = fake_cupy.modules(folder), fake_cupy.compiler(), fake_cupy.codecs()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "pixprep.gpu.nvrtc", nvrtc)
+    monkeypatch.setattr(room, "nvrtc", nvrtc, raising=False)
+    monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", codec)
+    monkeypatch.setattr(nvidia, "nvimgcodec", codec)
+    for name in OURS:
+        monkeypatch.delitem(sys.modules, f"pixprep.{name}", raising=False)
+    devices, decoders = (importlib.import_module(f"pixprep.{name}") for name in ("gpu.device", "gpu.decoder"))
+    yield SimpleNamespace(cupy=cupy, nvrtc=nvrtc, codec=codec, Gpu=devices.Gpu, GpuDecoder=decoders.GpuDecoder)
+    for name in OURS:
+        sys.modules.pop(f"pixprep.{name}", None)

@@ -1,6 +1,5 @@
 """Clips on a GPU, with no GPU: PyNvVideoCodec played by PyAV, a fake CuPy, and the real kernels through the shim."""
 
-import importlib
 import io
 import logging
 import struct
@@ -13,7 +12,6 @@ import pytest
 import cuda_shim
 import pixprep as pp
 from clips import CODECS, clip, edited, pixels
-from pixprep import gpu as room
 from pixprep.engine.decoders.clips import ffmpeg as video
 from pixprep.engine.decoders.clips.sequences import SEQUENCES
 
@@ -23,37 +21,18 @@ pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvid
 pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here")
 AFTER = [pp.resize(height=30, width=40), pp.tensor(layout="tchw", dtype="uint8")]
 PIPELINE = pp.Pipeline([pp.decode_video(frames=5), *AFTER])
-OURS = (
-    "gpu.kernel",
-    "gpu.nvimagecodec",
-    "gpu.decoder",
-    "gpu.nvdec",
-    "gpu.comparison",
-    "gpu.device",
-)
 ON_NVDEC = [name for name in CODECS if name.partition(".")[2] != "avi" and not name.startswith(("vp8", "mpeg4"))]
 made = cache(clip)
 
 
 @pytest.fixture
-def played(monkeypatch, folder):
-    """CuPy, nvImageCodec and PyNvVideoCodec, played, and pixprep's modules over them; PyNvVideoCodec's decoder."""
-    import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
-    import fake_nvdec  # noqa: PLC0415
+def played(monkeypatch, gpu):  # noqa: ARG001  (it plays CuPy and nvImageCodec)
+    """PyNvVideoCodec, played too; its decoder."""
+    import fake_nvdec  # noqa: PLC0415  (needs nvImageCodec)
 
-    nvrtc, codec, module = fake_cupy.compiler(), fake_cupy.codecs(), fake_nvdec.played()
-    monkeypatch.setitem(sys.modules, "cupy", fake_cupy.modules(folder))
-    monkeypatch.setitem(sys.modules, "pixprep.gpu.nvrtc", nvrtc)
-    monkeypatch.setattr(room, "nvrtc", nvrtc, raising=False)
-    monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", codec)
-    monkeypatch.setattr(nvidia, "nvimgcodec", codec)
+    module = fake_nvdec.played()
     monkeypatch.setitem(sys.modules, "PyNvVideoCodec", module)
-    for name in OURS:
-        monkeypatch.delitem(sys.modules, f"pixprep.{name}", raising=False)
-    importlib.import_module("pixprep.gpu.device")
-    yield module.PyNvDecoder
-    for name in OURS:
-        sys.modules.pop(f"pixprep.{name}", None)
+    return module.PyNvDecoder
 
 
 def results(encoded, pipeline=PIPELINE, **options):

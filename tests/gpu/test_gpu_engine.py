@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import importlib
 import io
 import re
 import subprocess
@@ -10,7 +9,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +19,6 @@ import cuda_shim
 import pixprep as pp
 from images import JUNK, bare, cmyk, jpegs, noise, others, photo, png, read, renamed, scene, stills, with_exif
 from images import jpeg as encode
-from pixprep import gpu as room
 from pixprep.cli import parser as cli
 from pixprep.engine.decoders import structure
 from pixprep.engine.kernels.kernel import CpuKernel
@@ -38,42 +35,6 @@ AFTER_DECODE = [
     pp.original_size(), pp.resize(40, filter="bicubic"), pp.center_crop(36), pp.transform(), pp.tensor(dtype="uint8"),
 ]  # fmt: skip
 PIPELINE = pp.Pipeline([pp.decode(), *AFTER_DECODE])
-OURS = (
-    *("gpu.kernel", "gpu.nvimagecodec", "gpu.decoder", "gpu.comparison", "gpu.device"),
-    "training.frameworks.cupy",
-)
-
-
-@pytest.fixture(scope="module")
-def small_samples():
-    """A megapixel of a hundredth: each engine decodes eight samples of more. ``test_gpu_hour.py`` takes whole ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samples, "_MEGAPIXEL", 10_000)
-        patch.setattr(samples, "_LARGE", (104, 100))
-        for each in (samples.samples, samples.sample_traits):
-            each.cache_clear()
-        yield
-    for each in (samples.samples, samples.sample_traits):
-        each.cache_clear()
-
-
-@pytest.fixture
-def gpu(monkeypatch, folder, small_samples):  # noqa: ARG001  (it makes them small)
-    """CuPy and nvImageCodec, played, and pixprep's modules over them."""
-    import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
-
-    cupy, nvrtc, codec = fake_cupy.modules(folder), fake_cupy.compiler(), fake_cupy.codecs()
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setitem(sys.modules, "pixprep.gpu.nvrtc", nvrtc)
-    monkeypatch.setattr(room, "nvrtc", nvrtc, raising=False)
-    monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", codec)
-    monkeypatch.setattr(nvidia, "nvimgcodec", codec)
-    for name in OURS:
-        monkeypatch.delitem(sys.modules, f"pixprep.{name}", raising=False)
-    devices, decoders = (importlib.import_module(f"pixprep.{name}") for name in ("gpu.device", "gpu.decoder"))
-    yield SimpleNamespace(cupy=cupy, nvrtc=nvrtc, codec=codec, Gpu=devices.Gpu, GpuDecoder=decoders.GpuDecoder)
-    for name in OURS:
-        sys.modules.pop(f"pixprep.{name}", None)
 
 
 @pytest.fixture
