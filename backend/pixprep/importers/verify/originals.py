@@ -101,8 +101,7 @@ class Originals:
     def colourist(self, op: ops.SteadyOp) -> Original:
         """uint8 (height, width, channels), red first, to the same."""
         if getattr(op, "like", "") == "dali":
-            library = Library("DALI", None, "is not asked for one rotation or affine map")
-            return Original(library, lambda pixels: pixels)
+            return Original(Library("DALI", None, "is not asked for one rotation or affine map"), np.asarray)
         return Original(self._find(library_of(op)), lambda pixels: recoloured(op, pixels))
 
     def normalizer(self, op: ops.Normalize, *, is_real: bool, origin: str = "") -> Original:
@@ -230,15 +229,11 @@ def size_of(op: Any, pixels: Array) -> Size:
         scale = scale if op.enlarge else min(scale, 1.0)
         return max(1, int(whole(height * scale))), max(1, int(whole(width * scale)))
     if op.mode == "stretch":
-        assert op.height is not None
-        assert op.width is not None
         return op.height, op.width
-    sides: tuple[float, float]
     if op.size is not None:
         sides = _by_size(op, height, width)
     elif op.width is None or op.height is None:
         named, lengths = (op.height, (height, width)) if op.width is None else (op.width, (width, height))
-        assert named is not None
         free = named * (lengths[1] / lengths[0]) if op.rounding == "up" else lengths[1] * (named / lengths[0])
         free = int(free) if op.up_to and free > op.up_to else free
         free = min(free, op.max_size or free)
@@ -254,12 +249,10 @@ def size_of(op: Any, pixels: Array) -> Size:
 
 def _by_size(op: Any, height: int, width: int) -> tuple[float, float]:
     """The sides by ``size``, before they are rounded."""
-    assert op.size is not None
     base = (min if op.side == "shorter" else max)(height, width)
     if op.side == "nearer":
         base = width if abs(1 - op.size / width) < abs(1 - op.size / height) else height
     if op.rounding in DETRS:
-        assert op.max_size is not None
         is_over = max(height, width) / base * op.size > op.max_size
         raw = op.max_size * base / max(height, width) if is_over else op.size
         raw = raw if op.rounding == "detr" else round(raw)
@@ -303,8 +296,7 @@ def _decode(encoded: bytes, op: ops.Decode, jpeg: Callable[[bytes, ops.Decode], 
         image = Image.alpha_composite(Image.new("RGBA", image.size, (255, 255, 255)), image)
     if image.mode == "P":  # Pillow warns of a palette with alpha that becomes anything but RGBA
         image = image.convert("RGBA")
-    levels = np.asarray(image.convert("L" if op.color == "gray" else "RGB"))
-    levels = levels[:, :, None] if levels.ndim == 2 else levels
+    levels = np.asarray(image.convert("L" if op.color == "gray" else "RGB")).reshape(image.height, image.width, -1)
     return levels[:, :, ::-1] if op.color == "bgr" else levels
 
 
