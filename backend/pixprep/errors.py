@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, NoReturn, get_args
 
 Reason = Literal[
@@ -54,6 +56,15 @@ class PipelineError(PixprepError):
 
 class SetupError(PixprepError):
     """The machine lacks something; its operator must install or change it. The message says what."""
+
+
+@contextmanager
+def needing(words: str) -> Iterator[None]:
+    """Raise SetupError where an import inside fails: ``words`` with the remedy, and perhaps ``{error}``."""
+    try:
+        yield
+    except ImportError as error:
+        raise SetupError(words.format(error=error)) from None
 
 
 class DataError(PixprepError):

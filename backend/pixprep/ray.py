@@ -19,22 +19,20 @@ import numpy as np
 
 from pixprep.engine.decoders import Encoded, Limits
 from pixprep.engine.engine import Engine
-from pixprep.errors import ImageError, PixprepError, SetupError
+from pixprep.errors import ImageError, PixprepError, SetupError, needing
 from pixprep.files import UNFINISHED, alone, whole, write
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.training.sources import read_image
 
-try:
+with needing(
+    'pixprep.ray needs {error.name}: pip install ".[ray]" in a checkout of pixprep, in an environment without the '
+    "embedded server"
+):
     import pyarrow as pa
     import pyarrow.parquet as pq
     import ray
 
     from pixprep.training.manifest import digest, manifest
-except ImportError as error:
-    raise SetupError(
-        f'pixprep.ray needs {error.name}: pip install ".[ray]" in a checkout of pixprep, '
-        "in an environment without the embedded server"
-    ) from None
 
 if TYPE_CHECKING:
     from ray.data import Dataset

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pixprep.engine.decoders import Decoder, Limits, Pixels
 from pixprep.engine.kernels import Array, Kernel
 from pixprep.engine.options import EngineOptions
-from pixprep.errors import SetupError
+from pixprep.errors import SetupError, needing
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.spec import DType, Preset
@@ -114,10 +114,8 @@ def clip_decoder(
     Raises:
         SetupError: PyAV is not installed.
     """
-    try:
+    with needing('decode_video needs PyAV: pip install "av>=17"'):
         from pixprep.engine.decoders.clips.decoder import ClipDecoder  # noqa: PLC0415  (FFmpeg, for clips only)
-    except ImportError:
-        raise SetupError('decode_video needs PyAV: pip install "av>=17"') from None
     return ClipDecoder(plan, limits, ready, elsewhere() if elsewhere else None)
 
 
@@ -127,10 +125,8 @@ def optical_flow() -> Callable[[Any, Preset, Any], None]:
     Raises:
         SetupError: OpenCV is not installed.
     """
-    try:
+    with needing('optical_flow needs OpenCV: pip install ".[flow]" in a checkout of pixprep'):
         from pixprep.engine.kernels.flow import flow  # noqa: PLC0415  (OpenCV, for optical flow only)
-    except ImportError:
-        raise SetupError('optical_flow needs OpenCV: pip install ".[flow]" in a checkout of pixprep') from None
     return flow
 
 

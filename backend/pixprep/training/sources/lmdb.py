@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
 
-from pixprep.errors import DataError, ImageError, SetupError
+from pixprep.errors import DataError, ImageError, needing
 from pixprep.training.sources import LIMITS, Sample, Source, naming
 from pixprep.training.sources.storage import Names, StrPath, absolute, fingerprint, is_remote
 
@@ -123,10 +123,8 @@ def _store(path: str) -> _Store:
 
 
 def _open(path: str) -> Any:
-    try:
+    with needing("an LMDB needs lmdb: {error}: pip install lmdb"):
         library = import_module("lmdb")
-    except ImportError as error:
-        raise SetupError(f"an LMDB needs lmdb: {error}: pip install lmdb") from None
     try:
         return library.open(path, subdir=Path(path).is_dir(), readonly=True, lock=False, readahead=False, meminit=False)
     except library.Error as error:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.boxes import check_source_format, format_tag, to_xyxy
-from pixprep.errors import DataError, ImageError, SetupError
+from pixprep.errors import DataError, ImageError, needing
 from pixprep.spec import BoxSource
 from pixprep.training.sources import Sample, naming
 from pixprep.training.sources.storage import (
@@ -207,7 +207,5 @@ def parquet(
 
 
 def _library() -> ModuleType:
-    try:
+    with needing("Parquet files need pyarrow: {error}: pip install pyarrow"):
         return import_module("pixprep.training.sources.row_groups")
-    except ImportError as error:
-        raise SetupError(f"Parquet files need pyarrow: {error}: pip install pyarrow") from None

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import fsspec
 
 from pixprep.engine.decoders import Limits
-from pixprep.errors import DataError, ImageError, SetupError
+from pixprep.errors import DataError, ImageError, SetupError, needing
 
 T = TypeVar("T")
 TRIES = 5
@@ -134,10 +134,8 @@ def _is_web(url: str) -> bool:
 
 
 def _web() -> ModuleType:
-    try:
+    with needing('objects of a web server need {error.name}: pip install "fsspec[http]"'):
         return import_module("pixprep.training.sources.web")
-    except ImportError as error:
-        raise SetupError(f'objects of a web server need {error.name}: pip install "fsspec[http]"') from None
 
 
 def _again(url: str, ask: Callable[[], T]) -> T:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import DataError, ImageError, SetupError, printable
+from pixprep.errors import DataError, ImageError, needing, printable
 from pixprep.training.sources import LIMITS, Source
 
 T = TypeVar("T")
@@ -228,10 +228,8 @@ def remote() -> ModuleType:
     Raises:
         SetupError: fsspec is not installed.
     """
-    try:
+    with needing('objects by their URL need {error.name}: pip install "fsspec[http]" gcsfs s3fs'):
         return import_module("pixprep.training.sources.remote")
-    except ImportError as error:
-        raise SetupError(f'objects by their URL need {error.name}: pip install "fsspec[http]" gcsfs s3fs') from None
 
 
 def image_at(path: str) -> Path | bytes:

@@ -15,7 +15,7 @@ import numpy as np
 
 from pixprep import wire
 from pixprep.boxes import Shares, check_source_format, format_tag, to_xyxy
-from pixprep.errors import DataError, ImageError, SetupError
+from pixprep.errors import DataError, ImageError, needing
 from pixprep.spec import BoxSource
 from pixprep.training.sources import Sample, naming
 from pixprep.training.sources.storage import I64, Archives, Opened, StrPath, archives, fingerprint, noted, scan
@@ -190,12 +190,10 @@ def tfrecord(
 
 
 def _checksum() -> Callable[[bytes], int]:
-    try:
+    with needing(
+        "checksums of TFRecord files need google-crc32c: pip install google-crc32c; checksums=False does without"
+    ):
         from pixprep.training.sources.checksum import masked  # noqa: PLC0415  (its library is of an extra)
-    except ImportError:
-        raise SetupError(
-            "checksums of TFRecord files need google-crc32c: pip install google-crc32c; checksums=False does without"
-        ) from None
     return masked
 
 
