@@ -143,3 +143,15 @@ def one_of(choices: tuple[str, ...]) -> dict[str, Any]:
 def as_json(text: str) -> dict[str, Any]:
     """Make an option that prints JSON."""
     return {"action": "store_true", "dest": "as_json", "help": f"print {text}"}
+
+
+def add_request(command: argparse.ArgumentParser, *, has_images: bool) -> None:
+    """Add the arguments of a command that asks a server; ``has_images``: about images that the user names."""
+    if has_images:
+        command.add_argument("paths", **IMAGES)
+    command.add_argument("--protocol", **one_of(("http", "grpc")), help=DEFAULT)
+    command.add_argument("--url", help="HOST:PORT; default: localhost:8000 for HTTP, localhost:8001 for gRPC")
+    command.add_argument("--model", default="ensemble", help=DEFAULT)
+    if has_images:
+        command.add_argument("--batch", **COUNT, default=1, help=f"images a request; {DEFAULT}")
+        command.add_argument("--input", **NUMBERS, default=[])

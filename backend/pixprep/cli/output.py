@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shlex
 import sys
@@ -42,6 +43,14 @@ def say(*lines: object, file: IO[str] | None = None) -> None:
 def say_text(text: str, *, file: IO[str] | None = None) -> None:
     """The same of a text of lines, whose line breaks are its own."""
     say(*text.removesuffix("\n").split("\n"), file=file)
+
+
+def forget_output() -> None:
+    """Drop output that cannot be written, so that Python does not try again at its end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def called() -> str:

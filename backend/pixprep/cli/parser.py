@@ -6,7 +6,6 @@ Exit codes: 0 done, 1 failed, 2 wrong usage. Results go to stdout, everything el
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -28,6 +27,7 @@ from pixprep.cli.arguments import (
     SECONDS,
     SOURCE,
     SOURCE_OPTION,
+    add_request,
     as_json,
     one_of,
     read_collector,
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command, (module, _, name) = options.pop("command"), options.pop("run").partition(".")
     if unknown:  # the command knows its own usage; the parser of all commands would show none of it
         command.error(f"unrecognized arguments: {' '.join(unknown)}")
-    from pixprep.cli.output import say
+    from pixprep.cli.output import forget_output, say
 
     try:
         code: int = getattr(import_module(f"pixprep.cli.{module}"), name)(**options)
@@ -69,16 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"pixprep: out of memory{why}: give it more (ulimit -v, or the container's limit)", file=sys.stderr)
     else:
         return code
-    _forget_output()
+    forget_output()
     return 1
-
-
-def _forget_output() -> None:
-    """Drop output that cannot be written, so that Python does not try again at its end, and complain."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Parser(argparse.ArgumentParser):
@@ -112,8 +104,7 @@ def command_line() -> argparse.ArgumentParser:
         "Build the demo repository, serve it, and classify photos over HTTP and gRPC.",
         "demo cat.jpg holiday_photos --stay",
     )
-    photos = "files or folders; default: two that pixprep brings along"
-    demo.add_argument("photos", type=Path, nargs="*", metavar="FILE", help=photos)
+    demo.add_argument("photos", **FILE, nargs="*", help="files or folders; default: two that pixprep brings along")
     demo.add_argument("--model-repository", **DIRECTORY, default=Path("model_repository"), help=DEFAULT)
     demo.add_argument("--force", **FORCE)
     demo.add_argument(
@@ -375,14 +366,7 @@ def command_line() -> argparse.ArgumentParser:
         "bench photos --protocol grpc --concurrency 1 4 16 --rate 50 --csv-file bench.csv",
     )
     for sub in (send, health, bench):
-        if sub is not health:
-            sub.add_argument("paths", **IMAGES)
-        sub.add_argument("--protocol", **one_of(("http", "grpc")), help=DEFAULT)
-        sub.add_argument("--url", help="HOST:PORT; default: localhost:8000 for HTTP, localhost:8001 for gRPC")
-        sub.add_argument("--model", default="ensemble", help=DEFAULT)
-        if sub is not health:
-            sub.add_argument("--batch", **COUNT, default=1, help=f"images a request; {DEFAULT}")
-            sub.add_argument("--input", **NUMBERS, default=[])
+        add_request(sub, has_images=sub is not health)
     top = f"of each image, the N best classes; 0: the output itself; {DEFAULT}"
     send.add_argument("--top", type=whole(0), default=5, metavar="N", dest="classes", help=top)
     for sub, limit_s, what in ((send, 30.0, "a request"), (health, 5.0, "each call")):
