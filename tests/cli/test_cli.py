@@ -48,13 +48,17 @@ NO_CLASS = '  "logits": every class has the same score\n'
 NEEDS_MORE = "is not a whole number of at least 1"
 
 
+def fill(folder):
+    for name in ("flower", "china"):
+        (folder / f"{name}.jpg").write_bytes(photo(name))
+    (folder / "broken.jpg").write_text("not an image")
+    pp.presets.imagenet().save(folder / "pipeline.json")
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The user's folder, which they are in: two photos, a broken one, and a pipeline."""
-    for name in ("flower", "china"):
-        (tmp_path / f"{name}.jpg").write_bytes(photo(name))
-    (tmp_path / "broken.jpg").write_text("not an image")
-    pp.presets.imagenet().save(tmp_path / "pipeline.json")
+    fill(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # as after `activate`
     return tmp_path
@@ -287,8 +291,11 @@ def test_a_mistake_in_a_pipeline_file_is_one_line_with_its_place(pixprep, folder
     assert pixprep("check", "mine.json") == (1, f"mine.json: {said}\n", "")
 
 
-@pytest.mark.parametrize("command", newcomers_mistakes(commands=True))
-def test_a_mistake_of_a_command_is_one_line_and_writes_nothing(pixprep, folder, command):
+@pytest.fixture(scope="module")
+def newcomers(tmp_path_factory):
+    """The folder of a user who builds: pipelines, ONNX files, Python files, and a repository."""
+    folder = tmp_path_factory.mktemp("newcomers")
+    fill(folder)
     crops = [pp.decode(), pp.crop(box="boxes"), pp.resize(height=224, width=224), pp.normalize(), pp.tensor()]
     pp.Pipeline(crops).save(folder / "crops.json")
     pp.Pipeline([crops[0], pp.warp(quad="quads", height=224, width=224), *crops[3:]]).save(folder / "quads.json")
@@ -300,10 +307,16 @@ def test_a_mistake_of_a_command_is_one_line_and_writes_nothing(pixprep, folder, 
     save_onnx(folder / "pair.onnx", inputs=("left", "right"))
     save_onnx(folder / "frozen.onnx", (10, 3, 224, 224))
     build(folder / "models", pipeline=pp.presets.imagenet(), onnx=folder / "other.onnx", name="detect")
-    before = sorted(folder.rglob("*"))
+    return folder
+
+
+@pytest.mark.parametrize("command", newcomers_mistakes(commands=True))
+def test_a_mistake_of_a_command_is_one_line_and_writes_nothing(pixprep, newcomers, monkeypatch, command):
+    monkeypatch.chdir(newcomers)
+    before = sorted(newcomers.rglob("*"))
     said = newcomers_mistakes(commands=True)[command]
     assert pixprep(*shlex.split(command.removeprefix("$ "))) == (1, "", f"pixprep: {said}\n")
-    assert sorted(folder.rglob("*")) == before
+    assert sorted(newcomers.rglob("*")) == before
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
