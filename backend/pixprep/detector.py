@@ -33,6 +33,10 @@ _STRIDE = 4
 _IN_PIXELS = "boxes in the tensor's pixels, not in shares of it"
 _CANDIDATES = 1000
 """Candidates of the highest scores, of which some stay."""
+_FAINT = 0.01
+"""Score that most candidates of a class stay under: they show no object. Angles in radians do not."""
+_PADDING = -1
+"""Class of rows that fill an output with NMS up to its length."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +109,20 @@ def detections(
 
     Args:
         outputs: of one photo, without the batch: those of the detector, ``transform`` and ``original_size``.
-        task: of an Ultralytics export; default: ``segment`` where there are prototypes of masks, or else ``detect``.
+        task: of an Ultralytics export; default: ``segment`` where there are prototypes of masks, or else ``detect``,
+            if the last row cannot be the angles of ``obb``.
         keypoints: how many a pose has, and how many numbers each, as ``kpt_shape`` in the metadata of an export;
             default: as many as there are of x, y and a score, with one class.
         score: the least that counts.
         overlap: over which the surer of two boxes stays alone.
         most: detections.
 
+    Returns:
+        Detections whose boxes have an area in the photo: what lies wholly in a margin is left out, as torchvision's
+        Faster R-CNN does.
+
     Raises:
-        PixprepError: the outputs are none of the known forms.
+        PixprepError: the outputs are none of the known forms, or of two, which ``task`` tells apart.
     """
     others = {name: array for name, array in outputs.items() if name not in BESIDE}
     if len(outputs) != len(others) + 2:
@@ -128,17 +137,17 @@ def detections(
     is_named = {"boxes", "scores"} <= others.keys()
     rows, prototypes = (_named(others), None) if is_named else _exported(others, task, keypoints)
     rows = rows.of(_kept(rows, score, 1.0 if is_named else overlap, most))
-    if prototypes is not None and rows.weights is not None:
-        rows = rows._replace(maps=np.tensordot(rows.weights, prototypes, 1).astype(np.float32))
     transform, size = outputs["transform"], outputs["original_size"]
     quads = points = None
     if rows.boxes.shape[1] == 5:
         corners = quads_of(rows.boxes)
         quads = points_to_original(corners.reshape(-1, 2), transform).reshape(corners.shape)
         around = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
-        boxes = boxes_to_original(around, transform, size)
-    else:
-        boxes = boxes_to_original(rows.boxes, transform, size)
+    boxes = boxes_to_original(rows.boxes if quads is None else around, transform, size)
+    is_seen = (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
+    rows, boxes, quads = rows.of(is_seen), boxes[is_seen], None if quads is None else quads[is_seen]
+    if prototypes is not None and rows.weights is not None:
+        rows = rows._replace(maps=np.tensordot(rows.weights, prototypes, 1).astype(np.float32))
     if rows.keypoints is not None:
         count, dims = rows.keypoints.shape[1:]
         points = np.ones((len(boxes), count, 3), np.float32)
@@ -168,6 +177,7 @@ def _named(outputs: Mapping[str, Array]) -> _Rows:
         (_are_shares(boxes), _IN_PIXELS),
         (count < 0 or not ((scores >= 0) & (scores <= 1)).all(), "scores [n] of 0 to 1"),
         (labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"), "labels [n], integers"),
+        (labels is not None and labels.min(initial=0) < _PADDING, "labels from 0, or of -1 in rows of padding"),
         (points is not None and (points.shape[::2] not in ((count, 2), (count, 3))), "keypoints [n, k, 2 or 3]"),
         (masks is not None and (masks.ndim != 3 or len(masks) != count), "masks [n, height, width]"),
         (are_odd, "masks of 0 to 1"),
@@ -203,6 +213,7 @@ def _exported(
     """
     flat = [array for array in outputs.values() if array.ndim == 2]
     prototypes = [array for array in outputs.values() if array.ndim == 3]
+    is_open = not task and not prototypes
     task = task or ("segment" if prototypes else "detect")
     if len(flat) != 1 or len(outputs) != 1 + (task == "segment") or len(prototypes) != (task == "segment"):
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
@@ -221,12 +232,18 @@ def _exported(
         scores, classes = middle if is_finished else (middle.max(axis=0), middle.argmax(axis=0))
         boxes = boxes if is_finished or task == "obb" else convert(boxes, "cxcywh", "xyxy")
         is_ordered = task == "obb" or bool((boxes[:, :2] <= boxes[:, 2:]).all())
-        is_known = is_ordered and bool(((scores >= 0) & (scores <= 1) & (classes == classes.round())).all())
+        are_classes = (classes == classes.round()) & (classes >= _PADDING)
+        is_known = is_ordered and bool(((scores >= 0) & (scores <= 1) & are_classes).all())
     if not is_known or (task == "pose" and extra % dims):
         raise PixprepError(
             f"{list(output.shape)} is not boxes and scores of 0 to 1 of the task {task}: YOLO-pose has keypoints "
             "(pose), YOLO-obb an angle (obb), YOLO-seg a second output (segment); rows of others need the model's own "
             "decoding, as its package does it"
+        )
+    if is_open and not is_finished and len(middle) > 1 and (middle[-1] >= _FAINT).mean() > 0.5:
+        raise PixprepError(
+            f"the last row of {list(output.shape)} may be scores of a class or angles of rotated boxes: give "
+            'task="detect" or task="obb"'
         )
     if _are_shares(boxes):
         raise PixprepError(f"{list(output.shape)} is not {_IN_PIXELS}")
@@ -243,7 +260,7 @@ def _exported(
 def _kept(rows: _Rows, score: float, overlap: float, most: int) -> npt.NDArray[np.int64]:
     """Numbers of the rows that stay, class by class: of boxes that overlap the surest."""
     order = np.argsort(-rows.scores, kind="stable")[:_CANDIDATES]
-    left, kept = order[rows.scores[order] >= score], list[int]()
+    left, kept = order[(rows.scores[order] >= score) & (rows.classes[order] != _PADDING)], list[int]()
     overlaps: Callable[[F32, F32], F32] = _likeness if rows.boxes.shape[1] == 5 else _intersection
     while len(left) and len(kept) < most:
         best, left = left[0], left[1:]

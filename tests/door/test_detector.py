@@ -29,7 +29,7 @@ def test_the_boxes_that_stay_are_those_of_opencv(seed):
     numbers = np.random.default_rng(seed)
     middles, sizes = numbers.uniform(60, 260, (2, 60)), numbers.uniform(30, 120, (2, 60))
     scores = numbers.uniform(0, 1, (3, 60)).astype(np.float32) ** 2
-    ours = found(np.concatenate([middles, sizes, scores]))
+    ours = found(np.concatenate([middles, sizes, scores]), task="detect")
     corners = convert(np.concatenate([middles, sizes]).T.astype(np.float32), "cxcywh", "xyxy")
     best, classes = scores.max(axis=0), scores.argmax(axis=0)
     sides = convert(corners, "xyxy", "xywh").tolist()
@@ -94,6 +94,37 @@ def test_rotated_boxes_are_suppressed_as_they_lie():
     assert np.array_equal(found(finished, task="obb").quads, ours.quads[:1])
 
 
+def test_angles_are_never_taken_for_scores_of_a_class():
+    one = [160, 160, 200, 20, 0.9]
+    angles = np.concatenate([np.tile(np.float32([one]).T, 9), [np.linspace(0.2, 0.9, 9)]])  # as of an untrained model
+    with pytest.raises(PixprepError, match=r'last row of \[6, 9\] may be .* give task="detect" or task="obb"'):
+        found(angles)
+    assert found(angles, task="obb").quads is not None
+    assert found(angles, task="detect").quads is None
+    assert found(export([105, 145, 80, 120, 0, 0.9])).boxes.tolist() == [PLACE]  # few are sure of the last class
+
+
+def test_what_lies_wholly_in_a_margin_is_left_out():
+    inside, above = [105, 145, 80, 120, 0.8, 0], [160, 20, 80, 40, 0, 0.9]  # the photo begins at 40
+    assert found(export(above, inside)).boxes.tolist() == [PLACE]
+    assert found(export([160, 20, 80, 42, 0, 0.9], inside)).classes.tolist() == [1, 0]  # a row of it is seen
+    (mask,) = found(export([*above, 1], [*inside, 1], more=1), np.ones((1, 80, 80), np.float32)).masks()
+    assert mask.sum() == 160 * 240
+    posed = np.float32([[*above[:4], 0.9, *[9] * 6], [*inside[:4], 0.8, *[7] * 6], *[[0] * 11] * 20]).T
+    assert found(posed, task="pose").keypoints[:, 0].tolist() == [[14, -66, 7]]
+    turned = found(export(above, inside, more=1), task="obb")
+    assert (turned.quads.shape, turned.boxes.tolist(), turned.classes.tolist()) == ((1, 4, 2), [PLACE], [0])
+    named = {"boxes": np.float32([[120, 0, 200, 39], [65, 85, 145, 205]]), "scores": np.float32([0.9, 0.5])}
+    assert pp.detections(named | BACK).boxes.tolist() == [PLACE]
+
+
+def test_rows_of_class_minus_one_are_padding():
+    padded = np.float32([[0, 90, 50, 99, 0.99, -1], *FINISHED])
+    assert found(padded).classes.tolist() == [3]
+    named = {"boxes": padded[:, :4], "scores": padded[:, 4], "labels": padded[:, 5].astype(int)}
+    assert pp.detections(named | BACK).classes.tolist() == [3]
+
+
 NAMED = {
     "boxes": np.float32([[65, 85, 145, 205], [66, 85, 145, 205]]),
     "scores": np.float32([0.9, 0.8]),
@@ -125,6 +156,7 @@ FORM = "is not boxes and scores of 0 to 1 of the task"
         ({"output0": ROWS * [1, 1, 1, 1, 2, 1]}, None, f"[5, 6] {FORM} detect"),
         ({"output0": ROWS[:, [2, 1, 0, 3, 4, 5]]}, None, f"[5, 6] {FORM} detect"),  # right before left
         ({"output0": np.add(ROWS, [0, 0, 0, 0, 0, 0.5])}, None, f"[5, 6] {FORM} detect"),  # no classes
+        ({"output0": ROWS * [1, 1, 1, 1, 1, -1]}, None, f"[5, 6] {FORM} detect"),  # a class of -3
         ({"output0": ROWS * np.nan}, None, '"output0" has values that are no numbers'),
         ({"output0": np.zeros((3549, 85))}, None, f"[3549, 85] {FORM} detect"),  # YOLOX
         ({"output0": np.zeros((300, 38))}, None, f"[300, 38] {FORM} detect"),
@@ -140,6 +172,7 @@ FORM = "is not boxes and scores of 0 to 1 of the task"
         (NAMED | {"boxes": NAMED["boxes"][:, ::-1]}, None, "not boxes [n, 4]: left, top, right, bottom"),
         (NAMED | {"scores": NAMED["scores"] * 2}, None, "not scores [n] of 0 to 1"),
         (NAMED | {"labels": np.float32([1, 2])}, None, "not labels [n], integers"),
+        (NAMED | {"labels": -NAMED["labels"]}, None, "not labels from 0, or of -1 in rows of padding"),
         (NAMED | {"keypoints": np.zeros((2, 17))}, None, "not keypoints [n, k, 2 or 3]"),
         (NAMED | {"masks": np.zeros((1, 320, 320))}, None, "not masks [n, height, width]"),
         (NAMED | {"masks": NAMED["masks"] - 4}, None, "not masks of 0 to 1"),  # before a sigmoid
