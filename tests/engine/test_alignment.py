@@ -64,9 +64,9 @@ def test_the_rows_of_a_photo_are_opencvs_and_a_bad_one_is_an_error_of_its_own(fi
     for row, ours in zip(rows, made(pp.warp(quad="quads", **SIZE, **fields), rows, most=200), strict=True):
         sides = np.roll(row, -1, 0) - row
         turns = np.cross(np.c_[sides, [0] * 4], np.c_[np.roll(sides, -1, 0), [0] * 4])[:, 2]
-        if turns.min() < 0 < turns.max():
+        if turns.min() < 0:
             assert isinstance(ours, pp.ImageError)
-            assert "inwards" in str(ours)
+            assert ("inwards" if turns.max() > 0 else "anticlockwise") in str(ours)
             continue
         if isinstance(ours, pp.ImageError):
             assert "outside" in str(ours)
@@ -76,7 +76,7 @@ def test_the_rows_of_a_photo_are_opencvs_and_a_bad_one_is_an_error_of_its_own(fi
         matrix = cv2.getPerspectiveTransform(row, corners(48, 100))
         fill = (fields.get("fill", 0),) * 3
         assert np.array_equal(ours, theirs(matrix, 48, 100, flags=flags, borderMode=border, borderValue=fill))
-    assert good > 30
+    assert good > 15
 
 
 BAD = {

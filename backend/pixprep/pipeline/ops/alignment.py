@@ -54,7 +54,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     Args:
         matrix: 2 rows of 3 numbers.
         homography: 3 rows of 3 numbers.
-        quad: 4 corners (x, y), none of which points inwards.
+        quad: 4 corners (x, y) in this order, which is clockwise; none points inwards. A mirror is ``flip``, behind it.
         points: (x, y) of at least 2 points.
         template: (x, y) of each of them in the result.
         height: of the result; may be left out with ``quad``: both sides follow the longer of two opposite sides each,
@@ -254,7 +254,7 @@ def _check_form(name: str, value: Any, form: tuple[int, int], words: str) -> Non
 
 
 def _check_quad(corners: list[tuple[float, float]]) -> None:
-    """Refuse corners of which three lie on a line, and sides that cross.
+    """Refuse corners of which three lie on a line, sides that cross, and corners that would mirror the part.
 
     Raises:
         ImageError: BAD_INPUT.
@@ -265,3 +265,9 @@ def _check_quad(corners: list[tuple[float, float]]) -> None:
         raise ImageError("BAD_INPUT", "three of its corners lie on a line")
     if min(turns) < 0 < max(turns):
         raise ImageError("BAD_INPUT", "its sides cross, or a corner points inwards: give the corners in order")
+    if max(turns) < 0:
+        raise ImageError(
+            "BAD_INPUT",
+            "its corners go anticlockwise, which mirrors the image: give the upper left, upper right, lower right and "
+            "lower left one; flip behind it mirrors",
+        )
