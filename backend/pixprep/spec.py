@@ -331,6 +331,11 @@ class TensorSpec:
         return -1 in self.shape
 
     @property
+    def may_pad(self) -> bool:
+        """Tell whether an image may be padded, alone or in a batch."""
+        return self.is_open or self.padding != NO_PADDING
+
+    @property
     def largest(self) -> tuple[int, ...]:
         """The shape of the largest tensor."""
         return self.most or self.shape

@@ -225,6 +225,13 @@ def test_a_detector_gets_multiples_of_32_of_the_largest_of_its_batch() -> None:
         assert not tensor[:, :, columns:].any()
 
 
+def test_a_value_of_the_padding_may_be_of_one_side_alone() -> None:
+    drawn = [pp.decode(), pp.random_resize(20, 40, only="training"), pp.center_crop(32, only="serving")]
+    pipeline = pp.Pipeline([*drawn, pp.tensor(pad_value=-1.0, max_size=90)])
+    assert pipeline.for_training().outputs["tensor"].spec.is_open
+    assert pipeline.for_serving().outputs["tensor"].spec.shape == (3, 32, 32)
+
+
 @pytest.mark.parametrize(
     ("margin", "layout"),
     [({"pad_value": -7.5}, "cwh"), ({"pad_value": (1.5, -2, 0)}, "hwc"), ({"pad_level": (9, 0, 250)}, "chw")],

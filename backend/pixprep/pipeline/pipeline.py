@@ -115,6 +115,11 @@ class Pipeline:
                 self._walked[side] = of_side(these) if side == "training" else _served(these, of_side)
             if len(with_tensor) == 2:
                 _check_alike(self._walked["training"], self._walked["serving"])
+        every = [node for walked in self._walked.values() for node in walked.nodes]
+        for index, op in enumerate(ops):
+            if isinstance(op, Tensor):
+                with at(index, op):
+                    op.check_padding([node.image for node in every if node.index == index])
         self._turn("serving" if "serving" in self._walked else "training")
 
     def _turn(self, side: Side) -> None:

@@ -173,7 +173,8 @@ def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: st
             if isinstance(call, Call) and call.key and op.only != "training":
                 raise PipelineError('draws numbers, which serving has none of: say "only": "training"')
             if isinstance(op, OutputOp):
-                if isinstance(op, Tensor) and size_hint and None in (node.image.max_height, node.image.max_width):
+                is_bound = None not in (node.image.max_height, node.image.max_width)
+                if isinstance(op, Tensor) and op.max_size is None and not is_bound and size_hint:
                     raise PipelineError(size_hint)
                 name = op.name or op_name(op)
                 _check_output(name, (*outputs, *annotations))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, cast
 
@@ -132,11 +133,19 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
             padding=padding,
         )
 
+    def check_padding(self, images: Sequence[ImageSpec]) -> None:
+        """Raise PipelineError for what fills a padding that none of these images, of any side, has."""
+        given = [name for name in ("pad_value", "pad_level") if getattr(self, name) is not None]
+        asks = (self.min_height, self.min_width, self.multiple) != (None, None, None)
+        if given and not asks and not any(self.infer(image).may_pad for image in images):
+            size = f"{images[0].height} x {images[0].width}"
+            raise PipelineError(f'"{given[0]}" fills what is padded, and every image is {size}: leave it out')
+
     def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
         plan = before.tensor(spec)
         if self.max_size is not None:
             plan = replace(plan, geometry=replace(plan.geometry, most=self.max_size))
-        if self.pad_level is None or (spec.padding == NO_PADDING and not spec.is_open):
+        if self.pad_level is None or not spec.may_pad:
             return plan
         if plan.own:
             raise PipelineError(f'"pad_level" has no one value where normalize has "scale": "{plan.own}": use pad')
