@@ -79,7 +79,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_alone_gives_no_function(name, installed):
     with pytest.raises(
-        pp.PipelineError, match=rf'^ops\[1\] "extern": needs operator {name} 1: (install it and )?allow'
+        pp.PipelineError, match=rf'^ops\[1\] "{name}": needs operator {name} 1: (install it and )?allow'
     ):
         pp.Pipeline.from_json(text(name))
     assert not installed.exists()

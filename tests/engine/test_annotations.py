@@ -126,7 +126,7 @@ MOVERS = [
 @pytest.mark.parametrize("mover", MOVERS, ids=str)
 def test_what_lies_in_the_photo_is_refused_before_what_moves_the_photo(annotation, mover):
     name, kind = op_name(annotation), getattr(mover, "operator", None)
-    said = f'ops[3] "{"extern" if kind else op_name(mover)}"'
+    said = f'ops[3] "{kind.name if kind else op_name(mover)}"'
     with pytest.raises(pp.PipelineError) as caught:
         plan_of(pp.center_crop(60, 80), annotation, mover, *[pp.center_crop(8)] * (mover in MOVERS[9:11]))
     assert str(caught.value) == (

@@ -164,11 +164,14 @@ REMEDY = (
 def test_a_file_without_its_operators_is_refused_in_words():
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(TEXT, operators=[means])
-    assert str(caught.value) == f'ops[2] "extern": needs operator acme.scaled 1: install it and allow it, {REMEDY}'
+    assert str(caught.value) == f'ops[2] "acme.scaled": needs operator acme.scaled 1: install it and allow it, {REMEDY}'
     newer = TEXT.replace('"version": 2', '"version": 3')
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(newer, operators=[means, scaled])
-    assert str(caught.value) == 'ops[4] "extern": needs operator acme.means 3, and version 2 is here: install the other'
+    assert (
+        str(caught.value)
+        == 'ops[4] "acme.means": needs operator acme.means 3, and version 2 is here: install the other'
+    )
 
 
 @pytest.mark.parametrize("operators", ["acme.means", means, means(), None, [len], [means, 1]], ids=str)
@@ -203,16 +206,19 @@ def test_two_versions_may_be_given():
 @pytest.mark.parametrize(
     ("ops", "message"),
     [
-        ([means(), pp.tensor()], 'ops[2] "extern": acme.means 2 takes a tensor: it stands right behind tensor'),
+        ([means(), pp.tensor()], 'ops[2] "acme.means": acme.means 2 takes a tensor: it stands right behind tensor'),
         (
             [pp.tensor(), pp.flip(), means()],
-            'ops[4] "extern": acme.means 2 takes a tensor: it stands right behind tensor',
+            'ops[4] "acme.means": acme.means 2 takes a tensor: it stands right behind tensor',
         ),
-        ([pp.normalize(), scaled(), pp.tensor()], 'ops[3] "extern": must come before normalize: '),
-        ([scaled(by="x"), pp.tensor()], 'ops[2] "extern": "fields".by: expected a number, got a string'),
-        ([scaled(least=0.5), pp.tensor()], 'ops[2] "extern": "fields".least: expected a whole number, got a number'),
-        ([scaled(to=1), pp.tensor()], 'ops[2] "extern": "fields": acme.scaled 1 has no field "to"; there are by'),
-        ([scaled(by=float("inf")), pp.tensor()], 'ops[2] "extern": "fields": numbers must be finite'),
+        ([pp.normalize(), scaled(), pp.tensor()], 'ops[3] "acme.scaled": must come before normalize: '),
+        ([scaled(by="x"), pp.tensor()], 'ops[2] "acme.scaled": "fields".by: expected a number, got a string'),
+        (
+            [scaled(least=0.5), pp.tensor()],
+            'ops[2] "acme.scaled": "fields".least: expected a whole number, got a number',
+        ),
+        ([scaled(to=1), pp.tensor()], 'ops[2] "acme.scaled": "fields": acme.scaled 1 has no field "to"; there are by'),
+        ([scaled(by=float("inf")), pp.tensor()], 'ops[2] "acme.scaled": "fields": numbers must be finite'),
     ],
 )
 def test_a_wrong_use_is_refused_in_words(ops, message):

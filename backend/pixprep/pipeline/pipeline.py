@@ -28,7 +28,7 @@ from pixprep.pipeline.ops import (
     is_on,
     op_name,
 )
-from pixprep.pipeline.walk import Node, Output, Walked, at, meaning, n_bytes
+from pixprep.pipeline.walk import Node, Output, Walked, at, at_place, meaning, n_bytes
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.plan.steps.finding import listed
@@ -191,11 +191,7 @@ class Pipeline:
         """Name the ops that this side leaves out, in a sentence; empty if none."""
         ops = enumerate(self.definition)
         silent = AnnotationOp if self.side == "serving" else ()  # a request has none
-        places = [
-            f'ops[{index}] "{op_name(op)}"'
-            for index, op in ops
-            if not is_on(op, self.side) and not isinstance(op, silent)
-        ]
+        places = [at_place(index, op) for index, op in ops if not is_on(op, self.side) and not isinstance(op, silent)]
         return f"{self.side} leaves out {', '.join(places)}" if places else ""
 
     @property

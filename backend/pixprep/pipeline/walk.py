@@ -228,7 +228,7 @@ def _check_annotations(passed: Sequence[Node], where: str) -> None:
             with at(node.index, node.op, where):
                 if mover is None:
                     raise PipelineError(f"no tensor shows the image here: put {name} before a tensor that does")
-                said = f'ops[{mover.index}] "{op_name(mover.op)}"'
+                said = at_place(mover.index, mover.op)
                 raise PipelineError(f"{said} moves the image, and not the {name} before it: put {name} behind {said}")
 
 
@@ -250,7 +250,12 @@ def at(index: int, op: Op, where: str = "") -> Iterator[None]:
     try:
         yield
     except PipelineError as error:
-        raise PipelineError(f'ops[{index}] "{op_name(op)}": {where}{error}') from None
+        raise PipelineError(f"{at_place(index, op)}: {where}{error}") from None
+
+
+def at_place(index: int, op: Op) -> str:
+    """Name an op by its place: ``ops[2] "tensor"``; a user's by the operator."""
+    return f'ops[{index}] "{op.operator if isinstance(op, Extern) else op_name(op)}"'
 
 
 def _check_size(size: int, where: str) -> None:
