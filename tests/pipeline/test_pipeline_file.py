@@ -264,7 +264,7 @@ def pipelines(draw):
                 st.builds(
                     partial(pp.letterbox, **how), sides, sides, fill=fills, anchor=anchors, enlarge=st.booleans()
                 ),
-                st.builds(partial(pp.resize, **how), height=sides, width=sides, rounding=roundings),
+                st.builds(partial(pp.resize, **how), height=sides, width=sides),
                 st.builds(partial(pp.resize, **how), height=sides, width=sides, mode=st.sampled_from(["fit", "cover"])),
                 st.builds(partial(pp.resize, **how), sides, side=st.sampled_from(["shorter", "longer"])),
             )

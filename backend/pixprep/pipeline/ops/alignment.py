@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from pixprep.errors import ImageError, PipelineError
+from pixprep.pipeline.ops.canvas import check_padding
 from pixprep.pipeline.ops.limits import MAX_RATIO, Length, Margin, Within
 from pixprep.pipeline.ops.op import SteadyOp, settle
 from pixprep.pipeline.ops.warp import check_opencv, shown_again
@@ -106,6 +107,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
                 )
         elif self.inverse_map is not None:
             raise PipelineError('"inverse_map" is of "like": "dali"')
+        check_padding(self.padding_mode, self.fill)
         if (self.template is None) != (field != "points"):
             raise PipelineError('"template" goes with "points", and "points" need it')
         if self.template is not None:

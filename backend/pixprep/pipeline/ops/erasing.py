@@ -156,7 +156,7 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
             return image
         need_channels("value", self.value, image)
         for value in as_tuple(self.value):
-            if image.values == "levels" and (value != int(value) or not 0 <= value <= 255):
+            if image.values == "levels" and value not in range(256):
                 raise PipelineError(
                     f'"value" must be a level, 0 to 255, not {value:g}: after normalize it is one of the tensor'
                 )

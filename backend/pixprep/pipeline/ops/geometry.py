@@ -131,6 +131,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             if self.subpixel and (self.multiple or (is_cut and self.mode != "scale")):
                 raise PipelineError('"subpixel" goes without "multiple", and with "max_size" in "mode": "scale" alone')
             settle(self, "subpixel", PROFILES[self.like].subpixel and not is_whole)
+        elif (self.rounding, self.subpixel) != (None, None):
+            raise PipelineError('"rounding" and "subpixel" are of a side that follows: with "stretch" none does')
 
     def _check_open(self, *, is_alone: bool) -> None:
         """Check the fields of sides that follow the image."""

@@ -136,6 +136,8 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
             raise PipelineError(
                 f'"padding" must be 1, 2 or 4 numbers of 0 to 16384, as torchvision has them, not {shown(self.padding)}'
             )
+        if not self.may_pad and (self.fill, self.padding_mode) != (0, "constant"):
+            raise PipelineError('"fill" and "padding_mode" go with "padding" or "pad_if_needed"')
 
     @property
     def margins(self) -> tuple[int, int, int, int]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.alignment import Warp
+from pixprep.pipeline.ops.canvas import check_padding
 from pixprep.pipeline.ops.limits import Margin, Rising, Share, Spread, spans
 from pixprep.pipeline.ops.op import LevelsOp, Op, Whether, as_kind, drawn
 from pixprep.pipeline.ops.warp import DEGREES, MAX_SCALE, SHEARS, Angles, shears
@@ -31,6 +32,9 @@ class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
     p: Share = 1.0
 
     no_boxes = Warp.no_boxes
+
+    def check(self) -> None:
+        check_padding(self.padding_mode, self.fill)
 
     def fixed(self, words: Words) -> list[Op]:
         """One ``warp``; none where the matrix is nearly the identity: Albumentations does nothing there."""
@@ -71,6 +75,7 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
     keep_ratio: bool = False
 
     def check(self) -> None:
+        super().check()
         if sum(max(map(abs, span)) for span in shears(self.shear)) >= 90:
             raise PipelineError('"shear": the most of x and of y together must be below 90 degrees')
 
