@@ -88,3 +88,16 @@ def test_a_similarity_brings_points_back():
         assert np.allclose(matrices.similarity(points, moved), (a, -b, x, b, a, y), atol=1e-9)
     assert matrices.similarity([[3.0, 4.0]] * 5, points) is None
     assert matrices.similarity([[0, 0], [0.5, 0.25]], [[3, 4], [3.5, 4.25]]) == (1, 0, 3, 0, 1, 4)
+
+
+@pytest.mark.parametrize("rows", [*range(1, 18)])
+def test_a_perspective_begins_anew_at_opencvs_blocks(rows):
+    """Places halfway between pixels: the last bits of a sum decide, and they hang on where its block begins."""
+    image = np.random.default_rng(rows).integers(0, 256, (rows, 900, 1), dtype=np.uint8)
+    for a in (0.1, 0.3, 0.7):
+        matrix, size = (a, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0), (rows, 1200)
+        made = warped(Warp(matrix, size, 0, 0, *size, (0,), "nearest", "opencv"), image)
+        flags = cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP
+        assert np.array_equal(
+            made[:, :, 0], cv2.warpPerspective(image, np.reshape(matrix, (3, 3)), size[::-1], flags=flags)
+        )

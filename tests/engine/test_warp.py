@@ -161,11 +161,12 @@ def test_the_nearest_of_any_numbers_lie_where_those_of_levels_do():
     for step, image in some_warps(300, seed=4):
         if step.filter == "nearest":
             step = step._replace(fill=step.fill and step.fill[:1])  # noqa: PLW2901
-            found = warp.warped(step, np.concatenate([image, image], axis=2) * np.int32(1000))
+            times = 1 + count % 2  # of one and of three channels, too
+            found = warp.warped(step, np.concatenate([image] * times, axis=2) * np.int32(1000))
             expected = warp.warped(step._replace(fill=step.fill and step.fill * image.shape[2]), image)
             seen = warp.warped(step._replace(fill=(0,) * image.shape[2]), np.full_like(image, 1)) > 0
             expected = np.where(seen, expected * np.int32(1000), expected)
-            assert np.array_equal(found, np.concatenate([expected, expected], axis=2))
+            assert np.array_equal(found, np.concatenate([expected] * times, axis=2))
             count += 1
     assert count > 80
 

@@ -130,7 +130,8 @@ CHOICES = [
 # Of the other fields that a value may need: the first combination that is a valid pipeline decides.
 REQUIRED = {
     "crop": {"top": 0, "left": 0, "height": 8, "width": 8},
-    "random_crop": {"height": 8},
+    "random_crop": {"height": 8, "padding": 1},
+    "tensor": {"multiple": 16},
     **{op: {"factor": 0.5} for op in ("brightness", "contrast", "saturation", "hue")},
     "gamma": {"gamma": 2.2},
     "rotate": {"angle": 10},
