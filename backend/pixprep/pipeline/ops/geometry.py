@@ -40,7 +40,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     - ``torchvision``: v2's ``resize`` of uint8 tensors on a CPU with AVX2: coefficients of 16 bits.
     - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values, rounded to uint8, on a CPU with AVX2: what
       torchvision's v1 transforms, and so every ``weights.transforms()``, do to tensors.
-    - ``opencv``: ``cv2.resize`` of uint8 images; ``bicubic`` by its formula, not by Intel IPP.
+    - ``opencv``: ``cv2.resize`` of uint8 images to a size, which gives other pixels than ``fx`` and ``fy``; ``bicubic``
+      by its formula, not by Intel IPP.
     - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2: float32 values, which nothing rounds.
     - ``dali``: DALI's ``resize`` of uint8 images. Its geometry, and its float32 values within a level.
 
