@@ -111,6 +111,8 @@ def some_warps(count, seed=0):
             image = np.concatenate([image, image, image, image], axis=1)[:, 1 : 1 + width]
         elif index % 5 == 1 and channels == 3:
             image = np.concatenate([image, image], axis=2)[:, :, :4].copy()[:, :, :3]
+        elif index % 5 == 2:
+            image = image[:, :, ::-1]
         fill = None if index % 6 == 0 else tuple(int(level) for level in rng.integers(0, 256, channels))
         center = None if index % 3 else (float(rng.uniform(-9, 50)), float(rng.uniform(-9, 50)))
         like = (*LIKES, "opencv")[index // 2 % 3]
