@@ -52,7 +52,7 @@ def clip(
     """The bytes of a clip.
 
     Args:
-        name: of ``CODECS``.
+        name: of ``CODECS``, or such a row.
         count: of frames.
         height: in pixels.
         width: in pixels.
@@ -62,7 +62,7 @@ def clip(
         cut: packets that are left out at the beginning.
         stream: attributes of the codec's context, as ``colorspace``.
     """
-    encoder, container, options = CODECS[name]
+    encoder, container, options = CODECS[name] if isinstance(name, str) else name
     memory, packets = io.BytesIO(), []
     with av.open(memory, "w", format=container) as file:
         track = file.add_stream(encoder, rate=rate, options=options)

@@ -1,7 +1,6 @@
 """The benchmarks: that what they compare is comparable, and that the page says what the numbers say."""
 
 import ast
-import importlib
 import json
 import os
 import re
@@ -21,14 +20,6 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
 SMALL = ("500x375", "bilinear", 1)
 SINGLE = ("500x375 one by one", "bilinear", 1)
-
-
-@pytest.fixture(scope="module")
-def benchmark():
-    """The modules by name, as a script beside them would import them."""
-    sys.path.insert(0, str(FOLDER))
-    yield importlib.import_module
-    sys.path.remove(str(FOLDER))
 
 
 @pytest.fixture(scope="module")

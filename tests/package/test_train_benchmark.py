@@ -1,6 +1,5 @@
 """The benchmark of the training input: what it refuses, and that the page says what the numbers say."""
 
-import importlib
 import json
 import sys
 from contextlib import ExitStack
@@ -12,14 +11,6 @@ from serving import wait_until
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
-
-
-@pytest.fixture(scope="module")
-def benchmark():
-    """The modules by name, as a script beside them would import them."""
-    sys.path.insert(0, str(FOLDER))
-    yield importlib.import_module
-    sys.path.remove(str(FOLDER))
 
 
 @pytest.fixture(scope="module")
