@@ -72,9 +72,9 @@ def true_colours(plan: TensorPlan, tensor: Array, side: int | None = None) -> U8
     return np.stack(channels, axis=2)[:, :, np.argsort(plan.channels)]
 
 
-def shown_as(values: Array, low: float, high: float, side: int = SIDE) -> U8:
-    """Values (height, width, 1 or 3) as a picture in a square of ``side``: ``levels_of`` them, ``fitted``."""
-    return fitted(levels_of(_thinned(values, side), low, high), side)
+def shown_as(values: Array, low: float, high: float) -> U8:
+    """Values (height, width, 1 or 3) as a picture in a square of ``SIDE``: ``levels_of`` them, ``fitted``."""
+    return fitted(levels_of(_thinned(values, SIDE), low, high))
 
 
 def _thinned(values: Array, side: int | None) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pixprep.errors import PipelineError, SetupError
@@ -37,23 +37,20 @@ def listed(operators: Sequence[Operator | str]) -> Sequence[Operator | str]:
     return operators
 
 
-def find(
-    name: str, version: int, operators: Sequence[Operator | str], environment: Mapping[str, str] = os.environ
-) -> Operator:
+def find(name: str, version: int, operators: Sequence[Operator | str]) -> Operator:
     """The operator of this name and version: one of ``operators``, or an installed one that is allowed.
 
     Args:
         name: as a file says it.
         version: as a file says it.
-        operators: operators, and names of installed ones that are allowed.
-        environment: has more of these names.
+        operators: operators, and names of installed ones that are allowed; ``VARIABLE`` has more of these.
 
     Raises:
         PipelineError: there is none.
         SetupError: its package does not load, or is no such operator.
     """
     found = [one for one in operators if isinstance(one, Operator) and one.name == name]
-    allowed = {one for one in operators if isinstance(one, str)} | {*environment.get(VARIABLE, "").split()}
+    allowed = {one for one in operators if isinstance(one, str)} | {*os.environ.get(VARIABLE, "").split()}
     if not found and name in allowed:
         found = [_installed(name)]
     for one in found:

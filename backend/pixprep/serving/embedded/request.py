@@ -320,13 +320,12 @@ def npy(array: Array) -> bytes:
     return file.getvalue()
 
 
-def pixels_of(content: Encoded, order: Color, limits: Limits | None = None) -> Array:
+def pixels_of(content: Encoded, order: Color) -> Array:
     """The pixels of a file: of a photo as ``decode`` gives them by default, upright, or the array of an .npy file.
 
     Args:
         content: of the file.
         order: of the channels; an .npy file has it already.
-        limits: what is refused.
 
     Returns:
         uint8 (height, width, 3), or (height, width, 1) gray.
@@ -334,7 +333,7 @@ def pixels_of(content: Encoded, order: Color, limits: Limits | None = None) -> A
     Raises:
         ImageError: it is neither, or the array is none of pixels.
     """
-    limits = limits or Limits()
+    limits = Limits()
     if bytes(content[:6]) == _NPY:
         try:
             array = shaped(checked(np.load(io.BytesIO(content), allow_pickle=False)), Frames(order))

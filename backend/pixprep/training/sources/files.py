@@ -46,6 +46,8 @@ class ImageFiles(Source):
         labels: each sample's: for weights, and for counting classes.
     """
 
+    holds: Literal["images", "clips"] = "images"
+
     def __init__(
         self,
         root: str,
@@ -56,10 +58,8 @@ class ImageFiles(Source):
         columns: Mapping[str, Names] | None = None,
         broken: Mapping[int, ImageError] | None = None,
         notes: Sequence[str] = (),
-        holds: Literal["images", "clips"] = "images",
     ) -> None:
         self.classes = classes
-        self.holds = holds
         self.notes = noted(root, notes)
         self._root = root
         self._names = names
