@@ -31,8 +31,6 @@ from pixprep.engine.decoders import DAMAGES, USUAL, Damage
 from pixprep.engine.decoders.text import described, from_base64
 from pixprep.errors import REASONS
 
-STILLS = stills()
-LIMITS = pp.Limits(max_pixels=2_000_000, formats=(*USUAL, *sorted({name.split()[0] for name in STILLS})))
 PATIENCE_S = 5
 ROOM_MIB = 400  # that the process may grow by: two images of 2 megapixels are 16 MB, the libraries keep some
 SPLICES = (
@@ -92,12 +90,14 @@ class Images:
     """Decodes by every policy, alone and between two good images."""
 
     def __init__(self) -> None:
-        self._seeds = [encoded for name, encoded in {**jpegs(), **others(), **STILLS}.items() if name != "photo"]
+        self._seeds = [encoded for name, encoded in {**jpegs(), **others(), **stills()}.items() if name != "photo"]
+        formats = (*USUAL, *sorted({name.split()[0] for name in stills()}))
+        self._limits = pp.Limits(max_pixels=2_000_000, formats=formats)
         small = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.tensor(dtype="uint8")])
         self._plan = small.plan
         self._plain = [jpeg(np.full((500, 500, 3), level, np.uint8)) for level in (0, 255)]
         self._engines = [
-            (damage, pp.Engine(pipeline, damage=damage, threads=2, limits=LIMITS))
+            (damage, pp.Engine(pipeline, damage=damage, threads=2, limits=self._limits))
             for damage in DAMAGES
             for pipeline in (small, pp.Pipeline([pp.decode(reduced=True), *small.ops[1:]]))
         ]
@@ -127,7 +127,7 @@ class Images:
         plan = replace(self._plan, is_gray=bool(numbers.integers(2)))
         seen = []
         for plain in self._plain:
-            result = decoded(encoded, plan, limits=LIMITS, damage=damage, before=[plain])
+            result = decoded(encoded, plan, limits=self._limits, damage=damage, before=[plain])
             assert not isinstance(result, pp.ImageError), f"gray and colour disagree: {result}"
             seen.append(result.pixels[:, :, :3])
         assert np.array_equal(*seen), "memory of another image shows through"
