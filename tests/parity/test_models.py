@@ -9,6 +9,7 @@ import importlib
 import io
 import re
 import sys
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -27,10 +28,15 @@ from recipes import PAGE, RECIPES
 cv2 = pytest.importorskip("cv2", reason="pip install opencv-python-headless, or say make models")
 
 SIZES = [(480, 640), (427, 641), (61, 331), (64, 200), (99, 101), (333, 500), (1080, 1919), (700, 197), (83, 400)]
-PHOTOS = [*(png(scene(*size)) for size in SIZES), images.photo("china"), images.photo("flower")]
 LONG = png(scene(39, 300))  # over 320 at a height of 48, and over 4000 where the shorter side is 736
 PADDLEX = find_spec("paddlex")
 DETECTOR, LINES, RECOGNIZER, _, _, _, _, _, CAPTCHA, YOLOX, RTDETR, PADDLE, TORCHVISION = RECIPES  # test_model_warps
+
+
+@cache
+def every():
+    """The photos; where no package is installed, nobody asks for them."""
+    return [*(png(scene(*size)) for size in SIZES), images.photo("china"), images.photo("flower")]
 
 
 def library(name):
@@ -163,15 +169,16 @@ def changed(heading, *changes):
     return pp.Pipeline.from_json(text)
 
 
-def tensors(pipeline, photos=PHOTOS):
+def tensors(pipeline, photos=None):
     """The one image of each photo's outputs."""
     (name,) = (name for name, output in pipeline.outputs.items() if len(output.spec.shape) == 3)
     with pp.Engine(pipeline, threads=1) as engine:
-        return [np.asarray(engine.run_batch([photo])[name][0]) for photo in photos]
+        return [np.asarray(engine.run_batch([photo])[name][0]) for photo in photos or every()]
 
 
-def equal_count(pipeline, theirs, photos=PHOTOS):
+def equal_count(pipeline, theirs, photos=None):
     """How many of the tensors are equal bit for bit."""
+    photos = photos or every()
     pairs = zip(tensors(pipeline, photos), map(theirs, photos), strict=True)
     return sum(ours.dtype == its.dtype and np.array_equal(ours, its) for ours, its in pairs)
 
@@ -190,20 +197,20 @@ EXACT = {
 @pytest.mark.parametrize("heading", EXACT)
 def test_a_recipe_gives_the_tensors_of_its_package_bit_for_bit_and_a_wrong_one_does_not(heading):
     original, wrong = EXACT[heading]
-    theirs, photos = original(), PHOTOS if heading == DETECTOR else [*PHOTOS, LONG]
+    theirs, photos = original(), every() if heading == DETECTOR else [*every(), LONG]
     assert equal_count(RECIPES[heading], theirs, photos) == len(photos)
     for change in wrong:  # the negative controls
         assert equal_count(changed(heading, change), theirs, photos) < len(photos), change
 
 
 def test_yolox_own_formula_is_the_one_that_ddddocr_has():
-    assert equal_count(RECIPES[YOLOX], yolox) == len(PHOTOS)
-    assert equal_count(changed(YOLOX, ("416", "640")), lambda encoded: yolox(encoded, 640)) == len(PHOTOS)
+    assert equal_count(RECIPES[YOLOX], yolox) == len(every())
+    assert equal_count(changed(YOLOX, ("416", "640")), lambda encoded: yolox(encoded, 640)) == len(every())
 
 
 def test_without_torchvision_rtdetr_is_resized_by_pillow():
     without = changed(RTDETR, (', "like": "torchvision"', ""), (', "arithmetic": "multiply"', ""))
-    assert equal_count(without, rtdetr_of_pillow()) == len(PHOTOS)
+    assert equal_count(without, rtdetr_of_pillow()) == len(every())
 
 
 @pytest.mark.parametrize("limit", ["min", "max"])
@@ -222,7 +229,7 @@ def test_paddleocr_detects_what_rapidocr_does_with_either_limit(limit):
         ('"shrink": false', '"enlarge": false'),
     ]
     pipeline = RECIPES[DETECTOR] if limit == "min" else changed(DETECTOR, *longer)
-    assert equal_count(pipeline, theirs, [*PHOTOS, LONG]) == len(PHOTOS) + 1
+    assert equal_count(pipeline, theirs, [*every(), LONG]) == len(every()) + 1
 
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -246,16 +253,16 @@ def test_paddleocr_recognizes_what_rapidocr_does():
     recognizer = paddlex("text_recognition").OCRReisizeNormImg()
     wide = png(scene(20, 2000))  # over 3200 in rapidocr
     theirs = lambda encoded: recognizer([bgr_of(encoded)])[0]  # noqa: E731
-    assert equal_count(RECIPES[RECOGNIZER], theirs, [*PHOTOS, wide]) == len(PHOTOS) + 1
+    assert equal_count(RECIPES[RECOGNIZER], theirs, [*every(), wide]) == len(every()) + 1
 
 
 def test_a_captcha_is_grayed_after_its_resize_and_all_three_channels_are_what_ddddocr_has():
     theirs = ddddocr_recognizer()
-    for ours, photo in zip(tensors(RECIPES[CAPTCHA]), PHOTOS, strict=True):
+    for ours, photo in zip(tensors(RECIPES[CAPTCHA]), every(), strict=True):
         one = theirs(photo)
         assert all(np.array_equal(channel[None], one) for channel in ours)
     before = changed(CAPTCHA, ('"decode", ', '"decode", "color": "gray", '), ('    {"op": "grayscale"},\n', ""))
-    levels = [255 * abs(ours - theirs(photo)).max() for ours, photo in zip(tensors(before), PHOTOS, strict=True)]
+    levels = [255 * abs(ours - theirs(photo)).max() for ours, photo in zip(tensors(before), every(), strict=True)]
     print(f"grayed first: up to {max(levels):.1f} levels apart")
     assert 5 < max(levels) < 8, "docs/models.md says 7 levels"
 
@@ -266,7 +273,7 @@ def test_paddledetection_gets_its_three_inputs(interp, most, share):
     pipeline = RECIPES[PADDLE] if interp == "BICUBIC" else changed(PADDLE, (', "filter": "bicubic"', ""))
     shares = []
     with pp.Engine(pipeline, threads=1) as engine:
-        for photo in PHOTOS:
+        for photo in every():
             found, (shape, image, scale) = engine.run_batch([photo]), theirs(photo)
             assert np.array_equal(found["im_shape"], shape)
             assert np.array_equal(found["scale_factor"], scale)
@@ -284,7 +291,7 @@ def test_paddledetections_own_code_divides():
         return deployed(rgb, 640 / float(height), 640 / float(width))
 
     divided = changed(PADDLE, (', "filter": "bicubic"', ""), ('"multiply"', '"divide"'))
-    assert equal_count(divided, theirs) == len(PHOTOS)
+    assert equal_count(divided, theirs) == len(every())
     levels = np.arange(256, dtype=np.uint8)
     for mean, std in ((0.485, 0.229), (0.456, 0.224), (0.406, 0.225)):  # and the last bit of "What does not fit"
         normalize = pp.normalize(mean=mean, std=std, arithmetic="divide")
@@ -301,7 +308,7 @@ def test_an_aspect_is_kept_as_in_paddlex_and_not_as_in_paddledetections_own_code
     pipeline = pp.Pipeline([pp.decode(), resize, pp.normalize(arithmetic="multiply"), pp.scale_factor(), pp.tensor()])
     most, share, factor = 0.0, 0.0, 0.0
     with pp.Engine(pipeline, threads=1) as engine:
-        for photo in PHOTOS:
+        for photo in every():
             rgb, found, (_, image, scales) = rgb_of(photo), engine.run_batch([photo]), theirs(photo)
             assert np.array_equal(found["tensor"][0], image[0])
             assert np.array_equal(found["scale_factor"], scales)
@@ -318,7 +325,7 @@ def test_an_aspect_is_kept_as_in_paddlex_and_not_as_in_paddledetections_own_code
 
 def test_torchvisions_detectors_differ_by_a_sixtieth_of_a_level():
     theirs, most = torchvision_detector(), []
-    for photos in ([*PHOTOS[:3], *PHOTOS[-2:]], [png(images.noise(1200, 1600))]):
+    for photos in ([*every()[:3], *every()[-2:]], [png(images.noise(1200, 1600))]):
         pairs = zip(tensors(RECIPES[TORCHVISION], photos), map(theirs, photos), strict=True)
         most.append(max(np.abs(ours - its).max() for ours, its in pairs))
     print(f"torchvision: photos up to {most[0]:.1e} apart, noise {most[1]:.1e}")
