@@ -87,14 +87,6 @@ class Choice(Drawn, ImageOp, frozen=True):
         """One block."""
         return 1
 
-    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """``{"chosen": [2]}``: parts, in the order in which they are done."""
-        raise NotImplementedError
-
-    def in_words(self) -> str:
-        """Words for how it chooses."""
-        raise NotImplementedError
-
     def keyed(self, key: str, chosen: Sequence[int]) -> Iterator[Keyed]:
         """The ops of some parts, each with the key of its numbers."""
         for part in chosen:

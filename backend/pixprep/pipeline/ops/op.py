@@ -221,11 +221,19 @@ class ColorOp(SteadyOp, frozen=True):
 
 
 class Drawn:
-    """A mixin of ops that draw numbers: in training only."""
+    """A mixin of ops that draw numbers: in training only. See ``plan.draws.augments.Drawing``."""
 
     __slots__ = ()
 
     home: ClassVar[Side | None] = "training"
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Draw for an image of this size; JSON holds the result."""
+        raise NotImplementedError
+
+    def in_words(self) -> str:
+        """Words for what it does."""
+        raise NotImplementedError
 
 
 class Whether(Drawn):

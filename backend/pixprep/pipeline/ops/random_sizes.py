@@ -37,14 +37,6 @@ class _RandomSize(Whether, ImageOp, frozen=True, kw_only=True):
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return before.resized(self._step(RandomStep(key, bare(self))))
 
-    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """See ``plan.draws.augments.Drawing``."""
-        raise NotImplementedError
-
-    def in_words(self) -> str:
-        """See ``plan.draws.augments.Drawing``."""
-        raise NotImplementedError
-
     @property
     def _most(self) -> tuple[int | None, int | None]:
         """The largest (height, width); None: it follows the image."""
