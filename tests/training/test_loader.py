@@ -63,11 +63,6 @@ def test_a_batch_is_a_mapping_of_its_outputs_and_fields():
     assert "depth" not in batch
     assert dict(batch)["label"] is batch["label"]
     assert len(batch) == 1  # image
-    with loader() as ours, pytest.raises(TypeError, match=r'^a batch is no tuple: take batch\["tensor"\], or a Load'):
-        for _images, _labels in ours:
-            pass
-    with pytest.raises(TypeError, match=r'tuples\("tensor", \.\.\.\)'):
-        _images, *_others = batch
 
 
 def test_paths_views_and_arrays_are_images_too(tmp_path):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import currentframe
-from opcode import opmap
 from typing import Any
 
 import numpy as np
@@ -15,9 +13,6 @@ from pixprep.engine.padding import padded_field
 from pixprep.errors import ImageError
 from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
 from pixprep.plan.plan import Placed
-
-_UNPACKINGS = (opmap["UNPACK_SEQUENCE"], opmap["UNPACK_EX"])
-"""What Python does for ``x, y = batch``."""
 
 
 @dataclass(eq=False, repr=False)
@@ -74,16 +69,6 @@ class Batch:
         return list(dict.fromkeys((*self.outputs, *self.fields)))
 
     def __iter__(self) -> Iterator[str]:
-        """The names; ``for x, y in loader`` would take these for the values.
-
-        Raises:
-            TypeError: the batch is unpacked.
-        """
-        here = currentframe()  # an iterator is not told who asks, and PyTorch's batches are tuples
-        caller = here and here.f_back
-        if caller and caller.f_code.co_code[caller.f_lasti] in _UNPACKINGS:
-            first = self.keys()[0]
-            raise TypeError(f'a batch is no tuple: take batch["{first}"], or a Loader\'s tuples("{first}", ...)')
         return iter(self.keys())
 
     def __contains__(self, name: object) -> bool:
