@@ -71,6 +71,74 @@ def test_sides_that_are_multiples_are_a_rule_with_multiples():
     assert pipeline.ops[1] == pp.resize(518, "shorter", multiple=14, **how)
 
 
+def divided(scale, *, cut=False):
+    """Sides of the image by a scale of the graph, as multiples of 32; ``cut`` to whole pixels before."""
+    steps = list(scale)
+    for side in "wh":
+        steps += [(f"{side} 1", "mul(&0 &1)", side, "scale"), (f"{side} 2", "floor(&0)", f"{side} 1")]
+        steps += [
+            (f"{side} 3", "fdiv(&0 $0:int32)", f"{side} {2 if cut else 1}", 32),
+            (f"{side} 4", "add(&0 $0:float32)", f"{side} 3", 0.5),
+            (f"{side} 5", "floor(&0)", f"{side} 4"),
+            (f"{side} 6", "mul(&0 $0:int32)", f"{side} 5", 32),
+            (f"{side} 7", "max(&0 $0:float32)", f"{side} 6", 32.0),
+        ]
+    small = operator("Resize", ["pixels"], ["small"], {"resize_x": "w 7", "resize_y": "h 7"})
+    return graph(*PEEKED, *SIDES, *calculated(*steps), small, outputs=["small"])
+
+
+def over(side, size):
+    """The scale that makes the longer side (``max``) or the shorter one (``min``) so large."""
+    return [("side", f"{side}(&0 &1)", "h", "w"), ("ratio", "fdiv($0:int32 &0)", size, "side")]
+
+
+SHRUNK = ("scale", "min(&0 $0:float32)", "ratio", 1.0)
+GROWN = ("scale", "max(&0 $0:float32)", "ratio", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("data", "fields"),
+    [
+        (divided([*over("max", 960), SHRUNK]), {"size": 960, "side": "longer", "enlarge": False}),
+        (divided([*over("max", 960), SHRUNK], cut=True), {"size": 960, "side": "longer", "enlarge": False}),
+        (divided([*over("max", 1000), SHRUNK]), {"size": 1000, "side": "longer", "enlarge": False}),
+        (divided([*over("min", 736), GROWN]), {"size": 736, "side": "shorter", "shrink": False}),
+    ],
+)
+def test_sides_of_paddleocrs_detector_are_a_rule_of_one_scale(data, fields):
+    assert from_dali(data).ops[1] == pp.resize(mode="scale", multiple=32, like="dali", **fields)
+
+
+@pytest.mark.parametrize(
+    ("scale", "fields"),
+    [
+        ([*over("max", 640), SHRUNK], {"size": 640, "side": "longer", "enlarge": False}),
+        (
+            [
+                *(*over("min", 800), ("longer", "max(&0 &1)", "h", "w"), ("most", "fdiv($0:int32 &0)", 1333, "longer")),
+                ("scale", "min(&0 &1)", "ratio", "most"),
+            ],
+            {"size": 800, "max_size": 1333},
+        ),
+    ],
+)
+def test_sides_of_one_scale_are_a_rule_with_dalis_part_of_a_pixel(scale, fields):
+    steps = [*scale, *((f"{side} 1", "mul(&0 &1)", side, "scale") for side in "wh")]
+    small = operator("Resize", ["pixels"], ["small"], {"resize_x": "w 1", "resize_y": "h 1"})
+    pipeline = from_dali(graph(*PEEKED, *SIDES, *calculated(*steps), small, outputs=["small"]))
+    assert pipeline.ops[1] == pp.resize(mode="scale", like="dali", subpixel=True, **fields)
+
+
+def test_a_scale_of_dalis_is_float32_where_a_side_is_halfway_between_two_multiples():
+    """Python's ``int(276 * (960 / 1104))`` is 240, which becomes 256; 239.99998 becomes 224."""
+    how = {"mode": "scale", "multiple": 32, "enlarge": False}
+    sides = [
+        pp.resize(960, "longer", like=like, rounding=rounding, **how)._step.size(276, 1104)
+        for like, rounding in (("dali", None), ("opencv", "half_even"))
+    ]
+    assert sides == [(224, 960), (256, 960)]
+
+
 def test_sides_that_are_no_rule_are_refused_with_an_example():
     more = calculated(("more", "add(&0 $0:float32)", "width 3", 7.0))
     sides = {"resize_x": "more", "resize_y": "height 3"}
@@ -142,3 +210,76 @@ def test_the_shape_of_a_decoded_image_is_its_size_and_its_channels():
 def test_a_resize_gives_the_size_before_it():
     small = operator("Resize", ["pixels"], ["small", "before"], resize_x=30.0, resize_y=20.0, save_attrs=True)
     assert from_dali(graph(*DECODED, small, outputs=["small", "before"])).ops[-1].name == "before"
+
+
+# Affine maps
+
+
+def mapped(*transforms, sized=True):
+    """The matrix of ``warp_affine`` by these operators (name, inputs, result, arguments), and its graph."""
+    resize = operator("Resize", ["pixels"], ["small"], **({"size": [40.0, 50.0]} if sized else {"resize_longer": 50.0}))
+    size = [
+        operator("Shapes", ["small"], ["size"], dtype=FLOAT),
+        operator("Slice", ["size"], ["two"], start=[0], shape=[2], axes=[0]),
+        operator(EXPRESSION, ["two"], ["middle"], expression_desc="fdiv(&0 $0:int32)", integer_constants=[2]),
+        operator("Constant", [], ["constant"], fdata=[1.0, 0.0, 5.0, 0.0, 1.0, 6.0], shape=[2, 3], dtype=FLOAT),
+    ]
+    steps = [operator(f"transforms__{name}", inputs, [result], **of) for name, inputs, result, of in transforms]
+    warp = operator("WarpAffine", ["small", transforms[-1][2]], ["t"], size=[30.0, 20.0])
+    return graph(*DECODED, resize, *size, *steps, warp, outputs=["t"])
+
+
+SCALE = ("Scale", [], "s", {"scale": [2.0, 3.0], "center": [10.0, 20.0]})
+
+
+@pytest.mark.parametrize(
+    ("transforms", "matrix"),
+    [
+        ([SCALE], ((2, 0, -10), (0, 3, -40))),
+        ([("Scale", [], "s", {"scale": 2.0, "ndim": 2})], ((2, 0, 0), (0, 2, 0))),
+        ([SCALE, ("Translation", ["s"], "t", {"offset": [1.0, 2.0]})], ((2, 0, -9), (0, 3, -38))),
+        (
+            [SCALE, ("Translation", ["s"], "t", {"offset": [1.0, 2.0], "reverse_order": True})],
+            ((2, 0, -8), (0, 3, -34)),
+        ),
+        ([("Shear", [], "h", {"shear": [0.5, 0.25], "center": [4.0, 8.0]})], ((1, 0.5, -4), (0.25, 1, -1))),
+        ([("Shear", [], "h", {"angles": [45.0, 0.0]})], ((1, 1, 0), (0, 1, 0))),
+        (
+            [("Crop", [], "c", {"from_start": [1.0, 2.0], "from_end": 5.0, "to_end": [8.0, 9.0]})],
+            ((2, 0, -2), (0, 3, -6)),
+        ),
+        (
+            [("Crop", [], "c", {"from_start": [5.0, 2.0], "from_end": [1.0, 5.0], "to_end": 6.0, "absolute": True})],
+            ((1.5, 0, -1.5), (0, 2, -4)),
+        ),
+        ([SCALE, ("Combine", ["s", "constant"], "m", {})], ((2, 0, -5), (0, 3, -34))),
+        ([SCALE, ("Combine", ["s", "constant"], "m", {"reverse_order": True})], ((2, 0, 0), (0, 3, -22))),
+    ],
+)
+def test_transforms_of_constants_are_the_matrix_of_a_warp(transforms, matrix):
+    warp = pp.warp(matrix=matrix, height=30, width=20, like="dali", inverse_map=True, padding_mode="edge")
+    assert from_dali(mapped(*transforms)).ops[2] == warp
+
+
+def test_a_transform_about_the_middle_of_an_image_of_one_size_is_constant():
+    turn = ("Rotation", [], "r", {"angle": 90.0, "computed": {"center": "middle"}})
+    (a, b, x), (c, d, y) = from_dali(mapped(turn)).ops[2].matrix
+    assert (a, b, x, c, d, y) == pytest.approx((0, -1, 20 + 25, 1, 0, 25 - 20), abs=1e-5)
+    assert refusal(from_dali, mapped(turn, sized=False)).endswith(
+        '"WarpAffine": its matrix follows the image\'s size: resize to a height and a width before'
+    )
+
+
+@pytest.mark.parametrize(
+    ("transforms", "why"),
+    [
+        ([("Scale", [], "s", {})], '"scale" is missing: it must be a finite number, or two: x and y'),
+        ([("Scale", [], "s", {"scale": [1.0, 2.0, 3.0]})], '"scale": [1.0, 2.0, 3.0] must be a finite number, or two'),
+        ([("Scale", [], "s", {"scale": 2.0, "ndim": 3})], '"ndim": 3 must be 2'),
+        ([("Rotation", [], "r", {"angle": 9.0, "axis": [0.0, 0.0, 1.0]})], '"axis": [0.0, 0.0, 1.0] is not understood'),
+        ([("Crop", [], "c", {"from_end": 0.0})], '"WarpAffine": its matrix must be 2 rows of 3 finite numbers'),
+        ([("Combine", ["constant", "two"], "m", {})], "is understood of float32 matrices of 2 rows of 3 numbers"),
+    ],
+)
+def test_other_transforms_are_refused(transforms, why):
+    assert why in refusal(from_dali, mapped(*transforms))

@@ -341,7 +341,7 @@ REFUSED = [
     ("Squeeze", {"axes": [2]}, '"axes": [2] must be dims of one that expand_dims made: a tensor has height, width'),
     ("ExpandDims", {"axes": [0, 1, 2]}, '"axes": [0, 1, 2] must be places of at most 2 dims of one in the result'),
     ("ExpandDims", {"axes": [4]}, '"axes": [4] must be places of at most 2 dims'),
-    ("WarpAffine", {"size": [9.0, 9.0]}, '"matrix" is missing: it must be 2 rows of 3 numbers'),
+    ("WarpAffine", {"size": [9.0, 9.0]}, "its matrix must be 2 rows of 3 finite numbers"),
     ("WarpAffine", WARPED | {"interp_type": 2}, '"interp_type": 2 must be one of 0 (nearest), 1 (bilinear)'),
     ("WarpAffine", WARPED | {"dtype": FLOAT}, '"dtype": 9 must be 0: levels stay uint8'),
     ("WarpAffine", WARPED | {"fill_value": 0.5}, '"fill_value": 0.5 must be a level, 0 to 255'),

@@ -254,7 +254,40 @@ def with_dims_of_one(dali, encoded):
     return dali.fn.squeeze(lone, axes=[2]) / 255.0
 
 
+def divided(dali, height, width):
+    """The sides of PaddleOCR's detector."""
+    largest, least = dali.dmath.max, dali.dmath.min
+    scale = least(960 / largest(height, width), 1.0)
+    return tuple(largest(dali.dmath.floor(side * scale / 32 + 0.5) * 32, 32.0) for side in (height, width))
+
+
+def detected(dali, encoded):
+    height, width = divided(dali, *dali.sides(encoded))
+    pixels = dali.fn.resize(dali.fn.decoders.image(encoded), resize_y=height, resize_x=width)
+    return dali.fn.crop(pixels, crop=(960, 960), out_of_bounds_policy="pad")
+
+
+def shrunk(dali, encoded):
+    height, width = dali.sides(encoded)
+    scale = dali.dmath.min(dali.dmath.min(200 / height, 200 / width), 1.0)
+    pixels = dali.fn.resize(dali.fn.decoders.image(encoded), resize_y=height * scale, resize_x=width * scale)
+    return dali.fn.crop(pixels, crop=(200, 200), out_of_bounds_policy="pad")
+
+
+def combined(dali, encoded):
+    pixels, of = sized(dali, encoded), dali.fn.transforms
+    middle = dali.fn.cast(pixels.shape()[0:2], dtype=dali.types.FLOAT) / 2
+    turn = of.rotation(of.scale(scale=[1.2, 0.9], center=[9, 20]), angle=-33.3, center=middle)
+    window = of.crop(from_start=[0, 3], from_end=[61, 83], to_start=[2, 0], to_end=[70, 64])
+    matrix = of.combine(turn, of.shear(angles=[9, -4], center=middle), window, reverse_order=True)
+    matrix = of.translation(of.shear(matrix, shear=[0.1, 0.05]), offset=[3.5, -2.25], reverse_order=True)
+    return dali.fn.warp_affine(pixels, matrix, size=[64, 70], fill_value=9)
+
+
 BUILDS = {
+    "sides of PaddleOCR's detector": detected,
+    "never enlarged": shrunk,
+    "an affine map of transforms": combined,
     "dims of one": with_dims_of_one,
     "turned to a size": lambda dali, encoded: dali.fn.rotate(sized(dali, encoded), angle=33.0, size=[90, 70]),
     "turned by a right angle": lambda dali, encoded: dali.fn.rotate(sized(dali, encoded), angle=-90.0, size=[70, 91]),
@@ -281,6 +314,25 @@ def test_a_graph_gives_what_dali_gives(dali, name):
         tensor = engine.run(encoded)
     assert np.asarray(tensor).dtype == theirs.dtype
     assert_close(np.asarray(tensor), theirs, MAPPED)
+
+
+def test_sides_of_one_scale_are_dalis_where_they_lie_halfway_between_two_multiples(dali):
+    rng = np.random.default_rng(2)
+    parts, each = rng.integers(2, 129, (2, 9000))
+    sizes = np.stack([each * rng.integers(1, parts), each * parts], axis=1)
+    sizes[::2] = sizes[::2, ::-1]
+    pipe = dali.Pipeline(batch_size=len(sizes), num_threads=1, device_id=None, prefetch_queue_depth=1)
+    with pipe:
+        pipe.set_outputs(*divided(dali, *(dali.fn.external_source(name=name) for name in "HW")))
+    pipe.build()
+    for name, lengths in zip("HW", sizes.T, strict=True):
+        pipe.feed_input(name, list(lengths.astype(np.float32)))
+    theirs = np.stack([output.as_array() for output in pipe.run()], axis=1)
+    step = pp.resize(960, "longer", mode="scale", multiple=32, enlarge=False, like="dali")._step
+    ours = np.array([step.size(*size) for size in sizes.tolist()])
+    assert np.array_equal(ours, theirs)
+    exact = np.maximum((sizes * 960 // np.maximum(sizes.max(1, keepdims=True), 960) + 16) // 32 * 32, 32)
+    assert not np.array_equal(exact, theirs)
 
 
 def test_the_cpus_chroma_is_that_of_its_decoder(dali):

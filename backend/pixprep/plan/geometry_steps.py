@@ -293,15 +293,16 @@ class Resize:
         scale = scale if self.scales[scale > 1] else 1.0
         if self.multiple == 1:
             scale = scale if self.most is None else min(scale, self.most / max(height, width))
-            if self.rounding == "half_away":  # DALI's scale and sides are float32
-                scale = float(np.float32(scale))
-                return float(np.float32(height * scale)), float(np.float32(width * scale))
-            return height * scale, width * scale
-        rows, columns = int(height * scale), int(width * scale)
+            return self._times(height, scale), self._times(width, scale)
+        rows, columns = int(self._times(height, scale)), int(self._times(width, scale))
         if self.most is not None and max(rows, columns) > self.most:
             scale = self.most / max(rows, columns)
-            rows, columns = int(rows * scale), int(columns * scale)
+            rows, columns = int(self._times(rows, scale)), int(self._times(columns, scale))
         return rows, columns
+
+    def _times(self, side: int, scale: float) -> float:
+        """The product; for ``half_away`` the scale and the side are float32, as DALI's."""
+        return float(np.float32(side * float(np.float32(scale)))) if self.rounding == "half_away" else side * scale
 
     def _by_detr(self, height: int, width: int) -> tuple[int, int]:
         """Whole sides by the formula of transformers 5: ``get_size_with_aspect_ratio``, and YOLOS' with ``multiple``.

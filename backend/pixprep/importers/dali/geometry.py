@@ -5,7 +5,7 @@ What an operator does by default is what DALI 2.4 was seen to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ import numpy as np
 from pixprep.errors import PipelineError
 from pixprep.importers.dali.requests import number_of, pair_of, side_of
 from pixprep.importers.dali.rules import resize_rule
-from pixprep.importers.dali.values import Encoded, Image, Numbers, Rows, lowered, needed, size_of
+from pixprep.importers.dali.values import Encoded, Image, Numbers, Rows, Value, lowered, needed, size_of
 from pixprep.importers.dali.windows import WINDOWS, cropped, sliced
 from pixprep.importers.fields import Fields, finite
 from pixprep.pipeline.ops import MAX_SIDE, Decode, Flip, Pixels, Resize, Rotate, Warp
@@ -177,10 +177,15 @@ def _rotate(image: Image, fields: Fields) -> Image:
     return image.then(Rotate(angle=angle, expand=not keeps_size, **how))
 
 
-def _warp_affine(image: Image, fields: Fields) -> Image:
-    """``warp_affine`` to a given size."""
+def warped(inputs: Sequence[Value], fields: Fields) -> Image:
+    """``warp_affine`` to a given size, by a matrix that is an argument or the second input."""
+    image, *tensors = inputs
+    assert isinstance(image, Image)
     how = _looked(image, fields)
-    matrix: Any = fields.take("matrix")
+    matrix: Any = tensors[0] if tensors else fields.take("matrix")
+    matrix = matrix.plain if isinstance(matrix, Numbers) else matrix
+    if isinstance(matrix, Numbers):
+        raise PipelineError("its matrix follows the image's size: resize to a height and a width before")
     if isinstance(matrix, Encoded):
         if matrix.index is not None:
             fields.refuse("matrix", "must be a whole input of 6 numbers")
@@ -188,7 +193,7 @@ def _warp_affine(image: Image, fields: Fields) -> Image:
     else:
         numbers = finite(matrix)
         if len(numbers) != 6:
-            fields.refuse("matrix", "must be 2 rows of 3 numbers")
+            raise PipelineError("its matrix must be 2 rows of 3 finite numbers")
         matrix = (numbers[:3], numbers[3:])
     spec = lowered(image.chain)[1]
     height, width = fields.pair("size") if fields.has("size") else (spec.height, spec.width)
@@ -222,6 +227,5 @@ GEOMETRY: dict[str, Callable[[Image, Fields], Result]] = {
     **WINDOWS,
     "Flip": _flip,
     "Rotate": _rotate,
-    "WarpAffine": _warp_affine,
 }
 """Operators on one image."""

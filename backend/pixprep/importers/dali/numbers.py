@@ -22,6 +22,7 @@ from pixprep.importers.dali.values import (
     Numbers,
     Value,
     constant,
+    lowered,
     one_source,
     size_of,
 )
@@ -30,6 +31,7 @@ from pixprep.importers.fields import Fields, finite
 Array = npt.NDArray[Any]
 _EXPRESSION = re.compile(r"(?P<name>\w+)\((?P<operands>[&$\w: ]*)\)")
 _OPERAND = re.compile(r"(?P<kind>[&$])(?P<index>[0-9])(?::(?P<type>int32|float32))?")
+_LAST = np.array([[[0, 0, 1]]], np.float32)  # row of every affine map
 MAX_NUMBERS = 64
 """Numbers of one tensor."""
 
@@ -128,9 +130,10 @@ def _peeked(inputs: Sequence[Value], fields: Fields) -> Numbers:
 
 
 def shape_of(image: Image, fields: Fields) -> Numbers:
-    """``shapes``: the three sides in the order of the layout."""
-    size = size_of(image)
-    channels = np.full((len(SIZES), 1), image.channels)
+    """``shapes``: the three sides in the order of the layout; constant of an image of one size."""
+    spec = lowered(image.chain)[1]
+    size = size_of(image) if None in (spec.height, spec.width) else constant([spec.height, spec.width], "int64")
+    channels = np.full((len(size.values), 1), image.channels)
     sides = [size.values, channels] if image.layout == "hwc" else [channels, size.values]
     return _typed(Numbers(np.concatenate(sides, axis=1), size.sources), fields, 7)
 
@@ -273,6 +276,79 @@ def _shaped(inputs: Sequence[Value], fields: Fields, reshaped: Callable[..., Arr
     return Numbers(values, numbers.sources)
 
 
+# Affine maps
+
+
+def _combined(inputs: Sequence[Value], fields: Fields) -> Numbers:
+    """``transforms.combine``: the product of matrices, float32 (2, 3), of which the first is applied first."""
+    numbers = _all(inputs)
+    if any(number.values.shape[1:] != (2, 3) or number.values.dtype != np.float32 for number in numbers):
+        raise PipelineError("is understood of float32 matrices of 2 rows of 3 numbers")
+    matrix, *others = [number.values for number in numbers][:: -1 if fields.flag("reverse_order") else 1]
+    for other in others:  # sums in DALI's order
+        x, y, one = (other[:, :, at, None] * row for at, row in enumerate((matrix[:, :1], matrix[:, 1:], _LAST)))
+        matrix = x + y + one
+    return Numbers(matrix, one_source(*numbers))
+
+
+def _transform(inputs: Sequence[Value], fields: Fields, made: Callable[..., Sequence[Any]], **names: Any) -> Numbers:
+    """The matrix that ``made`` gives of pairs (x, y), behind the one that is the input; ``names``: with defaults."""
+    fields.expect("ndim", 2)
+    values = [fields.take(name, default) for name, default in names.items()]
+    numbers = [value if isinstance(value, Numbers) else constant(finite(value), "float32") for value in values]
+    for name, number in zip(names, numbers, strict=True):
+        if number.values[0].size not in (1, 2):
+            fields.refuse(name, "must be a finite number, or two: x and y")
+    arrays = [number.values.reshape(len(number.values), -1).astype(np.float32) for number in numbers]
+    with np.errstate(all="ignore"):
+        cells = made(*(np.broadcast_to(array, (len(array), 2)).T for array in arrays))
+    matrix = np.stack(np.broadcast_arrays(*cells), axis=-1).reshape(-1, 2, 3).astype(np.float32)
+    return _combined([*inputs, Numbers(matrix, one_source(*numbers))], fields)
+
+
+def _scaled(scale: Any, move: Any) -> Sequence[Any]:
+    return scale[0], 0, move[0], 0, scale[1], move[1]
+
+
+def _about(rows: Any, center: Array) -> Sequence[Any]:
+    """Cells of a matrix that leaves the center where it is."""
+    (a, b), (c, d) = rows
+    x, y = center
+    return a, b, a * -x + b * -y + x, c, d, c * -x + d * -y + y
+
+
+def _of_angle(function: Callable[[Array], Array], degrees: Array) -> Array:
+    """A sine, cosine or tangent of DALI's float32 radians."""
+    return function((degrees * np.float32(np.pi / 180)).astype(np.float64)).astype(np.float32)
+
+
+def _rotation(angle: Array, center: Array) -> Sequence[Any]:
+    sine, cosine = _of_angle(np.sin, angle[0]), _of_angle(np.cos, angle[0])
+    return _about(((cosine, -sine), (sine, cosine)), center)
+
+
+def _shear(inputs: Sequence[Value], fields: Fields) -> Numbers:
+    is_angle = fields.has("angles")
+
+    def made(shear: Array, center: Array) -> Sequence[Any]:
+        x, y = _of_angle(np.tan, shear) if is_angle else shear
+        return _about(((1, x), (y, 1)), center)
+
+    return _transform(inputs, fields, made, **{"angles" if is_angle else "shear": None, "center": 0.0})
+
+
+def _window(inputs: Sequence[Value], fields: Fields) -> Numbers:
+    is_sorted = fields.flag("absolute")
+
+    def made(*bounds: Array) -> Sequence[Any]:
+        before, after = (np.stack(np.broadcast_arrays(*pair)) for pair in (bounds[:2], bounds[2:]))
+        first, last, start, end = (*np.sort(before, 0), *np.sort(after, 0)) if is_sorted else (*before, *after)
+        scale = (end - start) / (last - first)
+        return _scaled(scale, start - scale * first)
+
+    return _transform(inputs, fields, made, from_start=0.0, from_end=1.0, to_start=0.0, to_end=1.0)
+
+
 NUMBERS: dict[str, Callable[[Sequence[Value], Fields], Numbers]] = {
     "PeekImageShape": _peeked,
     "Constant": _constant,
@@ -290,5 +366,15 @@ NUMBERS: dict[str, Callable[[Sequence[Value], Fields], Numbers]] = {
     "Squeeze": _shaped,
     "Reshape": _shaped,
     "Reinterpret": _shaped,
+    "transforms__Translation": lambda inputs, fields: _transform(
+        inputs, fields, lambda offset: _scaled((1, 1), offset), offset=None
+    ),
+    "transforms__Scale": lambda inputs, fields: _transform(
+        inputs, fields, lambda scale, center: _scaled(scale, center * (1 - scale)), scale=None, center=0.0
+    ),
+    "transforms__Rotation": lambda inputs, fields: _transform(inputs, fields, _rotation, angle=None, center=0.0),
+    "transforms__Shear": _shear,
+    "transforms__Crop": _window,
+    "transforms__Combine": _combined,
 }
 """Operators whose inputs are numbers, or the encoded image."""

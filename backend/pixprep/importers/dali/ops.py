@@ -12,7 +12,7 @@ import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.importers.dali.colors import COLORS
-from pixprep.importers.dali.geometry import COLOR_TYPES, GEOMETRY, Result, mirrors
+from pixprep.importers.dali.geometry import COLOR_TYPES, GEOMETRY, Result, mirrors, warped
 from pixprep.importers.dali.numbers import expression, shape_of
 from pixprep.importers.dali.values import TYPES, Image, Numbers, Value, lowered, short
 from pixprep.importers.dali.windows import cropped, policy, sliced, subscripted
@@ -284,6 +284,7 @@ IMAGES: dict[str, Callable[[Sequence[Value], Fields], Result]] = {
     "ArithmeticGenericOp": _arithmetic,
     "Slice": sliced,
     "TensorSubscript": subscripted,
+    "WarpAffine": warped,
 }
 """Operators with an image among their inputs."""
 AFTER_ONES = ("ExpandDims", "Squeeze", "Cast", "Copy", "ArithmeticGenericOp")

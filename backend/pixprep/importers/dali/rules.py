@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
-from pixprep.importers.dali.values import SIZES, UNKNOWN, Canvas, Image, Numbers, Rows, lowered, size_of
+from pixprep.importers.dali.values import SIZES, UNKNOWN, Canvas, Image, Numbers, Rows, lowered, size_of, sizes_after
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     Anchor,
@@ -72,11 +72,12 @@ def resize_rule(image: Image, rows: Rows, columns: Rows, how: dict[str, Any]) ->
     seen &= (computed <= MAX_SIDE).all(1)  # an image of 1 to 60 becomes as large
     sides = computed[seen]
     is_whole = bool((sides == np.floor(sides)).all())
+    wanted = computed if is_whole else np.maximum(np.floor(computed + 0.5), 1)
     for fields in _sizes(sides, is_whole=is_whole):
         subpixel = None if {"multiple", "stretch"} & {*fields.values(), *fields} else how["subpixel"] and not is_whole
         op = Resize(**{**how, "subpixel": subpixel, **fields})
-        after = size_of(image.then(op)).rows[seen]
-        if np.array_equal(after, sides if is_whole else np.maximum(np.floor(sides + 0.5), 1)):
+        chain = image.then(op).chain
+        if all(not (sizes_after(chain, n) - wanted)[::n][seen[::n]].any() for n in (_SOME, 1)):
             return op
     raise PipelineError(f"its size is no rule that resize has; {_example(before[seen], sides)}")
 
@@ -91,10 +92,19 @@ def _sizes(sides: Rows, *, is_whole: bool) -> Iterator[dict[str, Any]]:
         for rounding in _ROUNDINGS:
             yield {"height": height, "width": width, "mode": mode, "rounding": rounding}
     multiple = int(np.gcd.reduce(sides.astype(int).ravel())) if is_whole else 1
-    if multiple > 1:
-        for size, side in ((min(least), "shorter"), (max(most), "longer")):
-            for rounding in _ROUNDINGS:
-                yield {"size": size, "side": side, "multiple": multiple, "rounding": rounding}
+    several = {"multiple": multiple} if multiple > 1 else {}
+    for size, side in ((min(least), "shorter"), (max(most), "longer")) if several else ():
+        for rounding in _ROUNDINGS:
+            yield {"size": size, "side": side, "rounding": rounding, **several}
+    for side, lengths in (("longer", sides.max(1)), ("shorter", sides.min(1))):
+        found, counts = np.unique(lengths, return_counts=True)
+        usual, reach = int(found[np.argmax(counts)]), min(multiple // 2, 32)  # what most images are scaled to
+        near = sorted(range(usual - reach, usual + reach + 1), key=lambda size: abs(size - usual))
+        for size, scales, limit in product(near, ({"enlarge": False}, {"shrink": False}, {}), (None, max(most))):
+            if size > 0 and (limit is None or (limit > size and (side == "shorter" or "shrink" in scales))):
+                for rounding in _ROUNDINGS:
+                    fields = {"size": size, "side": side, "mode": "scale", "rounding": rounding, "max_size": limit}
+                    yield {**fields, **several, **scales}
 
 
 def window_rule(image: Image, canvas: Canvas) -> Image:

@@ -6,6 +6,7 @@ without algebra: it amounts to a rule that gives the same numbers at every size 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
@@ -261,22 +262,20 @@ def short(value: Any) -> Any:
 
 def size_of(image: Image) -> Numbers:
     """(height, width) of an image here."""
-    return Numbers(_sizes_after(image.chain), frozenset({image.source}))
+    return Numbers(sizes_after(image.chain), frozenset({image.source}))
 
 
 @lru_cache(maxsize=64)
-def _sizes_after(chain: tuple[Op, ...]) -> npt.NDArray[np.int64]:
-    """Sizes that images of ``SIZES`` have after ops; ``UNKNOWN`` of an image that is refused."""
+def sizes_after(chain: tuple[Op, ...], every: int = 1) -> npt.NDArray[np.int64]:
+    """Sizes that one in ``every`` of ``SIZES`` becomes by ops; ``UNKNOWN`` of a refused one, and of the rest."""
     before, spec = lowered(chain)
     geometry = before.geometry
     if geometry.takes_inputs and None in (spec.height, spec.width):
         raise PipelineError("computes with the size of an image that the request says, which is not understood")
     found = np.full((len(SIZES), 2), UNKNOWN)
-    for index, (height, width) in enumerate(SIZES.tolist()):
-        try:
-            found[index] = geometry.place(height, width).size
-        except ImageError:
-            continue
+    for index in range(0, len(SIZES), every):
+        with suppress(ImageError):
+            found[index] = geometry.place(*SIZES[index].tolist()).size
     return found
 
 
