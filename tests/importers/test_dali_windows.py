@@ -42,6 +42,8 @@ def middle(rounding):
         ),
         ([("Pad", {"axes": [0, 1], "shape": [40, 50], "fill_value": 7.9})], [pp.pad(40, 50, 7, anchor="top_left")]),
         ([("Pad", {"axis_names": "HW", "shape": [33, 33], "align": [32, 32]})], [pp.pad(64, 64, anchor="top_left")]),
+        ([("Pad", {"shape": [40, 50, 3], "fill_value": 9.0})], [pp.pad(40, 50, 9, anchor="top_left")]),
+        ([("Pad", {"axes": [0, 1], "shape": [1, 1], "align": [8, 8]})], [pp.pad(multiple=8, anchor="top_left")]),
         ([("Paste", {"ratio": 1.0, "min_canvas_size": 50.0, "fill_value": [9, 9, 9]})], [pp.pad(50, 50, 9)]),
         (
             [
@@ -182,6 +184,36 @@ def test_a_canvas_of_the_longer_side_is_a_square():
     assert from_dali(graph(*nodes, outputs=["small"])).ops[1] == square
 
 
+@pytest.mark.parametrize(
+    ("how", "anchor"), [({"crop_pos_x": 0.0, "crop_pos_y": 0.0}, "top_left"), ({"rounding": "truncate"}, "center")]
+)
+def test_a_canvas_of_the_next_multiples_is_a_pad(how, anchor):
+    nodes = [
+        operator("ExternalSource", [], ["in"]),
+        operator("decoders__Image", ["in"], ["pixels"]),
+        operator("Shapes", ["pixels"], ["shape"], dtype=FLOAT),
+    ]
+    for index, name in enumerate("hw"):
+        nodes += [
+            operator("_TensorSubscript", ["shape"], [name], at_0=index, num_subscripts=1),
+            operator(EXPRESSION, [name], [f"{name} 1"], expression_desc="fdiv(&0 $0:int32)", integer_constants=[32]),
+            operator(EXPRESSION, [f"{name} 1"], [f"{name} 2"], expression_desc="ceil(&0)"),
+            operator(
+                EXPRESSION, [f"{name} 2"], [f"{name} 3"], expression_desc="mul(&0 $0:int32)", integer_constants=[32]
+            ),
+        ]
+    nodes.append(operator("Crop", ["pixels"], ["t"], {"crop_h": "h 3", "crop_w": "w 3"}, **how, **PAD))
+    assert from_dali(graph(*nodes, outputs=["t"])).ops[1] == pp.pad(multiple=32, anchor=anchor)
+
+
+def test_a_crop_that_may_pad_and_fits_inside_the_canvas_does_not():
+    large = ("Paste", {"ratio": 1.5, "min_canvas_size": 50.0, "fill_value": [0], **CORNER})
+    corner = {"crop": [50.0, 50.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0, "mean": 3.0, "std": 7.0}
+    assert imported(FIT, large, ("CropMirrorNormalize", corner | PAD)) == imported(
+        FIT, large, ("CropMirrorNormalize", corner)
+    )
+
+
 def test_a_crop_that_normalizes_pads_by_the_level_whose_value_it_is():
     """DALI's ``fill_values`` are not normalized."""
     crop = {"crop": [40.0, 50.0], "std": 255.0, "fill_values": [114 / 255], **PAD}
@@ -251,6 +283,9 @@ def test_rectangles_are_erased_each_by_an_op():
     arguments = {"anchor": [1.0, 2.0, 0.5, 6.0], "shape": [3.0, 4.0, 5.0, 6.0], "axis_names": "HW", "fill_value": [9.0]}
     ops, _ = imported(RESIZE, ("Erase", arguments))
     assert ops[1:] == (pp.erase(1, 2, 3, 4, 9), pp.erase(0, 6, 5, 6, 9))
+    assert imported(RESIZE, ("Erase", {"shape": [3.0, 4.0]}))[0][1] == pp.erase(0, 0, 3, 4)
+    rounded = {"anchor": [0.01, 0.01], "shape": [0.04, 0.29], "normalized": True}  # 2 x 14 in float64
+    assert imported(RESIZE, ("Erase", rounded))[0][1] == pp.erase(0, 0, 1, 15)
     share = {"anchor": [0.5, 0.5], "shape": [0.5, 0.5], "axis_names": "HW", "normalized": True, "centered_anchor": True}
     assert imported(RESIZE, ("Erase", share))[0][1] == pp.erase(10, 12, 20, 25)
 

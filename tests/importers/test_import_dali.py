@@ -373,7 +373,7 @@ REFUSED = [
     (
         "CropMirrorNormalize",
         {"crop": 9.0, "out_of_bounds_policy": "pad", "std": 7.0, "fill_values": [0.5]},
-        '"fill_values": [0.5] are no level\'s normalized values: pad by crop, before they are normalized',
+        "pads with values that no level has when normalized: pad by crop before that",
     ),
     (
         "Crop",
@@ -402,7 +402,8 @@ REFUSED = [
         '"angle": 90.0 is not understood with keep_size and INTERP_NN: it picks between two pixels',
     ),
     ("Rotate", {"angle": 90.0, "size": 9.0, "keep_size": True}, '"size": 9.0 is understood of a fixed angle and an'),
-    ("Pad", {"axes": [2], "shape": [4]}, '"axes": [2] must be of height and width alone'),
+    ("Pad", {"axes": [2], "shape": [4]}, '"shape": [4] must leave the 3 channels as they are'),
+    ("Pad", {"axes": [3], "shape": [4]}, '"axes": [3] must be of height and width alone'),
     ("Pad", {"axes": [0, 1], "shape": [20000, 99]}, '"shape": [20000, 99] must be one side, or height and width'),
     (
         "Pad",
@@ -453,14 +454,14 @@ REFUSED_CHAINS = [
     ([DECODE, ("WarpAffine", {"matrix": [1.0, 0.0, 2.0, 0.0, 1.0, 2.0]})], 'needs "size": without it the result is as'),
     (
         [("decoders__Image", {"output_type": 2}), ("ColorSpaceConversion", {"image_type": 2, "output_type": 0})],
-        '"output_type": 0 is not understood of an image that is decoded to gray: decode the photo so',
+        '"output_type": 0 is not understood of an image that is decoded to gray: let the model take one channel',
     ),
-    ([DECODE, ("Pad", {"axes": [0, 1]})], 'without "shape" it follows from the other images of a batch'),
+    ([DECODE, ("Pad", {})], 'without "shape" it follows from the other images of a batch'),
     ([("decoders__ImageRandomCrop", {})], '"decoders__ImageRandomCrop": draws for each image, as in training'),
     ([DECODE, RESIZE, ("Cast", {"dtype": FLOAT}), RESIZE], '"Resize": a resize of float32 values'),
     (
         [DECODE, RESIZE, ("CropMirrorNormalize", {"dtype": FLOAT16, "std": 2.0}), ("Cast", {"dtype": FLOAT})],
-        '"Cast": "dtype": 9 after float16 is not understood',
+        '"Cast": comes after a cast to float16, which has to be last: values are rounded once',
     ),
 ]
 

@@ -254,6 +254,24 @@ def with_dims_of_one(dali, encoded):
     return dali.fn.squeeze(lone, axes=[2]) / 255.0
 
 
+def padded_to_multiples(dali, encoded):
+    pixels = dali.fn.resize(dali.fn.decoders.image(encoded), resize_longer=80)
+    pixels = dali.fn.pad(pixels, axes=(0, 1), shape=[1, 1], align=[32, 32], fill_value=7)
+    return dali.fn.pad(pixels, shape=(97, 101, 3), fill_value=7)
+
+
+def on_a_large_canvas(dali, encoded):
+    pixels = dali.fn.resize(dali.fn.decoders.image(encoded), resize_longer=80)
+    pixels = dali.fn.paste(pixels, ratio=1.1, min_canvas_size=80, paste_x=0, paste_y=0, fill_value=0)
+    crop = {"crop": (80, 80), "crop_pos_x": 0, "crop_pos_y": 0, "out_of_bounds_policy": "pad"}
+    return dali.fn.crop_mirror_normalize(pixels, mean=[2.5, 3.5, 4.5], std=[2.0, 3.0, 4.0], **crop)
+
+
+def erased(dali, encoded):
+    pixels = dali.fn.erase(sized(dali, encoded), anchor=[0.01, 0.29], shape=[0.29, 0.57], normalized=True)
+    return dali.fn.erase(pixels, anchor=[40, 2], shape=[9, 30], fill_value=[1, 2, 3])
+
+
 def divided(dali, height, width):
     """The sides of PaddleOCR's detector."""
     largest, least = dali.dmath.max, dali.dmath.min
@@ -285,6 +303,9 @@ def combined(dali, encoded):
 
 
 BUILDS = {
+    "padded to multiples": padded_to_multiples,
+    "on a canvas that is larger": on_a_large_canvas,
+    "erased by shares and by default axes": erased,
     "sides of PaddleOCR's detector": detected,
     "never enlarged": shrunk,
     "an affine map of transforms": combined,

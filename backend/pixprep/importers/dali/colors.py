@@ -63,15 +63,13 @@ def _gaussian_blur(image: Image, fields: Fields) -> Image:
 
 
 def _erase(image: Image, fields: Fields) -> Image:
-    """``erase`` of rectangles: pairs of ``anchor`` and ``shape``."""
+    """``erase`` of rectangles: pairs of ``anchor`` and ``shape``, in DALI's float32; of height and width by default."""
     image.check_levels(fields)
-    axes = axes_of(image, fields, [1, 0])
+    axes = axes_of(image, fields, [0, 1])
     spec, fill = lowered(image.chain)[1], colour(fields, "fill_value")
     sides = [spec.height, spec.width]
-    corners, shapes = (
-        np.array(finite(fields.take(name)) or fields.refuse(name, "must be numbers")).reshape(-1)
-        for name in ("anchor", "shape")
-    )
+    shapes = np.array(finite(fields.take("shape")) or fields.refuse("shape", "must be numbers"), np.float32)
+    corners = np.array(finite(fields.take("anchor", [0.0] * len(shapes))), np.float32)
     if len(corners) != len(shapes) or len(corners) % len(axes):
         fields.refuse("shape", "must have a number for each axis of each rectangle, as anchor has")
     is_shared = {
@@ -84,9 +82,9 @@ def _erase(image: Image, fields: Fields) -> Image:
         window: dict[str, Any] = {"top": 0, "left": 0, "height": spec.height, "width": spec.width}
         for index, axis in enumerate(axes):
             at, length = corners[begin + index], shapes[begin + index]
-            at *= sides[axis] if is_shared["anchor"] else 1
-            length *= sides[axis] if is_shared["shape"] else 1
-            at -= length / 2 if is_middle else 0
+            at *= np.float32(sides[axis] if is_shared["anchor"] else 1)
+            length *= np.float32(sides[axis] if is_shared["shape"] else 1)
+            at -= length / np.float32(2) if is_middle else np.float32(0)
             first, last = max(0, int(at)), int(at + length)
             window[("top", "left")[axis]], window[("height", "width")[axis]] = first, last - first
         if min(window["height"], window["width"]) > 0:

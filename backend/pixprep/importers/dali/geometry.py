@@ -48,7 +48,7 @@ def _decode(encoded: Encoded, fields: Fields) -> Image:
     is_fancy, is_fast = fields.flag("jpeg_fancy_upsampling"), fields.flag("use_fast_idct")
     is_upright = fields.flag("adjust_orientation", default=True)
     if is_fast and not on_cpu:
-        fields.refuse("use_fast_idct", 'with device "mixed" holds for some images only')
+        fields.refuse("use_fast_idct", 'with device "mixed" holds for some images only: leave it out')
     if is_fast and is_upright:
         fields.refuse("use_fast_idct", "holds for images that EXIF does not turn only: set adjust_orientation=False")
     decode = Decode(

@@ -39,13 +39,13 @@ def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
     step = _normalized(replace(image, canvas=None), fields, "std").chain[len(image.chain) :]
     beyond = finite(fields.take("fill_values", 0.0)) if policy(fields) == "pad" else None
     fill = None if beyond is None else _level_of(beyond, step)
-    if beyond is None or fill is not None:
-        image = cropped(image, fields, fill)
+    if beyond is None or fill is not None or image.canvas is not None:
+        image, corner = cropped(image, fields, fill), None
     else:
-        image, (height, width) = _cornered(image, fields)
+        image, corner = _cornered(image, fields)
     image = image.then(*mirrors(fields, "mirror", "horizontal", 0), *step)
-    if beyond is not None and fill is None:
-        image = image.padded(height, width, beyond[0])
+    if beyond is not None and corner is not None:
+        image = image.padded(*corner, beyond[0])
     dtype = "output_dtype" if fields.has("output_dtype") else "dtype"  # its name until DALI 1.0
     return replace(image.cast(fields, dtype, _FLOAT), layout=fields.choice("output_layout", _layouts(image), "CHW"))
 
@@ -75,7 +75,7 @@ def _cornered(image: Image, fields: Fields) -> tuple[Image, tuple[int, int]]:
     place = (fields.take("crop_pos_y", 0.5), fields.take("crop_pos_x", 0.5))
     values = {*finite(fields.take("fill_values", 0.0))}
     if place != (0.0, 0.0) or len(values) > 1 or mirrors(fields, "mirror", "horizontal", 0):
-        fields.refuse("fill_values", "are no level's normalized values: pad by crop, before they are normalized")
+        raise PipelineError("pads with values that no level has when normalized: pad by crop before that")
     fields.ignore("rounding")
     return image, (height, width)
 
@@ -103,7 +103,7 @@ def _normalized(image: Image, fields: Fields, std_name: str) -> Image:
     scale, shift = fields.number("scale", 1.0), fields.number("shift", 0.0)
     if {*means} == {0.0} and {*stds} == {1.0} and (scale, shift) == (1.0, 0.0):
         return image
-    image.check_unrounded(fields, "mean")
+    image.check_unrounded()
     if scale == 0:
         fields.refuse("scale", "must not be 0")
     if shift:
@@ -139,7 +139,7 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
     constants = _of_channels(other, image.layout)
     if other.values.dtype.kind != "f" and image.dtype == "uint8" and name != "fdiv":
         fields.refuse("expression_desc", "gives whole numbers, which is not understood: write 127.0 for 127")
-    image.check_unrounded(fields, "expression_desc")
+    image.check_unrounded()
     if other.values.dtype.kind == "f":
         constants = tuple(map(short, constants))
     if name in ("fdiv", "mul") and 0 in constants:
@@ -244,6 +244,7 @@ def _color_space_conversion(image: Image, fields: Fields) -> Image:
         return replace(image.then(*mixed), is_gray=after == "gray")
     if "gray" in (before, after) or own != before or image.layout != "hwc":
         how = "decode the photo so: output_type of the decoder"
+        how = "let the model take one channel" if own == "gray" else how
         fields.refuse("output_type", f"is not understood of an image that is decoded to {own}: {how}")
     if any(isinstance(getattr(op, name, 0), tuple) for op in image.chain for name in ("fill", "mean", "std")):
         fields.refuse("output_type", "has to come before what is done by numbers a channel")

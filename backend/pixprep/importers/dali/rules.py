@@ -126,10 +126,13 @@ def window_rule(image: Image, canvas: Canvas) -> Image:
     if not (len({*height.tolist()}) == len({*width.tolist()}) == 1):
         if canvas.fill is None:
             raise PipelineError("the size of its window follows the image's, which is not understood")
-        for anchor in get_args(Anchor):
-            square = Pad(square=True, fill=canvas.fill, anchor=anchor)
-            if np.array_equal(_laid(square, spec, size[seen]), np.stack([top, left, height, width], axis=1)):
-                return image.then(square)
+        sides = np.concatenate([height, width])
+        several = int(np.gcd.reduce(sides.astype(int))) if (sides == np.floor(sides)).all() else 1
+        squares: list[dict[str, Any]] = [{"square": True}, *[{"multiple": several}] * (several > 1)]
+        for fields, anchor in product(squares, get_args(Anchor)):
+            pad = Pad(**fields, fill=canvas.fill, anchor=anchor)
+            if np.array_equal(_laid(pad, spec, size[seen]), np.stack([top, left, height, width], axis=1)):
+                return image.then(pad)
         return replace(image, canvas=canvas)
     rows, columns = height[0], width[0]
     if not (1 <= rows <= MAX_SIDE and 1 <= columns <= MAX_SIDE and rows.is_integer() and columns.is_integer()):
@@ -171,15 +174,15 @@ def _windows(height: int, width: int, top: int, left: int, fill: Levels | None) 
 
 def _over(below: Canvas, above: Canvas, size: npt.NDArray[Any]) -> Canvas:
     """The window of an image that a window of its canvas is."""
-    if above.fill is not None and above.fill != below.fill:
-        raise PipelineError("pads a canvas with another colour, which is not understood: use one")
     is_inside = (
         (above.top >= 0)
         & (above.left >= 0)
         & (above.top + above.height <= below.height)
         & (above.left + above.width <= below.width)
     )
-    if above.fill is None and not is_inside.all():
+    if above.fill != below.fill and not is_inside.all():
+        if above.fill is not None:
+            raise PipelineError("pads a canvas with another colour, which is not understood: use one")
         raise PipelineError("its window does not fit inside the canvas of each image")
     height, width = size.T
     is_around = (np.maximum(below.top, below.left) <= 0) & (below.top + below.height >= height)

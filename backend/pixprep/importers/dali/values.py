@@ -182,12 +182,12 @@ class Image:
         if self.is_normalized and to == "uint8":
             return self._as_levels(fields, argument)
         if to != self.dtype:
-            self.check_unrounded(fields, argument)
+            self.check_unrounded()
         return replace(self, dtype=to)
 
     def _as_levels(self, fields: Fields, argument: str) -> Image:
         """The same whose arithmetic gives levels again: DALI rounds half up, and clips."""
-        self.check_unrounded(fields, argument)
+        self.check_unrounded()
         steps = [op for op in self.chain if isinstance(op, Normalize)]
         kept = self.chain[: -len(steps)]
         if any(isinstance(op, Normalize) for op in kept) or self.padding is not None:
@@ -209,10 +209,10 @@ class Image:
             raise PipelineError("is understood of levels in HWC, before they are cast or normalized")
         fields.expect("dtype", 0, why="must be 0: levels stay uint8")
 
-    def check_unrounded(self, fields: Fields, argument: str) -> None:
+    def check_unrounded(self) -> None:
         """Refuse to go on after values were rounded to float16."""
         if self.is_normalized and self.dtype == "float16":
-            fields.refuse(argument, "after float16 is not understood: values are rounded once, at the end")
+            raise PipelineError("comes after a cast to float16, which has to be last: values are rounded once")
 
 
 @dataclass(frozen=True, eq=False)

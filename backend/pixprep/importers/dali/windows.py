@@ -21,7 +21,7 @@ from pixprep.pipeline.ops import MAX_SIDE, CenterCrop, Crop, Levels, Pad
 from pixprep.spec import Rounding
 
 _ROUNDINGS: dict[str, Rounding] = {"round": "half_away", "truncate": "down"}
-_AXES = "HW"
+_AXES = "HWC"
 Smaller = Literal["pad", "refuse"]
 
 
@@ -92,8 +92,8 @@ def canvas_size(image: Image) -> tuple[Any, Any]:
     return size[:, 0], size[:, 1]
 
 
-def axes_of(image: Image, fields: Fields, default: Sequence[int]) -> list[int]:
-    """Axes that arguments are of: 0 of height, 1 of width; others are refused."""
+def axes_of(image: Image, fields: Fields, default: Sequence[int], among: str = "HW") -> list[int]:
+    """Axes that arguments are of: 0 of height, 1 of width, 2 of the channels; those not ``among`` these are refused."""
     if fields.has("axes"):
         axes = [int(axis) for axis in finite(fields.take("axes"))]
     elif fields.has("axis_names"):
@@ -102,7 +102,7 @@ def axes_of(image: Image, fields: Fields, default: Sequence[int]) -> list[int]:
     else:
         axes = list(default)
     names = [image.layout.upper()[axis] if 0 <= axis < 3 else "?" for axis in axes]
-    if not names or len({*names}) < len(names) or not {*names} <= {*_AXES}:
+    if not names or len({*names}) < len(names) or not {*names} <= {*among}:
         fields.refuse("axes" if fields.has("axes") else "axis_names", "must be of height and width alone")
     return [_AXES.index(name) for name in names]
 
@@ -230,8 +230,8 @@ def subscripted(inputs: Sequence[Value], fields: Fields) -> Image:
 
 
 def _pad(image: Image, fields: Fields) -> Image:
-    """``pad`` of height and width below and on the right, to a shape that is given and to multiples."""
-    axes = axes_of(image, fields, [0, 1, 2])
+    """``pad`` below and on the right, to a shape that is given and to multiples."""
+    axes = axes_of(image, fields, [0, 1, 2], _AXES)
     aligns = [int(value) for value in finite(fields.take("align", [1]))] * len(axes)
     values = finite(fields.take("shape", []))
     if isinstance(fields.take("shape"), Numbers):
@@ -240,22 +240,26 @@ def _pad(image: Image, fields: Fields) -> Image:
         fields.refuse("shape", "must be one side, or one for each of the axes")
     shape = list(values) * (len(axes) if len(values) == 1 else 1) or [-1.0] * len(axes)
     spec = lowered(image.chain)[1]
-    found = [spec.height, spec.width]
+    found = [spec.height, spec.width, image.channels]
+    made: list[int | None] = [*found]
     for axis, side, align in zip(axes, shape, aligns, strict=False):
-        own = found[axis]
-        if side <= 0 and own is None:
+        if side <= 0 and found[axis] is None:
             raise PipelineError('without "shape" it follows from the other images of a batch, which is not understood')
-        found[axis] = -(-max(int(side), own or 1) // align) * align
-    height, width = (side or 0 for side in found)
+        made[axis] = -(-max(int(side), found[axis] or 1) // align) * align
+    height, width, channels = (side or 0 for side in made)
+    if channels != image.channels:
+        fields.refuse("shape", f"must leave the {image.channels} channels as they are")
     if not sides([height, width]):
         fields.refuse("shape", f"must be one side, or height and width, of 1 to {MAX_SIDE} pixels")
-    if (height, width) == (spec.height, spec.width):
+    if made == found:
         fields.ignore("fill_value")
         return image
     if image.is_normalized:
         return image.padded(height, width, fields.number("fill_value", 0.0))
-    is_over = (spec.max_height or MAX_SIDE) > height or (spec.max_width or MAX_SIDE) > width
     how: dict[str, Any] = {"fill": colour(fields, "fill_value"), "anchor": "top_left"}
+    if found[:2] == [None, None] and height == width == aligns[0] > 1 and len({*aligns}) == 1:
+        return image.then(Pad(multiple=height, **how))
+    is_over = (spec.max_height or MAX_SIDE) > height or (spec.max_width or MAX_SIDE) > width
     is_kept = is_over and {*aligns} == {1}  # one that is larger would be padded to the next multiple
     return image.then(Pad(height=height, width=width, **how, larger="keep" if is_kept else None))
 
