@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.importers.fields import Fields, finite
-from pixprep.pipeline.ops import ColorMatrix, FirstOp, ImageOp, Levels, Normalize, Op, TensorDType
+from pixprep.pipeline.ops import MAX_SIDE, ColorMatrix, FirstOp, ImageOp, Levels, Normalize, Op, TensorDType
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, Layout
 
@@ -27,7 +27,7 @@ TENSOR_DTYPES: dict[int, TensorDType] = {0: "uint8", 8: "float16", 9: "float32"}
 
 
 def _sizes() -> npt.NDArray[np.int64]:
-    """Sizes of images, (n, 2), height before width: usual ones by each other, random ones, narrow ones, small ones."""
+    """Sizes of images, (n, 2), height before width: usual ones by each other, then random, narrow, small, large."""
     usual = (16, 31, 32, 99, 100, 224, 225, 333, 375, 427, 480, 500, 639, 640, 641, 720, 960, 1080, 1280, 1281)
     pairs = [(height, width) for height in (*usual, 1920, 2560, 3024, 4032) for width in (*usual, 1920, 2560, 4032)]
     numbers = np.random.default_rng(0)
@@ -35,12 +35,14 @@ def _sizes() -> npt.NDArray[np.int64]:
     side, ratio = np.exp(numbers.uniform([0, np.log(16)], np.log([84, 60]), (300, 2))).T
     narrow = np.stack([side, side * ratio], axis=1).astype(np.int64)
     small = [(height, width) for height in range(1, 16) for width in range(1, 16)]
-    sizes: npt.NDArray[np.int64] = np.concatenate([np.array(pairs), drawn, narrow, narrow[:, ::-1], np.array(small)])
+    large = np.exp(numbers.uniform(np.log([5000, 90]), np.log(MAX_SIDE), (150, 2))).astype(np.int64)
+    made = (np.array(pairs), drawn, narrow, narrow[:, ::-1], np.array(small), large, large[:, ::-1])
+    sizes: npt.NDArray[np.int64] = np.concatenate(made)
     return sizes.compress(sizes.max(1) <= 60 * sizes.min(1), axis=0)
 
 
 SIZES = _sizes()
-"""Sizes that numbers are computed for: 1 to 5000 pixels a side, one side at most 60 times the other."""
+"""Sizes that numbers are computed for: 1 to ``MAX_SIDE`` pixels a side, one side at most 60 times the other."""
 Rows = npt.NDArray[np.float64]
 MAX_SIZE = 4096
 """Pixels of a side of a tensor that the graph gives no bound: DALI has none, a tensor of pixprep's needs one."""
