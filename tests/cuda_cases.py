@@ -68,6 +68,9 @@ def _geometries(options, tensor):
     yield plan_of(*mirrors, pp.resize(height=50, width=70, **options), pp.crop(7, 9, 40, 3), tensor)
     yield plan_of(pp.letterbox(61, 83, fill=(1, 2, 3), **options), pp.flip("vertical"), tensor)
     yield plan_of(pp.center_crop(fraction=0.7), pp.resize(height=20, width=20, **options), tensor)
+    if options.get("like") == "dali":
+        share = {"roi": (0.9, 0.1, 0.15, 0.83), "roi_unit": "share"}
+        yield plan_of(pp.flip(), pp.resize(height=50, width=37, **share, **options), pp.crop(9, 3, 30, 31), tensor)
     if not is_real(options):
         yield from _padded_first(options, tensor)
 

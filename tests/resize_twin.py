@@ -244,15 +244,17 @@ _DALI = {"dali_bilinear": (1, 2), "dali_bicubic": (2, 128), "dali_lanczos": (3, 
 
 
 def _dali(rule, axis):
-    middle, half = axis.length / 2, axis.ratio * axis.out_length / 2
-    begin, end = F32(middle - half), F32(middle + half)
+    begin, end = F32(axis.offset), F32(axis.offset + abs(axis.ratio) * axis.out_length)
     seen, out = end - begin, F32(axis.out_length)
     radius, intervals = map(F32, _DALI[rule.curve])
     if rule.is_widened and out < seen:
         radius = radius * seen / out
     ratio, density = seen / out, intervals / (F32(2) * radius)
     anchor, count = intervals / F32(2) / density, math.ceil(intervals / density)
-    lefts = np.arange(axis.begin, axis.end, dtype=F32) * ratio + (begin + (F32(0.5) * ratio - F32(0.5) - anchor))
+    outputs = np.arange(axis.begin, axis.end, dtype=F32)
+    if axis.ratio < 0:
+        begin, ratio, outputs = end, -ratio, out - 1 - outputs
+    lefts = outputs * ratio + (begin + (F32(0.5) * ratio - F32(0.5) - anchor))
     first = np.ceil(lefts)
     points = ((first - lefts)[:, None] + np.arange(count, dtype=F32)) * density
     table = np.append(_table(rule.curve), np.zeros(2, F32))

@@ -65,7 +65,7 @@ def upward(length: int, multiple: int) -> int:
     return -(-length // multiple) * multiple
 
 
-def scaled(length: int, size: int, side: int, rounding: SideRounding) -> float:
+def scaled(length: float, size: int, side: float, rounding: SideRounding) -> float:
     """``length * size / side``, not rounded yet; for ``half_away`` as DALI does it, with float32 scales and sides."""
     if rounding == "half_away":
         return float(np.float32(length * float(np.float32(size / side))))

@@ -223,8 +223,22 @@ def test_windows_of_a_rule_equal_those_of_numpy(method):
         how = made_by(*method)((axis.length, axis.length), (axis.out_length,) * 2, (axis.begin,) * 2 + (axis.end,) * 2)
         if how.formula is None or not how.formula.is_rule:
             continue
-        for each in (how.rows, how.columns):
+        for each in (how.rows, how.columns, *parts_of(how.rows) * (method[0] == "dali")):
             assert_same_windows(resize.windows(how.formula, each), windows_of(how, each))
+
+
+def parts_of(axis):
+    """The same axis where a part of it is resized, which is counted from its begin or its end."""
+    part = axis._replace(offset=axis.length * 0.3 + 0.17, ratio=axis.ratio * 0.41)
+    return part, part._replace(ratio=-part.ratio), axis._replace(offset=-3.3)
+
+
+def test_a_part_counted_from_its_end_has_other_numbers():
+    formula = PROFILES["dali"].formula(Method("lanczos", antialias=True), "float_even")
+    part, swapped, beyond = (resize.windows(formula, each) for each in parts_of(Axis(100, 37, 100 / 37, 0, 37)))
+    assert np.array_equal(part.first, swapped.first)
+    assert 0 < np.abs(part.weights - swapped.weights).max() < 1e-4
+    assert beyond.first.min() < 0
 
 
 GUARDED = """

@@ -130,6 +130,17 @@ def test_labels_follow_a_subpixel_resize_as_dali_itself_resizes_them():
     assert moved > 20
 
 
+@pytest.mark.parametrize("roi", [(3.2, 40.7, 17.9, 11.1), (18.6, 0, 2, 20.5)])
+def test_labels_follow_the_part_that_is_resized(roi):
+    mask = np.random.default_rng(1).integers(0, 200, (19, 43), np.uint8)
+    ops = [pp.decode(), pp.resize(height=31, width=24, like="dali", filter="nearest", roi=roi), pp.flip()]
+    plan = pp.Pipeline([*ops, pp.mask(), pp.tensor(only="training")]).for_training().plan
+    (numbers,) = plan.draw(seed=1, epoch=0, indices=[0])
+    labels = annotated(plan, plan.placing(numbers, {"mask": mask})(*mask.shape), {"mask": mask})["mask"]
+    with pp.Engine(pp.Pipeline([*ops, pp.tensor("uint8", "hwc")])) as engine:
+        assert np.array_equal(labels, engine.run([stored(np.dstack([mask] * 3))])[0][:, :, 0])
+
+
 def test_levels_and_erasing_leave_labels_as_they_are():
     plain, _ = made(pp.random_resized_crop(24), pp.mask())
     ops = [pp.random_resized_crop(24), pp.color_jitter(0.9), pp.random_solarize(128, p=1.0), pp.random_gaussian_blur(5)]

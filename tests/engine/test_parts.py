@@ -311,7 +311,13 @@ def test_the_tensors_of_each_filter_are_those_of_whole_images(like, filter_name,
     margin = [] if like == "tensorflow" else [pp.pad(40, 52)]
     is_real = filter_name in PROFILES[like].real
     tail = pp.tensor("float32" if is_real else "uint8", "hwc")
+    parts = []
+    if like == "dali":
+        across, down = ({"roi": roi, **how} for roi in ((40.3, 9.1, 12.8, 41), (20.5, 9.1, 31, 41.2)))
+        parts.append([pp.flip(), pp.resize(height=23, width=41, **across), tail])
+        parts.append([pp.resize(90, **down), pp.crop(9, 30, 12, 31), tail])
     for ops in (
+        *parts,
         [pp.crop(11, 9, 35, 30), pp.resize(height=23, width=41, **how), pp.crop(3, 4, 9, 7), tail],
         [pp.resize(60, **how), pp.flip(), pp.crop(20, 1, 12, 30), tail],
         [pp.flip("vertical"), pp.crop(30, 9, 18, 25), *margin, pp.resize(height=50, width=31, **how), tail],

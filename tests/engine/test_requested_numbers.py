@@ -56,6 +56,16 @@ SAME = {
         lambda y, _: [pp.resize(height=y, width=9)],
         SIDES,
     ),
+    "a part": (
+        [pp.resize(height=20, width=31, like="dali", roi=("y", "x", 90, 51.5))],
+        lambda y, x: [pp.resize(height=20, width=31, like="dali", roi=(y, x, 90, 51.5))],
+        [(0, 0), (7.25, 3.125), (99, 79)],
+    ),
+    "a part in shares, and a size": (
+        [pp.resize(height="at", width=31, like="dali", max_size=64, roi=(0.1, "at[1]", 0.9, 0.5), roi_unit="share")],
+        lambda y, x: [pp.resize(height=y, width=31, like="dali", roi=(0.1, x, 0.9, 0.5), roi_unit="share")],
+        [(9, 0.25), (40, 0.875)],
+    ),
     "inside both": (
         [pp.resize(height="y", width="x", mode="fit", max_size=64, like="dali"), pp.pad("y", "x", max_size=64, fill=7)],
         lambda y, x: [pp.resize(height=y, width=x, mode="fit", like="dali"), pp.pad(y, x, fill=7)],

@@ -74,6 +74,19 @@ BECOMES = {
         {"max_size": 99},
         [pp.resize(height="X", width="X[1]", mode="fit", like="dali", max_size=99)],
     ),
+    "a part": (
+        [("Resize", {"size": [8.0, 9.0], "roi_relative": True}, {"roi_start": "X", "roi_end": "Y"})],
+        {},
+        [pp.resize(height=8, width=9, like="dali", roi=("X", "X[1]", "Y", "Y[1]"), roi_unit="share")],
+    ),
+    "an end of a part": (
+        [("Resize", {"resize_shorter": 8.0, "roi_start": [1.5, 2.0]}, {"roi_end": "Y"}), ("Crop", CROP, {})],
+        {},
+        [
+            pp.resize(8, like="dali", roi=(1.5, 2, "Y", "Y[1]")),
+            pp.center_crop(8, 9, smaller="refuse", **HALF),
+        ],
+    ),
     "the shorter side": (
         [("Resize", {}, {"resize_shorter": "X"}), ("Crop", CROP, {})],
         {},
@@ -191,6 +204,11 @@ REFUSED = [
         "a resize of one side to a number of the request is understood where a crop follows",
     ),
     ([("Resize", {}, {"resize_x": "X"})], {"max_size": 99}, "a resize of one side to a number of the request"),
+    (
+        [("Resize", {"resize_x": 9.0, "roi_end": [1.0, 2.0]}, {"roi_start": "X"}), ("Crop", CROP, {})],
+        {},
+        '"roi_start": (of the request) comes with the request, which is understood where both sides are given',
+    ),
     (
         [("CropMirrorNormalize", CROP, {"mean": "X"})],
         {},

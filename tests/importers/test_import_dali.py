@@ -330,7 +330,13 @@ PADDED = {"crop": [9.0, 9.0], "out_of_bounds_policy": "pad", "rounding": "trunca
 REFUSED = [
     ("Resize", {"resize_longer": 256.0, "max_size": [640.0]}, '"max_size": [640.0] is understood with resize_shorter'),
     ("Resize", {"size": 9.0, "max_size": [640.0]}, '"max_size": [640.0] is not understood'),
-    ("Resize", {"size": 9.0, "roi_start": [0.1, 0.2]}, '"roi_start": [0.10'),
+    ("Resize", {"size": 9.0, "roi_start": [0.1, 0.2]}, '"roi_end" is missing: it must be two numbers'),
+    ("Resize", {"size": 9.0, "roi_start": [0.1], "roi_end": [0.1, 2.0]}, '"roi_start": [0.10000000149011612] must be'),
+    (
+        "Resize",
+        {"size": 9.0, "roi_start": [0.5, 0.0], "roi_end": [0.5, 2.0]},
+        'resize: "roi" is four numbers, top, left, bottom, right, and does not end where it begins',
+    ),
     ("Resize", {"size": 9.5}, '"size": 9.5 must be one side, or height and width, of 1 to 16384 pixels'),
     ("Resize", {"resize_x": 9.0, "mode": "stretch"}, "\"mode\": 'stretch' is not understood with one side"),
     ("Hue", {"hue": [1.0, 2.0]}, '"hue": [1.0, 2.0] must be a finite number'),

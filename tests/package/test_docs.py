@@ -184,6 +184,9 @@ def accepted(op, **fields):
                     **fields,
                 }
                 ops = [{"op": "decode"}, entry, geometry, {"op": "tensor"}]
+            case "resize" if "roi_unit" in fields:
+                entry = {"op": op, "size": 9, "like": "dali", "roi": [0, 0, 1, 1], **fields}
+                ops = [{"op": "decode"}, entry, geometry, {"op": "tensor"}]
             case "random_erasing" if "value" in fields:
                 ops = [{"op": "decode"}, geometry, {"op": "normalize"}, entry, {"op": "tensor"} | only]
             case _:

@@ -34,8 +34,10 @@ def resized(pixels, op, **changes):
     """Image that pixprep makes of it; ``changes`` to the resampling."""
     pipeline = Pipeline([ops.Decode(), op, ops.CenterCrop(1, 1), ops.Tensor()])
     step = pipeline.plan.outputs["tensor"].geometry.resize
-    how = resampling(step, Geometry((), step, ()).place(*pixels.shape[:2]))
-    return resize.resize(pixels, how._replace(**changes))
+    placement = Geometry((), step, ()).place(*pixels.shape[:2])
+    top, left, bottom, right = placement.read
+    how = resampling(step, placement)._replace(**changes)
+    return resize.resize(pixels[top:bottom, left:right], how, flips=placement.flips)
 
 
 def near(triples):
@@ -114,6 +116,41 @@ def test_a_rule_gives_what_the_installed_dali_gives(rule, subpixel):
         near_the_installed(by_rule(rule, subpixel=subpixel, filter_name=filter_name))
     theirs = (Originals().resizer(op).run(pixels) for pixels, op in by_rule(rule, subpixel=subpixel))
     assert digest(theirs) == DIGESTS[rule, subpixel]
+
+
+def parts(filter_name, antialias):
+    """(pixels, op) of parts that begin and end anywhere, some before they begin, some beyond the image; all rules."""
+    rng = np.random.default_rng(len(filter_name))
+    for index in range(60):
+        height, width = map(int, rng.integers(2, (6, 200)[index % 5 > 0], 2))
+        beyond = 0.3 * (filter_name != "nearest" and index % 4 == 0)
+        ends = rng.uniform((-beyond, -beyond, 0.5, 0.5), (0.45, 0.45, 1 + beyond, 1 + beyond))
+        ends = ends[[[0, 1, 2, 3], [2, 1, 0, 3], [0, 3, 2, 1], [2, 3, 0, 1]][index % 7 % 4]]
+        is_share = index % 3 == 1
+        ends = np.float32(ends if is_share else ends * (height, width, height, width))
+        how = {"filter": filter_name, "antialias": antialias, "roi": tuple(map(float, ends))}
+        how |= {"roi_unit": "share" if is_share else "pixels"}
+        size = [{"height": int(rng.integers(1, 99)), "width": int(rng.integers(1, 99))}, *RULES.values()][index % 5]
+        op = op_of(**size, **how) if isinstance(size, dict) else msgspec.structs.replace(size, **how)
+        yield noise(height, width), op
+
+
+@live
+@pytest.mark.parametrize(("filter_name", "antialias"), MODES)
+def test_a_part_is_resized_as_the_installed_dali_does(filter_name, antialias):
+    near_the_installed(parts(filter_name, antialias))
+
+
+@live
+def test_another_part_is_seen():
+    """A negative control: half a pixel beside, the ends swapped, and a crop of the same whole pixels."""
+    pixels, roi = noise(60, 80), (7, 11, 41, 60)
+    op = op_of(50, 70, filter="bicubic")
+    expected = Originals().resizer(msgspec.structs.replace(op, roi=roi)).run(pixels)
+    for wrong in ((7.5, 11, 41.5, 60), (41, 11, 7, 60), (7, 11, 41, 60.5)):
+        assert np.abs(resized(pixels, msgspec.structs.replace(op, roi=wrong)).astype(int) - expected).max() > 9
+    assert np.abs(resized(pixels[7:41, 11:60], op).astype(int) - expected).max() > 9
+    near([(pixels, msgspec.structs.replace(op, roi=roi), expected)])
 
 
 def test_a_swap_of_rows_and_columns_is_seen_in_nearest():

@@ -113,6 +113,16 @@ GRAPHS = {
         {"S": whole(30, 99)},
         {"max_size": 99},
     ),
+    "a part": (
+        lambda: fn.resize(decoded(), size=[30, 31], roi_start=source("A"), roi_end=source("B"), roi_relative=True),
+        {"A": floats(2), "B": floats(2)},
+        {},
+    ),
+    "a part in pixels and a size": (
+        lambda: fn.resize(decoded(), size=source("S"), mode="not_larger", roi_start=(3.25, 40), roi_end=source("B")),
+        {"S": whole(30, 99, 2), "B": floats(2, 4, 39)},
+        {"max_size": 99},
+    ),
     "an angle": (
         lambda: fn.resize(fn.rotate(decoded(), angle=source("A"), keep_size=True, fill_value=7), size=[30, 31]),
         {"A": floats(1, -200, 200)},
@@ -193,6 +203,8 @@ def test_frames_give_what_dali_gives(form):
         ("a corner", {"top": "X", "left": "Y"}),
         ("shares", {"rounding": "down"}),
         ("shares", {"top": "A", "left": "A[1]"}),
+        ("a part", {"roi": ("A", "A[1]", "B[1]", "B[1]")}),
+        ("a part", {"roi": ("B", "B[1]", "A", "A[1]")}),
     ],
 )
 def test_the_comparison_sees(name, changes):
@@ -203,9 +215,8 @@ def test_the_comparison_sees(name, changes):
             **{field: getattr(op, field) for field in op.__struct_fields__ if field != "from_"} | changes
         )
 
-    pairs = both(
-        build, PHOTOS, numbers, change=lambda op: change(op) if isinstance(op, pp.OPS["crop"]) else op, **options
-    )
+    changed = pp.OPS["resize" if "roi" in changes else "crop"]
+    pairs = both(build, PHOTOS, numbers, change=lambda op: change(op) if isinstance(op, changed) else op, **options)
     with pytest.raises(AssertionError):
         assert_near(pairs, LEVELS)
 

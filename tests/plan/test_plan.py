@@ -279,12 +279,13 @@ def test_detrs_rounding_may_leave_an_image_past_the_most():
 def test_a_subpixel_scale_is_that_of_the_sides_before_rounding():
     resize = resize_rule("shorter", (256, 256), rounding="half_away", like="dali", subpixel=True)
     assert resize.size(427, 640) == (256, 384)
-    assert resize.ratio(427, 640, resize.size(427, 640)) == (427 / 256, pytest.approx(427 / 256, rel=1e-7))
-    assert replace(resize, subpixel=False).ratio(427, 640, resize.size(427, 640)) == (427 / 256, 640 / 384)
+    assert Geometry((), resize, ()).place(427, 640).ratio == (427 / 256, pytest.approx(427 / 256, rel=1e-7))
+    whole = Geometry((), replace(resize, subpixel=False), ()).place(427, 640)
+    assert (whole.ratio, whole.begin) == ((427 / 256, 640 / 384), (0, 0))
 
 
 def test_a_subpixel_scale_grows_the_part_looked_at_no_more_than_tenfold():
     """A side of 0.0225 pixels is rounded up to 1; DALI looks at ten images' widths, not at 44."""
     resize = resize_rule("longer", (9, 9), rounding="half_away", like="dali", subpixel=True)
     assert resize.size(400, 1) == (9, 1)
-    assert resize.ratio(400, 1, resize.size(400, 1)) == (400 / 9, 10)
+    assert Geometry((), resize, ()).place(400, 1).ratio == (400 / 9, 10)

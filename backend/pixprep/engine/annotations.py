@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from pixprep.boxes import F32, F64, Shares, around, carried, check_place, from_corners
 from pixprep.engine.kernels.levels import done
+from pixprep.engine.kernels.resampling import axes
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, MaskPlan, PointsPlan
 from pixprep.plan.placement import NO_MARGINS, Placement, moved
 from pixprep.plan.plan import Placed, Plan
 from pixprep.plan.profiles import PROFILES, Method, Profile
-from pixprep.plan.profiles.windows import Axis
 from pixprep.plan.steps import levels
 
 Bools = npt.NDArray[np.bool_]
@@ -331,7 +331,7 @@ def _laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
     if mask.dtype != np.uint8 or not 0 <= plan.ignore <= 255:
         mask = mask.astype(plan.dtype)
     resize = plan.geometry.resize
-    profile = PROFILES["dali" if resize is not None and resize.subpixel else "torchvision"]
+    profile = PROFILES["dali" if resize is not None and (resize.subpixel or resize.roi) else "torchvision"]
     rows, columns = (_looked_at(placement, axis, profile) for axis in (0, 1))
     result: Labels = mask.take(rows, axis=-2, mode="clip").take(columns, axis=-1, mode="clip")
     top, left, bottom, right = placement.region
@@ -351,10 +351,8 @@ def _looked_at(placement: Placement, axis: int, profile: Profile) -> npt.NDArray
     canvas = np.full(placement.canvas[axis], -1, np.int32)
     if first == last:
         return canvas
-    lengths = placement.laid[axis], placement.resized[axis]
-    read = Axis(*lengths, placement.ratio[axis], first, last, is_vertical=axis == 0)
     there = canvas[placement.at[axis] : placement.at[axis] + last - first][:: -1 if placement.flips[axis] else 1]
-    positions = profile.windows(_NEAREST, "fixed", read).first
+    positions = profile.windows(_NEAREST, "fixed", axes(None, placement._replace(reduction=None))[axis]).first
     margin = placement.margins[axis]
     there[:] = end - 1 + margin - positions if placement.mirrors[axis] else begin - margin + positions
     if placement.margins != NO_MARGINS:

@@ -18,7 +18,7 @@ from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.profile import never_vertical_first
-from pixprep.plan.profiles.windows import Axis, Formula, Passes, Windows
+from pixprep.plan.profiles.windows import Formula, Passes, Windows
 
 U8 = npt.NDArray[np.uint8]
 PASSES: tuple[Passes, ...] = get_args(Passes)
@@ -86,11 +86,7 @@ def _order(resize: Resize | None) -> Callable[[Placement], bool]:
     if resize is None or (profile := PROFILES[resize.like]).is_vertical_first is never_vertical_first:
         return lambda _: False
     method = resize.method
-
-    def axis(p: Placement, axis: int) -> Axis:
-        return Axis(p.box[axis + 2] - p.box[axis], p.resized[axis], p.ratio[axis], p.region[axis], p.region[axis + 2])
-
-    return lambda p: profile.is_vertical_first(method, axis(p, 0), axis(p, 1))
+    return lambda p: profile.is_vertical_first(method, *resampling.axes(resize, p))
 
 
 def fill_plain(chunk: Chunk) -> Filled:

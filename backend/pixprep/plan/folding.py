@@ -29,7 +29,10 @@ from pixprep.plan.geometry_steps import (
     flat,
 )
 from pixprep.plan.inputs import Drawing, Requested, is_given
+from pixprep.plan.parts import Extent
 from pixprep.plan.placement import NO_MARGINS, Placement, Span, stretch
+from pixprep.plan.profiles import PROFILES
+from pixprep.plan.profiles.windows import Axis
 from pixprep.plan.steps import levels
 from pixprep.plan.steps.levels import Erase, LevelStep, Take
 from pixprep.plan.steps.operators import Extern
@@ -116,30 +119,40 @@ class Geometry:
         rows, columns = Span(height), Span(width)
         for step in self.before:
             _apply(step, rows, columns, drawing)
-        box = (rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length)
-        size = (rows.canvas, columns.canvas)
-        below, behind = rows.canvas - rows.at - rows.length, columns.canvas - columns.at - columns.length
-        margins = rows.at, columns.at, below, behind
-        resize = self.resize
+        size, resize = (rows.canvas, columns.canvas), self.resize
         if resize is not None and resize.drawn is not None:
             resize = resize.of(drawing.words(resize.drawn, rows, columns))
         resized = resize.size(*size) if resize else size
-        ratio = resize.ratio(*size, resized) if resize else (1.0, 1.0)
+        seen = resize.extents(*size, resized) if resize else (Extent(0, size[0]), Extent(0, size[1]))
+        ratio = seen[0].ratio(resized[0]), seen[1].ratio(resized[1])
         if resized[0] * resized[1] > MAX_RESIZED_PIXELS:
             raise ImageError(
                 "BAD_DIMENSIONS",
                 f"its {size[0]} x {size[1]} pixels would be resized to {resized[0]} x {resized[1]}, "
                 f"more than {MAX_RESIZED_PIXELS:,} pixels",
             )
+        begin = seen[0].begin, seen[1].begin
+        if resize is not None and resize.roi is not None:
+            corner = PROFILES[resize.like].corner
+            assert corner is not None
+            axes = zip(size, resized, ratio, begin, strict=True)
+            top, left = corner(resize.method, *(Axis(length, out, each, 0, out, at) for length, out, each, at in axes))
+            rows.window(top, size[0] - top)
+            columns.window(left, size[1] - left)
+            begin = begin[0] - top, begin[1] - left
+        box = (rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length)
+        below, behind = rows.canvas - rows.at - rows.length, columns.canvas - columns.at - columns.length
+        margins = rows.at, columns.at, below, behind
         mirrors = (rows.is_flipped, columns.is_flipped)
         if margins == NO_MARGINS or (resize is not None and not resize.keeps_margins(resized[1])):
             rows, columns = Span(resized[0]), Span(resized[1])
         else:
-            rows, columns = _seen(rows, resized[0], ratio[0]), _seen(columns, resized[1], ratio[1])
+            rows = _seen(rows, resized[0], ratio[0], begin[0])
+            columns = _seen(columns, resized[1], ratio[1], begin[1])
         for axis, span in enumerate((rows, columns)):
-            span.stretch = stretch(
-                box[axis::2], margins[axis::2], resized[axis], ratio[axis], is_mirrored=mirrors[axis]
-            )
+            span.stretch = stretch(box[axis::2], margins[axis], begin[axis], ratio[axis], is_mirrored=mirrors[axis])
+            if seen[axis].is_swapped:
+                span.flip()
         for step in self.after:
             _apply(step, rows, columns, drawing)
         done = self._placed_levels(self.levels, rows.canvas, columns.canvas, drawing) if self.levels else ()
@@ -167,6 +180,8 @@ class Geometry:
             levels=done,
             erasures=tuple(erasures),
             photo=photo,
+            begin=begin,
+            swaps=(seen[0].is_swapped, seen[1].is_swapped),
         )
 
     @staticmethod
@@ -230,14 +245,13 @@ def _take(rows: Span, columns: Span, move: Move) -> Take:
     return Take(top, left, rows.canvas, columns.canvas, (rows.is_flipped, columns.is_flipped), move.fill, move.mode)
 
 
-def _seen(span: Span, resized: int, ratio: float) -> Span:
+def _seen(span: Span, resized: int, ratio: float, begin: float) -> Span:
     """Positions of a resized axis that a filter makes of more than its margins."""
     if span.length <= 0:
         return Span(resized, 0, 0)
     reach = max(REACH.values()) * max(ratio, 1.0) + 1
-    middle = resized / 2 - span.canvas / 2 / ratio  # where the canvas begins: 0 unless the resize is subpixel
-    first = floor((span.at - reach) / ratio + middle)
-    last = ceil((span.at + span.length + reach) / ratio + middle)
+    first = floor((span.at - reach - begin) / ratio)
+    last = ceil((span.at + span.length + reach - begin) / ratio)
     return Span(resized, min(max(first, 0), resized), max(min(last, resized), 0))
 
 

@@ -14,6 +14,7 @@ from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.inputs import InputStep, Requested
+from pixprep.plan.parts import Extent, Roi
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.steps.levels import LevelStep, Resample
 from pixprep.spec import DETRS, Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, upward
@@ -194,7 +195,8 @@ class Resize:
         subpixel: of DALI: the scale is what the rule says before rounding, about the image's middle.
         most, multiple, up_to: as in the op ``resize``.
         scales: one scale makes both sides of ``shorter`` or ``longer``; whether it may shrink an image, and enlarge it.
-        drawn: gives ``height`` and ``width`` of each image, or one of them; None: they are the same for all.
+        drawn: gives ``height`` and ``width`` of each image, or one of them, or the ``roi``; None: all are the same.
+        roi: the part that becomes the result; None: it is the whole image.
     """
 
     rule: Rule
@@ -210,11 +212,12 @@ class Resize:
     up_to: int | None = None
     scales: tuple[bool, bool] | None = None
     drawn: RandomStep | Requested | None = None
+    roi: Roi | None = None
 
     def of(self, words: Words) -> Resize:
         """The resize of one image, by what was drawn for it, or came with it."""
         height, width = (words.get("size") or words.get(side) or getattr(self, side) for side in ("height", "width"))
-        return replace(self, height=height, width=width, drawn=None)
+        return replace(self, height=height, width=width, drawn=None, roi=self.roi and self.roi.of(words))
 
     @property
     def is_hosts(self) -> bool:
@@ -224,7 +227,9 @@ class Resize:
     def resample(self, height: int, width: int) -> Resample:
         """The step on the levels of an image of this size that it is."""
         size = self.size(height, width)
-        return Resample(*size, self.ratio(height, width, size), self.method, self.like)
+        rows, columns = self.extents(height, width, size)
+        ratio, begin = (rows.ratio(size[0]), columns.ratio(size[1])), (rows.begin, columns.begin)
+        return Resample(*size, ratio, begin, self.method, self.like)
 
     @property
     def is_real(self) -> bool:
@@ -250,22 +255,27 @@ class Resize:
 
     def size(self, height: int, width: int) -> tuple[int, int]:
         """The (height, width) that an image of this size is resized to."""
-        rows, columns = self._sides(height, width)
+        sides = (height, width) if self.roi is None else (part.length for part in self._parts(height, width))
+        rows, columns = self._sides(*sides)
         of_rows, of_columns = (1 if self.rule == side else self.multiple for side in ("height", "width"))
         return (
             max(1, rounded(rows / of_rows, self.rounding)) * of_rows,
             max(1, rounded(columns / of_columns, self.rounding)) * of_columns,
         )
 
-    def ratio(self, height: int, width: int, resized: tuple[int, int]) -> tuple[float, float]:
-        """Image pixels for each resized pixel, (y, x); the windows lie symmetrically about the image's middle."""
+    def extents(self, height: int, width: int, resized: tuple[int, int]) -> tuple[Extent, Extent]:
+        """What of the rows and of the columns of an image of this size becomes the result."""
+        rows, columns = self._parts(height, width)
         if not self.subpixel:
-            return height / resized[0], width / resized[1]
-        # DALI grows what it looks at up to tenfold, for a side that is rounded up to 1.
-        rows, columns = (max(side, whole / 10) for side, whole in zip(self._sides(height, width), resized, strict=True))
-        return height / rows, width / columns
+            return rows, columns
+        sides = self._sides(rows.length, columns.length)
+        return rows.grown(resized[0], sides[0]), columns.grown(resized[1], sides[1])
 
-    def _sides(self, height: int, width: int) -> tuple[float, float]:
+    def _parts(self, height: int, width: int) -> tuple[Extent, Extent]:
+        whole = Extent(0, height), Extent(0, width)
+        return whole if self.roi is None else self.roi.extents(height, width, self.filter)
+
+    def _sides(self, height: float, width: float) -> tuple[float, float]:
         """The sides before they are rounded; a side that the rule names is whole."""
         if self.rule == "both":
             return self.height, self.width
@@ -286,7 +296,7 @@ class Resize:
             return self._limited(self.height, self._other(width, self.height, height))
         return self._limited(self.width, self._other(height, self.width, width))[::-1]
 
-    def _scaled(self, height: int, width: int) -> tuple[float, float]:
+    def _scaled(self, height: float, width: float) -> tuple[float, float]:
         """Both sides by one scale: as in torchvision's detectors, or with ``multiple`` as in PaddleOCR's."""
         assert self.scales is not None
         scale = self.height / (min if self.rule == "shorter" else max)(height, width)
@@ -300,11 +310,11 @@ class Resize:
             rows, columns = int(self._times(rows, scale)), int(self._times(columns, scale))
         return rows, columns
 
-    def _times(self, side: int, scale: float) -> float:
+    def _times(self, side: float, scale: float) -> float:
         """The product; for ``half_away`` the scale and the side are float32, as DALI's."""
         return float(np.float32(side * float(np.float32(scale)))) if self.rounding == "half_away" else side * scale
 
-    def _by_detr(self, height: int, width: int) -> tuple[int, int]:
+    def _by_detr(self, height: float, width: float) -> tuple[float, float]:
         """Whole sides by the formula of transformers 5: ``get_size_with_aspect_ratio``, and YOLOS' with ``multiple``.
 
         DETR's own function of that name goes on with the rounded shorter side.
@@ -338,7 +348,7 @@ class Resize:
             other = floor(other)
         return named, other if self.most is None else min(other, self.most)
 
-    def _other(self, length: int, size: int, side: int) -> float:
+    def _other(self, length: float, size: int, side: float) -> float:
         """Scale ``length`` as ``side`` is scaled to ``size``."""
         if self.rule in ("fit", "cover") and self.rounding == "half_even":
             return length / (side / size)  # timm's order: may miss a whole number by a bit, which ``half_even`` mends
@@ -374,9 +384,9 @@ class Resize:
         to += "" if self.multiple == 1 else f", multiples of {self.multiple}"
         antialias = ", antialiased" if self.antialias and self.filter != "nearest" else ""
         profile = PROFILES[self.like]
-        is_near = self.filter in profile.near
-        values = f"within one level of {profile.title}" if is_near else f"exactly {profile.title}'s values"
-        return f"resize {to} ({self.filter}{antialias}; {values})"
+        values = "within one level of {}" if self.filter in profile.near else "exactly {}'s values"
+        part = "" if self.roi is None or isinstance(self.drawn, Requested) else f"{self.roi} "
+        return f"resize {part}{to} ({self.filter}{antialias}; {values.format(profile.title)})"
 
 
 def past(most: int) -> int:

@@ -162,6 +162,8 @@ class Lowered:
         """
         if self.erasures:
             raise PipelineError("must come before random_erasing, which is done to the tensor")
+        if resize.roi is not None:
+            raise PipelineError('"roi" must come before what warps or resizes the image: crop instead')
         if resize.is_real:
             raise PipelineError(
                 f'"like": "{resize.like}" and "filter": "{resize.filter}" round nothing, and behind a rotation, a warp '

@@ -48,8 +48,10 @@ class Placement(NamedTuple):
     fall alike from both sides.
 
     Attributes:
-        ratio: (y, x), pixels of the box and its margins for each resized pixel; their size / ``resized`` unless the
-            resize is ``subpixel``: then the middles of both agree.
+        ratio: (y, x), pixels of the box and its margins for each resized pixel.
+        begin: (y, x), where the first resized pixel begins, in pixels of the box with its margins; 0 unless a part is
+            resized, or the resize is ``subpixel``.
+        swaps: (vertical, horizontal), where ``flips`` has mirrored a part; DALI counts from its end.
         box, region: (top, left, bottom, right), the last two exclusive.
         resized, at, canvas: (rows, columns). An empty region may lie outside the canvas: then ``at`` only says where
             the image would be. Where there are margins, the region leaves out what is of their colour.
@@ -78,6 +80,13 @@ class Placement(NamedTuple):
     erasures: tuple[Erase, ...] = ()
     photo: tuple[LevelStep, ...] = ()
     leaf: int = 0
+    begin: tuple[float, float] = (0.0, 0.0)
+    swaps: tuple[bool, bool] = (False, False)
+
+    @property
+    def is_kept(self) -> bool:
+        """Tell whether each resized pixel is one of the box with its margins."""
+        return self.resized == self.laid and self.ratio == (1.0, 1.0) and self.begin == (0.0, 0.0)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -121,9 +130,7 @@ class Placement(NamedTuple):
             if begin == end or first == last:
                 return None
             ratio, is_mirrored = self.ratio[axis], self.mirrors[axis]
-            scale, offset = stretch(
-                (first, last), self.margins[axis::2], self.resized[axis], ratio, is_mirrored=is_mirrored
-            )
+            scale, offset = stretch((first, last), self.margins[axis], self.begin[axis], ratio, is_mirrored=is_mirrored)
             centers = (begin + 0.5 - offset) / scale, (end - 0.5 - offset) / scale
             around = reach * max(ratio, 1.0) + 1
             begin, end = floor(min(centers) - around), ceil(max(centers) + around)
@@ -150,14 +157,8 @@ class Placement(NamedTuple):
     def transform(self) -> tuple[float, float, float, float]:
         """(scale_y, scale_x, offset_y, offset_x): canvas = image * scale + offset, in continuous pixel coordinates."""
         scales, offsets = [], []
-        for axis in (0, 1):
-            scale, offset = stretch(
-                self.box[axis::2],
-                self.margins[axis::2],
-                self.resized[axis],
-                self.ratio[axis],
-                is_mirrored=self.mirrors[axis],
-            )
+        for axis, (begin, ratio, is_mirrored) in enumerate(zip(self.begin, self.ratio, self.mirrors, strict=True)):
+            scale, offset = stretch(self.box[axis::2], self.margins[axis], begin, ratio, is_mirrored=is_mirrored)
             offset -= self.region[axis]
             if self.flips[axis]:
                 scale, offset = -scale, self.region[axis + 2] - self.region[axis] - offset
@@ -166,22 +167,19 @@ class Placement(NamedTuple):
         return (*scales, *offsets)  # type: ignore[return-value]
 
 
-def stretch(
-    box: Sequence[int], margins: Sequence[int], resized: int, ratio: float, *, is_mirrored: bool
-) -> tuple[float, float]:
+def stretch(box: Sequence[int], margin: int, begin: float, ratio: float, *, is_mirrored: bool) -> tuple[float, float]:
     """(scale, offset) of one axis: ``resized = image * scale + offset`` of what is cropped, mirrored and surrounded.
 
     Args:
         box: its begin and its end.
-        margins: before and behind it.
-        resized: its length after the resize.
+        margin: before it.
+        begin: see ``Placement``.
         ratio: see ``Placement``.
-        is_mirrored: before the margins are added.
+        is_mirrored: before the margin is added.
     """
-    scale, middle, beside = 1 / ratio, (box[0] + box[1]) / 2, (margins[1] - margins[0]) / 2
     if is_mirrored:
-        scale, beside = -scale, -beside
-    return scale, resized / 2 - (middle + beside) * scale
+        return -1 / ratio, (box[1] + margin - begin) / ratio
+    return 1 / ratio, (margin - box[0] - begin) / ratio
 
 
 class Span:

@@ -195,7 +195,7 @@ def _done(found: Preview, shown: Shown) -> str:
     place = shown.placement
     steps = {
         "cropped": not _is_whole(found, shown),
-        "resized": place.resized != place.laid,
+        "resized": not place.is_kept,
         "mirrored": place.mirrors != place.flips,
         "padded": shown.margin > 0,
         "changed": bool(place.photo or place.levels),

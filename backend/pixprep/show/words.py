@@ -254,8 +254,9 @@ def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
             f"laid on {placement.laid[0]} x {placement.laid[1]} at row {placement.margins[0]}, "
             f"column {placement.margins[1]}"
         )
-    if placement.resized != placement.laid:
-        steps.append(f"resized to {placement.resized[0]} x {placement.resized[1]}")
+    if not placement.is_kept:
+        part = "a part " * (geometry.resize is not None and geometry.resize.roi is not None)
+        steps.append(f"{part}resized to {placement.resized[0]} x {placement.resized[1]}")
     is_whole = any(placement.margins) and placement.canvas == placement.resized  # a part is margin, which is known
     if 0 in _size(region):
         steps.append("of which nothing is seen")

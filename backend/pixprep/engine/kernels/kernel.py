@@ -126,7 +126,7 @@ class CpuKernel:
         top, left, bottom, right = placement.read
         pixels = pixels[top:bottom, left:right][_directions(placement.mirrors)]
         around = None if placement.margins == NO_MARGINS else margins(self._plan, placement, pixels.shape[2])
-        if around is None and placement.resized == pixels.shape[:2]:
+        if around is None and placement.is_kept:
             top, left, bottom, right = placement.region
             return pixels[top:bottom, left:right][_directions(placement.flips)]
         return resize.resize(

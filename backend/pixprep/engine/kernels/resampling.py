@@ -20,11 +20,12 @@ from pixprep.spec import Like
 def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
     """The rows and the columns of a placement."""
     reduction, region, resized, ratio = placement.reduction, placement.region, placement.resized, placement.ratio
-    lengths, offsets = placement.laid, (0.0, 0.0)
+    lengths, offsets = placement.laid, placement.begin
     if reduction is not None:
         top, left, bottom, right = placement.read
         lengths, offsets = (bottom - top, right - left), placement.offset
         ratio = ratio[0] / reduction.denominator, ratio[1] / reduction.denominator
+    ratio = -ratio[0] if placement.swaps[0] else ratio[0], -ratio[1] if placement.swaps[1] else ratio[1]
     across = resized if resize is not None and resize.filter in PROFILES[resize.like].across else (0, 0)
     return (
         Axis(lengths[0], resized[0], ratio[0], region[0], region[2], offsets[0], is_vertical=True, across=across[1]),
@@ -35,7 +36,7 @@ def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
 def resampling(resize: Resize | None, placement: Placement) -> Resampling:
     """Resampling that makes the region of a placement from its pixels."""
     rows, columns = axes(resize, placement)
-    if resize is None or (rows.length, columns.length) == placement.resized:
+    if resize is None or placement.is_kept:
         passes: Passes = "real" if resize is not None and resize.is_real else "fixed"
         own = single(np.arange(rows.begin, rows.end), passes), single(np.arange(columns.begin, columns.end), passes)
         return Resampling(passes, rows, columns, None, own)
@@ -66,8 +67,8 @@ def resampled(step: Resample, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if (height, width) == (step.height, step.width):
         return image
     across = (step.width, step.height) if method.filter in profile.across else (0, 0)
-    rows = Axis(height, step.height, step.ratio[0], 0, step.height, is_vertical=True, across=across[0])
-    columns = Axis(width, step.width, step.ratio[1], 0, step.width, is_vertical=False, across=across[1])
+    rows = Axis(height, step.height, step.ratio[0], 0, step.height, step.begin[0], is_vertical=True, across=across[0])
+    columns = Axis(width, step.width, step.ratio[1], 0, step.width, step.begin[1], across=across[1])
     how = of_axes(step.like, method, rows, columns)
     if how.windows is not None and method.filter == "nearest":
         positions = (each.first for each in how.windows)

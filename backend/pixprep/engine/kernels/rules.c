@@ -190,20 +190,21 @@ static __attribute__((constructor)) void make_dali_tables(void) {
 }
 
 // An axis as DALI sees it: where the part of the input begins that becomes the output, positions for each of the output's,
-// points of the table for each position, half a window, and its positions.
+// points of the table for each position, half a window, and its positions. Of a swapped part the ratio is below 0.
 struct dali {
     float begin, ratio, density, anchor;
     int64_t count;
 };
 
 static struct dali dali_axis(const struct formula *formula, const struct axis *axis) {
-    const double middle = axis->length / 2.0, half = axis->ratio * axis->out_length / 2;
-    const float begin = (float)(middle - half), end = (float)(middle + half), seen = end - begin;
-    const float out = (float)axis->out_length, intervals = DALI[formula->curve - DALI_BILINEAR].intervals;
+    const float low = (float)axis->offset, high = (float)(axis->offset + fabs(axis->ratio) * axis->out_length);
+    const float seen = high - low, out = (float)axis->out_length, ratio = axis->ratio < 0 ? -seen / out : seen / out;
+    const float intervals = DALI[formula->curve - DALI_BILINEAR].intervals;
     float radius = DALI[formula->curve - DALI_BILINEAR].radius;
     if (formula->is_widened && out < seen) radius = radius * seen / out;
     const float density = intervals / (2 * radius);
-    return (struct dali){begin, seen / out, density, intervals / 2 / density, (int64_t)ceilf(intervals / density)};
+    const int64_t count = (int64_t)ceilf(intervals / density);
+    return (struct dali){axis->ratio < 0 ? high : low, ratio, density, intervals / 2 / density, count};
 }
 
 static void dali(const struct formula *formula, const struct axis *axis, const struct windows *made) {
@@ -212,7 +213,8 @@ static void dali(const struct formula *formula, const struct axis *axis, const s
     const int points = DALI[formula->curve - DALI_BILINEAR].intervals + 1;
     const float offset = line.begin + (0.5f * line.ratio - 0.5f - line.anchor);
     for (int64_t index = 0; index < made->size; ++index) {
-        const float left = (float)(axis->begin + index) * line.ratio + offset, first = ceilf(left);
+        const int64_t low = axis->begin + index, position = axis->ratio < 0 ? axis->out_length - 1 - low : low;
+        const float left = (float)position * line.ratio + offset, first = ceilf(left);
         float total = 0;
         begin_window(made, index, (int64_t)first, line.count);
         for (int64_t tap = 0; tap < line.count; ++tap) {

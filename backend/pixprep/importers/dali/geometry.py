@@ -5,7 +5,7 @@ What an operator does by default is what DALI 2.4 was seen to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -71,10 +71,6 @@ def _resize(image: Image, fields: Fields) -> Result:
 
 def _resized(image: Image, fields: Fields) -> Image:
     fields.ignore("minibatch_size", "temp_buffer_hint")
-    for name in ("roi_start", "roi_end"):
-        if fields.has(name):
-            fields.refuse(name, "is not understood: its resize looks beyond the part; crop before the resize")
-    fields.ignore("roi_relative")
     is_levels = isinstance(image.chain[0], Pixels) and image.dtype == "float32" and not image.is_normalized
     if image.dtype != "uint8" and not is_levels:
         raise PipelineError(f"a resize of {image.dtype} values is not understood: resize before they are cast")
@@ -94,10 +90,29 @@ def _resized(image: Image, fields: Fields) -> Image:
     is_subpixel = fields.flag("subpixel_scale", default=True)
     how: dict[str, Any] = {"filter": smaller, "antialias": fields.flag("antialias", default=True), "like": "dali"}
     if (sides := _computed(image, fields)) is not None:
-        return image.then(resize_rule(image, *sides, {**how, "subpixel": is_subpixel}))
+        return image.then(resize_rule(image, *sides, {**how, **_roi(fields, {}), "subpixel": is_subpixel}))
     target = _target(fields)
     subpixel = None if target.get("mode") == "stretch" else is_subpixel  # whole sides have one scale
-    return image.then(Resize(**target, **how, subpixel=subpixel))
+    return image.then(Resize(**target, **how, **_roi(fields, target), subpixel=subpixel))
+
+
+def _roi(fields: Fields, target: Mapping[str, Any]) -> dict[str, Any]:
+    """The part that is resized, as fields of the op; ``target``: those of its size."""
+    is_share, names = fields.flag("roi_relative"), ("roi_start", "roi_end")
+    if not any(map(fields.has, names)):
+        return {}
+    ends = []
+    for name in names:
+        value = fields.take(name)
+        pair = [value.at(0), value.at(1)] if isinstance(value, Encoded) else [*finite(value)]
+        ends.append(pair if len(pair) == 2 else fields.refuse(name, "must be two numbers, or shares with roi_relative"))
+    rows, columns = map(list, zip(*ends, strict=True))
+    if len({"height", "width"} & {*target}) == 1 and fields.take("mode", "default") == "default":
+        following = columns if "height" in target else rows  # DALI does not mirror this one
+        if str in {*map(type, following)}:
+            fields.refuse("roi_start", "comes with the request, which is understood where both sides are given")
+        following.sort()
+    return {"roi": (rows[0], columns[0], rows[1], columns[1]), "roi_unit": "share" if is_share else None}
 
 
 def _computed(image: Image, fields: Fields) -> tuple[Rows, Rows] | None:

@@ -28,7 +28,7 @@ _TAKEN: Mapping[str, Sequence[str]] = {
     "decoders__ImageCrop": _WINDOW,
     "Slice": _SLICE,
     "decoders__ImageSlice": _SLICE,
-    "Resize": ("size", "resize_x", "resize_y", "resize_shorter", "resize_longer"),
+    "Resize": ("size", "resize_x", "resize_y", "resize_shorter", "resize_longer", "roi_start", "roi_end"),
     "Flip": ("horizontal", "vertical"),
     "Rotate": ("angle",),
     "WarpAffine": ("matrix",),

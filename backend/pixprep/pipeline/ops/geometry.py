@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
-from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.limits import MAX_SIDE, Length, LengthOrInput, need_levels, requested
+from pixprep.errors import ImageError, PipelineError
+from pixprep.pipeline.ops.limits import MAX_SIDE, Bounded, Length, LengthOrInput, need_levels, requested
 from pixprep.pipeline.ops.op import ImageOp, Op, settle
 from pixprep.plan import geometry_steps
 from pixprep.plan.geometry_steps import past
 from pixprep.plan.inputs import Number, Requested
 from pixprep.plan.lowered import Lowered
+from pixprep.plan.parts import EDGES, Roi
 from pixprep.plan.profiles import PROFILES
 from pixprep.spec import DETRS, Bound, Filter, ImageSpec, InputSpec, Like, SideRounding, rounded
 
@@ -84,6 +85,10 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         subpixel: of dali: read the part of the image that makes the scale of both axes equal after the rounding
             (``subpixel_scale``). Default: True for dali, without ``max_size``, ``multiple`` and ``scale``; with
             ``scale`` and a shorter side it is DALI's ``resize_shorter`` with ``max_size``.
+        roi: of dali: top, left, bottom, right of the part to resize (``roi_start``, ``roi_end``), also fractions of a
+            pixel, or names of inputs. The filter looks beyond it, which it cannot behind a ``crop``. Swapped ends
+            mirror. Beyond the image its edge is repeated; ``nearest`` must stay inside.
+        roi_unit: of these: ``pixels``, the default, or ``share``: of the image's sides (``roi_relative``).
     """
 
     size: LengthOrInput | None = None
@@ -101,6 +106,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     like: Like = "pillow"
     rounding: SideRounding | None = None
     subpixel: bool | None = None
+    roi: tuple[int | float | str, ...] | None = None
+    roi_unit: Literal["pixels", "share"] | None = None
 
     def check(self) -> None:
         pair = (self.height, self.width)
@@ -127,13 +134,31 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         check_most(self.max_size, self._sides, is_only=False)
         if self.mode != "stretch":
             settle(self, "rounding", PROFILES[self.like].rounding)
-            is_cut = bool(self.max_size and not self._requested)
+            is_cut = bool(self.max_size and not self._is_asked)
             is_whole = is_cut or self.multiple or self.mode == "scale"
             if self.subpixel and (self.multiple or (is_cut and self.mode != "scale")):
                 raise PipelineError('"subpixel" goes without "multiple", and with "max_size" in "mode": "scale" alone')
             settle(self, "subpixel", PROFILES[self.like].subpixel and not is_whole)
         elif (self.rounding, self.subpixel) != (None, None):
             raise PipelineError('"rounding" and "subpixel" are of a side that follows: with "stretch" none does')
+        self._check_roi()
+
+    def _check_roi(self) -> None:
+        if self.roi is None and self.roi_unit is None:
+            return
+        if self.roi is None or PROFILES[self.like].corner is None:
+            raise PipelineError('"roi" goes with "like": "dali", and "roi_unit" with "roi"; crop has every library')
+        if len(self.roi) != len(EDGES) or self.roi[0] == self.roi[2] or self.roi[1] == self.roi[3]:
+            raise PipelineError('"roi" is four numbers, top, left, bottom, right, and does not end where it begins')
+        for edge, bound in self._edges.values():
+            Bounded(bound).check("roi", edge)
+
+    @property
+    def _edges(self) -> dict[str, tuple[Any, Bound]]:
+        """The edges of the part, each with its limits and an example."""
+        limits = (-1, 2) if self.roi_unit == "share" else (-MAX_SIDE, 4 * MAX_SIDE)
+        edges = enumerate(zip(EDGES, self.roi or (), strict=False))
+        return {name: (edge, Bound(*limits, example=index // 2)) for index, (name, edge) in edges}
 
     def _check_open(self, *, is_alone: bool) -> None:
         """Check the fields of sides that follow the image."""
@@ -149,7 +174,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
                 raise PipelineError('"enlarge" or "shrink" must be true')
         elif (self.enlarge, self.shrink) != (None, None):
             raise PipelineError('"enlarge" and "shrink" go with "mode": "scale"')
-        if self.max_size is not None and not self._requested:
+        if self.max_size is not None and not self._is_asked:
             if not (is_alone or self.side in ("shorter", "nearer") or (self.mode == "scale" and not self.shrink)):
                 raise PipelineError(
                     '"max_size" goes with "size" of the shorter side, or with "height" or "width" alone'
@@ -166,7 +191,10 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         """The spec after the resize; refuses values that are not the decoder's levels."""
         image = resized(self, image)
         if not self._requested and image.height is not None and image.width is not None:
-            return image.sized(*self._step.size(image.height, image.width))
+            try:
+                return image.sized(*self._step.size(image.height, image.width))
+            except ImageError as error:
+                raise PipelineError(error.detail) from None
         return image.within(*self._bounds)
 
     @property
@@ -177,7 +205,12 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     def _requested(self) -> tuple[tuple[str, Number], ...]:
         """The numbers that come with the image, by their fields."""
         bound = side_bound(self.max_size)
-        return requested(size=(self.size, bound), height=(self.height, bound), width=(self.width, bound))
+        sides = {"size": (self.size, bound), "height": (self.height, bound), "width": (self.width, bound)}
+        return requested(**sides, **self._edges)
+
+    @property
+    def _is_asked(self) -> bool:
+        return any(isinstance(side, str) for side in self._sides)
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
         return tuple(number.spec for _, number in self._requested)
@@ -216,6 +249,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         rule: geometry_steps.Rule
         is_pair = None not in (self.height, self.width)
         example = self.max_size or 1
+        examples = tuple(bound.example if isinstance(edge, str) else edge for edge, bound in self._edges.values())
         size, height, width = (example if isinstance(side, str) else side for side in self._sides)
         if size is not None:
             rule, height, width = self.side or "shorter", size, size
@@ -234,6 +268,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             multiple=self.multiple or 1,
             up_to=self.up_to,
             scales=(bool(self.shrink), bool(self.enlarge)) if self.mode == "scale" else None,
+            roi=Roi(examples, self.roi_unit == "share") if examples else None,
         )
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:

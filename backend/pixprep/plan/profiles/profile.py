@@ -62,6 +62,7 @@ class Profile:
         is_vertical_first: whether the first pass is from row to row; as ``passes``.
         formula: of a method's windows, by its passes; None of ``nearest`` and ``nearest_exact``.
         windows: the windows of one axis by a method without a formula; never asked for an axis without outputs.
+        corner: row and column from which the places of a part are counted and rounded; None: it resizes no part.
     """
 
     title: str
@@ -79,6 +80,7 @@ class Profile:
     is_vertical_first: Callable[[Method, Axis, Axis], bool]
     formula: Callable[[Method, Passes], Formula | None]
     windows: Callable[[Method, Passes, Axis], Windows]
+    corner: Callable[[Method, Axis, Axis], Size] | None = None
 
     @property
     def methods(self) -> tuple[Method, ...]:

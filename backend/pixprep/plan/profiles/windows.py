@@ -73,10 +73,10 @@ class Axis(NamedTuple):
 
     Attributes:
         length, out_length: before and after, in positions.
-        ratio: input positions for each output position; the middles of both agree.
+        ratio: input positions for each output position; below 0, of DALI alone, if these are counted from the last one.
         begin, end: which output positions are wanted.
         offset: where output position 0 begins, in input positions: not 0 in an image that was decoded to a fraction of
-            its size, for which only Pillow's windows are made.
+            its size, for which only Pillow's windows are made, and of a part and of ``subpixel``, which DALI has.
         is_vertical: from row to row; only DALI's ``nearest`` and PyTorch care.
         across: how long the other axis becomes, where that matters (``Profile.across``); else 0.
     """

@@ -176,7 +176,7 @@ class Resample(NamedTuple):
 
     Attributes:
         height, width: of the result.
-        ratio: (y, x), pixels of the image for each of the result; see ``Placement.ratio``.
+        ratio, begin: (y, x), see ``Placement``.
         method: filter and antialias.
         like: whose arithmetic.
     """
@@ -184,6 +184,7 @@ class Resample(NamedTuple):
     height: int
     width: int
     ratio: tuple[float, float]
+    begin: tuple[float, float]
     method: Method
     like: Like
 
@@ -194,10 +195,9 @@ class Resample(NamedTuple):
 
     def forward(self, height: int, width: int) -> F64:
         """Motion of an image of this size: see ``motions``."""
-        (y, x), rows, columns = self.ratio, self.height, self.width
-        return np.array(
-            [[1 / x, 0.0, (columns - width / x) / 2], [0.0, 1 / y, (rows - height / y) / 2], [0.0, 0.0, 1.0]]
-        )
+        del height, width
+        (y, x), (top, left) = self.ratio, self.begin
+        return np.array([[1 / x, 0.0, -left / x], [0.0, 1 / y, -top / y], [0.0, 0.0, 1.0]])
 
 
 class Erase(NamedTuple):
@@ -330,9 +330,8 @@ def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int,
         elif isinstance(step, Take):
             made.append(step._replace(fill=fill))
         elif isinstance(step, Resample):
-            is_subpixel = step.ratio != (height / step.height, width / step.width)
             method = Method("nearest", antialias=False)
-            made.append(step._replace(method=method, like="dali" if is_subpixel else "torchvision"))
+            made.append(step._replace(method=method, like="dali" if any(step.begin) else "torchvision"))
         elif isinstance(step, Extern) and (motion := step.forward(height, width)) is not None:
             back = np.linalg.inv(motion)
             depth = back[2, 2] or 1e-12 * np.abs(back[2]).max()  # the horizon may go through the first corner

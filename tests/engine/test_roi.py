@@ -1,0 +1,216 @@
+"""Resizes of a part of the image, which begins and ends at fractions of a pixel, against the definition in float64."""
+
+import re
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from compare import Tolerance, assert_close
+from images import noise, scene
+from pixprep.engine.annotations import annotated
+from pixprep.plan.geometry_steps import REACH
+from pixprep.show.words import explain
+
+TENSOR, OPEN = pp.tensor("uint8", "hwc"), pp.tensor("uint8", "hwc", max_size=4096)
+NEAR = Tolerance(1, 0.97, "DALI takes its curves from tables of 129 and 193 points")
+CURVES = {
+    "bilinear": lambda x: np.maximum(1 - x, 0),
+    "bicubic": lambda x: np.select(
+        [x < 1, x < 2], [1.5 * x**3 - 2.5 * x**2 + 1, -0.5 * x**3 + 2.5 * x**2 - 4 * x + 2], 0
+    ),
+    "lanczos": lambda x: np.where(x < 3, np.sinc(x) * np.sinc(x / 3), 0),
+}
+
+
+def run(pixels, *ops, tensor=TENSOR):
+    with pp.Engine(pp.Pipeline([pp.pixels(), *ops, tensor]), threads=1) as engine:
+        return engine.run([pixels])[0]
+
+
+def defined(pixels, size, roi, filter_name, *, antialias):
+    """The definition: weights of the filter about each output's centre, the image's edges repeated."""
+    values = pixels.astype(np.float64)
+    for axis, out in enumerate(size):
+        (begin, end), length = roi[axis::2], pixels.shape[axis]
+        ratio = (end - begin) / out
+        stretch = max(abs(ratio), 1.0) if antialias else 1.0
+        reach = int(REACH[filter_name] * stretch) + 2
+        centers = begin + (np.arange(out) + 0.5) * ratio
+        taps = np.floor(centers).astype(int)[:, None] + np.arange(-reach, reach + 1)
+        weights = CURVES[filter_name](np.abs(taps + 0.5 - centers[:, None]) / stretch)
+        weights /= weights.sum(axis=1, keepdims=True)
+        values = np.moveaxis(values, axis, 0)[np.clip(taps, 0, length - 1)]
+        values = np.moveaxis(np.einsum("ot,ot...->o...", weights, values), 0, axis)
+    return np.clip(np.rint(values), 0, 255).astype(np.uint8)
+
+
+def parts(seed, count, *, around=0.0):
+    """(pixels, size, roi): parts of small and larger images, one that ends before it begins among three."""
+    rng = np.random.default_rng(seed)
+    for index in range(count):
+        height, width = map(int, rng.integers(1, (4, 130)[index % 5 > 0], 2))
+        ends = rng.uniform(-around, 1 + around, 4) * (height, width, height, width)
+        if index % 4 == 1:
+            ends = np.array([0, 0, height, width]) + rng.integers(-1, 2, 4) * 0.25 * (around > 0)
+        if index % 3:
+            ends = np.concatenate([np.minimum(ends[:2], ends[2:]), np.maximum(ends[:2], ends[2:])])
+        low, high = np.minimum(ends[:2], ends[2:]), np.maximum(ends[:2], ends[2:])
+        if (high - low).min() > 0.02 and high.min() > 0.02 and (low < (height, width)).all():
+            roi = tuple(map(float, ends.astype(np.float32)))
+            yield noise(height, width, 3, seed=index), tuple(map(int, rng.integers(1, 90, 2))), roi
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+@pytest.mark.parametrize("filter_name", CURVES)
+def test_a_part_is_what_the_filter_makes_of_it_and_of_what_lies_beyond(filter_name, antialias):
+    made, expected, cropped = [], [], 0
+    for pixels, size, roi in parts(len(filter_name), 120, around=0.3):
+        how = {"height": size[0], "width": size[1], "like": "dali", "filter": filter_name, "antialias": antialias}
+        made.append(run(pixels, pp.resize(**how, roi=roi)).ravel())
+        expected.append(defined(pixels, size, roi, filter_name, antialias=antialias).ravel())
+        top, left, bottom, right = (
+            np.clip(edge, 0, side) for edge, side in zip(roi, pixels.shape[:2] * 2, strict=True)
+        )
+        if bottom - top > 3 and right - left > 3:
+            crop = run(pixels, pp.crop(int(top), int(left), int(bottom - top), int(right - left)), pp.resize(**how))
+            cropped += np.abs(crop.ravel().astype(int) - expected[-1]).max() > 1
+    assert_close(np.concatenate(made), np.concatenate(expected), NEAR)
+    assert cropped > 10  # a crop before the resize gives other pixels
+
+
+def test_the_nearest_of_a_part_is_the_pixel_at_each_centre():
+    differing = values = 0
+    for pixels, size, roi in parts(2, 200):
+        made = run(pixels, pp.resize(height=size[0], width=size[1], like="dali", filter="nearest", roi=roi))
+        rows, columns = (
+            np.floor(roi[axis] + (np.arange(out) + 0.5) * (roi[axis + 2] - roi[axis]) / out).astype(int)
+            for axis, out in enumerate(size)
+        )
+        differing += np.count_nonzero((made != pixels[np.ix_(rows, columns)]).any(2))
+        values += made[:, :, 0].size
+    assert differing < values / 1000  # of a centre between two pixels float32 decides
+
+
+def test_a_whole_image_is_a_part_of_it():
+    pixels = noise(37, 53)
+    for filter_name in ("nearest", *CURVES):
+        resize = {"like": "dali", "filter": filter_name}
+        for size in ({"size": 20}, {"height": 37, "width": 53}, {"height": 90, "width": 9}):
+            plain = run(pixels, pp.resize(**size, **resize), tensor=OPEN)
+            for part in ({"roi": (0, 0, 37, 53)}, {"roi": (0, 0, 1, 1), "roi_unit": "share"}):
+                assert np.array_equal(run(pixels, pp.resize(**size, **resize, **part), tensor=OPEN), plain)
+
+
+SIZES = {
+    "both sides": ({"height": 20, "width": 30}, (20, 30)),
+    "the height": ({"height": 20}, (20, 17)),
+    "the shorter side": ({"size": 20}, (24, 20)),
+    "the longer side": ({"size": 21, "side": "longer"}, (21, 17)),
+    "to fit": ({"height": 20, "width": 20, "mode": "fit"}, (20, 17)),
+    "to cover": ({"height": 20, "width": 20, "mode": "cover"}, (24, 20)),
+    "a shorter side that is limited": ({"size": 30, "mode": "scale", "max_size": 33}, (33, 27)),
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_the_size_follows_from_the_part_s_sides(case):
+    """What DALI 2.4 made of 33.4 x 27.7 pixels, whatever the image."""
+    fields, expected = SIZES[case]
+    resize = pp.resize(**fields, like="dali", roi=(40.5, 3.2, 7.1, 30.9))
+    for pixels in (noise(61, 47), noise(300, 80)):
+        assert run(pixels, resize, tensor=OPEN).shape[:2] == expected
+    share = pp.resize(**fields, like="dali", roi=(0.5, 0.25, 0.25, 0.75), roi_unit="share")
+    whole = pp.resize(**fields, like="dali")
+    assert run(noise(4 * 33, 2 * 33), share, tensor=OPEN).shape == run(noise(33, 33), whole, tensor=OPEN).shape
+
+
+def test_windows_and_flips_around_the_resize_of_a_part_fold():
+    pixels, how = scene(90, 120), {"height": 41, "width": 57, "like": "dali", "roi": (33.7, 4.2, 5.5, 60.3)}
+    for filter_name in CURVES:
+        resize = pp.resize(**how, filter=filter_name)
+        before = run(np.ascontiguousarray(pixels[11:71, 9:99][:, ::-1]), resize)
+        ours = run(pixels, pp.crop(11, 9, 60, 90), pp.flip(), resize, pp.flip("vertical"), pp.crop(5, 7, 20, 31))
+        assert np.array_equal(ours, before[::-1][5:25, 7:38])
+    padded = np.full((140, 160, 3), 9, np.uint8)
+    padded[25:115, 20:140] = pixels
+    for roi in ((0, 0, 140, 160), (30.3, 10.7, 1.5, 90), (100, 100, 139.5, 160)):
+        resize = pp.resize(**how | {"roi": roi})
+        assert np.array_equal(run(pixels, pp.pad(140, 160, fill=9), resize), run(padded, resize))
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_boxes_points_and_transform_follow_the_part(is_swapped):
+    part = (40.5, 80.25, 10.5, 20.25) if is_swapped else (10.5, 20.25, 40.5, 80.25)
+    ops = [pp.decode(), pp.resize(height=90, width=120, like="dali", roi=part), pp.transform(only="training")]
+    annotations = [pp.boxes(clip=False), pp.points(flip_pairs=[[0, 1]], clip=False), pp.tensor(only="training")]
+    plan = pp.Pipeline([*ops, *annotations]).for_training().plan
+    (numbers,) = plan.draw(seed=1, epoch=0, indices=[0])
+    sample = {"boxes": np.array([[20.25, 10.5, 80.25, 40.5], [0, 0, 30.25, 20.5]], np.float32)}
+    sample["points"] = np.array([[[20.25, 10.5], [30.25, 20.5]], [[0, 0], [80.25, 40.5]]], np.float32)
+    placed = plan.placing(numbers, sample)(60, 100)
+    made = annotated(plan, placed, sample)
+    transform = placed.placements["transform"].transform
+    if is_swapped:
+        assert transform == pytest.approx((-3, -2, 121.5, 160.5))
+        assert made["boxes"] == pytest.approx(np.array([[0, 0, 120, 90], [100, 60, 160.5, 121.5]]))
+        assert made["points"] == pytest.approx(np.array([[[120, 90], [100, 60]], [[160.5, 121.5], [0, 0]]]))
+    else:
+        assert transform == pytest.approx((3, 2, -31.5, -40.5))
+        assert made["boxes"] == pytest.approx(np.array([[0, 0, 120, 90], [-40.5, -31.5, 20, 30]]))
+        assert made["points"] == pytest.approx(np.array([[[0, 0], [20, 30]], [[-40.5, -31.5], [120, 90]]]))
+
+
+def test_a_part_outside_fails_its_image_alone():
+    images = [noise(50, 50), noise(30, 60), noise(60, 30)]
+    for filter_name, refused in (("bilinear", 1), ("nearest", 2)):
+        resize = pp.resize(height=9, width=9, like="dali", filter=filter_name, roi=(31, 5, 55, 29.5))
+        with pp.Engine(pp.Pipeline([pp.pixels(), resize, TENSOR]), threads=1) as engine:
+            errors = [str(error) for error in engine.run_batch(images).errors]
+        assert errors.count("None") == 3 - refused
+        assert "the part from 31, 5 to 55, 29.5 of 30 x 60 pixels is not inside" in errors[1]
+        assert errors[2] == "None"
+
+
+def test_what_is_repeated_beyond_the_image_is_its_edge():
+    pixels = noise(20, 30)
+    around = np.pad(pixels, ((8, 8), (8, 8), (0, 0)), "edge")
+    for filter_name in CURVES:
+        resize = {"height": 50, "width": 40, "like": "dali", "filter": filter_name}
+        inside = run(around, pp.resize(**resize, roi=(5.5, 3.25, 36, 44)))
+        beyond = run(pixels, pp.resize(**resize, roi=(-2.5, -4.75, 28, 36)))
+        assert_close(beyond, inside, Tolerance(1, 0.999, "the places in float32"))
+
+
+FOUR = '"roi" is four numbers, top, left, bottom, right, and does not end where it begins'
+LIKE = '"roi" goes with "like": "dali", and "roi_unit" with "roi"'
+REFUSED = [
+    ({"roi": (0, 0, 9, 9), "like": "pillow"}, LIKE),
+    ({"roi_unit": "share"}, LIKE),
+    ({"roi": (0, 0, 9)}, FOUR),
+    ({"roi": (0, 5, 9, 5)}, FOUR),
+    ({"roi": (0, 0, 9, 9), "roi_unit": "share"}, '"roi" must be -1 to 2, not 9'),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), REFUSED)
+def test_a_part_that_cannot_be_meant_is_refused(fields, message):
+    with pytest.raises(pp.PipelineError, match=re.escape(f"resize: {message}")):
+        pp.resize(9, **{"like": "dali", **fields})
+
+
+def test_a_part_of_an_image_of_known_size_is_refused_where_it_lies_outside():
+    part = pp.resize(9, like="dali", roi=(0, 60, 10, 70))
+    with pytest.raises(pp.PipelineError, match="the part from 0, 60 to 10, 70 of 50 x 50 pixels is not inside"):
+        pp.Pipeline([pp.decode(), pp.center_crop(50), part, pp.tensor()])
+    with pytest.raises(pp.PipelineError, match='"roi" must come before what warps'):
+        pp.Pipeline([pp.decode(), pp.rotate(30), part, pp.tensor()])
+
+
+def test_the_words_name_the_part():
+    part = pp.resize(height=20, width=30, like="dali", roi=(4.5, 33.2, 37.1, 10.9))
+    words = explain(pp.Pipeline([pp.decode(), part, pp.tensor()]), height=61, width=47)
+    assert "resize the part from 4.5, 33.2 to 37.1, 10.9 to 20 x 30" in words
+    asked = pp.resize(height=20, width=30, like="dali", roi=("y", 0, "y[1]", 1), roi_unit="share")
+    words = explain(pp.Pipeline([pp.decode(), asked, pp.tensor()]), height=61, width=47)
+    assert 'resize to 20 x 30 where the request says: top "y", bottom "y[1]"' in words
