@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 import pixprep as pp
-from cuda_cases import plan_of, resizes
+from cuda_cases import other_channels, plan_of, resizes
 from pixprep.gpu import launch, nvrtc
 from pixprep.plan.profiles import PROFILES
 
@@ -44,8 +44,15 @@ def cuda():
 
 
 def builds():
-    """(code, options) of every set of options that a plan can ask for, the plain kernels in place of the fast too."""
+    """(code, options) of every set of options that a plan can ask for, the plain kernels in place of the fast too.
+
+    Of other numbers of channels than the image's those of three dtypes, in one resize.
+    """
     made = {}
+    for plan in other_channels():
+        for plain in (False, True):
+            made[tuple(launch.options(plan, plain=plain))] = launch.code(plan, plain=plain)
+        made[tuple(launch.levels_options(plan))] = launch.levels_code()
     for color, layout, dtype in itertools.product(("rgb", "gray"), ("chw", "hwc"), ("uint8", "float16", "float32")):
         tensor = pp.tensor(dtype=dtype, layout=layout)
         for resize in resizes():

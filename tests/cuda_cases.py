@@ -107,6 +107,17 @@ def _types():
     yield plan_of(resize, crop, pp.normalize(mean=0.3), pp.tensor(layout="hwc"), color="gray")
 
 
+def other_channels():
+    """A fourth channel, and one of three, which nothing makes equal here: kernels write the first."""
+    for like, dtype, layout in (("pillow", "uint8", "hwc"), ("opencv", "float16", "chw"), ("pillow", "float32", "hwc")):
+        for ops in ([pp.resize(height=30, width=33, like=like)], [pp.letterbox(40, 44, like=like)]):
+            levels = [] if dtype == "uint8" else [pp.normalize(mean=(0.1, 0.5, 0.9))]
+            tensor = pp.tensor(dtype=dtype, layout=layout, channels=4, pad_value=200)
+            yield plan_of(*ops, *levels, tensor, color="bgr")
+            gray = plan_of(pp.grayscale(), *ops, pp.tensor(dtype=dtype, layout=layout, channels=1), color="bgr")
+            yield replace(gray, geometry=replace(gray.geometry, photo=()))
+
+
 def _real():
     """Values that no table holds: each arithmetic, and what follows from it."""
     resize = {"like": "tensorflow"}

@@ -28,15 +28,22 @@ TURNED = (0.6, -0.8, 3.25, 0.8, 0.6, -7.5)
 
 
 SIZE = (31, 37)
-TYPES = {"rgb": ("rgb", "chw", "uint8"), "bgr": ("bgr", "hwc", "float16"), "gray": ("gray", "chw", "float32")}
+TYPES = {
+    "rgb": ("rgb", "chw", "uint8", {}),
+    "bgr": ("bgr", "hwc", "float16", {}),
+    "gray": ("gray", "chw", "float32", {}),
+    "four": ("bgr", "hwc", "uint8", {"channels": 4, "pad_value": 200}),
+    "one": ("bgr", "hwc", "float32", {"channels": 1}),
+}
 
 
 def plan_with_levels(name):
     """A plan of one of ``TYPES`` whose kernels know levels; the tests give it lists of their own."""
-    color, layout, dtype = TYPES[name]
+    color, layout, dtype, channels = TYPES[name]
     normalize = [] if dtype == "uint8" else [pp.normalize(mean=0.4, std=0.3)]
     resize = pp.resize(height=SIZE[0], width=SIZE[1])
-    return plan_of(resize, pp.contrast(1.2), *normalize, pp.tensor(dtype=dtype, layout=layout), color=color)
+    tensor = pp.tensor(dtype=dtype, layout=layout, **channels)
+    return plan_of(resize, pp.grayscale(), pp.contrast(1.2), *normalize, tensor, color=color)
 
 
 def photo(channels, seed=3):

@@ -14,6 +14,7 @@ Color = Literal["rgb", "bgr", "gray"]
 DType = Literal["float32", "float16", "uint8", "int32", "int64"]
 Layout = str
 """Axes of a tensor in their order: c, h and w, of a clip t, too, and 1 for a dim of one."""
+FrameLayout = Literal["hwc", "chw"]
 Chroma = Literal["fancy", "fast"]
 Idct = Literal["accurate", "fast"]
 Alpha = Literal["drop", "white"]
@@ -44,8 +45,6 @@ Levels = int | tuple[int, ...]
 Reals = float | tuple[float, ...]
 Fill = Levels | str
 """A colour, or the name of the input that says it."""
-
-BYTES_PER_VALUE: dict[DType, int] = {"float32": 4, "float16": 2, "uint8": 1, "int32": 4, "int64": 8}
 
 
 def as_tuple(value: Reals) -> tuple[float, ...]:
@@ -126,9 +125,6 @@ FAR = 1 << 20
 """The furthest from the photo's corner that a point may lie, in pixels."""
 InputKind = Literal["box", "quad", "points", "matrix", "homography", "flag", "color", "number"]
 InputDType = Literal["float32", "float64", "bool", "uint8"]
-
-
-FrameLayout = Literal["hwc", "chw"]
 
 
 class Frames(NamedTuple):
@@ -315,6 +311,7 @@ class TensorSpec:
         layout: of ``shape``; None for outputs that are not images.
         low, high: the range of the values of the image.
         padding: what is around it.
+        fourth: value of the fourth channel, which is none of the image's; None: the tensor has no such channel.
     """
 
     shape: tuple[int, ...]
@@ -324,6 +321,7 @@ class TensorSpec:
     low: float
     high: float
     padding: Padding = NO_PADDING
+    fourth: float | None = None
 
     @property
     def is_open(self) -> bool:
@@ -375,8 +373,14 @@ class TensorSpec:
         return inside.transpose(*range(first), *(first + axes.index(axis) for axis in order))
 
     def planes(self, tensors: Any) -> Any:
-        """The ``view`` of tensors whose last two axes are height and width."""
-        return self.view(tensors, "".join(axis for axis in self.lengths if axis not in "hw1") + "hw")
+        """The ``view`` of tensors whose last two axes are height and width, without a ``fourth`` channel."""
+        order = "".join(axis for axis in self.lengths if axis not in "hw1") + "hw"
+        return self.view(tensors, order)[(..., *(slice(self.channels if axis == "c" else None) for axis in order))]
+
+    @property
+    def channels(self) -> int:
+        """Channels that the image has in the tensor."""
+        return self.lengths["c"] - (self.fourth is not None)
 
     @property
     def margin(self) -> npt.NDArray[np.generic]:
@@ -387,7 +391,7 @@ class TensorSpec:
     @property
     def n_bytes(self) -> int:
         """Size of the tensor of one image, of the largest one."""
-        return prod(self.largest) * BYTES_PER_VALUE[self.dtype]
+        return prod(self.largest) * np.dtype(self.dtype).itemsize
 
     def __str__(self) -> str:
         image = f" {self.layout}, values {self.low:.4g}..{self.high:.4g}" if self.layout else ""

@@ -12,7 +12,7 @@ import pytest
 import cuda_builds
 import cuda_shim
 import pixprep as pp
-from cuda_cases import PASSES, REAL, cases, images, plan_of, synthetic, synthetic_library
+from cuda_cases import PASSES, REAL, cases, images, other_channels, plan_of, synthetic, synthetic_library
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.gpu import launch, nvrtc, structs
 from pixprep.plan.profiles import PROFILES
@@ -33,7 +33,8 @@ def _synthetic():
 @pytest.mark.parametrize("capability", cuda_builds.EACH)
 def test_the_kernels_compile_for_every_gpu_and_spill_no_register(capability):
     """A spilled register lies in memory; ``make gpu-installs`` looks at every other set of options."""
-    variants = {tuple(launch.options(plan)): launch.code(plan) for plan, _ in cases()}
+    plans = [*(plan for plan, _ in cases()), *other_channels()]
+    variants = {tuple(launch.options(plan)): launch.code(plan) for plan in plans}
     assert len({*variants.values()}) == 2  # fast.cu and plain.cu
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda one: cuda_builds.usage(one[1], one[0], capability), variants.items()))
@@ -113,6 +114,16 @@ def test_the_plain_kernels_do_what_the_fast_ones_do(folder):
             assert all(map(np.array_equal, ours, cuda_shim.expected(plan, batch)))
             count += 1
     assert count > 10
+
+
+@needs_compiler
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_fourth_channel_and_one_of_three_are_the_cpus(folder, plain):
+    for plan in other_channels():
+        library = cuda_shim.build(plan, folder, plain=plain)
+        batch = images(5)
+        found = cuda_shim.run(library, plan, batch, plain=plain or not launch.is_fast(plan))
+        assert all(map(np.array_equal, found, cuda_shim.expected(plan, batch)))
 
 
 @needs_compiler

@@ -173,6 +173,17 @@ OPEN = {
         pp.tensor(dtype="uint8"),
     ],
     "width first": [pp.resize(height=24, max_size=72), pp.tensor(layout="c1wh", multiple=4, pad_value=(1, 2, 3))],
+    "a fourth channel": [
+        pp.resize(height=24, max_size=70),
+        pp.normalize(),
+        pp.tensor(layout="hwc", multiple=8, pad_level=(9, 0, 255), channels=4),
+    ],
+    "one channel": [pp.resize(height=24, max_size=70), pp.grayscale(), pp.tensor(dtype="uint8", channels=1)],
+    "one channel of the whole photo": [
+        pp.grayscale(),
+        pp.resize(height=24, max_size=70),
+        pp.tensor(channels=1, pad_value=7),
+    ],
 }
 
 
@@ -191,6 +202,29 @@ def test_tensors_that_follow_the_image_and_their_padding_equal_the_cpu_engines(c
         assert index == 2 or np.array_equal(alone[index], tensor), index
     for rows in (slice(None), slice(0, 1), slice(2, 3), slice(2, 5)):
         assert np.array_equal(batch.padded("tensor", rows), expected.padded("tensor", rows)), rows
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("like", ["pillow", "opencv"])
+@pytest.mark.parametrize("channels", [1, 4])
+def test_stacked_tensors_of_other_channels_equal_the_cpu_engines(channels, like):
+    """Of a side of 37 no row ends where four values do; noise is erased of one channel as of the first of three."""
+    gray, value = [pp.grayscale()] * (channels == 1), None if channels == 1 else 5
+    for ops in (
+        [],
+        [pp.rotate(9)],
+        [pp.normalize(scale="max")],
+        [pp.normalize(), pp.random_erasing(1.0, value="random")],
+    ):
+        chain = [pp.resize(height=31, width=37, like=like), *gray, *ops]
+        pipeline = pp.Pipeline([pp.pixels(), *chain, pp.tensor(channels=channels, pad_value=value)]).for_training()
+        frames = [scene(50, 60), scene(70, 64, 1), scene(90, 51, 2)]
+        places = [pipeline.plan.placing(each) for each in pipeline.plan.draw(seed=1, epoch=0, indices=range(3))]
+        with on_gpu(pipeline) as ours, pp.Engine(pipeline, odd_range=True) as theirs:
+            batch, expected = ours.run_batch(frames, places=places), theirs.run_batch(frames, places=places)
+        assert batch.errors == [None] * 3
+        assert np.array_equal(batch["tensor"], expected["tensor"])
+        assert channels == 1 or (expected["tensor"][:, 3] == value).all()
 
 
 @pytest.mark.usefixtures("gpu")

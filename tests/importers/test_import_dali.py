@@ -233,6 +233,44 @@ def test_lists_may_be_packed():
     assert from_dali(data).ops[1] == pp.resize(height=20, width=30, like="dali")
 
 
+PAD = {"crop": [9.0, 9.0], "out_of_bounds_policy": "pad"}
+CORNER = PAD | {"crop": [50.0, 60.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0, "std": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        ({}, {}),
+        ({"fill_values": [3.0], "output_layout": "HWC", "dtype": FLOAT16}, {"layout": "hwc", "dtype": "float16"}),
+        (PAD | {"fill_values": [3.0]}, {"pad_value": 3}),
+        (PAD | {"fill_values": [1.0, 2.0, 3.0, 4.5]}, {"pad_value": 4.5}),
+        (PAD | {"fill_values": [1.0, 2.0, 3.0]}, {}),
+        (CORNER | {"fill_values": [0.5]}, {"min_height": 50, "min_width": 60, "pad_value": 0.5}),
+        (CORNER | {"fill_values": [0.5] * 3}, {"min_height": 50, "min_width": 60, "pad_value": (0.5, 0.5, 0.5, 0)}),
+    ],
+)
+def test_the_fourth_channel_of_pad_output_has_dalis_value(arguments, fields):
+    """That of ``fill_values`` where the policy pads: the one number, or the fourth; else 0."""
+    _, tensor = imported(RESIZE, ("CropMirrorNormalize", {"pad_output": True} | arguments))
+    assert tensor == pp.tensor(channels=4, **fields)
+
+
+GRAYED = ("ColorSpaceConversion", {"image_type": 0, "output_type": 2})
+
+
+def test_gray_of_colours_is_one_channel_and_pad_output_adds_none():
+    ops, tensor = imported(RESIZE, GRAYED, ("CropMirrorNormalize", {"pad_output": True, "mean": 3.0, "std": 2.0}))
+    assert tensor == pp.tensor(channels=1)
+    assert ops[1] == pp.color_matrix(((0.299, 0.587, 0.114, 0.0),) * 3)
+    assert imported(GRAYED, RESIZE)[1] == pp.tensor(dtype="uint8", layout="hwc", channels=1)
+    gray = ("decoders__Image", {"output_type": 2})
+    assert from_dali(chain(gray, RESIZE, ("CropMirrorNormalize", {"pad_output": True}))).ops[-1] == pp.tensor()
+    back = ("ColorSpaceConversion", {"image_type": 2, "output_type": 0})
+    assert imported(RESIZE, GRAYED, back)[1] == pp.tensor(dtype="uint8", layout="hwc")
+    text = refusal(from_dali, chain(DECODE, RESIZE, GRAYED, ("CropMirrorNormalize", {"std": [1.0, 2.0, 3.0]})))
+    assert '"channels": 1 needs three equal channels' in text
+
+
 # Several outputs
 
 
@@ -365,11 +403,6 @@ REFUSED = [
     ("Resize", {"size": 9.0, "dtype": FLOAT}, '"dtype": 9 must be 0: a resized image is uint8'),
     ("Resize", {"size": 9.0, "antialias": 1}, '"antialias": 1 must be true or false'),
     ("Resize", {"size": 9.0, "save_attrs": 1}, '"save_attrs": 1 must be true or false'),
-    (
-        "CropMirrorNormalize",
-        {"pad_output": True},
-        '"pad_output": True is not understood: no tensor has',
-    ),
     ("CropMirrorNormalize", {"dtype": INT8}, '"dtype": 4 must be one of 0 (uint8), 8 (float16), 9 (float32)'),
     ("ColorSpaceConversion", {"image_type": 0, "output_type": 3}, '"output_type": 3 is YCbCr or of it'),
     ("CropMirrorNormalize", {"std": [0.0]}, '"std": [0.0] must be over 0'),
@@ -450,7 +483,17 @@ REFUSED = [
     ("Warp", {}, "is not understood; understood are decoders__Image"),
     ("decoders__Image", {}, 'its input "t2" is not the encoded image'),
 ]
+FOURTH = ("CropMirrorNormalize", {"pad_output": True})
+LAST = "comes after a padding of normalized values, which has to be last"
 REFUSED_CHAINS = [
+    *(
+        ([DECODE, RESIZE, FOURTH, (name, values)], f'"{name}": {LAST}')
+        for name, values in (
+            (EXPRESSION, {"expression_desc": "mul(&0 $0:float32)", "real_constants": [2.0]}),
+            ("CropMirrorNormalize", {"mean": [1.0, 2.0, 3.0]}),
+            ("Pad", {"axis_names": "HW", "shape": [60, 70]}),
+        )
+    ),
     *(([DECODE, *[RESIZE] * (name != "Resize"), (name, values)], f'"{name}": {why}') for name, values, why in REFUSED),
     ([("decoders__Image", {"output_type": 3})], '"decoders__Image": "output_type": 3 must be one of 0 (rgb)'),
     ([("decoders__Image", {"dtype": FLOAT})], '"decoders__Image": "dtype": 9 must be 0: images are decoded'),

@@ -186,3 +186,26 @@ def test_a_file_that_does_not_run_says_why(tmp_path):
     path.write_text("1 / 0")
     with pytest.raises(pp.SetupError, match=r"train.py: does not run: ZeroDivisionError: division by zero$"):
         from_torchvision(training=f"{path}:train")
+
+
+def test_one_channel_of_gray_is_a_field_of_the_tensor_and_no_draw_grays_it_again():
+    gray = transform("Grayscale", num_output_channels=1)
+    crop, some = transform("CenterCrop", size=8), transform("RandomGrayscale", p=0.5)
+    assert from_torchvision(compose(crop, gray, TO_IMAGE)).ops[2:] == (
+        pp.grayscale(),
+        pp.tensor(dtype="uint8", channels=1),
+    )
+    trained = from_torchvision(training=compose(crop, gray, some, gray, TO_IMAGE), input="tensor").ops
+    assert trained[2:] == (pp.grayscale(like="torchvision"), pp.tensor(dtype="uint8", channels=1, only="training"))
+    three = transform("Grayscale", num_output_channels=3)
+    assert from_torchvision(training=compose(crop, gray, three, some, TO_IMAGE)).ops[2:] == (
+        pp.grayscale(),
+        pp.random_gray(p=0.5),
+        pp.tensor(dtype="uint8", only="training"),
+    )
+    choice = transform("RandomChoice", transforms=[gray, crop], probabilities=[0.5, 0.5])
+    text = refusal(from_torchvision, training=compose(crop, choice, TO_IMAGE))
+    assert text == ("training[1] RandomChoice: changes what the data is in some draws alone: put that behind it")
+    jitter = transform("ColorJitter", brightness=None, contrast=None, saturation=(0.5, 1.5), hue=None)
+    text = refusal(from_torchvision, training=compose(crop, gray, jitter, TO_IMAGE))
+    assert '"channels": 1 needs three equal channels' in text

@@ -16,7 +16,7 @@ GIVEN = {
     "InsightFace: ArcFace": {"data": ("float32", (3, 112, 112))},
     "EasyOCR, documents: four corners": {"tensor": ("uint8", (32, 32, 3))},
     "LORE: tables": {"tensor": ("float32", (3, 768, 768))},
-    "ddddocr: recognizer": {"input1": ("float32", (3, 64, 95))},
+    "ddddocr: recognizer": {"input1": ("float32", (1, 64, 95))},
     "YOLOX, ddddocr: detector": PHOTO | {"transform": ("float32", (4,)), "images": ("float32", (3, 416, 416))},
     "RT-DETR": {"orig_target_sizes": ("int64", (2,)), "images": ("float32", (3, 640, 640))},
     "PaddleDetection": {

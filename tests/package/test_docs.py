@@ -172,6 +172,8 @@ def accepted(op, **fields):
             case "tensor" if "t" in fields.get("layout", ""):
                 entry = {"op": op, **fields}
                 ops = [{"op": "decode_video", "frames": 4}, geometry, entry]
+            case "tensor" if fields.get("channels") == 1:
+                ops = [{"op": "decode"}, geometry, {"op": "grayscale"}, entry]
             case "normalize" | "tensor" | "boxes" | "points" | "mask" | "masks":
                 ops = [{"op": "decode"}, geometry, entry, *([{"op": "tensor"}] if op != "tensor" else [])]
             case "warp" if fields.get("like") == "dali" or "inverse_map" in fields:

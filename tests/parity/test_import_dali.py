@@ -302,7 +302,52 @@ def combined(dali, encoded):
     return dali.fn.warp_affine(pixels, matrix, size=[64, 70], fill_value=9)
 
 
+def one_channel(dali, encoded, *, is_first=False, color="RGB", **options):
+    """Gray before the resize or behind it, and of numbers of its own."""
+    pixels = dali.fn.decoders.image(encoded, output_type=getattr(dali.types, color))
+    gray = converted(dali, pixels, color, "GRAY") if is_first else None
+    pixels = dali.fn.resize(pixels if gray is None else gray, size=[61, 83])
+    pixels = converted(dali, pixels, color, "GRAY") if gray is None else pixels
+    return dali.fn.crop_mirror_normalize(pixels, pad_output=True, **options)
+
+
+def fourth(dali, encoded, **options):
+    return dali.fn.crop_mirror_normalize(sized(dali, encoded), pad_output=True, **options)
+
+
+BEYOND = {"crop": (70, 90), "out_of_bounds_policy": "pad"}
+NUMBERS = {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
+OTHER_CHANNELS = {
+    "a fourth channel": lambda dali, encoded: fourth(dali, encoded, **NUMBERS, crop=(40, 50), fill_values=3.0),
+    "a fourth channel, HWC, float16": lambda dali, encoded: fourth(
+        dali, encoded, **NUMBERS, output_layout="HWC", dtype=dali.types.FLOAT16, mirror=1
+    ),
+    "a fourth channel of levels": lambda dali, encoded: fourth(
+        dali, encoded, output_layout="HWC", dtype=dali.types.UINT8, fill_values=7.0, **BEYOND
+    ),
+    "a fourth channel of the margin's value": lambda dali, encoded: fourth(
+        dali, encoded, **NUMBERS, **BEYOND, crop_pos_x=0.0, crop_pos_y=0.0, fill_values=0.5
+    ),
+    "a fourth channel of its own value": lambda dali, encoded: fourth(
+        dali, encoded, **BEYOND, fill_values=[1.0, 2.0, 3.0, 200.0]
+    ),
+    "a fourth channel without a value": lambda dali, encoded: fourth(
+        dali, encoded, **BEYOND, crop_pos_x=0.0, crop_pos_y=0.0, mean=[9.0], std=[2.0, 4.0, 8.0], fill_values=[0.3] * 3
+    ),
+    "one channel": lambda dali, encoded: one_channel(dali, encoded, mean=[114.5], std=[57.0], crop=(40, 50)),
+    "one channel of BGR": lambda dali, encoded: one_channel(
+        dali, encoded, color="BGR", output_layout="HWC", dtype=dali.types.UINT8, mirror=1
+    ),
+    "one channel of the whole photo": lambda dali, encoded: one_channel(
+        dali, encoded, is_first=True, **BEYOND, fill_values=9.0, dtype=dali.types.FLOAT16
+    ),
+    "one channel, blurred and turned": lambda dali, encoded: dali.fn.rotate(
+        dali.fn.gaussian_blur(one_channel(dali, encoded, output_layout="HWC", dtype=dali.types.UINT8), sigma=1.0),
+        angle=20.0, keep_size=True, fill_value=9,
+    ),
+}  # fmt: skip
 BUILDS = {
+    **OTHER_CHANNELS,
     "padded to multiples": padded_to_multiples,
     "on a canvas that is larger": on_a_large_canvas,
     "erased by shares and by default axes": erased,
@@ -331,10 +376,16 @@ def test_a_graph_gives_what_dali_gives(dali, name):
 
     encoded = images(name)
     theirs = np.stack(dali.run(dali.make(build, len(encoded)), encoded)[0])
-    with pp.Engine(from_dali(dali.make(build).serialize()), threads=1) as engine:
+    pipeline = from_dali(dali.make(build).serialize())
+    with pp.Engine(pipeline, threads=1) as engine:
         tensor = engine.run(encoded)
     assert np.asarray(tensor).dtype == theirs.dtype
     assert_close(np.asarray(tensor), theirs, MAPPED)
+    if name in OTHER_CHANNELS:
+        spec = pipeline.outputs["tensor"].spec
+        ours, expected = (spec.view(np.asarray(each), "hwc") for each in (tensor, theirs))
+        assert ours.shape[3] == (1 if name.startswith("one") else 4)
+        assert np.array_equal(ours[..., 3:], expected[..., 3:])
 
 
 def test_sides_of_one_scale_are_dalis_where_they_lie_halfway_between_two_multiples(dali):

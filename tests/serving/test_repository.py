@@ -270,6 +270,7 @@ def tensor_pipeline(**fields):
 
 TWO = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(name="a"), pp.tensor(name="b")])
 HWC = tensor_pipeline(layout="hwc")
+FOUR = tensor_pipeline(channels=4)
 GRAY = pp.Pipeline([pp.decode(color="gray"), pp.resize(height=224, width=224), pp.tensor()])
 WIDE = pp.Pipeline([pp.decode(), pp.resize(height=32, width=100), pp.tensor()])
 ONE_MORE = tensor_pipeline(layout="1chw")
@@ -290,6 +291,7 @@ EXPORTED = "is fixed at {}: export the model with a free first dimension"
 BATCH = f"{EXPORTED}, or try --free-dims"
 ONE = f"{EXPORTED.format(1)}, or say --max-batch-size 1, or try --free-dims"
 WANTS = 'the pipeline gives float32, the model\'s "input" wants'
+BEHIND = ", or tensor channels to 1 behind grayscale"
 OTHER = ", or, if the model has them the other way round, tensor layout to "
 
 
@@ -301,17 +303,21 @@ OTHER = ", or, if the model has them the other way round, tensor layout to "
         (GRAY, (1, 32, 100), "set resize to height 32, width 100"),
         (PIPELINE, (224, 224, 3), 'set tensor layout to "hwc"'),
         (HWC, (3, "any", 256), 'set tensor layout to "chw" and set center_crop to height 224, width 256'),
-        (PIPELINE, (1, 224, 224), 'set decode color to "gray"'),
+        (PIPELINE, (1, 224, 224), f'set decode color to "gray"{BEHIND}'),
+        (PIPELINE, (4, 224, 224), "set tensor channels to 4"),
+        (GRAY, (4, 224, 224), 'set decode color to "rgb" and set tensor channels to 4'),
+        (HWC, (224, 224, 4), "set tensor channels to 4"),
+        (FOUR, (3, 224, 224), "leave tensor channels out"),
         (GRAY, (3, 224, 224), 'set decode color to "rgb"'),
         (WIDE, (3, 100, 32), f'set resize to height 100, width 32{OTHER}"cwh"'),
         (WIDE, ("image_width", "H", 3), 'set tensor layout to "whc"'),
         (WIDE, (100, 32, 3), f'set tensor layout to "hwc" and set resize to height 100, width 32{OTHER}"whc"'),
         (WIDE, (1, 3, 32, 100), 'set tensor layout to "1chw"'),
         (WIDE, (3, 1, 32, 64), 'set tensor layout to "c1hw" and set resize to height 32, width 64'),
-        (PIPELINE, (1, 1, 224, 224), 'set tensor layout to "1chw" and set decode color to "gray"'),
+        (PIPELINE, (1, 1, 224, 224), f'set tensor layout to "1chw" and set decode color to "gray"{BEHIND}'),
         (PIPELINE, (1, 1, 1, 3, 224, 224), EXPORT),
         (ONE_MORE, (3, 224, 224), 'set tensor layout to "chw"'),
-        (PIPELINE, (4, 224, 224), EXPORT),
+        (PIPELINE, (5, 224, 224), EXPORT),
         (PIPELINE, (150528,), EXPORT),
     ],
 )

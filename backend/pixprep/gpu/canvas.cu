@@ -1,7 +1,8 @@
 // Shared by fast.cu, plain.cu and levels.cu: the structs, where the tensor has a value, and what its steps make of it.
 //
 // launch.py puts structs.h and this file before each of them; structs.py reads the structs here. Coordinates: x to the
-// right, y down. Sizes and offsets are in pixels, pitches in bytes. Compiled with -DCHANNELS=3|1, with -DINTERLEAVED=1
+// right, y down. Sizes and offsets are in pixels, pitches in bytes. Compiled with -DCHANNELS=3|1 of the image, with
+// -DPLANES=3|1 of these in the tensor, with -DFOURTH=1 where a constant channel follows them, with -DINTERLEAVED=1
 // where the channels of a pixel follow each other and then those of the next column, and with
 // -DVALUE=unsigned char|unsigned short|unsigned int: the bits of one value of the tensor. With -DCANVASES=1 the tensor
 // is a canvas for levels.cu, and each image's has its own size.
@@ -41,6 +42,7 @@ struct Plan {
     int strides[3];            // of the tensor, in values: from channel to channel, from row to row, and to a column
     int channel[3];            // for each channel of the tensor the decoded channel it is made of
     int fill[3];               // for each channel of the tensor the level outside the region
+    unsigned fourth;           // of -DFOURTH=1: the bits of the constant channel's value
     const struct Canvas *canvases;  // of -DCANVASES=1: in place of the size above
 };
 
@@ -61,6 +63,11 @@ __device__ static inline int canvas_width(const struct Plan &plan) {
 __device__ static inline int place(const struct Plan &plan, int c, int x, int y) {
     return CANVASES ? (y * canvas_width(plan) + x) * CHANNELS + c
                     : c * plan.strides[0] + y * plan.strides[1] + x * plan.strides[2];
+}
+
+// Give the canvas pixel (x, y) its value of the constant channel, if there is one.
+__device__ static inline void put_fourth(const struct Plan &plan, VALUE *tensor, int x, int y) {
+    if (FOURTH) tensor[place(plan, CHANNELS, x, y)] = (VALUE)plan.fourth;
 }
 
 // The bits of the nearest float16, ties to even, of a value below 65520. Where 2^exponent <= |value|, a float16 is a

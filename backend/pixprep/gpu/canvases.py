@@ -60,7 +60,8 @@ def canvas_plan(plan: TensorPlan) -> TensorPlan:
         return plan
     height, width = plan.spec.lengths["h"], plan.spec.lengths["w"]
     decoded = sorted(zip(plan.channels, plan.fill, strict=True))
-    spec = replace(plan.spec, shape=(height, width, len(decoded)), dtype="uint8", layout="hwc", low=0.0, high=255.0)
+    shape = height, width, len(decoded)
+    spec = replace(plan.spec, shape=shape, dtype="uint8", layout="hwc", low=0.0, high=255.0, fourth=None)
     channels, fill = zip(*decoded, strict=True)
     return replace(plan, spec=spec, fill=fill, channels=channels, arithmetic=())
 

@@ -283,15 +283,15 @@ second_pass(const struct Image *images, const struct Plan plan) {
         for (int i = 0; i < PIXELS; ++i)
             for (int c = 0; c < CHANNELS; ++c)
                 if (region_x + i < 0 || region_x + i >= width) levels[c][i] = plan.fill[c];
-    bool is_near = CANVASES || (plan.strides[2] == (INTERLEAVED ? CHANNELS : 1) && plan.strides[1] % PIXELS == 0 &&
+    bool is_near = CANVASES || (plan.strides[2] == (INTERLEAVED ? PLANES : 1) && plan.strides[1] % PIXELS == 0 &&
                                 (INTERLEAVED || plan.strides[0] % PIXELS == 0));
     bool is_whole = is_near && canvas_width(plan) % PIXELS == 0 && (size_t)image.tensor % sizeof(struct Values) == 0;
-    for (int part = 0; part < CHANNELS; ++part) {  // where columns are near, values that follow each other in memory
+    for (int part = 0; part < PLANES; ++part) {  // where columns are near, values that follow each other in memory
         struct Values values;
         int channels[PIXELS], pixels[PIXELS];
         for (int i = 0; i < PIXELS; ++i) {
-            channels[i] = INTERLEAVED ? (part * PIXELS + i) % CHANNELS : part;
-            pixels[i] = INTERLEAVED ? (part * PIXELS + i) / CHANNELS : i;
+            channels[i] = INTERLEAVED ? (part * PIXELS + i) % PLANES : part;
+            pixels[i] = INTERLEAVED ? (part * PIXELS + i) / PLANES : i;
             values.of[i] = tables[channels[i]][clip8(levels[channels[i]][pixels[i]])];
         }
         if (is_whole) *(struct Values *)(image.tensor + place(plan, channels[0], x + pixels[0], y)) = values;
@@ -299,4 +299,5 @@ second_pass(const struct Image *images, const struct Plan plan) {
             for (int i = 0; i < PIXELS; ++i)
                 if (x + pixels[i] < canvas_width(plan)) image.tensor[place(plan, channels[i], x + pixels[i], y)] = values.of[i];
     }
+    for (int i = 0; i < PIXELS && x + i < canvas_width(plan); ++i) put_fourth(plan, image.tensor, x + i, y);
 }

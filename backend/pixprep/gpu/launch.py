@@ -126,6 +126,8 @@ def levels_options(plan: TensorPlan) -> list[str]:
 def _tensor_options(plan: TensorPlan) -> list[str]:
     return [
         f"-DCHANNELS={len(plan.channels)}",
+        f"-DPLANES={plan.spec.channels}",
+        f"-DFOURTH={int(plan.spec.fourth is not None)}",
         f"-DINTERLEAVED={int((plan.spec.layout or '').endswith('wc'))}",
         f"-DVALUE={VALUES[np.dtype(plan.spec.dtype).itemsize]}",
     ]

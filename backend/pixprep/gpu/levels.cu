@@ -73,12 +73,13 @@ __device__ static inline void conclude(const struct Plan &plan, const struct Lev
 // Where the last sweep puts a pixel, whose values are measured or the plan's.
 __device__ static inline void put(const struct Plan &plan, const struct Measured *own, VALUE *tensor, int y, int x,
                                   const int *pixel) {
-    for (int c = 0; c < CHANNELS; ++c) {
+    for (int c = 0; c < PLANES; ++c) {
         int level = pixel[0];
         for (int k = 1; k < CHANNELS; ++k)  // an index known at run time only would put the array into local memory
             if (plan.channel[c] == k) level = pixel[k];
         tensor[place(plan, c, x, y)] = own ? own->values[c][level] : __ldg(plan.tables + c * LEVELS + level);
     }
+    put_fourth(plan, tensor, x, y);
 }
 
 // The threads of a block do all steps, and write the tensor.
@@ -145,7 +146,7 @@ __device__ static inline void do_steps(const struct Canvas &canvas, const struct
 
 // Noise as in engine/kernels/kernel.py: Philox4x32-10 of (i, values[2], 0, 0) is where eight values are looked up.
 __device__ void fill_with_noise(const struct Plan &plan, VALUE *tensor, const struct Erasure &erasure, const VALUE *noise) {
-    int area = erasure.height * erasure.width, count = CHANNELS * area;
+    int area = erasure.height * erasure.width, count = PLANES * area;
     for (int i = threadIdx.x; i * 8 < count; i += LEVEL_THREADS) {
         unsigned counter[4] = {(unsigned)i, erasure.values[2], 0, 0};
         philox(counter, erasure.values[0], erasure.values[1]);
@@ -172,7 +173,7 @@ change_levels(const struct Canvas *canvases, const struct Plan plan) {
         }
         for (int at = threadIdx.x; at < erasure.height * erasure.width; at += LEVEL_THREADS) {
             int y = at / erasure.width, x = at - y * erasure.width;
-            for (int c = 0; c < CHANNELS; ++c)
+            for (int c = 0; c < PLANES; ++c)
                 canvas.tensor[place(plan, c, erasure.left + x, erasure.top + y)] = (VALUE)erasure.values[c];
         }
     }

@@ -168,10 +168,11 @@ extern "C" __global__ void second_pass(const struct Image *images, const struct 
     bool is_inside = region_x >= 0 && region_x < image.columns.size && region_y >= 0 && region_y < image.rows.size;
     float values[CHANNELS];
     if (is_inside) finish(image, region_x, region_y, values);
-    for (int c = 0; c < CHANNELS; ++c) {
+    for (int c = 0; c < PLANES; ++c) {
         float value = is_inside ? values[0] : image.fill >> 8 * plan.channel[c] & 255;
         for (int k = 1; k < CHANNELS; ++k)  // an index known at run time only would put the array into local memory
             if (is_inside && plan.channel[c] == k) value = values[k];
         image.tensor[place(plan, c, x, y)] = value_bits(plan, c, value);
     }
+    put_fourth(plan, image.tensor, x, y);
 }

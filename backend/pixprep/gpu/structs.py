@@ -58,6 +58,7 @@ def plan_struct(plan: TensorPlan, address: int, planes: Any = None) -> npt.NDArr
     count = len(plan.channels)
     struct["tables"], struct["steps"] = address, address + plan.table.nbytes
     struct["step_count"] = len(plan.arithmetic)
+    struct["fourth"] = np.array(plan.spec.fourth or 0, plan.spec.dtype).view(f"u{plan.table.itemsize}")
     struct["channel"][0, :count], struct["fill"][0, :count] = plan.channels, plan.fill
     if planes is not None:
         _, struct["canvas_height"], struct["canvas_width"] = planes.shape

@@ -204,7 +204,7 @@ def _crop(walk: Walk, fields: Fields) -> None:
 def _to_gray(walk: Walk, fields: Fields) -> None:
     """OpenCV's luma in all channels."""
     fields.expect("method", "weighted_average")
-    fields.expect("num_output_channels", 3, why='must be 3: a tensor of one channel is "color": "gray" of decode')
+    fields.expect("num_output_channels", 3, why='must be 3: "channels": 1 of tensor makes it one')
     walk.change(ops.Grayscale("opencv"))
 
 

@@ -173,7 +173,7 @@ def _take_choice(walk: Walk, transform: Any, where: str) -> None:
         own.ops = []
         for index, part in group:
             _take(own, part, f"{where}[{index}]")
-        if (own.data, own.scaling, own.boxes) != (walk.data, walk.scaling, walk.boxes):
+        if any(getattr(own, name) != getattr(walk, name) for name in ("data", "scaling", "boxes", "channels")):
             raise PipelineError(f"{where}: changes what the data is in some draws alone: put that behind it")
         parts.append(tuple(own.ops))
         walk.size = walk.size if own.size == walk.size else None
@@ -203,4 +203,4 @@ def _finished(walk: Walk, where: str) -> list[Op]:
             if not all(isinstance(each, Boxes | Normalize | RandomErasing) for each in walk.ops[place:]):
                 raise PipelineError(f"{where}: SanitizeBoundingBoxes must stand behind what moves and resizes images")
             walk.ops[place] = changed(op, format=walk.boxes)
-    return [Decode(apply_exif_orientation=False), *walk.ops, Tensor(dtype=dtype)]
+    return [Decode(apply_exif_orientation=False), *walk.ops, Tensor(dtype=dtype, channels=walk.channels)]

@@ -23,6 +23,7 @@ FILTERS: dict[Any, Filter] = {
     **PILLOW_FILTERS,
 }
 """Filters by the values of ``InterpolationMode``, and by the numbers in its place."""
+_COUNTS: dict[int, Literal[1] | None] = {1: 1, 3: None}
 
 
 class Walk:
@@ -34,6 +35,7 @@ class Walk:
         scaling: of float32 values: what ``normalize`` must still do to the levels, (scale, arithmetic).
         size: (height, width), where it is known.
         boxes: the format of a sample's boxes.
+        channels: of the tensor, where they are not red, green and blue.
         is_v2: whether the transform at hand is one of v2.
     """
 
@@ -44,6 +46,7 @@ class Walk:
         self.scaling: tuple[float, Arithmetic] | None = None
         self.size: tuple[int, int] | None = None
         self.boxes: BoxFormat = "xyxy"
+        self.channels: Literal[1] | None = None
         self.is_v2 = False
 
     def resize(self, fields: Fields, sides: tuple[int, ...], **how: Any) -> None:
@@ -179,8 +182,15 @@ def _image_classification(walk: Walk, fields: Fields) -> None:
 
 
 def _grayscale(walk: Walk, fields: Fields) -> None:
-    fields.expect("num_output_channels", 3, why="must be 3: a tensor of one channel is another one")
-    walk.ops.append(ops.Grayscale(like=walk.levels_like()))
+    like = walk.levels_like()
+    if walk.channels is None:  # one channel stays what it is
+        walk.ops.append(ops.Grayscale(like=like))
+    walk.channels = fields.choice("num_output_channels", _COUNTS)
+
+
+def _to_rgb(walk: Walk, _: Fields) -> None:
+    """As decode gives it, or gray in three channels."""
+    walk.channels = None
 
 
 def _gaussian_blur(walk: Walk, fields: Fields) -> None:
@@ -264,7 +274,7 @@ TRANSFORMS: dict[str, Take] = {
     "PILToTensor": _pil_to_tensor,
     "ToImage": _to_image,
     "ToPureTensor": lambda *_: None,  # changes the type alone
-    "RGB": lambda *_: None,  # as decode gives it
+    "RGB": _to_rgb,
     "ConvertImageDtype": _to_dtype,
     "ToDtype": _to_dtype,
     "Normalize": _normalize,

@@ -109,7 +109,8 @@ def _at_times(cls: type[Op], **named: str) -> Take:
         how = {field: int(value) if value.is_integer() else value for field, value in how.items()}
         how |= {"like": like} if "like" in cls.__struct_fields__ else {}
         how["p"] = fields.number("p")
-        walk.ops.append(cls(**how))
+        if cls is not ops.RandomGray or walk.channels is None:  # one channel stays what it is
+            walk.ops.append(cls(**how))
 
     return take
 

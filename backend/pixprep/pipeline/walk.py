@@ -237,7 +237,8 @@ def meaning(spec: TensorSpec, plan: TensorPlan) -> dict[str, object]:
     return {
         "dtype": spec.dtype,
         "layout": spec.layout,
-        "channels": plan.channels,
+        "channels": plan.channels if plan.spec.channels > 1 else "gray",
+        "value of a fourth channel": "none" if plan.spec.fourth is None else f"{plan.spec.fourth:g}",
         "operators": " and ".join(map(str, plan.calls)) or "none",
         "values": f"{spec.low:.4g}..{spec.high:.4g}{' of a resize that does not round' * plan.is_real}",
         "arithmetic": plan.arithmetic,

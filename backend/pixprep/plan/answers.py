@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from math import prod
 from threading import Lock
 
+import numpy as np
+
 from pixprep.errors import ImageError
 from pixprep.plan.output_plans import OutputPlan
 from pixprep.plan.plan import Place, Placed
-from pixprep.spec import BYTES_PER_VALUE
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class _Answer:
             rows = [row for row in placed.rows or (placed,) if isinstance(row, Placed)]
             shapes = (spec.shape_of(*row.placements[name].size) for row in rows)
             self._shapes[name] = tuple(map(max, zip(self._shapes[name], *shapes, strict=True)))
-            n_bytes += prod(self._shapes[name]) * BYTES_PER_VALUE[spec.dtype]
+            n_bytes += prod(self._shapes[name]) * np.dtype(spec.dtype).itemsize
         if self._rows * n_bytes > self._most_bytes:
             largest = " and ".join(str([*shape]) for shape in self._shapes.values())
             remedy = "send fewer images in a request" if self._rows > 1 else "send a smaller image"

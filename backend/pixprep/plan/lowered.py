@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
@@ -76,16 +77,19 @@ class Lowered:
         """The plan of the image as a tensor.
 
         Raises:
-            PipelineError: the arithmetic leaves the range of float32.
+            PipelineError: the arithmetic leaves the range of float32; one channel is to be what may be three.
         """
         fill = self.fill if self.fill and not isinstance(self.fill, inputs.Fill) else (0,)
-        return TensorPlan(
+        plan = TensorPlan(
             spec=spec,
             geometry=self.geometry,
             fill=fill * (len(self.channels) if len(fill) == 1 else 1),
             channels=self.channels,
             arithmetic=self.arithmetic,
         )
+        if spec.channels < len(plan.channels):
+            self._check_gray(plan)
+        return plan
 
     def then(self, step: GeometryStep, *, fill: Fill | None = None, mode: PaddingMode = "constant") -> Lowered:
         """With one more step, which may leave a margin: of a colour, or by another mode of the image itself.
@@ -204,6 +208,18 @@ class Lowered:
             lowered = lowered.then(each.step, fill=fill)
         return lowered
 
+    def _check_gray(self, plan: TensorPlan) -> None:
+        """Raise PipelineError unless all channels are equal by what is done to them, whatever the image."""
+        is_gray = _are_gray(self.photo, was_gray=False) and (self.fill is None or _is_one(self.fill))
+        values = (getattr(step.op, "value", "") for step in self.erasures)
+        is_erased_alike = all(isinstance(value, str) or _is_one(value) for value in values)  # any channel may be noise
+        are_alike = is_erased_alike and len({*map(bytes, plan.table)}) == 1
+        if not (are_alike and _are_gray(self.levels, was_gray=is_gray)):
+            raise PipelineError(
+                '"channels": 1 needs three equal channels: put grayscale, or a color_matrix of three equal rows, in '
+                "front of it, and nothing that may colour behind that; normalize has one mean and one std"
+            )
+
     @property
     def is_moved(self) -> bool:
         """Tell whether a pixel may lie elsewhere than in the photo."""
@@ -271,6 +287,28 @@ def _check_reduced(resize: geometry_steps.Resize) -> None:
                 f'{field} contradicts "reduced": true of decode, which changes pixels: '
                 f'write {remedy}, or leave "reduced" out'
             )
+
+
+def _are_gray(steps: Iterable[LevelsStep], *, was_gray: bool) -> bool:
+    """``levels.is_gray`` after all steps, of an image of any size."""
+    for step in steps:
+        match step:
+            case Augment():
+                was_gray = was_gray and step.op.keeps_gray
+            case Move():
+                was_gray = was_gray and (not step.has_margin or step.mode != "constant" or _is_one(step.fill))
+            case Chosen():
+                was_gray = was_gray and all(_are_gray(part, was_gray=True) for part in step.parts)
+            case geometry_steps.Resize():
+                pass
+            case _:
+                was_gray = levels.is_gray(step, was_gray=was_gray)
+    return was_gray
+
+
+def _is_one(fill: object) -> bool:
+    """Tell whether it is the same number for each channel."""
+    return isinstance(fill, tuple) and len({*fill}) == 1
 
 
 def _is_flip(step: GeometryStep) -> bool:

@@ -67,9 +67,9 @@ def true_colours(plan: TensorPlan, tensor: Array, side: int | None = None) -> U8
         side: in which the result will be ``fitted``: a few pixels for each of its own are enough; None: all.
     """
     pixels = _thinned(plan.spec.view(tensor, "hwc"), side)
-    ends = plan.table.astype(np.float64)[:, [0, -1]]
+    ends = plan.table.astype(np.float64)[: plan.spec.channels, [0, -1]]
     channels = [levels_of(pixels[:, :, index], low, high) for index, (low, high) in enumerate(ends)]
-    return np.stack(channels, axis=2)[:, :, np.argsort(plan.channels)]
+    return np.stack(channels, axis=2)[:, :, np.argsort(plan.channels[: len(channels)])]
 
 
 def shown_as(values: Array, low: float, high: float) -> U8:

@@ -176,7 +176,7 @@ def source_box(found: Preview, shown: Shown, size: tuple[int, ...]) -> Box:
 def _placed(found: Preview, shown: Shown) -> Panel:
     """The levels of the tensor in their true colours, with a line around the photo where there is a margin."""
     height, width = shown.placement.size
-    pixels = shown_as(shown.levels[:, :, np.argsort(shown.plan.channels)], 0, 255)
+    pixels = shown_as(shown.levels[:, :, np.argsort(shown.plan.channels[: len(shown.channels)])], 0, 255)
     words = [f"{text[0].upper()}{text[1:]}." for text in geometry_words(shown.plan.geometry)] or ["As it is."]
 
     frame = None

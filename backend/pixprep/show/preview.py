@@ -44,7 +44,7 @@ class Shown:
         name: of the output.
         plan: of the tensor.
         placement: of the photo in it.
-        tensor: (height, width, channels), whatever the layout, as the engine gave it.
+        tensor: (height, width, channels), whatever the layout, as the engine gave it, without a fourth channel.
         levels: the same pixels before the arithmetic: uint8, or float32 where the resize does not round.
     """
 
@@ -57,7 +57,7 @@ class Shown:
     @property
     def channels(self) -> list[str]:
         """Names of the tensor's channels."""
-        return ["gray"] if len(self.plan.channels) == 1 else [_COLORS[channel] for channel in self.plan.channels]
+        return ["gray"] if self.tensor.shape[2] == 1 else [_COLORS[channel] for channel in self.plan.channels]
 
     @property
     def shape(self) -> list[int]:
@@ -206,8 +206,8 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL
                 name,
                 plan,
                 placements[f"tensor_{index}"],
-                own.outputs[f"tensor_{index}"].spec.view(batch.outputs[f"tensor_{index}"][0], "hwc"),
-                batch.outputs[f"levels_{index}"][0],
+                plan.spec.view(batch.outputs[f"tensor_{index}"][0], "hwc")[:, :, : plan.spec.channels],
+                batch.outputs[f"levels_{index}"][0][:, :, : plan.spec.channels],
             )
             for index, (name, plan) in enumerate(plans.items())
         ),

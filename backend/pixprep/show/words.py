@@ -120,10 +120,12 @@ def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
     if isinstance(output, NumbersPlan):
         yield f"{', '.join(output.words)}: {_NUMBERS[output.kind]}"
     if isinstance(output, TensorPlan):
-        for index, channel in enumerate(output.channels):
-            name = "gray" if len(output.channels) == 1 else ("red", "green", "blue")[channel]
-            yield f"{name}: {_formula(output.arithmetic, index)}"
         spec = output.spec
+        for index, channel in enumerate(output.channels[: spec.channels]):
+            name = "gray" if spec.channels == 1 else ("red", "green", "blue")[channel]
+            yield f"{name}: {_formula(output.arithmetic, index)}"
+        if spec.fourth is not None:
+            yield f"fourth channel: {spec.fourth:g}"
         if spec.is_open or spec.padding != NO_PADDING:
             batch = ", and in a batch to its largest image" if spec.is_open else ""
             yield f"padded with {', '.join(f'{value:g}' for value in spec.padding.value)} below and on the right{batch}"
@@ -188,7 +190,8 @@ def _words(op: Op, image: ImageSpec, before: Lowered) -> str:
         case Pixels():
             return _taken(op.frames)
         case Tensor():
-            return f"give the image as {op.dtype} {op.layout}"
+            count = f", {op.channels} channel{'s' * (op.channels > 1)}" if op.channels else ""
+            return f"give the image as {op.dtype} {op.layout}{count}"
         case NumbersOp():
             numbers = op.lower(before, op.infer(image))
             return f"give {', '.join(numbers.words)}: {_NUMBERS[numbers.kind]}"

@@ -52,7 +52,8 @@ class CpuKernel:
     def run(self, images: Sequence[U8], placements: Sequence[Placement], outs: Planes, places: Sequence[int]) -> None:
         """See ``Kernel.run``."""
         for pixels, placement, place in zip(images, placements, places, strict=True):
-            planes = self._unpadded(self._plan.spec.view(outs[place], "chw"), placement.size)
+            whole = self._plan.spec.view(outs[place], "chw")
+            planes = self._image(whole, placement.size)
             *steps, last = placement.levels or (None,)
             table, finish = self._table, self._finish
             if isinstance(last, Curve) and not self._own:  # what comes last is looked up with the values
@@ -69,15 +70,17 @@ class CpuKernel:
             for erase in placement.erasures:
                 rows, columns = slice(erase.top, erase.top + erase.height), slice(erase.left, erase.left + erase.width)
                 erased = planes[:, rows, columns]
-                erased[:] = noise(erase.noise, erased.shape) if erase.noise else np.reshape(erase.values, (-1, 1, 1))
+                values = np.reshape(erase.values[: len(planes)], (-1, 1, 1))
+                erased[:] = noise(erase.noise, erased.shape) if erase.noise else values
+            if self._plan.spec.fourth is not None:  # at last: kernels that write three bytes of four may write all
+                whole[3] = self._plan.spec.fourth
 
-    def _unpadded(self, planes: Planes, size: tuple[int, int]) -> Planes:
+    def _image(self, planes: Planes, size: tuple[int, int]) -> Planes:
         """The part of a tensor that is image; around it the padding is written."""
-        if planes.shape[1:] == size:
-            return planes
         rows, columns = size
-        planes[:, rows:] = planes[:, :rows, columns:] = self._margin
-        part = planes[:, :rows, :columns]
+        if planes.shape[1:] != size:
+            planes[:, rows:] = planes[:, :rows, columns:] = self._margin
+        part = planes[: len(self._plan.channels), :rows, :columns]
         assert part.shape[1:] == size, f"an image of {size} for a tensor of {planes.shape}"  # C would write behind it
         return part
 
@@ -100,7 +103,7 @@ class CpuKernel:
         """Arithmetic, channel order and layout in one pass over the block; the margin in its colour."""
         rows, columns = _size(placement)
         if (rows, columns) != placement.canvas:
-            for plane, values, fill in zip(planes, table, placement.fill or self._plan.fill, strict=True):
+            for plane, values, fill in zip(planes, table, placement.fill or self._plan.fill, strict=False):
                 plane[...] = values[fill]
             top, left = placement.at
             planes = planes[:, top : top + rows, left : left + columns]
@@ -140,13 +143,13 @@ class CpuKernel:
         )
 
     def _look_up(self, block: U8 | F32, table: Planes, planes: Planes) -> None:
-        """The values of a block of decoded channels."""
+        """The values of a block of decoded channels, or of the first one where the tensor has no more."""
         ordered = block[:, :, ::-1] if self._plan.channels[0] > 0 else block  # in order, or backwards
         if self._is_real:
-            planes[...] = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))
+            planes[...] = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))[: len(planes)]
         else:
             is_same = self._is_identity and table is self._table
-            resize.look_up(cast("U8", ordered), None if is_same else table, planes)
+            resize.look_up(cast("U8", ordered[:, :, : len(planes)]), None if is_same else table, planes)
 
 
 def noise(words: tuple[int, int, int], shape: tuple[int, ...]) -> F32:

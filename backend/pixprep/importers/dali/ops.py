@@ -18,7 +18,7 @@ from pixprep.importers.dali.values import TYPES, Image, Numbers, Value, lowered,
 from pixprep.importers.dali.windows import cropped, policy, sliced, subscripted
 from pixprep.importers.fields import Fields, finite, reals
 from pixprep.pipeline.ops import ColorMatrix, Levels, Normalize, Op, as_tuple, changed
-from pixprep.pipeline.ops.outputs import MAX_ONES
+from pixprep.pipeline.ops.limits import MAX_ONES
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, Layout, TensorSpec
 
@@ -34,10 +34,11 @@ def _layouts(image: Image) -> dict[str, Layout]:
 
 def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
     """Crop, mirror, ``scale * (value - mean) / std + shift``, cast, and the layout."""
-    if fields.flag("pad_output"):
-        fields.refuse("pad_output", "is not understood: no tensor has a fourth channel: let the model take three")
+    is_padded = fields.flag("pad_output") and image.channels == 3
     step = _normalized(replace(image, canvas=None), fields, "std").chain[len(image.chain) :]
-    beyond = finite(fields.take("fill_values", 0.0)) if policy(fields) == "pad" else None
+    beyond, fourth = (finite(fields.take("fill_values", 0.0)), 0.0) if policy(fields) == "pad" else (None, 0.0)
+    if beyond is not None and is_padded and len(beyond) in (1, 4):
+        beyond, fourth = beyond[:3], beyond[-1]
     fill = None if beyond is None else _level_of(beyond, step)
     if beyond is None or fill is not None or image.canvas is not None:
         image, corner = cropped(image, fields, fill), None
@@ -47,7 +48,9 @@ def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
     if beyond is not None and corner is not None:
         image = image.padded(*corner, beyond[0])
     dtype = "output_dtype" if fields.has("output_dtype") else "dtype"  # its name until DALI 1.0
-    return replace(image.cast(fields, dtype, _FLOAT), layout=fields.choice("output_layout", _layouts(image), "CHW"))
+    image = image.cast(fields, dtype, _FLOAT)
+    layout = fields.choice("output_layout", _layouts(image), "CHW")
+    return replace(image, layout=layout, fourth=fourth if is_padded else image.fourth)
 
 
 def _level_of(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
@@ -59,7 +62,7 @@ def _level_of(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
     for op in steps:
         assert isinstance(op, Normalize)
         plan = op.lower(plan, spec, "")
-    table = plan.tensor(TensorSpec(shape=(3, 1, 1), dtype="float32", low=0, high=0)).table
+    table = plan.tensor(TensorSpec(shape=(3, 1, 1), layout="chw", dtype="float32", low=0, high=0)).table
     found = []
     for channel, value in enumerate([*values] * (3 if len(values) == 1 else 1)):
         level = int(np.argmin(np.abs(table[channel] - value)))

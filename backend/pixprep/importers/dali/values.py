@@ -111,6 +111,7 @@ class Image:
         dtype: of its values.
         canvas: that it lies on, where its size follows the image's.
         padding: height, width and value of the tensor's padding below and on the right.
+        fourth: value of a channel behind red, green and blue; None: there is none.
         stride: from frame to frame, of a clip.
         is_gray: it has one channel in DALI, and here three that are the same.
     """
@@ -121,6 +122,7 @@ class Image:
     dtype: TensorDType = "uint8"
     canvas: Canvas | None = None
     padding: tuple[int, int, float] | None = None
+    fourth: float | None = None
     stride: int = 1
     is_gray: bool = False
 
@@ -131,8 +133,8 @@ class Image:
 
     @property
     def channels(self) -> int:
-        """1 for gray, else 3."""
-        return 1 if self.is_gray or getattr(self.chain[0], "color", "") == "gray" else 3
+        """1 for gray, else 3, or 4 with the ``fourth``."""
+        return 1 if self.is_gray or getattr(self.chain[0], "color", "") == "gray" else 3 + (self.fourth is not None)
 
     @property
     def is_normalized(self) -> bool:
@@ -149,7 +151,7 @@ class Image:
         """Refuse an image on a canvas of its own size, or one whose tensor is padded, before what comes next."""
         if self.canvas is not None:
             raise PipelineError("the canvas before it follows the image's size: a crop to one size has to come first")
-        if self.padding is not None:
+        if self.padding is not None or self.fourth is not None:
             raise PipelineError("comes after a padding of normalized values, which has to be last")
 
     def padded(self, height: int, width: int, value: float) -> Image:
@@ -167,12 +169,13 @@ class Image:
         """Fields of its ``tensor``."""
         if self.canvas is not None:
             self.check_laid()
-        if self.is_gray:
-            raise PipelineError("has one channel, made of three: let the decoder make it, with output_type GRAY")
-        height, width, value = self.padding or (None, None, None)
         fields: dict[str, Any] = {"dtype": self.dtype, "layout": self.layout}
+        if self.is_gray or self.fourth is not None:
+            fields |= {"channels": self.channels, "pad_value": self.fourth or None}
         if self.padding:
-            fields |= {"min_height": height, "min_width": width, "pad_value": value}
+            height, width, value = self.padding
+            values = value if self.fourth in (None, value) else (value, value, value, self.fourth)
+            fields |= {"min_height": height, "min_width": width, "pad_value": values}
         spec = lowered(self.chain)[1]
         if spec.max_height is None or spec.max_width is None:
             fields["max_size"] = MAX_SIZE
@@ -192,7 +195,7 @@ class Image:
         self.check_unrounded()
         steps = [op for op in self.chain if isinstance(op, Normalize)]
         kept = self.chain[: -len(steps)]
-        if any(isinstance(op, Normalize) for op in kept) or self.padding is not None:
+        if any(isinstance(op, Normalize) for op in kept) or (self.padding, self.fourth) != (None, None):
             fields.refuse(argument, "is understood right behind the arithmetic whose values are rounded")
         channels = 3 if self.channels == 1 and all(isinstance(op.mean, float | int) for op in steps) else self.channels
         pairs = [(1.0, 0.0)] * channels

@@ -304,7 +304,10 @@ class _Tensor:
             levels = self._padded(levels, self._tensor.pad_level)
         for original in self._arithmetic:
             levels = original.run(levels)
-        return self._padded(levels.astype(self._dtype), self._tensor.pad_value or 0)
+        values, padding = levels.astype(self._dtype)[:, :, : self._tensor.channels], self._tensor.pad_value or 0
+        if self._tensor.channels == 4:
+            values = np.pad(values, ((0, 0), (0, 0), (0, 1)), constant_values=ops.as_tuple(padding)[-1])
+        return self._padded(values, padding)
 
     def _padded(self, values: Array, value: ops.Reals) -> Array:
         height, width, channels = values.shape

@@ -77,6 +77,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
 
     moves: ClassVar[bool] = True
     host_like: ClassVar[str] = "dali"
+    may_colour: ClassVar[bool] = False
 
     matrix: Rows | str | None = None
     homography: Rows | str | None = None

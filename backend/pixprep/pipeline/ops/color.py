@@ -181,8 +181,8 @@ class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
 class Grayscale(ColorOp, frozen=True, tag="grayscale"):
     """Make every pixel gray; the image keeps its channels.
 
-    torchvision v2's ``rgb_to_grayscale`` to as many channels as there are. A tensor of one channel is made by
-    ``"color": "gray"`` of decode.
+    torchvision v2's ``rgb_to_grayscale`` to as many channels as there are. ``"channels": 1`` of ``tensor`` makes
+    one of them, and so does ``"color": "gray"`` of decode, whose gray is the file's.
 
     Args:
         like: whose luma: Pillow and OpenCV round it, torchvision cuts it off.

@@ -38,6 +38,7 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
     """
 
     moves: ClassVar[bool] = True
+    may_colour: ClassVar[bool] = False
     is_hosts: ClassVar[bool] = True
     no_boxes: ClassVar[str] = "no formula says where elastic moves boxes or points: leave them or it out"
     blocks: ClassVar[int] = 1  # whether, two words of the seed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Margin, Ratio, Rising, Share, Within, need_channels, shown
@@ -31,6 +31,8 @@ class Erase(SteadyOp, frozen=True, tag="erase"):
         height, width: its size.
         fill: the colour, 0 to 255: one number, or one a channel in the order of the channels.
     """
+
+    may_colour: ClassVar[bool] = False
 
     top: Annotated[int, Within(0, MAX_SIDE)]
     left: Annotated[int, Within(0, MAX_SIDE)]
@@ -59,6 +61,8 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
         fill: the colour, 0 to 255: one number, or one a channel.
         p: how often.
     """
+
+    may_colour: ClassVar[bool] = False
 
     count: tuple[int, int] = (1, 2)
     hole_height: Annotated[tuple[float, float], Rising(0, MAX_SIDE)] = (0.1, 0.2)
@@ -154,7 +158,7 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
             if image.values != "normalized":
                 raise PipelineError(f'"value": "{self.value}" is noise of the tensor, and must come after normalize')
             return image
-        need_channels("value", self.value, image)
+        need_channels("value", self.value, image.channels)
         for value in as_tuple(self.value):
             if image.values == "levels" and value not in range(256):
                 raise PipelineError(

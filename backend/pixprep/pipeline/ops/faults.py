@@ -76,7 +76,7 @@ def _of_call(cls: type[msgspec.Struct], args: Sequence[Any], named: Mapping[str,
 
 def _choices(cls: type[msgspec.Struct], field: str) -> list[str]:
     parts = get_args(get_type_hints(cls)[field])  # of ``Literal`` its words; of ``Literal | None`` a ``Literal`` first
-    words = [word for part in parts for word in (get_args(part) or (part,)) if isinstance(word, str)]
+    words = [str(word) for part in parts for word in (get_args(part) or (part,)) if isinstance(word, str | int)]
     return [*["a number"] * (float in parts), *words]
 
 

@@ -57,6 +57,7 @@ class RandomSharpness(Sometimes, Sharpness, frozen=True, tag="random_sharpness")
 
 class _Blur(LevelsOp, frozen=True):
     host_like: ClassVar[str] = "opencv"
+    may_colour: ClassVar[bool] = False
 
     kernel_size: int | tuple[int, int]
 

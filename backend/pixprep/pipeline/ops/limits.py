@@ -8,9 +8,11 @@ from typing import Annotated, Any, Protocol
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.plan.inputs import Number, number
-from pixprep.spec import Bound, Fill, ImageSpec, InputSpec, Levels, Reals, as_tuple
+from pixprep.spec import Bound, Fill, ImageSpec, InputSpec, Layout, Levels, Reals, as_tuple
 
 MAX_SIDE = 16384
+MAX_ONES = 2
+"""Dims of one in a layout."""
 MAX_RATIO = 1000.0
 _COLORS = {
     "black": "0",
@@ -174,19 +176,31 @@ def shown(value: Reals) -> str:
     return ", ".join([*(f"{v:g}" for v in values[:4]), *["..."] * (len(values) > 4)])
 
 
-def need_channels(name: str, value: Reals, image: ImageSpec) -> None:
-    """Raise PipelineError unless a field has one number, or one for each channel of the image."""
+def need_channels(name: str, value: Reals, channels: int, of: str = "image") -> None:
+    """Raise PipelineError unless a field has one number, or one for each of the channels; ``of`` what these are."""
     count = len(as_tuple(value))
-    if count not in (1, image.channels):
-        raise PipelineError(
-            f'"{name}" has {count} values, but the image has {image.channels} channel{"s" * (image.channels > 1)}'
-        )
+    if count not in (1, channels):
+        raise PipelineError(f'"{name}" has {count} values, but the {of} has {channels} channel{"s" * (channels > 1)}')
+
+
+def need_layout(layout: Layout, axes: str) -> None:
+    """Raise PipelineError unless a layout has each of the axes once."""
+
+    def is_right(layout: Layout) -> bool:
+        return layout.count("1") <= MAX_ONES and sorted(layout.replace("1", "")) == sorted(axes)
+
+    if not is_right(layout):
+        meant = "".join(axis for axis in layout.lower() if axis in (*axes, "1"))
+        remedy = f'; did you mean "{meant}"?' if is_right(meant) else ""
+        kind = "a clip" if "t" in axes else "an image"
+        what = f"each of {', '.join(axes)} once, in any order, and a 1 for a dim of one ({MAX_ONES} at most)"
+        raise PipelineError(f'"layout" of {kind} has {what}, not {quoted(layout)}{remedy}')
 
 
 def need_fill(fill: Fill, image: ImageSpec) -> None:
     """``need_channels`` of a colour; an input has a level for each."""
     if not isinstance(fill, str):
-        need_channels("fill", fill, image)
+        need_channels("fill", fill, image.channels)
 
 
 def fill_input(fill: Fill, image: ImageSpec) -> tuple[InputSpec, ...]:

@@ -56,8 +56,8 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec with the new range of values."""
-        need_channels("mean", self.mean, image)
-        need_channels("std", self.std, image)
+        need_channels("mean", self.mean, image.channels)
+        need_channels("std", self.std, image.channels)
         low, high = image.low, image.high
         if isinstance(self.scale, str):
             need_whole_levels(image)

@@ -25,7 +25,7 @@ from pixprep.plan.plan import Plan
 from pixprep.plan.steps import levels
 from pixprep.plan.steps.levels import LevelStep
 from pixprep.plan.steps.operators import Operator
-from pixprep.spec import Color, ImageSpec, InputSpec, Side, TensorSpec
+from pixprep.spec import Color, ImageSpec, InputSpec, Side, TensorSpec, as_tuple
 
 AnOp = TypeVar("AnOp", bound="Op")
 KINDS: list[type[Op]] = []
@@ -129,11 +129,13 @@ class LevelsOp(ImageOp, frozen=True):
     Attributes:
         has_colours: it takes no image of one channel.
         host_like: the ``like`` for which a GPU has no kernel.
+        may_colour: it may make gray pixels colours, other than by its fill.
     """
 
     has_colours: ClassVar[bool] = False
     host_like: ClassVar[str] = ""
     moves: ClassVar[bool] = False
+    may_colour: ClassVar[bool] = True
     no_places: ClassVar[str] = ""
     no_boxes: ClassVar[str] = ""
 
@@ -174,6 +176,11 @@ class LevelsOp(ImageOp, frozen=True):
     def is_pointwise(self) -> bool:
         """See ``keeps_places``."""
         return False
+
+    @property
+    def keeps_gray(self) -> bool:
+        """See ``keeps_places``."""
+        return not self.may_colour and len({*as_tuple(getattr(self, "fill", 0))}) == 1
 
     @property
     def blocks(self) -> int:
@@ -254,6 +261,10 @@ class Sometimes(Drawn):
     @property
     def is_pointwise(self: Any) -> bool:
         return levels.is_pointwise(self.step())
+
+    @property
+    def keeps_gray(self: Any) -> bool:
+        return levels.is_gray(self.step(), was_gray=True)
 
     def lower(self: Any, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return LevelsOp.lower(self, before, image, key)

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.faults import quoted
-from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Margin, Pair, Share, Within, need_channels, need_whole_levels
+from pixprep.pipeline.ops.limits import (
+    MAX_SIDE,
+    Length,
+    Margin,
+    Pair,
+    Share,
+    Within,
+    need_channels,
+    need_layout,
+    need_whole_levels,
+)
 from pixprep.pipeline.ops.op import AnnotationOp, OutputOp, op_name, own_fields
 from pixprep.plan import inputs
 from pixprep.plan.lowered import Lowered, colour
@@ -39,8 +48,6 @@ from pixprep.spec import (
     as_tuple,
 )
 
-MAX_ONES = 2
-"""Dims of one in a layout."""
 MAX_ROWS = 100_000
 Rows = Annotated[int, Within(1, MAX_ROWS, " rows")]
 LEAST_FLOW_SIDE = 32
@@ -58,6 +65,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
     what of a tensor is image.
 
     Args:
+        channels: 1: one in place of three equal ones, such as behind ``grayscale``; 4: a fourth behind three, which
+            holds ``pad_value`` (TensorRT's CHW4 and HWC4); default: the image's.
         dtype: ``float32``, ``float16``, or ``uint8`` where nothing was normalized.
         layout: the axes in their order: ``chw`` (channel, height, width), ``hwc``, ``cwh`` and so on; of a clip with
             its frames, such as ``tchw`` or ``cthw``. A ``1`` is a dim of one, such as that of a camera: ``1chw``.
@@ -68,7 +77,7 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         pad_value: of what is padded, a value of the tensor, behind ``normalize``: one number, or one a channel;
             default: 0.
         pad_level: in place of ``pad_value``, a level of 0 to 255, or one a channel, to which ``normalize`` is done as
-            to the image: a margin of the photo.
+            to the image: a margin of the photo. A fourth channel is then 0.
     """
 
     dtype: TensorDType = "float32"
@@ -79,6 +88,7 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
     multiple: Length | None = None
     pad_value: Reals | None = None
     pad_level: Margin | None = None
+    channels: Literal[1, 4] | None = None
 
     def check(self) -> None:
         if None not in (self.pad_value, self.pad_level):
@@ -100,19 +110,20 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
                 "the size differs from image to image, and has no bound: add center_crop or letterbox, or give resize "
                 "a height and a width, or a max_size, or tensor a max_size"
             )
-        for name, value in (("pad_value", self.pad_value), ("pad_level", self.pad_level)):
-            need_channels(name, value or 0.0, image)
-        padding = Padding(
-            as_tuple(self.pad_value or 0.0), self.min_height or 1, self.min_width or 1, self.multiple or 1
-        )
-        least, most = (
-            padding.size(*sides) for sides in ((image.min_height, image.min_width), (image.max_height, image.max_width))
-        )
-        if least == most == (image.min_height, image.min_width):
+        if self.channels == 4 and image.channels != 3:
+            raise PipelineError('"channels": 4 is a fourth behind red, green and blue, and the image is gray')
+        channels = self.channels or image.channels
+        value = as_tuple(self.pad_value or 0.0)
+        need_channels("pad_value", value, channels, "tensor" if self.channels else "image")
+        need_channels("pad_level", self.pad_level or 0, min(channels, image.channels), "tensor's image")
+        padding = Padding(value, self.min_height or 1, self.min_width or 1, self.multiple or 1)
+        bounds = (image.min_height, image.min_width), (image.max_height, image.max_width)
+        least, most = (padding.size(*sides) for sides in bounds)
+        if least == most == bounds[0]:
             padding = NO_PADDING
         if image.frames is not None and (least != most or padding[1:] != NO_PADDING[1:]):
             raise PipelineError("the size differs from clip to clip: give resize a height and a width, and no padding")
-        _check_layout(self.layout, "chw" if image.frames is None else "tchw")
+        need_layout(self.layout, "chw" if image.frames is None else "tchw")
         if self.dtype == "uint8" and image.values == "normalized":
             raise PipelineError("uint8 cannot hold normalized values: use float32 or float16, or drop normalize")
         if self.dtype == "uint8" and image.values == "real":
@@ -120,7 +131,7 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         largest = max(abs(image.low), abs(image.high))
         if not largest <= LARGEST[self.dtype]:
             raise PipelineError(f"{self.dtype} ends at {LARGEST[self.dtype]:g}, but values reach {largest:g}")
-        sizes = {"1": 1, "t": image.frames or 0, "c": image.channels, "h": most[0], "w": most[1]}
+        sizes = {"1": 1, "t": image.frames or 0, "c": channels, "h": most[0], "w": most[1]}
         shape = tuple(sizes[axis] for axis in self.layout)
         sizes |= {axis: -1 for axis, low, high in zip("hw", least, most, strict=True) if low < high}
         return TensorSpec(
@@ -131,41 +142,28 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
             low=image.low,
             high=image.high,
             padding=padding,
+            fourth=value[-1] if self.channels == 4 else None,
         )
 
     def check_padding(self, images: Sequence[ImageSpec]) -> None:
         """Raise PipelineError for what fills a padding that none of these images, of any side, has."""
         given = [name for name in ("pad_value", "pad_level") if getattr(self, name) is not None]
-        asks = (self.min_height, self.min_width, self.multiple) != (None, None, None)
+        asks = self.min_height or self.min_width or self.multiple or (self.channels == 4 and self.pad_level is None)
         if given and not asks and not any(self.infer(image).may_pad for image in images):
             size = f"{images[0].height} x {images[0].width}"
             raise PipelineError(f'"{given[0]}" fills what is padded, and every image is {size}: leave it out')
 
     def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
         plan = before.tensor(spec)
-        if self.max_size is not None:
-            plan = replace(plan, geometry=replace(plan.geometry, most=self.max_size))
+        plan = replace(plan, geometry=replace(plan.geometry, most=self.max_size))
         if self.pad_level is None or not spec.may_pad:
             return plan
         if plan.own:
             raise PipelineError(f'"pad_level" has no one value where normalize has "scale": "{plan.own}": use pad')
         levels = as_tuple(self.pad_level) * (len(plan.channels) // len(as_tuple(self.pad_level)))
         value = tuple(float(values[int(level)]) for values, level in zip(plan.table, levels, strict=True))
+        value = value[: spec.channels] if spec.fourth is None else (*value, spec.fourth)
         return replace(plan, spec=replace(spec, padding=spec.padding._replace(value=value)))
-
-
-def _check_layout(layout: Layout, axes: str) -> None:
-    """Refuse a layout that has not each of the axes once."""
-
-    def is_right(layout: Layout) -> bool:
-        return layout.count("1") <= MAX_ONES and sorted(layout.replace("1", "")) == sorted(axes)
-
-    if not is_right(layout):
-        meant = "".join(axis for axis in layout.lower() if axis in (*axes, "1"))
-        remedy = f'; did you mean "{meant}"?' if is_right(meant) else ""
-        kind = "a clip" if "t" in axes else "an image"
-        what = f"each of {', '.join(axes)} once, in any order, and a 1 for a dim of one ({MAX_ONES} at most)"
-        raise PipelineError(f'"layout" of {kind} has {what}, not {quoted(layout)}{remedy}')
 
 
 class NumbersOp(OutputOp, frozen=True):

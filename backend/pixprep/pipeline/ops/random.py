@@ -149,7 +149,7 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the window; refuses one that no image could hold."""
-        need_channels("fill", self.fill, image)
+        need_channels("fill", self.fill, image.channels)
         if self.may_pad:
             (need_levels if self.padding_mode == "constant" else need_whole_levels)(image)
         width = self.width or self.height
@@ -311,7 +311,7 @@ class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the canvas: any size."""
         need_levels(image)
-        need_channels("fill", self.fill, image)
+        need_channels("fill", self.fill, image.channels)
         return image.within((image.min_height, image.min_width))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:

@@ -25,6 +25,7 @@ _INWARDS = 0.32
 
 class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
     moves: ClassVar[bool] = True
+    may_colour: ClassVar[bool] = False
 
     filter: WarpFilter = "bilinear"
     padding_mode: PaddingMode = "constant"

@@ -44,6 +44,7 @@ class Looking(LevelsOp, frozen=True, kw_only=True):
     """Base of the ops that are a warp."""
 
     moves: ClassVar[bool] = True
+    may_colour: ClassVar[bool] = False
 
     filter: WarpFilter = "nearest"
     fill: Margin = 0

@@ -43,6 +43,10 @@ class Changing(Drawing, Protocol):
         """Tell whether a mirror may come before or after."""
 
     @property
+    def keeps_gray(self) -> bool:
+        """Tell whether equal channels stay equal, as far as is known."""
+
+    @property
     def moves(self) -> bool:
         """Tell whether it may move pixels, and with them what boxes and masks lie on."""
 

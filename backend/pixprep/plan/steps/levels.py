@@ -278,6 +278,16 @@ def is_pointwise(step: LevelStep) -> bool:
     return isinstance(step, Curve | Hue | ColorMatrix | Permute) or (isinstance(step, Blend) and step.gray == "own")
 
 
+def is_gray(step: LevelStep, *, was_gray: bool) -> bool:
+    """Tell whether all channels are equal after a step, as far as is known; ``was_gray``: they were before."""
+    if isinstance(step, ColorMatrix):
+        rows = [step.numbers[start : start + 4] for start in (0, 4, 8)]
+        is_scale = all(row[:3].count(0) >= 2 for row in rows) and len({(sum(row[:3]), row[3]) for row in rows}) == 1
+        return len({*rows}) == 1 or (was_gray and is_scale)
+    is_made = isinstance(step, Blend) and step.gray == "own" and step.factor == 0
+    return is_made or (was_gray and isinstance(step, Curve | Blend | Tone | Permute | Filter))
+
+
 def keeps_places(step: LevelStep) -> bool:
     """Tell whether a pixel stays where it is, so that a mirror may come before or after."""
     is_summed = isinstance(step, Filter) and step.kind == "blur"  # in float32, from one side to the other

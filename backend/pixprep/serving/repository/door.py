@@ -101,7 +101,7 @@ def door_notes(pipeline: Pipeline, doors: Iterable[Door] = (), *, own: str = "",
             continue
         with suppress(PipelineError, SetupError):
             model = load_onnx(file)[1] if isinstance(file, Path) else file
-            start = _walk(model.graph, port, output.spec.lengths["c"], output.spec.shape)
+            start = _walk(model.graph, port, output.spec.channels, output.spec.shape)
             notes += [f"{where}: {note}" for note in _notes(start, output, is_bare=name in bare)]
             known.add(name)
     return notes + [
@@ -183,7 +183,7 @@ def explain_onnx(path: Path) -> Iterator[str]:
         if len(shape) < 3:
             continue
         sides = shape[1:]
-        channels = max((side for side in (*sides[:-2], sides[-1]) if side in (1, 3)), default=3)
+        channels = max((side for side in (*sides[:-2], sides[-1]) if side in (1, 3, 4)), default=3)
         start = _walk(model.graph, tensor.name, channels, sides)
         if start.resizes:
             yield f"       resizes it: {', '.join(start.resizes)}"
@@ -305,7 +305,7 @@ def _normalized_twice(start: _Start, output: Output) -> str:
     own = [op for op in output.chain if isinstance(op, Normalize)]
     if not own or not start.arithmetic:
         return ""
-    channels = output.spec.lengths["c"]
+    channels = output.spec.channels
     scale, offset = np.ones(channels), np.zeros(channels)
     for op in own:
         factors, summands = (np.array(values) for values in zip(*op.coefficients(channels), strict=True))

@@ -7,8 +7,8 @@ from itertools import permutations
 from typing import get_args
 
 from pixprep.errors import PipelineError, printable
-from pixprep.pipeline.ops import CenterCrop, Crop, ImageSize, Letterbox, OriginalSize, Pad, Resize, op_name
-from pixprep.pipeline.ops.outputs import MAX_ONES
+from pixprep.pipeline.ops import CenterCrop, Crop, FirstOp, ImageSize, Letterbox, OriginalSize, Pad, Resize, op_name
+from pixprep.pipeline.ops.limits import MAX_ONES
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import RESERVED_NAMES, Output
 from pixprep.serving.repository.models import Tensor
@@ -121,10 +121,10 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
 
 
 def _is_image(tensor: Tensor) -> bool:
-    """Tell whether an input takes images or clips, as far as its shape says: of 1 or 3 channels."""
+    """Tell whether an input takes images or clips, as far as its shape says: of 1, 3 or 4 channels."""
     dims = (tensor.shape or ())[1:]
     is_free = set(dims) == {-1}
-    return len(dims) in (3, 4) and (is_free or any(count in _COLORS for count in (*dims[:-2], dims[-1])))
+    return len(dims) in (3, 4) and (is_free or any(count in (*_COLORS, 4) for count in (*dims[:-2], dims[-1])))
 
 
 def of_one_image(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
@@ -285,9 +285,9 @@ def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
     dims = zip(layout, wanted, strict=True)
     lengths = {axis: length if length > 0 else sides[axis] for axis, length in dims}
     if lengths["c"] != sides["c"]:
-        if lengths["c"] not in _COLORS:
+        if lengths["c"] not in (*_COLORS, 4):
             return ""
-        remedies.append(f'set {op_name(output.chain[0])} color to "{_COLORS[lengths["c"]]}"')
+        remedies += _of_channels(output, lengths["c"])
     if lengths.get("t") != sides.get("t"):
         remedies.append(f"set decode_video frames to {lengths['t']}")
     tall, wide = lengths["h"], lengths["w"]
@@ -303,6 +303,19 @@ def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
         if isinstance(op, CenterCrop) and resized and int(resized[0]) < max(tall, wide):  # it would add a black frame
             remedies.append("resize to at least that")
     return " and ".join(remedies)
+
+
+def _of_channels(output: Output, wanted: int) -> list[str]:
+    """Remedies for another number of channels."""
+    first, *_ = output.chain
+    assert isinstance(first, FirstOp)
+    own, color = first.infer().channels, f"set {op_name(first)} color to "
+    if wanted == 4:
+        return [f'{color}"rgb"'] * (own == 1) + ["set tensor channels to 4"]
+    if wanted == own:
+        return ["leave tensor channels out"]
+    gray = ", or tensor channels to 1 behind grayscale" * (wanted == 1)
+    return [f'{color}"{_COLORS[wanted]}"{gray}']
 
 
 def _fitting(spec: TensorSpec, wanted: Sequence[int], order: str, axes: str) -> Layout | None:
