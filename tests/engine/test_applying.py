@@ -80,10 +80,15 @@ def test_gray_arrays_keep_their_dimensions():
 
 def test_pixels_and_tensor_may_say_more():
     ops = [pp.pixels(color="rgb", given="bgr"), pp.center_crop(24), pp.normalize(mean=0.5, std=0.5)]
-    tensor = pp.apply([*ops, pp.tensor(dtype="float16")], PHOTO)
-    assert (tensor.shape, tensor.dtype) == ((3, 24, 24), np.float16)
-    (expected,) = pp.Engine(pp.Pipeline([*ops, pp.tensor(dtype="float16")])).run([PHOTO])
-    assert np.array_equal(tensor, expected)
+    four, margin = {"channels": 4, "pad_value": 7}, {"multiple": 32, "pad_level": 200}
+    for fields, shape in (({}, (3, 24, 24)), (four, (4, 24, 24)), (margin, (3, 32, 32))):
+        end = pp.tensor(dtype="float16", **fields)
+        tensor = pp.apply([*ops, end], PHOTO)
+        assert (tensor.shape, tensor.dtype) == (shape, np.float16)
+        (expected,) = pp.Engine(pp.Pipeline([*ops, end])).run([PHOTO])
+        assert np.array_equal(tensor, expected)
+    with pytest.raises(pp.ImageError, match=r"more than the 32 of a side \(max_size\)"):
+        pp.apply(pp.tensor(max_size=32), PHOTO)
     values = pp.apply(ops, PHOTO)
     assert (values.shape, values.dtype) == ((24, 24, 3), np.float32)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -231,7 +231,8 @@ def _compiled(chain: _Chain, color: Color) -> tuple[Plan, TensorPlan]:
     *_, last = nodes([*items([(-1, first)]), *chain.ops], chain.operators)
     image = replace(last.image, max_height=last.image.max_height or ANY, max_width=last.image.max_width or ANY)
     tensor = chain.tensor or Tensor(dtype="uint8" if image.values == "levels" else "float32", layout="hwc")
-    output = replace(last.lowered.tensor(tensor.infer(image)), calls=chain.calls)
+    output = cast("TensorPlan", tensor.lower(last.lowered, tensor.infer(image)))
+    output = replace(output, calls=chain.calls)
     return first.plan(outputs={"image": output}), output
 
 
