@@ -64,11 +64,14 @@ def upward(length: int, multiple: int) -> int:
     return -(-length // multiple) * multiple
 
 
+def times(side: float, scale: float, rounding: SideRounding) -> float:
+    """``side * scale``, not rounded yet; for ``half_away`` as DALI does it, with float32 scales and sides."""
+    return float(np.float32(side * float(np.float32(scale)))) if rounding == "half_away" else side * scale
+
+
 def scaled(length: float, size: int, side: float, rounding: SideRounding) -> float:
-    """``length * size / side``, not rounded yet; for ``half_away`` as DALI does it, with float32 scales and sides."""
-    if rounding == "half_away":
-        return float(np.float32(length * float(np.float32(size / side))))
-    return size * length / side
+    """``length * size / side``, not rounded yet; for ``half_away`` as of ``times``."""
+    return times(length, size / side, rounding) if rounding == "half_away" else size * length / side
 
 
 @dataclass(frozen=True, kw_only=True)

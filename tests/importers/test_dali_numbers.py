@@ -139,6 +139,26 @@ def test_a_scale_of_dalis_is_float32_where_a_side_is_halfway_between_two_multipl
     assert sides == [(224, 960), (256, 960)]
 
 
+def test_a_scale_that_max_size_limits_is_float64_in_dali():
+    """29 / 108 in float32 makes 14.4999990 of 54, and DALI has 15 rows."""
+    assert pp.resize(28, max_size=29, mode="scale", like="dali")._step.size(54, 108) == (15, 29)
+
+
+@pytest.mark.parametrize(
+    ("op", "size"),
+    [
+        (pp.resize(59, like="dali"), (100, 100)),
+        (pp.resize(59, "longer", like="dali"), (100, 100)),
+        (pp.resize(59, max_size=99, mode="scale", like="dali", subpixel=True), (100, 100)),
+        (pp.resize(height=118, width=59, mode="fit", like="dali"), (200, 100)),
+    ],
+)
+def test_sides_of_one_scale_are_those_that_are_given(op, size):
+    """59 / 100 in float32 makes 58.999996 of 100, beside which the nearest of two pixels is another one."""
+    rows, columns = op._step.extents(*size, (59 * size[0] // 100, 59))
+    assert (rows.length, columns.length) == size
+
+
 def test_sides_that_are_no_rule_are_refused_with_an_example():
     more = calculated(("more", "add(&0 $0:float32)", "width 3", 7.0))
     sides = {"resize_x": "more", "resize_y": "height 3"}

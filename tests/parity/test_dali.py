@@ -153,6 +153,20 @@ def test_another_part_is_seen():
     near([(pixels, msgspec.structs.replace(op, roi=roi), expected)])
 
 
+@live
+def test_sides_of_one_scale_are_those_that_are_given():
+    """Squares, and images of the ratio that is asked for, whose nearest pixels are ties."""
+    for size in (31, 59, 75, 113, 115):
+        rules = [ops.Resize(size, like="dali"), ops.Resize(size, side="longer", like="dali")]
+        rules += [op_of(size, 2 * size, mode=mode) for mode in ("fit", "cover")] + [op_of(size, size, mode="fit")]
+        for side in (56, 88, 100, 146):
+            shapes = [(side, side)] * 2 + [(side, 2 * side)] * 2 + [(side, side)]
+            near_the_installed(
+                (noise(*shape), msgspec.structs.replace(op, filter="nearest"))
+                for op, shape in zip(rules, shapes, strict=True)
+            )
+
+
 def test_a_swap_of_rows_and_columns_is_seen_in_nearest():
     """DALI adds the ratio up from row to row: a product puts some rows elsewhere."""
     pixels = noise(14, 115)

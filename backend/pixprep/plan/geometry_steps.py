@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import floor
+from math import floor, inf
 from typing import Literal, Union, get_args
 
 import numpy as np
@@ -17,7 +17,7 @@ from pixprep.plan.inputs import InputStep, Requested
 from pixprep.plan.parts import Extent, Roi
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.steps.levels import LevelStep, Resample
-from pixprep.spec import DETRS, Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, upward
+from pixprep.spec import DETRS, Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, times, upward
 
 Beyond = Literal["fill", "pad", "refuse_smaller", "refuse_larger", "keep_larger"]
 
@@ -285,10 +285,13 @@ class Resize:
             if self.rule == "shrink":
                 scale = min(scale, 1.0)
             return height * scale, width * scale
-        if self.scales is not None:
-            return self._scaled(height, width)
+        if self.scales is not None and (sides := self._scaled(height, width)) is not None:
+            return sides
         if self.rounding in DETRS:
             return self._by_detr(height, width)
+        is_dali = self.rounding == "half_away" and self.rule not in ("height", "width")
+        if is_dali and np.float32(self.height / height) == np.float32(self.width / width):
+            return self.height, self.width  # DALI takes both as they are given
         is_height_named = ratios[0] >= ratios[1] if self.rule in ("longer", "fit") else ratios[0] <= ratios[1]
         if self.rule == "nearer":
             is_height_named = abs(1 - self.width / width) >= abs(1 - self.height / height)
@@ -296,23 +299,22 @@ class Resize:
             return self._limited(self.height, self._other(width, self.height, height))
         return self._limited(self.width, self._other(height, self.width, width))[::-1]
 
-    def _scaled(self, height: float, width: float) -> tuple[float, float]:
-        """Both sides by one scale: as in torchvision's detectors, or with ``multiple`` as in PaddleOCR's."""
-        assert self.scales is not None
+    def _scaled(self, height: float, width: float) -> tuple[float, float] | None:
+        """Sides by one scale: as torchvision's detectors, or with ``multiple`` PaddleOCR's; None: those of the rule."""
         scale = self.height / (min if self.rule == "shorter" else max)(height, width)
-        scale = scale if self.scales[scale > 1] else 1.0
+        scale = scale if self.scales is None or self.scales[scale > 1] else 1.0
         if self.multiple == 1:
-            scale = scale if self.most is None else min(scale, self.most / max(height, width))
-            return self._times(height, scale), self._times(width, scale)
-        rows, columns = int(self._times(height, scale)), int(self._times(width, scale))
+            limit = (self.most or inf) / max(height, width)
+            if self.rounding != "half_away":
+                return height * min(scale, limit), width * min(scale, limit)
+            if limit < float(np.float32(scale)):  # DALI's limit is float64, and its scale float32
+                return float(np.float32(height * limit)), float(np.float32(width * limit))
+            return (height, width) if scale == 1 else None
+        rows, columns = (int(times(side, scale, self.rounding)) for side in (height, width))
         if self.most is not None and max(rows, columns) > self.most:
             scale = self.most / max(rows, columns)
-            rows, columns = int(self._times(rows, scale)), int(self._times(columns, scale))
+            rows, columns = (int(times(side, scale, self.rounding)) for side in (rows, columns))
         return rows, columns
-
-    def _times(self, side: float, scale: float) -> float:
-        """The product; for ``half_away`` the scale and the side are float32, as DALI's."""
-        return float(np.float32(side * float(np.float32(scale)))) if self.rounding == "half_away" else side * scale
 
     def _by_detr(self, height: float, width: float) -> tuple[float, float]:
         """Whole sides by the formula of transformers 5: ``get_size_with_aspect_ratio``, and YOLOS' with ``multiple``.
