@@ -23,6 +23,8 @@ def resample(pixels, how, around=None, flips=(False, False)):
     windows = how.windows or tuple(windows_of(how, axis) for axis in (how.rows, how.columns))
     values, (rows, columns) = _read(pixels, windows, around)
     first, second = _PASSES[how.passes]
+    if how.passes == "dali":
+        return _tied(resample(pixels, how._replace(passes="real"), around, flips), how, flips[1])
     if how.vertical_first:
         values = second(_across(first(values, rows, how.factor)), columns, how.factor)
         values = _across(values)
@@ -112,6 +114,27 @@ def _levels(values):
     return np.clip(values, 0, 255).astype(np.uint8)
 
 
+def _tied(values, how, is_mirrored):
+    """Levels of DALI's values: in its vectors ties go to even, and away from 0 in what is left of a run."""
+    axis, channels = how.columns, values.shape[2]
+    places = np.arange(axis.begin, axis.end)[:: -1 if is_mirrored else 1, None]
+    ends = np.array([axis.out_length])
+    places = axis.out_length - 1 - places if axis.ratio < 0 else places
+    if how.vertical_first:
+        windows = _dali(how.formula, axis._replace(begin=0, end=axis.out_length))
+        first = windows.first[:: -1 if axis.ratio < 0 else 1]
+        begins_inside, ends_inside = first >= 0, first + windows.count <= axis.length
+        ends = np.flatnonzero(np.diff(2 * begins_inside + ends_inside, append=-1)) + 1
+    elif channels > 1:
+        order = [2, 1, 0, 0] if how.backwards else [0, 1, 2, 2]  # a fourth value has no meaning
+        places, ends = 3 * places + order[:channels], 3 * ends
+    begins = np.append(0, ends)
+    run = np.searchsorted(ends, places, side="right").clip(0, len(ends) - 1)
+    whole = (ends - begins[:-1]) // 16 * 16
+    is_even = (places - begins[run] < whole[run]) | ((np.arange(channels) == 3) & (not how.vertical_first))
+    return np.where(is_even, _even(values), _levels(np.floor(values.astype(float) + 0.5)))
+
+
 _PASSES = {
     "fixed": (_shifted, _shifted),
     "opencv_linear": (lambda *how: _whole(*how) >> 4, _linear),
@@ -119,6 +142,7 @@ _PASSES = {
     "opencv_lanczos": (_whole, _shifted),
     "area": (_whole, lambda values, windows, factor: _even(_whole(values, windows).astype(F32) * F32(factor))),
     "float_even": (_real, lambda *how: _even(_real(*how))),
+    "dali": (None, None),
     "float_fused": (_fused, lambda *how: _even(_fused(*how))),
     "real": (_real, _real),
     "lerp": (_lerp, _lerp),
@@ -277,9 +301,27 @@ def _table(curve):
     return np.where(a < 3, _sinc(x) * _sinc(x / F32(3)), F32(0))
 
 
+_SINE = [1, *map(float.fromhex, ("-0x1.555545995a603p-3", "0x1.1107605230bc4p-7", "-0x1.994eb3774cf24p-13"))]
+_COSINE = [
+    1,
+    *map(
+        float.fromhex,
+        ("-0x1.ffffffd0c621cp-2", "0x1.55553e1068f19p-5", "-0x1.6c087e89a359dp-10", "0x1.99343027bf8c3p-16"),
+    ),
+]
+"""glibc's polynomials of the square."""
+
+
 def _sinc(x):
+    """With the ``sinf`` of glibc, whose last bit is its own: of the angle from the nearest quarter turn."""
     angles = (x.astype(np.float64) * np.pi).astype(F32)
-    return np.divide(np.sin(angles.astype(np.float64)).astype(F32), angles, out=np.ones_like(x), where=angles != 0)
+    turns = np.rint(angles.astype(np.float64) * (2 / np.pi))
+    rest = angles - turns * (np.pi / 2)
+    square = rest * rest
+    even = rest * np.polynomial.polynomial.polyval(square, _SINE)
+    sines = np.where(turns % 2, np.polynomial.polynomial.polyval(square, _COSINE), even)
+    sines = (sines * np.where(turns % 4 > 1, -1, 1)).astype(F32)
+    return np.divide(sines, angles, out=np.ones_like(x), where=angles != 0)
 
 
 # -------------------------------------------------------------------------------------------------------- TensorFlow

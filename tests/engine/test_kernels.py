@@ -250,7 +250,7 @@ from pixprep.plan.profiles.windows import Axis, Formula, Resampling
 FIXED = [Formula("bilinear", True, 22), Formula("lanczos", True, 22), Formula("four", False, None)]
 RULES = {
     "opencv_linear": "opencv_linear", "opencv_cubic": "opencv_cubic", "opencv_lanczos": "opencv_lanczos4",
-    "float_even": "dali_bilinear", "float_fused": "torch_bicubic", "real": "tensorflow_triangle",
+    "float_even": "opencv_cut", "dali": "dali_bilinear", "float_fused": "torch_bicubic", "real": "tensorflow_triangle",
     "lerp": "tensorflow_linear",
 }
 FORMULAS = [("fixed", each) for each in FIXED] + [(passes, Formula(rule, True)) for passes, rule in RULES.items()]
@@ -274,7 +274,7 @@ for height, width, channels in [(h, w, c) for h in (1, 3, 5) for w in (1, 3, 4, 
             rows, columns = (Axis(length, n, length / n, 0, n) for length in values.shape[:2])
             for is_down in (False, True):
                 for passes, formula in FORMULAS:
-                    is_first = is_down and passes in ("fixed", "float_even", "real")
+                    is_first = is_down and passes in ("fixed", "dali", "real")
                     how = Resampling(passes, rows, columns, formula, vertical_first=is_first)
                     flips = {"flips": (is_down, True), "remembers": n == 7}
                     out = np.empty((planes, n, n), np.float32)

@@ -15,6 +15,7 @@ import pixprep as pp
 from cuda_cases import PASSES, REAL, cases, images, other_channels, plan_of, synthetic, synthetic_library
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.gpu import launch, nvrtc, structs
+from pixprep.gpu.canvases import needs_canvases
 from pixprep.plan.profiles import PROFILES
 
 needs_compiler = pytest.mark.skipif(
@@ -102,6 +103,34 @@ def test_the_kernels_equal_the_cpu_bit_for_bit(folder, every):
             count += 1
     assert seen == {(True, "fixed"), *((False, passes) for passes in ("fixed", *PASSES))}
     assert count > 3000 // every
+
+
+@needs_compiler
+@pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
+def test_dalis_ties_go_where_they_go_on_the_cpu(folder, color):
+    """Of halves, and of rows of two levels doubled; a negative control: where all go to even, some differ."""
+    tensor, count, differing = pp.tensor(dtype="uint8"), 1 if color == "gray" else 3, 0
+    halves, doubles = ({"height": side, "width": 43, "like": "dali", "antialias": False} for side in (32, 128))
+    for geometry in (
+        [pp.resize(**halves)],
+        [pp.resize(**doubles), pp.flip(), pp.crop(5, 0, 90, 39)],
+        [pp.flip(), pp.resize(**halves), pp.flip(), pp.crop(2, 0, 20, 13)],
+        [pp.resize(**halves), pp.pad(40, 60, fill=7)],
+        [pp.resize(**doubles), pp.brightness(factor=1.2), pp.flip()],
+    ):
+        plan = plan_of(*geometry, tensor, color=color)
+        batch = [np.random.default_rng(seed).integers(0, 256, (64, 86, count), np.uint8) for seed in range(2)]
+        levels = cuda_shim.build_levels(plan, folder) if needs_canvases(plan) else None
+        library, theirs = cuda_shim.build(plan, folder), cuda_shim.expected(plan, batch)
+        ours = cuda_shim.run(library, plan, batch, levels=levels)
+        assert all(map(np.array_equal, ours, theirs))
+
+        def even(prepared):
+            prepared.images["passes"] = PASSES.index("float_even") + 1
+
+        ours = cuda_shim.run(library, plan, batch, levels=levels, spoil=even)
+        differing += not any(map(np.array_equal, ours, theirs))
+    assert differing >= 3
 
 
 @needs_compiler

@@ -1,4 +1,7 @@
-"""The ``dali`` profile against DALI's CPU ``fn.resize``: frozen results, and DALI itself where it is installed."""
+"""DALI's rules of sizes against its CPU ``fn.resize``: frozen results, and DALI itself where it is installed.
+
+test_profiles.py compares each filter between given sizes.
+"""
 
 from hashlib import sha256
 from importlib.util import find_spec
@@ -7,20 +10,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from compare import EQUAL, Tolerance, assert_close
-from images import noise, read
+from images import noise
 from pixprep.engine.kernels import resize
 from pixprep.engine.kernels.resampling import resampling
-from pixprep.importers.verify import Originals, frozen
+from pixprep.importers.verify import Originals
 from pixprep.pipeline import ops
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.folding import Geometry
 from pixprep.plan.profiles import PROFILES
-from resize_cases import cases
+from resize_cases import assert_equal
 
-DALI = Tolerance(1, 0.97, "ties, of which checkerboards and small factors have many: see the profile")
-TIE = 1e-4
-"""How far from a half a float32 value below 256 may be for its rounding to depend on the last bits."""
 MODES = [method for method in PROFILES["dali"].methods if method != ("nearest", True)]  # the same either way
 HAS_DALI = find_spec("nvidia") is not None and find_spec("nvidia.dali") is not None
 live = pytest.mark.skipif(not HAS_DALI, reason="NO DALI: its resize was compared frozen only")
@@ -30,44 +29,18 @@ def op_of(height=1, width=1, **fields):
     return ops.Resize(height=height, width=width, like="dali", **fields)
 
 
-def resized(pixels, op, **changes):
-    """Image that pixprep makes of it; ``changes`` to the resampling."""
+def resized(pixels, op):
+    """Image that pixprep makes of it."""
     pipeline = Pipeline([ops.Decode(), op, ops.CenterCrop(1, 1), ops.Tensor()])
     step = pipeline.plan.outputs["tensor"].geometry.resize
     placement = Geometry((), step, ()).place(*pixels.shape[:2])
     top, left, bottom, right = placement.read
-    how = resampling(step, placement)._replace(**changes)
-    return resize.resize(pixels[top:bottom, left:right], how, flips=placement.flips)
+    return resize.resize(pixels[top:bottom, left:right], resampling(step, placement), flips=placement.flips)
 
 
-def near(triples):
-    """(pixels, op, DALI's levels): where a filter of ``near`` gives a level beside DALI's, the value lies at a half."""
-    mine, theirs, values = [], [], []
-    for pixels, op, expected in triples:
-        mine.append(resized(pixels, op).ravel())
-        theirs.append(expected.ravel())
-        values.append(mine[-1] if op.filter == "nearest" else resized(pixels, op, passes="real").ravel())
-    mine, theirs, values = map(np.concatenate, (mine, theirs, values))
-    assert_close(mine, theirs, DALI if op.filter in PROFILES["dali"].near else EQUAL)
-    differing = values[mine != theirs]
-    assert np.all(np.abs(differing - np.floor(differing) - 0.5) < TIE)
-
-
-def near_the_installed(pairs):
-    near((pixels, op, Originals().resizer(op).run(pixels)) for pixels, op in pairs)
-
-
-@pytest.mark.parametrize(("filter_name", "antialias"), MODES)
-def test_a_filter_gives_dalis_levels(filter_name, antialias):
-    op = op_of(filter=filter_name, antialias=antialias)
-    pairs = zip(frozen.cases(op), frozen.outputs(op)[1], strict=True)
-    near([(np.asarray(read(case.encoded)), case.op, expected) for case, expected in pairs])
-
-
-@live
-@pytest.mark.parametrize(("filter_name", "antialias"), MODES)
-def test_the_levels_are_those_of_the_installed_dali(filter_name, antialias):
-    near_the_installed((pixels, op_of(*size, filter=filter_name, antialias=antialias)) for pixels, size in cases())
+def equals_the_installed(pairs):
+    """(pixels, op)."""
+    assert_equal((str(op), resized(pixels, op), Originals().resizer(op).run(pixels)) for pixels, op in pairs)
 
 
 RULES = {
@@ -75,6 +48,7 @@ RULES = {
     "longer": ops.Resize(9, like="dali", side="longer"),
     "fit": op_of(9, 12, mode="fit"),
     "cover": op_of(9, 12, mode="cover"),
+    "at most": ops.Resize(9, like="dali", mode="scale", max_size=13, subpixel=True),
 }
 SHAPES = [
     (30, 21), (21, 30), (17, 13), (33, 35), (40, 15), (15, 40), (24, 32), (1, 2), (60, 2), (9, 13), (61, 45), (7, 7),
@@ -89,6 +63,8 @@ DIGESTS = {
     ("fit", True): "b3842098fbf3c4b0",
     ("cover", False): "5b975fa2ff412ac7",
     ("cover", True): "ad28ec974902e801",
+    ("at most", False): "8267cdd2429aa934",
+    ("at most", True): "f18c2fa017849998",
 }
 """The SHA-256 of what DALI 2.4 made of noise of ``SHAPES``, by rule, with the nearest neighbour, which has no ties."""
 
@@ -113,7 +89,7 @@ def test_a_rule_gives_dalis_sizes_and_levels(rule, subpixel):
 @pytest.mark.parametrize(("rule", "subpixel"), DIGESTS)
 def test_a_rule_gives_what_the_installed_dali_gives(rule, subpixel):
     for filter_name in PROFILES["dali"].filters:
-        near_the_installed(by_rule(rule, subpixel=subpixel, filter_name=filter_name))
+        equals_the_installed(by_rule(rule, subpixel=subpixel, filter_name=filter_name))
     theirs = (Originals().resizer(op).run(pixels) for pixels, op in by_rule(rule, subpixel=subpixel))
     assert digest(theirs) == DIGESTS[rule, subpixel]
 
@@ -138,7 +114,7 @@ def parts(filter_name, antialias):
 @live
 @pytest.mark.parametrize(("filter_name", "antialias"), MODES)
 def test_a_part_is_resized_as_the_installed_dali_does(filter_name, antialias):
-    near_the_installed(parts(filter_name, antialias))
+    equals_the_installed(parts(filter_name, antialias))
 
 
 @live
@@ -150,7 +126,7 @@ def test_another_part_is_seen():
     for wrong in ((7.5, 11, 41.5, 60), (41, 11, 7, 60), (7, 11, 41, 60.5)):
         assert np.abs(resized(pixels, msgspec.structs.replace(op, roi=wrong)).astype(int) - expected).max() > 9
     assert np.abs(resized(pixels[7:41, 11:60], op).astype(int) - expected).max() > 9
-    near([(pixels, msgspec.structs.replace(op, roi=roi), expected)])
+    assert np.array_equal(resized(pixels, msgspec.structs.replace(op, roi=roi)), expected)
 
 
 @live

@@ -1,7 +1,7 @@
 """Every profile against its library: each filter, image, size and factor; and a whole pipeline, flips and all.
 
-engine/test_kernels.py says that the kernels in C do what NumPy does. ``dali``, which is not exact, has a file of its
-own; TensorFlow's results and DALI's are frozen, too.
+engine/test_kernels.py says that the kernels in C do what NumPy does. DALI's rules of sizes have a file of their own;
+TensorFlow's results and DALI's are frozen, too.
 """
 
 import pytest
@@ -19,11 +19,10 @@ METHODS = [
     (like, *method)
     for like, profile in PROFILES.items()
     for method in profile.methods
-    if like != "dali"
-    and (like, method.filter) != ("opencv", "bicubic")  # test_opencv.py: it rounds the ends of rows in integers
+    if (like, method.filter) != ("opencv", "bicubic")  # test_opencv.py: it rounds the ends of rows in integers
     and (method.antialias or profile.original.order is None)  # Pillow has no function without
 ]
-FACTORS = {"pillow": (1, 2, 3, 7, 64, 224), "torchvision": (2, 3, 7, 64), "opencv": (1, 2, 3, 7)}
+FACTORS = {"pillow": (1, 2, 3, 7, 64, 224), "torchvision": (2, 3, 7, 64), "opencv": (1, 2, 3, 7), "dali": (2, 3, 64)}
 SLOW = pytest.mark.slow(reason="half a second of each further filter, by the same formula")
 each_method = pytest.mark.parametrize(("like", "filter_name", "antialias"), METHODS)
 
@@ -65,7 +64,7 @@ def test_every_value_is_the_librarys(like, filter_name, antialias):
 def test_every_factor_is_the_librarys(like, filter_name, antialias):
     need(like)
     rows = list(factors(FACTORS[like]))
-    turned = [(row.swapaxes(0, 1), size[::-1]) for row, size in rows] if like == "pillow" else []
+    turned = [(row.swapaxes(0, 1), size[::-1]) for row, size in rows] if like in ("pillow", "dali") else []
     assert_equal(pairs([*rows, *turned], like, filter_name, antialias=antialias))
 
 

@@ -110,7 +110,7 @@ static int fill_placed(struct chunk *n, const struct placed *p, struct Image *im
 
 KERNEL int fill_chunk(struct chunk *n) {
     struct Image *images = (struct Image *)n->memory, measured;
-    n->n_bytes = n->count * sizeof *images;
+    n->n_bytes = whole(n->count * sizeof *images, 16);
     n->middle = n->wide = n->high = 0;
     for (int64_t index = 0; index < n->count; ++index) {
         const struct placed *p = n->images + index;

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.engine.kernels import resampling
+from pixprep.engine.kernels import resampling, resize
 from pixprep.engine.kernels.layout import packer
 from pixprep.engine.kernels.native import STRUCTS, checked, formula_numbers, library
 from pixprep.gpu.structs import ALIGNMENT, IMAGE
@@ -110,12 +110,14 @@ def fill_plain(chunk: Chunk) -> Filled:
         image["tensor"], image["middle"] = tensor, middle
         n_bytes = 4 * channels * int(image["middle_height"]) * int(image["middle_width"])
         middle += -(-n_bytes // ALIGNMENT) * ALIGNMENT
-    memory, address = chunk.upload(images.nbytes + len(windows))
+    begin = -(-images.nbytes // 16) * 16
+    memory, address = chunk.upload(begin + len(windows))
     for axis in ("rows", "columns"):
         for name in ("first", "count", "weights"):
-            images[axis][name] += np.uint64(address + images.nbytes)
+            images[axis][name] += np.uint64(address + begin)
+    images["away"] += np.uint64(address + begin)
     memory[: images.nbytes] = images.view(np.uint8)
-    memory[images.nbytes :] = np.frombuffer(windows, np.uint8)
+    memory[begin:] = np.frombuffer(windows, np.uint8)
     return memory, middle, (int(images["middle_width"].max()), int(images["middle_height"].max()))
 
 
@@ -126,6 +128,10 @@ def _placed(plan: TensorPlan, placement: Placement, windows: bytearray) -> dict[
     rows, columns = (
         _packed(each, windows, is_flipped=is_flipped) for each, is_flipped in zip(own, placement.flips, strict=True)
     )
+    away = len(windows)
+    if how.passes == "dali":
+        windows += resize.ties(how, len(plan.channels), is_mirrored=placement.flips[1]).tobytes()
+        windows += bytes(-len(windows) % 16)
     (top, bottom), (left, right) = own[0].span(placement.laid[0]), own[1].span(placement.laid[1])
     above, before, below, behind = placement.margins
     read = placement.read
@@ -147,6 +153,7 @@ def _placed(plan: TensorPlan, placement: Placement, windows: bytearray) -> dict[
         "margin_left": before,
         "margin_bottom": below,
         "margin_right": behind,
+        "away": away,
         "fill": sum(level << 8 * channel for channel, level in zip(plan.channels, fill, strict=True)),
     }
 

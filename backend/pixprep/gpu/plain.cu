@@ -117,9 +117,11 @@ extern "C" __global__ void first_pass(const struct Image *images) {
     }
 }
 
-// A float32 value as a level, ties to even.
-__device__ static inline int level_of(float value) {
-    return (int)fminf(fmaxf(rintf(value), 0.0f), 255.0f);
+// A float32 value as a level, ties to even, or away from 0.
+__device__ static inline int level_of(float value, bool is_away = false) {
+    float even = rintf(value);
+    if (is_away && value - even == 0.5f) even += 1.0f;
+    return (int)fminf(fmaxf(even, 0.0f), 255.0f);
 }
 
 // Result of the second pass for a region's pixel: levels, or real values.
@@ -137,7 +139,8 @@ __device__ static inline void finish(const struct Image &image, int x, int y, fl
                                    windows, i);
         add_real(window, passes, values);
         if (!REAL_VALUES)
-            for (int c = 0; c < CHANNELS; ++c) values[c] = level_of(values[c]);
+            for (int c = 0; c < CHANNELS; ++c)
+                values[c] = level_of(values[c], passes == PASSES_DALI && image.away[x * CHANNELS + c]);
         return;
     }
     int sums[CHANNELS];

@@ -49,6 +49,7 @@ struct Image {
     int margin_bottom;
     int margin_right;
     int fill;                     // their colour, a byte for each decoded channel
+    const unsigned char *away;    // of PASSES_DALI: of each value of the region's rows whether its ties go away from 0
 };
 
 #endif

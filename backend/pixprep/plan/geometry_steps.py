@@ -197,6 +197,7 @@ class Resize:
         scales: one scale makes both sides of ``shorter`` or ``longer``; whether it may shrink an image, and enlarge it.
         drawn: gives ``height`` and ``width`` of each image, or one of them, or the ``roi``; None: all are the same.
         roi: the part that becomes the result; None: it is the whole image.
+        backwards: the library has the channels in the other order than the decoder.
     """
 
     rule: Rule
@@ -213,6 +214,7 @@ class Resize:
     scales: tuple[bool, bool] | None = None
     drawn: RandomStep | Requested | None = None
     roi: Roi | None = None
+    backwards: bool = False
 
     def of(self, words: Words) -> Resize:
         """The resize of one image, by what was drawn for it, or came with it."""
@@ -229,7 +231,7 @@ class Resize:
         size = self.size(height, width)
         rows, columns = self.extents(height, width, size)
         ratio, begin = (rows.ratio(size[0]), columns.ratio(size[1])), (rows.begin, columns.begin)
-        return Resample(*size, ratio, begin, self.method, self.like)
+        return Resample(*size, ratio, begin, self.method, self.like, self.backwards)
 
     @property
     def is_real(self) -> bool:
@@ -385,10 +387,8 @@ class Resize:
         to += "" if self.most is None else f", at most {self.most}"
         to += "" if self.multiple == 1 else f", multiples of {self.multiple}"
         antialias = ", antialiased" if self.antialias and self.filter != "nearest" else ""
-        profile = PROFILES[self.like]
-        values = "within one level of {}" if self.filter in profile.near else "exactly {}'s values"
         part = "" if self.roi is None or isinstance(self.drawn, Requested) else f"{self.roi} "
-        return f"resize {part}{to} ({self.filter}{antialias}; {values.format(profile.title)})"
+        return f"resize {part}{to} ({self.filter}{antialias}; exactly {PROFILES[self.like].title}'s values)"
 
 
 def past(most: int) -> int:

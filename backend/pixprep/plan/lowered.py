@@ -132,6 +132,7 @@ class Lowered:
         Raises:
             PipelineError: what comes before cannot be resized, or not so.
         """
+        resize = replace(resize, backwards=self.color == "bgr")
         if self.is_repeated:
             raise PipelineError('must come before a "padding_mode" other than constant: no margin of it is resampled')
         if self.geometry.may_warp or (self.resize is not None and self.resizes_again):

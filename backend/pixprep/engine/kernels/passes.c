@@ -8,7 +8,7 @@
 
 enum kind { SUM, SUM_WIDE, SUM_REAL, SUM_FUSED, SUM_CUBIC, MIX };  // what a pass does with a window
 enum type { LEVELS, SHORTS, WORDS, REALS };                       // of its values
-enum result { TO_LEVELS, TO_SHORTS, TO_WORDS, TO_REALS, TO_EVEN, TO_MEAN };  // what becomes of its sums
+enum result { TO_LEVELS, TO_SHORTS, TO_WORDS, TO_REALS, TO_EVEN, TO_MEAN, TO_TIED };  // what becomes of its sums
 enum { UNROLLED = 4 };  // vectors at a time
 static const int SIZES[] = {[LEVELS] = 1, [SHORTS] = 2, [WORDS] = 4, [REALS] = 4};
 
@@ -78,6 +78,19 @@ ALWAYS void sum_real(const struct source *s, const int32_t *bits, int64_t count,
 }
 
 ALWAYS bytes even_level(real sums) { return narrowed(WHOLE(clipped(rounded_even(sums), 255))); }
+
+// Whether one of 16 bytes is not 0.
+ALWAYS int is_any(const uint8_t *from) {
+    uint64_t halves[2];
+    memcpy(halves, from, sizeof halves);
+    return (halves[0] | halves[1]) != 0;
+}
+
+// Ties go to even, or away from 0 where `away` is 1.
+ALWAYS bytes tied_level(real sums, whole away) {
+    const real even = rounded_even(sums);
+    return narrowed(WHOLE(clipped(even + REAL((sums - even == 0.5f) & away), 255)));
+}
 
 // 16 values of a block, to as many lines as it has rows.
 ALWAYS void put_apart(const void *values, char *const *to, int64_t at, int64_t channels, int size) {
@@ -154,14 +167,14 @@ ALWAYS void go_across_lines(const struct across_windows *k, const char *const *l
             put_apart(&sums, to, at, channels, 4);
             continue;
         }
-        levels = even_level(sums);
+        levels = result == TO_TIED && k->away[at] ? tied_level(sums, ALL(whole, 1)) : even_level(sums);
         put_apart(&levels, to, at, channels, 1);
     }
 }
 
 // One window of lines; `length` values, at least 16: the last ones overlap those before.
 ALWAYS void go_down(const struct windows *w, int64_t window, const char *const *lines, int64_t length, char *to, enum type type,
-                    enum kind kind, enum result result, float factor) {
+                    enum kind kind, enum result result, float factor, const uint8_t *away) {
     const int32_t *weights = w->weights + window * w->taps;
     const int64_t count = w->count[window];
     const struct source source = {.lines = lines};
@@ -180,9 +193,10 @@ ALWAYS void go_down(const struct windows *w, int64_t window, const char *const *
                 memcpy(to + 4 * at[i], &values[i], sizeof values[i]);
                 continue;
             }
-            bytes levels = result == TO_LEVELS ? level_of(sums[i], w->bits)
+            bytes levels = result == TO_LEVELS  ? level_of(sums[i], w->bits)
                            : result == TO_MEAN  ? even_level(REAL(sums[i]) * factor)
-                                                : even_level(values[i]);
+                           : result == TO_EVEN || !is_any(away + at[i]) ? even_level(values[i])
+                                                : tied_level(values[i], load_levels(away + at[i]));
             memcpy(to + at[i], &levels, sizeof levels);
         }
     }
@@ -190,8 +204,8 @@ ALWAYS void go_down(const struct windows *w, int64_t window, const char *const *
 
 // clip8((((a w0) >> 16) + ((b w1) >> 16) + 2) >> 2), of 16 bits each.
 static void linear_levels(const struct windows *w, int64_t window, const char *const *lines, int64_t length, char *to,
-                          float factor) {
-    (void)factor;
+                          float factor, const uint8_t *away) {
+    (void)factor, (void)away;
     const int32_t *weights = w->weights + window * w->taps;
     const whole above = weights[0] - (whole){0}, below = weights[1] - (whole){0};
     for (int64_t place = 0; place < length; place += LANES) {
@@ -216,9 +230,9 @@ static void linear_levels(const struct windows *w, int64_t window, const char *c
     }
 #define DOWN(name, type, kind, result)                                                                              \
     static void name(const struct windows *w, int64_t window, const char *const *lines, int64_t length, char *to,  \
-                     float factor) {                                                                                \
-        (void)factor;                                                                                               \
-        go_down(w, window, lines, length, to, type, kind, result, factor);                                          \
+                     float factor, const uint8_t *away) {                                                           \
+        (void)factor, (void)away;                                                                                   \
+        go_down(w, window, lines, length, to, type, kind, result, factor, away);                                    \
     }
 ACROSS(narrow_levels, SUM, TO_LEVELS)
 ACROSS(wide_levels, SUM_WIDE, TO_LEVELS)
@@ -234,6 +248,7 @@ DOWN(mean_levels, WORDS, SUM_WIDE, TO_MEAN)
 DOWN(narrow_levels_below, LEVELS, SUM, TO_LEVELS)
 DOWN(wide_levels_below, LEVELS, SUM_WIDE, TO_LEVELS)
 DOWN(even_levels, REALS, SUM_REAL, TO_EVEN)
+DOWN(tied_levels, REALS, SUM_REAL, TO_TIED)
 DOWN(fused_levels, REALS, SUM_FUSED, TO_EVEN)
 DOWN(real_values, REALS, SUM_REAL, TO_REALS)
 DOWN(mixed_values, REALS, MIX, TO_REALS)
@@ -250,6 +265,7 @@ DOWN(reals_below, LEVELS, SUM_REAL, TO_REALS)
 ACROSS_LINES(narrow_levels_beside, SUM, TO_LEVELS)
 ACROSS_LINES(wide_levels_beside, SUM_WIDE, TO_LEVELS)
 ACROSS_LINES(even_levels_beside, SUM_REAL, TO_EVEN)
+ACROSS_LINES(tied_levels_beside, SUM_REAL, TO_TIED)
 ACROSS_LINES(reals_beside, SUM_REAL, TO_REALS)
 #define BOTH(name) {name##_gray, name##_words}
 
@@ -261,6 +277,7 @@ static const struct both PASSES[] = {
     [PASSES_OPENCV_LANCZOS] = {BOTH(words_of_sums), shifted_levels, 4, 0, {0}},
     [PASSES_AREA] = {BOTH(words_of_sums), mean_levels, 4, 0, {0}},
     [PASSES_FLOAT_EVEN] = {BOTH(reals), even_levels, 4, reals_below, BOTH(even_levels_beside)},
+    [PASSES_DALI] = {BOTH(reals), tied_levels, 4, reals_below, BOTH(tied_levels_beside)},
     [PASSES_FLOAT_FUSED] = {BOTH(fused_reals), fused_levels, 4, 0, {0}},
     [PASSES_REAL] = {BOTH(reals), real_values, 4, reals_below, BOTH(reals_beside)},
     [PASSES_LERP] = {BOTH(mixed_reals), mixed_values, 4, 0, {0}},

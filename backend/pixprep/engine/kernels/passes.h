@@ -2,11 +2,12 @@
 #pragma once
 #include "arguments.h"
 
-// The windows of the columns; `first`: the number of each one's first position among those that are read.
+// The windows of the columns; `first`: the number of each one's first position among those that are read; `away`: of `ties`.
 struct across_windows {
     const struct windows *windows;
     const int32_t *first;
     int64_t is_mirrored;
+    const uint8_t *away;
 };
 
 // One window after the other of a block of levels, or of a block's lines, to the lines of the result. A block is some rows
@@ -14,8 +15,9 @@ struct across_windows {
 typedef void across(const struct across_windows *w, const char *block, char *const *to);
 typedef void beside(const struct across_windows *w, const char *const *lines, const int32_t *places, char *const *to);
 
-// One window of lines. Each line has `length` values, at least 16.
-typedef void down(const struct windows *w, int64_t window, const char *const *lines, int64_t length, char *to, float factor);
+// One window of lines. Each line has `length` values, at least 16. `factor`: of area; `away`: of DALI.
+typedef void down(const struct windows *w, int64_t window, const char *const *lines, int64_t length, char *to, float factor,
+                  const uint8_t *away);
 
 // Both passes of an arithmetic, first of gray, then of 4 channels; and where it has the other order, those.
 struct both {

@@ -11,10 +11,9 @@ from pixprep.engine.kernels.resize import resize
 from pixprep.engine.kernels.resize import windows as made_windows
 from pixprep.plan.geometry_steps import Resize
 from pixprep.plan.placement import Placement
-from pixprep.plan.profiles import PROFILES, Method
+from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.windows import Axis, Formula, Passes, Resampling, Windows, single
 from pixprep.plan.steps.levels import Resample
-from pixprep.spec import Like
 
 
 def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
@@ -40,19 +39,19 @@ def resampling(resize: Resize | None, placement: Placement) -> Resampling:
         passes: Passes = "real" if resize is not None and resize.is_real else "fixed"
         own = single(np.arange(rows.begin, rows.end), passes), single(np.arange(columns.begin, columns.end), passes)
         return Resampling(passes, rows, columns, None, own)
-    return of_axes(resize.like, resize.method, rows, columns)
+    return of_axes(resize, rows, columns)
 
 
-def of_axes(like: Like, method: Method, rows: Axis, columns: Axis) -> Resampling:
+def of_axes(resize: Resize | Resample, rows: Axis, columns: Axis) -> Resampling:
     """Resampling by a library's method, of which at least one axis changes its length."""
-    profile = PROFILES[like]
+    profile, method = PROFILES[resize.like], resize.method
     passes = profile.passes(method, rows, columns)
     formula, windows = profile.formula(method, passes), None
     if formula is None:
         windows = profile.windows(method, passes, rows), profile.windows(method, passes, columns)
     factor = rows.out_length * columns.out_length / (rows.length * columns.length)
     is_vertical_first = profile.is_vertical_first(method, rows, columns)
-    return Resampling(passes, rows, columns, formula, windows, is_vertical_first, factor)
+    return Resampling(passes, rows, columns, formula, windows, is_vertical_first, factor, resize.backwards)
 
 
 def resampled(step: Resample, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -69,7 +68,7 @@ def resampled(step: Resample, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
     across = (step.width, step.height) if method.filter in profile.across else (0, 0)
     rows = Axis(height, step.height, step.ratio[0], 0, step.height, step.begin[0], is_vertical=True, across=across[0])
     columns = Axis(width, step.width, step.ratio[1], 0, step.width, step.begin[1], across=across[1])
-    how = of_axes(step.like, method, rows, columns)
+    how = of_axes(step, rows, columns)
     if how.windows is not None and method.filter == "nearest":
         positions = (each.first for each in how.windows)
         nearest: npt.NDArray[Any] = image[np.ix_(*positions)]

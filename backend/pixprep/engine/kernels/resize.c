@@ -7,6 +7,7 @@
 #include "levels.h"
 #include "passes.h"
 #include "room.h"
+#include "rules.h"
 #include "vectors.h"
 #include "windows.h"
 
@@ -30,6 +31,7 @@ struct work {
     struct reads across;
     int64_t channels;  // of a pixel: 1 or 4
     int64_t block;     // rows of a block
+    uint8_t *away;     // of DALI's ties, as long as a line of the result
 };
 
 static void list_reads(struct reads *reads, const struct windows *w, int64_t length, int64_t before, int64_t inside,
@@ -138,7 +140,7 @@ static int go_across_first(const struct work *k) {
     const struct windows *rows = k->rows;
     const int64_t length = most(k->columns->size * k->channels, LANES), is_real = k->n->passes >= PASSES_REAL;
     const struct both passes = passes_of(k->n->passes, k->rows->bits, k->columns->bits);
-    const struct across_windows across = {k->columns, k->across.first, k->n->is_mirrored};
+    const struct across_windows across = {k->columns, k->across.first, k->n->is_mirrored, k->away};
     const int64_t pitch = length * passes.size, made_pitch = length * (is_real ? 4 : 1);
     const int64_t kept = (rows->taps + 2 * (k->block - 1)) / k->block * k->block;
     char *block, *ring, *made;
@@ -167,7 +169,7 @@ static int go_across_first(const struct work *k) {
             passes.across[k->channels != 1](&across, block, lines);
         }
         for (int64_t tap = 0; tap < count; ++tap) taps[tap] = ring + (first + tap) % kept * pitch;
-        passes.down(rows, row, taps, length, made + place * made_pitch, (float)k->n->factor);
+        passes.down(rows, row, taps, length, made + place * made_pitch, (float)k->n->factor, k->away);
         if (place == FINISHED - 1 || row == rows->size - 1) finish(k, made, made_pitch, row - place, place + 1, line);
     }
     free(room.memory);
@@ -187,7 +189,7 @@ static int go_down_first(const struct work *k) {
                           reads->begin || reads->end < reads->count || k->down.begin || k->down.end < k->down.count;
     const int64_t length = is_copied ? most(reads->count * k->channels, LANES) : seen;
     const struct both passes = passes_of(k->n->passes, k->rows->bits, k->columns->bits);
-    const struct across_windows across = {k->columns, k->across.first, k->n->is_mirrored};
+    const struct across_windows across = {k->columns, k->across.first, k->n->is_mirrored, k->away};
     const int64_t pitch = (length + 4) * passes.size;  // the last pixel of three values is read as four
     char *copied, *made, *sums;
     int32_t *places;
@@ -215,7 +217,7 @@ static int go_down_first(const struct work *k) {
             for (int64_t tap = 0; tap < rows->count[row]; ++tap)
                 taps[tap] = is_copied ? copied + (first + tap) * length
                                       : (const char *)n->pixels + k->down.offsets[first + tap] + reads->offsets[0];
-            passes.down_first(rows, row, taps, length, sums + i * pitch, 1);
+            passes.down_first(rows, row, taps, length, sums + i * pitch, 1, 0);
             between[i] = sums + i * pitch;
             lines[i] = made + i * made_pitch;
         }
@@ -253,8 +255,13 @@ static int resample(const struct resize *n, const struct windows *rows, const st
         k.down.first = take(&room, rows->size * sizeof *k.down.first);
         k.across.offsets = take(&room, columns->size * columns->taps * sizeof *k.across.offsets);
         k.across.first = take(&room, columns->size * sizeof *k.across.first);
+        k.away = take(&room, most(columns->size * k.channels, LANES));
     }
     const int is_copied = n->passes == PASSES_COPIED;
+    if (n->passes == PASSES_DALI) {
+        memset(k.away, 0, LANES);  // what a pass reads beyond a short line
+        find_ties(&(struct ties){n->formula, n->columns, k.channels, n->is_vertical_first, n->is_backwards, n->is_mirrored, k.away});
+    }
     list_reads(&k.down, rows, n->rows.length, n->above, n->height, n->pitch, is_copied);
     list_reads(&k.across, columns, n->columns.length, n->before, n->width, n->apart, is_copied);
     int answer = (is_copied ? go_nowhere : n->is_vertical_first ? go_down_first : go_across_first)(&k);

@@ -75,6 +75,17 @@ def windows(formula: Formula, axis: Axis) -> Windows:
     return Windows(first, count, weights.view(np.float32) if is_real else weights, numbers.bits)
 
 
+def ties(how: Resampling, channels: int, *, is_mirrored: bool) -> U8:
+    """uint8 (columns, channels): 1 where a value of a row of the result, with the passes ``dali``, goes away from 0."""
+    made = np.empty((how.columns.end - how.columns.begin, channels), np.uint8)
+    formula = formula_numbers(how.formula or NO_FORMULA)
+    ties = STRUCTS["ties"](
+        formula, how.columns, channels, how.vertical_first, how.backwards, is_mirrored, made.ctypes.data
+    )
+    checked(library().find_ties(byref(ties)))
+    return made
+
+
 def look_up(levels: U8, table: npt.NDArray[Any] | None, out: npt.NDArray[Any]) -> None:
     """``out[c, y, x] = table[c, levels[y, x, c]]``.
 
@@ -203,7 +214,7 @@ def resize(
     Returns:
         Without ``out`` the wanted region, (rows, columns, channels): levels, or float32 of ``real`` and ``lerp``.
     """
-    (height, width, channels), (passes, rows, columns, formula, windows, vertical_first, factor) = pixels.shape, how
+    (height, width, channels), (passes, rows, columns, formula, windows, vertical_first, factor, _) = pixels.shape, how
     words, kept = 1 if channels == 1 else 4, list[Laid]()
     if windows is not None:
         kept = [laid(windows[0]), laid(windows[1])]
@@ -222,7 +233,7 @@ def resize(
         *formula_numbers(formula or NO_FORMULA), *rows, *columns,
         *([addressof(each.struct) for each in kept] or (0, 0)),
         pixels.ctypes.data, *pixels.strides, height, width, channels,
-        *(around.struct if around else (0, 0, 0)), vertical_first, *flips, *channel, 0, 0, 0, 0, *values,
+        *(around.struct if around else (0, 0, 0)), vertical_first, *flips, how.backwards, *channel, 0, 0, 0, 0, *values,
         PASSES["copied" if formula is None and passes == "fixed" else passes], factor, *steps,
     )  # fmt: skip
     checked(library().resize(arguments))

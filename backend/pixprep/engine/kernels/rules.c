@@ -157,7 +157,7 @@ static void torch(const struct formula *formula, const struct axis *axis, const 
 }
 
 // DALI's filters are tables, from one end to the other, between whose points it interpolates; beyond them it is 0.
-enum { DALI_BICUBIC_POINTS = 129, DALI_LANCZOS_POINTS = 193 };
+enum { DALI_BICUBIC_POINTS = 129, DALI_LANCZOS_POINTS = 193, DALI_LANES = 16 };
 static float dali_bilinear_table[3 + 2] = {0, 1, 0}, dali_bicubic_table[DALI_BICUBIC_POINTS + 2],
              dali_lanczos_table[DALI_LANCZOS_POINTS + 2];
 static const struct {
@@ -170,10 +170,22 @@ static const struct {
     {dali_lanczos_table, 3, DALI_LANCZOS_POINTS - 1},
 };
 
+// sinf as glibc has had it since 2.28, below a million: 10 of the 386 that DALI's table takes are not the nearest float32.
+// In float64, between multiples of a quarter turn.
+static float glibc_sinf(float angle) {
+    const double turns = floor(angle * M_2_PI + 0.5), x = angle - turns * M_PI_2, square = x * x, fourth = square * square;
+    const double sine = x + x * square * -0x1.555545995a603p-3 +
+                        x * fourth * (0x1.1107605230bc4p-7 + square * -0x1.994eb3774cf24p-13);
+    const double cosine = 1 + square * -0x1.ffffffd0c621cp-2 + fourth * 0x1.55553e1068f19p-5 +
+                          fourth * square * (-0x1.6c087e89a359dp-10 + square * 0x1.99343027bf8c3p-16);
+    const double value = (int)turns & 1 ? cosine : sine;
+    return (float)((int)turns & 2 ? -value : value);
+}
+
 // sin(pi x) / (pi x), each operation rounded to float32.
 static float dali_sinc(float x) {
     const float angle = (float)(x * M_PI);
-    return angle == 0 ? 1 : (float)sin(angle) / angle;
+    return angle == 0 ? 1 : glibc_sinf(angle) / angle;
 }
 
 static __attribute__((constructor)) void make_dali_tables(void) {
@@ -189,10 +201,10 @@ static __attribute__((constructor)) void make_dali_tables(void) {
     }
 }
 
-// An axis as DALI sees it: where the part of the input begins that becomes the output, positions for each of the output's,
-// points of the table for each position, half a window, and its positions. Of a swapped part the ratio is below 0.
+// An axis as DALI sees it: where the first window begins, positions for each of the output's, points of the table for each
+// position, and the positions of a window. Of a swapped part the ratio is below 0.
 struct dali {
-    float begin, ratio, density, anchor;
+    float offset, ratio, density;
     int64_t count;
 };
 
@@ -202,19 +214,20 @@ static struct dali dali_axis(const struct formula *formula, const struct axis *a
     const float intervals = DALI[formula->curve - DALI_BILINEAR].intervals;
     float radius = DALI[formula->curve - DALI_BILINEAR].radius;
     if (formula->is_widened && out < seen) radius = radius * seen / out;
-    const float density = intervals / (2 * radius);
-    const int64_t count = (int64_t)ceilf(intervals / density);
-    return (struct dali){axis->ratio < 0 ? high : low, ratio, density, intervals / 2 / density, count};
+    const float density = intervals / (2 * radius), anchor = intervals / 2 / density;
+    const float offset = (axis->ratio < 0 ? high : low) + (0.5f * ratio - 0.5f - anchor);
+    return (struct dali){offset, ratio, density, (int64_t)ceilf(intervals / density)};
 }
+
+static float dali_left(const struct dali *line, int64_t position) { return (float)position * line->ratio + line->offset; }
 
 static void dali(const struct formula *formula, const struct axis *axis, const struct windows *made) {
     const struct dali line = dali_axis(formula, axis);
     const float *table = DALI[formula->curve - DALI_BILINEAR].table;
     const int points = DALI[formula->curve - DALI_BILINEAR].intervals + 1;
-    const float offset = line.begin + (0.5f * line.ratio - 0.5f - line.anchor);
     for (int64_t index = 0; index < made->size; ++index) {
         const int64_t low = axis->begin + index, position = axis->ratio < 0 ? axis->out_length - 1 - low : low;
-        const float left = (float)position * line.ratio + offset, first = ceilf(left);
+        const float left = dali_left(&line, position), first = ceilf(left);
         float total = 0;
         begin_window(made, index, (int64_t)first, line.count);
         for (int64_t tap = 0; tap < line.count; ++tap) {
@@ -226,6 +239,40 @@ static void dali(const struct formula *formula, const struct axis *axis, const s
         }
         for (int64_t tap = 0; tap < line.count; ++tap) put(made, index, tap, got(made, index, tap) / total);
     }
+}
+
+// Whether a window begins before the input, or ends behind it.
+static int is_outside(const struct dali *line, int64_t position, int64_t length, int at_end) {
+    const float first = ceilf(dali_left(line, position));
+    return at_end ? first + line->count > length : first < 0;
+}
+
+// DALI's vectors round ties to even, and what is left of a run away from 0. A run is a row's values where rows are added up
+// last. Else it is columns: those whose windows begin before the input, those inside, those that end behind it; and in
+// between, of windows as long as the input, those that do both.
+KERNEL int find_ties(const struct ties *n) {
+    const struct axis *axis = &n->columns;
+    const int64_t channels = n->is_vertical_first || n->apart == 1 ? 1 : 3, end = axis->out_length * channels;
+    int64_t inside = 0, behind = end;
+    if (n->is_vertical_first) {
+        const struct dali line = dali_axis(&n->formula, axis);
+        const int is_falling = ceilf(dali_left(&line, end - 1)) < ceilf(dali_left(&line, 0));
+        while (inside < end && is_outside(&line, inside, axis->length, is_falling)) ++inside;
+        while (behind > 0 && is_outside(&line, behind - 1, axis->length, !is_falling)) --behind;
+    }
+    const int64_t ends[] = {least(inside, behind), inside, most(inside, behind), end}, size = axis->end - axis->begin;
+    memset(n->away, 0, size * n->apart);
+    for (int64_t run = 0, begin = 0; run < 4; begin = ends[run++]) {
+        for (int64_t place = begin + (ends[run] - begin) / DALI_LANES * DALI_LANES; place < ends[run]; ++place) {
+            const int64_t column = place / channels, channel = n->is_backwards ? 2 - place % channels : place % channels;
+            const int64_t low = axis->ratio < 0 ? axis->out_length - 1 - column : column;
+            const int64_t index = n->is_mirrored ? axis->end - 1 - low : low - axis->begin;
+            if (index < 0 || index >= size) continue;
+            if (channels == 1) memset(n->away + index * n->apart, 1, n->apart);
+            else n->away[index * n->apart + channel] = 1;
+        }
+    }
+    return DONE;
 }
 
 static void tensorflow_linear(const struct axis *axis, const struct windows *made) {

@@ -4,6 +4,8 @@
 
 static inline int is_rule(const struct formula *formula) { return formula->curve >= OPENCV_LINEAR; }
 
+int find_ties(const struct ties *ties);
+
 // The most positions of a window.
 int64_t most_taps_by_rule(const struct formula *formula, const struct axis *axis);
 

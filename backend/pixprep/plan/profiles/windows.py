@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 Passes = Literal[
-    "fixed", "opencv_linear", "opencv_cubic", "opencv_lanczos", "area", "float_even", "float_fused", "real", "lerp"
+    "fixed", "opencv_linear", "opencv_cubic", "opencv_lanczos", "area", "float_even", "dali", "float_fused", "real",
+    "lerp",
 ]  # fmt: skip
 """The arithmetic of both passes; p: the levels of a window, m: the values between the passes, w: the weights.
 
@@ -22,6 +23,7 @@ opencv_cubic    sum(p w), int32                        clip8(rint(float32 sum of
 opencv_lanczos  sum(p w), int32                        clip8((2^(bits-1) + sum(m w)) >> bits)
 area            sum(p), int32                          clip8(rint(float32(sum(m)) factor))
 float_even      float32 sum(p w)                       clip8(rint(float32 sum(m w)))
+dali            float32 sum(p w)                       the same, of some values with ties away from 0
 float_fused     float32 sum(p w), partly fused         clip8(rint(the same of m))
 real            float32 sum(p w)                       float32 sum(m w)
 lerp            p0 + (p1 - p0) w1, float32             the same
@@ -29,7 +31,8 @@ lerp            p0 + (p1 - p0) w1, float32             the same
 
 Every float32 product and sum is rounded by itself, tap by tap, the first one first; rint rounds ties to even.
 Of a ``float_fused`` window of ``count`` taps the last ``(count - 1) % 4`` are each added by a fused multiply-add,
-rounded once: what is left when a compiler has made vectors of four of all taps but the first.
+rounded once: what is left when a compiler has made vectors of four of all taps but the first. Which values ``dali``
+rounds away from 0, ``find_ties`` of ``engine/kernels/rules.c`` says.
 """
 
 Curve = Literal["box", "bilinear", "hamming", "bicubic", "lanczos", "two", "four"]
@@ -126,6 +129,7 @@ class Resampling(NamedTuple):
         windows: of the rows and of the columns.
         vertical_first: the first pass is along the columns of the image, from row to row.
         factor: of ``area``: one over the pixels of a window.
+        backwards: the library has the channels in the other order, as ``find_ties`` wants to know.
     """
 
     passes: Passes
@@ -135,6 +139,7 @@ class Resampling(NamedTuple):
     windows: tuple[Windows, Windows] | None = None
     vertical_first: bool = False
     factor: float = 1.0
+    backwards: bool = False
 
 
 def single(positions: npt.NDArray[Any], passes: Passes = "fixed") -> Windows:

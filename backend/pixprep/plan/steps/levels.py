@@ -179,6 +179,7 @@ class Resample(NamedTuple):
         ratio, begin: (y, x), see ``Placement``.
         method: filter and antialias.
         like: whose arithmetic.
+        backwards: the library has the channels in the other order.
     """
 
     height: int
@@ -187,6 +188,7 @@ class Resample(NamedTuple):
     begin: tuple[float, float]
     method: Method
     like: Like
+    backwards: bool = False
 
     @property
     def is_hosts(self) -> bool:

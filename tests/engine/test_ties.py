@@ -1,0 +1,107 @@
+"""Where DALI rounds a tie to even, and where away from 0: every value of these images is one, or half of them are."""
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import png
+from pixprep.engine.kernels import resize
+from resize_cases import assert_equal, resampling_of
+from resize_twin import resample
+
+
+def halved(height, width, channels, *, down, backwards=False, region=None, flips=(False, False), image=None):
+    """Levels of an image at half its height or, where columns are added up last, its width."""
+    if image is None:
+        image = np.zeros((height, width, channels), np.uint8)
+        image[slice(None, None, 2) if down else slice(None), :: 1 if down else 2] = 1
+    size = (height // 2, width) if down else (height, width // 2)
+    how = resampling_of("dali", "bilinear", image.shape[:2], size, antialias=False, region=region)
+    how = how._replace(vertical_first=not down, backwards=backwards)
+    return resize.resize(image, how, flips=flips), resample(image, how, flips=flips)
+
+
+@pytest.mark.parametrize(
+    ("width", "channels", "backwards", "rounded_down"),
+    [
+        (21, 1, False, [1] * 16 + [0] * 5),
+        (21, 3, False, [1] * 48 + [0] * 15),
+        (23, 3, False, [1] * 64 + [0] * 5),
+        (23, 3, True, [1] * 63 + [0, 0, 1] + [0] * 3),  # the library has blue first
+        (15, 1, False, [0] * 15),
+        (32, 3, True, [1] * 96),
+    ],
+)
+def test_of_rows_what_is_left_of_sixteen_values_goes_away_from_0(width, channels, backwards, rounded_down):
+    levels, _ = halved(4, width, channels, down=True, backwards=backwards)
+    assert levels.shape == (2, width, channels)
+    assert levels[1].ravel().tolist() == [1 - each for each in rounded_down]
+
+
+def test_of_columns_runs_begin_where_windows_begin_and_end_to_lie_inside():
+    """Doubled, the first column begins before the image and the last ends behind it: each is a run of its own."""
+    image = np.tile(np.uint8([0, 2]), 22)[None, :, None]  # between pixels 0.5 and 1.5, which only to even is 0
+    how = resampling_of("dali", "bilinear", (1, 44), (1, 88), antialias=False)._replace(vertical_first=True)
+    levels = resize.resize(image, how)[0, :, 0].tolist()
+    of_vectors, left_over = [0, 2, 2, 0] * 20, [1, 2, 2, 1, 1, 2]  # 86 columns inside
+    assert levels == [0, *of_vectors, *left_over, 2]
+
+
+@pytest.mark.parametrize("down", [True, False])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_crops_flips_and_orders_of_channels_leave_each_tie_its_direction(down, channels):
+    rng = np.random.default_rng(channels)
+
+    def pairs():
+        for index in range(60):
+            height, width = (int(side) * 2 for side in rng.integers(1, (20, 80)))
+            image = rng.integers(0, 256, (height, width, channels), np.uint8)
+            high, wide = (height // 2, width) if down else (height, width // 2)
+            top, left = int(rng.integers(high)), int(rng.integers(wide))
+            region = (top, left, int(rng.integers(top, high)) + 1, int(rng.integers(left, wide)) + 1)
+            more = {"backwards": index % 2 == 1, "flips": (index % 3 == 1, index % 5 < 2), "region": region}
+            ours, theirs = halved(height, width, channels, down=down, image=image, **more)
+            yield f"{image.shape}, {more}", ours[:, :, :3], theirs[:, :, :3]
+
+    assert_equal(pairs())
+
+
+def shown(image, *ops, color="rgb"):
+    """Levels that a pipeline makes of an image."""
+    tensor = pp.tensor(dtype="uint8", layout="hwc", max_size=200)
+    with pp.Engine(pp.Pipeline([pp.decode(color=color), *ops, tensor])) as engine:
+        return engine.run([png(image)])[0]
+
+
+def doubled(height=20, width=87):
+    """Rows are added up last; between rows of 0 and 2 the second of each four is 0.5."""
+    return pp.resize(height=height, width=width, like="dali", antialias=False)
+
+
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+@pytest.mark.parametrize("size", [(20, 87), (87, 20)])
+def test_a_crop_and_a_mirror_show_what_the_whole_image_has(color, size):
+    image = np.random.default_rng(1).integers(0, 256, (10, 87, 3), np.uint8)
+    whole = shown(image, doubled(*size), color=color)
+    assert np.array_equal(shown(image, doubled(*size), pp.crop(3, 5, 16, 15), color=color), whole[3:19, 5:20])
+    assert np.array_equal(shown(image, doubled(*size), pp.flip(), color=color), whole[:, ::-1])
+
+
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+def test_the_order_of_channels_is_that_of_the_decoder_also_behind_other_ops(color):
+    """Of 87 columns of three values the last 5 are left over: a whole pixel, and two thirds of the one before."""
+    image = np.zeros((10, 87, 3), np.uint8)
+    image[1::2] = 2
+    turned = pp.rotate(180, like="dali", expand=True), pp.rotate(180, like="dali", expand=True)
+    for ops in ([], [pp.rotate(360, like="dali")], turned):
+        levels = shown(image, *ops, doubled(), color=color)[1::4]
+        assert levels[:, -2:].reshape(5, 6).tolist() == [[0, 1, 1, 1, 1, 1]] * 5
+        assert not levels[:, :-2].any()
+
+
+def test_a_resize_without_dalis_ties_is_seen():
+    """A negative control: all ties to even, as OpenCV's area has them."""
+    image = np.random.default_rng(2).integers(0, 256, (40, 88, 3), np.uint8)
+    how = resampling_of("dali", "bilinear", (40, 88), (20, 44), antialias=False)
+    off = resize.resize(image, how) != resize.resize(image, how._replace(passes="float_even"))
+    assert 0.01 < off.mean() < 0.3
