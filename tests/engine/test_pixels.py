@@ -176,7 +176,7 @@ def test_a_pipeline_of_pixels_is_explained_shown_verified_and_run_on_photos(tmp_
         assert main([str(argument) for argument in arguments]) == 0
     said = capsys.readouterr().out
     assert "take pixels as they are: uint8 [height, width, 3], BGR" in said
-    assert verify(PIPELINE, generate=False, images=[photo]).holds
+    assert verify(PIPELINE, generate=False, images=[photo]).is_exact
 
 
 def test_a_file_is_decoded_for_a_model_that_takes_pixels():

@@ -1,7 +1,6 @@
 """Imported DALI pipelines against DALI itself, whose CPU operators run the same graph.
 
-DALI adds up its float32 values in the order of its vector instructions, so that a few levels round the other way.
-``pytest -s`` prints how many.
+All are equal but where colours are mixed or an affine map is made. ``pytest -s`` prints how much differs.
 """
 
 import importlib.util
@@ -13,8 +12,8 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from compare import Tolerance, assert_close
-from images import jpeg, noise, photo, png, scene, with_exif
+from compare import EQUAL, Tolerance, assert_close
+from images import checkerboard, jpeg, noise, photo, png, scene, with_exif
 from pixprep.engine.kernels import warp as kernels
 from pixprep.importers.dali import from_dali
 from pixprep.plan.draws.motions import Look, rotated
@@ -24,10 +23,9 @@ pytest.importorskip("nvidia.dali", reason="NO DALI: its pipelines are compared w
 
 SCRIPT = Path(__file__).with_name("freeze_dali.py")
 FROZEN = Path(__file__).parent / "frozen" / "dali"
-WHY = 'the order of float32 sums: 5 of 2.1 million values of "classic" were a level off, and 0 or 1 of the others'
-LEVELS = Tolerance(1, 0.999, WHY)
+MIXED = Tolerance(1, 0.999, "the order of float32 sums of channels: 1 of 90,000 values of the second tensor")
 MAPPED = Tolerance(1, 0.995, "the places in float32: a matrix of tenths gives many sums halfway between two levels")
-NORMALIZED = Tolerance(0.04, 0.999, WHY)  # a level, or less, after the scales of these pipelines
+ALLOWED = {"colours": MIXED, "mapped": MAPPED}
 NAMES = sorted(path.stem for path in FROZEN.glob("*.dali") if path.stem not in ("classic_gpu", "random_mirror"))
 LARGE = [(301, 402), (375, 500), (513, 403), (427, 641), (350, 601), (1080, 1620)]
 SMALL = [(41, 53), (60, 60), (97, 71), (120, 160), (224, 223)]
@@ -61,20 +59,13 @@ def both(dali, name, encoded, pipeline=None):
     return [(a, np.stack(b)) for a, b in zip(ours, theirs, strict=True)]
 
 
-def assert_near(actual, expected):
-    assert_close(actual, expected, LEVELS if expected.max() > 20 else NORMALIZED)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_an_imported_pipeline_gives_what_dali_gives(dali, name):
     for actual, expected in both(dali, name, images(name)):
         assert actual.dtype == expected.dtype
         difference = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
         print(f"\n{name}: max {difference.max():.4g}, {(difference > 0).mean():.2e} of {difference.size:,} differ")
-        if name == "mapped":
-            assert_close(actual, expected, MAPPED)
-        else:
-            assert_near(actual, expected)
+        assert_close(actual, expected, ALLOWED.get(name, EQUAL))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -104,7 +95,7 @@ def test_triangular_is_linear_antialiased_or_not(dali, is_antialiased):
     pipeline = from_dali(dali.make(triangular).serialize())
     theirs = dali.run(dali.make(triangular, len(encoded)), encoded)[0]
     with pp.Engine(pipeline, threads=1) as engine:
-        assert_close(engine.run_batch(encoded)["tensor"], theirs, LEVELS)
+        assert_close(engine.run_batch(encoded)["tensor"], np.stack(theirs), EQUAL)
 
 
 def test_dali_decodes_images_that_exif_turns_without_the_fast_idct(dali):
@@ -219,9 +210,44 @@ def test_a_crop_refuses_or_pads_the_images_that_dali_does(dali, policy):
             assert batch.errors[0].reason == "DOES_NOT_FIT", size
         else:
             assert batch.errors == [None], size
-            assert_close(batch["tensor"][0], expected, LEVELS)
+            assert_close(batch["tensor"][0], expected, EQUAL)
         found.add(batch.errors[0] is None)
     assert found == ({True} if policy == "padded" else {True, False})
+
+
+TIES = [noise(96, 86), checkerboard(96, 86), checkerboard(96, 86, cell=3), noise(96, 86, seed=1) // 2 * 2]
+
+
+@pytest.mark.parametrize("color", ["RGB", "BGR", "GRAY"])
+@pytest.mark.parametrize("size", [(48, 43), (48, 172), (192, 43), (192, 172), (48, 86), (96, 43)])
+def test_ties_are_dalis_through_crops_and_mirrors(dali, color, size):
+    encoded = [jpeg(image, quality=100, subsampling=0) for image in TIES]
+    for way in ("LINEAR", "CUBIC", "LANCZOS3"):
+
+        def build(data, way=way):
+            pixels = dali.fn.decoders.image(data, output_type=getattr(dali.types, color))
+            how = {"interp_type": getattr(dali.types, f"INTERP_{way}"), "antialias": False}
+            pixels = dali.fn.resize(dali.fn.flip(pixels, vertical=1), size=size, **how)
+            return pixels, dali.fn.flip(dali.fn.crop(pixels, crop=(size[0] - 5, size[1] - 4), crop_pos_x=1.0))
+
+        pipeline = from_dali(dali.make(build).serialize())
+        theirs = dali.run(dali.make(build, len(encoded)), encoded)
+        with pp.Engine(pipeline, threads=1) as engine:
+            ours = engine.run_batch(encoded).outputs.values()
+        for actual, expected in zip(ours, theirs, strict=True):
+            assert_close(actual, np.stack(expected), EQUAL)
+
+
+@pytest.mark.parametrize("way", ["CUBIC", "LANCZOS3"])
+def test_a_resize_behind_a_rotation_is_as_near_as_the_rotation(dali, way):
+    def build(data):
+        pixels = dali.fn.rotate(sized(dali, data), angle=33.0, fill_value=7)
+        return dali.fn.resize(pixels, size=[71, 50], interp_type=getattr(dali.types, f"INTERP_{way}"))
+
+    encoded = images("any")
+    theirs = np.stack(dali.run(dali.make(build, len(encoded)), encoded)[0])
+    with pp.Engine(from_dali(dali.make(build).serialize()), threads=1) as engine:
+        assert_close(engine.run_batch(encoded)["tensor"], theirs, MAPPED)
 
 
 def sized(dali, encoded):
@@ -414,7 +440,8 @@ def test_the_cpus_chroma_is_that_of_its_decoder(dali):
     for options in ({}, {"chroma": "fancy"}):
         with pp.Engine(from_dali(FROZEN / "classic_gpu.dali", **options), threads=1) as engine:
             found.append(np.abs(engine.run(encoded) - np.stack(theirs)).max())
-    assert found[0] > 10 / 255 / 0.23 > NORMALIZED.largest > found[1]
+    assert found[0] > 10 / 255 / 0.23
+    assert found[1] == 0
 
 
 WRONG = {
@@ -444,4 +471,4 @@ def test_the_comparison_sees(dali, mistake):
     ops[index] = msgspec.structs.replace(ops[index], **changes)
     pairs = both(dali, name, images(name), pp.Pipeline(ops))
     with pytest.raises(AssertionError):
-        [assert_near(*pair) for pair in pairs]
+        [assert_close(*pair, ALLOWED.get(name, EQUAL)) for pair in pairs]

@@ -425,4 +425,4 @@ def test_what_is_padded_is_verified_with_its_padding() -> None:
         photos = [(str(index), photo) for index, photo in enumerate(PHOTOS)]
         certificate = verify(pp.Pipeline(ops), images=photos, generate=False)
         assert {row.stage for row in certificate.rows} == {"decode", "resize", "tensor", "end to end"}
-        assert certificate.holds, certificate.rows
+        assert certificate.is_exact, certificate.rows

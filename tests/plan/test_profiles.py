@@ -33,7 +33,7 @@ def test_every_library_has_a_row():
 def test_a_row_speaks_of_its_own_filters_and_has_its_default(like):
     profile = PROFILES[like]
     names = {name for name, _ in profile.methods}
-    assert names >= {*profile.real, *profile.near}
+    assert names >= {*profile.real}
     assert set(profile.reducible) <= set(profile.antialiased)
     assert profile.antialiased if profile.antialias else profile.filters
 

@@ -53,7 +53,7 @@ BOX = [pp.decode(), pp.letterbox(8, 32, anchor="top_left"), pp.crop(0, 20, 8, 4)
             [pp.decode(color="bgr"), *small(pp.normalize(mean=(0, -2, 2), scale=1))[1:]],
             ["blue: level", "green: level + 2", "red: level - 2"],
         ),
-        (small(like="dali"), ["resize to 8 x 8 (bilinear, antialiased; within one level of DALI)"]),
+        (small(like="dali"), ["resize to 8 x 8 (bilinear, antialiased; exactly DALI's values)"]),
         (small(filter="lanczos", antialias=False), ["resize to 8 x 8 (lanczos; exactly Pillow's values)"]),
         (BOX, ["e.g. 480 x 640: resized to 8 x 11, of which nothing is seen"]),
         (

@@ -81,12 +81,6 @@ def _resized(image: Image, fields: Fields) -> Image:
     smaller, larger = (fields.choice(name, _FILTERS, 1) for name in names)
     if smaller != larger:
         fields.refuse("min_filter", f"and {larger} when enlarging is not understood: there is one filter")
-    resized = any(isinstance(op, Resize) and op.filter != "nearest" for op in image.chain)
-    if resized and smaller in ("bicubic", "lanczos"):
-        raise PipelineError(
-            f"of an image that was resized {smaller} makes two levels of a difference of one: resize once, or by "
-            "INTERP_LINEAR"
-        )
     is_subpixel = fields.flag("subpixel_scale", default=True)
     how: dict[str, Any] = {"filter": smaller, "antialias": fields.flag("antialias", default=True), "like": "dali"}
     if (sides := _computed(image, fields)) is not None:

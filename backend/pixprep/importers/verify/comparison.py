@@ -321,8 +321,6 @@ def _claimed(op: Resizing | None) -> Tolerance:
     if op is None:
         return EQUAL
     profile = PROFILES[op.like]
-    if op.filter in profile.near:
-        return Tolerance(1, 0, f"{profile.title} adds float32 values up in the order of its vector instructions")
     if op.filter in profile.real:
         return Tolerance(
             0, 1, f"nothing rounds these float32 values: another build of {profile.title} may fuse two steps"

@@ -136,42 +136,23 @@ class Certificate:
     refused: list[Omission] = field(default_factory=list)
 
     @property
-    def claim(self) -> Literal["exact", "near"]:
-        """``exact``: no level differs, and the arithmetic is the declared one; ``near``: levels may differ by one."""
-        return "near" if any(row.tolerance.largest for row in self.rows if row.stage == "resize") else "exact"
-
-    @property
-    def holds(self) -> bool:
-        """Tell whether the pipeline keeps what it claims: the exit code of ``pixprep verify`` says so."""
-        return all(row.holds for row in self.rows)
-
-    @property
     def is_exact(self) -> bool:
-        """Tell whether it claims exactness, and keeps it."""
-        return self.claim == "exact" and self.holds
+        """Tell whether every row holds: the exit code of ``pixprep verify`` says so."""
+        return all(row.holds for row in self.rows)
 
     @property
     def summary(self) -> str:
         """One line."""
         for row in self.rows:
             if not row.holds:
-                what = "NOT exact" if self.claim == "exact" else "NOT within its tolerance"
                 where = f'{row.stage} of "{row.output}"' if row.output else row.stage
                 return (
-                    f"{what}: {where}: {_percent(row.differing)} of the values differ from {row.original}, by up to "
+                    f"NOT exact: {where}: {_percent(row.differing)} of the values differ from {row.original}, by up to "
                     f"{row.max:.4g} (allowed: {row.tolerance}); worst: {row.worst}"
                 )
-        if self.claim == "exact":
-            live, frozen = self._libraries(frozen=False), self._libraries(frozen=True)
-            frozen = frozen and f"as far as frozen results show, the pixels of {frozen}"
-            return "exact: " + "; ".join(part for part in (live and f"the pixels of {live}", frozen) if part)
-        row = max(
-            (row for row in self.rows if row.tolerance.largest and row.stage == "resize"), key=lambda row: row.max
-        )
-        return (
-            f"within one level of {row.original}{', as far as frozen results show' if row.frozen else ''}, as claimed: "
-            f"{_percent(row.differing)} of the values differ, by up to {row.max:.3g}"
-        )
+        live, frozen = self._libraries(frozen=False), self._libraries(frozen=True)
+        frozen = frozen and f"as far as frozen results show, the pixels of {frozen}"
+        return "exact: " + "; ".join(part for part in (live and f"the pixels of {live}", frozen) if part)
 
     def _libraries(self, *, frozen: bool) -> str:
         """Whose pixels were compared; a definition in NumPy has none of its own."""
@@ -182,7 +163,7 @@ class Certificate:
 
     def to_json(self) -> str:
         """Everything, for programs; infinity is null."""
-        found = {"claim": self.claim, "is_exact": self.is_exact, "holds": self.holds, "summary": self.summary}
+        found = {"is_exact": self.is_exact, "summary": self.summary}
         rows = [msgspec.to_builtins(replace(row, pair=None)) | {"holds": row.holds} for row in self.rows]
         for row in rows:
             del row["pair"]

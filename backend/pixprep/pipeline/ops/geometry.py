@@ -32,7 +32,7 @@ class Resizing(Protocol):
 class Resize(ImageOp, frozen=True, tag="resize"):
     """Resize by a separable filter; give ``size``, ``height`` and ``width``, or one of these two.
 
-    ``like`` names the library whose values these are, on every device. All are exact except ``dali``:
+    ``like`` names the library whose values these are, exactly, on every device:
 
     - ``pillow``: ``Image.resize`` of Pillow 13, which torchvision and timm use on PIL images; two passes, each rounded
       to uint8, the vertical one first if the height shrinks by more than twice as many pixels as the width. Without
@@ -44,7 +44,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     - ``opencv``: ``cv2.resize`` of uint8 images to a size, which gives other pixels than ``fx`` and ``fy``; ``bicubic``
       by its formula, not by Intel IPP.
     - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2: float32 values, which nothing rounds.
-    - ``dali``: DALI's ``resize`` of uint8 images. Its geometry, and its float32 values within a level.
+    - ``dali``: DALI 2.4's ``resize`` of uint8 images on a CPU; its ties fall as in x86-64's vectors.
 
     ``size``, ``height`` and ``width`` may be names of inputs, float32 [n, 1], that say them for each image; or
     ``name[1]``, the second number of a row. ``max_size`` then bounds what may be asked for.

@@ -56,7 +56,6 @@ class Profile:
         subpixel: its default; None: it has no such thing.
         real: the filters whose values it does not round to levels.
         across: the filters whose windows of one axis depend on the other.
-        near: the filters that equal the library's up to one level; all others are exact.
         reducible: the filters whose antialiased resize may be given a JPEG that was decoded to a fraction.
         passes: the arithmetic of both passes, of a method and both axes.
         is_vertical_first: whether the first pass is from row to row; as ``passes``.
@@ -74,7 +73,6 @@ class Profile:
     subpixel: bool | None = None
     real: tuple[Filter, ...] = ()
     across: tuple[Filter, ...] = ()
-    near: tuple[Filter, ...] = ()
     reducible: tuple[Filter, ...] = ()
     passes: Callable[[Method, Axis, Axis], Passes]
     is_vertical_first: Callable[[Method, Axis, Axis], bool]
