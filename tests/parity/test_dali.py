@@ -137,7 +137,7 @@ def test_sides_of_one_scale_are_those_that_are_given():
         rules += [op_of(size, 2 * size, mode=mode) for mode in ("fit", "cover")] + [op_of(size, size, mode="fit")]
         for side in (56, 88, 100, 146):
             shapes = [(side, side)] * 2 + [(side, 2 * side)] * 2 + [(side, side)]
-            near_the_installed(
+            equals_the_installed(
                 (noise(*shape), msgspec.structs.replace(op, filter="nearest"))
                 for op, shape in zip(rules, shapes, strict=True)
             )
