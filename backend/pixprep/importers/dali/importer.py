@@ -17,7 +17,7 @@ from pixprep.importers.dali.clips import CLIPS, STREAM, check_clip, stream_of, s
 from pixprep.importers.dali.geometry import DECODERS
 from pixprep.importers.dali.graph import Operator, graph
 from pixprep.importers.dali.numbers import NUMBERS
-from pixprep.importers.dali.ops import AFTER_ONES, IMAGES
+from pixprep.importers.dali.ops import AFTER_EXPANDED, IMAGES
 from pixprep.importers.dali.refused import refused
 from pixprep.importers.dali.requests import bounded, check_arguments, dtype_of, frames, is_number, reformed, source_of
 from pixprep.importers.dali.rules import output_rule
@@ -162,7 +162,7 @@ def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) ->
     check_arguments(operator, values)
     if isinstance(first, Image):
         check_clip(operator.name, first)
-        if "1" in first.layout and operator.name not in AFTER_ONES:
+        if first.is_expanded and operator.name not in AFTER_EXPANDED:
             raise PipelineError("is not understood behind expand_dims: let it come last")
     if isinstance(first, Encoded) and operator.name not in (*DECODERS, *CLIPS, "PeekImageShape"):
         if is_number(operator):

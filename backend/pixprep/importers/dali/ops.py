@@ -217,7 +217,7 @@ def _expand_dims(image: Image, fields: Fields) -> Image:
         if at not in range(len(axes) + 1) or axes.count("1") == MAX_ONES:
             fields.refuse("axes", f"must be places of at most {MAX_ONES} dims of one in the result")
         axes.insert(int(at), "1")
-    return replace(image, layout="".join(axes))
+    return replace(image, layout="".join(axes), is_expanded=True)
 
 
 def _squeeze(image: Image, fields: Fields) -> Image:
@@ -291,5 +291,5 @@ IMAGES: dict[str, Callable[[Sequence[Value], Fields], Result]] = {
     "WarpAffine": warped,
 }
 """Operators with an image among their inputs."""
-AFTER_ONES = ("ExpandDims", "Squeeze", "Cast", "Copy", "ArithmeticGenericOp")
-"""Those that an image with dims of one may go through."""
+AFTER_EXPANDED = ("ExpandDims", "Squeeze", "Cast", "Copy", "ArithmeticGenericOp")
+"""Those that an image may go through behind ``expand_dims``."""

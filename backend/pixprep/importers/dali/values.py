@@ -114,6 +114,7 @@ class Image:
         fourth: value of a channel behind red, green and blue; None: there is none.
         stride: from frame to frame, of a clip.
         is_gray: it has one channel in DALI, and here three that are the same.
+        is_expanded: it went through ``expand_dims``, behind which DALI knows no layout.
     """
 
     encoded: str
@@ -125,6 +126,7 @@ class Image:
     fourth: float | None = None
     stride: int = 1
     is_gray: bool = False
+    is_expanded: bool = False
 
     @property
     def source(self) -> Source:
