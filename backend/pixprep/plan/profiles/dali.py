@@ -5,24 +5,10 @@ finds them (resize_attr.cc). The filter is a table, read with linear interpolati
 are float32, the cheaper one first (resampling_filters.cu, resampling_setup.cc, resampling_impl_cpu.h). Ties go to even
 in DALI's vectors of 16 values, and away from 0 in what is left of a row: ``find_ties`` in ``engine/kernels/rules.c``.
 
-.         largest     random sizes, off per         shrinking, off per
-filter    difference  million: antialias, without   million: antialias, without
-========  ==========  ============================  ============================
-nearest   0           0, 0                          0, 0
-bilinear  1           12, 17                        5, 66
-bicubic   1           3, 3                          3, 10
-lanczos   1           7, 7                          6, 7
-========  ==========  ============================  ============================
-
-The values before rounding agree but for their last bits. What differs is ties, which DALI's vector code rounds to even,
-as here, and its code for what is left of a row (up to 15 values) away from 0. Where many values are ties, as in a
-checkerboard made larger, that is up to 3 in a hundred; bilinear at exactly half the size, 320 to 420 of a million, and
-3,600 to 5,800 without antialias. On a GPU DALI fuses multiplications and additions: not measured. Of 2,852 parts
-(``roi``), by all rules, some mirrored or reaching beyond the image, 130 million values, 5 in a million were off: ties.
-=======
 Equal to DALI 2.4 on x86-64 with glibc of at least 2.28, whose ``sinf`` is in the table of ``lanczos``: of 1,900 images
 of noise, edges, checkerboards and photos between random sizes, halves and doubles, 103 million values, and of 10,000 by
-all rules, 249 million, none differs. On a GPU DALI fuses multiplications and additions: not measured.
+all rules, 249 million, none differs; nor does one of the parts (``roi``) of ``tests/parity/test_dali.py``, some mirrored
+or reaching beyond the image. On a GPU DALI fuses multiplications and additions: not measured.
 """
 
 from __future__ import annotations
