@@ -7,8 +7,8 @@ in DALI's vectors of 16 values, and away from 0 in what is left of a row: ``find
 
 Equal to DALI 2.4 on x86-64 with glibc of at least 2.28, whose ``sinf`` is in the table of ``lanczos``: of 1,900 images
 of noise, edges, checkerboards and photos between random sizes, halves and doubles, 103 million values, and of 10,000 by
-all rules, 249 million, none differs; nor does one of the parts (``roi``) of ``tests/parity/test_dali.py``, some mirrored
-or reaching beyond the image. On a GPU DALI fuses multiplications and additions: not measured.
+all rules, 249 million, none differs. Nor does one of the parts (``roi``) of ``tests/parity/test_dali.py``, some of them
+mirrored or reaching beyond the image. On a GPU DALI fuses multiplications and additions: not measured.
 """
 
 from __future__ import annotations
