@@ -139,6 +139,16 @@ def test_windows_and_flips_around_the_resize_of_a_part_fold():
         assert np.array_equal(run(pixels, pp.pad(140, 160, fill=9), resize), run(padded, resize))
 
 
+def test_beyond_a_side_without_a_margin_the_edge_is_repeated_where_another_side_has_one():
+    pixels = noise(40, 50)
+    padded = np.pad(pixels, ((0, 0), (0, 11), (0, 0)), constant_values=9)
+    for filter_name in CURVES:
+        for roi in ((-12.5, 20.2, 31, 60), (9.5, 20.2, 61, 75), (55, 61, 20.25, -9.5)):
+            resize = pp.resize(height=41, width=57, like="dali", filter=filter_name, roi=roi)
+            window = pp.crop(0, 0, 40, 61, smaller="pad", fill=9)
+            assert np.array_equal(run(pixels, window, resize), run(padded, resize))
+
+
 @pytest.mark.parametrize("is_swapped", [False, True])
 def test_boxes_points_and_transform_follow_the_part(is_swapped):
     part = (40.5, 80.25, 10.5, 20.25) if is_swapped else (10.5, 20.25, 40.5, 80.25)

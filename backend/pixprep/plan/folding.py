@@ -246,12 +246,12 @@ def _take(rows: Span, columns: Span, move: Move) -> Take:
 
 
 def _seen(span: Span, resized: int, ratio: float, begin: float) -> Span:
-    """Positions of a resized axis that a filter makes of more than its margins."""
+    """Positions of a resized axis that a filter makes of more than its margins; an end without one is repeated."""
     if span.length <= 0:
         return Span(resized, 0, 0)
-    reach = max(REACH.values()) * max(ratio, 1.0) + 1
-    first = floor((span.at - reach - begin) / ratio)
-    last = ceil((span.at + span.length + reach - begin) / ratio)
+    reach, end = max(REACH.values()) * max(ratio, 1.0) + 1, span.at + span.length
+    first = floor((span.at - reach - begin) / ratio) if span.at else 0
+    last = ceil((end + reach - begin) / ratio) if end < span.canvas else resized
     return Span(resized, min(max(first, 0), resized), max(min(last, resized), 0))
 
 
