@@ -209,3 +209,10 @@ def test_one_channel_of_gray_is_a_field_of_the_tensor_and_no_draw_grays_it_again
     jitter = transform("ColorJitter", brightness=None, contrast=None, saturation=(0.5, 1.5), hue=None)
     text = refusal(from_torchvision, training=compose(crop, gray, jitter, TO_IMAGE))
     assert '"channels": 1 needs three equal channels' in text
+
+
+@pytest.mark.parametrize("padding", [None, 0, (0, 0), [0, 0, 0, 0]])
+def test_a_crop_that_pads_no_side_has_no_fill(padding):
+    how = {"size": (8, 8), "padding": padding, "pad_if_needed": False, "fill": 7, "padding_mode": "reflect"}
+    train = compose(transform("RandomCrop", **how), TO_IMAGE, TO_FLOAT)
+    assert pp.random_crop(8, 8) in from_torchvision(training=train).ops

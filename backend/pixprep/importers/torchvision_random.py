@@ -70,7 +70,7 @@ def _iou_crop(walk: Walk, fields: Fields) -> None:
 
 def _random_crop(walk: Walk, fields: Fields) -> None:
     size, padding = fields.pair("size"), fields.take("padding", 0)
-    margins: int | tuple[int, ...] = padding if isinstance(padding, int) else tuple(padding)
+    margins: int | tuple[int, ...] = padding if isinstance(padding, int) else tuple(padding) if any(padding) else 0
     if isinstance(margins, tuple) and len(margins) == 4 and walk.is_v2:  # as v2 keeps it: left, right, top, bottom
         margins = (margins[0], margins[2], margins[1], margins[3])
     needs = fields.flag("pad_if_needed")
