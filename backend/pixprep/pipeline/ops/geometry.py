@@ -144,10 +144,12 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         self._check_roi()
 
     def _check_roi(self) -> None:
-        if self.roi is None and self.roi_unit is None:
+        if self.roi is None:
+            if self.roi_unit is not None:
+                raise PipelineError('"roi_unit" goes with "roi"')
             return
-        if self.roi is None or PROFILES[self.like].corner is None:
-            raise PipelineError('"roi" goes with "like": "dali", and "roi_unit" with "roi"; crop has every library')
+        if PROFILES[self.like].corner is None:
+            raise PipelineError('"roi" goes with "like": "dali"; every library has crop')
         if len(self.roi) != len(EDGES) or self.roi[0] == self.roi[2] or self.roi[1] == self.roi[3]:
             raise PipelineError('"roi" is four numbers, top, left, bottom, right, and does not end where it begins')
         for edge, bound in self._edges.values():
