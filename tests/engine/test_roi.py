@@ -115,7 +115,7 @@ SIZES = {
 
 @pytest.mark.parametrize("case", SIZES)
 def test_the_size_follows_from_the_part_s_sides(case):
-    """What DALI 2.4 made of 33.4 x 27.7 pixels, whatever the image."""
+    """The size that DALI 2.4 made of 33.4 x 27.7 pixels, whatever the image."""
     fields, expected = SIZES[case]
     resize = pp.resize(**fields, like="dali", roi=(40.5, 3.2, 7.1, 30.9))
     for pixels in (noise(61, 47), noise(300, 80)):

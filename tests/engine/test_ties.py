@@ -1,4 +1,4 @@
-"""Where DALI rounds a tie to even, and where away from 0: every value of these images is one, or half of them are."""
+"""Ties that DALI rounds to even, or away from 0: every value of these images is one, or half of them are."""
 
 import numpy as np
 import pytest

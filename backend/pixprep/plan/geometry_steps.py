@@ -266,7 +266,7 @@ class Resize:
         )
 
     def extents(self, height: int, width: int, resized: tuple[int, int]) -> tuple[Extent, Extent]:
-        """What of the rows and of the columns of an image of this size becomes the result."""
+        """The parts of the rows and of the columns of an image of this size that become the result."""
         rows, columns = self._parts(height, width)
         if not self.subpixel:
             return rows, columns

@@ -14,7 +14,7 @@ EDGES = ("top", "left", "bottom", "right")
 
 
 class Extent(NamedTuple):
-    """What of an axis becomes the resized one, in positions; where it is swapped, from the end to the begin."""
+    """The part of an axis that becomes the resized one, in positions; if swapped, from the end to the begin."""
 
     begin: float
     end: float

@@ -246,8 +246,8 @@ def _color_space_conversion(image: Image, fields: Fields) -> Image:
         mixed = [ColorMatrix(matrix=((*luma, 0.0),) * 3)] * (after == "gray")
         return replace(image.then(*mixed), is_gray=after == "gray")
     if "gray" in (before, after) or own != before or image.layout != "hwc":
-        how = "decode the photo so: output_type of the decoder"
-        how = "let the model take one channel" if own == "gray" else how
+        is_one = own == "gray"
+        how = "let the model take one channel" if is_one else "decode the photo so: output_type of the decoder"
         fields.refuse("output_type", f"is not understood of an image that is decoded to {own}: {how}")
     if any(isinstance(getattr(op, name, 0), tuple) for op in image.chain for name in ("fill", "mean", "std")):
         fields.refuse("output_type", "has to come before what is done by numbers a channel")
