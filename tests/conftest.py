@@ -1,6 +1,7 @@
 """The environment of every test: one thread for OpenBLAS, whose threads spin where the cores are busy; no real time."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,4 +15,5 @@ def _usual_priority():
     yield
     if os.sched_getscheduler(0) != os.SCHED_OTHER:
         for thread in Path("/proc/self/task").iterdir():
-            os.sched_setscheduler(int(thread.name), os.SCHED_OTHER, os.sched_param(0))
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.sched_setscheduler(int(thread.name), os.SCHED_OTHER, os.sched_param(0))
