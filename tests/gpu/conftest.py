@@ -6,8 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+import cuda_shim
+import pixprep as pp
 from pixprep import gpu as room
 from pixprep.gpu import samples
+from played import PIPELINE
 
 OURS = (
     *("gpu.kernel", "gpu.nvimagecodec", "gpu.decoder", "gpu.nvdec", "gpu.comparison", "gpu.device"),
@@ -36,6 +39,9 @@ def small_samples():
 @pytest.fixture
 def gpu(monkeypatch, folder, small_samples):  # noqa: ARG001  (it makes them small)
     """CuPy and nvImageCodec, played, and pixprep's modules over them."""
+    pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
+    if cuda_shim.COMPILER is None:
+        pytest.skip("NO C++ COMPILER: the CUDA kernels do not run here")
     import nvidia  # noqa: PLC0415
 
     import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
@@ -52,3 +58,9 @@ def gpu(monkeypatch, folder, small_samples):  # noqa: ARG001  (it makes them sma
     yield SimpleNamespace(cupy=cupy, nvrtc=nvrtc, codec=codec, Gpu=devices.Gpu, GpuDecoder=decoders.GpuDecoder)
     for name in OURS:
         sys.modules.pop(f"pixprep.{name}", None)
+
+
+@pytest.fixture
+def engine(gpu):  # noqa: ARG001  (it makes device "gpu" the fake one)
+    with pp.Engine(PIPELINE, device="gpu") as engine:
+        yield engine

@@ -9,16 +9,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-import cuda_shim
 import pixprep as pp
 from clips import CODECS, clip, edited, pixels
 from pixprep.engine.decoders.clips import ffmpeg as video
 from pixprep.engine.decoders.clips.sequences import SEQUENCES
 
 av = pytest.importorskip("av")
-nvidia = pytest.importorskip("nvidia", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
-pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
-pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here")
 AFTER = [pp.resize(height=30, width=40), pp.tensor(layout="tchw", dtype="uint8")]
 PIPELINE = pp.Pipeline([pp.decode_video(frames=5), *AFTER])
 ON_NVDEC = [name for name in CODECS if name.partition(".")[2] != "avi" and not name.startswith(("vp8", "mpeg4"))]

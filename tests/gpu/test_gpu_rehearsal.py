@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
 pytestmark = [
     pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"),
-    pytest.mark.slow(reason="minutes; test_gpu_engine.py runs the product's own GPU code over the same fake"),
+    pytest.mark.slow(reason="minutes; the other files run the product's own GPU code over the same fake"),
 ]
 
 

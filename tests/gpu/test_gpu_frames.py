@@ -1,0 +1,107 @@
+"""Arrays in device memory: frames, operators' arrays, batches handed to CuPy."""
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import scene
+from pixprep.engine.options import EngineOptions
+from pixprep.serving.triton.warm_up import warm_up
+from played import AFTER_DECODE, PIPELINE, jpeg
+
+
+def test_a_batch_is_handed_to_cupy_where_it_lies(gpu):
+    """Pixels on the GPU are not copied; what is in the host's memory goes there; texts stay."""
+    source = [{"image": jpeg(60 + index, 80, index), "label": index, "name": str(index)} for index in range(8)]
+    for device in ("gpu", "cpu"):
+        with pp.Loader(source, PIPELINE, batch_size=8, device=device) as ours:
+            (batch,) = ours
+            images, labels = batch.cupy("tensor", "label")
+            assert type(images) is type(labels) is gpu.cupy.ndarray
+            assert np.shares_memory(images, batch["tensor"]) == (device == "gpu")
+            assert np.array_equal(images.get(), np.asarray(batch["tensor"]))
+            assert labels.get().tolist() == list(range(8))
+            assert batch.cupy()["name"] == [str(index) for index in range(8)]
+
+
+class OfTriton:
+    """A tensor of Triton's Python backend in device memory, as CUDA shared memory gives it."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self):
+        return self._array
+
+
+@pytest.mark.parametrize("given", ["rgb", "bgr"])
+def test_frames_are_taken_where_they_lie(gpu, given):
+    pipeline = pp.Pipeline([pp.pixels(color="rgb", given=given), *AFTER_DECODE])
+    photos = [scene(60 + 7 * n, 90 - 5 * n, n) for n in range(9)]
+    expected = pp.Engine(pipeline, threads=1).run_batch(photos)
+    on_device = [gpu.cupy.asarray(photo) for photo in photos]
+    rows_apart = gpu.cupy.asarray(np.pad(photos[0], [(0, 0), (0, 5), (0, 0)]))[:, :-5]
+    with pp.Engine(pipeline, device="gpu") as engine:
+        for arrays in (photos, on_device, [*photos[:4], *on_device[4:]], [rows_apart, *on_device[1:]]):
+            batch = engine.run_batch(arrays)
+            assert batch.errors == [None] * 9
+            assert np.array_equal(batch["tensor"].get(), expected["tensor"])
+            assert np.array_equal(batch["transform"], expected["transform"])
+        refused = engine.run([photos[0], np.zeros((20, 30), np.uint8), np.zeros((0, 30, 3), np.uint8)])
+        assert [getattr(result, "reason", None) for result in refused] == [None, "UNSUPPORTED", "BAD_DIMENSIONS"]
+        frames = engine.split(OfTriton(gpu.cupy.asarray(np.stack([photos[0], photos[0]]))))
+        assert len(frames) == 2
+        assert all(np.array_equal(one.get(), expected["tensor"][0]) for one in engine.run(frames))
+        warm_up(engine)
+
+
+def test_a_frame_in_device_memory_is_not_copied(gpu):
+    plan = pp.Pipeline([pp.pixels(), *AFTER_DECODE]).plan
+    device = gpu.Gpu(0)
+    decoder = device.decoder(plan, EngineOptions())
+    frames = [gpu.cupy.asarray(scene(60, 90, n)) for n in range(5)]
+    chunks = list(decoder.chunks(frames, [plan.place] * 5))
+    assert [len(chunk.indices) for chunk in chunks] == [3, 2]
+    with device.lane(), decoder.decode(chunks[0]) as images:
+        assert [image.pixels.data.ptr for image in images] == [frame.data.ptr for frame in frames[:3]]
+    device.close()
+
+
+def test_operators_get_arrays_of_the_library_that_they_take(gpu):
+    seen = []
+
+    @pp.operator("acme.either", version=1, arrays=("numpy", "cupy"))
+    def either(pixels):
+        seen.append(isinstance(pixels, gpu.cupy.ndarray))
+        return pixels[::-1]
+
+    @pp.operator("acme.host", version=1)
+    def host(pixels):
+        seen.append(isinstance(pixels, gpu.cupy.ndarray))
+        return np.minimum(pixels, 99)
+
+    @pp.operator("acme.cuda", version=1, place="tensor", shape=(36, 108), dtype="uint8", arrays="cupy")
+    def cuda(tensor):
+        seen.append(isinstance(tensor, gpu.cupy.ndarray))
+        return gpu.cupy.ascontiguousarray(tensor.transpose(1, 2, 0)).reshape(36, 108)
+
+    @pp.operator("acme.odd", version=1)
+    def odd(pixels):
+        if pixels[0, 0, 0] == 3:
+            raise ValueError
+        return pixels
+
+    crop = pp.resize(height=36, width=36)
+    ops = [pp.pixels(), crop, either(), host(), odd(), pp.tensor(dtype="uint8"), cuda()]
+    photos = [scene(60 + 7 * n, 90, n) for n in range(4)]
+    with pp.Engine(pp.Pipeline(ops), device="gpu") as engine:
+        results = engine.run([*photos, np.full((50, 50, 3), 3, np.uint8)])
+    assert len(seen) == 4 * 3 + 2
+    assert sum(seen) == 4 * 2 + 1
+    by_hand = [np.minimum(pp.apply(crop, photo)[::-1], 99) for photo in photos]
+    for result, levels in zip(results, by_hand, strict=False):
+        assert np.array_equal(result.get(), levels.reshape(36, 108))
+    assert results[-1].reason == "OPERATOR"

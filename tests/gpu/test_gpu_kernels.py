@@ -1,0 +1,156 @@
+"""Comparison of the kernels with the CPU before an engine starts, and refusals of a GPU that cannot do."""
+
+import contextlib
+import re
+
+import pytest
+
+import pixprep as pp
+from pixprep.gpu import launch
+from pixprep.serving.embedded import doctor
+from played import (
+    AFTER_DECODE,
+    NO_KERNELS,
+    PIPELINE,
+    REMEDY,
+    TENSOR,
+    mixed,
+    on_gpu,
+    refusal,
+    same,
+)
+
+WRONG_COLUMN = (("+ c * LEVELS + thread", "+ c * LEVELS"), ("+ (int)level]", "+ 0]"))
+
+
+def test_a_compiler_that_is_not_there_is_a_setup_error(gpu):
+    def missing(*_, **__):
+        raise RuntimeError("no NVRTC of CUDA 13 (libnvrtc.so.13: no such file)")
+
+    gpu.nvrtc.compiled = missing
+    said = "no NVRTC of CUDA 13 (libnvrtc.so.13: no such file): "
+    assert refusal() == NO_KERNELS + said + REMEDY + 'take the device "cpu"'
+
+
+@pytest.mark.parametrize(
+    ("compiles", "fault"),
+    [
+        (True, r"[\d,]+ of 7,776 values are not the CPU's, by up to \d+"),
+        (False, r"NVRTC compiles nothing for sm_90: dp4a: sm_61 or later"),
+    ],
+)
+def test_fast_kernels_that_fail_are_not_used_but_the_plain_ones(gpu, caplog, compiles, fault):
+    make = gpu.nvrtc.compiled
+
+    def compiled(code, options, **target):
+        if "dp4a" in code and not compiles:
+            raise RuntimeError("NVRTC compiles nothing for sm_90: dp4a: sm_61 or later\nand more")
+        return make(code, options, **target)
+
+    gpu.nvrtc.compiled = compiled
+    gpu.cupy.cuda.Module.changes = (("0x0630", "0x0631"),)  # one byte from the wrong channel
+    with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
+        same(engine.run_batch(mixed()), cpu.run_batch(mixed()))
+    (record,) = caplog.records
+    said = "the fast CUDA kernels are not used on this GPU, but slower ones"
+    assert re.fullmatch(f"{said}: {fault}", record.getMessage())
+
+
+def test_no_engine_computes_something_else_than_the_cpu(gpu):
+    gpu.cupy.cuda.Module.changes = (("level > 255 ? 255", "level > 255 ? 254"),)
+    assert re.match(f"{NO_KERNELS}[\\d,]+ of 7,776 values are not the CPU's, by up to 1: pip", refusal())
+
+
+@pytest.mark.parametrize(
+    ("op", "is_checked"),
+    [
+        (pp.center_crop(224), True),
+        (pp.pad(120, 120), True),
+        (pp.crop(top=900, left=1000, height=64, width=64), True),
+        (pp.crop(top=9000, left=1000, height=64, width=64), False),
+    ],
+)
+def test_kernels_are_checked_with_images_that_the_plan_takes(gpu, op, is_checked):
+    gpu.cupy.cuda.Module.changes = WRONG_COLUMN
+    pipeline = pp.Pipeline([pp.decode(), op, pp.tensor(dtype="uint8")])
+    with pytest.raises(pp.SetupError, match="are not the CPU's") if is_checked else contextlib.nullcontext():
+        on_gpu(pipeline).close()
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("color", ["rgb", "gray"])
+def test_kernels_that_are_the_cpus_are_taken_without_a_word(color, caplog):
+    on_gpu(pp.Pipeline([pp.decode(color=color), *AFTER_DECODE])).close()
+    assert not caplog.records
+
+
+def test_a_gpu_decoder_that_is_not_there_or_decodes_nothing_stops_the_engine(gpu):
+    """Without nvJPEG it says no to every image: the CPU would do all the work, and nobody would know."""
+    last = 'choose the decoder "cpu" (an argument of Engine, a parameter of the Triton model)'
+    gpu.codec.Decoder.refused = range(128)
+    assert refusal() == f"nvImageCodec decodes no JPEG on this GPU: {REMEDY}{last}"
+
+    def missing(**_):
+        raise RuntimeError("no backend")
+
+    gpu.codec.Decoder = missing
+    assert refusal() == f"nvImageCodec makes no decoder here: no backend: {REMEDY}{last}"
+
+
+def test_a_gpu_that_is_not_there_is_a_setup_error(gpu, monkeypatch):
+    with pytest.raises(pp.SetupError, match=r'device "gpu:3": this machine has 1, numbered from 0'):
+        pp.Engine(PIPELINE, device="gpu:3")
+
+    def fail():
+        raise gpu.cupy.cuda.runtime.CUDARuntimeError("cudaErrorInsufficientDriver")
+
+    monkeypatch.setattr(gpu.cupy.cuda.runtime, "getDeviceCount", fail)
+    assert refusal() == 'device "gpu:0": no NVIDIA driver here (cudaErrorInsufficientDriver); take the device "cpu"'
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("limits", [pp.Limits(formats=("png",)), pp.Limits(max_pixels=100)])
+def test_limits_that_no_sample_keeps_stop_no_engine(limits):
+    on_gpu(limits=limits).close()
+
+
+def test_doctor_says_whether_the_engine_works_on_a_gpu(gpu):
+    found = doctor.gpu_engine("gpu:0")
+    assert (found.ok, found.found.partition(" by ")[0]) == (True, "the engine starts; JPEGs are decoded")
+    gpu.cupy.cuda.Module.changes = WRONG_COLUMN
+    found = doctor.gpu_engine("gpu:0")
+    assert (found.ok, found.found) == (None, "no CUDA kernels that work on this GPU")
+    assert re.match(r"KIND_GPU instances will not load: [\d,]+ of 301,056 values are not .*: pip install", found.remedy)
+
+
+WRONG_STEPS = {
+    "curve": ("__ldg(step.data + pixel[c])", "pixel[c]"),
+    "blend": ("(REAL(level) - gray) * factor", "(REAL(level) - gray)"),
+    "mean": ("(float)measured->sum / (float)pixels", "(float)measured->sum / (pixels + 99.0f)"),
+    "autocontrast": ("double scale = 255 /", "double scale = 254 /"),
+    "equalize": ("(size / 2 + below) / size", "below / size"),
+    "hue of pillow": ("((hue * 6 + 1) * 257) >> 16", "((hue * 6 + 9) * 257) >> 16"),
+    "hue of torchvision": ("255.999f", "255.0f"),
+    "sharpness": ("(2 * sum + 13) / 26", "2 * sum / 26"),
+    "blur": ("const float *)step.data + step.whole_width", "const float *)step.data"),
+    "nearest, by whole numbers": ("(long long)numbers[2]) >> 16", "(long long)numbers[2] + 32768) >> 16"),
+    "nearest, by a walk": ("m[4] * 0.5", "m[4]"),
+    "bilinear of pillow": ("(lower - upper) * dy", "(lower - upper)"),
+    "bicubic of pillow": ("(a - b) * 2.0 + c - d", "(a - b) * 2.0 + c"),
+    "nearest of torchvision": ("(int)rintf(from_y)", "(int)floorf(from_y)"),
+    "bilinear of torchvision": ("{s * l, s * r, t * l, t * r}", "{s * r, s * l, t * l, t * r}"),
+    "a window": ("step.flip_y ? step.height - 1 - y : y", "y"),
+    "a rectangle": ("x < step.left + step.width)", "x < step.left + step.width - 1)"),
+}
+SLOW = pytest.mark.slow(reason="a build each, of the same comparison")
+FIRST, *OTHERS = WRONG_STEPS
+
+
+@pytest.mark.parametrize("wrong", [FIRST, *(pytest.param(each, marks=SLOW) for each in OTHERS)])
+def test_no_engine_changes_levels_as_the_cpu_does_not(gpu, wrong):
+    """Every kind of step is compared, whatever the example's numbers ask for."""
+    before, _ = WRONG_STEPS[wrong]
+    assert before in launch.levels_code()
+    gpu.cupy.cuda.Module.changes = (WRONG_STEPS[wrong],)
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=40, width=44), pp.random_invert(p=0.1), TENSOR])
+    assert re.match(f"{NO_KERNELS}[\\d,]+ of 15,840 values are not the CPU's", refusal(pipeline))

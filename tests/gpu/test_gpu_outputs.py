@@ -1,0 +1,365 @@
+"""Outputs of an engine on a GPU, which are the CPU's: of fixed and open sizes, of numbers that come or are drawn."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import bare, cmyk, noise, photo, png, renamed, scene, stills, with_exif
+from images import jpeg as encode
+from pixprep.cli import parser as cli
+from pixprep.engine.decoders import structure
+from played import AFTER_DECODE, PIPELINE, TENSOR, damaged, jpeg, mixed, on_gpu, same
+
+STRICT = {"damage": "strict"}
+CASES = {
+    "plain": ({}, STRICT),
+    "gray": ({"color": "gray"}, STRICT),
+    "bgr": ({"color": "bgr"}, STRICT),
+    "as stored": ({"apply_exif_orientation": False}, STRICT),
+    "fast chroma, by libjpeg-turbo": ({"chroma": "fast"}, STRICT | {"decoder": "cpu"}),
+    "on white": ({"alpha": "white"}, STRICT),
+    "pillow": ({}, {"damage": "pillow"}),
+    "lenient": ({}, {"damage": "lenient"}),
+    "limits": ({}, STRICT | {"limits": pp.Limits(max_pixels=4000, formats=("jpeg", "png"))}),
+    "by libjpeg-turbo": ({}, STRICT | {"decoder": "cpu"}),
+    "fastest": ({}, STRICT | {"decoder": "fastest"}),
+    "CUDA": ({}, STRICT | {"decoder": "cuda"}),
+    "fast IDCT": ({"idct": "fast"}, STRICT),
+    "fast IDCT, fastest": ({"idct": "fast"}, STRICT | {"decoder": "fastest"}),
+    "fast IDCT, by libjpeg-turbo": ({"idct": "fast"}, STRICT | {"decoder": "cpu"}),
+    "structure": ({}, {}),
+    "structure, gray": ({"color": "gray"}, {"limits": pp.Limits(max_pixels=4000, formats=("png",))}),
+    "structure, fastest": ({}, {"decoder": "fastest"}),
+    "AVIF and HEIC": ({}, {"limits": pp.Limits(formats=("jpeg", *sorted({name.split()[0] for name in stills()})))}),
+}
+GIVEN = {
+    "boxes": (
+        [pp.crop(box="boxes"), pp.resize(height=30, width=40), pp.transform(), pp.tensor(dtype="uint8")],
+        {"boxes": [[(0, 0, 60, 50), (9, 9, 5, 5), (3.6, 4.5, 30, 20), (900, 9, 950, 20)], [], [(1, 2, 50, 40)]]},
+    ),
+    "mirrors and colours": (
+        [
+            pp.pad(square=True, fill="paint"), pp.flip(when="turn"), pp.resize(height=30, width=40),
+            pp.pad(44, 44, fill="paint"), pp.normalize(), pp.tensor(),
+        ],
+        {"turn": [True, False, True], "paint": [(9, 200, 7), (0, 0, 0), (255, 1, 2)]},
+    ),
+    "colours of a letterbox": (
+        [pp.letterbox(44, 60, fill="paint"), pp.tensor(dtype="float16", layout="hwc")],
+        {"paint": [(9, 200, 7), (0, 0, 0), (255, 1, 2)]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+@pytest.mark.parametrize("case", GIVEN)
+def test_numbers_that_come_with_an_image_give_the_cpu_engines_values_and_errors(case, color):
+    ops, inputs = GIVEN[case]
+    pipeline = pp.Pipeline([pp.decode(color=color), *ops])
+    images = [jpeg(80, 60), jpeg(64, 64, 1), jpeg(50, 90, 2)]
+    with on_gpu(pipeline, damage="strict") as ours, pp.Engine(pipeline) as theirs:
+        batch, expected = ours.run_batch(images, inputs=inputs), theirs.run_batch(images, inputs=inputs)
+    same(batch, expected)
+    assert [*batch.rows] == [*expected.rows]
+    assert any(error is None for error in expected.errors)
+    assert len({array.tobytes() for array in expected["tensor"] if array.any()}) >= 3
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("case", CASES)
+def test_every_output_error_and_count_equals_the_cpu_engines_alone_and_in_a_batch(case):
+    decode, options = CASES[case]
+    pipeline, images = pp.Pipeline([pp.decode(**decode), *AFTER_DECODE]), mixed()
+    if "damage" in options:
+        images += damaged()
+    on_cpu = {name: value for name, value in options.items() if name != "decoder"}
+    with on_gpu(pipeline, **options) as ours, pp.Engine(pipeline, **on_cpu) as theirs:
+        batch, expected = ours.run_batch(images), theirs.run_batch(images)
+        same(batch, expected)
+        assert (batch.recovered > 20) == (case in ("pillow", "lenient"))
+        for index in range(0, len(images), 7):
+            same(ours.run_batch([images[index]]), theirs.run_batch([images[index]]))
+
+
+OPEN = {
+    "as they are": [pp.resize(height=24, max_size=70), pp.tensor(dtype="uint8")],
+    "plain kernels": [
+        pp.resize(40, mode="scale", max_size=60, like="opencv"),
+        pp.normalize(mean=0.5, std=0.5),
+        pp.tensor(min_width=48, multiple=16, pad_level=(9, 0, 255)),
+    ],
+    "real values": [pp.resize(height=24, max_size=70, like="tensorflow"), pp.tensor(layout="hwc", multiple=8)],
+    "levels": [
+        pp.resize(40, side="longer"),
+        pp.brightness(0.5),
+        pp.rotate(20),
+        pp.normalize(),
+        pp.tensor(dtype="float16", layout="hwc", min_height=41, pad_value=(0.5, -2, 7)),
+    ],
+    "of one size": [pp.resize(height=24, max_size=70), pp.flip(), pp.tensor(min_width=70)],
+    "resized behind a warp": [
+        pp.resize(40, max_size=90),
+        pp.rotate(20),
+        pp.resize(24, max_size=70),
+        pp.tensor(dtype="uint8"),
+    ],
+    "width first": [pp.resize(height=24, max_size=72), pp.tensor(layout="c1wh", multiple=4, pad_value=(1, 2, 3))],
+    "a fourth channel": [
+        pp.resize(height=24, max_size=70),
+        pp.normalize(),
+        pp.tensor(layout="hwc", multiple=8, pad_level=(9, 0, 255), channels=4),
+    ],
+    "one channel": [pp.resize(height=24, max_size=70), pp.grayscale(), pp.tensor(dtype="uint8", channels=1)],
+    "one channel of the whole photo": [
+        pp.grayscale(),
+        pp.resize(height=24, max_size=70),
+        pp.tensor(channels=1, pad_value=7),
+    ],
+}
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("case", OPEN)
+def test_tensors_that_follow_the_image_and_their_padding_equal_the_cpu_engines(case):
+    pipeline = pp.Pipeline([pp.decode(), *OPEN[case]])
+    images = [jpeg(50, 60), jpeg(30, 200, 1), b"junk", jpeg(90, 31, 2), jpeg(50, 60, 3), jpeg(31, 31)]
+    with on_gpu(pipeline, damage="strict") as ours, pp.Engine(pipeline) as theirs:
+        batch, expected = ours.run_batch(images), theirs.run_batch(images)
+        alone = [ours.run([image])[0] for image in images]
+    assert isinstance(batch["tensor"], list) == (case != "of one size")
+    assert len({type(tensor) for tensor in batch["tensor"]}) == 1  # the zeros of what failed are on the GPU, too
+    for index, tensor in enumerate(expected["tensor"]):
+        assert np.array_equal(batch["tensor"][index], tensor), index
+        assert index == 2 or np.array_equal(alone[index], tensor), index
+    for rows in (slice(None), slice(0, 1), slice(2, 3), slice(2, 5)):
+        assert np.array_equal(batch.padded("tensor", rows), expected.padded("tensor", rows)), rows
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("like", ["pillow", "opencv"])
+@pytest.mark.parametrize("channels", [1, 4])
+def test_stacked_tensors_of_other_channels_equal_the_cpu_engines(channels, like):
+    """Of a side of 37 no row ends where four values do; noise is erased of one channel as of the first of three."""
+    gray, value = [pp.grayscale()] * (channels == 1), None if channels == 1 else 5
+    for ops in (
+        [],
+        [pp.rotate(9)],
+        [pp.normalize(scale="max")],
+        [pp.normalize(), pp.random_erasing(1.0, value="random")],
+    ):
+        chain = [pp.resize(height=31, width=37, like=like), *gray, *ops]
+        pipeline = pp.Pipeline([pp.pixels(), *chain, pp.tensor(channels=channels, pad_value=value)]).for_training()
+        frames = [scene(50, 60), scene(70, 64, 1), scene(90, 51, 2)]
+        places = [pipeline.plan.placing(each) for each in pipeline.plan.draw(seed=1, epoch=0, indices=range(3))]
+        with on_gpu(pipeline) as ours, pp.Engine(pipeline, odd_range=True) as theirs:
+            batch, expected = ours.run_batch(frames, places=places), theirs.run_batch(frames, places=places)
+        assert batch.errors == [None] * 3
+        assert np.array_equal(batch["tensor"], expected["tensor"])
+        assert channels == 1 or (expected["tensor"][:, 3] == value).all()
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("padding", [{}, {"multiple": 8}, {"min_width": 66}], ids=str)
+@pytest.mark.parametrize("between", [[], [pp.elastic(40, 1)], [pp.aug_mix()]], ids=["", "elastic", "aug_mix"])
+def test_what_is_erased_of_tensors_that_follow_the_image_is_the_cpus(padding, between):
+    ops = [pp.resize(32, max_size=64), *between, pp.normalize(), pp.random_erasing(1.0, value="random")]
+    pipeline = pp.Pipeline([pp.pixels(), *ops, pp.tensor(**padding)]).for_training()
+    images = [scene(50, 60), scene(70, 64, 1), scene(90, 51, 2)]
+    places = [pipeline.plan.placing(each) for each in pipeline.plan.draw(seed=1, epoch=0, indices=range(3))]
+    with on_gpu(pipeline) as ours, pp.Engine(pipeline) as theirs:
+        batch, expected = ours.run_batch(images, places=places), theirs.run_batch(images, places=places)
+    assert batch.errors == [None] * 3
+    for index, tensor in enumerate(expected["tensor"]):
+        assert np.array_equal(batch["tensor"][index], tensor), index
+
+
+@pytest.mark.usefixtures("gpu")
+def test_every_image_is_decoded_whole_also_where_a_fraction_would_do():
+    """Images that fall back on the CPU are, too, so that an image gets the same pixels whoever decodes it."""
+    images = [jpeg(200, 300, 5), jpeg(300, 200, progressive=True), cmyk(), photo(), png(noise(200, 300))]
+    reduced = pp.Pipeline([pp.decode(reduced=True), *AFTER_DECODE])
+    with on_gpu(reduced) as ours, pp.Engine(PIPELINE) as theirs:
+        same(ours.run_batch(images), theirs.run_batch(images))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_without_strict_a_gpu_refuses_the_damage_that_the_structure_tells_and_no_other():
+    """nvImageCodec does not say that a JPEG is damaged; what it does not decode at all, the CPU refuses."""
+    images = damaged()
+    with on_gpu() as ours, pp.Engine(PIPELINE) as theirs:
+        found, all_of_it = ours.run_batch(images), theirs.run_batch(images)
+    refused = [sum(error is not None for error in each.errors) for each in (found, all_of_it)]
+    assert 20 < refused[0] < refused[1] - 20
+    for encoded, error, expected in zip(images, found.errors, all_of_it.errors, strict=True):
+        if error is not None:
+            assert str(error) == str(expected)
+        elif expected is not None:
+            assert structure.structures([np.frombuffer(encoded, np.uint8)]) != [None]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_jpeg_of_red_green_and_blue_gets_the_cpu_decoders_pixels():
+    """nvImageCodec would take them for YCbCr. The CPU's rule is libjpeg's."""
+    rgb = encode(scene(61, 83), keep_rgb=True)
+    ycc = encode(scene(61, 83), subsampling=0)
+    with on_gpu() as ours, pp.Engine(PIPELINE) as theirs:
+        for encoded, fallbacks in (
+            (rgb, 1),
+            (renamed(ycc, b"RGB"), 0),
+            (renamed(bare(ycc), b"RGB"), 1),
+            (bare(ycc), 0),
+        ):
+            batch = ours.run_batch([encoded])
+            same(batch, theirs.run_batch([encoded]))
+            assert batch.fallbacks == fallbacks
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("like", ["pillow", "pillow12", "torchvision", "torch", "opencv"])
+def test_the_passes_of_every_library_have_the_cpu_engines_order(like):
+    images = [jpeg(200, 60), jpeg(60, 200), jpeg(200, 40), jpeg(60, 40)]
+    resize = pp.resize(height=40, width=40, like=like)
+    pipeline = pp.Pipeline([pp.decode(), resize, pp.tensor(dtype="uint8")])
+    with on_gpu(pipeline) as ours, pp.Engine(pipeline) as theirs:
+        same(ours.run_batch(images), theirs.run_batch(images))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_command_run_takes_a_gpu(tmp_path, capsys):
+    PIPELINE.save(tmp_path / "pipeline.json")
+    (tmp_path / "photo.jpg").write_bytes(photo())
+    (tmp_path / "broken.jpg").write_bytes(photo()[:999])
+    files = [str(tmp_path / name) for name in ("pipeline.json", "photo.jpg", "broken.jpg")]
+    lines = []
+    for device in ("cpu", "gpu"):
+        out = tmp_path / device
+        assert cli.main(["run", *files, "--device", device, "--output", str(out), "--json"]) == 1
+        lines.append(capsys.readouterr().out.replace(str(out), ""))
+    assert lines[0] == lines[1]
+    for name in PIPELINE.outputs:
+        assert np.array_equal(*(np.load(tmp_path / device / f"photo.{name}.npy") for device in ("cpu", "gpu")))
+
+
+@pp.operator("acme.host", version=1)
+def host(pixels):
+    """An operator of the user's, for the host."""
+    return np.minimum(pixels, 99)
+
+
+JITTER = pp.color_jitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.2)
+ZOOMED = [
+    pp.random_zoom_out(fill=(9, 120, 250)), pp.random_iou_crop(), pp.resize(height=40, width=36), pp.random_flip(),
+]  # fmt: skip
+ELASTIC = [pp.resize(56), JITTER, pp.elastic(90, 2, fill=(9, 80, 200), p=0.7), pp.random_crop(40, padding=3)]
+MARGINS = {"boxes": np.array([[5, 5, 30, 40], [20, 10, 60, 50]], np.float32)}
+DRAWN = {
+    "jitter, mirrored and cropped": ({}, [pp.random_resized_crop(48, 40), pp.random_flip(), JITTER]),
+    "the whole image, then a window": ({"color": "bgr"}, [pp.resize(60), JITTER, pp.random_crop(50)]),
+    "rotated to other sizes": (
+        {},
+        [pp.random_zoom_out(fill=9), pp.resize(48), pp.random_rotate(40, expand=True, fill=(9, 3, 77)),
+         pp.random_autocontrast(), pp.random_equalize(), pp.random_gray(), pp.center_crop(44, 50),
+         pp.tensor(only="training", dtype="float16", layout="hwc")],
+    ),
+    "affine, by torchvision": (
+        {},
+        [pp.resize(height=40, width=44), pp.random_affine(30, translate=(0.1, 0.2), scale=(0.8, 1.3), shear=9,
+         filter="bilinear", like="torchvision"), pp.random_gaussian_blur(5), pp.random_sharpness(2), JITTER],
+    ),
+    "gray": ({"color": "gray"}, [pp.resize(50), JITTER, pp.random_rotate(20), pp.center_crop(40)]),
+    "erased, of levels and of values": (
+        {},
+        [pp.resize(height=40, width=44), pp.random_erasing(value=(1, 2, 3)), pp.normalize(mean=0.5, std=0.25),
+         pp.random_erasing(p=0.9, value=-1.5), pp.random_erasing(value="random", count=(1, 3))],
+    ),
+    "erased, values without levels": (
+        {}, [pp.resize(height=40, width=44, like="tensorflow"), pp.random_erasing(), pp.random_erasing(p=1)]
+    ),
+    "by the plain kernels": ({}, [pp.resize(height=40, width=36, like="opencv"), JITTER]),
+    "summed, between other steps": (
+        {"color": "bgr"},
+        [JITTER, pp.resize(height=40, width=44), pp.aug_mix(fill=(9, 3, 77)), pp.random_rotate(20),
+         pp.center_crop(36), pp.random_erasing(value=(1, 2, 3)), pp.normalize(mean=0.5, std=0.25),
+         pp.random_erasing(value="random")],
+    ),
+    "summed twice, gray": (
+        {"color": "gray"}, [pp.random_resized_crop(48, 40), pp.aug_mix(filter="nearest"), pp.aug_mix()]
+    ),
+    "displaced by the host": ({}, [*ELASTIC, pp.elastic(20, 1), pp.invert(), pp.random_erasing(1.0), pp.normalize()]),
+    "displaced, beside an operator": ({}, [*ELASTIC, host(), pp.elastic(20, 1), pp.random_erasing(1.0)]),
+    "zoom out": ({}, ZOOMED),
+    "zoom out, turned and mirrored": ({"color": "bgr"}, [pp.random_flip(p=0.7), pp.random_flip("vertical"), *ZOOMED]),
+    "zoom out, gray": ({"color": "gray"}, [pp.random_zoom_out(fill=7), *ZOOMED[1:]]),
+    "zoom out, by the plain kernels": ({}, [*ZOOMED[:2], pp.resize(height=40, width=36, like="opencv")]),
+    "a drawn size, cropped": ({}, [pp.random_shortest_size((40, 56, 71), 80), pp.random_crop(36), pp.random_flip()]),
+    "a drawn scale, in a margin": ({}, [pp.scale_jitter(60), pp.random_crop(48, pad_if_needed=True, fill=5)]),
+    "crop with a margin": ({}, [pp.random_crop(60, padding=8, pad_if_needed=True, fill=5)]),
+    "reduced on the CPU alone": ({"reduced": True}, [pp.random_resized_crop(16, scale=(0.9, 1.0))]),
+}  # fmt: skip
+"""Fields of ``decode``, and the ops; ``TENSOR`` comes last, if there is no other."""
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    ("name", "most"), [*((name, None) for name in DRAWN), *((name, 60_000) for name in [*DRAWN][:3])]
+)
+def test_what_is_drawn_is_the_cpus(name, most, monkeypatch):
+    decode, ops = DRAWN[name]
+    tail = [] if isinstance(ops[-1], type(TENSOR)) else [TENSOR]
+    pipeline, whole = (pp.Pipeline([pp.decode(**decode | more), *ops, *tail]) for more in ({}, {"reduced": False}))
+    images = [jpeg(60 + index % 13, 64 + index % 5, index, subsampling=0) for index in range(24)] + [b"no image"]
+    images += [with_exif(6), png(noise(70, 66)), jpeg(200, 64, 1), jpeg(70, 300, 2)]
+    numbers = pipeline.plan.draw(seed=2, epoch=0, indices=range(len(images)))
+    ours_at, theirs_at = ([each.plan.placing(one, MARGINS) for one in numbers] for each in (pipeline, whole))
+    with on_gpu(pipeline) as engine, pp.Engine(whole) as cpu:
+        if most:
+            monkeypatch.setattr(sys.modules["pixprep.gpu.kernel"], "MIDDLE_BYTES", most)
+        ours = engine.run_batch(images, places=ours_at)
+        same(ours, cpu.run_batch(images, places=theirs_at))
+        assert sum(error is None for error in ours.errors) >= 26  # a long one may not fit
+        assert len(np.unique(ours["tensor"][:24].reshape(24, -1), axis=0)) == 24
+
+
+SERVED = {
+    "a tensor without levels beside them": [
+        pp.resize(48, name="small"), pp.gamma(0.8), pp.rotate(90, expand=True), pp.contrast(1.3),
+        pp.center_crop(40), pp.tensor(name="changed"), pp.center_crop(40, from_="small"),
+        pp.tensor(name="unchanged"),
+    ],
+    "colours before margins": [
+        pp.contrast(1.5), pp.hue(0.1), pp.pad(square=True, fill=(9, 120, 250)), pp.resize(height=20, width=30),
+        pp.normalize(), pp.tensor(),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("name", SERVED)
+def test_levels_that_are_served_are_the_cpus(name):
+    pipeline, images = pp.Pipeline([pp.decode(), *SERVED[name]]), mixed()
+    with on_gpu(pipeline, damage="strict") as engine, pp.Engine(pipeline) as cpu:
+        same(engine.run_batch(images), cpu.run_batch(images))
+
+
+@pytest.mark.parametrize("on_error", ["replace", "skip"])
+def test_a_loader_has_the_batches_of_the_cpu_where_samples_are_broken_too(gpu, on_error):  # noqa: ARG001
+    pipeline = pp.Pipeline([*PIPELINE.ops[:2], pp.random_flip(), *PIPELINE.ops[2:]]).for_training()
+    source = [
+        {"image": b"no image" if index in (3, 9) else jpeg(60 + index, 80, index), "label": index}
+        for index in range(16)
+    ]
+    options = {"batch_size": 8, "shuffle": True, "on_error": on_error, "max_errors": 2}
+    with pp.Loader(source, pipeline, **options) as cpu, pp.Loader(source, pipeline, device="gpu", **options) as ours:
+        for _ in range(2):
+            for batch, expected in zip(ours, cpu, strict=True):
+                assert batch.draws == expected.draws
+                for name in ("label", "index", "attempt"):
+                    assert np.array_equal(batch[name], expected[name])
+                for name in ("original_size", "transform"):
+                    assert np.array_equal(batch[name], expected[name])
+                assert np.abs(batch["tensor"].astype(int) - expected["tensor"].astype(int)).mean() < 3  # two decoders
+        assert [each.index for each in ours.errors] == [each.index for each in cpu.errors]
+        assert len(ours.errors) == 2

@@ -1,0 +1,241 @@
+"""Streams, threads and memory of an engine on a GPU."""
+
+import gc
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import noise
+from pixprep.engine.kernels.kernel import CpuKernel
+from pixprep.serving.triton.warm_up import warm_up
+from played import PIPELINE, baseline, decoder_of, jpeg, mixed, on_gpu, same
+
+
+@pytest.mark.parametrize("most", [1, 10_000, 30_000])
+def test_a_batch_is_launched_in_parts_where_too_much_memory_would_lie_between_the_passes(gpu, monkeypatch, most):
+    images = [jpeg(50 + index % 7, 900, index) for index in range(28)]
+    taken, empty = [], gpu.cupy.empty
+    gpu.cupy.empty = lambda shape, dtype: taken.append(shape) or empty(shape, dtype)
+
+    def between(encoded):
+        """The bytes between the passes of a batch, which the engine has no memory of yet."""
+        engine.trim()
+        taken.clear()
+        same(engine.run_batch(encoded), cpu.run_batch(encoded))
+        return max(shape for shape in taken if isinstance(shape, int))
+
+    with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
+        assert between(images) > 30_000
+        largest_alone = max(between([image]) for image in images)
+        monkeypatch.setattr(sys.modules["pixprep.gpu.kernel"], "MIDDLE_BYTES", most)
+        for _ in range(2):
+            assert 0 < between(images) <= max(most, largest_alone)
+
+
+def test_a_stream_outlives_its_thread_and_its_device_and_serves_the_next_ones(gpu):
+    """nvImageCodec frees memory on the stream that it was allocated on, whenever that is."""
+    fake = gpu.cupy.cuda.Stream
+
+    def streams():
+        device = gpu.Gpu(0)
+
+        def stream():
+            with device.lane():
+                return id(fake.current())
+
+        with ThreadPoolExecutor(1) as pool:
+            return {stream(), pool.submit(stream).result(), stream(), pool.submit(stream).result()}
+
+    gc.collect()  # what earlier tests have left
+    made, destroyed = fake.made, fake.destroyed
+    first = streams()
+    assert len(first) == 2
+    for _ in range(3):
+        gc.collect()
+        assert streams() == first
+    assert (fake.made, fake.destroyed) == (made + 2, destroyed)
+
+
+class DeviceImage:
+    """An image of nvImageCodec's in device memory, whose rows may lie apart."""
+
+    def __init__(self, gpu, values, stream, *, gap):
+        height, width, channels = values.shape
+        pitch = width * channels + gap
+        self.buffer_kind = gpu.codec.ImageBufferKind.STRIDED_DEVICE
+        self.memory = np.full(height * pitch, 99, np.uint8)
+        rows = np.lib.stride_tricks.as_strided(self.memory, values.shape, (pitch, channels, 1))
+        rows[...] = values
+        data = (self.memory.ctypes.data, False)
+        strides = (pitch, channels, 1) if gap else None
+        self.__cuda_array_interface__ = {
+            "shape": values.shape, "strides": strides, "typestr": "|u1", "data": data, "version": 3, "stream": stream
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("gap", [0, 5])
+def test_pixels_that_become_ready_on_the_lanes_stream_are_not_waited_for(gpu, gap):
+    """Each would cost a synchronize; of another stream it must be."""
+    to_array = sys.modules["pixprep.gpu.nvimagecodec"].to_array
+    values, stream = noise(30, 41), gpu.cupy.cuda.Stream(non_blocking=True)
+    stream.ptr = 4711
+    for said, waited in ((4711, ()), (4712, (4712,))):
+        gpu.cupy.cuda.Stream.synchronized = ()
+        with stream:
+            array = to_array(DeviceImage(gpu, values, said, gap=gap))
+        assert gpu.cupy.cuda.Stream.synchronized == waited
+        assert np.array_equal(array, values)
+        assert array.strides[0] == 41 * 3 + gap
+        gc.collect()  # the array keeps the image's memory
+        assert np.array_equal(array, values)
+
+
+def test_memory_may_be_given_back_while_a_batch_runs(engine):
+    """The watchdog's thread calls it: the images that a lane works on live until it has done with them."""
+    images = [jpeg(50, 70, seed) for seed in range(64)]
+    whole = engine.run_batch(images)
+
+    def trim():
+        for _ in range(20):
+            time.sleep(0.0005)
+            engine.trim()
+
+    with ThreadPoolExecutor(1) as pool:
+        trimmed = pool.submit(trim)
+        while not trimmed.done():
+            same(engine.run_batch(images), whole)
+        trimmed.result()
+
+
+def test_the_kernels_wait_for_what_the_caller_has_queued(engine, gpu):
+    """An output may lie where one did that the caller has dropped, and that a model of its own still reads."""
+    fake = gpu.cupy.cuda.Stream
+    for _ in range(2):
+        fake.waited_for = ()
+        with fake(non_blocking=True) as callers:
+            engine.run_batch([jpeg(50, 70, seed) for seed in range(8)])
+        assert {event.stream for event in fake.waited_for} == {callers}
+
+
+def test_a_kernel_that_is_called_again_waits_for_its_last_upload(gpu):
+    """The thread is the same, and has not waited for its stream: the fake refuses to write what is still being read."""
+    plan = PIPELINE.plan.outputs["tensor"]
+    pixels = [noise(50 + index, 70, seed=index) for index in range(3)]
+    expected = np.empty((3, *plan.spec.shape), plan.spec.dtype)
+    placements = [plan.geometry.place(*image.shape[:2]) for image in pixels]
+    padded = [np.dstack([image, image[:, :, :1]]) for image in pixels]
+    CpuKernel(plan).run(padded, placements, expected, range(3))
+    kernel, outs = gpu.Gpu(0).kernel(plan), gpu.cupy.empty(expected.shape, plan.spec.dtype)
+    for index, image in enumerate(pixels):
+        kernel.run([gpu.cupy.asarray(image)], [placements[index]], outs, [index])
+    assert np.array_equal(outs.get(), expected)
+
+
+def test_a_closed_engine_has_no_threads_and_no_decoder_any_more(gpu):
+    before = threading.active_count()
+    with on_gpu() as engine:
+        engine.run_batch(mixed())
+        assert threading.active_count() > before
+        assert len(gpu.codec.Decoder.alive) == 1
+    assert threading.active_count() == before
+    assert not gpu.codec.Decoder.alive  # nvImageCodec's own threads and device memory
+    engine.close()  # as whoever closes an engine that a with statement has closed
+
+
+def test_it_says_when_the_gpu_has_stopped_working(engine, gpu, monkeypatch):
+    """After an illegal address, say, every call of CUDA's fails in this process."""
+    runtime = gpu.cupy.cuda.runtime
+    monkeypatch.setattr(runtime, "broken", "cudaErrorIllegalAddress: an illegal memory access was encountered")
+    with pytest.raises(runtime.CUDARuntimeError):
+        engine.run_batch([jpeg(50, 70)])
+    assert not engine.is_working()
+    monkeypatch.undo()
+    assert engine.is_working()
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(1, (1, 1)), (5, (5, 5)), (12, (12, 8)), (96, (12, 8))])
+def test_nvimagecodec_has_no_more_threads_and_streams_than_its_memory_allows(gpu, monkeypatch, threads, expected):
+    """Nor as many threads as there are cores: it would warn of each decoder, and take one less."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(13))
+    with on_gpu(threads=threads):
+        made = gpu.codec.Decoder.made[-1]
+    assert (made.threads, made.options[0]) == (expected[0], f":num_cuda_streams={expected[1]}")
+
+
+def test_a_decoder_is_made_anew_to_give_memory_back_if_it_has_been_used(engine, gpu):
+    """Between batches; its first call is a full one, too."""
+    decoder = gpu.codec.Decoder
+
+    def made():
+        """How many since the engine began; only the last one lives."""
+        assert len(decoder.alive) == 1
+        return len(decoder.made) - at_first
+
+    at_first = len(decoder.made)
+    engine.trim()
+    assert made() == 0
+    engine.run_batch(baseline(3))
+    decoder.shares = ()
+    engine.trim()
+    assert made() == 1
+    assert decoder.shares == ((0, 128),)
+    engine.trim()
+    assert made() == 1
+    engine.run_batch(baseline(3))
+    decoder.fault = "out of memory"  # for the new one: the old one stays
+    engine.trim()
+    assert made() == 2
+    decoder.fault = None
+    assert engine.run_batch(baseline(3)).fallbacks == 0
+
+
+def test_cudas_own_pool_keeps_what_is_freed_until_a_trim(gpu):
+    """nvImageCodec's buffers come from there."""
+    import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
+
+    fake_cupy.OWN_POOL.clear()
+    with on_gpu() as engine:
+        assert {gpu.cupy.cuda.runtime.cudaMemPoolAttrReleaseThreshold: 1 << 30} == fake_cupy.OWN_POOL
+        engine.trim()
+        assert fake_cupy.OWN_POOL["trimmed"] == 0
+
+
+def test_a_gpu_without_a_pool_of_cudas_does_without(gpu, monkeypatch):
+    monkeypatch.setattr(gpu.cupy.cuda.runtime, "poolless", True)
+    with on_gpu() as engine:
+        assert engine.run_batch(baseline(1)).errors == [None]
+        engine.trim()
+
+
+def test_no_decoder_goes_while_its_images_are_worked_on(gpu):
+    decoder = decoder_of(gpu)
+    at_first = len(gpu.codec.Decoder.made)
+    (chunk,) = decoder.chunks(baseline(3), [PIPELINE.plan.place] * 3)
+    with decoder.decode(chunk):
+        decoder.trim()
+        assert len(gpu.codec.Decoder.made) == at_first
+    decoder.trim()
+    assert len(gpu.codec.Decoder.made) == at_first + 1
+
+
+def test_nvimagecodec_is_called_on_the_engines_gpu_alone(gpu):
+    """When it is made, compared with the CPU, at work, and made anew; outside it would be the first GPU."""
+    gpu.codec.Decoder.hardware = 7
+    with on_gpu() as engine:
+        engine.run_batch(baseline(40))
+        engine.trim()
+    assert gpu.codec.Decoder.outside == 0
+    decoder_of(gpu)
+    assert gpu.codec.Decoder.outside > 0  # the negative control
+
+
+def test_warm_up_fills_both_lanes(gpu):
+    with on_gpu() as engine:
+        gpu.codec.Decoder.shares = ()
+        warm_up(engine)
+    assert gpu.codec.Decoder.shares == ((0, 8), (0, 8))

@@ -1,0 +1,194 @@
+"""Comparison of the decoders with the CPU before an engine starts, and the hardware engine's share of the JPEGs."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+import simplejpeg
+
+import pixprep as pp
+from images import jpeg as encode
+from images import scene, with_exif
+from pixprep.gpu import samples
+from played import PIPELINE, baseline, jpeg, on_gpu, refusal, same
+
+YCC = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])  # ITU-R BT.601
+RGB_709 = np.array([[1, 0, 1.5748], [1, -0.1873, -0.4681], [1, 1.8556, 0]])  # from the YCbCr of ITU-R BT.709
+
+
+def recoded(pixels, change, to_rgb=None):
+    """Pixels after a change of their YCbCr."""
+    ycc = change(pixels @ YCC.T)
+    return np.clip(np.rint(ycc @ (np.linalg.inv(YCC) if to_rgb is None else to_rgb).T), 0, 255).astype(np.uint8)
+
+
+def with_chroma(ycc, chroma):
+    return np.concatenate([ycc[:, :, :1], chroma], axis=2)
+
+
+def in_colour(change):
+    return lambda pixels: change(pixels) if pixels.shape[2] == 3 else pixels
+
+
+LIES = {
+    "BT.709": in_colour(lambda pixels: recoded(pixels, lambda ycc: ycc, RGB_709)),
+    "a luma of 16 to 235": lambda pixels: np.rint(16 + pixels * (219 / 255)).astype(np.uint8),
+    "a luma of 16 to 235, stretched": lambda pixels: np.clip((pixels - 16.0) * 255 / 219, 0, 255).astype(np.uint8),
+    "chroma a pixel to the right": in_colour(
+        lambda pixels: recoded(pixels, lambda ycc: with_chroma(ycc, np.roll(ycc[:, :, 1:], 1, axis=1)))
+    ),
+    "chroma a pixel down": in_colour(
+        lambda pixels: recoded(pixels, lambda ycc: with_chroma(ycc, np.roll(ycc[:, :, 1:], 1, axis=0)))
+    ),
+    "Cb for Cr": in_colour(lambda pixels: recoded(pixels, lambda ycc: ycc[:, :, [0, 2, 1]])),
+    "blue for red": in_colour(lambda pixels: pixels[:, :, ::-1]),
+    "a pixel to the right": lambda pixels: np.roll(pixels, 1, axis=1),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(
+    ("decoder", "way"), [("consistent", "cuda"), ("cuda", "cuda"), ("fastest", "cuda"), ("fastest", "hardware")]
+)
+def test_a_gpu_decoder_that_decodes_something_else_stops_the_engine(gpu, lie, decoder, way):
+    """Whichever of the two it is: baseline samples go to the hardware engine, progressive ones to CUDA."""
+    gpu.codec.Decoder.hardware = 7
+    gpu.codec.Decoder.changes = {way: LIES[lie]}
+    said = r"nvImageCodec's pixels are \d+\.\d levels from .*, on average over a JPEG \((.*)\): pip"
+    found = re.match(said, refusal(decoder=decoder))
+    assert "progressive" in found[1] or (decoder, way) != ("fastest", "cuda")
+
+
+@pytest.mark.parametrize("decoder", ["consistent", "fastest"])
+def test_a_gpu_decoder_that_rounds_another_way_is_taken(gpu, decoder):
+    gpu.codec.Decoder.hardware = 7
+    gpu.codec.Decoder.changes = dict.fromkeys(("cuda", "hardware"), lambda pixels: pixels ^ 1)
+    on_gpu(decoder=decoder).close()
+
+
+def calls(gpu, engine, images):
+    """How many images of a batch the hardware engine decodes, and how many CUDA."""
+    gpu.codec.Decoder.shares = ()
+    batch = engine.run_batch(images)
+    assert batch.fallbacks == 0
+    return [sum(each) for each in zip(*gpu.codec.Decoder.shares, strict=True)]
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 9])
+def test_the_hardware_engine_decodes_all_that_it_can_however_many_come(gpu, at_once):
+    """nvImageCodec keeps to the number of the first call: so that is a full one."""
+    gpu.codec.Decoder.hardware = at_once
+    progressive = [jpeg(44, 44, index, progressive=True) for index in range(30)]
+    with on_gpu() as engine:
+        assert calls(gpu, engine, baseline(1)) == [1, 0]
+        assert calls(gpu, engine, baseline(400)) == [400, 0]
+        assert calls(gpu, engine, [*baseline(50), *progressive]) == [50, 30]
+        engine.trim()
+        assert calls(gpu, engine, baseline(200)) == [200, 0]
+
+
+def test_a_first_call_of_one_image_would_leave_the_hardware_engine_with_few(gpu):
+    """The negative control of the test before."""
+    gpu.codec.Decoder.hardware = 7
+    kinds = (gpu.codec.HW_GPU_ONLY, gpu.codec.GPU_ONLY)
+    decoder = gpu.codec.Decoder(backends=[gpu.codec.Backend(kind) for kind in kinds])
+    gpu.codec.Decoder.shares = ()
+    for count in (1, 64):
+        decoder.decode([gpu.codec.CodeStream(np.frombuffer(image, np.uint8)) for image in baseline(count)])
+    assert gpu.codec.Decoder.shares == ((1, 0), (7, 57))
+
+
+@pytest.mark.parametrize("decoder", ["consistent", "cuda"])
+def test_the_hardware_engine_has_baseline_jpegs_and_cuda_the_others_unless_cuda_is_chosen(gpu, decoder):
+    gpu.codec.Decoder.hardware = 7
+    gpu.codec.Decoder.changes = {"hardware": lambda pixels: pixels ^ 1}
+    progressive = [jpeg(44, 44, index, progressive=True) for index in range(30)]
+    with on_gpu(decoder=decoder) as engine:
+        assert calls(gpu, engine, [*baseline(50), *progressive]) == ([50, 30] if decoder == "consistent" else [0, 80])
+
+
+WAYS = {
+    way: lambda pixels, level=level: pixels ^ level
+    for level, way in enumerate(("hardware", "single", "batch-single"), 1)
+}
+
+
+def test_an_image_has_the_same_pixels_alone_and_among_any_others(gpu, monkeypatch):
+    """nvImageCodec 0.9 has three ways for several hardware engines, and chooses by the images of a call."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(8))
+    gpu.codec.Decoder.hardware = gpu.codec.Decoder.engines = 7
+    gpu.codec.Decoder.changes = WAYS
+    one, uniform = jpeg(50, 70), [jpeg(50, 70, seed) for seed in range(20)]
+    others = [jpeg(50, 70, seed, subsampling=seed % 3) for seed in range(20)]
+    with on_gpu(threads=4) as engine:
+        assert calls(gpu, engine, [one]) == [1, 0]
+        alone, *more = [engine.run_batch([one, *rest])["tensor"][0] for rest in ([], uniform[:7], uniform, others)]
+        assert all(np.array_equal(each, alone) for each in more)
+
+
+@pytest.mark.parametrize("way", ["single", "hardware"])
+def test_a_hardware_engine_whose_pixels_change_with_the_call_decodes_nothing(gpu, monkeypatch, caplog, way):
+    """Where nvImageCodec does not know the option any more that has it take one way."""
+    monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "_ONE_WAY", "")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(8))
+    gpu.codec.Decoder.hardware = gpu.codec.Decoder.engines = 7
+    gpu.codec.Decoder.changes = {way: lambda pixels: pixels ^ 1}
+    with on_gpu(threads=4) as engine:
+        assert calls(gpu, engine, baseline(50)) == [0, 50]
+    count = 1 if way == "single" else 64
+    assert [record.getMessage() for record in caplog.records] == [
+        "the hardware JPEG engine decodes nothing here: nvImageCodec gives a JPEG (4:2:0) other pixels in a call of "
+        f"{count} than in one of 128"
+    ]
+
+
+def test_a_hardware_engine_that_decodes_something_else_decodes_nothing(gpu, caplog):
+    gpu.codec.Decoder.hardware = 7
+    gpu.codec.Decoder.changes = {"hardware": LIES["BT.709"]}
+    with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
+        assert calls(gpu, engine, baseline(50)) == [0, 50]
+        same(engine.run_batch(baseline(50)), cpu.run_batch(baseline(50)))
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the hardware JPEG engine decodes nothing here: nvImageCodec's pixels are ")
+
+
+def test_kinds_of_jpegs_that_no_sample_has_go_to_the_cpu(gpu):  # noqa: ARG001  (it makes "gpu" the fake one)
+    """nvImageCodec decodes them all, one knows not how."""
+    pixels, large = scene(61, 83), scene(1000, 1001)
+    ours = [encode(large, subsampling=css, quality=60) for css in (0, 1, 2)]
+    ours += [with_exif(orientation) for orientation in range(1, 9)]
+    rare = [simplejpeg.encode_jpeg(pixels, 90, colorsubsampling=css) for css in ("440", "411")]
+    rare += [encode(pixels).replace(b"\xff\xc0", b"\xff\xc1")]
+    rare += [encode(pixels, progressive=True, restart_marker_rows=1)]
+    with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
+        for images, fallbacks in ((ours, 0), (rare, len(rare))):
+            batch = engine.run_batch(images)
+            same(batch, cpu.run_batch(images))
+            assert batch.fallbacks == fallbacks
+
+
+def test_a_kind_of_samples_that_nvimagecodec_refuses_goes_to_the_cpu(gpu):
+    gpu.codec.Decoder.refused = [[*samples.samples()].index("4:2:2") - 1]  # without the sample of red, green and blue
+    with on_gpu() as engine:
+        gpu.codec.Decoder.refused = ()
+        assert engine.run_batch([jpeg(50, 70, subsampling=css) for css in range(3)]).fallbacks == 1
+
+
+@pytest.mark.parametrize(
+    ("decoder", "hardware", "words"),
+    [
+        ("consistent", 7, "the hardware JPEG engine, and CUDA for what it does not take"),
+        (
+            "consistent",
+            None,
+            "CUDA, for no hardware JPEG engine is at hand (in a container: NVIDIA_DRIVER_CAPABILITIES with video)",
+        ),
+        ("cuda", 7, "CUDA"),
+        ("cpu", 7, "libjpeg-turbo (nvImageCodec's)"),
+    ],
+)
+def test_an_engine_says_what_decodes(gpu, decoder, hardware, words):
+    gpu.codec.Decoder.hardware = hardware
+    with on_gpu(decoder=decoder) as engine:
+        assert engine.decoders == words
