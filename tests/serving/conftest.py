@@ -1,0 +1,10 @@
+"""A model that only has a face."""
+
+import pytest
+
+from faces import save_onnx
+
+
+@pytest.fixture
+def model(tmp_path):
+    return save_onnx(tmp_path / "my.onnx")

@@ -1,0 +1,199 @@
+"""Pairs of a pipeline and a model that `build` refuses, and the way out that it names."""
+
+import sys
+
+import pytest
+
+import pixprep as pp
+from faces import PIPELINE, TWO, refusal, save_onnx, tensor_pipeline
+from pixprep.errors import PipelineError, SetupError
+from pixprep.serving.repository import build, check
+from pixprep.serving.repository.ports import parse_io, read_onnx
+
+HWC = tensor_pipeline(layout="hwc")
+FOUR = tensor_pipeline(channels=4)
+GRAY = pp.Pipeline([pp.decode(color="gray"), pp.resize(height=224, width=224), pp.tensor()])
+WIDE = pp.Pipeline([pp.decode(), pp.resize(height=32, width=100), pp.tensor()])
+ONE_MORE = tensor_pipeline(layout="1chw")
+EXPORT = "export the model with [batch, 3, 224, 224]"
+EXPORTED = "is fixed at {}: export the model with a free first dimension"
+BATCH = f"{EXPORTED}, or try --free-dims"
+ONE = f"{EXPORTED.format(1)}, or say --max-batch-size 1, or try --free-dims"
+WANTS = 'the pipeline gives float32, the model\'s "input" wants'
+BEHIND = ", or tensor channels to 1 behind grayscale"
+OTHER = ", or, if the model has them the other way round, tensor layout to "
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "shape", "remedy"),
+    [
+        (PIPELINE, (3, 256, 256), "set center_crop to 256"),
+        (PIPELINE, (3, 256, 257), "set center_crop to height 256, width 257 and resize to at least that"),
+        (GRAY, (1, 32, 100), "set resize to height 32, width 100"),
+        (PIPELINE, (224, 224, 3), 'set tensor layout to "hwc"'),
+        (HWC, (3, "any", 256), 'set tensor layout to "chw" and set center_crop to height 224, width 256'),
+        (PIPELINE, (1, 224, 224), f'set decode color to "gray"{BEHIND}'),
+        (PIPELINE, (4, 224, 224), "set tensor channels to 4"),
+        (GRAY, (4, 224, 224), 'set decode color to "rgb" and set tensor channels to 4'),
+        (HWC, (224, 224, 4), "set tensor channels to 4"),
+        (FOUR, (3, 224, 224), "leave tensor channels out"),
+        (GRAY, (3, 224, 224), 'set decode color to "rgb"'),
+        (WIDE, (3, 100, 32), f'set resize to height 100, width 32{OTHER}"cwh"'),
+        (WIDE, ("image_width", "H", 3), 'set tensor layout to "whc"'),
+        (WIDE, (100, 32, 3), f'set tensor layout to "hwc" and set resize to height 100, width 32{OTHER}"whc"'),
+        (WIDE, (1, 3, 32, 100), 'set tensor layout to "1chw"'),
+        (WIDE, (3, 1, 32, 64), 'set tensor layout to "c1hw" and set resize to height 32, width 64'),
+        (PIPELINE, (1, 1, 224, 224), f'set tensor layout to "1chw" and set decode color to "gray"{BEHIND}'),
+        (PIPELINE, (1, 1, 1, 3, 224, 224), EXPORT),
+        (ONE_MORE, (3, 224, 224), 'set tensor layout to "chw"'),
+        (PIPELINE, (5, 224, 224), EXPORT),
+        (PIPELINE, (150528,), EXPORT),
+    ],
+)
+def test_an_input_of_another_shape_is_refused_with_the_way_out(tmp_path, pipeline, shape, remedy):
+    gives = list(pipeline.outputs["tensor"].spec.shape)
+    wants = [-1 if isinstance(length, str) else length for length in shape]
+    path = save_onnx(tmp_path / "my.onnx", [("input", "FLOAT", ("n", *shape))])
+    assert refusal(path, pipeline) == f'the pipeline gives {gives}, the model\'s "input" wants {wants}: {remedy}'
+
+
+@pytest.mark.parametrize("words", [("width", "height"), ("W", "H"), ("height", "width"), ("a", "b")])
+@pytest.mark.parametrize("layout", ["chw", "cwh"])
+def test_the_words_of_an_onnx_file_say_that_its_width_comes_first(tmp_path, words, layout):
+    path = save_onnx(tmp_path / "my.onnx", [("input", "FLOAT", ("n", 3, *words))])
+    built = build(tmp_path / "models", pipeline=tensor_pipeline(layout=layout), onnx=path)
+    order = "".join(word[0].lower() for word in words)
+    other = {"chw": "cwh", "cwh": "chw"}[layout]
+    note = (
+        f'my.onnx: "input" calls its dims 3, {", ".join(words)}: if that is their order, set tensor layout to "{other}"'
+    )
+    assert (note in built.notes) == (order in other)
+    assert sum("calls its dims" in each for each in built.notes) == (order in other)
+
+
+@pytest.mark.parametrize(
+    ("side", "tensor", "message"),
+    [
+        ("inputs", ("input", "FLOAT16"), f"{WANTS} float16: set tensor dtype to float16"),
+        ("inputs", ("input", "INT64"), f"{WANTS} int64: export the model with float32"),
+        ("inputs", ("input", "COMPLEX64"), f"{WANTS} no tensor: export the model with float32"),
+        ("inputs", ("input", "FLOAT", (3, 224, 224)), f'input "input" has no batch dimension: {EXPORT}'),
+        ("inputs", ("input", "FLOAT", None), f'input "input" has no batch dimension: {EXPORT}'),
+        ("inputs", ("input", "FLOAT", (1, 3, 224, 224)), f'the batch of input "input" {ONE}'),
+        ("inputs", ("input", "FLOAT", (8, 3, 224, 224)), f'the batch of input "input" {BATCH.format(8)}'),
+        ("outputs", ("logits", "FLOAT", (1, 4)), f'the batch of output "logits" {ONE}'),
+        (
+            "outputs",
+            ("logits", "FLOAT", ("n",)),
+            'output "logits" has no dims beside the batch: export it as [batch, 1] or wider',
+        ),
+        (
+            "outputs",
+            ("a", "FLOAT", None),
+            'output "a" has no shape: write it with onnx.shape_inference.infer_shapes_path',
+        ),
+        (
+            "outputs",
+            ("a", "COMPLEX64", ("n", 4)),
+            'output "a" is no tensor that Triton carries: export the model without it',
+        ),
+        *(
+            (
+                "outputs",
+                (name, "FLOAT", ("n", 4)),
+                f'output "{name}": the ensemble has another tensor of that name: rename it',
+            )
+            for name in ("tensor", "image", "status")
+        ),
+    ],
+)
+def test_a_tensor_that_triton_cannot_pass_on_is_refused(tmp_path, side, tensor, message):
+    assert refusal(save_onnx(tmp_path / "my.onnx", **{side: [tensor]})) == message
+
+
+def test_of_two_tensors_the_one_that_is_meant_must_be_named(tmp_path):
+    path = save_onnx(tmp_path / "my.onnx", [("input", "FLOAT", ("n", 3, 8, 8))])
+    message = 'the pipeline gives the tensors "a", "b": name the one "input" that the model is to take'
+    assert refusal(path, TWO) == message
+
+
+@pytest.mark.parametrize("content", [b"", b"not an ONNX file"])
+def test_a_file_of_another_format_is_refused(tmp_path, content):
+    path = tmp_path / "my.onnx"
+    path.write_bytes(content)
+    assert refusal(path) == "not an ONNX file"
+
+
+GIVE_IO = (
+    "a TensorRT plan does not say what it takes: give the --onnx file that it was made from as well, or else its "
+    "inputs and outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_batch_size": 0}, "max_batch_size must be at least 1, not 0"),
+        ({"classifier_io": ["a:FP32:3", "b:FP32:4"]}, GIVE_IO),
+        ({"pipeline": PIPELINE, "onnx": "my.plan", "classifier_io": ["a:FP32:3", "b:FP32:4"]}, GIVE_IO),
+        ({"pipeline": PIPELINE, "plan": "my.plan", "classifier": "tensorrt"}, GIVE_IO),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(tmp_path, arguments, message):
+    (tmp_path / "my.plan").write_bytes(b"plan")
+    paths = {key: tmp_path / arguments[key] for key in ("onnx", "plan") if key in arguments}
+    with pytest.raises(PipelineError) as caught:
+        build(tmp_path / "out", **{**arguments, **paths})
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["input:FP32:3x8x8"], "give the input and each output, such as input:FP32:3x224x224 logits:FP32:1000"),
+        (["input", "a:FP32:4"], '"input" is not NAME:TYPE:DIMS, such as input:FP32:3x224x224'),
+        (["in:FP32:3x0", "a:FP32:4"], '"in:FP32:3x0" is not NAME:TYPE:DIMS, such as input:FP32:3x224x224'),
+        (["in:fp32:3", "a:FP32:4"], '"in:fp32:3": no such type "fp32"; did you mean "FP32"?'),
+        (
+            ["in:real:3", "a:FP32:4"],
+            '"in:real:3": no such type "real"; there are FP32, FP16, FP64, BF16, STRING, BOOL, UINT8, UINT16, UINT32, '
+            "UINT64, INT8, INT16, INT32, INT64",
+        ),
+    ],
+)
+def test_words_that_say_no_tensor_are_refused(texts, message):
+    with pytest.raises(PipelineError) as caught:
+        parse_io(texts, source="my.plan")
+    assert str(caught.value) == f"--classifier-io: {message}"
+
+
+def test_words_say_names_with_colons_and_free_lengths():
+    said = parse_io(["input:0:FP16:3x-1x224", "a:INT64:4", "b:BOOL:1"], source="my.plan")
+    assert [(tensor.name, tensor.data_type, tensor.shape) for tensor in (*said.inputs, *said.outputs)] == [
+        ("input:0", "TYPE_FP16", (-1, 3, -1, 224)),
+        ("a", "TYPE_INT64", (-1, 4)),
+        ("b", "TYPE_BOOL", (-1, 1)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("package", "act", "message"),
+    [
+        (
+            "onnx",
+            lambda path: read_onnx(path / "x"),
+            'reading an ONNX file needs onnx: pip install ".[classifier]" in a checkout of pixprep',
+        ),
+        (
+            "tritonclient.grpc",
+            check,
+            'reading a config.pbtxt needs tritonclient: pip install ".[client]" in a checkout of pixprep',
+        ),
+    ],
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch, package, act, message):
+    (tmp_path / "model").mkdir()
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SetupError) as caught:
+        act(tmp_path)
+    assert str(caught.value) == message

@@ -1,0 +1,139 @@
+"""Labels of a classifier: files as people have them, names in a model's metadata, heads."""
+
+import re
+from pathlib import Path
+
+import onnx
+import pytest
+
+from faces import PIPELINE, save_onnx
+from pixprep.errors import PipelineError, SetupError
+from pixprep.serving.repository import build, check
+from pixprep.serving.repository.ports import read_onnx
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cat\ndog\r\n fish \nbird",
+        '["cat", "dog", "fish", "bird"]',
+        '{"0": "cat", "2": "fish", "1": "dog", "3": "bird"}',
+        '{"architectures": ["ViT"], "id2label": {"0": "cat", "1": "dog", "2": "fish", "3": "bird"}}',
+    ],
+)
+def test_labels_are_read_as_people_have_them(model, tmp_path, text):
+    (tmp_path / "labels").write_text(text)
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, labels=tmp_path / "labels")
+    assert (out / "classifier" / "labels.txt").read_text() == "cat\ndog\nfish\nbird\n"
+    assert 'label_filename: "labels.txt"' in (out / "classifier" / "config.pbtxt").read_text()
+    assert check(out) == []
+    (note,) = build(out, pipeline=PIPELINE, onnx=model).notes
+    assert note == f"{out}/classifier/labels.txt: kept from the last build; --labels gives others"
+    assert (out / "classifier" / "labels.txt").read_text() == "cat\ndog\nfish\nbird\n"
+
+
+HEADS = {"age": 8, "gender": 2, "race": 7, "mood": 8, "count": 1}
+
+
+def test_the_heads_that_labels_do_not_name_are_said(tmp_path):
+    outputs = [(name, "FLOAT", ("n", length)) for name, length in HEADS.items()]
+    heads, labels = save_onnx(tmp_path / "heads.onnx", outputs=outputs), tmp_path / "labels.txt"
+    labels.write_text("\n".join("abcdefg"))
+    own = "--labels OUTPUT=FILE names those of each output"
+    out = tmp_path / "out"
+    assert build(out, pipeline=PIPELINE, onnx=heads, labels=labels).notes == (
+        f'the labels are those of "race" [7]; "age" [8], "gender" [2], "mood" [8] have none: {own}',
+    )
+    labels.write_text("\n".join("abcdefgh"))
+    assert build(out, pipeline=PIPELINE, onnx=heads, labels=labels).notes == (
+        'the labels are those of "age" [8]; "gender" [2], "race" [7], "mood" [8] have none, though "mood" would fit '
+        f"them, too: {own}",
+    )
+    entries = re.findall(r"output \{\n(.*?)\n\}", (out / "classifier" / "config.pbtxt").read_text(), re.DOTALL)
+    assert [name for name, entry in zip(HEADS, entries, strict=True) if "label_filename" in entry] == ["age"]
+
+
+def test_an_output_of_as_many_scores_goes_before_one_of_any_number(tmp_path):
+    outputs = [("features", "FLOAT", ("n", "m")), ("logits", "FLOAT", ("n", 4))]
+    model, labels = save_onnx(tmp_path / "two.onnx", outputs=outputs), tmp_path / "labels.txt"
+    labels.write_text("a\nb\nc\nd")
+    (note,) = build(tmp_path / "out", pipeline=PIPELINE, onnx=model, labels=labels).notes
+    assert note.startswith('the labels are those of "logits" [4]; "features" [-1] has none')
+
+
+def test_labels_go_with_the_classifier_whose_classes_they_name(model, tmp_path):
+    out, labels = tmp_path / "out", tmp_path / "labels.txt"
+    labels.write_text("cat\ndog\nfish\nbird\n")
+    build(out, pipeline=PIPELINE, onnx=model, labels=labels)
+    other = save_onnx(tmp_path / "other.onnx", outputs=[("scores", "FLOAT", ("batch", 4))])
+    (note,) = build(out, pipeline=PIPELINE, onnx=other).notes
+    kept = f"{out}/classifier/labels.txt"
+    assert note == f"{kept}: removed: it named the classes of another model; --labels names those of this"
+    assert not Path(kept).exists()
+    assert "label_filename" not in (out / "classifier" / "config.pbtxt").read_text()
+    words, plan = ["input:FP32:3x224x224", "logits:FP32:4"], tmp_path / "my.plan"
+    for content, is_kept in ((b"one", True), (b"one", True), (b"two", False)):
+        plan.write_bytes(content)
+        given = labels if not Path(kept).exists() else None
+        build(out, pipeline=PIPELINE, plan=plan, classifier_io=words, classifier="tensorrt", labels=given)
+        assert Path(kept).exists() is is_kept
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("labels", '["cat", "dog", "fish", "bird"]'),
+        ("labels", "cat\ndog\nfish\nbird"),
+        ("character", "cat\ndog\nfish\nbird\n"),
+        ("names", "{0: 'cat', 1: 'dog', 2: 'fish', 3: 'b\\x1b[31m'}"),  # of Ultralytics
+        ("names", "{0: 'person', 1: 'car'}"),  # of a detector: there is no score for each
+    ],
+)
+def test_names_in_the_metadata_of_a_classifier_become_its_labels(model, tmp_path, key, text):
+    file = onnx.load(model)
+    onnx.helper.set_model_props(file, {"task": "some", "names": "of nothing:", key: text})
+    onnx.save(file, model)
+    build(tmp_path / "out", pipeline=PIPELINE, onnx=model)
+    labels = tmp_path / "out" / "classifier" / "labels.txt"
+    last = r"b\x1b[31m" if "x1b" in text else "bird"
+    assert labels.exists() == ("person" not in text)
+    assert not labels.exists() or labels.read_text() == f"cat\ndog\nfish\n{last}\n"
+
+
+FORMS = (
+    "no labels: a name a line; or JSON: a list, or numbers and names, alone or as `id2label` of Hugging Face's "
+    "config.json"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"cat", '1 label, but no output has one score for each: the model gives "logits" [4]'),
+        (b"cat\ndog", '2 labels, but no output has one score for each: the model gives "logits" [4]'),
+        (b"", f"labels.txt: {FORMS}"),
+        (b"cat\n\ndog", f"labels.txt: {FORMS}"),
+        (b"\xff\xd8\xff", f"labels.txt: {FORMS}"),
+        (b'{"0": "cat", "2": "dog"}', f"labels.txt: {FORMS}"),
+        (b'{"cat": 0}', f"labels.txt: {FORMS}"),
+        (b"[[[", f"labels.txt: {FORMS}"),
+        (b"[" * 100_000, f"labels.txt: {FORMS}"),
+    ],
+)
+def test_what_is_no_label_file_of_this_model_is_refused(model, tmp_path, content, message):
+    (tmp_path / "labels.txt").write_bytes(content)
+    with pytest.raises(PipelineError) as caught:
+        build(tmp_path / "out", pipeline=PIPELINE, onnx=model, labels=tmp_path / "labels.txt")
+    assert str(caught.value) == message
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_empty_folder_is_as_good_as_none_and_a_file_is_not(model, tmp_path):
+    (tmp_path / "empty").mkdir()
+    build(tmp_path / "empty", pipeline=PIPELINE, onnx=model)
+    for force in (False, True):
+        with pytest.raises(SetupError) as caught:
+            build(model, pipeline=PIPELINE, onnx=model, force=force)
+        assert str(caught.value) == f"{model}: is a file: --output takes a folder"
+    assert read_onnx(model).source == "my.onnx"

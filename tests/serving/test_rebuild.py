@@ -1,0 +1,213 @@
+"""Building into a folder that holds models: what is replaced, kept, repeated, refused."""
+
+import hashlib
+import re
+import shutil
+
+import pytest
+
+import pixprep as pp
+from faces import MODELS, PIPELINE, files, replace
+from pixprep.errors import PipelineError, SetupError
+from pixprep.serving.repository import build, check, plan_repository
+
+
+def test_building_again_replaces_what_build_wrote_and_keeps_other_models(model, tmp_path):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, max_batch_size=8)
+    (out / "other" / "1").mkdir(parents=True)
+    (out / "classifier" / "1" / "__pycache__").mkdir()  # left there by a Triton that has served it
+    (out / "classifier" / "1" / "__pycache__" / "model.pyc").touch()
+    build(out, pipeline=PIPELINE, onnx=out / "classifier" / "1" / "model.onnx", classifier="tensorrt")
+    assert not (out / "classifier" / "1" / "model.py").exists()
+    assert (out / "classifier" / "1" / "model.onnx").read_bytes() == model.read_bytes()
+    assert "max_batch_size: 8" in (out / "preprocess" / "config.pbtxt").read_text()
+    assert sorted(path.name for path in out.iterdir()) == [*sorted([*MODELS, "other"])]
+
+
+def someone_elses(out):
+    shutil.rmtree(out)
+    (out / "classifier").mkdir(parents=True)
+    (out / "classifier" / "config.pbtxt").write_text("mine")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (someone_elses, ": holds what `pixprep build` did not write: take another folder, or --force"),
+        (
+            lambda out: replace(out / "classifier" / "config.pbtxt", "max_batch_size: 64", "max_batch_size: 6"),
+            "/classifier/config.pbtxt: was changed since `pixprep build` wrote it: say the change as an option "
+            "(--max-batch-size, --input, --parameter), or --force writes over it",
+        ),
+        (
+            lambda out: replace(
+                out / "preprocess" / "config.pbtxt",
+                "dynamic_batching",
+                'parameters { key: "no such" value { string_value: "parameter" } }\ndynamic_batching',
+            ),
+            "/preprocess/config.pbtxt: was changed since `pixprep build` wrote it: say the change as an option "
+            "(--max-batch-size, --input, --parameter), or --force writes over it",
+        ),
+        (
+            lambda out: (out / "classifier" / "config.pbtxt").write_text("mine"),
+            "/classifier/config.pbtxt: was not written by `pixprep build`: say another --name, or --force",
+        ),
+        (
+            lambda out: (out / "classifier" / "1" / "model.plan").write_bytes(b"ten minutes of work"),
+            "/classifier/1/model.plan: was not written by `pixprep build`, which would remove it: move it, or --force",
+        ),
+    ],
+    ids=["a folder", "a changed file", "a parameter", "another file", "a plan"],
+)
+def test_what_build_did_not_write_is_not_written_over_unless_forced(model, tmp_path, spoil, message):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, classifier="tensorrt")
+    spoil(out)
+    before = files(out)
+    with pytest.raises(SetupError) as caught:
+        build(out, pipeline=PIPELINE, onnx=model)
+    assert str(caught.value) == f"{out}{message}"
+    assert files(out) == before
+    build(out, pipeline=PIPELINE, onnx=model, force=True)
+    assert check(out) == []
+
+
+def test_a_build_repeats_the_options_of_the_last_one_and_says_so(model, tmp_path):
+    out = tmp_path / "out"
+    first = build(
+        out, pipeline=PIPELINE, onnx=model, input_="dali", max_batch_size=8,
+        parameters={"threads": "2", "formats": "jpeg png"},
+    )  # fmt: skip
+    assert first.notes == ()
+    text = (out / "preprocess" / "config.pbtxt").read_text()
+    again = build(out, pipeline=PIPELINE, onnx=model)
+    assert (out / "preprocess" / "config.pbtxt").read_text() == text
+    assert again.notes == (
+        "repeated from the last build: --input dali --max-batch-size 8 --parameter threads=2 "
+        "--parameter 'formats=jpeg png'; --force repeats nothing",
+    )
+    for line in ('name: "DALI_INPUT_0"', "data_type: TYPE_UINT8", "max_batch_size: 8", 'key: "threads"'):
+        assert line in text
+    assert check(out) == []
+    (note,) = build(out, pipeline=PIPELINE, onnx=model, max_batch_size=4, parameters={}).notes
+    assert note == "repeated from the last build: --input dali; --force repeats nothing"
+    assert build(out, pipeline=PIPELINE, onnx=model, force=True).notes == ()
+    assert "max_batch_size: 64" in (out / "preprocess" / "config.pbtxt").read_text()
+
+
+CROPS = [pp.decode(), pp.crop(box="boxes"), pp.resize(height=224, width=224), pp.normalize(mean=0.5, std=0.5)]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "options", "repeated"),
+    [
+        (PIPELINE, {"on_error": "zero", "odd_range": True}, "--on-error zero --odd-range"),
+        (PIPELINE, {"parameters": {"PATH": 'a "b" \\ ü\n'}}, "--parameter 'PATH=a \"b\" \\ ü\n'"),
+        (PIPELINE, {"on_error": "fail", "input_": "bytes", "max_batch_size": 64}, ""),  # as without them
+        (pp.Pipeline([*CROPS, pp.tensor()]), {"max_batch_size": 5}, "--max-batch-size 5"),  # of boxes
+        (pp.Pipeline([*PIPELINE.ops[:-1], pp.tensor(name="DALI_INPUT_0")]), {}, ""),
+        (pp.Pipeline([pp.pixels(), *PIPELINE.ops[1:]]), {"max_batch_size": 3}, "--max-batch-size 3"),
+    ],
+)
+def test_options_are_read_back_from_what_they_made(model, tmp_path, pipeline, options, repeated):
+    out = tmp_path / "out"
+    build(out, pipeline=pipeline, onnx=model, **options)
+    before = files(out)
+    for prepare in (files, make_earlier):
+        prepare(out)
+        notes = build(out, pipeline=pipeline, onnx=model).notes
+        assert [note for note in notes if "repeat" in note] == (
+            [f"repeated from the last build: {repeated}; --force repeats nothing"] if repeated else []
+        )
+        assert files(out) == before
+
+
+def make_earlier(out):
+    """Write the configurations as builds did that kept their checksum in a comment."""
+    for path in out.glob("*/config.pbtxt"):
+        _, *lines, _ = path.read_text().splitlines(keepends=True)
+        checksum = hashlib.sha256("".join(lines).encode()).hexdigest()[:12]
+        path.write_text(
+            f"# Written by `pixprep build` ({checksum}), which writes it anew: some words.\n{''.join(lines)}"
+        )
+
+
+def test_models_of_an_earlier_build_are_known_and_may_be_shared(model, tmp_path):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, max_batch_size=2)
+    build(out, preprocess="preprocess", onnx=model, name="dogs")
+    make_earlier(out)
+    build(out, pipeline=PIPELINE, onnx=model)
+    make_earlier(out)
+    replace(out / "classifier" / "config.pbtxt", "max_batch_size: 2", "max_batch_size: 6")
+    with pytest.raises(SetupError, match="was changed since `pixprep build` wrote it"):
+        build(out, pipeline=PIPELINE, onnx=model)
+
+
+def test_a_plan_says_what_a_build_writes_and_replaces_and_touches_nothing(model, tmp_path):
+    out = tmp_path / "new" / "out"
+    planned = plan_repository(out, pipeline=PIPELINE, onnx=model)
+    assert (sorted(planned.models), planned.replaced, (tmp_path / "new").exists()) == ([*MODELS], [], False)
+    built = build(out, pipeline=PIPELINE, onnx=model)
+    assert built == planned
+    before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")}  # a read is no touch
+    assert sorted(plan_repository(out, pipeline=PIPELINE, onnx=model).replaced) == [*MODELS]
+    assert plan_repository(out, preprocess="preprocess", onnx=model, name="dogs").replaced == []
+    assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")} == before
+
+
+def test_two_ensembles_live_in_one_repository_by_their_names(model, tmp_path):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, name="cats")
+    build(out, pipeline=PIPELINE, onnx=model, name="dogs", max_batch_size=2)
+    build(out, pipeline=PIPELINE, onnx=model, name="cats")
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("cats", "cats_classifier", "cats_preprocess"),
+        *("dogs", "dogs_classifier", "dogs_preprocess"),
+    ]
+    assert 'model_name: "dogs_preprocess"' in (out / "dogs" / "config.pbtxt").read_text()
+    assert check(out) == []
+    with pytest.raises(PipelineError) as caught:
+        build(out, pipeline=PIPELINE, onnx=model, name="../x")
+    assert str(caught.value) == 'name: "../x" is not up to 64 letters, digits, _ and -'
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("", "classifier", 'classifier: belongs to the ensemble "ensemble" too: say another --name'),
+        ("", "preprocess", 'preprocess: belongs to the ensemble "ensemble" too: say another --name'),
+        ("a", "a_classifier", 'a_classifier: belongs to the ensemble "a" too: say another --name'),
+        ("", "ensemble", "ensemble: is the ensemble of preprocess, classifier: say another --name"),
+    ],
+)
+def test_a_name_that_another_ensemble_uses_is_refused_and_nothing_is_written(model, tmp_path, first, second, message):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, name=first)
+    before = files(out)
+    for force in (False, True):
+        with pytest.raises(SetupError) as caught:
+            build(out, pipeline=PIPELINE, onnx=model, name=second, force=force)
+        assert str(caught.value) == f"{out}/{message}"
+    assert files(out) == before
+
+
+def test_two_classifiers_share_one_preprocess_with_its_pipeline_and_options(model, tmp_path):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, max_batch_size=2, on_error="zero")
+    built = build(out, preprocess="preprocess", onnx=model, name="dogs")
+    assert sorted({path.relative_to(out).parts[0] for path in built.paths}) == ["dogs", "dogs_classifier"]
+    assert built.notes == ()
+    config = (out / "dogs" / "config.pbtxt").read_text()
+    assert re.findall('model_name: "(.*)"', config) == ["preprocess", "dogs_classifier"]
+    assert "max_batch_size: 2" in config
+    assert check(out) == []
+    build(out, pipeline=PIPELINE, onnx=model)  # which changes nothing for the other
+    with pytest.raises(SetupError, match='preprocess: belongs to the ensemble "dogs" too'):
+        build(out, pipeline=PIPELINE, onnx=model, max_batch_size=3)
+    with pytest.raises(PipelineError) as caught:
+        build(out, preprocess="preproces", onnx=model, name="dogs")
+    assert str(caught.value) == f'--preprocess: {out} has no such model "preproces"; did you mean "preprocess"?'
+    with pytest.raises(PipelineError, match="leave --pipeline, --preset, --input, --on-error"):
+        build(out, preprocess="preprocess", pipeline=PIPELINE, onnx=model, name="dogs")

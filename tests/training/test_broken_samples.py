@@ -1,0 +1,169 @@
+"""Broken samples: replaced, skipped or refused, and named."""
+
+import re
+
+import numpy as np
+import pytest
+
+import broken_data
+import pixprep as pp
+from loading import PLAIN, RANDOM, encoded, loader, loader_threads, same, samples
+
+
+@pytest.fixture(scope="module")
+def broken_files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("broken")
+    return folder, broken_data.make(folder, count=160)
+
+
+def broken_loader(broken_files, **options):
+    source = pp.read.files(broken_files[0])
+    return loader(source, **{"on_error": "replace", "max_errors": 0.05, "shuffle": True, "seed": 2} | options)
+
+
+def test_broken_samples_are_replaced_and_named(broken_files, caplog):
+    with broken_loader(broken_files) as ours:
+        batches = list(ours)
+        names = {each.name: each.error.reason for each in ours.errors}
+        assert names == broken_files[1]
+        for each in ours.errors:
+            assert str(each).startswith(f"epoch 0, sample {each.index}: [{each.error.reason}] {each.name}: ")
+            assert str(each).endswith(f"sample {each.replaced_by} came in its place")
+        assert "8 broken samples were replaced: " in caplog.text
+        assert str(ours.stats()).endswith("8 samples are broken: see loader.errors")
+    assert [len(batch) for batch in batches] == [8] * 20
+    replaced = {each.replaced_by for each in ours.errors}
+    indices = np.concatenate([batch["index"] for batch in batches])
+    attempts = np.concatenate([batch["attempt"] for batch in batches])
+    assert set(indices[attempts > 0].tolist()) == replaced
+    assert not replaced & {each.index for each in ours.errors}
+    for batch in batches:
+        assert batch["name"] == [ours.source[index]["name"] for index in batch["index"].tolist()]
+
+
+@pytest.mark.parametrize(("on_error", "count"), [("replace", 800), ("skip", 792)])
+def test_one_in_a_hundred_broken_in_eight_ways_is_what_an_epoch_bears_by_default(on_error, count, tmp_path):
+    broken = broken_data.make(tmp_path, 800)
+    with loader(pp.read.files(tmp_path), on_error=on_error, shuffle=True) as ours, pp.Engine(PLAIN) as engine:
+        batches = list(ours)
+        assert {each.name: each.error.reason for each in ours.errors} == broken
+        assert sum(map(len, batches)) == count
+        for batch in batches:
+            photos = [ours.source[index]["image"].read_bytes() for index in batch["index"].tolist()]
+            assert np.array_equal(batch["tensor"], np.stack(engine.run(photos)))
+
+
+def test_replacements_are_the_same_after_a_resume_and_in_a_shard(broken_files):
+    with broken_loader(broken_files) as ours:
+        whole = list(ours)
+        batches = iter(ours)
+        state = [ours.state_dict() for _ in zip(range(8), batches, strict=False)][-1]
+        second = list(batches)
+    with broken_loader(broken_files, threads=1) as again:
+        again.load_state_dict(state)
+        rest = list(again)
+    assert all(same(one, other) for one, other in zip(rest, second, strict=True))
+    shards = []
+    for rank in range(2):
+        with broken_loader(broken_files, batch_size=4, shard=(rank, 2), max_errors=8) as shard:
+            shards.append(list(shard))
+    for batch, *parts in zip(whole, *shards, strict=True):
+        assert np.array_equal(batch["tensor"], np.concatenate([part["tensor"] for part in parts]))
+
+
+def test_skipped_samples_are_missing_and_all_others_are_there(broken_files, caplog):
+    with broken_loader(broken_files, on_error="skip") as ours:
+        batches = list(ours)
+        broken = {each.index for each in ours.errors}
+        assert {each.name: each.error.reason for each in ours.errors} == broken_files[1]
+        assert "left out" in caplog.text
+        assert all(str(each).endswith("left out") for each in ours.errors)
+    indices = [index for batch in batches for index in batch["index"].tolist()]
+    assert sorted(indices) == sorted(set(range(160)) - broken)
+    for batch in batches:
+        assert len(batch) == len(batch["tensor"]) == len(batch["label"]) == len(batch.placed)
+
+
+def test_a_broken_sample_ends_the_epoch_by_default_and_is_named(broken_files):
+    with broken_loader(broken_files, on_error="raise", shuffle=False) as ours:
+        with pytest.raises(pp.ImageError, match=r"\[EMPTY\] china/00010-empty\.jpg: no bytes") as caught:
+            list(ours)
+        assert caught.value.reason == "EMPTY"
+        assert ours.errors == []
+        assert not [thread for thread in loader_threads() if thread.name == "pixprep-loader"]
+
+
+def test_a_jpeg_that_only_pillow_takes_is_refused_with_the_level_that_takes_it():
+    junk = encoded(0).replace(b"\xff\xc0", b"\0\xff\0\1\xff\xc0", 1)
+    source = [{"image": junk, "name": "odd.jpg"}]
+    with loader(source, batch_size=1) as ours, pytest.raises(pp.ImageError) as caught:
+        list(ours)
+    assert str(caught.value) == (
+        "[CORRUPT] odd.jpg: libjpeg-turbo: 4 extraneous bytes before marker 0xc0: "
+        'damage="pillow" takes what Pillow loads, and on_error="replace" another sample'
+    )
+    with loader(source, batch_size=1, damage="pillow") as ours:
+        assert next(iter(ours)).recovered == 1
+    source[0]["image"] = encoded(0)[:-99]
+    with (
+        loader(source, batch_size=1, damage="pillow") as ours,
+        pytest.raises(pp.ImageError, match=r"before its last row$"),
+    ):
+        list(ours)
+
+
+def test_too_many_broken_samples_end_the_epoch(broken_files):
+    with broken_loader(broken_files, max_errors=3) as ours, pytest.raises(pp.DataError) as caught:
+        list(ours)
+    assert re.match(r"4 samples of epoch 0 are broken, and max_errors allows 3: .*, …; the last: \[", str(caught.value))
+    with broken_loader(broken_files, max_errors=0.01) as ours, pytest.raises(pp.DataError, match="allows 2"):
+        list(ours)  # 1 % of 160, rounded up
+
+
+def test_a_source_of_broken_samples_alone_ends(caplog):
+    source = [{"image": b"not an image"}] * 8
+    with loader(source, on_error="replace", max_errors=1.0) as ours, pytest.raises(pp.DataError, match="100 attempts"):
+        list(ours)
+    with loader(source, on_error="skip", max_errors=1.0) as ours:
+        assert list(ours) == []
+    assert "8 broken samples were left out" in caplog.text
+
+
+def test_a_mistake_of_the_source_is_no_broken_sample():
+    class Wrong(list):
+        def __getitem__(self, index):
+            raise ZeroDivisionError
+
+    with loader(Wrong(samples()), on_error="replace", max_errors=1.0) as ours, pytest.raises(ZeroDivisionError):
+        list(ours)
+    for wrong, words in (
+        ({"picture": b""}, 'sample 0 has no "image"; it has picture'),
+        ({"image": "a.jpg"}, 'sample 0: "image" is the bytes of a file, or its pathlib.Path, not str'),
+        ({"image": np.zeros((8, 8, 3), np.uint8)}, "is the bytes of a file, or its pathlib.Path, not ndarray"),
+        (9, 'sample 0 is no dict with an "image", but int: pixprep.read.rows takes other rows'),
+    ):
+        with loader([wrong] * 8, on_error="skip") as ours, pytest.raises(pp.DataError, match=re.escape(words)):
+            list(ours)
+
+
+def test_a_photo_that_lies_against_its_annotation_is_refused():
+    source = samples(8)
+    for index, sample in enumerate(source):
+        sample["size"] = (30 + index % 7, 40 + index % 5)
+    with loader(source) as ours:
+        assert len(list(ours)) == 1
+    source[3]["size"] = source[3]["size"][::-1]
+    with loader(source) as ours, pytest.raises(pp.ImageError) as caught:
+        list(ours)
+    assert str(caught.value).startswith("[BAD_RECORD] photo 3: 33 x 43 pixels, but annotated as 43 x 33: turned by its")
+
+
+def test_a_replacement_can_be_replayed_too(broken_files):
+    with broken_loader(broken_files, pipeline=RANDOM) as ours:
+        for batch in ours:
+            for row, attempt in enumerate(batch["attempt"].tolist()):
+                if attempt:
+                    again = ours.replay(0, int(batch["index"][row]), attempt)
+                    assert np.array_equal(again["tensor"][0], batch["tensor"][row])
+        with pytest.raises(pp.ImageError):
+            ours.replay(0, ours.errors[0].index)

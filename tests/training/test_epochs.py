@@ -1,0 +1,195 @@
+"""Epochs of a Loader: every sample once, and the same batches after a resume."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from loading import loader, same, samples
+
+
+def test_it_goes_on_with_the_next_epoch_whose_order_is_another():
+    with loader(shuffle=True) as ours:
+        epochs = [[batch["index"].tolist() for batch in ours] for _ in range(2)]
+        last = iter(ours)
+        epochs.append([batch["index"].tolist() for batch in last])
+        assert next(last, None) is None  # it stays at its end
+        assert ours.epoch == 3
+    assert epochs[0] != epochs[1] != epochs[2]
+    with loader(shuffle=True) as again:
+        assert [batch["index"].tolist() for batch in again] == epochs[0]
+
+
+def test_next_goes_on_with_an_epoch_and_then_with_the_next_one():
+    with loader(shuffle=True) as ours, loader(shuffle=True) as other:
+        expected = [*other, *other]
+        found = [next(ours) for _ in range(5)]
+        with pytest.raises(StopIteration):
+            next(ours)
+        assert all(map(same, [*found, *(next(ours) for _ in range(5))], expected))
+
+
+def test_an_epoch_may_be_set_by_the_one_that_counts_them():
+    with loader(shuffle=True) as whole, loader(shuffle=True, epoch=1) as second, loader(shuffle=True) as ours:
+        list(whole)
+        expected = list(whole)
+        assert all(map(same, second, expected))
+        ours.set_epoch(1)
+        next(ours)
+        ours.set_epoch(1)  # from its beginning: a batch of it has come
+        assert all(map(same, ours, expected))
+        ours.load_state_dict(whole.state_dict() | {"epoch": 1, "position": 16})
+        ours.set_epoch(1)  # as frameworks do behind a resume
+        assert all(map(same, ours, expected[2:]))
+        assert ours.epoch == 2
+
+
+def test_a_loader_that_is_made_anew_in_each_epoch_is_told_that_it_repeats(caplog):
+    for epoch in (0, 1):
+        for options in ({"seed": 5}, {"seed": 6, "epoch": epoch}, {"seed": 7, "shuffle": False}):
+            with loader(**{"shuffle": True} | options) as ours:
+                list(ours)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "a Loader with the same arguments has had epoch 0, and this one repeats its order and draws: keep one Loader "
+        "for all epochs, or give each its epoch=1, 2, ..."
+    )
+
+
+def test_an_epoch_that_was_left_is_over():
+    with loader(shuffle=True) as ours:
+        whole = list(ours)
+        next(iter(ours))
+        assert ours.epoch == 1
+        third = list(ours)
+        assert ours.epoch == 3
+        assert not same(whole[0], third[0])
+
+
+def test_an_iterator_without_a_batch_takes_no_epoch():
+    with loader(shuffle=True) as ours:
+        iter(ours)
+        iter(ours)
+        next(iter(ours))
+        assert ours.epoch == 0
+
+
+@pytest.mark.parametrize("done", range(6))
+def test_a_state_goes_on_at_any_batch(done):
+    with loader(shuffle=True, seed=3) as ours:
+        list(ours)
+        second = list(ours)
+        third = next(iter(ours))
+    with loader(shuffle=True, seed=3) as ours:
+        list(ours)
+        batches = iter(ours)
+        for _ in range(done):
+            next(batches)
+        state = json.loads(json.dumps(ours.state_dict()))
+    with loader(shuffle=True, seed=3, threads=1, prefetch=1) as ours:
+        ours.load_state_dict(state)
+        rest = list(ours) if done < 5 else []
+        assert len(rest) == 5 - done
+        assert all(same(one, other) for one, other in zip(rest, second[done:], strict=True))
+        assert same(third, next(iter(ours))) or done == 5
+
+
+def test_a_state_behind_the_last_batch_is_the_beginning_of_the_next_epoch():
+    with loader(last="drop", batch_size=7) as ours:
+        batches = iter(ours)
+        for _ in range(5):
+            next(batches)
+        state = ours.state_dict()
+        assert (state["epoch"], state["position"], ours.epoch) == (1, 0, 0)
+        assert next(batches, None) is None
+        assert ours.state_dict() == state
+        ours.load_state_dict(state | {"epoch": 0, "position": 35})  # of a smaller batch, which left five samples
+        assert len(list(ours)) == 5
+        assert ours.epoch == 2
+
+
+def test_a_state_of_a_run_that_dropped_the_rest_goes_on_and_gives_it():
+    with loader(samples(11), last="drop", batch_size=4) as ours:
+        next(iter(ours))
+        state = ours.state_dict()
+        list(ours)
+        behind = ours.state_dict()
+    with loader(samples(11), batch_size=4) as ours:
+        ours.load_state_dict(state)
+        assert [batch["index"].tolist() for batch in ours] == [[4, 5, 6, 7], [8, 9, 10]]
+        ours.load_state_dict(behind)
+        assert next(iter(ours))["index"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_state_counts_what_was_delivered_and_not_what_was_made_ahead():
+    with loader(prefetch=4) as ours:
+        next(iter(ours))
+        assert ours.state_dict()["position"] == 8
+
+
+def test_a_state_fits_another_world_size():
+    one = loader(shuffle=True, last="pad")
+    with one:
+        batches = iter(one)
+        seen = [index for _ in range(2) for index in next(batches)["index"].tolist()]
+        state = one.state_dict()
+    for rank in range(3):
+        with loader(shuffle=True, last="pad", shard=(rank, 3), batch_size=3) as shard:
+            shard.load_state_dict(state)
+            seen += [index for batch in shard for index in batch["index"][~batch["is_padding"]].tolist()]
+    assert sorted(seen) == list(range(40))
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"seed": 2}, pp.PipelineError, "the state is of seed=1, and this Loader has seed=2"),
+        ({"shuffle": False}, pp.PipelineError, "the state is of shuffle=True, and this Loader has shuffle=False"),
+        ({"source": samples(41)}, pp.DataError, "the state is of another source: 40 samples"),
+        ({"source": samples(40)[::-1]}, pp.DataError, "the state is of another source: 40 samples"),
+    ],
+)
+def test_a_state_of_something_else_is_refused(options, kind, words):
+    with loader(shuffle=True, seed=1) as ours:
+        state = ours.state_dict()
+    with loader(**{"shuffle": True, "seed": 1} | options) as other, pytest.raises(kind, match=re.escape(words)):
+        other.load_state_dict(state)
+    for wrong in ({"epoch": 3}, None, [1]):
+        with loader() as other, pytest.raises(pp.PipelineError, match="this is no state of a Loader"):
+            other.load_state_dict(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("position", -8), ("position", 41), ("position", "8"), ("position", 8.0), ("epoch", -1), ("samples", "40")],
+)
+def test_a_damaged_state_is_refused_and_changes_nothing(name, value):
+    """A position below 0 would begin with samples from the end of the order, and give some twice."""
+    with loader() as ours:
+        next(iter(ours))
+        state = ours.state_dict()
+        with pytest.raises(pp.PipelineError, match=f"^the state's {name} is .*: it is damaged$"):
+            ours.load_state_dict(state | {name: value})
+        assert ours.state_dict() == state
+
+
+def test_a_state_may_have_numpys_numbers_as_checkpoints_give_them_back():
+    with loader() as ours:
+        next(iter(ours))
+        state = ours.state_dict()
+    with loader() as other:
+        other.load_state_dict(state | {name: np.int64(state[name]) for name in ("epoch", "position")})
+        assert json.loads(json.dumps(other.state_dict())) == state
+
+
+def test_nothing_depends_on_threads_batch_size_or_prefetch():
+    batches = {}
+    for threads, batch_size, prefetch in ((1, 4, 1), (4, 8, 2), (2, 20, 3)):
+        with loader(threads=threads, batch_size=batch_size, prefetch=prefetch, shuffle=True, seed=5) as ours:
+            found = list(ours)
+        batches[batch_size] = {name: np.concatenate([each[name] for each in found]) for name in ("index", "tensor")}
+    for name in ("index", "tensor"):
+        assert np.array_equal(batches[4][name], batches[8][name])
+        assert np.array_equal(batches[4][name], batches[20][name])

@@ -1,0 +1,206 @@
+"""Memory, threads and processes of a Loader, its cache, and nothing left behind."""
+
+import gc
+import pickle
+import signal
+import threading
+import time
+import tracemalloc
+import weakref
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from loading import RANDOM, encoded, expected, loader, run, same, samples
+
+
+def test_cached_pixels_give_the_same_batches_and_files_are_not_read_again(tmp_path):
+    source = []
+    for index in range(16):
+        (tmp_path / f"{index}.jpg").write_bytes(encoded(index))
+        source.append({"image": tmp_path / f"{index}.jpg", "label": index})
+    with loader(source, pipeline=RANDOM, shuffle=True) as plain:
+        epochs = [list(plain) for _ in range(2)]
+    with loader(source, pipeline=RANDOM, shuffle=True, cache="pixels") as ours:
+        first = list(ours)
+        assert ours.stats().cached == 16
+        for sample in source:
+            sample["image"].unlink()
+        second = list(ours)
+    assert all(same(one, other) for one, other in zip(first + second, epochs[0] + epochs[1], strict=True))
+
+
+def test_the_cache_is_bounded():
+    largest = 36 * 44 * 4
+    with loader(cache="pixels", cache_bytes=5 * largest) as ours:
+        list(ours)
+        list(ours)
+        assert 5 <= ours.stats().cached < 10
+        assert f"the pixels of {ours.stats().cached} samples are kept" in str(ours.stats())
+
+
+def test_memory_and_threads_go_when_the_iterator_is_dropped_in_mid_epoch():
+    with loader(prefetch=4, batch_size=4) as ours:
+        batch = next(batches := iter(ours))
+        gone = weakref.ref(batch)
+        assert any(thread.name == "pixprep-loader" for thread in threading.enumerate())
+        del batches, batch
+        assert gone() is None
+        assert not any(thread.name.startswith(("pixprep-loader", "pixprep-read")) for thread in threading.enumerate())
+        assert len(list(ours)) == 10
+
+
+def test_memory_is_kept_for_the_next_epoch_and_given_back_when_one_is_left():
+    tracemalloc.start()
+    try:
+        with loader(batch_size=8) as ours:
+            for batch in ours:  # noqa: B007
+                pass
+            n_bytes = batch["tensor"].nbytes
+            del batch
+            assert _traced("recycling.py") >= n_bytes
+            next(batches := iter(ours))
+            del batches
+            assert _traced("recycling.py") < n_bytes
+            list(ours)
+        assert _traced("recycling.py") < n_bytes
+    finally:
+        tracemalloc.stop()
+
+
+def _traced(name):
+    """Bytes that were allocated in a file and are not free."""
+    only = tracemalloc.Filter(inclusive=True, filename_pattern=f"*/{name}")
+    return sum(each.size for each in tracemalloc.take_snapshot().filter_traces([only]).traces)
+
+
+def test_a_batch_is_made_ahead_only_as_far_as_prefetch_says():
+    class Counted(list):
+        asked = 0
+
+        def __getitem__(self, index):
+            self.asked += 1
+            return super().__getitem__(index)
+
+    source = Counted(samples(400))
+    with loader(source, prefetch=2) as ours:
+        batches = iter(ours)
+        next(batches)
+        deadline = time.monotonic() + 20
+        while len(batches._ready._ready) < 2 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        # delivered 1, ready or being made 2, read for the engine 1, read ahead 2
+        assert source.asked <= 8 * (1 + 2 + 1 + 2)
+
+
+def test_arrays_are_used_again_only_when_the_consumer_has_let_go():
+    with loader(samples(40), batch_size=4) as ours:
+        kept = list(ours)
+    assert len({batch["tensor"].ctypes.data for batch in kept}) == 10
+    for batch in kept:
+        for row, index in enumerate(batch["index"].tolist()):
+            assert np.array_equal(batch["tensor"][row], expected(index))
+    with loader(samples(40), batch_size=4, prefetch=1) as ours:
+        view = None
+        places = set()
+        for number, batch in enumerate(ours):
+            if number == 0:
+                view = batch["tensor"][1:2, 0]
+                first = batch["index"].tolist()
+            places.add(batch["tensor"].ctypes.data)
+        assert np.array_equal(view[0], expected(first[1])[0])
+    assert len(places) < 6
+    assert all(place % 64 == 0 for place in places)
+
+
+def test_a_newer_epoch_ends_the_older_one():
+    with loader() as ours:
+        older = iter(ours)
+        next(older)
+        newer = iter(ours)
+        next(newer)
+        with pytest.raises(pp.SetupError, match="this epoch is over: another one has begun"):
+            next(older)
+        assert len(list(newer)) == 4
+
+
+def test_a_loader_that_is_dropped_leaves_no_thread():
+    before = {thread.ident for thread in threading.enumerate()}
+    ours = loader()
+    next(iter(ours))
+    list(ours)
+    del ours
+    gc.collect()
+    deadline = time.monotonic() + 20
+    while {thread.ident for thread in threading.enumerate()} - before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert {thread.ident for thread in threading.enumerate()} <= before
+
+
+@pytest.mark.parametrize(
+    ("code", "returned", "said"),
+    [
+        ("batches = iter(loader); next(batches)", 0, ""),
+        ("for batch in loader: raise SystemExit(3)", 3, ""),
+        (
+            "import os, signal\nfor batch in loader: os.kill(os.getpid(), signal.SIGINT)",
+            -signal.SIGINT,
+            "KeyboardInterrupt",
+        ),
+        ("for batch in loader: 1 / 0", 1, "ZeroDivisionError"),
+    ],
+    ids=["the end of the program", "exit", "Ctrl-C", "an exception"],
+)
+def test_a_process_ends_cleanly_in_mid_epoch(code, returned, said):
+    result = run(code)
+    assert result.returncode == returned
+    assert said in result.stderr if said else result.stderr == ""
+    assert "Exception ignored" not in result.stderr
+    assert "Fatal" not in result.stderr
+
+
+def test_ctrl_c_ends_an_epoch_that_waits_for_a_slow_source():
+    code = (
+        "import threading, time\n"
+        "class Slow(list):\n"
+        "    def __getitem__(self, index):\n"
+        "        time.sleep(0.2)\n"
+        "        return super().__getitem__(index)\n"
+        "slow = pp.Loader(Slow(samples(64)), PLAIN, batch_size=32, threads=2)\n"
+        "import _thread\n"
+        "try:\n"
+        "    threading.Timer(0.3, _thread.interrupt_main).start()\n"
+        "    for batch in slow: pass\n"
+        "except KeyboardInterrupt:\n"
+        "    left = [thread.name for thread in threading.enumerate() if thread.name.startswith('pixprep-')]\n"
+        "    print(left)\n"
+    )
+    result = run(code)
+    assert (result.returncode, result.stdout.strip(), result.stderr) == (0, "[]", "")
+
+
+def test_a_fork_is_refused_and_ends():
+    code = (
+        "import os, sys\n"
+        "batches = iter(loader); next(batches)\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    for each in (lambda: next(batches), lambda: iter(loader), lambda: loader.replay(0, 1)):\n"
+        "        try: each()\n"
+        "        except pp.SetupError as error: print(error, flush=True)\n"
+        "    sys.exit(7)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(list(batches)))\n"
+    )
+    result = run(code)
+    words = (
+        "a Loader works in the process that made it, and this is a fork of it: make one there. In a PyTorch DataLoader "
+        "take num_workers=0: the Loader's own threads do what its workers would do"
+    )
+    assert result.stdout.splitlines() == [words] * 3 + ["7 49"]
+    assert result.stderr == ""
+
+
+def test_it_cannot_be_sent_to_another_process():
+    with loader() as ours, pytest.raises(pp.SetupError, match="a Loader cannot be sent to another process: make one"):
+        pickle.dumps(ours)
