@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 import twins
-from pixprep.plan.profiles.windows import Windows, multiply_add, single
+from pixprep.plan.profiles.windows import Order, Windows, multiply_add, single
 
 F32 = np.float32
 
@@ -125,8 +125,8 @@ def _tied(values, how, is_mirrored):
         first = windows.first[:: -1 if axis.ratio < 0 else 1]
         begins_inside, ends_inside = first >= 0, first + windows.count <= axis.length
         ends = np.flatnonzero(np.diff(2 * begins_inside + ends_inside, append=-1)) + 1
-    elif channels > 1:
-        order = [2, 1, 0, 0] if how.backwards else [0, 1, 2, 2]  # a fourth value has no meaning
+    elif channels > 1 and how.order != Order.ONE:
+        order = [2, 1, 0, 0] if how.order == Order.BACKWARDS else [0, 1, 2, 2]  # a fourth value has no meaning
         places, ends = 3 * places + order[:channels], 3 * ends
     begins = np.append(0, ends)
     run = np.searchsorted(ends, places, side="right").clip(0, len(ends) - 1)

@@ -6,34 +6,37 @@ import pytest
 import pixprep as pp
 from images import png
 from pixprep.engine.kernels import resize
+from pixprep.plan.profiles.windows import Order
 from resize_cases import assert_equal, resampling_of
 from resize_twin import resample
 
 
-def halved(height, width, channels, *, down, backwards=False, region=None, flips=(False, False), image=None):
+def halved(height, width, channels, *, down, order=Order.AS_DECODED, region=None, flips=(False, False), image=None):
     """Levels of an image at half its height or, where columns are added up last, its width."""
     if image is None:
         image = np.zeros((height, width, channels), np.uint8)
         image[slice(None, None, 2) if down else slice(None), :: 1 if down else 2] = 1
     size = (height // 2, width) if down else (height, width // 2)
     how = resampling_of("dali", "bilinear", image.shape[:2], size, antialias=False, region=region)
-    how = how._replace(vertical_first=not down, backwards=backwards)
+    how = how._replace(vertical_first=not down, order=order)
     return resize.resize(image, how, flips=flips), resample(image, how, flips=flips)
 
 
 @pytest.mark.parametrize(
-    ("width", "channels", "backwards", "rounded_down"),
+    ("width", "channels", "order", "rounded_down"),
     [
-        (21, 1, False, [1] * 16 + [0] * 5),
-        (21, 3, False, [1] * 48 + [0] * 15),
-        (23, 3, False, [1] * 64 + [0] * 5),
-        (23, 3, True, [1] * 63 + [0, 0, 1] + [0] * 3),  # the library has blue first
-        (15, 1, False, [0] * 15),
-        (32, 3, True, [1] * 96),
+        (21, 1, Order.AS_DECODED, [1] * 16 + [0] * 5),
+        (21, 3, Order.AS_DECODED, [1] * 48 + [0] * 15),
+        (23, 3, Order.AS_DECODED, [1] * 64 + [0] * 5),
+        (23, 3, Order.BACKWARDS, [1] * 63 + [0, 0, 1] + [0] * 3),  # the library has blue first
+        (15, 1, Order.AS_DECODED, [0] * 15),
+        (21, 3, Order.ONE, [1] * 48 + [0] * 15),
+        (15, 3, Order.ONE, [0] * 45),
+        (32, 3, Order.BACKWARDS, [1] * 96),
     ],
 )
-def test_of_rows_what_is_left_of_sixteen_values_goes_away_from_0(width, channels, backwards, rounded_down):
-    levels, _ = halved(4, width, channels, down=True, backwards=backwards)
+def test_of_rows_what_is_left_of_sixteen_values_goes_away_from_0(width, channels, order, rounded_down):
+    levels, _ = halved(4, width, channels, down=True, order=order)
     assert levels.shape == (2, width, channels)
     assert levels[1].ravel().tolist() == [1 - each for each in rounded_down]
 
@@ -59,7 +62,7 @@ def test_crops_flips_and_orders_of_channels_leave_each_tie_its_direction(down, c
             high, wide = (height // 2, width) if down else (height, width // 2)
             top, left = int(rng.integers(high)), int(rng.integers(wide))
             region = (top, left, int(rng.integers(top, high)) + 1, int(rng.integers(left, wide)) + 1)
-            more = {"backwards": index % 2 == 1, "flips": (index % 3 == 1, index % 5 < 2), "region": region}
+            more = {"order": Order(index % 3), "flips": (index % 4 == 1, index % 5 < 2), "region": region}
             ours, theirs = halved(height, width, channels, down=down, image=image, **more)
             yield f"{image.shape}, {more}", ours[:, :, :3], theirs[:, :, :3]
 

@@ -246,9 +246,12 @@ CORNER = PAD | {"crop": [50.0, 60.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0, "std
         ({"fill_values": [3.0], "output_layout": "HWC", "dtype": FLOAT16}, {"layout": "hwc", "dtype": "float16"}),
         (PAD | {"fill_values": [3.0]}, {"pad_value": 3}),
         (PAD | {"fill_values": [1.0, 2.0, 3.0, 4.5]}, {"pad_value": 4.5}),
-        (PAD | {"fill_values": [1.0, 2.0, 3.0]}, {}),
+        (PAD | {"mean": [1.0, 2.0, 3.0], "fill_values": [0.0, 1.0, 2.0]}, {}),
         (CORNER | {"fill_values": [0.5]}, {"min_height": 50, "min_width": 60, "pad_value": 0.5}),
-        (CORNER | {"fill_values": [0.5] * 3}, {"min_height": 50, "min_width": 60, "pad_value": (0.5, 0.5, 0.5, 0)}),
+        (
+            CORNER | {"std": [7.0] * 3, "fill_values": [0.5] * 3},
+            {"min_height": 50, "min_width": 60, "pad_value": (0.5, 0.5, 0.5, 0)},
+        ),
     ],
 )
 def test_the_fourth_channel_of_pad_output_has_dalis_value(arguments, fields):
@@ -268,7 +271,9 @@ def test_gray_of_colours_is_one_channel_and_pad_output_adds_none():
     gray = ("decoders__Image", {"output_type": 2})
     assert from_dali(chain(gray, RESIZE, ("CropMirrorNormalize", {"pad_output": True}))).ops[-1] == pp.tensor()
     back = ("ColorSpaceConversion", {"image_type": 2, "output_type": 0})
-    assert imported(RESIZE, GRAYED, back)[1] == pp.tensor(dtype="uint8", layout="hwc")
+    assert (
+        imported(RESIZE, GRAYED, back)[1] == imported(GRAYED, back, RESIZE)[1] == pp.tensor(dtype="uint8", layout="hwc")
+    )
     text = refusal(from_dali, chain(DECODE, RESIZE, GRAYED, ("CropMirrorNormalize", {"std": [1.0, 2.0, 3.0]})))
     assert '"channels": 1 needs three equal channels' in text
 
@@ -366,6 +371,7 @@ def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output
 # What is refused
 
 
+FOUR = '"fill_values": [1.0, 1.0, 1.0] with pad_output must be one number, or four, as DALI asks for'
 PADDED = {"crop": [9.0, 9.0], "out_of_bounds_policy": "pad", "rounding": "truncate"}
 REFUSED = [
     ("Resize", {"resize_longer": 256.0, "max_size": [640.0]}, '"max_size": [640.0] is understood with resize_shorter'),
@@ -421,6 +427,10 @@ REFUSED = [
         {"crop": 9.0, "out_of_bounds_policy": "trim_to_shape"},
         "\"out_of_bounds_policy\": 'trim_to_shape' must be 'error' or 'pad'",
     ),
+    *[
+        ("CropMirrorNormalize", PADDED | {"pad_output": True, "fill_values": [1.0] * 3, **numbers}, FOUR)
+        for numbers in ({}, {"mean": 3.0, "std": 2.0}, {"mean": [0.0] * 3})
+    ],
     ("Crop", PADDED | {"fill_values": [1.0, 2.0]}, '"fill_values": [1.0, 2.0] must be a level, 0 to 255, or one for'),
     ("Crop", PADDED | {"fill_values": [-1.0]}, '"fill_values": [-1.0] must be a level, 0 to 255, or one for each'),
     ("Crop", PADDED | {"crop_pos_x": 1.5}, 'crop: "left" must be 0 to 1, not 1.5'),

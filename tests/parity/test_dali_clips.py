@@ -46,3 +46,25 @@ def test_the_frames_are_those_that_dali_takes(name, graph):
 def test_a_resized_clip_is_within_a_few_levels():
     ours, theirs = run(lambda video: fn.resize(GRAPHS["first"](video), size=[48, 80]), clips.clip("vp9.webm", 20))
     assert np.abs(ours.astype(int) - theirs).max() <= 12
+
+
+FOURTH = [
+    ({}, 0),
+    ({"fill_values": 3.0}, 3),
+    ({"fill_values": [1.0, 2.0, 3.0, 4.5]}, 4.5),
+    ({"mean": [9.0, 8.0, 7.0], "fill_values": [-9.0, -8.0, -7.0]}, 0),
+]
+
+
+@pytest.mark.parametrize("layout", ["FCHW", "FHWC", "CFHW"])
+@pytest.mark.parametrize(("options", "value"), FOURTH)
+def test_the_fourth_channel_of_a_clip_is_dalis(layout, options, value):
+    def padded(video):
+        how = {"crop": (120, 200), "out_of_bounds_policy": "pad", "pad_output": True, "output_layout": layout}
+        return fn.crop_mirror_normalize(GRAPHS["first"](video), **how, **options)
+
+    ours, theirs = run(padded, clips.clip("vp9.webm", 20))
+    assert ours.shape == theirs.shape
+    assert np.abs(ours.astype(float) - theirs).max() <= 25
+    for each in (ours, theirs):
+        assert (each.take(3, axis=layout.index("C")) == value).all()

@@ -238,6 +238,37 @@ def test_ties_are_dalis_through_crops_and_mirrors(dali, color, size):
             assert_close(actual, np.stack(expected), EQUAL)
 
 
+GRAYS = {
+    "one channel": lambda dali, pixels, resize: resize(converted(dali, pixels, "RGB", "GRAY")),
+    "back to three": lambda dali, pixels, resize: converted(
+        dali, GRAYS["one channel"](dali, pixels, resize), "GRAY", "RGB"
+    ),
+    "three before": lambda dali, pixels, resize: resize(
+        converted(dali, converted(dali, pixels, "RGB", "GRAY"), "GRAY", "RGB")
+    ),
+}
+
+
+def test_ties_of_gray_are_dalis_of_as_many_channels(dali):
+    """One channel before the resize, or three: what is left of a row, whose ties go away from 0, differs."""
+    encoded = [png(np.repeat(image[:, :, :1], 3, 2)) for image in TIES]  # of which DALI's gray is the same levels
+    seen = []
+    for size in ((48, 43), (192, 86), (24, 86), (40, 43)):
+        found = {}
+        for name, build in GRAYS.items():
+
+            def resized(data, build=build, size=size):
+                how = {"size": size, "antialias": False}
+                return build(dali, dali.fn.decoders.image(data), lambda pixels: dali.fn.resize(pixels, **how))
+
+            with pp.Engine(from_dali(dali.make(resized).serialize()), threads=1) as engine:
+                found[name] = engine.run_batch(encoded)["tensor"]
+            assert_close(found[name], np.stack(dali.run(dali.make(resized, len(encoded)), encoded)[0]), EQUAL)
+        assert np.array_equal(found["one channel"], found["back to three"][..., :1])
+        seen.append(not np.array_equal(found["back to three"], found["three before"]))
+    assert any(seen)
+
+
 @pytest.mark.parametrize("way", ["CUBIC", "LANCZOS3"])
 def test_a_resize_behind_a_rotation_is_as_near_as_the_rotation(dali, way):
     def build(data):

@@ -16,6 +16,7 @@ from pixprep.plan.draws.philox import Words
 from pixprep.plan.inputs import InputStep, Requested
 from pixprep.plan.parts import Extent, Roi
 from pixprep.plan.profiles import PROFILES, Method
+from pixprep.plan.profiles.windows import Order
 from pixprep.plan.steps.levels import LevelStep, Resample
 from pixprep.spec import DETRS, Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, times, upward
 
@@ -197,7 +198,7 @@ class Resize:
         scales: one scale makes both sides of ``shorter`` or ``longer``; whether it may shrink an image, and enlarge it.
         drawn: gives ``height`` and ``width`` of each image, or one of them, or the ``roi``; None: all are the same.
         roi: the part that becomes the result; None: it is the whole image.
-        backwards: the library has the channels in the other order than the decoder.
+        order: of the library's channels.
     """
 
     rule: Rule
@@ -214,7 +215,7 @@ class Resize:
     scales: tuple[bool, bool] | None = None
     drawn: RandomStep | Requested | None = None
     roi: Roi | None = None
-    backwards: bool = False
+    order: Order = Order.AS_DECODED
 
     def of(self, words: Words) -> Resize:
         """The resize of one image, by what was drawn for it, or came with it."""
@@ -231,7 +232,7 @@ class Resize:
         size = self.size(height, width)
         rows, columns = self.extents(height, width, size)
         ratio, begin = (rows.ratio(size[0]), columns.ratio(size[1])), (rows.begin, columns.begin)
-        return Resample(*size, ratio, begin, self.method, self.like, self.backwards)
+        return Resample(*size, ratio, begin, self.method, self.like, self.order)
 
     @property
     def is_real(self) -> bool:

@@ -15,6 +15,7 @@ from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import Chosen, GeometryStep, LevelsStep, Move, Window, flat
 from pixprep.plan.output_plans import ArithmeticStep, ByOwn, TensorPlan
 from pixprep.plan.profiles import PROFILES
+from pixprep.plan.profiles.windows import Order
 from pixprep.plan.steps import levels
 from pixprep.plan.steps.operators import Extern, Operator
 from pixprep.spec import Color, Fill, Levels, PaddingMode, TensorSpec, as_tuple
@@ -132,7 +133,7 @@ class Lowered:
         Raises:
             PipelineError: what comes before cannot be resized, or not so.
         """
-        resize = replace(resize, backwards=self.color == "bgr")
+        resize = replace(resize, order=Order.ONE if self.is_gray else Order(self.color == "bgr"))
         if self.is_repeated:
             raise PipelineError('must come before a "padding_mode" other than constant: no margin of it is resampled')
         if self.geometry.may_warp or (self.resize is not None and self.resizes_again):
@@ -211,15 +212,20 @@ class Lowered:
 
     def _check_gray(self, plan: TensorPlan) -> None:
         """Raise PipelineError unless all channels are equal by what is done to them, whatever the image."""
-        is_gray = _are_gray(self.photo, was_gray=False) and (self.fill is None or _is_one(self.fill))
         values = (getattr(step.op, "value", "") for step in self.erasures)
         is_erased_alike = all(isinstance(value, str) or _is_one(value) for value in values)  # any channel may be noise
         are_alike = is_erased_alike and len({*map(bytes, plan.table)}) == 1
-        if not (are_alike and _are_gray(self.levels, was_gray=is_gray)):
+        if not (are_alike and self.is_gray):
             raise PipelineError(
                 '"channels": 1 needs three equal channels: put grayscale, or a color_matrix of three equal rows, in '
                 "front of it, and nothing that may colour behind that; normalize has one mean and one std"
             )
+
+    @property
+    def is_gray(self) -> bool:
+        """Tell whether its channels are equal by what is done to them, whatever the image."""
+        is_gray = _are_gray(self.photo, was_gray=False) and (self.fill is None or _is_one(self.fill))
+        return _are_gray(self.levels, was_gray=is_gray)
 
     @property
     def is_moved(self) -> bool:

@@ -83,13 +83,15 @@ struct making {
     struct windows windows;  // made: bits, and what lies in the memory; without memory the taps alone
 };
 
+enum { AS_DECODED, BACKWARDS, ONE };  // orders of channels
+
 // Values of a row that are rounded away from 0 if they are ties, by DALI's rule.
 struct ties {
     struct formula formula;
     struct axis columns;
     int64_t apart;              // values from column to column: 1 of gray, of three channels 3 or 4
     int32_t is_vertical_first;
-    int32_t is_backwards;       // the library has the channels in the other order
+    int32_t order;              // of the library's channels: `Order` in plan/profiles/windows.py
     int64_t is_mirrored;        // the row is
     uint8_t *away;              // made: of each value 1 or 0
 };
@@ -139,7 +141,7 @@ struct resize {
     int32_t is_vertical_first;
     int32_t is_flipped;               // the result stands on its head
     int32_t is_mirrored;
-    int32_t is_backwards;             // as of `ties`
+    int32_t order;                    // as of `ties`
     int64_t first_channel;            // of the first plane
     int64_t channel_step;             // from plane to plane
     struct values values;             // without levels, and what follows from them. Without planes the result is levels

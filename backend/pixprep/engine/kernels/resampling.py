@@ -51,7 +51,7 @@ def of_axes(resize: Resize | Resample, rows: Axis, columns: Axis) -> Resampling:
         windows = profile.windows(method, passes, rows), profile.windows(method, passes, columns)
     factor = rows.out_length * columns.out_length / (rows.length * columns.length)
     is_vertical_first = profile.is_vertical_first(method, rows, columns)
-    return Resampling(passes, rows, columns, formula, windows, is_vertical_first, factor, resize.backwards)
+    return Resampling(passes, rows, columns, formula, windows, is_vertical_first, factor, resize.order)
 
 
 def resampled(step: Resample, image: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -260,7 +260,7 @@ static int resample(const struct resize *n, const struct windows *rows, const st
     const int is_copied = n->passes == PASSES_COPIED;
     if (n->passes == PASSES_DALI) {
         memset(k.away, 0, LANES);  // what a pass reads beyond a short line
-        find_ties(&(struct ties){n->formula, n->columns, k.channels, n->is_vertical_first, n->is_backwards, n->is_mirrored, k.away});
+        find_ties(&(struct ties){n->formula, n->columns, k.channels, n->is_vertical_first, n->order, n->is_mirrored, k.away});
     }
     list_reads(&k.down, rows, n->rows.length, n->above, n->height, n->pitch, is_copied);
     list_reads(&k.across, columns, n->columns.length, n->before, n->width, n->apart, is_copied);

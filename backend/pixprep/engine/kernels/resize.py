@@ -79,9 +79,7 @@ def ties(how: Resampling, channels: int, *, is_mirrored: bool) -> U8:
     """uint8 (columns, channels): 1 where a value of a row of the result, with the passes ``dali``, goes away from 0."""
     made = np.empty((how.columns.end - how.columns.begin, channels), np.uint8)
     formula = formula_numbers(how.formula or NO_FORMULA)
-    ties = STRUCTS["ties"](
-        formula, how.columns, channels, how.vertical_first, how.backwards, is_mirrored, made.ctypes.data
-    )
+    ties = STRUCTS["ties"](formula, how.columns, channels, how.vertical_first, how.order, is_mirrored, made.ctypes.data)
     checked(library().find_ties(byref(ties)))
     return made
 
@@ -233,7 +231,7 @@ def resize(
         *formula_numbers(formula or NO_FORMULA), *rows, *columns,
         *([addressof(each.struct) for each in kept] or (0, 0)),
         pixels.ctypes.data, *pixels.strides, height, width, channels,
-        *(around.struct if around else (0, 0, 0)), vertical_first, *flips, how.backwards, *channel, 0, 0, 0, 0, *values,
+        *(around.struct if around else (0, 0, 0)), vertical_first, *flips, how.order, *channel, 0, 0, 0, 0, *values,
         PASSES["copied" if formula is None and passes == "fixed" else passes], factor, *steps,
     )  # fmt: skip
     checked(library().resize(arguments))

@@ -252,7 +252,7 @@ static int is_outside(const struct dali *line, int64_t position, int64_t length,
 // between, of windows as long as the input, those that do both.
 KERNEL int find_ties(const struct ties *n) {
     const struct axis *axis = &n->columns;
-    const int64_t channels = n->is_vertical_first || n->apart == 1 ? 1 : 3, end = axis->out_length * channels;
+    const int64_t channels = n->is_vertical_first || n->order == ONE || n->apart == 1 ? 1 : 3, end = axis->out_length * channels;
     int64_t inside = 0, behind = end;
     if (n->is_vertical_first) {
         const struct dali line = dali_axis(&n->formula, axis);
@@ -264,7 +264,7 @@ KERNEL int find_ties(const struct ties *n) {
     memset(n->away, 0, size * n->apart);
     for (int64_t run = 0, begin = 0; run < 4; begin = ends[run++]) {
         for (int64_t place = begin + (ends[run] - begin) / DALI_LANES * DALI_LANES; place < ends[run]; ++place) {
-            const int64_t column = place / channels, channel = n->is_backwards ? 2 - place % channels : place % channels;
+            const int64_t column = place / channels, channel = n->order == BACKWARDS ? 2 - place % channels : place % channels;
             const int64_t low = axis->ratio < 0 ? axis->out_length - 1 - column : column;
             const int64_t index = n->is_mirrored ? axis->end - 1 - low : low - axis->begin;
             if (index < 0 || index >= size) continue;

@@ -17,7 +17,7 @@ from pixprep.importers.dali.rules import resize_rule
 from pixprep.importers.dali.values import Encoded, Image, Numbers, Rows, Value, lowered, needed, size_of
 from pixprep.importers.dali.windows import WINDOWS, cropped, sliced
 from pixprep.importers.fields import Fields, finite
-from pixprep.pipeline.ops import MAX_SIDE, Decode, Flip, Pixels, Resize, Rotate, Warp
+from pixprep.pipeline.ops import MAX_SIDE, ColorMatrix, Decode, Flip, Pixels, Resize, Rotate, Warp
 from pixprep.plan.steps.warps import WarpFilter
 from pixprep.spec import Color, Filter
 
@@ -26,6 +26,8 @@ COLOR_TYPES: dict[int, Color] = {0: "rgb", 1: "bgr", 2: "gray"}
 _FILTERS: dict[int, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "lanczos", 4: "bilinear"}
 _WARP_FILTERS: dict[int, WarpFilter] = {0: "nearest", 1: "bilinear"}
 _UINT8, _FLOAT = 0, 9
+_THREE = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0.5, 0.5, 0))
+"""A matrix that changes no gray, and makes it three channels, as whose ties DALI's of RGB fall."""
 NO_YES = {0: False, 1: True}
 _MODES = {"default": "stretch", "stretch": "stretch", "not_larger": "fit", "not_smaller": "cover"}
 
@@ -76,6 +78,8 @@ def _resized(image: Image, fields: Fields) -> Image:
         raise PipelineError(f"a resize of {image.dtype} values is not understood: resize before they are cast")
     fields.expect("dtype", _UINT8, *[_FLOAT] * is_levels, why="must be 0: a resized image is uint8")
     image = replace(image, dtype="uint8") if fields.take("dtype") == _UINT8 else image
+    if not image.is_gray and lowered(image.chain)[0].is_gray:
+        image = image.then(ColorMatrix(matrix=_THREE))
     fields.ignore("interp_type")
     names = [name if fields.has(name) else "interp_type" for name in ("min_filter", "mag_filter")]
     smaller, larger = (fields.choice(name, _FILTERS, 1) for name in names)

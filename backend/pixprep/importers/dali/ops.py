@@ -39,6 +39,10 @@ def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
     beyond, fourth = (finite(fields.take("fill_values", 0.0)), 0.0) if policy(fields) == "pad" else (None, 0.0)
     if beyond is not None and is_padded and len(beyond) in (1, 4):
         beyond, fourth = beyond[:3], beyond[-1]
+    elif beyond is not None and is_padded:
+        counts = {len(finite(fields.take(name, 1.0))) for name in ("mean", "std")}
+        if not step or counts == {1}:
+            fields.refuse("fill_values", "with pad_output must be one number, or four, as DALI asks for")
     fill = None if beyond is None else _level_of(beyond, step)
     if beyond is None or fill is not None or image.canvas is not None:
         image, corner = cropped(image, fields, fill), None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -42,6 +43,8 @@ Rule = Literal[
     "tensorflow_linear", "tensorflow_triangle",
 ]  # fmt: skip
 """Ways of libraries to make windows: ``engine/kernels/rules.c`` has each, in the numbers of its library."""
+Order = IntEnum("Order", ["AS_DECODED", "BACKWARDS", "ONE"], start=0)
+"""Order of a library's channels; of one in place of three that are the same, no order matters."""
 IDENTITY_BITS = 22
 """A ``fixed`` window of one position with weight 2^22 gives its level."""
 
@@ -129,7 +132,7 @@ class Resampling(NamedTuple):
         windows: of the rows and of the columns.
         vertical_first: the first pass is along the columns of the image, from row to row.
         factor: of ``area``: one over the pixels of a window.
-        backwards: the library has the channels in the other order, as ``find_ties`` wants to know.
+        order: of the library's channels, as ``find_ties`` wants to know.
     """
 
     passes: Passes
@@ -139,7 +142,7 @@ class Resampling(NamedTuple):
     windows: tuple[Windows, Windows] | None = None
     vertical_first: bool = False
     factor: float = 1.0
-    backwards: bool = False
+    order: Order = Order.AS_DECODED
 
 
 def single(positions: npt.NDArray[Any], passes: Passes = "fixed") -> Windows:

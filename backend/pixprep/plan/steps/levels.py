@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.plan.profiles.profile import Method
+from pixprep.plan.profiles.windows import Order
 from pixprep.plan.steps.curves import Curve
 from pixprep.plan.steps.hsv import Hsv
 from pixprep.plan.steps.operators import Extern
@@ -179,7 +180,7 @@ class Resample(NamedTuple):
         ratio, begin: (y, x), see ``Placement``.
         method: filter and antialias.
         like: whose arithmetic.
-        backwards: the library has the channels in the other order.
+        order: of the library's channels.
     """
 
     height: int
@@ -188,7 +189,7 @@ class Resample(NamedTuple):
     begin: tuple[float, float]
     method: Method
     like: Like
-    backwards: bool = False
+    order: Order = Order.AS_DECODED
 
     @property
     def is_hosts(self) -> bool:
