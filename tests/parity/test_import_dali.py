@@ -445,6 +445,37 @@ def test_a_graph_gives_what_dali_gives(dali, name):
         assert np.array_equal(ours[..., 3:], expected[..., 3:])
 
 
+SCALES = {
+    "longer": lambda low, high, height, width: 200 / high(height, width),
+    "inside": lambda low, high, height, width: low(200 / height, 200 / width),
+    "shrunk": lambda low, high, height, width: low(low(200 / height, 200 / width), 1.0),
+    "shorter": lambda low, high, height, width: 50 / low(height, width),
+    "enlarged": lambda low, high, height, width: high(50 / low(height, width), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_fractional_sides_of_a_computed_scale_are_dalis(dali, name):
+    """A side that misses 200 by a bit moves each pixel by a hundred-thousandth, which of noise some levels show."""
+
+    def build(data):
+        height, width = dali.sides(data)
+        scale = SCALES[name](dali.dmath.min, dali.dmath.max, height, width)
+        pixels = dali.fn.resize(dali.fn.decoders.image(data), resize_y=height * scale, resize_x=width * scale)
+        return dali.fn.crop(pixels, crop=(400, 400), out_of_bounds_policy="pad")
+
+    sides = np.random.default_rng(4).integers(30, 230, (40, 2)).tolist()
+    encoded = [png(noise(*size)) for size in sides]
+    pipeline = from_dali(dali.make(build).serialize())
+    theirs = np.stack(dali.run(dali.make(build, len(encoded)), encoded)[0])
+    with pp.Engine(pipeline, threads=1) as engine:
+        assert_close(engine.run_batch(encoded)["tensor"], theirs, EQUAL)
+    if name in ("longer", "inside"):  # as DALI's own rule computes them
+        other = [pipeline.ops[0], pp.resize(200, side="longer", like="dali"), *pipeline.ops[2:]]
+        with pp.Engine(pp.Pipeline(other), threads=1) as engine:
+            assert 0 < (engine.run_batch(encoded)["tensor"] != theirs).mean() < 1e-3
+
+
 def test_sides_of_one_scale_are_dalis_where_they_lie_halfway_between_two_multiples(dali):
     rng = np.random.default_rng(2)
     parts, each = rng.integers(2, 129, (2, 9000))

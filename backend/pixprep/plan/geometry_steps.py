@@ -259,7 +259,7 @@ class Resize:
     def size(self, height: int, width: int) -> tuple[int, int]:
         """The (height, width) that an image of this size is resized to."""
         sides = (height, width) if self.roi is None else (part.length for part in self._parts(height, width))
-        rows, columns = self._sides(*sides)
+        rows, columns = self.sides(*sides)
         of_rows, of_columns = (1 if self.rule == side else self.multiple for side in ("height", "width"))
         return (
             max(1, rounded(rows / of_rows, self.rounding)) * of_rows,
@@ -271,14 +271,14 @@ class Resize:
         rows, columns = self._parts(height, width)
         if not self.subpixel:
             return rows, columns
-        sides = self._sides(rows.length, columns.length)
+        sides = self.sides(rows.length, columns.length)
         return rows.grown(resized[0], sides[0]), columns.grown(resized[1], sides[1])
 
     def _parts(self, height: int, width: int) -> tuple[Extent, Extent]:
         whole = Extent(0, height), Extent(0, width)
         return whole if self.roi is None else self.roi.extents(height, width, self.filter)
 
-    def _sides(self, height: float, width: float) -> tuple[float, float]:
+    def sides(self, height: float, width: float) -> tuple[float, float]:
         """The sides before they are rounded; a side that the rule names is whole."""
         if self.rule == "both":
             return self.height, self.width
@@ -303,7 +303,10 @@ class Resize:
         return self._limited(self.width, self._other(height, self.width, width))[::-1]
 
     def _scaled(self, height: float, width: float) -> tuple[float, float] | None:
-        """Sides by one scale: as torchvision's detectors, or with ``multiple`` PaddleOCR's; None: those of the rule."""
+        """Sides by one scale: torchvision's detectors', with ``multiple`` PaddleOCR's, with ``half_away`` a DALI graph's.
+
+        None: those of the rule.
+        """
         scale = self.height / (min if self.rule == "shorter" else max)(height, width)
         scale = scale if self.scales is None or self.scales[scale > 1] else 1.0
         if self.multiple == 1:
@@ -312,7 +315,9 @@ class Resize:
                 return height * min(scale, limit), width * min(scale, limit)
             if limit < float(np.float32(scale)):  # DALI's limit is float64, and its scale float32
                 return float(np.float32(height * limit)), float(np.float32(width * limit))
-            return (height, width) if scale == 1 else None
+            if self.most is not None:
+                return (height, width) if scale == 1 else None
+            return float(np.float32(height) * np.float32(scale)), float(np.float32(width) * np.float32(scale))
         rows, columns = (int(times(side, scale, self.rounding)) for side in (height, width))
         if self.most is not None and max(rows, columns) > self.most:
             scale = self.most / max(rows, columns)

@@ -73,12 +73,18 @@ def resize_rule(image: Image, rows: Rows, columns: Rows, how: dict[str, Any]) ->
     sides = computed[seen]
     is_whole = bool((sides == np.floor(sides)).all())
     wanted = computed if is_whole else np.maximum(np.floor(computed + 0.5), 1)
+    near = None
     for fields in _sizes(sides, is_whole=is_whole):
         subpixel = None if {"multiple", "stretch"} & {*fields.values(), *fields} else how["subpixel"] and not is_whole
         op = Resize(**{**how, "subpixel": subpixel, **fields})
         chain = image.then(op).chain
         if all(not (sizes_after(chain, n) - wanted)[::n][seen[::n]].any() for n in (_SOME, 1)):
-            return op
+            step = lowered(chain)[0].resize
+            if is_whole or (step and not (np.float32([step.sides(*size) for size in before[seen].tolist()]) - sides).any()):
+                return op
+            near = near or op
+    if near:
+        return near
     raise PipelineError(f"its size is no rule that resize has; {_example(before[seen], sides)}")
 
 
@@ -98,7 +104,7 @@ def _sizes(sides: Rows, *, is_whole: bool) -> Iterator[dict[str, Any]]:
             yield {"size": size, "side": side, "rounding": rounding, **several}
     for side, lengths in (("longer", sides.max(1)), ("shorter", sides.min(1))):
         found, counts = np.unique(lengths, return_counts=True)
-        usual, reach = int(found[np.argmax(counts)]), min(multiple // 2, 32)  # what most images are scaled to
+        usual, reach = round(float(found[np.argmax(counts)])), min(multiple // 2, 32)  # what most images are scaled to
         near = sorted(range(usual - reach, usual + reach + 1), key=lambda size: abs(size - usual))
         for size, scales, limit in product(near, ({"enlarge": False}, {"shrink": False}, {}), (None, max(most))):
             if size > 0 and (limit is None or (limit > size and (side == "shorter" or "shrink" in scales))):

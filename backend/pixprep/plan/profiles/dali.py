@@ -130,6 +130,11 @@ def original(dali: Any, pixels: Any, op: Any, size: Size) -> Any:
         rule = {"resize_y": op.height, "resize_x": op.width, "mode": mode}
         if op.size is not None:
             rule = {f"resize_{op.side}": op.size} | ({"max_size": op.max_size} if op.max_size else {})
+        if op.mode == "scale" and not op.max_size:  # as a graph computes it
+            scale = op.size / (min if op.side == "shorter" else max)(pixels.shape[:2])
+            scale = scale if (op.shrink, op.enlarge)[scale > 1] else 1.0
+            sides = zip("yx", pixels.shape, strict=False)
+            rule = {f"resize_{axis}": float(np.float32(side) * np.float32(scale)) for axis, side in sides}
         rule["subpixel_scale"] = bool(op.subpixel)
     if getattr(op, "roi", None) is not None:
         rule |= {"roi_start": op.roi[:2], "roi_end": op.roi[2:], "roi_relative": op.roi_unit == "share"}
