@@ -171,7 +171,8 @@ def _opencv(rule, axis):
 
 
 def _ratio(axis):
-    return 1.0 / (axis.out_length / axis.length)
+    is_of_lengths = axis.ratio == axis.length / axis.out_length
+    return 1.0 / (axis.out_length / axis.length) if is_of_lengths else axis.ratio
 
 
 def _uniform(first, weights):

@@ -1,7 +1,7 @@
 """The files of docs/models give the tensors of the packages whose models they are for: ``make models``.
 
 Each row of ``CALLS`` calls a package's own code, without its weights: of most packages one module, without the packages
-around it and what these import. ``mtcnn`` does what its code composes.
+around it and what these import. ``mtcnn`` and ``retinaface`` do what their code composes.
 """
 
 import importlib
@@ -197,6 +197,19 @@ def mtcnn():
     return lambda encoded: np.float32((scaled(encoded) - 127.5) * 0.0078125).transpose(1, 0, 2)
 
 
+def retinaface():
+    """``resize_image`` and ``preprocess_image`` of retina-face: one scale for both sides, given to OpenCV."""
+
+    def prepare(encoded):
+        rgb = rgb_of(encoded)
+        scale = 1024 / min(rgb.shape[:2])
+        if np.round(scale * max(rgb.shape[:2])) > 1980:
+            scale = 1980 / max(rgb.shape[:2])
+        return np.float32(cv2.resize(rgb, None, None, fx=scale, fy=scale, interpolation=cv2.INTER_LINEAR))
+
+    return prepare
+
+
 CALLS = {  # a file, the package's code, and a part of the file without which it is wrong
     "anomalib": (anomalib, ', "arithmetic": "multiply"'),
     "deepface": (deepface, ', "like": "opencv"'),
@@ -211,6 +224,7 @@ CALLS = {  # a file, the package's code, and a part of the file without which it
     "parseq": (parseq, ', "arithmetic": "divide"'),
     "rembg-isnet": (lambda: rembg((0.5,) * 3, (1.0,) * 3, 1024), ', "scale": "max"'),
     "rembg-u2net": (lambda: rembg(*IMAGENET, 320), ', "scale": "max"'),
+    "retinaface": (retinaface, ', "subpixel": true'),
     "rtmdet": (rtmdet, ', "like": "opencv"'),
     "segmentation-models": (segmentation_models, ', "like": "opencv"'),
     "segment-anything": (segment_anything, ', "arithmetic": "divide"'),

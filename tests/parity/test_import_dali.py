@@ -446,10 +446,10 @@ def test_a_graph_gives_what_dali_gives(dali, name):
 
 
 SCALES = {
-    "longer": lambda low, high, height, width: 200 / high(height, width),
-    "inside": lambda low, high, height, width: low(200 / height, 200 / width),
-    "shrunk": lambda low, high, height, width: low(low(200 / height, 200 / width), 1.0),
-    "shorter": lambda low, high, height, width: 50 / low(height, width),
+    "longer": lambda _, high, height, width: 200 / high(height, width),
+    "inside": lambda low, _, height, width: low(200 / height, 200 / width),
+    "shrunk": lambda low, _, height, width: low(low(200 / height, 200 / width), 1.0),
+    "shorter": lambda low, _, height, width: 50 / low(height, width),
     "enlarged": lambda low, high, height, width: high(50 / low(height, width), 1.0),
 }
 

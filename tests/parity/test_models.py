@@ -299,19 +299,24 @@ def test_paddledetections_own_code_divides():
         assert 0 < difference.max() < 5e-7
 
 
-def test_an_aspect_is_kept_as_in_paddlex_and_not_as_in_paddledetections_own_code():
-    """The reason under "What does not fit": OpenCV looks at ``1 / fx`` pixels, not at the ratio of the sides."""
+def test_an_aspect_is_kept_as_in_paddlex_or_as_in_paddledetections_own_code():
+    """OpenCV looks at ``1 / fx`` pixels, not at the ratio of the sides."""
     theirs = paddle_detection((800, 1333), keep_ratio=True)
     resize = pp.resize(800, mode="scale", max_size=1333, like="opencv", rounding="half_even")
     pipeline = pp.Pipeline([pp.decode(), resize, pp.normalize(arithmetic="multiply"), pp.scale_factor(), pp.tensor()])
+    by_scale = pp.resize(800, mode="scale", max_size=1333, like="opencv", subpixel=True)
+    own = pp.Pipeline([pp.decode(), by_scale, pp.normalize(arithmetic="divide"), pp.scale_factor(), pp.tensor()])
     most, share, factor = 0.0, 0.0, 0.0
-    with pp.Engine(pipeline, threads=1) as engine:
+    with pp.Engine(pipeline, threads=1) as engine, pp.Engine(own, threads=1) as deploying:
         for photo in every():
             rgb, found, (_, image, scales) = rgb_of(photo), engine.run_batch([photo]), theirs(photo)
             assert np.array_equal(found["tensor"][0], image[0])
             assert np.array_equal(found["scale_factor"], scales)
             scale = 800 / min(rgb.shape[:2])
             scale = scale if np.round(scale * max(rgb.shape[:2])) <= 1333 else 1333 / max(rgb.shape[:2])
+            found = deploying.run_batch([photo])
+            assert np.array_equal(found["tensor"][0], deployed(rgb, scale, scale))
+            assert np.array_equal(found["scale_factor"][0], np.float32([scale, scale]))
             levels = 255 * np.abs(image[0] - deployed(rgb, scale, scale))
             most, share = max(most, levels.max()), max(share, np.mean(levels > 0.5))
             factor = max(factor, np.abs(scales / scale - 1).max())

@@ -3,6 +3,12 @@
 import numpy as np
 import pytest
 
+from pixprep.engine.kernels import resize
+from pixprep.engine.kernels.resampling import resampling
+from pixprep.importers.verify import Originals
+from pixprep.pipeline import ops
+from pixprep.plan.folding import Geometry
+from pixprep.plan.profiles import PROFILES
 from resize_cases import assert_equal, cases, compare, resampling_of, resized
 
 cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its profile was not compared with it")
@@ -76,3 +82,47 @@ def test_bicubic_is_within_a_level_of_opencv_with_ipp(ipp):
     print(f"bicubic as built: {differing / values:.2%} of {values:,} values differ, by up to {largest}")
     assert differing <= values * 0.05
     assert largest <= 1
+
+
+def by_scale(filter_name, count):
+    """(pixels, op, our values): one scale for both sides, some of it limited, none exactly a half."""
+    rng = np.random.default_rng(3)
+    while count:
+        sides, size, limit = rng.integers(2, 260, 2).tolist(), int(rng.integers(1, 200)), float(rng.uniform(1, 2))
+        side = ("shorter", "longer")[count % 2]
+        most = int(size * limit) if side == "shorter" and count % 3 else None
+        named = (min if side == "shorter" else max)(sides)
+        how = {"side": side, "mode": "scale", "max_size": most, "like": "opencv", "filter": filter_name}
+        op = ops.Resize(size, enlarge=count % 5 > 0, subpixel=True, **how)
+        if 2 * size == named or min(sides) * size < named or (most and min(sides) * most < max(sides)):
+            continue
+        pixels = rng.integers(0, 256, (*sides, 3), np.uint8)
+        placement = Geometry((), op._step, ()).place(*sides)
+        yield pixels, op, resize.resize(pixels, resampling(op._step, placement))
+        count -= 1
+
+
+@pytest.mark.parametrize("filter_name", [name for name in PROFILES["opencv"].filters if name != "area"])
+def test_fx_and_fy_give_what_opencv_gives(ipp, filter_name):
+    """600 sizes; of ``bicubic`` but for the ends of rows, as of a size."""
+    ipp(used=False)
+    pairs, others = [], 0
+    for pixels, op, ours in by_scale(filter_name, 600):
+        theirs = Originals().resizer(op).run(pixels)
+        end = ours.shape[1] * 3 // 8 * 8 if filter_name == "bicubic" else None
+        pairs.append((f"{pixels.shape}, {op}", *(each.reshape(len(each), -1)[:, :end] for each in (ours, theirs))))
+        others += not np.array_equal(resized(pixels, ours.shape[:2], "opencv", filter_name), ours)
+    assert_equal(pairs)
+    assert others > 300
+
+
+@pytest.mark.parametrize("size", [(32, 47), (163, 130)])
+def test_at_half_a_last_odd_row_or_column_is_a_level_off_in_ties(size):
+    """OpenCV takes the mean there, and rounds it to even."""
+    pixels = np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8)
+    op = ops.Resize(min(size) // 2, mode="scale", like="opencv", subpixel=True)
+    ours = resize.resize(pixels, resampling(op._step, Geometry((), op._step, ()).place(*size))).astype(int)
+    off = np.argwhere(np.abs(ours - Originals().resizer(op).run(pixels)))
+    axis = int(np.argmax(size))
+    assert {*off[:, axis].tolist()} == {size[axis] // 2}
+    assert 0.1 < len(off) / (3 * min(ours.shape[:2])) < 0.4

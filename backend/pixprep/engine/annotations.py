@@ -331,7 +331,7 @@ def _laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
     if mask.dtype != np.uint8 or not 0 <= plan.ignore <= 255:
         mask = mask.astype(plan.dtype)
     resize = plan.geometry.resize
-    profile = PROFILES["dali" if resize is not None and (resize.subpixel or resize.roi) else "torchvision"]
+    profile = PROFILES[resize.like if resize is not None and (resize.subpixel or resize.roi) else "torchvision"]
     rows, columns = (_looked_at(placement, axis, profile) for axis in (0, 1))
     result: Labels = mask.take(rows, axis=-2, mode="clip").take(columns, axis=-1, mode="clip")
     top, left, bottom, right = placement.region

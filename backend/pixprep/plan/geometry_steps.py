@@ -193,7 +193,7 @@ class Resize:
             with the smaller scale; ``shrink``: the same, but no scale over 1.
         rounding: of a side that the rule computes; at least 1. ``detr``: of both sides, see the op ``resize``.
         like: whose arithmetic the filter follows.
-        subpixel: of DALI: the scale is what the rule says before rounding, about the image's middle.
+        subpixel: the scale is what the rule says before rounding, of DALI about the image's middle.
         most, multiple, up_to: as in the op ``resize``.
         scales: one scale makes both sides of ``shorter`` or ``longer``; whether it may shrink an image, and enlarge it.
         drawn: gives ``height`` and ``width`` of each image, or one of them, or the ``roi``; None: all are the same.
@@ -271,6 +271,9 @@ class Resize:
         rows, columns = self._parts(height, width)
         if not self.subpixel:
             return rows, columns
+        if PROFILES[self.like].takes_scale:
+            step = 1.0 / self._scale(height, width)
+            return rows._replace(step=step), columns._replace(step=step)
         sides = self.sides(rows.length, columns.length)
         return rows.grown(resized[0], sides[0]), columns.grown(resized[1], sides[1])
 
@@ -303,16 +306,15 @@ class Resize:
         return self._limited(self.width, self._other(height, self.width, width))[::-1]
 
     def _scaled(self, height: float, width: float) -> tuple[float, float] | None:
-        """Sides by one scale: torchvision's detectors', with ``multiple`` PaddleOCR's, with ``half_away`` a DALI graph's.
+        """Sides by one scale: torchvision's detectors', with ``multiple`` PaddleOCR's, or of graphs of DALI.
 
         None: those of the rule.
         """
-        scale = self.height / (min if self.rule == "shorter" else max)(height, width)
-        scale = scale if self.scales is None or self.scales[scale > 1] else 1.0
+        scale = self._scale(height, width)
         if self.multiple == 1:
-            limit = (self.most or inf) / max(height, width)
             if self.rounding != "half_away":
-                return height * min(scale, limit), width * min(scale, limit)
+                return height * scale, width * scale
+            limit = (self.most or inf) / max(height, width)
             if limit < float(np.float32(scale)):  # DALI's limit is float64, and its scale float32
                 return float(np.float32(height * limit)), float(np.float32(width * limit))
             if self.most is not None:
@@ -323,6 +325,17 @@ class Resize:
             scale = self.most / max(rows, columns)
             rows, columns = (int(times(side, scale, self.rounding)) for side in (rows, columns))
         return rows, columns
+
+    def _scale(self, height: float, width: float) -> float:
+        """Scale of both sides: of DALI and of ``multiple`` before ``most`` limits it."""
+        longest = max(height, width)
+        scale = self.height / (min(height, width) if self.rule == "shorter" else longest)
+        scale = scale if self.scales is None or self.scales[scale > 1] else 1.0
+        if self.most is None or self.multiple > 1 or self.rounding == "half_away":
+            return scale
+        if self.subpixel and rounded(longest * scale, self.rounding) <= self.most:
+            return scale
+        return min(scale, self.most / longest)
 
     def _by_detr(self, height: float, width: float) -> tuple[float, float]:
         """Whole sides by the formula of transformers 5: ``get_size_with_aspect_ratio``, and YOLOS' with ``multiple``.

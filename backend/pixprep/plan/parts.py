@@ -14,11 +14,15 @@ EDGES = ("top", "left", "bottom", "right")
 
 
 class Extent(NamedTuple):
-    """The part of an axis that becomes the resized one, in positions; if swapped, from the end to the begin."""
+    """The part of an axis that becomes the resized one, in positions; if swapped, from the end to the begin.
+
+    ``step``: of OpenCV's ``fx``, positions for each resized one.
+    """
 
     begin: float
     end: float
     is_swapped: bool = False
+    step: float | None = None
 
     @property
     def length(self) -> float:
@@ -27,7 +31,7 @@ class Extent(NamedTuple):
 
     def ratio(self, resized: int) -> float:
         """Positions for each resized one."""
-        return (self.end - self.begin) / resized
+        return self.step or (self.end - self.begin) / resized
 
     def grown(self, resized: int, side: float) -> Extent:
         """The same about its middle, as much larger as the side is by its rounding; tenfold at most, as in DALI."""

@@ -80,7 +80,9 @@ def resize_rule(image: Image, rows: Rows, columns: Rows, how: dict[str, Any]) ->
         chain = image.then(op).chain
         if all(not (sizes_after(chain, n) - wanted)[::n][seen[::n]].any() for n in (_SOME, 1)):
             step = lowered(chain)[0].resize
-            if is_whole or (step and not (np.float32([step.sides(*size) for size in before[seen].tolist()]) - sides).any()):
+            if is_whole or (
+                step and not (np.array([step.sides(*size) for size in before[seen].tolist()], np.float32) - sides).any()
+            ):
                 return op
             near = near or op
     if near:

@@ -94,7 +94,7 @@ class Originals:
         library, note = self._find(profile.key), _note(op.like)
         if profile.order is not None and not op.antialias and op.filter != "nearest":  # Pillow has no such function
             library, note = FORMULA.library, ""
-        elif isinstance(op, ops.Resize) and op.subpixel and op.rounding != "half_away":
+        elif isinstance(op, ops.Resize) and op.like == "dali" and op.subpixel and op.rounding != "half_away":
             library = Library(library.title, None, f'does not round a size by "{op.rounding}"')
         return Original(library, lambda pixels: _resized(pixels, op), note=note)
 

@@ -41,8 +41,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     - ``torchvision``: v2's ``resize`` of uint8 tensors on a CPU with AVX2: coefficients of 16 bits.
     - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values, rounded to uint8, on a CPU with AVX2: what
       torchvision's v1 transforms, and so every ``weights.transforms()``, do to tensors.
-    - ``opencv``: ``cv2.resize`` of uint8 images to a size, which gives other pixels than ``fx`` and ``fy``; ``bicubic``
-      by its formula, not by Intel IPP.
+    - ``opencv``: ``cv2.resize`` of uint8 images to a size, or with ``subpixel`` by ``fx`` and ``fy``; ``bicubic`` by
+      its formula, not by Intel IPP.
     - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2: float32 values, which nothing rounds.
     - ``dali``: DALI 2.4's ``resize`` of uint8 images on a CPU; its ties fall as in x86-64's vectors.
 
@@ -84,7 +84,9 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             shorter one.
         subpixel: of dali: read the part of the image that makes the scale of both axes equal after the rounding
             (``subpixel_scale``). Default: True for dali, without ``max_size``, ``multiple`` and ``scale``; with
-            ``scale`` and a shorter side it is DALI's ``resize_shorter`` with ``max_size``.
+            ``scale`` and a shorter side it is DALI's ``resize_shorter`` with ``max_size``. Of opencv, with ``scale``:
+            ``cv2.resize`` by ``fx`` and ``fy``, the scale before the rounding, as for RetinaFace; not of ``area``. At
+            exactly half, a last odd row or column is a level off where ``bilinear`` has a tie.
         roi: of dali: top, left, bottom, right of the part to resize (``roi_start``, ``roi_end``), also fractions of a
             pixel, or names of inputs. The filter looks beyond it, which it cannot behind a ``crop``. Swapped ends
             mirror. Beyond the image its edge is repeated; ``nearest`` must stay inside.
@@ -115,8 +117,16 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         if (self.size is None) == (pair == (None, None)):
             raise PipelineError('needs either "size", or "height" or "width" or both')
         check_like(self)
-        if self.subpixel is not None and PROFILES[self.like].subpixel is None:
-            raise PipelineError('"subpixel" goes with "like": "dali"')
+        profile = PROFILES[self.like]
+        if self.subpixel is not None and profile.subpixel is None and not profile.takes_scale:
+            raise PipelineError('"subpixel" goes with "like": "dali" and "opencv"')
+        if self.subpixel and profile.takes_scale:
+            settle(self, "rounding", "half_even")
+            if self.mode != "scale" or self.multiple or self.filter == "area" or self.rounding != "half_even":
+                raise PipelineError(
+                    '"subpixel" of opencv, its fx and fy, goes with "mode": "scale" and "rounding": "half_even", '
+                    'without "multiple" and "filter": "area"'
+                )
         if self.size is None:
             if self.side is not None:
                 raise PipelineError('"side" goes with "size", not with "height" and "width"')

@@ -59,16 +59,25 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
 
 def _ratio(axis: Axis) -> float:
     """Input positions for each output position, divided twice as in OpenCV, which may miss a whole number by a bit."""
-    return 1.0 / (axis.out_length / axis.length)
+    is_by_scale = axis.ratio != axis.length / axis.out_length
+    return axis.ratio if is_by_scale else 1.0 / (axis.out_length / axis.length)
 
 
 def original(cv2: Any, pixels: Any, op: Any, size: Size) -> Any:
     """``cv2.resize``."""
-    has_ipp = cv2.ipp.useIPP()
+    has_ipp, scale = cv2.ipp.useIPP(), None
+    if getattr(op, "subpixel", False):
+        shortest, longest = sorted(pixels.shape[:2])
+        scale = op.size / (shortest if op.side == "shorter" else longest)
+        scale = scale if (op.shrink, op.enlarge)[scale > 1] else 1.0
+        if op.max_size and np.round(scale * longest) > op.max_size:
+            scale = op.max_size / longest
     if op.filter == "bicubic":  # Intel IPP, in the wheels for x86, has its own bicubic: 2 % of values off by one
         cv2.ipp.setUseIPP(False)
     try:
-        resized = cv2.resize(np.ascontiguousarray(pixels), size[::-1], interpolation=getattr(cv2, MODES[op.filter]))
+        to = size[::-1] if scale is None else None
+        how = getattr(cv2, MODES[op.filter])
+        resized = cv2.resize(np.ascontiguousarray(pixels), to, fx=scale, fy=scale, interpolation=how)
     finally:
         cv2.ipp.setUseIPP(has_ipp)
     return np.asarray(resized).reshape(*size, -1)
@@ -87,6 +96,7 @@ PROFILE = Profile(
     filters=("nearest", "bilinear", "bicubic", "lanczos4", "area"),
     antialiased=(),
     antialias=False,
+    takes_scale=True,
     passes=passes,
     is_vertical_first=never_vertical_first,
     formula=formula,

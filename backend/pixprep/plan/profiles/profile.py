@@ -53,7 +53,7 @@ class Profile:
             antialiases.
         antialias: its default.
         rounding: its default, of a side that follows from the other.
-        subpixel: its default; None: it has no such thing.
+        subpixel: its default; None: it has no such thing, or ``takes_scale``: it is asked for as ``fx`` and ``fy``.
         real: the filters whose values it does not round to levels.
         across: the filters whose windows of one axis depend on the other.
         reducible: the filters whose antialiased resize may be given a JPEG that was decoded to a fraction.
@@ -71,6 +71,7 @@ class Profile:
     antialias: bool
     rounding: Rounding = "down"
     subpixel: bool | None = None
+    takes_scale: bool = False
     real: tuple[Filter, ...] = ()
     across: tuple[Filter, ...] = ()
     reducible: tuple[Filter, ...] = ()
