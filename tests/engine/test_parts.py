@@ -2,6 +2,7 @@
 
 import ctypes
 from base64 import b85decode
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def drawn(rng, kind):
     if kind in ("440", "411"):
         return bytes(turbo.simplejpeg.encode_jpeg(pixels, quality, colorsubsampling=kind))
     options = {"restart_marker_blocks": interval} if interval else {}
-    options |= {"quality": quality, "progressive": rng.random() < 0.4}
+    options |= {"quality": quality, "progressive": rng.random() < 0.4, "optimize": rng.random() < 0.5}
     if kind == "gray":
         pixels = pixels[:, :, 1]
     elif kind == "rgb":
@@ -85,13 +86,13 @@ def part_of(rng, height, width):
 
 
 def compare(rng, encoded, way, count):
-    """Decode random parts; each has to be that of the whole image."""
+    """Decode all and random parts; each has to be that of the whole image."""
     header = read_jpeg_header(encoded)
     assert is_plain(header)
     shape = header.height, header.width, 1 if way.is_gray else 4
     whole = decode(encoded, np.empty(shape, np.uint8), way, is_strict=True)
-    for _ in range(count):
-        buffer, part = np.full(shape, 77, np.uint8), part_of(rng, *shape[:2])
+    for part in ((0, 0, *shape[:2]), *(part_of(rng, *shape[:2]) for _ in range(count))):
+        buffer = np.full(shape, 77, np.uint8)
         top, left, bottom, right = part
         assert decode_part(encoded, buffer, part, way), (shape, part)
         assert np.array_equal(buffer[top:bottom, left:right, :3], whole[top:bottom, left:right, :3]), (shape, part)
@@ -134,10 +135,29 @@ def test_a_progressive_jpeg_without_its_last_scans_is_decoded_whole():
     assert decode_part(encoded, buffer, (20, 20, 40, 40), RGB)
 
 
-def test_the_fast_chroma_is_decoded_whole():
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_fast_chroma_has_no_parts_but_all(kind):
     """Its rows in pairs do not go together with rows that are skipped: libjpeg-turbo may not come back."""
-    buffer = np.empty((80, 214, 4), np.uint8)
-    assert not decode_part(jpeg(scene(80, 214)), buffer, (33, 8, 41, 154), Way(is_gray=False, is_fast_chroma=True))
+    rng, way = np.random.default_rng(KINDS.index(kind)), Way(is_gray=False, is_fast_chroma=True)
+    for _ in range(10):
+        encoded = drawn(rng, kind)
+        height, width = read_jpeg_header(encoded).size(is_upright=False)
+        buffer, whole = np.zeros((2, height, width, 4), np.uint8)
+        assert not decode_part(encoded, buffer, (0, 0, height, width - 1), way)
+        assert decode_part(encoded, buffer, (0, 0, height, width), way)
+        assert np.array_equal(buffer[..., :3], decode(encoded, whole, way, is_strict=True)[..., :3])
+
+
+def test_the_longest_codes_and_values_too():
+    """Noise of quality 100 has codes of 16 bits, and values of 10."""
+    for kind, seed in ((each, seed) for each in SAMPLINGS for seed in range(3)):
+        pixels = 255 * np.random.default_rng(seed).integers(0, 2, (70, 90, 3), np.uint8)
+        compare(np.random.default_rng(seed), jpeg(pixels, quality=100, subsampling=SAMPLINGS[kind]), RGB, 4)
+
+
+def test_each_interval_between_restarts_begins_anew():
+    for blocks in range(1, 40):
+        compare(np.random.default_rng(0), jpeg(scene(50, 90), restart_marker_blocks=blocks), RGB, 2)
 
 
 # damage
@@ -162,23 +182,55 @@ def damaged(rng, encoded):
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_libjpeg_turbo_warns_of_is_found_wherever_the_part_lies(kind):
     rng = np.random.default_rng(KINDS.index(kind))
-    warned = 0
+    warned = odd = 0
     for _ in range(15):
         intact = drawn(rng, kind)
         shape = (*read_jpeg_header(intact).size(is_upright=False), 4)
-        for _ in range(8):
-            encoded, (top, left, bottom, right) = damaged(rng, intact), part_of(rng, *shape[:2])
+        for turn in range(8):
+            encoded, part = damaged(rng, intact), part_of(rng, *shape[:2]) if turn % 2 else (0, 0, *shape[:2])
+            top, left, bottom, right = part
             whole, buffer = np.zeros((2, *shape), np.uint8)
             try:
                 decode(encoded, whole, RGB, is_strict=True)
                 is_whole = True
             except ValueError:
                 is_whole = False
-            assert decode_part(encoded, buffer, (top, left, bottom, right), RGB) == is_whole
-            if is_whole:
+            if decode_part(encoded, buffer, part, RGB):
+                assert is_whole
                 assert np.array_equal(buffer[top:bottom, left:right, :3], whole[top:bottom, left:right, :3])
+            else:
+                odd += is_whole
             warned += not is_whole
     assert warned > 60
+    assert odd < 15
+
+
+def test_bytes_that_no_block_needs_are_for_the_whole_decode_to_judge():
+    """libjpeg-turbo warns of those that it has not read ahead."""
+    encoded, buffer = jpeg(scene(60, 80)), np.zeros((60, 80, 4), np.uint8)
+    assert decode_part(encoded, buffer, (0, 0, 60, 80), RGB)
+    decode(encoded[:-2] + b"\0" + encoded[-2:], buffer, RGB, is_strict=True)
+    for more in (b"\0", b"\0\0", b"\1" * 99):
+        assert not decode_part(encoded[:-2] + more + encoded[-2:], buffer, (0, 0, 60, 80), RGB)
+    assert decode_part(encoded[:-2] + b"\xff\xff" + encoded[-2:], buffer, (0, 0, 60, 80), RGB)  # which fill up
+
+
+def test_a_jpeg_is_whole_nowhere_but_at_its_end():
+    encoded, buffer = jpeg(scene(33, 40), restart_marker_blocks=3), np.zeros((33, 40, 4), np.uint8)
+    for end in range(read_jpeg_header(encoded).scan, len(encoded) - 2):
+        assert not decode_part(encoded[:end], buffer, (0, 0, 33, 40), RGB)
+        assert not decode_part(encoded[:end] + b"\xff\xd9", buffer, (0, 0, 33, 40), RGB)
+
+
+def test_no_memory_is_kept():
+    encoded, buffer = jpeg(scene(400, 400), quality=100), np.zeros((400, 400, 4), np.uint8)
+    cut, status = encoded[: len(encoded) // 2], Path("/proc/self/status")
+    sizes = []
+    for _ in range(3):
+        for each in [encoded, cut] * 60:
+            assert decode_part(each, buffer, (0, 0, 400, 400), RGB) == (each is encoded)
+        sizes.append(int(status.read_text(encoding="ascii").split("VmRSS:")[1].split()[0]))
+    assert sizes[2] < sizes[0] + 40_000  # KiB; each of 240 decodes has 300
 
 
 # the library
@@ -270,12 +322,18 @@ def test_a_part_that_leaves_few_pixels_out_is_not_worth_it(monkeypatch, side, is
 
 
 @pytest.mark.parametrize("damage", ["strict", "lenient", "pillow"])
-def test_damaged_images_fare_as_those_that_are_decoded_whole(damage):
+@pytest.mark.parametrize("is_part", [True, False])
+def test_damaged_images_fare_as_those_that_simplejpeg_decodes(monkeypatch, damage, is_part):
+    def simply(encoded):
+        with monkeypatch.context() as patch:
+            patch.setattr(images, "SPARED", 1 << 60)
+            return seen(encoded, damage=damage)
+
     rng = np.random.default_rng(3)
     top, left, bottom, right = 10, 20, 40, 60
     errors = 0
     for encoded in [damaged(rng, jpeg(scene(50, 80), progressive=turn % 2)) for turn in range(40)]:
-        part, whole = seen(encoded, damage=damage), seen(encoded, is_whole=True, damage=damage)
+        part, whole = seen(encoded, is_whole=not is_part, damage=damage), simply(encoded)
         if isinstance(whole, ImageError):
             assert (part.reason, part.detail) == (whole.reason, whole.detail)
             errors += 1

@@ -67,18 +67,19 @@ def decode(encoded: Encoded, buffer: U8, way: Way, *, is_strict: bool) -> U8:
 
 
 def decode_part(encoded: Encoded, buffer: U8, part: Part, way: Way) -> bool:
-    """Write a part of an image to where it lies, if libjpeg-turbo warns of nothing in all the data.
+    """Write a part of an image, or all, to where it lies, if libjpeg-turbo warns of nothing in all the data.
 
     Args:
         encoded: a JPEG of 1 or 3 components.
         buffer: uint8 (height, width, 4 or 1), of the whole image; what is outside of the part has no meaning after.
         part: of the image as stored; not empty.
-        way: of the decode.
+        way: of the decode; with ``is_fast_chroma`` only all is decoded.
 
     Returns:
         Whether it is written; else the whole decode may succeed, or say what is wrong.
     """
-    functions = None if way.is_fast_chroma else _pillows()
+    is_left_out = way.is_fast_chroma and part != (0, 0, *buffer.shape[:2])
+    functions = None if is_left_out else _pillows()
     return functions is not None and is_decoded(functions, encoded, buffer, part, way)
 
 
@@ -88,7 +89,7 @@ def is_decoded(functions: Any, encoded: Encoded, buffer: U8, part: Part, way: Wa
     height, width, channels = buffer.shape
     struct = STRUCTS["jpeg_part"](
         ctypes.addressof(functions), abi, _address(data), len(data), _address(buffer), width * channels, channels,
-        height, width, *part, way.is_fast_idct,
+        height, width, *part, way.is_fast_idct, way.is_fast_chroma,
     )  # fmt: skip
     is_written: bool = library().decode_jpeg_part(byref(struct)) == 0
     return is_written
@@ -121,13 +122,16 @@ def functions_of(path: str) -> Any:
 
 
 def is_equal(functions: Any, sampling: str) -> bool:
-    """Tell whether a library gives simplejpeg's pixels for a part of a sample."""
-    encoded, way = sample_jpeg(75, 90, sampling), Way(is_gray=False)
-    whole, buffer = np.empty((2, 75, 90, 4), np.uint8)
-    decode(encoded, whole, way, is_strict=True)
-    if not is_decoded(functions, encoded, buffer, (19, 23, 40, 61), way):
-        return False
-    return np.array_equal(buffer[19:40, 23:61, :3], whole[19:40, 23:61, :3])
+    """Tell whether a library gives simplejpeg's pixels for a sample, for a part and for all of it."""
+    encoded, (whole, buffer) = sample_jpeg(75, 90, sampling), np.empty((2, 75, 90, 4), np.uint8)
+    for is_fast, (top, left, bottom, right) in ((False, (19, 23, 40, 61)), (True, (0, 0, 75, 90))):
+        way = Way(is_gray=False, is_fast_chroma=is_fast)
+        decode(encoded, whole, way, is_strict=True)
+        if not is_decoded(functions, encoded, buffer, (top, left, bottom, right), way):
+            return False
+        if not np.array_equal(buffer[top:bottom, left:right, :3], whole[top:bottom, left:right, :3]):
+            return False
+    return True
 
 
 def warning(encoded: Encoded, space: Literal["GRAY", "CMYK"]) -> str | None:

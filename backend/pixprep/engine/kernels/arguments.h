@@ -318,5 +318,6 @@ struct jpeg_part {
     uint32_t left;
     uint32_t bottom;
     uint32_t right;
-    int64_t is_fast_idct;
+    int32_t is_fast_idct;
+    int32_t is_fast_chroma;  // of a whole image alone
 };

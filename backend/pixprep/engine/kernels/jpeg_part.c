@@ -1,10 +1,11 @@
 // Rows and columns of a JPEG, by a libjpeg-turbo that is in the process: the pixels that the whole decode would give.
 // All data are read, so that damage anywhere is found.
 #include <setjmp.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "arguments.h"
-#include "libjpeg.h"
+#include "huffman.h"
 
 enum { MOST_ROWS = 16 };  // that are asked for at once
 enum { BESIDE = 4 };      // columns: in five of them are three of colour, of fewer it has no interpolation
@@ -59,7 +60,9 @@ static int decode(struct decoding *decoding, const struct jpeg_part *part) {
     if (jpeg->image_width != part->width || jpeg->image_height != part->height) return NOT_HERE;
     jpeg->out_color_space = part->channels == 1 ? GRAY_SPACE : RGBX_SPACE;
     jpeg->dct_method = part->is_fast_idct ? FAST_IDCT : ACCURATE_IDCT;
+    jpeg->do_fancy_upsampling = !part->is_fast_chroma;
     if (!call->start(jpeg) || !is_refined(jpeg)) return NOT_HERE;
+    take_scan(jpeg);
     // The interpolation of colours takes neighbours, and the library leaves it out of a few columns.
     unsigned left = part->left > BESIDE ? part->left - BESIDE : 0;
     unsigned right = part->right + BESIDE < part->width ? part->right + BESIDE : part->width;
@@ -82,5 +85,6 @@ KERNEL int decode_jpeg_part(const struct jpeg_part *part) {
     memset(&decoding, 0, sizeof decoding);
     int answer = decode(&decoding, part);
     call->destroy(&decoding.jpeg);
+    free(decoding.jpeg.client_data);
     return answer;
 }

@@ -22,11 +22,21 @@ struct jpeg_error_mgr {
     char spare[256];  // if a library has more fields
 };
 
+struct jpeg_source { const uint8_t *next; size_t left; };
+struct jpeg_codes { uint8_t counts[17], symbols[256]; };  // how many there are of each length, and what they mean
+struct jpeg_component { int names[2], samplings[2], quant_tbl_no, mean_codes, other_codes; };
+
+// From jpegint.h, and the same since libjpeg 6.
+struct jpeg_entropy_decoder {
+    void (*start_pass)(struct jpeg_decompress_struct *);
+    int (*decode_unit)(struct jpeg_decompress_struct *, int16_t (**blocks)[BLOCK]);
+};
+
 struct jpeg_decompress_struct {
     struct jpeg_error_mgr *err;
     void *mem, *progress, *client_data;
     int is_decompressor, global_state;
-    void *src;
+    struct jpeg_source *src;
     unsigned image_width, image_height;
     int num_components, jpeg_color_space;
     int out_color_space;
@@ -45,7 +55,8 @@ struct jpeg_decompress_struct {
     int output_scan_number;
     unsigned output_iMCU_row;
     int (*coef_bits)[BLOCK];  // of a progressive JPEG: what is not known of each coefficient; -1: nothing is
-    void *tables[4 + 4 + 4];
+    void *quant_tbl_ptrs[4];
+    struct jpeg_codes *mean_codes[4], *other_codes[4];
     int data_precision;
     void *comp_info;
     int progressive_mode, arith_code;
@@ -62,12 +73,14 @@ struct jpeg_decompress_struct {
     unsigned total_iMCU_rows;
     void *sample_range_limit;
     int comps_in_scan;
-    void *cur_comp_info[4];
+    struct jpeg_component *scan_components[4];
     unsigned MCUs_per_row, MCU_rows_in_scan;
     int blocks_in_MCU, MCU_membership[10];
     int scan[4];
     int unread_marker;
-    void *modules[11];
+    void *modules[6];
+    struct jpeg_entropy_decoder *entropy;
+    void *more_modules[4];
 };
 
 // In the order of FUNCTIONS in engine/decoders/turbo.py.
