@@ -1,0 +1,105 @@
+"""Memory of large batches: it is used again once nobody refers to it, and never before."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import jpeg, scene
+from pixprep.engine import cpu
+from pixprep.engine.cpu import Cpu
+
+SHAPE = 9, 3, 640, 640  # 44 MB of float32
+
+
+def at(array):
+    return array.ctypes.data
+
+
+@pytest.fixture
+def device(monkeypatch):
+    monkeypatch.setattr(cpu, "_MAPPED", 1 << 20)
+    return Cpu(1)
+
+
+def test_a_large_array_has_the_memory_of_one_that_is_gone():
+    device = Cpu(1)
+    array = device.empty(SHAPE, "float32")
+    assert (array.shape, array.dtype, array.flags.writeable, array.flags.c_contiguous) == (
+        SHAPE,
+        np.float32,
+        True,
+        True,
+    )
+    where = at(array)
+    del array
+    assert at(device.empty((7, 3, 640, 640), "float32")) == where
+    assert at(device.empty(SHAPE, "float32")) == where  # the smaller one did not cut it
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda array: array[1],
+        lambda array: array[0][::2].T,
+        lambda array: memoryview(array)[3:],
+        lambda array: np.frombuffer(array.data, np.uint8),
+        lambda array: np.from_dlpack(array[2]),
+        lambda array: np.asarray(array[2]).view(np.uint8),
+    ],
+)
+def test_whatever_refers_to_an_array_keeps_its_memory(device, of):
+    view = of(device.empty((9, 64, 64, 32), "float32"))
+    gc.collect()
+    others = [device.empty((9, 64, 64, 32), "float32") for _ in range(3)]
+    for other in others:
+        assert not np.shares_memory(np.asarray(view), other)
+    assert len({at(other) for other in others}) == 3
+
+
+def test_the_batch_before_may_live_until_the_next_is_there(device):
+    places = set()
+    batch = None
+    for _ in range(9):
+        batch = device.empty((1 << 20,), "uint8")
+        places.add(at(batch))
+    assert len(places) == 2
+
+
+def test_a_larger_array_and_a_small_one_have_their_own(device):
+    where = at(device.empty((1 << 20,), "uint8"))
+    larger = device.empty((1 << 22,), "uint8")
+    larger[-1] = 1
+    assert device.empty((1 << 10,), "uint8").flags.owndata
+    assert larger.size == 1 << 22
+    assert where
+
+
+def test_no_more_is_kept_than_one_array_of_256_mib(device, monkeypatch):
+    first, second = device.empty((1 << 20,), "uint8"), device.empty((1 << 20,), "uint8")
+    del first, second
+    assert len(device._spare) == 1
+    monkeypatch.setattr(cpu, "_KEPT", 1 << 21)
+    assert device.empty(((1 << 21) + 1,), "uint8").flags.owndata
+
+
+def test_a_trim_keeps_nothing_not_even_what_is_in_use(device):
+    used = device.empty((1 << 20,), "uint8")
+    del used
+    used = device.empty((1 << 20,), "uint8")
+    device.trim()
+    used[:] = 7
+    del used
+    assert device._spare == []
+
+
+def test_an_image_that_fails_has_zeros_where_another_batch_had_values(monkeypatch):
+    monkeypatch.setattr(cpu, "_MAPPED", 1 << 10)
+    photos = [jpeg(scene(40, 50, seed)) for seed in range(3)]
+    with pp.Engine(pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.tensor()]), threads=1) as engine:
+        expected = engine.run_batch(photos).outputs["tensor"].copy()
+        batch = engine.run_batch([photos[2], b"no image", photos[0]])
+        assert len(engine._device._spare) == 0
+    assert not batch.outputs["tensor"][1].any()
+    assert np.array_equal(batch.outputs["tensor"][::2], expected[[2, 0]])
