@@ -11,9 +11,13 @@ from pixprep.importers.dali.script import serialized
 
 FROZEN = Path(__file__).parents[1] / "parity" / "frozen" / "dali" / "classic_gpu.dali"
 DALI = f"""
+import inspect
+
 class Pipeline:
-    def __init__(self, **options):
-        self.options = options
+    def __init__(self, batch_size=None, num_threads=None, device_id=None, seed=None):
+        assert batch_size and num_threads, "DALI needs them"
+        assert device_id is None, "DALI needs a GPU"
+        self.batch_size = batch_size
     def __enter__(self):
         return self
     def __exit__(self, *_):
@@ -25,9 +29,11 @@ def pipeline_def(*_, **options):
     def decorate(function):
         def make(**given):
             print("this file says", given)
+            names = inspect.getfullargspec(Pipeline.__init__).args
+            made = Pipeline(**{{name: options[name] for name in options if name in names}}, **given)
+            assert made.batch_size == options.get("batch_size", 1)
             function()
-            assert given["device_id"] is None
-            return Pipeline()
+            return made
         return make
     return decorate(_[0]) if _ else decorate
 """
@@ -38,6 +44,8 @@ GOOD = {
     "the marked one of several": BEGIN + DEFINED.format("a", "pass") + "@autoserialize\n" + DEFINED.format("b", "pass"),
     "a pipeline": BEGIN + "pipe = Pipeline(batch_size=8)\nwith pipe:\n    pass\n",
     "a block": BEGIN + "with Pipeline(batch_size=8) as pipe:\n    pass\n",
+    "a pipeline of a GPU": BEGIN + "pipe = Pipeline(8, 2, 0)\n",
+    "one that the file itself serializes": BEGIN + DEFINED.format("pipe", "pass") + "pipe().serialize('mine.dali')\n",
     "by another name": "import nvidia.dali as dali\n@dali.pipeline_def\ndef pipe():\n    pass\n",
     "with a neighbour": "import beside\n" + BEGIN + DEFINED.format("pipe", "assert beside.SIZE == 3"),
 }
@@ -48,12 +56,13 @@ WRONG = {
     ),
     "none": (
         "def pipe():\n    pass\n",
-        "dali.py: no pipeline of DALI: no function with @pipeline_def, and no Pipeline, outside functions",
+        "dali.py: no pipeline of DALI: no function with @pipeline_def, and no Pipeline, outside functions; "
+        "--option pipeline=NAME names one that is imported, or made by a class",
     ),
-    "no Python": ("def pipe(:\n", "dali.py: is not Python: invalid syntax"),
+    "no Python": ("def pipe(:\n", "dali.py: is not Python: invalid syntax (dali.py, line 1)"),
     "one that fails": (
         BEGIN + DEFINED.format("pipe", "raise ValueError('no such file')"),
-        "dali.py: pipe cannot be serialized: ValueError: no such file",
+        "dali.py, line 5: pipe cannot be serialized by {python}: ValueError: no such file",
     ),
     "one that ends": (BEGIN + "import sys\nsys.exit(7)\n" + DEFINED.format("pipe", "pass"), "exit code 7"),
 }
@@ -92,7 +101,18 @@ def test_a_file_that_gives_none_is_refused_in_words(tmp_path, python, case):
     text, words = WRONG[case]
     with pytest.raises(pp.PipelineError) as caught:
         serialized(written(tmp_path, text), python=python)
-    assert words in str(caught.value)
+    assert words.format(python=python) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["from beside import pipe\n", "class Mine(Pipeline):\n    pass\npipe = Mine(8, 2, 0)\n"]
+)
+def test_a_pipeline_that_is_imported_or_of_a_class_is_taken_by_its_name(tmp_path, python, text):
+    file = written(tmp_path, BEGIN + text)
+    (tmp_path / "beside.py").write_text(GOOD["alone"])
+    with pytest.raises(pp.PipelineError, match="--option pipeline=NAME names one that is imported"):
+        serialized(file, python=python)
+    assert serialized(file, python=python, pipeline="pipe") == FROZEN.read_bytes()
 
 
 def test_one_of_several_pipelines_is_taken_by_its_name(tmp_path, python):
@@ -111,7 +131,7 @@ def test_without_dali_one_line_says_what_to_run_where(tmp_path, python):
         serialized(written(tmp_path, GOOD["alone"]), python=str(program))
     assert str(caught.value) == (
         f"dali.py: DALI serializes it, and {program} has none: --option python names a Python that has; or run there, "
-        'in the folder of the file, python -c "from dali import pipe; pipe(batch_size=1, num_threads=1, device_id=None)'
+        'in the folder of the file, python -c "from dali import pipe; pipe(device_id=None)'
         ".serialize(filename='model.dali')\", and import model.dali"
     )
     with pytest.raises(pp.SetupError, match="nowhere: cannot be run: No such file or directory"):

@@ -6,6 +6,7 @@ The file is read to find the pipelines' names, and run by a Python that has DALI
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tempfile
@@ -54,13 +55,15 @@ def serialized(file: Path, *, pipeline: str | None = None, python: str | None = 
             raise SetupError(_remedy(file, name, program))
         if done.returncode or not output.is_file():
             said = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
-            raise PipelineError(f"{file.name}: {name} cannot be serialized: {said[-1].strip()}")
+            lines = re.findall(f'"{re.escape(str(file.resolve()))}", line ([0-9]+)', done.stderr)
+            where = f", line {lines[-1]}" if lines else ""
+            raise PipelineError(f"{file.name}{where}: {name} cannot be serialized by {program}: {said[-1].strip()}")
         return read_file(output, most=MAX_BYTES)
 
 
 def _remedy(file: Path, name: str, python: str) -> str:
     """Lines for a user whose Python has no DALI."""
-    call = f"{name}(batch_size=1, num_threads=1, device_id=None)" if name in _functions(file) else name
+    call = f"{name}(device_id=None)" if name in _functions(file) else name
     line = f"from {file.stem} import {name}; {call}.serialize(filename='model.dali')"
     return (
         f"{file.name}: DALI serializes it, and {python} has none: --option python names a Python that has; or run "
@@ -71,14 +74,15 @@ def _remedy(file: Path, name: str, python: str) -> str:
 def _chosen(file: Path, pipeline: str | None) -> str:
     found = dict(_pipelines(file))
     if pipeline is not None:
-        if pipeline not in found:
+        if pipeline not in {*found, *_bound(file)}:
             raise PipelineError(f"{file.name}: no pipeline {quoted(pipeline)}; there are {_listed(found)}")
         return pipeline
     marked = [name for name, is_marked in found.items() if is_marked] or [*found]
     if len(marked) != 1:
         if not marked:
             raise PipelineError(
-                f"{file.name}: no pipeline of DALI: no function with @pipeline_def, and no Pipeline, outside functions"
+                f"{file.name}: no pipeline of DALI: no function with @pipeline_def, and no Pipeline, outside "
+                "functions; --option pipeline=NAME names one that is imported, or made by a class"
             )
         raise PipelineError(f"{file.name}: several pipelines: say which: --option pipeline=NAME of {_listed(marked)}")
     return marked[0]
@@ -88,13 +92,20 @@ def _listed(names: object) -> str:
     return ", ".join(map(quoted, names)) or "none"  # type: ignore[call-overload]
 
 
+def _bound(file: Path) -> set[str]:
+    """Names that a file imports, or gives to what it makes."""
+    nodes = [*ast.walk(_tree(file))]
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stored | {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+
+
 def _functions(file: Path) -> set[str]:
     return {node.name for node in _tree(file).body if isinstance(node, ast.FunctionDef)}
 
 
 def _tree(file: Path) -> ast.Module:
     try:
-        return ast.parse(read_file(file, most=MAX_BYTES))
+        return ast.parse(read_file(file, most=MAX_BYTES), file.name)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise PipelineError(f"{file.name}: is not Python: {error}") from None
 

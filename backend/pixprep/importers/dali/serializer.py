@@ -4,8 +4,10 @@ It runs in a process of its own, by a Python that has DALI and need not have pix
 """
 
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
+from typing import Any
 
 NO_DALI = 3
 """Exit code where DALI is not installed."""
@@ -15,19 +17,35 @@ def main(file: str, name: str, output: str) -> int:
     """Run the file, make its pipeline ``name``, and write its graph; a GPU is not needed."""
     sys.path[0] = str(Path(file).parent)  # as if Python ran the file; this program's folder has modules of its own
     try:
-        import nvidia.dali  # noqa: F401, PLC0415  (its absence has an exit code)
+        from nvidia.dali import Pipeline  # noqa: PLC0415  (its absence has an exit code)
     except ImportError:
         return NO_DALI
+    _leave_out_gpus(Pipeline)
     spec = importlib.util.spec_from_file_location("pixprep_dali_model", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     made = getattr(module, name)
-    if callable(made):  # a pipeline_def; these arguments change how it runs, and not the graph
-        made = made(batch_size=1, num_threads=1, device_id=None)
+    if callable(made):  # a pipeline_def
+        made = made()
     made.serialize(filename=output)
     return 0
+
+
+def _leave_out_gpus(pipeline: Any) -> None:
+    """Let every pipeline of the file be made without a GPU, and without a batch size: its graph is the same."""
+    make = pipeline.__init__
+    signature = inspect.signature(make)
+
+    def made(*arguments: Any, **options: Any) -> None:
+        given = signature.bind(*arguments, **options)
+        usual = {name: given.arguments.get(name) or 1 for name in ("batch_size", "num_threads")}
+        given.arguments.update(usual, device_id=None)
+        make(*given.args, **given.kwargs)
+
+    made.__signature__ = signature  # type: ignore[attr-defined]  # pipeline_def asks for the arguments
+    pipeline.__init__ = made
 
 
 if __name__ == "__main__":
