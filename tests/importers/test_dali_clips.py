@@ -4,7 +4,7 @@ import pytest
 
 import pixprep as pp
 from dali_graphs import FLOAT, UINT8, chain, graph, operator
-from pixprep.importers.dali import from_dali, graph_inputs
+from pixprep.importers.dali import from_dali, interface
 
 VIDEO = ("decoders__Video", {"sequence_length": 8})
 RESIZE = ("Resize", {"size": [40.0, 50.0]})
@@ -84,7 +84,7 @@ def test_a_stream_is_refused_unless_its_first_sequence_is_meant(name):
     ):
         from_dali(data)
     assert from_dali(data, clip="first").ops == (first(5), SIZED, pp.tensor("uint8", "thwc"))
-    assert graph_inputs(data, "model.dali") == {"INPUT": None}
+    assert interface(data, "model.dali")[0] == {"INPUT": None}
 
 
 def test_a_cast_of_a_clip_and_a_division_by_255():

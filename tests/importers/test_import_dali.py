@@ -298,12 +298,14 @@ def test_one_output_can_be_taken_though_another_is_not_understood():
         outputs=["small", "flow", "label"],
     )
     assert list(from_dali(data, output="small").outputs) == ["tensor"]
-    listed = '; if one output is enough, say which: "small", "flow", "label"'
+    listed = '; if one output is enough: --option output=NAME of "small", "flow", "label"'
     assert refusal(from_dali, data).startswith(
         'model.dali: operator 3 "OpticalFlow": is not understood; understood are'
     )
     assert refusal(from_dali, data).endswith(listed)
-    assert refusal(from_dali, data, output="label") == 'model.dali: the output "label" is no image'
+    assert refusal(from_dali, data, output="label") == (
+        'model.dali: the output "label" is not made of a photo or a frame: DALI has to serve it'
+    )
     assert refusal(from_dali, data, output="tall") == (
         'model.dali: no output "tall"; there are "small", "flow", "label"'
     )

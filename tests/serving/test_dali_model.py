@@ -8,7 +8,7 @@ import pytest
 import pixprep as pp
 from dali_graphs import graph, operator
 from pixprep.cli.parser import main
-from pixprep.importers.dali import from_dali, graph_inputs
+from pixprep.importers.dali import from_dali, interface
 from pixprep.serving.repository import check
 from pixprep.serving.repository.dali_model import find_dali_model, translated
 from pixprep.serving.triton.model_files import read_config
@@ -30,10 +30,11 @@ def model(tmp_path):
 def converted(model, text, file="model.dali"):
     if text is not None:
         (model / "config.pbtxt").write_text(text)
-    found = find_dali_model(model)
+    (found,) = find_dali_model(model)
     assert found.file == model / "1" / file
     data = found.file.read_bytes()
-    return translated(found, from_dali(data, dtypes=found.dtypes), graph_inputs(data, found.file.name))
+    inputs, outputs, batch_size = interface(data, found.file.name)
+    return translated(found, from_dali(data, dtypes=found.dtypes), inputs, outputs, batch_size=batch_size)
 
 
 def config_of(files, folder):
@@ -65,12 +66,16 @@ def test_a_configuration_keeps_what_means_the_same(model, tmp_path):
 
 NOTED = {
     "a parameter": (
-        'parameters [ { key: "split_along_outer_axis" value: { string_value: "A" } } ]',
-        'parameter "split_along_outer_axis" has no place in a pixprep model, and is left out',
+        'parameters [ { key: "plugin_libs" value: { string_value: "A" } } ]',
+        'parameter "plugin_libs" has no place in a pixprep model, and is left out',
     ),
     "a field": (
         "model_repository_agents { }",
         "model_repository_agents has no place in a pixprep model, and is left out",
+    ),
+    "a field of an output": (
+        "output { reshape { shape: [ 1, 3, 224, 224 ] } }",
+        'output "__CropMirrorNormalize_2": reshape has no place in a pixprep model, and is left out',
     ),
     "a GPU": (
         "instance_group [ { count: 2 kind: KIND_GPU gpus: [ 0, 1 ] } ]",
@@ -83,33 +88,46 @@ NOTED = {
 @pytest.mark.parametrize("case", NOTED)
 def test_what_has_no_place_is_named(model, tmp_path, case):
     text, words = NOTED[case]
-    files, notes = converted(model, HEAD + INPUT + OUTPUT + text)
+    files, notes = converted(model, HEAD + INPUT + ("" if "output" in text else OUTPUT) + text)
     assert notes == [words]
     assert "kind" not in str(config_of(files, tmp_path))
 
 
+OWN = "__CropMirrorNormalize_2"
+
+
 @pytest.mark.parametrize(
-    ("text", "inputs", "outputs"),
+    ("text", "said"),
     [
-        (None, "encoded", "DALI_OUTPUT_0"),
-        ('backend: "dali"\n', "encoded", "DALI_OUTPUT_0"),
+        (None, ("DALI_INPUT_0", OWN, 8)),
+        ('backend: "dali"\n', ("DALI_INPUT_0", OWN, 8)),
+        ("max_batch_size: 16\n", ("DALI_INPUT_0", OWN, 16)),
+        ('backend: "dali"\n' + INPUT + OUTPUT, ("DALI_INPUT_0", "DALI_OUTPUT_0", 8)),
+        (HEAD + OUTPUT.replace("data_type: TYPE_FP32 ", ""), ("DALI_INPUT_0", "DALI_OUTPUT_0", 32)),
+        (HEAD + 'input { name: "DALI_INPUT_0" }\n' + "output { data_type: TYPE_FP32 }\n", ("DALI_INPUT_0", OWN, 32)),
         (
             'backend: "dali"\nmax_batch_size: 0\ninput [ { name: "A" data_type: TYPE_UINT8 dims: [ -1, -1 ] } ]\n'
             'output [ { name: "B" data_type: TYPE_FP32 dims: [ -1, 3, 224, 224 ] } ]\n',
-            "A",
-            "B",
+            ("A", "B", 64),
         ),
     ],
-    ids=["no file", "nothing said", "no batch"],
+    ids=["no file", "nothing", "no backend", "no batch size", "no input", "no types", "no batch"],
 )
-def test_what_is_not_written_follows_from_the_graph(model, tmp_path, text, inputs, outputs):
+def test_what_is_not_written_follows_from_the_graph(model, tmp_path, text, said):
+    name, output, most = said
     files, notes = converted(model, text)
     config = config_of(files, tmp_path)
-    data = (model / "1" / "model.dali").read_bytes()
-    assert config["input"][0]["name"] == (next(iter(graph_inputs(data, ""))) if inputs == "encoded" else inputs)
-    assert config["input"][0]["dims"] == ["-1"]
-    assert (config["output"][0]["name"], config["max_batch_size"]) == (outputs, 64)
-    assert notes == ["max_batch_size 0: requests share batches now, of the same shapes"] * (text is not None)
+    (image,) = config["input"]
+    assert (image["name"], image["data_type"], image["dims"]) == (name, "TYPE_UINT8", ["-1"])
+    assert [each["name"] for each in config["output"]] == [output]
+    assert config["max_batch_size"] == most
+    assert notes == ["max_batch_size 0: requests share batches now, of the same shapes"] * (most == 64)
+
+
+def test_a_batch_of_the_graph_that_no_answer_holds_is_made_smaller(model, tmp_path):
+    shutil.copy(FROZEN / "shapes.dali", model / "1" / "model.dali")
+    files, _ = converted(model, None)
+    assert 0 < config_of(files, tmp_path)["max_batch_size"] <= 8
 
 
 def test_a_graph_of_another_name_and_several_outputs(model, tmp_path):
@@ -125,6 +143,84 @@ def test_a_graph_of_another_name_and_several_outputs(model, tmp_path):
     assert notes == []
     assert list(pp.Pipeline.from_json(files["1/pipeline.json"]).outputs) == ["OUT_0", "OUT_1"]
     assert "default_model_filename" not in config_of(files, tmp_path)
+
+
+ALIKE = [
+    operator("ExternalSource", [], ["DALI_INPUT_0"]),
+    operator("decoders__Image", ["DALI_INPUT_0"], ["decoded"]),
+    operator("Resize", ["decoded"], ["large"], size=[40.0, 40.0]),
+    operator("Resize", ["decoded"], ["small"], size=[40.0, 40.0], interp_type=0),
+]
+NAMED = 'output [ { name: "small" data_type: TYPE_UINT8 dims: [ 40, 40, 3 ] } ]\n'
+
+
+def test_outputs_are_named_in_the_order_of_the_graph_as_dali_backend_does(model, tmp_path):
+    (model / "1" / "model.dali").write_bytes(graph(*ALIKE, outputs=["large", "small"]))
+    files, _ = converted(model, HEAD + INPUT + NAMED + NAMED.replace("small", "large"))
+    made = pp.Pipeline.from_json(files["1/pipeline.json"])
+    assert [*made.outputs] == ["small", "large"]
+    own = from_dali(model / "1" / "model.dali")
+    assert [*own.outputs] == ["large", "small"]
+    filters = [[op.filter for op in each.definition if hasattr(op, "filter")] for each in (made, own)]
+    assert filters == [["bilinear", "nearest"]] * 2
+    files, notes = converted(model, HEAD + INPUT + NAMED.replace("small", "first"))
+    assert [*pp.Pipeline.from_json(files["1/pipeline.json"]).outputs] == ["first", "small"]
+    assert notes == []
+    assert config_of(files, tmp_path)["output"][1]["dims"] == ["40", "40", "3"]
+
+
+def test_one_output_is_taken_by_the_name_that_clients_know(model, tmp_path, capsys):
+    (model / "1" / "model.dali").write_bytes(graph(*ALIKE, outputs=["large", "small"]))
+    (model / "config.pbtxt").write_text(HEAD + INPUT + NAMED.replace("small", "A") + NAMED.replace("small", "B"))
+    assert main(["import", str(model), str(tmp_path / "made"), "--option", "output=B"]) == 0
+    assert 'dali: output "A" is left out' in capsys.readouterr().err.splitlines()
+    (output,) = read_config(tmp_path / "made")["output"]
+    assert output["name"] == "B"
+    (resize,) = (
+        op for op in pp.load(tmp_path / "made" / "1" / "pipeline.json").ops if op.__struct_config__.tag == "resize"
+    )
+    assert resize.filter == "nearest"
+
+
+def test_an_option_that_the_importer_lacks_is_refused_by_name(model, tmp_path, capsys):
+    assert main(["import", str(model), str(tmp_path / "made"), "--option", "outptu=B"]) == 1
+    assert 'the importer of dali has no option "outptu"; it has output, ' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("policy", "served"),
+    [
+        ("", [3]),
+        ("specific { versions: [ 1, 3 ] }", [1, 3]),
+        ("all { }", [1, 2, 3]),
+        ("latest { num_versions: 2 }", [2, 3]),
+    ],
+)
+def test_the_versions_that_triton_serves_are_imported(model, tmp_path, policy, served, capsys):
+    for version in (2, 3):
+        shutil.copytree(model / "1", model / str(version))
+    (model / "config.pbtxt").write_text(HEAD + INPUT + OUTPUT + f"version_policy {{ {policy} }}")
+    assert main(["import", str(model), str(tmp_path / "made")]) == 0
+    assert sorted(int(file.parent.name) for file in (tmp_path / "made").glob("*/pipeline.json")) == served
+    shutil.copy(FROZEN / "letterboxed.dali", model / "3" / "model.dali")
+    (model / "config.pbtxt").write_text(HEAD + INPUT + f"version_policy {{ {policy} }}")
+    capsys.readouterr()
+    assert main(["import", str(model), str(tmp_path / "other")]) == (len(served) > 1)
+    words = "3/model.dali: has other inputs or outputs than the versions before, and a model has one config.pbtxt"
+    assert (words in capsys.readouterr().err) == (len(served) > 1)
+
+
+def test_photos_of_a_warmup_come_along(model, tmp_path, capsys):
+    (model / "config.pbtxt").write_text(
+        HEAD + INPUT + OUTPUT + 'model_warmup { name: "w" batch_size: 1 inputs { key: "DALI_INPUT_0" '
+        'value { data_type: TYPE_UINT8 dims: 3 input_data_file: "photo" } } }'
+    )
+    assert main(["import", str(model), str(tmp_path / "made")]) == 1
+    assert "config.pbtxt: model_warmup: input_data_file: " in capsys.readouterr().err
+    (model / "warmup").mkdir()
+    (model / "warmup" / "photo").write_bytes(b"\xff\xd8\xff")
+    assert main(["import", str(model), str(tmp_path / "made")]) == 0
+    assert (tmp_path / "made" / "warmup" / "photo").read_bytes() == b"\xff\xd8\xff"
 
 
 SLICED = [
@@ -150,6 +246,16 @@ def test_types_of_the_configuration_say_whether_a_slice_is_of_pixels_or_of_share
     assert pp.Pipeline.from_json(files["1/pipeline.json"]).ops[1] == window
     config = config_of(files, tmp_path)
     assert [each["data_type"] for each in config["input"]] == ["TYPE_UINT8", kind, kind]
+
+
+def test_inputs_that_are_not_written_are_added(model, tmp_path):
+    (model / "1" / "model.dali").write_bytes(graph(*SLICED, outputs=["t"]))
+    files, _ = converted(model, HEAD + 'input { name: "AT" data_type: TYPE_FP16 dims: [ 2 ] }\n')
+    assert [(each["name"], each["data_type"], each["dims"]) for each in config_of(files, tmp_path)["input"]] == [
+        ("E", "TYPE_UINT8", ["-1"]),
+        ("AT", "TYPE_FP16", ["2"]),
+        ("SIZE", "TYPE_FP32", ["2"]),
+    ]
 
 
 def test_types_that_the_graph_says_are_those_of_the_inputs(model, tmp_path):
@@ -186,6 +292,15 @@ REFUSED = {
         'default_model_filename: "../../x"',
         'config.pbtxt: default_model_filename: "../../x" leads out of the version\'s folder',
     ),
+    "clips cut to frames": (
+        'parameters { key: "split_along_outer_axis" value { string_value: "A" } }',
+        "config.pbtxt: parameters: split_along_outer_axis makes each frame an image of the batch, and pixprep gives a "
+        "clip as one tensor: let the next model take that, and leave the parameter out; or DALI has to serve it",
+    ),
+    "an input without a name": (
+        "input { data_type: TYPE_UINT8 dims: [ -1 ] }",
+        "config.pbtxt: input: one has no name: write that of an external_source of the graph",
+    ),
     "an input of text": (
         INPUT.replace("UINT8", "FP32"),
         'config.pbtxt: input "DALI_INPUT_0": TYPE_FP32 [-1] cannot hold encoded images: write TYPE_STRING with dims '
@@ -200,6 +315,34 @@ def test_a_configuration_that_contradicts_its_graph_is_refused(model, case):
     with pytest.raises(pp.PipelineError) as caught:
         converted(model, HEAD + text)
     assert str(caught.value) == words
+
+
+def test_dims_without_the_batch_are_refused_where_max_batch_size_is_0(model):
+    with pytest.raises(pp.PipelineError) as caught:
+        converted(model, HEAD.replace("32", "0  # none") + OUTPUT)
+    assert str(caught.value) == (
+        'config.pbtxt: output "DALI_OUTPUT_0": is TYPE_FP32 [3, 224, -1], but the graph gives TYPE_FP32 [3, 224, 224] '
+        "behind the batch, with which dims begin where max_batch_size is 0: mend it there, or leave it out"
+    )
+
+
+def test_matrices_of_a_request_are_refused_for_clients_send_batches_of_photos(model):
+    nodes = [
+        *(operator("ExternalSource", [], [name]) for name in ("E", "M")),
+        operator("decoders__Image", ["E"], ["decoded"]),
+        operator("WarpAffine", ["decoded", "M"], ["t"], size=[40.0, 50.0], fill_value=0.0),
+    ]
+    (model / "1" / "model.dali").write_bytes(graph(*nodes, outputs=["t"]))
+    with pytest.raises(
+        pp.PipelineError, match='the input "M": a request of pixprep has one photo and rows of matrices'
+    ):
+        converted(model, HEAD)
+
+
+def test_a_default_file_that_is_missing_is_not_replaced_by_another_graph(model):
+    (model / "config.pbtxt").write_text(HEAD + 'default_model_filename: "graph.bin"\n')
+    with pytest.raises(pp.PipelineError, match=r"1: has neither graph.bin nor dali.py"):
+        find_dali_model(model)
 
 
 def test_the_command_writes_a_folder_that_passes_the_check(model, tmp_path, capsys, monkeypatch):
@@ -221,6 +364,6 @@ def test_the_command_writes_a_folder_that_passes_the_check(model, tmp_path, caps
 
 def test_another_folder_is_left_to_its_library(tmp_path):
     (tmp_path / "preprocessor_config.json").write_text("{}")
-    assert find_dali_model(tmp_path) is None
+    assert find_dali_model(tmp_path) == []
     (tmp_path / "config.pbtxt").write_text('backend: "python"\n')
-    assert find_dali_model(tmp_path) is None
+    assert find_dali_model(tmp_path) == []

@@ -120,8 +120,8 @@ def import_pipeline(
     if folder.is_dir():
         from pixprep.serving.repository.dali_model import find_dali_model
 
-        if model := find_dali_model(folder):
-            return _import_dali_model(model, file, options, photo)
+        if models := find_dali_model(folder):
+            return _import_dali_model(models, file, options, photo)
     pipeline = importers.import_pipeline(source, **options)
     with named(file, "cannot be written"):
         pipeline.save(file)
@@ -139,15 +139,31 @@ def import_pipeline(
     return 0
 
 
-def _import_dali_model(model: DaliModel, folder: Path, options: dict[str, Any], photo: tuple[str, bytes]) -> int:
-    """Write the model folder of pixprep that one of dali_backend becomes."""
-    from pixprep.importers.dali import from_dali, graph_inputs, read_graph
-    from pixprep.serving.repository.dali_model import translated
+def _import_dali_model(
+    models: Sequence[DaliModel], folder: Path, options: dict[str, Any], photo: tuple[str, bytes]
+) -> int:
+    """Write the model folder of pixprep that the versions of one of dali_backend become."""
+    from pixprep.importers import importer_of
+    from pixprep.importers.dali import interface, read_graph
+    from pixprep.serving.repository.dali_model import translated, warmup_files
+    from pixprep.serving.triton.config import CONFIG_FILE
 
+    from_dali = importer_of("dali", options)
     script = {name: options.pop(name) for name in ("pipeline", "python") if name in options}
-    data = read_graph(model.file, **script)
-    pipeline = from_dali(data, dtypes=model.dtypes, **options)
-    files, notes = translated(model, pipeline, graph_inputs(data, model.file.name))
+    files: dict[str, str | bytes] = {}
+    for model in models:
+        data = read_graph(model.file, **script)
+        inputs, outputs, batch_size = interface(data, model.file.name)
+        chosen = {name: model.output_of(value, outputs) for name, value in options.items() if name == "output"}
+        pipeline = from_dali(data, dtypes=model.dtypes, **{**options, **chosen})
+        made, notes = translated(model, pipeline, inputs, outputs, batch_size=batch_size, **chosen)
+        if files.get(CONFIG_FILE, made[CONFIG_FILE]) != made[CONFIG_FILE]:
+            raise PixprepError(
+                f"{model.file}: has other inputs or outputs than the versions before, and a model has one "
+                f"{CONFIG_FILE}: import one of them, without version_policy"
+            )
+        files |= made
+    files |= {f"warmup/{file.name}": file.read_bytes() for file in warmup_files(model)}
     for name, content in files.items():
         path = folder / name
         with named(path, "cannot be written"):

@@ -30,7 +30,7 @@ To add the importer of a library ``toy``:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,15 @@ def import_pipeline(source: str, **options: Any) -> Pipeline:
         raise PipelineError(f"{source} names nothing: write {library}:NAME, or {library}:FILE")
     if not colon or library not in LIBRARIES:
         library, name = _library_of(source), source
+    return importer_of(library, options)(name, **options)
+
+
+def importer_of(library: str, options: Iterable[str]) -> Callable[..., Pipeline]:
+    """The function that imports from a library.
+
+    Raises:
+        PipelineError: it has no such option.
+    """
     importer: Callable[..., Pipeline] = getattr(import_module(f"pixprep.importers.{library}"), f"from_{library}")
     parameters = inspect.signature(importer).parameters.values()
     known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
@@ -81,7 +90,7 @@ def import_pipeline(source: str, **options: Any) -> Pipeline:
             raise PipelineError(
                 f'the importer of {library} has no option "{option}"; it has {", ".join(known) or "none"}'
             )
-    return importer(name, **options)
+    return importer
 
 
 def _library_of(source: str) -> str:

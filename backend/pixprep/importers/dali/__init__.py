@@ -8,6 +8,6 @@ numbers of a request its inputs (``requests``). ``script`` serializes a Python f
 
 from __future__ import annotations
 
-from pixprep.importers.dali.importer import from_dali, graph_inputs, read_graph
+from pixprep.importers.dali.importer import from_dali, interface, read_graph
 
-__all__ = ["from_dali", "graph_inputs", "read_graph"]
+__all__ = ["from_dali", "interface", "read_graph"]

@@ -65,6 +65,11 @@ def graph(data: bytes, where: str) -> tuple[list[Operator], list[str]]:
     return operators, [_one(edge[1]) for edge in message[7]]
 
 
+def batch_size(data: bytes) -> int | None:
+    """The images of a batch that a graph was made for, if it says so."""
+    return max(wire.read(data, {2: "integer"}, is_open=True)[2], default=0) or None
+
+
 def _operator(number: int, message: Mapping[int, list[Any]], where: str) -> Operator:
     name = _one(message[1])
     arguments = dict(map(_argument, message[4]))

@@ -15,7 +15,7 @@ from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled
 from pixprep.importers.dali.clips import CLIPS, STREAM, check_clip, stream_of, strided
 from pixprep.importers.dali.geometry import DECODERS
-from pixprep.importers.dali.graph import Operator, graph
+from pixprep.importers.dali.graph import Operator, batch_size, graph
 from pixprep.importers.dali.numbers import NUMBERS
 from pixprep.importers.dali.ops import AFTER_EXPANDED, IMAGES
 from pixprep.importers.dali.refused import refused
@@ -84,7 +84,7 @@ def from_dali(
             values = _evaluate(operators, wanted, clip, dtypes or {})
             ops = strided(bounded(_merged(_outputs(values, wanted)), max_size), values.values())
     except PipelineError as error:
-        others = f"; if one output is enough, say which: {_listed(names)}" if len(wanted) > 1 else ""
+        others = f"; if one output is enough: --option output=NAME of {_listed(names)}" if len(wanted) > 1 else ""
         raise PipelineError(f"{error}{others}") from None
     if chroma is not None and isinstance(ops[0], Decode):
         ops[0] = changed(ops[0], chroma=chroma)
@@ -100,17 +100,19 @@ def read_graph(file: Path, *, pipeline: str | None = None, python: str | None = 
     return read_file(file, most=MAX_BYTES)
 
 
-def graph_inputs(data: bytes, where: str) -> dict[str, str | None]:
-    """The inputs of a graph, in their order, with the types that it says."""
-    operators, _ = _read(data, where)
+def interface(data: bytes, where: str) -> tuple[dict[str, str | None], list[str], int | None]:
+    """The inputs of a graph with the types that it says, its outputs, both by name, and the images of its batches."""
+    operators, outputs = _read(data, where)
     sources = [operator for operator in operators if operator.name in (*_SOURCES, STREAM)]
-    return {operator.outputs[0]: dtype_of(operator) for operator in sources}
+    return {operator.outputs[0]: dtype_of(operator) for operator in sources}, outputs, batch_size(data)
 
 
 def _read(data: bytes, where: str) -> tuple[list[Operator], list[str]]:
     try:
         return graph(data, where)
     except wire.WireError as error:
+        if data.startswith(b"version https://git-lfs"):
+            raise PipelineError(f"{where}: is a pointer of Git LFS, and not the file: git lfs pull") from None
         raise PipelineError(
             f'{where}: not a serialized DALI pipeline: {error}; pipe.serialize(filename="model.dali") writes one'
         ) from None
@@ -192,7 +194,7 @@ def _outputs(values: Mapping[str, Value], wanted: Sequence[str]) -> list[tuple[O
     images = [value for value in found if isinstance(value, Image)]
     for name, value in zip(wanted, found, strict=True):
         if not isinstance(value, Image | Numbers) or not images:
-            raise PipelineError(f"the output {quoted(name)} is no image")
+            raise PipelineError(f"the output {quoted(name)} is not made of a photo or a frame: DALI has to serve it")
     if len({(image.encoded, image.chain[0], image.stride) for image in images}) > 1:
         raise PipelineError("its outputs are decoded from several inputs, or in several ways: name one output")
     made = []

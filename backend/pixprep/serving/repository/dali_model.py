@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,8 @@ from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE, PIPELINE_FILE, Config
-from pixprep.serving.triton.model_files import config_text, newest, read_config
+from pixprep.serving.triton.model_files import config_text, read_config
+from pixprep.spec import TensorSpec
 
 GRAPH_FILE, SCRIPT_FILE = "model.dali", "dali.py"
 _KEPT = ("dynamic_batching", "version_policy", "response_cache", "model_warmup", "optimization")
@@ -30,21 +32,27 @@ _READ = (
 )
 _PARAMETERS = {"num_threads": "threads"}
 """Parameters of dali_backend, by pixprep's."""
+_SPLITS = ("split_along_outer_axis", "split_outer_dim")
+"""Names of the parameter that cuts a tensor into several, the older one last."""
+_WITHOUT_BATCH = re.compile(r"^[^#\n]*\bmax_batch_size\s*:\s*0\b", re.MULTILINE)
+"""A zero that is written: the configuration's JSON form does not tell it from a field that is left out."""
 
 
 @dataclass(frozen=True)
 class DaliModel:
-    """A model folder of dali_backend.
+    """A version of a model of dali_backend.
 
     Attributes:
         folder: of the model.
-        file: the graph of its newest version, or the Python file that defines it.
+        file: the graph of the version, or the Python file that defines it.
         config: its ``config.pbtxt`` in JSON form; empty: it has none.
+        is_batched: its requests are batches; else the dims have the batch, because ``max_batch_size`` is written as 0.
     """
 
     folder: Path
     file: Path
     config: Config
+    is_batched: bool = True
 
     @property
     def dtypes(self) -> dict[str, str]:
@@ -56,61 +64,97 @@ class DaliModel:
             name: kind.lower().replace("fp", "float") for name, kind in types.items() if kind not in ("", "INVALID")
         }
 
+    def output_of(self, name: str, outputs: Sequence[str]) -> str:
+        """The graph's name of an output that its configuration may call otherwise."""
+        named = {entry.get("name"): mine for entry, mine in zip(self.config.get("output", []), outputs, strict=False)}
+        return named.get(name, name)
 
-def find_dali_model(folder: Path) -> DaliModel | None:
-    """The model of dali_backend in a folder; None of another folder.
+
+def find_dali_model(folder: Path) -> list[DaliModel]:
+    """The versions of a model of dali_backend that it serves, the newest last; none of another folder.
 
     Raises:
         PipelineError: its configuration cannot be read, or its graph is missing.
         SetupError: tritonclient is not installed.
     """
-    version = folder / (newest(folder) or "1")
-    files = [version / GRAPH_FILE, version / SCRIPT_FILE]
+    graphs = [path for path in folder.glob("*/*") if path.name in (GRAPH_FILE, SCRIPT_FILE)]
     has_config = (folder / CONFIG_FILE).is_file()
-    if not has_config and not any(map(Path.is_file, files)):
-        return None
-    config = read_config(folder)
-    if has_config and config.get("backend") != "dali":
-        return None
-    if name := config.get("default_model_filename"):
-        if Path(name).name != name:
-            raise PipelineError(
-                f"{CONFIG_FILE}: default_model_filename: {quoted(name)} leads out of the version's folder"
-            )
-        files.insert(0, version / name)
-    file = next(filter(Path.is_file, files), None)
-    if file is None:
-        raise PipelineError(f"{version}: has neither {GRAPH_FILE} nor {SCRIPT_FILE}")
-    return DaliModel(folder, file, config)
+    config = read_config(folder) if has_config or graphs else {}
+    backend = config.get("backend") or ("dali" if graphs and "platform" not in config else "")
+    if backend != "dali":
+        return []
+    if not all("name" in entry for entry in config.get("input", [])):
+        raise PipelineError(f"{CONFIG_FILE}: input: one has no name: write that of an external_source of the graph")
+    name = config.get("default_model_filename") or GRAPH_FILE
+    if Path(name).name != name:
+        raise PipelineError(f"{CONFIG_FILE}: default_model_filename: {quoted(name)} leads out of the version's folder")
+    is_batched = not (has_config and _WITHOUT_BATCH.search((folder / CONFIG_FILE).read_text()))
+    versions = _served(folder, config.get("version_policy", {}))
+    files = [(version / name, version / SCRIPT_FILE) for version in versions]
+    for version, both in zip(versions, files, strict=True):
+        if not any(map(Path.is_file, both)):
+            raise PipelineError(f"{version}: has neither {name} nor {SCRIPT_FILE}")
+    return [DaliModel(folder, next(filter(Path.is_file, both)), config, is_batched) for both in files]
+
+
+def _served(folder: Path, policy: Config) -> list[Path]:
+    """Folders of the versions that Triton serves: the newest, unless ``version_policy`` says otherwise."""
+    numbers = sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal()) or [1]
+    if "specific" in policy:
+        wanted = sorted(map(int, policy["specific"].get("versions", [])))
+    else:
+        latest = int(policy.get("latest", {}).get("num_versions", 1))
+        wanted = numbers if "all" in policy else numbers[-latest:]
+    return [folder / str(number) for number in wanted]
+
+
+def warmup_files(model: DaliModel) -> list[Path]:
+    """Files that ``model_warmup`` names, which Triton reads in ``warmup``.
+
+    Raises:
+        PipelineError: one is not there.
+    """
+    inputs = [each for entry in model.config.get("model_warmup", []) for each in entry.get("inputs", {}).values()]
+    files = [model.folder / "warmup" / each["input_data_file"] for each in inputs if "input_data_file" in each]
+    for file in files:
+        if file.parent != model.folder / "warmup" or not file.is_file():
+            raise PipelineError(f"{CONFIG_FILE}: model_warmup: input_data_file: {file} is no file in warmup")
+    return files
 
 
 def translated(
-    model: DaliModel, pipeline: Pipeline, graph_inputs: Mapping[str, str | None]
+    model: DaliModel,
+    pipeline: Pipeline,
+    inputs: Mapping[str, str | None],
+    outputs: Sequence[str],
+    *,
+    batch_size: int | None,
+    output: str | None = None,
 ) -> tuple[dict[str, str], list[str]]:
     """The files of the pixprep model, by their paths in its folder, and what has no place in them.
 
     Args:
         model: of dali_backend.
         pipeline: what its graph becomes.
-        graph_inputs: the graph's inputs, as clients name them, with the types that it says.
+        inputs: of the graph, with the types that it says.
+        outputs: of the graph, by its own names.
+        batch_size: the images of a batch of the graph; None: it does not say.
+        output: the only one of them that the pipeline gives.
 
     Raises:
         PipelineError: the configuration says otherwise than the graph, or the model is a stream.
     """
     config = model.config
-    if config.get("model_transaction_policy", {}).get("decoupled"):
-        raise PipelineError(
-            f"{CONFIG_FILE}: model_transaction_policy: a decoupled model answers a request with a stream of unknown "
-            "length, and pixprep gives one answer: DALI has to serve it; decode_video gives a fixed number of frames"
-        )
-    has_batch = int(config.get("max_batch_size", 0)) > 0
-    notes = [] if has_batch or not config else ["max_batch_size 0: requests share batches now, of the same shapes"]
-    named = _named(pipeline, _without_batch(config.get("output", []), has_batch=has_batch))
+    _check_answers(config, pipeline)
+    notes = [] if model.is_batched else ["max_batch_size 0: requests share batches now, of the same shapes"]
+    named = _named(model, pipeline, outputs, output, notes)
     written: Config = {"backend": "pixprep", **{key: config[key] for key in _KEPT if key in config}}
-    if has_batch:
-        written["max_batch_size"] = int(config["max_batch_size"])
-    written["input"] = _inputs(named, _without_batch(config.get("input", []), has_batch=has_batch), graph_inputs, notes)
+    written["input"] = _inputs(model, named, inputs, notes)
     written["parameters"] = _parameters(config.get("parameters", {}), notes)
+    if (most := int(config.get("max_batch_size", 0))) > 0:
+        written["max_batch_size"] = most
+    elif model.is_batched and batch_size:
+        written["max_batch_size"] = min(batch_size, model_config.most_images(written, named))
     if groups := _groups(config.get("instance_group", []), notes):
         written["instance_group"] = groups
     others = [key for key in config if key not in (*_KEPT, *_READ, "model_transaction_policy")]
@@ -122,66 +166,114 @@ def translated(
     return {CONFIG_FILE: config_text(full), f"{version}/{PIPELINE_FILE}": named.to_json()}, notes
 
 
-def _without_batch(entries: Sequence[Config], *, has_batch: bool) -> list[Config]:
-    """Inputs or outputs with the dims of one image: without ``max_batch_size`` the first of several is the batch."""
-    made = []
-    for entry in entries:
-        dims = [int(dim) for dim in entry.get("dims", [])]
-        made.append({**entry, "dims": dims if has_batch else dims[1:]})
-    return made
-
-
-def _named(pipeline: Pipeline, outputs: Sequence[Config]) -> Pipeline:
-    """The pipeline with the names of the configuration's outputs: where they are not the graph's, in their order.
+def _check_answers(config: Config, pipeline: Pipeline) -> None:
+    """Refuse what gives a request another number of answers or tensors than pixprep gives.
 
     Raises:
-        PipelineError: there are others, or of another type or other dims.
+        PipelineError: it is a stream, a clip is split to its frames, or matrices say which parts of a photo are meant.
     """
-    names = [entry["name"] for entry in outputs]
-    found = list(pipeline.outputs)
-    if names and len(names) != len(found):
-        raise PipelineError(f"{CONFIG_FILE}: output: {len(names)} outputs, and the graph gives {len(found)}")
-    if not names:
-        names = [f"DALI_OUTPUT_{index}" if "tensor" in name else name for index, name in enumerate(found)]
-    new = dict(zip(found, found if {*names} == {*found} else names, strict=True))
+    if config.get("model_transaction_policy", {}).get("decoupled"):
+        raise PipelineError(
+            f"{CONFIG_FILE}: model_transaction_policy: a decoupled model answers a request with a stream of unknown "
+            "length, and pixprep gives one answer: DALI has to serve it; decode_video gives a fixed number of frames"
+        )
+    for key in _SPLITS:
+        if key in config.get("parameters", {}):
+            raise PipelineError(
+                f"{CONFIG_FILE}: parameters: {key} makes each frame an image of the batch, and pixprep gives a clip as "
+                "one tensor: let the next model take that, and leave the parameter out; or DALI has to serve it"
+            )
+    if pipeline.plan.takes_boxes:
+        names = ", ".join(quoted(name) for name, spec in pipeline.inputs.items() if spec.is_region)
+        raise PipelineError(
+            f"the input {names}: a request of pixprep has one photo and rows of matrices, and one of dali_backend a "
+            "batch of photos with a matrix each: import model.dali alone, and let clients ask as docs/boxes.md says; "
+            "or DALI has to serve it"
+        )
+
+
+def _dims(model: DaliModel, entry: Config) -> list[int]:
+    """Dims of one image: of a model without ``max_batch_size`` the first of several is the batch."""
+    dims = [int(dim) for dim in entry.get("dims", [])]
+    return dims if model.is_batched else dims[1:]
+
+
+def _named(
+    model: DaliModel, pipeline: Pipeline, outputs: Sequence[str], output: str | None, notes: list[str]
+) -> Pipeline:
+    """The pipeline with the names that clients know: in the order of the graph those of the configuration, or its own.
+
+    Raises:
+        PipelineError: there are more, or of another type or other dims.
+    """
+    entries = model.config.get("output", [])
+    if len(entries) > len(outputs):
+        raise PipelineError(f"{CONFIG_FILE}: output: {len(entries)} outputs, and the graph gives {len(outputs)}")
+    faces: list[Config] = [
+        {"name": name, **entry} for name, entry in zip(outputs, [*entries, *[{}] * len(outputs)], strict=False)
+    ]
+    if output is not None:
+        notes += [f'output "{face["name"]}" is left out' for face in faces if face is not faces[outputs.index(output)]]
+        faces = [faces[outputs.index(output)]]
+    new = dict(zip(pipeline.outputs, (face["name"] for face in faces), strict=True))
     ops = [
         changed(op, name=new[op.name or str(op.__struct_config__.tag)]) if isinstance(op, OutputOp) else op
         for op in pipeline.definition
     ]
     made = Pipeline(ops, origin=pipeline.origin)
-    for entry in outputs:
-        spec = made.outputs[entry["name"]].spec
-        is_same = len(entry["dims"]) == len(spec.shape) and all(
-            -1 in pair or pair[0] == pair[1] for pair in zip(entry["dims"], spec.shape, strict=True)
-        )
-        of_graph = model_config.TRITON_TYPES[spec.dtype]
-        if entry.get("data_type", of_graph) != of_graph or (entry["dims"] and not is_same):
-            raise PipelineError(
-                f'{CONFIG_FILE}: output "{entry["name"]}": is {entry.get("data_type")} {entry["dims"]}, but the graph '
-                f"gives {of_graph} {list(spec.shape)}: mend it there, or leave it out"
-            )
+    for face in faces:
+        _check_output(model, face, made.outputs[face["name"]].spec)
+        notes += _left_out(f'output "{face["name"]}"', face, ())
     return made
 
 
-def _inputs(
-    pipeline: Pipeline, entries: Sequence[Config], graph_inputs: Mapping[str, str | None], notes: list[str]
-) -> list[Config]:
-    """Inputs with the names, types and dims that clients send."""
-    names = [name for name in graph_inputs if name not in pipeline.inputs]
-    if not entries:
-        (image, *numbers) = model_config.inputs({}, pipeline)
-        encoded = {} if pipeline.plan.takes else {"data_type": "TYPE_UINT8", "dims": [-1]}
-        types = {name: f"TYPE_{dtype.upper().replace('FLOAT', 'FP')}" for name, dtype in graph_inputs.items() if dtype}
-        numbers = [{**entry, "data_type": types.get(entry["name"], entry["data_type"])} for entry in numbers]
-        return [*({**image, **encoded, "name": name} for name in names[:1]), *numbers]
-    kept = ("name", "data_type", "dims")
-    notes += [
-        f'input "{entry["name"]}": {key} has no place in a pixprep model, and is left out'
-        for entry in entries
+def _check_output(model: DaliModel, face: Config, spec: TensorSpec) -> None:
+    """Refuse an output that is written otherwise than the graph gives it.
+
+    Raises:
+        PipelineError: its type or its dims are others.
+    """
+    dims, of_graph = _dims(model, face), model_config.TRITON_TYPES[spec.dtype]
+    is_same = len(dims) == len(spec.shape) and all(
+        -1 in pair or pair[0] == pair[1] for pair in zip(dims, spec.shape, strict=True)
+    )
+    if face.get("data_type", of_graph) != of_graph or (face.get("dims") and not is_same):
+        batch = "" if model.is_batched else " behind the batch, with which dims begin where max_batch_size is 0"
+        raise PipelineError(
+            f'{CONFIG_FILE}: output "{face["name"]}": is {face.get("data_type", of_graph)} '
+            f"[{', '.join(map(str, face.get('dims', [])))}], but the graph gives {of_graph} {list(spec.shape)}{batch}: "
+            "mend it there, or leave it out"
+        )
+
+
+def _left_out(what: str, entry: Config, known: Sequence[str]) -> list[str]:
+    """Notes on the fields of an input or output that have no place in a pixprep model."""
+    return [
+        f"{what}: {key} has no place in a pixprep model, and is left out"
         for key in entry
-        if key not in (*kept, "format", "allow_ragged_batch")
+        if key not in ("name", "data_type", "dims", *known)
     ]
-    return [{key: entry[key] for key in kept if key in entry} for entry in entries]
+
+
+def _inputs(
+    model: DaliModel, pipeline: Pipeline, graph_inputs: Mapping[str, str | None], notes: list[str]
+) -> list[Config]:
+    """Inputs with the names, types and dims that clients send; what is not written follows from the graph."""
+    types = {name: f"TYPE_{dtype.upper().replace('FLOAT', 'FP')}" for name, dtype in graph_inputs.items() if dtype}
+    image, *numbers = model_config.inputs({}, pipeline)
+    usual = {each["name"]: {**each, "data_type": types.get(each["name"], each["data_type"])} for each in numbers}
+    image["name"] = next(name for name in graph_inputs if name not in usual)
+    image |= {} if pipeline.plan.takes else {"data_type": "TYPE_UINT8", "dims": [-1]}
+    made = {}
+    for entry in model.config.get("input", []):
+        name = entry["name"]
+        notes += _left_out(f'input "{name}"', entry, ("format", "allow_ragged_batch"))
+        said = {key: entry[key] for key in ("name", "data_type") if key in entry}
+        dims = {"dims": _dims(model, entry)} if entry.get("dims") else {}
+        made[name] = {**usual.get(name, image), **said, **dims}
+    if made.keys() <= usual.keys():
+        made[image["name"]] = image
+    return [*(usual | made).values()]
 
 
 def _parameters(parameters: Mapping[str, Any], notes: list[str]) -> Config:

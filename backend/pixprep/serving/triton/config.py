@@ -301,8 +301,7 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     Raises:
         PipelineError: what is written contradicts the pipeline, or the outputs of a batch are too large.
     """
-    most_bytes = _most_bytes(config, pipeline)
-    most = most_bytes // pipeline.n_bytes
+    most_bytes, most = _most_bytes(config, pipeline), most_images(config, pipeline)
     tensors = {"input": inputs(config, pipeline), "output": outputs(config, pipeline)}
     if pipeline.plan.takes_boxes:
         if config.get("max_batch_size"):
@@ -356,6 +355,11 @@ def _with_facts(config: Config, pipeline: Pipeline) -> Config:
         if fact:
             full["parameters"] = {**full.get("parameters", {}), key: {"string_value": fact}}
     return full
+
+
+def most_images(config: Mapping[str, Any], pipeline: Pipeline) -> int:
+    """The images of the largest batch whose tensors an answer holds."""
+    return _most_bytes(config, pipeline) // pipeline.n_bytes
 
 
 def _most_bytes(config: Mapping[str, Any], pipeline: Pipeline) -> int:
