@@ -15,7 +15,7 @@ import pixprep as pp
 from compare import EQUAL, Tolerance, assert_close
 from images import checkerboard, jpeg, noise, photo, png, scene, with_exif
 from pixprep.engine.kernels import warp as kernels
-from pixprep.importers.dali import from_dali
+from pixprep.importers.dali import from_dali, interface, read_graph
 from pixprep.plan.draws.motions import Look, rotated
 from pixprep.plan.steps.levels import size_after
 
@@ -82,6 +82,25 @@ def test_the_model_of_the_docs_is_the_frozen_one(tmp_path):
     (tmp_path / "dali.py").write_text(request)
     window = pp.crop("AT[1]", "AT", 224, 224, unit="free", rounding="half_away")
     assert from_dali(tmp_path / "dali.py").ops == (pp.decode(), window, pp.tensor(dtype="uint8", layout="hwc"))
+
+
+@pytest.mark.parametrize("made", ["Pipeline(8, 2, 0)", "Pipeline(batch_size=8, num_threads=2, device_id=0)"])
+def test_a_file_whose_pipeline_names_a_gpu_is_serialized_without_one(tmp_path, made):
+    (tmp_path / "dali.py").write_text(
+        f"""from nvidia.dali import Pipeline, fn, pipeline_def
+with {made} as pipe:
+    images = fn.decoders.image(fn.external_source(name="A"), device="mixed")
+    pipe.set_outputs(fn.resize(images, resize_x=8, resize_y=8))
+
+@pipeline_def(batch_size=4, num_threads=1, device_id=0)
+def another():
+    return fn.external_source(name="B")
+
+another().serialize(filename="mine.dali")
+"""
+    )
+    for name, inputs, size in (("pipe", {"A": None}, 8), ("another", {"B": None}, 4)):
+        assert interface(read_graph(tmp_path / "dali.py", pipeline=name), "")[::2] == (inputs, size)
 
 
 @pytest.mark.parametrize("is_antialiased", [True, False])

@@ -1,5 +1,6 @@
 """A model folder of dali_backend becomes one of pixprep: what is kept, what is named, what is refused."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -360,6 +361,15 @@ def test_the_command_writes_a_folder_that_passes_the_check(model, tmp_path, caps
     (model / "1" / "model.dali").unlink()
     assert main(["import", "dali", "served/dali", "--force"]) == 1
     assert "has neither model.dali nor dali.py" in capsys.readouterr().err
+
+
+def test_the_configuration_of_the_page_is_kept_whole(model):
+    page = (Path(__file__).parents[2] / "docs" / "dali.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```text\n(backend.*?)```", page, re.DOTALL)
+    shutil.copy(FROZEN / "classic_gpu.dali", model / "1" / "model.dali")
+    files, notes = converted(model, text)
+    assert notes == []
+    assert 'key: "threads"' in files["config.pbtxt"]
 
 
 def test_another_folder_is_left_to_its_library(tmp_path):
