@@ -89,11 +89,10 @@ def find_dali_model(folder: Path) -> list[DaliModel]:
     if Path(name).name != name:
         raise PipelineError(f"{CONFIG_FILE}: default_model_filename: {quoted(name)} leads out of the version's folder")
     is_batched = not (has_config and _WITHOUT_BATCH.search((folder / CONFIG_FILE).read_text()))
-    versions = _served(folder, config.get("version_policy", {}))
-    files = [(version / name, version / SCRIPT_FILE) for version in versions]
-    for version, both in zip(versions, files, strict=True):
+    files = [(path / name, path / SCRIPT_FILE) for path in _served(folder, config.get("version_policy", {}))]
+    for both in files:
         if not any(map(Path.is_file, both)):
-            raise PipelineError(f"{version}: has neither {name} nor {SCRIPT_FILE}")
+            raise PipelineError(f"{both[0].parent}: has neither {name} nor {SCRIPT_FILE}")
     return [DaliModel(folder, next(filter(Path.is_file, both)), config, is_batched) for both in files]
 
 
