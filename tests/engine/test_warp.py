@@ -1,10 +1,6 @@
 """Rotations, affine maps, filters and erasing: exact turns, windows, the kernels in C, boxes."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from statistics import NormalDist
 from typing import get_args
 
@@ -15,6 +11,7 @@ from PIL import Image
 import elastic_twin
 import pixprep as pp
 import twins
+from guarded import guarded
 from images import noise, png, scene
 from pixprep.engine.annotations import annotated
 from pixprep.engine.kernels import elastic, warp
@@ -184,19 +181,10 @@ def test_a_wrong_warp_would_be_seen():
 
 
 GUARDED = """
-import ctypes, mmap, sys
-import numpy as np
 import twins
-from pixprep.engine.kernels import elastic, warp
+from pixprep.engine.kernels import warp
 from test_warp import some_warps
 
-PAGE = mmap.PAGESIZE
-memory = mmap.mmap(-1, 6 * PAGE)
-whole = np.frombuffer(memory, np.uint8)
-for page in (0, 5):
-    address = ctypes.c_void_p(whole.ctypes.data + page * PAGE)
-    assert ctypes.CDLL(None).mprotect(address, ctypes.c_size_t(PAGE), 0) == 0
-inside = whole[PAGE : 5 * PAGE]
 for step, image in some_warps(600, seed=2):
     for levels in (inside[: image.size], inside[-image.size :]):
         levels[:] = image.ravel()
@@ -206,15 +194,8 @@ for step, image in some_warps(600, seed=2):
 
 def test_no_warp_reads_beyond_the_pixels():
     """The pages before and after them cannot be read."""
-    command = [sys.executable, "-W", "error", "-c", GUARDED]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, env=_paths())
-    assert run.returncode == 0, run.stderr
-
-
-def _paths():
-    tests = Path(__file__).parents[1]
-    paths = [os.environ.get("PYTHONPATH", ""), str(tests), str(tests / "engine")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    done = guarded(GUARDED)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("like", LIKES)
