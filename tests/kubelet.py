@@ -36,7 +36,7 @@ class Pod:
     """One container, from its start to its end.
 
     Attributes:
-        is_ready, has_started: what the probes say.
+        is_ready: what the readiness probe says.
         restarts: how often liveness failed.
         events: (seconds since the start, what), as ``kubectl describe`` shows them.
         address, grpc: HOST:PORT of this pod.
@@ -52,7 +52,7 @@ class Pod:
         self._port_words = {f"--{name}-port={number}": f"--{name}-port={self.ports[name]}"
                             for name, number in fixed.items()}  # fmt: skip
         self.address, self.grpc = (f"127.0.0.1:{self.ports[name]}" for name in ("http", "grpc"))
-        self._is_answering = self.has_started = False
+        self._is_answering = False
         self.restarts, self.events = 0, []
         self._began = time.monotonic()
         self._ending = threading.Event()
@@ -116,7 +116,6 @@ class Pod:
             if failures >= startup["failureThreshold"]:
                 self._restart("startup")
                 failures = 0
-        self.has_started = True
         self._say("startup probe succeeded")
         others = [threading.Thread(target=self._repeat, args=[kind]) for kind in ("readiness", "liveness")]
         for thread in others:

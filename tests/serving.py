@@ -395,7 +395,6 @@ class Clients:
         counts: by outcome: right, error, lost, wrong.
         codes: of the errors.
         notes: what was lost or wrong, in words.
-        last_error_at: when the last error came; 0 without.
     """
 
     def __init__(self, serve, oracle, *, is_closing=False):
@@ -404,7 +403,6 @@ class Clients:
         self.oracle = oracle
         self._is_closing = is_closing
         self.counts, self.codes, self.notes = Counter(), Counter(), []
-        self.last_error_at = 0.0
         self._lock = threading.Lock()
         self._local = threading.local()
         self._opened = []
@@ -477,7 +475,6 @@ class Clients:
         if unclear := what_is_unclear(message):
             return self.note("wrong", f"{code}: {unclear}: {message[:300]}")
         with self._lock:
-            self.last_error_at = time.monotonic()
             self.codes[code] += 1
         return self.note("error")
 

@@ -18,7 +18,7 @@ def valid(model, tmp_path):
     return tmp_path / "out"
 
 
-PREPROCESS, CLASSIFIER, ENSEMBLE = (f"{name}/config.pbtxt" for name in ("preprocess", "classifier", "ensemble"))
+CLASSIFIER, ENSEMBLE = (f"{name}/config.pbtxt" for name in ("classifier", "ensemble"))
 SECOND = 'step 2 ("classifier")'
 # a file: what is changed => into what, and the problems that ``check`` then finds
 MISTAKES = """

@@ -35,9 +35,6 @@ class Collector(ThreadingHTTPServer):
     def url(self):
         return f"http://127.0.0.1:{self.server_address[1]}/v1/traces"
 
-    def of_trace(self, trace):
-        return [span for span in self.spans if span["traceId"].lower() == trace]
-
     def __exit__(self, *_):
         self.shutdown()
         self.server_close()
