@@ -88,7 +88,7 @@ class _Rows(NamedTuple):
     weights: F32 | None = None
 
     def of(self, kept: Array) -> _Rows:
-        """Some of them."""
+        """Rows of some objects."""
         return _Rows(*(None if each is None else each[kept] for each in self))  # type: ignore[arg-type]
 
 

@@ -125,7 +125,7 @@ class Batch:
 
     @property
     def draws(self) -> list[Mapping[str, Mapping[str, Any]]]:
-        """For each image what was drawn for it, by op, as JSON holds it: see ``Plan.replaying``."""
+        """Draws of each image, by op, as JSON holds them: see ``Plan.replaying``."""
         return [placed.draws if placed else {} for placed in self.placed]
 
     def torch(

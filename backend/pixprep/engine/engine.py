@@ -287,7 +287,7 @@ class Engine:
         return results
 
     def _places(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> tuple[list[Place], list[int]]:
-        """For each image its place, by the numbers that came with it, and how many rows it has."""
+        """Place and number of rows of each image, by the numbers that came with it."""
         check_inputs(self.plan.inputs, inputs, count)
         if not self.plan.inputs:
             return [self.plan.place] * count, [1] * count
@@ -302,7 +302,7 @@ class Engine:
         return [self.plan.placing_rows(rows, most_pixels=most_pixels) for rows in found], [*map(len, found)]
 
     def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> dict[int, ImageError]:
-        """One output of the images of a chunk, by their rows; and the rows of those that an operator failed on."""
+        """Write one output of the images of a chunk, by their rows; give the rows that an operator failed on."""
         output = self.plan.outputs[name]
         match output:
             case NumbersPlan():

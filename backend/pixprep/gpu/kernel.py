@@ -23,9 +23,9 @@ from pixprep.plan.placement import Placement
 from pixprep.spec import NO_PADDING, TensorSpec
 
 MIDDLE_BYTES = 256 << 20
-"""Between the passes and for canvases, in each thread, unless one image alone needs more. 128 photos of 12 megapixels
-to 224 take 230 MB, and their canvases 39 MB; but of a JPEG of 16,384 x 8 pixels, as torchvision resizes it to 224 x
-224, 5 KB on the wire become 11 MB."""
+"""Memory between the passes and for canvases, in each thread, unless one image alone needs more. 128 photos of 12
+megapixels to 224 take 230 MB, and their canvases 39 MB; but of a JPEG of 16,384 x 8 pixels, as torchvision resizes it
+to 224 x 224, 5 KB on the wire become 11 MB."""
 
 _NOTHING = np.empty(0, np.uint8)
 

@@ -94,7 +94,7 @@ def importer_of(library: str, options: Iterable[str]) -> Callable[..., Pipeline]
 
 
 def _library_of(source: str) -> str:
-    """Whose a file is, by its name or its fields."""
+    """Library that a file belongs to, by its name or its fields."""
     path = Path(source)
     if not path.exists():
         raise PipelineError(

@@ -27,12 +27,12 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "PadIfNeeded": _FILLS,
     "CoarseDropout": {"fill_value": "fill", "mask_fill_value": "fill_mask"},
 }
-"""For each transform what 1.4 called the fields of 2.0."""
+"""Names that 1.4 had for the fields of 2.0, by transform."""
 NO_OP = {
     "": ": write it as an operator of your own (docs/own-operators.md), or leave it out",
     "LetterBox": ": neither 1.4 nor 2.0 has it: LongestMaxSize and PadIfNeeded are",
 }
-"""Why a transform is refused; by "" any other."""
+"""Reasons for the refusal of a transform; by "" of any other."""
 
 
 class Walk:

@@ -91,7 +91,7 @@ def _affine(walk: Walk, fields: Fields) -> None:
 
 
 def _axes(fields: Fields, name: str) -> tuple[float, ...]:
-    """From and to of x, then of y."""
+    """Limits of x, then of y."""
     with reading(fields.mapping(name), name) as axes:
         return (*axes.span("x"), *axes.span("y"))
 

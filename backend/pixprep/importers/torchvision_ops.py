@@ -70,7 +70,7 @@ class Walk:
         return {"filter": filter_, **how}
 
     def levels_like(self) -> ColorLike:
-        """Whose rounding a transform of levels has on what the data is."""
+        """Library whose rounding a transform of levels has on this data."""
         if self.data == "float32 values":
             raise PipelineError("would change float32 values: put it before ToTensor or ToDtype")
         if self.data == "a uint8 tensor" and not self.is_v2:
@@ -189,7 +189,7 @@ def _grayscale(walk: Walk, fields: Fields) -> None:
 
 
 def _to_rgb(walk: Walk, _: Fields) -> None:
-    """As decode gives it, or gray in three channels."""
+    """Keep three channels: those of decode, or gray in each."""
     walk.channels = None
 
 
@@ -254,7 +254,7 @@ def colour(walk: Walk, fields: Fields) -> Levels:
 
 
 def drawn_span(fields: Fields, name: str) -> tuple[float, float]:
-    """From and to of what is drawn; one number alone is the float32 that PyTorch draws."""
+    """Limits of what is drawn; one number alone is the float32 that PyTorch draws."""
     first, last = as_drawn(fields.span(name))
     return first, last
 

@@ -101,7 +101,7 @@ def from_ultralytics(
 
 
 def own_code(model: Path) -> Iterator[str]:
-    """For each module of the Python package that a model lies in, and that prepares images itself: what it does.
+    """Modules that prepare images themselves, in the Python package that a model lies in, and what each does.
 
     The metadata of an export says how Ultralytics' predictor prepares an image. A package that brings the model along
     may do otherwise, in BGR, say, or padded before the resize. That stands in its code alone, of which this sees words.

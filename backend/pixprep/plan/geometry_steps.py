@@ -23,7 +23,7 @@ from pixprep.spec import DETRS, Filter, Like, PaddingMode, Rounding, SideRoundin
 Beyond = Literal["fill", "pad", "refuse_smaller", "refuse_larger", "keep_larger"]
 
 PADS: tuple[Beyond, ...] = ("pad", "refuse_larger", "keep_larger")
-"""Those whose margin a resize may resample."""
+"""Kinds of steps whose margin a resize may resample."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from pixprep.plan.steps.operators import Extern, Operator
 from pixprep.spec import Color, Fill, Levels, PaddingMode, TensorSpec, as_tuple
 
 CHANNELS: dict[Color, tuple[int, ...]] = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
-"""For each channel of an image the decoded one that it is."""
+"""Decoded channel that each channel of an image is."""
 
 
 @lru_cache
@@ -64,12 +64,12 @@ class Lowered:
 
     @property
     def channels(self) -> tuple[int, ...]:
-        """For each channel of the image the decoded one that it is."""
+        """Decoded channel that each channel of the image is."""
         return CHANNELS[self.color]
 
     @property
     def geometry(self) -> Geometry:
-        """Without a resize every step counts as one after it."""
+        """Geometry of the steps so far. Without a resize every step counts as one after it."""
         fill = self.fill if isinstance(self.fill, inputs.Fill) else None
         before, after = ((), self.before) if self.resize is None else (self.before, self.after)
         return Geometry(before, self.resize, after, self.levels, self.erasures, fill, self.photo)
@@ -93,7 +93,7 @@ class Lowered:
         return plan
 
     def then(self, step: GeometryStep, *, fill: Fill | None = None, mode: PaddingMode = "constant") -> Lowered:
-        """With one more step, which may leave a margin: of a colour, or by another mode of the image itself.
+        """Add one more step, which may leave a margin: of a colour, or by another mode of the image itself.
 
         Raises:
             PipelineError: there is a margin of another colour, or what must come after.
@@ -126,7 +126,7 @@ class Lowered:
         return replace(self, after=(*self.after, step), fill=margin)
 
     def resized(self, resize: geometry_steps.Resize) -> Lowered:
-        """With a resize. A centre crop before it has to fit inside; ``pad`` and random ops may make margins.
+        """Add a resize. A centre crop before it has to fit inside; ``pad`` and random ops may make margins.
 
         A margin is resampled where the image ends, and its colour stays what it is: so the values have to be levels.
 
@@ -161,7 +161,7 @@ class Lowered:
         return replace(self, before=steps, resize=resize, fill=self.fill if is_padded else None)
 
     def _resampled(self, resize: geometry_steps.Resize) -> Lowered:
-        """With a resize of what a warp has made, which is an image like any other.
+        """Add a resize of what a warp has made, which is an image like any other.
 
         Raises:
             PipelineError: it gives no levels, or the decode was to be reduced by it.
@@ -180,11 +180,11 @@ class Lowered:
         return self.do(resize)
 
     def do(self, *steps: LevelsStep) -> Lowered:
-        """With steps done to the levels."""
+        """Add steps on the levels."""
         return replace(self, levels=(*self.levels, *steps))
 
     def _on_photo(self, why: str) -> Lowered:
-        """With the steps on levels done to the whole photo, and what was to move their result back in the geometry.
+        """Do the steps on levels to the whole photo, and put what was to move their result back into the geometry.
 
         So a margin that is behind them in the list keeps its colour, and what is in front of them gives the same.
 

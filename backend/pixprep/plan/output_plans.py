@@ -109,7 +109,7 @@ class TensorPlan:
 
     @property
     def is_real(self) -> bool:
-        """See above."""
+        """Tell whether the resize makes real values."""
         return self.geometry.resize is not None and self.geometry.resize.is_real
 
     @property

@@ -225,7 +225,7 @@ def _as_model_sees(shown: Shown) -> Panel:
 
 
 def _histograms(sheet: Sheet, shown: Shown) -> None:
-    """For each channel where its values lie, on one axis, above the ranges that are usual."""
+    """Histogram of each channel on one axis, above the ranges that are usual."""
     spec = shown.plan.spec
     is_small = max(-spec.low, spec.high) <= _FAR
     usual = _SMALL if is_small else _LARGE

@@ -149,7 +149,7 @@ class Preview:
     tensors: tuple[Shown, ...]
 
     def lines(self) -> Iterator[str]:
-        """For each tensor a line with its range and its means; for each thing that is odd about it another."""
+        """Lines about each tensor: its range and its means, and whatever is odd about it."""
         for shown in self.tensors:
             means = zip(shown.channels, shown.tensor.mean(axis=(0, 1), dtype=np.float64), strict=True)
             ends = f"{float(shown.tensor.min()):.4g} to {float(shown.tensor.max()):.4g}"

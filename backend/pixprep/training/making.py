@@ -158,7 +158,7 @@ class Maker:
         )
 
     def batches(self, epoch: int, position: int, reader: Reader) -> Generator[tuple[int, Batch], None, None]:
-        """For each batch the position in the epoch after it, and the batch.
+        """Batches, each behind the position in the epoch after it.
 
         Raises:
             ImageError, DataError: a sample is broken, or too many are.

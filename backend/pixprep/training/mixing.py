@@ -65,7 +65,7 @@ class Mix:
     label: str = "label"
 
     def __post_init__(self) -> None:
-        """See above."""
+        """Refuse values that contradict each other."""
         alphas = [alpha for alpha in (self.mixup, self.cutmix) if alpha is not None]
         if not alphas or not all(isfinite(alpha) and alpha > 0 for alpha in alphas):
             raise PipelineError("Mix: give mixup, cutmix or both, each an alpha over 0")

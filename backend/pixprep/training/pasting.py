@@ -263,7 +263,7 @@ Window = tuple[slice, slice]
 
 
 def _quarters(center: tuple[int, int], size: tuple[int, int]) -> list[tuple[Window, Window, tuple[int, int]]]:
-    """For each quarter its window in the result, the one in the tile, and the way from there to here, y before x."""
+    """Quarters: window in the result, window in the tile, and the way from there to here, y before x."""
     ways = []
     for at, side in zip(center, size, strict=True):
         first = slice(0, at), slice(side - at, side), at - side

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 Encoded = bytes | bytearray | memoryview
 Pixels = Any
-"""On the CPU a NumPy array: uint8, C-contiguous, (height, width, 4) RGB and one byte without meaning, so that vectors
-hold whole pixels, and Pillow reads it without a copy; or (height, width, 1) gray. Where nothing is decoded, a view of
-what was given: (height, width, 3) RGB or (height, width, 1) gray, with any strides."""
+"""Decoded image. On the CPU a NumPy array: uint8, C-contiguous, (height, width, 4) RGB and one byte without meaning, so
+that vectors hold whole pixels, and Pillow reads it without a copy; or (height, width, 1) gray. Where nothing is
+decoded, a view of what was given: (height, width, 3) RGB or (height, width, 1) gray, with any strides."""
 
 
 class Decoded(NamedTuple):

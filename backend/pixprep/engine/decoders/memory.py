@@ -68,7 +68,7 @@ class Budget:
             self._used += pixels
 
     def give(self, pixels: int) -> None:
-        """They are no longer in memory."""
+        """Release pixels that are no longer in memory."""
         if pixels:
             with self._changed:
                 self._used -= pixels

@@ -67,7 +67,7 @@ class PixelsDecoder:
         """See ``Decoder``: nothing is kept."""
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: no thread, no memory."""
 
     def _all(self, images: Any) -> list[Pixels]:
         is_list = isinstance(images, Sequence) and not isinstance(images, bytes | bytearray | memoryview | str)

@@ -28,7 +28,7 @@ FUNCTIONS = (
     *("jpeg_crop_scanline", "jpeg_skip_scanlines", "jpeg_read_scanlines", "jpeg_finish_decompress"),
     "jpeg_destroy_decompress",
 )
-"""In the order of ``struct libjpeg`` in engine/kernels/libjpeg.h."""
+"""Functions of libjpeg, in the order of ``struct libjpeg`` in engine/kernels/libjpeg.h."""
 ABI = 62
 """The interface that is declared there: libjpeg 6b's, which the libraries of Pillow's wheels have."""
 _SAMPLES = ("444", "422", "420", "440", "411", "gray")

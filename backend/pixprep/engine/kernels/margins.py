@@ -28,7 +28,7 @@ class Margins(NamedTuple):
 
     @property
     def struct(self) -> tuple[int, int, int]:
-        """As the kernels in C read them: of the fill a byte a channel."""
+        """Margins as the kernels in C read them: of the fill a byte a channel."""
         return *self.before, sum(level << 8 * channel for channel, level in enumerate(self.fill.tolist()))
 
 

@@ -189,7 +189,7 @@ def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) ->
 
 
 def _outputs(values: Mapping[str, Value], wanted: Sequence[str]) -> list[tuple[Op, ...]]:
-    """For each output the ops from ``decode`` to it."""
+    """Ops from ``decode`` to each output."""
     found = [values.get(name) for name in wanted]
     images = [value for value in found if isinstance(value, Image)]
     for name, value in zip(wanted, found, strict=True):

@@ -296,4 +296,4 @@ IMAGES: dict[str, Callable[[Sequence[Value], Fields], Result]] = {
 }
 """Operators with an image among their inputs."""
 AFTER_EXPANDED = ("ExpandDims", "Squeeze", "Cast", "Copy", "ArithmeticGenericOp")
-"""Those that an image may go through behind ``expand_dims``."""
+"""Operators that an image may go through behind ``expand_dims``."""

@@ -16,7 +16,7 @@ _REASONS = {
     f"compresses the image again, which is not understood: {_OWN}": ("JpegCompressionDistortion",),
     f"equalizes the image, which is not understood: {_OWN}": ("Clahe", "Equalize"),
 }
-"""Why, and what to do, with the operators' names or their beginnings."""
+"""Reason and remedy, with the operators' names or their beginnings."""
 
 
 def refused(name: str) -> str:

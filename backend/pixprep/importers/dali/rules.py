@@ -40,7 +40,7 @@ from pixprep.spec import ImageSpec, Rounding, SideRounding, SizeOrder, TensorSpe
 
 _ROUNDINGS: tuple[SideRounding, ...] = ("half_away", "down", "half_even", "up")
 _SOME = 128
-"""One in so many sizes is tried first."""
+"""Stride of the sizes that are tried first."""
 MAX_OPS = 32
 """Ops behind each of which numbers of the image are tried."""
 _SIGNED: tuple[Rounding, ...] = ("half_away", "down")

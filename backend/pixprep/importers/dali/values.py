@@ -47,7 +47,7 @@ Rows = npt.NDArray[np.float64]
 MAX_SIZE = 4096
 """Pixels of a side of a tensor that the graph gives no bound: DALI has none, a tensor of pixprep's needs one."""
 UNKNOWN = -(1 << 40)
-"""In place of a number that the size does not say, or of a side of an image that is refused."""
+"""Placeholder of a number that the size does not say, or of a side of an image that is refused."""
 Source = tuple[str, bool]
 """An encoded image, by its name, and whether its size is that after EXIF turned it."""
 

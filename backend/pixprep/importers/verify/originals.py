@@ -64,7 +64,7 @@ class Original:
 
 
 FORMULA = Original(Library("NumPy", np.__version__), np.asarray)
-"""Nothing at all; and the library of whatever is computed from its definition."""
+"""Original that changes nothing; and the library of whatever is computed from its definition."""
 
 
 class Originals:

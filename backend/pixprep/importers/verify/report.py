@@ -31,7 +31,7 @@ class Tolerance:
     why: str
 
     def allowed(self, expected: Array) -> Array:
-        """For each value of the original the largest difference."""
+        """Largest difference that is allowed, for each value of the original."""
         if not self.ulps:
             return np.full(expected.shape, self.largest)
         size = np.maximum(np.abs(expected), np.asarray(SMALLEST, expected.dtype))
@@ -155,14 +155,14 @@ class Certificate:
         return "exact: " + "; ".join(part for part in (live and f"the pixels of {live}", frozen) if part)
 
     def _libraries(self, *, frozen: bool) -> str:
-        """Whose pixels were compared; a definition in NumPy has none of its own."""
+        """Libraries whose pixels were compared; a definition in NumPy has none of its own."""
         names = [
             row.original for row in self.rows if row.stage in ("decode", "resize", "levels") and row.frozen is frozen
         ]
         return ", ".join(name for name in dict.fromkeys(names) if not name.startswith("NumPy"))
 
     def to_json(self) -> str:
-        """Everything, for programs; infinity is null."""
+        """Certificate for programs; infinity is null."""
         found = {"is_exact": self.is_exact, "summary": self.summary}
         rows = [msgspec.to_builtins(replace(row, pair=None)) | {"holds": row.holds} for row in self.rows]
         for row in rows:

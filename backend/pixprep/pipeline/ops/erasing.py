@@ -18,7 +18,7 @@ from pixprep.spec import Color, ImageSpec, Reals, as_tuple
 
 MAX_RECTANGLES = 64
 TRIES = 10
-"""For a rectangle that fits; after them there is none."""
+"""Attempts to draw a rectangle that fits; after them there is none."""
 
 
 class Erase(SteadyOp, frozen=True, tag="erase"):
@@ -148,7 +148,7 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """From and to."""
+        """Fewest and most rectangles."""
         values = as_tuple(self.count)
         return int(values[0]), int(values[-1])
 

@@ -105,7 +105,7 @@ class Spread:
 
 
 def spans(value: Reals) -> tuple[tuple[float, float], ...]:
-    """From and to of each; of one number, to either side of 0."""
+    """Limits of each; of one number, to either side of 0."""
     values = as_tuple(value)
     if len(values) == 1:
         return ((-values[0], values[0]),)

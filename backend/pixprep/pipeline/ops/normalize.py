@@ -70,7 +70,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         return replace(image, low=min(ends) + 0.0, high=max(ends) + 0.0, values="normalized")  # + 0.0: no -0
 
     def coefficients(self, channels: int) -> list[tuple[float, float]]:
-        """For each channel the factor and the offset that this op amounts to, of an own number 1."""
+        """Factor and offset that this op amounts to, for each channel, of an own number 1."""
         means, stds = _each(self.mean, channels), _each(self.std, channels)
         scale = 1.0 if isinstance(self.scale, str) else self.scale
         return [(scale / std, -mean / std) for mean, std in zip(means, stds, strict=True)]

@@ -93,7 +93,7 @@ class FirstOp(Op, frozen=True):
         raise NotImplementedError
 
     def lower(self, operators: tuple[Operator | str, ...] = ()) -> Lowered:
-        """Nothing, before the ops that follow; ``operators``: that ``extern`` may name."""
+        """Lower to an empty list of steps, for the ops that follow; ``operators``: that ``extern`` may name."""
         is_reduced = bool(getattr(self, "reduced", False))
         return Lowered(self.infer().color, is_reduced=is_reduced, operators=operators)
 
@@ -184,7 +184,7 @@ class LevelsOp(ImageOp, frozen=True):
 
     @property
     def blocks(self) -> int:
-        """No number is drawn."""
+        """Number of blocks that are drawn: none."""
         return 0
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:

@@ -64,7 +64,7 @@ class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
 
     @property
     def table(self) -> Table:
-        """Whose kinds and magnitudes."""
+        """Kinds and magnitudes of the library."""
         return self.rules.table
 
     def check(self) -> None:

@@ -138,7 +138,7 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
 
     @property
     def spans(self) -> dict[str, Span | None]:
-        """From and to of each."""
+        """Limits of each change of colours."""
         return {
             "brightness": _span(self.brightness, 1.0),
             "contrast": _span(self.contrast, 1.0),
@@ -317,7 +317,7 @@ def _spans(op: ColorJitter) -> dict[str, Span | None]:
 
 
 def _span(strength: Strength, middle: float) -> tuple[float, float] | None:
-    """From and to; None where nothing would change."""
+    """Limits; None where nothing would change."""
     if strength is None:
         return None
     if isinstance(strength, tuple | list):

@@ -55,7 +55,7 @@ _BLENDS = ("Brightness", "Color", "Contrast", "Sharpness")
 
 
 def _to(last: float, *, first: float = 0.0, of: Literal["height", "width"] | None = None) -> Magnitude:
-    """Evenly spaced; ``of``: the side of the image that the last is a part of."""
+    """Magnitudes evenly spaced; ``of``: the side of the image that the last is a part of."""
 
     def magnitude(index: float, bins: int, height: int, width: int) -> float:
         return spaced(first, last * {None: 1, "height": height, "width": width}[of], bins, int(index))
@@ -64,7 +64,7 @@ def _to(last: float, *, first: float = 0.0, of: Literal["height", "width"] | Non
 
 
 def _bits(fewest: float, most: float = 8.0) -> Magnitude:
-    """Most to fewest, rounded; torchvision divides here."""
+    """Bits from most to fewest, rounded; torchvision divides here."""
     return lambda index, bins, *_: round(float(_F32(most) - _F32(int(index)) / _F32((bins - 1) / (most - fewest))))
 
 

@@ -99,7 +99,7 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """For each wanted output position the window it is made of.
+    """Windows of the input, one for each wanted output position.
 
     Attributes:
         first: (out,) int32: the first input position; a position outside the axis means the nearest one inside.

@@ -155,7 +155,7 @@ def command_lines(
     seconds: float = 5.0,
     inputs: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """For each load perf_analyzer's command line, to be pasted into a shell.
+    """Command lines of perf_analyzer, one a load, to be pasted into a shell.
 
     ``folder`` gets the images and links to libraries, and must outlive the commands' use. The other arguments, and the
     errors, are those of ``measure``.

@@ -40,7 +40,7 @@ keeps when the process dies; by default there are 32."""
 _END_S = 3.0
 """Seconds of the grace period for Triton to end after its last answer: each second it looks whether connections end."""
 _PORTS_S = 5.0
-"""For what keeps a port of a Triton that was ended."""
+"""Seconds until the ports of a Triton that was ended are free."""
 _LOOK_S = 0.05
 
 

@@ -141,7 +141,7 @@ class PageServer(ThreadingHTTPServer):
         self._waiting: dict[socket.socket, float] = {}
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Have a thread answer, as soon as there is a place."""
+        """Let a thread answer, as soon as there is a place."""
         while not self._places.acquire(timeout=HURRY_S / 10):
             self._hurry()
         try:
@@ -159,7 +159,7 @@ class PageServer(ThreadingHTTPServer):
 
     @contextmanager
     def waiting(self, connection: socket.socket, since: float) -> Iterator[None]:
-        """Meanwhile a connection waits for its client to send or to take, and has done so since then."""
+        """Note that a connection waits for its client to send or to take, since then."""
         self._waiting[connection] = since
         try:
             yield
@@ -215,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "pixprep"
 
     def log_message(self, *_: Any) -> None:
-        """Nobody wants a line for each request."""
+        """Log nothing: a line for each request is too much."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
         """Answer a request that the standard library refuses by itself."""

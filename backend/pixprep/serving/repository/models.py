@@ -77,7 +77,7 @@ class Model:
 
     @property
     def where(self) -> str:
-        """Its configuration, as a path inside the repository."""
+        """Path of its configuration, inside the repository."""
         return f"{self.name}/{CONFIG_FILE}"
 
     @property

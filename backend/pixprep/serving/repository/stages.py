@@ -81,7 +81,7 @@ class Stage:
 
 
 Pairs = Mapping[str, tuple[Stage, str]]
-"""By the classifier's input: the stage and its output that it takes."""
+"""Stage and output that each input of the classifier takes."""
 
 
 def check_stages(stages: Sequence[Stage]) -> None:
