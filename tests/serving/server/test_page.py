@@ -324,20 +324,6 @@ def test_a_page_that_dies_comes_back_and_the_server_goes_on(page, serve):
     assert serve.triton.pid == triton
 
 
-def test_a_page_waits_for_a_triton_that_dies(page, serve):
-    before = len(serve.log)
-    serve.triton.kill()
-    seen = set()
-
-    def is_back():
-        status, said = page.ask("/photo?model=boxes", FLOWER.read_bytes())
-        seen.add((status, said.get("error", "").split(" (")[0].replace(serve.grpc, "HOST:PORT")))
-        return status == 200 and any("every model is back" in line for line in serve.log[before:])
-
-    wait_until(is_back, lambda: f"Triton does not come back: {seen}", within_s=3 * TIMEOUT_S)
-    assert {status for status, _ in seen} <= {200, 502, 503}
-
-
 def test_the_page_is_on_loopback_alone_and_the_first_to_go_where_memory_ends(page, serve):
     process = page_process(serve)
     port = int(page.url.rpartition(":")[2])
@@ -347,13 +333,24 @@ def test_the_page_is_on_loopback_alone_and_the_first_to_go_where_memory_ends(pag
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_the_page_ends_with_the_supervisor_however_that_ends(tmp_path, number):
+def test_the_page_waits_for_a_triton_that_dies_and_ends_with_the_supervisor_however_that_ends(tmp_path, number):
     models = tmp_path / "models"
     write_model(models, "boxes", 'backend: "pixprep"\n', {"pipeline.json": pp.Pipeline(BOXES).to_json()})
     with Serve(models, *PAGE, triton_log=tmp_path / "log") as serve:
         page = Page(serve)
         page.photo("boxes", FLOWER.read_bytes())
         process = page_process(serve)
+        serve.triton.kill()
+        seen = set()
+
+        def is_back():
+            status, said = page.ask("/photo?model=boxes", FLOWER.read_bytes())
+            seen.add((status, said.get("error", "").split(" (")[0].replace(serve.grpc, "HOST:PORT")))
+            return status == 200 and any("every model is back" in line for line in serve.log)
+
+        wait_until(is_back, lambda: f"Triton does not come back: {seen}", within_s=3 * TIMEOUT_S)
+        assert {status for status, _ in seen} <= {200, 502, 503}
+        assert page_process(serve) == process
         os.kill(serve.process.pid, number)
         assert serve.end() == (0 if number == signal.SIGTERM else -9)
         wait_until(lambda: not is_alive(process), "the page is still there")
