@@ -322,15 +322,17 @@ sbom: .venv-sbom/.done
 	touch $@
 
 # The files say every package. The weights' package asks for PyTorch, which nothing here needs, and which they leave out.
-# Zig compiles the kernels; PIXPREP_CC=gcc spares its 100 MB, and makes slower ones.
+# Zig compiles the kernels, while the other packages come; PIXPREP_CC=gcc spares its 100 MB, and makes slower ones.
+PIP = $(VENV)/python -m pip install --quiet --disable-pip-version-check --no-deps
 .venv/.demo .venv/.dev: .venv/.%: pyproject.toml hatch_build.py requirements/build.txt requirements/demo.txt requirements/dev.txt tools/system_check.py
 	@$(PYTHON) tools/system_check.py
 	@test -x $(VENV)/python || $(PYTHON) -m venv .venv
 	@echo "setting up .venv (once, about a minute)"
-	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
-	    --requirement requirements/build.txt --requirement requirements/demo.txt $(if $(filter dev,$*),--requirement requirements/dev.txt) \
-	    $(if $(PIXPREP_CC),,--requirement requirements/zig.txt)
-	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PIP) --require-hashes --requirement requirements/build.txt $(if $(PIXPREP_CC),,--requirement requirements/zig.txt)
+	@$(VENV)/python hatch_build.py & kernels=$$!; \
+	    $(PIP) --require-hashes --requirement requirements/demo.txt $(if $(filter dev,$*),--requirement requirements/dev.txt); \
+	    packages=$$?; wait $$kernels && exit $$packages
+	@$(PIP) --no-build-isolation --editable .
 	@touch $@
 
 clean:
