@@ -1,10 +1,14 @@
 """The benchmarks' modules."""
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
 import pytest
+
+# The Makefile's: a wheel's kernels are compiled once, and not for each test that makes one.
+os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(Path(sys.prefix, "zig").absolute()))
 
 
 @pytest.fixture(scope="module")
