@@ -71,6 +71,9 @@ def _geometries(options, tensor):
     if options.get("like") == "dali":
         share = {"roi": (0.9, 0.1, 0.15, 0.83), "roi_unit": "share"}
         yield plan_of(pp.flip(), pp.resize(height=50, width=37, **share, **options), pp.crop(9, 3, 30, 31), tensor)
+    if options.get("like") == "opencv" and options["filter"] != "area":
+        by_scale = pp.resize(41, mode="scale", max_size=99, subpixel=True, **options)
+        yield plan_of(by_scale, pp.flip(), pp.center_crop(33, 37), tensor)
     if not is_real(options):
         yield from _padded_first(options, tensor)
 

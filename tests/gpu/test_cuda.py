@@ -117,6 +117,7 @@ def test_dalis_ties_go_where_they_go_on_the_cpu(folder, color):
         [pp.flip(), pp.resize(**halves), pp.flip(), pp.crop(2, 0, 20, 13)],
         [pp.resize(**halves), pp.pad(40, 60, fill=7)],
         [pp.resize(**doubles), pp.brightness(factor=1.2), pp.flip()],
+        *[[pp.grayscale(), pp.resize(**doubles), pp.crop(5, 3, 90, 39)]] * (color != "gray"),
     ):
         plan = plan_of(*geometry, tensor, color=color)
         batch = [np.random.default_rng(seed).integers(0, 256, (64, 86, count), np.uint8) for seed in range(2)]
