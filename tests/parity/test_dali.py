@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from images import noise
+from images import noise, png
 from pixprep.engine.kernels import resize
 from pixprep.engine.kernels.resampling import resampling
-from pixprep.importers.verify import Originals
+from pixprep.importers.verify import Originals, verify
 from pixprep.pipeline import ops
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.folding import Geometry
@@ -148,3 +148,13 @@ def test_a_swap_of_rows_and_columns_is_seen_in_nearest():
     pixels = noise(14, 115)
     turned = resized(pixels.swapaxes(0, 1), op_of(45, 21, filter="nearest"))
     assert not np.array_equal(resized(pixels, op_of(21, 45, filter="nearest")), turned.swapaxes(0, 1))
+
+
+@live
+def test_verify_gives_dali_one_channel_behind_gray():
+    """Of three, ties of what is left of a row would go elsewhere, and a right pipeline be wrong."""
+    gray = ops.ColorMatrix(((0.299, 0.587, 0.114, 0.0),) * 3)
+    tensor = ops.Tensor(dtype="uint8", layout="hwc", channels=1)
+    pipeline = Pipeline([ops.Decode(), gray, op_of(192, 86, antialias=False), tensor])
+    image = png(np.repeat(noise(96, 86)[:, :, :1], 3, 2))
+    assert verify(pipeline, images=[("gray", image)], generate=False).is_exact

@@ -23,7 +23,7 @@ from pixprep.errors import unreachable
 from pixprep.importers.verify.images import Array
 from pixprep.importers.verify.libraries import Library, find
 from pixprep.importers.verify.origins import TRANSFORMS, Size, planes
-from pixprep.importers.verify.twins import library_of, recoloured
+from pixprep.importers.verify.twins import has_one_channel, library_of, recoloured
 from pixprep.pipeline import ops
 from pixprep.pipeline.file import Origin
 from pixprep.plan.profiles import PROFILES, dali
@@ -153,13 +153,14 @@ def geometry(
         pixels: uint8 (height, width, channels), in the order of the decode that the chain begins with; else red first.
         recolour: every op on colours, on pixels with red first.
     """
-    is_backwards = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr"
+    is_backwards, is_gray = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr", False
     for op in chain:
+        is_gray = has_one_channel(op, was_gray=is_gray)
         match op:
             case ops.ImageOp(home="training"):
                 raise AssertionError(f"{op!r} is compared with nothing")
             case ops.Resize():
-                pixels = resize(pixels)
+                pixels = resize(pixels[:, :, :1]).repeat(3, 2) if is_gray and op.like == "dali" else resize(pixels)
             case ops.Letterbox():
                 pixels = _padded(op, resize(pixels))
             case ops.Pad():
@@ -261,8 +262,7 @@ def _by_size(op: Any, height: int, width: int) -> tuple[float, float]:
         longest = raw * max(height, width) / base
         return (longest, round(raw)) if width < height else (round(raw), longest)
     if op.mode == "scale":
-        scale = max(op.size / base, 0 if op.shrink else 1)
-        scale = min(scale, math.inf if op.enlarge else 1)
+        scale = min(max(op.size / base, 0 if op.shrink else 1), math.inf if op.enlarge else 1)
         if op.multiple is None:
             scale = min(scale, op.max_size / max(height, width) if op.max_size else scale)
             return height * scale, width * scale

@@ -197,6 +197,14 @@ ALBUMENTATIONS: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
 """The same of Albumentations, with OpenCV, for its module ``augmentations.pixel.functional``, and an array."""
 
 
+def has_one_channel(op: ops.Op, *, was_gray: bool) -> bool:
+    """Tell whether DALI's image has one channel behind an op."""
+    if not isinstance(op, ops.ColorMatrix):
+        return was_gray or isinstance(op, ops.Grayscale)
+    is_scaled = np.count_nonzero(np.array(op.matrix)[:, :3]) <= 3
+    return len({*op.matrix}) == 1 or (was_gray and is_scaled)
+
+
 def library_of(op: ops.SteadyOp) -> str:
     """The key of the library that ``recoloured`` calls: see ``libraries``."""
     if isinstance(op, ops.HueSaturationValue | ops.BrightnessContrast) or _is_blend_of_opencv(op):
