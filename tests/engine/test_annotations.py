@@ -53,6 +53,7 @@ LEFT_HALF = pp.crop(0, 0, 60, 40)
         ([LEFT_HALF, pp.boxes()], [[10, 20, 30, 40], [0, 0, 40, 60]]),
         ([LEFT_HALF, pp.boxes(clip=False)], [[10, 20, 30, 40], [0, 0, 80, 60]]),
         ([LEFT_HALF, pp.boxes(min_visible=0.6)], [[10, 20, 30, 40]]),
+        ([LEFT_HALF, pp.boxes(min_area=401)], [[0, 0, 40, 60]]),
         ([LEFT_HALF, pp.boxes(min_size=25)], [[0, 0, 40, 60]]),
         ([pp.resize(height=30, width=40), pp.boxes()], [[5, 10, 15, 20], [0, 0, 40, 30], [35, 25, 39.5, 29.5]]),
         ([pp.pad(100, 100), pp.boxes()], BOXES + np.float32([10, 20, 10, 20])),

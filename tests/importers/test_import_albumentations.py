@@ -86,6 +86,26 @@ CASES = [
         [transform("Resize", **RESIZE), transform("ToFloat", max_value=None), transform("VerticalFlip", p=0)],
         [pp.resize(height=8, width=9, like="opencv"), pp.normalize(arithmetic="divide")],
     ),
+    (
+        [
+            transform("Transpose"),
+            transform("InvertImg"),
+            transform("OneOf", transforms=[transform("Resize", **RESIZE)]),
+        ],
+        [
+            pp.rotate(90, expand=True),
+            pp.flip("vertical"),
+            pp.invert(),
+            pp.resize(height=8, width=9, like="opencv"),
+        ],
+    ),
+    (
+        [LONGEST, transform("PadIfNeeded", **PAD | {"min_width": 8}), transform("Resize", **RESIZE | {"width": 8})],
+        [
+            pp.resize(8, side="longer", mode="scale", filter="nearest", like="opencv", rounding="half_even"),
+            pp.pad(8, 8, fill=114, larger="keep"),
+        ],
+    ),
 ]
 
 
@@ -110,10 +130,37 @@ def test_the_layout_is_that_of_the_last_transform():
     )
 
 
+def test_one_gray_channel_is_the_tensors():
+    gray = transform("ToGray", method="weighted_average", num_output_channels=1)
+    pipeline = from_albumentations(compose(transform("Resize", **RESIZE), gray, transform("ToTensorV2")))
+    assert list(pipeline.ops[2:]) == [pp.grayscale("opencv"), pp.tensor(channels=1, dtype="uint8")]
+
+
+def test_an_image_of_its_own_size_needs_the_option_max_size():
+    chain = compose(transform("PadIfNeeded", **PAD), transform("ToTensorV2"), additional_targets={"image2": "image"})
+    assert from_albumentations(chain, max_size=640).ops[-1] == pp.tensor(dtype="uint8", max_size=640)
+    assert refusal(from_albumentations, chain).endswith("here that is the option max_size, such as max_size=4096")
+
+
+def test_what_older_versions_always_apply_is_done_always():
+    chain = compose(transform("Resize", **RESIZE), transform("HorizontalFlip", p=0.5, always_apply=True))
+    assert from_albumentations(chain).ops[2] == pp.flip()
+    chain["transform"]["transforms"][1]["always_apply"] = False
+    assert from_albumentations(training=chain).ops[2] == pp.random_flip(p=0.5)
+
+
+def test_a_file_of_yaml_is_refused_with_the_option_that_writes_json(tmp_path):
+    path = tmp_path / "transforms.yaml"
+    path.write_text("transform:")
+    assert refusal(from_albumentations, path).startswith(
+        "transforms.yaml: is YAML: A.save(transform, path, data_format="
+    )
+
+
 BOXES = {
     "format": "yolo",
     "label_fields": ["labels"],
-    "min_area": 0.0,
+    "min_area": 25.0,
     "min_visibility": 0.25,
     "min_width": 2,
     "min_height": 2,
@@ -123,7 +170,7 @@ BOXES = {
 def test_boxes_and_points_are_outputs_of_training():
     points = {"format": "xy", "label_fields": None, "remove_invisible": False}
     ops = imported(transform("Resize", **RESIZE), bbox_params=BOXES, keypoint_params=points)
-    assert ops[1:] == [pp.boxes("cxcywh", normalized=True, min_size=2, min_visible=0.25), pp.points()]
+    assert ops[1:] == [pp.boxes("cxcywh", normalized=True, min_size=2, min_visible=0.25, min_area=25), pp.points()]
 
 
 def test_both_sides_and_flips_by_chance():
@@ -167,6 +214,33 @@ DRAWN = [
     (
         [transform("RandomScale", scale_limit=[-0.5, 1], interpolation=1, area_for_downscale=None)],
         [pp.scale_jitter(scale_range=(0.5, 2), like="opencv")],
+    ),
+    (
+        [transform("RandomResizedCrop", height=8, width=9, scale=[0.08, 1.0], ratio=[0.75, 1.5], interpolation=1)],
+        [pp.random_resized_crop(8, 9, (0.08, 1.0), (0.75, 1.5), like="opencv")],
+    ),
+    (
+        [transform("RandomRotate90", p=0.5), transform("Flip", p=0.25)],
+        [
+            pp.random_choice([[], *(pp.rotate(angle, expand=True) for angle in (90, 180, 270))], p=0.5),
+            pp.random_choice([pp.flip("vertical"), pp.flip(), [pp.flip("vertical"), pp.flip()]], p=0.25),
+        ],
+    ),
+    (
+        [
+            transform(
+                "CoarseDropout",
+                max_holes=3,
+                min_holes=1,
+                max_height=9,
+                min_height=8,
+                max_width=8,
+                min_width=1,
+                fill_value=7,
+                mask_fill_value=None,
+            )
+        ],
+        [pp.coarse_dropout((1, 3), (8, 9), (1, 8), 7, 1.0)],
     ),
     (
         [transform("GaussianBlur", sigma_limit=[0.5, 3], blur_limit=[0, 0], p=0.25)],

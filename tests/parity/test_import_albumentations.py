@@ -53,7 +53,7 @@ def border(rng):
 
 
 def look(rng):
-    return {"interpolation": rng.choice([0, 1, 1, 2]), "border_mode": rng.choice([0, 0, 1, 2, 4]), "fill": fill(rng)}
+    return {"interpolation": rng.choice([0, 1, 1, 2, 3]), "border_mode": rng.choice([0, 0, 1, 2, 4]), "fill": fill(rng)}
 
 
 def affine(rng):
@@ -107,7 +107,7 @@ def values(rng):
 def evaluation(seed):
     """A random chain as people write it for evaluation."""
     rng = random.Random(seed)
-    flips = [A.HorizontalFlip(p=rng.choice([0, 1])), A.VerticalFlip(p=rng.choice([0, 1])), A.NoOp()]
+    flips = [A.HorizontalFlip(p=rng.choice([0, 1])), A.VerticalFlip(p=rng.choice([0, 1])), A.NoOp(), A.Transpose(p=1)]
     sized, moved = resizes(rng), rng.sample(flips, rng.randint(0, 3))
     if isinstance(sized[-1], A.CenterCrop) and not sized[-1].pad_if_needed:  # float32 values may be cropped
         moved.append(sized.pop())
@@ -186,7 +186,10 @@ def scaled(params, size):
 
 
 KINDS = ("brightness", "contrast", "saturation", "hue")
+ELEMENTS = ("e", "v", "r90", "t", "r180", "h", "r270", "hvt")
 DRAWN = {
+    "RandomRotate90": (lambda _: A.RandomRotate90(p=1), lambda params, _: {"chosen": [int(params["factor"])]}),
+    "D4": (lambda _: A.D4(p=1), lambda params, _: {"chosen": [ELEMENTS.index(params["group_element"])]}),
     "RandomCrop": (
         lambda rng: A.RandomCrop(rng.randint(1, 33), rng.randint(1, 33), p=1),
         lambda params, _: window(params["crop_coords"]),
@@ -257,6 +260,38 @@ def test_a_draw_of_the_library_gives_its_pixels(name):
         assert_close(actual, expected)
         changed += not np.array_equal(expected, A.CenterCrop(440, 640, pad_if_needed=True)(image=pixels)["image"])
     assert changed > 50
+
+
+def test_one_gray_channel_and_images_of_their_own_size_are_exact():
+    gray = [A.ToGray(num_output_channels=1, p=1), A.PadIfNeeded(50, 60, border_mode=0, fill=9), A.Normalize(0.4, 0.3)]
+    chains = [[A.Resize(40, 50), *gray, ToTensorV2()], [A.Resize(40, 50), A.InvertImg(p=1)], [A.Normalize(MEAN, STD)]]
+    for chain in map(A.Compose, chains):
+        for encoded, pixels in images():
+            (actual,) = ours(from_albumentations(chain, max_size=640), [encoded])
+            assert_close(actual, np.asarray(chain(image=pixels)["image"]))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_labels_and_boxes_move_as_the_librarys(seed):
+    rng = random.Random(seed)
+    size, angle, side = (rng.randint(20, 90), rng.randint(20, 90)), rng.uniform(-90, 90), rng.randint(9, 90)
+    moves = [A.Resize(*size), A.LongestMaxSize(side), A.Rotate((angle, angle), border_mode=0, fill_mask=255, p=1)]
+    chain = [rng.choice(moves), A.Transpose(p=1), A.CenterCrop(50, 60, pad_if_needed=True, fill_mask=255)]
+    kept = {"min_area": rng.choice([0, 90]), "min_visibility": 0.1, "clip": True}
+    boxes = {"format": "pascal_voc", "label_fields": ["labels"], **kept}
+    ops = list(from_albumentations(training=A.Compose(chain, bbox_params=A.BboxParams(**boxes))).definition)
+    pixels, mask = scene(61, 97), noise(61, 97, 1)[:, :, 0] % 9
+    corners = np.array([[5, 6, 40.5, 30], [50, 2, 96, 60], [0, 0, 7, 9]], np.float32)
+    theirs = A.Compose([*chain], bbox_params=A.BboxParams(**boxes))(
+        image=pixels, mask=mask, bboxes=corners, labels=[0, 1, 2]
+    )
+    sample = {"image": png(pixels), "mask": mask, "boxes": corners, "labels": np.arange(3)}
+    pipeline = pp.Pipeline([*ops[:-1], pp.mask(), ops[-1]]).for_training()
+    batch = next(iter(pp.Loader([sample], pipeline, batch_size=1)))
+    assert_close(batch["tensor"][0], theirs["image"])
+    assert np.array_equal(batch["mask"][0], theirs["mask"])
+    assert batch["labels"][0].tolist() == [int(label) for label in theirs["labels"]]
+    np.testing.assert_allclose(batch["boxes"][0], np.reshape(theirs["bboxes"], (-1, 4)), atol=1e-2)
 
 
 @pytest.mark.parametrize("size", [(61, 97), (300, 41)])

@@ -126,6 +126,10 @@ def test_small_and_hardly_visible_boxes_go():
             check_sides = np.concatenate(batch["boxes"])
             assert (check_sides[:, 2:] - check_sides[:, :2] >= 3).all()
     assert 0 < counts[1] < counts[0]
+    with loader(pp.Mosaic(), pipeline(min_area=20)) as some:
+        sides = np.concatenate([boxes[:, 2:] - boxes[:, :2] for batch in some for boxes in batch["boxes"]])
+    assert 0 < len(sides) < counts[0]
+    assert (sides.prod(axis=1) >= 20).all()
 
 
 @pytest.mark.parametrize("mix", [pp.Mosaic(p=0.7), pp.CopyPaste(p=0.7)])

@@ -184,7 +184,7 @@ def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32,
         kept &= (_extent(seen) > 0).all(axis=1)
     sides = _extent(seen)
     area, of = sides.prod(axis=1), np.abs(_extent(whole)).prod(axis=1)
-    kept &= (sides >= plan.min_size).all(axis=1)
+    kept &= (sides >= plan.min_size).all(axis=1) & (area >= plan.min_area)
     kept &= area >= plan.min_visible * _WHOLE * of
     for step in plan.geometry.random_steps:
         if isinstance(step, IouCrop):
@@ -331,7 +331,9 @@ def _laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
     if mask.dtype != np.uint8 or not 0 <= plan.ignore <= 255:
         mask = mask.astype(plan.dtype)
     resize = plan.geometry.resize
-    profile = PROFILES[resize.like if resize is not None and (resize.subpixel or resize.roi) else "torchvision"]
+    like = resize.like if resize is not None else "torchvision"
+    is_exact = resize is not None and bool(resize.subpixel or resize.roi)
+    profile = PROFILES[like if is_exact else levels.labels_like(like)]
     rows, columns = (_looked_at(placement, axis, profile) for axis in (0, 1))
     result: Labels = mask.take(rows, axis=-2, mode="clip").take(columns, axis=-1, mode="clip")
     top, left, bottom, right = placement.region

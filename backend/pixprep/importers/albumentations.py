@@ -6,12 +6,14 @@ The facts are of Albumentations 2.0.8 and 1.4.24; fields that 2.0 renamed are re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pixprep.errors import PipelineError
-from pixprep.importers.albumentations_ops import NO_OP, RENAMED, TRANSFORMS, Walk
+from pixprep.importers.albumentations_ops import RENAMED, TRANSFORMS, Walk, version_of
 from pixprep.importers.albumentations_random import RANDOM
 from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import Fields, read_json, reading
@@ -34,8 +36,10 @@ from pixprep.pipeline.ops import (
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import BoxFormat, Side
 
+log = logging.getLogger(__name__)
+
 NOT_SERVED = "is random, and serving draws nothing: give this file as --training, and what is served as the source"
-_LISTS = ("Compose", "Sequential")
+_LISTS = ("Compose", "ReplayCompose", "Sequential")
 _BOXES: dict[str, tuple[BoxFormat, bool]] = {
     "pascal_voc": ("xyxy", False),
     "coco": ("xywh", False),
@@ -46,7 +50,12 @@ _BOXES: dict[str, tuple[BoxFormat, bool]] = {
 
 
 def from_albumentations(
-    source: Any = None, *, training: Any = None, name: str | None = None, apply_exif_orientation: bool = True
+    source: Any = None,
+    *,
+    training: Any = None,
+    name: str | None = None,
+    apply_exif_orientation: bool = True,
+    max_size: int | None = None,
 ) -> Pipeline:
     """The pipeline of a ``Compose``, bit for bit.
 
@@ -58,6 +67,7 @@ def from_albumentations(
         training: the same of training, which may draw; default: no other.
         name: of the pipeline's origin; default: the file's.
         apply_exif_orientation: as ``cv2.imread`` does; ``Image.open`` does not.
+        max_size: the most pixels of a side, for a chain that leaves images of their own size.
 
     Raises:
         PipelineError: a transform or one of its fields is not understood, or stands where it cannot; serving would
@@ -68,44 +78,73 @@ def from_albumentations(
     first = Decode(apply_exif_orientation=apply_exif_orientation)
     if source is not None or training is None:
         values, where = _read(source, "transforms")
-        version, served = _ops(values, where, "serving", first)
+        version, served = _ops(values, where, "serving", first, max_size)
     if training is not None:
         values, where = _read(training, "training")
-        version, trained = _ops(values, where, "training", first)
+        version, trained = _ops(values, where, "training", first, max_size)
     definition = training if source is None else source
     name = name or (Path(definition).name if isinstance(definition, str | Path) else "Compose")
-    return assembled(
-        served,
-        training=trained,
-        library="albumentations",
-        version=version,
-        name=name,
-        where=where,
-        like="opencv",
-    )
+    origin = {"library": "albumentations", "version": version, "name": name, "where": where}
+    try:
+        return assembled(served, training=trained, like="opencv", **origin)
+    except PipelineError as error:
+        if "has no bound" not in str(error):
+            raise
+        raise PipelineError(f"{error}: here that is the option max_size, such as max_size=4096") from None
 
 
 def _read(source: Any, where: str) -> tuple[Mapping[str, Any], str]:
     """Result of ``A.to_dict``, and the place that errors begin with."""
     if isinstance(source, str | Path):
-        return read_json(Path(source)), Path(source).name
+        path = Path(source)
+        if path.suffix in (".yaml", ".yml"):
+            raise PipelineError(
+                f'{path.name}: is YAML: A.save(transform, path, data_format="json") writes what is read'
+            )
+        return read_json(path), path.name
     if isinstance(source, Mapping):
         return source, where
     if not (type(source).__module__.startswith("albumentations.") and hasattr(source, "to_dict")):
         kind = type(source)
         raise PipelineError(f"{where} {kind.__name__}: is a class of {kind.__module__}, not of albumentations")
-    made: Mapping[str, Any] = source.to_dict()
+    try:
+        written = json.dumps(source.to_dict(), default=lambda each: getattr(each, "value", None) or each.tolist())
+    except (AttributeError, NotImplementedError, ValueError) as error:
+        raise PipelineError(f"{where}: {error}") from None
+    made = json.loads(written)
+    if version_of(made.get("__version__")) < _SAID and not {*_positions(source)} <= {None, "center"}:
+        raise PipelineError(f'{where} PadIfNeeded: "position" is not in what 1.4.2 and older write: take 2.0')
     return made, where
 
 
-def _ops(values: Mapping[str, Any], where: str, side: Side, first: Decode) -> tuple[str, list[Op]]:
+_LAST = (2, 0, 8)
+"""The last version of Albumentations: AlbumentationsX has the numbers above it, and other fields."""
+_SAID = (1, 4, 3)
+"""The first version that writes where PadIfNeeded puts an image; ``A.load`` takes the middle of older files."""
+
+
+def _positions(transform: Any) -> Iterator[str | None]:
+    """The ``position`` of a transform, and of those that it is made of."""
+    yield getattr(getattr(transform, "position", None), "value", None)
+    for each in getattr(transform, "transforms", ()):
+        yield from _positions(each)
+
+
+def _ops(
+    values: Mapping[str, Any], where: str, side: Side, first: Decode, max_size: int | None
+) -> tuple[str, list[Op]]:
     with reading(values, where) as fields:
         version, transform = fields.text("__version__", "unknown"), fields.mapping("transform")
     if not transform:
         raise PipelineError(f'{where}: "transform" is missing: it must be what A.save or A.to_dict wrote')
+    if version_of(version) > _LAST:
+        raise PipelineError(
+            f"{where}: is of AlbumentationsX {version}, which is not read: make it with Albumentations 2.0"
+        )
     walk = Walk(side, version)
     _take(walk, transform, where)
-    return version, [first, *walk.finished(where), *walk.annotations, Tensor(dtype=walk.dtype, layout=walk.layout)]
+    ops = [first, *walk.finished(where), *walk.annotations]
+    return version, [*ops, Tensor(walk.dtype, walk.layout, max_size, channels=walk.channels)]
 
 
 def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> None:
@@ -127,21 +166,27 @@ def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> No
     renamed = RENAMED.get(name, {})
     by_new_names = {renamed.get(key, key): value for key, value in values.items()}
     with reading(by_new_names, place) as fields:
-        fields.ignore("__class_fullname__", "always_apply", "save_key")
-        p = _share(fields, name in _LISTS)
+        fields.ignore("__class_fullname__", "save_key")
+        parts = fields.take("transforms", ())
+        is_known = name in TRANSFORMS | RANDOM or name in (*_LISTS, "OneOf", "NoOp")
+        p = _share(fields, name in _LISTS or not (is_known or fields.has("p")))
+        if fields.flag("always_apply"):  # of 1.4.9 and older, whatever p is
+            p = 1.0
         share = p if share is None else share
+        is_drawn = name in RANDOM or share < 1 or (name == "OneOf" and len(parts) != 1)
         if share == 0 or name == "NoOp":
             fields.ignore(*by_new_names)
             return
-        if walk.side == "serving" and (name in RANDOM or name == "OneOf" or share < 1):
+        if walk.side == "serving" and is_drawn:
             raise PipelineError(NOT_SERVED)
-        if name not in TRANSFORMS | RANDOM and name not in (*_LISTS, "OneOf"):
-            raise PipelineError(f"is not understood{NO_OP.get(name, NO_OP[''])}")
+        if not is_known:
+            raise PipelineError(
+                "is not understood: write it as an operator of your own (docs/own-operators.md), or leave it out"
+            )
         own = walk if share == 1 else walk.branch()
         if name in TRANSFORMS | RANDOM:
             (TRANSFORMS | RANDOM)[name](own, fields)
         else:
-            parts = fields.take("transforms", ())
             if not isinstance(parts, list | tuple):
                 fields.refuse("transforms", "must be a list")
             _annotate(own, fields)
@@ -164,6 +209,9 @@ def _share(fields: Fields, is_list: bool) -> float:
 
 def _choose(walk: Walk, parts: Sequence[Any], where: str) -> None:
     """``OneOf``: each part as often as its ``p`` says, and then in any case."""
+    if len(parts) == 1:
+        _take(walk, parts[0], f"{where}[0]", 1.0)
+        return
     branches, weights = [], []
     for index, part in enumerate(parts):
         place = f"{where}[{index}]"
@@ -194,19 +242,19 @@ def _at_times(made: Sequence[ImageOp], share: float) -> list[ImageOp]:
 def _annotate(walk: Walk, fields: Fields) -> None:
     """Read what a ``Compose`` says of boxes and points: outputs of the training side."""
     fields.ignore("is_check_shapes")
-    if fields.take("additional_targets"):
-        fields.refuse("additional_targets", "names further images or masks, which a pipeline does not have")
+    if fields.take("additional_targets") and walk.side == "training":
+        fields.refuse("additional_targets", "shares a draw with other images or masks: leave it out")
     if fields.has("bbox_params"):
         with reading(fields.mapping("bbox_params"), "bbox_params") as boxes:
             form, is_normalized = boxes.choice("format", _BOXES)
             boxes.ignore("label_fields", "check_each_transform", "clip", "filter_invalid_bboxes")
-            boxes.expect("min_area", 0, why="is not understood: min_width and min_height are")
             if boxes.has("max_accept_ratio"):
                 boxes.refuse("max_accept_ratio")
             least = boxes.number("min_width", 0.0)
             boxes.expect("min_height", least, why="must be min_width: an op has one least side")
-            visible = boxes.number("min_visibility", 0.0)
-        walk.annotations.append(Boxes(format=form, normalized=is_normalized, min_size=least, min_visible=visible))
+            visible, area = boxes.number("min_visibility", 0.0), boxes.number("min_area", 0.0)
+        kept = Boxes(form, is_normalized, min_size=least, min_visible=visible, min_area=area)
+        walk.annotations.append(kept)
     if fields.has("keypoint_params"):
         with reading(fields.mapping("keypoint_params"), "keypoint_params") as points:
             points.choice("format", ("xy",))
@@ -214,3 +262,4 @@ def _annotate(walk: Walk, fields: Fields) -> None:
             if points.flag("remove_invisible", default=True):
                 points.refuse("remove_invisible", "must be false: points outside stay, as their row of a tensor")
         walk.annotations.append(Points())
+        log.warning("points lie between pixels: a mirror takes x to width - x, and in Albumentations to width - 1 - x")

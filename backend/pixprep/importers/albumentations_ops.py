@@ -16,7 +16,7 @@ from pixprep.errors import PipelineError
 from pixprep.importers.fields import Fields, finite, reals
 from pixprep.pipeline import ops
 from pixprep.pipeline.ops import ImageOp, Levels, Normalize, Op, as_tuple
-from pixprep.spec import Anchor, Filter, Layout, PaddingMode, Side, TensorDType
+from pixprep.spec import Anchor, Filter, ImageSpec, Layout, PaddingMode, Side, TensorDType
 
 FILTERS: dict[Any, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "area", 4: "lanczos4"}
 """Filters by OpenCV's numbers."""
@@ -28,11 +28,6 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "CoarseDropout": {"fill_value": "fill", "mask_fill_value": "fill_mask"},
 }
 """Names that 1.4 had for the fields of 2.0, by transform."""
-NO_OP = {
-    "": ": write it as an operator of your own (docs/own-operators.md), or leave it out",
-    "LetterBox": ": neither 1.4 nor 2.0 has it: LongestMaxSize and PadIfNeeded are",
-}
-"""Reasons for the refusal of a transform; by "" of any other."""
 
 
 class Walk:
@@ -44,15 +39,17 @@ class Walk:
         annotations: ops on what belongs to an image.
         values: the arithmetic so far, which is done last: nothing behind it depends on neighbours.
         layout: of the tensor.
+        channels: of the tensor: 1 behind a ToGray that makes one; None: the image's.
         is_open: the last op is a letterbox whose margin is still to come.
     """
 
     def __init__(self, side: Side, version: str) -> None:
         self.side = side
-        self.version = tuple(map(int, re.findall(r"\d{1,9}", version)))
+        self.version = version_of(version)
         self.annotations: list[Op] = []
         self.values: list[Normalize] = []
         self.layout: Layout = "hwc"
+        self.channels: Literal[1] | None = None
         self.is_open = False
         self.ops: list[ImageOp] = []
 
@@ -73,11 +70,18 @@ class Walk:
         """Add an op that changes levels, or makes new ones."""
         if self.values:
             raise PipelineError("would change float32 values: put it before Normalize and ToFloat")
+        if self.channels and not (isinstance(op, ops.Resize | ops.Pad) and isinstance(getattr(op, "fill", 0), int)):
+            raise PipelineError("stands behind ToGray of one channel: put it before it")
         self.move(op)
 
     def resize(self, fields: Fields, **how: Any) -> None:
         """Resize by OpenCV."""
         self.change(ops.Resize(filter=filter_of(fields), like="opencv", **how))
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """What the data is, whatever the ops are."""
+        return self.values, self.layout, self.channels, self.is_open
 
     def branch(self) -> Walk:
         """A walk from here, with ops of its own."""
@@ -88,14 +92,23 @@ class Walk:
     def joined(self, *branches: Walk) -> None:
         """Raise PipelineError where a branch has changed what the data is."""
         for each in branches:
-            if (each.values, each.layout, each.is_open) != (self.values, self.layout, self.is_open):
+            if each.state != self.state:
                 raise PipelineError("changes what the data is in some draws alone: put that behind it")
 
     def finished(self, where: str) -> list[Op]:
         """Give all ops between ``decode`` and ``tensor``."""
         if self.is_open:
             raise PipelineError(f'{where}: "max_size_hw" of two sides needs a PadIfNeeded of these behind it')
+        if self.channels and self.layout == "hwc":
+            raise PipelineError(
+                f"{where}: ToGray of one channel needs ToTensorV2 behind it: an array then has two axes"
+            )
         return [*self.ops, *self.values]
+
+
+def version_of(version: object) -> tuple[int, ...]:
+    """Numbers of a version; none where it is not known."""
+    return tuple(map(int, re.findall(r"\d{1,9}", str(version))))
 
 
 Read = Callable[[Walk, Fields], None]
@@ -128,7 +141,14 @@ def colour(fields: Fields) -> Levels:
 
 
 def _resize(walk: Walk, fields: Fields) -> None:
-    walk.resize(fields, height=fields.side("height"), width=fields.side("width"))
+    """A resize; of an image that has the size already, nothing."""
+    height, width, image = fields.side("height"), fields.side("width"), ImageSpec()
+    for op in walk.ops:
+        image = op.infer(image)
+    if (image.height, image.width) == (height, width) and not walk.values:
+        filter_of(fields)
+        return
+    walk.resize(fields, height=height, width=width)
 
 
 def _max_size(side: Literal["longer", "shorter"]) -> Read:
@@ -202,10 +222,11 @@ def _crop(walk: Walk, fields: Fields) -> None:
 
 
 def _to_gray(walk: Walk, fields: Fields) -> None:
-    """OpenCV's luma in all channels."""
+    """OpenCV's luma in all channels, or in one, which the tensor takes."""
     fields.expect("method", "weighted_average")
-    fields.expect("num_output_channels", 3, why='must be 3: "channels": 1 of tensor makes it one')
+    one: Literal[1] | None = fields.choice("num_output_channels", {1: 1, 3: None}, 3)
     walk.change(ops.Grayscale("opencv"))
+    walk.channels = one
 
 
 def _to_float(walk: Walk, fields: Fields) -> None:
@@ -222,6 +243,11 @@ def _normalize(walk: Walk, fields: Fields) -> None:
     if fields.choice("normalization", ("standard", *_BY_IMAGE), "standard") != "standard":
         fields.refuse("normalization", "follows each image's own numbers: standard does not")
     means, stds = as_tuple(fields.numbers("mean")), as_tuple(fields.numbers("std", positive=True))
+    for name in ("mean", "std"):
+        if walk.channels and len(as_tuple(fields.numbers(name))) > 1:
+            fields.refuse(name, "must be one number behind ToGray of one channel")
+        if walk.version < _NEW_NORMALIZE and isinstance(one := fields.take(name), list | tuple) and len(one) == 1:
+            fields.refuse(name, "is red's alone before 1.4.10: give one for each channel")
     most = np.float32(fields.number("max_pixel_value", positive=True))
     walk.values.append(
         Normalize(
@@ -233,6 +259,7 @@ def _normalize(walk: Walk, fields: Fields) -> None:
     )
 
 
+_NEW_NORMALIZE = 1, 4, 10
 _BY_IMAGE = ("image", "image_per_channel", "min_max", "min_max_per_channel")
 
 
@@ -251,6 +278,16 @@ def _flip(axis: Literal["horizontal", "vertical"]) -> Read:
     return lambda walk, _: walk.move(ops.Flip(axis))
 
 
+def _transpose(walk: Walk, _: Fields) -> None:
+    for op in (*turned(1), ops.Flip("vertical")):
+        walk.move(op)
+
+
+def turned(times: int) -> tuple[ImageOp, ...]:
+    """Quarter turns counter-clockwise, which move pixels alone."""
+    return (ops.Rotate(90 * times, expand=True),) if times else ()
+
+
 TRANSFORMS: dict[str, Read] = {
     "Resize": _resize,
     "LongestMaxSize": _max_size("longer"),
@@ -260,6 +297,8 @@ TRANSFORMS: dict[str, Read] = {
     "Crop": _crop,
     "HorizontalFlip": _flip("horizontal"),
     "VerticalFlip": _flip("vertical"),
+    "Transpose": _transpose,
+    "InvertImg": lambda walk, _: walk.change(ops.Invert()),
     "ToGray": _to_gray,
     "ToFloat": _to_float,
     "Normalize": _normalize,

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import Any
 
 from pixprep.errors import PipelineError
-from pixprep.importers.albumentations_ops import Read, Walk, colour, filter_of, margin, padded
+from pixprep.importers.albumentations_ops import Read, Walk, colour, filter_of, margin, padded, turned
 from pixprep.importers.fields import Fields, reading
 from pixprep.pipeline import ops
+from pixprep.pipeline.ops import ImageOp
 from pixprep.pipeline.ops.filters import LEAST_SIGMA, MAX_TAPS
+from pixprep.spec import Filter
 
 _NEW_BLUR = 2, 0, 5
+_NEW_WARP = 1, 4, 15
+_NEW_LEVELS = 1, 4, 10
+_NEW_GRAY = 2, 0, 5
+log = logging.getLogger(__name__)
 
 
 def _random_crop(walk: Walk, fields: Fields) -> None:
@@ -20,7 +27,9 @@ def _random_crop(walk: Walk, fields: Fields) -> None:
 
 def _random_resized_crop(walk: Walk, fields: Fields) -> None:
     scale, ratio = fields.span("scale"), fields.span("ratio")
-    walk.change(ops.RandomResizedCrop(*fields.pair("size"), scale, ratio, filter=filter_of(fields), like="opencv"))
+    is_old = fields.has("height")  # 1.3's names
+    size = (fields.side("height"), fields.side("width")) if is_old else fields.pair("size")
+    walk.change(ops.RandomResizedCrop(*size, scale, ratio, filter=filter_of(fields), like="opencv"))
 
 
 def _random_scale(walk: Walk, fields: Fields) -> None:
@@ -56,6 +65,10 @@ def _brightness_contrast(walk: Walk, fields: Fields) -> None:
 
 
 def _hue_saturation_value(walk: Walk, fields: Fields) -> None:
+    if walk.version < _NEW_LEVELS:
+        raise PipelineError("rounds otherwise before 1.4.10: make it anew with 2.0, and save it again")
+    if walk.version < _NEW_GRAY:
+        log.warning("%s gives gray pixels a colour before 2.0.5, and here none", fields.where)
     hue, saturation, value = (fields.span(f"{name}_shift_limit") for name in ("hue", "sat", "val"))
     walk.change(ops.RandomHueSaturationValue(hue, saturation, value, 1.0))
 
@@ -63,16 +76,25 @@ def _hue_saturation_value(walk: Walk, fields: Fields) -> None:
 def _coarse_dropout(walk: Walk, fields: Fields) -> None:
     if fields.has("fill_mask"):
         fields.refuse("fill_mask", "changes masks, which stay what they are here: null does")
-    count, height, width = (fields.span(f"{name}_range") for name in ("num_holes", "hole_height", "hole_width"))
+    if fields.has("max_holes"):  # 1.3's names
+        old = ("holes", "height", "width")
+        count, height, width = ((fields.number(f"min_{name}"), fields.number(f"max_{name}")) for name in old)
+        if isinstance(fields.take("max_height"), float) and height[1] >= 1:
+            fields.refuse("max_height", "must be below 1: a share")
+    else:
+        count, height, width = (fields.span(f"{name}_range") for name in ("num_holes", "hole_height", "hole_width"))
     whole = int(count[0]), int(count[1])
     walk.change(ops.CoarseDropout(whole, height, width, colour(fields), 1.0))
 
 
 def _warped(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarpPerspective], **how: Any) -> None:
     """Warp by OpenCV; of boxes, ``rotate_method`` of corners is what they are here."""
+    if walk.version < _NEW_WARP:
+        raise PipelineError("has another matrix before 2.0: make it anew with 2.0, and save it again")
     fields.expect("rotate_method", "largest_box", why="makes other boxes: largest_box has the corners' own")
     fields.off("fit_output")
-    filter_ = filter_of(fields)
+    found = filter_of(fields)
+    filter_: Filter = "bilinear" if found == "area" else found  # OpenCV's own rule for warps
     if filter_ not in ("nearest", "bilinear", "bicubic"):
         fields.refuse("interpolation", "must be 0 (nearest), 1 (bilinear) or 2 (bicubic)")
     walk.change(op(**{"filter": filter_, "p": 1.0} | margin(fields) | how))
@@ -117,7 +139,17 @@ def _perspective(walk: Walk, fields: Fields) -> None:
     _warped(walk, fields, ops.RandomWarpPerspective, **how)
 
 
+def _one_of(*lists: tuple[ImageOp, ...]) -> Read:
+    """Any of several moves, each as often."""
+    return lambda walk, _: walk.move(ops.RandomChoice(lists))
+
+
+_ACROSS, _DOWN = (ops.Flip(),), (ops.Flip("vertical"),)
+
 RANDOM: dict[str, Read] = {
+    "RandomRotate90": _one_of(*map(turned, range(4))),
+    "D4": _one_of(*((*turned(times), *flip) for times in range(4) for flip in ((), _DOWN))),
+    "Flip": _one_of(_DOWN, _ACROSS, (*_DOWN, *_ACROSS)),
     "RandomCrop": _random_crop,
     "RandomResizedCrop": _random_resized_crop,
     "RandomScale": _random_scale,

@@ -247,6 +247,7 @@ class BoxesPlan:
     clip: bool
     min_size: float
     min_visible: float
+    min_area: float = 0.0
     pad: int | None
 
 

@@ -228,9 +228,9 @@ class _Work:
         return self.large_enough({**made, _CORNERS: (seen if self._plan.clip else moved)[kept]})
 
     def large_enough(self, objects: Objects) -> Objects:
-        """The objects whose boxes ``min_size`` keeps."""
+        """The objects whose boxes ``min_size`` and ``min_area`` keep."""
         sides = objects[_CORNERS][:, 2:] - objects[_CORNERS][:, :2]
-        kept = (sides >= max(self._plan.min_size, 1e-9)).all(axis=1)
+        kept = (sides >= max(self._plan.min_size, 1e-9)).all(axis=1) & (sides.prod(axis=1) >= self._plan.min_area)
         return {name: values[kept] for name, values in objects.items()}
 
     def put_back(self, batch: Batch, words: Sequence[Mapping[str, Any]]) -> None:

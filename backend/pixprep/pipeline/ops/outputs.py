@@ -298,6 +298,7 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
         clip: cut off what is not seen.
         min_size: the least width and height of a box that stays, in pixels of the image here, after ``clip``.
         min_visible: the least part of its area that is seen of a box that stays, 0 to 1.
+        min_area: the least area of a box that stays, as ``min_size``.
         pad: rows in any case, of which those without a box hold -1, and their labels too: all images in one array. An
             image with more boxes is refused.
     """
@@ -307,6 +308,7 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
     clip: bool = True
     min_size: Annotated[float, Within(0, MAX_SIDE, " pixels")] = 1.0
     min_visible: Share = 0.0
+    min_area: Annotated[float, Within(0, MAX_SIDE**2, " pixels")] = 0.0
     pad: Rows | None = None
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
@@ -353,8 +355,9 @@ class Mask(AnnotationOp, frozen=True, tag="mask"):
 
     A sample has a label for each pixel of the decoded image as ``mask``: an array (height, width), or a PNG, gray or
     with a palette, whose stored numbers are the labels. It follows all geometry before this op, always by the nearest
-    pixel, and nothing that is done to levels. It is resized as torchvision v2 resizes a ``Mask``, or by a resize with
-    ``subpixel`` as DALI's ``nearest``; a rotation and an affine map round as the op's ``like``.
+    pixel, and nothing that is done to levels. It is resized as torchvision v2 resizes a ``Mask``, by a resize with
+    ``"like": "opencv"`` as OpenCV's ``nearest`` and with ``subpixel`` as DALI's; a rotation and an affine map round as
+    the op's ``like``.
 
     Args:
         ignore: the label where no image is: in margins, and in the corners of a rotation.

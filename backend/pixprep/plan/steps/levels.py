@@ -329,6 +329,11 @@ def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tup
             yield motion, (height, width)
 
 
+def labels_like(like: Like) -> Like:
+    """Library whose nearest pixel a resize of labels takes: OpenCV where the image's is its own, else PyTorch."""
+    return "opencv" if like == "opencv" else "torchvision"
+
+
 def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int, ...]) -> list[Warp | Take | Resample]:
     """The steps that move an image of this size, for an image of labels: nearest, and ``fill`` where they look outside.
 
@@ -344,7 +349,7 @@ def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int,
             made.append(step._replace(fill=fill))
         elif isinstance(step, Resample):
             method = Method("nearest", antialias=False)
-            made.append(step._replace(method=method, like="dali" if any(step.begin) else "torchvision"))
+            made.append(step._replace(method=method, like="dali" if any(step.begin) else labels_like(step.like)))
         elif isinstance(step, Extern) and (motion := step.forward(height, width)) is not None:
             back = np.linalg.inv(motion)
             depth = back[2, 2] or 1e-12 * np.abs(back[2]).max()  # the horizon may go through the first corner
