@@ -275,7 +275,7 @@ def test_gray_of_colours_is_one_channel_and_pad_output_adds_none():
         imported(RESIZE, GRAYED, back)[1] == imported(GRAYED, back, RESIZE)[1] == pp.tensor(dtype="uint8", layout="hwc")
     )
     text = refusal(from_dali, chain(DECODE, RESIZE, GRAYED, ("CropMirrorNormalize", {"std": [1.0, 2.0, 3.0]})))
-    assert '"channels": 1 needs three equal channels' in text
+    assert "has numbers for 3 channels, and the image has one" in text
 
 
 # Several outputs
@@ -368,6 +368,13 @@ def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output
     pipeline = pp.load(tmp_path / "served" / "dali" / "1" / "pipeline.json")
     assert list(pipeline.outputs) == ["DALI_OUTPUT_0"]
     assert pipeline.ops[:-1] == from_dali(FROZEN / "classic_gpu.dali").ops[:-1]
+
+
+def test_a_shift_of_normalize_is_added_behind_the_product_as_in_dali():
+    ops, tensor = imported(RESIZE, ("Normalize", {"mean": 3.0, "stddev": 60.0, "scale": 2.0, "shift": 128.0}))
+    product = pp.normalize(mean=(6.0,), std=(60.0,), scale=2.0, arithmetic="fused_multiply")
+    assert ops[1:] == (product, pp.normalize(mean=-128.0, scale=1.0, arithmetic="divide"))
+    assert tensor.dtype == "float32"
 
 
 # What is refused
@@ -494,10 +501,24 @@ REFUSED = [
     ),
     ("Cast", {}, '"dtype" is missing: it must be one of 0 (uint8)'),
     ("PythonFunction", {"function_id": 1}, "calls a function of Python's, which the file does not bring: an operator"),
+    ("Normalize", {"mean": 1.0, "stddev": 2.0, "epsilon": 0.5}, '"epsilon": 0.5 must be 0: write the root'),
+    ("Crop", {**PADDED, "dtype": FLOAT, "fill_values": 9.5}, '"fill_values": 9.5 must be a whole level, of values'),
+    (
+        "CropMirrorNormalize",
+        {**PADDED, "fill_values": [1.0, 2.0, 3.0], "std": 2.0},
+        '"fill_values": [1.0, 2.0, 3.0] needs a mean a channel: with one number DALI makes all channels but',
+    ),
+    (
+        "CropMirrorNormalize",
+        {**PADDED, "fill_values": 300.0, "std": 0.5, "dtype": UINT8},
+        '"fill_values": 300.0 must be levels, 0 to 255, in a tensor of uint8',
+    ),
+    ("Paste", {"ratio": 2.0, "n_channels": 1}, '"n_channels": 1 must be 3, as the image has'),
     ("Warp", {}, "is not understood; understood are decoders__Image"),
     ("decoders__Image", {}, 'its input "t2" is not the encoded image'),
 ]
 FOURTH = ("CropMirrorNormalize", {"pad_output": True})
+GRAY, HALF = ("decoders__Image", {"output_type": 2}), ("Cast", {"dtype": FLOAT16})
 LAST = "comes after a padding of normalized values, which has to be last"
 REFUSED_CHAINS = [
     *(
@@ -517,6 +538,16 @@ REFUSED_CHAINS = [
     (
         [("decoders__Image", {"output_type": 2}), ("ColorSpaceConversion", {"image_type": 2, "output_type": 0})],
         '"output_type": 0 is not understood of an image that is decoded to gray: let the model take one channel',
+    ),
+    ([GRAY, ("Paste", {"ratio": 2.0, "fill_value": 0})], '"n_channels" is missing: it must be 1, as the image has'),
+    ([GRAY, RESIZE, ("CropMirrorNormalize", {"mean": [1.0, 2.0, 3.0], "dtype": UINT8})], "has numbers for 3 channels"),
+    (
+        [DECODE, RESIZE, HALF, ("Pad", {"axes": [0, 1], "shape": [60, 70], "fill_value": 0.5})],
+        '"fill_value": 0.5 must be a whole level, of values that are cast to float16: pad before the cast',
+    ),
+    (
+        [DECODE, RESIZE, HALF, (EXPRESSION, {"expression_desc": "fdiv(&0 $0:int32)", "integer_constants": [255]})],
+        "gives float16, which is not understood: write 127.0 for 127",
     ),
     ([DECODE, ("Pad", {})], 'without "shape" it follows from the other images of a batch'),
     ([("decoders__ImageRandomCrop", {})], '"decoders__ImageRandomCrop": draws for each image, as in training'),

@@ -129,6 +129,28 @@ def test_dali_decodes_images_that_exif_turns_without_the_fast_idct(dali):
     assert same == [False] + [True] * 7
 
 
+SHRUNK = {
+    "whose columns are other pixels": ((1140, 514), {"resize_longer": 25}, "NN", False),
+    "whose ties are another level": ((513, 403), {"resize_y": 18}, "LINEAR", False),
+    "behind a rotation": ((423, 543), {"resize_y": 63}, "NN", True),
+}
+
+
+@pytest.mark.parametrize("name", SHRUNK)
+def test_a_part_that_a_large_reduction_trims_is_counted_from_its_first_pixel(dali, name):
+    sides, size, way, is_turned = SHRUNK[name]
+
+    def build(data):
+        pixels = dali.fn.decoders.image(data)
+        pixels = dali.fn.rotate(pixels, angle=33.0) if is_turned else pixels
+        return dali.fn.resize(pixels, **size, antialias=False, interp_type=getattr(dali.types, f"INTERP_{way}"))
+
+    encoded = [png(noise(*sides)), png(scene(*sides))]
+    theirs = np.stack(dali.run(dali.make(build, len(encoded)), encoded)[0])
+    with pp.Engine(from_dali(dali.make(build).serialize()), threads=1) as engine:
+        assert_close(engine.run(encoded), theirs, MAPPED if is_turned else EQUAL)
+
+
 NOISES = [noise(*size) for size in [(1, 1), (1, 40), (33, 1), *LARGE[:2], *SMALL]]
 
 
@@ -431,6 +453,9 @@ BUILDS = {
     "never enlarged": shrunk,
     "an affine map of transforms": combined,
     "dims of one": with_dims_of_one,
+    "a shift of normalize": lambda dali, encoded: dali.fn.normalize(
+        sized(dali, encoded), mean=101.7, stddev=57.0, scale=64, shift=128
+    ),
     "turned to a size": lambda dali, encoded: dali.fn.rotate(sized(dali, encoded), angle=33.0, size=[90, 70]),
     "turned by a right angle": lambda dali, encoded: dali.fn.rotate(sized(dali, encoded), angle=-90.0, size=[70, 91]),
     "turned, on a colour": lambda dali, encoded: dali.fn.rotate(

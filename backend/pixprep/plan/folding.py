@@ -132,9 +132,8 @@ class Geometry:
                 f"more than {MAX_RESIZED_PIXELS:,} pixels",
             )
         begin = seen[0].begin, seen[1].begin
-        if resize is not None and resize.roi is not None:
-            corner = PROFILES[resize.like].corner
-            assert corner is not None
+        corner = PROFILES[resize.like].corner if resize is not None and begin != (0.0, 0.0) else None
+        if resize is not None and corner is not None:
             axes = zip(size, resized, ratio, begin, strict=True)
             top, left = corner(resize.method, *(Axis(length, out, each, 0, out, at) for length, out, each, at in axes))
             rows.window(top, size[0] - top)

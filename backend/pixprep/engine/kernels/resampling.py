@@ -66,8 +66,15 @@ def resampled(step: Resample, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if (height, width) == (step.height, step.width):
         return image
     across = (step.width, step.height) if method.filter in profile.across else (0, 0)
-    rows = Axis(height, step.height, step.ratio[0], 0, step.height, step.begin[0], is_vertical=True, across=across[0])
-    columns = Axis(width, step.width, step.ratio[1], 0, step.width, step.begin[1], across=across[1])
+
+    def axis(number: int, at: int) -> Axis:
+        length, out, begin = (height, width)[number] - at, (step.height, step.width)[number], step.begin[number] - at
+        return Axis(length, out, step.ratio[number], 0, out, begin, is_vertical=number == 0, across=across[number])
+
+    rows, columns = axis(0, 0), axis(1, 0)
+    if profile.corner is not None and step.begin != (0.0, 0.0):
+        top, left = profile.corner(method, rows, columns)
+        image, rows, columns = image[top:, left:], axis(0, top), axis(1, left)
     how = of_axes(step, rows, columns)
     if how.windows is not None and method.filter == "nearest":
         positions = (each.first for each in how.windows)

@@ -22,7 +22,7 @@ from pixprep.pipeline.ops.limits import MAX_ONES
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, Layout, TensorSpec
 
-_FLOAT = 9
+_UINT8, _FLOAT = 0, 9
 _LAYOUTS: dict[str, Layout] = {"CHW": "chw", "HWC": "hwc"}
 _CLIP_LAYOUTS: dict[str, Layout] = {"FCHW": "tchw", "FHWC": "thwc", "CFHW": "cthw"}
 
@@ -35,14 +35,14 @@ def _layouts(image: Image) -> dict[str, Layout]:
 def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
     """Crop, mirror, ``scale * (value - mean) / std + shift``, cast, and the layout."""
     is_padded = fields.flag("pad_output") and image.channels == 3
-    step = _normalized(replace(image, canvas=None), fields, "std").chain[len(image.chain) :]
+    shift = fields.number("shift", 0.0)
+    step = _normalized(replace(image, canvas=None), fields, "std", shift).chain[len(image.chain) :]
     beyond, fourth = (finite(fields.take("fill_values", 0.0)), 0.0) if policy(fields) == "pad" else (None, 0.0)
+    dtype = "output_dtype" if fields.has("output_dtype") else "dtype"  # its name until DALI 1.0
+    if beyond is not None:
+        _check_margin(beyond, step, fields, is_padded=is_padded, is_levels=fields.take(dtype) == _UINT8)
     if beyond is not None and is_padded and len(beyond) in (1, 4):
         beyond, fourth = beyond[:3], beyond[-1]
-    elif beyond is not None and is_padded:
-        counts = {len(finite(fields.take(name, 1.0))) for name in ("mean", "std")}
-        if not step or counts == {1}:
-            fields.refuse("fill_values", "with pad_output must be one number, or four, as DALI asks for")
     fill = None if beyond is None else _level_of(beyond, step)
     if beyond is None or fill is not None or image.canvas is not None:
         image, corner = cropped(image, fields, fill), None
@@ -51,10 +51,22 @@ def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
     image = image.then(*mirrors(fields, "mirror", "horizontal", 0), *step)
     if beyond is not None and corner is not None:
         image = image.padded(*corner, beyond[0])
-    dtype = "output_dtype" if fields.has("output_dtype") else "dtype"  # its name until DALI 1.0
     image = image.cast(fields, dtype, _FLOAT)
     layout = fields.choice("output_layout", _layouts(image), "CHW")
     return replace(image, layout=layout, fourth=fourth if is_padded else image.fourth)
+
+
+def _check_margin(
+    values: Sequence[float], steps: Sequence[Op], fields: Fields, *, is_padded: bool, is_levels: bool
+) -> None:
+    """Refuse ``fill_values`` with which DALI fails, or gives what nobody means."""
+    is_single = {len(finite(fields.take(name, 1.0))) for name in ("mean", "std")} == {1}
+    if is_padded and len(values) not in (1, 4) and (is_single or not steps):
+        fields.refuse("fill_values", "with pad_output must be one number, or four, as DALI asks for")
+    if steps and is_single and len(values) > 1:
+        fields.refuse("fill_values", "needs a mean a channel: with one number DALI makes all channels but the first 0")
+    if is_levels and not all(value.is_integer() and 0 <= value <= 255 for value in values):
+        fields.refuse("fill_values", "must be levels, 0 to 255, in a tensor of uint8: DALI keeps their low 8 bits")
 
 
 def _level_of(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
@@ -96,18 +108,24 @@ def _normalize(image: Image, fields: Fields) -> Image:
                 "or write an operator of your own"
             )
     fields.off("batch")
-    fields.ignore("ddof", "epsilon", "axis_names")
+    fields.expect("epsilon", 0.0, why="must be 0: write the root of the squared stddev and it as stddev")
+    fields.ignore("ddof", "axis_names")
     axes = [image.layout[axis] for axis in range(3) if axis in finite(fields.take("axes", []))]
     if axes and "c" in axes and any(len(finite(fields.take(name))) > 1 for name in ("mean", "stddev")):
         fields.refuse("axes", "must leave out the channels, where each has numbers of its own")
-    return _normalized(image, fields, "stddev").cast(fields, "dtype", _FLOAT)
+    shift = fields.number("shift", 0.0)
+    image = _normalized(image, fields, "stddev", 0.0)
+    moved = [Normalize(mean=-shift, scale=1.0, arithmetic="divide")] * bool(shift)
+    return image.then(*moved).cast(fields, "dtype", _FLOAT)
 
 
-def _normalized(image: Image, fields: Fields, std_name: str) -> Image:
+def _normalized(image: Image, fields: Fields, std_name: str, shift: float) -> Image:
     """DALI's arithmetic, in float32: ``(value - (mean - shift * std / scale)) * (scale / std)``."""
     means = as_tuple(fields.numbers("mean", 0.0))
     stds = as_tuple(fields.numbers(std_name, 1.0, positive=True))
-    scale, shift = fields.number("scale", 1.0), fields.number("shift", 0.0)
+    scale = fields.number("scale", 1.0)
+    if len(means) * len(stds) > 1 == image.channels:
+        raise PipelineError("has numbers for 3 channels, and the image has one")
     if {*means} == {0.0} and {*stds} == {1.0} and (scale, shift) == (1.0, 0.0):
         return image
     image.check_unrounded()
@@ -143,9 +161,11 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
     other = operands[is_first]
     if not isinstance(other, Numbers) or isinstance(other.plain, Numbers):
         fields.refuse("expression_desc", "is understood with constant numbers")
-    constants = _of_channels(other, image.layout)
-    if other.values.dtype.kind != "f" and image.dtype == "uint8" and name != "fdiv":
-        fields.refuse("expression_desc", "gives whole numbers, which is not understood: write 127.0 for 127")
+    constants = _of_channels(other, image)
+    is_whole = image.dtype == "uint8" and name != "fdiv"
+    if other.values.dtype.kind != "f" and (is_whole or image.dtype == "float16"):
+        gives = "whole numbers" if is_whole else "float16"
+        fields.refuse("expression_desc", f"gives {gives}, which is not understood: write 127.0 for 127")
     image.check_unrounded()
     if other.values.dtype.kind == "f":
         constants = tuple(map(short, constants))
@@ -154,11 +174,12 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
     return replace(image.then(_calculated(name, constants, is_first, fields)), dtype="float32")
 
 
-def _of_channels(numbers: Numbers, layout: Layout) -> tuple[float, ...]:
+def _of_channels(numbers: Numbers, image: Image) -> tuple[float, ...]:
     """One number, or one a channel; an array has them on the axis of the channels."""
-    shape = numbers.values.shape[1:]
+    layout, shape = image.layout, numbers.values.shape[1:]
     whole = (1,) * (len(layout) - len(shape)) + shape
-    if len(shape) > len(layout) or any(side > 1 for side, axis in zip(whole, layout, strict=True) if axis != "c"):
+    most = {"c": image.channels}
+    if len(shape) > len(layout) or any(side > most.get(axis, 1) for side, axis in zip(whole, layout, strict=True)):
         raise PipelineError(f"its array of the shape {list(shape)} is none of a number a channel in {layout.upper()}")
     return tuple(float(value) for value in numbers.values.ravel())
 

@@ -199,12 +199,11 @@ class Image:
         kept = self.chain[: -len(steps)]
         if any(isinstance(op, Normalize) for op in kept) or (self.padding, self.fourth) != (None, None):
             fields.refuse(argument, "is understood right behind the arithmetic whose values are rounded")
-        channels = 3 if self.channels == 1 and all(isinstance(op.mean, float | int) for op in steps) else self.channels
-        pairs = [(1.0, 0.0)] * channels
+        pairs = [(1.0, 0.0)] * self.channels
         for op in steps:
-            made = op.coefficients(channels)
+            made = op.coefficients(self.channels)
             pairs = [(a * scale, b * scale + offset) for (a, b), (scale, offset) in zip(pairs, made, strict=True)]
-        pairs *= 3 // channels
+        pairs *= 3 // self.channels
         if getattr(self.chain[0], "color", "rgb") == "bgr":
             pairs = pairs[::-1]
         rows = [(*(scale * (at == own) for at in range(3)), offset) for own, (scale, offset) in enumerate(pairs)]

@@ -17,7 +17,7 @@ from pixprep.importers.dali.requests import number_of, pair_of, side_of
 from pixprep.importers.dali.rules import window_rule
 from pixprep.importers.dali.values import Canvas, Encoded, Image, Numbers, Rows, Value, lowered, needed, short, size_of
 from pixprep.importers.fields import Fields, finite, sides
-from pixprep.pipeline.ops import MAX_SIDE, CenterCrop, Crop, Levels, Pad
+from pixprep.pipeline.ops import MAX_SIDE, CenterCrop, Crop, Levels, Pad, TensorDType
 from pixprep.spec import Rounding
 
 _ROUNDINGS: dict[str, Rounding] = {"round": "half_away", "truncate": "down"}
@@ -25,11 +25,13 @@ _AXES = "HWC"
 Smaller = Literal["pad", "refuse"]
 
 
-def colour(fields: Fields, name: str) -> Levels:
-    """Levels of what is padded: DALI cuts them off."""
+def colour(fields: Fields, name: str, dtype: TensorDType = "uint8") -> Levels:
+    """Levels of what is padded: DALI cuts them off where the values are of uint8."""
     values = finite(fields.take(name, 0.0))
     if len(values) not in (1, 3) or not all(0 <= value < 256 for value in values):
         fields.refuse(name, "must be a level, 0 to 255, or one for each of 3 channels")
+    if dtype != "uint8" and not all(value.is_integer() for value in values):
+        fields.refuse(name, f"must be a whole level, of values that are cast to {dtype}: pad before the cast")
     levels = tuple(int(value) for value in values)
     return levels[0] if len({*levels}) == 1 else levels
 
@@ -42,8 +44,8 @@ def policy(fields: Fields) -> Smaller:
 
 def _crop(image: Image, fields: Fields) -> Image:
     smaller = policy(fields)
-    image = cropped(image, fields, colour(fields, "fill_values") if smaller == "pad" else None)
-    return image.cast(fields, "dtype") if fields.has("dtype") else image
+    image = image.cast(fields, "dtype") if fields.has("dtype") else image
+    return cropped(image, fields, colour(fields, "fill_values", image.dtype) if smaller == "pad" else None)
 
 
 def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
@@ -115,7 +117,7 @@ def sliced(inputs: Sequence[Value], fields: Fields) -> Image:
     image, *tensors = inputs
     assert isinstance(image, Image)
     smaller = policy(fields)
-    fill = colour(fields, "fill_values") if smaller == "pad" else None
+    fill = colour(fields, "fill_values", image.dtype) if smaller == "pad" else None
     fields.ignore("fill_values")
     axes = axes_of(image, fields, [1, 0])
     numbers = [value for value in tensors if isinstance(value, Numbers | Encoded)]
@@ -256,7 +258,7 @@ def _pad(image: Image, fields: Fields) -> Image:
         return image
     if image.is_normalized:
         return image.padded(height, width, fields.number("fill_value", 0.0))
-    how: dict[str, Any] = {"fill": colour(fields, "fill_value"), "anchor": "top_left"}
+    how: dict[str, Any] = {"fill": colour(fields, "fill_value", image.dtype), "anchor": "top_left"}
     if found[:2] == [None, None] and height == width == aligns[0] > 1 and len({*aligns}) == 1:
         return image.then(Pad(multiple=height, **how))
     is_over = (spec.max_height or MAX_SIDE) > height or (spec.max_width or MAX_SIDE) > width
@@ -266,7 +268,8 @@ def _pad(image: Image, fields: Fields) -> Image:
 
 def _paste(image: Image, fields: Fields) -> Image:
     """``paste``: on a canvas of ``ratio`` times the image's sides, and of ``min_canvas_size`` at least."""
-    fields.expect("n_channels", 3)
+    if fields.number("n_channels", 3) != image.channels:
+        fields.refuse("n_channels", f"must be {image.channels}, as the image has: DALI reads other memory")
     ratio, least = fields.number("ratio"), fields.number("min_canvas_size", 0.0)
     if not 1 <= ratio <= 100:
         fields.refuse("ratio", "must be 1 to 100")
