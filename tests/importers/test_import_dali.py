@@ -270,6 +270,9 @@ def test_gray_of_colours_is_one_channel_and_pad_output_adds_none():
     assert imported(GRAYED, RESIZE)[1] == pp.tensor(dtype="uint8", layout="hwc", channels=1)
     gray = ("decoders__Image", {"output_type": 2})
     assert from_dali(chain(gray, RESIZE, ("CropMirrorNormalize", {"pad_output": True}))).ops[-1] == pp.tensor()
+    assert from_dali(chain(gray, RESIZE, ("CropMirrorNormalize", {"mean": [0.0] * 3, "std": [1.0] * 3}))).ops[2:] == (
+        pp.tensor(),
+    )
     back = ("ColorSpaceConversion", {"image_type": 2, "output_type": 0})
     assert (
         imported(RESIZE, GRAYED, back)[1] == imported(GRAYED, back, RESIZE)[1] == pp.tensor(dtype="uint8", layout="hwc")

@@ -124,10 +124,10 @@ def _normalized(image: Image, fields: Fields, std_name: str, shift: float) -> Im
     means = as_tuple(fields.numbers("mean", 0.0))
     stds = as_tuple(fields.numbers(std_name, 1.0, positive=True))
     scale = fields.number("scale", 1.0)
-    if len(means) * len(stds) > 1 == image.channels:
-        raise PipelineError("has numbers for 3 channels, and the image has one")
     if {*means} == {0.0} and {*stds} == {1.0} and (scale, shift) == (1.0, 0.0):
         return image
+    if len(means) * len(stds) > 1 == image.channels:
+        raise PipelineError("has numbers for 3 channels, and the image has one")
     image.check_unrounded()
     if scale == 0:
         fields.refuse("scale", "must not be 0")
