@@ -16,6 +16,8 @@ True
 """
 
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -86,6 +88,10 @@ def __dir__() -> list[str]:
 
 class _Package(ModuleType):
     """A package whose op ``boxes`` is not hidden by its module of that name."""
+
+    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+        # By its name: cloudpickle, which Spark and Ray send functions with, knows only plain modules.
+        return import_module, (self.__name__,)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name != "boxes" or not isinstance(value, ModuleType):

@@ -272,6 +272,11 @@ def test_an_op_is_not_hidden_by_the_module_of_its_name():
     assert _python("import pixprep.boxes; print(pixprep.boxes.__name__)") == "Boxes"
 
 
+def test_the_package_is_pickled_by_its_name():
+    # So is it inside of a function that Spark or Ray sends with cloudpickle.
+    assert _python("import pickle, pixprep; print(pickle.loads(pickle.dumps(pixprep)) is pixprep)") == "True"
+
+
 def test_dir_shows_the_public_names_alone():
     assert _python("import pixprep; print(*dir(pixprep))") == _python("""
 import pixprep.importers, pixprep.boxes
