@@ -65,6 +65,14 @@ def test_a_configuration_keeps_what_means_the_same(model, tmp_path):
     assert pipeline.ops[:-1] == from_dali(FROZEN / "classic.dali").ops[:-1]
 
 
+@pytest.mark.parametrize(("number", "kept"), [("-1", None), ("4", {"threads": {"string_value": "4"}})])
+def test_threads_that_are_left_to_the_graph_are_left_out(model, tmp_path, number, kept):
+    text = f'parameters [ {{ key: "num_threads" value: {{ string_value: "{number}" }} }} ]\n'
+    files, notes = converted(model, HEAD + INPUT + OUTPUT + text)
+    assert notes == []
+    assert config_of(files, tmp_path).get("parameters") == kept
+
+
 NOTED = {
     "a parameter": (
         'parameters [ { key: "plugin_libs" value: { string_value: "A" } } ]',
@@ -111,9 +119,10 @@ OWN = "__CropMirrorNormalize_2"
         (HEAD + OUTPUT.replace("data_type: TYPE_FP32 ", ""), ("DALI_INPUT_0", "DALI_OUTPUT_0", 32)),
         (HEAD + 'input { name: "DALI_INPUT_0" }\n' + "output { data_type: TYPE_FP32 }\n", ("DALI_INPUT_0", OWN, 32)),
         (
-            'backend: "dali"\nmax_batch_size: 0\ninput [ { name: "A" data_type: TYPE_UINT8 dims: [ -1, -1 ] } ]\n'
+            'backend: "dali"\nmax_batch_size: 0\n'
+            'input [ { name: "DALI_INPUT_0" data_type: TYPE_UINT8 dims: [ -1, -1 ] } ]\n'
             'output [ { name: "B" data_type: TYPE_FP32 dims: [ -1, 3, 224, 224 ] } ]\n',
-            ("A", "B", 64),
+            ("DALI_INPUT_0", "B", 64),
         ),
     ],
     ids=["no file", "nothing", "no backend", "no batch size", "no input", "no types", "no batch"],
@@ -305,6 +314,11 @@ REFUSED = {
     "an input without a name": (
         "input { data_type: TYPE_UINT8 dims: [ -1 ] }",
         "config.pbtxt: input: one has no name: write that of an external_source of the graph",
+    ),
+    "an input of another name": (
+        INPUT.replace("DALI_INPUT_0", "encoded"),
+        'config.pbtxt: input: the graph has no "encoded"; there are "DALI_INPUT_0": write the name of an '
+        "external_source",
     ),
     "an input of text": (
         INPUT.replace("UINT8", "FP32"),

@@ -257,7 +257,11 @@ def _left_out(what: str, entry: Config, known: Sequence[str]) -> list[str]:
 def _inputs(
     model: DaliModel, pipeline: Pipeline, graph_inputs: Mapping[str, str | None], notes: list[str]
 ) -> list[Config]:
-    """Inputs with the names, types and dims that clients send; what is not written follows from the graph."""
+    """Inputs with the names, types and dims that clients send; what is not written follows from the graph.
+
+    Raises:
+        PipelineError: one is none of the graph's, which dali_backend refuses as well.
+    """
     types = {name: f"TYPE_{dtype.upper().replace('FLOAT', 'FP')}" for name, dtype in graph_inputs.items() if dtype}
     image, *numbers = model_config.inputs({}, pipeline)
     usual = {each["name"]: {**each, "data_type": types.get(each["name"], each["data_type"])} for each in numbers}
@@ -266,6 +270,11 @@ def _inputs(
     made = {}
     for entry in model.config.get("input", []):
         name = entry["name"]
+        if name not in graph_inputs:
+            raise PipelineError(
+                f"{CONFIG_FILE}: input: the graph has no {quoted(name)}; there are "
+                f"{', '.join(map(quoted, graph_inputs))}: write the name of an external_source"
+            )
         notes += _left_out(f'input "{name}"', entry, ("format", "allow_ragged_batch"))
         said = {key: entry[key] for key in ("name", "data_type") if key in entry}
         dims = {"dims": _dims(model, entry)} if entry.get("dims") else {}
@@ -278,6 +287,8 @@ def _inputs(
 def _parameters(parameters: Mapping[str, Any], notes: list[str]) -> Config:
     made = {}
     for key, entry in parameters.items():
+        if key == "num_threads" and entry.get("string_value", "").strip() == "-1":
+            continue  # its default: those of the graph
         if key in _PARAMETERS or key.isupper():
             made[_PARAMETERS.get(key, key)] = entry
         else:
