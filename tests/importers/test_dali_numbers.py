@@ -170,6 +170,10 @@ def test_sides_that_are_no_rule_are_refused_with_an_example():
     sides = {"resize_x": "width 3", "resize_y": "less"}
     data = graph(*PEEKED, *SIDES, *SCALED, *less, operator("Resize", ["pixels"], ["small"], sides), outputs=["small"])
     assert "its size is 0 for some images, whose other side DALI then follows: write" in refusal(from_dali, data)
+    half = calculated(*((f"{side} half", "mul(&0 $0:float32)", side, 0.5) for side in "wh"))
+    sides = {"resize_x": "w half", "resize_y": "h half"}
+    data = graph(*PEEKED, *SIDES, *half, operator("Resize", ["pixels"], ["small"], sides), outputs=["small"])
+    assert refusal(from_dali, data).endswith("its size is no rule that resize has; 480 x 640 pixels become 240 x 320")
     data = graph(*PEEKED, *SIDES, operator("Resize", ["pixels"], ["small"], {"size": "w"}), outputs=["small"])
     assert '"size": (computed for each image) is understood of a height and a width' in refusal(from_dali, data)
 

@@ -92,7 +92,7 @@ def resize_rule(image: Image, rows: Rows, columns: Rows, how: dict[str, Any]) ->
 
 def _sizes(sides: Rows, *, is_whole: bool) -> Iterator[dict[str, Any]]:
     """Fields of resizes that may give these sides, (n, 2), the simplest first."""
-    most, least = sides.max(0).astype(int).tolist(), sides.min(0).astype(int).tolist()
+    most, least = (np.maximum(ends, 1).astype(int).tolist() for ends in (sides.max(0), sides.min(0)))
     if most == least:
         yield {"height": most[0], "width": most[1], "mode": "stretch"}
         return
