@@ -310,7 +310,7 @@ def test_the_same_numbers_give_the_librarys_matrix(size):
         np.testing.assert_allclose(ours_["matrix"], np.array(theirs["matrix"])[:2].ravel(), rtol=1e-12, atol=1e-10)
 
 
-@pytest.mark.parametrize("size", [(61, 97), (300, 41)])
+@pytest.mark.parametrize("size", [(61, 97), (300, 41), (1, 1), (1, 37), (29, 1), (2, 3)])
 def test_the_same_points_give_the_librarys_perspective(size):
     class Normal:
         def normal(self, _, scale, shape):

@@ -19,6 +19,8 @@ from pixprep.spec import PaddingMode
 
 Four = tuple[float, ...]
 _STILL = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+_APART = 2.0
+"""The least distance, in pixels, of two corners beside each other."""
 _INWARDS = 0.32
 """The part of a side that a corner of ``random_warp_perspective`` does not reach."""
 
@@ -108,6 +110,15 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
         )
 
 
+def _apart(one: list[float], other: list[float]) -> float:
+    """Distance of two points, which are moved apart where it is below 2, on each axis by as much."""
+    distance = sqrt((one[0] - other[0]) ** 2 + (one[1] - other[1]) ** 2)
+    for axis in (0, 1) if distance < _APART else ():
+        step = (_APART - distance) / 2 if one[axis] > other[axis] else (distance - _APART) / 2
+        one[axis], other[axis] = one[axis] + step, other[axis] - step
+    return max(distance, _APART)
+
+
 class RandomWarpPerspective(_RandomWarp, frozen=True, tag="random_warp_perspective"):
     """Pull four points inside the image to its corners, as OpenCV 4 warps it; the size stays.
 
@@ -132,11 +143,11 @@ class RandomWarpPerspective(_RandomWarp, frozen=True, tag="random_warp_perspecti
         parts = [abs(float(quantiles()[int(u * 65536)]) * size) % _INWARDS for row in jitters for u in row]
         corners = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
         points = [
-            (abs(x - parts[2 * i]) * width, abs(y - parts[2 * i + 1]) * height) for i, (x, y) in enumerate(corners)
+            [abs(x - parts[2 * i]) * width, abs(y - parts[2 * i + 1]) * height] for i, (x, y) in enumerate(corners)
         ]
-        (ax, ay), (bx, by), (cx, cy), (dx, dy) = points
-        across = max(sqrt((bx - ax) ** 2 + (by - ay) ** 2), sqrt((cx - dx) ** 2 + (cy - dy) ** 2), 2.0)
-        down = max(sqrt((cx - bx) ** 2 + (cy - by) ** 2), sqrt((dx - ax) ** 2 + (dy - ay) ** 2), 2.0)
+        a, b, c, d = points
+        across = max(_apart(b, a), _apart(c, d))  # in this order: each moves its points
+        down = max(_apart(c, b), _apart(d, a))
         target = [(x * width, y * height) for x, y in corners]
         found = matrices.perspective(points, target) or sum(_STILL, ())
         scales = (width / int(across), height / int(down), 1.0)
