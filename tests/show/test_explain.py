@@ -60,6 +60,11 @@ BOX = [pp.decode(), pp.letterbox(8, 32, anchor="top_left"), pp.crop(0, 20, 8, 4)
             [pp.decode(), pp.pad(square=True, anchor="top_left"), *small()[1:]],
             ["lay on a square of the longer side, at the top left"],
         ),
+        (small(pp.crop(0.5, 0.5, 4, 4, unit="free")), ["take 4 x 4 from the middle"]),
+        (
+            small(pp.crop(0.25, 0.5, 4, 4, unit="free")),
+            ["take 4 x 4: of the pixels beside it, 0.25 lie above and 0.5 on the left"],
+        ),
     ],
 )
 def test_each_step_is_explained(ops, said):

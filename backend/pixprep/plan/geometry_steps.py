@@ -93,8 +93,10 @@ class Window:
         size = f"{self.height} x {self.width}"
         if self.place in ("share", "share32"):
             return f"take {size} of the sides from {self.top} of the height, {self.left} of the width"
+        if self.place == "free" and self.top == self.left == 0.5:
+            return f"take {size} from the middle"
         if self.place == "free":
-            return f"take {size}, of what is free {self.top} above and {self.left} on the left"
+            return f"take {size}: of the pixels beside it, {self.top:g} lie above and {self.left:g} on the left"
         if self.place == "fixed":
             return f"take {size} from row {self.top}, column {self.left}"
         if self.beyond == "refuse_larger":

@@ -412,6 +412,9 @@ def test_a_dropped_photo_shows_its_classes_stages_times_and_lines(browser, page)
     names = ("the request, there and back", "waiting for preprocess", "preprocess, in Triton", "classifier, in Triton")
     for name in (*names, "the engine, on one thread here", "decode", "pixels to tensor"):
         assert re.fullmatch(r"\d+\.\d+ ms", times[times.index(name) + 1]), times
+    bars = browser.run("[...document.querySelectorAll('#times .bar i')].map(bar => parseFloat(bar.style.width))")
+    numbers = [float(number.removesuffix(" ms")) for number in times if number.endswith(" ms")]
+    assert bars == pytest.approx([100 * number / max(numbers) for number in numbers], abs=1)  # all of one scale
     assert browser.text("#curl pre") == said["lines"]["curl"]
     assert browser.text("#python pre") == said["lines"]["python"]
 

@@ -173,7 +173,7 @@ const counted = said => said.objects.length === 1 ? "1 object" : `${said.objects
 function stagesOf(stages) {
   const parts = [make("h2", {}, `The stages of ${stages.pipeline}`)];
   for (const tensor of stages.tensors) {
-    if (stages.tensors.length > 1) parts.push(make("h3", {}, `tensor ${tensor.name}`));
+    if (stages.tensors.length > 1) parts.push(make("h3", {class: "tensor"}, `tensor ${tensor.name}`));
     parts.push(make("div", {class: "panels"}, ...tensor.panels.map(panel), spreads(tensor)));
     if (tensor.notes.length) parts.push(make("div", {class: "notes faint"}, `Note: ${tensor.notes.join("; ")}.`));
   }
@@ -206,19 +206,18 @@ function spreads(tensor) {
     })));
 }
 function showTimes(answer, stages) {
-  const rows = make("div", {class: "rows"}), whole = answer.request_ms;
-  const row = (name, value, {isSub = false, isFirst = false, parent = whole} = {}) => rows.append(
-    make("span", {class: isSub ? "label sub" : "label"}, name), bar(value / parent, isFirst), make("span", {class: "number"}, ms(value)));
-  row("the request, there and back", whole, {isFirst: true});
+  const rows = make("div", {class: "rows"}), longest = Math.max(answer.request_ms, stages?.engine_ms ?? 0);
+  const row = (name, value, {isSub = false, isFirst = false} = {}) => rows.append(
+    make("span", {class: isSub ? "label sub" : "label"}, name), bar(value / longest, isFirst), make("span", {class: "number"}, ms(value)));
+  row("the request, there and back", answer.request_ms, {isFirst: true});
   for (const step of answer.steps) {
     row(`waiting for ${step.model}`, step.queue_ms);
     row(`${step.model}, in Triton`, step.compute_ms);
   }
   if (stages) {
-    const parent = stages.engine_ms;  // another clock than Triton's
-    row("the engine, on one thread here", parent, {isFirst: true, parent});
-    row("decode", stages.decode_ms, {isSub: true, parent});
-    row("pixels to tensor", stages.transform_ms, {isSub: true, parent});
+    row("the engine, on one thread here", stages.engine_ms, {isFirst: true});  // another clock than Triton's
+    row("decode", stages.decode_ms, {isSub: true});
+    row("pixels to tensor", stages.transform_ms, {isSub: true});
   }
   const shared = answer.steps.filter(step => step.count > 1).map(step => `${step.model} had ${step.count}`);
   const average = shared.length ? ` An average where other requests came between: ${shared.join(", ")}.` : "";
