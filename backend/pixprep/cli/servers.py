@@ -73,7 +73,8 @@ def serve_models(
         for name, rows in model_input.example.items() if model_input else ():
             of_model += ["--input", f"{name}={json.dumps(rows)}"]
         send = f"{called()} {shlex.join(['send', str(file), '--url', server.http_url, *of_model])}"
-        say(f"ready  {'  '.join(map(' '.join, urls.items()))}", *(f"try    {line}" for line in (send, *server.curls)))
+        lines = [*[send] * bool(model_input), *server.curls]
+        say(f"ready  {'  '.join(map(' '.join, urls.items()))}", *(f"try    {line}" for line in lines))
         say(f"files  {models}")
         if shown:
             say(f"page   {shown.url}")

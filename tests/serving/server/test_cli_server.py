@@ -25,6 +25,7 @@ from pixprep.serving.embedded import client
 from pixprep.serving.embedded.connection import Triton
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.repository import build
+from serving import Serve, write_model
 
 pytestmark = pytest.mark.server
 
@@ -378,6 +379,33 @@ def test_serve_names_a_model_that_does_not_load_in_a_printable_line(tmp_path):
         'pixprep: model "m\\x1b[31m.pixprep" does not load: pipeline.json: ops: no op gives a tensor: end with tensor',
         f"Triton's whole log: {tmp_path}/log",
     ]
+
+
+SAME = """\
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        rows = [pb_utils.get_input_tensor_by_name(request, "rows").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("logits", each)]) for each in rows]
+"""
+ROWS = """\
+platform: "ensemble"
+max_batch_size: 4
+input { name: "rows" data_type: TYPE_FP32 dims: [ -1, -1 ] }
+output { name: "logits" data_type: TYPE_FP32 dims: [ -1, -1 ] }
+ensemble_scheduling {
+  step { model_name: "same" model_version: -1
+    input_map { key: "rows" value: "rows" } output_map { key: "logits" value: "logits" } }
+}
+"""
+
+
+def test_serve_says_no_line_of_a_photo_for_a_model_that_takes_none(tmp_path):
+    config = ROWS[ROWS.index("max") : ROWS.index("ensemble_s")]
+    write_model(tmp_path / "models", "same", f'backend: "python"\n{config}', {"model.py": SAME})
+    write_model(tmp_path / "models", "rows", ROWS, {".gitkeep": ""})
+    with Serve(tmp_path / "models", "--no-check", triton_log=tmp_path / "log") as serve:
+        assert next(serve.process.stdout).startswith("files  ")
 
 
 def test_serve_says_a_line_to_try_for_each_ensemble(several):

@@ -146,7 +146,7 @@ class Server:
         return [
             curl_line(self.http_url, model, photo=CLIP if found and found.frames else PHOTO)
             for model, found in takes.items()
-            if not (found and (found.pixels or not found.is_alone))
+            if found and found.is_alone and not found.pixels
         ]
 
     @property
