@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,19 +79,26 @@ def from_albumentations(
     first = Decode(apply_exif_orientation=apply_exif_orientation)
     if source is not None or training is None:
         values, where = _read(source, "transforms")
-        version, served = _ops(values, where, "serving", first, max_size)
+        version, served, places = _ops(values, where, "serving", first, max_size)
     if training is not None:
         values, where = _read(training, "training")
-        version, trained = _ops(values, where, "training", first, max_size)
+        version, trained, places = _ops(values, where, "training", first, max_size)
     definition = training if source is None else source
     name = name or (Path(definition).name if isinstance(definition, str | Path) else "Compose")
     origin = {"library": "albumentations", "version": version, "name": name, "where": where}
     try:
         return assembled(served, training=trained, like="opencv", **origin)
     except PipelineError as error:
-        if "has no bound" not in str(error):
-            raise
-        raise PipelineError(f"{error}: here that is the option max_size, such as max_size=4096") from None
+        text = str(error) if served and trained else _named_by(str(error), places)
+        remedy = ": here that is the option max_size, such as max_size=4096" if "has no bound" in text else ""
+        raise PipelineError(text + remedy) from None
+
+
+def _named_by(text: str, places: Sequence[str]) -> str:
+    """An error of an op of one side, by the place of the transform that made the op."""
+    found = re.match(r'\w+: ops\[(\d+)\] "\w+": ', text)
+    index = int(found[1]) - 1 if found else -1  # behind decode
+    return places[index] + text[found.end() - 2 :] if found and 0 <= index < len(places) else text
 
 
 def _read(source: Any, where: str) -> tuple[Mapping[str, Any], str]:
@@ -132,7 +140,8 @@ def _positions(transform: Any) -> Iterator[str | None]:
 
 def _ops(
     values: Mapping[str, Any], where: str, side: Side, first: Decode, max_size: int | None
-) -> tuple[str, list[Op]]:
+) -> tuple[str, list[Op], list[str]]:
+    """The version of the library, the ops of a side, and the places of their transforms."""
     with reading(values, where) as fields:
         version, transform = fields.text("__version__", "unknown"), fields.mapping("transform")
     if not transform:
@@ -144,7 +153,7 @@ def _ops(
     walk = Walk(side, version)
     _take(walk, transform, where)
     ops = [first, *walk.finished(where), *walk.annotations]
-    return version, [*ops, Tensor(walk.dtype, walk.layout, max_size, channels=walk.channels)]
+    return version, [*ops, Tensor(walk.dtype, walk.layout, max_size, channels=walk.channels)], walk.places
 
 
 def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> None:
@@ -199,6 +208,7 @@ def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> No
         with named(place):
             walk.joined(own)
         walk.ops += _at_times(own.ops, share)
+    walk.places += [place] * (len(walk.ops) - len(walk.places))
 
 
 def _share(fields: Fields, is_list: bool) -> float:

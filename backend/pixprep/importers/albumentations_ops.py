@@ -41,6 +41,7 @@ class Walk:
         layout: of the tensor.
         channels: of the tensor: 1 behind a ToGray that makes one; None: the image's.
         is_open: the last op is a letterbox whose margin is still to come.
+        places: of the transform of each of ``ops``.
     """
 
     def __init__(self, side: Side, version: str) -> None:
@@ -52,6 +53,7 @@ class Walk:
         self.channels: Literal[1] | None = None
         self.is_open = False
         self.ops: list[ImageOp] = []
+        self.places: list[str] = []
 
     @property
     def dtype(self) -> TensorDType:
@@ -86,7 +88,7 @@ class Walk:
     def branch(self) -> Walk:
         """A walk from here, with ops of its own."""
         made = copy(self)
-        made.ops, made.values, made.annotations = [], [*self.values], [*self.annotations]
+        made.ops, made.places, made.values, made.annotations = [], [], [*self.values], [*self.annotations]
         return made
 
     def joined(self, *branches: Walk) -> None:
