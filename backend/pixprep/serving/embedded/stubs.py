@@ -63,8 +63,8 @@ class Stub:
 
 
 def stubs(pid: int) -> set[Stub]:
-    """The stubs of a Triton that have not ended."""
-    found = (_stub(int(process.name)) for process in Path("/proc").glob("[0-9]*"))
+    """The stubs of a Triton that have not ended: asked for 20 times a second, and without ``Path`` in half the time."""
+    found = (_stub(int(process)) for process in os.listdir("/proc") if process.isdecimal())  # noqa: PTH208
     return {stub for stub in found if stub and int(stat(stub.pid)[1]) == pid}
 
 
@@ -117,7 +117,8 @@ class Launches:
 def _stub(pid: int) -> Stub | None:
     """A process, if it is a stub: ``triton_python_backend_stub /models/preprocess/1/model.py REGION ...``."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:  # noqa: PTH123
+            words = file.read().split(b"\0")
     except OSError:
         return None
     if len(words) < 3 or Path(os.fsdecode(words[0])).name != STUB:
