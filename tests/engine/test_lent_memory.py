@@ -1,6 +1,9 @@
 """Memory of large batches: it is used again once nobody refers to it, and never before."""
 
 import gc
+import resource
+from collections import deque
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -91,7 +94,40 @@ def test_a_trim_keeps_nothing_not_even_what_is_in_use(device):
     device.trim()
     used[:] = 7
     del used
-    assert device._spare == []
+    assert not device._spare
+
+
+def test_a_trim_frees_what_waits_while_another_array_is_in_use():
+    device = Cpu(1)
+    before = mapped()
+    used, other = (device.empty(SHAPE, "float32") for _ in range(2))
+    del other
+    device.trim()
+    assert mapped() < before + used.nbytes * 3 // 2
+
+
+def test_arrays_that_outlive_their_device_keep_no_other():
+    device = Cpu(1)
+    before = mapped()
+    used, other = (device.empty(SHAPE, "float32") for _ in range(2))
+    del device
+    del other
+    assert mapped() < before + used.nbytes * 3 // 2
+
+
+def mapped():
+    """Bytes."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+
+
+def test_another_thread_may_take_the_memory_after_a_look_for_it(device):
+    class Taken(deque):
+        def __len__(self):
+            self.clear()
+            return 1
+
+    device._spare = Taken([np.empty(1 << 20, np.uint8)])
+    assert device.empty((1 << 20,), "uint8").size == 1 << 20
 
 
 def test_an_image_that_fails_has_zeros_where_another_batch_had_values(monkeypatch):

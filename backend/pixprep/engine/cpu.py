@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
+from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
@@ -37,14 +39,16 @@ its batch. Up to the second its memory is kept for the next batch."""
 
 
 class _Loan:
-    """Memory of an array. It comes back when nobody refers to the array or a view of it any more."""
+    """Memory of an array. It comes back when nobody refers to the array or a view, if ``spare`` still lives."""
 
-    def __init__(self, memory: npt.NDArray[np.uint8], spare: list[npt.NDArray[np.uint8]]) -> None:
+    def __init__(self, memory: npt.NDArray[np.uint8], spare: deque[npt.NDArray[np.uint8]]) -> None:
         self.__array_interface__ = memory.__array_interface__
-        self._memory, self._spare = memory, spare
+        self._memory, self._spare = memory, weakref.ref(spare)
 
     def __del__(self) -> None:
-        self._spare[:] = [self._memory]
+        spare = self._spare()
+        if spare is not None:
+            spare.append(self._memory)
 
 
 class Cpu:
@@ -55,7 +59,7 @@ class Cpu:
     def __init__(self, threads: int | None) -> None:
         self.lanes = threads or len(os.sched_getaffinity(0))
         self._decoder: Decoder | None = None
-        self._spare: list[npt.NDArray[np.uint8]] = []
+        self._spare: deque[npt.NDArray[np.uint8]] = deque(maxlen=1)
 
     def decoder(self, plan: Plan, options: EngineOptions) -> Decoder:
         """See ``Device``."""
@@ -76,7 +80,10 @@ class Cpu:
         n_bytes = prod(shape) * np.dtype(dtype).itemsize
         if not _MAPPED <= n_bytes <= _KEPT:
             return np.empty(shape, dtype)
-        memory = self._spare.pop() if self._spare else np.empty(n_bytes, np.uint8)
+        try:
+            memory = self._spare.pop()  # without a look before: another thread may take it in between
+        except IndexError:
+            memory = np.empty(0, np.uint8)
         if len(memory) < n_bytes:
             memory = np.empty(n_bytes, np.uint8)
         return np.asarray(_Loan(memory, self._spare))[:n_bytes].view(dtype).reshape(shape)
@@ -106,7 +113,7 @@ class Cpu:
         if self._decoder is not None:
             self._decoder.trim()
         forget()
-        self._spare = []  # not for the arrays that are still in use
+        self._spare = deque(maxlen=1)  # arrays that are still in use do not know it
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
         if trim is not None:
             trim(0)
