@@ -138,11 +138,12 @@ def _by_dali(step, image):
     (height, width), places, is_nearest = image.shape[:2], [], step.filter == "nearest"
     down = np.arange(step.whole[0], dtype=F32)[:, None] + F32(0.5)
     for a, b, c in np.array(step.matrix, F32).reshape(2, 3):
-        first, parts = a * F32(0.5) + (b * down + c), []
+        first, parts = (c + a * F32(0.5)) + b * down, []
         for k in range(0, step.whole[1], 256):
             steps = np.full((len(first), min(256, step.whole[1] - k)), a, F32)
-            steps[:, :1] = first + a * F32(k)
+            steps[:, :1] = first
             parts.append(np.add.accumulate(steps, axis=1, dtype=F32))
+            first = first + a * F32(256)
         places.append(np.concatenate(parts, axis=1) - F32(0 if is_nearest else 0.5))
     x, y = (place.clip(-2, length + 2) for place, length in zip(places, (width, height), strict=True))
     i, j = np.floor(x).astype(np.int64), np.floor(y).astype(np.int64)

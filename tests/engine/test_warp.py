@@ -146,6 +146,20 @@ def test_warps_like_dali_are_its_formula(way, mode):
         assert np.array_equal(warp.warped(step, image), twins.warped(step, image))
 
 
+@pytest.mark.parametrize(
+    ("degrees", "sine", "cosine"),
+    [(-224.67019042361, 0.7030248, -0.7111653), (-373.13153975562, -0.22718744, 0.973851), (90.0, 1, -4.3711388e-8)],
+)
+def test_a_rotation_of_dalis_has_glibcs_sine_and_cosine(degrees, sine, cosine):
+    """Of the first two one is not the float32 that is nearest."""
+    (step,) = rotated(8, 5, degrees, Look(like="dali"))
+    a, b, _, d, e, _ = np.array(step.matrix, np.float32)
+    assert (a, b, d, e) == (*np.array([cosine, -sine, sine, cosine], np.float32),)
+    radians = float(np.float32(degrees) * np.float32(np.pi / 180))
+    nearest = np.array([np.sin(radians), np.cos(radians)]).astype(np.float32)
+    assert (degrees == 90) == np.array_equal(nearest, [d, a])
+
+
 def test_warps_are_those_of_pillow_torchvision_and_opencv():
     """Expected pixels: of Pillow by Pillow itself, of the others by their formulas in NumPy."""
     count = 0

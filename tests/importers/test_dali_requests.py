@@ -216,11 +216,6 @@ REFUSED = [
     ),
     ([("Crop", CROP, {}), ("Water", {}, {"ampl_x": "X"})], {}, '"Water": its argument "ampl_x" comes with the request'),
     (
-        [("Rotate", {"keep_size": True, "interp_type": 0}, {"angle": "X"}), SIZED],
-        {},
-        '"angle": (of the request) is not understood with keep_size and INTERP_NN',
-    ),
-    (
         [SIZED, ("WarpAffine", {"size": [9.0, 9.0]}, {"matrix": "X"})],
         {},
         "must come before what moves pixels: its numbers are in pixels of the photo",

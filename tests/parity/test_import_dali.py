@@ -1,6 +1,6 @@
 """Imported DALI pipelines against DALI itself, whose CPU operators run the same graph.
 
-All are equal but where colours are mixed or an affine map is made. ``pytest -s`` prints how much differs.
+All are equal but where colours are mixed, or a shear is by angles. ``pytest -s`` prints how much differs.
 """
 
 import importlib.util
@@ -24,8 +24,8 @@ pytest.importorskip("nvidia.dali", reason="NO DALI: its pipelines are compared w
 SCRIPT = Path(__file__).with_name("freeze_dali.py")
 FROZEN = Path(__file__).parent / "frozen" / "dali"
 MIXED = Tolerance(1, 0.999, "the order of float32 sums of channels: 1 of 90,000 values of the second tensor")
-MAPPED = Tolerance(1, 0.995, "the places in float32: a matrix of tenths gives many sums halfway between two levels")
-ALLOWED = {"colours": MIXED, "mapped": MAPPED}
+NEAR = Tolerance(1, 0.995, "the order of float32 sums of channels, or the tangent of an angle")
+ALLOWED = {"colours": MIXED}
 NAMES = sorted(path.stem for path in FROZEN.glob("*.dali") if path.stem not in ("classic_gpu", "random_mirror"))
 LARGE = [(301, 402), (375, 500), (513, 403), (427, 641), (350, 601), (1080, 1620)]
 SMALL = [(41, 53), (60, 60), (97, 71), (120, 160), (224, 223)]
@@ -148,15 +148,16 @@ def test_a_part_that_a_large_reduction_trims_is_counted_from_its_first_pixel(dal
     encoded = [png(noise(*sides)), png(scene(*sides))]
     theirs = np.stack(dali.run(dali.make(build, len(encoded)), encoded)[0])
     with pp.Engine(from_dali(dali.make(build).serialize()), threads=1) as engine:
-        assert_close(engine.run(encoded), theirs, MAPPED if is_turned else EQUAL)
+        assert_close(engine.run(encoded), theirs, EQUAL)
 
 
-NOISES = [noise(*size) for size in [(1, 1), (1, 40), (33, 1), *LARGE[:2], *SMALL]]
+NOISES = [noise(*size) for size in [(1, 1), (1, 40), (33, 1), (40, 701), *LARGE[:2], *SMALL]]
+RIGHT = (90.0, -90.0, 450.0, -450.0, 180.00001, 90.00001)
 
 
 def warped(dali, angle, matrix, index):
     """Ours and DALI's, of a rotation and of an affine map of the noises."""
-    way, keeps = ("INTERP_LINEAR", "INTERP_NN")[index % 4 == 3], index % 4 == 2
+    way, keeps = ("INTERP_LINEAR", "INTERP_NN")[index % 4 == 3], index % 2 == 0 or index % 12 < 6
     how = {"interp_type": getattr(dali.types, way)} | ({} if index % 3 else {"fill_value": index % 256})
     builds = [
         lambda pixels: dali.fn.rotate(pixels, angle=angle, keep_size=keeps, **how),
@@ -173,26 +174,19 @@ def warped(dali, angle, matrix, index):
 
 
 def test_rotations_and_affine_maps_are_dalis(dali):
-    """120 angles and matrices; two nearest pixels in a million may be their neighbours."""
+    """120 angles and matrices, some of tenths; turns that show places halfway between two pixels are among them."""
     rng = np.random.default_rng(3)
-    wrong, found = 0, {False: [], True: []}
+    wrong = 0
     for index in range(120):
-        matrix = (np.array([1, 0, 0, 0, 1, 0]) + rng.normal(0, [0.4, 0.4, 20, 0.4, 0.4, 20])).tolist()
-        angle = float(rng.uniform(-400, 400))
-        for pipeline, theirs, is_nearest in warped(dali, angle, matrix, index):
+        matrix = (np.array([1, 0, 0, 0, 1, 0]) + rng.normal(0, [0.4, 0.4, 20, 0.4, 0.4, 20])).round(1 + index % 5)
+        angle = float(rng.uniform(-400, 400)) if index % 5 else RIGHT[index // 5 % len(RIGHT)]
+        for pipeline, theirs, is_nearest in warped(dali, angle, matrix.tolist(), index):
             op = pipeline.ops[1]
             other = msgspec.structs.replace(op, filter="bilinear" if is_nearest else "nearest")
             for image, expected in zip(NOISES, theirs, strict=True):
-                actual = steps_of(op, image)
-                assert actual.shape == expected.shape
-                difference = np.abs(actual.astype(int) - expected)
-                found[is_nearest].append((difference > 0).mean())
-                assert is_nearest or difference.max(initial=0) <= 1
+                assert_close(steps_of(op, image), expected, EQUAL)
                 if min(image.shape[:2]) > 100:
                     wrong += np.abs(steps_of(other, image).astype(int) - expected).max() > 1
-    print(f"\nbilinear: {np.mean(found[False]):.2e} differ; nearest: {np.mean(found[True]):.2e}")
-    assert np.mean(found[False]) < 5e-4
-    assert np.mean(found[True]) < 1e-4
     assert wrong > 200
 
 
@@ -319,7 +313,7 @@ def test_a_resize_behind_a_rotation_is_as_near_as_the_rotation(dali, way):
     encoded = images("any")
     theirs = np.stack(dali.run(dali.make(build, len(encoded)), encoded)[0])
     with pp.Engine(from_dali(dali.make(build).serialize()), threads=1) as engine:
-        assert_close(engine.run_batch(encoded)["tensor"], theirs, MAPPED)
+        assert_close(engine.run_batch(encoded)["tensor"], theirs, EQUAL)
 
 
 def sized(dali, encoded):
@@ -481,7 +475,7 @@ def test_a_graph_gives_what_dali_gives(dali, name):
     with pp.Engine(pipeline, threads=1) as engine:
         tensor = engine.run(encoded)
     assert np.asarray(tensor).dtype == theirs.dtype
-    assert_close(np.asarray(tensor), theirs, MAPPED)
+    assert_close(np.asarray(tensor), theirs, NEAR if re.search("channel|gray|transforms", name) else EQUAL)
     if name in OTHER_CHANNELS:
         spec = pipeline.outputs["tensor"].spec
         ours, expected = (spec.view(np.asarray(each), "hwc") for each in (tensor, theirs))

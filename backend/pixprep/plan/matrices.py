@@ -43,6 +43,15 @@ def inverse(matrix: Matrix) -> Matrix | None:
     return found if all(map(isfinite, found)) else None
 
 
+def dali_inverse(matrix: Matrix) -> Matrix | None:
+    """The same of an affine map in DALI's float32, which divides by the determinant."""
+    a, b, c, d, e, f = np.array(matrix, np.float32)
+    with np.errstate(all="ignore"):
+        a, b, d, e = np.array([e, -b, -d, a]) / (a * e - b * d)
+        found = tuple(map(float, (a, b, -a * c - b * f, d, e, -d * c - e * f)))
+    return found if all(map(isfinite, found)) else None
+
+
 def perspective(source: Points, target: Points) -> Matrix | None:
     """Perspective that takes four points to four others, as ``getPerspectiveTransform`` makes it.
 

@@ -245,12 +245,12 @@ ALWAYS void add_up(const struct warp *n, int is_nearest) {
     const float a = (float)n->a, b = (float)n->b, c = (float)n->c, d = (float)n->d, e = (float)n->e, f = (float)n->f;
     for (int64_t row = 0; row < n->rows; ++row) {
         const float down = (float)(n->top + row) + 0.5f;
-        const float first = a * 0.5f + (b * down + c), top_first = d * 0.5f + (e * down + f);
-        float along = 0, across = 0;
+        float first = (c + a * 0.5f) + b * down, top_first = (f + d * 0.5f) + e * down, along = 0, across = 0;
+        for (int64_t begun = 0; begun < n->left / ANEW; ++begun) first += ANEW * a, top_first += ANEW * d;
         for (int64_t column = -(n->left % ANEW); column < n->columns; ++column, along += a, across += d) {
             if ((n->left + column) % ANEW == 0) {
-                along = first + a * (float)(n->left + column);
-                across = top_first + d * (float)(n->left + column);
+                along = first, across = top_first;
+                first += ANEW * a, top_first += ANEW * d;
             }
             if (column < 0) continue;
             uint8_t *out = n->out + (row * n->columns + column) * size;

@@ -18,6 +18,7 @@ from pixprep.importers.dali.values import Encoded, Image, Numbers, Rows, Value, 
 from pixprep.importers.dali.windows import WINDOWS, cropped, sliced
 from pixprep.importers.fields import Fields, finite
 from pixprep.pipeline.ops import MAX_SIDE, ColorMatrix, Decode, Flip, Pixels, Resize, Rotate, Warp
+from pixprep.plan.draws.motions import glibc_sine
 from pixprep.plan.steps.warps import WarpFilter
 from pixprep.spec import Color, Filter
 
@@ -177,14 +178,13 @@ def _rotate(image: Image, fields: Fields) -> Image:
         spec, (height, width) = lowered(image.chain)[1], fields.pair("size")
         if isinstance(angle, str) or spec.height is None or spec.width is None or keeps_size:
             fields.refuse("size", "is understood of a fixed angle and an image of one size: resize to height and width")
-        sine, cosine = np.sin(np.deg2rad(np.float32(angle))), np.cos(np.deg2rad(np.float32(angle)))
+        radians = float(np.float32(angle) * np.float32(np.pi / 180))
+        sine, cosine = glibc_sine(radians), glibc_sine(radians, quarters=1)
         turn = np.array([[cosine, -sine], [sine, cosine]], np.float32)
         middle, target = np.array([[spec.width, spec.height], [width, height]], np.float32) / 2
-        move = middle - turn @ target
+        move = middle - (turn * target).sum(1)
         rows = tuple((*map(float, row), float(by)) for row, by in zip(turn, move, strict=True))
         return image.then(Warp(matrix=rows, height=height, width=width, inverse_map=True, **how))
-    if keeps_size and how["filter"] == "nearest" and (isinstance(angle, str) or angle % 180 == 90):
-        fields.refuse("angle", "is not understood with keep_size and INTERP_NN: it picks between two pixels")
     if not isinstance(angle, str) and not angle % 90 and not (keeps_size and angle % 180):
         return image.then(*[Rotate(angle=angle % 360, expand=True)] * bool(angle % 360))
     return image.then(Rotate(angle=angle, expand=not keeps_size, **how))

@@ -27,6 +27,7 @@ from pixprep.importers.dali.values import (
     size_of,
 )
 from pixprep.importers.fields import Fields, finite
+from pixprep.plan.draws.motions import glibc_sine
 
 Array = npt.NDArray[Any]
 _EXPRESSION = re.compile(r"(?P<name>\w+)\((?P<operands>[&$\w: ]*)\)")
@@ -323,7 +324,8 @@ def _of_angle(function: Callable[[Array], Array], degrees: Array) -> Array:
 
 
 def _rotation(angle: Array, center: Array) -> Sequence[Any]:
-    sine, cosine = _of_angle(np.sin, angle[0]), _of_angle(np.cos, angle[0])
+    radians = (angle[0] * np.float32(np.pi / 180)).tolist()
+    sine, cosine = (np.array([glibc_sine(each, quarters=more) for each in radians]) for more in (0, 1))
     return _about(((cosine, -sine), (sine, cosine)), center)
 
 

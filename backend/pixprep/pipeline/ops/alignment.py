@@ -48,9 +48,8 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     The pixels are OpenCV's, bit for bit, of the versions 4.9 to 4.14 on x86-64, with and without IPP. OpenCV 5
     interpolates in another way, and differs in 60 % of the values, by up to 7 levels.
 
-    With ``like`` ``dali`` they are those of DALI 2.4's ``warp_affine`` on a CPU, a level off at most; of ``nearest``
-    three pixels in a million may be their neighbours. The matrix is then from corner to corner: a pixel's centre is
-    at a half.
+    With ``like`` ``dali`` they are those of DALI 2.4's ``warp_affine`` on a CPU. The matrix is then from corner to
+    corner: a pixel's centre is at a half.
 
     Args:
         matrix: 2 rows of 3 numbers.
@@ -221,7 +220,8 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
             forward = matrices.perspective(corners, [(0.0, 0.0), (right, 0.0), (right, bottom), (0.0, bottom)])
         elif self.template is not None:
             forward = matrices.similarity(list(zip(numbers[::2], numbers[1::2], strict=True)), self.template)
-        back = None if forward is None else matrices.inverse(forward)
+        inverse = matrices.dali_inverse if self.like == "dali" else matrices.inverse
+        back = None if forward is None else inverse(forward)
         if self.inverse_map and back is not None:
             back = forward
         if back is None or not _is_usual(back):

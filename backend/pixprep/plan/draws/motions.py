@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, cos, floor, radians, sin, tan
+from math import ceil, cos, floor, pi, radians, sin, tan
 from typing import NamedTuple
 
 import numpy as np
@@ -199,10 +199,29 @@ def _dali_rotation(height: int, width: int, angle: float, *, expand: bool) -> tu
         rows, columns = (ceil(across * own + down * other - 0.01) for own, other in ((height, width), (width, height)))
         likes = (height, width) if down <= across else (width, height)
         rows, columns = (side + (side - like) % 2 for side, like in zip((rows, columns), likes, strict=True))
-    a, b = one(cos(turn)), one(sin(turn))
+    a, b = glibc_sine(turn, quarters=1), glibc_sine(turn)
     x, y = one(-columns / 2), one(-rows / 2)
     c, f = (a * x - b * y) + one(width / 2), (b * x + a * y) + one(height / 2)
     return tuple(float(each) for each in (a, -b, c, b, a, f)), (rows, columns)
+
+
+def glibc_sine(angle: float, *, quarters: int = 0) -> np.float32:
+    """The ``sinf`` of glibc of radians in float32, as in rules.c; with a quarter turn more the ``cosf``."""
+    turns = floor(angle * (2 / pi) + 0.5)
+    x = angle - turns * (pi / 2)
+    square = x * x
+    if (turns + quarters) % 2:
+        rest = -0.001388676379437604 + square * 2.4390450703564542e-05
+        value = (
+            1 + square * -0.49999999725108224 + square * square * 0.041666623324344516 + square * square * square * rest
+        )
+    else:
+        value = (
+            x
+            + x * square * -0.16666654943701084
+            + x * (square * square) * (0.008332178146138854 + square * -0.00019517298981385725)
+        )
+    return np.float32(-value if (turns + quarters) % 4 > 1 else value)
 
 
 def _inverse(x: float, y: float, motion: Motion) -> Matrix:

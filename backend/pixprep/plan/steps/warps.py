@@ -105,12 +105,12 @@ class Warp(NamedTuple):
     ``(sum + 16384) >> 15``, clipped. Outside lies what ``padding_mode`` says. These are OpenCV 4's; OpenCV 5 has
     others.
 
-    **dali**, an affine map, in float32: ``x = (a * 0.5 + (b * (y' + 0.5) + c)) + a * k`` in every 256th column k of
-    the whole result; for each column behind it a is added; y likewise of d, e, f. **nearest**: the level at x and y,
-    rounded down. **bilinear**: ``u = x - 0.5``, ``i = floor(u)``, ``dx = u - i``; of y likewise v, j, dy: ``upper =
-    p00 * (1 - dx) + p01 * dx``, ``lower`` likewise, ``upper + (lower - upper) * dy``, rounded half to even. Outside
-    lies the fill, or the nearest pixel at the edge. DALI 2.4's are the same but for two nearest pixels in a million,
-    and of bilinear for up to 0.02 % of the values of noise, by a level.
+    **dali**, an affine map, in float32: ``x = (c + a * 0.5) + b * (y' + 0.5)`` in the first column of the whole result;
+    ``256 * a`` is added from every 256th column to the next such, and a from each column to the one behind it; y
+    likewise of d, e, f. **nearest**: the level at x and y, rounded down. **bilinear**: ``u = x - 0.5``, ``i =
+    floor(u)``, ``dx = u - i``; of y likewise v, j, dy: ``upper = p00 * (1 - dx) + p01 * dx``, ``lower`` likewise,
+    ``upper + (lower - upper) * dy``, rounded half up. Outside lies the fill, or the nearest pixel at the edge. So DALI
+    2.4's CPU operators compute.
 
     **elastic**, of torchvision alone: gx is the displacement and ``fused step * x' - last`` in the left half of the
     image, ``fused last - step * (W - 1 - x')`` in the right one; ``last = (W - 1) / W``, ``step = 2 * last / (W - 1)``.
