@@ -40,7 +40,8 @@ from pixprep.spec import BoxFormat, Side
 log = logging.getLogger(__name__)
 
 NOT_SERVED = "is random, and serving draws nothing: give this file as --training, and what is served as the source"
-_LISTS = ("Compose", "ReplayCompose", "Sequential")
+_LISTS = {"Compose": 1.0, "ReplayCompose": 1.0, "Sequential": None}
+"""Lists of transforms, and the ``p`` of one that says none; None: it must say it."""
 _BOXES: dict[str, tuple[BoxFormat, bool]] = {
     "pascal_voc": ("xyxy", False),
     "coco": ("xywh", False),
@@ -178,7 +179,7 @@ def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> No
         fields.ignore("__class_fullname__", "save_key")
         parts = fields.take("transforms", ())
         is_known = name in TRANSFORMS | RANDOM or name in (*_LISTS, "OneOf", "NoOp")
-        p = _share(fields, name in _LISTS or not (is_known or fields.has("p")))
+        p = _share(fields, _LISTS.get(name, None if is_known else 1.0))
         if fields.flag("always_apply"):  # of 1.4.9 and older, whatever p is
             p = 1.0
         share = p if share is None else share
@@ -211,9 +212,9 @@ def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> No
     walk.places += [place] * (len(walk.ops) - len(walk.places))
 
 
-def _share(fields: Fields, is_list: bool) -> float:
+def _share(fields: Fields, default: float | None) -> float:
     """Probability of a transform; ``A.load`` has 0.5 where none is said."""
-    share = fields.number("p", 1.0 if is_list else None)
+    share = fields.number("p", default)
     return share if 0 <= share <= 1 else fields.refuse("p", "must be 0 to 1")
 
 
@@ -226,7 +227,7 @@ def _choose(walk: Walk, parts: Sequence[Any], where: str) -> None:
     for index, part in enumerate(parts):
         place = f"{where}[{index}]"
         with reading(part if isinstance(part, Mapping) else {}, place) as fields:
-            weights.append(_share(fields, str(fields.take("__class_fullname__")) in _LISTS))
+            weights.append(_share(fields, _LISTS.get(str(fields.take("__class_fullname__")))))
             fields.ignore(*(part if isinstance(part, Mapping) else ()))
         branches.append(walk.branch())
         _take(branches[-1], part, place, 1.0)
