@@ -50,6 +50,21 @@ def test_sides_that_a_graph_computes_are_a_rule_of_resize(step, fields):
     assert from_dali(data).ops[1] == fit
 
 
+@pytest.mark.parametrize("rounding", ["ceil", "floor"])
+def test_a_height_beside_a_width_that_follows_is_kept_for_the_widest_photos(rounding):
+    steps = calculated(
+        ("long", "mul(&0 $0:float32)", "w", 48.0),
+        ("follows", "fdiv(&0 &1)", "long", "h"),
+        ("whole", f"{rounding}(&0)", "follows"),
+        ("width", "max(&0 $0:float32)", "whole", 1.0),
+        ("height", "add(&0 $0:float32)", "none", 48.0),
+    )
+    none = calculated(("none", "mul(&0 $0:float32)", "h", 0.0))
+    small = operator("Resize", ["pixels"], ["small"], {"resize_x": "width", "resize_y": "height"})
+    op = from_dali(graph(*PEEKED, *SIDES, *none, *steps, small, outputs=["small"])).ops[1]
+    assert [op._step.size(*size) for size in ((40, 2700), (3, 250), (48, 96))] == [(48, 3240), (48, 4000), (48, 96)]
+
+
 def test_sides_that_are_multiples_are_a_rule_with_multiples():
     scale = [
         ("a", "fdiv($0:int32 &0)", 518, "w"),

@@ -96,7 +96,13 @@ def _sizes(sides: Rows, *, is_whole: bool) -> Iterator[dict[str, Any]]:
     if most == least:
         yield {"height": most[0], "width": most[1], "mode": "stretch"}
         return
-    for (height, width), mode in ((most, "fit"), (least, "cover")):
+    box = most
+    for side, highest, lowest in zip(("height", "width"), most, least, strict=True):
+        if highest == lowest:  # the other side is bounded by the sizes that are tried, and by no rule
+            box = [length if length == highest else MAX_SIDE for length in most]
+            for rounding in _ROUNDINGS:
+                yield {side: highest, "rounding": rounding}
+    for (height, width), mode in ((box, "fit"), (least, "cover")):
         for rounding in _ROUNDINGS:
             yield {"height": height, "width": width, "mode": mode, "rounding": rounding}
     multiple = int(np.gcd.reduce(sides.astype(int).ravel())) if is_whole else 1
