@@ -228,6 +228,10 @@ def test_an_output_of_numbers_is_one_that_says_the_same(steps, output):
         (calculated(("shape", "mul(&0 $0:int32)", "same", 2)), '"shape": is float32 [3]'),
         ([operator("Slice", ["same"], ["shape"], start=[2], shape=[2], axes=[0])], "takes 2 from 2 of 3 numbers"),
         ([operator("_TensorSubscript", ["same"], ["shape"], at_0=7, num_subscripts=1)], "subscripts reach past 3"),
+        (
+            calculated(("shape", "gt(&0 &0)", "same")),
+            "chooses by the image, which is not understood: serialize a graph",
+        ),
         (calculated(("shape", "exp(&0)", "same")), "'exp(&0)' is not understood; of numbers add, sub, mul"),
         ([operator("Constant", [], ["shape"], fdata=[1.0] * 65)], "is understood of 1 to 64 finite numbers"),
     ],

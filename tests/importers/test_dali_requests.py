@@ -190,6 +190,38 @@ def test_a_number_that_is_computed_from_one_of_the_request_is_refused():
     )
 
 
+def test_a_decoder_takes_the_start_and_the_shape_of_its_slice_from_a_request():
+    how = {"normalized_anchor": False, "normalized_shape": False}
+    nodes = [
+        *(operator("ExternalSource", [], [name]) for name in "EXY"),
+        operator("decoders__ImageSlice", [*"EXY"], ["part"], **how),
+        operator("Resize", ["part"], ["t"], size=[40.0, 50.0]),
+    ]
+    assert from_dali(graph(*nodes, outputs=["t"])).ops[1] == pp.crop("X[1]", "X", "Y[1]", "Y")
+    cropped = operator("decoders__ImageCrop", [*"EXY"], ["part"], crop=[8.0, 9.0])
+    text = refusal(from_dali, graph(*nodes[:3], cropped, nodes[4], outputs=["t"]))
+    assert text.endswith('its input "E", "X", "Y" is not the encoded image')
+
+
+def test_frames_exchange_channels_from_the_order_that_comes():
+    swap = ("ColorSpaceConversion", {"image_type": 0, "output_type": 1}, {})
+    pipeline = made(swap, SIZED, inputs=(), photo="F", types={"F": {"layout": "HWC"}})
+    assert pipeline.ops[0] == pp.pixels(color="bgr", given="rgb")
+    with pytest.raises(pp.PipelineError, match="let clients send frames with the model's channels"):
+        made(("ColorSpaceConversion", {"image_type": 2, "output_type": 0}, {}), inputs=(), photo="F")
+
+
+def test_several_numbers_of_an_input_are_refused_by_name():
+    nodes = [
+        *(operator("ExternalSource", [], [name]) for name in "EX"),
+        operator("decoders__Image", ["E"], ["photo"]),
+        operator("_TensorSubscript", ["X"], ["two"], num_subscripts=1, lo_0=0, hi_0=2),
+        operator("Slice", ["photo"], ["t"], computed={"start": "two"}, shape=[8, 9]),
+    ]
+    text = refusal(from_dali, graph(*nodes, outputs=["t"]))
+    assert "is understood of one of an input's numbers from the first on, such as roi[0], not of several" in text
+
+
 REFUSED = [
     ([("Crop", {}, {"crop": "X"})], {}, "the request says how large its tensor is: say the most pixels of a side"),
     ([("Crop", CROP, AT)], {"max_size": 9}, "the option max_size is of a size that comes with the request"),

@@ -379,6 +379,12 @@ def test_a_shift_of_normalize_is_added_behind_the_product_as_in_dali():
     assert tensor.dtype == "float32"
 
 
+def test_subscripts_of_rows_and_columns_go_by_the_layout():
+    where = {"lo_1": 3, "hi_1": -7, "lo_2": 1, "num_subscripts": 3}
+    ops, tensor = imported(RESIZE, ("Transpose", {"perm": [2, 0, 1]}), ("_TensorSubscript", where))
+    assert (ops[1:], tensor.layout) == ((pp.crop(3, 1, 30, 49),), "chw")
+
+
 # What is refused
 
 
@@ -418,7 +424,10 @@ REFUSED = [
     ("Resize", {"size": 9.0, "mode": "warp"}, "\"mode\": 'warp' must be one of default, stretch, not_larger"),
     ("Resize", {"size": 9.0, "interp_type": 5}, '"interp_type": 5 must be one of 0 (nearest), 1 (bilinear), 2 (bic'),
     ("Resize", {"size": 9.0, "mag_filter": 6}, '"mag_filter": 6 must be one of 0'),
-    ("Resize", {"size": 9.0, "min_filter": 2}, '"min_filter": 2 and bilinear when enlarging is not understood'),
+    ("Resize", {"size": 9.0, "min_filter": 2}, '"min_filter": 2 beside bilinear for the other way is not understood'),
+    ("Resize", {"size": 9.0, "mag_filter": 2}, '"mag_filter": 2 beside bilinear for the other way is not'),
+    ("Stack", {"axis": 2}, "puts channels or images together, which is not understood: output_type of the decoder"),
+    ("Slice", {"start": [1], "shape": [1], "axes": [2]}, '"axes": [2] must be of height and width alone; output_type'),
     ("Resize", {"size": 9.0, "dtype": FLOAT}, '"dtype": 9 must be 0: a resized image is uint8'),
     ("Resize", {"size": 9.0, "antialias": 1}, '"antialias": 1 must be true or false'),
     ("Resize", {"size": 9.0, "save_attrs": 1}, '"save_attrs": 1 must be true or false'),
@@ -471,7 +480,11 @@ REFUSED = [
     ("Slice", {"start": [1, 2], "shape": [3, 4], "axes": [0, 2]}, '"axes": [0, 2] must be of height and width alone'),
     ("Slice", {"start": [1], "shape": [3, 4], "axes": [0, 1]}, "needs a number for each of the axes"),
     ("_TensorSubscript", {"at_0": 1, "num_subscripts": 1}, "subscripts are understood as from and to, without a step"),
-    ("_TensorSubscript", {"lo_2": 1, "num_subscripts": 3}, "subscripts are understood of rows and columns in HWC"),
+    (
+        "_TensorSubscript",
+        {"lo_2": 1, "num_subscripts": 3},
+        "takes channels of HWC, which is not understood: output_type of",
+    ),
     ("Paste", {"ratio": 0.5}, '"ratio": 0.5 must be 1 to 100'),
     ("Reshape", {"layout": "CHW"}, "\"layout\": 'CHW' must be HWC, the layout that the image has: transpose"),
     ("Reshape", {"shape": [1, 2, 3]}, '"shape": [1, 2, 3] must be the shape that the image has'),
@@ -534,7 +547,7 @@ REFUSED_CHAINS = [
     ([DECODE, ("WarpAffine", {"matrix": [1.0, 0.0, 2.0, 0.0, 1.0, 2.0]})], 'needs "size": without it the result is as'),
     (
         [("decoders__Image", {"output_type": 2}), ("ColorSpaceConversion", {"image_type": 2, "output_type": 0})],
-        '"output_type": 0 is not understood of an image that is decoded to gray: let the model take one channel',
+        '"output_type": 0 is not understood of an image in gray: let the model take one channel',
     ),
     ([GRAY, ("Paste", {"ratio": 2.0, "fill_value": 0})], '"n_channels" is missing: it must be 1, as the image has'),
     ([GRAY, RESIZE, ("CropMirrorNormalize", {"mean": [1.0, 2.0, 3.0], "dtype": UINT8})], "has numbers for 3 channels"),

@@ -458,6 +458,9 @@ BUILDS = {
     "an affine map of one size": lambda dali, encoded: dali.fn.warp_affine(
         sized(dali, encoded), matrix=[0.9, 0.1, 2, -0.2, 1.1, 3]
     ),
+    "rows and columns behind a transposition": lambda dali, encoded: dali.fn.transpose(
+        sized(dali, encoded), perm=[2, 0, 1]
+    )[:, 4:-4, 8:72],
     "gray and back": grayed,
     "gray of BGR": grayed_of_bgr,
     "padded where it is smaller": partly_padded,
@@ -481,6 +484,38 @@ def test_a_graph_gives_what_dali_gives(dali, name):
         ours, expected = (spec.view(np.asarray(each), "hwc") for each in (tensor, theirs))
         assert ours.shape[3] == (1 if name.startswith("one") else 4)
         assert np.array_equal(ours[..., 3:], expected[..., 3:])
+
+
+@pytest.mark.parametrize("is_share", [False, True])
+def test_a_decoder_that_slices_by_numbers_of_the_request_is_dalis(dali, is_share):
+    pipe = dali.Pipeline(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1)
+    with pipe:
+        inputs = [dali.fn.external_source(name=name) for name in "ESL"]
+        how = {"normalized_anchor": is_share, "normalized_shape": is_share}
+        pipe.set_outputs(dali.fn.resize(dali.fn.decoders.image_slice(*inputs, **how), size=[40, 50]))
+    pipeline = from_dali(pipe.serialize())
+    numbers = {"S": [0.1, 0.25], "L": [0.5, 0.7]} if is_share else {"S": [3, 8], "L": [30, 25]}
+    pipe.build()
+    for encoded in images("any")[:6]:
+        pipe.feed_input("E", [np.frombuffer(encoded, np.uint8)])
+        for name, values in numbers.items():
+            pipe.feed_input(name, [np.array(values, np.float32)])
+        expected = np.asarray(pipe.run()[0][0])
+        with pp.Engine(pipeline, threads=1) as engine:
+            rows = {name: np.array([values], np.float32) for name, values in numbers.items()}
+            assert_close(engine.run_batch([encoded], inputs=rows)["tensor"][0], expected, EQUAL)
+
+
+def test_frames_whose_channels_are_exchanged_are_dalis(dali):
+    pipe = dali.Pipeline(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1)
+    with pipe:
+        frames = dali.fn.external_source(name="F", layout="HWC")
+        pipe.set_outputs(dali.fn.resize(converted(dali, frames, "RGB", "BGR"), size=[20, 30]))
+    pipeline = from_dali(pipe.serialize())
+    pipe.build()
+    pipe.feed_input("F", [NOISES[-1]])
+    with pp.Engine(pipeline, threads=1) as engine:
+        assert_close(engine.run_batch([NOISES[-1]])["tensor"][0], np.asarray(pipe.run()[0][0]), EQUAL)
 
 
 SCALES = {

@@ -85,7 +85,8 @@ def _resized(image: Image, fields: Fields) -> Image:
     names = [name if fields.has(name) else "interp_type" for name in ("min_filter", "mag_filter")]
     smaller, larger = (fields.choice(name, _FILTERS, 1) for name in names)
     if smaller != larger:
-        fields.refuse("min_filter", f"and {larger} when enlarging is not understood: there is one filter")
+        name, other = ("min_filter", larger) if fields.has("min_filter") else ("mag_filter", smaller)
+        fields.refuse(name, f"beside {other} for the other way is not understood: there is one filter")
     is_subpixel = fields.flag("subpixel_scale", default=True)
     how: dict[str, Any] = {"filter": smaller, "antialias": fields.flag("antialias", default=True), "like": "dali"}
     if (sides := _computed(image, fields)) is not None:
@@ -228,12 +229,12 @@ def _looked(image: Image, fields: Fields) -> dict[str, Any]:
     return {**how, "fill": int(fill)}
 
 
-DECODERS: dict[str, Callable[[Encoded, Fields], Image]] = {
+DECODERS: dict[str, Callable[..., Image]] = {
     "decoders__Image": _decode,
     "decoders__ImageCrop": lambda encoded, fields: cropped(_decode(encoded, fields), fields),
-    "decoders__ImageSlice": lambda encoded, fields: sliced([_decode(encoded, fields)], fields),
+    "decoders__ImageSlice": lambda encoded, fields, *window: sliced([_decode(encoded, fields), *window], fields),
 }
-"""Operators whose input is an encoded image."""
+"""Operators whose input is an encoded image; the last takes a start and a shape, too."""
 
 GEOMETRY: dict[str, Callable[[Image, Fields], Result]] = {
     "Resize": _resize,

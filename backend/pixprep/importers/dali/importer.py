@@ -172,9 +172,10 @@ def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) ->
         inputs = [frames(first), *inputs[1:]]
     result: Value | tuple[Value, ...]
     if operator.name in DECODERS:
-        if not isinstance(first, Encoded) or len(operator.inputs) != 1:
+        most = 3 if operator.name == "decoders__ImageSlice" else 1
+        if not isinstance(first, Encoded) or not len(inputs) == len(operator.inputs) <= most:
             raise PipelineError(f"its input {_listed(operator.inputs)} is not the encoded image")
-        result = DECODERS[operator.name](first, fields)
+        result = DECODERS[operator.name](first, fields, *inputs[1:])
     elif operator.name in CLIPS and isinstance(first, Encoded) and len(operator.inputs) == 1:
         result = CLIPS[operator.name](first, fields)
     elif operator.name in IMAGES and any(isinstance(value, Image) for value in inputs):

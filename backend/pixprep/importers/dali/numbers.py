@@ -87,6 +87,7 @@ _UNARY: Mapping[str, Callable[[Array], Array]] = {
     "ceil": np.ceil,
     "sqrt": np.sqrt,
 }
+_COMPARED = ("eq", "neq", "lt", "leq", "gt", "geq", "bitand", "bitor", "bitxor")
 _OF_FLOATS = ("fdiv", "fabs", "floor", "ceil", "sqrt")
 
 
@@ -94,6 +95,10 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Numbers:
     name, operands = expression(inputs, fields)
     numbers = [operand for operand in operands if isinstance(operand, Numbers)]
     table: Mapping[str, Callable[..., Array]] = _UNARY if len(operands) == 1 else _BINARY
+    if name in _COMPARED:
+        fields.refuse(
+            "expression_desc", "chooses by the image, which is not understood: serialize a graph of one branch"
+        )
     if name not in table or len(numbers) < len(operands) or len(operands) > 2:
         fields.refuse("expression_desc", f"is not understood; of numbers {', '.join({**_BINARY, **_UNARY})} are")
     dtype = _promoted([number.values.dtype for number in numbers])

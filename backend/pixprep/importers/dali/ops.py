@@ -15,9 +15,9 @@ from pixprep.importers.dali.colors import COLORS
 from pixprep.importers.dali.geometry import COLOR_TYPES, GEOMETRY, Result, mirrors, warped
 from pixprep.importers.dali.numbers import expression, shape_of
 from pixprep.importers.dali.values import TYPES, Image, Numbers, Value, lowered, short
-from pixprep.importers.dali.windows import cropped, policy, sliced, subscripted
+from pixprep.importers.dali.windows import EXCHANGED, cropped, policy, sliced, subscripted
 from pixprep.importers.fields import Fields, finite, reals
-from pixprep.pipeline.ops import ColorMatrix, Levels, Normalize, Op, as_tuple, changed
+from pixprep.pipeline.ops import ColorMatrix, Levels, Normalize, Op, Pixels, as_tuple, changed
 from pixprep.pipeline.ops.limits import MAX_ONES
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, Layout, TensorSpec
@@ -271,12 +271,13 @@ def _color_space_conversion(image: Image, fields: Fields) -> Image:
         mixed = [ColorMatrix(matrix=((*luma, 0.0),) * 3)] * (after == "gray")
         return replace(image.then(*mixed), is_gray=after == "gray")
     if "gray" in (before, after) or own != before or image.layout != "hwc":
-        is_one = own == "gray"
-        how = "let the model take one channel" if is_one else "decode the photo so: output_type of the decoder"
-        fields.refuse("output_type", f"is not understood of an image that is decoded to {own}: {how}")
+        how = "let the model take one channel" if own == "gray" else EXCHANGED
+        how = "let clients send frames with the model's channels" if isinstance(decode, Pixels) else how
+        fields.refuse("output_type", f"is not understood of an image in {own}: {how}")
     if any(isinstance(getattr(op, name, 0), tuple) for op in image.chain for name in ("fill", "mean", "std")):
         fields.refuse("output_type", "has to come before what is done by numbers a channel")
-    return replace(image, chain=(changed(decode, color=after), *image.chain[1:]))
+    given = {"given": decode.given or before} if isinstance(decode, Pixels) else {}
+    return replace(image, chain=(changed(decode, color=after, **given), *image.chain[1:]))
 
 
 def _plain(apply: Callable[[Image, Fields], Result]) -> Callable[[Sequence[Value], Fields], Result]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pixprep.importers.dali.geometry import DECODERS
 from pixprep.importers.dali.ops import IMAGES
+from pixprep.importers.dali.windows import EXCHANGED
 
 _OWN = "an operator of your own may do it: see docs/own-operators.md"
 _REASONS = {
@@ -14,6 +15,7 @@ _REASONS = {
     f"calls a function of Python's, which the file does not bring: {_OWN}": ("PythonFunction", "NumbaFunction"),
     f"moves pixels in a way of DALI's own, which is not understood: {_OWN}": ("Water", "Sphere", "Jitter"),
     f"compresses the image again, which is not understood: {_OWN}": ("JpegCompressionDistortion",),
+    f"puts channels or images together, which is not understood: {EXCHANGED}": ("Cat", "Stack"),
     f"equalizes the image, which is not understood: {_OWN}": ("Clahe", "Equalize"),
 }
 """Reason and remedy, with the operators' names or their beginnings."""

@@ -69,7 +69,7 @@ def check_arguments(operator: Operator, values: Mapping[str, Value]) -> None:
 
 def is_number(operator: Operator) -> bool:
     """Tell whether an operator on an input makes another form of the same numbers, whatever they are."""
-    is_one = operator.arguments.get("num_subscripts") == 1 and "at_0" in operator.arguments
+    is_one = operator.arguments.get("num_subscripts") == 1
     return operator.name in ("Cast", "Copy") or (operator.name == "TensorSubscript" and is_one)
 
 
@@ -78,7 +78,9 @@ def reformed(name: str, source: Encoded, fields: Fields) -> Encoded:
     if name == "TensorSubscript":
         (index,) = subscripts(fields)
         if source.index is not None or not isinstance(index, int) or index < 0:
-            raise PipelineError("is understood of an input's numbers from the first on, such as roi[0]")
+            raise PipelineError(
+                "is understood of one of an input's numbers from the first on, such as roi[0], not of several"
+            )
         return replace(source, index=index)
     return replace(source, cast=fields.choice("dtype", TYPES)) if name == "Cast" else source
 

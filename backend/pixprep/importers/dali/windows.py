@@ -23,6 +23,8 @@ from pixprep.spec import Rounding
 _ROUNDINGS: dict[str, Rounding] = {"round": "half_away", "truncate": "down"}
 _AXES = "HWC"
 Smaller = Literal["pad", "refuse"]
+EXCHANGED = "output_type of the decoder exchanges red and blue, and clients send frames in the model's order"
+"""Remedy for a graph that takes channels apart."""
 
 
 def colour(fields: Fields, name: str, dtype: TensorDType = "uint8") -> Levels:
@@ -105,7 +107,7 @@ def axes_of(image: Image, fields: Fields, default: Sequence[int], among: str = "
         axes = list(default)
     names = [image.layout.upper()[axis] if 0 <= axis < 3 else "?" for axis in axes]
     if not names or len({*names}) < len(names) or not {*names} <= {*among}:
-        fields.refuse("axes" if fields.has("axes") else "axis_names", "must be of height and width alone")
+        fields.refuse("axes" if fields.has("axes") else "axis_names", f"must be of height and width alone; {EXCHANGED}")
     return [_AXES.index(name) for name in names]
 
 
@@ -213,10 +215,10 @@ def subscripted(inputs: Sequence[Value], fields: Fields) -> Image:
     (image,) = inputs
     assert isinstance(image, Image)
     begins, lengths = [], []
-    where = [*subscripts(fields), slice(None), slice(None)][:3]
-    if image.layout != "hwc" or len(where) > 3 or where[2] != slice(None):
-        raise PipelineError("subscripts are understood of rows and columns in HWC")
-    for subscript, side in zip(where[:2], canvas_size(image), strict=True):
+    where = dict(zip(image.layout, [*subscripts(fields), *[slice(None)] * 3], strict=False))
+    if where.get("c") != slice(None) or len(where) != 3:
+        raise PipelineError(f"takes channels of {image.layout.upper()}, which is not understood: {EXCHANGED}")
+    for subscript, side in zip((where["h"], where["w"]), canvas_size(image), strict=True):
         if not isinstance(subscript, slice) or subscript.step is not None:
             raise PipelineError("subscripts are understood as from and to, without a step")
         low, high = (
