@@ -386,7 +386,7 @@ __version__ = "0.0"
 INTER_NEAREST = INTER_LINEAR = INTER_CUBIC = INTER_AREA = INTER_LANCZOS4 = 0
 class ipp:
     useIPP = setUseIPP = staticmethod(lambda *_: False)
-def resize(pixels, size, interpolation):
+def resize(pixels, size, fx, fy, interpolation):
     rows, columns = (np.arange(new) * old // new for new, old in zip(size[::-1], pixels.shape))
     return pixels[rows][:, columns]
 """
