@@ -80,7 +80,7 @@ static void resize_one(int way) {
         .pixels = pixels, .pitch = width * channels, .apart = channels, .step = 1, .height = height, .width = width,
         .channels = channels, .above = above, .fill = next(),
         .is_vertical_first = next() % 2 && (passes == PASSES_FIXED || passes == PASSES_DALI || passes == PASSES_REAL),
-        .is_flipped = next() % 2, .is_mirrored = next() % 2, .is_backwards = next() % 2, .channel_step = 1,
+        .is_flipped = next() % 2, .is_mirrored = next() % 2, .order = next() % 3, .channel_step = 1,
         .values = {.out = (uint8_t *)out, .out_plane = 4 * high * wide, .out_row = 4 * wide, .out_column = 4,
                    .table = is_real ? 0 : table, .lines = next() % 2 ? lines : 0, .planes = planes, .size = 4},
         .passes = passes, .factor = (double)high * wide / ((double)height * width), .steps = steps, .step_count = 4,
