@@ -151,7 +151,7 @@ def test_warps_like_dali_are_its_formula(way, mode):
     [(-224.67019042361, 0.7030248, -0.7111653), (-373.13153975562, -0.22718744, 0.973851), (90.0, 1, -4.3711388e-8)],
 )
 def test_a_rotation_of_dalis_has_glibcs_sine_and_cosine(degrees, sine, cosine):
-    """Of the first two one is not the float32 that is nearest."""
+    """Sine or cosine of the first two angles is not the nearest float32."""
     (step,) = rotated(8, 5, degrees, Look(like="dali"))
     a, b, _, d, e, _ = np.array(step.matrix, np.float32)
     assert (a, b, d, e) == (*np.array([cosine, -sine, sine, cosine], np.float32),)

@@ -142,7 +142,7 @@ def test_tensors_that_follow_the_image_and_their_padding_equal_the_cpu_engines(c
 @pytest.mark.parametrize("like", ["pillow", "opencv"])
 @pytest.mark.parametrize("channels", [1, 4])
 def test_stacked_tensors_of_other_channels_equal_the_cpu_engines(channels, like):
-    """Of a side of 37 no row ends where four values do; noise is erased of one channel as of the first of three."""
+    """Rows of 37 pixels end in the middle of four values; noise is erased of one channel as of the first of three."""
     gray, value = [pp.grayscale()] * (channels == 1), None if channels == 1 else 5
     for ops in (
         [],

@@ -82,7 +82,7 @@ class Walk:
 
     @property
     def state(self) -> tuple[Any, ...]:
-        """What the data is, whatever the ops are."""
+        """State of the data, which a choice must not change."""
         return self.values, self.layout, self.channels, self.is_open
 
     def branch(self) -> Walk:

@@ -88,7 +88,7 @@ def find_dali_model(folder: Path) -> list[DaliModel]:
     name = config.get("default_model_filename") or GRAPH_FILE
     if Path(name).name != name:
         raise PipelineError(f"{CONFIG_FILE}: default_model_filename: {quoted(name)} leads out of the version's folder")
-    is_batched = not (has_config and _WITHOUT_BATCH.search((folder / CONFIG_FILE).read_text()))
+    is_batched = not (has_config and _WITHOUT_BATCH.search((folder / CONFIG_FILE).read_text("utf-8")))
     files = [(path / name, path / SCRIPT_FILE) for path in _served(folder, config.get("version_policy", {}))]
     for both in files:
         if not any(map(Path.is_file, both)):
