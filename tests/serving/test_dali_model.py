@@ -1,7 +1,10 @@
 """A model folder of dali_backend becomes one of pixprep: what is kept, what is named, what is refused."""
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -388,6 +391,15 @@ def test_the_configuration_of_the_page_is_kept_whole(model):
     files, notes = converted(model, text)
     assert notes == []
     assert 'key: "threads"' in files["config.pbtxt"]
+
+
+def test_a_comment_in_any_language_is_read_in_any_locale(model):
+    (model / "config.pbtxt").write_text('backend: "dali"  # größer\nmax_batch_size: 0\n', encoding="utf-8")
+    code = f"from pixprep.serving.repository.dali_model import find_dali_model as f; print(f({model!r})[0].is_batched)"
+    code = f"from pathlib import Path, PosixPath; {code}"
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **plain}, capture_output=True, check=False)
+    assert (done.stdout, done.returncode) == (b"False\n", 0), done.stderr
 
 
 def test_another_folder_is_left_to_its_library(tmp_path):
