@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 
 from pixprep.errors import PipelineError
@@ -21,7 +23,13 @@ _MOVED = {
 
 
 def known() -> dict[str, type[Op]]:
-    """The class of each op, by its name in the file. Without a ``tag`` a class is what several have in common."""
+    """Return the class of each op by its name in the file; a class without a ``tag`` is a base that several share."""
+    return _known(len(KINDS))
+
+
+@cache
+def _known(_: int) -> dict[str, type[Op]]:
+    """Build the dict of ``known`` once for each number of classes: an op of the user's own adds a class later."""
     return {op_name(cls): cls for cls in KINDS if op_name(cls) != cls.__name__}  # type: ignore[arg-type]
 
 
