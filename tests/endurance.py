@@ -183,8 +183,8 @@ class Endurance:
         return slowest
 
     def kill_anything(self, times, *, log):
-        """Kill any stub, at any moment, one that is being loaded rather than another, and now and then Triton itself;
-        often after an edit on disk. Clients try again until they are right.
+        """Kill any stub, at any moment, one that is being loaded rather than another, and now and then Triton itself or
+        its guard; often after an edit on disk. Clients try again until they are right.
 
         Returns:
             What happened, in numbers. The server has 15 s after each ten kills to be right again.
@@ -229,8 +229,11 @@ class Endurance:
         """Kill a process; what it was."""
         while True:
             found = sorted(self.stubs(), key=lambda stub: stub.pid)
-            if self._rng.random() < 0.1:
+            dice = self._rng.random()
+            if dice < 0.1:
                 what, pid = "Triton", self.server.pid
+            elif dice < 0.2:
+                what, pid = "guard", self.server._processes._guard.pid
             elif found:
                 stub = found[-1] if self._rng.random() < 0.5 else self._rng.choice(found)
                 what, pid = stub.model, stub.pid

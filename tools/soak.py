@@ -97,8 +97,8 @@ def main() -> int:
         if arguments.random_kills:
             healed_s, clients = it.kill_anything(arguments.random_kills, log=say)
             say(
-                f"{arguments.random_kills} random kills, loads and Triton included: {clients.sent} requests, right "
-                f"again at the latest after {healed_s:.1f} s: {dict(clients.counts)}, errors {dict(clients.codes)}"
+                f"{arguments.random_kills} random kills, loads, Triton and guard included: {clients.sent} requests, "
+                f"right again after {healed_s:.1f} s: {dict(clients.counts)}, errors {dict(clients.codes)}"
             )
             counts += clients.counts
             problems += clients.notes[:10]

@@ -132,16 +132,20 @@ def test_a_killed_tritons_shared_memory_is_removed_and_its_log_kept(repository):
     server.log_file.unlink()
 
 
-def test_triton_does_not_outlive_a_killed_parent(repository, tmp_path):
+@pytest.mark.parametrize("first", [[], ["sh"], ["sh", "tritonserver"]])
+def test_triton_does_not_outlive_a_killed_parent_whatever_was_killed_before(repository, tmp_path, first):
     command = [sys.executable, "-c", PARENT, str(repository), str(tmp_path / "triton.log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid, prefix, folder = parent.stdout.readline().split()
-        processes = family(int(pid))
+        processes, children = family(int(pid)), {child.name(): child for child in psutil.Process(parent.pid).children()}
         assert list(SHARED_MEMORY.glob(f"{prefix}*"))
+        for name in first:
+            children[name].kill()
         parent.kill()
     assert not psutil.wait_procs(processes, timeout=60)[1]
-    wait_until(lambda: not list(SHARED_MEMORY.glob(f"{prefix}*")) and not Path(folder).exists())
+    if not first:  # else who removes the memory and the folder has ended
+        wait_until(lambda: not list(SHARED_MEMORY.glob(f"{prefix}*")) and not Path(folder).exists())
 
 
 def test_the_folders_of_a_killed_triton_are_removed_when_it_is_started_anew(repository, tmp_path):

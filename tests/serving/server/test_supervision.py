@@ -13,6 +13,7 @@ from functools import partial
 from threading import Event
 
 import numpy as np
+import psutil
 import pytest
 
 import pixprep as pp
@@ -360,6 +361,15 @@ def test_a_triton_that_dies_or_hangs_is_started_anew_at_the_same_place(own, orac
     assert own.stop() == 0
     assert own.left() == []
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_the_process_that_ends_triton_after_a_kill_is_started_anew_when_it_is_killed(own, tmp_path):
+    guard = next(child for child in psutil.Process(own.process.pid).children() if child.name() == "sh")
+    guard.kill()
+    own.wait_for(r"^pixprep: the process that ends Triton after a kill of `serve` was ended by .*; it is started")
+    own.triton.suspend()  # who is stopped ends by SIGKILL alone
+    own.process.kill()
+    wait_until(lambda: not own.left() and not list((tmp_path / "tmp").iterdir()), own.left)
 
 
 def test_a_triton_that_dies_once_too_often_is_given_up(tmp_path):

@@ -2,6 +2,9 @@
 
 tritonserver    leads a process group of its own, with a Python stub for each instance of a Python model
 sh, the guard   waits for us to end: SIGKILL and a closed terminal leave no time to stop anything ourselves
+
+The kernel kills Triton with us, and its stubs then end by themselves, so that nothing outlives us even if the guard is
+killed first. The guard also ends a stub that hangs, and removes shared memory and folders.
 """
 
 from __future__ import annotations
@@ -12,13 +15,16 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from pixprep.serving.embedded.failure import ended
 from pixprep.serving.embedded.stubs import stat
 from pixprep.serving.embedded.wheel import SHARED_MEMORY, environment_folders, most_files
 
@@ -29,6 +35,13 @@ _logger = logging.getLogger(__name__)
 
 # Ends the process group that was named last as soon as nobody holds the other end of stdin, and removes what is left.
 _GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL -- "-$group"; rm -rf "$1"* "$2"* "$3"'
+
+# Runs a program that the kernel kills when the thread that started it ends: PR_SET_PDEATHSIG of prctl(2), which a
+# program keeps. Whoever has ended before that was set is no longer our parent.
+_BOUND = (
+    f"import ctypes, os, sys; ctypes.CDLL(None).prctl(1, {int(signal.SIGKILL)}); "
+    "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
+)
 
 
 class Processes:
@@ -44,14 +57,9 @@ class Processes:
     def __init__(self, prefix: str) -> None:
         self._left = (SHARED_MEMORY / prefix, environment_folders(prefix))
         self._triton: subprocess.Popen[bytes] | None = None
+        self._starter = ThreadPoolExecutor(1, "pixprep-starter")  # its thread lives as long as this object
         self.folder = Path(tempfile.mkdtemp(prefix="pixprep-"))
-        self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "sh", *map(str, self._left), str(self.folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._guard = self._start_guard()
 
     @property
     def pid(self) -> int:
@@ -67,15 +75,16 @@ class Processes:
 
     def start(self, command: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: IO[bytes]) -> None:
         """Start a Triton in a folder: there is none now. It may have as many connections as the hard limit lets it."""
-        self._triton = subprocess.Popen(
-            command,
+        self._triton = self._starter.submit(
+            subprocess.Popen,
+            [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command],
             env=environment,
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches us alone; the group is ours to end
-        )
+        ).result()
         with suppress(OSError):  # it has ended
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.prlimit(self._triton.pid, resource.RLIMIT_NOFILE, (most_files(), hard))
@@ -105,7 +114,28 @@ class Processes:
         self.kill()
         self._guard.kill()
         self._guard.communicate()
+        self._starter.shutdown()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def keep_guard(self) -> None:
+        """Start another guard if someone has killed the guard."""
+        if self._guard.poll() is None:
+            return
+        how = ended(self._guard.returncode)
+        _logger.warning("the process that ends Triton after a kill of `serve` %s; it is started anew", how)
+        self._guard.communicate()
+        self._guard = self._start_guard()
+        if self.poll() is None:
+            self._tell_guard(str(self.pid))
+
+    def _start_guard(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "sh", *map(str, self._left), str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def _tell_guard(self, group: str) -> None:
         assert self._guard.stdin is not None

@@ -228,6 +228,11 @@ class Server:
         processes = self._processes
         return 0 if processes is None else processes.poll(within_s=within_s)
 
+    def keep_guard(self) -> None:
+        """Start another guard if someone has killed the process that ends Triton when this process is killed."""
+        if self._processes is not None:
+            self._processes.keep_guard()
+
     def load(self, model: str, *, over: Event | None = None) -> str:
         """Load a model anew from the snapshot; why it does not load, or empty. ``over`` is set when Triton is to end.
 

@@ -161,6 +161,7 @@ class _Life:
         server, hearing, probe_at = self.server, Hearing(self.server.pid), 0.0
         try:
             while not self.over.is_set() and server.poll() is None and not stopping.wait(LOOK_S):
+                server.keep_guard()
                 if not self._models:
                     self._find_models()
                 if (now := time.monotonic()) >= probe_at:
