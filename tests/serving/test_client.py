@@ -1,6 +1,10 @@
 """Words of `pixprep send` on an address of another form, and of a batch that a model does not take."""
 
+import io
+
+import numpy as np
 import pytest
+from PIL import Image
 
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serving.embedded import client, request
@@ -44,3 +48,18 @@ def test_an_image_of_a_batch_has_one_row_of_numbers_and_an_image_of_boxes_any():
     boxes = request.NumberInput(name="boxes", datatype="FP32", shape=(4,))
     of_boxes = request.ModelInput(names=("image",), datatype="BYTES", max_batch_size=0, numbers=(boxes,))
     assert of_boxes.rows({"boxes": []})["boxes"].shape == (0, 4)
+
+
+@pytest.mark.parametrize("dims", [[1], [-1, -1, 3], [3, 48, 96]])
+def test_each_probe_has_an_image_of_its_own_which_stays_different_when_it_is_resized(dims):
+    entry = {"name": "image", "data_type": "TYPE_STRING" if dims == [1] else "TYPE_UINT8", "dims": dims}
+    bodies = [request.sample({"backend": "pixprep", "max_batch_size": 8, "input": [entry]}) for _ in range(8)]
+    (size,) = {int(headers["Inference-Header-Content-Length"]) for headers, _ in bodies}
+    if dims == [1]:
+        images = [np.asarray(Image.open(io.BytesIO(body))) for _, body in bodies]
+    else:
+        shape = [64 if dim == -1 else dim for dim in dims]
+        images = [np.frombuffer(body[size:], np.uint8).reshape(shape) for _, body in bodies]
+        images = [image.transpose(1, 2, 0) if dims[0] == 3 else image for image in images]
+    small = {Image.fromarray(image).resize((4, 4), Image.Resampling.BOX).tobytes() for image in images}
+    assert len(small) == len(bodies)

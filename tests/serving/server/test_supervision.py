@@ -23,6 +23,7 @@ from pixprep.serving.embedded.processes import OF_MODEL, OF_TRITON, Waits
 from pixprep.serving.embedded.server import Server, State
 from pixprep.serving.embedded.stubs import Stub, stubs
 from pixprep.serving.embedded.supervisor import SILENCES, look_after
+from pixprep.serving.embedded.wheel import find_wheel
 from pixprep.serving.repository import check
 from serving import (
     GOOD,
@@ -508,11 +509,15 @@ def test_a_copy_that_fails_is_named_and_leaves_nothing_and_the_next_edit_is_depl
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """A server that nobody looks after, with a model that refuses the probe's image."""
+    """A server that nobody looks after, with a model that refuses the probe's image, and caches of answers."""
     models = write_repository(tmp_path_factory.mktemp("alone") / "models")
     large = pp.Pipeline([pp.decode(), pp.crop(top=0, left=0, height=600, width=600), pp.tensor(dtype="uint8")])
     write_model(models, "large", 'backend: "pixprep"\n', {"pipeline.json": large.to_json()})
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
+    for model in ("classifier", "ensemble"):
+        with (models / model / "config.pbtxt").open("a") as config:
+            config.write("response_cache { enable: true }\n")
+    cache = ["--cache-config=local,size=67108864", f"--cache-directory={find_wheel().server.parents[1] / 'caches'}"]
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0, extra_args=cache) as server:
         yield server
 
 
@@ -542,6 +547,7 @@ def test_health_keeps_its_deadline_when_a_model_hangs_and_is_1_when_its_process_
     (stub,) = (stub for stub in stubs(alone.pid) if stub.model == "classifier") if protocol == "http" else (None,)
     dead = "pixprep: in ensemble 'ensemble', Stub process 'classifier_0_0' is not healthy.\n"
     if stub:
+        assert health()[0] == 0  # its answer is in the cache
         os.kill(stub.pid, signal.SIGSTOP)
         start = time.monotonic()
         code, out, err = health("--timeout", "1")

@@ -12,11 +12,10 @@ from typing import Any, cast
 
 import numpy.typing as npt
 
-from pixprep.engine.decoders.turbo import sample_jpeg
 from pixprep.errors import PixprepError
 from pixprep.files import expand, of_file, read
 from pixprep.serving.embedded.connection import Protocol, RequestError, Triton
-from pixprep.serving.embedded.request import ModelInput
+from pixprep.serving.embedded.request import ModelInput, sample_jpeg
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +116,7 @@ def _groups(images: Sequence[Path], model: str, model_input: ModelInput) -> list
 def health(
     *, url: str | None = None, protocol: Protocol = "http", model: str = "ensemble", timeout_s: float = 5.0
 ) -> float:
-    """Send one small image, or clip, through a model: Triton calls a model ready whose process has died.
+    """Send one new small image, or clip, through a model: Triton calls a model ready whose process has died.
 
     A model that refuses it, since its crop does not fit inside, say, is healthy. So is a model of clips where PyAV is
     not installed here, which makes them: it refuses an image.
@@ -147,7 +146,7 @@ def _sample(frames: int | None) -> bytes:
             from pixprep.engine.decoders.clips.decoder import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)
 
             return sample_clip(frames, 64, 64)
-    return sample_jpeg(64, 64)
+    return sample_jpeg()
 
 
 def check_batch(batch: int, model: str, model_input: ModelInput) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shlex
 import struct
@@ -16,11 +17,11 @@ from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
+import simplejpeg
 
 from pixprep.engine.decoders import Encoded, Limits
 from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.decoders.pixels import checked, shaped
-from pixprep.engine.decoders.turbo import sample_jpeg
 from pixprep.errors import ImageError, PixprepError, printable
 from pixprep.plan.plan import Plan
 from pixprep.serving.triton.config import EXAMPLES, FRAMES
@@ -40,7 +41,7 @@ DTYPES: dict[str, Any] = {
 """NumPy's dtypes of Triton's types of numbers."""
 _NPY = b"\x93NUMPY"
 _AXES = 2  # of a row of numbers
-_SIDE = 64  # of a sample
+_SIDE, _BLOCKS = 64, 8  # of a sample
 PHOTO, CLIP = "photo.jpg", "clip.mp4"
 """Letters of a line that is an example."""
 
@@ -248,15 +249,31 @@ def http_body(tensors: Sequence[tuple[str, str, Array]]) -> Post:
 
 
 def sample(config: Config) -> Post:
-    """A small image as a model of this configuration takes it, with examples of the numbers that it takes beside it."""
-    found, image = model_input(config) if config.get("input") else None, sample_jpeg(_SIDE, _SIDE)
+    """A new small image in the form that a model of this configuration accepts, with examples of its numbers."""
+    found, image = model_input(config) if config.get("input") else None, sample_jpeg()
     if found is None or (found.is_alone and not found.pixels):
         return {"Inference-Header-Content-Length": "0"}, image
     if found.pixels:
         (dims,) = (each["dims"] for each in config["input"] if each["name"] == found.name)
         sides = [_SIDE if int(dim) == -1 else int(dim) for dim in dims]
-        image = npy(np.zeros(sides if found.pixels.layout == "hwc" else [*sides[1:], sides[0]], np.uint8))
+        image = npy(_new_pixels(*(sides if found.pixels.layout == "hwc" else [*sides[1:], sides[0]])))
     return http_body(found.tensors([image], [found.rows(found.example)]))
+
+
+def sample_jpeg() -> bytes:
+    """A small JPEG that differs from every other one in its bytes and in its pixels.
+
+    With ``response_cache``, Triton answers for a model whose process is dead if it has had the same image, and an
+    ensemble's step if it has had the same tensor.
+    """
+    return bytes(simplejpeg.encode_jpeg(_new_pixels(_SIDE, _SIDE, 3), quality=90, colorspace="RGB"))
+
+
+def _new_pixels(height: int, width: int, channels: int) -> Array:
+    """Blocks of random values: they remain different after a resize."""
+    blocks = np.frombuffer(os.urandom(_BLOCKS * _BLOCKS * channels), np.uint8).reshape(_BLOCKS, _BLOCKS, channels)
+    rows, columns = np.arange(height) * _BLOCKS // height, np.arange(width) * _BLOCKS // width
+    return blocks[rows[:, None], columns]
 
 
 def curl_line(

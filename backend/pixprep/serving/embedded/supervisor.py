@@ -22,7 +22,7 @@ from threading import Event, Lock, Thread
 from pixprep.errors import PixprepError
 from pixprep.serving.embedded.failure import ended
 from pixprep.serving.embedded.processes import OF_MODEL, OF_TRITON, Waits, after
-from pixprep.serving.embedded.request import Post, sample
+from pixprep.serving.embedded.request import Config, sample
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.embedded.snapshot import Signature
 from pixprep.serving.embedded.stubs import Stub, stubs, thread_states
@@ -260,7 +260,7 @@ class _Model:
         self._stubs: set[Stub] = set()
         self._old: set[Stub] = set()  # of before the model was loaded anew
         self._count = 0  # of its stubs
-        self._image: Post | None = None
+        self._config: Config = {}  # of a model that is probed
         self._waits = Waits(*OF_MODEL)
         self._is_stuck = False
         self._again_at = 0.0
@@ -312,7 +312,7 @@ class _Model:
         """Ask Triton about the model; again at the next look, if it does not say."""
         if config := self._server.control.config(self._name):
             self._is_known = True
-            self._image = sample(config) if self._is_probed else None
+            self._config = config if self._is_probed else {}
             if config.get("backend") in ("python", "pixprep"):
                 self._count = count_instances(config) * self._versions
                 self._find_stubs()
@@ -324,8 +324,8 @@ class _Model:
             if missing := self._count - self._running():
                 how = "were stopped" if any(stub.state == "T" for stub in self._stubs) else "died"
                 return f"{missing} of its {self._count} processes {how}"
-        if self._image and time.monotonic() >= self._probe_at:
-            self._misses = self._misses + 1 if self._is_silent(self._image) else 0
+        if self._config and time.monotonic() >= self._probe_at:
+            self._misses = self._misses + 1 if self._is_silent() else 0
             if self._misses >= MISSES:
                 return f"it answered none of {self._misses} images"
             if not self._misses:
@@ -338,10 +338,10 @@ class _Model:
     def _running(self) -> int:
         return min(self._count, sum(stub.state in _RUNNING for stub in self._stubs))
 
-    def _is_silent(self, image: Post) -> bool:
-        """Send an image: whether the model fails, or neither answers nor computes. A refusal is an answer, too."""
+    def _is_silent(self) -> bool:
+        """Send a new image: whether the model fails, or neither answers nor computes. A refusal is also an answer."""
         before = sum(stub.cpu_s for stub in self._stubs)
-        status = self._server.control.infer(self._name, image, timeout_s=PROBE_S)
+        status = self._server.control.infer(self._name, sample(self._config), timeout_s=PROBE_S)
         used_s = sum(stub.cpu_s for stub in self._stubs) - before
         wants_more = any("R" in thread_states(stub.pid) for stub in self._stubs)
         is_idle = status == 0 and used_s < IDLE * PROBE_S and not wants_more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -100,13 +101,13 @@ class ClipDecoder:
 
 
 def sample_clip(frames: int, height: int, width: int) -> bytes:
-    """A clip to try a decoder with: MPEG-4 in an MP4, of gray that grows lighter."""
+    """A clip to try a decoder with: MPEG-4 in an MP4, each frame of a random color."""
     memory = io.BytesIO()
     with av.open(memory, "w", format="mp4") as file:
         track = file.add_stream("mpeg4", rate=25)
         track.width, track.height, track.pix_fmt = width, height, "yuv420p"
-        for index in range(frames):
-            pixels = np.full((height, width, 3), 255 * index // frames, np.uint8)
+        for _ in range(frames):
+            pixels = np.full((height, width, 3), [*os.urandom(3)], np.uint8)
             file.mux(track.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
         file.mux(track.encode())
     return memory.getvalue()
