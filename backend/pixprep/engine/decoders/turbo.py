@@ -148,5 +148,9 @@ def sample_jpeg(height: int, width: int, sampling: str = "420") -> bytes:
     down, right = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     ramps = 223 * np.stack([right, down, 1 - right], axis=-1)
     noise = (np.arange(ramps.size) * 2654435761 >> 16) % 33  # NumPy 2.3 imports np.random at its first use
-    pixels = (ramps + noise.reshape(ramps.shape)).astype(np.uint8)
+    return jpeg_of((ramps + noise.reshape(ramps.shape)).astype(np.uint8), sampling)
+
+
+def jpeg_of(pixels: npt.NDArray[np.uint8], sampling: str = "420") -> bytes:
+    """RGB pixels as a JPEG of quality 90."""
     return bytes(simplejpeg.encode_jpeg(pixels, quality=90, colorspace="RGB", colorsubsampling=sampling))

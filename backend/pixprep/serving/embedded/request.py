@@ -17,11 +17,11 @@ from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
-import simplejpeg
 
 from pixprep.engine.decoders import Encoded, Limits
 from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.decoders.pixels import checked, shaped
+from pixprep.engine.decoders.turbo import jpeg_of
 from pixprep.errors import ImageError, PixprepError, printable
 from pixprep.plan.plan import Plan
 from pixprep.serving.triton.config import EXAMPLES, FRAMES
@@ -266,14 +266,15 @@ def sample_jpeg() -> bytes:
     With ``response_cache``, Triton answers for a model whose process is dead if it has had the same image, and an
     ensemble's step if it has had the same tensor.
     """
-    return bytes(simplejpeg.encode_jpeg(_new_pixels(_SIDE, _SIDE, 3), quality=90, colorspace="RGB"))
+    return jpeg_of(_new_pixels(_SIDE, _SIDE, 3))
 
 
 def _new_pixels(height: int, width: int, channels: int) -> Array:
     """Blocks of random values: they remain different after a resize."""
     blocks = np.frombuffer(os.urandom(_BLOCKS * _BLOCKS * channels), np.uint8).reshape(_BLOCKS, _BLOCKS, channels)
     rows, columns = np.arange(height) * _BLOCKS // height, np.arange(width) * _BLOCKS // width
-    return blocks[rows[:, None], columns]
+    pixels: Array = blocks[rows[:, None], columns]
+    return pixels
 
 
 def curl_line(
