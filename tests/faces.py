@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 import pixprep as pp
 from pixprep.errors import PipelineError
 from pixprep.serving.repository import build
+from pixprep.serving.repository.ports import declared, load_onnx
 
 MODELS = ("classifier", "ensemble", "preprocess")
 PIPELINE = pp.presets.imagenet()
@@ -62,3 +63,8 @@ def replace(path, old, new):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
+
+
+def read_onnx(path):
+    """The inputs and outputs that an ONNX file declares."""
+    return declared(load_onnx(path)[1], path.name)

@@ -14,7 +14,7 @@ import pixprep as pp
 from attacks.repositories import CONFIG, PIPELINE, models, patience, problems, put, sparse
 from pixprep.errors import SetupError
 from pixprep.serving import repository
-from pixprep.serving.triton import pool
+from pixprep.serving.repository.repository import Repository
 
 __all__ = ["models"]  # a fixture
 
@@ -63,7 +63,7 @@ def test_gigabytes_are_not_read(models, file, message):
     assert problems(models) == [f"{file}: {message}"]
 
 
-@pytest.mark.parametrize("load", [pp.load, lambda path: pool.size(path.parents[2], images_in_flight=1)])
+@pytest.mark.parametrize("load", [pp.load, lambda path: Repository(path.parents[2]).pipelines["m"].pipeline])
 def test_loading_a_fifo_ends_at_once(models, load):
     put(models / PIPELINE, os.mkfifo)
     with patience(), pytest.raises(pp.PipelineError, match=r"^pipeline\.json: cannot be read: Not a regular file$"):

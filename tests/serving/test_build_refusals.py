@@ -8,7 +8,7 @@ import pixprep as pp
 from faces import PIPELINE, TWO, refusal, save_onnx, tensor_pipeline
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check
-from pixprep.serving.repository.ports import parse_io, read_onnx
+from pixprep.serving.repository.ports import load_onnx, parse_io
 
 HWC = tensor_pipeline(layout="hwc")
 FOUR = tensor_pipeline(channels=4)
@@ -181,18 +181,20 @@ def test_words_say_names_with_colons_and_free_lengths():
     [
         (
             "onnx",
-            lambda path: read_onnx(path / "x"),
+            lambda path: load_onnx(path / "x"),
             'reading an ONNX file needs onnx: pip install ".[classifier]" in a checkout of pixprep',
         ),
         (
             "tritonclient.grpc",
             check,
-            'reading a config.pbtxt needs tritonclient: pip install ".[client]" in a checkout of pixprep',
+            "a config.pbtxt that `pixprep build` did not write needs tritonclient: "
+            'pip install ".[client]" in a checkout of pixprep',
         ),
     ],
 )
 def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch, package, act, message):
     (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.pbtxt").write_text('backend: "python"')
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SetupError) as caught:
         act(tmp_path)

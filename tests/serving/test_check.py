@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from faces import PIPELINE, replace, save_onnx, tensor_pipeline
+from faces import PIPELINE, read_onnx, replace, save_onnx, tensor_pipeline
 from limits import memory_for
 from pixprep.cli import main
 from pixprep.serving.repository import Problem, build, check, check_pipeline
-from pixprep.serving.repository.ports import read_onnx
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pixprep.cli.parser import main
 from pixprep.importers.dali import from_dali, interface
 from pixprep.serving.repository import check
 from pixprep.serving.repository.dali_model import find_dali_model, translated
-from pixprep.serving.triton.model_files import read_config
+from pixprep.serving.repository.repository import Model
 
 FROZEN = Path(__file__).parents[1] / "parity" / "frozen" / "dali"
 INPUT = 'input [ { name: "DALI_INPUT_0" data_type: TYPE_UINT8 dims: [ -1 ] } ]\n'
@@ -44,7 +44,7 @@ def converted(model, text, file="model.dali"):
 def config_of(files, folder):
     (folder / "made").mkdir()
     (folder / "made" / "config.pbtxt").write_text(files["config.pbtxt"])
-    return read_config(folder / "made")
+    return Model(folder / "made").config
 
 
 def test_a_configuration_keeps_what_means_the_same(model, tmp_path):
@@ -191,7 +191,7 @@ def test_one_output_is_taken_by_the_name_that_clients_know(model, tmp_path, caps
     (model / "config.pbtxt").write_text(HEAD + INPUT + NAMED.replace("small", "A") + NAMED.replace("small", "B"))
     assert main(["import", str(model), str(tmp_path / "made"), "--option", "output=B"]) == 0
     assert 'dali: output "A" is left out' in capsys.readouterr().err.splitlines()
-    (output,) = read_config(tmp_path / "made")["output"]
+    (output,) = Model(tmp_path / "made").config["output"]
     assert output["name"] == "B"
     (resize,) = (
         op for op in pp.load(tmp_path / "made" / "1" / "pipeline.json").ops if op.__struct_config__.tag == "resize"

@@ -10,6 +10,7 @@ from classifier_models import save
 from pixprep.cli import main
 from pixprep.serving.repository import build, check, side_notes
 from pixprep.serving.repository.door import Door, door_notes
+from pixprep.serving.repository.ports import load_onnx
 
 MEAN, STD = np.array(pp.presets.IMAGENET_MEAN), np.array(pp.presets.IMAGENET_STD)
 IMAGENET = pp.normalize(pp.presets.IMAGENET_MEAN, pp.presets.IMAGENET_STD)
@@ -50,7 +51,9 @@ def notes(folder, nodes, normalize=IMAGENET, constants=None, shape=("n", 3, 224,
 
 
 def look(path, given, pairs, **options):
-    return door_notes(given, [Door("model.onnx", path, *pair) for pair in pairs.items()], **options)
+    return door_notes(
+        given, [Door("model.onnx", lambda: load_onnx(path)[1], *pair) for pair in pairs.items()], **options
+    )
 
 
 def sub_div(mean, std):

@@ -6,10 +6,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from faces import PIPELINE, save_onnx
+from faces import PIPELINE, read_onnx, save_onnx
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check
-from pixprep.serving.repository.ports import read_onnx
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 
 import pixprep as pp
+from pixprep.serving.repository.repository import Repository
 from pixprep.serving.triton import pool
 
 PIPELINE = pp.presets.imagenet()
@@ -49,8 +50,9 @@ def test_the_pool_of_a_server_holds_the_images_of_every_pixprep_model(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name / "1").mkdir(parents=True)
         PIPELINE.save(tmp_path / name / "1" / "pipeline.json")
-    assert pool.size(tmp_path, images_in_flight=512) == 3 * 512 * TENSOR
-    assert pool.size(tmp_path, images_in_flight=1) == 64 << 20
+    pipelines = [version.pipeline for version in Repository(tmp_path).pipelines.values()]
+    assert pool.size(pipelines, images_in_flight=512) == 3 * 512 * TENSOR
+    assert pool.size(pipelines, images_in_flight=1) == 64 << 20
 
 
 def test_every_gpu_gets_the_pool_and_the_host_none_of_pinned_memory():

@@ -7,8 +7,7 @@ from images import photo
 from pixprep.cli import main
 from pixprep.serving.repository import check, side_notes, try_out
 from pixprep.serving.repository.build import build
-from pixprep.serving.triton import pool
-from pixprep.serving.triton.model_files import read_config, read_pipeline
+from pixprep.serving.repository.repository import Repository
 
 OPERATOR = '''
 import pixprep as pp
@@ -93,8 +92,7 @@ def takes_everywhere(models):
     return {
         "check": problems == [],
         "trial": takes(lambda: list(try_out(models, photo()))),
-        "pool": takes(lambda: pool.size(models, images_in_flight=1)),
-        "reader": takes(lambda: read_pipeline(models / "m" / "1" / "pipeline.json")),
+        "reader": takes(lambda: Repository(models).pipelines["m"].pipeline),
     }
 
 
@@ -119,11 +117,3 @@ def test_build_takes_several_names_as_the_configuration_has_them(tmp_path, capsy
     words = ["--pipeline", str(tmp_path / "p.json"), "--output", str(tmp_path / "models")]
     assert main(["build", *words, "--parameter", "allow_operators=acme.corner,acme.denoise"]) == 1
     assert "the pipeline gives uint8" in capsys.readouterr().err
-
-
-def test_a_configuration_is_read_only_for_a_pipeline_that_names_an_operator(tmp_path):
-    """Such a pipeline can be tried, and shared, where tritonclient is not installed."""
-    models = repository(tmp_path / "models", "no text format {", file=FILE + '{"op": "tensor", "dtype": "uint8"}]}')
-    with pytest.raises(pp.PipelineError, match=r"^config\.pbtxt: cannot be parsed: "):
-        read_config(models / "m")
-    assert read_pipeline(models / "m" / "1" / "pipeline.json").operators == ()

@@ -80,25 +80,27 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
     from pixprep.pipeline.pipeline import Pipeline
     from pixprep.pipeline.warnings import black_margins
     from pixprep.serving.repository import check, check_pipeline, side_notes, try_out
+    from pixprep.serving.repository.repository import Repository
 
     photo = _photo(image)
     if not path.exists():
         raise PixprepError(f"{path}: no such file or folder")
-    problems = check(path) if path.is_dir() else check_pipeline(path, odd_range=odd_range)
+    repository = Repository(path) if path.is_dir() else None
+    problems = check(repository) if repository else check_pipeline(path, odd_range=odd_range)
     if as_json:
         say_text(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:
         for problem in problems:
             say(problem)
-        for margin in [] if problems or path.is_dir() else black_margins(Pipeline.load(path)):
+        for margin in [] if problems or repository else black_margins(Pipeline.load(path)):
             say(f"{path.name}: {margin}", file=sys.stderr)
         if len(problems) != 1:  # one says it all
             say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
-    for note in side_notes(path, odd_range=odd_range):
+    for note in side_notes(repository or path, odd_range=odd_range):
         say(note, file=sys.stderr if as_json else sys.stdout)
     if image and not problems:
         try:
-            lines = try_out(path, photo[1]) if path.is_dir() else _lines(Pipeline.load(path), photo[1])
+            lines = try_out(repository, photo[1]) if repository else _lines(Pipeline.load(path), photo[1])
             for line in lines:
                 say(line, file=sys.stderr if as_json else sys.stdout)
         except ImageError as error:

@@ -46,9 +46,9 @@ def serve_models(
     from pixprep.serving.embedded import supervisor
     from pixprep.serving.embedded.request import CLIP
     from pixprep.serving.embedded.server import Server
-    from pixprep.serving.embedded.snapshot import models_in
     from pixprep.serving.page.process import Page
     from pixprep.serving.repository import check
+    from pixprep.serving.repository.repository import models_in
 
     as_json = log_format == "json"
     server = Server(model_repository, **options)

@@ -25,9 +25,9 @@ from pixprep.serving.embedded.request import CLIP, PHOTO, curl_line
 from pixprep.serving.embedded.snapshot import Snapshot
 from pixprep.serving.embedded.stubs import Launches
 from pixprep.serving.embedded.wheel import assemble_backends, check_machine, environment, find_wheel, most_files
-from pixprep.serving.repository.pbtxt import ensembles
+from pixprep.serving.repository.repository import Repository
 from pixprep.serving.triton import pool, probe
-from pixprep.serving.triton.model_files import newest_pipelines
+from pixprep.serving.triton.config import PIPELINE_FILE
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -127,12 +127,12 @@ class Server:
     @property
     def pipeline_models(self) -> list[str]:
         """The models that have a pipeline: they take an image, and perhaps numbers."""
-        return sorted(newest_pipelines(self.snapshot.folder))
+        return sorted(Repository(self.snapshot.folder).pipelines)
 
     @property
     def ensembles(self) -> list[str]:
         """The models that are ensembles."""
-        return list(ensembles(self.snapshot.folder))
+        return list(Repository(self.snapshot.folder).ensembles)
 
     @property
     def models_to_try(self) -> list[str]:
@@ -273,7 +273,10 @@ class Server:
         }
         pool_options, variables = [], {}
         if self.images_in_flight and (gpus := pool.gpu_count()):
-            n_bytes = pool.size(self.snapshot.folder, images_in_flight=self.images_in_flight)
+            models = Repository(self.snapshot.folder).models.values()
+            served = [version for model in models for version in model.served.values() if version.has(PIPELINE_FILE)]
+            pipelines = [version.pipeline for version in served]
+            n_bytes = pool.size(pipelines, images_in_flight=self.images_in_flight)
             pool_options, variables = pool.options(n_bytes, gpus=gpus), pool.variables(n_bytes)
         command = [
             str(wheel.server),

@@ -16,6 +16,7 @@ from stat import S_ISDIR, S_ISREG
 from threading import Event
 
 from pixprep.errors import SetupError
+from pixprep.serving.repository.repository import models_in
 
 Signature = tuple[tuple[str, int, int, int], ...]
 """Signs of changed files that cost little: relative path, inode, size and time of each."""
@@ -153,15 +154,6 @@ class Snapshot:
                 error.filename = error.filename or str(source)  # a read names none
                 raise
             raise self._no_room("more than is free") from None
-
-
-def models_in(repository: Path) -> list[str]:
-    """The models of a repository: its folders but for hidden ones.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    return sorted(path.name for path in repository.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def _next_data(file: int, at: int) -> int:

@@ -25,8 +25,9 @@ from pixprep.serving.page.outputs import Array, Export, Said, found_said, output
 from pixprep.serving.page.program import python_program
 from pixprep.serving.repository.door import bare_levels, door_notes, doors_in
 from pixprep.serving.repository.labels import read_labels
-from pixprep.serving.triton.config import Options, options, steps
-from pixprep.serving.triton.model_files import newest, newest_pipelines, read_pipeline
+from pixprep.serving.repository.pbtxt import Step
+from pixprep.serving.repository.repository import ONNX_FILE, Repository, Version
+from pixprep.serving.triton.config import PIPELINE_FILE, Options, options, steps
 from pixprep.show.drawing import Panel, to_png
 from pixprep.show.pictures import MOST, panels, photo_of
 from pixprep.show.preview import Shown, notes, preview
@@ -112,7 +113,7 @@ class Photos:
             spent = within(_counted(triton, before, _steps(triton, model) or [model]), request_ms)
             scored = {name: self._labels(*triton.source(model, name)) for name in triton.scores(model)}
             export = self._export(triton, model, [*found])
-            name = self._pipeline_model(triton, model)
+            version = self._with_pipeline(triton, model)
         arrays = {output: array[0] for output, array in found.items()}
         objects = found_said(arrays, export)
         outputs = [
@@ -126,7 +127,9 @@ class Photos:
             ],
             "outputs": outputs,
             "found": objects,
-            "is_upright": bool(model_input.pixels) or self._is_upright(name),
+            "is_upright": bool(model_input.pixels)
+            or version is None
+            or version.pipeline.for_serving().plan.apply_exif_orientation,
             "lines": self._lines(model, model_input, outputs, names=names),
         }
 
@@ -146,11 +149,11 @@ class Photos:
             SetupError: Triton does not answer, or the model is not ready.
         """
         with self._triton() as triton:
-            name = self._pipeline_model(triton, self._known(model), port)
-            settings = options(triton.config(name)) if name else None
-        if not name or not settings:
+            version = self._with_pipeline(triton, self._known(model), port)
+            settings = options(triton.config(version.model.name)) if version else None
+        if not version or not settings:
             return None
-        pipeline = read_pipeline(newest_pipelines(self._folder)[name])
+        pipeline = version.pipeline
         if not self._drawing.acquire(timeout=_BUSY_S):
             raise SetupError("other photos are being drawn: try again")
         try:
@@ -161,13 +164,13 @@ class Photos:
         finally:
             self._drawing.release()
         return {
-            "pipeline": name,
+            "pipeline": version.model.name,
             "height": found.height,
             "width": found.width,
             **times,
             "tensors": tensors,
             "left_out": len(found.tensors) - len(tensors),
-            "notes": self._levels(name, pipeline.for_serving(), settings),
+            "notes": self._levels(version, settings),
         }
 
     def _triton(self) -> Triton:
@@ -179,36 +182,33 @@ class Photos:
         return model
 
     def _limit(self, triton: Triton, model: str) -> int:
-        name = self._pipeline_model(triton, model)
-        if not name:
+        version = self._with_pipeline(triton, model)
+        if not version:
             return MOST_BYTES
-        settings = options(triton.config(name))
+        settings = options(triton.config(version.model.name))
         return min(settings.engine.limits.max_image_bytes, settings.max_request_bytes, MOST_BYTES)
 
-    def _pipeline_model(self, triton: Triton, model: str, port: str = "") -> str:
-        """The model that decodes for a model: itself, or the first such step of an ensemble; empty if there is none."""
-        found = newest_pipelines(self._folder)
+    def _with_pipeline(self, triton: Triton, model: str, port: str = "") -> Version | None:
+        """The model that decodes for a model: itself, or the first such step of an ensemble."""
+        found = Repository(self._folder).pipelines
         first = [triton.first(model, port)] if port else []
-        return next((name for name in (*first, model, *_steps(triton, model)) if name in found), "")
-
-    def _is_upright(self, name: str) -> bool:
-        """Tell whether the pipeline of a model turns photos upright."""
-        pipeline = read_pipeline(newest_pipelines(self._folder)[name]) if name else None
-        return pipeline is None or pipeline.for_serving().plan.apply_exif_orientation
+        return next((found[name] for name in (*first, model, *_steps(triton, model)) if name in found), None)
 
     def _export(self, triton: Triton, model: str, outputs: Sequence[str]) -> Export:
         """Facts in the ONNX file that some of the outputs come from; none where there is none, or several."""
+        repository = Repository(self._folder)
         givers = {triton.source(model, output)[0]["name"] for output in outputs}
-        files = [self._folder / giver / newest(self._folder / giver) / "model.onnx" for giver in givers]
-        found = [file for file in files if file.is_file()]
-        return read_export(found[0]) if len(found) == 1 else Export()
+        versions = [repository.version_of(Step(giver, {}, {})) for giver in givers]
+        files = [version.folder / ONNX_FILE for version in versions if version and version.has(ONNX_FILE)]
+        return read_export(files[0]) if len(files) == 1 else Export()
 
-    def _levels(self, name: str, pipeline: Pipeline, settings: Options) -> list[str]:
+    def _levels(self, version: Version, settings: Options) -> list[str]:
         """Notes on levels that nobody normalizes; the ONNX file is looked at only where there are such levels."""
+        pipeline = version.pipeline.for_serving()
         if settings.engine.odd_range or not bare_levels(pipeline):
             return []
-        own = f"{newest_pipelines(self._folder)[name]}: "
-        found = door_notes(pipeline, doors_in(self._folder).get(name, ()), own=own)
+        takers = doors_in(Repository(self._folder)).get(version.model.name, ())
+        found = door_notes(pipeline, takers, own=f"{version.folder / PIPELINE_FILE}: ")
         return [note.removeprefix(f"{self._folder}/") for note in found]
 
     def _labels(self, config: Config, output: Config) -> list[str]:

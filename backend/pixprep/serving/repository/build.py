@@ -32,22 +32,15 @@ from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names, Runtime
 from pixprep.serving.repository.ports import Classifier, declared, load_onnx, parse_io
 from pixprep.serving.repository.positions import lost_boxes
-from pixprep.serving.repository.repository_plan import (
-    Content,
-    RepositoryPlan,
-    has_content,
-    refuse_foreign,
-    refuse_taken,
-)
+from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Repository, Version
+from pixprep.serving.repository.repository_plan import RepositoryPlan, has_content, refuse_foreign, refuse_taken
 from pixprep.serving.repository.stages import Stage, check_stages, ensemble_inputs, extras, last_step, pair
 from pixprep.serving.repository.stages import parameters as parameters_of
-from pixprep.serving.repository.writer import WORK, write
+from pixprep.serving.repository.writer import Content, write
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE
-from pixprep.serving.triton.model_files import read_pipeline
 from pixprep.spec import TensorSpec
 
-ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
 _GIVE_IO = (
     "a TensorRT plan does not say what it takes: give the --onnx file that it was made from as well, or else its "
     "inputs and outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000"
@@ -69,13 +62,8 @@ def build(output: Path, **arguments: Any) -> RepositoryPlan:
         PixprepError: nothing is written; see ``plan_repository``.
         SetupError: ``output`` cannot be written.
     """
-    try:
-        plan = plan_repository(output, **arguments)
-        write(plan)
-    except OSError as error:
-        at = error.filename or ""  # a full disk comes without
-        at = output.resolve().parent if WORK in str(at) else at  # nobody knows our own folder in it
-        raise SetupError(f"{output}: not written: {f'{at}: ' if at else ''}{error.strerror or error}") from None
+    plan = plan_repository(output, **arguments)
+    write(plan.output, plan.models)
     return plan
 
 
@@ -161,16 +149,18 @@ def plan_repository(
             raise SetupError(f"{file}: {'is a folder: name the file in it' if file.is_dir() else 'no such file'}")
     if output.exists() and not output.is_dir():
         raise SetupError(f"{output}: is a file: --output takes a folder")
+    before = Repository(output)
     names = Names.of(name)
     models = {port: f"{names.preprocess}_{port}" for port in pipelines} or {"": preprocess or names.preprocess}
     alone = None if isinstance(pipeline, Mapping) else pipeline
     if preprocess:
-        alone = _shared(output, preprocess)
+        alone = _shared(before, preprocess).pipeline
     first = next(iter(models.values()))
     arguments: Choices = {"input": input_, "on_error": on_error, "max_batch_size": max_batch_size}
     arguments |= {"parameters": parameters, "odd_range": odd_range or None}
     chosen = {key: value for key, value in arguments.items() if value is not None}
-    last = last_choices(output / first, is_shared=bool(preprocess)) if preprocess or not force else {}
+    has_last = first in before.models and (preprocess or not force)
+    last = last_choices(before.models[first], is_shared=bool(preprocess)) if has_last else {}
     repeated = {key: value for key, value in last.items() if key not in chosen}
     chosen |= repeated
     if boxes_from and classifier != "tensorrt":  # which takes no batch of 0
@@ -182,7 +172,7 @@ def plan_repository(
     of_ports = pipelines or {"": alone or demo_pipeline}
     stages = _stages(of_ports, models, chosen, notes, is_of_one_image=one_image)
     served, config = stages[0].pipeline, stages[0].config
-    chain = chain_from(output, boxes_from, boxes_by, stages, name=name) if boxes_from else None
+    chain = chain_from(before, boxes_from, boxes_by, stages, name=name) if boxes_from else None
     rows = served.plan.takes_boxes
     settings = model_config.options(config)
     batch = settings.engine.limits.max_boxes if rows else min(each.config["max_batch_size"] for each in stages)
@@ -231,7 +221,9 @@ def plan_repository(
     label_files = {head: LABELS_OF.format(head) for head in heads} | ({named: LABELS_FILE} if classes else {})
     for stage in stages:
         source = printable(model.source)
-        doors = [Door(source, graph, port, name) for port, (giver, name) in pairs.items() if giver is stage and graph]
+        doors = [
+            Door(source, lambda: graph, port, name) for port, (giver, name) in pairs.items() if giver is stage and graph
+        ]
         notes += door_notes(stage.pipeline, doors, odd_range=bool(chosen.get("odd_range")))
     if classifier == "tensorrt" and not plan:
         command = _trtexec(folder / "1", model, specs, batch)
@@ -267,7 +259,7 @@ def plan_repository(
         written |= {stage.model: stage.files for stage in stages}
     if chain:
         written[chain.model] = chain.files
-    planned = RepositoryPlan(output, names, written, tuple(notes))
+    planned = RepositoryPlan(before, names, written, tuple(notes))
     refuse_taken(planned)
     if not force:
         refuse_foreign(planned)
@@ -343,19 +335,16 @@ def _looked_at(pipeline: Pipeline, chosen: Choices) -> tuple[list[str], model_co
     return notes + lacking(config), config
 
 
-def _shared(output: Path, preprocess: str) -> Pipeline:
-    """The pipeline of a model that another build wrote.
+def _shared(repository: Repository, preprocess: str) -> Version:
+    """The version that is served of a model that another build wrote.
 
     Raises:
         PipelineError: there is no such model.
     """
-    file = output / preprocess / "1" / model_config.PIPELINE_FILE
-    if Path(preprocess).name != preprocess or not file.is_file():
-        found = sorted(path.parents[1].name for path in output.glob(f"*/1/{model_config.PIPELINE_FILE}"))
-        raise PipelineError(
-            f"--preprocess: {output} has no such model {quoted(preprocess)}; {suggest(preprocess, found)}"
-        )
-    return read_pipeline(file)
+    if preprocess not in repository.pipelines:
+        known = suggest(preprocess, sorted(repository.pipelines))
+        raise PipelineError(f"--preprocess: {repository.folder} has no such model {quoted(preprocess)}; {known}")
+    return repository.pipelines[preprocess]
 
 
 def _declared(tensor: Tensor, dims: Sequence[int]) -> model_config.Config:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Literal
 
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline.pipeline import Pipeline
-from pixprep.serving.repository import pbtxt
+from pixprep.serving.repository.pbtxt import STAMP
+from pixprep.serving.repository.repository import Model
 from pixprep.serving.triton import config as model_config
-from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, PIPELINE_FILE, PIXELS, operator_names
+from pixprep.serving.triton.config import EXAMPLES, FRAMES, PIXELS
 
 Input = Literal["bytes", "dali"]
 Choices = dict[str, Any]
@@ -49,22 +48,24 @@ def configuration(pipeline: Pipeline, chosen: Choices) -> model_config.Config:
     return model_config.complete(config, pipeline)
 
 
-def last_choices(model: Path, *, is_shared: bool) -> Choices:
+def last_choices(model: Model, *, is_shared: bool) -> Choices:
     """Choices of the build that wrote a preprocess model: what its configuration says beyond what its pipeline implies.
 
     None of a model that ``build`` did not write; nor of one that was changed since, unless it stays and is shared.
     """
-    file = model / CONFIG_FILE
-    text = pbtxt.read(file) if file.is_file() else ""
-    if pbtxt.is_unchanged(text) not in ((True, False) if is_shared else (True,)):
+    if model.is_unchanged not in ((True, False) if is_shared else (True,)):
         return {}
-    parameters = {key: value for key, value in pbtxt.parameters(text).items() if key not in (PIXELS, FRAMES, EXAMPLES)}
+    written = sorted(model.config.get("parameters", {}).items())
+    derived = (PIXELS, FRAMES, EXAMPLES, STAMP)
+    parameters = {key: entry.get("string_value", "") for key, entry in written if key not in derived}
     on_error, odd_range = parameters.pop("on_error", None), parameters.pop("odd_range", None)
-    batch = pbtxt.max_batch_size(text)
-    if not batch and re.fullmatch("[0-9]{1,9}", parameters.get("max_boxes", "")):
+    batch = model.config.get("max_batch_size", 0)
+    if not batch and parameters.get("max_boxes", "").isdecimal():
         batch = int(parameters.pop("max_boxes"))
+    dali = (_INPUTS["dali"][0]["name"], _INPUTS["dali"][0]["data_type"])
+    inputs = [(entry.get("name"), entry.get("data_type")) for entry in model.config.get("input", [])]
     found: Choices = {
-        "input": "dali" if pbtxt.tensors("input", _INPUTS["dali"]) in text else None,
+        "input": "dali" if dali in inputs else None,
         "on_error": on_error,
         "max_batch_size": batch,
         "parameters": parameters,
@@ -72,10 +73,9 @@ def last_choices(model: Path, *, is_shared: bool) -> Choices:
     }
     found = {key: value for key, value in found.items() if value}
     with suppress(PipelineError, SetupError):  # one that no longer loads implies nothing
-        allowed = operator_names(parameters.get("allow_operators", ""))
-        pipeline = Pipeline.load(model / "1" / PIPELINE_FILE, operators=allowed).for_serving()
-        implied = configuration(pipeline, {**found, "max_batch_size": None})
-        if implied["max_batch_size"] == found.get("max_batch_size"):
+        version = model.newest
+        implied = version and configuration(version.pipeline.for_serving(), {**found, "max_batch_size": None})
+        if implied and implied["max_batch_size"] == found.get("max_batch_size"):
             del found["max_batch_size"]
     return found
 

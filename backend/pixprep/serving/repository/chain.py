@@ -16,10 +16,10 @@ from pixprep.pipeline.ops.faults import quoted
 from pixprep.serving.repository import pbtxt
 from pixprep.serving.repository.models import suggest
 from pixprep.serving.repository.pbtxt import Names, Step
-from pixprep.serving.repository.repository_plan import Content
+from pixprep.serving.repository.repository import Repository
 from pixprep.serving.repository.stages import Stage
+from pixprep.serving.repository.writer import Content
 from pixprep.serving.triton.config import CONFIG_FILE, Config
-from pixprep.serving.triton.model_files import read_config
 
 _MODEL = Path(__file__).with_name("rows_model.py")
 _FUNCTION = "rows"
@@ -48,11 +48,13 @@ class Chain:
         return [entry for entry in inputs if entry["name"] not in names], [*self.rows, *outputs]
 
 
-def chain_from(output: Path, detector: str, file: Path | None, stages: Sequence[Stage], *, name: str) -> Chain:
+def chain_from(
+    repository: Repository, detector: str, file: Path | None, stages: Sequence[Stage], *, name: str
+) -> Chain:
     """The chain behind a detector of a repository.
 
     Args:
-        output: the repository.
+        repository: the repository.
         detector: an ensemble of it that takes one photo.
         file: of the user's lines: ``def rows(output0, transform, original_size)``, whose parameters are outputs of the
             detector.
@@ -63,10 +65,10 @@ def chain_from(output: Path, detector: str, file: Path | None, stages: Sequence[
         PipelineError: the detector, the file or the pipeline is none for a chain.
         SetupError: a file cannot be read, or tritonclient is not installed.
     """
-    wired = pbtxt.ensembles(output)
+    wired = repository.ensembles
     if detector not in wired:
         remedy = suggest(detector, wired) if wired else "build it there first, with the same --output"
-        raise PipelineError(f"--boxes-from: {output} has no such ensemble {quoted(detector)}; {remedy}")
+        raise PipelineError(f"--boxes-from: {repository.folder} has no such ensemble {quoted(detector)}; {remedy}")
     if detector == Names.of(name).ensemble:
         raise PipelineError(f"--boxes-from: {quoted(detector)} is the ensemble to be written: say another --name")
     (stage, *others) = stages
@@ -76,7 +78,7 @@ def chain_from(output: Path, detector: str, file: Path | None, stages: Sequence[
             "--boxes-from: the pipeline takes no boxes with its photo: begin it with a crop such as "
             '{"op": "crop", "box": "boxes"}'
         )
-    config = read_config(output / detector)
+    config = repository.models[detector].config
     theirs, found = config.get("input", []), {entry["name"]: entry for entry in config.get("output", [])}
     if len(theirs) != 1 or _face(theirs[0]) != _face(image):
         listed = ", ".join(f'"{entry["name"]}" {entry["data_type"]}' for entry in theirs)
@@ -91,7 +93,7 @@ def chain_from(output: Path, detector: str, file: Path | None, stages: Sequence[
     def renamed(tensors: Mapping[str, str]) -> dict[str, str]:
         return {port: own.get(tensor, f"{detector}_{tensor}") for port, tensor in tensors.items()}
 
-    steps = [Step(step.model, renamed(step.inputs), renamed(step.outputs)) for step in wired[detector]]
+    steps = [step._replace(inputs=renamed(step.inputs), outputs=renamed(step.outputs)) for step in wired[detector]]
     made = {entry["name"]: entry["name"] for entry in rows}
     batch = [-1] if int(config.get("max_batch_size", 0)) else []
     takes = [

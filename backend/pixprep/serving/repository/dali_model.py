@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,10 @@ from pixprep.errors import PipelineError
 from pixprep.pipeline.ops import OutputOp, changed
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
+from pixprep.serving.repository.pbtxt import config_text, writes_batch_size
+from pixprep.serving.repository.repository import Model
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE, PIPELINE_FILE, Config
-from pixprep.serving.triton.model_files import config_text, read_config
 from pixprep.spec import TensorSpec
 
 GRAPH_FILE, SCRIPT_FILE = "model.dali", "dali.py"
@@ -34,8 +34,6 @@ _PARAMETERS = {"num_threads": "threads"}
 """Parameters of dali_backend, by pixprep's."""
 _SPLITS = ("split_along_outer_axis", "split_outer_dim")
 """Names of the parameter that cuts a tensor into several, the older one last."""
-_WITHOUT_BATCH = re.compile(r"^[^#\n]*\bmax_batch_size\s*:\s*0\b", re.MULTILINE)
-"""A zero that is written: the configuration's JSON form does not tell it from a field that is left out."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +76,8 @@ def find_dali_model(folder: Path) -> list[DaliModel]:
         SetupError: tritonclient is not installed.
     """
     graphs = [path for path in folder.glob("*/*") if path.name in (GRAPH_FILE, SCRIPT_FILE)]
-    has_config = (folder / CONFIG_FILE).is_file()
-    config = read_config(folder) if has_config or graphs else {}
+    found = Model(folder)
+    config = found.config
     backend = config.get("backend") or ("dali" if graphs and "platform" not in config else "")
     if backend != "dali":
         return []
@@ -88,23 +86,14 @@ def find_dali_model(folder: Path) -> list[DaliModel]:
     name = config.get("default_model_filename") or GRAPH_FILE
     if Path(name).name != name:
         raise PipelineError(f"{CONFIG_FILE}: default_model_filename: {quoted(name)} leads out of the version's folder")
-    is_batched = not (has_config and _WITHOUT_BATCH.search((folder / CONFIG_FILE).read_text("utf-8")))
-    files = [(path / name, path / SCRIPT_FILE) for path in _served(folder, config.get("version_policy", {}))]
+    is_batched = bool(config.get("max_batch_size")) or not writes_batch_size(found.text or "")
+    if not found.served:
+        raise PipelineError(f"{folder}: has no version that would be served: put the graph in {folder / '1' / name}")
+    files = [(version.folder / name, version.folder / SCRIPT_FILE) for version in found.served.values()]
     for both in files:
         if not any(map(Path.is_file, both)):
             raise PipelineError(f"{both[0].parent}: has neither {name} nor {SCRIPT_FILE}")
     return [DaliModel(folder, next(filter(Path.is_file, both)), config, is_batched) for both in files]
-
-
-def _served(folder: Path, policy: Config) -> list[Path]:
-    """Folders of the versions that Triton serves: the newest, unless ``version_policy`` says otherwise."""
-    numbers = sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal()) or [1]
-    if "specific" in policy:
-        wanted = sorted(map(int, policy["specific"].get("versions", [])))
-    else:
-        latest = int(policy.get("latest", {}).get("num_versions", 1))
-        wanted = numbers if "all" in policy else numbers[-latest:]
-    return [folder / str(number) for number in wanted]
 
 
 def warmup_files(model: DaliModel) -> list[Path]:

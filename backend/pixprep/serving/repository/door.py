@@ -6,9 +6,10 @@ They are the nodes from the input to the first one that is no preprocessing: cas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +25,7 @@ from pixprep.pipeline.warnings import extremes
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.serving.repository.fit import is_batch_second
 from pixprep.serving.repository.ports import declared, load_onnx
-from pixprep.serving.triton.config import CONFIG_FILE, steps
-from pixprep.serving.triton.model_files import newest, read_config
+from pixprep.serving.repository.repository import ONNX_FILE, Repository
 
 F64 = npt.NDArray[np.float64]
 
@@ -69,13 +69,13 @@ class Door(NamedTuple):
 
     Attributes:
         where: the file, as notes call it.
-        file: the file, or the ``onnx.ModelProto`` that it is.
+        graph: function that returns the ``onnx.ModelProto`` in the file.
         port: name of the input.
         output: name of the tensor.
     """
 
     where: str
-    file: Any
+    graph: Callable[[], Any]
     port: str
     output: str
 
@@ -95,13 +95,12 @@ def door_notes(pipeline: Pipeline, doors: Iterable[Door] = (), *, own: str = "",
     bare = [] if odd_range else bare_levels(pipeline)
     notes: list[str] = []
     known: set[str] = set()
-    for where, file, port, name in doors:
+    for where, graph, port, name in doors:
         output = pipeline.outputs.get(name)
         if output is None or output.spec.layout is None:
             continue
         with suppress(PipelineError, SetupError):
-            model = load_onnx(file)[1] if isinstance(file, Path) else file
-            start = _walk(model.graph, port, output.spec.channels, output.spec.shape)
+            start = _walk(graph().graph, port, output.spec.channels, output.spec.shape)
             notes += [f"{where}: {note}" for note in _notes(start, output, is_bare=name in bare)]
             known.add(name)
     return notes + [
@@ -139,32 +138,20 @@ def bare_levels(pipeline: Pipeline) -> list[str]:
     ]
 
 
-def doors_in(repository: Path) -> dict[str, list[Door]]:
-    """Doors in the ensembles of a repository, by the model whose tensors they take.
-
-    Configurations that cannot be read, and files that lie elsewhere, are passed over.
-    """
+def doors_in(repository: Repository) -> dict[str, list[Door]]:
+    """Doors in the ensembles of a repository, by the model whose tensors they take."""
     found: dict[str, list[Door]] = {}
-    for config in sorted(repository.glob(f"*/{CONFIG_FILE}")):
-        with suppress(PipelineError, SetupError):
-            of_ensemble = steps(read_config(config.parent))
-            sources = {
-                tensor: (step.get("model_name", ""), output)
-                for step in of_ensemble
-                for output, tensor in step.get("output_map", {}).items()
-            }
-            for step in of_ensemble:
-                taker = step.get("model_name", "")
-                if not taker or Path(taker).name != taker or not taker.isprintable():  # a stranger wrote the ensemble
-                    continue
-                file = repository / taker / newest(repository / taker) / "model.onnx"
-                path = file.resolve()
-                if not path.is_relative_to(repository.resolve()):
-                    continue
-                for port, tensor in step.get("input_map", {}).items():
-                    if tensor in sources:
-                        giver, output = sources[tensor]
-                        found.setdefault(giver, []).append(Door(f"{file}", path, port, output))
+    for steps in repository.ensembles.values():
+        sources = {tensor: (step.model, output) for step in steps for output, tensor in step.outputs.items()}
+        for step in steps:
+            version = repository.version_of(step)
+            if version is None or not version.has(ONNX_FILE):
+                continue
+            for port, tensor in step.inputs.items():
+                if tensor in sources:
+                    giver, output = sources[tensor]
+                    where = f"{version.folder / ONNX_FILE}"
+                    found.setdefault(giver, []).append(Door(where, partial(getattr, version, "graph"), port, output))
     return found
 
 

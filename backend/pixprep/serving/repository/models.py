@@ -1,4 +1,4 @@
-"""Facts of a model from its files, and its problems."""
+"""Tensors that a model declares, and problems of its files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 from pixprep.errors import printable
-from pixprep.serving.triton.config import CONFIG_FILE, steps
 
 _MAX_SUGGESTED = 64  # names that a mistake is compared with, and that a message lists
 
@@ -59,31 +58,19 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Model:
-    """A model directory as far as it could be read.
+class Declared:
+    """Inputs and outputs that a model declares.
 
     Attributes:
-        name: of the directory.
-        config: in its JSON form; what pixprep derives is filled in.
+        config: Configuration in its JSON form, with everything filled in that pixprep derives.
     """
 
-    name: str
     config: Mapping[str, Any]
 
     @property
     def max_batch_size(self) -> int:
-        """0: it takes no batches."""
+        """Maximum size of a batch; 0 if the model does not take batches."""
         return int(self.config.get("max_batch_size", 0))
-
-    @property
-    def where(self) -> str:
-        """Path of its configuration, inside the repository."""
-        return f"{self.name}/{CONFIG_FILE}"
-
-    @property
-    def steps(self) -> list[Any]:
-        """Steps of an ensemble."""
-        return steps(self.config)
 
     @cached_property
     def tensors(self) -> dict[str, dict[str, Tensor]]:

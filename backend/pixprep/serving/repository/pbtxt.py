@@ -1,33 +1,31 @@
-"""The text of each model's config.pbtxt."""
+"""The text of a config.pbtxt: read, and written by ``build``."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
-from pixprep.pipeline.file import read_bytes
-from pixprep.serving.triton.config import EXAMPLES, FRAMES, Config
+from pixprep.errors import PipelineError, SetupError, needing
+from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, Config
 
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
 
 LABELS_FILE, LABELS_OF = "labels.txt", "labels_{}.txt"
 """Labels of the one output that has some, and of one of several."""
-_STAMP = "PIXPREP_BUILD_CHECKSUM"
-_STAMPED = re.compile(
-    rf'^parameters {{ key: "{_STAMP}" value {{ string_value: "([0-9a-f]{{12}})" }} }}\n'
-    r"|\A# Written by `pixprep build` \(([0-9a-f]{12})\), .*\n",  # of builds before the parameter
-    re.MULTILINE,
+STAMP = "PIXPREP_BUILD_CHECKSUM"
+"""The parameter that ``build`` writes last: a checksum of the text before it."""
+_NO_CLIENT = (
+    "a config.pbtxt that `pixprep build` did not write needs tritonclient: "
+    'pip install ".[client]" in a checkout of pixprep'
 )
-_STRING = r'("(?:[^"\\\n]|\\["\\/bfnrt]|\\u[0-9a-f]{4})*")'
-_PARAMETER = re.compile(rf"^parameters {{ key: {_STRING} value {{ string_value: {_STRING} }} }}$", re.MULTILINE)
-_NAME = r'\s*:\s*"([^"]*)"'
-_STEP = re.compile(rf"\bmodel_name{_NAME}|\b(input|output)_map\s*:?\s*\{{\s*key{_NAME}[\s,;]*value{_NAME}[\s,;]*\}}")
-"""Name of a step's model, or an entry of its maps."""
-_MAX_BYTES = 1 << 20
+_UNSET = -(1 << 31)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+_LISTS = ("dims", "input", "output", "instance_group", "step")
+_MAPS = ("parameters", "input_map", "output_map")
+"""Repeated fields of the texts that ``build`` writes."""
 _FORMATS = {"chw": "FORMAT_NCHW", "hwc": "FORMAT_NHWC"}
 # of a classifier's config.pbtxt: where it runs, and where its inputs come
 _PLACES = {
@@ -59,66 +57,96 @@ class Names(NamedTuple):
         return cls(f"{name}_preprocess", f"{name}_classifier", name) if name else cls()
 
 
-def read(config: Path) -> str:
-    """The text of a ``config.pbtxt``, or its begin."""
-    return read_bytes(config, most=_MAX_BYTES).decode(errors="replace")
-
-
 class Step(NamedTuple):
     """Step of an ensemble.
 
     Attributes:
-        model: its name.
-        inputs, outputs: the ensemble's tensors, by the model's names of them.
+        model: Name of its model.
+        inputs, outputs: The ensemble's tensors by the model's names of them.
+        version: Version of the model; -1 is the newest that is served.
     """
 
     model: str
-    inputs: dict[str, str]
-    outputs: dict[str, str]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    version: int = -1
 
 
-def ensembles(repository: Path) -> dict[str, list[Step]]:
-    """The steps of each ensemble of a repository, whoever wrote it."""
-    found = {}
-    for path in sorted(repository.glob("*/config.pbtxt")):
-        lines = read(path).splitlines()
-        if steps := _steps("\n".join(line for line in lines if not line.lstrip().startswith("#"))):
-            found[path.parent.name] = steps
-    return found
+def parse(text: str) -> Config:
+    """Read the text of a ``config.pbtxt`` into its JSON form.
+
+    Raises:
+        PipelineError: The text does not follow Triton's schema.
+        SetupError: tritonclient, which has the schema, is not installed, and the text is not as ``build`` writes it.
+    """
+    try:
+        from google.protobuf import json_format, text_format  # noqa: PLC0415  (comes with tritonclient)
+        from tritonclient.grpc import model_config_pb2  # noqa: PLC0415
+    except ImportError:
+        if not is_unchanged(text):
+            raise SetupError(_NO_CLIENT) from None
+        lines = (line for line in text.splitlines() if not line.startswith("#"))
+        return _message(iter(_TOKEN.findall("\n".join(lines))))
+    try:
+        message = text_format.Parse(text, model_config_pb2.ModelConfig())
+    except text_format.ParseError as error:
+        fields = "the fields are those of Triton's model_config.proto"
+        raise PipelineError(f"{CONFIG_FILE}: cannot be parsed: {str(error).rstrip('.')}: {fields}") from None
+    config: Config = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return config
 
 
-def _steps(text: str) -> list[Step]:
-    """The steps in a configuration; each begins with its ``model_name``."""
-    found: list[Step] = []
-    for model, side, key, value in _STEP.findall(text):
-        if model:
-            found.append(Step(model, {}, {}))
-        elif found:
-            (found[-1].inputs if side == "input" else found[-1].outputs)[key] = value
-    return found
+def _message(tokens: Iterator[str]) -> Config:
+    """Read one message in a text that ``build`` has written, up to its closing brace."""
+    made: Config = {}
+    for name in tokens:
+        if name == "}":
+            break
+        value = _message(tokens) if next(tokens) == "{" else _value(next(tokens), tokens)
+        if name in _MAPS:
+            made.setdefault(name, {})[value["key"]] = value["value"]
+        elif name in _LISTS:
+            made.setdefault(name, []).extend(value if isinstance(value, list) else [value])
+        else:
+            made[name] = value
+    return made
+
+
+def _value(first: str, tokens: Iterator[str]) -> Any:
+    if first == "[":
+        return [int(number) for number in iter(tokens.__next__, "]") if number != ","]
+    is_json = first[0] in '"-0123456789' or first in ("true", "false")
+    return json.loads(first, strict=False) if is_json else first
+
+
+def writes_batch_size(text: str) -> bool:
+    """Tell whether a ``config.pbtxt`` contains ``max_batch_size``, whose absence its JSON form does not tell from 0."""
+    with needing(_NO_CLIENT):
+        from google.protobuf import text_format  # noqa: PLC0415  (as above)
+        from tritonclient.grpc import model_config_pb2  # noqa: PLC0415
+    message = text_format.Merge(text, model_config_pb2.ModelConfig(max_batch_size=_UNSET))
+    return bool(message.max_batch_size != _UNSET)
+
+
+def config_text(config: Config) -> str:
+    """The text of a ``config.pbtxt`` of this JSON form.
+
+    Raises:
+        SetupError: tritonclient is not installed.
+    """
+    with needing(_NO_CLIENT):
+        from google.protobuf import json_format, text_format  # noqa: PLC0415  (as above)
+        from tritonclient.grpc import model_config_pb2  # noqa: PLC0415
+    message = json_format.ParseDict(config, model_config_pb2.ModelConfig())
+    text: str = text_format.MessageToString(message, as_utf8=True)
+    return text
 
 
 def is_unchanged(text: str) -> bool | None:
-    """Tell whether nobody has changed the file since ``build`` wrote it; None of a file that it did not write."""
-    stamp = _STAMPED.search(text)
-    return stamp and _checksum(text[: stamp.start()] + text[stamp.end() :]) in stamp.groups()
-
-
-def settings(text: str) -> str:
-    """The file without comments and ``build``'s own parameter."""
-    return re.sub(r"^#.*\n", "", _STAMPED.sub("", text), flags=re.MULTILINE)
-
-
-def parameters(text: str) -> dict[str, str]:
-    """Parameters in the file, without ``build``'s own."""
-    found = {json.loads(key): json.loads(value, strict=False) for key, value in _PARAMETER.findall(text)}
-    return {key: value for key, value in found.items() if key != _STAMP}
-
-
-def max_batch_size(text: str) -> int:
-    """``max_batch_size`` in the file."""
-    found = re.search(r"^max_batch_size: (\d{1,9})$", text, re.MULTILINE)
-    return int(found[1]) if found else 0
+    """Tell whether nobody has changed a text since ``build`` wrote it; None if it did not write the text."""
+    if STAMP not in text:
+        return None
+    return text == _stamped(text.rpartition("parameters {")[0])
 
 
 def preprocess(config: Config) -> str:
@@ -126,8 +154,8 @@ def preprocess(config: Config) -> str:
     return _text(
         "it declares what 1/pipeline.json implies",
         f'backend: "pixprep"\nmax_batch_size: {config["max_batch_size"]}',
-        tensors("input", config["input"]),
-        tensors("output", config["output"]),
+        _tensors("input", config["input"]),
+        _tensors("output", config["output"]),
         *_parameters(config["parameters"]),
         "dynamic_batching { }" if config["max_batch_size"] else _ALONE,
         "# Without instance_group there is one instance per GPU, or one on the CPU where there is no GPU.",
@@ -139,8 +167,8 @@ def rows(inputs: Sequence[Config], outputs: Sequence[Config], *, is_batched: boo
     return _text(
         "1/rows.py has the function that it calls",
         'backend: "python"\nmax_batch_size: 0',
-        tensors("input", inputs),
-        tensors("output", outputs),
+        _tensors("input", inputs),
+        _tensors("output", outputs),
         *_parameters({"batched": {"string_value": "true"}} if is_batched else {}),
         "instance_group { kind: KIND_CPU }",
     )
@@ -152,8 +180,8 @@ def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], 
     return _text(
         "the tensors are those of the classifier's file",
         f"{runs}\nmax_batch_size: {max_batch_size}",
-        tensors("input", inputs),
-        tensors("output", outputs),
+        _tensors("input", inputs),
+        _tensors("output", outputs),
         *(["dynamic_batching { }"] if max_batch_size else []),
         *_PLACES.get(runtime, []),
     )
@@ -170,33 +198,34 @@ def ensemble(
     return _text(
         "in a map, key is the model's name, value the ensemble's",
         f'platform: "ensemble"\nmax_batch_size: {max_batch_size}',
-        tensors("input", inputs),
-        tensors("output", [{**entry, "label_filename": ""} for entry in outputs]),
+        _tensors("input", inputs),
+        _tensors("output", [{**entry, "label_filename": ""} for entry in outputs]),
         *_parameters({key: value for key, value in parameters.items() if key in (FRAMES, EXAMPLES)}),
         f"ensemble_scheduling {{\n{''.join(map(_step, steps))}}}",
     )
 
 
 def _parameters(entries: Mapping[str, Config]) -> list[str]:
-    pairs = [(_quoted(key), _quoted(entry["string_value"])) for key, entry in entries.items()]
+    pairs = [(_quoted(key), _quoted(entry["string_value"])) for key, entry in sorted(entries.items())]
     return [f"parameters {{ key: {key} value {{ string_value: {value} }} }}" for key, value in pairs]
 
 
 def _text(what: str, *parts: str) -> str:
-    text = "\n".join([f"# Written by `pixprep build`, which writes it anew: {what}.", *parts, ""])
-    (stamp,) = _parameters({_STAMP: {"string_value": _checksum(text)}})
+    return _stamped("\n".join([f"# Written by `pixprep build`, which writes it anew: {what}.", *parts, ""]))
+
+
+def _stamped(text: str) -> str:
+    """A text with its checksum as the last parameter."""
+    checksum = hashlib.sha256(text.encode()).hexdigest()[:12]
+    (stamp,) = _parameters({STAMP: {"string_value": checksum}})
     return f"{text}{stamp}\n"
 
 
-def _checksum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def tensors(direction: str, entries: Sequence[Config]) -> str:
+def _tensors(direction: str, entries: Sequence[Config]) -> str:
     """The inputs or outputs of a configuration."""
     blocks = []
     for entry in entries:
-        labels = f'  label_filename: "{entry["label_filename"]}"\n' if entry.get("label_filename") else ""
+        labels = f"  label_filename: {_quoted(entry['label_filename'])}\n" if entry.get("label_filename") else ""
         layout = f"  format: {_FORMATS[entry['layout']]}\n" if entry.get("layout") in _FORMATS else ""
         optional = "  optional: true\n" * entry.get("optional", False)
         blocks.append(
@@ -214,4 +243,5 @@ def _step(step: Step) -> str:
     maps = [("input_map", *pair) for pair in step.inputs.items()]
     maps += [("output_map", *pair) for pair in step.outputs.items()]
     lines = [f"    {field} {{ key: {_quoted(key)} value: {_quoted(value)} }}" for field, key, value in maps]
-    return "\n".join(["  step {", f'    model_name: "{step.model}"', "    model_version: -1", *lines, "  }", ""])
+    named = [f"    model_name: {_quoted(step.model)}", f"    model_version: {step.version}"]
+    return "\n".join(["  step {", *named, *lines, "  }", ""])

@@ -21,6 +21,7 @@ _FROM_ONNX = {
     "BFLOAT16": "TYPE_BF16",
     **{name: f"TYPE_{name}" for name in _SAME},
 }
+_MAX_KEPT = 1 << 10  # bytes of weights
 _MAX_ONNX_BYTES = 1 << 31  # protobuf's limit
 _CODE = (".py", ".pyc", ".so")
 # the name first: TensorFlow's hold a colon
@@ -95,10 +96,12 @@ def load_onnx(path: Path) -> tuple[bytes, Any]:
     return content, model
 
 
-def read_onnx(path: Path) -> Classifier:
-    """The inputs and outputs that an ONNX file declares, see ``load_onnx`` and ``declared``."""
-    _, model = load_onnx(path)
-    return declared(model, path.name)
+def without_weights(model: Any) -> Any:
+    """An ``onnx.ModelProto`` whose larger weights lost their values, to be kept in memory."""
+    for tensor in model.graph.initializer:
+        if len(tensor.raw_data) > _MAX_KEPT:
+            tensor.ClearField("raw_data")
+    return model
 
 
 def declared(model: Any, source: str) -> Classifier:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from filecmp import cmp
 from pathlib import Path
 
-from pixprep.errors import SetupError
+from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.serving.repository import pbtxt
 from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names
-from pixprep.serving.triton.config import CONFIG_FILE
+from pixprep.serving.repository.repository import Model, Repository
+from pixprep.serving.repository.writer import Content
+from pixprep.serving.triton.config import CONFIG_FILE, Config
 
 _OURS = (CONFIG_FILE, LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py", "1/model.onnx")
-Content = str | bytes | Path
-"""Text or bytes of a file, or the file to copy."""
 
 
 @dataclass(frozen=True)
@@ -23,16 +23,21 @@ class RepositoryPlan:
     """Model repository to be, planned by reading alone; ``writer.write`` makes it.
 
     Attributes:
-        output: its folder.
+        before: the repository as it is.
         names: names of its models.
         models: files of those that are written, by the path in the model's folder.
         notes: remarks on what is left to do, or to know; each is complete by itself.
     """
 
-    output: Path
+    before: Repository = field(compare=False)
     names: Names
     models: Mapping[str, Mapping[str, Content]]
     notes: tuple[str, ...]
+
+    @property
+    def output(self) -> Path:
+        """The folder of the repository."""
+        return self.before.folder
 
     @property
     def paths(self) -> list[Path]:
@@ -45,14 +50,28 @@ class RepositoryPlan:
         return [model for model in self.models if (self.output / model).exists()]
 
 
+def _stays(model: Model, files: Mapping[str, Content]) -> bool:
+    """Tell whether a model has these files; of its ``config.pbtxt`` only what it means to Triton matters."""
+    return all(
+        _settings(model.config) == _settings(pbtxt.parse(str(content)))
+        if name == CONFIG_FILE
+        else has_content(model.folder / name, content)
+        for name, content in files.items()
+    )
+
+
+def _settings(config: Config) -> Config:
+    """A configuration without ``build``'s own parameter."""
+    parameters = {key: value for key, value in config.get("parameters", {}).items() if key != pbtxt.STAMP}
+    return {**config, "parameters": parameters}
+
+
 def has_content(path: Path, content: Content) -> bool:
-    """Tell whether a file is there with that content; of a ``config.pbtxt``, with what it says to Triton."""
+    """Tell whether a file is there with that content."""
     if not path.is_file():
         return False
     if isinstance(content, Path):
         return cmp(content, path, shallow=False)
-    if isinstance(content, str) and path.name == CONFIG_FILE:
-        return pbtxt.settings(pbtxt.read(path)) == pbtxt.settings(content)
     return path.read_bytes() == (content.encode() if isinstance(content, str) else content)
 
 
@@ -60,17 +79,26 @@ def refuse_taken(plan: RepositoryPlan) -> None:
     """Refuse to write a model that belongs to another ensemble, unless it stays what it is; ``--force`` or not.
 
     Raises:
-        SetupError: it names the first such model.
+        SetupError: It names the first such model, or a configuration that cannot be read.
     """
-    output, names = plan.output, plan.names
-    ensembles = pbtxt.ensembles(output)
+    models, names = plan.before.models, plan.names
+    ensembles = {}
+    for model in models.values():
+        try:
+            ensembles[model.name] = model.steps
+        except PipelineError as error:
+            if model.name not in plan.models:
+                what = str(error).removeprefix(f"{CONFIG_FILE}: ")
+                raise SetupError(f"{model.folder / CONFIG_FILE}: {what}: mend it, or move {model.name} away") from None
     ours = ensembles.pop(names.ensemble, [])
-    if ours and names.classifier not in (models := list(dict.fromkeys(step.model for step in ours))):
-        raise SetupError(f"{output / names.ensemble}: is the ensemble of {', '.join(models)}: say another --name")
-    for model, files in sorted(plan.models.items()):
-        takers = [ensemble for ensemble, steps in ensembles.items() if any(step.model == model for step in steps)]
-        if takers and not all(has_content(output / model / file, content) for file, content in files.items()):
-            raise SetupError(f"{output / model}: belongs to the ensemble {quoted(takers[0])} too: say another --name")
+    if ours and names.classifier not in (others := list(dict.fromkeys(step.model for step in ours))):
+        where = models[names.ensemble].folder
+        raise SetupError(f"{where}: is the ensemble of {', '.join(others)}: say another --name")
+    for name, files in sorted(plan.models.items()):
+        takers = [ensemble for ensemble, steps in ensembles.items() if any(step.model == name for step in steps)]
+        if takers and name in models and not _stays(models[name], files):
+            what = f"belongs to the ensemble {quoted(takers[0])} too: say another --name"
+            raise SetupError(f"{models[name].folder}: {what}")
 
 
 def refuse_foreign(plan: RepositoryPlan) -> None:
@@ -79,21 +107,24 @@ def refuse_foreign(plan: RepositoryPlan) -> None:
     Raises:
         SetupError: it names the first such thing.
     """
-    output, names = plan.output, plan.models
+    output, models = plan.output, plan.before.models
     if not output.exists() or not any(output.iterdir()):
         return
-    unchanged = {path: pbtxt.is_unchanged(pbtxt.read(path)) for path in sorted(output.glob(f"*/{CONFIG_FILE}"))}
-    if all(state is None for state in unchanged.values()):
+    if all(model.is_unchanged is None for model in models.values()):
         raise SetupError(f"{output}: holds what `pixprep build` did not write: take another folder, or --force")
-    for path in [path for path, state in unchanged.items() if path.parent.name in names and not state]:
-        if unchanged[path] is None:
-            raise SetupError(f"{path}: was not written by `pixprep build`: say another --name, or --force")
-        raise SetupError(
-            f"{path}: was changed since `pixprep build` wrote it: say the change as an option "
-            "(--max-batch-size, --input, --parameter), or --force writes over it"
-        )
-    known = {*plan.paths, *(output / model / file for model in names for file in _OURS)}
-    for path in sorted(path for model in names for path in (output / model).rglob("*")):
-        is_nobodys = path.is_dir() or path.parent.name == "__pycache__" or path.match(LABELS_OF.format("*"))
-        if not is_nobodys and path not in known:
-            raise SetupError(f"{path}: was not written by `pixprep build`, which would remove it: move it, or --force")
+    known = {*plan.paths, *(output / model / file for model in plan.models for file in _OURS)}
+    for model in [model for name, model in models.items() if name in plan.models]:
+        where = model.folder / CONFIG_FILE
+        if model.is_unchanged is False:
+            raise SetupError(
+                f"{where}: was changed since `pixprep build` wrote it: say the change as an option "
+                "(--max-batch-size, --input, --parameter), or --force writes over it"
+            )
+        if model.is_unchanged is None and where.exists():
+            raise SetupError(f"{where}: was not written by `pixprep build`: say another --name, or --force")
+        for path in sorted(model.folder.rglob("*")):
+            is_nobodys = path.is_dir() or path.parent.name == "__pycache__" or path.match(LABELS_OF.format("*"))
+            if not is_nobodys and path not in known:
+                raise SetupError(
+                    f"{path}: was not written by `pixprep build`, which would remove it: move it, or --force"
+                )

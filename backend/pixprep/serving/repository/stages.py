@@ -14,7 +14,7 @@ from pixprep.serving.repository.fit import carried, check_inputs, check_outputs,
 from pixprep.serving.repository.models import suggest
 from pixprep.serving.repository.pbtxt import Step
 from pixprep.serving.repository.ports import Classifier
-from pixprep.serving.repository.repository_plan import Content
+from pixprep.serving.repository.writer import Content
 from pixprep.serving.triton.config import AFTER_NAME, CONFIG_FILE, EXAMPLES, PIPELINE_FILE, Config
 
 

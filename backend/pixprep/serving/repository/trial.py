@@ -27,11 +27,11 @@ from pixprep.pipeline.ops import Transform
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.repository.fit import connect, mend_dims
 from pixprep.serving.repository.labels import read_labels
-from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names, Step, ensembles
-from pixprep.serving.repository.ports import Classifier, read_onnx
+from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names, Step
+from pixprep.serving.repository.ports import Classifier
 from pixprep.serving.repository.positions import are_boxes
-from pixprep.serving.triton.config import CONFIG_FILE
-from pixprep.serving.triton.model_files import newest, newest_pipelines, read_pipeline
+from pixprep.serving.repository.repository import ONNX_FILE, Repository, Version
+from pixprep.serving.triton.config import PIPELINE_FILE
 from pixprep.show.preview import is_clip, preview
 from pixprep.spec import TensorSpec
 
@@ -53,19 +53,21 @@ class _Taker:
     """A classifier of an ensemble.
 
     Attributes:
-        onnx: its file.
+        version: Version whose ONNX file it is.
         feeds: by its inputs, a pipeline's model and its output; None: no ensemble is written yet.
         models: of these pipelines.
         names: by model and output, the ensemble's name of it.
     """
 
-    onnx: Path
+    version: Version
     feeds: Mapping[str, tuple[str, str]] | None
     models: frozenset[str]
     names: Mapping[tuple[str, str], str]
 
 
-def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limit_s: float = LIMIT_S) -> Iterator[str]:
+def try_out(
+    repository: Path | Repository, encoded: Encoded, *, name: str | None = None, limit_s: float = LIMIT_S
+) -> Iterator[str]:
     """Try one photo: for each pipeline its tensors, and of the classifier behind it the best classes.
 
     Args:
@@ -79,35 +81,38 @@ def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limi
         PipelineError: ONNX Runtime refuses a classifier that is served by it, or its input.
         PixprepError: the photo is refused, or a file cannot be read.
     """
-    wired = ensembles(repository)
-    if name is not None:
+    repository = Repository.at(repository)
+    if name is None:
+        wired, found = repository.ensembles, repository.pipelines
+    else:
         own = Names.of(name).ensemble
-        wired = {own: wired.get(own, [])}
-    files = newest_pipelines(repository)
+        wired = {own: repository.models[own].steps}
+        named = {step.model: repository.version_of(step) for step in wired[own]}
+        found = {model: version for model, version in named.items() if version and version.has(PIPELINE_FILE)}
     pipelines: dict[str, Pipeline] = {}
-    takers = list(_takers(repository, wired, files))
-    used = {step.model for steps in wired.values() for step in steps}
-    for model, path in sorted(files.items()):
-        if name is not None and model not in used:
-            continue
-        pipelines[model] = read_pipeline(path).for_serving()
+    takers = list(_takers(repository, wired, found))
+    for model, version in sorted(found.items()):
+        pipelines[model] = version.pipeline.for_serving()
         yield from preview(pipelines[model], encoded).lines()
         for taker in [each for each in takers if each.models <= pipelines.keys()]:
             takers.remove(taker)
             yield from _classes(taker, pipelines, encoded, limit_s)
 
 
-def _takers(repository: Path, wired: Mapping[str, Sequence[Step]], files: Mapping[str, Path]) -> Iterator[_Taker]:
+def _takers(
+    repository: Repository, wired: Mapping[str, Sequence[Step]], found: Mapping[str, Version]
+) -> Iterator[_Taker]:
     """The classifiers all of whose inputs come from pipelines."""
     names = set()
     for steps in wired.values():
         sources = {
-            tensor: (step.model, port) for step in steps if step.model in files for port, tensor in step.outputs.items()
+            tensor: (step.model, port) for step in steps if step.model in found for port, tensor in step.outputs.items()
         }
         for step in steps:
-            onnx = repository / step.model / newest(repository / step.model) / "model.onnx"
+            version = repository.version_of(step)
             is_fed = bool(step.inputs) and sources.keys() >= set(step.inputs.values())
-            if step.model not in files and is_fed and step.model not in names and onnx.is_file():
+            is_new = step.model not in found and step.model not in names
+            if is_new and is_fed and version and version.has(ONNX_FILE):
                 names.add(step.model)
                 feeds = {port: sources[tensor] for port, tensor in step.inputs.items()}
                 models = frozenset(model for model, _ in feeds.values())
@@ -117,38 +122,37 @@ def _takers(repository: Path, wired: Mapping[str, Sequence[Step]], files: Mappin
                     for port, tensor in each.outputs.items()
                     if each.model in models
                 }
-                yield _Taker(onnx, feeds, models, backs)
+                yield _Taker(version, feeds, models, backs)
     inside = {step.model for steps in wired.values() for step in steps}
-    for model, file in files.items():
+    for model in found:
         own = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
-        onnx = repository / own.classifier / file.parent.name / "model.onnx"
-        if model not in inside and model == own.preprocess and onnx.is_file():  # no ensemble is written yet
-            yield _Taker(onnx, None, frozenset([model]), {})
+        version = repository.version_of(Step(own.classifier, {}, {}))
+        if model not in inside and model == own.preprocess and version and version.has(ONNX_FILE):
+            yield _Taker(version, None, frozenset([model]), {})  # no ensemble is written yet
 
 
 def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded, limit_s: float) -> Iterator[str]:
     """Classes that a classifier finds in the photo."""
-    onnx = taker.onnx
+    model, onnx = taker.version.model, taker.version.folder / ONNX_FILE
     if find_spec("onnxruntime") is None:
         yield 'the classifier was not tried: pip install ".[classifier]" in a checkout of pixprep'
         return
     if onnx.stat().st_size > MAX_ONNX_BYTES:
         yield f"the classifier was not tried: over {MAX_ONNX_BYTES >> 30} GiB"
         return
-    classifier, feeds = read_onnx(onnx), taker.feeds
+    classifier, feeds = taker.version.onnx, taker.feeds
     if feeds is None:
-        (model,) = taker.models
-        pairs = connect(classifier, pipelines[model], max_batch_size=1)
-        feeds = {port: (model, output) for port, output in pairs.items()}
-    tensors = {model: _tensors(pipelines[model], encoded) for model in sorted(taker.models)}
-    outputs, takes = run_onnx(onnx, {port: tensors[model][name] for port, (model, name) in feeds.items()}, limit_s)
-    sources = {port: pipelines[model].outputs[name] for port, (model, name) in feeds.items()}
+        (giver,) = taker.models
+        pairs = connect(classifier, pipelines[giver], max_batch_size=1)
+        feeds = {port: (giver, output) for port, output in pairs.items()}
+    tensors = {giver: _tensors(pipelines[giver], encoded) for giver in sorted(taker.models)}
+    outputs, takes = run_onnx(onnx, {port: tensors[giver][name] for port, (giver, name) in feeds.items()}, limit_s)
+    sources = {port: pipelines[giver].outputs[name] for port, (giver, name) in feeds.items()}
     if isinstance(outputs, str):
-        if _is_refused(onnx, outputs):
+        if _is_refused(taker.version, outputs):
             port, output = next(iter(sources.items()))
             remedy = f'"{port}" runs with {takes[1:]}: {mend_dims(output, takes[1:])}' if takes else _ALONE
-            where = onnx.relative_to(onnx.parents[2])
-            raise PipelineError(f"{where}: {outputs}: {remedy}".removesuffix(": "))
+            raise PipelineError(f"{taker.version.where(ONNX_FILE)}: {outputs}: {remedy}".removesuffix(": "))
         yield f"the classifier was not tried: {outputs}"
         return
     for tensor, values in zip(classifier.outputs, outputs, strict=True):
@@ -156,14 +160,14 @@ def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded,
             yield f'"{tensor.name}": {list(values.shape)} of one image: in a batch, Triton would share them out wrongly'
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             yield f'"{tensor.name}": some of its values are not finite'
-    labels = onnx.parents[1] / LABELS_FILE
+    labels = model.folder / LABELS_FILE
     words = read_labels(labels) if labels.is_file() else []
-    files = {tensor.name: onnx.parents[1] / LABELS_OF.format(tensor.name) for tensor in classifier.outputs}
+    files = {tensor.name: model.folder / LABELS_OF.format(tensor.name) for tensor in classifier.outputs}
     heads = {name: read_labels(file) for name, file in files.items() if file.is_file()}
     backs = [
-        taker.names.get((model, op.name or "transform"), op.name or "transform")
-        for model in sorted(taker.models)
-        for op in pipelines[model].ops
+        taker.names.get((giver, op.name or "transform"), op.name or "transform")
+        for giver in sorted(taker.models)
+        for op in pipelines[giver].ops
         if isinstance(op, Transform)
     ]
     if backs and not words and not heads:  # a detector's, and no scores of classes
@@ -208,10 +212,9 @@ def _standing(tensor: Array, spec: TensorSpec) -> Array:
     return tensor if axis == 0 else np.repeat(np.expand_dims(tensor, axis), spec.shape[axis - 1], axis)
 
 
-def _is_refused(onnx: Path, why: str) -> bool:
+def _is_refused(version: Version, why: str) -> bool:
     """Tell whether the server would fail as the trial did: on the same processor, and not for its limit of memory."""
-    config = onnx.parents[1] / CONFIG_FILE
-    is_same = config.is_file() and "kind: KIND_CPU" in config.read_text(encoding="utf-8", errors="replace")
+    is_same = any(group.get("kind") == "KIND_CPU" for group in version.model.config.get("instance_group", []))
     return is_same and why.startswith(_REFUSED) and "alloc" not in why
 
 

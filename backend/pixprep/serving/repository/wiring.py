@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from pixprep.errors import PixprepError
 from pixprep.serving.repository.fit import compatible
-from pixprep.serving.repository.models import Model, Problem, Tensor, suggest
+from pixprep.serving.repository.models import Declared, Problem, Tensor, suggest
+from pixprep.serving.repository.pbtxt import Step
+from pixprep.serving.repository.repository import Model, Repository
 
 
-def check_ensemble(ensemble: Model, models: Mapping[str, Model | None]) -> Iterator[Problem]:
+def check_ensemble(model: Model, repository: Repository) -> Iterator[Problem]:
     """The wiring: each tensor is given once, as what its takers expect, and none is left over or waited for in vain."""
-    where = ensemble.where
+    where, ensemble = model.where, Declared(model.config)
     sources: dict[str, tuple[str, Tensor | None]] = {}
     taken: list[tuple[str, str, Tensor | None]] = []
     for side in ("input", "output"):
@@ -19,18 +21,19 @@ def check_ensemble(ensemble: Model, models: Mapping[str, Model | None]) -> Itera
             yield Problem(where, f"declares no {side}", "those of an ensemble are not derived: write them")
     sources |= {name: ("the ensemble's input", tensor) for name, tensor in ensemble.tensors.get("input", {}).items()}
     taken += [(name, "the ensemble's output", tensor) for name, tensor in ensemble.tensors.get("output", {}).items()]
-    for number, step in enumerate(ensemble.steps, 1):
-        name = step.get("model_name", "")
-        who = f'step {number} ("{name}")'
-        model = models.get(name)
-        if name not in models:
-            yield Problem(where, f"{who}: there is no such model", suggest(name, models))
-        elif model:
-            yield from _check_step(ensemble, who, step, model)
-        known = model.tensors if model else {}
-        for port, name in step.get("input_map", {}).items():
+    for number, step in enumerate(model.steps, 1):
+        who = f'step {number} ("{step.model}")'
+        declared = None
+        if step.model not in repository.models:
+            yield Problem(where, f"{who}: there is no such model", suggest(step.model, repository.models))
+        elif unserved := _unserved(step, repository.models[step.model]):
+            yield Problem(where, f"{who}: {unserved}", "write model_version: -1 for the newest that is served")
+        elif declared := _declared(step, repository):
+            yield from _check_step(where, ensemble, who, step, declared)
+        known = declared.tensors if declared else {}
+        for port, name in step.inputs.items():
             taken.append((name, f'{who} input "{port}"', known.get("input", {}).get(port)))
-        for port, name in step.get("output_map", {}).items():
+        for port, name in step.outputs.items():
             if name in sources:
                 yield Problem(where, f'{who} gives "{name}", which {sources[name][0]} is already', "rename one of them")
             sources.setdefault(name, (f'{who} output "{port}"', known.get("output", {}).get(port)))
@@ -45,7 +48,29 @@ def check_ensemble(ensemble: Model, models: Mapping[str, Model | None]) -> Itera
     wanted = {name for name, *_ in taken}
     for name in [name for name in sources if name not in wanted]:
         yield Problem(where, f'nothing takes "{name}"', "leave it out, or make it an output of the ensemble")
-    yield from _check_cycles(ensemble, models)
+    yield from _check_cycles(model, repository)
+
+
+def _unserved(step: Step, model: Model) -> str:
+    """Words for a version that a step names and Triton does not serve; empty if it does, or nothing is known of it."""
+    try:
+        served = model.served
+    except (PixprepError, OSError):
+        return ""
+    if step.version in served or step.version == -1:
+        return ""
+    numbers = ", ".join(map(str, served)) or "none"
+    without = ", which is meant where model_version is missing" * (step.version == 0)
+    return f"asks for version {step.version}{without}, and of {model.name} Triton serves {numbers}"
+
+
+def _declared(step: Step, repository: Repository) -> Declared | None:
+    """The inputs and outputs of the model of a step, as far as they are known."""
+    version = repository.version_of(step)
+    try:
+        return version.declared if version else None
+    except (PixprepError, OSError):  # which is a problem of that model
+        return None
 
 
 def _fits(have: Tensor, want: Tensor) -> bool:
@@ -57,11 +82,10 @@ def _fits(have: Tensor, want: Tensor) -> bool:
     return compatible(have.shape[have.is_batched :], want.shape[want.is_batched :])
 
 
-def _check_step(ensemble: Model, who: str, step: Mapping[str, Any], model: Model) -> Iterator[Problem]:
+def _check_step(where: str, ensemble: Declared, who: str, step: Step, model: Declared) -> Iterator[Problem]:
     """The maps of one step against its model."""
-    where = ensemble.where
-    for direction in ("input", "output"):
-        ports, tensors = step.get(f"{direction}_map", {}), model.tensors.get(direction)
+    for direction, ports in (("input", step.inputs), ("output", step.outputs)):
+        tensors = model.tensors.get(direction)
         if not ports:
             yield Problem(
                 where, f"{who} has no {direction}_map", f"map the {direction}s of the model to tensors of the ensemble"
@@ -79,26 +103,24 @@ def _check_step(ensemble: Model, who: str, step: Mapping[str, Any], model: Model
         yield Problem(where, what, f"set it to {model.max_batch_size}, or raise the model's")
 
 
-def _check_cycles(ensemble: Model, models: Mapping[str, Model | None]) -> Iterator[Problem]:
+def _check_cycles(ensemble: Model, repository: Repository) -> Iterator[Problem]:
     """Steps that wait for each other, and ensembles that contain themselves."""
     waiting = list(enumerate(ensemble.steps, 1))
     while True:
         # A tensor that no step gives is there from the start, or has been reported.
-        missing = {name for _, step in waiting for name in step.get("output_map", {}).values()}
-        stuck = [step for step in waiting if not missing.isdisjoint(step[1].get("input_map", {}).values())]
+        missing = {name for _, step in waiting for name in step.outputs.values()}
+        stuck = [(number, step) for number, step in waiting if not missing.isdisjoint(step.inputs.values())]
         if len(stuck) == len(waiting):
             break
         waiting = stuck
     if waiting:
-        names = ", ".join(f'{number} ("{step.get("model_name", "")}")' for number, step in waiting)
+        names = ", ".join(f'{number} ("{step.model}")' for number, step in waiting)
         yield Problem(ensemble.where, f"these steps wait for each other: {names}", "break the circle")
     inside, reached = [ensemble.name], set[str]()
     while inside:
-        model = models.get(inside.pop())
-        for step in model.steps if model else ():
-            name = step.get("model_name", "")
-            if name not in reached:
-                reached.add(name)
-                inside.append(name)
+        for step in repository.ensembles.get(inside.pop(), ()):
+            if step.model not in reached:
+                reached.add(step.model)
+                inside.append(step.model)
     if ensemble.name in reached:
         yield Problem(ensemble.where, "the ensemble contains itself", "take it out of the steps that lead back to it")

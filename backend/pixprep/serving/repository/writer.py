@@ -1,4 +1,4 @@
-"""Writer of a model repository: new models take the place of old ones, each at once."""
+"""Writer of model repositories: a model takes the place of an old one whole, or the old one stays."""
 
 from __future__ import annotations
 
@@ -7,27 +7,44 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from pixprep import files
-from pixprep.serving.repository.repository_plan import RepositoryPlan
+from pixprep.errors import SetupError
 
-WORK = ".pixprep-build-"
+Content = str | bytes | Path
+"""Text or bytes of a file, or the file to copy."""
+_WORK = ".pixprep-build-"
 """Beginning of the name of its own folder."""
 
 
-def write(plan: RepositoryPlan) -> None:
-    """Write the models of a plan, then put them in the place of the old ones, each by a rename.
+def write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> None:
+    """Write models aside, then put them in the place of the old ones by renames.
+
+    Args:
+        repository: Folder of the repository.
+        models: Files of each model by their paths in its folder.
 
     Raises:
-        OSError: the disk refuses; no model is replaced by half of another.
+        SetupError: The disk refuses. Every model is what it was.
     """
-    parent = plan.output.resolve().parent
+    try:
+        _write(repository, models)
+    except OSError as error:
+        at = error.filename or ""  # a full disk comes without
+        at = repository.resolve().parent if _WORK in str(at) else at  # nobody knows our own folder in it
+        raise SetupError(f"{repository}: not written: {f'{at}: ' if at else ''}{error.strerror or error}") from None
+
+
+def _write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> None:
+    parent = repository.resolve().parent
     parent.mkdir(parents=True, exist_ok=True)
     # beside the repository, not in it: Triton takes every directory of a repository for a model
-    with tempfile.TemporaryDirectory(prefix=WORK, dir=parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=_WORK, dir=parent) as folder, ExitStack() as undo:
         new, old = Path(folder, "new"), Path(folder, "old")
-        for model, contents in plan.models.items():
+        for model, contents in models.items():
             for name, content in contents.items():
                 path = new / model / name
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,13 +52,16 @@ def write(plan: RepositoryPlan) -> None:
                     _copy(content, path)
                 else:
                     files.write(path, content)
-        plan.output.mkdir(exist_ok=True)
+        repository.mkdir(exist_ok=True)
         old.mkdir()
-        replaced = plan.replaced
-        for model in plan.models:
-            if model in replaced:
-                (plan.output / model).rename(old / model)
-            (new / model).rename(plan.output / model)
+        for model in models:
+            target = repository / model
+            if os.path.lexists(target):
+                target.rename(old / model)
+                undo.callback((old / model).rename, target)
+            (new / model).rename(target)
+            undo.callback(target.rename, new / model)
+        undo.pop_all()
 
 
 def _copy(source: Path, target: Path) -> None:

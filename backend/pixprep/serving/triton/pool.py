@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.serving.triton import config as model_config
-from pixprep.serving.triton.model_files import pipeline_files, read_pipeline
 
 TRITONS_DEFAULT = 64 << 20
 IMAGES_IN_FLIGHT = 512
@@ -48,9 +46,8 @@ def needed(pipeline: Pipeline, *, images_in_flight: int = IMAGES_IN_FLIGHT) -> i
     return bytes_per_image(pipeline) * images_in_flight * 3 // 2
 
 
-def size(model_repository: Path, *, images_in_flight: int) -> int:
-    """The pool for the images of all pixprep models of a repository, and at least Triton's default."""
-    pipelines = map(read_pipeline, pipeline_files(model_repository))
+def size(pipelines: Iterable[Pipeline], *, images_in_flight: int) -> int:
+    """The pool for the images of all pipelines that are served, and at least Triton's default."""
     return max(TRITONS_DEFAULT, sum(needed(pipeline, images_in_flight=images_in_flight) for pipeline in pipelines))
 
 

@@ -1,0 +1,328 @@
+"""A model repository as Triton reads it. Each of its files is opened at most once.
+
+Whoever needs a fact of a repository asks a ``Repository``, which keeps what it has read, errors among it. It is a view
+of one moment: after an edit, make another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast, overload
+
+from pixprep.errors import PipelineError, PixprepError
+from pixprep.pipeline.file import read_bytes
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.serving.repository import pbtxt
+from pixprep.serving.repository.models import Declared
+from pixprep.serving.repository.pbtxt import Step
+from pixprep.serving.repository.ports import Classifier, declared, load_onnx, without_weights
+from pixprep.serving.triton import config as model_config
+from pixprep.serving.triton.config import CONFIG_FILE, PIPELINE_FILE, Config
+
+ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
+_MAX_BYTES = 256 << 10  # of a larger configuration, parsing takes seconds
+_T = TypeVar("_T")
+
+
+class _Once(Generic[_T]):
+    """A ``cached_property`` that keeps an error as well: the file that it is about is not opened again."""
+
+    def __init__(self, find: Callable[[Any], _T]) -> None:
+        self._find = find
+        self.__doc__ = find.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> _Once[_T]: ...
+    @overload
+    def __get__(self, owner: object, kind: type) -> _T: ...
+    def __get__(self, owner: object | None, kind: type) -> _Once[_T] | _T:
+        if owner is None:
+            return self
+        kept = vars(owner).setdefault("_kept", {})
+        if self._find not in kept:
+            try:
+                kept[self._find] = self._find(owner), None
+            except (PixprepError, OSError) as error:
+                kept[self._find] = None, error
+        value, failure = kept[self._find]
+        if failure is not None:
+            raise failure.with_traceback(None)
+        return cast("_T", value)
+
+
+@dataclass(eq=False, repr=False)
+class Repository:
+    """A model repository.
+
+    Args:
+        folder: the directory; it may be missing.
+    """
+
+    folder: Path
+
+    @classmethod
+    def at(cls, place: Path | Repository) -> Repository:
+        """The repository in a folder, or the one that is given."""
+        return place if isinstance(place, Repository) else cls(place)
+
+    @cached_property
+    def models(self) -> dict[str, Model]:
+        """The models by name."""
+        root = Path(os.path.realpath(self.folder))
+        return {name: Model(self.folder / name, root=root) for name in models_in(self.folder)}
+
+    @cached_property
+    def ensembles(self) -> dict[str, list[Step]]:
+        """The steps of each ensemble; a model whose configuration cannot be read is left out."""
+        found = {}
+        for name, model in self.models.items():
+            try:
+                steps = model.steps
+            except (PipelineError, OSError):
+                continue
+            if steps:
+                found[name] = steps
+        return found
+
+    @cached_property
+    def pipelines(self) -> dict[str, Version]:
+        """For each model with a pipeline, the newest version that Triton serves."""
+        newest = {name: self.version_of(Step(name, {}, {})) for name in self.models}
+        return {name: version for name, version in newest.items() if version and version.has(PIPELINE_FILE)}
+
+    def version_of(self, step: Step) -> Version | None:
+        """The version that a step of an ensemble names; None if Triton does not serve it, or nothing is known of it."""
+        model = self.models.get(step.model)
+        try:
+            served = model.served if model else {}
+        except (PipelineError, OSError):
+            return None
+        return served.get(max(served, default=0) if step.version == -1 else step.version)
+
+
+@dataclass(eq=False, repr=False)
+class Model:
+    """A model's directory.
+
+    Args:
+        folder: the directory.
+        root: the repository, resolved, out of which no link may lead; None: links are followed anywhere.
+    """
+
+    folder: Path
+    _: KW_ONLY
+    root: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.folder.name
+
+    @property
+    def where(self) -> str:
+        """Path of its configuration inside the repository."""
+        return f"{self.name}/{CONFIG_FILE}"
+
+    @_Once
+    def strays(self) -> list[Path]:
+        """Paths that lead out of the repository: a copy of it, or a container where it is mounted, would lack them."""
+        return list(_strays(self.folder, self.root)) if self.root else []
+
+    @_Once
+    def text(self) -> str | None:
+        """The text of its ``config.pbtxt``; None if there is none.
+
+        Raises:
+            PipelineError: it cannot be read.
+        """
+        path = self.folder / CONFIG_FILE
+        if self.strays:
+            raise PipelineError(f"{self.strays[0]}: leads out of the repository: put a copy there")
+        if not os.path.lexists(path):
+            return None
+        try:
+            content = read_bytes(path, most=_MAX_BYTES)
+            if len(content) > _MAX_BYTES:
+                raise PipelineError(f"{CONFIG_FILE}: has over {_MAX_BYTES:,} bytes, which no configuration needs")
+            return content.decode()
+        except OSError as error:
+            raise PipelineError(f"{CONFIG_FILE}: cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise PipelineError(f"{CONFIG_FILE}: cannot be parsed: {error}") from None
+
+    @_Once
+    def config(self) -> Config:
+        """Its ``config.pbtxt`` in JSON form, ``{}`` if there is none.
+
+        Raises:
+            PipelineError: it cannot be read or parsed.
+            SetupError: tritonclient is not installed, and ``build`` did not write it.
+        """
+        return {} if self.text is None else pbtxt.parse(self.text)
+
+    @property
+    def is_unchanged(self) -> bool | None:
+        """Tell whether nobody has changed the configuration since ``build`` wrote it; None: it did not write it."""
+        try:
+            return pbtxt.is_unchanged(self.text or "")
+        except PipelineError:
+            return None
+
+    @_Once
+    def options(self) -> model_config.Options:
+        """The parameters of a pixprep model.
+
+        Raises:
+            PipelineError: one is wrong, or see ``config``.
+        """
+        return model_config.options(self.config)
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps of an ensemble, in their order; none of another model."""
+        return [
+            Step(
+                step.get("model_name", ""),
+                dict(sorted(step.get("input_map", {}).items())),  # protobuf keeps no order
+                dict(sorted(step.get("output_map", {}).items())),
+                int(step.get("model_version", 0)),
+            )
+            for step in model_config.steps(self.config)
+        ]
+
+    @_Once
+    def versions(self) -> dict[int, Version]:
+        """Its versions by number, in their order.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
+        names = [path.name for path in self.folder.iterdir() if _is_version(path.name) and path.is_dir()]
+        return {number: Version(self, number) for number in sorted(map(int, names))}
+
+    @_Once
+    def served(self) -> dict[int, Version]:
+        """The versions that Triton serves: the newest, unless ``version_policy`` names others.
+
+        Raises:
+            PipelineError: see ``config``.
+            OSError: see ``versions``.
+        """
+        policy, numbers = self.config.get("version_policy", {}), list(self.versions)
+        if "specific" in policy:
+            wanted = {int(number) for number in policy["specific"].get("versions", [])}
+        elif "all" in policy:
+            wanted = set(numbers)
+        else:
+            latest = int(policy["latest"].get("num_versions", 0)) if "latest" in policy else 1
+            wanted = set(numbers[max(0, len(numbers) - latest) :])
+        return {number: version for number, version in self.versions.items() if number in wanted}
+
+    @property
+    def newest(self) -> Version | None:
+        """The newest version that Triton serves."""
+        return self.served[max(self.served)] if self.served else None
+
+
+@dataclass(eq=False, repr=False)
+class Version:
+    """A version of a model.
+
+    Args:
+        model: the model.
+        number: the number of the version.
+    """
+
+    model: Model
+    number: int
+
+    @property
+    def folder(self) -> Path:
+        """Directory of the version."""
+        return self.model.folder / str(self.number)
+
+    def where(self, file: str) -> str:
+        """Path of a file inside the repository."""
+        return f"{self.model.name}/{self.number}/{file}"
+
+    def has(self, file: str) -> bool:
+        """Tell whether the version has such a file."""
+        return (self.folder / file).exists()
+
+    @_Once
+    def pipeline(self) -> Pipeline:
+        """Its pipeline, with the installed operators that the configuration allows.
+
+        Raises:
+            PipelineError: a file cannot be read or is wrong.
+            SetupError: an installed operator does not load, or see ``Model.config``.
+        """
+        allowed = self.model.options.allow_operators
+        return Pipeline.load(self.folder / PIPELINE_FILE, operators=allowed)
+
+    @_Once
+    def config(self) -> Config:
+        """The configuration of this version, with everything filled in that a pipeline implies.
+
+        Raises:
+            PipelineError, SetupError: see ``pipeline``; or the configuration contradicts it.
+        """
+        if not self.has(PIPELINE_FILE):
+            return self.model.config
+        return model_config.complete(self.model.config, self.pipeline.for_serving())
+
+    @_Once
+    def declared(self) -> Declared:
+        """Its inputs and outputs, as ensembles see them; see ``config``."""
+        return Declared(self.config)
+
+    @_Once
+    def graph(self) -> Any:
+        """The ``onnx.ModelProto`` in its ONNX file, without weights.
+
+        Raises:
+            PipelineError: it is not an ONNX file, or a path of the model leads out of the repository.
+            SetupError: onnx is not installed.
+        """
+        if self.model.strays:
+            raise PipelineError(f"{self.model.strays[0]}: leads out of the repository: put a copy there")
+        return without_weights(load_onnx(self.folder / ONNX_FILE)[1])
+
+    @_Once
+    def onnx(self) -> Classifier:
+        """The inputs and outputs that its ONNX file declares; see ``graph``."""
+        return declared(self.graph, ONNX_FILE)
+
+
+def models_in(repository: Path) -> list[str]:
+    """The names of the models of a repository: its folders that are not hidden; none of a folder that is missing.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    folders = repository.iterdir() if repository.is_dir() else ()
+    return sorted(path.name for path in folders if path.is_dir() and not path.name.startswith("."))
+
+
+def _is_version(name: str) -> bool:
+    """Tell whether Triton takes a directory for a version: it ignores numbers with leading zeros."""
+    return name.isascii() and name.isdigit() and str(int(name)) == name
+
+
+def _strays(path: Path, root: Path, depth: int = 2) -> Iterator[Path]:
+    """Paths that lead out of the repository.
+
+    Args:
+        path: a model's directory.
+        root: the repository, resolved.
+        depth: a model's version directories are 1 below it, their files 2.
+    """
+    if not Path(os.path.realpath(path)).is_relative_to(root):
+        yield path
+    elif depth and path.is_dir():
+        for entry in sorted(path.iterdir()):
+            yield from _strays(entry, root, depth - 1)
