@@ -129,13 +129,50 @@ def test_a_source_of_broken_samples_alone_ends(caplog):
     assert "8 broken samples were left out" in caplog.text
 
 
-def test_a_mistake_of_the_source_is_no_broken_sample():
-    class Wrong(list):
-        def __getitem__(self, index):
-            raise ZeroDivisionError
+class Raising(list):
+    """Samples of which one raises an error."""
 
-    with loader(Wrong(samples()), on_error="replace", max_errors=1.0) as ours, pytest.raises(ZeroDivisionError):
+    def __init__(self, error, index):
+        super().__init__(samples())
+        self.error, self.index = error, index
+
+    def __getitem__(self, index):
+        if index == self.index:
+            raise self.error
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("batch_size", [1, 8])
+@pytest.mark.parametrize(
+    ("error", "counts"),
+    [
+        (StopIteration(), False),
+        (ZeroDivisionError("by zero"), False),
+        (TypeError("odd"), False),
+        (IndexError("17"), False),
+        (OSError(5, "Input/output error"), True),
+        (ConnectionResetError("reset"), True),
+        (KeyError("photo"), True),
+        (TimeoutError("late"), True),
+    ],
+    ids=lambda each: type(each).__name__ if isinstance(each, Exception) else "",
+)
+def test_an_error_of_a_source_is_a_data_error_or_counts_as_a_broken_sample(error, counts, batch_size):
+    words = re.escape(f"sample 17 of the source: {type(error).__name__}: {error}")
+    with loader(Raising(error, 17), batch_size=batch_size) as ours, pytest.raises(pp.DataError, match=f"^{words}$"):
         list(ours)
+    with loader(Raising(error, 17), batch_size=batch_size, on_error="replace", max_errors=1) as ours:
+        if not counts:
+            with pytest.raises(pp.DataError, match=f"^{words}$"):
+                list(ours)
+            return
+        assert sum(map(len, ours)) == len(ours) * batch_size == 40
+        (broken,) = ours.errors
+        assert (broken.index, broken.error.reason) == (17, "UNREADABLE")
+        assert re.search(words, str(broken))
+
+
+def test_a_mistake_of_the_source_is_no_broken_sample():
     for wrong, words in (
         ({"picture": b""}, 'sample 0 has no "image"; it has picture'),
         ({"image": "a.jpg"}, 'sample 0: "image" is the bytes of a file, or its pathlib.Path, not str'),

@@ -160,24 +160,62 @@ def test_a_process_ends_cleanly_in_mid_epoch(code, returned, said):
     assert "Fatal" not in result.stderr
 
 
-def test_ctrl_c_ends_an_epoch_that_waits_for_a_slow_source():
+@pytest.mark.parametrize(
+    ("body", "returned", "said"),
+    [
+        ("interrupt()\nfor batch in hanging: pass", -signal.SIGINT, ""),
+        ("interrupt()\ntry:\n    for batch in hanging: pass\nexcept KeyboardInterrupt: print('caught')", 0, "caught"),
+        ("next(iter(hanging)); print('left')", 0, "left"),
+        ("for batch in hanging: break\nlist(loader); hanging.close(); print('closed')", 0, "closed"),
+    ],
+    ids=["Ctrl-C", "a Ctrl-C that is caught", "the end of the program", "break"],
+)
+def test_nobody_waits_for_a_sample_that_never_comes(body, returned, said):
     code = (
-        "import threading, time\n"
-        "class Slow(list):\n"
+        "import os, signal, threading\n"
+        "class Hanging(list):\n"
         "    def __getitem__(self, index):\n"
-        "        time.sleep(0.2)\n"
+        "        if index >= 8: threading.Event().wait()\n"
         "        return super().__getitem__(index)\n"
-        "slow = pp.Loader(Slow(samples(64)), PLAIN, batch_size=32, threads=2)\n"
-        "import _thread\n"
-        "try:\n"
-        "    threading.Timer(0.3, _thread.interrupt_main).start()\n"
-        "    for batch in slow: pass\n"
-        "except KeyboardInterrupt:\n"
-        "    left = [thread.name for thread in threading.enumerate() if thread.name.startswith('pixprep-')]\n"
-        "    print(left)\n"
+        "def interrupt(): threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "hanging = pp.Loader(Hanging(samples(64)), PLAIN, batch_size=4, threads=2)\n"
     )
-    result = run(code)
-    assert (result.returncode, result.stdout.strip(), result.stderr) == (0, "[]", "")
+    result = run(code + body)
+    assert (result.returncode, result.stdout.strip()) == (returned, said)
+    assert not set(result.stderr.split()) & {"Fatal", "ignored"}
+
+
+def test_no_sample_is_begun_once_an_epoch_is_left():
+    begun, go_on = [], threading.Event()
+
+    class Gated(list):
+        def __getitem__(self, index):
+            begun.append(index)
+            if index >= 8:
+                assert go_on.wait(60)
+            return super().__getitem__(index)
+
+    with loader(Gated(samples(64)), batch_size=8) as ours:
+        next(batches := iter(ours))
+        while len(begun) < 12:  # of each thread the first of its share
+            time.sleep(0.001)
+        readers = [thread for thread in threading.enumerate() if thread.name == "pixprep-read"]
+        del batches
+        go_on.set()
+        for thread in readers:
+            thread.join(60)
+    assert not [index for index in begun if index >= 8 and index % 8 >= 4]  # of four threads at most
+
+
+def test_cached_pixels_are_not_those_of_another_image_that_has_come_in_their_place():
+    source = samples(8)
+    with loader(source, cache="pixels") as ours:
+        list(ours)
+        source[2], source[5] = {**source[2], "image": encoded(31)}, {**source[5], "label": 7}
+        (batch,) = ours
+    assert [*batch["label"]] == [0, 1, 2, 0, 1, 7, 0, 1]
+    for index, tensor in enumerate(batch["tensor"]):
+        assert np.array_equal(tensor, expected(31 if index == 2 else index))
 
 
 def test_a_fork_is_refused_and_ends():

@@ -130,14 +130,23 @@ def test_a_replacement_is_the_same_for_everybody_and_another_at_each_attempt():
     assert alone.replacement(3, 17, 1) != alone.replacement(2, 17, 1) != alone.replacement(2, 18, 1)
 
 
-def test_several_processes_without_a_shard_are_refused():
-    assert shard_of({}) == shard_of({"WORLD_SIZE": "1", "RANK": "0"}) == (0, 1)
+@pytest.mark.parametrize(
+    ("shard", "words"), [(None, "no shard is given"), ((1, 2), "shard is (1, 2), one of 2"), ((0, 8), "(0, 8), one of")]
+)
+def test_several_processes_whose_shards_are_not_theirs_are_refused(shard, words):
     with pytest.raises(pp.PipelineError) as caught:
-        shard_of({"WORLD_SIZE": "4", "RANK": "2"})
-    assert str(caught.value) == (
-        "shard: WORLD_SIZE is 4, and no shard is given: take shard=(rank, world), here (2, 4), "
-        "or shard=(0, 1) if each process is to see all samples"
+        shard_of(shard, {"WORLD_SIZE": "4", "RANK": "2"})
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("shard: WORLD_SIZE is 4, and ")
+    assert str(caught.value).endswith(
+        ": take shard=(rank, world), here (2, 4), or shard=(0, 1) if each process is to see all samples"
     )
+
+
+def test_a_shard_is_the_given_one_or_the_only_one():
+    assert shard_of(None, {}) == shard_of(None, {"WORLD_SIZE": "1", "RANK": "0"}) == (0, 1)
+    assert shard_of((1, 2), {}) == shard_of((1, 2), {"WORLD_SIZE": "2"}) == (1, 2)
+    assert shard_of((0, 1), {"WORLD_SIZE": "4"}) == (0, 1)
 
 
 # groups

@@ -55,6 +55,21 @@ def test_a_padded_batch_has_the_shape_of_its_tensor(side):
     assert [int(each.sum()) for each in masks] == [int(each.sum()) for each in made["masks"]]
 
 
+@pytest.mark.parametrize("pad", [None, 3])
+@pytest.mark.parametrize("nothing", [[], np.array([])], ids=["a list", "an array"])
+def test_labels_of_a_photo_without_objects_are_integers(nothing, pad):
+    empty = {"boxes": nothing, "labels": nothing, "box_track": nothing, "area": nothing, "box_name": nothing}
+    full = {"boxes": [[2, 3, 20, 25]], "labels": [4], "box_track": [7], "area": [484.0], "box_name": ["cat"]}
+    pipeline = pp.Pipeline([pp.decode(), pp.boxes(pad=pad), pp.tensor(max_size=200)]).for_training()
+    if pad:
+        del empty["box_name"], full["box_name"]
+    for fields in ([empty], [empty, full]):
+        with pp.Loader([{**each, "image": png(scene(40, 60))} for each in fields], pipeline, batch_size=2) as loader:
+            (made,) = loader
+        for name, dtype in {"labels": np.int64, "box_track": np.int64, "area": np.float64, "boxes": np.float32}.items():
+            assert {each.dtype for each in made[name]} == {np.dtype(dtype)}
+
+
 def test_rows_that_no_object_has_are_minus_one():
     made = batch()
     for name, shape in {"boxes": (3, 3, 4), "labels": (3, 3), "points": (3, 3, 2, 2), "box_score": (3, 3)}.items():

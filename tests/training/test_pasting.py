@@ -145,10 +145,27 @@ def test_a_resumed_epoch_repeats_what_was_put_together(mix):
             assert all(map(np.array_equal, one["boxes"], other["boxes"]))
 
 
-def test_more_boxes_than_rows_are_refused():
-    refused = pytest.raises(pp.DataError, match=r'boxes are in one image, and boxes has "pad": 3: give it more')
-    with loader(pp.Mosaic(), pipeline(pad=3)) as ours, refused:
-        list(ours)
+@pytest.mark.parametrize("mix", [pp.Mosaic(), pp.CopyPaste()], ids=["mosaic", "copy-paste"])
+def test_an_image_that_would_have_more_boxes_than_rows_stays_as_it_was(mix, caplog):
+    stayed = []
+    with loader(None, pipeline()) as plain, loader(mix, pipeline()) as free, loader(mix, pipeline(pad=4)) as padded:
+        for before, other, batch in zip(plain, free, padded, strict=True):
+            for row, words in enumerate(other["mix"]):
+                count = len(other["boxes"][row])
+                stays = count > 4 or not words
+                assert batch["mix"][row] == ({} if stays else words)
+                expected = before if stays else other
+                assert np.array_equal(batch["tensor"][row], expected["tensor"][row])
+                assert np.array_equal(batch["mask"][row], expected["mask"][row])
+                rows = len(expected["boxes"][row])
+                assert np.array_equal(batch["boxes"][row][:rows], expected["boxes"][row])
+                assert batch["labels"][row].tolist() == expected["labels"][row].tolist() + [-1] * (4 - rows)
+                stayed.append(count > 4)
+    assert {*stayed} == {True, False}
+    words = (
+        f'{type(mix).__name__}: images stay as they are where boxes has too few rows, "pad": 4: give it a larger one'
+    )
+    assert caplog.messages.count(words) == 1
 
 
 def test_what_some_boxes_only_say_is_refused():

@@ -55,7 +55,7 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
             pad = output.pad
     for field in sample:
         if kept is not None and (field in OF_EACH_BOX or field.startswith("box_")):
-            values = np.asarray(sample[field])
+            values = of_each_box(field, sample[field])
             if values.ndim == 0 or len(values) != len(kept):
                 count = "one" if values.ndim == 0 else len(values)
                 raise ImageError("BAD_RECORD", f'{count} of "{field}" for {len(kept)} boxes')
@@ -93,6 +93,12 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
                 mask = np.concatenate([mask, np.zeros((pad - len(mask), *mask.shape[1:]), mask.dtype)])
             results[name] = mask
     return results
+
+
+def of_each_box(name: str, values: Any) -> npt.NDArray[Any]:
+    """The values of a field that has one for each box. NumPy makes floats of none, and here these are integers."""
+    found = np.asarray(values)
+    return found if found.size or found.dtype != np.float64 or name == "area" else found.astype(np.int64)
 
 
 def moving(plan: Plan) -> tuple[str, ...]:

@@ -20,23 +20,24 @@ class PixelCache:
     def __init__(self, most_bytes: int) -> None:
         self._left = most_bytes
         self._lock = Lock()
-        self._kept: dict[int, Kept] = {}
+        self._kept: dict[int, tuple[object, Kept]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def get(self, index: int) -> Kept | None:
-        """The pixels of a sample, if they are kept."""
-        return self._kept.get(index)
+    def get(self, index: int, identity: object) -> Kept | None:
+        """The pixels of a sample, if they are kept and of this image; a source may have another one in each epoch."""
+        kept_of, kept = self._kept.get(index, (None, None))
+        return kept if kept_of == identity else None
 
-    def keep(self, index: int, image: Decoded) -> None:
+    def keep(self, index: int, identity: object, image: Decoded) -> None:
         """Copy the pixels of a sample, if there is room."""
         n_bytes = image.pixels.nbytes
         with self._lock:
             if index in self._kept or n_bytes > self._left:
                 return
             self._left -= n_bytes
-        self._kept[index] = Kept(np.array(image.pixels, order="C"))
+        self._kept[index] = identity, Kept(np.array(image.pixels, order="C"))
 
 
 def pixel_cache(cache: str | None, most_bytes: int, device: str, pipeline: Pipeline) -> PixelCache | None:

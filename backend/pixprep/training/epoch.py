@@ -164,8 +164,9 @@ class Epoch(Iterator[Batch]):
     def __init__(self, course: Course, prefetch: int) -> None:
         self._course = course
         maker = course.maker
-        batches = maker.batches(course.epoch, course.position, maker.reader())
-        self._ready = Prefetch(batches, most=prefetch, name="pixprep-loader", timeline=maker.timeline)
+        reader = maker.reader()
+        batches = maker.batches(course.epoch, course.position, reader)
+        self._ready = Prefetch(batches, most=prefetch, name="pixprep-loader", timeline=maker.timeline, stop=reader.stop)
         self._is_over = False
         self.span = maker.timeline.span("epoch")
         self._ready.start()
@@ -188,7 +189,7 @@ class Epoch(Iterator[Batch]):
         except BaseException as end:
             self._is_over = True
             is_whole = isinstance(end, StopIteration)
-            self.close(is_whole=is_whole)
+            self.close(is_whole=is_whole, timeout_s=None if isinstance(end, Exception) else 0.0)
             if is_whole:
                 self._course.completed()
             raise
@@ -200,9 +201,14 @@ class Epoch(Iterator[Batch]):
         """Tell whether its threads have ended."""
         return self._ready.is_closed
 
-    def close(self, *, is_whole: bool = False) -> None:
-        """End the threads, and drop the batches that nobody took; after a whole epoch memory is kept for the next."""
-        if not self.is_closed and self._ready.close():
+    def close(self, *, is_whole: bool = False, timeout_s: float | None = None) -> None:
+        """End the threads, and drop the batches that nobody took; after a whole epoch memory is kept for the next.
+
+        Args:
+            is_whole: The epoch has come to its end.
+            timeout_s: Maximum time to wait for the threads: 0 after an interrupt.
+        """
+        if not self.is_closed and self._ready.close(timeout_s):
             self.span.timeline.end(self.span)
             self._course.left(is_whole=is_whole)
 

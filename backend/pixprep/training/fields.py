@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pixprep.engine.annotations import OF_EACH_BOX, annotated, check_size, read_boxes, read_field
+from pixprep.engine.annotations import OF_EACH_BOX, annotated, check_size, of_each_box, read_boxes, read_field
 from pixprep.errors import DataError, printable
 from pixprep.plan.output_plans import BoxesPlan
 from pixprep.plan.plan import Place, Placed, Plan
@@ -107,7 +107,7 @@ def _column(name: str, values: list[Any]) -> Any:
     if all(isinstance(value, bool | int | float | np.number | np.bool_) for value in values):
         return np.array(values)
     if name in _OPS or name in OF_EACH_BOX or name.startswith("box_"):
-        return values
+        return [of_each_box(name, value) if isinstance(value, np.ndarray) else value for value in values]
     kinds = {(value.shape, value.dtype) if isinstance(value, np.ndarray) else None for value in values}
     return values if None in kinds or len(kinds) > 1 else np.stack(values)
 

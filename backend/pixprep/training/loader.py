@@ -28,7 +28,7 @@ from pixprep.training.epoch import HERE, Course, Epoch
 from pixprep.training.frameworks import Tuples, library
 from pixprep.training.making import Broken, Maker, OnError, checked_on_error, most_errors
 from pixprep.training.mixing import Mixing
-from pixprep.training.order import Last, Order, Shuffle, checked_shard, shard_of
+from pixprep.training.order import Last, Order, Shuffle, shard_of
 from pixprep.training.recycling import Recycler
 from pixprep.training.sources import AnySource
 from pixprep.training.sources.iterated import check_in_order
@@ -139,6 +139,8 @@ class Loader:
     ) -> None:
         if isinstance(source, Pipeline):
             raise DataError("source: a Pipeline: the source comes first, and the pipeline behind it")
+        if not isinstance(pipeline, Pipeline):
+            raise PipelineError(f"pipeline: {pipeline!r} is no Pipeline: pixprep.load(path) reads a file")
         check_source(source)
         check_in_order(
             source,
@@ -159,7 +161,7 @@ class Loader:
             batch_size=batch_size,
             shuffle=shuffle,
             seed=seed,
-            shard=shard_of() if shard is None else checked_shard(shard),
+            shard=shard_of(shard),
             last=last,
             weights=weights_of(source, weights),
             blocks=getattr(source, "blocks", None),
@@ -172,6 +174,8 @@ class Loader:
             ),
         )
         if mix is not None:
+            if isinstance(mix, type) or not isinstance(mix, Mixing):
+                raise PipelineError(f"mix is one Mix, Mosaic or CopyPaste, not {mix!r}")
             mix.check(pipeline, self.order)
         self._prefetch = prefetch
         self._maker = Maker(

@@ -155,6 +155,7 @@ class Maker:
             blocks=self.blocks,
             dtypes=takes.dtypes if takes else (),
             files=[name for name in moving(self.engine.plan) if name in ("mask", "masks")],
+            is_patient=self.on_error != "raise",
         )
 
     def batches(self, epoch: int, position: int, reader: Reader) -> Generator[tuple[int, Batch], None, None]:
@@ -293,7 +294,7 @@ class Maker:
         def keep(place: int, image: Decoded) -> None:
             placings[place].finish()
             if cache is not None:
-                cache.keep(samples[place].index, image)
+                cache.keep(samples[place].index, samples[place].identity, image)
 
         with self._lock:
             made = self.engine.run_batch(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite, sqrt
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ _MIXES = 3
 """The last word of the counter, beside those of ``training.order``."""
 
 
+@runtime_checkable
 class Mixing(Protocol):
     """Change of whole batches: ``Mix``, ``Mosaic``, ``CopyPaste``."""
 

@@ -332,20 +332,22 @@ class Order:
             )
 
 
-def shard_of(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """The only shard, for a process that was not told which one it is.
+def shard_of(shard: Any = None, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """The shard of this process: as given, or the only one.
 
     Raises:
-        PipelineError: a launcher, such as torchrun, has started several processes, which WORLD_SIZE says. Each of them
-            would then train on all samples.
+        PipelineError: it is no shard; or a launcher, such as torchrun, has started several processes, which WORLD_SIZE
+            says, and each would train on all samples, or two of them on the same.
     """
-    world = environment.get("WORLD_SIZE", "1")
-    if world.isdigit() and int(world) > 1:
-        raise PipelineError(
-            f"shard: WORLD_SIZE is {world}, and no shard is given: take shard=(rank, world), here "
-            f"({environment.get('RANK', 'rank')}, {world}), or shard=(0, 1) if each process is to see all samples"
-        )
-    return (0, 1)
+    found = (0, 1) if shard is None else checked_shard(shard)
+    world, rank = environment.get("WORLD_SIZE", "1"), environment.get("RANK", "rank")
+    if not world.isdigit() or int(world) <= 1 or (shard is not None and found[1] in (1, int(world))):
+        return found
+    given = "no shard is given" if shard is None else f"shard is {found}, one of {found[1]}"
+    raise PipelineError(
+        f"shard: WORLD_SIZE is {world}, and {given}: take shard=(rank, world), here ({rank}, {world}), or shard=(0, 1) "
+        "if each process is to see all samples"
+    )
 
 
 def checked_shard(shard: Any) -> tuple[int, int]:

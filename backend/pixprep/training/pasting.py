@@ -6,8 +6,10 @@ reference for detection has it, without the blending. The numbers are a pure fun
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -22,6 +24,8 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.output_plans import BoxesPlan, MaskPlan, TensorPlan
 from pixprep.training.mixing import Key, generator, partners
 from pixprep.training.order import Order
+
+log = logging.getLogger(__name__)
 
 F64 = npt.NDArray[np.float64]
 Objects = dict[str, npt.NDArray[Any]]
@@ -74,14 +78,12 @@ class _Pasting:
             raise PipelineError(f"{name} takes {self.least} images of a batch, and batch_size is {order.batch_size}")
 
     def mixed(self, batch: Batch, key: Key, pipeline: Pipeline) -> Batch:
-        """A batch of such images; ``batch["mix"]`` says of each what was done.
-
-        Raises:
-            DataError: an image has more boxes than ``pad`` of ``boxes`` allows.
-        """
+        """A batch of such images; ``batch["mix"]`` says of each what was done."""
         images = pipeline.outputs[self.image].spec.planes(batch.outputs[self.image])
         work, rng = _Work(batch, pipeline.plan.annotations, images), generator(key, self.word)
         work.put_back(batch, [self._changed(row, work, rng) for row in range(len(batch))])
+        if work.is_overfull:
+            _warn_of(type(self).__name__, work.pad)
         return batch
 
     def _changed(self, row: int, work: _Work, rng: np.random.Generator) -> dict[str, Any]:
@@ -98,7 +100,8 @@ class Mosaic(_Pasting):
     but the margins of a ``letterbox`` are part of a tensor. Boxes are cut off at the edges of their quarter, and go by
     ``min_size`` and ``min_visible`` of the op ``boxes``.
 
-    ``batch["mix"]`` has ``{"mosaic": [y, x], "of": [index, ...]}``; ``{}``: the image is as it was.
+    ``batch["mix"]`` has ``{"mosaic": [y, x], "of": [index, ...]}``; ``{}``: the image is as it was. So is one whose
+    mosaic would have more boxes than ``pad`` of the op ``boxes``.
 
     Args:
         p: how often an image becomes one.
@@ -116,12 +119,14 @@ class Mosaic(_Pasting):
         if chance >= self.p:
             return {}
         (height, width), count = work.size, len(work.indices)
-        tiles, center, parts = [(row - back) % count for back in range(4)], (int(y * height), int(x * width)), []
-        for tile, (into, out, shift) in zip(tiles, _quarters(center, work.size), strict=True):
+        tiles, center = [(row - back) % count for back in range(4)], (int(y * height), int(x * width))
+        quarters = [*zip(tiles, _quarters(center, work.size), strict=True)]
+        parts = [work.moved(work.objects_before[tile], *quarter) for tile, quarter in quarters]
+        if not work.enter(row, parts):
+            return {}
+        for tile, (into, out, _) in quarters:
             for now, before in zip(work.planes, work.planes_before, strict=True):
                 now[row][(..., *into)] = before[tile][(..., *out)]
-            parts.append(work.moved(work.objects_before[tile], into, out, shift))
-        work.objects[row] = _joined(parts)
         return {"mosaic": [*center], "of": [int(work.indices[tile]) for tile in tiles]}
 
 
@@ -134,7 +139,8 @@ class CopyPaste(_Pasting):
     nothing left goes, or one that ``min_size`` of the op ``boxes`` refuses. A map ``mask`` gets the labels of the map
     that the objects come from.
 
-    ``batch["mix"]`` has ``{"of": index, "pasted": [number, ...]}``; ``{}``: the image is as it was.
+    ``batch["mix"]`` has ``{"of": index, "pasted": [number, ...]}``; ``{}``: the image is as it was. So is one that
+    would have more boxes than ``pad`` of the op ``boxes``.
 
     Args:
         p: how often an image gets objects.
@@ -162,14 +168,15 @@ class CopyPaste(_Pasting):
             return {}
         new = {name: values[pasted] for name, values in theirs.items()}
         hides = new[masks].any(axis=0)
-        for now, before in zip(work.planes, work.planes_before, strict=True):
-            at = np.asarray(hides, like=now)  # CuPy's of a GPU's
-            now[row] = now[row] * ~at + before[other] * at
         left = old[masks] * ~hides
         corners = old[_CORNERS].copy()
         for number in np.flatnonzero((old[masks] != left).any(axis=(1, 2))):
             corners[number] = _around(left[number])
-        work.objects[row] = _joined([work.large_enough({**old, masks: left, _CORNERS: corners}), new])
+        if not work.enter(row, [work.large_enough({**old, masks: left, _CORNERS: corners}), new]):
+            return {}
+        for now, before in zip(work.planes, work.planes_before, strict=True):
+            at = np.asarray(hides, like=now)  # CuPy's of a GPU's
+            now[row] = now[row] * ~at + before[other] * at
         return {"of": int(work.indices[other]), "pasted": pasted.tolist()}
 
 
@@ -184,6 +191,8 @@ class _Work:
         planes: the images and the map of labels, if there is one, each (images, ..., height, width).
         objects_before, planes_before: the same, and copies of them.
         masks: names of the masks of objects.
+        pad: rows of boxes, if the op ``boxes`` names a number.
+        is_overfull: ``pad`` has had no room for the boxes of an image.
     """
 
     def __init__(self, batch: Batch, plans: Mapping[str, Any], images: Any) -> None:
@@ -191,6 +200,7 @@ class _Work:
         self.partners = partners(self.indices).tolist()
         named = {each.field: (name, each) for name, each in plans.items()}
         self._boxes, self._plan = named.get("boxes", ("", None))
+        self.pad, self.is_overfull = self._plan and self._plan.pad, False
         self.masks = [named["masks"][0]] if "masks" in named else []
         follow = [name for name in batch.fields if name in OF_EACH_BOX or name.startswith("box_")]
         for name in follow if self._plan else ():
@@ -206,7 +216,7 @@ class _Work:
         if self._plan is None:
             return {}
         boxes = batch.fields[self._boxes][row]
-        count = len(boxes) if self._plan.pad is None else int((boxes >= 0).any(axis=1).sum())
+        count = len(boxes) if self.pad is None else int((boxes >= 0).any(axis=1).sum())
         taken = {name: np.asarray(batch.fields[name][row])[:count] for name in self._names}
         height, width = self.size if self._plan.normalized else (1, 1)
         corners = to_corners(boxes[:count].astype(np.float64), self._plan.format)
@@ -233,16 +243,21 @@ class _Work:
         kept = (sides >= max(self._plan.min_size, 1e-9)).all(axis=1) & (sides.prod(axis=1) >= self._plan.min_area)
         return {name: values[kept] for name, values in objects.items()}
 
-    def put_back(self, batch: Batch, words: Sequence[Mapping[str, Any]]) -> None:
-        """Give the batch its annotations, in the form of the plan.
+    def enter(self, row: int, parts: Sequence[Objects]) -> bool:
+        """Give an image the objects of several, unless ``pad`` has no room for them."""
+        count = sum(len(part.get(_CORNERS, ())) for part in parts)
+        if self.pad is not None and count > self.pad:
+            self.is_overfull = True
+            return False
+        self.objects[row] = _joined(parts)
+        return True
 
-        Raises:
-            DataError: an image has more boxes than ``pad`` allows.
-        """
+    def put_back(self, batch: Batch, words: Sequence[Mapping[str, Any]]) -> None:
+        """Give the batch its annotations, in the form of the plan."""
         fields = {**batch.fields, "mix": list(words)}
         for name in self._names:
             columns = [self._formed(name, objects) for objects in self.objects]
-            fields[name] = columns if self._plan.pad is None else np.stack(columns)
+            fields[name] = columns if self.pad is None else np.stack(columns)
         batch.fields = MappingProxyType(fields)
 
     def _formed(self, name: str, objects: Objects) -> npt.NDArray[Any]:
@@ -251,11 +266,9 @@ class _Work:
             height, width = self.size if self._plan.normalized else (1, 1)
             corners = from_corners(objects[_CORNERS], self._plan.format)
             values = (corners / (width, height, width, height)).astype(np.float32)
-        if (pad := self._plan.pad) is None:
+        if self.pad is None:
             return values
-        if len(values) > pad:
-            raise DataError(f'{len(values)} boxes are in one image, and boxes has "pad": {pad}: give it more')
-        missing = np.full((pad - len(values), *values.shape[1:]), 0 if name in self.masks else -1, values.dtype)
+        missing = np.full((self.pad - len(values), *values.shape[1:]), 0 if name in self.masks else -1, values.dtype)
         return np.concatenate([values, missing])
 
 
@@ -277,6 +290,12 @@ def _around(mask: npt.NDArray[Any]) -> tuple[float, float, float, float]:
     if not len(rows):
         return 0.0, 0.0, 0.0, 0.0
     return float(columns[0]), float(rows[0]), float(columns[-1] + 1), float(rows[-1] + 1)
+
+
+@cache
+def _warn_of(kind: str, pad: int) -> None:
+    """Warn once of images that stay as they were."""
+    log.warning('%s: images stay as they are where boxes has too few rows, "pad": %d: give it a larger one', kind, pad)
 
 
 def _joined(parts: Sequence[Objects]) -> Objects:

@@ -6,12 +6,14 @@ import atexit
 import os
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import CancelledError
 from typing import Generic, TypeVar
 
 from pixprep.training.timeline import Timeline
 
 T = TypeVar("T")
+_PATIENCE_S = 1.0
 
 
 class Prefetch(Generic[T]):
@@ -24,13 +26,23 @@ class Prefetch(Generic[T]):
         most: how many items may be ready and waiting, or being made.
         name: of the thread.
         timeline: gets who waits for whom, and each item that is made.
+        stop: Function that ends the waiting of the generator; ``close`` calls it.
 
     Attributes:
         is_closed: ``close`` has been called.
     """
 
-    def __init__(self, items: Generator[T, None, None], *, most: int, name: str, timeline: Timeline) -> None:
+    def __init__(
+        self,
+        items: Generator[T, None, None],
+        *,
+        most: int,
+        name: str,
+        timeline: Timeline,
+        stop: Callable[[], None] = lambda: None,
+    ) -> None:
         self._items = items
+        self._stop = stop
         self._most = most
         self._ready: deque[T] = deque()
         self._changed = threading.Condition()
@@ -43,25 +55,33 @@ class Prefetch(Generic[T]):
 
     def start(self) -> None:
         """Begin."""
-        atexit.register(self.close)
+        atexit.register(self._end)
         self._thread.start()
 
-    def close(self) -> bool:
+    def close(self, timeout_s: float | None = None) -> bool:
         """End the thread once its item is made, and drop what is ready.
+
+        Args:
+            timeout_s: Maximum time to wait for the thread; default: until it has ended.
 
         Returns:
             False in a forked process, where there is no thread, and whose locks nobody may ever open.
         """
         if os.getpid() != self._process:
             return False
-        atexit.unregister(self.close)
+        atexit.unregister(self._end)
         with self._changed:
             self.is_closed = True
             self._ready.clear()
             self._changed.notify_all()
+        self._stop()
         if self._thread is not threading.current_thread():  # which collects garbage, too
-            self._thread.join()
+            self._thread.join(timeout_s)
         return True
+
+    def _end(self) -> None:
+        """Close at the exit of the process, which may be that of an interrupt."""
+        self.close(timeout_s=_PATIENCE_S)
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -94,7 +114,7 @@ class Prefetch(Generic[T]):
                         self._ready.append(item)
                     del item  # or this frame would keep it while the next one is made
                     self._changed.notify_all()
-        except StopIteration:
+        except (StopIteration, CancelledError):  # it is over, or was stopped
             pass
         except BaseException as error:  # noqa: BLE001  (whoever asks gets it)
             self._error = error

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent import futures
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from pixprep.engine.decoders import Encoded, Kept, Limits, Pixels
 from pixprep.engine.decoders.pixels import checked
 from pixprep.errors import DataError, ImageError, printable
 from pixprep.training.cache import PixelCache
+from pixprep.training.daemons import Daemons
 from pixprep.training.order import Part
 from pixprep.training.recycling import Blocks
 from pixprep.training.sources import LIMITS, AnySource, read_image
@@ -39,12 +43,14 @@ class Sample:
         name: for messages.
         image: its encoded bytes or its pixels, or why there are none.
         fields: everything else.
+        identity: Path of the image, or size and checksum of its bytes, where pixels are cached: they are of this image.
     """
 
     index: int
     name: str
     image: Encoded | Kept | Pixels | ImageError
     fields: Mapping[str, Any]
+    identity: object = None
 
     def error(self, error: ImageError) -> ImageError:
         """The reason why a sample is missing, its name first; ``error`` is the engine's, if the image could be read."""
@@ -64,6 +70,14 @@ def _encoded(image: Any) -> Encoded | None:
     return view.cast("B") if view.ndim == 1 and view.c_contiguous else None
 
 
+def _identity(image: Any) -> object:
+    """Path of an image, or the size and checksum of its bytes; None of anything else, which is no image."""
+    if isinstance(image, Path):
+        return str(image)
+    encoded = _encoded(image)
+    return None if encoded is None else (len(encoded), crc32(encoded))
+
+
 class Reader:
     """Reads the samples of batches, two batches ahead.
 
@@ -78,6 +92,7 @@ class Reader:
         dtypes: of arrays of pixels, where an image is one; empty: it is encoded.
         files: fields that may be paths of files, which are read, too.
         blocks: memory for files; default: its own.
+        is_patient: an error of the source that may be one sample's alone, such as OSError, makes a broken sample.
 
     Attributes:
         width: threads that read now.
@@ -93,8 +108,10 @@ class Reader:
         blocks: Blocks | None = None,
         dtypes: Sequence[str] = (),
         files: Sequence[str] = (),
+        is_patient: bool = False,
     ) -> None:
         self._source = source
+        self._is_patient = is_patient
         self._dtypes = dtypes
         self._files = files
         self._limits = limits
@@ -102,14 +119,25 @@ class Reader:
         self._cache = cache
         self._blocks = blocks or Blocks()
         self._most = 1 if getattr(source, "is_in_order", False) else MOST_THREADS
-        self._pool = ThreadPoolExecutor(self._most, "pixprep-read")
+        self._pool = Daemons(self._most, "pixprep-read")
+        self._is_stopped = False
+        self._awaited: Sequence[Future[list[Sample]]] = ()
         self.width = min(2, self._most)
 
     def samples(self, indices: Sequence[int]) -> list[Sample]:
-        """Read samples at once, in this thread."""
+        """Read samples at once, in this thread.
+
+        Raises:
+            CancelledError: the reader was stopped.
+        """
         token = LIMITS.set(self._limits)
         try:
-            return list(map(self._read, indices))
+            made = []
+            for index in indices:
+                if self._is_stopped:
+                    raise CancelledError
+                made.append(self._read(index))
+            return made
         finally:
             LIMITS.reset(token)
 
@@ -125,30 +153,43 @@ class Reader:
             while pending:
                 since = yield from self._first(pending, since)
         finally:
-            for _, futures in pending:
-                for future in futures:
+            for _, shares in pending:
+                for future in shares:
                     future.cancel()
+
+    def stop(self) -> None:
+        """Read no further sample, and let nobody wait for one that is being read; any thread may call this."""
+        self._is_stopped = True
+        for future in self._awaited:
+            with suppress(InvalidStateError):
+                future.set_exception(CancelledError())
 
     def close(self) -> None:
         """End the threads."""
-        self._pool.shutdown(cancel_futures=True)
+        self._is_stopped = True
+        self._pool.close()
 
     def _read(self, index: int) -> Sample:
         """One sample; of a broken one its error, and what is known of it.
 
         Raises:
-            DataError: what the source gives is no sample, broken or not.
+            DataError: the source fails, or what it gives is no sample, broken or not.
         """
         try:
             sample = self._source[index]
+            fields = dict(sample) if isinstance(sample, Mapping) else None
         except ImageError as error:
             return Sample(index, f"sample {index:,}", error.as_value(), {})
-        except (TypeError, ValueError) as error:
-            raise DataError(f"sample {index:,} of the source: {error}") from error
-        if not isinstance(sample, Mapping):
+        except DataError:
+            raise
+        except Exception as error:
+            words = f"sample {index:,} of the source: {type(error).__name__}: {error}"
+            if self._is_patient and isinstance(error, OSError | KeyError | futures.TimeoutError):
+                return Sample(index, f"sample {index:,}", ImageError("UNREADABLE", words), {})
+            raise DataError(words) from error
+        if fields is None:
             what = f'is no dict with an "image", but {type(sample).__name__}: pixprep.read.rows takes other rows'
             raise DataError(f"sample {index:,} {what}")
-        fields = dict(sample)
         if "image" not in fields:
             raise DataError(f'sample {index:,} has no "image"; it has {", ".join(map(printable, fields)) or "nothing"}')
         image = fields.pop("image")
@@ -157,13 +198,13 @@ class Reader:
             for field in self._files:
                 if isinstance(path := fields.get(field), Path):
                     fields[field] = read_image({"image": path, "name": f'{name}, "{field}"'}, self._limits)
-            return Sample(index, name, self._image(index, name, image), fields)
+            identity = None if self._cache is None else _identity(image)
+            kept = None if self._cache is None else self._cache.get(index, identity)
+            return Sample(index, name, kept or self._image(name, image), fields, identity)
         except ImageError as error:
             return Sample(index, name, error.as_value(), fields)
 
-    def _image(self, index: int, name: str, image: Any) -> Encoded | Kept | Pixels:
-        if self._cache is not None and (kept := self._cache.get(index)) is not None:
-            return kept
+    def _image(self, name: str, image: Any) -> Encoded | Kept | Pixels:
         if self._dtypes:
             try:
                 return checked(image, dtypes=self._dtypes)
@@ -192,16 +233,19 @@ class Reader:
         self, pending: deque[tuple[Part, list[Future[list[Sample]]]]], since: float
     ) -> Generator[tuple[Part, list[Sample]], None, float]:
         """Give the samples of the first part; return the time at which they were asked for."""
-        part, futures = pending.popleft()
+        part, self._awaited = pending.popleft()
         wait = self._timeline.span("wait for files")
         with wait:
-            shares = [future.result() for future in futures]
+            if self._is_stopped:  # before it could see these
+                raise CancelledError
+            shares = [future.result() for future in self._awaited]
         end = self._timeline.now()
         if end - wait.begin > _SLOW * (end - since):
             self.width = min(2 * self.width, self._most)
         samples: list[Any] = [None] * len(part.indices)
         for thread, share in enumerate(shares):
             samples[thread :: len(shares)] = share
-        del shares, futures
+        self._awaited = ()
+        del shares
         yield part, samples
         return end

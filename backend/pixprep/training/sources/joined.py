@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.decoders.pillow import size_of
-from pixprep.errors import DataError, ImageError, PipelineError
+from pixprep.errors import DataError, PipelineError
 from pixprep.training.sources import AnySource, Sample, Source, storage
 
 log = logging.getLogger(__name__)
@@ -289,5 +289,7 @@ def _header_size(source: AnySource, index: int, *, is_upright: bool) -> tuple[in
         if len(shape) > 1:
             return int(shape[0]), int(shape[1])
         return size_of(image, is_upright=is_upright)
-    except (ImageError, KeyError, TypeError, AttributeError):  # the epoch will say so
+    except DataError:
+        raise
+    except Exception:  # noqa: BLE001  (the epoch will say so)
         return 0, 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from importlib import import_module
 from threading import Lock
 from types import ModuleType
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from pixprep.boxes import check_source_format, format_tag, to_xyxy
 from pixprep.errors import DataError, ImageError, needing
 from pixprep.spec import BoxSource
+from pixprep.training.daemons import Daemons
 from pixprep.training.sources import Sample, naming
 from pixprep.training.sources.storage import (
     I64,
@@ -75,7 +76,7 @@ class ParquetRows(Archives):
     def _begin(self) -> None:
         self._process = os.getpid()
         self._lock = Lock()
-        self._pool = ThreadPoolExecutor(_READERS, "pixprep-parquet")
+        self._pool = Daemons(_READERS, "pixprep-parquet")
         self._kept: OrderedDict[tuple[int, int], Future[Any]] = OrderedDict()
 
     def __getstate__(self) -> dict[str, Any]:
