@@ -1,15 +1,19 @@
 """Attack: boxes by the million, boxes that each cover the largest photo, and numbers that are none.
 
 Defence: at most 64 boxes of a photo (``max_boxes``), counted before one is looked at, which together cover at most 256
-megapixels of it (``max_box_pixels``). A box ends at the photo's edges before it is measured.
+megapixels of it (``max_box_pixels``). A box ends at the photo's edges before it is measured. The tensors of a request
+are bounded (``max_response_bytes``), and no array is made for a request above that.
 Outcome: what is over the limits is refused for nothing; the costliest request takes five of the largest photo's boxes.
 """
+
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import pixprep as pp
 from images import jpeg, photo
+from pixprep.plan.answers import Answers
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
 
@@ -25,6 +29,21 @@ def test_more_boxes_than_the_limit_are_refused_before_the_photo_is_decoded(count
     for encoded in (photo(), damaged_late):
         (refused,) = run(encoded, np.ones((count, 4), np.float32))
         assert str(refused) == f'[BAD_INPUT] {count:,} rows of "boxes"; the limit is 64 (parameter max_boxes)'
+
+
+def test_boxes_of_one_fixed_size_are_bounded_together_by_the_bytes_of_their_tensors():
+    pipeline = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=1024, width=1024), pp.tensor()])
+    boxes, one = np.tile(np.array([[0, 0, 50, 50]], np.float32), (64, 1)), 3 * 1024 * 1024 * 4
+    with pp.Engine(pipeline, threads=1) as engine:
+        tracemalloc.start()  # NumPy reports every array to it
+        batch = engine.run_batch(
+            [photo()] * 2, inputs={"boxes": [boxes, boxes[:2]]}, answers=Answers([slice(0, 1), slice(1, 2)], 2 * one)
+        )
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert [error and error.reason for error in batch.errors] == ["TOO_LARGE_RESPONSE", None, None]
+    assert f"{64 * one:,} bytes, 64 x [3, 1024, 1024]; the limit is {2 * one:,}" in str(batch.errors[0])
+    assert most < 5 * one
 
 
 def test_boxes_of_the_largest_photo_are_bounded_together():

@@ -39,11 +39,13 @@ def test_the_limit_counts_all_outputs_of_an_image():
 
 def test_a_batch_that_nobody_wrote_is_made_to_fit_and_one_that_is_written_is_refused():
     pipeline = pp.Pipeline(square(8192))
-    assert config.complete({}, pipeline)["max_batch_size"] == 10
-    assert config.complete({"max_batch_size": 10}, pipeline)["max_batch_size"] == 10
-    for size in (11, 64, 2**31 - 1):
-        with pytest.raises(pp.PipelineError, match="an answer has at most 2,147,483,647: set it to 10"):
-            config.complete({"max_batch_size": size}, pipeline)
+    raised = {"parameters": {"max_response_bytes": {"string_value": str(MAX_OUTPUT_BYTES)}}}
+    for written, most, limit in (({}, 1, 320 << 20), (raised, 10, MAX_OUTPUT_BYTES)):
+        assert config.complete(written, pipeline)["max_batch_size"] == most
+        assert config.complete({**written, "max_batch_size": most}, pipeline)["max_batch_size"] == most
+        for size in (most + 1, 64, 2**31 - 1):
+            with pytest.raises(pp.PipelineError, match=f"an answer has at most {limit:,}: set it to {most}"):
+                config.complete({**written, "max_batch_size": size}, pipeline)
     assert config.complete({}, pp.Pipeline(square(224)))["max_batch_size"] == 64
 
 

@@ -57,6 +57,8 @@ def test_numbers_may_be_of_any_type_and_their_examples_are_for_clients():
 def test_a_bound_of_the_response_is_one_of_the_batch_where_all_tensors_have_one_size():
     written = {"parameters": {"max_response_bytes": {"string_value": "767"}}}
     assert model_config.complete(written, TURNS)["max_batch_size"] == 3
+    detector = pp.Pipeline([pp.decode(), pp.resize(height=640, width=640), pp.tensor(), pp.image_size(name="size")])
+    assert model_config.complete({}, detector)["max_batch_size"] == 64
     follows = pp.Pipeline([pp.decode(), pp.resize(height=8, max_size=90), pp.tensor()])  # then of each request
     assert model_config.complete(written, follows)["max_batch_size"] == 64
 
@@ -126,7 +128,7 @@ def test_every_limit_is_a_parameter():
     given = {name: {"string_value": text} for name, text in (texts | texts_of_requests).items()}
     options = model_config.options({"parameters": given})
     assert (options.max_request_bytes, options.max_response_bytes) == (9, 8)
-    assert model_config.options({}).max_response_bytes == 256 << 20
+    assert model_config.options({}).max_response_bytes == 320 << 20
     found = {name: str(value) for name, value in vars(options.engine.limits).items()}
     assert found == texts | {"formats": "('jpeg', 'png')"}
     assert model_config.options({}).engine.limits == pp.Limits()

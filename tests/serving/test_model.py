@@ -31,11 +31,11 @@ class FakeMetric:
         assert self.is_open.wait(60)
         self.values.append(value)
 
-    observe = increment
+    observe = set = increment
 
 
 class FakeFamily:
-    COUNTER, HISTOGRAM = "counter", "histogram"
+    COUNTER, HISTOGRAM, GAUGE = "counter", "histogram", "gauge"
     made: list = []  # noqa: RUF012  (one fake server's metrics; the fixture empties it)
 
     def __init__(self, *, name, description, kind):
@@ -258,6 +258,24 @@ def test_bad_boxes_are_named_and_fail_only_their_own_request(start):
     )
 
 
+@pytest.mark.parametrize("on_error", ["fail", "zero"])
+def test_boxes_whose_tensors_are_too_large_are_refused_before_any_is_made(start, on_error):
+    large = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=1024, width=1024), pp.tensor()])
+    model = start(large, **zero(on_error=on_error))
+    numbers = [np.array(BOXES[:1] * count, np.float32) for count in (64, 27, 1)]
+    first, second, good = model.execute([FakeRequest([jpeg()], numbers={"boxes": boxes}) for boxes in numbers])
+    assert good["tensor"].shape == (1, 3, 1024, 1024)
+    for refused, count in ((first, 64), (second, 27)):
+        assert refused.error.code == "INVALID_ARG"
+        assert refused.error.message == (
+            f"[TOO_LARGE_RESPONSE] the tensors of the request take at least {count * 3 * 1024 * 1024 * 4:,} bytes, "
+            f"{count} x [3, 1024, 1024]; the limit is 335,544,320 (parameter max_response_bytes): send fewer boxes in "
+            "a request"
+        )
+    told = counted(model)
+    assert (told["pixprep_images_total", "ok"], told["pixprep_images_total", "TOO_LARGE_RESPONSE"]) == ([1], [2])
+
+
 def test_a_broken_photo_is_told_of_once_whatever_boxes_it_has(start):
     (refused,) = start(CROPS).execute([FakeRequest([b"junk"], numbers={"boxes": np.array(BOXES * 9, np.float32)})])
     assert refused.error.message.startswith("[UNKNOWN_FORMAT] image 1 of 1: ")
@@ -401,6 +419,8 @@ def test_everything_is_counted(start):
     assert (told["pixprep_images_total", "ok"], told["pixprep_images_total", "UNKNOWN_FORMAT"]) == ([2], [1])
     assert told["pixprep_encoded_bytes_total", None] == [2 * len(jpeg()) + 4]
     assert told["pixprep_batch_images", None] == [3]
+    (size,) = {*told["pixprep_shared_memory_size_bytes", None]}
+    assert 0 <= max(told["pixprep_shared_memory_used_bytes", None]) <= size
     assert len(told["pixprep_decode_seconds", None]) == 2
     assert min(told["pixprep_transform_seconds", None]) > 0
     assert {"model": "pre", "version": "1", "result": "ok"} in [metric.labels for metric in FakeFamily.made]

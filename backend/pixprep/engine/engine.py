@@ -185,7 +185,7 @@ class Engine:
         if places is None:
             places, counts = self._places(images, inputs or {})
         if answers is not None:
-            places = answers.bound(places, counts, self.plan.outputs)
+            places, counts = answers.bound(places, counts, self.plan.outputs)
         there: Sequence[int] = range(images)
         sent: Sequence[Any] = encoded
         if isinstance(encoded, Sequence) and ImageError in {*map(type, encoded)}:

@@ -20,43 +20,54 @@ class Answers:
 
     Attributes:
         parts: the images of each answer.
-        most_bytes: that the tensors of one answer may take, asked for or not.
+        max_bytes: Maximum number of bytes of the tensors of one answer, requested or not.
     """
 
     parts: Sequence[slice]
-    most_bytes: int
+    max_bytes: int
 
-    def bound(self, places: Sequence[Place], counts: Sequence[int], outputs: Mapping[str, OutputPlan]) -> list[Place]:
-        """The places of a batch, each of which refuses its image once the answer is too large.
+    def bound(
+        self, places: Sequence[Place], counts: Sequence[int], outputs: Mapping[str, OutputPlan]
+    ) -> tuple[list[Place], list[int]]:
+        """The places of a batch, each of which refuses its image once the answer is too large, and their rows.
+
+        An answer whose smallest tensors are too large gets one row per image, so that no array is made for the others.
 
         Args:
-            places: of the images.
-            counts: of the rows of each.
-            outputs: of the plan; where no size follows the image, nothing is refused: ``max_batch_size`` is the bound.
+            places: Places of the images.
+            counts: Number of rows of each image.
+            outputs: Outputs of the plan.
         """
-        bounded = list(places)
-        if any(output.spec.is_open for output in outputs.values()):
-            for part in self.parts:
-                answer = _Answer(outputs, sum(counts[part]), self.most_bytes)
+        bounded, rows = list(places), list(counts)
+        for part in self.parts:
+            answer = _Answer(outputs, len(places[part]), sum(counts[part]), self.max_bytes)
+            if answer.is_too_large:
+                rows[part] = [1] * len(places[part])
+            if answer.is_too_large or answer.is_open:
                 bounded[part] = map(answer.bound, places[part])
-        return bounded
+        return bounded, rows
 
 
 class _Answer:
     """The tensors of one answer, each padded to the largest that was placed so far."""
 
-    def __init__(self, outputs: Mapping[str, OutputPlan], rows: int, most_bytes: int) -> None:
+    def __init__(self, outputs: Mapping[str, OutputPlan], images: int, rows: int, max_bytes: int) -> None:
         self._specs = {name: output.spec for name, output in outputs.items() if output.spec.is_open}
         self._shapes = {name: spec.least for name, spec in self._specs.items()}
-        self._others = sum(output.spec.n_bytes for name, output in outputs.items() if name not in self._specs)
+        self._fixed = [output.spec for name, output in outputs.items() if name not in self._specs]
+        self._images = images
         self._rows = rows
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
+        self.is_open = bool(self._specs)
+        self.is_too_large = self._n_bytes > max_bytes
         self._lock = Lock()  # of some formats the size is known to the thread alone that has decoded the image
 
     def bound(self, place: Place) -> Place:
         """The same place, which raises TOO_LARGE_RESPONSE once the answer is too large with this image."""
 
         def bounded(height: int, width: int) -> Placed:
+            if self.is_too_large:
+                raise self._refusal()
             placed = place(height, width)
             with self._lock:
                 self._add(placed)
@@ -65,17 +76,27 @@ class _Answer:
         return bounded
 
     def _add(self, placed: Placed) -> None:
-        n_bytes = self._others
         for name, spec in self._specs.items():
             rows = [row for row in placed.rows or (placed,) if isinstance(row, Placed)]
             shapes = (spec.shape_of(*row.placements[name].size) for row in rows)
             self._shapes[name] = tuple(map(max, zip(self._shapes[name], *shapes, strict=True)))
-            n_bytes += prod(self._shapes[name]) * np.dtype(spec.dtype).itemsize
-        if self._rows * n_bytes > self._most_bytes:
-            largest = " and ".join(str([*shape]) for shape in self._shapes.values())
-            remedy = "send fewer images in a request" if self._rows > 1 else "send a smaller image"
-            raise ImageError(
-                "TOO_LARGE_RESPONSE",
-                f"the tensors of the request take at least {self._rows * n_bytes:,} bytes, {self._rows} x {largest}; "
-                f"the limit is {self._most_bytes:,} (parameter max_response_bytes): {remedy}",
-            )
+        if self._n_bytes > self._max_bytes:
+            raise self._refusal()
+
+    @property
+    def _n_bytes(self) -> int:
+        """Number of bytes of the tensors, as far as their sizes are known."""
+        sizes = (prod(shape) * np.dtype(self._specs[name].dtype).itemsize for name, shape in self._shapes.items())
+        return self._rows * (sum(spec.n_bytes for spec in self._fixed) + sum(sizes))
+
+    def _refusal(self) -> ImageError:
+        largest = max(self._fixed, key=lambda spec: spec.n_bytes).shape if self._fixed else ()
+        shapes = " and ".join(str([*shape]) for shape in self._shapes.values() or [largest])
+        remedy = "send a smaller image"
+        if self._rows > 1:
+            remedy = f"send fewer {'images' if self._rows == self._images else 'boxes'} in a request"
+        return ImageError(
+            "TOO_LARGE_RESPONSE",
+            f"the tensors of the request take at least {self._n_bytes:,} bytes, {self._rows} x {shapes}; "
+            f"the limit is {self._max_bytes:,} (parameter max_response_bytes): {remedy}",
+        )

@@ -31,6 +31,9 @@ Config = dict[str, Any]
 
 CONFIG_FILE, PIPELINE_FILE = "config.pbtxt", "pipeline.json"
 DEFAULT_MAX_BATCH_SIZE = 64
+MAX_RESPONSE_BYTES = 320 << 20
+"""Default bound of a response: 64 tensors of float32 3 x 640 x 640, with numbers beside them. The regions of two models
+through which they pass then fit in a /dev/shm of 1 GiB."""
 INPUT_NAME, STATUS_NAME, AFTER_NAME = "image", "status", "after"
 PIXELS = "pixels"
 """The parameter that tells clients the order of the channels of the pixels that a model takes; the pipeline says it."""
@@ -71,7 +74,8 @@ _PARAMETERS = (
     *_LIMITS,
 )
 _OFF_AT_ZERO = ("max_expansion", "max_frames")
-_MOST_THREADS, _MOST = 1024, 999_999_999
+_MOST = 999_999_999
+_MOST_OF = {"threads": 1024, "max_response_bytes": MAX_OUTPUT_BYTES}
 
 
 def steps(config: Mapping[str, Any]) -> list[Config]:
@@ -93,8 +97,8 @@ class Options:
         accept_base64: an image may come as base64 text, from clients that speak JSON.
         allow_operators: the names of the installed operators of users' that the pipeline may call.
         max_request_bytes: of all the images of one request.
-        max_response_bytes: of the tensors of one request, padded to the largest; where no size follows the image,
-            ``max_batch_size`` and the pipeline say what they take, and must agree with it if it is written.
+        max_response_bytes: Maximum number of bytes of the tensors of one request, padded to the largest. Where no size
+            follows the image, ``max_batch_size`` images must fit.
     """
 
     on_error: Literal["fail", "zero"]
@@ -134,7 +138,7 @@ def options(config: Mapping[str, Any]) -> Options:
         accept_base64=_choice(parameters, "accept_base64", ("false", "true")) == "true",
         allow_operators=operator_names(parameters.get("allow_operators", "")),
         max_request_bytes=_number(parameters, "max_request_bytes", 64 << 20),
-        max_response_bytes=_number(parameters, "max_response_bytes", 256 << 20),
+        max_response_bytes=_number(parameters, "max_response_bytes", MAX_RESPONSE_BYTES),
     )
 
 
@@ -180,8 +184,8 @@ def _number(parameters: Mapping[str, str], key: str, default: int) -> int:
         return 0
     if not text.isascii() or not text.isdigit() or not text.strip("0"):
         raise PipelineError(f"parameters: {key} is a whole number of at least 1, not {quoted(text)}")
-    most = _MOST_THREADS if key == "threads" else _MOST
-    if len(text) > len(str(_MOST)) or int(text) > most:
+    most = _MOST_OF.get(key, _MOST)
+    if len(text) > len(str(most)) or int(text) > most:
         raise PipelineError(f"parameters: {key} is at most {most:,}, not {quoted(text)}")
     return int(text)
 
@@ -309,10 +313,11 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
                 "config.pbtxt: max_batch_size: a photo gives as many tensors as it has boxes, which is no batch of "
                 "Triton's: write 0, or leave it out"
             )
-        if (boxes := options(config).engine.limits.max_boxes) > most:
+        boxes = options(config).engine.limits.max_boxes
+        if boxes > most and "max_boxes" in config.get("parameters", {}):  # else each request is measured
             raise PipelineError(
                 f"config.pbtxt: max_boxes: the outputs of {boxes:,} boxes take {boxes * pipeline.n_bytes:,} bytes; an "
-                f"answer has at most {most_bytes:,}: set the parameter max_boxes to {most}"
+                f"answer has at most {most_bytes:,}: set the parameter max_boxes to {most}, or raise max_response_bytes"
             )
         return _with_facts({**config, "max_batch_size": 0, **tensors}, pipeline)
     usual = max(1, DEFAULT_MAX_BATCH_SIZE // (pipeline.images[0].frames or 1))
@@ -320,9 +325,11 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     if max_batch_size < 0:
         raise PipelineError(f"config.pbtxt: max_batch_size: {max_batch_size} is less than 1")
     if max_batch_size > most:
+        remedy = ", or raise the parameter max_response_bytes" if most_bytes < MAX_OUTPUT_BYTES else ""
         raise PipelineError(
             f"config.pbtxt: max_batch_size: the outputs of {max_batch_size:,} images take "
             f"{max_batch_size * pipeline.n_bytes:,} bytes; an answer has at most {most_bytes:,}: set it to {most}"
+            f"{remedy}"
         )
     full = _with_facts({**config, "max_batch_size": max_batch_size, **tensors}, pipeline)
     if "sequence_batching" not in config:
@@ -364,14 +371,13 @@ def most_images(config: Mapping[str, Any], pipeline: Pipeline) -> int:
 
 def _most_bytes(config: Mapping[str, Any], pipeline: Pipeline) -> int:
     """The bytes of the largest answer that a full batch may have; of open sizes, each request is measured later."""
-    is_open = any(output.spec.is_open for output in pipeline.outputs.values())
-    if is_open or "max_response_bytes" not in config.get("parameters", {}):
+    if any(output.spec.is_open for output in pipeline.outputs.values()):
         return MAX_OUTPUT_BYTES
     most_bytes = options(config).max_response_bytes
     if most_bytes < pipeline.n_bytes:
         raise PipelineError(
             f"parameters: max_response_bytes is {most_bytes:,}, and the outputs of one image take "
-            f"{pipeline.n_bytes:,} bytes: raise it, or leave it out"
+            f"{pipeline.n_bytes:,} bytes: raise it"
         )
     return most_bytes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -16,6 +17,7 @@ IMAGES = [1, 2, 4, 8, 16, 32, 64, 128]
 PERIOD_S = 2.0
 SAMPLE = 10
 """Images and batches that are observed in a period, for they are observed one by one; all of them are counted."""
+_SHM = "/dev/shm"  # noqa: S108  (where Triton and its models exchange batches; no file of ours)
 _T = TypeVar("_T")
 
 
@@ -68,6 +70,14 @@ class Metrics:
         self._recovered = counter("pixprep_recovered_total", "Damaged JPEGs decoded all the same, by damage: lenient")
         self._batch = histogram("pixprep_batch_images", "Images that one execution handled", IMAGES)
 
+        self._shm_used, self._shm_size = (
+            family(f"pixprep_shared_memory_{what}_bytes", f"Bytes of {_SHM}, {words}", families.GAUGE).Metric(
+                labels=self._labels
+            )
+            for what, words in (("used", "in use by whichever process"), ("size", "all in all"))
+        )
+        self._measure_shm()
+
         self._log = pb_utils.Logger
         self._queue: SimpleQueue[_Record | None] = SimpleQueue()
         self._closing = Event()
@@ -114,6 +124,7 @@ class Metrics:
     def _count(self, records: Sequence[_Record]) -> None:
         if not records:
             return
+        self._measure_shm()
         images = [image for record in records for image in record.images]
         if fallbacks := sum(record.fallbacks for record in records):
             self._fallbacks.increment(fallbacks)
@@ -131,6 +142,11 @@ class Metrics:
         for _, decode_s, transform_s in _sample([image for image in images if image[0] is None]):
             self._decode.observe(decode_s)
             self._transform.observe(transform_s)
+
+    def _measure_shm(self) -> None:
+        usage = shutil.disk_usage(_SHM)
+        self._shm_used.set(usage.used)
+        self._shm_size.set(usage.total)
 
 
 def _sample(items: Sequence[_T]) -> Sequence[_T]:
