@@ -23,6 +23,7 @@ from pixprep.engine.kernels import native, resize
 from pixprep.engine.kernels.margins import Margins
 from pixprep.engine.kernels.resampling import axes
 from pixprep.engine.kernels.resize import RECENT
+from pixprep.errors import SetupError
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Axis, Curve, Formula, Passes, Resampling, Rule
 from pixprep.spec import Like
@@ -412,6 +413,29 @@ def test_a_processor_of_no_level_above_the_first_has_that_one(monkeypatch):
     ):
         monkeypatch.setattr(native, "_instructions", lambda has=has: has)
         assert native.levels() == expected
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ("x86-64-v4", "this processor does not have avx512f"),
+        ("v9", "there is no such level"),
+        ("./nowhere.so", "there is no such file"),
+        (__file__, "invalid ELF header"),
+    ],
+)
+def test_a_setting_that_would_not_work_is_refused_before_anything_is_loaded(monkeypatch, chosen, words):
+    has = set().union(*native.LEVELS.values()) - {"avx512f"}
+    monkeypatch.setattr(native, "_instructions", lambda: has)
+    monkeypatch.setattr(native.platform, "machine", lambda: "x86_64")
+    monkeypatch.setenv("PIXPREP_KERNELS", chosen)
+    with pytest.raises(SetupError) as refused:
+        native.library.__wrapped__()
+    assert str(refused.value).startswith(f"PIXPREP_KERNELS={chosen}: ")
+    assert words in str(refused.value)
+    if "/" not in chosen:
+        remedy = "write one of x86-64-v3, x86-64-v2, x86-64, or the path of a library with a / in it"
+        assert str(refused.value).endswith(f"{remedy}, or unset PIXPREP_KERNELS")
 
 
 def test_a_machine_without_a_library_is_told_so_with_its_first_engine():

@@ -57,24 +57,41 @@ def library() -> ctypes.CDLL:
     """The library for this processor, in 1 ms.
 
     Raises:
-        SetupError: there is none that works.
+        SetupError: there is none that works, or the setting names one that does not exist or would not work.
     """
-    chosen, folder = os.environ.get(SETTING), Path(__file__).parent
-    if chosen and "/" in chosen:
-        return ctypes.CDLL(chosen)
-    why = "none is installed"
-    for level in [chosen] if chosen else levels():
-        path = folder / f"pixprep-{level}.so"
+    chosen, folder, why = os.environ.get(SETTING), Path(__file__).parent, "none is installed"
+    paths = [Path(chosen).absolute()] if chosen and "/" in chosen else [folder / f"pixprep-{level}.so" for level in _chosen(chosen)]
+    for path in paths:
         try:
             if path.exists():
                 return ctypes.CDLL(str(path))
         except OSError as error:  # of another C library, or compiled for another machine
             why = str(error)
+    if chosen and "/" in chosen:
+        why = why if paths[0].exists() else "there is no such file"
+        raise SetupError(f"{SETTING}={chosen}: {why}; unset {SETTING} to load the kernels for this processor")
     raise SetupError(
         f"no kernels in C work here, on {platform.system()} {chosen or platform.machine()} ({why}): pixprep runs on "
         "Linux; install it there anew, with a compiler: PIXPREP_CC=cc pip install --force-reinstall --no-deps "
         "--no-binary pixprep pixprep"
     )
+
+
+def _chosen(level: str | None) -> list[str]:
+    """The level that the setting names, or all levels of this processor, the best first.
+
+    Raises:
+        SetupError: the processor does not have the level: its first vector would end the process.
+    """
+    there = levels()
+    if not level or level in there:
+        return [level] if level else there
+    remedy = f"write one of {', '.join(there)}, or the path of a library with a / in it, or unset {SETTING}"
+    if level not in LEVELS:
+        raise SetupError(f"{SETTING}={level}: there is no such level: {remedy}")
+    names = list(LEVELS)
+    lacks = sorted(set().union(*(LEVELS[name] for name in names[names.index(level) :])) - _instructions())
+    raise SetupError(f"{SETTING}={level}: this processor does not have {', '.join(lacks)}: {remedy}")
 
 
 def levels() -> list[str]:
