@@ -111,6 +111,20 @@ def test_any_buffer_of_bytes_is_read(buffer):
         assert_close(decode(buffer(ALL[name])), expected_pixels(ALL[name]), EQUAL)
 
 
+def test_a_bmp_whose_alpha_is_0_everywhere_is_opaque():
+    header = struct.pack("<IiiHHIIiiII", 108, 9, 6, 1, 32, 3, 0, 0, 0, 0, 0)
+    header += struct.pack("<4I", 0xFF0000, 0xFF00, 0xFF, 0xFF000000) + bytes(52)
+    pixels = scene(6, 9)
+    for alpha in (0, 255):
+        rows = np.dstack([pixels[::-1, :, ::-1], np.full((6, 9), alpha, np.uint8)]).tobytes()
+        encoded = b"BM" + struct.pack("<IHHI", 14 + len(header) + len(rows), 0, 0, 14 + len(header)) + header + rows
+        assert read(encoded).mode == "RGBA"
+        assert_close(decode(encoded, alpha="white"), pixels, EQUAL)
+    some = bytearray(encoded)
+    some[-1] = 0  # of the pixel at the top right
+    assert decode(bytes(some), alpha="white")[0, 8].tolist() == [255, 255, 255]
+
+
 def test_no_buffer_is_two_images_at_once():
     encoded = jpeg(noise(24, 24))
     decoder = CpuDecoder(PLAN, Limits())

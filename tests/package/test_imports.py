@@ -101,6 +101,8 @@ HOMES = {
     "PIL": {
         *(
             "engine.decoders.images",
+            "engine.decoders.deep",
+            "engine.decoders.tiff",
             "engine.decoders.heic",
             "engine.decoders.pillow",
             "gpu.samples",

@@ -94,7 +94,7 @@ class Plan:
         is_gray: decode to one channel; else to RGB.
         takes: the form of the pixels that come, which nothing decodes; None: encoded images come.
         apply_exif_orientation: turn the image upright.
-        chroma, idct, reduced, alpha: as in the ``decode`` op.
+        chroma, idct, reduced, alpha, window: as in the ``decode`` op.
         outputs: by name, in the order of the pipeline.
         annotations: what is made of a sample's annotation, by name.
         inputs: the numbers that come with each image, by name.
@@ -111,6 +111,7 @@ class Plan:
     idct: Idct = "accurate"
     reduced: bool = False
     alpha: Alpha = "drop"
+    window: tuple[int, int] | None = None
     outputs: Mapping[str, OutputPlan]
     annotations: Mapping[str, AnnotationPlan] = field(default_factory=dict)
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)

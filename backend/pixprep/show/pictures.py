@@ -125,6 +125,7 @@ def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview, options: Engi
         chroma=decode.chroma,
         idct=decode.idct,
         alpha=decode.alpha,
+        window=decode.window,
     )
     box = Letterbox(height=SIDE, width=SIDE, anchor="top_left", enlarge=False)
     shrink = Pipeline([whole, box, Tensor(dtype="uint8", layout="hwc")])

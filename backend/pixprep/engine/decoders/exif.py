@@ -1,4 +1,4 @@
-"""EXIF data and other tags of TIFF: the orientation that they say, and what they claim; pixels turned upright."""
+"""Directories of tags, of which EXIF data and TIFF consist; the orientation in EXIF data; pixels turned upright."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.decoders import Encoded
-from pixprep.errors import ImageError
 from pixprep.plan.placement import Part, Reduction
 
 U8 = npt.NDArray[np.uint8]
@@ -21,33 +20,10 @@ NAME = b"Exif\0\0"
 _EXIF_START = re.compile(rb"\A(?:Exif\0\0){1,2}")
 _ORIENTATION_TAG = 0x0112
 _MOST_PLAIN_TAGS = 256
-_DIRECTORIES, _MAX_DIRECTORIES = (34665, 34853, 40965), 8  # EXIF, GPS, interoperability
 # TIFF 6.0, section 2, and LONG8 of BigTIFF, which Pillow reads in any TIFF.
-_TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
+TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
 # How a number of a type is packed; a rational is two. The other types are text and bytes.
-_NUMBERS = {3: "H", 4: "I", 5: "II", 6: "b", 8: "h", 9: "i", 10: "ii", 11: "f", 12: "d", 13: "I", 16: "Q"}
-
-
-def check_tags(tiff: bytes | memoryview) -> None:
-    """Refuse a TIFF whose tags claim more than the file holds.
-
-    Values may lie on top of each other, and Pillow before 13 reads a copy for each: 10 MB became 2 GB.
-
-    Raises:
-        ImageError: CORRUPT.
-    """
-    order = _order(tiff)
-    claimed = 0
-    directories = [_number(tiff[4:8], order)]
-    for directory in directories:  # which grows on the way
-        for tag, type_, count, value in _entries(tiff, directory, order):
-            claimed += _TYPE_BYTES.get(type_, 0) * count
-            if tag in _DIRECTORIES and _number(value, order) not in directories:
-                directories.append(_number(value, order))
-            if len(directories) > _MAX_DIRECTORIES:
-                raise ImageError("CORRUPT", f"over {_MAX_DIRECTORIES} directories of tags in the TIFF")
-    if claimed > len(tiff):
-        raise ImageError("CORRUPT", f"the tags of the TIFF claim {claimed:,} bytes of a file of {len(tiff):,}")
+NUMBERS = {3: "H", 4: "I", 5: "II", 6: "b", 8: "h", 9: "i", 10: "ii", 11: "f", 12: "d", 13: "I", 16: "Q"}
 
 
 def exif_orientation(exif: bytes) -> int:
@@ -66,18 +42,18 @@ def exif_orientation(exif: bytes) -> int:
     tiff = _EXIF_START.sub(b"", exif)
     if tiff[:4] not in (b"II*\0", b"II\0*", b"MM\0*", b"MM*\0"):
         return 1
-    order = _order(tiff)
+    order = byte_order(tiff)
     known: set[int] = set()
     claimed = 0
-    for tag, type_, count, value in _entries(tiff, _number(tiff[4:8], order), order):
-        size = _TYPE_BYTES.get(type_, 0) * count
+    for tag, type_, count, value in entries(tiff, number(tiff[4:8], order), order):
+        size = TYPE_BYTES.get(type_, 0) * count
         if size == 0 or tag in known:
             continue
         if size > len(value):
             claimed += size
             if claimed > len(tiff):
                 continue
-            where = _number(value, order)
+            where = number(value, order)
             if where + size > len(tiff):
                 break
             value = tiff[where : where + 8]  # noqa: PLW2901  (the longest number)
@@ -92,19 +68,19 @@ def is_plain_exif(exif: bytes) -> bool:
     tiff = exif[len(NAME) :]
     if tiff[:4] not in (b"II*\0", b"MM\0*"):
         return False
-    order = _order(tiff)
-    directory = _number(tiff[4:8], order)
-    count = _number(tiff[directory : directory + 2], order)
+    order = byte_order(tiff)
+    directory = number(tiff[4:8], order)
+    count = number(tiff[directory : directory + 2], order)
     if directory < 8 or count > _MOST_PLAIN_TAGS:
         return False
-    entries = list(_entries(tiff, directory, order))
-    if len(entries) < count or [tag for tag, *_ in entries].count(_ORIENTATION_TAG) > 1:
+    found = list(entries(tiff, directory, order))
+    if len(found) < count or [tag for tag, *_ in found].count(_ORIENTATION_TAG) > 1:
         return False
-    for tag, type_, length, value in entries:
+    for tag, type_, length, value in found:
         if tag == _ORIENTATION_TAG:
             return (type_, length) == (3, 1)
-        size = _TYPE_BYTES.get(type_, 0) * length
-        if size == 0 or (size > 4 and _number(value, order) + size > len(tiff)):
+        size = TYPE_BYTES.get(type_, 0) * length
+        if size == 0 or (size > 4 and number(value, order) + size > len(tiff)):
             return False
     return True
 
@@ -120,26 +96,28 @@ def with_plain_exif(encoded: Encoded, *, orientation: int, scan: int) -> bytes:
     return b"".join([b"\xff\xd8\xff\xe1", struct.pack(">H", 2 + len(exif)), exif, head, encoded[scan:]])
 
 
-def _order(tiff: bytes | memoryview) -> Order:
+def byte_order(tiff: bytes | memoryview) -> Order:
+    """Order of the bytes of numbers."""
     return "<" if tiff[:2] == b"II" else ">"
 
 
-def _entries(tiff: bytes | memoryview, directory: int, order: Order) -> Iterator[tuple[int, int, int, bytes]]:
+def entries(tiff: bytes | memoryview, directory: int, order: Order) -> Iterator[tuple[int, int, int, bytes]]:
     """Tag, type, count, and value or its place, of the entries of a directory, as many as there are bytes for."""
     entry, first = struct.Struct(f"{order}HHI4s"), directory + 2
-    count = min(_number(tiff[directory:first], order), max(0, len(tiff) - first) // entry.size)
+    count = min(number(tiff[directory:first], order), max(0, len(tiff) - first) // entry.size)
     return entry.iter_unpack(tiff[first : first + entry.size * count])
 
 
-def _number(packed: bytes | memoryview, order: Order) -> int:
+def number(packed: bytes | memoryview, order: Order) -> int:
+    """Unsigned integer of as many bytes as there are."""
     return int.from_bytes(packed, "little" if order == "<" else "big")
 
 
 def _turn(value: bytes, type_: int, order: Order) -> int:
     """The first number of a value, if it is an orientation, else 1."""
-    if type_ not in _NUMBERS:
+    if type_ not in NUMBERS:
         return 1
-    number, *divisor = struct.unpack_from(order + _NUMBERS[type_], value)
+    number, *divisor = struct.unpack_from(order + NUMBERS[type_], value)
     if divisor:
         number = number / divisor[0] if divisor[0] else 1
     return int(number) if number in range(2, 9) else 1

@@ -11,6 +11,7 @@ OpenCV and browsers show; ``pillow`` takes it where Pillow loads it, which refus
 from __future__ import annotations
 
 import io
+import logging
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -31,11 +32,13 @@ from pixprep.engine.decoders import (
     Format,
     Kept,
     Limits,
+    deep,
     heif,
+    tiff,
     turbo,
     webp,
 )
-from pixprep.engine.decoders.exif import check_tags, exif_orientation, reduced, stored, turned, with_plain_exif
+from pixprep.engine.decoders.exif import exif_orientation, reduced, stored, turned, with_plain_exif
 from pixprep.engine.decoders.flaws import mended
 from pixprep.engine.decoders.header import JpegHeader, is_plain, read_header
 from pixprep.engine.decoders.memory import Budget, Memory
@@ -45,6 +48,9 @@ from pixprep.plan.plan import Place, Placed, Plan
 
 U8 = npt.NDArray[np.uint8]
 
+_LOG = logging.getLogger(__name__)
+_PNG_BITS = 24
+"""Position of the bits per sample in a PNG."""
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF 6.0, section 15
 _END_OF_IMAGE = b"\xff\xd9"
 
@@ -103,6 +109,7 @@ class CpuDecoder:
         self._limits = limits
         self._budget = Budget(limits.max_pixels_in_flight)
         self._buffers: deque[U8] = deque()
+        self._warned: set[str] = set()
 
     def chunks(
         self, encoded: Sequence[Encoded | Kept], places: Sequence[Place], *, is_whole: bool = True
@@ -161,8 +168,6 @@ class CpuDecoder:
             assert placed is not None
             return Decoded(encoded.pixels, placed)
         if header is None:
-            if name == "tiff":
-                check_tags(memoryview(encoded).cast("B"))
             pixels = self._pillow(encoded, name, memory)
             return Decoded(pixels, place(*pixels.shape[:2]))
         assert placed is not None
@@ -289,8 +294,9 @@ class CpuDecoder:
             still = heif.read(memoryview(encoded).cast("B"), name, self._limits)
             memory.take(max(still.pixels, still.height * still.width))
             encoded = still.encoded
+        page = tiff.read(memoryview(encoded).cast("B")) if name == "tiff" else None
         try:
-            with self._opened(encoded, name) as image:
+            with self._opened(encoded, name, page) as image:
                 self._limits.check_size(image.height, image.width, len(encoded))
                 if name == "tiff":  # a tile is decoded whole, however little of it the image shows
                     tags = image.tag_v2  # type: ignore[attr-defined]
@@ -308,7 +314,8 @@ class CpuDecoder:
                     buffer = memory.buffer(4 * image.height * image.width)
                     pixels = webp.decoded(encoded, buffer.reshape(image.height, image.width, 4))
                 if pixels is None:
-                    pixels = array_of(image, is_gray=self._is_gray, is_on_white=is_on_white)
+                    eight = self._eight_bits(image, encoded, name, page)
+                    pixels = array_of(eight, is_gray=self._is_gray, is_on_white=is_on_white)
                 if KINDS[name].turns:  # a PNG may say it after its pixels, and an AVIF's container says it
                     turn = exif_orientation(exif_of(image))
                 return turned(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels
@@ -320,6 +327,33 @@ class CpuDecoder:
             if "truncated" in str(error).lower():
                 raise ImageError("TRUNCATED", f"the {NAMES[name]} ends after {len(encoded):,} bytes") from None
             raise ImageError("CORRUPT", f"a damaged {NAMES[name]}, or a kind that Pillow does not read") from None
+
+    def _eight_bits(self, image: Image.Image, encoded: Encoded, name: Format, page: tiff.Page | None) -> Image.Image:
+        """The same image with 8 bits per sample; a warning, once for each kind, where a user may miss what is lost."""
+        bits = page.bits if page else memoryview(encoded).cast("B")[_PNG_BITS] if name == "png" else 8
+        if page is not None:
+            tiff.with_palette(image)
+            if page.extra:
+                self._warn(
+                    "bands", f"decode ignores {page.extra} of the samples of each pixel of a TIFF ({page.words})"
+                )
+        if bits <= 8:
+            return image
+        return deep.levels(
+            image,
+            None if page and page.is_planar else lambda: self._opened(encoded, name, page),
+            bits=bits,
+            window=self._plan.window,
+            is_inverted=page is not None and page.is_inverted,
+            is_on_white=self._plan.alpha == "white",
+            warn=self._warn,
+        )
+
+    def _warn(self, kind: str, words: str) -> None:
+        """Log a warning about an image, for each kind once."""
+        if kind not in self._warned:
+            self._warned.add(kind)
+            _LOG.warning("%s; this is said once", words)
 
     def _bomb(self, said: str) -> ImageError:
         """Pillow's refusal, which comes before the size can be read: its limit, or ours where that is lower."""
@@ -333,7 +367,9 @@ class CpuDecoder:
         setting = "Pillow's own, of all formats but JPEG: twice PIL.Image.MAX_IMAGE_PIXELS"
         return ImageError("TOO_MANY_PIXELS", f"{size}; the limit is {least:,} ({setting})")
 
-    def _opened(self, encoded: Encoded, name: Format) -> Image.Image:
+    def _opened(self, encoded: Encoded, name: Format, page: tiff.Page | None = None) -> Image.Image:
+        if page is not None:
+            return tiff.opened(encoded, page)
         if name != "heic":
             return Image.open(io.BytesIO(encoded), formats=[name.upper()])
         assert self._open_heic is not None

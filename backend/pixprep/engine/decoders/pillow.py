@@ -45,14 +45,13 @@ def heic_opener() -> Callable[[bytes], Image.Image]:
 def array_of(image: Image.Image, *, is_gray: bool, is_on_white: bool) -> U8:
     """Pixels of an image: uint8 (height, width, 1) gray, or (height, width, 4) RGB and a byte without meaning.
 
-    Raises:
-        ImageError: UNSUPPORTED: 32 bits a sample.
+    Args:
+        image: Pillow's, with 8 bits per sample.
+        is_gray: Gray is wanted.
+        is_on_white: Transparent pixels are laid on white.
     """
-    if image.mode.startswith("I;16"):
-        high = (np.asarray(image) >> 8).astype(np.uint8)
-        image = Image.fromarray(high)
-    if image.mode in ("I", "F"):
-        raise ImageError("UNSUPPORTED", "32 bits a sample; pixprep reads 8 and 16")
+    if image.format == "BMP" and image.mode == "RGBA" and image.getchannel("A").getextrema() == (0, 0):
+        image = image.convert("RGB")  # its writer left the fourth byte empty: browsers show it opaque, too
     # What transformers' convert_to_rgb takes for transparent: a channel, or a colour or palette entries that are.
     if is_on_white and ("A" in image.getbands() or image.info.get("transparency") is not None):
         white = Image.new("RGBA", image.size, "white")

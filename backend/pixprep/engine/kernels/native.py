@@ -60,7 +60,11 @@ def library() -> ctypes.CDLL:
         SetupError: there is none that works, or the setting names one that does not exist or would not work.
     """
     chosen, folder, why = os.environ.get(SETTING), Path(__file__).parent, "none is installed"
-    paths = [Path(chosen).absolute()] if chosen and "/" in chosen else [folder / f"pixprep-{level}.so" for level in _chosen(chosen)]
+    paths = (
+        [Path(chosen).absolute()]
+        if chosen and "/" in chosen
+        else [folder / f"pixprep-{level}.so" for level in _chosen(chosen)]
+    )
     for path in paths:
         try:
             if path.exists():

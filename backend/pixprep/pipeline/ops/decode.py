@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.limits import Within
+from pixprep.pipeline.ops.limits import Within, shown
 from pixprep.pipeline.ops.op import FirstOp
 from pixprep.plan.clip_frames import Rule, Sampling, Start
 from pixprep.plan.draws.augments import RandomStep, Uniforms
@@ -15,6 +15,7 @@ from pixprep.plan.plan import ClipPlan, Plan
 from pixprep.spec import Alpha, Chroma, Color, FrameLayout, Frames, Idct, ImageSpec
 
 MAX_FRAMES = 4096
+LEAST_VALUE, MOST_VALUE = -32768, 65535  # of a sample
 LEAST_RATE = 0.001  # frames a second
 
 
@@ -25,8 +26,14 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
 
     Like torchvision's ``decode_image`` with mode RGB or GRAY, but with the EXIF orientation applied by default.
     JPEG as libjpeg-turbo does by default, and so Pillow, OpenCV and torchvision: accurate integer IDCT, "fancy" chroma
-    upsampling. Gray is the luma plane of a JPEG, and Pillow's ``convert("L")`` of other formats. 16-bit values keep
-    their high byte, CMYK becomes RGB as in Pillow.
+    upsampling. Gray is the luma plane of a JPEG, and Pillow's ``convert("L")`` of other formats. CMYK becomes RGB as in
+    Pillow. Colour profiles are ignored, as in Pillow, OpenCV and torchvision: the numbers of a Display P3 photo are
+    taken for sRGB.
+
+    Of a TIFF with several pages the first one is decoded that is not marked as a thumbnail. Samples that are neither
+    colour nor alpha are ignored. The engine logs a warning, once, for an image of which this loses something, and for
+    one whose values become fewer than 64 of the 256 levels, as 12 bits in a PNG of 16 bits do: see ``window``. Raw
+    photos (NEF, DNG, CR2, ARW), signed samples and those with over 16 bits are refused.
 
     Args:
         color: order of the channels.
@@ -45,7 +52,13 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
             the edge of a crop before the resize (photos of 500 x 375 to 4032 x 3024, shorter side 40 to 256). It needs
             a resize like Pillow, with antialias, and not by ``nearest`` or ``box``.
         alpha: of transparent images. ``drop`` keeps the colours as they are stored, like Pillow's ``convert("RGB")``;
-            ``white`` lays them on white first, like Hugging Face's ``do_convert_rgb``.
+            ``white`` lays them on white first, like Hugging Face's ``do_convert_rgb``. A BMP whose alpha is 0
+            everywhere is opaque, as in browsers.
+        window: the two values, low and high, that become the levels 0 and 255 in a PNG or TIFF with more than 8 bits
+            per sample. A value v becomes ``(min(max(v, low), high) - low) * 255 / (high - low) + 0.5``, rounded down.
+            This is done to each channel, before the image is made gray or laid on white; alpha keeps its high byte.
+            Default: a value keeps its high byte, or the highest 8 of 12 bits. A signed TIFF of 16 bits needs a window,
+            which may be negative. An image with 8 bits per sample stays as it is.
     """
 
     color: Color = "rgb"
@@ -54,10 +67,13 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
     idct: Idct = "accurate"
     reduced: bool = False
     alpha: Alpha = "drop"
+    window: tuple[int, int] | None = None
 
     def check(self) -> None:
         if self.only is not None:
             raise PipelineError('"only": both sides decode alike: leave it out')
+        if self.window is not None and not LEAST_VALUE <= self.window[0] < self.window[1] <= MOST_VALUE:
+            raise PipelineError(f'"window" must rise, within {LEAST_VALUE} and {MOST_VALUE}, not {shown(self.window)}')
 
     def infer(self) -> ImageSpec:
         return ImageSpec(color=self.color)
@@ -70,6 +86,7 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
             idct=self.idct,
             reduced=self.reduced,
             alpha=self.alpha,
+            window=self.window,
             **made,
         )
 
