@@ -39,6 +39,11 @@ class Progress:
     def __enter__(self) -> Progress:  # noqa: PYI034  (Self is newer than Python 3.10)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
+            self._bar = None
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -343,6 +343,8 @@ def command_line() -> argparse.ArgumentParser:
     serve.add_argument("--watch", action="store_true", help="deploy a model whose files change, if it passes and loads")
     serve.add_argument("--no-check", action="store_true", help="start whatever `pixprep check` says of the repository")
     in_flight = "on a GPU: images between the ensemble's steps at once, for which memory is set aside"
+    ready = "seconds to wait until every model is ready; default: 120, and 10 for each model"
+    serve.add_argument("--ready-timeout", **SECONDS, dest="ready_timeout_s", help=ready)
     grace = "seconds from Ctrl-C or SIGTERM to the end; all but the last 3 for what is in flight; default: %(default)g"
     serve.add_argument("--grace", **SECONDS, dest="grace_s", default=10.0, help=grace)
     serve.add_argument("--images-in-flight", **COUNT, default=512, help=f"{in_flight}; {DEFAULT}")

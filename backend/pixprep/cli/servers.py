@@ -53,8 +53,10 @@ def serve_models(
     as_json = log_format == "json"
     server = Server(model_repository, **options)
     shown = Page(page_port) if page else None
+    progress = Progress("models")
 
     def say_ready() -> None:
+        progress.close()
         urls = {"http": server.http_url, "grpc": server.grpc_url, "metrics": server.metrics_url}
         hashes = server.snapshot.hashes
         if shown:
@@ -90,8 +92,11 @@ def serve_models(
         if model_repository.is_dir() and models_in(model_repository) and (problems := find_problems(model_repository)):
             words = f"{model_repository} would not load; --no-check serves it all the same"
             raise PixprepError(words, *map(str, problems))  # noqa: TRY301  (said below as JSON, too)
-        with shown or nullcontext():
-            supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
+        with shown or nullcontext(), progress:
+            on_progress = None if as_json else progress.to
+            supervisor.serve(
+                server, on_ready=say_ready, on_progress=on_progress, watch=find_problems if watch else None
+            )
     except PixprepError as error:
         if not as_json:
             raise

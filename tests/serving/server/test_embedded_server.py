@@ -108,11 +108,16 @@ def folders_of(server):
 
 
 def test_stopping_leaves_no_process_no_shared_memory_and_no_file(repository):
-    with Server(repository, **PORTS) as server:
+    server, seen = Server(repository, **PORTS), []
+    server.start(on_progress=lambda *numbers: seen.append(numbers))
+    try:
         processes, log = family(server.pid), server.log_file
         assert len(processes) >= 2  # Triton and its Python stub
         regions = list(SHARED_MEMORY.glob(f"{server._prefix}*"))
         assert regions
+    finally:
+        server.stop()
+    assert (seen[0], seen[-1]) == ((0, 1), (1, 1))
     assert not psutil.wait_procs(processes, timeout=60)[1]
     assert not [region for region in regions if region.exists()]
     assert not log.exists()
@@ -339,10 +344,13 @@ def test_a_model_that_loads_for_ever_is_named_when_the_time_is_over(tmp_path):
     repository = tmp_path / "models"
     write_model(repository, "slow", CONFIG, {"model.py": INITIALIZE.format("import time; time.sleep(60)")})
     log = tmp_path / "triton.log"
-    server = Server(repository, **PORTS, log_file=log)
+    server = Server(repository, **PORTS, log_file=log, ready_timeout_s=2)
     with pytest.raises(pp.SetupError) as caught:
-        server.start(timeout_s=2)
-    assert str(caught.value) == f'Triton was not ready after 2 s (still loading "slow"); its whole log: {log}'
+        server.start()
+    assert str(caught.value) == (
+        'Triton was not ready after 2 s (0 of 1 models are loaded, not "slow"): --ready-timeout waits longer; '
+        f"Triton's whole log: {log}"
+    )
     assert not list(SHARED_MEMORY.glob(f"{server._prefix}*"))
 
 

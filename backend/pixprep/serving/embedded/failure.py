@@ -85,6 +85,11 @@ def _failed_models(log: str) -> Iterator[tuple[str, str]]:
             yield found[1], found[2]
 
 
+def loaded(log: str) -> set[str]:
+    """The models that are loaded."""
+    return set(re.findall(r"successfully loaded '([^']+)'", log))
+
+
 def still_loading(log: str) -> list[str]:
     """The models whose loading began and has not ended."""
     ended = set(re.findall(r"(?:successfully loaded|failed to load) '([^']+)'", log))

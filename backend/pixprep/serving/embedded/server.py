@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serving.embedded.addresses import bracketed, check_ports, is_loopback, listeners, resolve
 from pixprep.serving.embedded.control import KEY_HEADER, Control
-from pixprep.serving.embedded.failure import DIED, died, failure, last_words, still_loading
+from pixprep.serving.embedded.failure import DIED, died, failure, last_words, loaded, still_loading
 from pixprep.serving.embedded.processes import Processes, hide
 from pixprep.serving.embedded.request import CLIP, PHOTO, curl_line
 from pixprep.serving.embedded.snapshot import Snapshot
@@ -42,6 +42,8 @@ _END_S = 3.0
 _PORTS_S = 5.0
 """Seconds until the ports of a Triton that was ended are free."""
 _LOOK_S = 0.05
+_READY_S, _MODEL_READY_S = 120.0, 10.0
+"""Default time to become ready, and what each model adds to it: 13 ensembles took over 120 s on a busy machine."""
 
 
 class State(Enum):
@@ -70,6 +72,7 @@ class Server:
         images_in_flight: on a GPU: sizes the CUDA memory pool for them; default: Triton's own 64 MiB.
         trace_url: of an OpenTelemetry collector that takes OTLP over HTTP; default: no request is traced.
         trace_rate: one of so many requests is traced; of those with a ``traceparent``, each.
+        ready_timeout_s: Maximum number of seconds of a start; default: 120, and 10 for each model.
         grace_s: how long ``stop`` takes at most; all but the last 3 s are for requests in flight.
         extra_args: further options for tritonserver; its three endpoints must stay on.
 
@@ -92,6 +95,7 @@ class Server:
     images_in_flight: int | None = None
     trace_url: str | None = None
     trace_rate: int = 100
+    ready_timeout_s: float | None = None
     grace_s: float = 10.0
     extra_args: Sequence[str] = ()
 
@@ -155,8 +159,11 @@ class Server:
         assert self._processes is not None
         return self._processes.pid
 
-    def start(self, *, timeout_s: float = 120) -> None:
+    def start(self, *, on_progress: Callable[[int, int], object] | None = None) -> None:
         """Start Triton and return when every model is ready.
+
+        Args:
+            on_progress: Function that is called with the number of models that are loaded, and of all.
 
         Raises:
             SetupError: the machine is not fit, a port is taken, or Triton does not become ready in time.
@@ -177,7 +184,8 @@ class Server:
                     assemble_backends(folder / "backends", self._prefix)
                 (folder / "cwd").mkdir()
                 began_at = time.monotonic()
-                self._launch(self._processes, timeout_s=timeout_s)
+                timeout_s = self.ready_timeout_s or _READY_S + _MODEL_READY_S * len(self.snapshot.hashes)
+                self._launch(self._processes, timeout_s=timeout_s, on_progress=on_progress)
                 self._start_s = time.monotonic() - began_at
         except BaseException:
             self.stop()
@@ -257,7 +265,9 @@ class Server:
         """Time that one load, or all of them, may take: several times what the start took."""
         return max(20.0, 5 * self._start_s)
 
-    def _launch(self, processes: Processes, *, timeout_s: float) -> None:
+    def _launch(
+        self, processes: Processes, *, timeout_s: float, on_progress: Callable[[int, int], object] | None = None
+    ) -> None:
         """Start a Triton and wait until it is ready."""
         wheel, folder = find_wheel(), processes.folder
         assert self.log_file
@@ -309,14 +319,15 @@ class Server:
                 log=log,
             )
         try:
-            self._wait_until_ready(timeout_s)
+            self._wait_until_ready(timeout_s, on_progress or (lambda *_: None))
         except PixprepError:
             self._keeps_log = True
             raise
         hide(self.pid, self.control.key)
         self.state = State.SERVING
 
-    def _wait_until_ready(self, timeout_s: float) -> None:
+    def _wait_until_ready(self, timeout_s: float, on_progress: Callable[[int, int], object]) -> None:
+        models = self.snapshot.hashes
         deadline = time.monotonic() + timeout_s
         launches, whole = Launches(self.pid, self._prefix), f"Triton's whole log: {self.log_file}"
         while time.monotonic() < deadline:
@@ -325,15 +336,17 @@ class Server:
                 raise type(error)(*error.args, whole)
             # Whoever took a port since we looked would answer as well; and metrics start after HTTP.
             if self.control.is_ready() and all(self.pid in listeners(port) for port in self._ports.values()):
+                on_progress(len(models), len(models))
                 return
             stuck = launches.stuck()
             if lost := [name for name in still_loading(self._log()) if stuck & {name, ""}]:
                 how = died(launches.deaths.get(lost[0], ""))
                 raise PixprepError(f'model "{lost[0]}" does not load: {how}', *last_words(self._log()), whole)
+            on_progress(len(loaded(self._log())), len(models))
             time.sleep(_LOOK_S)
         names = ", ".join(f'"{name}"' for name in still_loading(self._log()))
-        what = f"still loading {names}" if names else "every model is loaded"
-        raise SetupError(f"Triton was not ready after {timeout_s:g} s ({what}); its whole log: {self.log_file}")
+        what = f"{len(loaded(self._log()))} of {len(models)} models are loaded" + (f", not {names}" if names else "")
+        raise SetupError(f"Triton was not ready after {timeout_s:g} s ({what}): --ready-timeout waits longer; {whole}")
 
     def _log(self) -> str:
         """Log of the present Triton so far."""

@@ -47,10 +47,20 @@ Check = Callable[[Path], Sequence[Problem]]
 """Finder of the problems of a model repository, such as ``pixprep.serving.repository.check``."""
 
 
-def serve(server: Server, *, on_ready: Callable[[], object], watch: Check | None = None) -> None:
+def serve(
+    server: Server,
+    *,
+    on_ready: Callable[[], object],
+    on_progress: Callable[[int, int], object] | None = None,
+    watch: Check | None = None,
+) -> None:
     """Start a server and look after it until Ctrl-C or SIGTERM, then stop it.
 
-    ``watch`` finds problems in what changes on disk: what has none is deployed. None: nothing is.
+    Args:
+        server: The server.
+        on_ready: Function that is called when every model is ready.
+        on_progress: See ``Server.start``.
+        watch: Finder of problems in what changes on disk: changes without a problem are deployed. None: no change is.
 
     Raises:
         PixprepError: it did not start, or Triton ended again and again.
@@ -65,9 +75,13 @@ def serve(server: Server, *, on_ready: Callable[[], object], watch: Check | None
 
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
         signal.signal(number, stop)
-    with suppress(KeyboardInterrupt), server:
-        on_ready()
-        look_after(server, stopping, watch=watch)
+    with suppress(KeyboardInterrupt):
+        server.start(on_progress=on_progress)
+        try:
+            on_ready()
+            look_after(server, stopping, watch=watch)
+        finally:
+            server.stop()
 
 
 def look_after(server: Server, stopping: Event, *, watch: Check | None = None, waits: Waits | None = None) -> None:
