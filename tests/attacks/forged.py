@@ -8,8 +8,9 @@ from PIL import Image
 from images import jpeg, noise, save
 
 
-def chunk(name, body):
-    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+def chunk(name, body, *, is_right=True):
+    """One PNG chunk; or with a wrong checksum."""
+    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body) ^ (not is_right))
 
 
 def png(height, width, *chunks, depth=8, color=2, interlace=0):

@@ -1,7 +1,9 @@
-"""Damaged JPEGs: refused by default; with ``damage="lenient"`` what libjpeg-turbo makes of them."""
+"""Damaged JPEGs: refused by default; with ``damage="lenient"`` what libjpeg-turbo makes of them. Chunks of PNGs."""
 
 import re
+import struct
 import time
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +11,11 @@ import pytest
 import simplejpeg
 
 import pixprep as pp
+from attacks.forged import chunk
 from compare import EQUAL, assert_close
 from decoding import PLAN, decoded
 from images import cmyk, expected_pixels, jpeg, jpegs, noise, others, photo, scene, with_exif, ycck
+from pixprep.engine.decoders import DAMAGES
 from pixprep.engine.decoders.header import read_jpeg_header
 from pixprep.engine.decoders.images import is_whole
 
@@ -98,6 +102,60 @@ def test_damage_of_other_formats_is_an_error_either_way():
         assert isinstance(decode(encoded[: len(encoded) * 2 // 3], "lenient")[0], pp.ImageError), name
 
 
+TEXT, LARGE = b"Comment\0words", zlib.compress(bytes(2 << 20))
+TURN = b"MM\0*\0\0\0\x08" + bytes.fromhex("0001 0112 0003 00000001 0006 0000 00000000")
+UNUSED = {
+    "text": chunk(b"tEXt", TEXT, is_right=False),
+    "time": chunk(b"tIME", bytes(7), is_right=False),
+    "gamma": chunk(b"gAMA", struct.pack(">I", 45455), is_right=False),
+    "compressed text of 2 MB": chunk(b"zTXt", b"Comment\0\0" + LARGE),
+    "international text of 2 MB": chunk(b"iTXt", b"Comment\0\1\0\0\0" + LARGE),
+    "profile of 2 MB": chunk(b"iCCP", b"profile\0\0" + LARGE),
+}
+USED = {
+    "tRNS": (struct.pack(">3H", *scene(24, 33)[0, 0].tolist()), ", which has its transparency"),
+    "eXIf": (TURN, ", which has its orientation"),
+    "tEXt": (b"Raw profile type exif\0\nexif\n 9", ", which has its orientation"),
+    "vRNS": (bytes(6), ""),
+}
+
+
+def with_chunk(more, *, behind=False):
+    """A PNG with one more chunk before its pixels, or behind them."""
+    plain = others()["png"]
+    at = plain.index(b"IEND" if behind else b"IDAT") - 4
+    return plain[:at] + more + plain[at:]
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", UNUSED)
+def test_a_chunk_of_a_png_that_pixels_do_not_depend_on_may_be_damaged(name, damage, behind):
+    pixels, recovered = decode(with_chunk(UNUSED[name], behind=behind), damage, alpha="white")
+    assert_close(pixels, scene(24, 33), EQUAL)
+    assert recovered == 0
+    turned = with_chunk(chunk(b"eXIf", TURN) + UNUSED[name])
+    assert_close(decode(turned, damage)[0], np.rot90(scene(24, 33), -1), EQUAL)
+
+
+@pytest.mark.parametrize("name", USED)
+def test_a_chunk_of_a_png_that_pixels_depend_on_is_refused_or_left_out_as_by_libpng(name):
+    body, use = USED[name]
+    encoded = with_chunk(chunk(name.encode(), body, is_right=False))
+    error = f"[CORRUPT] a wrong checksum in the chunk {name} of the PNG{use}"
+    assert [str(decode(encoded, damage)[0]) for damage in ("strict", "structural", "pillow")] == [error] * 3
+    pixels, recovered = decode(encoded, "lenient", alpha="white")
+    assert_close(pixels, scene(24, 33), EQUAL)
+    assert recovered == 1
+
+
+def test_critical_chunks_of_a_png_stay_damaged():
+    palette = others()["png palette"]
+    header = others()["png"].replace(b"IHDR", b"IHDr")
+    for encoded in (palette.replace(b"PLTE", b"pLTE"), palette.replace(b"PLTE", b"PLTe"), header):
+        assert decode(encoded, "lenient")[0].reason == "CORRUPT"
+
+
 def test_a_recovered_image_is_upright_and_in_the_colours_that_were_asked_for():
     encoded = cut(with_exif(6), 0.7)
     for changes in ({}, {"apply_exif_orientation": False}, {"is_gray": True}):
@@ -116,7 +174,7 @@ def test_the_fast_ways_recover_too(fast):
 
 # what costs no pixel, and what does
 
-DQT, DHT, SOS, COM, APP0, APP1, APP2, ADOBE = 0xDB, 0xC4, 0xDA, 0xFE, 0xE0, 0xE1, 0xE2, 0xEE
+DQT, DHT, DRI, SOS, COM, APP0, APP1, APP2, ADOBE = 0xDB, 0xC4, 0xDD, 0xDA, 0xFE, 0xE0, 0xE1, 0xE2, 0xEE
 
 
 def with_segment(marker, content, encoded):
@@ -266,6 +324,22 @@ def test_what_costs_pixels_is_refused(words):
     pixels, recovered = decode(encoded, "lenient")
     assert recovered == 1
     assert not np.array_equal(pixels, decode(clean)[0])
+
+
+@pytest.mark.parametrize("name", ["sampling 420", "gray", "restart markers", "rgb without transform"])
+@pytest.mark.parametrize(("marker", "length"), [(DQT, 0), (DHT, 0), (DHT, 3), (DRI, 0), (DRI, 3)])
+def test_a_broken_segment_after_the_last_row_costs_lenient_nothing(name, marker, length):
+    """libjpeg-turbo gives up there without a warning; OpenCV and browsers have all rows by then."""
+    whole = SMALL[name]
+    end = whole.rindex(END)
+    broken = bytes([0xFF, marker]) + length.to_bytes(2, "big") + bytes(max(0, length - 2))
+    encoded = whole[:end] + broken + whole[end:]
+    for damage in ("strict", "pillow"):
+        assert str(decode(encoded, damage)[0]) == "[CORRUPT] libjpeg-turbo: Bogus marker length"
+    pixels, recovered = decode(encoded, "lenient")
+    assert_close(pixels, decode(whole)[0], EQUAL)
+    assert_close(decode(encoded, "lenient", is_gray=True)[0], decode(whole, is_gray=True)[0], EQUAL)
+    assert recovered == 1
 
 
 def pillow(encoded):

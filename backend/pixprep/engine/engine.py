@@ -50,9 +50,11 @@ class Engine:
             whose markers show damage and of which libjpeg-turbo then warns; on the CPU the same as ``strict``, which
             costs nothing there. ``pillow``: those for which Pillow raises an error, such as data that end before the
             last row; the others get Pillow's pixels. ``lenient``: none that libjpeg-turbo decodes, as browsers do.
-            ``Batch.recovered`` counts the images that ``pillow`` and ``lenient`` take. In other formats, what Pillow
-            refuses is always an error. Default: ``strict`` on the CPU, ``structural`` on a GPU. A GPU's decoder of
-            clips hides damage inside a packet; with ``strict`` the CPU decodes them.
+            ``Batch.recovered`` counts the images that ``pillow`` and ``lenient`` take. A PNG may have a wrong checksum
+            or over 1 MiB in a chunk that pixels do not depend on; ``lenient`` also leaves out a chunk of transparency
+            or orientation with a wrong checksum. In other formats, what Pillow refuses is always an error. Default:
+            ``strict`` on the CPU, ``structural`` on a GPU. A GPU's decoder of clips hides damage inside a packet; with
+            ``strict`` the CPU decodes them.
         odd_range: True allows values that no usual classifier takes; else a warning is logged, in the words of
             ``pixprep check``.
         decoder: what may decode on a GPU. ``consistent``: the hardware engine decodes baseline JPEGs and CUDA the

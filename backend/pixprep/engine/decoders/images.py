@@ -6,6 +6,9 @@ refused, and with ``"chroma": "fast"`` those whose colour it interpolates.
 A JPEG is damaged if libjpeg-turbo warns of what costs pixels (``flaws`` has what does not): its data ends early,
 or does not fit. ``strict`` refuses it; ``lenient`` takes what libjpeg-turbo makes of it, which is what Pillow,
 OpenCV and browsers show; ``pillow`` takes it where Pillow loads it, which refuses what ends before its last row.
+
+Ancillary chunks of a PNG may be damaged (``png``), unless its transparency or orientation depend on them, which
+``lenient`` leaves out like libpng.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +37,7 @@ from pixprep.engine.decoders import (
     Limits,
     deep,
     heif,
+    png,
     tiff,
     turbo,
     webp,
@@ -168,8 +172,17 @@ class CpuDecoder:
             assert placed is not None
             return Decoded(encoded.pixels, placed)
         if header is None:
-            pixels = self._pillow(encoded, name, memory)
-            return Decoded(pixels, place(*pixels.shape[:2]))
+            is_recovered = False
+            try:
+                pixels = self._pillow(encoded, name, memory)
+            except ImageError as error:
+                is_lenient, is_png = self._damage == "lenient", name == "png" and error.reason == "CORRUPT"
+                without = png.mended(memoryview(encoded).cast("B"), is_lenient=is_lenient) if is_png else None
+                if without is None:
+                    raise
+                encoded, is_recovered = without
+                pixels = self._pillow(encoded, name, memory)
+            return Decoded(pixels, place(*pixels.shape[:2]), is_recovered)
         assert placed is not None
         memory.take(header.height * header.width)
         if header.components in (1, 3):
@@ -232,16 +245,19 @@ class CpuDecoder:
         """Decode as much of a damaged JPEG as libjpeg-turbo can.
 
         It reports an error that follows a warning as a warning, and simplejpeg then gives the buffer back as it was:
-        another client's image. So the last byte has to change, at the latest from another value.
+        another client's image. An error without a warning before it may come after the last row, from a broken segment
+        before the end. In both cases the last byte of the buffer says whether the last row was written: it has to
+        change, at the latest from another value.
 
         Raises:
             ValueError: it gave up.
         """
         for level in (0, 255):
             buffer[-1, -1, -1] = level
-            pixels = turbo.decode(encoded, buffer, self._way, is_strict=False)
+            with suppress(ValueError):
+                turbo.decode(encoded, buffer, self._way, is_strict=False)
             if buffer[-1, -1, -1] != level:
-                return pixels
+                return buffer
         raise ValueError("the last row was not written")
 
     def _rare(self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory) -> Decoded:
