@@ -5,7 +5,7 @@ A source has ``len()``, ``source[index]``, and what ``Source`` names. A sample i
 ``image``   the encoded image: bytes, a memoryview, or a ``pathlib.Path`` (see ``read_image``); or an array of its
             pixels, for a pipeline that begins with ``pixels``
 ``name``    text for messages
-``label``   a whole number, from 0 where the source knows its classes
+``label``   an integer, from 0 where the source knows its classes; or of its declared type: see ``types``
 ``boxes``   float32 (n, 4): x1, y1, x2, y2 in pixels of the upright image, 0-based; x2, y2 are where the box ends
 ``labels``  int64 (n): the class of each box
 ``points``  float32 (n, k, 2): x, y in the same pixels
@@ -65,6 +65,7 @@ class Source(ABC):
     classes: tuple[str, ...] = ()
     is_in_order = False
     notes: tuple[str, ...] = ()
+    types: Any = None  # declared types of the fields, of which ``types.typed`` makes an object
     _broken: Mapping[int, ImageError] = {}  # of samples that were found broken when the source was made
 
     @property
@@ -91,7 +92,13 @@ class Source(ABC):
         number %= count
         if (error := self._broken.get(number)) is not None:
             raise ImageError(error.reason, error.detail)
-        return self._sample(number)
+        sample = self._sample(number)
+        return self.types.applied(sample) if self._type_tag else sample
+
+    @property
+    def _type_tag(self) -> tuple[object, ...]:
+        """The declared types, as a part of a fingerprint; empty if there are none."""
+        return (self.types,) if self.types is not None and self.types.fields else ()
 
     def __repr__(self) -> str:
         some = printable(", ".join(self.classes[:_NAMED])) + ", …" * (len(self.classes) > _NAMED)

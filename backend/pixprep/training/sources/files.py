@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from pixprep.training.sources.storage import (
     opening,
     remote,
 )
+from pixprep.training.sources.types import FieldType, checked, converted, found_classes, guessed, typed
 
 SUFFIXES = tuple(suffix for name in USUAL for suffix in KINDS[name].suffixes)
 _MOST_FOLDERS = 64  # one in another
@@ -52,7 +53,7 @@ class ImageFiles(Source):
         self,
         root: str,
         names: Names,
-        labels: npt.NDArray[np.int64] | None,
+        labels: npt.NDArray[Any] | None,
         classes: tuple[str, ...],
         *,
         columns: Mapping[str, Names] | None = None,
@@ -72,7 +73,7 @@ class ImageFiles(Source):
         """Hash of names, labels and columns."""
         labels = () if self.labels is None else self.labels
         columns = [part for name, texts in self._columns.items() for part in (name, texts.blob)]
-        return fingerprint("files", self.classes, self._names.blob, labels, *columns)
+        return fingerprint("files", self.classes, self._names.blob, labels, *columns, *self._type_tag)
 
     def __len__(self) -> int:
         return len(self._names)
@@ -83,12 +84,13 @@ class ImageFiles(Source):
         with naming(name):
             sample |= {"image": image_at(inside(self._root, name)), "name": name}
         if self.labels is not None:
-            sample["label"] = int(self.labels[index])
+            label = self.labels[index]
+            sample["label"] = label.copy() if label.ndim else label.item()
         return sample
 
 
 def files(
-    where: StrPath | Sequence[StrPath], *, labels: Sequence[int] | None = None, classes: Sequence[str] | None = None
+    where: StrPath | Sequence[StrPath], *, labels: npt.ArrayLike | None = None, classes: Sequence[str] | None = None
 ) -> ImageFiles:
     """Read image files: those of a folder, or a list.
 
@@ -101,7 +103,7 @@ def files(
 
     Args:
         where: a folder, a pattern, or paths of files.
-        labels: of a list, a whole number for each path.
+        labels: Number for each path of a list: its class, or a float; or a row of numbers for each path.
         classes: the names of the labels. Of a folder: the folders that are classes, in this order, so that two folders
             get the same labels; default: all that are there.
 
@@ -112,7 +114,7 @@ def files(
 
 
 def videos(
-    where: StrPath | Sequence[StrPath], *, labels: Sequence[int] | None = None, classes: Sequence[str] | None = None
+    where: StrPath | Sequence[StrPath], *, labels: npt.ArrayLike | None = None, classes: Sequence[str] | None = None
 ) -> ImageFiles:
     """Read clips, for a pipeline that begins with ``decode_video``: those of a folder, or a list; as ``files`` does.
 
@@ -120,7 +122,7 @@ def videos(
 
     Args:
         where: a folder, of which each folder inside is a class, or paths of files.
-        labels: of a list, a whole number for each path.
+        labels: Number for each path of a list: its class, or a float; or a row of numbers for each path.
         classes: the names of the labels.
 
     Raises:
@@ -133,7 +135,7 @@ def videos(
 
 def _files(
     where: StrPath | Sequence[StrPath],
-    labels: Sequence[int] | None,
+    labels: npt.ArrayLike | None,
     classes: Sequence[str] | None,
     suffixes: tuple[str, ...],
 ) -> ImageFiles:
@@ -148,9 +150,7 @@ def _files(
     names = [absolute(path) for path in where]
     if not names:
         raise DataError("the list of files is empty")
-    numbers = None if labels is None else np.array(labels, np.int64)
-    if numbers is not None and numbers.shape != (len(names),):
-        raise DataError(f"{numbers.size:,} labels for {len(names):,} files")
+    numbers = None if labels is None else _numbers(labels, len(names))
     if any(map(is_remote, names)):
         root = os.path.commonprefix(names).rpartition("/")[0]  # noqa: RUF071  (whose last slash ends it)
         if not is_remote(root):
@@ -161,6 +161,16 @@ def _files(
     if any("\0" in name for name in inner):
         raise DataError("a file's name has a NUL in it")
     return ImageFiles(root, Names([inner]), numbers, tuple(classes or ()))
+
+
+def _numbers(labels: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
+    """Labels of a list: integers, floats, or a row of numbers for each file."""
+    found = np.array(labels)
+    if found.ndim == 0 or len(found) != count:
+        raise DataError(f"{found.size:,} labels for {count:,} files")
+    if found.dtype.kind not in "biuf":
+        raise DataError(f"labels are numbers, not {found.ravel()[0]!r}: pixprep.read.table has classes")
+    return found if found.dtype.kind == "f" else found.astype(np.int64)
 
 
 def _is_pattern(where: StrPath) -> bool:
@@ -255,24 +265,31 @@ def table(
     label: str | None = "label",
     root: StrPath | None = None,
     classes: Sequence[str] | None = None,
+    types: Mapping[str, FieldType] | None = None,
 ) -> ImageFiles:
     """Read image files that a table names: CSV, or TSV by its suffix, with the names of the columns in the first line.
 
-    Each further line is a sample. Other columns than image, name and label come with it, as
-    text. A line that cannot be read costs its sample.
+    Each further line is a sample. Other columns than image, name and label come with it, as text unless ``types``
+    declares them. A line that cannot be read costs its sample.
+
+    Labels that are all integers are integers, and labels that are all words are classes. Where neither is certain, such
+    as for 0.5, for an empty label, or for numbers among words, ``types`` must declare it.
 
     >>> train = table("train.csv", image="file", label="species")        # doctest: +SKIP
 
     Args:
         path: the table, in UTF-8. A field in quotes ends in its line.
         image: the column with the paths. They may not lead out of ``root``.
-        label: the column with the labels, or None. Whole numbers are taken as they are; else the sorted texts are the
-            classes.
+        label: the column with the labels, or None.
         root: the folder that paths are relative to; default: the table's. ``"/"`` admits any absolute path.
-        classes: the names of the labels, in their order; a line with another costs its sample.
+        classes: the names of the labels, in their order; a line with another costs its sample. Default: the sorted
+            texts of the column.
+        types: Types of columns, such as ``{"label": "float", "age": "int"}``: ``int``, ``float``, ``str``, ``classes``
+            (one name of ``classes``) or ``multi_hot`` (names of ``classes`` with blanks between them, as float32 of 0
+            and 1). ``label`` is the column of the labels. A line with another value costs its sample.
 
     Raises:
-        DataError: the table cannot be read, lacks a column, or has no line.
+        DataError: the table cannot be read, lacks a column, or has no line; or the type of its labels is not certain.
     """
     where = os.fspath(path)
     folder = folder_of(root if root is not None else Path(where).parent)
@@ -312,14 +329,36 @@ def table(
             columns[name].append(sys.intern(field) if name == label else field)
     if not columns[image]:
         raise DataError(f"{where}: has no line after the names of its columns")
-    numbers = None
     names = tuple(classes or ())
+    declared = checked(types, [*others, *([] if label is None else ["label"])])
+    numbers = None
     if label is not None:
-        numbers, names, unknown = _labels(columns[label], set(broken), names)
-        for index in unknown:
-            text = f"the label {columns[label][index][:80]!r} is none of the classes"
-            broken[index] = ImageError("BAD_RECORD", f"{Path(where).name}, line {numbered[index]}: {text}")
-    return ImageFiles(
+        texts = dict.fromkeys(text for index, text in enumerate(columns[label]) if index not in broken)
+        kind, doubtful = declared.get("label", "classes" if names else None), ""
+        if kind is None:
+            kind, doubtful = guessed(texts)
+        if kind is None:
+            number = numbered[columns[label].index(doubtful)]
+            raise DataError(
+                f"{where}: line {number}: the label {doubtful[:80]!r} may be a number or a class: declare the type of "
+                f'the column {label!r}: types={{"label": "float"}}, or "int", "classes", "multi_hot", "str"'
+            )
+        if kind in ("classes", "multi_hot"):
+            names = names or found_classes(kind, texts)
+        values, errors = _labels(kind, texts, names)
+        for index, text in enumerate(columns[label] if errors else ()):
+            if index not in broken and text in errors:
+                words = f"{Path(where).name}, line {numbered[index]}: the label {errors[text]}"
+                broken[index] = ImageError("BAD_RECORD", words)
+        if kind in ("str", "multi_hot"):
+            others.append("label")
+            columns["label"] = columns[label]
+        else:
+            numbers = np.array(
+                [values.get(text, -1) for text in columns[label]], float if kind == "float" else np.int64
+            )
+            declared.pop("label", None)
+    source = ImageFiles(
         folder,
         Names([columns[image]]),
         numbers,
@@ -328,6 +367,7 @@ def table(
         broken=broken,
         notes=[error.detail for error in islice(broken.values(), 100)],
     )
+    return typed(source, declared, [*others, "label"])
 
 
 def _lines(where: str) -> Iterator[tuple[int, list[str] | str]]:
@@ -352,14 +392,12 @@ def _lines(where: str) -> Iterator[tuple[int, list[str] | str]]:
                 yield number, str(error)
 
 
-def _labels(
-    texts: Sequence[str], broken: set[int], classes: tuple[str, ...]
-) -> tuple[npt.NDArray[np.int64], tuple[str, ...], list[int]]:
-    """The number of each label, the classes, and where a label is none of them."""
-    known = [text for index, text in enumerate(texts) if index not in broken]
-    if not classes and all(text.removeprefix("-").isdecimal() and len(text) < 19 for text in known):
-        return np.array([int(text or -1) for text in texts], np.int64), (), []
-    names = classes or tuple(sorted(set(known)))
-    numbers = {name: number for number, name in enumerate(names)}
-    unknown = [index for index, text in enumerate(texts) if text not in numbers and index not in broken]
-    return np.array([numbers.get(text, -1) for text in texts], np.int64), names, unknown
+def _labels(kind: FieldType, texts: Iterable[str], classes: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What each label becomes, and why some cannot."""
+    made, errors = {}, {}
+    for text in texts:
+        try:
+            made[text] = converted(kind, text, classes)
+        except ValueError as error:
+            errors[text] = str(error)
+    return made, errors

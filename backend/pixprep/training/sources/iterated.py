@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
 from threading import Lock
 from typing import Any
@@ -11,6 +11,7 @@ from pixprep.boxes import check_source_format
 from pixprep.errors import DataError, PipelineError
 from pixprep.spec import BoxSource
 from pixprep.training.sources.rows import Rows, plain
+from pixprep.training.sources.types import FieldType, named, typed
 
 _POSSIBLE = {"shuffle": (False,), "repeats": (1,), "on_error": ("raise", "skip")}
 """Values of a Loader's arguments that need no sample by its number, beside None."""
@@ -57,7 +58,8 @@ def iterable(
     classes: Sequence[str] = (),
     tag: str = "",
     box_format: BoxSource = "xyxy",
-    **fields: str | int,
+    types: Mapping[str, FieldType] | None = None,
+    **fields: str | int | None,
 ) -> Rows:
     """Take the rows of an iterable as samples, in its order.
 
@@ -75,6 +77,7 @@ def iterable(
         classes: the names of the labels.
         tag: what tells these rows from others.
         box_format: how the field ``boxes`` comes.
+        types: Types of fields, as in ``table``.
         **fields: further fields.
 
     Raises:
@@ -93,9 +96,10 @@ def iterable(
         samples = len(items)
     if not isinstance(samples, int) or samples < 1:
         raise DataError(f"samples is a number of rows, 1 at least, not {samples!r}")
-    rows, known = plain(items, image, fields)
+    keys = named(image=image, **fields)
+    rows, known = plain(items, keys)
     passes = _Passes(lambda: iter(rows() if callable(rows) else rows), samples)
-    made = Rows(passes, {"image": image, **fields}, tuple(classes or known), tag, box_format)
+    made = typed(Rows(passes, keys, tuple(classes or known), tag, box_format), types, keys)
     made.is_in_order = True
     return made
 

@@ -164,10 +164,14 @@ def _size(image: Any) -> object:
 
 def labels_of(source: AnySource) -> npt.NDArray[Any] | None:
     """Each sample's label, where that is known before the samples are read."""
+    found = getattr(source, "labels", None)
     if isinstance(source, list | tuple):
-        labels = np.array([sample.get("label") for sample in source])
-        return labels if labels.dtype.kind in "iub" else None
-    return getattr(source, "labels", None)
+        found = [sample.get("label") for sample in source]
+    try:
+        labels = np.asarray(found)
+    except ValueError:  # lists of different lengths
+        return None
+    return labels if labels.dtype.kind in "iub" and labels.ndim == 1 else None
 
 
 def weights_of(source: AnySource, weights: npt.ArrayLike | str | None) -> npt.NDArray[np.float64] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 from pixprep.errors import DataError, ImageError, needing
 from pixprep.training.sources import LIMITS, Sample, Source, naming
 from pixprep.training.sources.storage import Names, StrPath, absolute, fingerprint, is_remote
+from pixprep.training.sources.types import FieldType, named, typed
 
 _COUNT = b"num-samples"
 _LOCK = Lock()
@@ -31,7 +32,7 @@ class LmdbValues(Source):
     @property
     def fingerprint(self) -> str:
         """Hash of the keys, or of their patterns and number."""
-        return fingerprint("lmdb", self._fields, self._count, self._keys.blob if self._keys else b"")
+        return fingerprint("lmdb", self._fields, self._count, self._keys.blob if self._keys else b"", *self._type_tag)
 
     def __len__(self) -> int:
         return self._count
@@ -58,7 +59,15 @@ class LmdbValues(Source):
         return {**vars(self), "_held": None}
 
 
-def lmdb(path: StrPath, *, image: str | None = None, first: int = 1, **fields: str) -> LmdbValues:
+def lmdb(
+    path: StrPath,
+    *,
+    image: str | None = None,
+    first: int = 1,
+    classes: Sequence[str] = (),
+    types: Mapping[str, FieldType] | None = None,
+    **fields: str | None,
+) -> LmdbValues:
     """Read an LMDB, which the package ``lmdb`` opens. Take files that you trust: a forged one may end the process.
 
     >>> bedrooms = lmdb("bedroom_train_lmdb")                                             # doctest: +SKIP
@@ -69,6 +78,8 @@ def lmdb(path: StrPath, *, image: str | None = None, first: int = 1, **fields: s
         image: pattern of the images' keys, with a whole number in it; the key ``num-samples`` says how many there are.
             Default: each value is an encoded image, in the order of the keys.
         first: the number of the first sample.
+        classes: the names of the labels.
+        types: Types of fields, as in ``table``; others are texts.
         **fields: patterns of further keys, whose values are UTF-8: each sample's text.
 
     Raises:
@@ -79,10 +90,10 @@ def lmdb(path: StrPath, *, image: str | None = None, first: int = 1, **fields: s
         raise DataError(
             f"{os.fspath(path)}: {'an LMDB is a local file' if is_remote(path) else 'no such folder or file'}"
         )
-    patterns = {"image": image, **fields} if image is not None else {}
-    if fields and not patterns:
+    patterns = named(image=image, **fields)
+    if patterns and image is None:
         raise DataError(
-            f'{", ".join(fields)}: further keys go with a pattern of the images\', such as image="image-%09d"'
+            f'{", ".join(patterns)}: further keys go with a pattern of the images\', such as image="image-%09d"'
         )
     for field, pattern in patterns.items():
         if not _NUMBERED.fullmatch(str(pattern)):
@@ -101,7 +112,9 @@ def lmdb(path: StrPath, *, image: str | None = None, first: int = 1, **fields: s
             count = len(keys)
     if count < 1:
         raise DataError(f"{whole}: no sample in it")
-    return LmdbValues(whole, {field: str(pattern) for field, pattern in patterns.items()}, keys, count, first)
+    source = LmdbValues(whole, {field: str(pattern) for field, pattern in patterns.items()}, keys, count, first)
+    source.classes = tuple(classes)
+    return typed(source, types, patterns)
 
 
 class _Store:

@@ -34,6 +34,7 @@ from pixprep.training.sources.storage import (
     noted,
     scan,
 )
+from pixprep.training.sources.types import FieldType, named, typed
 
 _READERS = 8
 
@@ -89,7 +90,9 @@ class ParquetRows(Archives):
     @property
     def fingerprint(self) -> str:
         """Hash of the files' names, and of the sizes of each row group."""
-        return fingerprint("parquet", self._names, self._fields, *self._sizes, *format_tag(self._box_format))
+        return fingerprint(
+            "parquet", self._names, self._fields, *self._sizes, *format_tag(self._box_format), *self._type_tag
+        )
 
     @property
     def blocks(self) -> I64:
@@ -105,9 +108,10 @@ class ParquetRows(Archives):
             return None
         files = zip(self._files.paths, self._footers, strict=True)
         tables = [_library().opened(path, footer).read([name]) for path, footer in files]
-        labels: npt.NDArray[Any] = np.concatenate(
-            [_library().column(table, name).cast("int64").fill_null(-1).to_numpy() for table in tables]
-        )
+        columns = [_library().column(table, name) for table in tables]
+        if self._type_tag:
+            return self.types.labels(value for column in columns for value in column.to_pylist())  # type: ignore[no-any-return]
+        labels: npt.NDArray[Any] = np.concatenate([each.cast("int64").fill_null(-1).to_numpy() for each in columns])
         return labels
 
     def _sample(self, index: int) -> Sample:
@@ -169,7 +173,8 @@ def parquet(
     classes: Sequence[str] = (),
     cache_bytes: int = 1 << 30,
     box_format: BoxSource = "xyxy",
-    **fields: str,
+    types: Mapping[str, FieldType] | None = None,
+    **fields: str | None,
 ) -> ParquetRows:
     """Read the rows of Parquet files.
 
@@ -185,6 +190,7 @@ def parquet(
         classes: the names of the labels.
         cache_bytes: of row groups that are kept; two are kept in any case.
         box_format: as in ``rows``.
+        types: Types of fields, as in ``table``. Undeclared labels are integers.
         **fields: further fields, such as ``label="label"``: the name, and the column.
 
     Raises:
@@ -192,12 +198,12 @@ def parquet(
         SetupError: pyarrow is not installed.
     """
     check_source_format(box_format)
-    columns = {"image": image, **fields}
+    columns = named(image=image, **fields)
     files = archives(paths)
-    found = scan(files, lambda path: _library().described(path, columns))
+    found = scan(files, lambda path: _library().described(path, columns, is_label_typed="label" in (types or {})))
     if not any(footer.num_rows for footer, _ in found):
         raise DataError(f"{files[0]}: no row in it" + f" ({len(files):,} files, no row)" * (len(files) > 1))
-    return ParquetRows(
+    source = ParquetRows(
         files,
         [footer for footer, _ in found],
         columns,
@@ -205,6 +211,7 @@ def parquet(
         cache_bytes,
         box_format=box_format,
     )
+    return typed(source, types, columns)
 
 
 def _library() -> ModuleType:

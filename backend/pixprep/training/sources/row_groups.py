@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 from pixprep.errors import DataError, ImageError, printable
 from pixprep.training.sources.storage import is_remote, remote
 
-_MOST_BYTES, _MOST_TIMES, _MOST_ROWS = 128 << 20, 16, 1024
-"""Bytes that a row group may take, or how many times those that it has in the file; rows that are read at once."""
+_MOST_BYTES, _MOST_TIMES = 128 << 20, 16
+"""Maximum number of bytes of a row group in memory; or, if that is more, the multiple of its size in the file."""
+_MOST_ROWS = 1024
+"""Maximum number of rows that are read at once."""
 Columns = Mapping[str, Any]
 """Values of a row group by the samples' fields, indexed by the row's number; ``as_py`` makes one Python's."""
 
@@ -64,7 +66,7 @@ def opened(path: str, metadata: Any = None) -> pq.ParquetFile:
     return pq.ParquetFile(where, metadata=metadata, pre_buffer=is_far, page_checksum_verification=True)
 
 
-def described(path: str, fields: Mapping[str, str]) -> tuple[Any, tuple[str, ...]]:
+def described(path: str, fields: Mapping[str, str], *, is_label_typed: bool = False) -> tuple[Any, tuple[str, ...]]:
     """The footer of a file, and the classes that Hugging Face's has of its labels.
 
     Raises:
@@ -81,8 +83,9 @@ def described(path: str, fields: Mapping[str, str]) -> tuple[Any, tuple[str, ...
                 f"{path}: the column {name!r} is {found}, and no encoded images: those are binary, or a struct with "
                 'binary "bytes"'
             )
-        if field == "label" and not pa.types.is_integer(found):
-            raise DataError(f"{path}: the column {name!r} is {found}, and labels are whole numbers: give another name")
+        if field == "label" and not pa.types.is_integer(found) and not is_label_typed:
+            remedy = 'declare it, such as types={"label": "float"} or "classes", or give another name'
+            raise DataError(f"{path}: the column {name!r} is {found}, and labels are integers: {remedy}")
     return file.metadata, _classes(file.schema_arrow.metadata or {}, fields.get("label"))
 
 

@@ -13,6 +13,7 @@ from pixprep.errors import DataError, ImageError
 from pixprep.spec import BoxSource
 from pixprep.training.sources import Sample, Source, naming
 from pixprep.training.sources.storage import fingerprint
+from pixprep.training.sources.types import FieldType, named, typed
 
 _Key = str | int
 
@@ -32,13 +33,15 @@ class Rows(Source):
     @property
     def fingerprint(self) -> str:
         """Hash of the tag, the fields, and the number of rows; their contents are not read."""
-        return fingerprint("rows", self._tag, self._fields, len(self), *format_tag(self._box_format))
+        return fingerprint("rows", self._tag, self._fields, len(self), *format_tag(self._box_format), *self._type_tag)
 
     @property
     def labels(self) -> Any:
         """Each row's label, of a Hugging Face dataset; else None: rows are not read before they are asked for."""
         key = self._fields.get("label")
-        return np.array(self._items[key]) if key is not None and hasattr(self._items, "column_names") else None
+        if key is None or not hasattr(self._items, "column_names"):
+            return None
+        return self.types.labels(self._items[key]) if self._type_tag else np.array(self._items[key])
 
     def __len__(self) -> int:
         return len(self._items)
@@ -73,7 +76,8 @@ def rows(
     classes: Sequence[str] = (),
     tag: str = "",
     box_format: BoxSource = "xyxy",
-    **fields: _Key,
+    types: Mapping[str, FieldType] | None = None,
+    **fields: _Key | None,
 ) -> Rows:
     """Take the rows of a sequence as samples.
 
@@ -94,6 +98,7 @@ def rows(
         tag: what tells these rows from others; part of the fingerprint, which knows nothing of what rows hold.
         box_format: how the field ``boxes`` comes: ``xyxy``, ``xywh`` (left, top, width, height) or ``cxcywh`` (middle,
             width, height), in pixels; ``xyxy_normalized`` and so on: in shares of the image.
+        types: Types of fields, as in ``table``; others come as they are.
         **fields: further fields, such as ``label="label"``.
 
     Raises:
@@ -108,11 +113,12 @@ def rows(
         )
     if len(items) == 0:
         raise DataError("there are no rows")
-    items, known = plain(items, image, fields)
-    return Rows(items, {"image": image, **fields}, tuple(classes or known), tag, box_format)
+    keys = named(image=image, **fields)
+    items, known = plain(items, keys)
+    return typed(Rows(items, keys, tuple(classes or known), tag, box_format), types, keys)
 
 
-def plain(items: Any, image: _Key, fields: Mapping[str, _Key]) -> tuple[Any, tuple[str, ...]]:
+def plain(items: Any, fields: Mapping[str, _Key]) -> tuple[Any, tuple[str, ...]]:
     """Plain values of a Hugging Face dataset, with encoded images, and its classes; all else as it is.
 
     Raises:
@@ -121,11 +127,12 @@ def plain(items: Any, image: _Key, fields: Mapping[str, _Key]) -> tuple[Any, tup
     features = getattr(items, "features", None)
     if not (isinstance(features, Mapping) and hasattr(items, "cast_column")):
         return items, ()
-    for key in (image, *fields.values()):
+    for key in fields.values():
         if key not in features:
             raise DataError(f"the dataset has no column {key!r}; there are {', '.join(map(repr, features))}")
     if getattr(items, "format", {}).get("type") is not None:  # such as with_format("torch")
         items = items.with_format(None)
+    image = fields["image"]
     if getattr(features[image], "decode", False):
         items = items.cast_column(image, type(features[image])(decode=False))
     return items, tuple(getattr(features[fields["label"]], "names", ()) if "label" in fields else ())

@@ -21,6 +21,7 @@ from pixprep.errors import DataError, ImageError
 from pixprep.spec import BoxSource
 from pixprep.training.sources import Sample, naming
 from pixprep.training.sources.storage import I64, Archives, Names, Opened, StrPath, archives, fingerprint, noted, scan
+from pixprep.training.sources.types import FieldType, named, typed
 
 _BLOCK = 512
 _MOST_NAME_BYTES = 4096
@@ -72,7 +73,7 @@ class TarSamples(Archives):
     def fingerprint(self) -> str:
         """Hash of the files' names, the keys, and the position of each member."""
         tag = format_tag(self._box_format)
-        return fingerprint("tar", self._names, self._fields, self._keys.blob, self._members, *tag)
+        return fingerprint("tar", self._names, self._fields, self._keys.blob, self._members, *tag, *self._type_tag)
 
     def _sample(self, index: int) -> Sample:
         file, _ = self._where(index)
@@ -84,8 +85,10 @@ class TarSamples(Archives):
                 offset, size = (int(value) for value in self._members[index, number])
                 if offset < 0:
                     raise ImageError("BAD_RECORD", f"has no member .{suffixes.replace(';', ' or .')}")
+                data = self._piece(file, offset, size)
                 try:
-                    sample[word] = _value(suffixes, self._piece(file, offset, size))
+                    is_text = self._type_tag and word in self.types.fields and not suffixes.endswith("json")
+                    sample[word] = data if is_text else _value(suffixes, data)
                 except ValueError as error:
                     raise ImageError("BAD_RECORD", f"its .{suffixes} is broken: {error}") from None
             return to_xyxy(sample, self._box_format)
@@ -112,7 +115,8 @@ def tar(
     label: str | None = "cls",
     classes: Sequence[str] = (),
     box_format: BoxSource = "xyxy",
-    **fields: str,
+    types: Mapping[str, FieldType] | None = None,
+    **fields: str | None,
 ) -> TarSamples:
     """Read the samples of tar files in WebDataset's layout.
 
@@ -129,13 +133,14 @@ def tar(
         label: that of the label; None: there is none.
         classes: the names of the labels.
         box_format: as in ``rows``.
+        types: Types of fields, as in ``table``; others are as their suffix says.
         **fields: further fields: the name, and the suffix of the member.
 
     Raises:
         DataError: a file is not there, compressed, or no tar file, or there is no sample.
     """
     check_source_format(box_format)
-    members = {"image": image, **({"label": label} if label is not None else {}), **fields}
+    members: dict[str, str] = named(image=image, label=label, **fields)
     wanted = [f"{name}={suffixes.lower()}" for name, suffixes in members.items()]
     columns: dict[str, list[int]] = {}
     for number, suffixes in enumerate(members.values()):
@@ -151,7 +156,7 @@ def tar(
     if not any(shard.keys for shard in shards):
         note = next((note for shard in shards for note in shard.notes), "no sample in it")
         raise DataError(f"{files[0]}: {note}")
-    return TarSamples(files, shards, wanted, tuple(classes), box_format)
+    return typed(TarSamples(files, shards, wanted, tuple(classes), box_format), types, members)
 
 
 @dataclass(frozen=True)

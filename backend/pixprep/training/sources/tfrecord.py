@@ -19,6 +19,7 @@ from pixprep.errors import DataError, ImageError, needing
 from pixprep.spec import BoxSource
 from pixprep.training.sources import Sample, naming
 from pixprep.training.sources.storage import I64, Archives, Opened, StrPath, archives, fingerprint, noted, scan
+from pixprep.training.sources.types import FieldType, named, typed
 
 _HEADER, _FOOTER = 12, 4
 _MOST_INDEX_BYTES = 1 << 30
@@ -65,7 +66,7 @@ class Records(Archives):
     def fingerprint(self) -> str:
         """Hash of the files' names, and of the position of each record."""
         tag = () if self._box_format == "xyxy_normalized" else format_tag(self._box_format)
-        return fingerprint("tfrecord", self._names, self._features, *self._offsets, *self._sizes, *tag)
+        return fingerprint("tfrecord", self._names, self._features, *self._offsets, *self._sizes, *tag, *self._type_tag)
 
     def _sample(self, index: int) -> Sample:
         file, number = self._where(index)
@@ -135,7 +136,8 @@ def tfrecord(
     index: StrPath | Sequence[StrPath] | None = None,
     checksums: bool = True,
     classes: Sequence[str] = (),
-    **fields: Feature,
+    types: Mapping[str, FieldType] | None = None,
+    **fields: Feature | None,
 ) -> Records:
     """Read the records of TFRecord files, each a ``tf.train.Example``.
 
@@ -158,6 +160,7 @@ def tfrecord(
         index: DALI's index of each file, in place of the scan: text, a line for each record, its offset and size.
         checksums: check them, of each record when it is read.
         classes: the names of the labels.
+        types: Types of fields, as in ``table``; others are integers, floats or bytes, as the feature is.
         **fields: further features, such as ``label="image/class/label"``.
 
     Raises:
@@ -167,7 +170,7 @@ def tfrecord(
     files = archives(paths)
     form: BoxSource = box_format or ("xyxy_normalized" if normalized else "xyxy")
     check_source_format(form)
-    features: dict[str, Feature] = {"image": image, **fields}
+    features: dict[str, Feature] = named(image=image, **fields)
     if isinstance(labels := features.get("labels"), str):
         features["labels"] = [labels]
     for field, feature in features.items():
@@ -186,7 +189,8 @@ def tfrecord(
     if not any(len(offsets) for offsets, _, _ in found):
         problem = next((problem.detail for _, _, problem in found if problem), "no record in it")
         raise DataError(f"{files[0]}: {problem}" + f" ({len(files):,} files, no record)" * (len(files) > 1))
-    return Records(files, found, features, classes=tuple(classes), box_format=form, checksum=checksum)
+    source = Records(files, found, features, classes=tuple(classes), box_format=form, checksum=checksum)
+    return typed(source, types, features)
 
 
 def _checksum() -> Callable[[bytes], int]:
