@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from pixprep.cores import cores
+
 ROOT = Path(__file__).parents[1]
 QUIET = 0.3
 """The load average below which nothing else runs."""
@@ -111,7 +113,7 @@ def surroundings(packages: Sequence[str]) -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "versions": {name: version for name in packages if (version := _version(name))},
     }
 

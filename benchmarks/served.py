@@ -23,6 +23,7 @@ from pixels import difference, reference
 from tritonclient import grpc
 
 import pixprep as pp
+from pixprep.cores import cores as usable_cores
 from pixprep.serving import repository
 from pixprep.serving.embedded import perf
 from pixprep.serving.embedded.connection import Triton
@@ -121,7 +122,7 @@ def put_load(server: Server, model: str, *what: Any, **kind: Any) -> list[dict[s
 @contextmanager
 def serve(interpreters: dict[str, Path]) -> Iterator[Server]:
     """Triton with all models, and with the CUDA pool that ``pixprep serve`` makes."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     with tempfile.TemporaryDirectory(prefix="pixprep-benchmark-") as name:
         models = Path(name) / "models"
         repository.build(models, pipeline=pp.presets.imagenet())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import subprocess
 import sys
 import zipfile
@@ -22,6 +21,8 @@ from typing import Any
 import numpy as np
 from measure import ROOT
 from PIL import Image
+
+from pixprep.cores import cores
 
 Size = tuple[int, int]
 """Height, width."""
@@ -113,7 +114,7 @@ def real_photos(cache: Path = ROOT / "build" / "benchmarks") -> list[Path]:
 
 def make(workload: Workload, photos: Sequence[Path], *, seed: int = 0) -> tuple[list[bytes], dict[str, Any]]:
     """The workload's photos, made of ``photos``, and what they are."""
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         encoded = list(pool.map(partial(_photo, workload, photos, seed), range(workload.count)))
     pixels = sum(height * width for height, width in map(partial(_size, workload), range(workload.count)))
     n_bytes = sum(map(len, encoded))

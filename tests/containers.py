@@ -58,6 +58,14 @@ def debian():
     return BASE / "root"
 
 
+def compose_mounts():
+    """Options of each tmpfs of deploy/compose.yaml by its path, after those that Docker mounts every tmpfs with."""
+    text = (ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8")
+    (tmpfs,), (size,) = re.findall(r"tmpfs: (\[.*?\])", text), re.findall(r"shm_size: (\w+)", text)
+    entries = [entry.partition(":") for entry in [*json.loads(tmpfs), f"/dev/shm:size={size}"]]
+    return {path: ",".join(filter(None, ["noexec,nosuid,nodev,mode=1777", options])) for path, _, options in entries}
+
+
 class Image:
     """Image that a Dockerfile makes.
 
@@ -92,7 +100,7 @@ class Image:
     def inside(self, command, *, is_sealed=False):
         """The command that runs one inside.
 
-        Sealed as the chart has it: the root cannot be written, /tmp is empty, no rights, the image's user.
+        Sealed as deploy/compose.yaml has it: the root cannot be written, /tmp is empty, no rights, the image's user.
         """
         root = shlex.quote(str(self._root))
         words = {**self.environment}
@@ -100,9 +108,8 @@ class Image:
             mounts = [
                 f"mount --bind {root} {root}",
                 f"mount -o remount,bind,ro {root}",
-                f"mount -t tmpfs tmpfs {root}/tmp",
                 f"mount --rbind /dev {root}/dev",
-                f"mount -t tmpfs -o size=468m,mode=1777 tmpfs {root}/dev/shm",
+                *(f"mount -t tmpfs -o {options} tmpfs {root}{path}" for path, options in compose_mounts().items()),
             ]
             user, _, group = self.user.partition(":")
             before = ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", "--no-new-privs",

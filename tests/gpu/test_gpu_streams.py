@@ -161,7 +161,7 @@ def test_it_says_when_the_gpu_has_stopped_working(engine, gpu, monkeypatch):
 @pytest.mark.parametrize(("threads", "expected"), [(1, (1, 1)), (5, (5, 5)), (12, (12, 8)), (96, (12, 8))])
 def test_nvimagecodec_has_no_more_threads_and_streams_than_its_memory_allows(gpu, monkeypatch, threads, expected):
     """Nor as many threads as there are cores: it would warn of each decoder, and take one less."""
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(13))
+    monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "cores", lambda: 13)
     with on_gpu(threads=threads):
         made = gpu.codec.Decoder.made[-1]
     assert (made.threads, made.options[0]) == (expected[0], f":num_cuda_streams={expected[1]}")

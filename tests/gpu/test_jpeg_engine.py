@@ -116,7 +116,7 @@ WAYS = {
 
 def test_an_image_has_the_same_pixels_alone_and_among_any_others(gpu, monkeypatch):
     """nvImageCodec 0.9 has three ways for several hardware engines, and chooses by the images of a call."""
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(8))
+    monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "cores", lambda: 8)
     gpu.codec.Decoder.hardware = gpu.codec.Decoder.engines = 7
     gpu.codec.Decoder.changes = WAYS
     one, uniform = jpeg(50, 70), [jpeg(50, 70, seed) for seed in range(20)]
@@ -131,7 +131,7 @@ def test_an_image_has_the_same_pixels_alone_and_among_any_others(gpu, monkeypatc
 def test_a_hardware_engine_whose_pixels_change_with_the_call_decodes_nothing(gpu, monkeypatch, caplog, way):
     """Where nvImageCodec does not know the option any more that has it take one way."""
     monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "_ONE_WAY", "")
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(8))
+    monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "cores", lambda: 8)
     gpu.codec.Decoder.hardware = gpu.codec.Decoder.engines = 7
     gpu.codec.Decoder.changes = {way: lambda pixels: pixels ^ 1}
     with on_gpu(threads=4) as engine:

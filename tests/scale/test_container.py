@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from containers import Image, copied, instructions, skip_unless_possible
+from containers import Image, compose_mounts, copied, instructions, skip_unless_possible
 from kubelet import free_ports
 from pixprep.cli.parser import main
 from serving import PHOTO, ClientError, Oracle, ask_grpc, ask_http, wait_until, write_repository
@@ -133,6 +133,13 @@ def test_a_dockerfile_installs_locked_packages_and_our_own_wheel_alone(path):
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
 def test_what_a_dockerfile_copies_is_there(path):
     assert all((ROOT / source).exists() for sources, _ in copied(path) for source in sources)
+
+
+def test_compose_lets_the_stub_start_from_tmp_and_nothing_from_shared_memory():
+    assert compose_mounts() == {
+        "/tmp": "noexec,nosuid,nodev,mode=1777,exec",  # mount takes the last
+        "/dev/shm": "noexec,nosuid,nodev,mode=1777,size=512m",
+    }
 
 
 def test_the_parts_of_compose_find_each_other():

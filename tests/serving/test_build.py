@@ -15,7 +15,7 @@ import pixprep as pp
 from faces import PIPELINE, WEIGHTS, files, folder, read_onnx, save_onnx
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check, side_notes
-from pixprep.serving.repository.check import ONNX_CLASSIFIER
+from pixprep.serving.repository.check import onnx_classifier
 
 COMMITTED = Path(__file__).parents[2] / "model_repository"
 
@@ -34,7 +34,7 @@ def face(config_text):
 
 def test_the_committed_repository_is_what_build_writes_byte_for_byte_but_for_what_git_ignores(demo):
     committed, built = files(COMMITTED), files(folder(demo))
-    assert built.pop("classifier/1/model.py") == ONNX_CLASSIFIER.read_bytes()
+    assert built.pop("classifier/1/model.py") == onnx_classifier().encode()
     committed.pop("classifier/1/model.py", None)
     assert committed == built
 

@@ -1,10 +1,9 @@
 """config.pbtxt beside a pipeline: what is derived, what is refused, and in which words."""
 
-import os
-
 import pytest
 
 import pixprep as pp
+from pixprep.cores import cores
 from pixprep.serving.triton import config as model_config
 from refusals import refusal, refusals
 
@@ -148,9 +147,8 @@ def test_zero_turns_off_what_may_be_off(name):
 
 
 def test_instances_share_the_cores():
-    cores = len(os.sched_getaffinity(0))
     for count in (1, 2, 4, 1000):
-        assert model_config.options({"instance_group": [{"count": count}]}).engine.threads == max(1, cores // count)
+        assert model_config.options({"instance_group": [{"count": count}]}).engine.threads == max(1, cores() // count)
 
 
 @pytest.mark.parametrize(

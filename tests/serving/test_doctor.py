@@ -1,10 +1,13 @@
 """Each trap is found, and its remedy said."""
 
+import os
 import socket
+import subprocess
 import sys
 
 import pytest
 
+from fault_cases import in_own_mounts
 from pixprep.errors import SetupError
 from pixprep.serving.embedded import doctor
 from pixprep.serving.embedded.doctor import Check
@@ -52,6 +55,37 @@ def test_little_shared_memory_is_worth_knowing(tmp_path):
     assert (check.ok, check.remedy) == (None, "large batches need 1,099,511,627,776 MiB: docker run --shm-size=1g")
     assert doctor.shared_memory(tmp_path, enough=1).ok is True
     assert doctor.shared_memory(tmp_path / "shm").ok is False
+
+
+def test_a_folder_for_temporary_files_from_which_no_stub_starts_is_named_with_its_remedy(monkeypatch, tmp_path):
+    def found(folder):
+        monkeypatch.setattr("tempfile.tempdir", str(folder))
+        return [check for check in doctor._embedded() if check.name in ("temporary folder", "perf_analyzer")]
+
+    check, perf_analyzer = found(tmp_path)
+    assert check == Check("temporary folder", ok=True, found=str(tmp_path))
+    assert perf_analyzer.ok is True
+    (tmp_path / "a b").mkdir()
+    (check,) = found(tmp_path / "a b")
+    assert check.ok is False
+    assert "has ' ' in its name" in check.found
+    assert check.remedy.startswith("name another folder by TMPDIR")
+
+
+def test_a_folder_for_temporary_files_that_is_mounted_noexec_is_named_with_its_remedy(tmp_path):
+    """As Docker mounts a tmpfs."""
+    words = in_own_mounts(tmp_path, "8m,noexec")
+    if words is None:
+        pytest.skip("NO ROOT: nobody may mount a file system here")
+    program = "from pixprep.serving.embedded import wheel\nwheel.temporary_folder()"
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [*words, sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    found, _, remedy = done.stderr.splitlines()[-1].partition("SetupError: ")[2].partition(": ")
+    assert found.startswith(f"{tmp_path}, the folder for temporary files, is mounted noexec")
+    assert f"docker run --tmpfs {tmp_path}:exec" in remedy
+    assert "name another folder by TMPDIR" in remedy
 
 
 def test_a_low_limit_of_open_files_is_worth_knowing():

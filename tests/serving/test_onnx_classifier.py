@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import ast
-import os
 import sys
-from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
 
 from classifier_models import DISAGREEMENTS, Error, OnDevice, Request, load, one, parameter, save_small, started
-
-MODEL = Path(__file__).parents[2] / "backend" / "pixprep" / "serving" / "repository" / "onnx_classifier.py"
+from pixprep.cores import cores
+from pixprep.serving.repository.check import onnx_classifier
 
 
 @pytest.fixture
-def loaded(monkeypatch):
-    return load(MODEL, monkeypatch)
+def loaded(monkeypatch, tmp_path):
+    (tmp_path / "model.py").write_text(onnx_classifier())
+    return load(tmp_path / "model.py", monkeypatch)
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def folder(tmp_path):
 
 
 def test_it_imports_nothing_of_pixprep():
-    tree = ast.parse(MODEL.read_text())
+    tree = ast.parse(onnx_classifier())
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imports}
     third_party = {name for name in names if name.split(".")[0] not in sys.stdlib_module_names}
@@ -106,7 +105,7 @@ def test_a_broken_onnx_file_is_refused_in_one_line_without_its_path(module, fold
 
 def test_threads_are_the_parameter_or_the_cores_that_the_process_may_use(module):
     assert module._threads({"parameters": {"threads": {"string_value": "3"}}}) == 3
-    assert module._threads({}) == len(os.sched_getaffinity(0))
+    assert module._threads({}) == cores()
 
 
 # On the device: the ways that tensors take are ONNX Runtime's own, with the CPU's memory
@@ -185,11 +184,12 @@ class CudaBinding(onnxruntime.IOBinding):
 
 
 @pytest.fixture
-def cuda(monkeypatch):
+def cuda(monkeypatch, tmp_path):
     """A GPU build of ONNX Runtime, and the classifier's module that imports it."""
     cuda = Cuda()
     monkeypatch.setitem(sys.modules, "onnxruntime", cuda)
-    module, logs = load(MODEL, monkeypatch)
+    (tmp_path / "model.py").write_text(onnx_classifier())
+    module, logs = load(tmp_path / "model.py", monkeypatch)
     return cuda, module, logs
 
 

@@ -7,7 +7,6 @@ thread needs memory for one image only. A batch of 64 photos of 12 megapixels de
 from __future__ import annotations
 
 import ctypes
-import os
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.cores import cores
 from pixprep.engine.decoders import Decoder
 from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
@@ -57,7 +57,7 @@ class Cpu:
     library: Arrays = "numpy"
 
     def __init__(self, threads: int | None) -> None:
-        self.lanes = threads or len(os.sched_getaffinity(0))
+        self.lanes = threads or cores()
         self._decoder: Decoder | None = None
         self._spare: deque[npt.NDArray[np.uint8]] = deque(maxlen=1)
 

@@ -17,7 +17,6 @@ Every image is decoded whole: ``reduced`` allows less, and asks for nothing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.cores import cores
 from pixprep.engine.decoders import Chunk, Decoded, Encoded, neighbours
 from pixprep.engine.decoders.header import check_header, read_whole_header, said_pixels
 from pixprep.engine.decoders.images import CpuDecoder, Read, is_whole
@@ -84,7 +84,7 @@ class GpuDecoder:
         self._limits = options.limits
         self._is_strict = damage in ("strict", "structural")
         self._budget = budget
-        self._threads = options.threads or len(os.sched_getaffinity(0))
+        self._threads = options.threads or cores()
         self._codec = NvImageCodec(self._plan, codec=options.decoder, threads=self._threads)
         self.words = self._codec.words
         self._is_reading = damage != "structural"

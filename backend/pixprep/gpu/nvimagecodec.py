@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
+from pixprep.cores import cores
 from pixprep.engine.decoders import Codec, Limits
 from pixprep.engine.decoders.header import JpegHeader, read_header
 from pixprep.engine.decoders.images import CpuDecoder
@@ -102,7 +103,7 @@ class NvImageCodec:
 
     def __init__(self, plan: Plan, *, codec: Codec, threads: int) -> None:
         self._plan = replace(plan, outputs={})
-        self._threads = max(1, min(threads, MOST_THREADS, len(os.sched_getaffinity(0)) - 1))
+        self._threads = max(1, min(threads, MOST_THREADS, cores() - 1))
         self._device_id = cupy.cuda.Device().id
         is_fast_idct = plan.idct == "fast"
         is_fast = is_fast_idct or (codec == "cpu" and plan.chroma == "fast")

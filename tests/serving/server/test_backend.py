@@ -234,7 +234,7 @@ def test_the_self_contained_backend_directory_serves(tmp_path, engine):
     server = Server(
         tmp_path / "models", backend_directory=backends, http_port=0, grpc_port=0, metrics_port=0, grace_s=0
     )
-    assemble_backends(backends, server._prefix)
+    assemble_backends(backends)
     shutil.rmtree(backends / "pixprep")
     installed = install_backend(backends)
     assert (installed / "pixprep" / "engine" / "engine.py").is_file()

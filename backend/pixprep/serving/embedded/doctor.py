@@ -107,8 +107,13 @@ def _embedded() -> Iterator[Check]:
     yield attempt("numpy", lambda: wheels.check_numpy(version("numpy")), version("numpy"))
     yield attempt("python3", lambda: wheels.check_python(Path(sys.executable)), "the name is this Python's")
     yield attempt("triton's python stub", _start_stub, "starts")
-    with tempfile.TemporaryDirectory() as folder:
-        yield attempt("perf_analyzer", lambda: perf.find_perf_analyzer(Path(folder)), "starts")
+    check = attempt("temporary folder", wheels.temporary_folder, "")
+    if check.ok:
+        with tempfile.TemporaryDirectory() as folder:
+            yield replace(check, found=str(Path(folder).parent))
+            yield attempt("perf_analyzer", lambda: perf.find_perf_analyzer(Path(folder)), "starts")
+    else:
+        yield check
     yield Check(
         "triton 2.51.0",
         None,

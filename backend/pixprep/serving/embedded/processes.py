@@ -26,7 +26,7 @@ from typing import IO
 
 from pixprep.serving.embedded.failure import ended
 from pixprep.serving.embedded.stubs import stat
-from pixprep.serving.embedded.wheel import SHARED_MEMORY, environment_folders, most_files
+from pixprep.serving.embedded.wheel import ENVIRONMENTS, SHARED_MEMORY, most_files
 
 CALM_S = 10.0  # what ran for so long begins at the first wait again
 OF_MODEL = (0.0, 1.0, 2.0, 2.0, 2.0, 5.0)  # for ever: the other models serve meanwhile
@@ -34,7 +34,7 @@ OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # ten failures in a row take a mi
 _logger = logging.getLogger(__name__)
 
 # Ends the process group that was named last as soon as nobody holds the other end of stdin, and removes what is left.
-_GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL -- "-$group"; rm -rf "$1"* "$2"* "$3"'
+_GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL -- "-$group"; rm -rf "$1"* "$2"'
 
 # Runs a program that the kernel kills when the thread that started it ends: PR_SET_PDEATHSIG of prctl(2), which a
 # program keeps. Whoever has ended before that was set is no longer our parent.
@@ -48,14 +48,14 @@ class Processes:
     """One Triton at a time, its stubs and what they leave.
 
     Args:
-        prefix: of the names of their shared memory, which is removed when they end, and so are their folders.
+        prefix: Prefix of the names of their shared memory, which is removed when they end.
 
     Attributes:
         folder: for their files, which are removed in the end, even if we are killed.
     """
 
     def __init__(self, prefix: str) -> None:
-        self._left = (SHARED_MEMORY / prefix, environment_folders(prefix))
+        self._prefix = prefix
         self._triton: subprocess.Popen[bytes] | None = None
         self._starter = ThreadPoolExecutor(1, "pixprep-starter")  # its thread lives as long as this object
         self.folder = Path(tempfile.mkdtemp(prefix="pixprep-"))
@@ -103,10 +103,9 @@ class Processes:
                 os.killpg(self._triton.pid, signal.SIGKILL)
             self._triton.wait()
             self._tell_guard("")
-        regions, folders = (begin.parent.glob(f"{begin.name}*") for begin in self._left)
-        for region in regions:
+        for region in SHARED_MEMORY.glob(f"{self._prefix}*"):
             region.unlink(missing_ok=True)
-        for folder in folders:
+        for folder in self.folder.glob(f"*/{ENVIRONMENTS}*"):
             shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
@@ -130,7 +129,7 @@ class Processes:
 
     def _start_guard(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "sh", *map(str, self._left), str(self.folder)],
+            ["/bin/sh", "-c", _GUARD, "sh", str(SHARED_MEMORY / self._prefix), str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

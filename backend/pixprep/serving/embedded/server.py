@@ -24,7 +24,14 @@ from pixprep.serving.embedded.processes import Processes, hide
 from pixprep.serving.embedded.request import CLIP, PHOTO, curl_line
 from pixprep.serving.embedded.snapshot import Snapshot
 from pixprep.serving.embedded.stubs import Launches
-from pixprep.serving.embedded.wheel import assemble_backends, check_machine, environment, find_wheel, most_files
+from pixprep.serving.embedded.wheel import (
+    assemble_backends,
+    check_machine,
+    check_stub_folder,
+    environment,
+    find_wheel,
+    most_files,
+)
 from pixprep.serving.repository.repository import Repository
 from pixprep.serving.triton import pool, probe
 from pixprep.serving.triton.config import PIPELINE_FILE
@@ -172,6 +179,8 @@ class Server:
         assert self.state is State.ENDED
         self._check_arguments()
         check_machine(find_wheel())
+        if self.backend_directory is not None:
+            check_stub_folder(self.backend_directory.resolve(), "the folder of the backends", "backend_directory")
         self.state, self._keeps_log = State.STARTING, False
         self.control = Control(self._address, self._ports)
         try:
@@ -181,7 +190,7 @@ class Server:
                 folder = self._processes.folder
                 self.snapshot = Snapshot(self.model_repository.resolve(), folder / "models")
                 if self.backend_directory is None:
-                    assemble_backends(folder / "backends", self._prefix)
+                    assemble_backends(folder / "backends")
                 (folder / "cwd").mkdir()
                 began_at = time.monotonic()
                 timeout_s = self.ready_timeout_s or _READY_S + _MODEL_READY_S * len(self.snapshot.hashes)

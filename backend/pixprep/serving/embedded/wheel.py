@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,8 +26,11 @@ _LIBRARY = "libtriton_python.so"
 STUB = "triton_python_backend_stub"
 # A Python model's region starts at 1 MiB and grows with its batches: Docker's 64 MiB serve a few images at a time.
 MIN_SHARED_MEMORY = 32 << 20
-_ENVIRONMENTS = b"/tmp/python_env_"
-"""Text in Triton's Python backend; a copy may say as many other letters."""
+_ENVIRONMENTS, ENVIRONMENTS = b"/tmp/python_env_", "./px_python_env_"
+"""Begin of the names of the folders in which Triton's Python backend unpacks environments, and in our copy: below the
+folder in which Triton runs. Both have as many letters."""
+_ODD = re.compile(r"[^\w@%+=:,./-]")
+"""What a shell takes for anything but a letter of a name."""
 _MOST_FILES = 1 << 20
 # What Triton's process may keep of a block that it has freed: glibc raises both to 32 and 64 MiB when large ones are
 # freed, in each of 16 arenas. After a mixed load it held 1.1 GB so, and 0.4 GB with these. In bytes.
@@ -72,25 +76,18 @@ def find_wheel() -> Wheel:
     return wheel
 
 
-def environment_folders(prefix: str) -> Path:
-    """Begin of the names of the folders of a Triton whose regions have this prefix, each prefix its own."""
-    path = f"/tmp/px{prefix[-8:]}_"  # noqa: S108  (as long as what it stands for)
-    assert len(path) == len(_ENVIRONMENTS)
-    return Path(path)
-
-
-def assemble_backends(target: Path, prefix: str) -> None:
+def assemble_backends(target: Path) -> None:
     """Make Triton's backend directory: ``python`` from the wheel, and ``pixprep``, whose package Python knows.
 
     Files are copied: Triton refuses symlinks that lead out of the directory. Each of the two backends makes a folder
-    for the environments of models, which stays if Triton is killed. In the copy its name has a prefix of this server's
-    own, for nothing else tells whose it is.
+    for the environments of models, in /tmp whatever ``TMPDIR`` is, and aborts if it cannot. The folder stays if Triton
+    is killed, and nothing tells whose it is. The copies make it where Triton runs, which is this server's own folder.
     """
     wheel = find_wheel()
     shutil.copytree(wheel.python_backend, target / "python", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy2(wheel.stub, target / "python" / STUB)
     library = target / "python" / _LIBRARY
-    library.write_bytes(library.read_bytes().replace(_ENVIRONMENTS, bytes(environment_folders(prefix))))
+    library.write_bytes(library.read_bytes().replace(_ENVIRONMENTS, ENVIRONMENTS.encode()))
     (target / "pixprep").mkdir()
     shutil.copyfile(entry_point(), target / "pixprep" / "model.py")
 
@@ -125,12 +122,14 @@ def check_machine(wheel: Wheel) -> None:
     """Refuse what would let Triton hang, or answer with garbage.
 
     Raises:
-        SetupError: NumPy 2, a Python that the stub would not find, a stub that cannot start, too little shared memory.
+        SetupError: NumPy 2, a Python that the stub would not find, a stub that cannot start, too little shared memory,
+            a temporary folder from which no stub starts.
     """
     check_numpy(version("numpy"))
     check_python(Path(sys.executable))
     check_stub(wheel.stub, environment(wheel))
     check_shared_memory(SHARED_MEMORY)
+    temporary_folder()
 
 
 def check_numpy(numpy: str) -> None:
@@ -178,4 +177,42 @@ def check_shared_memory(folder: Path) -> None:
         raise SetupError(
             f"{folder} has {free / 2**20:.0f} MiB free, and Triton's Python models need {MIN_SHARED_MEMORY >> 20} MiB: "
             "in Docker, say --shm-size=1g"
+        )
+
+
+def temporary_folder() -> Path:
+    """The folder for temporary files.
+
+    Raises:
+        SetupError: no folder can be written, or Triton cannot start its Python stub from there.
+    """
+    try:
+        folder = Path(tempfile.gettempdir())
+    except OSError as error:
+        raise SetupError(f"no folder for temporary files: name one that can be written by TMPDIR ({error})") from None
+    check_stub_folder(folder, "the folder for temporary files", "TMPDIR")
+    return folder
+
+
+def check_stub_folder(folder: Path, what: str, setting: str) -> None:
+    """Refuse a folder from which Triton could not start its Python stub: it would end, or wait for the stub for ever.
+
+    Args:
+        folder: Folder of the backends or of the models, or one above these.
+        what: Words for the folder.
+        setting: Option or environment variable that names the folder.
+
+    Raises:
+        SetupError: The folder is mounted noexec, or a shell would not take its name as one word.
+    """
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        raise SetupError(
+            f"{folder}, {what}, is mounted noexec, and Triton starts its Python stub from there: mount the folder "
+            f"with exec (docker run --tmpfs {folder}:exec, and the same text in tmpfs of compose), or name another "
+            f"folder by {setting}"
+        )
+    if odd := _ODD.search(str(folder)):
+        raise SetupError(
+            f"{folder}, {what}, has {odd[0]!r} in its name, and Triton starts its Python stub from there by a shell, "
+            f"which would not take the name as one word: name another folder by {setting}"
         )

@@ -23,7 +23,7 @@ from pixprep.pipeline.warnings import black_margins, odd_ranges
 from pixprep.serving.repository import pbtxt
 from pixprep.serving.repository.build_choices import Choices, Input, as_options, configuration, last_choices
 from pixprep.serving.repository.chain import chain_from
-from pixprep.serving.repository.check import ODD_RANGE, ONNX_CLASSIFIER, lacking, remarks
+from pixprep.serving.repository.check import ODD_RANGE, lacking, onnx_classifier, remarks
 from pixprep.serving.repository.door import Door, door_notes
 from pixprep.serving.repository.fit import carried, of_one_image, of_turned_images
 from pixprep.serving.repository.free_dims import freed, loosened
@@ -244,7 +244,7 @@ def plan_repository(
     for head, label_file in label_files.items():
         files[label_file] = "".join(f"{label}\n" for label in heads.get(head, classes))
     if classifier != "tensorrt":
-        files["1/model.py"] = ONNX_CLASSIFIER
+        files["1/model.py"] = onnx_classifier()
     steps = [*(stage.step for stage in stages), last_step(names.classifier, model, pairs)]
     ends = (ensemble_inputs(stages), [*by_row, *extras(stages, pairs)])
     if chain:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from filecmp import cmp
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pixprep import cores
 from pixprep.engine.decoders.pillow import heic_opener, prepare_avif
 from pixprep.errors import PipelineError, PixprepError, SetupError
 from pixprep.pipeline.pipeline import Pipeline
@@ -20,7 +21,6 @@ from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE
 
 ODD_RANGE = "--odd-range if it is meant"
-ONNX_CLASSIFIER = Path(__file__).with_name("onnx_classifier.py")
 # what Triton loads from a version directory, and who makes it
 _FILES = {
     "pixprep": (model_config.PIPELINE_FILE, "write the pipeline there"),
@@ -33,6 +33,13 @@ _BACKENDS = {"model.onnx": "onnxruntime", "model.plan": "tensorrt", "model.pt": 
     "model.savedmodel": "tensorflow",
     "model.py": "python",
 }
+
+
+@cache
+def onnx_classifier() -> str:
+    """Text of the Python model that runs an ONNX file, with the module of pixprep that it imports written into it."""
+    text = Path(__file__).with_name("onnx_classifier.py").read_text(encoding="utf-8")
+    return text.replace("from pixprep.cores import cores\n", Path(cores.__file__).read_text(encoding="utf-8"))
 
 
 def check(repository: Path | Repository) -> list[Problem]:
@@ -237,7 +244,8 @@ def _check_onnx(version: Version, backend: str) -> Iterator[Problem]:
     where = version.where(ONNX_FILE)
     if backend == "python":
         script = version.folder / "model.py"
-        if not script.is_file() or not cmp(script, ONNX_CLASSIFIER, shallow=False):
+        text = onnx_classifier().encode()
+        if not script.is_file() or script.stat().st_size != len(text) or script.read_bytes() != text:
             return
         remedy = "`pixprep build` writes it: it is too large for the repository"
         yield from _missing(version.folder, where, ONNX_FILE, remedy)

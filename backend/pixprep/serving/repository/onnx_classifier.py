@@ -1,25 +1,28 @@
 """A Triton Python-backend model that runs the ``model.onnx`` beside it with ONNX Runtime.
 
-``pixprep build`` copies this file to ``classifier/1/model.py`` for machines without TensorRT; it imports nothing of
-pixprep. Inputs, outputs and their types are those of the ONNX file, and config.pbtxt must declare the same.
+``pixprep build`` writes this file to ``classifier/1/model.py`` for machines without TensorRT. The copy imports nothing
+of pixprep: it has the text of ``cores.py`` in place of the import. Inputs, outputs and their types are those of the
+ONNX file, and config.pbtxt must declare the same.
 
 On an instance of KIND_GPU the CUDA execution provider runs it, which the package onnxruntime-gpu has; a tensor that
 comes on the GPU is taken where it lies. On others the CPU does.
 
-Parameters of config.pbtxt: ``threads``, how many cores one request may use; by default all that the process may use.
+Parameters of config.pbtxt: ``threads``, how many cores one request may use; by default all that the process may use,
+by its affinity and by the quota of its container.
 ``outputs``, ``cpu`` (the default) or ``gpu``: where the outputs leave an instance on a GPU.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import triton_python_backend_utils as pb_utils
+
+from pixprep.cores import cores
 
 _TYPES = {
     "tensor(bool)": ("TYPE_BOOL", np.bool_),
@@ -157,7 +160,7 @@ def _parameter(config: dict[str, Any], name: str, default: str) -> str:
 
 def _threads(config: dict[str, Any]) -> int:
     """The parameter ``threads``, or else the number of cores that this process may use."""
-    value = _parameter(config, "threads", str(len(os.sched_getaffinity(0))))
+    value = _parameter(config, "threads", str(cores()))
     if not (value.isascii() and value.isdigit() and int(value)):
         raise ValueError(f'parameter "threads" is "{value}", expected a whole number from 1')
     return int(value)

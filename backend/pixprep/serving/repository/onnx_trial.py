@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from pixprep.cores import cores
+
 MAX_BYTES = 16 << 30
 """Bytes of addresses: an ONNX file may ask for any amount."""
 _SIDES = (112, 128, 160, 192, 224, 240, 256, 260, 288, 299, 300, 320, 336, 384, 416, 448, 480, 512, 608, 640, 768, 800)
@@ -30,7 +32,9 @@ def main(onnx: str) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = MAX_BYTES if hard == resource.RLIM_INFINITY else min(MAX_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
-    session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = cores()
+    session = onnxruntime.InferenceSession(onnx, options, providers=["CPUExecutionProvider"])
     with np.load("inputs.npz") as found:
         inputs = dict(found)
     try:

@@ -11,12 +11,12 @@ has what else was tried.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
+from pixprep.cores import cores
 from pixprep.engine.decoders import CODECS, DAMAGES, FORMATS, Limits
 from pixprep.engine.options import EngineOptions
 from pixprep.errors import PipelineError
@@ -124,7 +124,7 @@ def options(config: Mapping[str, Any]) -> Options:
             hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(_PARAMETERS)}"
             raise PipelineError(f"parameters: no such parameter {quoted(key)}; {hint}")
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
-    share = max(1, len(os.sched_getaffinity(0)) // instances)
+    share = max(1, cores() // instances)
     words = {name: _choice(parameters, name, choices) for name, choices in _CHOICES.items()}
     is_odd = words.pop("odd_range") == "meant"
     damage = _choice(parameters, "damage", DAMAGES) if "damage" in parameters else None

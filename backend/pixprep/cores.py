@@ -1,0 +1,45 @@
+"""The number of cores that this process may use, from which every default number of threads follows.
+
+``build`` writes this file into the model that runs ONNX files, which imports nothing of pixprep.
+"""
+
+import math
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def cores(root: Path = Path("/")) -> int:
+    """Count the cores of the affinity, or fewer where a cgroup limits the time on processors.
+
+    A container's limit is such a quota, which the affinity does not show. The smallest quota of the cgroup and of all
+    the cgroups above it holds. A fraction of a core counts as a core.
+
+    Args:
+        root: Folder with ``proc`` and the mounted cgroups; for tests.
+    """
+    count = len(os.sched_getaffinity(0))
+    with suppress(OSError, ValueError):
+        mounts = (root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            for mount in mounts:
+                fields, _, kind = mount.partition(" - ")
+                top, point = fields.split()[3:5]
+                name, _, options = kind.split()[:3]
+                if controllers and name == "cgroup" and "cpu" in options.split(","):
+                    files = ["cpu.cfs_quota_us", "cpu.cfs_period_us"]  # -1 in the first: no quota
+                elif not controllers and name == "cgroup2":
+                    files = ["cpu.max"]  # "max" in place of its first number: no quota
+                else:
+                    continue
+                inside = Path(path).relative_to(top) if Path(path).is_relative_to(top) else Path()
+                for each in (inside, *inside.parents):
+                    with suppress(OSError, ValueError):  # the topmost cgroup has no quota
+                        texts = [(root / point[1:] / each / file).read_text(encoding="utf-8") for file in files]
+                        quota, period = map(int, " ".join(texts).split())
+                        if quota > 0 and period > 0:
+                            count = min(count, math.ceil(quota / period))
+    return count
