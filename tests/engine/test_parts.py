@@ -3,6 +3,7 @@
 import ctypes
 from base64 import b85decode
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from pixprep.engine.decoders.header import is_plain, read_jpeg_header
 from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.decoders.turbo import Way, decode, decode_part
 from pixprep.engine.kernels import resampling
-from pixprep.errors import ImageError
+from pixprep.errors import ImageError, SetupError
 from pixprep.plan.geometry_steps import Resize
 from pixprep.plan.profiles import PROFILES
 from resize_cases import placement, resampling_of
@@ -249,6 +250,58 @@ def test_a_library_of_another_interface_is_refused():
 def test_a_library_without_the_functions_is_refused():
     assert turbo.functions_of(turbo.library()._name) is None
     assert turbo.functions_of("no such library") is None
+
+
+@pytest.fixture
+def _huffman_anew():
+    turbo.has_own_huffman.cache_clear()
+    yield
+    turbo.has_own_huffman.cache_clear()
+
+
+def entropy_decoder(monkeypatch, *, version=None, setting=None):
+    """Decode a photo; tell whether the pixels are right, and whether the library's own Huffman loop was left alone."""
+    monkeypatch.setenv("PIXPREP_HUFFMAN", setting or "")
+    if version:
+        monkeypatch.setattr(
+            turbo, "_imaging", SimpleNamespace(libjpeg_turbo_version=version, __file__=_imaging.__file__)
+        )
+    functions, struct = turbo.functions_of(_imaging.__file__), []
+    encoded, buffer = jpeg(scene(60, 80)), np.zeros((60, 80, 4), np.uint8)
+    fields = turbo.STRUCTS["jpeg_part"]
+
+    def kept(*values):
+        struct.append(fields(*values))
+        return struct[-1]
+
+    monkeypatch.setitem(turbo.STRUCTS, "jpeg_part", kept)
+    assert turbo.is_decoded(functions, encoded, buffer, (0, 0, 60, 80), RGB)
+    assert np.array_equal(buffer[..., :3], decode(encoded, np.empty_like(buffer), RGB, is_strict=True)[..., :3])
+    return bool(struct[0].has_own_huffman)
+
+
+@pytest.mark.usefixtures("_huffman_anew")
+@pytest.mark.parametrize("way", [{"setting": "library"}, {"version": "3.2.1"}, {"version": "30.0.0"}])
+def test_an_untested_library_or_a_setting_leaves_the_librarys_own_huffman_loop(monkeypatch, way):
+    assert not entropy_decoder(monkeypatch, **way)
+
+
+@pytest.mark.usefixtures("_huffman_anew")
+def test_a_tested_library_has_pixpreps_huffman_loop(monkeypatch):
+    assert entropy_decoder(monkeypatch, version=max(turbo.TESTED))
+    assert turbo.why_not_own().startswith("pixprep has not been tested with libjpeg-turbo 3.")
+
+
+@pytest.mark.usefixtures("_huffman_anew")
+def test_a_wrong_setting_of_the_huffman_loop_stops_the_engine(monkeypatch):
+    monkeypatch.setenv("PIXPREP_HUFFMAN", "off")
+    with pytest.raises(SetupError) as caught:
+        pp.Engine(pp.presets.imagenet())
+    assert str(caught.value) == "PIXPREP_HUFFMAN=off is not supported: set it to library, or unset it"
+
+
+def test_pillow_as_it_is_pinned_has_a_tested_library():
+    assert _imaging.libjpeg_turbo_version in turbo.TESTED
 
 
 def test_a_library_that_gives_other_pixels_is_refused():

@@ -107,6 +107,7 @@ class CpuDecoder:
         self._plan = plan
         self._is_gray = plan.is_gray
         self._is_fast_idct = plan.idct == "fast"
+        turbo.has_own_huffman()  # a wrong setting is reported before the first image
         self._way = turbo.Way(plan.is_gray, self._is_fast_idct, plan.chroma == "fast")
         self._damage = damage
         self._is_strict = damage in ("strict", "structural")

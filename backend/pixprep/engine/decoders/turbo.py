@@ -8,6 +8,7 @@ simplejpeg's pixels. Where they do not, or Pillow has another library, every JPE
 from __future__ import annotations
 
 import ctypes
+import os
 from ctypes import byref, c_void_p
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -19,6 +20,7 @@ from PIL import _imaging
 
 from pixprep.engine.decoders import Encoded
 from pixprep.engine.kernels.native import STRUCTS, library
+from pixprep.errors import SetupError
 from pixprep.plan.placement import Part
 
 U8 = npt.NDArray[np.uint8]
@@ -31,6 +33,16 @@ FUNCTIONS = (
 """Functions of libjpeg, in the order of ``struct libjpeg`` in engine/kernels/libjpeg.h."""
 ABI = 62
 """The interface that is declared there: libjpeg 6b's, which the libraries of Pillow's wheels have."""
+TESTED = frozenset(
+    ("2.1.5", "2.1.5.1", *(f"3.0.{n}" for n in range(5)), *(f"3.1.{n}" for n in range(4)), "3.1.4.1", "3.2.0")
+)
+"""Versions of libjpeg-turbo whose ``jpeg_entropy_decoder`` is the one that engine/kernels/libjpeg.h declares.
+
+That struct is internal to libjpeg-turbo, and no size or version check of the library covers it. A version is added
+after ``make pillow-versions`` has passed with the Pillow that has it.
+"""
+SETTING = "PIXPREP_HUFFMAN"
+"""Name of the environment variable that turns off ``engine/kernels/huffman.c`` by the value ``library``."""
 _SAMPLES = ("444", "422", "420", "440", "411", "gray")
 
 
@@ -84,12 +96,12 @@ def decode_part(encoded: Encoded, buffer: U8, part: Part, way: Way) -> bool:
 
 
 def is_decoded(functions: Any, encoded: Encoded, buffer: U8, part: Part, way: Way, *, abi: int = ABI) -> bool:
-    """See ``decode_part``: by the functions of a library, which refuses another ``abi`` than its own."""
+    """Decode as ``decode_part`` does, by the functions of a library, which rejects every ``abi`` except its own."""
     data = np.frombuffer(encoded, np.uint8)
     height, width, channels = buffer.shape
     struct = STRUCTS["jpeg_part"](
         ctypes.addressof(functions), abi, _address(data), len(data), _address(buffer), width * channels, channels,
-        height, width, *part, way.is_fast_idct, way.is_fast_chroma,
+        height, width, *part, way.is_fast_idct, way.is_fast_chroma, has_own_huffman(),
     )  # fmt: skip
     is_written: bool = library().decode_jpeg_part(byref(struct)) == 0
     return is_written
@@ -98,6 +110,34 @@ def is_decoded(functions: Any, encoded: Encoded, buffer: U8, part: Part, way: Wa
 def _address(array: U8) -> int:
     address: int = array.__array_interface__["data"][0]
     return address
+
+
+@cache
+def has_own_huffman() -> bool:
+    """Tell whether ``engine/kernels/huffman.c`` decodes the entropy-coded data, in place of libjpeg-turbo's own loop.
+
+    It does if Pillow reports a version of libjpeg-turbo in ``TESTED``, unless ``PIXPREP_HUFFMAN=library`` turns it off.
+    The pixels are the same.
+
+    Raises:
+        SetupError: the environment variable has another value.
+    """
+    if (choice := os.environ.get(SETTING)) not in (None, "", "library"):
+        raise SetupError(f"{SETTING}={choice} is not supported: set it to library, or unset it")
+    return not choice and _version() in TESTED
+
+
+def why_not_own() -> str:
+    """Explain to an operator why libjpeg-turbo's own Huffman loop decodes."""
+    if os.environ.get(SETTING):
+        return f"unset {SETTING}"
+    return f"pixprep has not been tested with libjpeg-turbo {_version()}; install a Pillow that pixprep was tested with"
+
+
+def _version() -> str | None:
+    """Return the version of libjpeg-turbo as Pillow reports it; None if Pillow has another libjpeg."""
+    version: str | None = getattr(_imaging, "libjpeg_turbo_version", None)
+    return version
 
 
 def has_parts() -> bool:

@@ -320,4 +320,5 @@ struct jpeg_part {
     uint32_t right;
     int32_t is_fast_idct;
     int32_t is_fast_chroma;  // of a whole image alone
+    int32_t has_own_huffman;  // entropy-coded data are decoded by huffman.c; 0: by the library's own loop
 };

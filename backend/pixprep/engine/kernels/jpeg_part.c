@@ -62,7 +62,7 @@ static int decode(struct decoding *decoding, const struct jpeg_part *part) {
     jpeg->dct_method = part->is_fast_idct ? FAST_IDCT : ACCURATE_IDCT;
     jpeg->do_fancy_upsampling = !part->is_fast_chroma;
     if (!call->start(jpeg) || !is_refined(jpeg)) return NOT_HERE;
-    take_scan(jpeg);
+    if (part->has_own_huffman) take_scan(jpeg);
     // The interpolation of colours takes neighbours, and the library leaves it out of a few columns.
     unsigned left = part->left > BESIDE ? part->left - BESIDE : 0;
     unsigned right = part->right + BESIDE < part->width ? part->right + BESIDE : part->width;

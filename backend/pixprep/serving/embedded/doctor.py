@@ -95,9 +95,13 @@ def _python(*, serves: bool) -> Iterator[Check]:
         yield package(name, f"pip install {name}")
     check = attempt("kernels", native.library, "")
     yield replace(check, found=Path(native.library()._name).stem.removeprefix("pixprep-")) if check.ok else check  # noqa: SLF001
-    if check.ok and turbo.has_parts():
+    loop = attempt("Huffman loop", turbo.has_own_huffman, "pixprep's")
+    if loop.ok and not turbo.has_own_huffman():
+        loop = Check("Huffman loop", None, "libjpeg-turbo's own, which takes longer", turbo.why_not_own())
+    yield loop
+    if check.ok and loop.ok is not False and turbo.has_parts():
         yield Check("parts of JPEGs", ok=True, found="by Pillow's libjpeg-turbo")
-    elif check.ok:
+    elif check.ok and loop.ok is not False:
         yield Check("parts of JPEGs", None, "decoded whole, which takes longer", "install Pillow's own wheel from PyPI")
 
 
