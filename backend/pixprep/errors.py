@@ -38,6 +38,18 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
+_MAX_LETTERS, _HEAD, _TAIL = 1400, 900, 400
+"""The longest message, in characters, and what stays of a longer one: its place and its remedy."""
+
+
+def shown(text: object) -> str:
+    """A message with words of others in it, in one printable line; a long one loses its middle."""
+    for _ in range(2):  # escapes are longer than what they stand for
+        text = str(text)
+        text = printable(text if len(text) <= _MAX_LETTERS else f"{text[:_HEAD]} ... {text[-_TAIL:]}")
+    return str(text)
+
+
 def unreachable(case: NoReturn) -> NoReturn:
     """End a ``match`` that must name every case: type checking fails where one is missing, and so does the program."""
     raise AssertionError(f"no case for {case!r}")
@@ -51,7 +63,13 @@ class PixprepError(Exception):
 
 
 class PipelineError(PixprepError):
-    """The pipeline, or the configuration of the model that serves it, is wrong; its author must change it."""
+    """The pipeline, or the configuration of the model that serves it, is wrong; its author must change it.
+
+    A message quotes names of files that strangers wrote, so that each of its lines is as ``shown`` returns it.
+    """
+
+    def __init__(self, *lines: object) -> None:
+        super().__init__(*map(shown, lines))
 
 
 class SetupError(PixprepError):

@@ -11,6 +11,7 @@ import pytest
 
 import pixprep as pp
 from dali_graphs import graph, operator
+from images import jpeg, noise
 from pixprep.cli.parser import main
 from pixprep.importers.dali import from_dali, interface
 from pixprep.serving.repository import check
@@ -228,16 +229,19 @@ def test_the_versions_that_triton_serves_are_imported(model, tmp_path, policy, s
 
 
 def test_photos_of_a_warmup_come_along(model, tmp_path, capsys):
+    photo = jpeg(noise(256, 256))
     (model / "config.pbtxt").write_text(
         HEAD + INPUT + OUTPUT + 'model_warmup { name: "w" batch_size: 1 inputs { key: "DALI_INPUT_0" '
-        'value { data_type: TYPE_UINT8 dims: 3 input_data_file: "photo" } } }'
+        f'value {{ data_type: TYPE_UINT8 dims: {len(photo)} input_data_file: "photo" }} }} }}'
     )
     assert main(["import", str(model), str(tmp_path / "made")]) == 1
-    assert "config.pbtxt: model_warmup: input_data_file: " in capsys.readouterr().err
+    assert 'config.pbtxt: model_warmup: input_data_file: "photo" cannot be read' in capsys.readouterr().err
     (model / "warmup").mkdir()
-    (model / "warmup" / "photo").write_bytes(b"\xff\xd8\xff")
+    (model / "warmup" / "photo").write_bytes(photo)
     assert main(["import", str(model), str(tmp_path / "made")]) == 0
-    assert (tmp_path / "made" / "warmup" / "photo").read_bytes() == b"\xff\xd8\xff"
+    copy = tmp_path / "made" / "warmup" / "photo"
+    assert copy.read_bytes() == photo
+    assert f"{copy}: a copy of {model / 'warmup' / 'photo'}\n" in capsys.readouterr().out
 
 
 SLICED = [

@@ -213,6 +213,9 @@ def command_line() -> argparse.ArgumentParser:
         help="where the library's importer finds the training side: train.py:NAME of torchvision, arguments.json of "
         "timm's create_transform, model.keras",
     )
+    import_.add_argument(
+        "--run-python", action="store_true", help="run the Python file that defines a pipeline of DALI, to serialize it"
+    )
     import_.add_argument("--image", **PHOTO)
     import_.add_argument("--force", **FORCE)
 

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from pixprep.cli.files import check_picture, say_skipped, served_side, write_picture
 from pixprep.cli.output import called, say, say_text
-from pixprep.errors import ImageError, PixprepError, SetupError
+from pixprep.errors import ImageError, PixprepError, SetupError, shown
 from pixprep.files import PHOTOS, expand, named, write
 from pixprep.progress import Progress
 
 if TYPE_CHECKING:
     from pixprep.pipeline.pipeline import Pipeline
     from pixprep.serving.repository.dali_model import DaliModel
+
+_MAX_NOTES = 50
 
 
 def write_repository(
@@ -109,7 +111,14 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
 
 
 def import_pipeline(
-    *, source: str, file: Path, option: Sequence[tuple[str, Any]], training: str | None, image: Path | None, force: bool
+    *,
+    source: str,
+    file: Path,
+    option: Sequence[tuple[str, Any]],
+    training: str | None,
+    run_python: bool,
+    image: Path | None,
+    force: bool,
 ) -> int:
     """Do what ``pixprep import`` says."""
     from pixprep import importers
@@ -118,6 +127,7 @@ def import_pipeline(
         raise PixprepError(f"{file}: exists already; --force writes over it")
     photo = _photo(image)
     options = {**dict(option), **({} if training is None else {"training": training})}
+    options |= {"run_python": True} if run_python else {}
     folder = Path(source.removeprefix("dali:"))
     if folder.is_dir():
         from pixprep.serving.repository.dali_model import find_dali_model
@@ -135,7 +145,8 @@ def import_pipeline(
         from pixprep.importers.ultralytics import own_code
 
         for line in own_code(Path(source.removeprefix("ultralytics:"))):
-            say(f"{origin.name}: this is what Ultralytics does to an image; {line}: docs/detection.md", file=sys.stderr)
+            words = f"this is what Ultralytics does to an image; {line}: docs/detection.md"
+            say(f"{origin.name}: {shown(words)}", file=sys.stderr)
     _preview(photo, lambda encoded: _lines(pipeline, encoded))
     say(f"next  {called()} verify {shlex.quote(str(file))}", file=sys.stderr)
     return 0
@@ -147,11 +158,12 @@ def _import_dali_model(
     """Write the model folder of pixprep that the versions of one of dali_backend become."""
     from pixprep.importers import importer_of
     from pixprep.importers.dali import interface, read_graph
-    from pixprep.serving.repository.dali_model import translated, warmup_files
+    from pixprep.serving.repository.dali_model import translated
+    from pixprep.serving.repository.warmups import FOLDER, warmup_files
     from pixprep.serving.triton.config import CONFIG_FILE
 
     from_dali = importer_of("dali", options)
-    script = {name: options.pop(name) for name in ("pipeline", "python") if name in options}
+    script = {name: options.pop(name) for name in ("pipeline", "python", "run_python") if name in options}
     files: dict[str, str | bytes] = {}
     for model in models:
         data = read_graph(model.file, **script)
@@ -165,15 +177,18 @@ def _import_dali_model(
                 f"{CONFIG_FILE}: import one of them, without version_policy"
             )
         files |= made
-    files |= {f"warmup/{file.name}": file.read_bytes() for file in warmup_files(model)}
+    photos = warmup_files(model.folder, model.config.get("model_warmup", []))
+    files |= {f"{FOLDER}/{name}": content for name, content in photos.items()}
     for name, content in files.items():
         path = folder / name
         with named(path, "cannot be written"):
             path.parent.mkdir(parents=True, exist_ok=True)
             write(path, content)
-        say(path)
-    for note in notes:
-        say(f"{model.folder.name}: {note}", file=sys.stderr)
+        say(f"{path}: a copy of {model.folder / name}" if name.startswith(f"{FOLDER}/") else path)
+    for note in notes[:_MAX_NOTES]:
+        say(f"{model.folder.name}: {shown(note)}", file=sys.stderr)
+    if len(notes) > _MAX_NOTES:
+        say(f"{model.folder.name}: and {len(notes) - _MAX_NOTES:,} more fields are left out", file=sys.stderr)
     if folder.name != model.folder.name:
         say(f"clients ask for the model {model.folder.name}, and this is {folder.name}", file=sys.stderr)
     _preview(photo, lambda encoded: _lines(pipeline, encoded))

@@ -46,6 +46,7 @@ def from_dali(
     chroma: Chroma | None = None,
     pipeline: str | None = None,
     python: str | None = None,
+    run_python: bool = False,
     max_size: int | None = None,
     clip: Literal["first"] | None = None,
     dtypes: Mapping[str, str] | None = None,
@@ -59,12 +60,13 @@ def from_dali(
     Values are those of DALI's CPU operators, which its GPU ones were not compared with.
 
     Args:
-        source: the file, or its bytes; or a Python file, such as ``1/dali.py``, which is run in a process of its own.
+        source: the file, or its bytes; or a Python file, such as ``1/dali.py``, for which ``run_python`` is needed.
         output: the one output that is wanted; the operators that lead only to others need not be understood.
         chroma: of ``decode``, in place of the decoder's own, which is ``fast`` with device ``mixed`` unless the graph
             asks for fancy upsampling: ``fancy`` are the pixels of DALI's CPU decoder.
         pipeline: of a Python file the name of the pipeline; default: the one with ``@autoserialize``, or the only one.
         python: the Python that serializes it, which has DALI; default: this one.
+        run_python: permission to run a Python file, in a process of its own; without it, such a file is refused.
         max_size: the most pixels of a side that a request may ask for, where the tensor has the size that it says.
         dtypes: of inputs whose type the graph does not say, by their names: NumPy's names, such as ``int32``.
         clip: ``first``: of ``inputs.video``, whose clips come in many sequences, the first sequence.
@@ -74,7 +76,8 @@ def from_dali(
         SetupError: no DALI is installed, which serializes a Python file.
     """
     where = "model.dali" if isinstance(source, bytes) else Path(source).name
-    data = source if isinstance(source, bytes) else read_graph(Path(source), pipeline=pipeline, python=python)
+    options: Any = {"pipeline": pipeline, "python": python, "run_python": run_python}
+    data = source if isinstance(source, bytes) else read_graph(Path(source), **options)
     operators, names = _read(data, where)
     if output is not None and output not in names:
         raise PipelineError(f"{where}: no output {quoted(output)}; there are {_listed(names)}")
@@ -91,9 +94,16 @@ def from_dali(
     return assembled(ops, library="dali", version="unknown", name=where, where=where, like="dali")
 
 
-def read_graph(file: Path, *, pipeline: str | None = None, python: str | None = None) -> bytes:
+def read_graph(
+    file: Path, *, pipeline: str | None = None, python: str | None = None, run_python: bool = False
+) -> bytes:
     """The serialized graph in a file, or of a Python file; see ``from_dali``."""
     if file.suffix == ".py":
+        if not run_python:
+            raise PipelineError(
+                f"{file.name}: is a Python file, and whatever it holds would run with your rights: read it, then say "
+                "--run-python (in Python run_python=True); or import a model.dali, which is data"
+            )
         return serialized(file, pipeline=pipeline, python=python)
     if (pipeline, python) != (None, None):
         raise PipelineError(f"{file.name}: the options pipeline and python are of a Python file, such as dali.py")

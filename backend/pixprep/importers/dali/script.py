@@ -1,6 +1,6 @@
 """Python files that define DALI pipelines, such as dali_backend's ``1/dali.py``: DALI serializes one, in a process.
 
-The file is read to find the pipelines' names, and run by a Python that has DALI.
+The file is read to find the pipelines' names, and run by a Python that has DALI, where the user has permitted it.
 """
 
 from __future__ import annotations

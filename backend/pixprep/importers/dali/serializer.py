@@ -14,12 +14,16 @@ NO_DALI = 3
 
 
 def main(file: str, name: str, output: str) -> int:
-    """Run the file, make its pipeline ``name``, and write its graph; a GPU is not needed."""
-    sys.path[0] = str(Path(file).parent)  # as if Python ran the file; this program's folder has modules of its own
+    """Run the file, make its pipeline ``name``, and write its graph; a GPU is not needed.
+
+    The folders of this program and of the file are not searched for DALI: a package ``nvidia`` may be in either.
+    """
+    sys.path.pop(0)
     try:
         from nvidia.dali import Pipeline  # noqa: PLC0415  (its absence has an exit code)
     except ImportError:
         return NO_DALI
+    sys.path.insert(0, str(Path(file).parent))  # as if Python ran the file
     _leave_out_gpus(Pipeline)
     spec = importlib.util.spec_from_file_location("pixprep_dali_model", file)
     assert spec is not None

@@ -16,6 +16,8 @@ from pixprep.pipeline.warnings import odd_ranges, unlike_sides
 from pixprep.serving.repository.door import Door, door_notes, doors_in
 from pixprep.serving.repository.models import Problem, Tensor, suggest
 from pixprep.serving.repository.repository import ONNX_FILE, Model, Repository, Version
+from pixprep.serving.repository.running_code import code_in
+from pixprep.serving.repository.warmups import check_warmups
 from pixprep.serving.repository.wiring import check_ensemble
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE
@@ -139,7 +141,7 @@ def side_notes(path: Path | Repository, *, odd_range: bool = False) -> list[str]
     """Notes on each pipeline of a repository, or on a pipeline file.
 
     They are: what serving leaves out, what it does otherwise, what it asks of clients, what the model behind it would
-    do twice or miss.
+    do twice or miss. Of a repository, they end with everything in it that runs code.
 
     Args:
         path: Path of the repository, or of the file.
@@ -158,7 +160,7 @@ def side_notes(path: Path | Repository, *, odd_range: bool = False) -> list[str]
             is_meant = odd_range or version.model.options.engine.odd_range
             file = version.folder / model_config.PIPELINE_FILE
             notes += _pipeline_notes(file, version.pipeline, takers.get(model, ()), odd_range=is_meant)
-    return notes
+    return notes + code_in(repository)
 
 
 def _pipeline_notes(file: Path, pipeline: Pipeline, takers: Iterable[Door] = (), *, odd_range: bool) -> Iterator[str]:
@@ -232,9 +234,9 @@ def _check_pixprep(version: Version, _backend: str) -> Iterator[Problem]:
         where = file
         odd = odd_ranges(version.pipeline.for_serving())
         where = version.model.where
-        _ = version.config
         remedy = f'or set the parameter odd_range to "meant" in {where}'
         yield from (Problem(file, text, remedy) for text in odd if not is_meant)
+        check_warmups(version.model.folder, version.config, version.pipeline.for_serving())
     except (PipelineError, SetupError) as error:
         yield _problem(where, error)
 

@@ -13,6 +13,7 @@ from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.repository.pbtxt import config_text, writes_batch_size
 from pixprep.serving.repository.repository import Model
+from pixprep.serving.repository.warmups import check_warmups
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE, PIPELINE_FILE, Config
 from pixprep.spec import TensorSpec
@@ -31,7 +32,8 @@ _READ = (
     "default_model_filename",
 )
 _PARAMETERS = {"num_threads": "threads"}
-"""Parameters of dali_backend, by pixprep's."""
+"""Parameters of dali_backend that are translated, with pixprep's names. No other parameter is copied: some of Triton's
+own run a program, such as EXECUTION_ENV_PATH."""
 _SPLITS = ("split_along_outer_axis", "split_outer_dim")
 """Names of the parameter that cuts a tensor into several, the older one last."""
 
@@ -96,20 +98,6 @@ def find_dali_model(folder: Path) -> list[DaliModel]:
     return [DaliModel(folder, next(filter(Path.is_file, both)), config, is_batched) for both in files]
 
 
-def warmup_files(model: DaliModel) -> list[Path]:
-    """Files that ``model_warmup`` names, which Triton reads in ``warmup``.
-
-    Raises:
-        PipelineError: one is not there.
-    """
-    inputs = [each for entry in model.config.get("model_warmup", []) for each in entry.get("inputs", {}).values()]
-    files = [model.folder / "warmup" / each["input_data_file"] for each in inputs if "input_data_file" in each]
-    for file in files:
-        if file.parent != model.folder / "warmup" or not file.is_file():
-            raise PipelineError(f"{CONFIG_FILE}: model_warmup: input_data_file: {file} is no file in warmup")
-    return files
-
-
 def translated(
     model: DaliModel,
     pipeline: Pipeline,
@@ -130,7 +118,8 @@ def translated(
         output: the only one of them that the pipeline gives.
 
     Raises:
-        PipelineError: the configuration says otherwise than the graph, or the model is a stream.
+        PipelineError: the configuration says otherwise than the graph, the model is a stream, or it would refuse its
+            warm-up.
     """
     config = model.config
     _check_answers(config, pipeline)
@@ -148,6 +137,7 @@ def translated(
     others = [key for key in config if key not in (*_KEPT, *_READ, "model_transaction_policy")]
     notes += [f"{key} has no place in a pixprep model, and is left out" for key in others]
     full = model_config.complete(written, named)
+    check_warmups(model.folder, full, named, allows_links=False)
     if not full["parameters"]:
         del full["parameters"]
     version = model.file.parent.name
@@ -278,8 +268,8 @@ def _parameters(parameters: Mapping[str, Any], notes: list[str]) -> Config:
     for key, entry in parameters.items():
         if key == "num_threads" and entry.get("string_value", "").strip() == "-1":
             continue  # its default: those of the graph
-        if key in _PARAMETERS or key.isupper():
-            made[_PARAMETERS.get(key, key)] = entry
+        if key in _PARAMETERS:
+            made[_PARAMETERS[key]] = entry
         else:
             notes.append(f"parameter {quoted(key)} has no place in a pixprep model, and is left out")
     return made

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import PipelineError, SetupError, printable
+from pixprep.errors import PipelineError, SetupError, shown
 from pixprep.pipeline.ops import Letterbox, Normalize, Resize
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import Output
@@ -281,7 +281,7 @@ def _keeps_size(node: Any, graph: Any, shape: tuple[int, ...]) -> bool:
 
 
 def _shown(node: Any) -> str:
-    return f'{node.op_type} "{printable(node.name or node.output[0])}"'
+    return f'{node.op_type} "{shown(node.name or node.output[0])}"'
 
 
 # Whether two normalizations are one too many

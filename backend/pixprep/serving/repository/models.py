@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
-from pixprep.errors import printable
+from pixprep.errors import shown
 
 _MAX_SUGGESTED = 64  # names that a mistake is compared with, and that a message lists
 
@@ -28,8 +28,7 @@ class Problem:
     remedy: str = ""
 
     def __str__(self) -> str:
-        parts = (printable(part) for part in (self.where, self.what, self.remedy) if part)
-        return ": ".join(part if len(part) <= 1000 else f"{part[:1000]} ..." for part in parts)
+        return ": ".join(shown(part) for part in (self.where, self.what, self.remedy) if part)
 
 
 @dataclass(frozen=True)

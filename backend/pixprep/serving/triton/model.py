@@ -15,13 +15,13 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from pixprep.engine.batch import Batch
-from pixprep.engine.decoders.text import without_base64
 from pixprep.engine.engine import Engine
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import black_margins, odd_ranges
 from pixprep.plan.answers import Answers
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton import pool
+from pixprep.serving.triton.images import images_of
 from pixprep.serving.triton.metrics import Metrics
 from pixprep.serving.triton.probe import is_probe
 from pixprep.serving.triton.warm_up import warm_up
@@ -156,18 +156,8 @@ class TritonPythonModel:
     def _images(self, request: Any) -> list[Any]:
         """The images of a request: the elements of a BYTES input, or views of a UINT8 one."""
         tensor = pb_utils.get_input_tensor_by_name(request, self._input)
-        if self._pipeline.plan.takes:
-            return self._engine.split(tensor.as_numpy() if tensor.is_cpu() else tensor, is_one=self._takes_boxes)
-        array = tensor.as_numpy()
-        if array.dtype == np.uint8:
-            rows = array[None] if self._takes_boxes else array
-            images = [row.data for row in rows] if array.size else []
-        else:
-            images = list(array.reshape(-1))
-        if self._options.accept_base64:
-            most = self._options.engine.limits.max_image_bytes
-            return without_base64(images, image_bytes=most, request_bytes=self._options.max_request_bytes)
-        return images
+        array = tensor.as_numpy() if tensor.is_cpu() or not self._pipeline.plan.takes else tensor
+        return images_of(array, self._engine, self._options)
 
     def _run(self, parts: Sequence[_Part], encoded: Sequence[Any], numbers: dict[str, list[Any]]) -> Batch | None:
         """The results of the batch; None if pixprep itself failed."""

@@ -1,0 +1,117 @@
+"""Everything in a model repository that runs code when it is served, beyond what pixprep itself wrote.
+
+A repository is data where its models are pipelines, ONNX files and engines. Triton also runs programs that lie in it,
+or that its configurations name. These are listed, and nothing of them is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pixprep.errors import PipelineError, shown
+from pixprep.pipeline.file import read_bytes
+from pixprep.pipeline.ops.faults import quoted
+from pixprep.serving.repository.backend import entry_point
+from pixprep.serving.repository.repository import Model, Repository
+
+MAX_NOTES = 100
+_STUB = "triton_python_backend_stub"
+_LIBRARY = re.compile(r"\.so(\.\d+)*$")
+_PYTHON = (".py", ".pyc", ".pyo", ".pth")
+_PICKLES = (".pkl", ".pickle", ".joblib")
+_PROGRAMS = {"pytorch": (".pt", ".pt2", ".pth"), "tensorflow": (".pb", ".graphdef")}
+"""Backends whose models are programs, and the suffixes of their files."""
+_PARAMETERS = {
+    "EXECUTION_ENV_PATH": "its bin/activate, in a shell",
+    "TRITON_BATCH_STRATEGY_PATH": "a shared library",
+    "CPU_EXTENSION_PATH": "a shared library",
+    "plugin_libs": "shared libraries",
+    "allow_operators": "functions of packages that are installed on the server",
+}
+"""Parameters whose values name code, with the kind of code."""
+
+
+def code_in(repository: Repository) -> list[str]:
+    """A note on each file and each field of a model repository that runs code which pixprep did not write.
+
+    Links are not followed, and no program is run.
+    """
+    found = [note for model in repository.models.values() for note in _of_model(model)]
+    more = [f"runs code: and {len(found) - MAX_NOTES:,} more"] if len(found) > MAX_NOTES else []
+    return [f"runs code: {shown(note)}" for note in found[:MAX_NOTES]] + more
+
+
+def _of_model(model: Model) -> Iterator[str]:
+    folder = model.folder
+    try:
+        config = model.config
+    except PipelineError:  # a problem, which ``check`` names
+        config = {}
+    yield from _in_config(model.where, config)
+    backend = str(config.get("platform", "")).partition("_")[0] or str(config.get("backend", ""))
+    for top, folders, files in islice(os.walk(folder), 10_000):
+        folders.sort()
+        for name in sorted(files):
+            path = Path(top, name)
+            named = backend == "python" and name == config.get("default_model_filename")
+            what = "Python backend" if named else _kind(path, backend, folder)
+            if what and not _is_own(path):
+                yield f"{path.relative_to(folder.parent)} ({what})"
+
+
+def _kind(path: Path, backend: str, folder: Path) -> str:
+    """Kind of code that a file holds, by its name; empty where it is data."""
+    name, suffix = path.name, path.suffix.lower()
+    if _LIBRARY.search(name):
+        return "shared library"
+    if name == _STUB and path.parent == folder:
+        return "program in place of the Python backend's own"
+    if suffix in _PROGRAMS.get(backend, ()):
+        return f"{backend} model, which is a program"
+    if suffix in _PICKLES:
+        return "pickle, which runs code where it is loaded"
+    if suffix not in _PYTHON:
+        return ""
+    if name == "rows.py":
+        return "function rows, which finds the rows of a pipeline"
+    if backend == "dali":
+        return "Python of the DALI backend"
+    return "Python backend" if name == "model.py" else "Python, which a model may import"
+
+
+def _in_config(where: str, config: Mapping[str, Any]) -> Iterator[str]:
+    """Fields of a configuration that name code."""
+    for key, entry in config.get("parameters", {}).items():
+        if key in _PARAMETERS:
+            yield f"{where} (parameter {key} {quoted(entry.get('string_value', ''))}: {_PARAMETERS[key]})"
+    if runtime := config.get("runtime"):
+        yield f"{where} (runtime {quoted(runtime)}: a library or a program in place of the backend's own)"
+    for library in config.get("model_operations", {}).get("op_library_filename", []):
+        yield f"{where} (op_library_filename {quoted(library)}: a shared library)"
+    for agent in config.get("model_repository_agents", {}).get("agents", []):
+        yield f"{where} (model_repository_agents {quoted(agent.get('name', ''))}: a shared library of the server)"
+    backend = config.get("backend", "")
+    if "/" in backend or ".." in backend:
+        yield f"{where} (backend {quoted(backend)}: a library outside the server's backends)"
+
+
+@cache
+def _own() -> frozenset[bytes]:
+    """Contents of the programs that pixprep writes into a repository, and of its backend's entry point."""
+    beside = [Path(__file__).with_name(name) for name in ("onnx_classifier.py", "rows_model.py")]
+    return frozenset(path.read_bytes() for path in (*beside, entry_point()))
+
+
+def _is_own(path: Path) -> bool:
+    """Tell whether a file is a program that pixprep wrote."""
+    most = max(map(len, _own()))
+    try:
+        return path.suffix == ".py" and not path.is_symlink() and read_bytes(path, most=most) in _own()
+    except OSError:
+        return False

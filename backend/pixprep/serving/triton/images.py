@@ -1,0 +1,27 @@
+"""The images of a request, from the tensor of its image input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pixprep.engine.decoders.text import without_base64
+from pixprep.engine.engine import Engine
+from pixprep.serving.triton.config import Options
+
+
+def images_of(array: Any, engine: Engine, options: Options) -> list[Any]:
+    """The images of a request: arrays of pixels, the elements of a BYTES input, or views of a UINT8 one."""
+    is_one = engine.plan.takes_boxes
+    if engine.plan.takes:
+        return engine.split(array, is_one=is_one)
+    if array.dtype == np.uint8:
+        rows = array[None] if is_one else array
+        images = [row.data for row in rows] if array.size else []
+    else:
+        images = list(array.reshape(-1))
+    if options.accept_base64:
+        most = options.engine.limits.max_image_bytes
+        return without_base64(images, image_bytes=most, request_bytes=options.max_request_bytes)
+    return images

@@ -1,0 +1,83 @@
+"""Attack: a file to import whose names have 200,000 letters, controls of a terminal, or half a surrogate pair.
+
+Defence: each line of a ``PipelineError`` is printable, and a long one loses its middle, wherever it is raised.
+Outcome: one line, which begins with the file and ends with the remedy. Before the mend it was as long as the name.
+"""
+
+import json
+
+import pytest
+
+import pixprep as pp
+from dali_graphs import graph, operator
+from pixprep.errors import shown
+from pixprep.importers import import_pipeline
+
+CONTROLS = "\x1b[31m\x07\u202e\n"
+NAMES = {"long": "n" * 200_000, "controls": CONTROLS, "long controls": CONTROLS * 50_000}
+HF, TIMM = "preprocessor_config.json", "config.json"
+
+
+def layers(*names):
+    entries = [{"class_name": name, "name": name, "config": {}} for name in names]
+    return {"class_name": "Sequential", "config": {"name": "m", "layers": entries}}
+
+
+def al(**fields):
+    return {"__version__": "2.0.8", "transform": {"__class_fullname__": "Compose", "transforms": [fields]}}
+
+
+FILES = {
+    "transformers: a class": (HF, lambda name: {"image_processor_type": name}),
+    "transformers: a field": (HF, lambda name: {"image_processor_type": "ViTImageProcessor", name: 3}),
+    "transformers: a value": (HF, lambda name: {"image_processor_type": "ViTImageProcessor", "size": {name: 3}}),
+    "timm: a field": (TIMM, lambda name: {"architecture": "a", "pretrained_cfg": {name: 3}}),
+    "timm: a value": (TIMM, lambda name: {"architecture": "a", "pretrained_cfg": {"interpolation": name}}),
+    "timm: an architecture": (TIMM, lambda name: {"architecture": name, "pretrained_cfg": {"input_size": name}}),
+    "keras: a layer": (TIMM, lambda name: layers("InputLayer", name)),
+    "albumentations: a transform": ("a.json", lambda name: al(__class_fullname__=name)),
+    "albumentations: a field": ("a.json", lambda name: al(__class_fullname__="HorizontalFlip", **{name: 1})),
+    "albumentations: a version": ("a.json", lambda name: {"__version__": name, "transform": {}}),
+}
+
+
+def refusal(path, **options):
+    with pytest.raises(pp.PipelineError) as caught:
+        import_pipeline(str(path), **options)
+    text = str(caught.value)
+    assert text.isprintable()
+    assert len(text) <= 1400
+    return text
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("case", FILES)
+def test_a_message_is_one_printable_line_however_long_a_name_is(tmp_path, case, kind):
+    file, make = FILES[case]
+    (tmp_path / file).write_text(json.dumps(make(NAMES[kind])))
+    assert file in refusal(tmp_path / file)
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_names_of_dali_and_of_onnx_metadata_are_cut_as_well(tmp_path, kind):
+    name = NAMES[kind]
+    (tmp_path / "m.dali").write_bytes(graph(operator(name, [], ["a"]), outputs=["a"]))
+    assert "m.dali" in refusal(tmp_path / "m.dali")
+    metadata = json.dumps({"task": name, "imgsz": [64, 64]}).encode()
+    (tmp_path / "m.engine").write_bytes(len(metadata).to_bytes(4, "little") + metadata)
+    assert "m.engine" in refusal(tmp_path / "m.engine")
+    refusal(f"keras:{name}")
+
+
+@pytest.mark.parametrize("text", ["a" * 1400, "é", "a: b"])
+def test_a_short_message_is_what_it_was(text):
+    assert str(pp.PipelineError(text)) == text
+
+
+def test_a_long_message_keeps_its_place_and_its_remedy():
+    text = str(pp.PipelineError("FILE: " + "\x1b" * 200_000 + ": REMEDY", "second\nline"))
+    first, second = text.split("\n")
+    assert first.startswith("FILE: \\x1b\\x1b")
+    assert first.endswith("\\x1b: REMEDY")
+    assert second == "second\\nline"
+    assert shown(first) == first

@@ -1,0 +1,60 @@
+"""Attack: a folder of a model whose ``dali.py`` runs as soon as somebody imports it, or whose folder ``nvidia`` is
+taken for DALI where none is installed.
+
+Defence: a Python file is refused until ``--run-python`` permits it. Then DALI is imported before the file's folder is
+searched for modules. ``model.dali``, which is data, comes first.
+Outcome: nothing of the folder has run. Before the mend both did, without a word at the prompt.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from pixprep.cli import main
+
+GRAPH = Path(__file__).parents[1] / "parity" / "frozen" / "dali" / "classic.dali"
+RUNS = "from nvidia.dali import pipeline_def\nopen({!r}, 'w')\n@pipeline_def\ndef pipe():\n    pass\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a ``dali.py`` and a package ``nvidia``; each leaves a file where it is run."""
+    (tmp_path / "d" / "1" / "nvidia" / "dali").mkdir(parents=True)
+    for name in ("dali.py", "nvidia/__init__.py", "nvidia/dali/__init__.py"):
+        (tmp_path / "d" / "1" / name).write_text(RUNS.format(str(tmp_path / "RAN")))
+    return tmp_path / "d"
+
+
+@pytest.fixture
+def python(tmp_path):
+    """A Python that has no DALI, whatever this one has."""
+    program = tmp_path / "bare"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    program.chmod(0o755)
+    return f"python={program}"
+
+
+@pytest.mark.parametrize("source", ["d", "dali:d", "d/1/dali.py", "dali:d/1/dali.py"])
+def test_a_python_file_is_not_run_unless_it_is_permitted(folder, monkeypatch, capsys, source):
+    monkeypatch.chdir(folder.parent)
+    assert main(["import", source, "out"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("pixprep: dali.py: is a Python file, and whatever it holds would run with your rights")
+    assert "say --run-python" in said
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["d"]
+
+
+def test_a_package_beside_the_file_is_not_taken_for_dali(folder, python, monkeypatch, capsys):
+    monkeypatch.chdir(folder.parent)
+    assert main(["import", "d/1/dali.py", "out", "--run-python", "--option", python]) == 1
+    assert "has none: --option python names a Python that has" in capsys.readouterr().err
+    assert not Path("RAN").exists()
+
+
+def test_a_graph_is_preferred_and_runs_nothing(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    shutil.copy(GRAPH, "d/1/model.dali")
+    assert main(["import", "d", "out"]) == 0
+    assert not Path("RAN").exists()

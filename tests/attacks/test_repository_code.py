@@ -1,0 +1,125 @@
+"""Attack: a folder of data alone that runs code where it is served: EXECUTION_ENV_PATH names a tar among the photos of
+the warm-up, whose bin/activate Triton runs; a shared library or a stub beside the model; a program of another backend.
+
+Defence: ``import`` translates the parameters that it knows, and names the others. ``check`` lists what runs code in a
+repository, but for what pixprep wrote: each of these files was seen to run, or to be loaded, in Triton 2.51.
+Outcome: named. Before the mend the whole chain of ``import``, ``check`` and ``serve`` ran a stranger's file.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from attacks.repositories import CONFIG, models
+from faces import PIPELINE, save_onnx
+from images import jpeg, noise
+from pixprep.cli import main
+from pixprep.serving.repository import build, side_notes
+from pixprep.serving.repository.repository import Model
+
+__all__ = ["models"]  # a fixture
+
+GRAPH = Path(__file__).parents[1] / "parity" / "frozen" / "dali" / "classic.dali"
+FILES = {
+    "1/model.py": "Python backend",
+    "1/lib/helper.py": "Python, which a model may import",
+    "1/x.pyc": "Python, which a model may import",
+    "1/libtriton_pixprep.so": "shared library",
+    "batchstrategy.so": "shared library",
+    "1/libc.so.6": "shared library",
+    "triton_python_backend_stub": "program in place of the Python backend's own",
+    "1/rows.py": "function rows, which finds the rows of a pipeline",
+    "1/w.pkl": "pickle, which runs code where it is loaded",
+}
+DATA = ("1/triton_python_backend_stub", "1/model.onnx", "1/weights.bin", "labels.txt", "1/so", "1/a.solid")
+FIELDS = {
+    'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/e.tar.gz" } }': (
+        'parameter EXECUTION_ENV_PATH "$$TRITON_MODEL_DIRECTORY/e.tar.gz": its bin/activate, in a shell'
+    ),
+    'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "b.so" } }': (
+        'parameter TRITON_BATCH_STRATEGY_PATH "b.so": a shared library'
+    ),
+    'parameters { key: "allow_operators" value { string_value: "acme.denoise" } }': (
+        'parameter allow_operators "acme.denoise": functions of packages that are installed on the server'
+    ),
+    'runtime: "libevil.so"': 'runtime "libevil.so": a library or a program in place of the backend\'s own',
+    'model_operations { op_library_filename: "ops.so" }': 'op_library_filename "ops.so": a shared library',
+    'model_repository_agents { agents { name: "x" } }': 'model_repository_agents "x": a shared library of the server',
+}
+
+
+def code(models):
+    return [note for note in side_notes(models) if note.startswith("runs code: ")]
+
+
+def test_every_file_that_runs_is_listed_and_data_is_not(models):
+    for name in (*FILES, *DATA):
+        (models / "m" / name).parent.mkdir(exist_ok=True)
+        (models / "m" / name).touch()
+    assert sorted(code(models)) == sorted(f"runs code: m/{name} ({what})" for name, what in FILES.items())
+
+
+@pytest.mark.parametrize(("text", "what"), FIELDS.items())
+def test_every_field_that_names_code_is_listed(models, text, what):
+    (models / CONFIG).write_text(f'backend: "pixprep"\n{text}\n')
+    assert code(models) == [f"runs code: {CONFIG} ({what})"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "what"),
+    [
+        ('backend: "pytorch"', "1/model.pt", "pytorch model, which is a program"),
+        ('platform: "tensorflow_savedmodel"', "1/model.savedmodel/a.pb", "tensorflow model, which is a program"),
+        ('backend: "dali"', "1/dali.py", "Python of the DALI backend"),
+        ('backend: "python" default_model_filename: "m.txt"', "1/m.txt", "Python backend"),
+    ],
+)  # fmt: skip
+def test_programs_of_other_backends_are_listed(models, backend, name, what):
+    (models / "n" / name).parent.mkdir(parents=True)
+    (models / "n" / name).touch()
+    (models / "n" / "config.pbtxt").write_text(backend)
+    assert code(models) == [f"runs code: n/{name} ({what})"]
+
+
+def test_what_pixprep_writes_is_not_listed_until_it_is_changed(tmp_path, capsys):
+    build(tmp_path / "out", pipeline=PIPELINE, onnx=save_onnx(tmp_path / "my.onnx"))
+    script = tmp_path / "out" / "classifier" / "1" / "model.py"
+    assert script.is_file()
+    assert code(tmp_path / "out") == []
+    script.write_text(script.read_text() + "\n")
+    assert main(["check", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "runs code: classifier/1/model.py (Python backend)"
+
+
+def test_the_list_ends_follows_no_link_and_reads_no_fifo(models, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "evil.py").touch()
+    (models / "m" / "2").symlink_to(tmp_path / "outside")
+    for number in range(500):
+        (models / "m" / "1" / f"{number}.so").touch()
+    os.mkfifo(models / "m" / "1" / "a.py")
+    notes = code(models)
+    assert len(notes) == 101
+    assert notes[-1] == "runs code: and 401 more"
+    assert "evil" not in "".join(notes)
+
+
+def test_import_copies_no_parameter_that_runs_a_program(tmp_path, capsys):
+    photo, folder = jpeg(noise(256, 256)), tmp_path / "d"
+    (folder / "1").mkdir(parents=True)
+    (folder / "warmup").mkdir()
+    shutil.copy(GRAPH, folder / "1" / "model.dali")
+    (folder / "warmup" / "photo.tar.gz").write_bytes(photo)  # whatever it is besides: an image alone is let in
+    keys = {"EXECUTION_ENV_PATH": "$$TRITON_MODEL_DIRECTORY/warmup/photo.tar.gz", "TRITON_ANY": "x", "num_threads": "2"}
+    parameters = [f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in keys.items()]
+    warmup = f'value {{ data_type: TYPE_UINT8 dims: [ {len(photo)} ] input_data_file: "photo.tar.gz" }}'
+    warmup = f'model_warmup {{ name: "w" batch_size: 1 inputs {{ key: "DALI_INPUT_0" {warmup} }} }}'
+    (folder / "config.pbtxt").write_text("\n".join(['backend: "dali"', "max_batch_size: 4", *parameters, warmup]))
+    assert main(["import", str(folder), str(tmp_path / "served" / "d")]) == 0
+    said = capsys.readouterr().err
+    for key in ("EXECUTION_ENV_PATH", "TRITON_ANY"):
+        assert f'd: parameter "{key}" has no place in a pixprep model, and is left out\n' in said
+    assert Model(tmp_path / "served" / "d").config["parameters"] == {"threads": {"string_value": "2"}}
+    assert code(tmp_path / "served") == []

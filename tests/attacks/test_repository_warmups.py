@@ -1,0 +1,172 @@
+"""Attack: a warm-up whose request the model refuses: no image, half an image, another shape, a file elsewhere.
+
+Defence: ``check``, ``import`` and each reload make the request that Triton would make of the files, and give it to the
+engine. Links among the files that ``import`` copies are refused, and their bytes are counted first.
+Outcome: one line. Before the mend Triton ended by signal 11 in 9 of 13 starts, with every other model; and ``import``
+copied a private key that a link led to. ``ready`` below is what Triton 2.51 makes of the rest.
+"""
+
+import os
+import struct
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from attacks.repositories import CONFIG, PIPELINE, models, patience, problems, sparse
+from images import jpeg, noise
+from pixprep.serving.repository import check
+from pixprep.serving.repository.warmups import warmup_files
+
+__all__ = ["models"]  # a fixture
+
+PHOTO = jpeg(noise(64, 64))
+N = len(PHOTO)
+NAMED = struct.pack("<I", N) + PHOTO
+ONE = 'backend: "pixprep"\nmax_batch_size: 4\ninput { name: "image" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
+TEXT = 'backend: "pixprep"\nmax_batch_size: 4\n'
+FILE = 'input_data_file: "f"'
+
+
+def warmup(kind, dims, data=FILE, more="batch_size: 1", name="image"):
+    entry = f'inputs {{ key: "{name}" value {{ data_type: TYPE_{kind} dims: [ {dims} ] {data} }} }}'
+    return f'model_warmup {{ name: "w" {more} {entry} }}\n'
+
+
+READY = {
+    "a photo": (ONE + warmup("UINT8", N), PHOTO),
+    "three of it": (ONE + warmup("UINT8", N, more="batch_size: 3 count: 2"), PHOTO),
+    "a photo and more bytes": (ONE + warmup("UINT8", N), PHOTO + b"abc"),
+    "none": (ONE + warmup("UINT8", 3, "zero_data: true", more="batch_size: 0"), b""),
+    "a string": (TEXT + warmup("STRING", 1), NAMED),
+    "no image, which becomes zeros": (
+        TEXT + 'parameters { key: "on_error" value { string_value: "zero" } }' + warmup("STRING", 1),
+        struct.pack("<I", 3) + b"abc",
+    ),
+}
+REFUSED = {
+    "zeros": (ONE + warmup("UINT8", N, "zero_data: true"), b"", "[UNKNOWN_FORMAT] zeros"),
+    "noise": (ONE + warmup("UINT8", N, "random_data: true"), b"", "[UNKNOWN_FORMAT] not a JPEG"),
+    "half a photo": (ONE + warmup("UINT8", N // 2), PHOTO, "[TRUNCATED]"),
+    "too few bytes": (ONE + warmup("UINT8", N + 5), PHOTO, f'input "image": "f" has {N:,} bytes'),
+    "too many images": (
+        ONE + warmup("UINT8", N, more="batch_size: 9"),
+        PHOTO,
+        "batch_size: 9 images, and max_batch_size is 4",
+    ),
+    "a batch in its dims": (
+        ONE + warmup("UINT8", f"1, {N}"),
+        PHOTO,
+        f"is TYPE_UINT8 [1, {N}], and the model accepts TYPE_UINT8 [-1]",
+    ),
+    "free dims": (ONE + warmup("UINT8", -1), PHOTO, "is TYPE_UINT8 [-1], and the model accepts"),
+    "another type": (ONE + warmup("INT8", N), PHOTO, "is TYPE_INT8"),
+    "terabytes": (ONE + warmup("UINT8", 1 << 40, "zero_data: true"), b"", "the limit max_request_bytes is 67,108,864"),
+    "no length": (TEXT + warmup("STRING", 1), PHOTO, "each after its length in 4 bytes"),
+    "bytes after it": (TEXT + warmup("STRING", 1), NAMED + b"xx", "each after its length in 4 bytes"),
+    "an empty string": (TEXT + warmup("STRING", 1, "zero_data: true"), b"", "[EMPTY]"),
+    "another input": (TEXT + warmup("STRING", 1, name="other"), NAMED, 'the model\'s input "image" is missing'),
+    "no data": (TEXT + warmup("STRING", 1, ""), b"", "has no data: write input_data_file"),
+    "a file elsewhere": (
+        TEXT + warmup("STRING", 1, 'input_data_file: "../config.pbtxt"'),
+        NAMED,
+        "is not the name of a file in warmup",
+    ),
+    "no file": (
+        TEXT + warmup("STRING", 1, 'input_data_file: "g"'),
+        NAMED,
+        '"g" cannot be read in warmup: No such file',
+    ),
+    "a thousand": (TEXT + warmup("STRING", 1) * 1000, NAMED, "1,000 samples; at most 64"),
+}
+
+
+def found(models, config, content):
+    (models / CONFIG).write_text(config)
+    (models / "m" / "warmup").mkdir()
+    (models / "m" / "warmup" / "f").write_bytes(content)
+    return problems(models)
+
+
+@pytest.mark.parametrize("case", READY)
+def test_a_warmup_that_triton_accepts_is_no_problem(models, case):
+    assert found(models, *READY[case]) == []
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_warmup_that_would_end_triton_is_one_line(models, case):
+    config, content, words = REFUSED[case]
+    (line,) = found(models, config, content)
+    assert line.startswith(f"{CONFIG}: model_warmup")
+    assert words in line
+
+
+def test_numbers_beside_the_image_are_tried_as_well(models):
+    pp.Pipeline([pp.decode(), pp.crop("AT", 0, 4, 4, unit="free"), pp.tensor()]).save(models / PIPELINE)
+    image = f'inputs {{ key: "image" value {{ data_type: TYPE_STRING dims: [ 1 ] {FILE} }} }}'
+    for data, words in {
+        "zero_data: true": None,
+        "random_data: true": "random_data makes any numbers, also NaN",
+        'input_data_file: "half"': None,
+        'input_data_file: "nan"': "[BAD_INPUT]",
+    }.items():
+        (models / "m" / "warmup").mkdir(exist_ok=True)
+        (models / "m" / "warmup" / "half").write_bytes(np.float32(0.5).tobytes())
+        (models / "m" / "warmup" / "nan").write_bytes(np.float32("nan").tobytes())
+        (models / "m" / "warmup" / "f").write_bytes(NAMED)
+        config = TEXT + warmup("FP32", 1, data, more=f"batch_size: 1 {image}", name="AT")
+        (models / CONFIG).write_text(config)
+        assert [words in line for line in problems(models)] == ([True] if words else [])
+
+
+def test_pixels_may_be_random_and_have_the_size_that_the_model_takes(models):
+    pp.Pipeline([pp.pixels(), pp.resize(height=4, width=4), pp.tensor()]).save(models / PIPELINE)
+    (models / CONFIG).write_text(TEXT + warmup("UINT8", "8, 8, 3", "random_data: true"))
+    assert problems(models) == []
+    (models / CONFIG).write_text(TEXT + warmup("UINT8", "8, 8, 4", "random_data: true"))
+    assert [problem.where for problem in check(models)] == [CONFIG]
+
+
+def test_other_models_may_warm_up_as_they_like(models):
+    (models / "n" / "1").mkdir(parents=True)
+    (models / "n" / "1" / "model.py").touch()
+    (models / "n" / "config.pbtxt").write_text('backend: "python"\n' + warmup("FP32", 3, "random_data: true", name="x"))
+    assert problems(models) == []
+
+
+SAMPLE = [{"batch_size": 1, "inputs": {"image": {"input_data_file": "f"}}}]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: path.symlink_to("../secret"), "is a symbolic link: put a copy of the file into warmup"),
+        (lambda path: path.symlink_to("/dev/zero"), "is a symbolic link"),
+        (os.mkfifo, "cannot be read in warmup: Not a regular file"),
+        (os.mkdir, "cannot be read in warmup: Is a directory"),
+        (sparse(3 << 30), "all files of warmup have more than 67,108,864 bytes"),
+    ],
+)
+def test_a_file_that_import_would_copy_is_a_small_regular_one(tmp_path, make, words):
+    (tmp_path / "secret").write_text("a key")
+    (tmp_path / "warmup").mkdir()
+    make(tmp_path / "warmup" / "f")
+    with patience(), pytest.raises(pp.PipelineError) as caught:
+        warmup_files(tmp_path, SAMPLE)
+    assert words in str(caught.value)
+
+
+def test_a_folder_that_is_a_link_is_not_followed_and_all_files_share_the_limit(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "f").write_text("a key")
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "warmup").symlink_to("../elsewhere")
+    with pytest.raises(pp.PipelineError, match='"f" is a symbolic link'):
+        warmup_files(tmp_path / "m", SAMPLE)
+    (tmp_path / "warmup").mkdir()
+    for name in ("f", "g"):
+        (tmp_path / "warmup" / name).write_bytes(bytes(60))
+    two = [*SAMPLE, {"batch_size": 1, "inputs": {"image": {"input_data_file": "g"}}}]
+    assert [*warmup_files(tmp_path, two, most=120)] == ["f", "g"]
+    with pytest.raises(pp.PipelineError, match='"g" all files of warmup have more than 119 bytes'):
+        warmup_files(tmp_path, two, most=119)
