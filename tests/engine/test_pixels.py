@@ -154,7 +154,7 @@ PIPELINE = pp.Pipeline([pp.pixels(given="bgr"), pp.resize(32), pp.center_crop(24
 
 
 def test_the_pipeline_for_files_decodes_in_its_place():
-    assert PIPELINE.for_files() == pp.Pipeline([pp.decode(), *PIPELINE.definition[1:]])
+    assert PIPELINE.for_files() == pp.Pipeline([pp.decode(), *PIPELINE.ops[1:]])
     assert pp.presets.imagenet().for_files() is not None
     photo = scene(60, 90)
     assert np.array_equal(
@@ -205,7 +205,7 @@ TRAINING = pp.Pipeline(
 
 def test_the_loader_gives_of_arrays_what_it_gives_of_their_files():
     photos = [scene(30 + n, 40, n) for n in range(12)]
-    of_files = pp.Pipeline([pp.decode(), *TRAINING.definition[1:]])
+    of_files = pp.Pipeline([pp.decode(), *TRAINING.ops[1:]])
     sources = (
         [{"image": encoded(photo), "label": n} for n, photo in enumerate(photos)],
         [{"image": photo, "label": n} for n, photo in enumerate(photos)],

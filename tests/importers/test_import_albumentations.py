@@ -29,7 +29,7 @@ def compose(*transforms, version="2.0.8", **fields):
 
 def imported(*transforms, side="source", **fields):
     """The ops between ``decode`` and ``tensor``."""
-    return list(from_albumentations(**{side: compose(*transforms, **fields)}).definition[1:-1])
+    return list(from_albumentations(**{side: compose(*transforms, **fields)}).ops[1:-1])
 
 
 LONGEST = transform("LongestMaxSize", max_size=[8], interpolation=0)
@@ -177,8 +177,8 @@ def test_both_sides_and_flips_by_chance():
     served = compose(transform("Resize", **RESIZE), transform("ToTensorV2"))
     drawn = compose(transform("Resize", **RESIZE), transform("VerticalFlip", p=0.25), transform("ToTensorV2"))
     pipeline = from_albumentations(served, training=drawn)
-    assert pp.random_flip("vertical", 0.25) in pipeline.for_training().ops
-    assert pp.random_flip("vertical", 0.25) not in pipeline.for_serving().ops
+    assert pp.random_flip("vertical", 0.25) in pipeline.for_training().side_ops
+    assert pp.random_flip("vertical", 0.25) not in pipeline.for_serving().side_ops
 
 
 def test_a_file_is_known_by_its_fields(tmp_path):
@@ -347,7 +347,7 @@ DRAWN = [
 def test_what_draws_becomes_an_op_of_training(transforms, ops):
     chain = compose(*transforms, transform("PadIfNeeded", **PAD), transform("CenterCrop", **CROP))
     pipeline = from_albumentations(training=chain)
-    assert list(pipeline.definition[1:-3]) == ops
+    assert list(pipeline.ops[1:-3]) == ops
     assert pipeline.sides == ("training",)
     assert "is random, and serving draws nothing" in refusal(from_albumentations, chain)
 

@@ -332,10 +332,10 @@ CROP_LAYER = layer("RandomCrop", height=48, width=40, seed=None, data_format="ch
 def test_random_layers_become_the_training_side():
     model = augmenting(layer("RandomFlip", mode="horizontal", seed=None), layer("RandomFlip", mode="vertical", seed=3))
     pipeline = from_keras(model, training=model, loader="decode_image")
-    assert pipeline.for_serving().ops == from_keras(model, loader="decode_image").ops
-    assert pipeline.for_training().ops[2:4] == (pp.random_flip(), pp.random_flip("vertical"))
+    assert pipeline.for_serving().side_ops == from_keras(model, loader="decode_image").ops
+    assert pipeline.for_training().side_ops[2:4] == (pp.random_flip(), pp.random_flip("vertical"))
     cropped = from_keras(augmenting(size=48), training=augmenting(CROP_LAYER), loader="decode_image")
-    assert cropped.for_training().ops[2] == pp.random_crop(48, 40)
+    assert cropped.for_training().side_ops[2] == pp.random_crop(48, 40)
     assert from_keras(model, training=augmenting(layer("RandomCrop", height=64, width=64)), loader="decode_image") == (
         from_keras(augmenting(), training=augmenting(), loader="decode_image")
     )

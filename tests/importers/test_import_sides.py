@@ -49,7 +49,7 @@ def test_the_command_writes_both_sides(tmp_path, monkeypatch, capsys):
     assert main(["import", "config.json", "p.json", "--training", "train.json"]) == 0
     assert capsys.readouterr().out.startswith("p.json: some of timm")
     pipeline = pp.load("p.json")
-    assert pipeline.for_training().ops[2] == pp.random_flip(p=0.25)
+    assert pipeline.for_training().side_ops[2] == pp.random_flip(p=0.25)
     assert pipeline.origin.name == "some"
     (tmp_path / "train.json").write_text(json.dumps({"hflip": 0.25, "warp": 1}))
     assert main(["import", "config.json", "q.json", "--training", "train.json"]) == 1

@@ -130,10 +130,10 @@ def test_a_name_needs_timm_and_says_so(monkeypatch):
 def test_timms_arguments_become_the_training_side():
     pipeline = from_timm(CONFIG, training={})
     assert pipeline.sides == ("serving", "training")
-    assert pipeline.ops == tuple(
+    assert pipeline.side_ops == tuple(
         only(op, "serving") if isinstance(op, pp.resize | pp.center_crop) else op for op in from_timm(CONFIG).ops
     )
-    assert pipeline.for_training().ops[1:-2] == (
+    assert pipeline.for_training().side_ops[1:-2] == (
         pp.random_resized_crop(224, filter="bicubic"),
         pp.random_flip(),
         pp.color_jitter(0.4, 0.4, 0.4),
@@ -157,20 +157,20 @@ def test_timms_arguments_become_the_training_side():
     ids=str,
 )
 def test_each_argument_becomes_an_op(arguments, expected):
-    ops = from_timm(CONFIG, training=arguments | {"hflip": 0.0}).for_training().ops
+    ops = from_timm(CONFIG, training=arguments | {"hflip": 0.0}).for_training().side_ops
     assert list(ops[2:-2]) == expected
 
 
 def test_what_timm_erases_comes_last():
-    ops = from_timm(CONFIG, training={"re_prob": 0.25, "re_count": 3}).for_training().ops
+    ops = from_timm(CONFIG, training={"re_prob": 0.25, "re_count": 3}).for_training().side_ops
     assert ops[-2] == pp.random_erasing(0.25, (0.02, 1 / 3), (0.3, 1 / 0.3), count=(1, 3))
     for mode, value in (("pixel", "random"), ("rand", "random_color")):
-        ops = from_timm(CONFIG, training={"re_prob": 0.25, "re_mode": mode}).for_training().ops
+        ops = from_timm(CONFIG, training={"re_prob": 0.25, "re_mode": mode}).for_training().side_ops
         assert ops[-2] == pp.random_erasing(0.25, (0.02, 1 / 3), (0.3, 1 / 0.3), value=value, count=(1, 1))
 
 
 def test_without_augmentation_the_image_is_squeezed():
-    ops = from_timm(CONFIG, training={"no_aug": True, "hflip": 0.9, "interpolation": "random"}).for_training().ops
+    ops = from_timm(CONFIG, training={"no_aug": True, "hflip": 0.9, "interpolation": "random"}).for_training().side_ops
     assert ops[1:3] == (pp.resize(height=224, width=224, only="training"), pp.center_crop(224))
 
 
@@ -196,7 +196,7 @@ def test_options_of_the_command_line_may_stand_beside_those_of_the_importer(tmp_
     rest = {name.strip("-").replace("-", "_"): SPELLED[name] for name in SPELLED if name not in ("aa", "remode")}
     whole = import_pipeline(f"timm:{config}", training=str(train), **rest)
     assert whole.ops == from_timm(CONFIG, training=SPELLED).ops
-    assert import_pipeline(f"timm:{config}", scale=[0.2, 0.9]).for_training().ops[1].scale == (0.2, 0.9)
+    assert import_pipeline(f"timm:{config}", scale=[0.2, 0.9]).for_training().side_ops[1].scale == (0.2, 0.9)
     twice = refusal(import_pipeline, f"timm:{config}", training=str(train), auto_augment="v0")
     assert twice == "train.json: says auto_augment twice, once as 'auto_augment'"
     wrong = refusal(import_pipeline, f"timm:{config}", use_testsize=True)
@@ -205,7 +205,7 @@ def test_options_of_the_command_line_may_stand_beside_those_of_the_importer(tmp_
 
 def test_a_filter_that_timm_draws_for_each_step_is_that_of_its_policy():
     for text, kind in (("rand-m9-mstd0.5-inc1", pp.timm_rand_augment), ("v0", pp.auto_augment)):
-        policy = from_timm(CONFIG, training={"aa": text}).for_training().ops[3]
+        policy = from_timm(CONFIG, training={"aa": text}).for_training().side_ops[3]
         assert isinstance(policy, kind)
         assert policy.filter == "random"
 
@@ -214,7 +214,7 @@ def test_options_of_the_command_line_bring_its_defaults():
     plain = {"re_prob": 0.2, "re_mode": "pixel", "interpolation": "random"}
     assert from_timm(CONFIG, training={"reprob": 0.2}).ops == from_timm(CONFIG, training=plain).ops
     assert from_timm(CONFIG, training={"re_num_splits": 0}).ops == from_timm(CONFIG, training={}).ops
-    squeezed = from_timm(CONFIG, training={"no-aug": True}).for_training().ops
+    squeezed = from_timm(CONFIG, training={"no-aug": True}).for_training().side_ops
     assert squeezed[1] == pp.resize(height=224, width=224, filter="bicubic", only="training")
 
 

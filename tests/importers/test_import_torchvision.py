@@ -61,7 +61,7 @@ def test_transforms_of_training_become_the_training_side(given):
     )
     pipeline = from_torchvision(training=train, input=given)
     assert pipeline.sides == ("training",)
-    assert list(pipeline.definition) == [
+    assert list(pipeline.ops) == [
         pp.decode(apply_exif_orientation=False),
         pp.random_resized_crop(8, like=like),
         pp.random_flip(),

@@ -197,7 +197,7 @@ def accepted(op, **fields):
             pipeline = pp.Pipeline.from_json(json.dumps({"format": FORMAT, "ops": ops}))
         except pp.PipelineError:
             continue
-        return pipeline.definition[ops.index(entry)]
+        return pipeline.ops[ops.index(entry)]
     return None
 
 

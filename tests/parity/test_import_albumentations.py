@@ -279,7 +279,7 @@ def test_labels_and_boxes_move_as_the_librarys(seed):
     chain = [rng.choice(moves), A.Transpose(p=1), A.CenterCrop(50, 60, pad_if_needed=True, fill_mask=255)]
     kept = {"min_area": rng.choice([0, 90]), "min_visibility": 0.1, "clip": True}
     boxes = {"format": "pascal_voc", "label_fields": ["labels"], **kept}
-    ops = list(from_albumentations(training=A.Compose(chain, bbox_params=A.BboxParams(**boxes))).definition)
+    ops = list(from_albumentations(training=A.Compose(chain, bbox_params=A.BboxParams(**boxes))).ops)
     pixels, mask = scene(60, 90), noise(60, 90, 1)[:, :, 0] % 9
     corners = np.array([[5, 6, 40.5, 30], [50, 2, 89, 60], [0, 0, 7, 9]], np.float32)
     theirs = A.Compose([*chain], bbox_params=A.BboxParams(**boxes))(

@@ -241,7 +241,7 @@ def test_one_draw_of_the_layer_flips_both_axes():
 def test_both_sides_of_a_model_with_random_layers_are_one_file():
     model = config(augmented(LAYERS.RandomFlip("horizontal")))
     pipeline = from_keras(model, training=model, loader="decode_image")
-    assert [op.only for op in pipeline.definition] == [None] * 5
+    assert [op.only for op in pipeline.ops] == [None] * 5
     keras_serves = keras.Sequential([LAYERS.Resizing(72, 96), LAYERS.Rescaling(1 / 255)])
     for image, tensor in zip([photo()], ours(pipeline.for_serving(), [photo()]), strict=True):
         assert_close(tensor, np.asarray(keras_serves(tf.cast(decoded(image), tf.float32)[None]))[0])

@@ -332,7 +332,7 @@ def test_both_sides_of_torchvisions_own_recipe_are_one_file():
         ]
     )  # fmt: skip
     pipeline = from_torchvision("ResNet50_Weights.IMAGENET1K_V2", training=train)
-    assert [str(op.__struct_config__.tag) + (f" {op.only}" if op.only else "") for op in pipeline.definition] == [
+    assert [str(op.__struct_config__.tag) + (f" {op.only}" if op.only else "") for op in pipeline.ops] == [
         "decode", "random_resized_crop", "random_flip", "trivial_augment", "resize serving", "center_crop serving",
         "normalize", "random_erasing", "tensor",
     ]  # fmt: skip
@@ -433,7 +433,7 @@ def test_sides_of_v1_and_v2_are_one_file_with_the_arithmetic_of_serving(case, ca
     pipeline = from_torchvision(serve, training=train)
     (note,) = [record.getMessage() for record in caplog.records]
     assert f'the file has serving\'s "arithmetic": "{kept}" on both sides' in note
-    assert [op.arithmetic for op in pipeline.definition if op.__struct_config__.tag == "normalize"] == [kept]
+    assert [op.arithmetic for op in pipeline.ops if op.__struct_config__.tag == "normalize"] == [kept]
     assert pipeline.for_serving().plan == from_torchvision(serve).plan
     ours, _ = trained(pipeline, images())
     theirs_alone, _ = trained(from_torchvision(training=train), images())  # the draws are the same
@@ -455,8 +455,8 @@ def test_a_file_of_python_names_both_sides(tmp_path):
         "serve = v2.Compose([v2.Resize(72), v2.CenterCrop(64), *end])\n"
     )
     pipeline = from_torchvision(f"{path}:serve", training=f"{path}:train")
-    assert pipeline.for_training().ops[1] == pp.random_resized_crop(64)
-    assert pipeline.ops[1] == pp.resize(72, only="serving")
+    assert pipeline.for_training().side_ops[1] == pp.random_resized_crop(64)
+    assert pipeline.side_ops[1] == pp.resize(72, only="serving")
     assert refusal(from_torchvision, f"{path}:nothing") == f"{path}: has no nothing"
 
 
@@ -738,7 +738,7 @@ def test_the_ranges_of_timms_transform_are_the_fields_of_ops():
     }
     arguments |= {"grayscale_prob": 0.2, "gaussian_blur_prob": 0.3, "re_prob": 0.25, "re_count": 3}
     crop, across, down, jitter, gray, blur, _, _, erasing = timm_transform(**arguments).transforms
-    ops = from_timm(CONFIG, training=arguments).for_training().ops
+    ops = from_timm(CONFIG, training=arguments).for_training().side_ops
     assert len(ops) == 10
     assert (ops[1].scale, ops[1].ratio, (ops[1].height, ops[1].width)) == (crop.scale, crop.ratio, tuple(crop.size))
     assert (ops[2].p, ops[3].p, ops[3].axis) == (across.p, down.p, "vertical")
@@ -758,7 +758,7 @@ def test_the_ranges_of_timms_transform_are_the_fields_of_ops():
 def test_a_probability_and_noise_of_timms_are_the_fields_of_ops():
     arguments = {"color_jitter_prob": 0.8, "re_prob": 0.25, "re_mode": "pixel"}
     _, _, jitter, *_, erasing = timm_transform(**arguments).transforms
-    ops = from_timm(CONFIG, training=arguments).for_training().ops
+    ops = from_timm(CONFIG, training=arguments).for_training().side_ops
     assert ops[3].p == jitter.p
     assert ops[3].spans["brightness"] == pytest.approx(jitter.transforms[0].brightness)
     assert erasing.per_pixel
@@ -767,7 +767,7 @@ def test_a_probability_and_noise_of_timms_are_the_fields_of_ops():
 
 def test_timms_defaults_are_the_fields_of_ops():
     crop, flip, jitter, *_ = timm_transform().transforms
-    ops = from_timm(CONFIG, training={}).for_training().ops
+    ops = from_timm(CONFIG, training={}).for_training().side_ops
     assert (ops[1].scale, ops[1].ratio) == (crop.scale, crop.ratio)
     assert ops[2].p == flip.p
     assert ops[3].spans == {
@@ -899,7 +899,7 @@ class Numbers:
 def test_a_policy_switches_timms_jitter_off():
     for policy, count in ((None, 6), ("original", 6)):
         arguments = {"auto_augment": policy, "color_jitter": 0.4}
-        ours = from_timm(CONFIG, training=arguments).for_training().ops
+        ours = from_timm(CONFIG, training=arguments).for_training().side_ops
         assert len(timm_transform(**arguments).transforms) + 1 == len(ours) == count
         assert isinstance(ours[3], pp.auto_augment if policy else pp.color_jitter)
 

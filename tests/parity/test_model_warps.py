@@ -93,7 +93,7 @@ def paddlex():
 def insightface(dtype=np.float64):
     """ArcFace's input; of float64, where scikit-image has no rounding of float32 in its singular values."""
     align = alone("insightface", "utils", "face_align")
-    align.arcface_dst = np.array(RECIPES[ARCFACE].definition[1].template, dtype)
+    align.arcface_dst = np.array(RECIPES[ARCFACE].ops[1].template, dtype)
 
     def prepared(encoded, points):
         points = points.astype(dtype)
@@ -197,7 +197,7 @@ def test_rtmpose_sees_a_person_by_its_matrix():
 
 def test_paddlex_cuts_lines_as_rapidocr_does():
     theirs, encoded = paddlex(), PHOTOS[1]
-    crop = pp.Pipeline([*RECIPES[LINE].definition[:2], pp.tensor(dtype="uint8", layout="hwc")])
+    crop = pp.Pipeline([*RECIPES[LINE].ops[:2], pp.tensor(dtype="uint8", layout="hwc")])
     for quad, ours in zip(quads(9), rows(crop, encoded, quads(9)), strict=True):
         if not isinstance(ours, pp.ImageError):
             assert np.array_equal(ours, theirs(None, bgr_of(encoded), quad))

@@ -183,7 +183,7 @@ def theirs_drawn(text, count):
 @pytest.mark.parametrize(("text", "another"), RECIPES, ids=lambda value: value if isinstance(value, str) else "")
 def test_steps_and_magnitudes_are_as_frequent_as_timms(text, another):
     config = {"input_size": (3, 64, 80), "interpolation": "bicubic", "mean": MEAN, "std": (0.2, 0.3, 0.4)}
-    op = from_timm(config, training={"auto_augment": text}).for_training().ops[3]
+    op = from_timm(config, training={"auto_augment": text}).for_training().side_ops[3]
     assert (op.filter, op.fill) == ("bicubic", (124, 116, 104))
     expected = theirs_drawn(text, 6000)
     assert chi_square(sampled(op, 6000, (HEIGHT, WIDTH)), expected) < 3.3

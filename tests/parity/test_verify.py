@@ -62,7 +62,7 @@ def test_colours_keep_their_claim_end_to_end_against_their_own_library(like):
         pp.saturation(factor=1.5, like=like),
         pp.gamma(gamma=1.3, like=like),
     ]
-    chain = pipeline(like).definition
+    chain = pipeline(like).ops
     certificate = verify(pp.Pipeline([*chain[:2], *colours, *chain[2:]]), images=PHOTO_FILES, frozen=False)
     assert certificate.is_exact, certificate
     assert [row.stage for row in certificate.rows] == ["decode", "resize", "levels", "tensor", "end to end"]

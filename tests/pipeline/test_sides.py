@@ -19,8 +19,12 @@ END = [pp.normalize(mean=0.5, std=0.5), pp.tensor()]
 OPS = [pp.decode(), *TRAINED, *SERVED, *END]
 
 
+def kind(op):
+    return type(op).__struct_config__.tag
+
+
 def kinds(pipeline):
-    return [type(op).__struct_config__.tag for op in pipeline.ops]
+    return [*map(kind, pipeline.side_ops)]
 
 
 def test_each_side_has_its_ops_and_its_sizes():
@@ -32,13 +36,32 @@ def test_each_side_has_its_ops_and_its_sizes():
     assert training.side == "training"
     assert kinds(training) == ["decode", "random_resized_crop", "random_flip", "normalize", "tensor"]
     assert training.outputs["tensor"].spec.shape == (3, 176, 176)
-    assert training.definition == pipeline.definition == tuple(pp.Pipeline(OPS).definition)
+    assert training.ops == pipeline.ops == tuple(pp.Pipeline(OPS).ops)
     assert training.for_serving() == pipeline
     assert training.for_serving().plan is pipeline.plan
     assert training != pipeline
     assert hash(training) == hash(pp.Pipeline(OPS).for_training())
     ops = {name: getattr(pp, name) for name in pp.__all__}
     assert eval(repr(training), ops | {cls.__name__: cls for cls in pp.ops.OPS.values()}) == training  # noqa: S307
+
+
+@pytest.mark.parametrize("side", ["serving", "training"])
+def test_ops_are_those_of_both_sides_also_after_one_is_inserted(side):
+    pipeline = pp.Pipeline(OPS).at(side)
+    assert pp.Pipeline(list(pipeline.ops)).at(side) == pipeline
+    for before in ("tensor", 6, -1):
+        made = pipeline.inserting(pp.mask(), before=before)
+        assert made.side == side
+        assert made.ops == (*pipeline.ops[:-1], pp.mask(), pp.tensor())
+        assert kinds(made.for_training()) == ["decode", *map(kind, TRAINED), "normalize", "mask", "tensor"]
+    flipped = pipeline.inserting(pp.flip(only="serving"), pp.invert(), before="normalize")
+    assert kinds(flipped.for_training()) == ["decode", *map(kind, TRAINED), "invert", "normalize", "tensor"]
+    assert kinds(flipped.for_serving()) == ["decode", "resize", "center_crop", "flip", "invert", "normalize", "tensor"]
+
+
+def test_an_origin_stays_when_an_op_is_inserted():
+    made = pp.presets.imagenet()
+    assert made.inserting(pp.mask(), before="normalize").origin == made.origin
 
 
 def test_a_file_without_sides_has_one_chain_for_both():

@@ -179,7 +179,7 @@ def test_outputs_are_named_in_the_order_of_the_graph_as_dali_backend_does(model,
     assert [*made.outputs] == ["small", "large"]
     own = from_dali(model / "1" / "model.dali")
     assert [*own.outputs] == ["large", "small"]
-    filters = [[op.filter for op in each.definition if hasattr(op, "filter")] for each in (made, own)]
+    filters = [[op.filter for op in each.ops if hasattr(op, "filter")] for each in (made, own)]
     assert filters == [["bilinear", "nearest"]] * 2
     files, notes = converted(model, HEAD + INPUT + NAMED.replace("small", "first"))
     assert [*pp.Pipeline.from_json(files["1/pipeline.json"]).outputs] == ["first", "small"]

@@ -61,10 +61,10 @@ class Pipeline:
         PipelineError: names the op by its place, ``ops[2] "tensor": …``.
 
     Attributes:
-        definition: the ops of both sides, every field checked.
+        ops: the ops of both sides with their ``only``, every field checked: ``Pipeline(pipeline.ops)`` has both sides.
         side: the one that the attributes below are of: ``serving``, unless there is none, or ``for_training`` was
             asked.
-        ops: the ops of this side.
+        side_ops: the ops of this side.
         nodes: these in their places, and what leaves each.
         origin: as given.
         operators: as given, and those of the calls.
@@ -100,7 +100,7 @@ class Pipeline:
 
     def _make(self, ops: Sequence[Op], origin: Origin | None, operators: Sequence[Operator | str]) -> None:
         """Wire, infer and compile ops whose fields have been checked."""
-        self.definition: tuple[Op, ...] = tuple(ops)
+        self.ops: tuple[Op, ...] = tuple(ops)
         self.origin = origin
         self.operators = tuple(dict.fromkeys(listed(operators)))
         self._walked: dict[Side, Walked] = {}
@@ -127,7 +127,7 @@ class Pipeline:
         walked = self._walked[side]
         self.side: Side = side
         self.nodes: tuple[Node, ...] = walked.nodes
-        self.ops: tuple[Op, ...] = tuple(node.op for node in walked.nodes)
+        self.side_ops: tuple[Op, ...] = tuple(node.op for node in walked.nodes)
         self.images: tuple[ImageSpec, ...] = tuple(node.image for node in walked.nodes)
         self.outputs: dict[str, Output] = walked.outputs
         self.plan: Plan = walked.plan
@@ -136,6 +136,27 @@ class Pipeline:
     def example_inputs(self, count: int = 1) -> dict[str, list[list[float]]]:
         """Numbers to try the pipeline with, a row for each of so many images: all of it, not mirrored, zeros."""
         return {name: [spec.example] * count for name, spec in self.inputs.items()}
+
+    def inserting(self, *ops: Op | OperatorCall, before: str | int = "tensor") -> Pipeline:
+        """This pipeline with further ops, of both sides unless their ``only`` names one.
+
+        >>> segmenting = pipeline.inserting(pp.mask(), before="tensor")            # doctest: +SKIP
+
+        Args:
+            *ops: Ops in their order.
+            before: Name or kind of the op that follows them, or its place in ``ops``.
+
+        Raises:
+            PipelineError: no op, or more than one, is called so; or the ops do not go together.
+        """
+        named = [index for index, op in enumerate(self.ops) if before in (op.name, op_name(op))]
+        places = [*range(len(self.ops))][before:][:1] if isinstance(before, int) else named
+        if len(places) != 1:
+            known = ", ".join(at_place(index, op) for index, op in enumerate(self.ops) if not named or index in named)
+            what = f"several ops: {known}: give a place, such as before={named[-1]}" if named else f"no op: {known}"
+            raise PipelineError(f"inserting: before={before!r} names {what}")
+        made = [*self.ops[: places[0]], *ops, *self.ops[places[0] :]]
+        return Pipeline(made, origin=self.origin, operators=self.operators).at(self.side)
 
     def for_training(self) -> Pipeline:
         """This pipeline with its training side.
@@ -155,13 +176,13 @@ class Pipeline:
 
     def for_files(self) -> Pipeline:
         """This pipeline with ``decode`` in place of ``pixels``: what it makes of files that are decoded before."""
-        return self.for_photos() if isinstance(self.ops[0], Pixels) else self
+        return self.for_photos() if isinstance(self.side_ops[0], Pixels) else self
 
     def for_photos(self) -> Pipeline:
         """This pipeline with ``decode`` in place of ``pixels`` or ``decode_video``: a photo is what a frame is."""
-        if isinstance(self.ops[0], Decode):
+        if isinstance(self.side_ops[0], Decode):
             return self
-        ops = [_for_photos(op) for op in self.definition if not isinstance(op, OpticalFlow)]
+        ops = [_for_photos(op) for op in self.ops if not isinstance(op, OpticalFlow)]
         other = Pipeline.__new__(Pipeline)
         other._make(ops, self.origin, self.operators)
         return other.at(self.side)
@@ -189,7 +210,7 @@ class Pipeline:
     @property
     def left_out(self) -> str:
         """Name the ops that this side leaves out, in a sentence; empty if none."""
-        ops = enumerate(self.definition)
+        ops = enumerate(self.ops)
         silent = AnnotationOp if self.side == "serving" else ()  # a request has none
         places = [at_place(index, op) for index, op in ops if not is_on(op, self.side) and not isinstance(op, silent)]
         return f"{self.side} leaves out {', '.join(places)}" if places else ""
@@ -208,7 +229,7 @@ class Pipeline:
 
     def to_json(self) -> str:
         """The canonical text of the pipeline file."""
-        return file.dumps(self.definition, self.origin)
+        return file.dumps(self.ops, self.origin)
 
     @classmethod
     def load(cls, path: str | Path, *, operators: Sequence[Operator | str] = ()) -> Pipeline:
@@ -243,15 +264,15 @@ class Pipeline:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pipeline):
             return NotImplemented
-        return (self.definition, self.origin, self.side) == (other.definition, other.origin, other.side)
+        return (self.ops, self.origin, self.side) == (other.ops, other.origin, other.side)
 
     def __hash__(self) -> int:
-        return hash((self.definition, self.origin, self.side))
+        return hash((self.ops, self.origin, self.side))
 
     def __repr__(self) -> str:
         origin = f", origin={self.origin!r}" if self.origin else ""
         training = ".for_training()" if self.side == "training" and "serving" in self._walked else ""
-        return f"Pipeline([{', '.join(map(repr, self.definition))}]{origin}){training}"
+        return f"Pipeline([{', '.join(map(repr, self.ops))}]{origin}){training}"
 
     def _repr_html_(self) -> str:
         from pixprep.show.html import pipeline_html  # noqa: PLC0415  (for a notebook only)

@@ -35,7 +35,7 @@ def odd_ranges(pipeline: Pipeline) -> list[str]:
 
 
 def _odd_range(pipeline: Pipeline, output: Output) -> str:
-    places = [index for index, op in enumerate(pipeline.definition) if isinstance(op, Normalize) and op in output.chain]
+    places = [index for index, op in enumerate(pipeline.ops) if isinstance(op, Normalize) and op in output.chain]
     plan = pipeline.plan.outputs[output.name]
     if not places or not isinstance(plan, TensorPlan) or plan.calls:  # an operator may give it any values
         return ""
@@ -43,7 +43,7 @@ def _odd_range(pipeline: Pipeline, output: Output) -> str:
     if not why:
         return ""
     place, name, low, high = places[-1], output.name, output.spec.low, output.spec.high
-    op = pipeline.definition[place]
+    op = pipeline.ops[place]
     remedy = "compare its mean, std and scale with those of the training"
     for scale, text in reversed(_SCALES):
         if _ends_otherwise(pipeline, place, name, changed(op, scale=scale)) is not None:
@@ -80,7 +80,7 @@ def _why_odd(ends: npt.NDArray[np.float64]) -> str:
 
 def _ends_otherwise(pipeline: Pipeline, index: int, name: str, *others: Op) -> npt.NDArray[np.float64] | None:
     """``extremes`` with other ops in the place of one, where they are usual ones; None where they are odd, or none."""
-    ops = pipeline.definition
+    ops = pipeline.ops
     try:
         ends = extremes(Pipeline([*ops[:index], *others, *ops[index + 1 :]], operators=pipeline.operators), name)
     except PipelineError:
@@ -119,7 +119,7 @@ def black_margins(pipeline: Pipeline) -> list[str]:
 def _margins(pipeline: Pipeline, output: Output) -> str:
     plan = pipeline.plan.outputs[output.name]
     is_meant = any(isinstance(op, Pad | Letterbox) for op in output.chain)
-    crops = [index for index, op in enumerate(pipeline.definition) if isinstance(op, CenterCrop) and op in output.chain]
+    crops = [index for index, op in enumerate(pipeline.ops) if isinstance(op, CenterCrop) and op in output.chain]
     if not isinstance(plan, TensorPlan) or is_meant or not crops:
         return ""
     for photo, shown in _shown(plan):

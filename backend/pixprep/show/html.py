@@ -28,7 +28,7 @@ _LEFT = 'style="text-align: left"'
 def pipeline_html(pipeline: Pipeline) -> str:
     """A table of the ops: what each does, and the image or the output after it."""
     rows = []
-    for op, image, words in zip(pipeline.ops, pipeline.images, op_words(pipeline), strict=True):
+    for op, image, words in zip(pipeline.side_ops, pipeline.images, op_words(pipeline), strict=True):
         name = op.name or op_name(op)
         after = pipeline.outputs[name].spec if isinstance(op, OutputOp) else image
         shown = op_name(op) if name == op_name(op) else f'{op_name(op)} "{name}"'

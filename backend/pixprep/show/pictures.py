@@ -117,7 +117,7 @@ def panels(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> list[
 
 def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview, options: EngineOptions = USUAL) -> U8:
     """The decoded photo, fitted into the square by the engine: (height, width, 1 or 3), RGB."""
-    decode = pipeline.for_photos().ops[0]
+    decode = pipeline.for_photos().side_ops[0]
     assert isinstance(decode, Decode)
     whole = Decode(
         color="gray" if pipeline.plan.is_gray else "rgb",

@@ -178,7 +178,7 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL
         raise PipelineError(
             "a preview of one photo draws no numbers: take for_serving(), or look at a data set: pixprep preview"
         )
-    decode = msgspec.structs.replace(pipeline.ops[0], name=_DECODED)
+    decode = msgspec.structs.replace(pipeline.side_ops[0], name=_DECODED)
     ops: list[Op] = [decode, OriginalSize(name="size")]
     plans: dict[str, TensorPlan] = {}
     for name, plan in pipeline.plan.outputs.items():

@@ -171,10 +171,10 @@ def _formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
 
 def op_words(pipeline: Pipeline) -> list[str]:
     """Words for each op, such as ``resize the shorter side to 256 (bilinear, ...)``."""
-    first = pipeline.ops[0]
+    first = pipeline.side_ops[0]
     assert isinstance(first, FirstOp)
     before = first.lower(pipeline.operators)
-    return [_words(op, image, before) for op, image in zip(pipeline.ops, pipeline.images, strict=True)]
+    return [_words(op, image, before) for op, image in zip(pipeline.side_ops, pipeline.images, strict=True)]
 
 
 def _words(op: Op, image: ImageSpec, before: Lowered) -> str:

@@ -315,7 +315,7 @@ def test_the_page_shows_a_photo_and_the_lines_that_send_its_pixels(server, tmp_p
 
 
 def test_build_writes_an_ensemble_of_pixels(tmp_path, demo, demo_repository):  # noqa: ARG001
-    ops = pp.presets.efficientnet_lite0().definition
+    ops = pp.presets.efficientnet_lite0().ops
     repository.build(tmp_path / "models", pipeline=pp.Pipeline([pp.pixels(given="bgr"), *ops[1:]]))
     assert repository.check(tmp_path / "models") == []
     photo = Path(__file__).parents[3] / "client_examples" / "images" / "china.jpg"
@@ -373,7 +373,7 @@ def test_an_installed_operator_serves(asked, called):
     encoded = np.array([[png(array)]], np.object_)
     served = ask(asked, "denoised", encoded, datatype="BYTES")[0]
     assert np.array_equal(served, expected(called["denoised"], [png(array)])[0])
-    plain = pp.Pipeline([op for op in called["denoised"].definition if not isinstance(op, pp.extern)])
+    plain = pp.Pipeline([op for op in called["denoised"].ops if not isinstance(op, pp.extern)])
     assert not np.array_equal(served, expected(plain, [png(array)])[0])
     rows = ask(asked, "patched", array[None])[0]
     assert (rows.shape, rows.dtype) == ((16, 192), np.float16)

@@ -91,11 +91,11 @@ def subjects(
 
 def refuse_what_no_library_has(pipeline: Pipeline) -> None:
     """Raise PipelineError where nothing could be compared."""
-    if any(isinstance(op, ops.Extern) for op in pipeline.ops):
+    if any(isinstance(op, ops.Extern) for op in pipeline.side_ops):
         raise PipelineError(
             "extern: an operator of your own is compared with nothing: verify the pipeline without it, and test it"
         )
-    decode = pipeline.ops[0]
+    decode = pipeline.side_ops[0]
     if isinstance(decode, ops.Decode) and decode.reduced:
         raise PipelineError(
             'decode: "reduced": true equals no library, and nothing can be verified of it: '
@@ -131,7 +131,7 @@ class Comparison:
         self.certificate = certificate
         self.originals = originals
         self._may_freeze = may_freeze
-        decode = pipeline.ops[0]
+        decode = pipeline.side_ops[0]
         assert isinstance(decode, ops.Decode)
         self._decode, self._decoder = decode, originals.decoder(decode)
         self._row = self.row("", "decode", [self._decoder], EQUAL, decode)

@@ -51,7 +51,7 @@ def verify_training(
     """
     training = pipeline.for_training().for_photos()
     refuse_what_no_library_has(training)
-    if any(op.from_ for op in training.ops):
+    if any(op.from_ for op in training.side_ops):
         raise PipelineError('"from": a training side with branches is not verified: verify one branch at a time')
     tensors = [name for name, output in training.outputs.items() if isinstance(output.chain[-1], ops.Tensor)]
     rows = {name: Row(output=name, stage="draw", original="its fixed ops", tolerance=EQUAL) for name in tensors}
@@ -116,7 +116,7 @@ def steps(parts: Sequence[Pipeline], encoded: bytes) -> Iterator[tuple[Pipeline,
             raise made.errors[0]
         yield part, encoded, made
         if part is not parts[-1]:
-            levels = made["tensor"][0][:, :, :: -1 if _color(part.ops) == "bgr" else 1]
+            levels = made["tensor"][0][:, :, :: -1 if _color(part.side_ops) == "bgr" else 1]
             encoded = png(levels.squeeze(2) if levels.shape[2] == 1 else levels)
 
 

@@ -196,7 +196,7 @@ def _named(
     new = dict(zip(pipeline.outputs, (face["name"] for face in faces), strict=True))
     ops = [
         changed(op, name=new[op.name or str(op.__struct_config__.tag)]) if isinstance(op, OutputOp) else op
-        for op in pipeline.definition
+        for op in pipeline.ops
     ]
     made = Pipeline(ops, origin=pipeline.origin)
     for face in faces:

@@ -167,7 +167,7 @@ def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded,
     backs = [
         taker.names.get((giver, op.name or "transform"), op.name or "transform")
         for giver in sorted(taker.models)
-        for op in pipelines[giver].ops
+        for op in pipelines[giver].side_ops
         if isinstance(op, Transform)
     ]
     if backs and not words and not heads:  # a detector's, and no scores of classes
