@@ -13,6 +13,8 @@ from pixprep.serving.repository import build
 from pixprep.serving.repository.ports import declared, load_onnx
 
 MODELS = ("classifier", "ensemble", "preprocess")
+PLAN = b"ftrt and what follows"
+"""A file that begins as TensorRT's plans do."""
 PIPELINE = pp.presets.imagenet()
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
 

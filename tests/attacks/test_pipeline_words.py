@@ -14,6 +14,7 @@ from tritonclient.grpc import model_config_pb2
 
 import pixprep as pp
 from attacks.pipelines import HEAD, VALID, with_op
+from faces import PLAN
 from pixprep.serving import repository
 from pixprep.serving.repository.ports import parse_io
 
@@ -94,7 +95,7 @@ def test_an_unknown_field_of_the_origin_is_shown_without_its_control_characters(
 @pytest.mark.parametrize("word", [word for word in WORDS if word], ids=ascii)
 def test_a_classifiers_names_stay_strings_in_config_pbtxt(tmp_path, word):
     """The pipeline's names are identifiers; those of a classifier may be anything."""
-    (tmp_path / "model.plan").write_bytes(b"plan")
+    (tmp_path / "model.plan").write_bytes(PLAN)
     built = repository.build(
         tmp_path / "out",
         pipeline=pp.Pipeline.from_json(VALID),

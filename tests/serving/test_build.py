@@ -12,7 +12,7 @@ import pytest
 from onnx import numpy_helper
 
 import pixprep as pp
-from faces import PIPELINE, WEIGHTS, files, folder, read_onnx, save_onnx
+from faces import PIPELINE, PLAN, WEIGHTS, files, folder, read_onnx, save_onnx
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check, side_notes
 from pixprep.serving.repository.check import onnx_classifier
@@ -174,19 +174,19 @@ def test_a_batch_of_one_serves_a_model_that_takes_no_other(tmp_path):
     fixed = save_onnx(tmp_path / "one.onnx", [("input", "FLOAT", (1, 3, 224, 224))], [("logits", "FLOAT", (1, 4))])
     built = build(tmp_path / "out", pipeline=PIPELINE, onnx=fixed, classifier="tensorrt", max_batch_size=1)
     assert "Shapes" not in built.notes[0]  # trtexec refuses them where no length is free
-    (tmp_path / "out" / "classifier" / "1" / "model.plan").write_bytes(b"plan")
+    (tmp_path / "out" / "classifier" / "1" / "model.plan").write_bytes(PLAN)
     assert check(tmp_path / "out") == []
 
 
 def test_a_plan_is_copied_and_its_face_comes_from_its_onnx_file_or_from_words(model, tmp_path):
     plan = tmp_path / "my.plan"
-    plan.write_bytes(b"plan")
+    plan.write_bytes(PLAN)
     words = ["input:FP32:3x224x224", "logits:FP32:4"]
     with_onnx = build(tmp_path / "a", pipeline=PIPELINE, plan=plan, onnx=model, classifier="tensorrt")
     with_words = build(tmp_path / "b", pipeline=PIPELINE, plan=plan, classifier_io=words, classifier="tensorrt")
     assert with_onnx.notes == with_words.notes == ()
     assert files(tmp_path / "a") == files(tmp_path / "b")
-    assert (tmp_path / "b" / "classifier" / "1" / "model.plan").read_bytes() == b"plan"
+    assert (tmp_path / "b" / "classifier" / "1" / "model.plan").read_bytes() == PLAN
     assert check(tmp_path / "a") == check(tmp_path / "b") == []
 
 

@@ -3,9 +3,11 @@
 import sys
 
 import pytest
+from onnx import TensorProto, helper
 
 import pixprep as pp
-from faces import PIPELINE, TWO, refusal, save_onnx, tensor_pipeline
+from classifier_models import save
+from faces import PIPELINE, PLAN, TWO, refusal, save_onnx, tensor_pipeline
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check
 from pixprep.serving.repository.ports import load_onnx, parse_io
@@ -124,6 +126,21 @@ def test_a_file_of_another_format_is_refused(tmp_path, content):
     assert refusal(path) == "not an ONNX file"
 
 
+@pytest.mark.parametrize("batch", [1, 8])
+def test_rows_that_onnx_runtime_finds_in_the_nodes_are_those_of_the_output(tmp_path, batch):
+    """The file leaves them free, and the classifier would not load: Triton would serve no model."""
+    shape = helper.make_tensor("shape", TensorProto.INT64, [2], [3, 64])
+    nodes = [("Reshape", ["input", "shape"], ["logits"])]
+    save(tmp_path, nodes, {"input": ["n" if batch > 1 else 1, 3, 8, 8]}, {"logits": ["m", 64]}, [shape])
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.normalize(), pp.tensor()])
+    with pytest.raises(PipelineError) as caught:
+        build(tmp_path / "out", pipeline=pipeline, onnx=tmp_path / "1" / "model.onnx", max_batch_size=batch)
+    assert str(caught.value) == (
+        'model.onnx: the batch of output "logits" is fixed at 3: export the model with a free first dimension, or try '
+        "--free-dims"
+    )
+
+
 GIVE_IO = (
     "a TensorRT plan does not say what it takes: give the --onnx file that it was made from as well, or else its "
     "inputs and outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000"
@@ -140,7 +157,7 @@ GIVE_IO = (
     ],
 )
 def test_arguments_that_contradict_each_other_are_refused(tmp_path, arguments, message):
-    (tmp_path / "my.plan").write_bytes(b"plan")
+    (tmp_path / "my.plan").write_bytes(PLAN)
     paths = {key: tmp_path / arguments[key] for key in ("onnx", "plan") if key in arguments}
     with pytest.raises(PipelineError) as caught:
         build(tmp_path / "out", **{**arguments, **paths})

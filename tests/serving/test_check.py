@@ -1,11 +1,13 @@
 """Mistakes in a repository that `check` finds."""
 
 import shutil
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from faces import PIPELINE, read_onnx, replace, save_onnx, tensor_pipeline
+from faces import PIPELINE, PLAN, read_onnx, replace, save_onnx, tensor_pipeline
 from limits import memory_for
 from pixprep.cli import main
 from pixprep.serving.repository import Problem, build, check, check_pipeline
@@ -100,6 +102,38 @@ ensemble/config.pbtxt: key: "image" value: "image" => key: "image" value: "logit
 - ensemble/config.pbtxt: nothing takes "image": leave it out, or make it an output of the ensemble
 - ensemble/config.pbtxt: these steps wait for each other: 1 ("preprocess"), 2 ("classifier"): break the circle
 
+preprocess/config.pbtxt: dynamic_batching => model_transaction_policy { decoupled: true } dynamic_batching
+- preprocess/config.pbtxt: model_transaction_policy: decoupled: Triton refuses every request that is no stream:
+  a pixprep model has one response for each request: leave it out
+
+preprocess/config.pbtxt: max_batch_size: 64 => max_batch_size: -5
+- preprocess/config.pbtxt: max_batch_size: -5 is less than 1
+
+ensemble/config.pbtxt: max_batch_size: 64 => max_batch_size: -5
+- ensemble/config.pbtxt: max_batch_size is -5, which is negative: write the images of a batch, or 0
+
+classifier/config.pbtxt: count: 1 => count: 1025
+- classifier/config.pbtxt: instance_group: 1,025 instances, each of which loads the model:
+  write a count of at most 1,024
+
+classifier/config.pbtxt: count: 1 => count: 1000000000
+- classifier/config.pbtxt: instance_group: 1,000,000,000 instances, each of which loads the model:
+  write a count of at most 1,024
+
+ensemble/config.pbtxt: ensemble_scheduling => instance_group { count: 2 } ensemble_scheduling
+- ensemble/config.pbtxt: instance_group is not for an ensemble: write it for the models of its steps
+
+classifier/config.pbtxt: max_batch_size: 64 => max_batch_size: 64 version_policy { specific { versions: [ 7 ] } }
+- classifier/config.pbtxt: version_policy names no version that is there: leave it out to serve the newest
+- ensemble/config.pbtxt: step 2 ("classifier"): asks for the newest version, and of classifier Triton serves none:
+  write model_version: -1 for the newest that is served
+
+ensemble/config.pbtxt: model_version: -1 =>
+- ensemble/config.pbtxt: step 1 ("preprocess"): asks for version 0, which is meant where model_version is missing, and
+  of preprocess Triton serves 1: write model_version: -1 for the newest that is served
+- ensemble/config.pbtxt: step 2 ("classifier"): asks for version 0, which is meant where model_version is missing, and
+  of classifier Triton serves 1: write model_version: -1 for the newest that is served
+
 ensemble/config.pbtxt: model_name: "classifier" => model_name: "ensemble"
 - ensemble/config.pbtxt: step 2 ("ensemble"): the model has no input "input": there are image
 - ensemble/config.pbtxt: step 2 ("ensemble"): input "image" of the model is not mapped: add it to input_map
@@ -113,6 +147,22 @@ def test_each_mistake_is_found_and_nothing_else(valid, mistake):
     file, edit = edit.split(": ", 1)
     replace(valid / file, *(part.strip() for part in edit.split("=>")))
     assert list(map(str, check(valid))) == problems
+
+
+PLANS = {
+    PLAN: "",
+    b"ptrt": "",
+    b"vtrt": "is a plan of TensorRT for RTX, which Triton does not load: make it with trtexec of TensorRT",
+    b'\x10\x02\0\0{"batch": 1': "begins with metadata, as Ultralytics writes it, and Triton reads the plan alone: cut "
+    "the first 532 bytes off",
+    b"random bytes": "is not a TensorRT plan: trtexec --saveEngine writes one",
+    b"": "is not a TensorRT plan: trtexec --saveEngine writes one",
+}
+
+
+def put_plan(root, content):
+    (root / "other" / "1").mkdir(parents=True)
+    (root / "other" / "1" / "model.plan").write_bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +197,17 @@ def test_each_mistake_is_found_and_nothing_else(valid, mistake):
             ],
         ),
         (
+            lambda root: shutil.copytree(root / "preprocess" / "1", root / "preprocess" / "2_old"),
+            [
+                "preprocess/2_old: is version 2 for Triton, which then looks in preprocess/2: rename it to its number, "
+                "or to begin with a letter",
+            ],
+        ),
+        *[
+            (lambda root, head=head: put_plan(root, head), [f"other/1/model.plan: {words}"] if words else [])
+            for head, words in PLANS.items()
+        ],
+        (
             lambda root: (root / ENSEMBLE).write_text('platform: "ensemble"\nensemble_scheduling { }\n'),
             [
                 f"{ENSEMBLE}: declares no {side}: those of an ensemble are not derived: write them"
@@ -158,6 +219,68 @@ def test_each_mistake_is_found_and_nothing_else(valid, mistake):
 def test_what_is_missing_or_another_file_is_found(valid, spoil, problems):
     spoil(valid)
     assert list(map(str, check(valid))) == problems
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "policy", "step", "problem"),
+    [
+        ({1: "float16", 9: "float16", 10: "float32"}, "", -1, ""),
+        ({1: "float32", 9: "float32", 10: "float16"}, "", -1, "TYPE_FP16"),
+        ({1: "float32", 2: "float16"}, "specific { versions: [ 1, 7 ] }", -1, ""),
+        ({1: "float16", 2: "float32"}, "specific { versions: 1 }", -1, "TYPE_FP16"),
+        ({1: "float32", 2: "float16"}, "all { }", 1, ""),
+        ({1: "float16", 2: "float32"}, "all { }", 1, "TYPE_FP16"),
+        ({2: "float16", 9: "float32", 10: "float16"}, "latest { num_versions: 2 }", 9, ""),
+        ({2: "float16", 9: "float32", 10: "float16"}, "latest { num_versions: 1 }", 9, "Triton serves 10"),
+        ({1: "float32", 2: "float32"}, "", 1, "asks for version 1, and of preprocess Triton serves 2"),
+        ({0: "float32"}, "", 0, ""),
+        ({1: "float32", 2: "no pipeline"}, "specific { versions: 1 }", -1, ""),
+        ({1: "no pipeline", 2: "float32"}, "all { }", -1, 'ops[3] "tensor": dtype'),
+    ],
+)
+def test_the_versions_are_those_that_triton_serves_and_that_a_step_names(valid, dtypes, policy, step, problem):
+    shutil.rmtree(valid / "preprocess" / "1")
+    for version, dtype in dtypes.items():
+        (valid / "preprocess" / str(version)).mkdir()
+        text = tensor_pipeline(dtype="float16").to_json().replace("float16", dtype)
+        (valid / "preprocess" / str(version) / "pipeline.json").write_text(text)
+    parameter = 'parameters { key: "odd_range" value { string_value: "meant" } }'
+    policy = policy and f"version_policy {{ {policy} }}"
+    (valid / "preprocess" / "config.pbtxt").write_text(f'backend: "pixprep" {parameter} {policy}')
+    named = 'model_name: "preprocess"\n    model_version:'
+    replace(valid / ENSEMBLE, f"{named} -1", f"{named} {step}")
+    found = list(map(str, check(valid)))
+    assert len(found) == bool(problem)
+    assert problem in "".join(found)
+
+
+OPENED = []
+"""Files that were opened in the folder of ``watched``, each by its path and inode."""
+
+
+def remember(event, arguments):
+    if event == "open" and watched and str(arguments[0]).startswith(f"{watched[0]}/"):
+        with suppress(OSError):
+            OPENED.append((str(arguments[0]), Path(arguments[0]).stat().st_ino))
+
+
+watched = []
+sys.addaudithook(remember)
+
+
+def test_each_file_is_opened_once_by_check_and_by_a_second_build(valid, model):
+    build(valid, pipeline=PIPELINE, onnx=model, name="b")
+    for act, least in (
+        (lambda: main(["check", str(valid)]), 6 + 2 + 2),
+        (lambda: build(valid, pipeline=PIPELINE, onnx=model, name="b"), 6),
+    ):
+        OPENED.clear()
+        watched.append(valid)
+        act()
+        watched.clear()
+        read = [entry for entry in OPENED if entry[0].endswith((".pbtxt", ".json", ".onnx"))]
+        assert len(read) >= least
+        assert sorted(read) == sorted(set(read))
 
 
 def test_a_model_without_config_is_as_good_as_one_with(valid):
@@ -186,7 +309,7 @@ def test_a_python_model_of_ones_own_needs_no_onnx_file_and_has_optional_inputs(v
     assert check(valid) == []
 
 
-@pytest.mark.parametrize("file", ["model.onnx", "model.plan", "model.pt"])
+@pytest.mark.parametrize("file", ["model.onnx", "model.pt"])
 def test_a_model_whose_file_says_what_runs_it_needs_no_config(valid, model, file):
     (valid / "other" / "1").mkdir(parents=True)
     shutil.copy(model, valid / "other" / "1" / file)

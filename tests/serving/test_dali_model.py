@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -11,12 +12,14 @@ import pytest
 
 import pixprep as pp
 from dali_graphs import graph, operator
+from faces import files
 from images import jpeg, noise
+from limits import limited
 from pixprep.cli.parser import main
 from pixprep.importers.dali import from_dali, interface
 from pixprep.serving.repository import check
 from pixprep.serving.repository.dali_model import find_dali_model, translated
-from pixprep.serving.repository.repository import Model
+from pixprep.serving.repository.repository import Model, Repository
 
 FROZEN = Path(__file__).parents[1] / "parity" / "frozen" / "dali"
 INPUT = 'input [ { name: "DALI_INPUT_0" data_type: TYPE_UINT8 dims: [ -1 ] } ]\n'
@@ -386,6 +389,38 @@ def test_the_command_writes_a_folder_that_passes_the_check(model, tmp_path, caps
     (model / "1" / "model.dali").unlink()
     assert main(["import", "dali", "served/dali", "--force"]) == 1
     assert "has neither model.dali nor dali.py" in capsys.readouterr().err
+
+
+def test_a_version_that_was_withdrawn_is_gone_after_the_next_import(model, tmp_path):
+    out = tmp_path / "served" / "dali"
+    (model / "config.pbtxt").write_text(HEAD)
+    shutil.copytree(model / "1", model / "2")
+    assert main(["import", str(model), str(out)]) == 0
+    assert list(Repository(out.parent).models["dali"].versions) == [2]
+    shutil.rmtree(model / "2")
+    assert main(["import", str(model), str(out), "--force"]) == 0
+    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*")) == [
+        "1",
+        "1/pipeline.json",
+        "config.pbtxt",
+    ]
+
+
+def test_an_import_that_fails_leaves_the_model_as_it_was(model, tmp_path, capsys):
+    out = tmp_path / "served" / "dali"
+    (model / "config.pbtxt").write_text(HEAD)
+    assert main(["import", str(model), str(out)]) == 0
+    before = files(out)
+    shutil.copy(FROZEN / "letterboxed.dali", model / "1" / "model.dali")
+    with limited(resource.RLIMIT_FSIZE, 8):  # of a disk that is full
+        assert main(["import", str(model), str(out), "--force"]) == 1
+    assert "not written: " in capsys.readouterr().err
+    assert files(out) == before
+    assert [path.name for path in out.parent.iterdir()] == ["dali"]
+    (out / "notes.txt").write_text("mine")
+    assert main(["import", str(model), str(out), "--force"]) == 1
+    assert "notes.txt: was not written by `pixprep import`, which would remove it" in capsys.readouterr().err
+    assert files(out) == before | {"notes.txt": b"mine"}
 
 
 def test_the_configuration_of_the_page_is_kept_whole(model):

@@ -7,6 +7,7 @@ from onnx import TensorProto, numpy_helper
 
 import pixprep as pp
 from classifier_models import save
+from faces import PLAN
 from pixprep.cli import main
 from pixprep.serving.repository import build, check, side_notes
 from pixprep.serving.repository.door import Door, door_notes
@@ -417,7 +418,7 @@ def test_without_an_onnx_file_nobody_knows_the_model(models, tmp_path):
     repository, _ = models(pipeline())
     (repository / "classifier" / "1" / "model.onnx").write_bytes(b"no ONNX")
     assert side_notes(repository) == [f"{repository}/preprocess/1/pipeline.json: {ALONE}"]
-    (tmp_path / "my.plan").write_bytes(b"")
+    (tmp_path / "my.plan").write_bytes(PLAN)
     words = ["x:FP32:3x224x224", "logits:FP32:4"]
     options = {"plan": tmp_path / "my.plan", "classifier_io": words, "classifier": "tensorrt", "name": "other"}
     assert build(repository, pipeline=pipeline(), **options).notes == (ALONE,)

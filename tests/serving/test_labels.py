@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from faces import PIPELINE, read_onnx, save_onnx
+from faces import PIPELINE, PLAN, read_onnx, save_onnx
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check
 
@@ -73,7 +73,7 @@ def test_labels_go_with_the_classifier_whose_classes_they_name(model, tmp_path):
     assert "label_filename" not in (out / "classifier" / "config.pbtxt").read_text()
     words, plan = ["input:FP32:3x224x224", "logits:FP32:4"], tmp_path / "my.plan"
     for content, is_kept in ((b"one", True), (b"one", True), (b"two", False)):
-        plan.write_bytes(content)
+        plan.write_bytes(PLAN + content)
         given = labels if not Path(kept).exists() else None
         build(out, pipeline=PIPELINE, plan=plan, classifier_io=words, classifier="tensorrt", labels=given)
         assert Path(kept).exists() is is_kept

@@ -1,14 +1,17 @@
 """Building into a folder that holds models: what is replaced, kept, repeated, refused."""
 
+import errno
 import re
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
 import pixprep as pp
 from faces import MODELS, PIPELINE, files, replace
 from pixprep.errors import PipelineError, SetupError
-from pixprep.serving.repository import build, check, plan_repository
+from pixprep.serving.repository import build, check, pbtxt, plan_repository
 
 
 def test_building_again_replaces_what_build_wrote_and_keeps_other_models(model, tmp_path):
@@ -166,6 +169,94 @@ def test_a_name_that_another_ensemble_uses_is_refused_and_nothing_is_written(mod
             build(out, pipeline=PIPELINE, onnx=model, name=second, force=force)
         assert str(caught.value) == f"{out}/{message}"
     assert files(out) == before
+
+
+FACE = """platform: "ensemble"
+max_batch_size: 8
+input { name: "image" data_type: TYPE_STRING dims: [ 1 ] }
+output { name: "tensor" data_type: TYPE_FP32 dims: [ 3, 224, 224 ] }
+ensemble_scheduling { step { %s model_version: -1 %s } }
+"""
+MAPS = 'input_map { key: "image" value: "image" } output_map { key: "tensor" value: "tensor" }'
+VALUES = 'input_map { value: "image" key: "image" } output_map { value: "tensor" key: "tensor" }'
+THEIRS = {
+    "as build writes it": ('model_name: "preprocess"', MAPS),
+    "in single quotes": ("model_name: 'preprocess'", MAPS.replace('"', "'")),
+    "in two parts": ('model_name: "pre" "process"', MAPS),
+    "the value first": ('model_name: "preprocess"', VALUES),
+    "with a comment": ('model_name: "preprocess" # was model_name: "classifier"\n', MAPS),
+    "in brackets": ('model_name: "preprocess"', f"{MAPS.replace('{', '<').replace('}', '>')}"),
+}
+
+
+@pytest.mark.parametrize("way", THEIRS)
+def test_a_model_of_an_ensemble_written_by_hand_is_not_replaced(model, tmp_path, way):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model)
+    (out / "theirs" / "1").mkdir(parents=True)
+    (out / "theirs" / "config.pbtxt").write_text(FACE % THEIRS[way])
+    assert check(out) == []
+    before = files(out)
+    for force in (False, True):
+        with pytest.raises(SetupError) as caught:
+            build(out, pipeline=PIPELINE, onnx=model, max_batch_size=4, force=force)
+        assert str(caught.value) == f'{out}/preprocess: belongs to the ensemble "theirs" too: say another --name'
+    assert files(out) == before
+
+
+def test_nothing_is_replaced_beside_a_configuration_that_cannot_be_read(model, tmp_path):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model)
+    (out / "theirs" / "1").mkdir(parents=True)
+    (out / "theirs" / "config.pbtxt").write_text('platform: "ensemble" no_such_field: 1')
+    with pytest.raises(SetupError, match=r"theirs/config\.pbtxt: cannot be parsed: .*: mend it, or move theirs away$"):
+        build(out, pipeline=PIPELINE, onnx=model, force=True)
+
+
+def test_a_build_that_cannot_put_its_last_model_in_place_changes_none(model, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model)
+    before, rename = files(out), Path.rename
+
+    def refuse(path, target):
+        if path.parent.name == "new" and path.name == "preprocess":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(SetupError, match=r"not written: .*: Input/output error"):
+        build(out, pipeline=PIPELINE, onnx=model, max_batch_size=4)
+    assert files(out) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["my.onnx", "out"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_batch_size": 8, "on_error": "zero", "parameters": {"PATH": 'a "b" \\ ü\n{}[],:'}},
+        {"pipeline": pp.Pipeline([*CROPS, pp.tensor()])},
+        {"classifier": "onnxruntime-gpu", "input_": "dali"},
+    ],
+)
+def test_what_build_wrote_is_read_without_tritonclient_as_with_it(model, tmp_path, monkeypatch, options):
+    out = tmp_path / "out"
+    build(out, onnx=model, **{"pipeline": PIPELINE, **options})
+    texts = {path: path.read_text(encoding="utf-8") for path in out.glob("*/config.pbtxt")}
+    found = {path: pbtxt.parse(text) for path, text in texts.items()}
+    monkeypatch.setitem(sys.modules, "tritonclient.grpc", None)
+    for path, text in texts.items():
+        assert as_words(pbtxt.parse(text)) == as_words(found[path])
+    assert (sorted(build(out, onnx=model, **{"pipeline": PIPELINE, **options}).replaced), check(out)) == ([*MODELS], [])
+    replace(out / "classifier" / "config.pbtxt", "data_type", "data_type ")
+    with pytest.raises(SetupError, match=r"a config\.pbtxt that `pixprep build` did not write needs tritonclient"):
+        check(out)
+
+
+def as_words(config):
+    """A configuration whose numbers are words, as protobuf has the large ones in JSON."""
+    if isinstance(config, dict):
+        return {key: as_words(value) for key, value in config.items() if (key, value) != ("max_batch_size", 0)}
+    return [as_words(each) for each in config] if isinstance(config, list) else str(config)
 
 
 def test_two_classifiers_share_one_preprocess_with_its_pipeline_and_options(model, tmp_path):

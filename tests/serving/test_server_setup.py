@@ -165,6 +165,14 @@ def test_too_little_shared_memory_is_refused_with_the_number_needed_and_none_is_
             error_line("Invalid argument: ensemble m contains models that are not available or ambiguous: gone"),
             "contains models that are not available or ambiguous: gone",
         ),
+        (
+            error_line("Invalid argument: ensemble 'm' depends on 'pre' whose required version 0 is not loaded."),
+            "depends on 'pre' whose required version 0 is not loaded.",
+        ),
+        (
+            error_line("Invalid argument: in ensemble m, ensemble tensor t: inconsistent shape: [-1,8] is inferred"),
+            "ensemble tensor t: inconsistent shape: [-1,8] is inferred",
+        ),
     ],
 )
 def test_a_model_that_does_not_load_is_one_line_without_traceback_and_path(line, reason):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pixprep.cli.files import check_picture, say_skipped, served_side, write_picture
 from pixprep.cli.output import called, say, say_text
 from pixprep.errors import ImageError, PixprepError, SetupError, shown
-from pixprep.files import PHOTOS, expand, named, write
+from pixprep.files import PHOTOS, expand, named
 from pixprep.progress import Progress
 
 if TYPE_CHECKING:
@@ -158,13 +158,14 @@ def _import_dali_model(
     """Write the model folder of pixprep that the versions of one of dali_backend become."""
     from pixprep.importers import importer_of
     from pixprep.importers.dali import interface, read_graph
-    from pixprep.serving.repository.dali_model import translated
+    from pixprep.serving.repository.dali_model import refuse_strangers, translated
     from pixprep.serving.repository.warmups import FOLDER, warmup_files
+    from pixprep.serving.repository.writer import Content, write
     from pixprep.serving.triton.config import CONFIG_FILE
 
     from_dali = importer_of("dali", options)
     script = {name: options.pop(name) for name in ("pipeline", "python", "run_python") if name in options}
-    files: dict[str, str | bytes] = {}
+    files: dict[str, Content] = {}
     for model in models:
         data = read_graph(model.file, **script)
         inputs, outputs, batch_size = interface(data, model.file.name)
@@ -179,11 +180,10 @@ def _import_dali_model(
         files |= made
     photos = warmup_files(model.folder, model.config.get("model_warmup", []))
     files |= {f"{FOLDER}/{name}": content for name, content in photos.items()}
-    for name, content in files.items():
+    refuse_strangers(folder)
+    write(folder.absolute().parent, {folder.absolute().name: files})
+    for name in files:
         path = folder / name
-        with named(path, "cannot be written"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write(path, content)
         say(f"{path}: a copy of {model.folder / name}" if name.startswith(f"{FOLDER}/") else path)
     for note in notes[:_MAX_NOTES]:
         say(f"{model.folder.name}: {shown(note)}", file=sys.stderr)

@@ -81,7 +81,9 @@ def _failed_models(log: str) -> Iterator[tuple[str, str]]:
         elif found := re.match(r"Poll failed for model directory '([^']+)': (.*)", text, re.DOTALL):
             is_syntax = found[2].startswith("failed to read text proto")
             yield found[1], f"config.pbtxt: {config_error}" if is_syntax else innermost(found[2])
-        elif found := re.match(r"Invalid argument: ensemble (\S+) (contains .*)", text):
+        elif "which has no loaded version" in text:  # the reason is that of the model that the ensemble lacks
+            continue
+        elif found := re.match(r"Invalid argument: (?:in )?ensemble '?([^\s',]+)'?,? (.*)", text):
             yield found[1], found[2]
 
 

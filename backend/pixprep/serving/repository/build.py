@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pixprep import presets
 from pixprep.errors import PipelineError, SetupError, printable
+from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import black_margins, odd_ranges
@@ -30,13 +31,13 @@ from pixprep.serving.repository.free_dims import freed, loosened
 from pixprep.serving.repository.labels import labelled, of_heads, read_labels, unlabelled
 from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names, Runtime
-from pixprep.serving.repository.ports import Classifier, declared, load_onnx, parse_io
+from pixprep.serving.repository.ports import PLAN_BYTES, Classifier, declared, load_onnx, parse_io, plan_fault
 from pixprep.serving.repository.positions import lost_boxes
 from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Repository, Version
 from pixprep.serving.repository.repository_plan import RepositoryPlan, has_content, refuse_foreign, refuse_taken
 from pixprep.serving.repository.stages import Stage, check_stages, ensemble_inputs, extras, last_step, pair
 from pixprep.serving.repository.stages import parameters as parameters_of
-from pixprep.serving.repository.writer import Content, write
+from pixprep.serving.repository.writer import Content, refusing, write
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE
 from pixprep.spec import TensorSpec
@@ -62,7 +63,8 @@ def build(output: Path, **arguments: Any) -> RepositoryPlan:
         PixprepError: nothing is written; see ``plan_repository``.
         SetupError: ``output`` cannot be written.
     """
-    plan = plan_repository(output, **arguments)
+    with refusing(output):
+        plan = plan_repository(output, **arguments)
     write(plan.output, plan.models)
     return plan
 
@@ -360,6 +362,8 @@ def _own_classifier(
         PipelineError: it is no ONNX file, or weights of it are no file, or a link, which may lead anywhere.
     """
     plans: dict[str, Content] = {PLAN_FILE: plan.resolve()} if plan else {}
+    if plan and (fault := plan_fault(read_bytes(plan, most=PLAN_BYTES))):
+        raise PipelineError(f"{plan}: {fault}")
     if not onnx:
         return parse_io(io, source=f"{plan}"), None, plans
     content, graph = load_onnx(onnx)

@@ -15,13 +15,15 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import odd_ranges, unlike_sides
 from pixprep.serving.repository.door import Door, door_notes, doors_in
 from pixprep.serving.repository.models import Problem, Tensor, suggest
-from pixprep.serving.repository.repository import ONNX_FILE, Model, Repository, Version
+from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Model, Repository, Version
 from pixprep.serving.repository.running_code import code_in
 from pixprep.serving.repository.warmups import check_warmups
 from pixprep.serving.repository.wiring import check_ensemble
 from pixprep.serving.triton import config as model_config
-from pixprep.serving.triton.config import CONFIG_FILE
+from pixprep.serving.triton.config import CONFIG_FILE, Config
 
+_MAX_INSTANCES = 1024
+"""Maximum number of instances of a model: each is a process, or at least a thread, with the model in memory."""
 ODD_RANGE = "--odd-range if it is meant"
 # what Triton loads from a version directory, and who makes it
 _FILES = {
@@ -188,6 +190,13 @@ def _check_model(model: Model) -> Iterator[Problem]:
         yield Problem(model.where, f'name is "{config["name"]}", the directory {model.name}', remedy)
     if not model.versions:
         yield Problem(model.name, "has no version directory", f"make {model.name}/1")
+    elif not served:
+        yield Problem(model.where, "version_policy names no version that is there", "leave it out to serve the newest")
+    for version in served.values():
+        if not version.folder.is_dir():
+            what = f"is version {version.number} for Triton, which then looks in {model.name}/{version.number}"
+            yield Problem(f"{model.name}/{version.name}", what, "rename it to its number, or to begin with a letter")
+    served = {number: version for number, version in served.items() if version.folder.is_dir()}
     backend = _backend(model)
     if not backend:
         what = "does not name what runs the model" if config else "is missing"
@@ -201,9 +210,26 @@ def _check_model(model: Model) -> Iterator[Problem]:
         if name := entry.get("label_filename", ""):
             remedy = f'write the labels of "{entry["name"]}" there'
             yield from _missing(model.folder, f"{model.name}/{name}", name, remedy)
+    yield from _check_fields(model, config, backend)
+    if backend == "pixprep" and config.get("model_transaction_policy", {}).get("decoupled"):
+        what = "model_transaction_policy: decoupled: Triton refuses every request that is no stream"
+        yield Problem(model.where, what, "a pixprep model has one response for each request: leave it out")
     check_version = _check_pixprep if backend == "pixprep" else _check_onnx
     for version in served.values():
         yield from check_version(version, backend)
+        if backend == "tensorrt" and (fault := version.plan_fault):
+            yield Problem(version.where(PLAN_FILE), fault)
+
+
+def _check_fields(model: Model, config: Config, backend: str) -> Iterator[Problem]:
+    """Problems of fields that mean the same whatever runs the model."""
+    if (batch := config.get("max_batch_size", 0)) < 0 and backend != "pixprep":  # whose own message has its limits
+        yield Problem(model.where, f"max_batch_size is {batch}, which is negative", "write the images of a batch, or 0")
+    if "instance_group" in config and "ensemble_scheduling" in config:
+        yield Problem(model.where, "instance_group is not for an ensemble", "write it for the models of its steps")
+    elif (instances := model_config.count_instances(config)) > _MAX_INSTANCES:
+        what = f"instance_group: {instances:,} instances, each of which loads the model"
+        yield Problem(model.where, what, f"write a count of at most {_MAX_INSTANCES:,}")
 
 
 def _missing(folder: Path, where: str, name: str, remedy: str) -> Iterator[Problem]:

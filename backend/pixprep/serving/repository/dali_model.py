@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pixprep.errors import PipelineError
+from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline.ops import OutputOp, changed
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
@@ -96,6 +96,19 @@ def find_dali_model(folder: Path) -> list[DaliModel]:
         if not any(map(Path.is_file, both)):
             raise PipelineError(f"{both[0].parent}: has neither {name} nor {SCRIPT_FILE}")
     return [DaliModel(folder, next(filter(Path.is_file, both)), config, is_batched) for both in files]
+
+
+def refuse_strangers(folder: Path) -> None:
+    """Refuse to replace what no import writes, such as a whole repository.
+
+    Raises:
+        SetupError: It names the first such file.
+    """
+    for path in folder.rglob("*") if folder.is_dir() else [folder] if folder.exists() else []:
+        first, *rest = path.relative_to(folder).parts or ("",)
+        is_ours = first in (CONFIG_FILE, "warmup") or (first.isdecimal() and rest == [PIPELINE_FILE])
+        if not path.is_dir() and not is_ours:
+            raise SetupError(f"{path}: was not written by `pixprep import`, which would remove it: move it first")
 
 
 def translated(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ _FROM_ONNX = {
     "BFLOAT16": "TYPE_BF16",
     **{name: f"TYPE_{name}" for name in _SAME},
 }
+PLAN_BYTES = 8
+"""Number of bytes in which ``plan_fault`` recognizes a plan."""
 _MAX_KEPT = 1 << 10  # bytes of weights
 _MAX_ONNX_BYTES = 1 << 31  # protobuf's limit
 _CODE = (".py", ".pyc", ".so")
@@ -44,6 +47,20 @@ class Classifier:
     outputs: tuple[Tensor, ...]
     data_files: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+
+
+def plan_fault(head: bytes) -> str:
+    """Words for a file whose first bytes are not those of a plan that Triton's TensorRT backend reads; or empty."""
+    if head.startswith((b"ftrt", b"ptrt")):
+        return ""
+    if head.startswith(b"vtrt"):
+        return "is a plan of TensorRT for RTX, which Triton does not load: make it with trtexec of TensorRT"
+    if head[4:5] == b"{":
+        return (
+            "begins with metadata, as Ultralytics writes it, and Triton reads the plan alone: cut the first "
+            f"{4 + int.from_bytes(head[:4], 'little'):,} bytes off"
+        )
+    return "is not a TensorRT plan: trtexec --saveEngine writes one"
 
 
 def parse_io(texts: Sequence[str], *, source: str) -> Classifier:
@@ -97,11 +114,34 @@ def load_onnx(path: Path) -> tuple[bytes, Any]:
 
 
 def without_weights(model: Any) -> Any:
-    """An ``onnx.ModelProto`` whose larger weights lost their values, to be kept in memory."""
-    for tensor in model.graph.initializer:
-        if len(tensor.raw_data) > _MAX_KEPT:
-            tensor.ClearField("raw_data")
-    return model
+    """A copy of an ``onnx.ModelProto`` in which larger weights have their shapes and no values."""
+    import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
+
+    slim = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    slim.metadata_props.extend(model.metadata_props)
+    graph = model.graph
+    parts = {key: getattr(graph, key) for key in ("name", "node", "input", "output", "sparse_initializer")}
+    slim.graph.MergeFrom(onnx.GraphProto(**parts))
+    for tensor in graph.initializer:
+        if tensor.ByteSize() > _MAX_KEPT:
+            weights = onnx.TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+            weights.external_data.extend(tensor.external_data)
+            weights.data_location = tensor.data_location
+            slim.graph.initializer.append(weights)
+        else:
+            slim.graph.initializer.append(tensor)
+    return slim
+
+
+def _rows(model: Any) -> dict[str, int]:
+    """The number of rows of each output of which it follows from the nodes, as ONNX Runtime finds it."""
+    import onnx  # noqa: PLC0415  (as above)
+
+    with suppress(Exception):  # a broken graph: ONNX Runtime will say so
+        outputs = onnx.shape_inference.infer_shapes(without_weights(model), data_prop=True).graph.output
+        first = {value.name: value.type.tensor_type.shape.dim[:1] for value in outputs}
+        return {name: dim.dim_value for name, dims in first.items() for dim in dims if dim.dim_value > 0}
+    return {}
 
 
 def declared(model: Any, source: str) -> Classifier:
@@ -132,10 +172,19 @@ def declared(model: Any, source: str) -> Classifier:
         if not value.name.isprintable():
             raise PipelineError(f'{source}: "{printable(value.name)}" is no name of a tensor: rename it')
     names = onnx.TensorProto.DataType.Name
+    outputs = [_from_onnx(value, names) for value in graph.output]
+    if any(output.shape and output.shape[0] == -1 for output in outputs):
+        rows = _rows(model)
+        outputs = [
+            replace(each, shape=(rows.get(each.name, -1), *(each.shape or ())[1:]))
+            if each.shape and each.shape[0] == -1
+            else each
+            for each in outputs
+        ]
     return Classifier(
         source,
         tuple(_from_onnx(value, names) for value in graph.input if value.name not in weights),
-        tuple(_from_onnx(value, names) for value in graph.output),
+        tuple(outputs),
         tuple(sorted(places)),
         from_metadata({entry.key: entry.value for entry in model.metadata_props}),
     )

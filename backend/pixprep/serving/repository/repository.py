@@ -7,6 +7,7 @@ of one moment: after an edit, make another.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.repository import pbtxt
 from pixprep.serving.repository.models import Declared
 from pixprep.serving.repository.pbtxt import Step
-from pixprep.serving.repository.ports import Classifier, declared, load_onnx, without_weights
+from pixprep.serving.repository.ports import PLAN_BYTES, Classifier, declared, load_onnx, plan_fault, without_weights
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE, PIPELINE_FILE, Config
 
@@ -196,13 +197,17 @@ class Model:
 
     @_Once
     def versions(self) -> dict[int, Version]:
-        """Its versions by number, in their order.
+        """Its versions by number, in their order: as for Triton, the directories whose names begin with a number.
 
         Raises:
             OSError: the directory cannot be read.
         """
-        names = [path.name for path in self.folder.iterdir() if _is_version(path.name) and path.is_dir()]
-        return {number: Version(self, number) for number in sorted(map(int, names))}
+        found: dict[int, Version] = {}
+        for path in self.folder.iterdir():
+            number = _number(path.name)
+            if number is not None and path.is_dir() and not (number in found and found[number].folder.is_dir()):
+                found[number] = Version(self, number, path.name)
+        return dict(sorted(found.items()))
 
     @_Once
     def served(self) -> dict[int, Version]:
@@ -235,14 +240,16 @@ class Version:
     Args:
         model: the model.
         number: the number of the version.
+        name: the name of its directory.
     """
 
     model: Model
     number: int
+    name: str
 
     @property
     def folder(self) -> Path:
-        """Directory of the version."""
+        """Directory in which Triton looks for the files, whatever the name of the directory that is there."""
         return self.model.folder / str(self.number)
 
     def where(self, file: str) -> str:
@@ -293,6 +300,12 @@ class Version:
         return without_weights(load_onnx(self.folder / ONNX_FILE)[1])
 
     @_Once
+    def plan_fault(self) -> str:
+        """Words for a ``model.plan`` that is not a plan; empty if it is one, or missing."""
+        path = self.folder / PLAN_FILE
+        return plan_fault(read_bytes(path, most=PLAN_BYTES)) if path.is_file() else ""
+
+    @_Once
     def onnx(self) -> Classifier:
         """The inputs and outputs that its ONNX file declares; see ``graph``."""
         return declared(self.graph, ONNX_FILE)
@@ -308,9 +321,10 @@ def models_in(repository: Path) -> list[str]:
     return sorted(path.name for path in folders if path.is_dir() and not path.name.startswith("."))
 
 
-def _is_version(name: str) -> bool:
-    """Tell whether Triton takes a directory for a version: it ignores numbers with leading zeros."""
-    return name.isascii() and name.isdigit() and str(int(name)) == name
+def _number(name: str) -> int | None:
+    """The version that Triton takes a directory for; numbers with leading zeros are ignored."""
+    begin = re.match(r"\s*[+-]?[0-9]+", name, re.ASCII)
+    return int(begin[0]) if begin and (name[0] != "0" or name == "0") else None
 
 
 def _strays(path: Path, root: Path, depth: int = 2) -> Iterator[Path]:

@@ -57,11 +57,12 @@ def _unserved(step: Step, model: Model) -> str:
         served = model.served
     except (PixprepError, OSError):
         return ""
-    if step.version in served or step.version == -1:
+    if step.version in served or (step.version == -1 and served):
         return ""
     numbers = ", ".join(map(str, served)) or "none"
+    wanted = "the newest version" if step.version == -1 else f"version {step.version}"
     without = ", which is meant where model_version is missing" * (step.version == 0)
-    return f"asks for version {step.version}{without}, and of {model.name} Triton serves {numbers}"
+    return f"asks for {wanted}{without}, and of {model.name} Triton serves {numbers}"
 
 
 def _declared(step: Step, repository: Repository) -> Declared | None:

@@ -7,8 +7,8 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pixprep import files
@@ -30,8 +30,15 @@ def write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> None
     Raises:
         SetupError: The disk refuses. Every model is what it was.
     """
-    try:
+    with refusing(repository):
         _write(repository, models)
+
+
+@contextmanager
+def refusing(repository: Path) -> Iterator[None]:
+    """Raise a refusal of the system as a SetupError."""
+    try:
+        yield
     except OSError as error:
         at = error.filename or ""  # a full disk comes without
         at = repository.resolve().parent if _WORK in str(at) else at  # nobody knows our own folder in it

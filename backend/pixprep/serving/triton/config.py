@@ -384,7 +384,8 @@ def _most_bytes(config: Mapping[str, Any], pipeline: Pipeline) -> int:
 
 def count_instances(config: Mapping[str, Any]) -> int:
     """Count the instances that a model of this configuration has, on all its GPUs."""
-    return sum(group["count"] * max(1, len(group.get("gpus") or ())) for group in config.get("instance_group", ()))
+    groups = config.get("instance_group", ())
+    return sum(max(1, group.get("count", 1)) * max(1, len(group.get("gpus") or ())) for group in groups)
 
 
 def is_stalling(config: Mapping[str, Any]) -> bool:
