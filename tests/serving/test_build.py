@@ -15,7 +15,7 @@ import pixprep as pp
 from faces import PIPELINE, PLAN, WEIGHTS, files, folder, read_onnx, save_onnx
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check, side_notes
-from pixprep.serving.repository.check import onnx_classifier
+from pixprep.serving.repository.backend import onnx_classifier
 
 COMMITTED = Path(__file__).parents[2] / "model_repository"
 

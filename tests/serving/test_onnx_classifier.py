@@ -11,7 +11,7 @@ import pytest
 
 from classifier_models import DISAGREEMENTS, Error, OnDevice, Request, load, one, parameter, save_small, started
 from pixprep.cores import cores
-from pixprep.serving.repository.check import onnx_classifier
+from pixprep.serving.repository.backend import onnx_classifier
 
 
 @pytest.fixture

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from functools import cache
 from pathlib import Path
 
+from pixprep import cores
 from pixprep.errors import SetupError
 from pixprep.files import copy
 
@@ -15,6 +17,13 @@ def entry_point() -> Path:
     """The backend's ``model.py``: in a checkout beside the package, in an installed wheel inside it."""
     beside = PACKAGE.parent / "model.py"
     return beside if beside.is_file() else PACKAGE / "serving" / "triton" / "backend_model.py"
+
+
+@cache
+def onnx_classifier() -> str:
+    """Text of the Python model that runs an ONNX file, with the module of pixprep that it imports written into it."""
+    text = Path(__file__).with_name("onnx_classifier.py").read_text(encoding="utf-8")
+    return text.replace("from pixprep.cores import cores\n", Path(cores.__file__).read_text(encoding="utf-8"))
 
 
 def install_backend(directory: Path) -> Path:

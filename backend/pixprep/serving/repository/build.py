@@ -22,9 +22,10 @@ from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import black_margins, odd_ranges
 from pixprep.serving.repository import pbtxt
+from pixprep.serving.repository.backend import onnx_classifier
 from pixprep.serving.repository.build_choices import Choices, Input, as_options, configuration, last_choices
 from pixprep.serving.repository.chain import chain_from
-from pixprep.serving.repository.check import ODD_RANGE, lacking, onnx_classifier, remarks
+from pixprep.serving.repository.check import ODD_RANGE, lacking, remarks
 from pixprep.serving.repository.door import Door, door_notes
 from pixprep.serving.repository.fit import carried, of_one_image, of_turned_images
 from pixprep.serving.repository.free_dims import freed, loosened

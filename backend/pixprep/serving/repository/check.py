@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pixprep import cores
 from pixprep.engine.decoders.pillow import heic_opener, prepare_avif
 from pixprep.errors import PipelineError, PixprepError, SetupError
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import odd_ranges, unlike_sides
+from pixprep.serving.repository.backend import onnx_classifier
 from pixprep.serving.repository.door import Door, door_notes, doors_in
 from pixprep.serving.repository.models import Problem, Tensor, suggest
 from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Model, Repository, Version
@@ -37,13 +36,6 @@ _BACKENDS = {"model.onnx": "onnxruntime", "model.plan": "tensorrt", "model.pt": 
     "model.savedmodel": "tensorflow",
     "model.py": "python",
 }
-
-
-@cache
-def onnx_classifier() -> str:
-    """Text of the Python model that runs an ONNX file, with the module of pixprep that it imports written into it."""
-    text = Path(__file__).with_name("onnx_classifier.py").read_text(encoding="utf-8")
-    return text.replace("from pixprep.cores import cores\n", Path(cores.__file__).read_text(encoding="utf-8"))
 
 
 def check(repository: Path | Repository) -> list[Problem]:

@@ -17,7 +17,7 @@ from typing import Any
 from pixprep.errors import PipelineError, shown
 from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.ops.faults import quoted
-from pixprep.serving.repository.backend import entry_point
+from pixprep.serving.repository.backend import entry_point, onnx_classifier
 from pixprep.serving.repository.repository import Model, Repository
 
 MAX_NOTES = 100
@@ -104,8 +104,8 @@ def _in_config(where: str, config: Mapping[str, Any]) -> Iterator[str]:
 @cache
 def _own() -> frozenset[bytes]:
     """Contents of the programs that pixprep writes into a repository, and of its backend's entry point."""
-    beside = [Path(__file__).with_name(name) for name in ("onnx_classifier.py", "rows_model.py")]
-    return frozenset(path.read_bytes() for path in (*beside, entry_point()))
+    rows = Path(__file__).with_name("rows_model.py")
+    return frozenset((onnx_classifier().encode(), rows.read_bytes(), entry_point().read_bytes()))
 
 
 def _is_own(path: Path) -> bool:
