@@ -67,6 +67,43 @@ def test_a_box_that_reaches_over_the_edge_ends_there():
     assert np.array_equal(over, inside)
 
 
+OVER = [(-7, -5, 50, 40), (600, 400, 701, 430), (-9.5, 20, 700.5, 90), (10, 380, 30, 900), (-100, -100, 740, 527)]
+
+
+@pytest.mark.parametrize("resize", [*RESIZES[:-1], {"filter": "lanczos"}, {"filter": "nearest"}], ids=str)
+@pytest.mark.parametrize("fill", [0, (9, 200, 77)])
+def test_a_box_that_pads_is_the_crop_of_the_padded_photo(resize, fill):
+    """The oracle pads by NumPy, cuts there, and resizes the result as a photo of its own."""
+    tail = [pp.resize(**SMALL, **resize), pp.tensor(dtype="uint8", layout="hwc")]
+    pads = pp.Pipeline([pp.decode(), pp.crop(box="boxes", smaller="pad", fill=fill), *tail])
+    canvas = np.empty((427 + 1200, 640 + 1200, 3), np.uint8)
+    canvas[...] = fill
+    canvas[600:1027, 600:1240] = read(photo())
+    for box, ours in zip([*OVER, *BOXES], run(pads, [photo()], boxes=[[*OVER, *BOXES]]), strict=True):
+        left, top, right, bottom = (600 + round(edge) for edge in box)
+        (theirs,) = pp.Engine(pp.Pipeline([pp.decode(), *tail])).run([png(canvas[top:bottom, left:right])])
+        assert np.array_equal(ours, theirs), box
+
+
+def test_a_box_that_pads_leads_back_keeps_its_colour_and_needs_some_of_the_image():
+    pads = pp.crop(box="boxes", smaller="pad", fill="colour")
+    pipeline = pp.Pipeline([pp.decode(), pads, pp.resize(**SMALL), pp.transform(), pp.tensor("uint8", "hwc")])
+    boxes = [*OVER, (-9, 0, 0.4, 20), (700, 0, 800, 20), (0, 0, 70_000, 9), (-3e38, 0, 3e38, 9)]
+    with pp.Engine(pipeline) as engine:
+        batch = engine.run_batch([photo()], inputs={"boxes": [boxes], "colour": [[(1, 2, 3)] * len(boxes)]})
+    for box, transform in zip(OVER, batch["transform"], strict=False):
+        back = pp.boxes_to_original([[0, 0, 30, 24]], transform)
+        assert np.abs(back[0] - np.round(box)).max() < 1e-3
+    assert batch["tensor"][4, 0, 0].tolist() == [1, 2, 3]
+    errors = [str(error) for error in batch.errors[len(OVER) :]]
+    assert [error.split(" of 9: ")[1] for error in errors] == [
+        "-9, 0, 0.4, 20 covers no whole pixel",
+        "700, 0, 800, 20 lies outside the 427 x 640 pixels",
+        "0, 0, 70000, 9 has a side of over 65,536 pixels",
+        "-3e+38, 0, 3e+38, 9 has a side of over 65,536 pixels",
+    ]
+
+
 def test_the_boxes_of_many_photos_come_in_order_and_each_photo_is_decoded_once():
     photos = [photo(), encode(scene(60, 80)), photo("flower"), png(noise(50, 40))]
     boxes = [BOXES[:3], [(1, 2, 30, 40)], BOXES[1:], [(0, 0, 40, 50), (5, 5, 25, 25)]]

@@ -1,12 +1,18 @@
 """``area`` and ``bicubic`` of the ``opencv`` profile against ``cv2.resize``; passes with OpenCV 4.9 to 4.14, 5.0."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import pixprep as pp
+from attacks.forged import chunk
+from images import png
 from pixprep.engine.kernels import resize
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.importers.verify import Originals
-from pixprep.pipeline import ops
+from pixprep.pipeline import file, ops
 from pixprep.plan.folding import Geometry
 from pixprep.plan.profiles import PROFILES
 from resize_cases import assert_equal, cases, compare, resampling_of, resized
@@ -126,3 +132,21 @@ def test_at_half_a_last_odd_row_or_column_is_a_level_off_in_ties(size):
     axis = int(np.argmax(size))
     assert {*off[:, axis].tolist()} == {size[axis] // 2}
     assert 0.1 < len(off) / (3 * min(ours.shape[:2])) < 0.4
+
+
+def test_gray_of_a_png_by_imread_is_the_matrix_of_the_page():
+    """``docs/levels.md``: and with a chunk of gamma it is another formula."""
+    page = (Path(__file__).parents[2] / "docs" / "levels.md").read_text(encoding="utf-8")
+    (recipe,) = [block for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL) if "0.29898" in block]
+    matrix = next(op for op in file.loads(recipe)[0] if isinstance(op, ops.ColorMatrix))
+    every = np.arange(1 << 24, dtype=np.uint32).view(np.uint8).reshape(-1, 4)[::5, :3]  # of each channel all levels
+    every = every[: len(every) // 4096 * 4096].reshape(-1, 4096, 3)
+    encoded = png(every)
+    theirs = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_GRAYSCALE)
+    ours = pp.apply([matrix], np.ascontiguousarray(every))
+    assert np.array_equal(ours, np.broadcast_to(theirs[:, :, None], every.shape))
+    red, green, blue = np.moveaxis(every.astype(np.int32), 2, 0)
+    assert np.array_equal(theirs, 9797 * red + 19234 * green + 3737 * blue >> 15)
+    at = encoded.index(b"IDAT") - 4
+    with_gamma = encoded[:at] + chunk(b"gAMA", (45455).to_bytes(4, "big")) + encoded[at:]
+    assert not np.array_equal(cv2.imdecode(np.frombuffer(with_gamma, np.uint8), cv2.IMREAD_GRAYSCALE), theirs)

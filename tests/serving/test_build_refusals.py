@@ -22,6 +22,10 @@ EXPORTED = "is fixed at {}: export the model with a free first dimension"
 BATCH = f"{EXPORTED}, or try --free-dims"
 ONE = f"{EXPORTED.format(1)}, or say --max-batch-size 1, or try --free-dims"
 WANTS = 'the pipeline gives float32, the model\'s "input" wants'
+NO_ALPHA = (
+    'set tensor channels to 4, whose fourth is "pad_value" in every pixel and never the alpha of the file (a '
+    "model of RGBA wants the value there that its training gave to alpha 255)"
+)
 BEHIND = ", or tensor channels to 1 behind grayscale"
 OTHER = ", or, if the model has them the other way round, tensor layout to "
 
@@ -35,9 +39,9 @@ OTHER = ", or, if the model has them the other way round, tensor layout to "
         (PIPELINE, (224, 224, 3), 'set tensor layout to "hwc"'),
         (HWC, (3, "any", 256), 'set tensor layout to "chw" and set center_crop to height 224, width 256'),
         (PIPELINE, (1, 224, 224), f'set decode color to "gray"{BEHIND}'),
-        (PIPELINE, (4, 224, 224), "set tensor channels to 4"),
-        (GRAY, (4, 224, 224), 'set decode color to "rgb" and set tensor channels to 4'),
-        (HWC, (224, 224, 4), "set tensor channels to 4"),
+        (PIPELINE, (4, 224, 224), NO_ALPHA),
+        (GRAY, (4, 224, 224), f'set decode color to "rgb" and {NO_ALPHA}'),
+        (HWC, (224, 224, 4), NO_ALPHA),
         (FOUR, (3, 224, 224), "leave tensor channels out"),
         (GRAY, (3, 224, 224), 'set decode color to "rgb"'),
         (WIDE, (3, 100, 32), f'set resize to height 100, width 32{OTHER}"cwh"'),

@@ -146,6 +146,8 @@ def shown(numbers: npt.NDArray[Any]) -> str:
     return ", ".join(f"{number:.6g}" for number in numbers.tolist())
 
 
+MAX_BOX = 1 << 16
+"""Pixels of a side of a box that has a margin where it reaches over the image's edge."""
 MAX_COUNT = 16
 """Numbers in a row of an input."""
 _REFERENCE = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<index>[0-9]{1,2})\])?")
@@ -236,11 +238,12 @@ class Box:
     Attributes:
         key: of the op.
         input: whose numbers are the box.
+        is_inside: A box that reaches over the edge ends there; else it has a margin.
     """
 
     key: str
     input: str
-    is_inside: ClassVar[bool] = True
+    is_inside: bool = True
     axis: ClassVar[None] = None
 
     def words(self, height: int, width: int, box: F64 | None) -> Words:
@@ -256,8 +259,14 @@ class Box:
         """
         if box is None:
             return {"top": 0, "left": 0, "height": height, "width": width}
-        left, top, right, bottom = (round(edge) for edge in np.clip(box, 0, (width, height, width, height)).tolist())
-        if left >= right or top >= bottom:
+        sides = (width, height, width, height)
+        left, top, right, bottom = (round(edge) for edge in np.clip(box, 0, sides).tolist())
+        is_empty = left >= right or top >= bottom
+        if not self.is_inside:
+            left, top, right, bottom = map(round, box.tolist())
+            if max(right - left, bottom - top) > MAX_BOX:
+                raise ImageError("DOES_NOT_FIT", f"{shown(box)} has a side of over {MAX_BOX:,} pixels")
+        if is_empty or left >= right or top >= bottom:
             is_outside = box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0
             what = f"lies outside the {height} x {width} pixels" if is_outside else "covers no whole pixel"
             what += ": its numbers are pixels, not shares of the sides" * bool(not is_outside and box.max() <= 1)

@@ -149,8 +149,8 @@ class Lowered:
             for step in self.before
         )
         is_padded = Geometry(steps, resize, ()).is_padded
-        is_pads = any(isinstance(step, Window) and step.beyond in geometry_steps.PADS for step in steps)
-        first = "must come before pad" if is_pads else "must have no random margin before it"
+        is_drawn = any(isinstance(step, RandomStep) and not step.is_inside for step in steps)
+        first = "must have no random margin before it" if is_drawn else "must come before pad"
         if is_padded and resize.is_real:
             raise PipelineError(
                 f'{first}: with "like": "{resize.like}" and "filter": "{resize.filter}", '

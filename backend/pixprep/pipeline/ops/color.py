@@ -181,8 +181,10 @@ class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
 class Grayscale(ColorOp, frozen=True, tag="grayscale"):
     """Make every pixel gray; the image keeps its channels.
 
-    torchvision v2's ``rgb_to_grayscale`` to as many channels as there are. ``"channels": 1`` of ``tensor`` makes
-    one of them, and so does ``"color": "gray"`` of decode, whose gray is the file's.
+    torchvision v2's ``rgb_to_grayscale`` to as many channels as there are. It may come before the resize, and is then
+    done to the whole photo, as by code that converts first. ``"channels": 1`` of ``tensor`` makes one channel of them.
+    ``"color": "gray"`` of decode is not the same: it takes the luma plane of a JPEG, without its colours.
+    docs/levels.md has the gray of each library, also that of ``cv2.imread`` for a PNG.
 
     Args:
         like: whose luma: Pillow and OpenCV round it, torchvision cuts it off.

@@ -114,7 +114,9 @@ class Crop(ImageOp, frozen=True, tag="crop"):
 
     A box is left, top, right, bottom in pixels of the decoded image, whatever ops are in between: upright, as a client
     sees it, where ``decode`` turns the image. Its edges are rounded to whole pixels as Pillow's ``Image.crop`` rounds
-    them, half to even; what reaches over the image's edge is cut off. A box of which no whole pixel is left is refused.
+    them, half to even. A box that reaches over the image's edge ends there, so that a resize to a fixed size stretches
+    the rest; with ``smaller`` as ``pad`` it keeps its size and aspect, as in the recipes of top-down pose estimation,
+    and as in Pillow's ``Image.crop``. A box without a whole pixel of the image is refused.
 
     Args:
         top, left: the window's first row and column.
@@ -127,7 +129,8 @@ class Crop(ImageOp, frozen=True, tag="crop"):
         rounding: of a share that falls between pixels, as in ``center_crop``; default: ``half_away``, DALI's.
         max_size: the most pixels of a side that comes with the image; what asks for more is refused.
         smaller: what becomes of an image that the window does not fit inside: ``refuse``, the default, or ``pad``. With
-            ``pad`` and pixels, ``top`` and ``left`` may be below 0.
+            ``pad`` and pixels, ``top`` and ``left`` may be below 0. Of a ``box``, ``pad`` makes a margin of what is
+            outside the image, which ``refuse`` cuts off.
         fill: the colour of what is padded, as in ``pad``.
     """
 
@@ -146,8 +149,8 @@ class Crop(ImageOp, frozen=True, tag="crop"):
         fields = (self.top, self.left, self.height, self.width)
         if (self.box is None) == (fields == (None,) * 4) or (self.box is None and None in fields):
             raise PipelineError('needs either "top", "left", "height" and "width", or "box"')
-        if self.box is not None and (self.unit != "pixels" or self.smaller == "pad"):
-            raise PipelineError('"unit" and "smaller" go with "top", "left", "height" and "width"')
+        if self.box is not None and self.unit != "pixels":
+            raise PipelineError('"unit" goes with "top", "left", "height" and "width"')
         if self.smaller == "refuse" and self.fill != 0:
             raise PipelineError('"fill" goes with "smaller": "pad"')
         for name, (value, bound) in self._numbers.items():
@@ -198,7 +201,7 @@ class Crop(ImageOp, frozen=True, tag="crop"):
             need_levels(image)
             need_fill(self.fill, image)
         if self.box is not None:
-            return image.within((1, 1), (image.max_height, image.max_width))
+            return image.within((1, 1), (None, None) if self.smaller == "pad" else (image.max_height, image.max_width))
         named = {name for name, _ in requested(**self._numbers)}
         if self._is_share:
             if named or image.height is None or image.width is None:
@@ -229,13 +232,13 @@ class Crop(ImageOp, frozen=True, tag="crop"):
                 raise PipelineError(f"the window ends at {end}, but the {name} of the image is {side}")
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
-        if self.box is not None:
-            return (InputSpec(name=self.box, kind="box", count=4),)
-        return (*(number.spec for _, number in requested(**self._numbers)), *fill_input(self.fill, image))
+        box = () if self.box is None else (InputSpec(name=self.box, kind="box", count=4),)
+        numbers = (number.spec for _, number in requested(**self._numbers))
+        return (*box, *numbers, *fill_input(self.fill, image))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        if self.box is not None:
-            return before.then(inputs.Box(key=key, input=self.box))
-        numbers, window = requested(**self._numbers), self._window
         fill = self.fill if self.smaller == "pad" else None
+        if self.box is not None:
+            return before.then(inputs.Box(key=key, input=self.box, is_inside=fill is None), fill=fill)
+        numbers, window = requested(**self._numbers), self._window
         return before.then(inputs.Requested(key=key, numbers=numbers, window=window) if numbers else window, fill=fill)

@@ -66,7 +66,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
 
     Args:
         channels: 1: one in place of three equal ones, such as behind ``grayscale``; 4: a fourth behind three, which
-            holds ``pad_value`` (TensorRT's CHW4 and HWC4); default: the image's.
+            holds ``pad_value`` in every pixel (TensorRT's CHW4 and HWC4), and never the alpha of the file; default: the
+            image's.
         dtype: ``float32``, ``float16``, or ``uint8`` where nothing was normalized.
         layout: the axes in their order: ``chw`` (channel, height, width), ``hwc``, ``cwh`` and so on; of a clip with
             its frames, such as ``tchw`` or ``cthw``. A ``1`` is a dim of one, such as that of a camera: ``1chw``.

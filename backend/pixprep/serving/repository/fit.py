@@ -311,7 +311,10 @@ def _of_channels(output: Output, wanted: int) -> list[str]:
     assert isinstance(first, FirstOp)
     own, color = first.infer().channels, f"set {op_name(first)} color to "
     if wanted == 4:
-        return [f'{color}"rgb"'] * (own == 1) + ["set tensor channels to 4"]
+        return [f'{color}"rgb"'] * (own == 1) + [
+            'set tensor channels to 4, whose fourth is "pad_value" in every pixel and never the alpha of the file (a '
+            "model of RGBA wants the value there that its training gave to alpha 255)"
+        ]
     if wanted == own:
         return ["leave tensor channels out"]
     gray = ", or tensor channels to 1 behind grayscale" * (wanted == 1)
