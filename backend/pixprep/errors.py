@@ -25,6 +25,7 @@ Reason = Literal[
     "TOO_LARGE_RESPONSE",  # the tensors of its request are over the limit
     "TOO_MANY_SCANS",  # a progressive JPEG has more passes over its pixels than the limit
     "DOES_NOT_FIT",  # the pipeline's fixed window is not inside the image, or nothing of a box is
+    "ABANDONED",  # whoever asked for it waits no more
     "OPERATOR",  # an operator of the user's failed on it
     "BAD_INPUT",  # the numbers that came with the image make no sense
     "UNREADABLE",  # of a data set: a file cannot be opened or read

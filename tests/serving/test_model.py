@@ -16,6 +16,7 @@ from PIL import Image
 import images
 import pixprep as pp
 from pixprep.serving.triton import pool
+from pixprep.serving.triton.patience import ASK_BYTES
 
 
 class FakeMetric:
@@ -49,7 +50,7 @@ class FakeFamily:
 
 
 class FakeError:
-    INVALID_ARG, INTERNAL = "INVALID_ARG", "INTERNAL"
+    INVALID_ARG, INTERNAL, CANCELLED = "INVALID_ARG", "INTERNAL", "CANCELLED"
 
     def __init__(self, message, code):
         self.message, self.code = message, code
@@ -62,6 +63,10 @@ class FakeRequest:
     name: str = "image"
     numbers: dict = field(default_factory=dict)
     word: str = ""
+    is_given_up: bool = False
+
+    def is_cancelled(self):
+        return self.is_given_up
 
     def parameters(self):
         return json.dumps({"pixprep-probe": self.word} if self.word else {})
@@ -274,6 +279,22 @@ def test_boxes_whose_tensors_are_too_large_are_refused_before_any_is_made(start,
         )
     told = counted(model)
     assert (told["pixprep_images_total", "ok"], told["pixprep_images_total", "TOO_LARGE_RESPONSE"]) == ([1], [2])
+
+
+@pytest.mark.parametrize("on_error", ["fail", "zero"])
+def test_a_request_that_its_client_gave_up_is_not_decoded_if_it_is_large_or_follows_another_one(start, on_error):
+    """Large images come first; the last request is given up as well, and nobody asks after that before it."""
+    model, small, large = start(**zero(on_error=on_error, threads="1")), jpeg(), images.jpeg(images.noise(400, 400))
+    assert len(large) > ASK_BYTES > 9 * len(small)
+    sent = [([small, large], True), ([small], True), ([small], False), ([small], True)]
+    requests = [FakeRequest(files, is_given_up=is_given_up) for files, is_given_up in sent]
+    *refused, good, unasked = model.execute(requests)
+    for response in refused:
+        assert response.error.code == "CANCELLED"
+        assert response.error.message == "[ABANDONED] the client has given up the request"
+    assert good["tensor"].shape == unasked["tensor"].shape == (1, 3, 8, 8)
+    told = counted(model)
+    assert (told["pixprep_images_total", "ok"], told["pixprep_images_total", "ABANDONED"]) == ([2], [3])
 
 
 def test_a_broken_photo_is_told_of_once_whatever_boxes_it_has(start):

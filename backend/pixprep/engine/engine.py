@@ -27,6 +27,7 @@ from pixprep.plan.inputs import rows as input_rows
 from pixprep.plan.output_plans import FlowPlan, NumbersPlan, TensorPlan
 from pixprep.plan.plan import NEEDS_NUMBERS, Place
 
+_ABANDONED = ImageError("ABANDONED", "the client has given up the request")
 _LOG = logging.getLogger(__name__)
 
 
@@ -151,6 +152,7 @@ class Engine:
         keep: Callable[[int, Decoded], None] | None = None,
         keep_whole: bool = True,
         answers: Answers | None = None,
+        is_abandoned: Callable[[int], bool] | None = None,
     ) -> Batch:
         """Compute all outputs of the pipeline, or those named, for each image; see ``run``.
 
@@ -166,6 +168,8 @@ class Engine:
                 the decoder's again when it returns; a copy may come again as ``Kept``. Its ImageError is the image's.
             keep_whole: decode all pixels for ``keep``; else those that no tensor is made of may have no meaning.
             answers: bounds the tensors of images that leave together: an image too many is a TOO_LARGE_RESPONSE.
+            is_abandoned: Function that tells by the index of an image whether nobody waits for it, before it is
+                decoded: it is then ABANDONED. A GPU decodes the images of a chunk unless all are abandoned.
 
         Raises:
             PipelineError: there is no output of that name, or the plan has random ops and nothing was drawn, or
@@ -214,8 +218,13 @@ class Engine:
             with lock:
                 chunk = first or next(chunks, None)
             while chunk is not None:
-                with self._device.lane():
-                    results = self._run_chunk(chunk, there, batch, keep)
+                if is_abandoned is not None and all(is_abandoned(there[place]) for place in chunk.indices):
+                    results: Sequence[Decoded | ImageError] = ()
+                    for place in chunk.indices:
+                        self._fail(batch, dict.fromkeys(batch.rows_of(there[place]), _ABANDONED))
+                else:
+                    with self._device.lane():
+                        results = self._run_chunk(chunk, there, batch, keep)
                 with lock:
                     for result in results:
                         if isinstance(result, Decoded):

@@ -23,6 +23,7 @@ from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton import pool
 from pixprep.serving.triton.images import images_of
 from pixprep.serving.triton.metrics import Metrics
+from pixprep.serving.triton.patience import Patience
 from pixprep.serving.triton.probe import is_probe
 from pixprep.serving.triton.warm_up import warm_up
 from pixprep.serving.triton.watchdog import BATCH_S, GPU_IDLE_S, IDLE_S, IMAGE_S, Watchdog
@@ -30,6 +31,8 @@ from pixprep.serving.triton.watchdog import BATCH_S, GPU_IDLE_S, IDLE_S, IMAGE_S
 _MALLOPT = ((-3, 32 << 20), (-1, 16 << 20))
 """M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. glibc raises the second to 64 MiB by itself, and then a thread's
 50 MB stay after a trim."""
+_OF_THE_WHOLE = {"TOO_LARGE_RESPONSE": "INVALID_ARG", "ABANDONED": "CANCELLED"}
+"""Reasons for which a request is refused as a whole, and Triton's codes of the refusals."""
 
 
 def _keep_blocks() -> None:
@@ -51,6 +54,7 @@ class _Part:
     stop: int = 0
     outputs: tuple[str, ...] = ()
     is_probe: bool = False
+    request: Any = None
     response: Any = None
 
 
@@ -150,7 +154,7 @@ class TritonPythonModel:
             encoded.extend(images)
             for name, arrays in numbers.items():
                 arrays.extend([rows[name]] if self._takes_boxes else rows[name])
-            parts.append(_Part(start, len(encoded), outputs, is_probe(request)))
+            parts.append(_Part(start, len(encoded), outputs, is_probe(request), request))
         return parts, encoded, numbers
 
     def _images(self, request: Any) -> list[Any]:
@@ -166,10 +170,14 @@ class TritonPythonModel:
         rows = self._options.engine.limits.max_boxes if self._takes_boxes else 1
         limit_s = BATCH_S + self._each_s * len(encoded) * rows
         answers = Answers([slice(part.start, part.stop) for part in parts], self._options.max_response_bytes)
+        requests = [part.request for part in parts for _ in range(part.start, part.stop)]
+        patience = Patience(list(zip(requests, map(_n_bytes, encoded), strict=True)))
         try:
             with self._metrics.pause, self._watchdog.limit(limit_s, is_work=bool(clients)):
                 outputs = [name for name in self._pipeline.outputs if name in wanted]
-                batch = self._engine.run_batch(encoded, outputs=outputs, inputs=numbers, answers=answers)
+                batch = self._engine.run_batch(
+                    encoded, outputs=outputs, inputs=numbers, answers=answers, is_abandoned=patience.is_over
+                )
         except Exception:  # noqa: BLE001  (out of execute, Triton would show the traceback to every client)
             pb_utils.Logger.log_error(traceback.format_exc())
             if not self._engine.is_working():  # every later request would fail, for ever
@@ -187,8 +195,8 @@ class TritonPythonModel:
         rows = slice(spans[0].start, spans[-1].stop)
         errors = batch.errors[rows]
         for error in errors:
-            if error is not None and error.reason == "TOO_LARGE_RESPONSE":  # the request is refused as a whole
-                return _error(str(error), pb_utils.TritonError.INVALID_ARG)
+            if error is not None and error.reason in _OF_THE_WHOLE:
+                return _error(str(error), getattr(pb_utils.TritonError, _OF_THE_WHOLE[error.reason]))
         if self._options.on_error == "fail" and any(errors):
             return _error(_message(batch, spans), pb_utils.TritonError.INVALID_ARG)
         tensors = [self._tensor(name, batch.padded(name, rows)) for name in part.outputs if name in batch.outputs]
