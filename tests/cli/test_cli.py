@@ -421,7 +421,7 @@ def test_verify_compares_the_training_side_by_its_draws(pixprep):
     assert [line.split()[1] for line in out.splitlines()[1:7]] == [
         *("decode", "draw", "resize", "levels", "tensor", "end")
     ]
-    assert out.splitlines()[-1].startswith("exact: the pixels of Pillow")
+    assert out.splitlines()[-1].startswith("exact, op by op: the pixels of Pillow")
     pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor(only="serving")]).save("serving.json")
     code, out, err = pixprep("verify", "serving.json", "--training")
     assert (code, out) == (1, "")

@@ -136,3 +136,24 @@ def test_a_pipeline_that_keeps_its_claim_is_certified(pixprep):
     code, out, _ = pixprep("verify", "p.json", "--json")
     assert code == 0
     assert json.loads(out)["is_exact"] is True
+
+
+def test_verify_and_check_name_what_differs_from_the_source(pixprep, folder):
+    pixprep("import", "config.json", "p.json")
+    assert pixprep("check", "p.json")[1].endswith("p.json: is equal to its source config.json, op by op\n")
+    (folder / "p.json").write_text((folder / "p.json").read_text().replace("0.485", "0.458"))
+    named = 'ops[3] "normalize": mean is [0.458, 0.456, 0.406], and [0.485, 0.456, 0.406] in the source'
+    code, out, _ = pixprep("verify", "p.json")
+    assert (code, out.splitlines()[-1]) == (1, f"differs from its source config.json: {named}")
+    code, out, _ = pixprep("check", "p.json")
+    assert (code, out.splitlines()[-1]) == (0, f"p.json: differs from its source config.json: {named}")
+    code, out, _ = pixprep("check", "p.json", "--source", "config.json")
+    assert (code, out) == (1, f"p.json: differs from config.json: {named}\n")
+    code, out, _ = pixprep("check", "p.json", "--source", "config.json", "--option", "hflip=0.1", "--json")
+    assert (code, len(json.loads(out)) > 1) == (1, True)
+    refused = pixprep("check", ".", "--source", "config.json")[2]
+    assert refused == "pixprep: --source: is for one pipeline file, and this is a folder\n"
+    (folder / "config.json").unlink()
+    code, out, _ = pixprep("verify", "p.json")
+    assert code == 1
+    assert "nothing was compared with the fields of any op: config.json of timm is not beside the pipeline" in out

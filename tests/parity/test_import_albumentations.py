@@ -367,7 +367,7 @@ def test_another_chain_is_not_equal(name):
 
 def test_verify_compares_with_albumentations():
     chain = A.Compose([A.LongestMaxSize(64), A.PadIfNeeded(64, 96), A.Normalize(MEAN, STD), ToTensorV2()])
-    certificate = verify(from_albumentations(chain), generate=False, images=[("flower", photo("flower"))])
+    certificate = verify(from_albumentations(chain), source=chain, generate=False, images=[("flower", photo("flower"))])
     assert certificate.is_exact
     assert certificate.rows[-1].original.endswith(f"Albumentations {A.__version__}")
 
@@ -377,7 +377,7 @@ def test_verify_compares_draws_with_albumentations():
     chain += [A.RandomBrightnessContrast(p=1), A.OneOf([A.HorizontalFlip(p=1), A.ToGray(p=3e-1)], p=1)]
     pipeline = from_albumentations(training=A.Compose([*chain, A.Normalize(MEAN, STD), ToTensorV2()]))
     certificate = verify_training(pipeline, generate=False, images=[(str(i), photo("flower")) for i in range(9)])
-    assert certificate.is_exact
+    assert certificate.holds
     assert any("Albumentations" in row.original for row in certificate.rows if row.stage == "levels")
 
 

@@ -116,6 +116,10 @@ SOURCE_OPTION: dict[str, Any] = {
     "metavar": "NAME=VALUE",
     "help": "of the kind's function in pixprep.read, such as images=train2017, label=null, image=jpg; may be repeated",
 }
+IMPORT_OPTION: dict[str, Any] = {
+    **SOURCE_OPTION,
+    "help": "option of the importer, such as input=tensor, backend=pil, loader=image_dataset; may be repeated",
+}
 NUMBERS: dict[str, Any] = {
     "type": read_option,
     "action": "append",

@@ -20,6 +20,7 @@ from pixprep.cli.arguments import (
     FILE,
     FORCE,
     IMAGES,
+    IMPORT_OPTION,
     NUMBERS,
     ODD_RANGE,
     PHOTO,
@@ -33,7 +34,6 @@ from pixprep.cli.arguments import (
     read_collector,
     read_formats,
     read_named_file,
-    read_option,
     read_parameter,
     read_positive,
     read_size,
@@ -186,6 +186,9 @@ def command_line() -> argparse.ArgumentParser:
     check.add_argument("path", type=Path, metavar="DIR|FILE", help="a model repository, or a pipeline file")
     check.add_argument("--image", **{**PHOTO, "help": "preview what becomes of this photo, too"})
     check.add_argument("--odd-range", **ODD_RANGE)
+    of_file = "of a pipeline file: a difference from what SOURCE is imported as is a problem"
+    check.add_argument("--source", metavar="SOURCE", help=of_file)
+    check.add_argument("--option", **IMPORT_OPTION)
     check.add_argument("--json", **as_json("a list of objects: where, what, remedy"))
 
     import_ = command(
@@ -199,14 +202,7 @@ def command_line() -> argparse.ArgumentParser:
     )
     import_.add_argument("source", metavar="SOURCE", help=f"LIBRARY:NAME, or {sources}")
     import_.add_argument("file", **FILE, help="the pipeline file to write; of a model folder, the folder")
-    import_.add_argument(
-        "--option",
-        type=read_option,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="option of the importer, such as input=tensor, backend=pil, loader=image_dataset; may be repeated",
-    )
+    import_.add_argument("--option", **IMPORT_OPTION)
     import_.add_argument(
         "--training",
         metavar="SOURCE",
@@ -229,6 +225,9 @@ def command_line() -> argparse.ArgumentParser:
     verify.add_argument(
         "--images", **FILE, nargs="+", default=[], help="compare with these too: images, or folders of them"
     )
+    of_import = "what the pipeline was imported from, as of `import`; default: the file that it names, if it is beside"
+    verify.add_argument("--source", metavar="SOURCE", help=of_import)
+    verify.add_argument("--option", **IMPORT_OPTION)
     draw = "compare the training side, of each image one draw; the libraries must be installed"
     verify.add_argument("--training", action="store_true", help=draw)
     verify.add_argument("--seed", type=whole(0), default=0, metavar="N", help=f"of the draws; {DEFAULT}")

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pixprep.cli.files import check_picture, say_skipped, served_side, write_picture
+from pixprep.cli.files import check_picture, say_skipped, write_picture
 from pixprep.cli.output import called, say, say_text
 from pixprep.errors import ImageError, PixprepError, SetupError, shown
 from pixprep.files import PHOTOS, expand, named
@@ -21,6 +21,7 @@ from pixprep.progress import Progress
 
 if TYPE_CHECKING:
     from pixprep.pipeline.pipeline import Pipeline
+    from pixprep.serving.repository import Problem
     from pixprep.serving.repository.dali_model import DaliModel
 
 _MAX_NOTES = 50
@@ -77,18 +78,35 @@ def write_repository(
     return 0
 
 
-def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool) -> int:
+def check_path(
+    *,
+    path: Path,
+    image: Path | None,
+    odd_range: bool,
+    source: str | None,
+    option: Sequence[tuple[str, Any]],
+    as_json: bool,
+) -> int:
     """Do what ``pixprep check`` says."""
+    from pixprep.importers.source import note
     from pixprep.pipeline.pipeline import Pipeline
     from pixprep.pipeline.warnings import black_margins
     from pixprep.serving.repository import check, check_pipeline, side_notes, try_out
     from pixprep.serving.repository.repository import Repository
+    from pixprep.serving.triton.config import PIPELINE_FILE
 
     photo = _photo(image)
     if not path.exists():
         raise PixprepError(f"{path}: no such file or folder")
+    if source and path.is_dir():
+        raise PixprepError("--source: is for one pipeline file, and this is a folder")
     repository = Repository(path) if path.is_dir() else None
     problems = check(repository) if repository else check_pipeline(path, odd_range=odd_range)
+    if source and not problems:
+        problems = _source_problems(path, source, dict(option))
+    files = [path] * (not source)
+    if repository:
+        files = [version.folder / PIPELINE_FILE for version in repository.pipelines.values()]
     if as_json:
         say_text(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:
@@ -98,8 +116,9 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
             say(f"{path.name}: {margin}", file=sys.stderr)
         if len(problems) != 1:  # one says it all
             say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
-    for note in side_notes(repository or path, odd_range=odd_range):
-        say(note, file=sys.stderr if as_json else sys.stdout)
+    found = [f"{file}: {found}" for file in files if (found := note(file))]
+    for line in (*side_notes(repository or path, odd_range=odd_range), *found):
+        say(line, file=sys.stderr if as_json else sys.stdout)
     if image and not problems:
         try:
             lines = try_out(repository, photo[1]) if repository else _lines(Pipeline.load(path), photo[1])
@@ -108,6 +127,18 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
         except ImageError as error:
             raise PixprepError(f"{image}: {error}") from None
     return 1 if problems else 0
+
+
+def _source_problems(path: Path, source: str, options: dict[str, Any]) -> list[Problem]:
+    """Differences of a pipeline file from its source, as problems."""
+    from pixprep.importers.source import imported_again
+    from pixprep.pipeline.differences import differences
+    from pixprep.pipeline.pipeline import Pipeline
+    from pixprep.serving.repository import Problem
+
+    pipeline = Pipeline.load(path)
+    given, name = imported_again(pipeline, source=_source(source, options), options=options, folder=path.parent)
+    return [Problem(path.name, f"differs from {name}: {each}") for each in differences(pipeline, given)]
 
 
 def import_pipeline(
@@ -156,22 +187,14 @@ def _import_dali_model(
     models: Sequence[DaliModel], folder: Path, options: dict[str, Any], photo: tuple[str, bytes]
 ) -> int:
     """Write the model folder of pixprep that the versions of one of dali_backend become."""
-    from pixprep.importers import importer_of
-    from pixprep.importers.dali import interface, read_graph
-    from pixprep.serving.repository.dali_model import refuse_strangers, translated
+    from pixprep.serving.repository.dali_model import refuse_strangers
     from pixprep.serving.repository.warmups import FOLDER, warmup_files
     from pixprep.serving.repository.writer import Content, write
     from pixprep.serving.triton.config import CONFIG_FILE
 
-    from_dali = importer_of("dali", options)
-    script = {name: options.pop(name) for name in ("pipeline", "python", "run_python") if name in options}
     files: dict[str, Content] = {}
     for model in models:
-        data = read_graph(model.file, **script)
-        inputs, outputs, batch_size = interface(data, model.file.name)
-        chosen = {name: model.output_of(value, outputs) for name, value in options.items() if name == "output"}
-        pipeline = from_dali(data, dtypes=model.dtypes, **{**options, **chosen})
-        made, notes = translated(model, pipeline, inputs, outputs, batch_size=batch_size, **chosen)
+        pipeline, made, notes = _translated(model, options)
         if files.get(CONFIG_FILE, made[CONFIG_FILE]) != made[CONFIG_FILE]:
             raise PixprepError(
                 f"{model.file}: has other inputs or outputs than the versions before, and a model has one "
@@ -194,6 +217,36 @@ def _import_dali_model(
     _preview(photo, lambda encoded: _lines(pipeline, encoded))
     say(f"next  {called()} check {shlex.quote(str(folder.parent))}", file=sys.stderr)
     return 0
+
+
+def _translated(model: DaliModel, options: dict[str, Any]) -> tuple[Pipeline, dict[str, str], list[str]]:
+    """A version of a model of dali_backend: its pipeline, the files that it becomes, and notes on what is left out."""
+    from pixprep.importers import importer_of
+    from pixprep.importers.dali import interface, read_graph
+    from pixprep.serving.repository.dali_model import translated
+
+    from_dali = importer_of("dali", options)
+    script = ("pipeline", "python", "run_python")
+    data = read_graph(model.file, **{name: options[name] for name in script if name in options})
+    others = {name: value for name, value in options.items() if name not in script}
+    inputs, outputs, batch_size = interface(data, model.file.name)
+    chosen = {name: model.output_of(value, outputs) for name, value in others.items() if name == "output"}
+    pipeline = from_dali(data, dtypes=model.dtypes, **{**others, **chosen})
+    return pipeline, *translated(model, pipeline, inputs, outputs, batch_size=batch_size, **chosen)
+
+
+def _source(source: str | None, options: dict[str, Any]) -> str | Pipeline | None:
+    """A source that is a model folder of dali_backend, as the pipeline of its newest version; others as they are."""
+    if source is None or not (folder := Path(source.removeprefix("dali:"))).is_dir():
+        return source
+    from pixprep.pipeline.pipeline import Pipeline
+    from pixprep.serving.repository.dali_model import find_dali_model
+
+    models = find_dali_model(folder)
+    if not models:
+        return source
+    _, files, _ = _translated(models[-1], options)
+    return Pipeline.from_json(next(text for name, text in files.items() if name.endswith("pipeline.json")))
 
 
 def _photo(image: Path | None) -> tuple[str, bytes]:
@@ -228,7 +281,15 @@ def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) 
 
 
 def verify_pipeline(
-    *, pipeline: Path, images: Sequence[Path], training: bool, seed: int, output: Path | None, as_json: bool
+    *,
+    pipeline: Path,
+    images: Sequence[Path],
+    source: str | None,
+    option: Sequence[tuple[str, Any]],
+    training: bool,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
 ) -> int:
     """Do what ``pixprep verify`` says."""
     from pixprep.importers.verify import verify, verify_training
@@ -237,12 +298,16 @@ def verify_pipeline(
     check_picture(output, images)
     paths = expand(images)
     say_skipped(images)
-    loaded = Pipeline.load(pipeline) if training else served_side(pipeline)
+    loaded = Pipeline.load(pipeline)
+    if not training and (left_out := loaded.for_serving().left_out):
+        say(f"{pipeline}: {left_out}", file=sys.stderr)
+    options = dict(option)
+    beside: dict[str, Any] = {"source": _source(source, options), "options": options, "folder": pipeline.parent}
     with Progress("images") as progress:
         if training:
-            certificate = verify_training(loaded, seed=seed, images=paths, on_progress=progress.to)
+            certificate = verify_training(loaded, seed=seed, images=paths, on_progress=progress.to, **beside)
         else:
-            certificate = verify(loaded, images=paths, on_progress=progress.to)
+            certificate = verify(loaded, images=paths, on_progress=progress.to, **beside)
     say_text(certificate.to_json() if as_json else str(certificate))
     if output:
         from pixprep.show.worst import worst

@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from pixprep.errors import PipelineError
+from pixprep.importers.assembly import recorded
 from pixprep.importers.fields import read_json
 from pixprep.pipeline.pipeline import Pipeline
 
@@ -72,7 +73,7 @@ def import_pipeline(source: str, **options: Any) -> Pipeline:
         raise PipelineError(f"{source} names nothing: write {library}:NAME, or {library}:FILE")
     if not colon or library not in LIBRARIES:
         library, name = _library_of(source), source
-    return importer_of(library, options)(name, **options)
+    return recorded(importer_of(library, options)(name, **options), name, options)
 
 
 def importer_of(library: str, options: Iterable[str]) -> Callable[..., Pipeline]:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from difflib import SequenceMatcher
 from importlib import import_module, metadata
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from pixprep.errors import PipelineError, SetupError
 from pixprep.importers.fields import place
-from pixprep.pipeline.file import Origin
+from pixprep.pipeline.file import MAX_OPTION, Origin
 from pixprep.pipeline.ops import Letterbox, Normalize, Op, RandomResizedCrop, Resize, Tensor, changed
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Like, Side
 
 log = logging.getLogger(__name__)
+
+UNRECORDED = ("python", "run_python", "name")
+"""Options that no file holds: a program of this machine, the permission to run one, and what ``Origin.name`` has."""
 
 _LAST_BIT = {"divide": "divides by 255", "multiply": "multiplies by 1/255"}
 """Arithmetics of one formula, whose float32 values differ by rounding alone."""
@@ -127,3 +135,41 @@ def _installed_version(distribution: str) -> str:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+def recorded(pipeline: Pipeline, source: str, options: Mapping[str, Any]) -> Pipeline:
+    """The pipeline with an origin that holds what a second import needs.
+
+    That is the name of the source's file, without its folder, and the importer's options. An option that JSON cannot
+    hold, such as a Compose, is left out, and so are those of ``UNRECORDED``.
+
+    Args:
+        pipeline: Imported pipeline.
+        source: Source as the importer was given it.
+        options: Options of the importer.
+    """
+    origin = pipeline.origin
+    assert origin is not None
+    file, is_code, attribute = source.partition(".py:")
+    path = Path(f"{file}.py" if is_code else source)
+    name = path.resolve().name + is_code[3:] + attribute if path.exists() else source
+    kept = []
+    for option, value in options.items():
+        if option in UNRECORDED or value is None:
+            continue
+        with suppress(TypeError):
+            text = json.dumps(Path(value).name if option == "training" and isinstance(value, str) else value)
+            is_plain = isinstance(value, str) and read_option(f"{option}={json.loads(text)}")[1] == json.loads(text)
+            written = f"{option}={json.loads(text) if is_plain else text}"
+            kept += [written] * (len(written) <= MAX_OPTION)
+    return pipeline.with_origin(
+        msgspec.structs.replace(origin, source=None if name in ("", origin.name) else name[:200], options=tuple(kept))
+    )
+
+
+def read_option(text: str) -> tuple[str, Any]:
+    """Name and value of ``NAME=VALUE``, whose value may be JSON and is a text otherwise."""
+    name, _, value = text.partition("=")
+    with suppress(ValueError):
+        return name, json.loads(value)
+    return name, value

@@ -31,6 +31,7 @@ FORMAT = "pixprep/1"
 MAX_BYTES = 1 << 20
 MAX_OPS = 256
 MAX_DIGITS = 20
+MAX_OPTION = 4000
 FIELDS = ("format", "origin", "ops")
 SCHEMA_FIELD = "$schema"  # for editors, which look there for the JSON Schema; nothing here reads it
 
@@ -47,7 +48,7 @@ Word = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Origin of an imported pipeline. It changes no pixel; ``pixprep verify`` compares with it.
+    """Origin of an imported pipeline. It changes no pixel; ``pixprep verify`` imports the source again and compares.
 
     Args:
         library: whose definition it was: ``torchvision``, ``timm``, ``transformers``, ``keras``, ``ultralytics``,
@@ -55,16 +56,24 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         version: of that library, as installed at the import, or as the definition says; ``unknown`` if neither does.
         name: of the model, the weights or the file.
         profile: whose pixels these are: the ``like`` of its resize.
+        source: name of the file or folder that was imported, without its directory; default: ``name``.
+        options: options of the importer, each ``NAME=VALUE``, as ``--option`` takes them.
     """
 
     library: Word
     version: Word
     name: Word
     profile: Like
+    source: Word | None = None
+    options: Annotated[
+        tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_OPTION)], ...], msgspec.Meta(max_length=64)
+    ] = ()
 
     def __post_init__(self) -> None:
-        for field in ("library", "version", "name"):
-            if not getattr(self, field).isprintable():  # it is printed
+        words = {"library": self.library, "version": self.version, "name": self.name, "source": self.source or ""}
+        words |= {f"options[{index}]": option for index, option in enumerate(self.options)}
+        for field, word in words.items():
+            if not word.isprintable():  # it is printed
                 raise PipelineError(f"{field}: control characters and the like are not allowed")
 
 
@@ -148,8 +157,13 @@ def not_json(error: json.JSONDecodeError) -> str:
 def dumps(ops: Sequence[Op], origin: Origin | None = None) -> str:
     """The canonical text of a pipeline file: two spaces, one op a line, fields in the order of the docs."""
     lines = ",\n".join(f"    {json.dumps(to_dict(op), ensure_ascii=False)}" for op in ops)
-    from_ = f'  "origin": {json.dumps(msgspec.to_builtins(origin), ensure_ascii=False)},\n' if origin else ""
+    from_ = f'  "origin": {json.dumps(_origin_fields(origin), ensure_ascii=False)},\n' if origin else ""
     return f'{{\n  "format": "{FORMAT}",\n{from_}  "ops": [\n{lines}\n  ]\n}}\n'
+
+
+def _origin_fields(origin: Origin) -> dict[str, Any]:
+    """The fields of an origin that have a value."""
+    return {field: value for field, value in msgspec.to_builtins(origin).items() if value}
 
 
 def to_dict(op: Op) -> dict[str, Any]:

@@ -187,6 +187,12 @@ class Pipeline:
         other._make(ops, self.origin, self.operators)
         return other.at(self.side)
 
+    def with_origin(self, origin: Origin) -> Pipeline:
+        """This pipeline with another origin."""
+        other = copy(self)
+        other.origin = origin
+        return other
+
     @property
     def sides(self) -> tuple[Side, ...]:
         """Sides of this pipeline, the serving side first."""

@@ -66,7 +66,7 @@ def certificate_html(certificate: Certificate) -> str:
     head, *rows = certificate.table()
     image = worst(certificate)
     parts = [paragraph(certificate.summary), table(head, rows)]
-    parts += [paragraph(omission) for omission in (*certificate.absent, *certificate.refused)]
+    parts += map(paragraph, certificate.notes())
     return "".join([*parts, picture(to_png(image), "the worst image") if image else ""])
 
 

@@ -80,7 +80,10 @@ def repository(demo_repository, tmp_path_factory):
     write_model(folder, "sums", CLASSIFIER_CONFIG, {"model.py": CLASSIFIER})
     write_model(folder, "imagenet", 'backend: "pixprep"\n', {"pipeline.json": PIPELINE.to_json()})
     lenient = 'backend: "pixprep"\nparameters { key: "damage" value { string_value: "lenient" } }\n'
-    write_model(folder, "boxes", lenient, {"pipeline.json": pp.Pipeline(BOXES).to_json()})
+    origin = pp.Origin(library="timm", version="1", name="r", profile="pillow", source="config.json")
+    config_of_timm = json.dumps({"architecture": "r", "pretrained_cfg": {"input_size": [3, 64, 64]}})
+    files = {"pipeline.json": pp.Pipeline(BOXES, origin=origin).to_json(), "config.json": config_of_timm}
+    write_model(folder, "boxes", lenient, files)
     parameters = {"on_error": "zero", "max_pixels": "300000", "max_image_bytes": "150000"}
     line = 'parameters {{ key: "{}" value {{ string_value: "{}" }} }}\n'
     written = "".join(line.format(key, value) for key, value in parameters.items())
@@ -210,6 +213,11 @@ def test_levels_that_nothing_normalizes_are_said(page):
         'bare/1/pipeline.json: "tensor" holds the levels 0 to 255 as float32: put normalize before tensor, unless its '
         "model was trained with levels"
     ]
+
+
+def test_a_difference_from_the_source_beside_a_pipeline_is_said(page):
+    (said,) = page.stages("boxes", FLOWER.read_bytes())["notes"]
+    assert re.fullmatch(r'boxes differs from its source config\.json: ops\[0\] "decode": .*, and \d+ more', said)
 
 
 @pytest.mark.parametrize(("model", "is_upright"), [("ensemble", True), ("boxes", True), ("bare", False)])

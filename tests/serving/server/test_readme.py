@@ -87,7 +87,7 @@ def test_the_demos_file_is_shown_and_a_mistake_in_it_is_found(run):
 def test_what_is_imported_verifies_and_explains(run):
     code, out, err = run(BLOCKS[IMPORT][1])
     assert (code, out.splitlines()[0]) == (0, "pipeline.json: resnet50 of keras, pixels as in pillow")
-    assert out.endswith("\nexact: the pixels of Pillow 13.0.0\n")
+    assert out.endswith("\nexact: every op and every field of resnet50; the pixels of Pillow 13.0.0\n")
     assert err.endswith("\nnext  pixprep verify pipeline.json\n")
     (explain,) = re.findall(r"`(pixprep explain .*?)`", (ROOT / "README.md").read_text())
     shutil.copy(run.folder / "client_examples" / "images" / "flower.jpg", run.folder / "photo.jpg")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError, printable
+from pixprep.importers.source import NoSourceError, imported_again
 from pixprep.importers.verify import frozen as vectors
 from pixprep.importers.verify.frozen import Op
 from pixprep.importers.verify.images import generated
@@ -17,7 +19,7 @@ from pixprep.importers.verify.originals import FORMULA, Original, Originals, geo
 from pixprep.importers.verify.report import Array, Certificate, Omission, Row, StageName, Tolerance
 from pixprep.importers.verify.stages import Resizing, Stage, decoded, is_real, resizing
 from pixprep.pipeline import ops
-from pixprep.pipeline.file import Origin
+from pixprep.pipeline.differences import differences
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import Output
 from pixprep.plan.profiles import PROFILES
@@ -33,11 +35,15 @@ def verify(
     generate: bool = True,
     frozen: bool | None = None,
     originals: Originals | None = None,
+    source: Any = None,
+    options: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Certificate:
-    """Run a pipeline and the original libraries on images, on the CPU, and compare.
+    """Import the source of a pipeline again, and compare the two as data; then compare pixels with the libraries.
 
-    A pipeline that takes pixels is verified as the one that decodes in its place.
+    The pipeline and the libraries run on the same images, on the CPU. A pipeline that takes pixels is verified as the
+    one that decodes in its place.
 
     Args:
         pipeline: what to verify.
@@ -45,21 +51,52 @@ def verify(
         generate: compare with the generated images too.
         frozen: None: frozen vectors where the original library cannot be used; True: always; False: never.
         originals: what to compare with, in place of the installed libraries.
+        source: Source of the pipeline; see ``imported_again``.
+        options: Options of its importer.
+        folder: Folder of the pipeline's file, where its source is looked for.
         on_progress: called with how many images are done, and how many there are.
 
     Raises:
+        NoSourceError: ``source`` cannot be imported.
         SetupError: the original library cannot be used, and frozen vectors may not be used or there are none.
         PipelineError: its decode has ``"reduced": true``, or it has an operator of the user's, or inputs.
         PixprepError: a file cannot be read, or no image was compared.
     """
-    pipeline = pipeline.for_serving().for_photos()
-    refuse_what_no_library_has(pipeline)
     certificate = Certificate()
+    compare_with_source(certificate, pipeline, source=source, options=options, folder=folder)
+    pipeline = pipeline.for_serving().for_photos()
     originals = originals or Originals(absent if frozen else find)
-    comparison = Comparison(certificate, pipeline, originals, may_freeze=frozen is not False)
+    try:
+        refuse_what_no_library_has(pipeline)
+        comparison = Comparison(certificate, pipeline, originals, may_freeze=frozen is not False)
+    except (PipelineError, SetupError) as error:
+        if not certificate.differences:
+            raise
+        certificate.absent.append(Omission("pixels", str(error), "the ops and their fields are compared"))
+        return certificate
     for _, name, encoded in subjects(certificate, images, generate=generate, on_progress=on_progress):
         comparison.add(name, encoded)
     return certificate
+
+
+def compare_with_source(
+    certificate: Certificate,
+    pipeline: Pipeline,
+    *,
+    source: Any,
+    options: Mapping[str, Any] | None,
+    folder: Path | None,
+) -> None:
+    """Compare a pipeline with its source as data; the arguments are those of ``verify``."""
+    try:
+        found, certificate.source = imported_again(pipeline, source=source, options=options, folder=folder)
+    except NoSourceError as error:
+        if source is not None:
+            raise
+        certificate.uncompared = str(error)
+        certificate.is_imported = pipeline.origin is not None
+    else:
+        certificate.differences = differences(pipeline, found)
 
 
 def subjects(
@@ -138,7 +175,7 @@ class Comparison:
         decoder = None if self._row.frozen else self._decoder
         outputs = [each for each in pipeline.outputs.values() if isinstance(each.chain[-1], ops.Tensor)]
         self._tensors = [
-            _Tensor(self, output, decoder, None if index else pipeline.origin) for index, output in enumerate(outputs)
+            _Tensor(self, output, decoder, pipeline.origin.library if pipeline.origin else "") for output in outputs
         ]
 
     def add(self, name: str, encoded: bytes) -> None:
@@ -216,17 +253,15 @@ class _Tensor:
         comparison: gets the rows.
         output: the tensor.
         decoder: the original; None where it cannot be used.
-        origin: of the pipeline.
+        library: key of the library of the pipeline's origin, or an empty text.
     """
 
-    def __init__(self, comparison: Comparison, output: Output, decoder: Original | None, origin: Origin | None) -> None:
+    def __init__(self, comparison: Comparison, output: Output, decoder: Original | None, library: str) -> None:
         chain, originals, op = output.chain, comparison.originals, resizing(output.chain)
         normalizes = [x for x in chain if isinstance(x, ops.Normalize)]
         self.name, self._chain, self._dtype = output.name, chain, output.spec.dtype
         self._padding = output.spec.padding
         (self._tensor,) = (x for x in chain if isinstance(x, ops.Tensor))
-        is_bgr = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr"
-        self._rgb = slice(None, None, -1 if is_bgr else 1)
         moves = [x for x in chain[:-1] if not isinstance(x, ops.Normalize)]
         colours = [x for x in moves if isinstance(x, ops.SteadyOp)]
         first = moves.index(colours[0]) if colours else len(moves)
@@ -237,7 +272,6 @@ class _Tensor:
         self._coloured = Stage(moves)
         self._whole = Stage(chain)
         self._op, self._resizer, self._colourist = op, originals.resizer(op), originals.colourist
-        library = origin.library if origin else ""
         self._arithmetic = [originals.normalizer(x, is_real=is_real(op), origin=library) for x in normalizes]
         levels = _claimed(op)
         values = ONE_ULP if any(x.arithmetic == "float64" for x in normalizes) else EQUAL
@@ -258,14 +292,6 @@ class _Tensor:
         end = values if levels == EQUAL else _carried(levels, normalizes)
         libraries = [decoder, self._resizer, *colourists, *self._arithmetic]
         self._rows.append(comparison.row(self.name, "end to end", libraries, end))
-        if origin is None or output.spec.is_open:
-            return
-        lengths = output.spec.lengths
-        self._transform = originals.complete(origin, (lengths["h"], lengths["w"]))
-        if self._transform.library.version:
-            self._rows.append(comparison.row(self.name, "origin", [self._resizer, self._transform], end))
-        else:
-            comparison.omit(self._transform.library, "compared op by op")
 
     def add(self, name: str, encoded: bytes, pixels: Array, original: Array) -> None:
         """Compare one image, as pixprep decodes it and as the original does."""
@@ -278,7 +304,6 @@ class _Tensor:
             "levels": (lambda: levels, lambda: self._levels(self._after, self._resized(encoded, pixels))),
             "tensor": (lambda: tensor, lambda: self._values(levels)),
             "end to end": (lambda: tensor, lambda: self._values(self._levels(self._chain, original))),
-            "origin": (lambda: tensor, lambda: self._transform.run(original[:, :, self._rgb]).astype(self._dtype)),
         }
         for row in self._rows:
             actual, expected = steps[row.stage]

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from pixprep.engine.batch import Batch
 from pixprep.engine.engine import Engine
 from pixprep.errors import PipelineError
-from pixprep.importers.verify.comparison import EQUAL, Comparison, refuse_what_no_library_has, subjects
+from pixprep.importers.verify.comparison import (
+    EQUAL,
+    Comparison,
+    compare_with_source,
+    refuse_what_no_library_has,
+    subjects,
+)
 from pixprep.importers.verify.images import png
 from pixprep.importers.verify.originals import Originals
 from pixprep.importers.verify.report import Certificate, Omission, Row, StageName
@@ -28,6 +34,9 @@ def verify_training(
     images: Sequence[Path | tuple[str, bytes]] = (),
     generate: bool = True,
     originals: Originals | None = None,
+    source: Any = None,
+    options: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Certificate:
     """Verify the training side: each image with the numbers that a Loader of this seed draws for it.
@@ -42,6 +51,9 @@ def verify_training(
         images: as of ``verify``.
         generate: as of ``verify``.
         originals: as of ``verify``.
+        source: as of ``verify``.
+        options: as of ``verify``.
+        folder: as of ``verify``.
         on_progress: as of ``verify``.
 
     Raises:
@@ -56,6 +68,7 @@ def verify_training(
     tensors = [name for name, output in training.outputs.items() if isinstance(output.chain[-1], ops.Tensor)]
     rows = {name: Row(output=name, stage="draw", original="its fixed ops", tolerance=EQUAL) for name in tensors}
     whole, plan = Certificate(list(rows.values())), training.plan
+    compare_with_source(whole, pipeline, source=source, options=options, folder=folder)
     originals = originals or Originals()
     with Engine(training, threads=1) as engine:
         for index, name, encoded in subjects(whole, images, generate=generate, on_progress=on_progress):

@@ -22,14 +22,13 @@ from PIL import Image, ImageOps
 from pixprep.errors import unreachable
 from pixprep.importers.verify.images import Array
 from pixprep.importers.verify.libraries import Library, find
-from pixprep.importers.verify.origins import TRANSFORMS, Size, planes
-from pixprep.importers.verify.twins import has_one_channel, library_of, recoloured
+from pixprep.importers.verify.twins import has_one_channel, library_of, planes, recoloured
 from pixprep.pipeline import ops
-from pixprep.pipeline.file import Origin
 from pixprep.plan.profiles import PROFILES, dali
 from pixprep.spec import DETRS, Like, PaddingMode, SideRounding
 
 Resizing = ops.Resize | ops.Letterbox
+Size = tuple[int, int]
 
 WHOLE: Mapping[SideRounding, Callable[[float], float]] = {
     "down": np.floor,
@@ -118,24 +117,6 @@ class Originals:
         if not library.version:
             return replace(formula, stands_for=library)
         return Original(library, lambda values: (run if values.dtype == np.uint8 else _normalize)(values, op))
-
-    def complete(self, origin: Origin, size: Size) -> Original:
-        """The whole transform of the library that a pipeline comes from: RGB levels to (*size, channels)."""
-        make, key = TRANSFORMS.get(origin.library), PROFILES[origin.profile].original.key
-        library = self._find(origin.library) if make else Library(origin.library)
-        if make is None:
-            problem = f'has no transform by the name "{origin.name}" alone'
-        elif not library.version:
-            return Original(library, np.asarray)
-        elif _note(origin.profile):
-            problem = f"resizes by Pillow {PIL.__version__}, which has another order of the passes"
-        else:
-            try:
-                run = make(origin.name, size, by_pillow=key == "pillow")
-                return Original(replace(library, version=f"{library.version} {origin.name}"), run)
-            except (ValueError, KeyError, AttributeError, RuntimeError) as error:
-                problem = f'has no transform of "{origin.name}": {error}'
-        return Original(Library(library.title, None, problem), np.asarray)
 
 
 def geometry(

@@ -9,8 +9,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.pipeline.differences import in_short
+
 Array = npt.NDArray[Any]
-StageName = Literal["decode", "draw", "resize", "levels", "tensor", "end to end", "origin"]
+StageName = Literal["decode", "draw", "resize", "levels", "tensor", "end to end"]
 
 SMALLEST = 2.0**-20
 """Ulps are counted of this value at least: nearer to 0 a subtraction has cancelled what both sides agree on."""
@@ -52,7 +54,7 @@ class Row:
             ``resize``: levels after every op of the geometry, both sides from the pixels that pixprep decoded;
             ``levels``: after the ops on colours too, both sides from what pixprep made before the first of them;
             ``tensor``: its values, both sides from pixprep's levels; ``end to end``: the tensor, from the encoded
-            image, op by op; ``origin``: the same by the library's own transform.
+            image, op by op.
         original: the libraries and their versions.
         tolerance: what the pipeline claims.
         frozen: the original is frozen vectors, of their own sizes only.
@@ -129,16 +131,32 @@ class Certificate:
         rows: what was compared, in the order of the data.
         absent: the libraries that were not compared with.
         refused: the images that were not compared.
+        source: Name of the source that was imported again; empty where none was.
+        differences: Differences of the pipeline from its source, one for each op and each field that differs.
+        uncompared: Reason why no op and no field was compared with a source; empty where all were.
+        is_imported: The pipeline has an origin, and so it has a source.
     """
 
     rows: list[Row] = field(default_factory=list)
     absent: list[Omission] = field(default_factory=list)
     refused: list[Omission] = field(default_factory=list)
+    source: str = ""
+    differences: tuple[str, ...] = ()
+    uncompared: str = ""
+    is_imported: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Tell whether every row holds: each op has the pixels that it claims, whatever the source says."""
+        return all(row.holds for row in self.rows)
 
     @property
     def is_exact(self) -> bool:
-        """Tell whether every row holds: the exit code of ``pixprep verify`` says so."""
-        return all(row.holds for row in self.rows)
+        """Tell whether every row holds and nothing differs from the source: the exit code of ``pixprep verify``.
+
+        An imported pipeline whose source was not read again is not exact. A pipeline without an origin has no source.
+        """
+        return self.holds and not self.differences and not (self.uncompared and self.is_imported)
 
     @property
     def summary(self) -> str:
@@ -150,9 +168,16 @@ class Certificate:
                     f"NOT exact: {where}: {_percent(row.differing)} of the values differ from {row.original}, by up to "
                     f"{row.max:.4g} (allowed: {row.tolerance}); worst: {row.worst}"
                 )
+        if self.differences:
+            return f"differs from its source {self.source}: {in_short(self.differences)}"
         live, frozen = self._libraries(frozen=False), self._libraries(frozen=True)
         frozen = frozen and f"as far as frozen results show, the pixels of {frozen}"
-        return "exact: " + "; ".join(part for part in (live and f"the pixels of {live}", frozen) if part)
+        pixels = "; ".join(part for part in (live and f"the pixels of {live}", frozen) if part)
+        if self.source:
+            return f"exact: every op and every field of {self.source}; {pixels}"
+        if self.is_imported:
+            return f"not compared with its source, so not exact; op by op {pixels}"
+        return f"exact, op by op: {pixels}"
 
     def _libraries(self, *, frozen: bool) -> str:
         """Libraries whose pixels were compared; a definition in NumPy has none of its own."""
@@ -163,7 +188,8 @@ class Certificate:
 
     def to_json(self) -> str:
         """Certificate for programs; infinity is null."""
-        found = {"is_exact": self.is_exact, "summary": self.summary}
+        found: dict[str, Any] = {"is_exact": self.is_exact, "summary": self.summary, "source": self.source}
+        found |= {"differences": self.differences, "uncompared": self.uncompared}
         rows = [msgspec.to_builtins(replace(row, pair=None)) | {"holds": row.holds} for row in self.rows]
         for row in rows:
             del row["pair"]
@@ -182,6 +208,12 @@ class Certificate:
             table.append((row.output or "-", row.stage, original, *numbers, str(row.tolerance), row.worst or "-"))
         return table
 
+    def notes(self) -> list[str]:
+        """Lines on what differs from the source, and on what was not compared."""
+        differing = [f"differs from {self.source}: {each}" for each in self.differences]
+        uncompared = [f"nothing was compared with the fields of any op: {self.uncompared}"] * bool(self.uncompared)
+        return [*differing, *uncompared, *map(str, (*self.absent, *self.refused))]
+
     def _repr_html_(self) -> str:
         from pixprep.show.html import certificate_html  # noqa: PLC0415  (Pillow, for a notebook only)
 
@@ -195,7 +227,7 @@ class Certificate:
             "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(line, aligned, widths, strict=True)).rstrip()
             for line in table
         ]
-        return "\n".join([*lines, "", *map(str, (*self.absent, *self.refused)), self.summary])
+        return "\n".join([*lines, "", *self.notes(), self.summary])
 
 
 def _percent(share: float) -> str:

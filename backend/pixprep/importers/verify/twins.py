@@ -14,9 +14,13 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
 
 from pixprep.importers.verify.images import Array
-from pixprep.importers.verify.origins import planes
 from pixprep.pipeline import ops
 from pixprep.plan.draws.motions import coefficients
+
+
+def planes(pixels: Array) -> Any:
+    """A tensor of PyTorch (channels, height, width)."""
+    return import_module("torch").from_numpy(np.array(pixels.transpose(2, 0, 1)))
 
 
 def _fill(op: Any, image: Any) -> list[int]:

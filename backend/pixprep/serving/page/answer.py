@@ -170,7 +170,7 @@ class Photos:
             **times,
             "tensors": tensors,
             "left_out": len(found.tensors) - len(tensors),
-            "notes": self._levels(version, settings),
+            "notes": [*self._levels(version, settings), *_source(version)],
         }
 
     def _triton(self) -> Triton:
@@ -270,6 +270,14 @@ def within(spent: Mapping[str, Spent], request_ms: float) -> dict[str, Spent]:
 
 
 # Stages
+
+
+def _source(version: Version) -> list[str]:
+    """Note on whether a pipeline differs from the source beside it; none where no source is there."""
+    from pixprep.importers.source import note  # noqa: PLC0415  (another room, asked by the page alone)
+
+    found = note(version.folder / PIPELINE_FILE)
+    return [f"{version.model.name} {found}"] if found else []
 
 
 def _measure(pipeline: Pipeline, encoded: bytes, options: EngineOptions) -> dict[str, float]:

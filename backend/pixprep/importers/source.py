@@ -1,0 +1,115 @@
+"""Source of a pipeline: where it was imported from, and the same import again, to compare the pipeline with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pixprep.errors import PipelineError, SetupError
+from pixprep.importers import LIBRARIES, import_pipeline, importer_of
+from pixprep.importers.assembly import UNRECORDED, read_option
+from pixprep.pipeline.differences import differences, in_short
+from pixprep.pipeline.file import Origin
+from pixprep.pipeline.pipeline import Pipeline
+
+_CODE = re.compile(r"\.py(:|$)")
+_NAMED = {"torchvision": True, "timm": True, "keras": False, "ultralytics": False}
+"""Libraries from which names are imported, not only files; True: the library must be installed for that."""
+CONFIG_FILES = ("preprocessor_config.json", "processor_config.json")
+_FILE = (".json", ".keras", ".onnx", ".engine", ".dali")
+
+
+class NoSourceError(PipelineError):
+    """The source of a pipeline cannot be imported again; the message says why and what to do."""
+
+
+def imported_again(
+    pipeline: Pipeline,
+    *,
+    source: Any = None,
+    options: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+    may_load: bool = True,
+) -> tuple[Pipeline, str]:
+    """The pipeline that the source of a pipeline is today, and the name of the source.
+
+    Python code is run only if ``source`` is given: a pipeline file may come from a stranger.
+
+    Args:
+        pipeline: Pipeline whose source is wanted.
+        source: Source as ``import_pipeline`` accepts it, an object that the importer accepts, or a pipeline. Default:
+            the file that the origin names, in the folder of the pipeline or in the folder above, or else its name.
+        options: Options of the importer that replace those of the origin.
+        folder: Folder of the pipeline's file. Default: the working directory.
+        may_load: A library may be imported to look up a name.
+
+    Raises:
+        NoSourceError: The source is not known, not found or not understood.
+    """
+    if isinstance(source, Pipeline):
+        return source, "the given pipeline"
+    origin, folder = pipeline.origin, (folder or Path()).resolve()
+    given = dict(map(read_option, origin.options if origin else ()))
+    given = {name: value for name, value in given.items() if name not in UNRECORDED}
+    if isinstance(training := given.get("training"), str) and "training" not in (options or {}):
+        if (found := _beside(folder, training)) is None:
+            raise NoSourceError(
+                f"{training}, the training side, is not beside the pipeline: --option training= names it"
+            )
+        given["training"] = str(found)
+    given |= options or {}
+    if origin is None and not isinstance(source, str | Path):
+        raise NoSourceError("no source is known: --source names it")
+    if isinstance(source, str | Path):
+        text = name = str(source)
+        text = text if origin is None or text.partition(":")[0] in LIBRARIES else f"{origin.library}:{text}"
+    elif source is None:
+        assert origin is not None
+        text, name = _recorded(origin, given, folder, may_load=may_load)
+    else:
+        text, name = "", f"the given {type(source).__name__}"
+    try:
+        if not text:
+            assert origin is not None
+            return importer_of(origin.library, given)(source, **given), name
+        return import_pipeline(text, **given), name
+    except (PipelineError, SetupError) as error:
+        raise NoSourceError(f"the source cannot be imported again: {error}") from None
+
+
+def _recorded(origin: Origin, options: Mapping[str, Any], folder: Path, *, may_load: bool) -> tuple[str, str]:
+    """What ``import_pipeline`` is given for the source of an origin, and how it is called."""
+    library, name = origin.library, origin.source or origin.name
+    for each in (name, *map(str, options.values())):
+        if _CODE.search(each):
+            raise NoSourceError(f"{each} is code, which is run only if --source names it")
+    found = _beside(folder, name)
+    if found is None and library == "transformers" and any((folder / each).is_file() for each in CONFIG_FILES):
+        found = folder
+    is_name = library in _NAMED and (may_load or not _NAMED[library]) and not name.endswith(_FILE)
+    if found is None and not is_name:
+        raise NoSourceError(f"{name} of {library} is not beside the pipeline: --source names it")
+    return f"{library}:{found or name}", name
+
+
+def _beside(folder: Path, name: str) -> Path | None:
+    """The file or folder of that name, beside a pipeline file or one folder above it."""
+    for place in (folder / name, folder.parent / name):
+        with suppress(OSError):  # a name that is too long
+            if Path(name).name == name and place.exists():
+                return place
+    return None
+
+
+def note(file: Path) -> str:
+    """Sentence of ``check`` and of the page on a pipeline file whose source lies beside it; empty if none does."""
+    try:
+        pipeline = Pipeline.load(file)
+        source, name = imported_again(pipeline, folder=file.parent, may_load=False)
+    except (PipelineError, SetupError):
+        return ""
+    found = differences(pipeline, source)
+    return f"differs from its source {name}: {in_short(found)}" if found else f"is equal to its source {name}, op by op"

@@ -1,0 +1,57 @@
+"""Differences of two pipelines as data: by op and field, of both sides, with their defaults; no pixel is made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+import msgspec
+
+from pixprep.pipeline.file import to_dict
+from pixprep.pipeline.ops import Op, op_name
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.pipeline.walk import at_place
+
+MAX_SHOWN = 200
+"""Maximum number of characters of a value in a difference."""
+
+
+def differences(pipeline: Pipeline, source: Pipeline) -> tuple[str, ...]:
+    """One sentence for each op and for each field in which a pipeline differs from its source; empty if they are equal.
+
+    The origin is not compared, because it changes no pixel.
+    """
+    if pipeline.definition == source.definition:
+        return ()
+    found: list[str] = []
+    ours, theirs = pipeline.definition, source.definition
+    matcher = SequenceMatcher(a=[*map(op_name, ours)], b=[*map(op_name, theirs)], autojunk=False)
+    for kind, first, last, begin, end in matcher.get_opcodes():
+        if kind == "equal":
+            for index, op, other in zip(range(first, last), ours[first:last], theirs[begin:end], strict=True):
+                found += (f"{at_place(index, op)}: {each}" for each in _fields(op, other))
+            continue
+        found += (f"{at_place(index, ours[index])}: the source has no such op here" for index in range(first, last))
+        where = f"after {at_place(last - 1, ours[last - 1])}" if last else "at the start"
+        found += (f"{where}: the source has {_shown(to_dict(op))}, which is missing" for op in theirs[begin:end])
+    return tuple(found)
+
+
+def in_short(found: Sequence[str]) -> str:
+    """The first difference, and the number of the others."""
+    return f"{found[0]}, and {len(found) - 1} more" if len(found) > 1 else found[0]
+
+
+def _fields(op: Op, other: Op) -> Iterator[str]:
+    """The fields that differ between two ops of one kind, with both values."""
+    ours, theirs = (msgspec.to_builtins(each, builtin_types=()) for each in (op, other))
+    for field, value in ours.items():
+        if value != theirs[field]:
+            yield f"{field} is {_shown(value)}, and {_shown(theirs[field])} in the source"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."

@@ -1,0 +1,203 @@
+"""The source of an imported pipeline, imported again: every op and every field that differs is named."""
+
+import json
+
+import msgspec
+import pytest
+
+import pixprep as pp
+from dali_graphs import CMN, DECODE, RESIZE, chain
+from images import noise, png
+from pixprep.importers import import_pipeline
+from pixprep.importers.source import NoSourceError, imported_again, note
+from pixprep.importers.verify import verify
+from pixprep.pipeline.differences import differences
+from pixprep.pipeline.file import settings
+
+SOURCES = {
+    "preprocessor_config.json": json.dumps({"image_processor_type": "ViTImageProcessor"}),
+    "config.json": json.dumps({"architecture": "resnet50", "pretrained_cfg": {"input_size": [3, 224, 224]}}),
+    "transforms.json": json.dumps(
+        {
+            "__version__": "2.0.8",
+            "transform": {
+                "__class_fullname__": "Compose",
+                "p": 1.0,
+                "transforms": [
+                    {"__class_fullname__": "Resize", "p": 1.0, "height": 32, "width": 40, "interpolation": 1},
+                    {"__class_fullname__": "ToFloat", "p": 1.0, "max_value": 255.0},
+                    {"__class_fullname__": "ToTensorV2", "p": 1.0},
+                ],
+            },
+        }
+    ),
+    "model.dali": chain(DECODE, RESIZE, CMN),
+}
+"""One file of each library whose files are read without it."""
+NAMES = {"keras:mobilenet_v2": {"size": 96}, "ultralytics:detect": {"imgsz": 64}, "ultralytics:classify": {"imgsz": 64}}
+"""Sources that are names, with options."""
+OTHERS = (
+    *(True, False, 0, 1, 2, 7, 0.5, 1.01, [0.1, 0.2, 0.3], [3, 2, 1], "x", "training", "serving"),
+    *("bgr", "gray", "fast", "white", "bicubic", "lanczos", "nearest", "box", "pillow", "pillow12", "torchvision"),
+    *("opencv", "torch", "longer", "half_away", "half_even", "down", "up", "hwc", "cwh", "float16", "uint8"),
+    *("float64", "divide", "multiply", "fused", "top_left", "edge"),
+)
+"""Values that some field of some op may have."""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name, content in SOURCES.items():
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def document(pipeline):
+    return json.loads(pipeline.to_json())
+
+
+def changes(file):
+    """Files with one mistake each, and the words by which it must be named."""
+    for index, op in enumerate(pp.Pipeline.from_json(json.dumps(file)).definition):
+        without = file | {"ops": [*file["ops"][:index], *file["ops"][index + 1 :]]}
+        yield without, f'"op": "{file["ops"][index]["op"]}"'
+        more = {"op": "flip"} if index < len(file["ops"]) - 1 else {"op": "original_size", "name": "more"}
+        yield (
+            file | {"ops": [*file["ops"][: index + 1], more, *file["ops"][index + 1 :]]},
+            f'"{more["op"]}": the source has no',
+        )
+        for field in [each.encode_name for each in msgspec.structs.fields(type(op))]:
+            for value in OTHERS:
+                if settings(op).get(field) != value:
+                    other = file["ops"][index] | {field: value}
+                    yield file | {"ops": [*file["ops"][:index], other, *file["ops"][index + 1 :]]}, f": {field} is "
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("source", [*SOURCES, *NAMES])
+def test_every_op_and_every_field_that_differs_from_the_source_is_named(source):
+    imported = import_pipeline(source, **NAMES.get(source, {}))
+    again, _ = imported_again(pp.Pipeline.from_json(imported.to_json()))
+    assert differences(pp.Pipeline.from_json(imported.to_json()), again) == ()
+    seen = set()
+    for file, words in changes(document(imported)):
+        try:
+            pipeline = pp.Pipeline.from_json(json.dumps(file))
+        except pp.PipelineError:  # no such value
+            continue
+        if pipeline.definition == imported.definition:  # a default that is written out, or 1 and True
+            continue
+        found = differences(pipeline, again)
+        assert any(words in each for each in found), (words, file["ops"], found)
+        seen.add(words)
+    assert {": color is ", ": dtype is ", ": layout is ", ": idct is ", ": chroma is ", ": alpha is "} <= seen
+    assert {": apply_exif_orientation is ", '"op": "decode"'} & seen
+
+
+def test_a_pipeline_is_exact_only_if_its_source_was_compared(folder):
+    imported = import_pipeline("preprocessor_config.json")
+    some = {"images": [("noise", png(noise(40, 50)))], "generate": False}
+    assert verify(imported, **some).summary.startswith("exact: every op and every field of preprocessor_config.json; ")
+    (resize,) = (index for index, op in enumerate(imported.definition) if isinstance(op, pp.resize))
+    ops = [*imported.definition]
+    ops[resize] = pp.resize(height=224, width=224, like="torchvision", filter="bicubic")
+    ops.insert(resize + 1, pp.flip())
+    found = verify(pp.Pipeline(ops, origin=imported.origin), **some)
+    assert (found.holds, found.is_exact) == (True, False)
+    assert found.differences == (
+        'ops[1] "resize": filter is "bicubic", and "bilinear" in the source',
+        'ops[2] "flip": the source has no such op here',
+    )
+    assert found.summary == (f"differs from its source preprocessor_config.json: {found.differences[0]}, and 1 more")
+    reduced = verify(
+        pp.Pipeline([pp.decode(reduced=True), pp.resize(9), pp.center_crop(9), pp.tensor()]), **some, source=imported
+    )
+    assert "the ops and their fields are compared" in str(reduced)
+    assert "reduced is true, and false in the source" in str(reduced)
+    (folder / "preprocessor_config.json").unlink()
+    left = verify(imported, **some)
+    assert (left.holds, left.is_exact) == (True, False)
+    assert left.uncompared == "preprocessor_config.json of transformers is not beside the pipeline: --source names it"
+    assert left.summary.startswith("not compared with its source, so not exact; op by op the pixels of ")
+    own = verify(pp.Pipeline(imported.definition), **some)
+    assert own.is_exact
+    assert own.summary.startswith("exact, op by op: ")
+    assert "nothing was compared with the fields of any op: no source is known: --source names it" in str(own)
+
+
+def test_a_source_is_found_beside_the_file_above_it_or_where_it_is_given(folder):
+    (folder / "model" / "1").mkdir(parents=True)
+    imported = import_pipeline("config.json")
+    assert imported.origin.source == "config.json"
+    for place in (folder, folder / "model"):
+        assert imported_again(imported, folder=place)[0] == imported
+    assert imported_again(imported, source=folder / "config.json", folder=folder / "model" / "1")[1].endswith(
+        "config.json"
+    )
+    with pytest.raises(NoSourceError, match=r"^config\.json of timm is not beside the pipeline"):
+        imported_again(imported, folder=folder / "model" / "1")
+    vit = import_pipeline(str(folder))
+    (folder / "model" / "1" / "preprocessor_config.json").write_text(SOURCES["preprocessor_config.json"])
+    assert imported_again(vit, folder=folder / "model" / "1")[0].definition == vit.definition
+    mapping = json.loads(SOURCES["config.json"]) | {"architecture": "resnet18"}
+    assert imported_again(imported, source=mapping)[0].definition == imported.definition
+    with pytest.raises(NoSourceError, match=r"^the source cannot be imported again: none\.json: "):
+        imported_again(imported, source="none.json")
+
+
+def test_options_are_recorded_and_given_again(folder):
+    imported = import_pipeline("preprocessor_config.json", backend="pil", apply_exif_orientation=False)
+    assert imported.origin.options == ("backend=pil", "apply_exif_orientation=false")
+    again = pp.Pipeline.from_json(imported.to_json())
+    assert imported_again(again)[0] == imported
+    other, _ = imported_again(again, options={"backend": "torchvision"})
+    assert any("like is" in each for each in differences(imported, other))
+    trained = import_pipeline("config.json", training={"hflip": 0.25}, reprob=0.5)
+    assert imported_again(pp.Pipeline.from_json(trained.to_json()))[0] == trained
+    ops = [op for op in trained.definition if not (isinstance(op, pp.random_flip))]
+    assert any("random_flip" in each for each in differences(pp.Pipeline(ops), trained))
+    (folder / "arguments.json").write_text('{"hflip": 0.25}')
+    trained = import_pipeline("config.json", training=str(folder / "arguments.json"))
+    assert trained.origin.options == ("training=arguments.json",)
+    assert imported_again(trained, folder=folder)[0] == trained
+
+
+@pytest.mark.parametrize(
+    ("origin", "message"),
+    [
+        ({"library": "torchvision", "name": "t.py:serve"}, r"^t\.py:serve is code, which is run only if --source"),
+        ({"library": "dali", "name": "x", "source": "dali.py"}, r"^dali\.py is code"),
+        (
+            {"library": "timm", "name": "x", "options": ("training=t.py:train",)},
+            r"^t\.py:train, the training side, is not",
+        ),
+        ({"library": "timm", "name": "x", "options": ("training=t.py",)}, r"t\.py is code"),
+        ({"library": "timm", "name": "x", "options": ("training=/etc/x.json",)}, r"^/etc/x\.json, the training side"),
+        ({"library": "transformers", "name": "../x"}, r"^\.\./x of transformers is not beside"),
+        ({"library": "keras", "name": "/etc/x.keras"}, r"^/etc/x\.keras of keras is not beside"),
+        ({"library": "own", "name": "x"}, r"^x of own is not beside"),
+    ],
+)
+def test_a_file_of_a_stranger_names_neither_code_nor_a_path(folder, origin, message):
+    (folder / "preprocessor_config.json").unlink()
+    (folder / "t.py").write_text("raise SystemExit('run')")
+    (folder / "dali.py").write_text("raise SystemExit('run')")
+    pipeline = pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor()])
+    pipeline = pipeline.with_origin(pp.Origin(**{"version": "1", "profile": "pillow"} | origin))
+    with pytest.raises(NoSourceError, match=message):
+        imported_again(pipeline, folder=folder)
+
+
+def test_a_note_is_of_sources_beside_the_file_alone(folder):
+    file = folder / "pipeline.json"
+    import_pipeline("config.json").save(file)
+    assert note(file) == "is equal to its source config.json, op by op"
+    file.write_text(file.read_text().replace('"op": "tensor"', '"op": "tensor", "dtype": "float16"'))
+    assert note(file) == (
+        'differs from its source config.json: ops[4] "tensor": dtype is "float16", and "float32" in the source'
+    )
+    (folder / "config.json").unlink()
+    assert note(file) == ""
+    pp.presets.imagenet().save(file)
+    assert note(file) == ""
