@@ -59,7 +59,7 @@ def document(pipeline):
 
 def changes(file):
     """Files with one mistake each, and the words by which it must be named."""
-    for index, op in enumerate(pp.Pipeline.from_json(json.dumps(file)).definition):
+    for index, op in enumerate(pp.Pipeline.from_json(json.dumps(file)).ops):
         without = file | {"ops": [*file["ops"][:index], *file["ops"][index + 1 :]]}
         yield without, f'"op": "{file["ops"][index]["op"]}"'
         more = {"op": "flip"} if index < len(file["ops"]) - 1 else {"op": "original_size", "name": "more"}
@@ -86,7 +86,7 @@ def test_every_op_and_every_field_that_differs_from_the_source_is_named(source):
             pipeline = pp.Pipeline.from_json(json.dumps(file))
         except pp.PipelineError:  # no such value
             continue
-        if pipeline.definition == imported.definition:  # a default that is written out, or 1 and True
+        if pipeline.ops == imported.ops:  # a default that is written out, or 1 and True
             continue
         found = differences(pipeline, again)
         assert any(words in each for each in found), (words, file["ops"], found)
@@ -99,8 +99,8 @@ def test_a_pipeline_is_exact_only_if_its_source_was_compared(folder):
     imported = import_pipeline("preprocessor_config.json")
     some = {"images": [("noise", png(noise(40, 50)))], "generate": False}
     assert verify(imported, **some).summary.startswith("exact: every op and every field of preprocessor_config.json; ")
-    (resize,) = (index for index, op in enumerate(imported.definition) if isinstance(op, pp.resize))
-    ops = [*imported.definition]
+    (resize,) = (index for index, op in enumerate(imported.ops) if isinstance(op, pp.resize))
+    ops = [*imported.ops]
     ops[resize] = pp.resize(height=224, width=224, like="torchvision", filter="bicubic")
     ops.insert(resize + 1, pp.flip())
     found = verify(pp.Pipeline(ops, origin=imported.origin), **some)
@@ -120,7 +120,7 @@ def test_a_pipeline_is_exact_only_if_its_source_was_compared(folder):
     assert (left.holds, left.is_exact) == (True, False)
     assert left.uncompared == "preprocessor_config.json of transformers is not beside the pipeline: --source names it"
     assert left.summary.startswith("not compared with its source, so not exact; op by op the pixels of ")
-    own = verify(pp.Pipeline(imported.definition), **some)
+    own = verify(pp.Pipeline(imported.ops), **some)
     assert own.is_exact
     assert own.summary.startswith("exact, op by op: ")
     assert "nothing was compared with the fields of any op: no source is known: --source names it" in str(own)
@@ -139,9 +139,9 @@ def test_a_source_is_found_beside_the_file_above_it_or_where_it_is_given(folder)
         imported_again(imported, folder=folder / "model" / "1")
     vit = import_pipeline(str(folder))
     (folder / "model" / "1" / "preprocessor_config.json").write_text(SOURCES["preprocessor_config.json"])
-    assert imported_again(vit, folder=folder / "model" / "1")[0].definition == vit.definition
+    assert imported_again(vit, folder=folder / "model" / "1")[0].ops == vit.ops
     mapping = json.loads(SOURCES["config.json"]) | {"architecture": "resnet18"}
-    assert imported_again(imported, source=mapping)[0].definition == imported.definition
+    assert imported_again(imported, source=mapping)[0].ops == imported.ops
     with pytest.raises(NoSourceError, match=r"^the source cannot be imported again: none\.json: "):
         imported_again(imported, source="none.json")
 
@@ -155,7 +155,7 @@ def test_options_are_recorded_and_given_again(folder):
     assert any("like is" in each for each in differences(imported, other))
     trained = import_pipeline("config.json", training={"hflip": 0.25}, reprob=0.5)
     assert imported_again(pp.Pipeline.from_json(trained.to_json()))[0] == trained
-    ops = [op for op in trained.definition if not (isinstance(op, pp.random_flip))]
+    ops = [op for op in trained.ops if not (isinstance(op, pp.random_flip))]
     assert any("random_flip" in each for each in differences(pp.Pipeline(ops), trained))
     (folder / "arguments.json").write_text('{"hflip": 0.25}')
     trained = import_pipeline("config.json", training=str(folder / "arguments.json"))

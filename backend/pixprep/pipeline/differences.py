@@ -23,10 +23,10 @@ def differences(pipeline: Pipeline, source: Pipeline) -> tuple[str, ...]:
 
     The origin is not compared, because it changes no pixel.
     """
-    if pipeline.definition == source.definition:
+    if pipeline.ops == source.ops:
         return ()
     found: list[str] = []
-    ours, theirs = pipeline.definition, source.definition
+    ours, theirs = pipeline.ops, source.ops
     matcher = SequenceMatcher(a=[*map(op_name, ours)], b=[*map(op_name, theirs)], autojunk=False)
     for kind, first, last, begin, end in matcher.get_opcodes():
         if kind == "equal":
