@@ -208,7 +208,7 @@ REFUSED = [
     (JUNK["jpeg markers only"], {}, "CORRUPT", "the JPEG ends before its first scan"),
     (JUNK["jpeg and zeros"], {}, "TRUNCATED", "the JPEG ends after 4,099 bytes, inside its header"),
     (JUNK["png magic only"], {}, "CORRUPT", "a damaged PNG, or a kind that Pillow does not read"),
-    (photo()[:100_000], {}, "TRUNCATED", "the JPEG ends after 100,000 bytes, before its last row"),
+    (photo()[:100_000], {}, "TRUNCATED", "the JPEG ends after 100,000 bytes, before its last row (parameter damage)"),
     (photo()[:300], {}, "TRUNCATED", "the JPEG ends after 300 bytes, inside its header"),
     (png(noise(64, 64))[:5000], {}, "TRUNCATED", "the PNG ends after 5,000 bytes"),
     # what no decoder here reads

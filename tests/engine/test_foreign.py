@@ -41,6 +41,7 @@ def ftyp(brand):
 
 
 IMAGE = Image.fromarray(noise(9, 7))
+PHOTO = save(IMAGE, "PNG")
 FILES = {
     "JPEG XL codestream": (b"\xff\x0a" + bytes(99), "a JPEG XL file", CONVERT),
     "JPEG XL": (b"\0\0\0\x0cJXL \r\n\x87\n" + bytes(99), "a JPEG XL file", CONVERT),
@@ -82,6 +83,23 @@ FILES = {
 def test_the_error_names_the_format_and_the_remedy(name):
     encoded, what, remedy = FILES[name]
     assert str(decode(encoded)) == f"[UNKNOWN_FORMAT] {what}; {READ}: {remedy}"
+
+
+@pytest.mark.parametrize(
+    ("before", "what"),
+    [
+        (b"\r\n", "a line break"),
+        (len(PHOTO).to_bytes(4, "little"), "its length, a number of 4 bytes"),
+        (len(PHOTO).to_bytes(4, "big"), "its length, a number of 4 bytes"),
+        (len(PHOTO).to_bytes(8, "little"), "its length, a number of 8 bytes"),
+        (b"\xef\xbb\xbf", "3 other bytes"),
+        (b"x", "1 other byte"),
+        (b"\0\0\1\0", "4 other bytes"),
+    ],
+)
+def test_of_an_image_after_a_few_other_bytes_the_error_names_these(before, what):
+    words = f"[UNKNOWN_FORMAT] a PNG after {what}: send the bytes of the file alone, from the first one on"
+    assert str(decode(before + PHOTO)) == words
 
 
 @pytest.mark.parametrize("encoded", [b"x", b"not an image", noise(16, 16).tobytes(), "schön".encode("latin-1") * 9])

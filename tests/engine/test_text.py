@@ -15,6 +15,8 @@ LARGE = jpeg(noise(64, 64))
 TEXT = base64.b64encode(PHOTO)
 URL_SAFE = base64.urlsafe_b64encode(PHOTO)
 REQUEST = "send the file's bytes as they are: curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0'"
+WITHOUT_QUOTES = "or send the base64 text without them, and set the model's parameter accept_base64"
+IMAGES = {"JPEG": PHOTO, "PNG": png(noise(16, 16))}
 FORM = b'------------------------d74496d66958873e\r\nContent-Disposition: form-data; name="file"\r\n\r\n' + PHOTO
 TYPED_FORM = FORM.replace(b"Content-Disposition", b"content-type: image/jpeg\r\ncontent-disposition")
 SAID = {
@@ -55,6 +57,38 @@ SAID = {
         )
         for name, image in {"JPEG": LARGE, "PNG": png(noise(64, 64))}.items()
     },
+    "base64 in quotes": (b'"' + TEXT + b'"\n', f"base64 text in quotes; {REQUEST}; {WITHOUT_QUOTES}"),
+    "base64 as str() of bytes": (
+        str(TEXT).encode(),
+        f"the text b'...' that Python's str() makes of base64 bytes; {REQUEST}; {WITHOUT_QUOTES}",
+    ),
+    **{
+        f"str() of {name}": (
+            str(image).encode(),
+            f"the text that Python's str() or repr() makes of an image's bytes; {REQUEST}",
+        )
+        for name, image in IMAGES.items()
+    },
+    **{
+        f"hexadecimal {number}": (text.encode(), f"hexadecimal text; {REQUEST}")
+        for number, text in enumerate(
+            [PHOTO.hex(), "0x" + PHOTO.hex().upper(), "\\x" + PHOTO.hex() + "\n", IMAGES["PNG"].hex()]
+        )
+    },
+    **{
+        f"{name} as latin-1": (
+            image.decode("latin-1").encode(),
+            f"an image as text: each byte was taken for a letter (latin-1) and written in UTF-8; {REQUEST}",
+        )
+        for name, image in IMAGES.items()
+    },
+    **{
+        f"{name} as UTF-8": (
+            image.decode(errors="replace").encode(),
+            f"an image that was read as text, so that bytes were lost; {REQUEST}",
+        )
+        for name, image in IMAGES.items()
+    },
     "form, lower case": (TYPED_FORM.lower(), f"a multipart form, as curl -F sends it; {REQUEST}"),
 }
 NOTHING = {
@@ -63,6 +97,7 @@ NOTHING = {
     "no bytes": b"",
     "words": b"what a nice picture of a flower, is it not?",
     "a brace and noise": b"{" + PHOTO,
+    "words in quotes": b'"what a nice picture of a flower, is it not?" he said, and nobody answered him',
     "dashes": b"-- a line\nand another\n",
     "few letters": b"/9j/4AAQSkZJRgABAQAAAQABAAD",
 }

@@ -12,6 +12,9 @@ from limits import memory_for
 from pixprep.cli import main
 from pixprep.serving.repository import Problem, build, check, check_pipeline
 
+LFS = "version https://git-lfs.github.com/spec/v1"
+LFS_WORDS = 'it is a pointer of Git LFS in place of the file: fetch it by "git lfs pull"'
+
 
 @pytest.fixture
 def valid(model, tmp_path):
@@ -188,6 +191,21 @@ def put_plan(root, content):
         (
             lambda root: (root / "classifier" / "1" / "model.onnx").write_bytes(b"junk"),
             ["classifier/1/model.onnx: not an ONNX file"],
+        ),
+        (
+            lambda root: (root / "classifier" / "1" / "model.onnx").write_text(f"{LFS}\noid sha256:0\nsize 9\n"),
+            [f"classifier/1/model.onnx: cannot be read: {LFS_WORDS}"],
+        ),
+        (
+            lambda root: (root / "preprocess" / "1" / "pipeline.json").write_text(f"{LFS}\noid sha256:0\nsize 9\n"),
+            [f"preprocess/1/pipeline.json: cannot be read: {LFS_WORDS}"],
+        ),
+        (
+            lambda root: (root / "lost+found").mkdir(),
+            [
+                "lost+found: is a folder of the volume's file system, which Triton takes for a model: keep the models "
+                "in a folder of their own, such as models/, and serve that"
+            ],
         ),
         (
             lambda root: save_onnx(root / "classifier" / "1" / "model.onnx", [("input", "FLOAT", (1, 3, 224, 224))]),

@@ -17,6 +17,8 @@ from pixprep.serving.repository import build, check
         "cat\ndog\r\n fish \nbird",
         '["cat", "dog", "fish", "bird"]',
         '{"0": "cat", "2": "fish", "1": "dog", "3": "bird"}',
+        '{"dog": 1, "cat": 0, "bird": 3, "fish": 2}',
+        "cat\ndog\nfish\nbird\n\n \n",
         '{"architectures": ["ViT"], "id2label": {"0": "cat", "1": "dog", "2": "fish", "3": "bird"}}',
     ],
 )
@@ -61,6 +63,12 @@ def test_an_output_of_as_many_scores_goes_before_one_of_any_number(tmp_path):
     assert note.startswith('the labels are those of "logits" [4]; "features" [-1] has none')
 
 
+def test_a_pointer_of_git_lfs_in_place_of_labels_is_said_to_be_one(model, tmp_path):
+    (tmp_path / "labels.txt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    with pytest.raises(SetupError, match="it is a pointer of Git LFS in place of the file"):
+        build(tmp_path / "out", pipeline=PIPELINE, onnx=model, labels=tmp_path / "labels.txt")
+
+
 def test_labels_go_with_the_classifier_whose_classes_they_name(model, tmp_path):
     out, labels = tmp_path / "out", tmp_path / "labels.txt"
     labels.write_text("cat\ndog\nfish\nbird\n")
@@ -102,7 +110,7 @@ def test_names_in_the_metadata_of_a_classifier_become_its_labels(model, tmp_path
 
 FORMS = (
     "no labels: a name a line; or JSON: a list, or numbers and names, alone or as `id2label` of Hugging Face's "
-    "config.json"
+    "config.json, or names and numbers, as Keras' class_indices"
 )
 
 
@@ -112,10 +120,14 @@ FORMS = (
         (b"cat", '1 label, but no output has one score for each: the model gives "logits" [4]'),
         (b"cat\ndog", '2 labels, but no output has one score for each: the model gives "logits" [4]'),
         (b"", f"labels.txt: {FORMS}"),
-        (b"cat\n\ndog", f"labels.txt: {FORMS}"),
+        (
+            b"cat\n\ndog",
+            "labels.txt: line 2 is empty, and each line is the name of a class: remove the line",
+        ),
+        (b'{"cat": 0, "dog": 2}', f"labels.txt: {FORMS}"),
         (b"\xff\xd8\xff", f"labels.txt: {FORMS}"),
         (b'{"0": "cat", "2": "dog"}', f"labels.txt: {FORMS}"),
-        (b'{"cat": 0}', f"labels.txt: {FORMS}"),
+        (b'{"cat": 0}', '1 label, but no output has one score for each: the model gives "logits" [4]'),
         (b"[[[", f"labels.txt: {FORMS}"),
         (b"[" * 100_000, f"labels.txt: {FORMS}"),
     ],

@@ -426,9 +426,9 @@ def test_how_jpegs_are_decoded_is_for_the_engine_to_know(start, gpu_engines):
 
 def test_damaged_jpegs_that_are_decoded_all_the_same_are_counted(start):
     model = start(**zero(damage="lenient"))
-    (response,) = model.execute([FakeRequest([jpeg(), jpeg()[:-2], b"junk"])])
+    (response,) = model.execute([FakeRequest([jpeg(), jpeg()[:-4], b"junk"])])
     assert response.error.message.startswith("[UNKNOWN_FORMAT] image 3 of 3")
-    (response,) = model.execute([FakeRequest([jpeg(), jpeg()[:-2], jpeg()[:-3]])])
+    (response,) = model.execute([FakeRequest([jpeg(), jpeg()[:-4], jpeg()[:-3]])])
     assert len(response["tensor"]) == 3
     assert sum(counted(model)["pixprep_recovered_total", None]) == 3
 

@@ -81,14 +81,19 @@ def read_bytes(path: Path, *, most: int) -> bytes:
     """The content of a regular file; more than ``most`` bytes are cut off after one more.
 
     Raises:
-        OSError: it cannot be read, or is no regular file: a FIFO may wait for ever, and a device may never end.
+        OSError: it cannot be read, or is no regular file: a FIFO may wait for ever, and a device may never end. Or
+            a pointer of Git LFS is in the place of the file.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(path))
         # as many bytes as are asked for are taken from memory first; a file of /proc says that it has none
-        return file.read(min(most, max(found.st_size, 1 << 16)) + 1) or b""
+        content = file.read(min(most, max(found.st_size, 1 << 16)) + 1) or b""
+    if content.startswith(b"version https://git-lfs"):
+        what = 'it is a pointer of Git LFS in place of the file: fetch it by "git lfs pull"'
+        raise OSError(errno.EINVAL, what, str(path))
+    return content
 
 
 def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:

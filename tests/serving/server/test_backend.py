@@ -156,7 +156,8 @@ def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton, model):
     with pytest.raises(InferenceServerException) as caught:
         infer(triton, model, image=images)
     size = f"{len(images[4]):,}"
-    assert caught.value.message() == f"[TRUNCATED] image 5 of 8: the JPEG ends after {size} bytes, before its last row"
+    words = f"the JPEG ends after {size} bytes, before its last row (parameter damage)"
+    assert caught.value.message() == f"[TRUNCATED] image 5 of 8: {words}"
     assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
 
 

@@ -13,6 +13,7 @@ from pixprep.engine.decoders.header import JpegHeader
 _MARKER = re.compile(rb"\xff([\x02-\xcf\xd9-\xfe])")
 _APP0, _APP2, _APP14, _START_OF_SCAN = 0xE0, 0xE2, 0xEE, 0xDA
 _SEQUENTIAL, _PROGRESSIVE = (0xC0, 0xC1), 0xC2  # by Huffman codes
+END = b"\xff\xd9"
 _LEAST_TABLE = 21
 """The bytes that a segment with a Huffman table has at least; one with a quantization table has 69."""
 
@@ -28,6 +29,7 @@ def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
     invalid SOS parameters      three zeros, for 0, 63 and 0      only progressive JPEGs have scans of a few frequencies
     extraneous bytes before     up to 20 bytes between segments   see below
     marker
+    premature end of file       nothing: the end marker is added  if a block lacked, there would be another warning
     ==========================  ================================  =====================================================
 
     Bytes between segments may be the end of the segment before them: that has to be one without part in the pixels. Or
@@ -72,4 +74,15 @@ def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
         parts += [found[0], segment]
     if has_junk and not (has_jfif or has_adobe or header.components == 1):
         return None
-    return b"".join([*parts, encoded[header.scan :]])
+    return b"".join([*parts, ended(encoded, header)[header.scan :]])
+
+
+def ended(encoded: Encoded, header: JpegHeader) -> Encoded:
+    """The JPEG with an end marker after its last byte, if all its data are in one scan.
+
+    Then libjpeg-turbo warns if a bit of a block is missing. After several scans the marker may be in the place of a
+    missing scan, of which nothing warns.
+    """
+    at = header.scan - 2 * header.components - 4  # of the number of components in the header of the scan
+    is_one_scan = header.frame in _SEQUENTIAL and encoded[at] == header.components
+    return bytes(encoded) + END if is_one_scan else encoded

@@ -7,7 +7,7 @@ import struct
 from functools import lru_cache
 from typing import NamedTuple
 
-from pixprep.engine.decoders import KINDS, NAMES, Format, Limits, foreign, text
+from pixprep.engine.decoders import KINDS, NAMES, Format, Limits, called, foreign, text
 from pixprep.engine.decoders.exif import NAME, exif_orientation, is_plain_exif
 from pixprep.engine.decoders.structure import ADOBE, END_OF_IMAGE, EXIF, FRAMES, JFIF, KEPT, START_OF_SCAN, Structure
 from pixprep.errors import ImageError
@@ -24,6 +24,8 @@ _SEQUENTIAL = frozenset({0xC0, 0xC1, 0xC3, 0xC9, 0xCB})
 _BITS_A_BLOCK = {0xC0: 2, 0xC1: 2, 0xC2: 1}
 _LOSSLESS = 0xC3
 _MOST_BRANDS = 256  # bytes
+_MOST_BEFORE = 8  # bytes before an image: a length, a mark of an encoding, line breaks
+_CERTAIN = frozenset({"jpeg", "png", "webp", "gif", "tiff"})  # formats whose first bytes are no chance
 _FIELDS = struct.Struct(">BHHB")  # of a frame, before its components: precision, height, width, how many components
 _JFIF, _ADOBE = b"JFIF\0", b"Adobe"
 _JFIF_BYTES, _ADOBE_BYTES = 14, 12  # of the two segments, without the length; shorter ones libjpeg ignores
@@ -131,7 +133,7 @@ def said_pixels(encoded: memoryview, name: Format) -> int | None:
 
 def _unknown(encoded: memoryview, limits: Limits) -> ImageError:
     """Error for a file that is not read: its kind, where it is known, and the remedy."""
-    if words := text.described(encoded):
+    if words := text.described(encoded) or _after_others(encoded):
         return ImageError("UNKNOWN_FORMAT", words)
     *others, last = (NAMES[each] for each in limits.formats)
     found = foreign.described(encoded)
@@ -141,6 +143,23 @@ def _unknown(encoded: memoryview, limits: Limits) -> ImageError:
     what, remedy = found
     names = f"{', '.join(others)} and {last}" if others else last
     return ImageError("UNKNOWN_FORMAT", f"{what}; pixprep reads {names} here: {remedy}")
+
+
+def _after_others(encoded: memoryview) -> str | None:
+    """Words for an image that begins after a few other bytes; None where none does."""
+    for count in range(1, _MOST_BEFORE + 1):
+        name = sniff(encoded[count:])
+        if name not in _CERTAIN:
+            continue
+        before, rest = bytes(encoded[:count]), len(encoded) - count
+        if not before.strip(b"\r\n"):
+            what = "a line break"
+        elif rest in (int.from_bytes(before, "little"), int.from_bytes(before, "big")):
+            what = f"its length, a number of {count} bytes"
+        else:
+            what = f"{count} other byte{'s' * (count > 1)}"
+        return f"{called(name)} after {what}: send the bytes of the file alone, from the first one on"
+    return None
 
 
 def check_header(header: JpegHeader, encoded: memoryview, limits: Limits, *, is_strict: bool) -> None:
@@ -155,7 +174,7 @@ def check_header(header: JpegHeader, encoded: memoryview, limits: Limits, *, is_
         raise ImageError(
             "TRUNCATED",
             f"the JPEG ends after {len(encoded):,} bytes: its {header.height} x {header.width} pixels take at least "
-            f"{header.scan + header.least:,}",
+            f"{header.scan + header.least:,} (parameter damage)",
         )
 
 

@@ -43,7 +43,7 @@ from pixprep.engine.decoders import (
     webp,
 )
 from pixprep.engine.decoders.exif import exif_orientation, reduced, stored, turned, with_plain_exif
-from pixprep.engine.decoders.flaws import mended
+from pixprep.engine.decoders.flaws import END, ended, mended
 from pixprep.engine.decoders.header import JpegHeader, is_plain, read_header
 from pixprep.engine.decoders.memory import Budget, Memory
 from pixprep.engine.decoders.pillow import array_of, check_not_interpolated, exif_of, heic_opener, prepare_avif
@@ -56,7 +56,6 @@ _LOG = logging.getLogger(__name__)
 _PNG_BITS = 24
 """Position of the bits per sample in a PNG."""
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF 6.0, section 15
-_END_OF_IMAGE = b"\xff\xd9"
 
 AHEAD = 16
 """Images whose headers are read, and which are placed, one after the other: between two decodes, each of which empties
@@ -216,7 +215,7 @@ class CpuDecoder:
             message = str(error)
             if _is_rare(message):
                 return None
-            damage = _jpeg_error(message, len(encoded))
+            damage = self._jpeg_error(message, len(encoded))
             whole = self._mended(encoded, header, buffer)
             if whole is not None:
                 pixels = whole
@@ -233,6 +232,15 @@ class CpuDecoder:
         if denominator > 1:
             placed = placed.reduced(reduced(denominator, turn, placed.height, placed.width))
         return Decoded(pixels, placed, is_recovered)
+
+    def _jpeg_error(self, message: str, n_bytes: int) -> ImageError:
+        """libjpeg-turbo's words as one of our reasons; warnings count, since they mean that pixels were invented."""
+        hint = "" if self._damage == "lenient" else " (parameter damage)"
+        if message.startswith("Premature end of JPEG file"):
+            return ImageError("TRUNCATED", f"the JPEG ends after {n_bytes:,} bytes, before its last row{hint}")
+        if message.startswith("Unsupported") and "marker" not in message:
+            return ImageError("UNSUPPORTED", f"libjpeg-turbo: {message}")
+        return ImageError("CORRUPT", f"libjpeg-turbo: {message.removeprefix('Corrupt JPEG data: ')}{hint}")
 
     def _mended(self, encoded: Encoded, header: JpegHeader, buffer: U8) -> U8 | None:
         """A JPEG of which libjpeg-turbo warns, if all that it warns of costs no pixel."""
@@ -266,6 +274,8 @@ class CpuDecoder:
         if self._is_fast_idct:
             raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
         warning = turbo.warning(encoded, "CMYK") if header.components == 4 else None
+        if warning is not None and turbo.warning(whole := ended(encoded, header), "CMYK") is None:
+            encoded, warning = whole, None
         if warning is None or _is_rare(warning) or self._damage == "pillow":
             is_recovered = warning is not None and not _is_rare(warning)
             try:
@@ -273,7 +283,7 @@ class CpuDecoder:
             except ImageError as error:
                 damage = error.as_value()
         else:
-            damage = _jpeg_error(warning, len(encoded))
+            damage = self._jpeg_error(warning, len(encoded))
         if self._damage != "lenient" or damage.reason not in ("TRUNCATED", "CORRUPT"):
             raise damage
         return self._recovered(encoded, header, placed, memory, damage)
@@ -295,7 +305,7 @@ class CpuDecoder:
         if self._plan.chroma == "fast" or self._is_fast_idct:  # Pillow has neither
             raise damage
         try:
-            pixels = self._pillow(bytes(encoded) + _END_OF_IMAGE, "jpeg", memory, header)
+            pixels = self._pillow(bytes(encoded) + END, "jpeg", memory, header)
         except ImageError:
             raise damage from None
         return Decoded(pixels, placed, is_recovered=True)
@@ -416,12 +426,3 @@ def is_whole(encoded: Encoded) -> bool:
 def _is_rare(message: str) -> bool:
     """Tell whether TurboJPEG says that it cannot describe the JPEG, whatever its data."""
     return "subsampling" in message or "color conversion" in message
-
-
-def _jpeg_error(message: str, n_bytes: int) -> ImageError:
-    """libjpeg-turbo's words as one of our reasons; warnings count, since they mean that pixels were invented."""
-    if message.startswith("Premature end of JPEG file"):
-        return ImageError("TRUNCATED", f"the JPEG ends after {n_bytes:,} bytes, before its last row")
-    if message.startswith("Unsupported") and "marker" not in message:
-        return ImageError("UNSUPPORTED", f"libjpeg-turbo: {message}")
-    return ImageError("CORRUPT", f"libjpeg-turbo: {message.removeprefix('Corrupt JPEG data: ')}")

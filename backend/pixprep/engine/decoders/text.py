@@ -22,6 +22,11 @@ _PATH = re.compile(
     rb"\s*(?:[A-Za-z]:)?[^\0-\x1f<>|\"]{0,500}\.(?:jpe?g|jfif|png|webp|bmp|tiff?|gif|avif|hei[cf])\s*", re.IGNORECASE
 )
 _WITHOUT_ENDS = re.compile(rb"(?:\xff\xd8\xff[\xe0\xe1]|\x89PNG)[^\0\n\r]{1000}")  # no whole file begins so
+_QUOTED = re.compile(rb"\s*(b?)[\"'](?=[^\"']{32})")
+_ESCAPED = re.compile(rb"\s*(b?)[\"'](?:\\xff\\xd8\\xff|\\x89PNG)")
+_HEX = re.compile(rb"\s*(?:0x|\\x)?(?:ffd8ff|89504e47|47494638|52494646|49492a00|4d4d002a)[0-9a-f]{26}", re.IGNORECASE)
+_AS_LETTERS = re.compile(rb"\xc3\xbf\xc3\x98\xc3\xbf|\xc2\x89PNG")  # the first bytes of a JPEG and a PNG, in UTF-8
+_AS_LOST_LETTERS = re.compile(rb"(?:\xef\xbf\xbd){3}|\xef\xbf\xbdPNG")  # U+FFFD, in place of what is no UTF-8
 _BASE64 = re.compile(rb"[ \t\r\n]*(?:[A-Za-z0-9+/_-][ \t\r\n]*){32}")
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _BLANKS = b" \t\r\n"
@@ -40,6 +45,18 @@ def described(encoded: memoryview) -> str | None:
         return f"the name of a file in place of its bytes; {_REQUEST}"
     if _FORM.match(encoded, 0, _HEAD):
         return f"a multipart form, as curl -F sends it; {_REQUEST}"
+    if _HEX.match(encoded, 0, _HEAD):
+        return f"hexadecimal text; {_REQUEST}"
+    found = _QUOTED.match(encoded, 0, _HEAD)
+    if found and from_base64(bytes(encoded[found.end() :]).rstrip(b"\"'" + _BLANKS)):
+        what = "the text b'...' that Python's str() makes of base64 bytes" if found[1] else "base64 text in quotes"
+        return f"{what}; {_REQUEST}; or send the base64 text without them, and set {_ACCEPT}"
+    if _ESCAPED.match(encoded, 0, _HEAD):
+        return f"the text that Python's str() or repr() makes of an image's bytes; {_REQUEST}"
+    if _AS_LETTERS.match(encoded):
+        return f"an image as text: each byte was taken for a letter (latin-1) and written in UTF-8; {_REQUEST}"
+    if _AS_LOST_LETTERS.match(encoded):
+        return f"an image that was read as text, so that bytes were lost; {_REQUEST}"
     if _BASE64.match(encoded, 0, _HEAD):
         if from_base64(encoded) is None:
             return f"broken base64 text: its end or some character of it is wrong; {_REQUEST}"

@@ -121,8 +121,6 @@ def _read(data: bytes, where: str) -> tuple[list[Operator], list[str]]:
     try:
         return graph(data, where)
     except wire.WireError as error:
-        if data.startswith(b"version https://git-lfs"):
-            raise PipelineError(f"{where}: is a pointer of Git LFS, and not the file: git lfs pull") from None
         raise PipelineError(
             f'{where}: not a serialized DALI pipeline: {error}; pipe.serialize(filename="model.dali") writes one'
         ) from None

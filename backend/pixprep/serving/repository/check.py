@@ -24,6 +24,15 @@ from pixprep.serving.triton.config import CONFIG_FILE, Config
 _MAX_INSTANCES = 1024
 """Maximum number of instances of a model: each is a process, or at least a thread, with the model in memory."""
 ODD_RANGE = "--odd-range if it is meant"
+_OTHERS = {
+    "lost+found": "a folder of the volume's file system",
+    "System Volume Information": "a folder of the volume's file system",
+    "$RECYCLE.BIN": "a folder of the volume's file system",
+    "@eaDir": "a folder of the storage device",
+    "__MACOSX": "a folder of an archive made by macOS",
+    "__pycache__": "a folder of Python",
+}
+"""Folders that others leave in a folder of models."""
 # what Triton loads from a version directory, and who makes it
 _FILES = {
     "pixprep": (model_config.PIPELINE_FILE, "write the pipeline there"),
@@ -69,6 +78,10 @@ def _not_a_repository(folder: Path) -> Problem | None:
 def check_models(repository: Repository) -> Iterator[Problem]:
     """Problems of each model by itself."""
     for model in repository.models.values():
+        if model.name in _OTHERS:
+            what = f"is {_OTHERS[model.name]}, which Triton takes for a model"
+            yield Problem(model.name, what, "keep the models in a folder of their own, such as models/, and serve that")
+            continue
         try:
             if model.strays:
                 for path in model.strays:

@@ -14,15 +14,19 @@ from pixprep.serving.repository.models import Tensor, suggest
 
 _MAX_BYTES = 16 << 20
 _MAX_LETTERS = 1000
-_FORMS = "a name a line; or JSON: a list, or numbers and names, alone or as `id2label` of Hugging Face's config.json"
+_FORMS = (
+    "a name a line; or JSON: a list, or numbers and names, alone or as `id2label` of Hugging Face's config.json, or "
+    "names and numbers, as Keras' class_indices"
+)
 
 
 def read_labels(path: Path) -> list[str]:
     """The names in the order of the classes.
 
     Args:
-        path: a text file with one name a line; or JSON: a list of names, an object of numbers and names, or one that
-            has such an object as ``id2label``.
+        path: Text file with one name per line, whose empty last lines do not count; or JSON: a list of names, an object
+            of numbers and names, or of names and numbers as Keras' ``class_indices``, or an object that has such an
+            object as ``id2label``.
 
     Raises:
         PipelineError: it is none of these.
@@ -34,11 +38,14 @@ def read_labels(path: Path) -> list[str]:
         raise SetupError(f"{path}: cannot be read: {error.strerror}") from None
     try:
         text = data[:_MAX_BYTES].decode("utf-8-sig")
-        found = json.loads(text) if text.lstrip()[:1] in ("{", "[") else text.splitlines()
+        found = json.loads(text) if text.lstrip()[:1] in ("{", "[") else text.rstrip().splitlines()
     except (ValueError, RecursionError):
         raise PipelineError(f"{path.name}: no labels: {_FORMS}") from None
     if isinstance(found, dict):
         found = found.get("id2label", found)
+    elif isinstance(found, list) and "" in found[:-1] and text.lstrip()[:1] != "[":
+        line = found.index("") + 1
+        raise PipelineError(f"{path.name}: line {line} is empty, and each line is the name of a class: remove the line")
     labels = _in_order(found)
     if labels is None or len(data) > _MAX_BYTES:
         raise PipelineError(f"{path.name}: no labels: {_FORMS}")
@@ -67,6 +74,8 @@ def _in_order(found: Any) -> list[str] | None:
     """A list of names, from a list or from numbers and names; None if it is none."""
     if isinstance(found, dict):
         try:
+            if all(type(number) is int for number in found.values()):  # Keras' class_indices
+                found = {number: label for label, number in found.items()}
             numbered = {int(number): label for number, label in found.items()}
         except (TypeError, ValueError):
             return None
