@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import pixprep as pp
+from images import png, scene
 from importing import assert_imported_or_refused, damaged, refusal
 from pixprep.importers import import_pipeline
 from pixprep.importers.albumentations import from_albumentations
@@ -171,6 +173,37 @@ def test_boxes_and_points_are_outputs_of_training():
     points = {"format": "xy", "label_fields": None, "remove_invisible": False}
     ops = imported(transform("Resize", **RESIZE), bbox_params=BOXES, keypoint_params=points)
     assert ops[1:] == [pp.boxes("cxcywh", normalized=True, min_size=2, min_visible=0.25, min_area=25), pp.points()]
+
+
+def test_label_fields_go_with_their_boxes():
+    pascal = BOXES | {"format": "pascal_voc", "label_fields": ["labels", "cls"], "min_visibility": 0.5}
+    chain = compose(transform("CenterCrop", height=20, width=20), transform("ToTensorV2"), bbox_params=pascal)
+    pipeline = from_albumentations(training=chain)
+    assert pipeline.ops[-2].follow == ("cls",)  # labels do anyway
+    sample = {"image": png(scene(60, 60)), "boxes": [[0, 0, 20, 20], [25, 25, 35, 35]], "cls": [4, 5], "labels": [1, 2]}
+    with pp.Loader([sample] * 2, pipeline, batch_size=2) as loader:
+        (batch,) = loader
+    assert [each.tolist() for each in batch["cls"]] == [[5], [5]]
+    assert [each.tolist() for each in batch["labels"]] == [[2], [2]]
+
+
+@pytest.mark.parametrize("label", [None, 0, 7, [7, 7, 7]])
+def test_a_mask_gets_the_label_of_fill_mask_where_no_image_is(label, caplog):
+    fields = {} if label is None else {"fill_mask": label}
+    chain = compose(transform("PadIfNeeded", **PAD | {"min_height": 12, "min_width": 12}, **fields))
+    pipeline = from_albumentations(training=chain, mask=True, max_size=20)
+    expected = {None: 0, 0: 0}.get(label, 7) if not isinstance(label, list) else 7
+    sample = {"image": png(scene(8, 8)), "mask": np.ones((8, 8), np.uint8)}
+    with pp.Loader([sample], pipeline, batch_size=1) as loader:
+        (batch,) = loader
+    mask = np.full((12, 12), expected, np.uint8)
+    mask[2:10, 2:10] = 1
+    assert np.array_equal(batch["mask"][0], mask)
+    assert caplog.messages == []
+    assert pp.mask not in map(type, from_albumentations(training=chain, max_size=20).ops)
+    assert caplog.messages == [
+        f'masks have "fill_mask" {expected} where no image is, and the op mask 255: the option mask adds it'
+    ]
 
 
 def test_both_sides_and_flips_by_chance():

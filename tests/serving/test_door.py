@@ -10,7 +10,7 @@ from classifier_models import save
 from faces import PLAN
 from pixprep.cli import main
 from pixprep.serving.repository import build, check, side_notes
-from pixprep.serving.repository.door import Door, door_notes
+from pixprep.serving.repository.door import Door, door_notes, explain_onnx
 from pixprep.serving.repository.ports import load_onnx
 
 MEAN, STD = np.array(pp.presets.IMAGENET_MEAN), np.array(pp.presets.IMAGENET_STD)
@@ -235,6 +235,37 @@ def test_a_resize_of_the_input_is_found(tmp_path, given):
     ]
     assert notes(tmp_path, nodes, UNIT, constants) == expected
     assert notes(tmp_path, nodes, UNIT, constants, resize=False) == []
+
+
+@pytest.mark.parametrize("name", ["image", "classes"])
+def test_a_model_that_gives_an_image_back_resizes_by_itself(name, tmp_path):
+    nodes = [
+        ("Resize", ["x", "", "scales"], ["large"], {"mode": "cubic"}),
+        ("Conv", ["large", "kernel"], ["y"], {"pads": [1, 1, 1, 1]}),
+    ]
+    count = 3 if name == "image" else 21
+    constants = {"scales": np.array([1, 1, 2, 2], np.float32), "kernel": np.ones((count, 3, 3, 3), np.float32)}
+    tensors = [numpy_helper.from_array(values, key) for key, values in constants.items()]
+    save(tmp_path, nodes, {"x": ("n", 3, 224, 224)}, {"y": ["n", count, 448, 448]}, tensors)
+    found = look(tmp_path / "1" / "model.onnx", pipeline(UNIT), {"x": "tensor"})
+    assert len(found) == (name == "classes")
+    assert all("each image is resampled twice" in note for note in found)
+
+
+@pytest.mark.parametrize(("dtype", "words"), [("UINT8", "without normalize"), ("FLOAT", "normalize included")])
+def test_a_model_that_takes_levels_is_not_said_to_need_normalize(dtype, words, tmp_path):
+    value = onnx.helper.make_tensor_value_info("x", getattr(TensorProto, dtype), ["n", 3, 8, 8])
+    end = onnx.helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
+    kernel = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "kernel")
+    begin, first = ([onnx.helper.make_node("Cast", ["x"], ["f"], to=1)], "f") if dtype == "UINT8" else ([], "x")
+    nodes = [*begin, onnx.helper.make_node("Conv", [first, "kernel"], ["c"])]
+    nodes += [
+        onnx.helper.make_node(kind, [a], [b]) for kind, a, b in (("GlobalAveragePool", "c", "p"), ("Flatten", "p", "y"))
+    ]
+    graph = onnx.helper.make_graph(nodes, "g", [value], [end], [kernel])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "model.onnx")
+    (line,) = [each for each in explain_onnx(tmp_path / "model.onnx") if "begins with the network" in each]
+    assert words in line
 
 
 def test_both_are_said(tmp_path):

@@ -147,6 +147,28 @@ def test_a_field_that_has_a_value_for_each_box_and_stays_is_named_once(caplog):
     assert batch["box_kinds"][0].tolist() == [1]
     said = [record.message for record in caplog.records]
     assert said == [
-        'batch["kinds"] has a value for each box, and keeps those of boxes that go: call the field "box_kinds", and it '
-        "goes with them"
+        'batch["kinds"] has a value for each box, and keeps those of boxes that go: name it in "follow" of the op '
+        "boxes, and it goes with them"
     ]
+
+
+def test_a_field_that_always_has_as_many_values_as_there_are_boxes_is_named_when_one_goes(caplog):
+    samples = [{"image": IMAGE, "boxes": BOXES, "kinds": ["a", "b"]} for _ in range(8)]
+    batches, _ = loaded(
+        samples, pp.Pipeline([pp.decode(), pp.crop(0, 0, 20, 40), pp.boxes(), pp.tensor()]).for_training()
+    )
+    assert {len(batch["boxes"][0]) for batch in batches} == {1}
+    assert [record.message.partition(" has ")[0] for record in caplog.records] == ['batch["kinds"]']
+
+
+@pytest.mark.parametrize("pad", [None, 3])
+def test_fields_that_the_op_names_go_with_their_boxes(pad, caplog):
+    sample = {"image": IMAGE, "boxes": BOXES, "kinds": ["a", "b"] if pad is None else [7, 8], "track": [5, 6]}
+    op = pp.boxes(pad=pad, follow=("kinds", "track"))
+    pipeline = pp.Pipeline([pp.decode(), pp.crop(0, 0, 20, 40), op, pp.tensor()]).for_training()
+    with pp.Loader([sample], pipeline, batch_size=1) as loader:
+        (batch,) = loader
+    assert (batch["boxes"][0] >= 0).any(axis=1).sum() == 1
+    assert batch["track"][0].tolist() == [5, -1, -1][:pad] if pad else [5]
+    assert batch["kinds"][0].tolist() == ([7, -1, -1] if pad else ["a"])
+    assert caplog.records == []

@@ -26,8 +26,6 @@ from pixprep.plan.steps import levels
 Bools = npt.NDArray[np.bool_]
 Labels = npt.NDArray[Any]
 
-OF_EACH_BOX = ("labels", "ids", "area", "iscrowd", "difficult", "truncated", "visible", "points")
-"""The fields of a sample that have a value for each box, and follow it; those of other names begin with ``box_``."""
 _WHOLE = 1 - 1e-6
 """Tolerance of ``min_visible``: a box is seen as a whole, up to rounding."""
 _NO_ROW = -1
@@ -48,13 +46,15 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
     moves = moving(plan)
     kept: Bools | None = None
     pad: int | None = None
+    own: BoxesPlan | None = None
     for name, output in plan.annotations.items():
         if isinstance(output, BoxesPlan):
+            own = output
             boxes = read_boxes(sample, placed.height, placed.width)
             results[name], kept = _boxes(output, placed, name, boxes.astype(np.float64))
             pad = output.pad
     for field in sample:
-        if kept is not None and (field in OF_EACH_BOX or field.startswith("box_")):
+        if own is not None and kept is not None and own.takes_along(field):
             values = of_each_box(field, sample[field])
             if values.ndim == 0 or len(values) != len(kept):
                 count = "one" if values.ndim == 0 else len(values)

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from pixprep.cores import cores
 from pixprep.engine.decoders import Decoder
+from pixprep.engine.decoders.clips import clip_decoder
 from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
-from pixprep.engine.devices import clip_decoder
 from pixprep.engine.kernels import Array
 from pixprep.engine.kernels.kernel import CpuKernel
 from pixprep.engine.kernels.resize import forget

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from pixprep.engine.decoders import Decoder, Limits, Pixels
+from pixprep.engine.decoders import Decoder
 from pixprep.engine.kernels import Array, Kernel
 from pixprep.engine.options import EngineOptions
 from pixprep.errors import SetupError, needing
@@ -94,29 +94,6 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
             ) from None
         return Gpu(int(index or 0))
     raise SetupError(f'device "{name}": there are "cpu", "gpu" and "gpu:1", "gpu:2", …')
-
-
-def clip_decoder(
-    plan: Plan,
-    limits: Limits,
-    *,
-    ready: Callable[[Pixels], Pixels],
-    elsewhere: Callable[[], Callable[[Any], Any] | None] | None = None,
-) -> Decoder:
-    """The decoder of clips.
-
-    Args:
-        plan: which takes clips.
-        limits: of a clip.
-        ready: makes a frame what the kernels of a device read.
-        elsewhere: makes the device's ``ffmpeg.Elsewhere``, or nothing.
-
-    Raises:
-        SetupError: PyAV is not installed.
-    """
-    with needing('decode_video needs PyAV: pip install "av>=17"'):
-        from pixprep.engine.decoders.clips.decoder import ClipDecoder  # noqa: PLC0415  (FFmpeg, for clips only)
-    return ClipDecoder(plan, limits, ready, elsewhere() if elsewhere else None)
 
 
 def optical_flow() -> Callable[[Any, Preset, Any], None]:

@@ -14,8 +14,8 @@ import cupy
 import numpy as np
 
 from pixprep.engine.decoders import Decoder
+from pixprep.engine.decoders.clips import clip_decoder
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
-from pixprep.engine.devices import clip_decoder
 from pixprep.engine.kernels import Array
 from pixprep.engine.kernels.resize import forget
 from pixprep.engine.kernels.staged import StagedKernel, needs_stages

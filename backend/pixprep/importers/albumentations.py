@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pixprep.errors import PipelineError
 from pixprep.importers.albumentations_ops import RENAMED, TRANSFORMS, Walk, version_of
@@ -25,6 +25,7 @@ from pixprep.pipeline.ops import (
     Flip,
     Grayscale,
     ImageOp,
+    Mask,
     Op,
     Points,
     RandomApply,
@@ -35,6 +36,7 @@ from pixprep.pipeline.ops import (
     changed,
 )
 from pixprep.pipeline.pipeline import Pipeline
+from pixprep.plan.output_plans import OF_EACH_BOX
 from pixprep.spec import BoxFormat, Side
 
 log = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ def from_albumentations(
     name: str | None = None,
     apply_exif_orientation: bool = True,
     max_size: int | None = None,
+    mask: bool = False,
 ) -> Pipeline:
     """The pipeline of a ``Compose``, bit for bit.
 
@@ -70,6 +73,8 @@ def from_albumentations(
         name: of the pipeline's origin; default: the file's.
         apply_exif_orientation: as ``cv2.imread`` does; ``Image.open`` does not.
         max_size: the most pixels of a side, for a chain that leaves images of their own size.
+        mask: Add the op ``mask`` to the training side, with ``fill_mask`` as its ``ignore``. Default: there is none,
+            and a warning says which label a ``mask`` of your own needs.
 
     Raises:
         PipelineError: a transform or one of its fields is not understood, or stands where it cannot; serving would
@@ -83,7 +88,7 @@ def from_albumentations(
         version, served, places = _ops(values, where, "serving", first, max_size)
     if training is not None:
         values, where = _read(training, "training")
-        version, trained, places = _ops(values, where, "training", first, max_size)
+        version, trained, places = _ops(values, where, "training", first, max_size, mask=mask)
     definition = training if source is None else source
     name = name or (Path(definition).name if isinstance(definition, str | Path) else "Compose")
     origin = {"library": "albumentations", "version": version, "name": name, "where": where}
@@ -140,7 +145,7 @@ def _positions(transform: Any) -> Iterator[str | None]:
 
 
 def _ops(
-    values: Mapping[str, Any], where: str, side: Side, first: Decode, max_size: int | None
+    values: Mapping[str, Any], where: str, side: Side, first: Decode, max_size: int | None, *, mask: bool = False
 ) -> tuple[str, list[Op], list[str]]:
     """The version of the library, the ops of a side, and the places of their transforms."""
     with reading(values, where) as fields:
@@ -153,8 +158,29 @@ def _ops(
         )
     walk = Walk(side, version)
     _take(walk, transform, where)
+    if side == "training":
+        _mask(walk, is_wanted=mask)
     ops = [first, *walk.finished(where), *walk.annotations]
     return version, [*ops, Tensor(walk.dtype, walk.layout, max_size, channels=walk.channels)], walk.places
+
+
+def _mask(walk: Walk, *, is_wanted: bool) -> None:
+    """Add the op ``mask``, or say which label its margin has.
+
+    Raises:
+        PipelineError: the op has no such margin.
+    """
+    labels = [*walk.mask_fills] or [0]
+    odd = [each for each in labels if not (isinstance(each, int | float) and each == int(each) and 0 <= each <= 255)]
+    if is_wanted and (odd or len(labels) > 1):
+        with named(walk.mask_fills[(odd or labels[1:])[0]]):
+            such = f"fills masks by {odd[0]}" if odd else f'has "fill_mask" {labels[1]}, and another one {labels[0]}'
+            raise PipelineError(f"{such}: the op mask has one label from 0 to 255 in all margins")
+    if is_wanted:
+        walk.annotations.append(Mask(ignore=int(cast("float", labels[0]))))
+    elif walk.mask_fills:
+        such = ", ".join(map(str, labels))
+        log.warning('masks have "fill_mask" %s where no image is, and the op mask 255: the option mask adds it', such)
 
 
 def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> None:
@@ -258,13 +284,17 @@ def _annotate(walk: Walk, fields: Fields) -> None:
     if fields.has("bbox_params"):
         with reading(fields.mapping("bbox_params"), "bbox_params") as boxes:
             form, is_normalized = boxes.choice("format", _BOXES)
-            boxes.ignore("label_fields", "check_each_transform", "clip", "filter_invalid_bboxes")
+            boxes.ignore("check_each_transform", "clip", "filter_invalid_bboxes")
+            along = boxes.take("label_fields") or ()
+            if not (isinstance(along, list | tuple) and all(isinstance(each, str) for each in along)):
+                boxes.refuse("label_fields", "must be a list of names")
             if boxes.has("max_accept_ratio"):
                 boxes.refuse("max_accept_ratio")
             least = boxes.number("min_width", 0.0)
             boxes.expect("min_height", least, why="must be min_width: an op has one least side")
             visible, area = boxes.number("min_visibility", 0.0), boxes.number("min_area", 0.0)
-        kept = Boxes(form, is_normalized, min_size=least, min_visible=visible, min_area=area)
+        follow = tuple(name for name in along if name not in OF_EACH_BOX and not name.startswith("box_"))
+        kept = Boxes(form, is_normalized, min_size=least, min_visible=visible, min_area=area, follow=follow)
         walk.annotations.append(kept)
     if fields.has("keypoint_params"):
         with reading(fields.mapping("keypoint_params"), "keypoint_params") as points:

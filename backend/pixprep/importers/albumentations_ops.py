@@ -42,6 +42,8 @@ class Walk:
         channels: of the tensor: 1 behind a ToGray that makes one; None: the image's.
         is_open: the last op is a letterbox whose margin is still to come.
         places: of the transform of each of ``ops``.
+        mask_fills: Labels that masks get in a margin, or the ``border_mode`` that fills it with labels of the mask;
+            each with the place of its transform.
     """
 
     def __init__(self, side: Side, version: str) -> None:
@@ -54,6 +56,7 @@ class Walk:
         self.is_open = False
         self.ops: list[ImageOp] = []
         self.places: list[str] = []
+        self.mask_fills: dict[object, str] = {}
 
     @property
     def dtype(self) -> TensorDType:
@@ -125,10 +128,12 @@ def filter_of(fields: Fields) -> Filter:
     return fields.choice("interpolation", FILTERS)
 
 
-def margin(fields: Fields) -> dict[str, Any]:
-    """Fields of an op that pads: ``fill`` and ``padding_mode``. A mask's margin is the op ``mask``'s to say."""
-    fields.ignore("fill_mask")
+def margin(walk: Walk, fields: Fields) -> dict[str, Any]:
+    """Fields of an op that pads: ``fill`` and ``padding_mode``; the walk notes the label of a mask's margin."""
+    labels = fields.take("fill_mask")
     mode = fields.choice("border_mode", _MARGINS)
+    one = labels[0] if isinstance(labels, list | tuple) and len({*labels}) == 1 else labels
+    walk.mask_fills.setdefault((one or 0) if mode == "constant" else mode, fields.where)
     fill = colour(fields)
     return {"fill": fill, "padding_mode": mode} if mode == "constant" else {"padding_mode": mode}
 
@@ -184,7 +189,7 @@ def _max_size(side: Literal["longer", "shorter"]) -> Read:
 def _pad(walk: Walk, fields: Fields) -> None:
     """A margin where the image is smaller; with ``LongestMaxSize`` of two sides before it, that is a letterbox."""
     fields.ignore("padding")
-    anchor, how = fields.choice("position", _ANCHORS, "center"), margin(fields)
+    anchor, how = fields.choice("position", _ANCHORS, "center"), margin(walk, fields)
     divisors = [fields.has(name) for name in ("pad_height_divisor", "pad_width_divisor")]
     if any(divisors):
         multiple = fields.side("pad_height_divisor" if divisors[0] else "pad_width_divisor")
@@ -207,7 +212,7 @@ def padded(walk: Walk, fields: Fields) -> tuple[int, int]:
     size = fields.side("height"), fields.side("width")
     if fields.flag("pad_if_needed"):
         anchor = fields.choice("pad_position", _ANCHORS, "center")
-        walk.change(ops.Pad(*size, anchor=anchor, larger="keep", **margin(fields)))
+        walk.change(ops.Pad(*size, anchor=anchor, larger="keep", **margin(walk, fields)))
     fields.ignore("pad_position", "border_mode", "fill", "fill_mask")
     return size
 

@@ -97,7 +97,7 @@ def _warped(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarp
     filter_: Filter = "bilinear" if found == "area" else found  # OpenCV's own rule for warps
     if filter_ not in ("nearest", "bilinear", "bicubic"):
         fields.refuse("interpolation", "must be 0 (nearest), 1 (bilinear) or 2 (bicubic)")
-    walk.change(op(**{"filter": filter_, "p": 1.0} | margin(fields) | how))
+    walk.change(op(**{"filter": filter_, "p": 1.0} | margin(walk, fields) | how))
 
 
 def _affine(walk: Walk, fields: Fields) -> None:

@@ -236,6 +236,10 @@ class FlowPlan:
 OutputPlan = TensorPlan | NumbersPlan | FlowPlan
 
 
+OF_EACH_BOX = ("labels", "ids", "area", "iscrowd", "difficult", "truncated", "visible", "points")
+"""Fields of a sample that have one value for each box. So have those whose names begin with ``box_``."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BoxesPlan:
     """An output that is a sample's boxes; the fields are those of the op ``boxes``."""
@@ -249,6 +253,11 @@ class BoxesPlan:
     min_visible: float
     min_area: float = 0.0
     pad: int | None
+    follow: tuple[str, ...] = ()
+
+    def takes_along(self, name: str) -> bool:
+        """Tell whether a field of a sample has one value for each box, which goes with it."""
+        return name in OF_EACH_BOX or name.startswith("box_") or name in self.follow
 
 
 @dataclass(frozen=True, kw_only=True)

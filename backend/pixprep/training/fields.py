@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from pixprep.engine.annotations import OF_EACH_BOX, annotated, check_size, of_each_box, read_boxes, read_field
+from pixprep.engine.annotations import annotated, check_size, of_each_box, read_boxes, read_field
 from pixprep.errors import DataError, printable
-from pixprep.plan.output_plans import BoxesPlan
+from pixprep.plan.output_plans import OF_EACH_BOX, BoxesPlan
 from pixprep.plan.plan import Place, Placed, Plan
 
 _OPS = {
@@ -23,6 +24,8 @@ _OPS = {
     "segmentation": "mask",
 }
 """The ops that would move a field."""
+_SURE = 8
+"""Samples of equally many boxes and values, after which these are taken for those of the boxes."""
 
 
 def collated(fields: Sequence[Mapping[str, Any]], samples: Sequence[str]) -> dict[str, Any]:
@@ -68,29 +71,33 @@ def left_behind(
             yield name, f'no op moves batch["{name}"]: {how}'
 
 
-def as_long_as_boxes(fields: Mapping[str, Any], counts: dict[str, set[int]]) -> Iterator[tuple[str, str]]:
+def as_long_as_boxes(
+    fields: Mapping[str, Any], counts: dict[str, Counter[int]], plan: BoxesPlan, left: int
+) -> Iterator[tuple[str, str]]:
     """The fields that so far have had a value for each box, and do not go with it, each with what to say of it.
 
     Args:
         fields: of one sample.
-        counts: by each field's name the numbers of boxes of which there were as many values; of a field that once had
-            another number, none.
+        counts: by each field's name the numbers of boxes of which there were as many values, and in how many samples;
+            of a field that once had another number, none.
+        plan: Plan of the boxes, which names the fields that go with them.
+        left: Number of boxes that are left of the sample's.
     """
     if not hasattr(fields.get("boxes"), "__len__"):
         return
     number = len(fields["boxes"])
     for name, value in fields.items():
-        is_known = name in (*_OPS, *OF_EACH_BOX) or name.startswith("box_") or isinstance(value, str | bytes)
+        is_known = name in (*_OPS, "size") or plan.takes_along(name) or isinstance(value, str | bytes)
         if is_known or not hasattr(value, "__len__"):
             continue
-        found = counts.setdefault(name, {number})
+        found = counts.setdefault(name, Counter({number: 0}))
         if len(value) != number:
             found.clear()
         elif found:
-            found.add(number)
-        if len(found - {0}) > 1:
+            found[number] += 1
+        if len(found.keys() - {0}) > 1 or (left < number and sum(found.values()) >= _SURE):
             what = "has a value for each box, and keeps those of boxes that go"
-            yield name, f'batch["{name}"] {what}: call the field "box_{name}", and it goes with them'
+            yield name, f'batch["{name}"] {what}: name it in "follow" of the op boxes, and it goes with them'
 
 
 def _is_of_pixels(value: Any, size: tuple[int, int] | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -141,7 +142,7 @@ class Maker:
     blocks: Blocks = field(default_factory=Blocks)
     broken: dict[int, Broken] = field(default_factory=dict)
     warned: set[str] = field(default_factory=set)
-    lengths: dict[str, set[int]] = field(default_factory=dict)
+    lengths: dict[str, Counter[int]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)  # an engine is one thread's at a time: an epoch's, or that of ``replay``
 
     def reader(self) -> Reader:
@@ -342,13 +343,15 @@ class Maker:
     def _finished(self, made: Batch, rows: _Rows) -> Batch:
         """The batch with the fields of its samples, which follow the plan's ``boxes`` and ``points``."""
         plan, records = self.engine.plan, []
-        for sample, placed in zip(rows.samples, made.placed, strict=True):
+        of_boxes = [(name, each) for name, each in plan.annotations.items() if isinstance(each, BoxesPlan)]
+        for sample, placed, annotated in zip(rows.samples, made.placed, rows.annotated, strict=True):
             size = None if placed is None else (placed.height, placed.width)
             boxes = in_pixels(sample.fields.get("boxes"), *size) if size else None
             records.append(sample.fields if boxes is None else {**sample.fields, "boxes": boxes})
             self._warn(left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.warned}, size))
-            if any(isinstance(each, BoxesPlan) for each in plan.annotations.values()):
-                self._warn(as_long_as_boxes(sample.fields, self.lengths))
+            for name, each in of_boxes[:1]:
+                left = len(annotated.get(name, sample.fields.get("boxes", ())))
+                self._warn(as_long_as_boxes(sample.fields, self.lengths, each, left))
         fields = collated(records, [sample.name for sample in rows.samples])
         for name in moving(plan):  # the op's output has another name, and these are in pixels of the photos
             fields.pop(name, None)

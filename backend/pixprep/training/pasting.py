@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.boxes import from_corners, to_corners
-from pixprep.engine.annotations import OF_EACH_BOX
 from pixprep.engine.batch import Batch
 from pixprep.errors import DataError, PipelineError
 from pixprep.pipeline.pipeline import Pipeline
@@ -202,8 +201,8 @@ class _Work:
         self._boxes, self._plan = named.get("boxes", ("", None))
         self.pad, self.is_overfull = self._plan and self._plan.pad, False
         self.masks = [named["masks"][0]] if "masks" in named else []
-        follow = [name for name in batch.fields if name in OF_EACH_BOX or name.startswith("box_")]
-        for name in follow if self._plan else ():
+        follow = [name for name in batch.fields if self._plan and self._plan.takes_along(name)]
+        for name in follow:
             if any(values is None for values in batch.fields[name]):
                 raise DataError(f'"{name}" is of some samples only: images that are put together need it of all')
         self._names = [self._boxes, *self.masks, *follow] if self._plan else []

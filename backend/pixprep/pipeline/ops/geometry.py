@@ -150,7 +150,11 @@ class Resize(ImageOp, frozen=True, tag="resize"):
                 raise PipelineError('"subpixel" goes without "multiple", and with "max_size" in "mode": "scale" alone')
             settle(self, "subpixel", PROFILES[self.like].subpixel and not is_whole)
         elif (self.rounding, self.subpixel) != (None, None):
-            raise PipelineError('"rounding" and "subpixel" are of a side that follows: with "stretch" none does')
+            such = "rounding" if self.rounding is not None else "subpixel"
+            raise PipelineError(
+                f'"{such}" goes with a side that follows from the other one, and "height" and "width" name both: leave '
+                'it out, or take "mode": "fit" or "cover"'
+            )
         self._check_roi()
 
     def _check_roi(self) -> None:
@@ -336,10 +340,14 @@ def check_like(op: Resizing) -> None:
             f"{', '.join(_filters(op.like, antialias=not op.antialias))}"
         )
     if op.filter not in filters:
-        others = [like for like in PROFILES if op.filter in _filters(like, antialias=bool(op.antialias))]
+        likes = [like for like in PROFILES if op.filter in PROFILES[like].filters + PROFILES[like].antialiased]
+        others = [like for like in likes if op.filter in _filters(like, antialias=bool(op.antialias))]
+        remedy = f'"like": {" or ".join(f"{chr(34)}{like}{chr(34)}" for like in others or likes)}'
+        if not others:
+            remedy += f' with "antialias": {str(not op.antialias).lower()}'
         raise PipelineError(
             f'"{op.filter}" with antialias {str(op.antialias).lower()} is not for "like": "{op.like}", which has '
-            f"{', '.join(filters)}; of the others {', '.join(others) or 'none'} has it"
+            f"{', '.join(filters)}: it is for {remedy}"
         )
 
 

@@ -302,6 +302,8 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
         min_area: the least area of a box that stays, as ``min_size``.
         pad: rows in any case, of which those without a box hold -1, and their labels too: all images in one array. An
             image with more boxes is refused.
+        follow: Names of further fields of a sample that have one value for each box, such as ``["cls"]``. The values of
+            boxes that go, go too.
     """
 
     format: BoxFormat = "xyxy"
@@ -311,6 +313,12 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
     min_visible: Share = 0.0
     min_area: Annotated[float, Within(0, MAX_SIDE**2, " pixels")] = 0.0
     pad: Rows | None = None
+    follow: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        for name in self.follow:
+            if not name.isidentifier() or name in ("image", "name", "boxes", "points", "mask", "masks", "size"):
+                raise PipelineError(f'"follow" has names of fields with one value for each box, not {name!r}')
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         before.check_boxes()

@@ -173,7 +173,7 @@ def plan_repository(
     notes = [f"repeated from the last build: {as_options(repeated)}; --force repeats nothing"] if is_repeated else []
     demo_pipeline = presets.efficientnet_lite0()
     of_ports = pipelines or {"": alone or demo_pipeline}
-    stages = _stages(of_ports, models, chosen, notes, is_of_one_image=one_image)
+    stages = _stages(of_ports, models, chosen, notes, is_of_one_image=one_image, asks=not boxes_from)
     served, config = stages[0].pipeline, stages[0].config
     chain = chain_from(before, boxes_from, boxes_by, stages, name=name) if boxes_from else None
     rows = served.plan.takes_boxes
@@ -276,6 +276,7 @@ def _stages(
     notes: list[str],
     *,
     is_of_one_image: bool,
+    asks: bool,
 ) -> list[Stage]:
     """The preprocess models, each of which waits for the one before it; ``notes`` gets the remarks on them.
 
@@ -285,7 +286,7 @@ def _stages(
     stages: list[Stage] = []
     for port, pipeline in pipelines.items():
         served, before = pipeline.for_serving(), stages[-1] if stages else None
-        remarks_on, config = _looked_at(served, chosen)
+        remarks_on, config = _looked_at(served, chosen, asks=asks)
         notes += [note for note in remarks_on if note not in notes]
         stage = Stage(model=models[port], pipeline=served, config=config, port=port, before=before)
         stages.append(replace(stage, is_of_one_image=is_of_one_image))
@@ -323,14 +324,14 @@ def _kept_labels(folder: Path, weights: Mapping[str, Content], notes: list[str])
     return read_labels(kept)
 
 
-def _looked_at(pipeline: Pipeline, chosen: Choices) -> tuple[list[str], model_config.Config]:
+def _looked_at(pipeline: Pipeline, chosen: Choices, *, asks: bool) -> tuple[list[str], model_config.Config]:
     """Notes on a pipeline that is to be served, and its configuration.
 
     Raises:
         PipelineError: it gives values that no usual classifier takes, or a choice is none.
     """
     notes = [pipeline.left_out] if pipeline.left_out else []
-    notes += remarks(pipeline)
+    notes += remarks(pipeline, asks=asks)
     if (odd := odd_ranges(pipeline)) and not chosen.get("odd_range"):
         raise PipelineError(*(f"{text}; or say {ODD_RANGE}" for text in odd))
     notes += black_margins(pipeline)

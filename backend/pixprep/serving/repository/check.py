@@ -122,13 +122,18 @@ def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
     return [] if odd_range else [Problem(path.name, text, f"or say {ODD_RANGE}") for text in odd_ranges(pipeline)]
 
 
-def remarks(pipeline: Pipeline) -> list[str]:
-    """The tensors that training resizes otherwise, the numbers that clients are to send, and the sides left open."""
+def remarks(pipeline: Pipeline, *, asks: bool = True) -> list[str]:
+    """The tensors that training resizes otherwise, the numbers that clients are to send, and the sides left open.
+
+    Args:
+        pipeline: Pipeline that is served.
+        asks: Clients send its numbers; else a model before it does.
+    """
     such = ", ".join(f'"{name}" {spec}' for name, spec in pipeline.inputs.items())
     specs = {name: output.spec for name, output in pipeline.outputs.items()}
     return [
         *unlike_sides(pipeline),
-        *([f"asks its clients for {such} with each image"] if such else []),
+        *([f"asks its clients for {such} with each image"] if such and asks else []),
         *(f'the sides of "{name}" follow the image: {spec}' for name, spec in specs.items() if spec.is_open),
     ]
 

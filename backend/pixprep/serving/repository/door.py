@@ -54,6 +54,7 @@ class _Start:
         scale, offset: what the arithmetic amounts to, one value or one a channel: value * scale + offset.
         is_learned: a batch norm is part of it, whose numbers are nobody's convention.
         is_followed: the network itself comes next, and nothing unknown before it.
+        makes_images: the model gives an image back, so that a resize of its input is its own.
     """
 
     arithmetic: list[str] = field(default_factory=list)
@@ -62,6 +63,7 @@ class _Start:
     offset: F64 = field(default_factory=lambda: np.zeros(1))
     is_learned: bool = False
     is_followed: bool = False
+    makes_images: bool = False
 
 
 class Door(NamedTuple):
@@ -119,7 +121,7 @@ def _notes(start: _Start, output: Output, *, is_bare: bool) -> Iterator[str]:
             "takes the levels 0 to 255 as they are: neither the pipeline normalizes them nor the model; put normalize "
             "before tensor, or say --odd-range if the training had none"
         )
-    if start.resizes and any(isinstance(op, Resize | Letterbox) for op in output.chain):
+    if start.resizes and not start.makes_images and any(isinstance(op, Resize | Letterbox) for op in output.chain):
         yield (
             f"{start.resizes[0]} resizes the input, and so does the pipeline: each image is resampled twice; export "
             "the model without it"
@@ -178,7 +180,10 @@ def explain_onnx(path: Path) -> Iterator[str]:
             scale, offset = (", ".join(f"{number:.6g}" for number in each) for each in (start.scale, start.offset))
             yield f"       begins with {', '.join(start.arithmetic)}: value * [{scale}] + [{offset}]"
         elif start.is_followed:
-            yield "       begins with the network itself: the pipeline does everything, normalize included"
+            if tensor.data_type.endswith("_UINT8"):
+                yield "       begins with the network itself: it takes the levels 0 to 255, without normalize"
+            else:
+                yield "       begins with the network itself: the pipeline does everything, normalize included"
         if len(shape) == 5:
             yield "       takes clips (decode_video), or images in a layout of five dims"
         if shape[0] > 0:
@@ -197,7 +202,7 @@ def explain_onnx(path: Path) -> Iterator[str]:
 
 def _walk(graph: Any, name: str, channels: int, shape: tuple[int, ...]) -> _Start:
     """Follow an input while one node takes what the one before gave."""
-    start = _Start()
+    start = _Start(makes_images=_makes_images(graph, channels))
     for _ in range(_MAX_NODES):
         takers = [node for node in graph.node if name in node.input and node.op_type not in ("Shape", "Size")]
         start.is_followed = bool(takers) and all(node.op_type in _LEARNED for node in takers)
@@ -278,6 +283,12 @@ def _keeps_size(node: Any, graph: Any, shape: tuple[int, ...]) -> bool:
         return False
     last = tuple(scales_or_sizes)
     return set(last) == {1.0} or last[1:] == shape[1 - len(last) :]  # of a clip, a frame's
+
+
+def _makes_images(graph: Any, channels: int) -> bool:
+    """Tell whether an output is an image of as many channels: such a model, of super-resolution, enlarges its input."""
+    shapes = [[dim.dim_value for dim in each.type.tensor_type.shape.dim] for each in graph.output]
+    return any(len(shape) == 4 and channels in (shape[1], shape[3]) for shape in shapes)
 
 
 def _shown(node: Any) -> str:
