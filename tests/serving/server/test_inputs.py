@@ -1,5 +1,6 @@
 """Numbers beside a photo, on a real Triton: what clients get, whatever they send; and two stages in one ensemble."""
 
+import io
 import json
 import re
 import shlex
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -479,7 +481,9 @@ def stages(tmp_path_factory):
         (folder / f"{name}.py").write_text(f"{blocks('python')[1].replace('def rows', 'def boxes_of')}\n{lines}")
         files = ["--pipeline", f"{name}.json", "--onnx", "colours.onnx", "--boxes-by", f"{name}.py"]
         places = [str(folder / word) if "." in word else word for word in files]
-        assert main(["build", *places, "--name", name, "--boxes-from", "detect", "--output", str(models)]) == 0
+        with redirect_stdout(io.StringIO()) as out, redirect_stderr(out):
+            assert main(["build", *places, "--name", name, "--boxes-from", "detect", "--output", str(models)]) == 0
+        assert "asks its clients" not in out.getvalue()  # who send a photo
     assert main(["check", str(models)]) == 0
     with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield folder, server
