@@ -1,0 +1,15 @@
+"""What `make test` leaves out is there."""
+
+from pathlib import Path
+
+import pytest
+
+from rarely import KEPT
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_test_that_is_left_to_make_test_slow_exists(name):
+    path, _, function = name.partition("::")
+    assert f"\ndef {function}(" in (ROOT / path).read_text(encoding="utf-8")

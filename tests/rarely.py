@@ -1,0 +1,41 @@
+"""What `make test` leaves to `make test-slow`: tests that take long and check code that rarely changes.
+
+`pytest_collection_modifyitems` in conftest.py marks them as slow. The number is how many parameters of a test stay in
+`make test`, spread evenly over all of them; 0 leaves the whole test to `make test-slow`.
+"""
+
+KEPT = {
+    "tests/engine/test_reduced.py::test_a_slope_stays_where_it_is": 48,
+    "tests/engine/test_video_decoder.py::test_the_number_of_each_frame_is_the_one_that_is_wanted": 5,
+    "tests/engine/test_video_decoder.py::"
+    "test_a_clip_that_was_cut_between_key_frames_begins_with_the_first_that_decodes": 6,
+    "tests/gpu/test_gpu_kernels.py::test_kernels_are_checked_with_images_that_the_plan_takes": 2,
+    "tests/engine/test_kernel.py::test_a_margin_before_the_resize_is_resampled_like_any_pixel": 4,
+    "tests/parity/test_opencv.py::test_fx_and_fy_give_what_opencv_gives": 2,
+    "tests/serving/test_found_onnx.py::test_dims_that_cannot_be_freed_are_refused_after_the_trial": 2,
+    "tests/serving/test_found_onnx.py::test_a_reshape_to_the_frozen_batch_is_freed_with_it": 1,
+    "tests/serving/server/test_clip_ensemble.py::test_the_lines_that_serve_says_take_a_clip": 0,
+    "tests/serving/server/test_clip_ensemble.py::test_the_logits_are_the_mean_of_those_of_the_frames": 1,
+    "tests/serving/server/test_detect.py::test_boxes_come_back_within_a_pixel_and_one_for_each_thing": 5,
+    "tests/serving/server/test_drain.py::test_what_is_not_answered_in_the_grace_period_is_cut": 0,
+    "tests/serving/server/test_embedded_server.py::"
+    "test_a_second_server_stands_beside_the_first_and_starts_again_at_the_same_place": 0,
+    "tests/serving/server/test_embedded_server.py::"
+    "test_the_folders_of_a_killed_triton_are_removed_when_it_is_started_anew": 0,
+    "tests/serving/server/test_inputs.py::test_the_page_shows_what_send_prints": 1,
+    "tests/serving/server/test_page.py::"
+    "test_the_page_waits_for_a_triton_that_dies_and_ends_with_the_supervisor_however_that_ends": 1,
+    "tests/serving/server/test_perf_and_examples.py::"
+    "test_perf_analyzer_measures_images_of_mixed_sizes_under_closed_and_open_loads": 1,
+    "tests/serving/server/test_perf_and_examples.py::"
+    "test_pytriton_server_gives_the_engines_tensors_and_says_what_is_wrong_with_an_image": 0,
+    "tests/serving/server/test_supervision.py::test_both_models_at_once_come_back_and_their_ensemble_with_them": 0,
+    "tests/serving/server/test_supervision.py::test_more_connections_than_the_soft_limit_allows_cost_no_answer": 0,
+    "tests/serving/server/test_supervision.py::"
+    "test_triton_is_brought_back_while_an_edit_is_read_which_is_deployed_later": 0,
+    "tests/serving/server/test_supervision.py::"
+    "test_while_a_classifier_is_brought_back_preprocess_answers_every_request": 1,
+    "tests/serving/server/test_tracing.py::test_a_collector_that_is_not_there_costs_no_request_and_no_grace": 0,
+    "tests/serving/server/test_tracing.py::test_at_a_rate_of_one_every_request_is_traced": 0,
+    "tests/training/test_killed.py::test_another_process_goes_on_after_kill_9": 9,
+}
