@@ -1,36 +1,42 @@
 """Attack: an ONNX file whose weights lie in "model.py", "../../.bashrc" or "torch.so": ``build`` copies them along.
-Or in "weights.bin", which is a link to ~/.ssh/id_rsa, a FIFO, a device.
+Or in "weights.bin", which is a link to ~/.ssh/id_rsa, a FIFO, a device, ends early, or is a sparse file of terabytes.
+Or in "model.onnx", which would take the place of the file that was checked.
 
 Defence: weights lie beside the ONNX file, in a regular file that is no link, and are no file that Python runs. They are
-looked for wherever a constant may stand: in the nodes, their own graphs and functions, too.
+looked for wherever a constant may stand: in the nodes, their own graphs and functions, too. ``check`` does the same.
 Outcome: refused. Before the mend the stranger's model.py took the place of ours, and Triton would have run it; and any
 file that a link led to was copied into the repository, which others are given.
 """
 
 import os
+import shutil
 
 import pytest
 from onnx import TensorProto, helper
 
 import pixprep as pp
 from attacks.pipelines import VALID
-from attacks.repositories import patience
+from attacks.repositories import patience, sparse
 from pixprep.serving import repository
 
-NAMES = ("model.py", "torch.py", "numpy.so", "x.pyc", "../model.py", "/etc/passwd", "..", ".", "a/b", "a\0b", "")
+NAMES = (
+    *("model.onnx", "model.plan", "*/_ORT_MEM_ADDR_/*", "model.py", "torch.py", "numpy.so", "x.pyc", "../model.py"),
+    *("/etc/passwd", "..", ".", "a/b", "a\0b", ""),
+)
 CONTROLS = ("red\x1b[31m.bin", "line\nok: no problem found", "\u202egnp.bin")
 
 
-def external(location):
+def external(location, **entries):
     """A weight that is said to lie in a file of its own."""
     weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL)
-    weights.external_data.add(key="location", value=location)
+    for key, value in {"location": location, **entries}.items():
+        weights.external_data.add(key=key, value=value)
     return weights
 
 
-def save(path, location, place="initializer", name="x"):
+def save(path, location, place="initializer", name="x", **entries):
     """A model that adds such weights, which stand at some place of it, to the input of a name."""
-    weights, functions = external(location), []
+    weights, functions = external(location, **entries), []
     x = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3, 8, 8])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3, 8, 8])
     constant = helper.make_node("Constant", [], ["w"], value=weights)
@@ -93,6 +99,59 @@ def test_weights_that_are_no_file_beside_it_are_refused_and_nothing_is_written(t
     assert str(caught.value) == f'model.onnx: has weights in "weights.bin", which is {what}: put the file itself there'
     assert not (tmp_path / "out").exists()
     assert list(tmp_path.glob(".pixprep*")) == []
+
+
+ENDS = {
+    "beyond the end": (
+        {"offset": "60", "length": "8"},
+        'ends after 64 bytes, and the weight "w" at byte 68',
+    ),
+    "an exabyte": ({"length": str(1 << 59)}, "at byte 576,460,752,303,423,488"),
+    "a negative offset": ({"offset": "-16", "length": "4"}, 'the weight "w" has no offset or length that is a number'),
+    "words": ({"offset": "abc"}, 'the weight "w" has no offset or length that is a number'),
+    "2^64": ({"offset": str(1 << 64)}, 'the weight "w" has no offset or length that is a number'),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_weights_behind_the_end_of_their_file_are_refused_and_found_by_check(tmp_path, case):
+    entries, words = ENDS[case]
+    (tmp_path / "weights.bin").write_bytes(bytes(64))
+    save(tmp_path / "model.onnx", "weights.bin", offset="60", length="4")
+    build(tmp_path)
+    assert repository.check(tmp_path / "out") == []
+    save(tmp_path / "model.onnx", "weights.bin", **entries)
+    with pytest.raises(pp.PipelineError) as caught:
+        build(tmp_path)
+    assert words in str(caught.value)
+    shutil.copy(tmp_path / "model.onnx", tmp_path / "out" / "classifier" / "1")
+    (problem,) = repository.check(tmp_path / "out")
+    assert problem.where == "classifier/1/model.onnx"
+    assert words in problem.what
+
+
+@pytest.mark.parametrize(("make", "what"), [(lambda _: 0, "not there"), (os.mkfifo, "no file"), (os.mkdir, "no file")])
+def test_check_finds_weights_that_are_no_file(tmp_path, make, what):
+    (tmp_path / "weights.bin").write_bytes(bytes(4))
+    save(tmp_path / "model.onnx", "weights.bin")
+    build(tmp_path)
+    weights = tmp_path / "out" / "classifier" / "1" / "weights.bin"
+    weights.unlink()
+    make(weights)
+    with patience():
+        (problem,) = repository.check(tmp_path / "out")
+    assert problem.what == f'has weights in "weights.bin", which is {what}: put the file itself there'
+
+
+def test_a_sparse_file_of_terabytes_does_not_fill_the_disk(tmp_path):
+    save(tmp_path / "model.onnx", "weights.bin")
+    try:
+        sparse(shutil.disk_usage(tmp_path).free + (1 << 40))(tmp_path / "weights.bin")
+    except OSError:
+        pytest.skip("this file system has no sparse files of that size")
+    with patience(), pytest.raises(pp.SetupError, match="No space left on device"):
+        build(tmp_path)
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_onnx_file_that_the_user_names_by_a_link_is_built(tmp_path):

@@ -6,6 +6,7 @@ another one has at most 1 MiB, and a name 4,096 letters. A sparse file's holes a
 Outcome: refused by name, in little time and memory.
 """
 
+import os
 import tarfile
 import tracemalloc
 
@@ -122,6 +123,34 @@ def test_the_members_behind_a_sparse_file_of_several_maps_are_those_of_tarfile(t
         1: "[BAD_RECORD] t.tar, s: its .bin is a file with holes",
         2: "[BAD_RECORD] t.tar, c: has no member .cls",
     }
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b'{"a":' * 100_000, b"[" * 100_000 + b"]" * 100_000])
+def test_a_member_that_is_nested_without_an_end_costs_its_sample(tmp_path, data):
+    (tmp_path / "t.tar").write_bytes(
+        tar_bytes([*PAIR, ("b.jpg", b"image"), ("b.json", data), ("c.jpg", b"i"), ("c.json", b"[1]")])
+    )
+    source = read.tar(tmp_path / "t.tar", label="json")
+    assert source[2]["label"] == [1]
+    assert refusals(source)[1].startswith("[BAD_RECORD] t.tar, b: its .json is broken: ")
+
+
+@pytest.mark.parametrize("name", ["b.jpg", "b.txt"])
+def test_a_sparse_file_of_gigabytes_costs_its_sample(tmp_path, name):
+    """A member of 3 GiB of zeros, which takes no room on the disk, took 2 GiB of memory."""
+    path = tmp_path / "t.tar"
+    other = b"" if name == "b.jpg" else header() + padded(b"image")
+    path.write_bytes(GOOD + other + header(name, b"%011o\0" % (3 << 30)))
+    os.truncate(path, path.stat().st_size + (3 << 30))
+    source = read.tar(path, label=None, text="txt" if name == "b.txt" else None)
+    tracemalloc.start()
+    with patience():
+        text = refusals(source)[1]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    what = "has 3,221,225,472 bytes; at most 268,435,456 are read (parameter max_image_bytes)"
+    assert text == f"[TOO_LARGE_BYTES] t.tar, b: {what}"
+    assert peak < 32 << 20
 
 
 @settings(max_examples=150, deadline=None)

@@ -5,7 +5,9 @@ Defence: every file is read up to a limit, archives as well, and lengths are com
 Outcome: refused in one line and in little memory. (Each importer's own tests go further, and mutate real files.)
 """
 
+import json
 import os
+import struct
 import tracemalloc
 import zipfile
 
@@ -76,6 +78,63 @@ def test_an_archive_writes_nothing(tmp_path):
         archive.writestr("config.json", DEEP)
     refusal(tmp_path / "inside" / "m.keras")
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]
+
+
+def endless_directory(path):
+    """An archive of zeros, whose last bytes say that they are its directory."""
+    sparse(1 << 31)(path)
+    with path.open("ab") as file:
+        file.write(struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, (1 << 31) - 1, 0, 0))
+
+
+def packed(kind, content, spoiled=None):
+    """A function that makes an archive of a kind of compression, a byte of which may be spoiled."""
+
+    def make(path):
+        with zipfile.ZipFile(path, "w", kind) as archive:
+            archive.writestr("config.json", content)
+            archive.writestr("metadata.json", "{}")
+        if spoiled:
+            data = bytearray(path.read_bytes())
+            data[spoiled] ^= 255
+            path.write_bytes(data)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        endless_directory,
+        packed(zipfile.ZIP_BZIP2, b" " * (256 << 20)),
+        packed(zipfile.ZIP_BZIP2, bytes(range(256)), 50),
+        packed(zipfile.ZIP_LZMA, bytes(range(256)), 60),
+        packed(zipfile.ZIP_DEFLATED, bytes(range(256)), 60),
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/zero"),
+    ],
+    ids=["an endless directory", "a bzip2 bomb", "broken bzip2", "broken LZMA", "broken deflate", "a FIFO", "a device"],
+)
+def test_an_archive_that_lies_is_one_line_in_little_memory(tmp_path, make):
+    """The directory took 2 GiB, bzip2 1 GiB, LZMA was a traceback, and a FIFO or a device kept ``import`` for ever."""
+    make(tmp_path / "m.keras")
+    text, peak = refusal(tmp_path / "m.keras")
+    assert text in (
+        "m.keras: not a .keras file; of an .h5 file give model.to_json()",
+        "m.keras: cannot be read: Not a regular file",
+    )
+    assert peak < 16
+
+
+def test_an_honest_archive_is_read_beside_gigabytes_of_weights(tmp_path):
+    layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 8, 8, 3]}}]
+    layers += [{"class_name": "Rescaling", "config": {"scale": 0.5, "offset": 0.0}}]
+    model = json.dumps({"class_name": "Sequential", "config": {"name": "m", "layers": layers}})
+    packed(zipfile.ZIP_DEFLATED, model)(tmp_path / "m.keras")
+    with zipfile.ZipFile(tmp_path / "m.keras", "a") as archive, archive.open("model.weights.h5", "w") as file:
+        for _ in range(20):  # more than is read at once
+            file.write(bytes(1 << 20))
+    assert import_pipeline(str(tmp_path / "m.keras")).outputs["tensor"].spec.shape == (8, 8, 3)
 
 
 @pytest.mark.parametrize("name", ["m.dali", "m.onnx", "m.json"])

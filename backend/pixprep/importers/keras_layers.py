@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -11,17 +12,32 @@ from typing import Any
 
 from pixprep.errors import PipelineError
 from pixprep.importers.fields import MAX_BYTES, parse_json
+from pixprep.pipeline.file import open_regular
 from pixprep.pipeline.ops.faults import quoted
+
+_KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""The kinds of compression that are inflated a piece at a time. Keras stores without compression."""
+
+
+class _Pieces(io.BufferedReader):
+    """A file that refuses to read more at once than a configuration has: the directory of an archive may be endless."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > MAX_BYTES:
+            raise zipfile.BadZipFile
+        return super().read(size)
 
 
 def read_archive(path: Path) -> dict[str, Any]:
     """The model's config in a ``.keras`` file, and the version of Keras that wrote it; nothing is unpacked."""
     texts = []
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _Pieces(open_regular(path).detach()) as file, zipfile.ZipFile(file) as archive:
             for name in ("config.json", "metadata.json"):
-                with archive.open(name) as file:
-                    texts.append(file.read(MAX_BYTES + 1))
+                if archive.getinfo(name).compress_type not in _KINDS:
+                    raise zipfile.BadZipFile  # noqa: TRY301  (it is said below)
+                with archive.open(name) as member:
+                    texts.append(member.read(MAX_BYTES + 1))
     except OSError as error:
         raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, ValueError):

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from inspect import cleandoc
+from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any, Union
 
@@ -77,19 +78,28 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 raise PipelineError(f"{field}: control characters and the like are not allowed")
 
 
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file for reading.
+
+    Raises:
+        OSError: it cannot be opened, or is not regular: a FIFO may wait for ever, and a device may never end.
+    """
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, "Not a regular file", str(path))
+
+
 def read_bytes(path: Path, *, most: int) -> bytes:
     """The content of a regular file; more than ``most`` bytes are cut off after one more.
 
     Raises:
-        OSError: it cannot be read, or is no regular file: a FIFO may wait for ever, and a device may never end. Or
-            a pointer of Git LFS is in the place of the file.
+        OSError: see ``open_regular``; or a pointer of Git LFS is in the place of the file.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+    with open_regular(path) as file:
         # as many bytes as are asked for are taken from memory first; a file of /proc says that it has none
-        content = file.read(min(most, max(found.st_size, 1 << 16)) + 1) or b""
+        content = file.read(min(most, max(os.fstat(file.fileno()).st_size, 1 << 16)) + 1) or b""
     if content.startswith(b"version https://git-lfs"):
         what = 'it is a pointer of Git LFS in place of the file: fetch it by "git lfs pull"'
         raise OSError(errno.EINVAL, what, str(path))

@@ -359,7 +359,7 @@ def pixels_of(content: Encoded, order: Color) -> Array:
             return np.ascontiguousarray(array)
         except TypeError as error:
             raise ImageError("UNSUPPORTED", f"an .npy file: {error}") from None
-        except (ValueError, EOFError, SyntaxError, MemoryError, TokenError) as error:  # NumPy evaluates the header
+        except (ArithmeticError, ValueError, EOFError, SyntaxError, MemoryError, TokenError) as error:  # of the header
             raise ImageError("CORRUPT", f"an .npy file: {printable(error)[:200]}") from None
     plan = Plan(is_gray=order == "gray", apply_exif_orientation=True, outputs={})
     with CpuDecoder(plan, limits).decoded(content) as image:

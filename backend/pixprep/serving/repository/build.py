@@ -32,7 +32,15 @@ from pixprep.serving.repository.free_dims import freed, loosened
 from pixprep.serving.repository.labels import labelled, of_heads, read_labels, unlabelled
 from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names, Runtime
-from pixprep.serving.repository.ports import PLAN_BYTES, Classifier, declared, load_onnx, parse_io, plan_fault
+from pixprep.serving.repository.ports import (
+    PLAN_BYTES,
+    Classifier,
+    check_data_files,
+    declared,
+    load_onnx,
+    parse_io,
+    plan_fault,
+)
 from pixprep.serving.repository.positions import lost_boxes
 from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Repository, Version
 from pixprep.serving.repository.repository_plan import RepositoryPlan, has_content, refuse_foreign, refuse_taken
@@ -370,14 +378,8 @@ def _own_classifier(
         return parse_io(io, source=f"{plan}"), None, plans
     content, graph = load_onnx(onnx)
     model = declared(graph, onnx.name)
-    beside = [onnx.parent / name for name in model.data_files]  # names that its author chose
-    for path in beside:
-        if path.is_symlink() or not path.is_file():
-            what = "a link" if path.is_symlink() else "no file" if path.exists() else "not there"
-            raise PipelineError(
-                f'{onnx.name}: has weights in "{path.name}", which is {what}: put the file itself there'
-            )
-    return model, graph, {ONNX_FILE: content, **{path.name: path for path in beside}, **plans}
+    check_data_files(graph, onnx.parent, onnx.name)
+    return model, graph, {ONNX_FILE: content, **{name: onnx.parent / name for name in model.data_files}, **plans}
 
 
 def _trtexec(folder: Path, model: Classifier, specs: Mapping[str, TensorSpec], max_batch_size: int) -> str:

@@ -14,6 +14,7 @@ from pixprep.pipeline.warnings import odd_ranges, unlike_sides
 from pixprep.serving.repository.backend import onnx_classifier
 from pixprep.serving.repository.door import Door, door_notes, doors_in
 from pixprep.serving.repository.models import Problem, Tensor, suggest
+from pixprep.serving.repository.ports import check_data_files
 from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Model, Repository, Version
 from pixprep.serving.repository.running_code import code_in
 from pixprep.serving.repository.warmups import check_warmups
@@ -291,6 +292,8 @@ def _check_onnx(version: Version, backend: str) -> Iterator[Problem]:
         return
     try:
         onnx = version.onnx
+        if backend != "tensorrt":  # a plan holds its weights
+            check_data_files(version.graph, version.folder, ONNX_FILE, allows_links=True)
     except PipelineError as error:
         yield _problem(where, error)
         return

@@ -11,6 +11,7 @@ from typing import Any
 
 from pixprep.errors import PipelineError, needing, printable
 from pixprep.pipeline.file import read_bytes
+from pixprep.pipeline.ops.faults import quoted
 from pixprep.serving.repository.labels import from_metadata
 from pixprep.serving.repository.models import Tensor, suggest
 
@@ -27,6 +28,7 @@ PLAN_BYTES = 8
 _MAX_KEPT = 1 << 10  # bytes of weights
 _MAX_ONNX_BYTES = 1 << 31  # protobuf's limit
 _CODE = (".py", ".pyc", ".so")
+_OURS = ("model.onnx", "model.plan")
 # the name first: TensorFlow's hold a colon
 _IO = re.compile(r"(.+):([^:]*):((?:-1|0*[1-9][0-9]*)(?:x(?:-1|0*[1-9][0-9]*))*)", re.DOTALL)
 _IO_EXAMPLE = "input:FP32:3x224x224"
@@ -154,17 +156,10 @@ def declared(model: Any, source: str) -> Classifier:
 
     graph = model.graph
     weights = {tensor.name for tensor in graph.initializer}  # before IR version 4 they are listed as inputs as well
-    places = {
-        entry.value
-        for part in (graph, *model.functions)
-        for tensor in _tensors(part)
-        if tensor.data_location == onnx.TensorProto.EXTERNAL
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
+    places = {entry.value for tensor in _external(model) for entry in tensor.external_data if entry.key == "location"}
     for place in sorted(places):
-        # beside a model.py, or in place of it, Python would run code
-        is_name = place.isprintable() and place not in ("", "..") and Path(place).name == place
+        # beside a model.py, or in place of it, Python would run code; and ``build`` writes files of some names itself
+        is_name = place.isprintable() and place not in ("", "..", *_OURS) and Path(place).name == place
         if not is_name or Path(place).suffix in _CODE:
             what = f'has weights in "{printable(place)}", which is no data file beside it'
             raise PipelineError(f"{source}: {what}: save it as one file")
@@ -188,6 +183,39 @@ def declared(model: Any, source: str) -> Classifier:
         tuple(sorted(places)),
         from_metadata({entry.key: entry.value for entry in model.metadata_props}),
     )
+
+
+def check_data_files(model: Any, folder: Path, source: str, *, allows_links: bool = False) -> None:
+    """Refuse an ONNX file whose weights are not in the files that it names.
+
+    Args:
+        model: the ``onnx.ModelProto``, which ``declared`` has accepted.
+        folder: the folder of the ONNX file.
+        source: name of the ONNX file in messages.
+        allows_links: permission to follow symbolic links.
+
+    Raises:
+        PipelineError: a file is missing, is not regular, is a link, or ends before a weight does.
+    """
+    for tensor in _external(model):
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        path = folder / entries.get("location", "")
+        is_link = path.is_symlink() and not allows_links
+        if is_link or not path.is_file():
+            what = "a link" if is_link else "no file" if path.exists() else "not there"
+            raise PipelineError(f'{source}: has weights in "{path.name}", which is {what}: put the file itself there')
+        places = [entries.get(key, "0") for key in ("offset", "length")]
+        if not all(re.fullmatch("[0-9]{1,18}", place) for place in places):
+            raise PipelineError(f"{source}: the weight {quoted(tensor.name)} has no offset or length that is a number")
+        if (end := sum(map(int, places))) > (size := path.stat().st_size):
+            what = f"ends after {size:,} bytes, and the weight {quoted(tensor.name)} at byte {end:,}"
+            raise PipelineError(f'{source}: has weights in "{path.name}", which {what}: get the whole file')
+
+
+def _external(model: Any) -> Iterator[Any]:
+    """Every tensor of an ``onnx.ModelProto`` whose values are in another file."""
+    parts = (model.graph, *model.functions)
+    return (tensor for part in parts for tensor in _tensors(part) if tensor.data_location == tensor.EXTERNAL)
 
 
 def _tensors(part: Any) -> Iterator[Any]:

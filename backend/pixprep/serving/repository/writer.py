@@ -78,7 +78,10 @@ def _copy(source: Path, target: Path) -> None:
         OSError: it is something else, or cannot be read.
     """
     with os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(source))
+        if found.st_size > shutil.disk_usage(target.parent).free:  # a sparse file would fill the disk first
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source))
         with files.whole(target) as copy:
             shutil.copyfileobj(file, copy, 1 << 20)

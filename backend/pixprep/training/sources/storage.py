@@ -27,6 +27,8 @@ T = TypeVar("T")
 StrPath = str | os.PathLike[str]
 I64 = npt.NDArray[np.int64]
 
+_MAX_PIECE_BYTES = 256 << 20
+"""Maximum size of a record or a member, unless ``LIMITS`` allow larger images."""
 _LOG = logging.getLogger("pixprep.read")
 _MOST_OPEN = 256
 _MOST_NOTES = 20
@@ -157,8 +159,11 @@ class Archives(Source):
 
         Raises:
             OSError: the file cannot be read.
-            ImageError: TRUNCATED.
+            ImageError: TRUNCATED; TOO_LARGE_BYTES: a sparse file of a few bytes holds gigabytes of zeros.
         """
+        if size > (most := max(_MAX_PIECE_BYTES, LIMITS.get().max_image_bytes)):
+            what = f"has {size:,} bytes; at most {most:,} are read (parameter max_image_bytes)"
+            raise ImageError("TOO_LARGE_BYTES", what)
         data = self._files.read(file, offset, size)
         if len(data) < size:
             raise ImageError("TRUNCATED", f"has {len(data):,} of {size:,} bytes: the file has changed")

@@ -89,7 +89,7 @@ class TarSamples(Archives):
                 try:
                     is_text = self._type_tag and word in self.types.fields and not suffixes.endswith("json")
                     sample[word] = data if is_text else _value(suffixes, data)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise ImageError("BAD_RECORD", f"its .{suffixes} is broken: {error}") from None
             return to_xyxy(sample, self._box_format)
 
