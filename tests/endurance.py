@@ -273,7 +273,7 @@ class Endurance:
     def hang_up(self, times):
         """Clients that leave before, in the middle of and after their request."""
         headers, body = body_of([GOOD[0]])
-        words = {"Host": "x", "Content-Length": str(len(body)), **headers}
+        words = {"Host": "localhost", "Content-Length": str(len(body)), **headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in words.items())
         request = f"POST /v2/models/ensemble/infer HTTP/1.1\r\n{head}\r\n".encode() + body
         with self.clients.load(4):

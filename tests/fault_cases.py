@@ -337,7 +337,7 @@ def _(site):
             data[at : at + rng.randint(0, 2)] = rng.randbytes(rng.randint(0, 3))
         return bytes(data)
 
-    words = f"POST {INFER.format('preprocess')} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    words = f"POST {INFER.format('preprocess')} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     words += f"Inference-Header-Content-Length: {len(body) - len(GOOD[3]) - 4}\r\nContent-Length: {len(body)}\r\n\r\n"
     for _ in range(150 * site.scale):
         data = mutate(words.encode() + body, 600)
@@ -385,7 +385,7 @@ def _(site):
 
 @case(19, "300 uploads that never end")
 def _(site):
-    head = f"POST {INFER.format('preprocess')} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n"
+    head = f"POST {INFER.format('preprocess')} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n"
     head += "Inference-Header-Content-Length: 0\r\n\r\nhalf"
     half = [socket.create_connection(site.serve.address.split(":"), timeout=30) for _ in range(300)]
     for connection in half:
@@ -404,7 +404,7 @@ def _(site):
 def _(site):
     handled = site.stats()
     headers, body = body_of([LARGE])
-    words = {"Host": "x", "Content-Length": str(len(body)), **headers}
+    words = {"Host": "localhost", "Content-Length": str(len(body)), **headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in words.items())
     for _ in range(20):
         with socket.create_connection(site.serve.address.split(":"), timeout=60) as connection:

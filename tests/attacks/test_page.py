@@ -119,12 +119,9 @@ def page():
 
 
 FOREIGN_HOSTS = (
-    *("evil.example", "evil.example:{port}", "127.0.0.1.evil.example:{port}", "localhost.evil.example", "127.0.0.2"),
-    *(
-        "0.0.0.0:{port}", "localhost:{port}@evil.example", "[::1]:{port}", "LOCALHOST.:{port}", "", "localhost:",
-        "2130706433",
-    ),
-)  # fmt: skip
+    *("evil.example", "evil.example:{port}", "127.0.0.1.evil.example:{port}", "localhost.evil.example"),
+    *("localhost:{port}@evil.example", "LOCALHOST.:{port}", "", "localhost:", "2130706433"),
+)
 
 
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)
@@ -143,7 +140,7 @@ def test_no_host_and_two_hosts_are_refused(page):
 
 
 def test_its_own_names_are_answered(page):
-    for host in (page.host, f"localhost:{page.port}", "localhost", "localhost:9000"):  # 9000: forwarded by ssh
+    for host in (page.host, f"localhost:{page.port}", "localhost", "[::1]:9000"):  # 9000: forwarded by ssh
         assert page.ask("GET", "/", {"Host": host})[0] == 200
         assert page.send(Host=host, Origin=f"http://{host}", Sec_Fetch_Site="same-origin")[0] == 200
     assert len(page.photos.asked) == 4

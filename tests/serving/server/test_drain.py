@@ -252,7 +252,7 @@ def test_what_is_not_answered_in_the_grace_period_is_cut(serving, gate):
 def test_a_request_whose_last_byte_had_come_is_answered_although_triton_had_not_read_it(tmp_path):
     """Sixteen large photos at once: some lie in queues when the end begins."""
     headers, body = body_of([LARGE])
-    words = {"Host": "x", "Content-Length": str(len(body)), **headers}
+    words = {"Host": "localhost", "Content-Length": str(len(body)), **headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in words.items())
     request = f"POST /v2/models/preprocess/infer HTTP/1.1\r\n{head}\r\n".encode() + body
     with (

@@ -234,9 +234,9 @@ def test_whoever_answers_on_the_port_is_not_mistaken_for_triton(repository, tmp_
                 squatter.shutdown()
                 squatter.server_close()
         squatting.result()
+    us = f"{Path('/proc/self/comm').read_text().strip()} (process {os.getpid()})"
     assert str(caught.value) == (
-        "Triton ended with exit code 1: failed to start HTTP service: Unavailable - "
-        f"Socket '127.0.0.1:{server._ports['http']}' already in use \nTriton's whole log: {tmp_path / 'triton.log'}"
+        f"port {server._ports['http']} is in use by {us}: stop what listens there, or choose another --http-port"
     )
 
 

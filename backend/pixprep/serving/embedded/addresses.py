@@ -15,6 +15,7 @@ from pixprep.errors import SetupError
 _LISTENS = "0A"  # a socket's state
 _NOBODYS = range(10_240, 32_768)  # above are the ports of outgoing connections (ip_local_port_range)
 _TRIES = 100
+_BACKLOG = 4096
 
 
 def resolve(host: str) -> str:
@@ -60,6 +61,35 @@ def check_ports(address: str, ports: dict[str, int]) -> dict[str, int]:
                 raise SetupError(_taken(address, name, port, error)) from None
             claimed[name] = int(probe.getsockname()[1])
     return claimed
+
+
+def claim(address: str, port: int, name: str) -> socket.socket:
+    """A socket that is bound to a port, and does not listen yet: until then a client's connection is refused.
+
+    Raises:
+        SetupError: The port cannot be bound.
+    """
+    claimed = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        claimed.bind((address, port))
+    except OSError as error:
+        claimed.close()
+        raise SetupError(_taken(address, name, port, error)) from None
+    return claimed
+
+
+def listen(claimed: socket.socket, name: str) -> None:
+    """Listen on a port that ``claim`` has bound.
+
+    Raises:
+        SetupError: Somebody else has listened there since.
+    """
+    try:
+        claimed.listen(_BACKLOG)
+    except OSError as error:
+        address, port = claimed.getsockname()[:2]
+        raise SetupError(_taken(address, name, port, error)) from None
 
 
 def _bind(probe: socket.socket, address: str, port: int) -> None:

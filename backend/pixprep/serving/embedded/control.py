@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -32,15 +35,17 @@ class Control:
     """Control of one Triton, for who has its keys; each call has a connection of its own.
 
     Args:
-        address: where it listens.
-        ports: ``http``, ``grpc`` and ``metrics``.
+        http_socket: Triton's Unix socket for HTTP, in a folder that exists when Triton starts.
+        address: Address of the ports.
+        ports: ``http``, ``grpc`` and ``metrics``, as clients know them.
 
     Attributes:
         key: opens the APIs that are closed to clients.
         mark: tells the backend that a request is a probe.
     """
 
-    def __init__(self, address: str, ports: Mapping[str, int]) -> None:
+    def __init__(self, http_socket: Path, address: str, ports: Mapping[str, int]) -> None:
+        self._http_socket = http_socket
         self._address = address
         self._ports = ports
         self.key, self.mark = uuid.uuid4().hex, uuid.uuid4().hex
@@ -143,7 +148,7 @@ class Control:
     def _ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, timeout_s: float
     ) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(self._address, self._ports["http"], timeout=timeout_s)  # heeds no proxy
+        connection = _UnixConnection(self._http_socket, timeout_s=timeout_s)
         try:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
@@ -152,3 +157,20 @@ class Control:
             return 0, b""
         finally:
             connection.close()
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """Connection to a Unix socket."""
+
+    def __init__(self, path: Path, *, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        folder = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")  # a name has at most 107 bytes
+        finally:
+            os.close(folder)

@@ -1,10 +1,14 @@
 """The embedded Triton: the real server inside the nvidia-pytriton wheel, assembled, started, healed and stopped.
 
 It is Triton 2.51.0, and listens on this machine only unless told. It reads a copy of the repository (``snapshot``).
+HTTP and metrics reach it through the front, a process that refuses what websites send and what ends Triton; Triton's
+own two HTTP sockets are in a folder of this user's.
 """
 
 from __future__ import annotations
 
+import json
+import socket
 import tempfile
 import time
 import uuid
@@ -17,9 +21,10 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from pixprep.errors import PixprepError, SetupError
-from pixprep.serving.embedded.addresses import bracketed, check_ports, is_loopback, listeners, resolve
+from pixprep.serving.embedded.addresses import bracketed, check_ports, claim, is_loopback, listen, listeners, resolve
 from pixprep.serving.embedded.control import KEY_HEADER, Control
 from pixprep.serving.embedded.failure import DIED, died, failure, last_words, loaded, still_loading
+from pixprep.serving.embedded.helper import Helper
 from pixprep.serving.embedded.processes import Processes, hide
 from pixprep.serving.embedded.request import CLIP, PHOTO, curl_line
 from pixprep.serving.embedded.snapshot import Snapshot
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
 
 # What lets a client write files or load code on this machine.
 _ADMIN = "model-repository,logging,trace"
+_SOCKETS = {"http": "http.sock", "metrics": "metrics.sock"}
+"""Triton's own sockets, for the front."""
 _CALLS = 4
 """Requests that one process of a user's Python model may have at other models at once. Each is a thread, which Triton
 keeps when the process dies; by default there are 32."""
@@ -73,6 +80,9 @@ class Server:
         allow_remote: let ``host`` be more than this machine.
         allow_shared_memory: let clients on this machine register shared memory, and with it end Triton: reading what
             its owner has cut off is SIGBUS.
+        allow_hosts: Names of this server in the ``Host`` of requests, besides its address and localhost; pages of
+            these hosts may send requests. If the server is open to other machines, the default is any.
+        http_max_input_size: Maximum number of bytes of the body of a request over HTTP.
         http_port, grpc_port, metrics_port: 0: any free one.
         log_file: of Triton; default: a temporary file, deleted at the end unless Triton failed.
         backend_directory: in place of the one that is assembled.
@@ -94,6 +104,8 @@ class Server:
     host: str = "127.0.0.1"
     allow_remote: bool = False
     allow_shared_memory: bool = False
+    allow_hosts: Sequence[str] = ()
+    http_max_input_size: int = 96 << 20
     http_port: int = 8000
     grpc_port: int = 8001
     metrics_port: int = 8002
@@ -110,6 +122,8 @@ class Server:
     control: Control = field(init=False)
     state: State = field(default=State.ENDED, init=False)
     _processes: Processes | None = field(default=None, init=False)
+    _front: Helper | None = field(default=None, init=False)
+    _sockets: dict[str, socket.socket] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._ports = {"http": self.http_port, "grpc": self.grpc_port, "metrics": self.metrics_port}
@@ -182,20 +196,23 @@ class Server:
         if self.backend_directory is not None:
             check_stub_folder(self.backend_directory.resolve(), "the folder of the backends", "backend_directory")
         self.state, self._keeps_log = State.STARTING, False
-        self.control = Control(self._address, self._ports)
         try:
             with _said():
                 self._make_log()
                 self._processes = Processes(self._prefix)
                 folder = self._processes.folder
+                self.control = Control(folder / "cwd" / _SOCKETS["http"], self._address, self._ports)
                 self.snapshot = Snapshot(self.model_repository.resolve(), folder / "models")
                 if self.backend_directory is None:
                     assemble_backends(folder / "backends")
                 (folder / "cwd").mkdir()
+                self._start_front(folder / "cwd")
                 began_at = time.monotonic()
                 timeout_s = self.ready_timeout_s or _READY_S + _MODEL_READY_S * len(self.snapshot.hashes)
                 self._launch(self._processes, timeout_s=timeout_s, on_progress=on_progress)
                 self._start_s = time.monotonic() - began_at
+                for name, claimed in self._sockets.items():
+                    listen(claimed, name)
         except BaseException:
             self.stop()
             raise
@@ -211,7 +228,7 @@ class Server:
         self.state = State.HEALING
         self._processes.kill()
         deadline = time.monotonic() + _PORTS_S
-        while any(map(listeners, self._ports.values())) and time.monotonic() < deadline:
+        while listeners(self._ports["grpc"]) and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
         with _said():
             self._launch(self._processes, timeout_s=self._patience_s)
@@ -236,6 +253,11 @@ class Server:
             finally:
                 self._processes.close()
                 self._processes = None
+        if self._front is not None:
+            self._front.close()
+            self._front = None
+        while self._sockets:
+            self._sockets.popitem()[1].close()
         if self._has_own_log and not self._keeps_log and self.log_file:
             self.log_file.unlink(missing_ok=True)
         self.state = State.ENDED
@@ -274,6 +296,16 @@ class Server:
         """Time that one load, or all of them, may take: several times what the start took."""
         return max(20.0, 5 * self._start_s)
 
+    def _start_front(self, folder: Path) -> None:
+        """Start the front, which answers when its ports listen; a folder holds Triton's sockets."""
+        own = {"localhost", self.host.lower(), *(name.lower() for name in self.allow_hosts)}
+        is_any = not is_loopback(self._address) and not self.allow_hosts
+        rules = {"names": None if is_any else sorted(own), "limit_bytes": self.http_max_input_size}
+        self._sockets = {name: claim(self._address, self._ports[name], name) for name in _SOCKETS}
+        self._front = Helper("front", "pixprep.serving.front", [*self._sockets.values()])
+        sockets = [(claimed.fileno(), _SOCKETS[name]) for name, claimed in self._sockets.items()]
+        self._front.start(json.dumps(sockets), json.dumps({**rules, "folder": str(folder)}))
+
     def _launch(
         self, processes: Processes, *, timeout_s: float, on_progress: Callable[[int, int], object] | None = None
     ) -> None:
@@ -282,7 +314,8 @@ class Server:
         assert self.log_file
         closed = _ADMIN if self.allow_shared_memory else f"{_ADMIN},shared-memory"
         closed = f"{closed}:{KEY_HEADER}={self.control.key}"
-        http_address = f"ipv6:{self._address}" if ":" in self._address else self._address
+        for name in _SOCKETS.values():
+            (folder / "cwd" / name).unlink(missing_ok=True)
         traced = {
             "mode": "opentelemetry",
             "level": "TIMESTAMPS",
@@ -303,9 +336,8 @@ class Server:
             f"--backend-directory={(self.backend_directory or folder / 'backends').resolve()}",
             f"--backend-config=python,shm-region-prefix-name={self._prefix}",
             f"--backend-config=python,thread-pool-size={_CALLS}",
-            f"--http-address={http_address}",
+            *(f"--{name}-address=unix:{file}" for name, file in _SOCKETS.items()),
             f"--grpc-address={bracketed(self._address)}",
-            f"--metrics-address={http_address}",
             *(f"--{name}-port={port}" for name, port in self._ports.items()),
             "--model-control-mode=explicit",  # a model whose process died can be loaded again, by who has the key
             "--load-model=*",
@@ -344,7 +376,8 @@ class Server:
                 error = failure(self._log(), code, files=most_files(), deaths=launches.deaths)
                 raise type(error)(*error.args, whole)
             # Whoever took a port since we looked would answer as well; and metrics start after HTTP.
-            if self.control.is_ready() and all(self.pid in listeners(port) for port in self._ports.values()):
+            metrics = self.snapshot.folder.parent / "cwd" / _SOCKETS["metrics"]
+            if self.control.is_ready() and self.pid in listeners(self._ports["grpc"]) and metrics.exists():
                 on_progress(len(models), len(models))
                 return
             stuck = launches.stuck()

@@ -37,6 +37,7 @@ from urllib.parse import parse_qs
 from pixprep.errors import PixprepError, SetupError
 from pixprep.files import PHOTOS
 from pixprep.serving.embedded.connection import RequestError
+from pixprep.serving.front.hosts import is_own
 from pixprep.serving.page.answer import Photos
 
 CONNECTIONS = 8
@@ -47,7 +48,6 @@ HURRY_S = 1.0
 """Seconds that a connection may wait for its client while others wait for its place."""
 _LINGER_S = 1.0
 SAMPLE = "flower.jpg"
-_HOST = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")
 _OCTETS = "application/octet-stream"
 _MOST_LETTERS = 255  # of a file's name
 
@@ -62,7 +62,7 @@ def refusal(method: str, headers: Message) -> Refusal | None:
         headers: of the request.
     """
     hosts, origin, site = headers.get_all("Host", []), headers.get("Origin"), headers.get("Sec-Fetch-Site")
-    if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
+    if len(hosts) != 1 or not is_own(hosts[0]):
         return HTTPStatus.FORBIDDEN, "this page is at 127.0.0.1 or localhost, and has no other name"
     if origin is not None and origin != f"http://{hosts[0]}":
         return HTTPStatus.FORBIDDEN, "only the page itself may ask"

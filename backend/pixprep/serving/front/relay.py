@@ -1,0 +1,418 @@
+"""The front's process: it reads the head of each request, refuses some, and passes the others on as they come.
+
+Images are not copied together: their bytes go to Triton while they arrive. A connection of a client has one connection
+to Triton, over a Unix socket that nobody else can reach. The head is written anew of what was understood, so that
+Triton understands the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import select
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import gevent
+from gevent import socket as waiting
+from gevent.server import StreamServer
+
+from pixprep.serving.front.body import check_json, check_not_empty, classified, inflated, may_be_empty
+from pixprep.serving.front.hosts import is_own, is_own_origin
+from pixprep.serving.front.refusal import Refusal
+
+MAX_HEAD = 32 << 10
+_PIECE = 1 << 17
+_LINGER_S = 2.0
+_MANY = 64 << 10
+"""Bytes of JSON from which on a thread reads it, while other clients are served."""
+_ACCEPT_S = 2.0
+_LOOK_S = 0.02
+_HEAD = re.compile(
+    rb"([A-Z]{1,16}) (/[!\"$-~]*) HTTP/1\.([01])\r\n((?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*\r\n)*)\r\n"
+)
+_INFER = re.compile(r"/v2/models/[^/]+(/versions/[^/]+)?/infer")
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
+_JSON_LENGTH = "inference-header-content-length"
+_OWN = {
+    *("connection", "keep-alive", "proxy-connection", "te", "expect"),
+    *("content-length", "content-encoding", "transfer-encoding"),
+}
+"""Headers that end here, because they are about one connection, or are written anew."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the front passes on.
+
+    Args:
+        names: Names of this machine in ``Host``, in lower case; None: any.
+        limit_bytes: Maximum size of a body.
+    """
+
+    names: Sequence[str] | None
+    limit_bytes: int
+
+
+class Request:
+    """Head of a request.
+
+    Raises:
+        Refusal: It is not one, or a website caused it.
+    """
+
+    def __init__(self, head: bytes, rules: Rules) -> None:
+        found = _HEAD.fullmatch(head)
+        if not found:
+            raise Refusal(400, "the head of the request is not HTTP/1.1")
+        self.method, self.target = found[1].decode(), found[2].decode()
+        self.path = self.target.partition("?")[0]
+        self.headers: dict[str, list[str]] = {}
+        for line in found[4].decode("latin-1").split("\r\n")[:-1]:
+            name, _, value = line.partition(":")
+            self.headers.setdefault(name.lower(), []).append(value.strip(" \t"))
+        self.stays = found[3] == b"1" and "close" not in self._tokens("connection")
+        self._refuse_websites(rules)
+        if self.method not in ("GET", "HEAD", "POST"):
+            raise Refusal(405, f"{self.method} is not allowed")
+        self.is_chunked, self.length = self._framing()
+        if self.length > rules.limit_bytes:
+            raise Refusal(413, _too_large(self.length, rules.limit_bytes))
+        self.encoding = self._one("content-encoding", "identity").lower()
+        self.json_length = self._json_length()
+
+    def _refuse_websites(self, rules: Rules) -> None:
+        hosts, origins = self.headers.get("host", []), self.headers.get("origin", [])
+        host = (hosts or [""])[0]
+        if len(hosts) > 1 or (hosts and rules.names is not None and not is_own(host, rules.names)):
+            raise Refusal(403, "the Host is not a name of this machine that `serve --allow-hosts NAME` allows")
+        site = self.headers.get("sec-fetch-site", ["none"])[0]
+        is_visit = self.method == "GET" and self.headers.get("sec-fetch-mode") == ["navigate"]
+        is_foreign = site not in ("none", "same-origin") and not is_visit
+        if origins:
+            is_foreign = len(origins) > 1 or not is_own_origin(origins[0], host, rules.names)
+        if is_foreign:
+            raise Refusal(403, "a website sent this request: `serve --allow-hosts NAME` allows the pages of a host")
+
+    def _framing(self) -> tuple[bool, int]:
+        lengths, codings = self.headers.get("content-length", []), self.headers.get("transfer-encoding", [])
+        if codings:
+            if lengths or [coding.lower() for coding in codings] != ["chunked"]:
+                raise Refusal(400, "a body has one Content-Length, or is chunked")
+            return True, 0
+        if len(lengths) > 1 or not re.fullmatch("[0-9]{1,18}", (lengths or ["0"])[0]):
+            raise Refusal(400, "a body has one Content-Length, or is chunked")
+        return False, int((lengths or ["0"])[0])
+
+    def _json_length(self) -> int | None:
+        """Bytes of JSON before the tensors; None: the whole body is JSON."""
+        if _JSON_LENGTH not in self.headers or not _INFER.fullmatch(self.path):
+            return None
+        text = self._one(_JSON_LENGTH, "")
+        if not re.fullmatch("[0-9]{1,12}", text):
+            raise Refusal(400, "Inference-Header-Content-Length must be the number of bytes of the JSON")
+        return int(text)
+
+    def _one(self, name: str, default: str) -> str:
+        values = self.headers.get(name, [default])
+        if len(values) > 1:
+            raise Refusal(400, f"the header {name} is there twice")
+        return values[0]
+
+    def _tokens(self, name: str) -> set[str]:
+        return {token.strip().lower() for value in self.headers.get(name, []) for token in value.split(",")}
+
+    @property
+    def waits(self) -> bool:
+        """Whether the client sends the body when it is told to."""
+        return "100-continue" in self._tokens("expect")
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Whether the answer may come in chunks, of which the front sees the end by the end of the connection."""
+        return self.path.endswith("/generate_stream")
+
+    def head(self, length: int) -> bytes:
+        """The head that Triton reads, of a body of this length."""
+        lines = [f"{self.method} {self.target} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, values in self.headers.items() if name not in _OWN for value in values]
+        lines += [f"content-length: {length}"] * (length > 0 or self.method == "POST")
+        lines += ["connection: close"] * self.ends_with_connection
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+class Connection:
+    """One connection of a client, and the one to Triton that belongs to it.
+
+    Args:
+        client: Socket of the client.
+        triton: Path of Triton's Unix socket.
+        rules: What is passed on.
+    """
+
+    def __init__(self, client: Any, triton: str, rules: Rules) -> None:
+        self._client = client
+        self._path = triton
+        self._rules = rules
+        self._data = b""  # that came and is not used yet
+        self._triton: Any = None
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._gone = select.poll()
+        self._gone.register(client.fileno(), select.POLLRDHUP)
+        self._stale = select.poll()
+        self._watcher = gevent.get_hub().loop.io(client.fileno(), 1)  # 1: there is something to read
+
+    def serve(self) -> None:
+        """Answer requests until the client has gone, or one is refused."""
+        try:
+            while self._answer_one():
+                pass
+        except Refusal as refusal:
+            with suppress(OSError):
+                self._client.sendall(refusal.response())
+                self._linger()
+        except _ClientGone:
+            pass
+        finally:
+            self._watcher.close()
+            self._close_triton()
+            self._client.close()
+
+    def _answer_one(self) -> bool:
+        """Answer the next request; tell whether there may be another."""
+        request = Request(self._read_head(), self._rules)
+        if request.waits and not self._data:
+            self._client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        try:
+            first, left = self._checked(request)
+            self._connect()
+            is_whole = self._pass_body(request.head(len(first) + left), first, left)
+            return self._pass_answer(request) and is_whole
+        except (ConnectionError, EOFError):
+            raise Refusal(502, "Triton ended before it answered: send the request again") from None
+
+    def _checked(self, request: Request) -> tuple[bytes, int]:
+        """The part of the body that was looked at, and the number of bytes that follow it."""
+        limit_bytes, n_json = self._rules.limit_bytes, request.json_length
+        if request.is_chunked or request.encoding != "identity":
+            body = self._read_chunks(limit_bytes) if request.is_chunked else self._read(request.length)
+            if request.encoding != "identity":
+                body = self._in_thread(inflated, body, request.encoding, limit_bytes)
+            length = len(body)
+        else:
+            length = request.length
+            body = b"" if n_json == 0 else self._read(length if n_json is None else min(n_json, length))
+        n_json = length if n_json is None else n_json
+        if n_json > length:
+            raise Refusal(400, f"Inference-Header-Content-Length is {n_json}, and the body has {length} bytes")
+        if n_json:
+            asked = self._in_thread(check_json, body[:n_json], length)
+            if names := classified(asked):
+                body += self._read(length - len(body))
+                self._refuse_empty(request, asked, body[n_json:], names)
+        return body, length - len(body)
+
+    def _in_thread(self, function: Any, data: bytes, *arguments: Any) -> Any:
+        """Result of a function; large data is left to a thread."""
+        if len(data) < _MANY:
+            return function(data, *arguments)
+        return gevent.get_hub().threadpool.apply(function, (data, *arguments))
+
+    # The client's side
+
+    def _receive(self, limit: int = _PIECE) -> bytes:
+        try:
+            data: bytes = self._client.recv(min(limit, _PIECE))
+        except OSError:
+            data = b""
+        if not data:
+            raise _ClientGone
+        return data
+
+    def _read_head(self) -> bytes:
+        """The head of the next request."""
+        while (end := self._data.find(b"\r\n\r\n")) < 0:
+            if len(self._data) > MAX_HEAD:
+                raise Refusal(431, f"the head of the request has more than {MAX_HEAD:,} bytes")
+            self._data += self._receive()
+        return self._take(end + 4)
+
+    def _take(self, count: int) -> bytes:
+        taken, self._data = self._data[:count], self._data[count:]
+        return taken
+
+    def _read(self, count: int) -> bytes:
+        """So many bytes."""
+        pieces = [self._take(count)]
+        left = count - len(pieces[0])
+        while left:
+            pieces.append(data := self._receive(left))
+            left -= len(data)
+        return b"".join(pieces)
+
+    def _read_line(self) -> bytes:
+        while (end := self._data.find(b"\r\n")) < 0:
+            if len(self._data) > MAX_HEAD:
+                raise Refusal(400, "a chunk of the body has no length")
+            self._data += self._receive()
+        return self._take(end + 2)[:-2]
+
+    def _read_chunks(self, limit_bytes: int) -> bytes:
+        body = bytearray()
+        while True:
+            text = self._read_line().partition(b";")[0].strip(b" \t")
+            if not re.fullmatch(b"[0-9A-Fa-f]{1,8}", text):
+                raise Refusal(400, "a chunk of the body has no length")
+            count = int(text, 16)
+            if len(body) + count > limit_bytes:
+                raise Refusal(413, _too_large(len(body) + count, limit_bytes))
+            if not count:
+                break
+            body += self._read(count)
+            if self._read(2) != b"\r\n":
+                raise Refusal(400, "a chunk of the body is longer than its length")
+        while self._read_line():  # trailers, which Triton does not need
+            pass
+        return bytes(body)
+
+    def _linger(self) -> None:
+        """Take what is on its way for a moment: a connection that is closed on it loses the answer."""
+        self._client.shutdown(socket.SHUT_WR)
+        with suppress(TimeoutError), gevent.Timeout(_LINGER_S, TimeoutError):
+            while self._client.recv(_PIECE):
+                pass
+
+    # Triton's side
+
+    def _connect(self) -> None:
+        """Connect to Triton, unless there is a connection that it has not closed meanwhile."""
+        if self._triton is not None and not self._stale.poll(0):
+            return
+        self._close_triton()
+        triton = self._triton = waiting.socket(socket.AF_UNIX)
+        try:
+            with gevent.Timeout(_ACCEPT_S, TimeoutError):
+                triton.connect(self._path)
+        except OSError:
+            raise Refusal(503, "Triton is not there: `serve` starts it again: ask again in a few seconds") from None
+        self._stale.register(triton.fileno(), select.POLLIN)
+
+    def _refuse_empty(self, request: Request, asked: dict[str, Any], tensors: bytes, names: Sequence[str]) -> None:
+        """Refuse a request for classes that would end Triton; where they may, it is asked for the values first."""
+        path = request.path.rpartition("/")[0]
+        if names := may_be_empty(self._ask(f"GET {path}/config", {}, b"") or {"output": ()}, names):
+            outputs = [{"name": name, "parameters": {"binary_data": True}} for name in names]
+            text = json.dumps({**asked, "outputs": outputs}).encode()
+            lengths = {_JSON_LENGTH: len(text), "content-length": len(text) + len(tensors)}
+            check_not_empty(self._ask(f"POST {request.path}", lengths, text + tensors) or {"outputs": ()})
+
+    def _ask(self, what: str, headers: dict[str, int], body: bytes) -> dict[str, Any] | None:
+        """JSON of Triton's answer to a request of the front's own; None: it refuses the request."""
+        self._connect()
+        lines = "".join(f"\r\n{name}: {value}" for name, value in headers.items())
+        self._triton.sendall(f"{what} HTTP/1.1\r\nhost: localhost{lines}\r\n\r\n".encode() + body)
+        data, end, length = self._read_answer()
+        while len(data) < end + (length or 0):
+            data += self._from_triton()
+        if data.split(b" ", 2)[1] != b"200":
+            return None
+        split = re.search(rb"\r\n%s: *([0-9]+)" % _JSON_LENGTH.encode(), data[:end], re.IGNORECASE)
+        return dict(json.loads(data[end : end + int(split[1]) if split else None]))
+
+    def _close_triton(self) -> None:
+        if self._triton is not None:
+            with suppress(KeyError):
+                self._stale.unregister(self._triton.fileno())
+            self._triton.close()
+            self._triton = None
+
+    def _pass_body(self, head: bytes, first: bytes, left: int) -> bool:
+        """Pass a request on; tell whether Triton took the whole of it. It may answer, and close, before."""
+        data, left = b"".join((head, first, rest := self._take(left))), left - len(rest)
+        while True:
+            try:
+                self._triton.sendall(data)
+            except ConnectionError:
+                return False
+            if not left:
+                return True
+            data = self._receive(left)
+            left -= len(data)
+
+    def _pass_answer(self, request: Request) -> bool:
+        """Pass the answer on as it is; tell whether the connection may go on."""
+        self._watcher.start(self._notice_end)
+        try:
+            data, end, length = self._read_answer()
+        finally:
+            self._watcher.stop()
+        left = 0 if request.method == "HEAD" else -1 if length is None else end + length - len(data)
+        try:
+            self._client.sendall(data)
+            while left:
+                if not (data := self._triton.recv(_PIECE)):
+                    break
+                self._client.sendall(data)
+                left -= len(data) if left > 0 else 0
+        except OSError:
+            raise _ClientGone from None
+        return request.stays and left == 0 and not request.ends_with_connection
+
+    def _read_answer(self) -> tuple[bytes, int, int | None]:
+        """First bytes of Triton's answer, where its body begins in them, and how long that is; None: until the end."""
+        data = b""
+        while (end := data.find(b"\r\n\r\n")) < 0:
+            data += self._from_triton()
+        length = _LENGTH.search(data, 0, end + 2)
+        return data, end + 4, int(length[1]) if length else None
+
+    def _from_triton(self) -> bytes:
+        data: bytes = self._triton.recv(_PIECE)
+        if not data:
+            raise EOFError
+        return data
+
+    def _notice_end(self) -> None:
+        """Tell Triton that the client sends no more; it may then give the request up."""
+        self._watcher.stop()
+        if self._gone.poll(0):
+            with suppress(OSError):
+                self._triton.shutdown(socket.SHUT_WR)
+
+
+class _ClientGone(Exception):  # noqa: N818  (it is no error)
+    pass
+
+
+def _too_large(length: int, limit_bytes: int) -> str:
+    return f"the body has {length:,} bytes, and the limit is {limit_bytes:,} (--http-max-input-size)"
+
+
+def main(sockets: str, settings: str) -> None:
+    """Serve sockets that the supervisor holds, as soon as they listen, until the supervisor ends.
+
+    Args:
+        sockets: File descriptor and Triton's Unix socket of each, as JSON.
+        settings: Fields of ``Rules`` as JSON, and the ``folder`` of the Unix sockets.
+    """
+    fields = json.loads(settings)
+    os.chdir(fields.pop("folder"))  # the name of a Unix socket has at most 107 bytes
+    rules = Rules(**fields)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for number, triton in json.loads(sockets):
+        gevent.spawn(_serve, waiting.socket(fileno=number), triton, rules)
+    gevent.get_hub().threadpool.apply(sys.stdin.buffer.read)
+    os._exit(0)
+
+
+def _serve(listening: Any, triton: str, rules: Rules) -> None:
+    while not listening.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        gevent.sleep(_LOOK_S)
+    StreamServer(listening, lambda client, _: Connection(client, triton, rules).serve()).start()
