@@ -99,7 +99,7 @@ def test_a_jpeg_that_only_pillow_takes_is_refused_with_the_level_that_takes_it()
     with loader(source, batch_size=1) as ours, pytest.raises(pp.ImageError) as caught:
         list(ours)
     assert str(caught.value) == (
-        "[CORRUPT] odd.jpg: libjpeg-turbo: 4 extraneous bytes before marker 0xc0: "
+        "[CORRUPT] odd.jpg: libjpeg-turbo: 4 extraneous bytes before marker 0xc0 (parameter damage): "
         'damage="pillow" takes what Pillow loads, and on_error="replace" another sample'
     )
     with loader(source, batch_size=1, damage="pillow") as ours:

@@ -1,13 +1,16 @@
 """Batches made and read ahead of who asks, and no more."""
 
 import threading
+import time
+from concurrent.futures import CancelledError
 
 import numpy as np
+import pytest
 
 from pixprep.engine.decoders import Limits
 from pixprep.training.order import Part
 from pixprep.training.prefetch import Prefetch
-from pixprep.training.reading import Reader
+from pixprep.training.reading import MOST_THREADS, Reader
 from pixprep.training.timeline import Timeline
 
 
@@ -41,3 +44,38 @@ def test_two_batches_are_read_ahead_of_the_one_that_is_given():
         given.close()
     finally:
         reader.close()
+
+
+def test_a_reader_that_is_stopped_gives_up_samples_that_have_begun_and_those_that_have_not():
+    begun, go_on, ended = threading.Semaphore(0), threading.Event(), []
+
+    class Hanging(list):
+        def __getitem__(self, index):
+            begun.release()
+            assert go_on.wait(60)
+            return super().__getitem__(index)
+
+    reader = Reader(Hanging([{"image": b"x"}] * 40), Limits(), Timeline())
+    reader.width = 40  # of 32 threads
+    part = Part(np.arange(40), np.zeros(40, bool), np.zeros(40, int), 40)
+
+    def wait():
+        with pytest.raises(CancelledError):
+            next(reader.ahead(iter([part])))
+        ended.append(True)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    for _ in range(MOST_THREADS):
+        assert begun.acquire(timeout=60)
+    while not reader._awaited:
+        time.sleep(0.001)
+    reader.stop()
+    waiter.join(60)
+    assert ended == [True]
+    go_on.set()
+    threads = [*reader._pool._threads]
+    reader.close()
+    for thread in threads:
+        thread.join(60)
+    assert not begun.acquire(blocking=False)  # no other sample

@@ -161,8 +161,9 @@ class Reader:
         """Read no further sample, and let nobody wait for one that is being read; any thread may call this."""
         self._is_stopped = True
         for future in self._awaited:
-            with suppress(InvalidStateError):
-                future.set_exception(CancelledError())
+            with suppress(InvalidStateError):  # it has just ended
+                if not future.cancel():  # it has begun
+                    future.set_exception(CancelledError())
 
     def close(self) -> None:
         """End the threads."""
