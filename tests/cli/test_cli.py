@@ -91,12 +91,18 @@ def save_onnx(path, shape=("batch", 3, 224, 224), inputs=("input",)):
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
 
     weights = helper.make_tensor("weights", TensorProto.FLOAT, [1, 10], [0.0] * 10)
+    axis = helper.make_tensor("axis", TensorProto.INT64, [1], [1])
+    nodes = [
+        ("Flatten", [inputs[0]], ["flat"]),
+        ("ReduceMean", ["flat", "axis"], ["mean"]),
+        ("MatMul", ["mean", "weights"], ["logits"]),
+    ]
     graph = helper.make_graph(
-        [helper.make_node("Identity", ["weights"], ["logits"])],
+        [helper.make_node(*node) for node in ([("Identity", ["weights"], ["logits"])] if shape[0] == 1 else nodes)],
         "face",
         [value(name, shape) for name in inputs],
         [value("logits", ("batch", 10))],
-        [weights],
+        [weights, axis],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
     return path
@@ -258,9 +264,7 @@ MISTAKES = {
     "bench flower.jpg --json-file gone/bench.json": (
         "gone/bench.json: cannot be written: name a file in a folder that you may write"
     ),
-    "install-backend flower.jpg": (
-        "flower.jpg/pixprep: Not a directory: choose a folder that you may write, or run as its owner"
-    ),
+    "install-backend flower.jpg": "flower.jpg: not written: flower.jpg: File exists",
 }
 
 

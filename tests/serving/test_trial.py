@@ -99,8 +99,10 @@ def test_the_transform_is_said_of_positions_alone(tmp_path):
     text = """<ir_version: 8, opset_import: ["": 18]>
     heads (float[batch, 3, 16, 16] images) => (float[batch, 40, 97] tokens, float[batch, n, k] logits,
                                                float[batch, n, k] dets) {
-        one = Constant <value_ints = [-1, 1]> ()
-        means = ReduceMean <keepdims = 0> (images)
+        flat = Flatten (images)
+        axis = Constant <value_ints = [1]> ()
+        mean = ReduceMean (flat, axis)
+        means = Unsqueeze (mean, axis)
         zero = Constant <value = float {0}> ()
         none = Mul (means, zero)
         tokens = Add (none, token)

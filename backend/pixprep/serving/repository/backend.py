@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from functools import cache
 from pathlib import Path
 
 from pixprep import cores
 from pixprep.errors import SetupError
-from pixprep.files import copy
+from pixprep.serving.repository.writer import Content, write
 
 PACKAGE = Path(__file__).parents[2]
 
@@ -39,23 +38,8 @@ def install_backend(directory: Path) -> Path:
     ours = [target / "pixprep" / folder / "triton" / "model.py" for folder in ("serving", "")]
     if target.exists() and not any(map(Path.is_file, ours)):
         raise SetupError(f"{target}: is there, and is no backend that pixprep installed: choose another folder")
-    try:
-        if not directory.exists():
-            directory.mkdir(parents=True)
-        with tempfile.TemporaryDirectory(prefix=".pixprep-", dir=directory) as folder:
-            new = Path(folder, "new")
-            package = (path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-            files = {Path("pixprep", path.relative_to(PACKAGE)): path for path in package}
-            for place in (Path("model.py"), Path("pixprep", "serving", "triton", "backend_model.py")):
-                files[place] = entry_point()
-            for place, source in files.items():
-                (new / place).parent.mkdir(parents=True, exist_ok=True)
-                copy(source, new / place)
-            if target.exists():
-                target.rename(Path(folder, "old"))
-            new.rename(target)
-    except OSError as error:
-        raise SetupError(
-            f"{target}: {error.strerror}: choose a folder that you may write, or run as its owner"
-        ) from None
+    package = (path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    files: dict[str, Content] = {f"pixprep/{path.relative_to(PACKAGE)}": path.resolve() for path in package}
+    files |= dict.fromkeys(("model.py", "pixprep/serving/triton/backend_model.py"), entry_point().resolve())
+    write(directory, {target.name: files})
     return target

@@ -271,9 +271,10 @@ def _check_pixprep(version: Version, _backend: str) -> Iterator[Problem]:
         where = file
         odd = odd_ranges(version.pipeline.for_serving())
         where = version.model.where
+        config = version.declared.config
         remedy = f'or set the parameter odd_range to "meant" in {where}'
         yield from (Problem(file, text, remedy) for text in odd if not is_meant)
-        check_warmups(version.model.folder, version.config, version.pipeline.for_serving())
+        check_warmups(version.model.folder, config, version.pipeline.for_serving())
     except (PipelineError, SetupError) as error:
         yield _problem(where, error)
 

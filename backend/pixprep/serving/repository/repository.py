@@ -1,20 +1,21 @@
 """A model repository as Triton reads it. Each of its files is opened at most once.
 
-Whoever needs a fact of a repository asks a ``Repository``, which keeps what it has read, errors among it. It is a view
-of one moment: after an edit, make another.
+Whoever needs a fact of a repository asks a ``Repository``, which keeps what it has read. It is a view of one moment:
+after an edit, make another. A fact raises ``PipelineError`` or ``OSError`` where its file cannot be read or is wrong,
+and ``SetupError`` where tritonclient, onnx or an installed operator is missing.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import Any
 
-from pixprep.errors import PipelineError, PixprepError
+from pixprep.errors import PipelineError
 from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.repository import pbtxt
@@ -26,42 +27,11 @@ from pixprep.serving.triton.config import CONFIG_FILE, PIPELINE_FILE, Config
 
 ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
 _MAX_BYTES = 256 << 10  # of a larger configuration, parsing takes seconds
-_T = TypeVar("_T")
-
-
-class _Once(Generic[_T]):
-    """A ``cached_property`` that keeps an error as well: the file that it is about is not opened again."""
-
-    def __init__(self, find: Callable[[Any], _T]) -> None:
-        self._find = find
-        self.__doc__ = find.__doc__
-
-    @overload
-    def __get__(self, owner: None, kind: type) -> _Once[_T]: ...
-    @overload
-    def __get__(self, owner: object, kind: type) -> _T: ...
-    def __get__(self, owner: object | None, kind: type) -> _Once[_T] | _T:
-        if owner is None:
-            return self
-        kept = vars(owner).setdefault("_kept", {})
-        if self._find not in kept:
-            try:
-                kept[self._find] = self._find(owner), None
-            except (PixprepError, OSError) as error:
-                kept[self._find] = None, error
-        value, failure = kept[self._find]
-        if failure is not None:
-            raise failure.with_traceback(None)
-        return cast("_T", value)
 
 
 @dataclass(eq=False, repr=False)
 class Repository:
-    """A model repository.
-
-    Args:
-        folder: the directory; it may be missing.
-    """
+    """A model repository in a folder, which may be missing."""
 
     folder: Path
 
@@ -82,12 +52,10 @@ class Repository:
         found = {}
         for name, model in self.models.items():
             try:
-                steps = model.steps
+                found[name] = model.steps
             except (PipelineError, OSError):
                 continue
-            if steps:
-                found[name] = steps
-        return found
+        return {name: steps for name, steps in found.items() if steps}
 
     @cached_property
     def pipelines(self) -> dict[str, Version]:
@@ -107,7 +75,7 @@ class Repository:
 
 @dataclass(eq=False, repr=False)
 class Model:
-    """A model's directory.
+    """A model in its directory.
 
     Args:
         folder: the directory.
@@ -128,18 +96,14 @@ class Model:
         """Path of its configuration inside the repository."""
         return f"{self.name}/{CONFIG_FILE}"
 
-    @_Once
+    @cached_property
     def strays(self) -> list[Path]:
         """Paths that lead out of the repository: a copy of it, or a container where it is mounted, would lack them."""
         return list(_strays(self.folder, self.root)) if self.root else []
 
-    @_Once
+    @cached_property
     def text(self) -> str | None:
-        """The text of its ``config.pbtxt``; None if there is none.
-
-        Raises:
-            PipelineError: it cannot be read.
-        """
+        """The text of its ``config.pbtxt``; None if there is none."""
         path = self.folder / CONFIG_FILE
         if self.strays:
             raise PipelineError(f"{self.strays[0]}: leads out of the repository: put a copy there")
@@ -155,14 +119,9 @@ class Model:
         except UnicodeDecodeError as error:
             raise PipelineError(f"{CONFIG_FILE}: cannot be parsed: {error}") from None
 
-    @_Once
+    @cached_property
     def config(self) -> Config:
-        """Its ``config.pbtxt`` in JSON form, ``{}`` if there is none.
-
-        Raises:
-            PipelineError: it cannot be read or parsed.
-            SetupError: tritonclient is not installed, and ``build`` did not write it.
-        """
+        """Its ``config.pbtxt`` in JSON form, ``{}`` if there is none."""
         return {} if self.text is None else pbtxt.parse(self.text)
 
     @property
@@ -173,58 +132,42 @@ class Model:
         except PipelineError:
             return None
 
-    @_Once
+    @property
     def options(self) -> model_config.Options:
-        """The parameters of a pixprep model.
-
-        Raises:
-            PipelineError: one is wrong, or see ``config``.
-        """
+        """The parameters of a pixprep model."""
         return model_config.options(self.config)
 
     @property
     def steps(self) -> list[Step]:
         """The steps of an ensemble, in their order; none of another model."""
-        return [
-            Step(
-                step.get("model_name", ""),
-                dict(sorted(step.get("input_map", {}).items())),  # protobuf keeps no order
-                dict(sorted(step.get("output_map", {}).items())),
-                int(step.get("model_version", 0)),
-            )
-            for step in model_config.steps(self.config)
-        ]
+        found = []
+        for step in model_config.steps(self.config):
+            inputs, outputs = (dict(sorted(step.get(f"{side}_map", {}).items())) for side in ("input", "output"))
+            found.append(Step(step.get("model_name", ""), inputs, outputs, int(step.get("model_version", 0))))
+        return found
 
-    @_Once
+    @cached_property
     def versions(self) -> dict[int, Version]:
-        """Its versions by number, in their order: as for Triton, the directories whose names begin with a number.
-
-        Raises:
-            OSError: the directory cannot be read.
-        """
+        """Its versions by number, in their order: as for Triton, the directories whose names begin with a number."""
         found: dict[int, Version] = {}
         for path in self.folder.iterdir():
-            number = _number(path.name)
-            if number is not None and path.is_dir() and not (number in found and found[number].folder.is_dir()):
-                found[number] = Version(self, number, path.name)
+            begin = re.match(r"\s*[+-]?[0-9]+", path.name, re.ASCII)
+            if begin is None or (path.name[0] == "0" and path.name != "0") or not path.is_dir():
+                continue  # Triton ignores numbers with leading zeros
+            version = Version(self, int(begin[0]), path.name)
+            if version.number not in found or path == version.folder:
+                found[version.number] = version
         return dict(sorted(found.items()))
 
-    @_Once
+    @cached_property
     def served(self) -> dict[int, Version]:
-        """The versions that Triton serves: the newest, unless ``version_policy`` names others.
-
-        Raises:
-            PipelineError: see ``config``.
-            OSError: see ``versions``.
-        """
+        """The versions that Triton serves: the newest, unless ``version_policy`` names others."""
         policy, numbers = self.config.get("version_policy", {}), list(self.versions)
         if "specific" in policy:
-            wanted = {int(number) for number in policy["specific"].get("versions", [])}
-        elif "all" in policy:
-            wanted = set(numbers)
+            wanted = [int(number) for number in policy["specific"].get("versions", [])]
         else:
             latest = int(policy["latest"].get("num_versions", 0)) if "latest" in policy else 1
-            wanted = set(numbers[max(0, len(numbers) - latest) :])
+            wanted = numbers if "all" in policy else numbers[max(0, len(numbers) - latest) :]
         return {number: version for number, version in self.versions.items() if number in wanted}
 
     @property
@@ -235,13 +178,7 @@ class Model:
 
 @dataclass(eq=False, repr=False)
 class Version:
-    """A version of a model.
-
-    Args:
-        model: the model.
-        number: the number of the version.
-        name: the name of its directory.
-    """
+    """A version of a model: its number, and the name of its directory."""
 
     model: Model
     number: int
@@ -260,81 +197,46 @@ class Version:
         """Tell whether the version has such a file."""
         return (self.folder / file).exists()
 
-    @_Once
+    @cached_property
     def pipeline(self) -> Pipeline:
-        """Its pipeline, with the installed operators that the configuration allows.
+        """Its pipeline, with the installed operators that the configuration allows."""
+        return Pipeline.load(self.folder / PIPELINE_FILE, operators=self.model.options.allow_operators)
 
-        Raises:
-            PipelineError: a file cannot be read or is wrong.
-            SetupError: an installed operator does not load, or see ``Model.config``.
-        """
-        allowed = self.model.options.allow_operators
-        return Pipeline.load(self.folder / PIPELINE_FILE, operators=allowed)
-
-    @_Once
-    def config(self) -> Config:
-        """The configuration of this version, with everything filled in that a pipeline implies.
-
-        Raises:
-            PipelineError, SetupError: see ``pipeline``; or the configuration contradicts it.
-        """
-        if not self.has(PIPELINE_FILE):
-            return self.model.config
-        return model_config.complete(self.model.config, self.pipeline.for_serving())
-
-    @_Once
+    @cached_property
     def declared(self) -> Declared:
-        """Its inputs and outputs, as ensembles see them; see ``config``."""
-        return Declared(self.config)
+        """Its inputs and outputs, with everything filled in that a pipeline implies."""
+        config = self.model.config
+        return Declared(
+            model_config.complete(config, self.pipeline.for_serving()) if self.has(PIPELINE_FILE) else config
+        )
 
-    @_Once
+    @cached_property
     def graph(self) -> Any:
-        """The ``onnx.ModelProto`` in its ONNX file, without weights.
-
-        Raises:
-            PipelineError: it is not an ONNX file, or a path of the model leads out of the repository.
-            SetupError: onnx is not installed.
-        """
+        """The ``onnx.ModelProto`` in its ONNX file, without weights."""
         if self.model.strays:
             raise PipelineError(f"{self.model.strays[0]}: leads out of the repository: put a copy there")
         return without_weights(load_onnx(self.folder / ONNX_FILE)[1])
 
-    @_Once
+    @cached_property
+    def onnx(self) -> Classifier:
+        """The inputs and outputs that its ONNX file declares."""
+        return declared(self.graph, ONNX_FILE)
+
+    @cached_property
     def plan_fault(self) -> str:
         """Words for a ``model.plan`` that is not a plan; empty if it is one, or missing."""
         path = self.folder / PLAN_FILE
         return plan_fault(read_bytes(path, most=PLAN_BYTES)) if path.is_file() else ""
 
-    @_Once
-    def onnx(self) -> Classifier:
-        """The inputs and outputs that its ONNX file declares; see ``graph``."""
-        return declared(self.graph, ONNX_FILE)
-
 
 def models_in(repository: Path) -> list[str]:
-    """The names of the models of a repository: its folders that are not hidden; none of a folder that is missing.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The names of the models of a repository: its folders that are not hidden; none of a folder that is missing."""
     folders = repository.iterdir() if repository.is_dir() else ()
     return sorted(path.name for path in folders if path.is_dir() and not path.name.startswith("."))
 
 
-def _number(name: str) -> int | None:
-    """The version that Triton takes a directory for; numbers with leading zeros are ignored."""
-    begin = re.match(r"\s*[+-]?[0-9]+", name, re.ASCII)
-    return int(begin[0]) if begin and (name[0] != "0" or name == "0") else None
-
-
 def _strays(path: Path, root: Path, depth: int = 2) -> Iterator[Path]:
-    """Paths that lead out of the repository.
-
-    Args:
-        path: a model's directory.
-        root: the repository, resolved.
-        depth: a model's version directories are 1 below it, their files 2.
-    """
+    """Paths that lead out of the repository, of a model's directory, its version directories, and their files."""
     if not Path(os.path.realpath(path)).is_relative_to(root):
         yield path
     elif depth and path.is_dir():

@@ -46,10 +46,12 @@ def refusing(repository: Path) -> Iterator[None]:
 
 
 def _write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> None:
-    parent = repository.resolve().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    # beside the repository, not in it: Triton takes every directory of a repository for a model
-    with tempfile.TemporaryDirectory(prefix=_WORK, dir=parent) as folder, ExitStack() as undo:
+    beside = repository.resolve().parent
+    beside.mkdir(parents=True, exist_ok=True)
+    is_mount = repository.exists() and beside.stat().st_dev != repository.stat().st_dev
+    if is_mount or not os.access(beside, os.W_OK):  # else not in it: Triton takes every directory for a model
+        beside = repository
+    with tempfile.TemporaryDirectory(prefix=_WORK, dir=beside) as folder, ExitStack() as undo:
         new, old = Path(folder, "new"), Path(folder, "old")
         for model, contents in models.items():
             for name, content in contents.items():
