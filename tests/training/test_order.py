@@ -212,3 +212,31 @@ def test_a_broken_sample_is_replaced_by_one_of_its_group():
     found = [order_.replacement(1, 7, attempt) for attempt in range(1, 60)]
     assert {groups[index] for index in found} == {groups[7]}
     assert len(set(found)) > 15
+
+
+def test_an_order_that_is_the_sources_own_takes_no_memory():
+    """An index may claim any number of samples, and a stream may have as many."""
+    samples = 10**17 + 1
+    order = Order(samples=samples, batch_size=2, shard=(1, 2), last="pad")
+    assert order.batches() == 25 * 10**15 + 1
+    first = next(order.parts(0))
+    assert (first.indices.tolist(), first.is_padding.tolist(), first.copies.tolist(), first.end) == (
+        [2, 3], [False, False], [0, 0], 4,
+    )  # fmt: skip
+    *_, last = order.parts(3, samples - 5)
+    assert (last.indices.tolist(), last.is_padding.tolist(), last.end) == ([1, 2], [True, True], samples)
+
+
+@pytest.mark.parametrize("how", [{"shuffle": True}, {"shuffle": "blocks"}, {"shuffle": True, "epoch_samples": 10**17}])
+def test_an_order_that_does_not_fit_in_memory_is_refused(how, monkeypatch):
+    words = "an epoch draws from 100,000,000,000,000,000 samples, whose order does not fit in memory"
+    with pytest.raises(pp.DataError, match=words):
+        Order(samples=9 if "epoch_samples" in how else 10**17, batch_size=2, **how)
+    small = Order(samples=9, batch_size=2, shuffle=how["shuffle"])
+
+    def words_of_none(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("pixprep.training.order._words", words_of_none)
+    with pytest.raises(pp.DataError, match="an epoch draws from 9 samples, whose order does not fit in memory"):
+        small.order(0)

@@ -46,6 +46,11 @@ def test_a_broken_value_costs_itself(tmp_path):
         ({"num-samples": b"many"}, "the key \"num-samples\" says how many samples there are; here it is b'many'"),
         ({}, "the key \"num-samples\" says how many samples there are; here it is b''"),
         ({"num-samples": b"0"}, "no sample in it"),
+        (
+            {"num-samples": b"100000000000000000"},
+            'the key "num-samples" says that there are 100,000,000,000,000,000 samples, and all keys are 2: write the '
+            "number of samples there",
+        ),
     ],
 )
 def test_a_store_without_a_count_is_refused(tmp_path, others, words):

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import sha256
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import PipelineError
+from pixprep.errors import DataError, PipelineError
 
 Shuffle = bool | Literal["blocks"]
 Last = Literal["drop", "short", "pad"]
@@ -32,6 +32,8 @@ POOL = 16
 """Blocks among which samples are then shuffled: neighbours in the order are at most 4,096 samples of a file apart, or
 where two blocks begin."""
 MOST_GROUPS = 1000
+MAX_ORDERED = 1 << 34
+"""Maximum number of samples of an order that is kept in memory, in 8 bytes each, while an epoch lasts."""
 _REPLACEMENTS, _PARTS = 1, 2
 """The last words of the counters of a replacement, and of the samples of one of several parts; the order's own words
 have 0 there, however many samples there are."""
@@ -75,6 +77,7 @@ class Order:
 
     Raises:
         PipelineError: names the argument, and what it may be.
+        DataError: the order of so many samples does not fit in memory.
     """
 
     samples: int
@@ -108,13 +111,15 @@ class Order:
             raise PipelineError(f"last is one of {', '.join(LASTS)}, not {self.last!r}")
         self._check_sampler()
         self._check_groups()
+        if not self._is_plain and max(self.samples, self.length) > MAX_ORDERED:
+            raise self._too_long()
         if self.last == "drop" and self.length < self.global_size:
             what = "an epoch" if self.epoch_samples else "the source"
             raise PipelineError(
                 f"{what} has {self.length:,} samples, fewer than one batch: batch_size {self.batch_size} times "
                 f'{world} shard{"s" * (world > 1)}: take a smaller batch_size, or last="short" or "pad"'
             )
-        self._check_short(np.diff(self._ends(), prepend=0))
+        self._check_short(0)
 
     @property
     def length(self) -> int:
@@ -140,12 +145,22 @@ class Order:
     def batches(self, position: int = 0) -> int:
         """Number of batches of an epoch after a position: as many for every shard."""
         if self.groups is not None:
-            return len(self._ends(position))
+            return len(self._group_ends(position))
         left = self.length - position
         return left // self.global_size if self.last == "drop" else -(-left // self.global_size)
 
     def order(self, epoch: int) -> Indices:
-        """The whole epoch, int64 (length,): each index of the source once, unless a sampler says otherwise."""
+        """The whole epoch, int64 (length,): each index of the source once, unless a sampler says otherwise.
+
+        Raises:
+            DataError: there is not enough memory.
+        """
+        try:
+            return self._made(epoch)
+        except MemoryError:
+            raise self._too_long() from None
+
+    def _made(self, epoch: int) -> Indices:
         if self.groups is not None:
             return self._grouped(self._permuted(epoch), self.groups)
         if not self._is_sampled:
@@ -185,18 +200,25 @@ class Order:
 
     @cached_property
     def _counts(self) -> Indices:
-        """Samples of each group, or of all."""
-        return np.array([self.length]) if self.groups is None else np.bincount(self.groups)
+        """Samples of each group."""
+        return np.bincount(np.empty(0, np.int64) if self.groups is None else self.groups)
 
-    def _ends(self, position: int = 0) -> Indices:
+    def _ends(self, position: int) -> Iterator[int]:
         """Ends of the global batches that begin at a position of the order, or behind it."""
-        counts = self._counts if self.groups is not None else np.array([self.length - position])
-        full, left = counts // self.global_size, counts % self.global_size
+        if self.groups is not None:
+            yield from self._group_ends(position).tolist()
+            return
+        yield from range(position + self.global_size, self.length + 1, self.global_size)
+        if self.last != "drop" and (self.length - position) % self.global_size:
+            yield self.length
+
+    def _group_ends(self, position: int) -> Indices:
+        full, left = self._counts // self.global_size, self._counts % self.global_size
         sizes = np.repeat(self.global_size, full.sum())
         if self.last != "drop":
             sizes = np.append(sizes, left[left > 0])
         ends: Indices = np.cumsum(sizes)
-        return ends[ends > position] if self.groups is not None else ends + position
+        return ends[ends > position]
 
     @staticmethod
     def _stretch(epoch: int, count: int, samples: int, lap: Callable[[int], Indices]) -> Indices:
@@ -240,23 +262,29 @@ class Order:
         Raises:
             PipelineError: the samples that are left would not give every shard one.
         """
-        ends = self._ends(position)
-        self._check_short(np.diff(ends, prepend=position))
-        order = self.order(epoch)
-        copies = _copies(order) if self._is_sampled else np.zeros(len(order), np.int64)
+        self._check_short(position)
+        order = None if self._is_plain else self.order(epoch)
+        copies = _copies(order) if self._is_sampled and order is not None else None
         rank, world = self.shard
-        for begin, end in pairwise([position, *ends.tolist()]):
+        for begin, end in pairwise(chain([position], self._ends(position))):
             size = self.global_size if self.last == "pad" else end - begin
             here = np.arange(begin, end)
             if size > len(here):  # from the beginning of the order again, or of the group's
-                others = np.arange(len(order))
-                if self.groups is not None:
+                others = np.arange(size - len(here)) % self.length
+                if self.groups is not None and order is not None:
                     others = np.flatnonzero(self.groups[order] == self.groups[order[begin]])
                 here = np.append(here, np.resize(others, size - len(here)))
             mine = slice(size * rank // world, size * (rank + 1) // world)
             if self.repeats > 1:  # the copies of a sample go to different shards, as torchvision's RASampler deals
                 mine = slice(rank, size, world)
-            yield Part(order[here[mine]], np.arange(size)[mine] >= end - begin, copies[here[mine]], end)
+            here = here[mine]
+            indices = here if order is None else order[here]
+            yield Part(
+                indices,
+                np.arange(size)[mine] >= end - begin,
+                np.zeros(len(here), np.int64) if copies is None else copies[here],
+                end,
+            )
 
     def replacement(self, epoch: int, index: int, attempt: int) -> int:
         """The sample that stands in for a broken one: the same for every rank, and after every resume.
@@ -272,6 +300,18 @@ class Order:
             return word % self.samples
         same = np.flatnonzero(self.groups == self.groups[index])
         return int(same[word % len(same)])
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the order is that of the source, so that nothing of it has to be kept in memory."""
+        return self.shuffle is False and self.groups is None and not self._is_sampled
+
+    def _too_long(self) -> DataError:
+        most = max(self.samples, self.length)
+        return DataError(
+            f"an epoch draws from {most:,} samples, whose order does not fit in memory: is the number right? Only the "
+            "order of the source, shuffle=False, takes none"
+        )
 
     @property
     def _is_sampled(self) -> bool:
@@ -321,9 +361,12 @@ class Order:
                 "batch_size"
             )
 
-    def _check_short(self, sizes: Indices) -> None:
-        """Refuse a batch, of the sizes of all of them, of which a shard would have no sample."""
-        world, rest = self.shard[1], int(sizes.min(initial=self.global_size))
+    def _check_short(self, position: int) -> None:
+        """Refuse an order with a batch after a position of which a shard would have no sample."""
+        world, rest = self.shard[1], (self.length - position) % self.global_size or self.global_size
+        if self.groups is not None:
+            sizes = np.diff(self._group_ends(position), prepend=position)
+            rest = int(sizes.min(initial=self.global_size))
         if self.last == "short" and rest < world:
             which = "the last batch" if self.groups is None else "the last batch of a group"
             raise PipelineError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
 from threading import Lock
@@ -94,8 +95,8 @@ def iterable(
         if not isinstance(items, Sized):
             raise DataError("the iterable has no length: give samples=, its rows or those of an epoch")
         samples = len(items)
-    if not isinstance(samples, int) or samples < 1:
-        raise DataError(f"samples is a number of rows, 1 at least, not {samples!r}")
+    if not isinstance(samples, int) or not 1 <= samples <= sys.maxsize:
+        raise DataError(f"samples is a number of rows from 1 to {sys.maxsize:,}, not {samples!r}")
     keys = named(image=image, **fields)
     rows, known = plain(items, keys)
     passes = _Passes(lambda: iter(rows() if callable(rows) else rows), samples)

@@ -104,6 +104,11 @@ def lmdb(
         if patterns:
             said = transaction.get(_COUNT)
             count, keys = _number(bytes(said or b""), whole), None
+            if count > (entries := transaction.stat()["entries"]):
+                raise DataError(
+                    f'{whole}: the key "{_COUNT.decode()}" says that there are {count:,} samples, and all keys are '
+                    f"{entries:,}: write the number of samples there"
+                )
         else:
             found = [bytes(key) for key in transaction.cursor().iternext(keys=True, values=False)]
             if any(b"\0" in key for key in found):
