@@ -98,7 +98,10 @@ def save_onnx(path, shape=("batch", 3, 224, 224), inputs=("input",)):
         ("MatMul", ["mean", "weights"], ["logits"]),
     ]
     graph = helper.make_graph(
-        [helper.make_node(*node) for node in ([("Identity", ["weights"], ["logits"])] if shape[0] == 1 else nodes)],
+        [
+            helper.make_node(*node)
+            for node in ([("Identity", ["weights"], ["logits"])] if isinstance(shape[0], int) else nodes)
+        ],
         "face",
         [value(name, shape) for name in inputs],
         [value("logits", ("batch", 10))],
