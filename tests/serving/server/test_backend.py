@@ -9,16 +9,18 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
+import tritonclient.grpc
 from PIL import Image
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
 from images import stills
 from pixprep.serving.embedded.server import Server
-from serving import RAW, address, client_of, infer, post, write_pipeline
+from serving import LARGE, RAW, address, client_of, infer, post, wait_until, write_pipeline
 
 pytestmark = pytest.mark.server
 
@@ -207,6 +209,29 @@ def test_requests_of_different_lengths_share_a_batch(server):
     assert (stats["inference_count"], stats["execution_count"]) == (3, 1)
 
 
+def metrics_of(server):
+    with urllib.request.urlopen(server.metrics_url) as response:
+        return response.read().decode()
+
+
+def test_what_a_client_gives_up_over_grpc_is_abandoned_and_counted_and_the_next_one_is_right(server, engine):
+    """Again and again until it is counted: what Triton drops from its queue itself does not reach the model."""
+    (expected,) = engine.run([LARGE])
+    tensor = tritonclient.grpc.InferInput("image", [1, 1], "BYTES").set_data_from_numpy(np.array([[LARGE]], np.object_))
+
+    def is_counted():
+        first = Event()
+        calls = [client.async_infer("pre.pixprep", [tensor], lambda **_: first.set()) for _ in range(8)]
+        assert first.wait(60)
+        for call in calls:
+            call.cancel()
+        assert np.array_equal(infer(client, "pre.pixprep", image=[LARGE]).as_numpy("tensor")[0], expected)
+        return re.search(r'pixprep_images_total{model="pre.pixprep",result="ABANDONED".*} [1-9]', metrics_of(server))
+
+    with client_of(server, "grpc") as client:
+        wait_until(is_counted, "never abandoned", within_s=120)
+
+
 def test_the_metrics_port_counts_images_by_outcome(server):
     for body in (b"<html>", PHOTOS[0].read_bytes()):
         post(address(server), "/v2/models/pre.pixprep/infer", RAW, body)
@@ -217,13 +242,12 @@ def test_the_metrics_port_counts_images_by_outcome(server):
         r'pixprep_decode_seconds_count{model="pre.pixprep",version="1"} [1-9]',
         r'pixprep_transform_seconds_bucket{model="pre.pixprep",version="1",le="\+Inf"} [1-9]',
         r'pixprep_batch_images_count{model="pre.pixprep",version="1"} [1-9]',
+        r'pixprep_shared_memory_used_bytes{model="pre.pixprep",version="1"} [1-9]',
     )
     missing, deadline = lines, time.monotonic() + 10
     while missing:  # counted every two seconds
         assert time.monotonic() < deadline, missing
-        with urllib.request.urlopen(server.metrics_url) as response:
-            text = response.read().decode()
-        missing = [line for line in lines if not re.search(line, text)]
+        missing = [line for line in lines if not re.search(line, metrics_of(server))]
 
 
 def test_the_self_contained_backend_directory_serves(tmp_path, engine):
