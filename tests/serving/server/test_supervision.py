@@ -4,6 +4,7 @@ import json
 import mmap
 import os
 import re
+import shutil
 import signal
 import socket
 import time
@@ -436,6 +437,15 @@ def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
         serve.wait_for(r"^pixprep: model preprocess stays .* is refused: .*no such op; did you mean \"resize\"\?$")
         edit(pipeline, '"rezise"', '"resize"')
         edit(classifier, "class Broken", "class TritonPythonModel")
+        (models / "preprocess" / "warmup").mkdir()
+        (models / "preprocess" / "warmup" / "photo").write_bytes(bytes(4))
+        config = models / "preprocess" / "config.pbtxt"
+        text = config.read_text()
+        entry = 'key: "image" value { data_type: TYPE_STRING dims: [ 1 ] input_data_file: "photo" }'
+        config.write_text(f'{text}model_warmup {{ name: "w" batch_size: 1 inputs {{ {entry} }} }}\n')
+        serve.wait_for(r"^pixprep: model preprocess stays .* is refused: preprocess/config.pbtxt: model_warmup .*EMPTY")
+        config.write_text(text)
+        shutil.rmtree(models / "preprocess" / "warmup")
         (models / "classifier" / "1" / "more.py").symlink_to(tmp_path / "triton.log")
         serve.wait_for(rf"{stays}: .* refused: classifier/1/more.py: leads out of the repository: put a copy there$")
         (models / "classifier" / "1" / "more.py").unlink()
