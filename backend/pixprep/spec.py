@@ -24,7 +24,8 @@ BlendLike = Literal["pillow", "torchvision", "opencv"]
 WarpLike = Literal["pillow", "torchvision", "opencv", "dali"]
 Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "lanczos4", "area"]
 Rounding = Literal["down", "half_even", "half_away"]
-SideRounding = Literal["down", "half_even", "half_away", "up", "detr", "detr_original"]
+SideRounding = Literal["down", "half_even", "half_away", "half_away32", "up", "detr", "detr_original"]
+DALIS: tuple[SideRounding, ...] = ("half_away", "half_away32")
 DETRS: tuple[SideRounding, ...] = ("detr", "detr_original")
 Values = Literal["levels", "real", "normalized"]
 TensorDType = Literal["float32", "float16", "uint8"]
@@ -56,7 +57,7 @@ def rounded(value: float, rounding: SideRounding) -> int:
     """A value of at least 0 as a whole number: cut off (of ``DETRS``, too), up, or nearest, with ties to even or up."""
     if rounding in ("half_even", "up"):
         return round(value) if rounding == "half_even" else ceil(value)
-    return int(value + 0.5 if rounding == "half_away" else value)
+    return int(value + 0.5 if rounding in DALIS else value)
 
 
 def upward(length: int, multiple: int) -> int:
@@ -65,13 +66,13 @@ def upward(length: int, multiple: int) -> int:
 
 
 def times(side: float, scale: float, rounding: SideRounding) -> float:
-    """``side * scale``, not rounded yet; for ``half_away`` as DALI does it, with float32 scales and sides."""
-    return float(np.float32(side * float(np.float32(scale)))) if rounding == "half_away" else side * scale
+    """``side * scale``, not rounded yet; for ``DALIS`` as DALI does it, with float32 scales and sides."""
+    return float(np.float32(side * float(np.float32(scale)))) if rounding in DALIS else side * scale
 
 
 def scaled(length: float, size: int, side: float, rounding: SideRounding) -> float:
-    """``length * size / side``, not rounded yet; for ``half_away`` as of ``times``."""
-    return times(length, size / side, rounding) if rounding == "half_away" else size * length / side
+    """``length * size / side``, not rounded yet; for ``DALIS`` as of ``times``."""
+    return times(length, size / side, rounding) if rounding in DALIS else size * length / side
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,16 @@
 """Numbers that a DALI graph computes: sides, windows and outputs that follow from the size of the image."""
 
+from itertools import product
+
 import msgspec
+import numpy as np
 import pytest
 
 import pixprep as pp
 from dali_graphs import EXPRESSION, FLOAT, graph, operator
 from images import png, scene
 from importing import refusal
-from pixprep.importers.dali import from_dali
+from pixprep.importers.dali import from_dali, sizes, values
 
 DECODED = (operator("ExternalSource", [], ["in"]), operator("decoders__Image", ["in"], ["pixels"]))
 PEEKED = (*DECODED, operator("PeekImageShape", ["in"], ["shape"], dtype=FLOAT), operator("Copy", ["shape"], ["same"]))
@@ -27,6 +30,13 @@ def calculated(*steps):
             operator(EXPRESSION, names, [result], expression_desc=text, **({kind: constants} if constants else {}))
         )
     return made
+
+
+@pytest.fixture(autouse=True)
+def fewer_sizes(request, monkeypatch):
+    """Rules are checked at every size up to 4096 in the two tests that need it, and up to 300 in the others."""
+    if not any(words in request.node.name for words in ("one_size_alone", "fields1")):
+        monkeypatch.setattr(sizes, "LARGEST", 300)
 
 
 SCALED = calculated(
@@ -133,7 +143,7 @@ def test_sides_of_paddleocrs_detector_are_a_rule_of_one_scale(data, fields):
                 *(*over("min", 800), ("longer", "max(&0 &1)", "h", "w"), ("most", "fdiv($0:int32 &0)", 1333, "longer")),
                 ("scale", "min(&0 &1)", "ratio", "most"),
             ],
-            {"size": 800, "max_size": 1333},
+            {"size": 800, "max_size": 1333, "rounding": "half_away32"},
         ),
     ],
 )
@@ -141,7 +151,58 @@ def test_sides_of_one_scale_are_a_rule_with_dalis_part_of_a_pixel(scale, fields)
     steps = [*scale, *((f"{side} 1", "mul(&0 &1)", side, "scale") for side in "wh")]
     small = operator("Resize", ["pixels"], ["small"], {"resize_x": "w 1", "resize_y": "h 1"})
     pipeline = from_dali(graph(*PEEKED, *SIDES, *calculated(*steps), small, outputs=["small"]))
-    assert pipeline.ops[1] == pp.resize(mode="scale", like="dali", subpixel=True, **fields)
+    op = pp.resize(mode="scale", like="dali", subpixel=True, **fields)
+    assert pipeline.ops[1] == op
+    if "rounding" in fields:  # float32 by float32, as the graph is written; DALI's own resize_shorter has 388 rows
+        assert op._step.size(350, 1204) == (387, 1333)
+        assert pp.resize(800, max_size=1333, mode="scale", like="dali")._step.size(350, 1204) == (388, 1333)
+
+
+FORMS = (
+    *({"size": 59}, {"size": 59, "side": "longer"}, {"size": 59, "max_size": 99}, {"height": 48}),
+    *({"width": 48, "max_size": 200}, {"height": 118, "width": 59, "mode": "fit"}),
+    *({"height": 118, "width": 59, "mode": "cover"}, {"height": 118, "width": 59}),
+    *(
+        {"size": size, "side": side, "mode": "scale", "max_size": most, "multiple": multiple} | scales
+        for size, side, most, multiple, scales in product(
+            (59, 800), ("shorter", "longer"), (None, 1333), (None, 32), ({}, {"enlarge": False}, {"shrink": False})
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize("rounding", ["half_away", "half_away32", "down", "half_even", "up"])
+def test_sizes_of_many_images_at_once_are_those_of_each(rounding):
+    drawn = np.exp(np.random.default_rng(0).uniform(0, np.log(5000), (300, 2))).astype(int)
+    drawn = np.concatenate([drawn, [(350, 1204), (271, 542), (54, 108), (276, 1104), (100, 100)]])
+    seen = 0
+    for fields, subpixel in product(FORMS, (None, False, True)):
+        try:
+            step = pp.resize(like="dali", rounding=rounding, subpixel=subpixel, **fields)._step
+        except pp.PipelineError:  # no such resize
+            continue
+        assert sizes.is_array_rule(step)
+        many = drawn.astype(np.float64)
+        assert np.array_equal(sizes.sizes(step, many), [step.size(*size) for size in drawn.tolist()]), fields
+        assert np.array_equal(sizes.sides(step, many), [step.sides(*size) for size in drawn.tolist()]), fields
+        seen += 1
+    assert seen > 10
+
+
+def test_a_rule_that_fails_at_one_size_alone_is_refused_by_that_size():
+    """The width has one pixel more where the image has 1237 columns, which no list of usual sizes holds."""
+    assert not (values.SIZES[:, 1] == 1237).any()
+    more = calculated(
+        *(
+            ("off", "sub(&0 $0:float32)", "w", 1237.0),
+            ("far", "abs(&0)", "off"),
+            ("near", "sub($0:float32 &0)", 1.0, "far"),
+        ),
+        *(("one", "max(&0 $0:float32)", "near", 0.0), ("more", "add(&0 &1)", "width 3", "one")),
+    )
+    resize = operator("Resize", ["pixels"], ["small"], {"resize_x": "more", "resize_y": "height 3"})
+    data = graph(*PEEKED, *SIDES, *SCALED, *more, resize, outputs=["small"])
+    assert " x 1237 pixels become " in refusal(from_dali, data)
 
 
 def test_a_scale_of_dalis_is_float32_where_a_side_is_halfway_between_two_multiples():

@@ -68,7 +68,8 @@ def test_a_file_and_its_bytes_give_the_same_ops():
     path = FROZEN / "classic.dali"
     assert from_dali(path).ops == from_dali(str(path)).ops == from_dali(path.read_bytes()).ops
     assert from_dali(path.read_bytes()).origin.name == "model.dali"
-    assert import_pipeline(str(path)) == import_pipeline(f"dali:{path}", output="__CropMirrorNormalize_2")
+    one, other = import_pipeline(str(path)), import_pipeline(f"dali:{path}", output="__CropMirrorNormalize_2")
+    assert one.ops == other.ops
 
 
 def outputs_of(pipeline, name):

@@ -18,7 +18,7 @@ from pixprep.plan.parts import Extent, Roi
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Order
 from pixprep.plan.steps.levels import LevelStep, Resample
-from pixprep.spec import DETRS, Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, times, upward
+from pixprep.spec import DALIS, DETRS, Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, times, upward
 
 Beyond = Literal["fill", "pad", "refuse_smaller", "refuse_larger", "keep_larger"]
 
@@ -297,7 +297,7 @@ class Resize:
             return sides
         if self.rounding in DETRS:
             return self._by_detr(height, width)
-        is_dali = self.rounding == "half_away" and self.rule not in ("height", "width")
+        is_dali = self.rounding in DALIS and self.rule not in ("height", "width")
         if is_dali and np.float32(self.height / height) == np.float32(self.width / width):
             return self.height, self.width  # DALI takes both as they are given
         is_height_named = ratios[0] >= ratios[1] if self.rule in ("longer", "fit") else ratios[0] <= ratios[1]
@@ -314,12 +314,14 @@ class Resize:
         """
         scale = self._scale(height, width)
         if self.multiple == 1:
-            if self.rounding != "half_away":
+            if self.rounding not in DALIS:
                 return height * scale, width * scale
             limit = (self.most or inf) / max(height, width)
-            if limit < float(np.float32(scale)):  # DALI's limit is float64, and its scale float32
+            if self.rounding == "half_away32":
+                limit = float(np.float32(limit))
+            if limit < float(np.float32(scale)):  # DALI's own limit is float64, and its scale float32
                 return float(np.float32(height * limit)), float(np.float32(width * limit))
-            if self.most is not None:
+            if self.most is not None and self.rounding == "half_away":
                 return (height, width) if scale == 1 else None
             return float(np.float32(height) * np.float32(scale)), float(np.float32(width) * np.float32(scale))
         rows, columns = (int(times(side, scale, self.rounding)) for side in (height, width))
@@ -333,7 +335,7 @@ class Resize:
         longest = max(height, width)
         scale = self.height / (min(height, width) if self.rule == "shorter" else longest)
         scale = scale if self.scales is None or self.scales[scale > 1] else 1.0
-        if self.most is None or self.multiple > 1 or self.rounding == "half_away":
+        if self.most is None or self.multiple > 1 or self.rounding in DALIS:
             return scale
         if self.subpixel and rounded(longest * scale, self.rounding) <= self.most:
             return scale
@@ -377,7 +379,7 @@ class Resize:
         """Scale ``length`` as ``side`` is scaled to ``size``."""
         if self.rule in ("fit", "cover") and self.rounding == "half_even":
             return length / (side / size)  # timm's order: may miss a whole number by a bit, which ``half_even`` mends
-        if self.rule in ("height", "width") and self.rounding != "half_away":
+        if self.rule in ("height", "width") and self.rounding not in DALIS:
             return size * (length / side) if self.rounding == "up" else length * (size / side)
         return scaled(length, size, side, self.rounding)
 

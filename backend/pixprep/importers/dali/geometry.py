@@ -7,14 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from pixprep.errors import PipelineError
 from pixprep.importers.dali.requests import number_of, pair_of, side_of
 from pixprep.importers.dali.rules import resize_rule
-from pixprep.importers.dali.values import Encoded, Image, Numbers, Rows, Value, lowered, needed, size_of
+from pixprep.importers.dali.values import (
+    Encoded,
+    Image,
+    Numbers,
+    Rows,
+    Value,
+    is_unmoved,
+    lowered,
+    needed,
+    size_of,
+    trying,
+)
 from pixprep.importers.dali.windows import WINDOWS, cropped, sliced
 from pixprep.importers.fields import Fields, finite
 from pixprep.pipeline.ops import MAX_SIDE, ColorMatrix, Decode, Flip, Pixels, Resize, Rotate, Warp
@@ -90,7 +103,9 @@ def _resized(image: Image, fields: Fields) -> Image:
     is_subpixel = fields.flag("subpixel_scale", default=True)
     how: dict[str, Any] = {"filter": smaller, "antialias": fields.flag("antialias", default=True), "like": "dali"}
     if (sides := _computed(image, fields)) is not None:
-        return image.then(resize_rule(image, *sides, {**how, **_roi(fields, {}), "subpixel": is_subpixel}))
+        roi = _roi(fields, {})
+        again = None if roi or not is_unmoved(image) else partial(_again, image, fields)
+        return image.then(resize_rule(image, sides, {**how, **roi, "subpixel": is_subpixel}, again))
     target = _target(fields)
     subpixel = None if target.get("mode") == "stretch" else is_subpixel  # whole sides have one scale
     return image.then(Resize(**target, **how, **_roi(fields, target), subpixel=subpixel))
@@ -115,8 +130,18 @@ def _roi(fields: Fields, target: Mapping[str, Any]) -> dict[str, Any]:
     return {"roi": (rows[0], columns[0], rows[1], columns[1]), "roi_unit": "share" if is_share else None}
 
 
-def _computed(image: Image, fields: Fields) -> tuple[Rows, Rows] | None:
-    """The height and the width of a resize for each of ``SIZES``, where the graph computes them."""
+def _again(image: Image, fields: Fields, sizes: npt.NDArray[np.int64]) -> Rows:
+    """The sides that a graph computes for images of these sizes, (n, 2)."""
+    names = [name for name in ("size", "resize_y", "resize_x") if fields.has(name)]
+    with trying(sizes):
+        values = [fields.take(name) for name in names]
+        values = [each.again() if isinstance(each, Numbers) and each.again else each for each in values]
+        rows = [needed(each, image, fields, name) for name, each in zip(names, values, strict=True)]
+        return np.concatenate([each.T for each in rows]).T
+
+
+def _computed(image: Image, fields: Fields) -> Rows | None:
+    """The height and the width of a resize for each of ``SIZES``, (n, 2), where the graph computes them."""
     names = [name for name in ("size", "resize_y", "resize_x") if fields.has(name)]
     values = [fields.take(name) for name in names]
     if not any(isinstance(value, Numbers) for value in values):
@@ -125,7 +150,7 @@ def _computed(image: Image, fields: Fields) -> tuple[Rows, Rows] | None:
     sides = np.concatenate(rows, axis=1)
     if sides.shape[1] != 2 or fields.take("mode", "default") not in ("default", "stretch"):
         fields.refuse(names[0], "is understood of a height and a width, in the modes default and stretch")
-    return sides[:, 0], sides[:, 1]
+    return sides
 
 
 def _target(fields: Fields) -> dict[str, Any]:

@@ -6,7 +6,9 @@ of DALI wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +24,7 @@ from pixprep.importers.dali.refused import refused
 from pixprep.importers.dali.requests import bounded, check_arguments, dtype_of, frames, is_number, reformed, source_of
 from pixprep.importers.dali.rules import output_rule
 from pixprep.importers.dali.script import serialized
-from pixprep.importers.dali.values import Encoded, Image, Numbers, Value, lowered
+from pixprep.importers.dali.values import Encoded, Image, MovedError, Numbers, Value, lowered
 from pixprep.importers.fields import Fields, place, read_file, reading
 from pixprep.pipeline.ops import Decode, Op, Tensor, changed
 from pixprep.pipeline.ops.faults import quoted
@@ -141,7 +143,9 @@ def _evaluate(
         if operator.name in _SOURCES:
             values[operator.outputs[0]] = source_of(operator, dtypes)
             continue
-        arguments = {**operator.arguments, **{key: _argument(values, name) for key, name in operator.computed.items()}}
+        recompute = partial(_again, operators, values)
+        computed = {key: _argument(values, name, recompute) for key, name in operator.computed.items()}
+        arguments = {**operator.arguments, **computed}
         with reading(arguments, operator.where) as fields:
             fields.ignore(*_ANYWHERE)
             is_stream = operator.name == STREAM
@@ -150,10 +154,31 @@ def _evaluate(
     return values
 
 
-def _argument(values: Mapping[str, Value], name: str) -> Any:
+def _argument(values: Mapping[str, Value], name: str, recompute: Callable[[str], Numbers]) -> Any:
     """An argument that a tensor gives: what it is, where that is constant."""
     value = values.get(name)
-    return value.plain if isinstance(value, Numbers) else value
+    return replace(value, again=partial(recompute, name)).plain if isinstance(value, Numbers) else value
+
+
+def _again(operators: Sequence[Operator], values: Mapping[str, Value], name: str) -> Numbers:
+    """Compute the numbers of a tensor again, for the sizes of ``trying``; what is no numbers stays as it is."""
+    wanted = _needed(operators, [name])
+    found: dict[str, Value] = {key: value for key, value in values.items() if not isinstance(value, Numbers)}
+    for operator in operators:
+        results = [values[output] for output in operator.outputs if output in values]
+        if wanted.isdisjoint(operator.outputs) or not any(isinstance(result, Numbers) for result in results):
+            continue
+        if not all(isinstance(result, Numbers) for result in results):
+            raise MovedError
+        computed = {
+            key: _argument(found, each, partial(_again, operators, values)) for key, each in operator.computed.items()
+        }
+        with reading({**operator.arguments, **computed}, operator.where) as fields:
+            fields.ignore(*_ANYWHERE)
+            found.update(zip(operator.outputs, _applied(operator, fields, found), strict=False))
+    made = found[name]
+    assert isinstance(made, Numbers)
+    return made
 
 
 def _needed(operators: Sequence[Operator], wanted: Sequence[str]) -> set[str]:

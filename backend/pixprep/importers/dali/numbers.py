@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from pixprep.errors import PipelineError
 from pixprep.importers.dali.values import (
-    SIZES,
     TYPES,
     UNKNOWN,
     Encoded,
@@ -25,6 +24,7 @@ from pixprep.importers.dali.values import (
     lowered,
     one_source,
     size_of,
+    tried,
 )
 from pixprep.importers.fields import Fields, finite
 from pixprep.plan.draws.motions import glibc_sine
@@ -131,7 +131,7 @@ def _peeked(inputs: Sequence[Value], fields: Fields) -> Numbers:
         raise PipelineError("is understood of the encoded image")
     is_upright = fields.flag("adjust_orientation", default=True)
     fields.expect("image_type", 0, 1, 2)
-    shape = np.concatenate([SIZES, np.full((len(SIZES), 1), UNKNOWN)], axis=1)
+    shape = np.stack([*tried().T, np.full(len(tried()), UNKNOWN)]).T
     return _typed(Numbers(shape, frozenset({(encoded.name, is_upright)})), fields, 7)
 
 

@@ -1,11 +1,12 @@
 """Rules that numbers computed by a graph amount to: the size of a resize, a window, an output of the image's place.
 
-A rule is taken if it gives the graph's number at every one of ``values.SIZES``.
+A rule is taken if it gives the graph's number at every one of ``values.SIZES``. The rule of a resize of the whole photo
+is also compared with the graph at every size up to ``sizes.LARGEST``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -16,7 +17,21 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
-from pixprep.importers.dali.values import SIZES, UNKNOWN, Canvas, Image, Numbers, Rows, lowered, size_of, sizes_after
+from pixprep.importers.dali.sizes import MAX_RATIO, every_size, is_array_rule
+from pixprep.importers.dali.sizes import sides as resized_sides
+from pixprep.importers.dali.sizes import sizes as resized
+from pixprep.importers.dali.values import (
+    SIZES,
+    UNKNOWN,
+    Canvas,
+    Image,
+    MovedError,
+    Numbers,
+    Rows,
+    lowered,
+    size_of,
+    sizes_after,
+)
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     Anchor,
@@ -48,19 +63,21 @@ _SIZES = tuple(kind(order=order) for kind in (OriginalSize, ImageSize) for order
 _SCALES = (ScaleFactor(), ScaleFactor(order="xy"), Transform())
 
 
-def resize_rule(image: Image, rows: Rows, columns: Rows, how: dict[str, Any]) -> Resize:
+def resize_rule(
+    image: Image, computed: Rows, how: dict[str, Any], again: Callable[[npt.NDArray[np.int64]], Rows] | None = None
+) -> Resize:
     """The resize of an image whose sides a graph computes.
 
     Args:
         image: before it.
-        rows: height of the result for each of ``SIZES``.
-        columns: its width.
+        computed: Height and width of the result for each of ``SIZES``, (n, 2).
         how: other fields of the op.
+        again: Computes the same for other sizes of images; None: the image has another size than its file.
 
     Raises:
         PipelineError: no rule gives them.
     """
-    before, computed = size_of(image).rows, np.stack([rows, columns], axis=1)
+    before = size_of(image).rows
     seen = (before > 0).all(1)
     if not seen.any():
         raise PipelineError("no image reaches it: the ops before it refuse every size")
@@ -73,21 +90,53 @@ def resize_rule(image: Image, rows: Rows, columns: Rows, how: dict[str, Any]) ->
     sides = computed[seen]
     is_whole = bool((sides == np.floor(sides)).all())
     wanted = computed if is_whole else np.maximum(np.floor(computed + 0.5), 1)
-    near = None
+    near: list[Resize] = []
+    differing: list[str] = []
     for fields in _sizes(sides, is_whole=is_whole):
         subpixel = None if {"multiple", "stretch"} & {*fields.values(), *fields} else how["subpixel"] and not is_whole
         op = Resize(**{**how, "subpixel": subpixel, **fields})
         chain = image.then(op).chain
-        if all(not (sizes_after(chain, n) - wanted)[::n][seen[::n]].any() for n in (_SOME, 1)):
-            step = lowered(chain)[0].resize
-            if is_whole or (
-                step and not (np.array([step.sides(*size) for size in before[seen].tolist()], np.float32) - sides).any()
-            ):
-                return op
-            near = near or op
-    if near:
-        return near
+        step = lowered(chain)[0].resize
+        if step and is_array_rule(step):
+            if (resized(step, before[seen]) - wanted[seen]).any():
+                continue
+            values = resized_sides(step, before[seen])
+        elif all(not (sizes_after(chain, n) - wanted)[::n][seen[::n]].any() for n in (_SOME, 1)):
+            values = np.array([step.sides(*size) for size in before[seen].tolist()]) if step else wanted[seen]
+        else:
+            continue
+        if not is_whole and (values.astype(np.float32) - sides).any():
+            near.append(op)
+            continue
+        if (wrong := _unequal(op, again, is_whole=is_whole)) is None:
+            return op
+        differing.append(wrong)
+    for op in near:
+        if (wrong := _unequal(op, again, is_whole=is_whole)) is None:
+            return op
+        differing.append(wrong)
+    if differing:
+        raise PipelineError(f"its size is no rule that resize has; {differing[0]}")
     raise PipelineError(f"its size is no rule that resize has; {_example(before[seen], sides)}")
+
+
+def _unequal(op: Resize, again: Callable[[npt.NDArray[np.int64]], Rows] | None, *, is_whole: bool) -> str | None:
+    """An example of a size up to ``LARGEST`` at which an op differs from a graph; None if there is none."""
+    step = op._step  # noqa: SLF001  (the step before an input replaces its numbers)
+    if again is None or not is_array_rule(step):
+        return None
+    for before in every_size():
+        try:
+            computed = again(before)
+        except MovedError:
+            return None
+        wanted = computed if is_whole else np.maximum(np.floor(computed + 0.5), 1)
+        made = resized(step, before.astype(np.float64))
+        differs = ((made[:, 0] != wanted[:, 0]) | (made[:, 1] != wanted[:, 1])) & (computed.max(1) <= MAX_SIDE)
+        differs &= before.max(1) <= MAX_RATIO * before.min(1)
+        if differs.any():
+            return _example(before[differs], computed[differs])
+    return None
 
 
 def _sizes(sides: Rows, *, is_whole: bool) -> Iterator[dict[str, Any]]:
@@ -116,7 +165,7 @@ def _sizes(sides: Rows, *, is_whole: bool) -> Iterator[dict[str, Any]]:
         near = sorted(range(usual - reach, usual + reach + 1), key=lambda size: abs(size - usual))
         for size, scales, limit in product(near, ({"enlarge": False}, {"shrink": False}, {}), (None, max(most))):
             if size > 0 and (limit is None or (limit > size and (side == "shorter" or "shrink" in scales))):
-                for rounding in _ROUNDINGS:
+                for rounding in _ROUNDINGS if limit is None or several else (*_ROUNDINGS, "half_away32"):
                     fields = {"size": size, "side": side, "mode": "scale", "rounding": rounding, "max_size": limit}
                     yield {**fields, **several, **scales}
 

@@ -6,7 +6,9 @@ without algebra: it amounts to a rule that gives the same numbers at every size 
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
@@ -15,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
+from pixprep.importers.dali.sizes import MAX_RATIO, is_array_rule, sizes
 from pixprep.importers.fields import Fields, finite
-from pixprep.pipeline.ops import MAX_SIDE, ColorMatrix, FirstOp, ImageOp, Levels, Normalize, Op, TensorDType
+from pixprep.pipeline.ops import MAX_SIDE, ColorMatrix, FirstOp, ImageOp, Levels, Normalize, Op, Resize, TensorDType
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, Layout
 
@@ -37,12 +40,13 @@ def _sizes() -> npt.NDArray[np.int64]:
     small = [(height, width) for height in range(1, 16) for width in range(1, 16)]
     large = np.exp(numbers.uniform(np.log([5000, 90]), np.log(MAX_SIDE), (150, 2))).astype(np.int64)
     made = (np.array(pairs), drawn, narrow, narrow[:, ::-1], np.array(small), large, large[:, ::-1])
-    sizes: npt.NDArray[np.int64] = np.concatenate(made)
-    return sizes.compress(sizes.max(1) <= 60 * sizes.min(1), axis=0)
+    every: npt.NDArray[np.int64] = np.concatenate(made)
+    return every.compress(every.max(1) <= MAX_RATIO * every.min(1), axis=0)
 
 
 SIZES = _sizes()
 """Sizes that numbers are computed for: 1 to ``MAX_SIDE`` pixels a side, one side at most 60 times the other."""
+_TRIED: ContextVar[npt.NDArray[np.int64]] = ContextVar("_TRIED", default=SIZES)
 Rows = npt.NDArray[np.float64]
 MAX_SIZE = 4096
 """Pixels of a side of a tensor that the graph gives no bound: DALI has none, a tensor of pixprep's needs one."""
@@ -228,10 +232,12 @@ class Numbers:
     Attributes:
         values: (n, ...) for n ``SIZES``, ``UNKNOWN`` where an image of that size is refused; (1, ...) of a constant.
         sources: images whose sizes they follow from.
+        again: Computes the same numbers for the sizes of ``trying``; None: they are not an argument.
     """
 
     values: npt.NDArray[Any]
     sources: frozenset[Source] = frozenset()
+    again: Callable[[], Numbers] | None = None
 
     def __repr__(self) -> str:
         return "(computed for each image)"
@@ -250,7 +256,7 @@ class Numbers:
     def rows(self) -> npt.NDArray[np.float64]:
         """The numbers of each of ``SIZES``, (n, count)."""
         values = self.values.reshape(len(self.values), -1).astype(np.float64)
-        return np.broadcast_to(values, (len(SIZES), values.shape[1]))
+        return np.broadcast_to(values, (len(tried()), values.shape[1]))
 
 
 Value = Encoded | Image | Numbers
@@ -266,9 +272,36 @@ def short(value: Any) -> Any:
     return value if isinstance(value, str) else float(str(np.float32(value)))
 
 
+class MovedError(PipelineError):
+    """Numbers follow from an image that is not as large as its file, so they are computed for ``SIZES`` alone."""
+
+
+@contextmanager
+def trying(these: npt.NDArray[np.int64]) -> Iterator[None]:
+    """Let numbers be computed for other sizes of images than ``SIZES``, (n, 2)."""
+    token = _TRIED.set(these)
+    try:
+        yield
+    finally:
+        _TRIED.reset(token)
+
+
+def tried() -> npt.NDArray[np.int64]:
+    """The sizes that numbers are computed for: ``SIZES``, or those of ``trying``."""
+    return _TRIED.get()
+
+
+def is_unmoved(image: Image) -> bool:
+    """Tell whether no op so far changes the size of an image."""
+    return np.array_equal(sizes_after(image.chain), SIZES)
+
+
 def size_of(image: Image) -> Numbers:
     """(height, width) of an image here."""
-    return Numbers(sizes_after(image.chain), frozenset({image.source}))
+    if tried() is not SIZES and not is_unmoved(image):
+        raise MovedError
+    here = sizes_after(image.chain) if tried() is SIZES else tried()
+    return Numbers(here, frozenset({image.source}))
 
 
 @lru_cache(maxsize=64)
@@ -278,6 +311,14 @@ def sizes_after(chain: tuple[Op, ...], every: int = 1) -> npt.NDArray[np.int64]:
     geometry = before.geometry
     if geometry.takes_inputs and None in (spec.height, spec.width):
         raise PipelineError("computes with the size of an image that the request says, which is not understood")
+    if len(chain) == 1 and every == 1:
+        return SIZES
+    step = before.resize
+    if every == 1 and step is not None and isinstance(chain[-1], Resize) and is_array_rule(step):
+        behind = sizes_after(chain[:-1])
+        is_seen = (behind > 0).all(1)
+        made = sizes(step, np.maximum(behind, 1).astype(np.float64)).astype(np.int64)
+        return np.where((is_seen & (made <= MAX_SIDE).all(1))[:, None], made, UNKNOWN)
     found = np.full((len(SIZES), 2), UNKNOWN)
     for index in range(0, len(SIZES), every):
         with suppress(ImageError):
@@ -305,7 +346,7 @@ def needed(value: Any, image: Image, fields: Fields, argument: str) -> npt.NDArr
     """The numbers of an operator's argument for each of ``SIZES``, (n, count); they must follow from its own image."""
     if not isinstance(value, Numbers):
         values = finite(value) or fields.refuse(argument, "must be finite numbers")
-        return np.broadcast_to(np.array(values), (len(SIZES), len(values)))
+        return np.broadcast_to(np.array(values), (len(tried()), len(values)))
     if not value.sources <= {image.source}:
         fields.refuse(argument, "follows from another image, or from its size before EXIF turned it")
     return value.rows

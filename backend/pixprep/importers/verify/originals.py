@@ -25,7 +25,7 @@ from pixprep.importers.verify.libraries import Library, find
 from pixprep.importers.verify.twins import has_one_channel, library_of, planes, recoloured
 from pixprep.pipeline import ops
 from pixprep.plan.profiles import PROFILES, dali
-from pixprep.spec import DETRS, Like, PaddingMode, SideRounding
+from pixprep.spec import DALIS, DETRS, Like, PaddingMode, SideRounding
 
 Resizing = ops.Resize | ops.Letterbox
 Size = tuple[int, int]
@@ -33,7 +33,7 @@ Size = tuple[int, int]
 WHOLE: Mapping[SideRounding, Callable[[float], float]] = {
     "down": np.floor,
     "half_even": np.rint,
-    "half_away": lambda value: np.floor(value + 0.5),
+    **dict.fromkeys(DALIS, lambda value: np.floor(value + 0.5)),
     "up": np.ceil,
     **dict.fromkeys(DETRS, np.floor),
 }

@@ -80,6 +80,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             ``down``; none if both sides are given. ``detr``, with ``size`` and ``max_size``: as transformers 5 for
             DETR and its kin, with ``multiple`` for YOLOS. If ``max_size`` is passed, the shorter side is rounded half
             to even and the longer one cut. An image whose shorter side is that already stays as it is.
+            ``half_away32``: a graph of DALI that computes one scale for both sides and its limit by ``max_size`` in
+            float32, where DALI's own ``resize_shorter`` has a limit in float64.
             ``detr_original``: as DETR's and Grounding DINO's own code, where the longer side follows the rounded
             shorter one.
         subpixel: of dali: read the part of the image that makes the scale of both axes equal after the rounding
@@ -190,6 +192,10 @@ class Resize(ImageOp, frozen=True, tag="resize"):
                 raise PipelineError('"enlarge" or "shrink" must be true')
         elif (self.enlarge, self.shrink) != (None, None):
             raise PipelineError('"enlarge" and "shrink" go with "mode": "scale"')
+        if self.rounding == "half_away32" and (self.mode != "scale" or not self.max_size or self.multiple):
+            raise PipelineError(
+                '"rounding": "half_away32" goes with "mode": "scale" and "max_size", without "multiple"'
+            )
         if self.max_size is not None and not self._is_asked:
             if not (is_alone or self.side in ("shorter", "nearer") or (self.mode == "scale" and not self.shrink)):
                 raise PipelineError(
