@@ -144,6 +144,7 @@ REQUIRED = {
 SIZES = (
     *({}, {"height": 16, "width": 16}, {"size": 16}, {"size": 16, "mode": "scale"}, {"size": 16, "max_size": 32}),
     {"height": 1, "width": 1, "unit": "share"},
+    {"size": 9, "max_size": 99, "mode": "scale"},
 )
 LIKES = ({}, *({"like": like} for op, field, like in CHOICES if (op, field) == ("resize", "like")))
 ANTIALIAS = ({}, {"antialias": True}, {"antialias": False})
