@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,9 +105,10 @@ def check_path(
     problems = check(repository) if repository else check_pipeline(path, odd_range=odd_range)
     if source and not problems:
         problems = _source_problems(path, source, dict(option))
-    files = [path] * (not source)
+    files: dict[Path, Callable[[], Pipeline] | None] = {} if source else {path: None}
     if repository:
-        files = [version.folder / PIPELINE_FILE for version in repository.pipelines.values()]
+        versions = repository.pipelines.values()
+        files = {version.folder / PIPELINE_FILE: partial(getattr, version, "pipeline") for version in versions}
     if as_json:
         say_text(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:
@@ -116,7 +118,7 @@ def check_path(
             say(f"{path.name}: {margin}", file=sys.stderr)
         if len(problems) != 1:  # one says it all
             say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
-    found = [f"{file}: {found}" for file in files if (found := note(file))]
+    found = [f"{file}: {found}" for file, load in files.items() if (found := note(file, load))]
     for line in (*side_notes(repository or path, odd_range=odd_range), *found):
         say(line, file=sys.stderr if as_json else sys.stdout)
     if image and not problems:

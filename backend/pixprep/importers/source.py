@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -104,10 +104,15 @@ def _beside(folder: Path, name: str) -> Path | None:
     return None
 
 
-def note(file: Path) -> str:
-    """Sentence of ``check`` and of the page on a pipeline file whose source lies beside it; empty if none does."""
+def note(file: Path, load: Callable[[], Pipeline] | None = None) -> str:
+    """Sentence of ``check`` and of the page on a pipeline file whose source lies beside it; empty if none does.
+
+    Args:
+        file: Path of the pipeline file.
+        load: Function that returns its pipeline, if it has been read already.
+    """
     try:
-        pipeline = Pipeline.load(file)
+        pipeline = load() if load else Pipeline.load(file)
         source, name = imported_again(pipeline, folder=file.parent, may_load=False)
     except (PipelineError, SetupError):
         return ""
