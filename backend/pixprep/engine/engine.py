@@ -19,7 +19,7 @@ from pixprep.engine.kernels import Array, Kernel
 from pixprep.engine.kernels.forked import ForkedKernel
 from pixprep.engine.options import EngineOptions
 from pixprep.errors import ImageError, PipelineError, unreachable
-from pixprep.pipeline.pipeline import Pipeline
+from pixprep.pipeline.pipeline import Pipeline, not_a_pipeline
 from pixprep.pipeline.warnings import odd_ranges
 from pixprep.plan.answers import Answers
 from pixprep.plan.inputs import Row, check_inputs
@@ -82,9 +82,7 @@ class Engine:
         odd_range: bool = False,
     ) -> None:
         if not isinstance(pipeline, Pipeline):
-            kind = type(pipeline).__name__
-            hint = "Pipeline([...]) is one of ops" if kind == "list" else "pixprep.load(path) reads a pipeline file"
-            raise TypeError(f"an engine takes a Pipeline, not {kind}: {hint}")
+            raise TypeError(f"an engine takes a Pipeline, {not_a_pipeline(pipeline)}")
         limits = Limits() if limits is None else limits
         self.options = EngineOptions(
             device=device, threads=threads, limits=limits, damage=damage, decoder=decoder, odd_range=odd_range

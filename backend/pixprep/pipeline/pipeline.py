@@ -286,6 +286,12 @@ class Pipeline:
         return pipeline_html(self)
 
 
+def not_a_pipeline(value: object) -> str:
+    """End a message about a value that should be a Pipeline: its type, and how to make a Pipeline of it."""
+    hint = "Pipeline([...]) is one of ops" if isinstance(value, list) else "pixprep.load(path) reads a pipeline file"
+    return f"not {type(value).__name__}: {hint}"
+
+
 def _for_photos(op: Op) -> Op:
     """The op of an image in place of that of pixels or a clip."""
     if isinstance(op, Pixels | DecodeVideo):

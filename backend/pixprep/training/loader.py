@@ -22,7 +22,7 @@ from pixprep.engine.decoders import Codec, Damage, Limits
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, SetupError
 from pixprep.names import LOADER, explained
-from pixprep.pipeline.pipeline import Pipeline
+from pixprep.pipeline.pipeline import Pipeline, not_a_pipeline
 from pixprep.training.cache import pixel_cache
 from pixprep.training.epoch import HERE, Course, Epoch
 from pixprep.training.frameworks import Tuples, library
@@ -140,7 +140,7 @@ class Loader:
         if isinstance(source, Pipeline):
             raise DataError("source: a Pipeline: the source comes first, and the pipeline behind it")
         if not isinstance(pipeline, Pipeline):
-            raise PipelineError(f"pipeline: {pipeline!r} is no Pipeline: pixprep.load(path) reads a file")
+            raise PipelineError(f"pipeline: must be a Pipeline, {not_a_pipeline(pipeline)}")
         check_source(source)
         check_in_order(
             source,
