@@ -14,9 +14,12 @@ import zipfile
 import pytest
 
 from attacks.repositories import patience, sparse
+from dali_graphs import graph, operator
 from pixprep.errors import PixprepError
 from pixprep.importers import import_pipeline
 
+SOURCE = operator("ExternalSource", [], ["a"], dtype=[4])
+DECODER = operator("decoders__Image", ["a"], ["b"])
 DEEP = '{"a":' * 100_000
 FILES = {
     "deep JSON": ("preprocessor_config.json", DEEP.encode()),
@@ -25,6 +28,11 @@ FILES = {
     "UTF-16": ("preprocessor_config.json", "{}".encode("utf-16")),
     "a list": ("config.json", b"[]"),
     "a number of 5,000 digits": ("config.json", b'{"pretrained_cfg": {"input_size": [3, %s, 8]}}' % (b"9" * 5000)),
+    "lists for a type": ("m.dali", graph(SOURCE, outputs=["a"])),
+    "lists for an axis": (
+        "m.dali",
+        graph(SOURCE, DECODER, operator("Transpose", ["b"], ["c"], perm=[[], [], []]), outputs=["c"]),
+    ),
     "an archive that is none": ("m.keras", b"PK\3\4" + bytes(999)),
     **{
         f"{what} {name}": (name, content)

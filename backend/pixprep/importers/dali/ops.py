@@ -206,7 +206,8 @@ def _calculated(name: str, constants: tuple[float, ...], is_first: bool, fields:
 
 def _transpose(image: Image, fields: Fields) -> Image:
     perm, axes = fields.take("perm", [2, 1, 0]), dict(enumerate(image.layout.upper().replace("T", "F")))
-    turned = "".join(axes.get(index, "?") for index in (perm if isinstance(perm, list) else [perm]))
+    numbers = perm if isinstance(perm, list) else [perm]
+    turned = "".join(axes.get(index, "?") if isinstance(index, int) else "?" for index in numbers)
     if turned not in (layouts := _layouts(image)):
         names = " or ".join(sorted(layouts, reverse=True))
         fields.refuse("perm", f"must make {names} of an image in {image.layout.upper()}")

@@ -49,7 +49,7 @@ def source_of(operator: Operator, dtypes: Mapping[str, str]) -> Encoded:
 def dtype_of(operator: Operator) -> str | None:
     """Type that the graph says of an input."""
     dtype: Any = operator.arguments.get("dtype")
-    return TYPES.get(dtype)
+    return TYPES.get(dtype) if isinstance(dtype, int) else None
 
 
 def check_arguments(operator: Operator, values: Mapping[str, Value]) -> None:
