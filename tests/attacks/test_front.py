@@ -484,13 +484,14 @@ def test_a_client_that_goes_is_noticed_by_triton(front):
     wait_until(lambda: front.triton.ends == [b""])
 
 
-def test_a_front_that_dies_comes_back_at_the_same_port(tmp_path, caplog):
+def test_a_front_that_dies_comes_back_at_the_same_port_and_logs_no_refusal(tmp_path, caplog):
     with closing(Front(tmp_path)) as front:
+        assert refused(front.ask(b"x" * 100_000)) == 400
         assert front.ask(PHOTO, RAW) == (200, PHOTO)
         front._helper._process.kill()
         wait_until(lambda: "the front's process was ended by signal 9 (SIGKILL" in caplog.text)
         assert front.ask(PHOTO, RAW) == (200, PHOTO)
-        assert caplog.text.count("started anew") == 1
+        assert [record.getMessage().partition(" was ended")[0] for record in caplog.records] == ["the front's process"]
 
 
 def test_where_triton_is_not_or_ends_the_client_reads_so_and_the_front_goes_on(tmp_path):

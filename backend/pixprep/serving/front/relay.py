@@ -222,7 +222,10 @@ class Connection:
         """Result of a function; large data is left to a thread."""
         if len(data) < _MANY:
             return function(data, *arguments)
-        return gevent.get_hub().threadpool.apply(function, (data, *arguments))
+        result = gevent.get_hub().threadpool.apply(_result_or_refusal, (function, data, *arguments))
+        if isinstance(result, Refusal):
+            raise result
+        return result
 
     # The client's side
 
@@ -384,6 +387,14 @@ class Connection:
         if self._gone.poll(0):
             with suppress(OSError):
                 self._triton.shutdown(socket.SHUT_WR)
+
+
+def _result_or_refusal(function: Any, *arguments: Any) -> Any:
+    """Result of a function; a refusal is returned as well, because gevent logs what a thread raises."""
+    try:
+        return function(*arguments)
+    except Refusal as refusal:
+        return refusal
 
 
 class _ClientGone(Exception):  # noqa: N818  (it is no error)
