@@ -41,7 +41,7 @@ def resizes(name: str, image: U8, random: np.random.Generator) -> Iterator[Case]
 
 
 def warps(name: str, image: U8, random: np.random.Generator) -> Iterator[Case]:
-    """Yield a similar affine map and a homography of the image, to its own size."""
+    """Yield an affine map and a homography near the identity, and a quad, all to the image's own size."""
     size = image.shape[:2]
     affine = np.eye(3) + random.uniform(-0.05, 0.05, (3, 3)) * [[1, 1, 40], [1, 1, 40], [0, 0, 0]]
     homography = affine + random.uniform(-1e-5, 1e-5, (3, 3)) * [[0, 0, 0], [0, 0, 0], [1, 1, 0]]
@@ -52,6 +52,11 @@ def warps(name: str, image: U8, random: np.random.Generator) -> Iterator[Case]:
         if matrices.inverse(tuple(matrix.ravel().tolist())) is not None:
             op = pp.warp(height=size[0], width=size[1], filter=name, **{field: matrix.tolist()})
             yield [op], warp(image, matrix, size[::-1], flags=WARPS[name])
+    ends = np.array([[0, 0], [size[1], 0], [size[1], size[0]], [0, size[0]]])
+    corners = ends + random.uniform(-2, 2, (4, 2)) * (size[1] > 8)
+    matrix = cv2.getPerspectiveTransform(corners.astype(np.float32), ends.astype(np.float32))
+    op = pp.warp(height=size[0], width=size[1], filter=name, quad=corners.tolist())
+    yield [op], cv2.warpPerspective(image, matrix, size[::-1], flags=WARPS[name])
 
 
 def blurs(_: str, image: U8, __: object) -> Iterator[Case]:

@@ -53,6 +53,14 @@ def test_what_a_request_says_is_what_the_file_may_say():
         assert (apart == 0).all() if field != "points" else (apart > 0).mean() < 0.01, field
 
 
+def test_corners_that_are_no_float32_are_rounded_as_opencv_has_them():
+    photo = np.random.default_rng(1).integers(0, 256, (1000, 33, 3), np.uint8)
+    quad = [(0.3, 1.7), (32.4, 0.4), (33.8, 998.1), (0.9, 999.8)]
+    matrix = cv2.getPerspectiveTransform(np.array(quad, np.float32), corners(1000, 33))
+    (ours,) = made(pp.warp(quad=quad, height=1000, width=33), photo=photo)
+    assert np.array_equal(ours, theirs(matrix, 1000, 33, photo))
+
+
 @pytest.mark.parametrize(
     "fields", [{}, {"filter": "bicubic", "padding_mode": "edge"}, {"filter": "nearest", "fill": 9}]
 )

@@ -211,7 +211,9 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         if self.field in ("quad", "points") and max(np.ptp(numbers[::2]), np.ptp(numbers[1::2])) <= 1:
             raise ImageError("BAD_INPUT", "it is no larger than a pixel: numbers are pixels of the photo, not shares")
         if self.field == "quad":
-            corners = list(zip(numbers[::2], numbers[1::2], strict=True))
+            # getPerspectiveTransform takes float32 corners alone
+            of_cv2 = np.asarray(numbers, np.float32).astype(np.float64).tolist()
+            corners = list(zip(of_cv2[::2], of_cv2[1::2], strict=True))
             _check_quad(corners)
             size = size if self.height else self._size_of(corners)
             bottom, right = (float(side - self.align_corners) for side in size)
