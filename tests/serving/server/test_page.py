@@ -233,7 +233,7 @@ def test_the_stages_are_what_explain_draws_of_the_pipeline_that_is_served(page, 
     assert said["decode_ms"] > 0
     assert said["transform_ms"] > 0
     assert said["decode_ms"] + said["transform_ms"] <= said["engine_ms"]
-    assert said["notes"] == []
+    assert len(said["notes"]) == (model == "boxes")  # which differs from its source, as a test above says
     loaded = pp.load(repository / pipeline / "1" / "pipeline.json")
     found = preview(loaded, photo)
     (shown,), (tensor,) = found.tensors, said["tensors"]

@@ -368,7 +368,9 @@ def test_a_triton_that_dies_or_hangs_is_started_anew_at_the_same_place(own, orac
 def test_the_process_that_ends_triton_after_a_kill_is_started_anew_when_it_is_killed(own, tmp_path):
     guard = next(child for child in psutil.Process(own.process.pid).children() if child.name() == "sh")
     guard.kill()
-    own.wait_for(r"^pixprep: the process that ends Triton after a kill of `serve` was ended by .*; it is started")
+    own.wait_for(
+        r"^pixprep: the process that ends Triton after a kill of `serve` was ended by .*; it was started again"
+    )
     own.triton.suspend()  # who is stopped ends by SIGKILL alone
     own.process.kill()
     wait_until(lambda: not own.left() and not list((tmp_path / "tmp").iterdir()), own.left)

@@ -121,11 +121,11 @@ class Processes:
         if self._guard.poll() is None:
             return
         how = ended(self._guard.returncode)
-        _logger.warning("the process that ends Triton after a kill of `serve` %s; it is started anew", how)
         self._guard.communicate()
         self._guard = self._start_guard()
         if self.poll() is None:
             self._tell_guard(str(self.pid))
+        _logger.warning("the process that ends Triton after a kill of `serve` %s; it was started again", how)
 
     def _start_guard(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
