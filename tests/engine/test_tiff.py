@@ -3,9 +3,12 @@
 import logging
 import struct
 import zlib
+from functools import partial
+from threading import Thread
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import pixprep as pp
 from attacks.forged import chunk
@@ -127,12 +130,12 @@ def test_the_array_that_was_written_comes_back_in_8_bits(name, order, planar, de
         assert np.abs(pixels - expected).max() <= (name == "YCbCr")
 
 
-def subsampled(*, order, tags):
-    """An uncompressed YCbCr TIFF with 2 x 2 pixels per sample of chroma, and its RGB pixels."""
+def subsampled(*, order, tags, at=None):
+    """An uncompressed YCbCr TIFF with 2 x 2 pixels per sample of chroma, or its page at a place, and its RGB pixels."""
     luma, chroma = samples(8)[:20, :, 0], (100 + samples(8, 3)[:10, :18, 1:] // 5)
     blocks = luma.reshape(10, 2, 18, 2).transpose(0, 2, 1, 3).reshape(10, 18, 4)
     units = np.dstack([blocks, chroma]).reshape(10, -1, 1)
-    encoded = tiff(units, YCBCR, 8, order=order, tags={
+    encoded = (tiff if at is None else partial(page, at=at))(units, YCBCR, 8, order=order, tags={
         256: (SHORT, [36]), 257: (SHORT, [20]), 258: (SHORT, [8] * 3), 277: (SHORT, [3]), 278: (SHORT, [16])
     } | tags)  # fmt: skip
     return encoded, of_ycbcr(np.dstack([luma, np.kron(chroma, np.ones((2, 2, 1)))]))
@@ -182,12 +185,12 @@ def pages(*made, order="<"):
     return encoded
 
 
-def paged(image, photometric=RGB, bits=8, *, order="<", tags=None, sub=None):
+def paged(image, photometric=RGB, bits=8, *, order="<", tags=None, sub=None, planar=False):
     """A function that makes a page; ``sub``: the arguments of another page, which is a SubIFD of it."""
 
     def make(at, following):
         if sub is None:
-            return page(image, photometric, bits, order=order, at=at, following=following, tags=tags)
+            return page(image, photometric, bits, order=order, planar=planar, at=at, following=following, tags=tags)
         length = len(page(image, photometric, bits, order=order, at=at, tags=tags | {330: (LONG, [0])}))
         mine = page(
             image, photometric, bits, order=order, at=at, following=following, tags=tags | {330: (LONG, [at + length])}
@@ -203,6 +206,40 @@ def test_the_first_page_that_is_not_a_thumbnail_is_decoded(before, order):
     thumbnails = [paged(THUMBNAIL, order=order, tags=REDUCED)] * before
     others = [paged(RGB8, order=order, tags=WHOLE), paged(255 - RGB8, order=order)]
     assert_close(decode(pages(*thumbnails, *others, order=order)), RGB8.astype(np.uint8), EQUAL)
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_a_page_that_libtiff_has_to_decode_is_the_same_behind_a_thumbnail(order):
+    planes = {"order": order, "planar": True}
+    encoded = pages(paged(THUMBNAIL, order=order, tags=REDUCED), paged(RGB16, RGB, 16, **planes), order=order)
+    assert_close(decode(encoded), (RGB16 >> 8).astype(np.uint8), EQUAL)
+    alone, expected = subsampled(order=order, tags={})
+    behind = pages(
+        paged(THUMBNAIL, order=order, tags=REDUCED),
+        lambda at, _: subsampled(order=order, tags={}, at=at)[0],
+        order=order,
+    )
+    assert np.abs(decode(behind) - expected).max() <= 1
+    assert_close(decode(behind), decode(alone), EQUAL)
+
+
+def test_a_tiff_that_is_opened_during_the_open_of_another_is_decoded_as_it_is_alone(monkeypatch):
+    """Pillow's choice between its own reader and libtiff belongs to all threads."""
+    encoded = tiff(RGB8, YCBCR, 8, tags={530: (SHORT, [1, 1])})
+    expected = decode(encoded)
+    open_, found, threads = Image.open, [], []
+
+    def slow(*args, **options):
+        if not threads:
+            threads.append(Thread(target=lambda: found.append(decode(encoded))))
+            threads[0].start()
+            threads[0].join(0.5)  # it waits for the lock, or is done
+        return open_(*args, **options)
+
+    monkeypatch.setattr(Image, "open", slow)
+    decode(tiff(RGB16, RGB, 16, planar=True))
+    threads[0].join()
+    assert_close(found[0], expected, EQUAL)
 
 
 def test_a_thumbnail_without_its_image_and_the_first_of_many_pages_are_decoded():

@@ -36,6 +36,7 @@ _FORMATS = {2: "signed numbers", 3: "floating-point numbers", 5: "complex number
 _OLD_JPEG, _YCBCR, _WHITE_IS_ZERO = 6, 6, 0
 _DIRECTORIES, _MAX_DIRECTORIES, _MAX_VALUES = (34665, 34853, 40965), 8, 16  # EXIF, GPS, interoperability
 _LIBTIFF = Lock()
+"""Held while a TIFF is opened: ``open`` and ``seek`` of Pillow read ``READ_LIBTIFF``, which all threads share."""
 
 Tags = dict[int, tuple[int, ...]]
 
@@ -105,23 +106,19 @@ def opened(encoded: Encoded, page: Page) -> Image.Image:
         ImageError: UNSUPPORTED: Pillow does not know the kind.
     """
     try:
-        image = _opened_by_libtiff(encoded) if page.needs_libtiff else Image.open(BytesIO(encoded), formats=("TIFF",))
-        image.seek(page.number)
+        with _LIBTIFF:
+            before = TiffImagePlugin.READ_LIBTIFF
+            TiffImagePlugin.READ_LIBTIFF = before or page.needs_libtiff
+            try:
+                image = Image.open(BytesIO(encoded), formats=("TIFF",))
+                image.seek(page.number)
+            finally:
+                TiffImagePlugin.READ_LIBTIFF = before
     except UnidentifiedImageError:
         if not page.words:
             raise
         raise ImageError("UNSUPPORTED", f"a kind of TIFF that Pillow does not read ({page.words})") from None
     return image
-
-
-def _opened_by_libtiff(encoded: Encoded) -> Image.Image:
-    """Pillow's image, whose pixels libtiff will decode, though they are not compressed."""
-    with _LIBTIFF:
-        before, TiffImagePlugin.READ_LIBTIFF = TiffImagePlugin.READ_LIBTIFF, True
-        try:
-            return Image.open(BytesIO(encoded), formats=("TIFF",))
-        finally:
-            TiffImagePlugin.READ_LIBTIFF = before
 
 
 def with_palette(image: Image.Image) -> None:
