@@ -270,6 +270,28 @@ def test_a_jpeg_of_one_scan_that_lacks_nothing_but_its_end_marker_is_whole_and_n
         assert isinstance(pixels, pp.ImageError) or not (pixels != expected).any()
 
 
+@pytest.mark.parametrize("name", [*SMALL, "cmyk", "odd sampling"])
+def test_zeros_in_the_place_of_the_last_bytes_and_the_end_marker_are_refused(name):
+    """A file whose space was reserved before it was downloaded: zeros are Huffman codes, so no bit seems to lack."""
+    whole = {**SMALL, "cmyk": cmyk(), "odd sampling": odd_sampling(jpeg(scene(48, 64)))}[name]
+    whole = whole[: whole.rindex(END) + 2]
+    for zeros in (2, 3, 4, 5, 6, 8, 12):
+        for encoded in (whole[:-zeros] + bytes(zeros), whole[:-zeros] + bytes(zeros) + b"\xff"):
+            error, _ = decode(encoded)
+            assert error.reason in ("TRUNCATED", "CORRUPT")
+            assert isinstance(decode(encoded, is_gray=True)[0], pp.ImageError)
+    assert str(decode(CLEAN[:-4] + bytes(4))[0]) == (
+        f"[TRUNCATED] the JPEG has no end marker, and its last 4 bytes are zeros{HINT}"
+    )
+
+
+def test_bytes_that_no_block_needs_are_not_taken_for_data_without_an_end_marker():
+    for name in ("gray", "sampling 420", "restart markers"):
+        end = SMALL[name].rindex(END)
+        for count in (1, 2, 5):
+            assert isinstance(decode(SMALL[name][:end] + b"\x55" * count)[0], pp.ImageError)
+
+
 RGB = adobes(0, CLEAN)
 RESTARTS = jpeg(scene(24, 33), restart_marker_blocks=2)
 OPTIMIZED = jpeg(scene(24, 33), optimize=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from pixprep.engine.decoders import Encoded
+from pixprep.engine.decoders import Encoded, turbo
 from pixprep.engine.decoders.header import JpegHeader
 
 _MARKER = re.compile(rb"\xff([\x02-\xcf\xd9-\xfe])")
@@ -29,7 +29,7 @@ def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
     invalid SOS parameters      three zeros, for 0, 63 and 0      only progressive JPEGs have scans of a few frequencies
     extraneous bytes before     up to 20 bytes between segments   see below
     marker
-    premature end of file       nothing: the end marker is added  if a block lacked, there would be another warning
+    premature end of file       nothing: the end marker is added  ``ended`` adds it where no block lacks
     ==========================  ================================  =====================================================
 
     Bytes between segments may be the end of the segment before them: that has to be one without part in the pixels. Or
@@ -74,15 +74,37 @@ def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
         parts += [found[0], segment]
     if has_junk and not (has_jfif or has_adobe or header.components == 1):
         return None
-    return b"".join([*parts, ended(encoded, header)[header.scan :]])
+    return bytes(ended(b"".join([*parts, encoded[header.scan :]]), header, scan=sum(map(len, parts))))
 
 
-def ended(encoded: Encoded, header: JpegHeader) -> Encoded:
-    """The JPEG with an end marker after its last byte, if all its data are in one scan.
+def has_end(encoded: Encoded, scan: int) -> bool:
+    """Tell whether an end marker follows the first scan of a JPEG, which begins at the byte ``scan``."""
+    return END in bytes(encoded[scan:])
+
+
+def ended(encoded: Encoded, header: JpegHeader, *, scan: int) -> Encoded:
+    """The JPEG with an end marker if it has none, all its data are in one scan, and they end with its last block.
 
     Then libjpeg-turbo warns if a bit of a block is missing. After several scans the marker may be in the place of a
     missing scan, of which nothing warns.
+
+    Data that were lost may have zeros in their place, as in a file whose space was reserved before it was downloaded.
+    Zeros are valid Huffman codes, so libjpeg-turbo may warn of nothing. The marker is therefore added only if the last
+    byte is not a zero, except the zero that follows a 255 of the data, and if blocks need the last byte.
+
+    Args:
+        encoded: a JPEG, without other flaws than a missing end marker.
+        header: of it, from a file that may have had other flaws.
+        scan: where its first scan begins, in bytes.
     """
-    at = header.scan - 2 * header.components - 4  # of the number of components in the header of the scan
+    at = scan - 2 * header.components - 4  # of the number of components in the header of the scan
     is_one_scan = header.frame in _SEQUENTIAL and encoded[at] == header.components
-    return bytes(encoded) + END if is_one_scan else encoded
+    if not is_one_scan or has_end(encoded, scan):
+        return encoded
+    data = bytes(encoded).rstrip(b"\xff")
+    is_stuffed = data.endswith(b"\xff\0")
+    if data.endswith(b"\0") and not is_stuffed:
+        return encoded
+    shorter = data[: -2 if is_stuffed else -1] + END
+    is_needed = turbo.warning(shorter, "CMYK" if header.components == 4 else "GRAY") is not None
+    return bytes(encoded) + END if is_needed else encoded

@@ -43,7 +43,7 @@ from pixprep.engine.decoders import (
     webp,
 )
 from pixprep.engine.decoders.exif import exif_orientation, reduced, stored, turned, with_plain_exif
-from pixprep.engine.decoders.flaws import END, ended, mended
+from pixprep.engine.decoders.flaws import END, ended, has_end, mended
 from pixprep.engine.decoders.header import JpegHeader, is_plain, read_header
 from pixprep.engine.decoders.memory import Budget, Memory
 from pixprep.engine.decoders.pillow import array_of, check_not_interpolated, exif_of, heic_opener, prepare_avif
@@ -215,7 +215,7 @@ class CpuDecoder:
             message = str(error)
             if _is_rare(message):
                 return None
-            damage = self._jpeg_error(message, len(encoded))
+            damage = self._jpeg_error(message, encoded)
             whole = self._mended(encoded, header, buffer)
             if whole is not None:
                 pixels = whole
@@ -233,11 +233,16 @@ class CpuDecoder:
             placed = placed.reduced(reduced(denominator, turn, placed.height, placed.width))
         return Decoded(pixels, placed, is_recovered)
 
-    def _jpeg_error(self, message: str, n_bytes: int) -> ImageError:
+    def _jpeg_error(self, message: str, encoded: Encoded) -> ImageError:
         """libjpeg-turbo's words as one of our reasons; warnings count, since they mean that pixels were invented."""
         hint = "" if self._damage == "lenient" else " (parameter damage)"
         if message.startswith("Premature end of JPEG file"):
-            return ImageError("TRUNCATED", f"the JPEG ends after {n_bytes:,} bytes, before its last row{hint}")
+            zeros = len(encoded) - len(bytes(encoded).rstrip(b"\0"))
+            if zeros > 1:
+                return ImageError(
+                    "TRUNCATED", f"the JPEG has no end marker, and its last {zeros:,} bytes are zeros{hint}"
+                )
+            return ImageError("TRUNCATED", f"the JPEG ends after {len(encoded):,} bytes, before its last row{hint}")
         if message.startswith("Unsupported") and "marker" not in message:
             return ImageError("UNSUPPORTED", f"libjpeg-turbo: {message}")
         return ImageError("CORRUPT", f"libjpeg-turbo: {message.removeprefix('Corrupt JPEG data: ')}{hint}")
@@ -274,8 +279,11 @@ class CpuDecoder:
         if self._is_fast_idct:
             raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
         warning = turbo.warning(encoded, "CMYK") if header.components == 4 else None
-        if warning is not None and turbo.warning(whole := ended(encoded, header), "CMYK") is None:
+        if warning is not None and turbo.warning(whole := ended(encoded, header, scan=header.scan), "CMYK") is None:
             encoded, warning = whole, None
+        is_pillows = header.components != 4 or (warning is not None and _is_rare(warning))
+        if is_pillows and self._is_strict and not has_end(encoded, header.scan):  # of lost data Pillow says nothing
+            raise self._jpeg_error("Premature end of JPEG file", encoded)
         if warning is None or _is_rare(warning) or self._damage == "pillow":
             is_recovered = warning is not None and not _is_rare(warning)
             try:
@@ -283,7 +291,7 @@ class CpuDecoder:
             except ImageError as error:
                 damage = error.as_value()
         else:
-            damage = self._jpeg_error(warning, len(encoded))
+            damage = self._jpeg_error(warning, encoded)
         if self._damage != "lenient" or damage.reason not in ("TRUNCATED", "CORRUPT"):
             raise damage
         return self._recovered(encoded, header, placed, memory, damage)
