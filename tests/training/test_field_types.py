@@ -158,6 +158,14 @@ def test_lists_are_converted_value_by_value():
     assert (sample["score"].tolist(), sample["score"].dtype) == ([0.5, 1.0], np.float64)
 
 
+def test_a_row_without_a_label_has_no_weight(tmp_path):
+    lines = [f"{index}.jpg,{index % 2 - 1}" for index in range(8)]
+    (tmp_path / "t.csv").write_text("\n".join(["image,label", *lines, "8.jpg,"]))
+    source = read.table(tmp_path / "t.csv", types={"label": "int"})
+    weights = pp.Loader(source, PLAIN, batch_size=1, shuffle=True, weights="balanced", on_error="replace").order.weights
+    assert (weights / weights.sum()).tolist() == [0.125] * 8 + [0.0]
+
+
 def test_labels_of_a_list_of_files_may_be_floats_or_rows():
     assert [each["label"] for each in read.files(["a.jpg", "b.jpg"], labels=[0.5, 1.75])] == [0.5, 1.75]
     rows = read.files(["a.jpg", "b.jpg"], labels=np.eye(2, dtype=np.float32))

@@ -167,18 +167,26 @@ def test_a_process_ends_cleanly_in_mid_epoch(code, returned, said):
         ("interrupt()\ntry:\n    for batch in hanging: pass\nexcept KeyboardInterrupt: print('caught')", 0, "caught"),
         ("next(iter(hanging)); print('left')", 0, "left"),
         ("for batch in hanging: break\nlist(loader); hanging.close(); print('closed')", 0, "closed"),
+        ("for batch in replacing: time.sleep(1); break\nreplacing.close(); print('closed')", 0, "closed"),
     ],
-    ids=["Ctrl-C", "a Ctrl-C that is caught", "the end of the program", "break"],
+    ids=["Ctrl-C", "a Ctrl-C that is caught", "the end of the program", "break", "break while a sample is replaced"],
 )
 def test_nobody_waits_for_a_sample_that_never_comes(body, returned, said):
     code = (
-        "import os, signal, threading\n"
+        "import os, signal, threading, time\n"
         "class Hanging(list):\n"
         "    def __getitem__(self, index):\n"
         "        if index >= 8: threading.Event().wait()\n"
         "        return super().__getitem__(index)\n"
         "def interrupt(): threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "hanging = pp.Loader(Hanging(samples(64)), PLAIN, batch_size=4, threads=2)\n"
+        "class Broken(Hanging):\n"  # the batch after the first has a broken sample, whose replacement never comes
+        "    seen = 0\n"
+        "    def __getitem__(self, index):\n"
+        "        Broken.seen += 1\n"
+        "        if index == 5: return {'image': b'no image'}\n"
+        "        return super().__getitem__(index if index < 8 and Broken.seen < 9 else 8)\n"
+        "replacing = pp.Loader(Broken(samples(9)), PLAIN, batch_size=4, threads=2, last='drop', on_error='replace')\n"
     )
     result = run(code + body)
     assert (result.returncode, result.stdout.strip()) == (returned, said)

@@ -125,11 +125,20 @@ class Reader:
         self.width = min(2, self._most)
 
     def samples(self, indices: Sequence[int]) -> list[Sample]:
-        """Read samples at once, in this thread.
+        """Read samples at once; only the thread that takes those of ``ahead`` may call this.
 
         Raises:
-            CancelledError: the reader was stopped.
+            CancelledError: the reader was stopped, which ends the wait for a sample that hangs.
         """
+        self._awaited = (self._pool.submit(self._samples, indices),)
+        try:
+            if self._is_stopped:  # before it could see this one
+                raise CancelledError
+            return self._awaited[0].result()
+        finally:
+            self._awaited = ()
+
+    def _samples(self, indices: Sequence[int]) -> list[Sample]:
         token = LIMITS.set(self._limits)
         try:
             made = []
@@ -228,7 +237,7 @@ class Reader:
 
     def _share(self, indices: Sequence[int]) -> list[Sample]:
         with self._timeline.span("read", samples=len(indices)):
-            return self.samples(indices)
+            return self._samples(indices)
 
     def _first(
         self, pending: deque[tuple[Part, list[Future[list[Sample]]]]], since: float

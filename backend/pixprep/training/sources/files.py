@@ -31,7 +31,7 @@ from pixprep.training.sources.storage import (
     opening,
     remote,
 )
-from pixprep.training.sources.types import FieldType, checked, converted, found_classes, guessed, typed
+from pixprep.training.sources.types import NO_LABEL, FieldType, checked, converted, found_classes, guessed, typed
 
 SUFFIXES = tuple(suffix for name in USUAL for suffix in KINDS[name].suffixes)
 _MOST_FOLDERS = 64  # one in another
@@ -165,11 +165,16 @@ def _files(
 
 def _numbers(labels: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
     """Labels of a list: integers, floats, or a row of numbers for each file."""
-    found = np.array(labels)
+    try:
+        found = np.array(labels)
+    except ValueError:
+        raise DataError("labels are one number for each file, or rows of equally many numbers") from None
     if found.ndim == 0 or len(found) != count:
         raise DataError(f"{found.size:,} labels for {count:,} files")
     if found.dtype.kind not in "biuf":
         raise DataError(f"labels are numbers, not {found.ravel()[0]!r}: pixprep.read.table has classes")
+    if found.dtype.kind == "u" and found.size and int(found.max()) > np.iinfo(np.int64).max:
+        raise DataError(f"labels are integers of 64 bits with a sign, and {found.max()} is larger")
     return found if found.dtype.kind == "f" else found.astype(np.int64)
 
 
@@ -355,7 +360,8 @@ def table(
             columns["label"] = columns[label]
         else:
             numbers = np.array(
-                [values.get(text, -1) for text in columns[label]], float if kind == "float" else np.int64
+                [values.get(text, NO_LABEL if kind == "int" else -1) for text in columns[label]],
+                float if kind == "float" else np.int64,
             )
             declared.pop("label", None)
     source = ImageFiles(

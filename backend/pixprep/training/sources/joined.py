@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pixprep.engine.decoders.pillow import size_of
 from pixprep.errors import DataError, PipelineError
 from pixprep.training.sources import AnySource, Sample, Source, storage
+from pixprep.training.sources.types import NO_LABEL
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +198,7 @@ def weights_of(source: AnySource, weights: npt.ArrayLike | str | None) -> npt.ND
             "give weights, a number for each sample"
         )
     _, kinds, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    is_one = (labels >= 0) | (not getattr(source, "classes", ()))  # else its label is none of the classes
+    is_one = labels >= 0 if getattr(source, "classes", ()) else labels != NO_LABEL
     return np.where(is_one, 1 / counts[kinds.reshape(-1)], 0.0)
 
 

@@ -19,6 +19,8 @@ TYPES: tuple[str, ...] = get_args(FieldType)
 _WHOLE = re.compile(r"([+-]?\d+)(?:\.0*)?")
 _BETWEEN = re.compile(r"[\s|;,]+")
 _MOST_DIGITS = 18
+NO_LABEL = int(np.iinfo(np.int64).min)
+"""Stands for a label that is missing or wrong, among integers of which any, such as -1, may be a label."""
 S = TypeVar("S", bound=Source)
 
 
@@ -50,7 +52,7 @@ class Types:
         return sample
 
     def labels(self, values: Iterable[Any]) -> npt.NDArray[np.int64] | None:
-        """The integer of each label, -1 where it has none; None if labels are of another type."""
+        """The integer of each label, ``NO_LABEL`` where it has none; None if labels are of another type."""
         kind = self.fields.get("label", "int")
         if kind not in ("int", "classes"):
             return None
@@ -162,7 +164,7 @@ def _integer_or_none(kind: FieldType, value: Any, classes: Sequence[str]) -> int
     try:
         return int(converted(kind, value, classes))
     except ValueError:
-        return -1
+        return NO_LABEL
 
 
 def guessed(texts: Iterable[str]) -> tuple[FieldType | None, str]:
