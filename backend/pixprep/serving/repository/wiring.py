@@ -27,7 +27,10 @@ def check_ensemble(model: Model, repository: Repository) -> Iterator[Problem]:
         if step.model not in repository.models:
             yield Problem(where, f"{who}: there is no such model", suggest(step.model, repository.models))
         elif unserved := _unserved(step, repository.models[step.model]):
-            yield Problem(where, f"{who}: {unserved}", "write model_version: -1 for the newest that is served")
+            remedy = "write model_version: -1 for the newest that is served"
+            if step.version == -1:
+                remedy = f"give {step.model} a version, or correct its version_policy"
+            yield Problem(where, f"{who}: {unserved}", remedy)
         elif declared := _declared(step, repository):
             yield from _check_step(where, ensemble, who, step, declared)
         known = declared.tensors if declared else {}
