@@ -67,7 +67,7 @@ class Triton(http.server.BaseHTTPRequestHandler):
         self.send_response(418 if "odd" in self.path else 200)
         for name, value in {"X-Odd": "as it was", **extra}.items():
             self.send_header(name, value)
-        if "stream" in self.path:
+        if "generate" in self.path:
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             self.wfile.write(b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
@@ -171,6 +171,7 @@ FOREIGN = (
     *({"Host": host} for host in ("[evil]", "[::1", "0x7f000001", "127.1", "box.evil.example", "evil/127.0.0.1")),
     *({"Origin": origin} for origin in ("http://evil.example", "https://evil.example", "null", "", "file://")),
     *({"Origin": f"http://{host}"} for host in ("127.0.0.1.evil.example", "localhost@evil.example", "evil:8000")),
+    *({"Origin": origin} for origin in ("http://203.0.113.5", "https://203.0.113.5:8443", "http://[2001:db8::1]")),
     {"Origin": "http://127.0.0.1 http://evil.example"},
     {"Origin": "chrome-extension://127.0.0.1"},
     *({"Sec-Fetch-Site": site} for site in ("cross-site", "same-site", "odd")),
@@ -245,6 +246,7 @@ JSONS = {
     "deep objects": '{"a":' * 40_000 + "1" + "}" * 40_000,
     "deep behind a string": request(extra=f', "id": "\\"]]", "x": {"[" * 99}{"]" * 99}'),
     "deep and not closed": "[" * 40_000,
+    "a string that does not end": '{"a":"' + '\\"' * 400_000,  # 14 s for 40 kB, where each quote began a search
     "deep and of two kinds": '[{"a":' * 20_000,
     "a string that is not closed": '{"id": "' + "[" * 100,
     "no object": "[]",
@@ -381,6 +383,10 @@ ODD = {
     "a chunk below 0": (400, HEAD + "Transfer-Encoding: chunked\r\n\r\n-1\r\n"),
     "a chunk that is longer": (400, HEAD + "Transfer-Encoding: chunked\r\n\r\n1\r\nxx\r\n"),
     "a head that never ends": (431, HEAD + "X: " + "x" * 40_000),
+    "a header that Triton does not read": (431, HEAD + f"X: {'x' * 8200}\r\n\r\n"),
+    "a target that Triton does not read": (431, HEAD.replace("/infer", f"/infer?{'x' * 8200}") + "\r\n"),
+    "chunks of a byte": (413, f"{HEAD}Transfer-Encoding: chunked\r\n\r\n" + "1\r\nx\r\n" * 60_000),
+    "trailers": (400, f"{HEAD}Transfer-Encoding: chunked\r\n\r\n0\r\n" + "a: b\r\n" * 200),
     "an unknown encoding": (415, HEAD + "Content-Encoding: br\r\nContent-Length: 1\r\n\r\nx"),
     "two encodings": (400, HEAD + "Content-Encoding: gzip\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx"),
     "no gzip": (400, HEAD + "Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx"),
@@ -427,6 +433,13 @@ def test_a_bomb_and_half_an_archive_are_refused(front, body):
 # What passes
 
 
+CODINGS = {
+    **dict.fromkeys(("gzip", "gzip, deflate, br, zstd", "gzip;q=0.5, *;q=0", "identity;q=1.000"), True),
+    **dict.fromkeys(("gzip;q=1e999", "deflate;q=1e-999", "gzip;q=0x1p9999", f"gzip;q=0.{'1' * 99}"), False),
+}
+"""Values of ``Accept-Encoding``, and whether Triton gets them: a weight outside the range of a double ends Triton."""
+
+
 def test_answers_pass_as_they_are_and_connections_stay(front):
     with closing(http.client.HTTPConnection(front.address, timeout=TIMEOUT_S)) as kept:
         for _ in range(3):
@@ -436,6 +449,10 @@ def test_answers_pass_as_they_are_and_connections_stay(front):
             method, path, headers, _ = front.asked
             assert (method, path, headers["X-Mine"]) == ("POST", "/odd/infer?x=%20", "1")
             assert headers["Accept-Encoding"] == "gzip"
+            for coding, is_sound in CODINGS.items():
+                kept.request("POST", "/odd/infer", b"{}", {"Accept-Encoding": coding})
+                kept.getresponse().read()
+                assert (front.asked[2].get("Accept-Encoding") == coding) == is_sound, coding
             assert front.ask(method="HEAD", path="/v2/health/ready", kept=kept) == (200, b"")
             photo = PHOTO * 4
             assert front.ask(photo, RAW, kept=kept) == (200, photo)
@@ -459,8 +476,9 @@ def test_a_client_that_waits_is_told_to_send_or_refused_at_once(front):
     assert front.raw(head.replace(b": 5", b": 99999999")).startswith(b"HTTP/1.1 413 ")
 
 
-def test_an_answer_of_unknown_length_passes_until_its_end(front):
-    assert front.ask(b"{}", path="/v2/models/m/generate_stream") == (200, b"onetwo")
+@pytest.mark.parametrize("path", ["/v2/models/m/generate_stream", "/v2/models/m/generate"])
+def test_an_answer_of_unknown_length_passes_until_its_end(front, path):
+    assert front.ask(b"{}", path=path) == (200, b"onetwo")
 
 
 def test_many_connections_stay_open_beside_each_other(front):

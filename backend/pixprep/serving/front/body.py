@@ -17,7 +17,9 @@ from pixprep.serving.front.refusal import Refusal
 MAX_DEPTH = 32
 MAX_REGION_BYTES = 1 << 48
 """Bytes of one tensor in shared memory: 2^48, so that no product of 8 bytes an element wraps."""
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+"""A string, or one that does not end: it matches as well, because a search from each of its quotes would take as long
+as the square of its length."""
 _NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _INFLATE = 32 + zlib.MAX_WBITS  # gzip or zlib, whichever its header says

@@ -27,8 +27,23 @@ def is_own(host: str, names: Collection[str] = ("localhost",)) -> bool:
 
 
 def is_own_origin(origin: str, host: str, names: Collection[str] | None) -> bool:
-    """Tell whether an ``Origin`` is a page of the host, or of one of the names; None: of the host only."""
+    """Tell whether an ``Origin`` is a page of the host, of this machine's loopback addresses, or of one of the names.
+
+    Any website may be opened by its address, so an address in ``Origin`` is not trusted as one in ``Host`` is.
+
+    Args:
+        origin: Value of the header.
+        host: Value of ``Host``.
+        names: Names of this machine in lower case; None: only the host is allowed.
+    """
     scheme, _, netloc = origin.partition("://")
     if scheme not in ("http", "https"):
         return False
-    return netloc.lower() == host.lower() if names is None else is_own(netloc, names)
+    if netloc.lower() == host.lower() or names is None or not is_own(netloc, names):
+        return netloc.lower() == host.lower()
+    found = _HOST.fullmatch(netloc)
+    assert found
+    try:
+        return ipaddress.ip_address(found["address"] or found["name"]).is_loopback
+    except ValueError:
+        return True  # one of the names

@@ -28,6 +28,10 @@ from pixprep.serving.front.hosts import is_own, is_own_origin
 from pixprep.serving.front.refusal import Refusal
 
 MAX_HEAD = 32 << 10
+MAX_VALUE = 8000
+"""Bytes of the target, or of one header: at 8,192 Triton closes the connection without an answer."""
+MAX_CHUNKS = 50_000
+_MAX_TRAILERS = 100
 _PIECE = 1 << 17
 _LINGER_S = 2.0
 _MANY = 64 << 10
@@ -39,6 +43,8 @@ _HEAD = re.compile(
 )
 _INFER = re.compile(r"/v2/models/[^/]+(/versions/[^/]+)?/infer")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
+_CODINGS = re.compile(r"[a-z*-]*(;q=[01](\.[0-9]{0,3})?)?(, ?[a-z*-]+(;q=[01](\.[0-9]{0,3})?)?)*", re.IGNORECASE)
+"""``Accept-Encoding`` by RFC 9110: a weight such as 1e999 ends Triton."""
 _JSON_LENGTH = "inference-header-content-length"
 _OWN = {
     *("connection", "keep-alive", "proxy-connection", "te", "expect"),
@@ -77,6 +83,10 @@ class Request:
         for line in found[4].decode("latin-1").split("\r\n")[:-1]:
             name, _, value = line.partition(":")
             self.headers.setdefault(name.lower(), []).append(value.strip(" \t"))
+        if len(self.target) > MAX_VALUE or any(
+            len(each) > MAX_VALUE for values in self.headers.values() for each in values
+        ):
+            raise Refusal(431, f"the target or a header of the request has more than {MAX_VALUE:,} bytes")
         self.stays = found[3] == b"1" and "close" not in self._tokens("connection")
         self._refuse_websites(rules)
         if self.method not in ("GET", "HEAD", "POST"):
@@ -136,12 +146,17 @@ class Request:
     @property
     def ends_with_connection(self) -> bool:
         """Whether the answer may come in chunks, of which the front sees the end by the end of the connection."""
-        return self.path.endswith("/generate_stream")
+        return self.path.endswith(("/generate", "/generate_stream"))
+
+    def _passed(self) -> list[tuple[str, list[str]]]:
+        is_sound = all(map(_CODINGS.fullmatch, self.headers.get("accept-encoding", ())))
+        left_out = _OWN if is_sound else _OWN | {"accept-encoding"}
+        return [(name, values) for name, values in self.headers.items() if name not in left_out]
 
     def head(self, length: int) -> bytes:
         """The head that Triton reads, of a body of this length."""
         lines = [f"{self.method} {self.target} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, values in self.headers.items() if name not in _OWN for value in values]
+        lines += [f"{name}: {value}" for name, values in self._passed() for value in values]
         lines += [f"content-length: {length}"] * (length > 0 or self.method == "POST")
         lines += ["connection: close"] * self.ends_with_connection
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
@@ -188,7 +203,10 @@ class Connection:
         """Answer the next request; tell whether there may be another."""
         request = Request(self._read_head(), self._rules)
         if request.waits and not self._data:
-            self._client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            try:
+                self._client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            except OSError:
+                raise _ClientGone from None
         try:
             first, left = self._checked(request)
             self._connect()
@@ -268,7 +286,7 @@ class Connection:
 
     def _read_chunks(self, limit_bytes: int) -> bytes:
         body = bytearray()
-        while True:
+        for _ in range(MAX_CHUNKS):
             text = self._read_line().partition(b";")[0].strip(b" \t")
             if not re.fullmatch(b"[0-9A-Fa-f]{1,8}", text):
                 raise Refusal(400, "a chunk of the body has no length")
@@ -280,9 +298,12 @@ class Connection:
             body += self._read(count)
             if self._read(2) != b"\r\n":
                 raise Refusal(400, "a chunk of the body is longer than its length")
-        while self._read_line():  # trailers, which Triton does not need
-            pass
-        return bytes(body)
+        else:
+            raise Refusal(413, f"the body has more than {MAX_CHUNKS:,} chunks: send larger ones, or a Content-Length")
+        for _ in range(_MAX_TRAILERS):  # which Triton does not need
+            if not self._read_line():
+                return bytes(body)
+        raise Refusal(400, f"more than {_MAX_TRAILERS} lines follow the chunks of the body")
 
     def _linger(self) -> None:
         """Take what is on its way for a moment: a connection that is closed on it loses the answer."""
