@@ -109,6 +109,9 @@ UNUSED = {
     "text": chunk(b"tEXt", TEXT, is_right=False),
     "time": chunk(b"tIME", bytes(7), is_right=False),
     "gamma": chunk(b"gAMA", struct.pack(">I", 45455), is_right=False),
+    **{
+        f"too short {name}": chunk(name.encode(), b"\0" * (name != "sRGB")) for name in ("gAMA", "cHRM", "sRGB", "pHYs")
+    },
     "compressed text of 2 MB": chunk(b"zTXt", b"Comment\0\0" + LARGE),
     "international text of 2 MB": chunk(b"iTXt", b"Comment\0\1\0\0\0" + LARGE),
     "profile of 2 MB": chunk(b"iCCP", b"profile\0\0" + LARGE),
@@ -148,6 +151,14 @@ def test_a_chunk_of_a_png_that_pixels_depend_on_is_refused_or_left_out_as_by_lib
     pixels, recovered = decode(encoded, "lenient", alpha="white")
     assert_close(pixels, scene(24, 33), EQUAL)
     assert recovered == 1
+
+
+@pytest.mark.parametrize("name", ["tRNS", "acTL", "fcTL"])
+@pytest.mark.parametrize("more", [b"", UNUSED["text"]])
+def test_a_chunk_of_a_png_that_is_too_short_is_refused_by_name(name, more):
+    encoded = with_chunk(more + chunk(name.encode(), b"\0"))
+    for damage in DAMAGES:
+        assert str(decode(encoded, damage)[0]) == f"[CORRUPT] the chunk {name} of the PNG is too short"
 
 
 def test_critical_chunks_of_a_png_stay_damaged():

@@ -55,6 +55,8 @@ U8 = npt.NDArray[np.uint8]
 _LOG = logging.getLogger(__name__)
 _PNG_BITS = 24
 """Position of the bits per sample in a PNG."""
+_SHORT_CHUNK = re.compile(r"(?:T|APNG contains t)runcated (\w{4}) chunk")
+"""What Pillow says of a chunk of a PNG that is whole, and of fewer bytes than its kind has."""
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF 6.0, section 15
 
 AHEAD = 16
@@ -359,6 +361,8 @@ class CpuDecoder:
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
             raise self._bomb(str(error)) from None
         except Exception as error:  # noqa: BLE001  (Pillow's plugins raise almost any type on damaged bytes)
+            if name == "png" and (short := _SHORT_CHUNK.fullmatch(str(error))):
+                raise ImageError("CORRUPT", f"the chunk {short[1]} of the PNG is too short") from None
             if "truncated" in str(error).lower():
                 raise ImageError("TRUNCATED", f"the {NAMES[name]} ends after {len(encoded):,} bytes") from None
             raise ImageError("CORRUPT", f"a damaged {NAMES[name]}, or a kind that Pillow does not read") from None
