@@ -144,13 +144,14 @@ class Pipeline:
 
         Args:
             *ops: Ops in their order.
-            before: Name or kind of the op that follows them, or its place in ``ops``.
+            before: Name or kind of the op that follows them, or its place in ``ops``; -1 is the last place.
 
         Raises:
             PipelineError: no op, or more than one, is called so; or the ops do not go together.
         """
         named = [index for index, op in enumerate(self.ops) if before in (op.name, op_name(op))]
-        places = [*range(len(self.ops))][before:][:1] if isinstance(before, int) else named
+        count = len(self.ops)
+        places = [i for i in (before, before + count) if 0 <= i < count] if isinstance(before, int) else named
         if len(places) != 1:
             known = ", ".join(at_place(index, op) for index, op in enumerate(self.ops) if not named or index in named)
             what = f"several ops: {known}: give a place, such as before={named[-1]}" if named else f"no op: {known}"
