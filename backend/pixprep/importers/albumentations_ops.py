@@ -130,10 +130,13 @@ def filter_of(fields: Fields) -> Filter:
 
 def margin(walk: Walk, fields: Fields) -> dict[str, Any]:
     """Fields of an op that pads: ``fill`` and ``padding_mode``; the walk notes the label of a mask's margin."""
-    labels = fields.take("fill_mask")
-    mode = fields.choice("border_mode", _MARGINS)
-    one = labels[0] if isinstance(labels, list | tuple) and len({*labels}) == 1 else labels
-    walk.mask_fills.setdefault((one or 0) if mode == "constant" else mode, fields.where)
+    labels = {*finite(fields.take("fill_mask", 0))}
+    if len(labels) != 1:
+        fields.refuse("fill_mask", "must be one finite number, or the same one for each channel of a mask")
+    mode, label = fields.choice("border_mode", _MARGINS), labels.pop()
+    walk.mask_fills.setdefault(
+        mode if mode != "constant" else int(label) if label.is_integer() else label, fields.where
+    )
     fill = colour(fields)
     return {"fill": fill, "padding_mode": mode} if mode == "constant" else {"padding_mode": mode}
 
