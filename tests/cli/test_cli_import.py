@@ -90,6 +90,14 @@ def test_options_reach_the_importer_and_force_writes_over_a_file(pixprep):
             ("vit", "p.json", "--option", "backnd=pil"),
             'the importer of transformers has no option "backnd"; it has backend, apply_exif_orientation, frames, name',
         ),
+        (
+            ("keras:resnet50", "p.json", "--option", "source=x"),
+            'the importer of keras has no option "source"; it has training, loader, size, layers',
+        ),
+        (
+            ("vit", "p.json", "--option", 'apply_exif_orientation="\\ud800"'),
+            'preprocessor_config.json: ops[0] "decode": apply_exif_orientation: expected true or false, got a string',
+        ),
         (("vit", "no/folder/p.json"), "no/folder/p.json: cannot be written: there is no folder no/folder"),
     ],
 )
@@ -133,9 +141,13 @@ def test_a_pipeline_that_keeps_its_claim_is_certified(pixprep):
     assert (code, err) == (0, "")
     assert out.startswith("output  stage ")
     assert "\nexact: " in out
-    code, out, _ = pixprep("verify", "p.json", "--json")
+    code, out, _ = pixprep("verify", "p.json", "--json", "--source", "config.json", "--option", "use_test_size=true")
     assert code == 0
     assert json.loads(out)["is_exact"] is True
+    named = "config.json, as imported with use_test_size=true"
+    options = ("--source", "config.json", "--option", "use_test_size=true")
+    assert pixprep("check", "p.json", *options)[1].endswith(f"p.json: is equal to its source {named}, op by op\n")
+    assert json.loads(out)["summary"].startswith(f"exact: every op and every field of {named}; the pixels of ")
 
 
 def test_verify_and_check_name_what_differs_from_the_source(pixprep, folder):
@@ -151,6 +163,7 @@ def test_verify_and_check_name_what_differs_from_the_source(pixprep, folder):
     assert (code, out) == (1, f"p.json: differs from config.json: {named}\n")
     code, out, _ = pixprep("check", "p.json", "--source", "config.json", "--option", "hflip=0.1", "--json")
     assert (code, len(json.loads(out)) > 1) == (1, True)
+    assert "differs from config.json, as imported with hflip=0.1: " in json.loads(out)[0]["what"]
     refused = pixprep("check", ".", "--source", "config.json")[2]
     assert refused == "pixprep: --source: is for one pipeline file, and this is a folder\n"
     (folder / "config.json").unlink()

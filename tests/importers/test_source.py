@@ -1,6 +1,7 @@
 """The source of an imported pipeline, imported again: every op and every field that differs is named."""
 
 import json
+import re
 
 import msgspec
 import pytest
@@ -187,6 +188,61 @@ def test_a_file_of_a_stranger_names_neither_code_nor_a_path(folder, origin, mess
     pipeline = pipeline.with_origin(pp.Origin(**{"version": "1", "profile": "pillow"} | origin))
     with pytest.raises(NoSourceError, match=message):
         imported_again(pipeline, folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("source", "option", "message"),
+    [
+        (
+            "keras:resnet50",
+            "source=x",
+            'the importer of keras has no option "source"; it has training, loader, size, layers',
+        ),
+        (
+            "config.json",
+            "config=x",
+            'the importer of timm has no option "config"; it has training, use_test_size, name',
+        ),
+        ("config.json", "source=x", "options of train.py and create_transform: \"source\": 'x' is not understood"),
+        ("config.json", "training=1", "training: must be an object of arguments, or a file of one"),
+        ("model.dali", "dtypes=[1]", "model.dali: dtypes must be an object of types by the names of inputs, such as "),
+        *(
+            ("transforms.json", f"apply_exif_orientation={value}", 'transforms.json: ops[0] "decode": apply_exif_orien')
+            for value in ('"\\ud800"', "NaN", "[" * 3000)
+        ),
+    ],
+)
+def test_an_option_that_the_importer_does_not_take_is_named_and_check_says_nothing(folder, source, option, message):
+    imported = import_pipeline(source)
+    pipeline = imported.with_origin(msgspec.structs.replace(imported.origin, options=(option,)))
+    with pytest.raises(NoSourceError, match=re.escape(f"the source cannot be imported again: {message}")):
+        imported_again(pipeline)
+    pipeline.save(folder / "pipeline.json")
+    assert note(folder / "pipeline.json") == ""
+    name, _, value = option.partition("=")
+    if value == "x":
+        with pytest.raises(pp.PipelineError, match=re.escape(message)):
+            import_pipeline(source, **{name: value})
+
+
+@pytest.mark.parametrize("given", [{}, {"source": "preprocessor_config.json"}])
+def test_a_certificate_and_a_note_name_the_options_that_the_source_was_imported_with(folder, given):
+    imported = import_pipeline("preprocessor_config.json")
+    mistaken = pp.Pipeline([pp.decode(apply_exif_orientation=False), *imported.ops[1:]])
+    origin = msgspec.structs.replace(imported.origin, options=("apply_exif_orientation=false",))
+    mistaken.with_origin(origin).save(folder / "p.json")
+    named = "preprocessor_config.json, as imported with apply_exif_orientation=false"
+    found = verify(pp.load("p.json"), images=[("noise", png(noise(40, 50)))], generate=False, **given)
+    assert found.summary.startswith(f"exact: every op and every field of {named}; the pixels of ")
+    assert note(folder / "p.json") == f"is equal to its source {named}, op by op"
+    other = imported_again(mistaken.with_origin(origin), **given, options={"backend": "pil", "frames": None})[1]
+    assert other == f"{named}, backend=pil, frames=null"
+    training = {"hflip": 0.25, "reprob": 0.125, "train_interpolation": "bicubic", "color_jitter": 0.5, "vflip": 0.5}
+    long = import_pipeline("config.json", training=training)
+    assert imported_again(long)[1] == f"config.json, as imported with {long.origin.options[0][:76]} ..."
+    assert imported_again(imported, source=imported, options={"output": "x"})[1] == (
+        "the given pipeline, as imported with output=x"
+    )
 
 
 def test_a_note_is_of_sources_beside_the_file_alone(folder):

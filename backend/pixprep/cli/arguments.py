@@ -21,15 +21,13 @@ def read_parameter(text: str, such: str = "threads=2") -> tuple[str, str]:
 
 def read_option(text: str) -> tuple[str, Any]:
     """Read NAME=VALUE, whose value may be JSON."""
-    import json
+    from pixprep.importers import assembly
 
-    name, value = read_parameter(text, "input=tensor")
-    try:
-        return name, json.loads(value)
-    except ValueError as error:
-        if value.startswith(("[", "{")):
-            raise argparse.ArgumentTypeError(f"{text!r}: not JSON: {error}") from None
-        return name, value
+    _, written = read_parameter(text, "input=tensor")
+    name, value = assembly.read_option(text)
+    if written.startswith(("[", "{")) and isinstance(value, str):
+        raise argparse.ArgumentTypeError(f"{text!r}: not JSON")
+    return name, value
 
 
 def read_named_file(text: str) -> tuple[str, Path]:

@@ -103,8 +103,9 @@ def check_path(
         raise PixprepError("--source: is for one pipeline file, and this is a folder")
     repository = Repository(path) if path.is_dir() else None
     problems = check(repository) if repository else check_pipeline(path, odd_range=odd_range)
+    found: list[str] = []
     if source and not problems:
-        problems = _source_problems(path, source, dict(option))
+        problems, found = _compared(path, source, dict(option))
     files: dict[Path, Callable[[], Pipeline] | None] = {} if source else {path: None}
     if repository:
         versions = repository.pipelines.values()
@@ -118,7 +119,7 @@ def check_path(
             say(f"{path.name}: {margin}", file=sys.stderr)
         if len(problems) != 1:  # one says it all
             say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
-    found = [f"{file}: {found}" for file, load in files.items() if (found := note(file, load))]
+    found += [f"{file}: {words}" for file, load in files.items() if (words := note(file, load))]
     for line in (*side_notes(repository or path, odd_range=odd_range), *found):
         say(line, file=sys.stderr if as_json else sys.stdout)
     if image and not problems:
@@ -131,16 +132,17 @@ def check_path(
     return 1 if problems else 0
 
 
-def _source_problems(path: Path, source: str, options: dict[str, Any]) -> list[Problem]:
-    """Differences of a pipeline file from its source, as problems."""
-    from pixprep.importers.source import imported_again
+def _compared(path: Path, source: str, options: dict[str, Any]) -> tuple[list[Problem], list[str]]:
+    """Differences of a pipeline file from a source, as problems; or the line that there is none."""
+    from pixprep.importers.source import imported_again, is_equal
     from pixprep.pipeline.differences import differences
     from pixprep.pipeline.pipeline import Pipeline
     from pixprep.serving.repository import Problem
 
     pipeline = Pipeline.load(path)
     given, name = imported_again(pipeline, source=_source(source, options), options=options, folder=path.parent)
-    return [Problem(path.name, f"differs from {name}: {each}") for each in differences(pipeline, given)]
+    problems = [Problem(path.name, f"differs from {name}: {each}") for each in differences(pipeline, given)]
+    return problems, [] if problems else [f"{path}: {is_equal(name)}"]
 
 
 def import_pipeline(

@@ -54,7 +54,7 @@ _WEIGHTS = (".bin", ".ckpt", ".h5", ".pb", ".plan", ".pt", ".pth", ".safetensors
 """Files of models that say nothing of preprocessing."""
 
 
-def import_pipeline(source: str, **options: Any) -> Pipeline:
+def import_pipeline(source: str, /, **options: Any) -> Pipeline:
     """A pipeline from the place where a model's preprocessing is defined.
 
     Args:
@@ -83,11 +83,11 @@ def importer_of(library: str, options: Iterable[str]) -> Callable[..., Pipeline]
         PipelineError: it has no such option.
     """
     importer: Callable[..., Pipeline] = getattr(import_module(f"pixprep.importers.{library}"), f"from_{library}")
-    parameters = inspect.signature(importer).parameters.values()
-    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters)  # it refuses what it does not understand
+    parameters = inspect.signature(importer).parameters
+    known = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
+    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())  # it refuses what it does not understand
     for option in options:
-        if option not in known and not is_open:
+        if option not in known and not (is_open and option not in parameters):
             raise PipelineError(
                 f'the importer of {library} has no option "{option}"; it has {", ".join(known) or "none"}'
             )

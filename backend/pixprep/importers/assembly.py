@@ -153,23 +153,25 @@ def recorded(pipeline: Pipeline, source: str, options: Mapping[str, Any]) -> Pip
     file, is_code, attribute = source.partition(".py:")
     path = Path(f"{file}.py" if is_code else source)
     name = path.resolve().name + is_code[3:] + attribute if path.exists() else source
-    kept = []
-    for option, value in options.items():
-        if option in UNRECORDED or value is None:
-            continue
-        with suppress(TypeError):
-            text = json.dumps(Path(value).name if option == "training" and isinstance(value, str) else value)
-            is_plain = isinstance(value, str) and read_option(f"{option}={json.loads(text)}")[1] == json.loads(text)
-            written = f"{option}={json.loads(text) if is_plain else text}"
-            kept += [written] * (len(written) <= MAX_OPTION)
+    made = [written_option(*each) for each in options.items() if each[0] not in UNRECORDED and each[1] is not None]
+    kept = [each for each in made if "=" in each and len(each) <= MAX_OPTION]
     return pipeline.with_origin(
         msgspec.structs.replace(origin, source=None if name in ("", origin.name) else name[:200], options=tuple(kept))
     )
 
 
+def written_option(option: str, value: Any) -> str:
+    """An option as ``NAME=VALUE``, without the folder of a training side; its name alone where JSON cannot hold it."""
+    with suppress(TypeError):
+        text = json.dumps(Path(value).name if option == "training" and isinstance(value, str) else value)
+        is_plain = isinstance(value, str) and read_option(f"{option}={json.loads(text)}")[1] == json.loads(text)
+        return f"{option}={json.loads(text) if is_plain else text}"
+    return option
+
+
 def read_option(text: str) -> tuple[str, Any]:
     """Name and value of ``NAME=VALUE``, whose value may be JSON and is a text otherwise."""
     name, _, value = text.partition("=")
-    with suppress(ValueError):
-        return name, json.loads(value)
+    with suppress(ValueError, RecursionError):
+        return name, msgspec.json.decode(value)  # unlike json.loads, it takes neither NaN nor half of a character
     return name, value

@@ -143,7 +143,7 @@ class Fields:
         """Raise PipelineError, naming the field and its value."""
         if name not in self._values:
             raise PipelineError(f"{self.where}: {quoted(name)} is missing: it {why}")
-        raise PipelineError(f"{self.where}: {quoted(name)}: {_short(self._values[name])} {why}")
+        raise PipelineError(f"{self.where}: {quoted(name)}: {brief(repr(self._values[name]))} {why}")
 
     def finish(self) -> None:
         """Refuse what nobody asked for."""
@@ -240,6 +240,6 @@ def parse_json(text: bytes, where: str) -> dict[str, Any]:
     return config
 
 
-def _short(value: object) -> str:
-    text = repr(value)
+def brief(text: str) -> str:
+    """A text of others; of a long one the head."""
     return text if len(text) <= 80 else f"{text[:76]} ..."

@@ -10,7 +10,8 @@ from typing import Any
 
 from pixprep.errors import PipelineError, SetupError
 from pixprep.importers import LIBRARIES, import_pipeline, importer_of
-from pixprep.importers.assembly import UNRECORDED, read_option
+from pixprep.importers.assembly import UNRECORDED, read_option, written_option
+from pixprep.importers.fields import brief
 from pixprep.pipeline.differences import differences, in_short
 from pixprep.pipeline.file import Origin
 from pixprep.pipeline.pipeline import Pipeline
@@ -34,7 +35,7 @@ def imported_again(
     folder: Path | None = None,
     may_load: bool = True,
 ) -> tuple[Pipeline, str]:
-    """The pipeline that the source of a pipeline is today, and the name of the source.
+    """The pipeline that the source of a pipeline is today, and the name of the source with the options of the import.
 
     Python code is run only if ``source`` is given: a pipeline file may come from a stranger.
 
@@ -50,7 +51,7 @@ def imported_again(
         NoSourceError: The source is not known, not found or not understood.
     """
     if isinstance(source, Pipeline):
-        return source, "the given pipeline"
+        return source, f"the given pipeline{_with(options or {})}"
     origin, folder = pipeline.origin, (folder or Path()).resolve()
     given = dict(map(read_option, origin.options if origin else ()))
     given = {name: value for name, value in given.items() if name not in UNRECORDED}
@@ -74,10 +75,16 @@ def imported_again(
     try:
         if not text:
             assert origin is not None
-            return importer_of(origin.library, given)(source, **given), name
-        return import_pipeline(text, **given), name
+            return importer_of(origin.library, given)(source, **given), name + _with(given)
+        return import_pipeline(text, **given), name + _with(given)
     except (PipelineError, SetupError) as error:
         raise NoSourceError(f"the source cannot be imported again: {error}") from None
+
+
+def _with(options: Mapping[str, Any]) -> str:
+    """Words for the options of an import, which decide what the source is: a pipeline file may bring them along."""
+    made = [brief(written_option(*each)) for each in options.items() if each[0] not in UNRECORDED]
+    return f", as imported with {', '.join(made)}" if made else ""
 
 
 def _recorded(origin: Origin, options: Mapping[str, Any], folder: Path, *, may_load: bool) -> tuple[str, str]:
@@ -117,4 +124,9 @@ def note(file: Path, load: Callable[[], Pipeline] | None = None) -> str:
     except (PipelineError, SetupError):
         return ""
     found = differences(pipeline, source)
-    return f"differs from its source {name}: {in_short(found)}" if found else f"is equal to its source {name}, op by op"
+    return f"differs from its source {name}: {in_short(found)}" if found else is_equal(name)
+
+
+def is_equal(name: str) -> str:
+    """Words for a pipeline that does not differ from the source of that name."""
+    return f"is equal to its source {name}, op by op"

@@ -167,6 +167,8 @@ def _training(
     where = "training" if given is not None else "options of train.py and create_transform"
     if isinstance(given, str | Path):
         where, given = Path(given).name, read_json(Path(given))
+    if not isinstance(given, Mapping | None):
+        raise PipelineError(f"{where}: must be an object of arguments, or a file of one")
     arguments = _spelled([*(given or {}).items(), *options.items()], where)
     shared = {field: config[field] for field in ("input_size", "interpolation", "mean", "std") if config.get(field)}
     with reading({"interpolation": "bicubic", "color_jitter": 0.4, **shared, **arguments}, where) as fields:

@@ -80,6 +80,10 @@ def from_dali(
     where = "model.dali" if isinstance(source, bytes) else Path(source).name
     options: Any = {"pipeline": pipeline, "python": python, "run_python": run_python}
     data = source if isinstance(source, bytes) else read_graph(Path(source), **options)
+    if not isinstance(dtypes, Mapping | None):
+        raise PipelineError(
+            f'{where}: dtypes must be an object of types by the names of inputs, such as {{"x": "int32"}}'
+        )
     operators, names = _read(data, where)
     if output is not None and output not in names:
         raise PipelineError(f"{where}: no output {quoted(output)}; there are {_listed(names)}")

@@ -131,7 +131,7 @@ class Certificate:
         rows: what was compared, in the order of the data.
         absent: the libraries that were not compared with.
         refused: the images that were not compared.
-        source: Name of the source that was imported again; empty where none was.
+        source: Name of the source that was imported again, with the options of that import; empty where none was.
         differences: Differences of the pipeline from its source, one for each op and each field that differs.
         uncompared: Reason why no op and no field was compared with a source; empty where all were.
         is_imported: The pipeline has an origin, and so it has a source.
