@@ -230,6 +230,8 @@ def _translated(model: DaliModel, options: dict[str, Any]) -> tuple[Pipeline, di
     from pixprep.serving.repository.dali_model import translated
 
     from_dali = importer_of("dali", options)
+    if "dtypes" in options:
+        raise PixprepError("dtypes: config.pbtxt says the types of a model's inputs: leave the option out")
     script = ("pipeline", "python", "run_python")
     data = read_graph(model.file, **{name: options[name] for name in script if name in options})
     others = {name: value for name, value in options.items() if name not in script}
