@@ -129,7 +129,7 @@ ensemble/config.pbtxt: ensemble_scheduling => instance_group { count: 2 } ensemb
 classifier/config.pbtxt: max_batch_size: 64 => max_batch_size: 64 version_policy { specific { versions: [ 7 ] } }
 - classifier/config.pbtxt: version_policy names no version that is there: leave it out to serve the newest
 - ensemble/config.pbtxt: step 2 ("classifier"): asks for the newest version, and of classifier Triton serves none:
-  write model_version: -1 for the newest that is served
+  give classifier a version, or correct its version_policy
 
 ensemble/config.pbtxt: model_version: -1 =>
 - ensemble/config.pbtxt: step 1 ("preprocess"): asks for version 0, which is meant where model_version is missing, and
