@@ -15,14 +15,6 @@ CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
 SLOW = pytest.mark.slow(reason="3 s a GPU; what the oldest one's build takes, newer ones have as a rule taken too")
 EACH = [CAPABILITIES[0], *(pytest.param(newer, marks=SLOW) for newer in CAPABILITIES[1:])]
 """The same as parameters of a test."""
-RARE = pytest.mark.slow(reason="a further case of the same code on a GPU; `make test` has one of each kind")
-
-
-def sampled(cases, *kept):
-    """Parameters of a test on the code for a GPU: `make test` runs these cases, and `make test-slow` the others."""
-    return [each if each in kept else pytest.param(each, marks=RARE) for each in cases]
-
-
 REPORT = "--ptxas-options=-v"
 SAID = re.compile(
     r"Function properties for (?P<kernel>\w+)\n"

@@ -58,13 +58,7 @@ def test_registers_that_are_spilled_are_seen():
 
 
 @needs_nvrtc
-@pytest.mark.parametrize(
-    ("like", "dtype"),
-    [
-        ("pillow", "float32"),
-        *(pytest.param(*each, marks=cuda_builds.RARE) for each in (("opencv", "float32"), ("tensorflow", "float16"))),
-    ],
-)
+@pytest.mark.parametrize(("like", "dtype"), [("opencv", "float32"), ("tensorflow", "float16"), ("pillow", "float32")])
 def test_the_passes_are_the_same_whether_the_compiler_may_fuse_or_not(like, dtype):
     """Each product and sum says how it is rounded; ``make gpu-installs`` tries every set of options."""
     plan = plan_of(pp.resize(height=30, width=30, like=like), pp.normalize(), pp.tensor(dtype=dtype))
@@ -153,7 +147,7 @@ def test_the_plain_kernels_do_what_the_fast_ones_do(folder):
 
 
 @needs_compiler
-@pytest.mark.parametrize("plain", [False, pytest.param(True, marks=cuda_builds.RARE)])
+@pytest.mark.parametrize("plain", [False, True])
 def test_a_fourth_channel_and_one_of_three_are_the_cpus(folder, plain):
     for plan in other_channels():
         library = cuda_shim.build(plan, folder, plain=plain)

@@ -5,7 +5,6 @@ import sys
 import numpy as np
 import pytest
 
-import cuda_builds
 import pixprep as pp
 from images import bare, cmyk, noise, photo, png, renamed, scene, stills, with_exif
 from images import jpeg as encode
@@ -70,7 +69,7 @@ def test_numbers_that_come_with_an_image_give_the_cpu_engines_values_and_errors(
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("case", cuda_builds.sampled(CASES, "plain", "gray", "fastest", "structure", "AVIF and HEIC"))
+@pytest.mark.parametrize("case", CASES)
 def test_every_output_error_and_count_equals_the_cpu_engines_alone_and_in_a_batch(case):
     decode, options = CASES[case]
     pipeline, images = pp.Pipeline([pp.decode(**decode), *AFTER_DECODE]), mixed()
@@ -123,7 +122,7 @@ OPEN = {
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("case", cuda_builds.sampled(OPEN, "width first", "a fourth channel"))
+@pytest.mark.parametrize("case", OPEN)
 def test_tensors_that_follow_the_image_and_their_padding_equal_the_cpu_engines(case):
     pipeline = pp.Pipeline([pp.decode(), *OPEN[case]])
     images = [jpeg(50, 60), jpeg(30, 200, 1), b"junk", jpeg(90, 31, 2), jpeg(50, 60, 3), jpeg(31, 31)]
@@ -141,7 +140,7 @@ def test_tensors_that_follow_the_image_and_their_padding_equal_the_cpu_engines(c
 
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("like", ["pillow", "opencv"])
-@pytest.mark.parametrize("channels", cuda_builds.sampled([1, 4], 4))
+@pytest.mark.parametrize("channels", [1, 4])
 def test_stacked_tensors_of_other_channels_equal_the_cpu_engines(channels, like):
     """Rows of 37 pixels end in the middle of four values; noise is erased of one channel as of the first of three."""
     gray, value = [pp.grayscale()] * (channels == 1), None if channels == 1 else 5
@@ -301,16 +300,11 @@ DRAWN = {
     "reduced on the CPU alone": ({"reduced": True}, [pp.random_resized_crop(16, scale=(0.9, 1.0))]),
 }  # fmt: skip
 """Fields of ``decode``, and the ops; ``TENSOR`` comes last, if there is no other."""
-EVERY_TIME = ("by the plain kernels", "summed, between other steps", "zoom out, gray", "crop with a margin")
 
 
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(
-    ("name", "most"),
-    [
-        *(pytest.param(name, None, marks=() if name in EVERY_TIME else cuda_builds.RARE) for name in DRAWN),
-        *(pytest.param(name, 60_000, marks=cuda_builds.RARE) for name in [*DRAWN][:3]),
-    ],
+    ("name", "most"), [*((name, None) for name in DRAWN), *((name, 60_000) for name in [*DRAWN][:3])]
 )
 def test_what_is_drawn_is_the_cpus(name, most, monkeypatch):
     decode, ops = DRAWN[name]
