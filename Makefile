@@ -68,8 +68,8 @@ test: .venv/.dev
 	@echo "the style, and the tests in four parts: each is shown when it ends"
 	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync test-server-j test-server-a test-engine test-others lint
 
-ROOMS := door pipeline plan engine gpu training importers serving show cli
-LIBRARY := door pipeline plan engine training importers
+ROOMS := door pipeline plan engine gpu training importers postprocessing serving show cli
+LIBRARY := door pipeline plan engine training importers postprocessing
 PYTEST = $(VENV)/pytest -o cache_dir=.pytest_cache/$@
 SERVER := tests/serving/server
 A_TO_I := $(SERVER)/test_[a-i]*.py

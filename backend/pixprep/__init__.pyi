@@ -1,11 +1,5 @@
 # Written by tools/stubs.py: run `make docs` after a new operator.
 
-from pixprep.boxes import boxes_to_original as boxes_to_original
-from pixprep.boxes import boxes_to_tensor as boxes_to_tensor
-from pixprep.boxes import points_to_original as points_to_original
-from pixprep.boxes import points_to_tensor as points_to_tensor
-from pixprep.detector import Detections as Detections
-from pixprep.detector import detections as detections
 from pixprep.engine.apply import apply as apply
 from pixprep.engine.batch import Batch as Batch
 from pixprep.engine.decoders import Limits as Limits
@@ -103,6 +97,15 @@ from pixprep.pipeline.ops.warp import Rotate as rotate
 from pixprep.pipeline.pipeline import Pipeline as Pipeline
 from pixprep.plan.steps.operators import Operator as Operator
 from pixprep.plan.steps.operators import operator as operator
+from pixprep.postprocessing.coordinates import boxes_to_original as boxes_to_original
+from pixprep.postprocessing.coordinates import boxes_to_tensor as boxes_to_tensor
+from pixprep.postprocessing.coordinates import mask_to_original as mask_to_original
+from pixprep.postprocessing.coordinates import points_to_original as points_to_original
+from pixprep.postprocessing.coordinates import points_to_tensor as points_to_tensor
+from pixprep.postprocessing.coordinates import quads_of as quads_of
+from pixprep.postprocessing.coordinates import rotated_to_original as rotated_to_original
+from pixprep.postprocessing.detections import Detections as Detections
+from pixprep.postprocessing.detections import detections as detections
 from pixprep.spec import ImageSpec as ImageSpec
 from pixprep.spec import TensorSpec as TensorSpec
 from pixprep.training import read as read
@@ -110,9 +113,6 @@ from pixprep.training.loader import Loader as Loader
 from pixprep.training.mixing import Mix as Mix
 from pixprep.training.pasting import CopyPaste as CopyPaste
 from pixprep.training.pasting import Mosaic as Mosaic
-from pixprep.way_back import mask_to_original as mask_to_original
-from pixprep.way_back import quads_of as quads_of
-from pixprep.way_back import rotated_to_original as rotated_to_original
 
 load = Pipeline.load
 __version__: str

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import pixprep as pp
 from images import png, scene, with_exif
-from pixprep.boxes import convert
 from pixprep.engine.annotations import annotated, columns
 from pixprep.pipeline.ops import op_name
+from pixprep.plan.boxes import convert
 from pixprep.training.fields import Annotated
 
 SIZE = (60, 80)

@@ -11,7 +11,10 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 
-ROOMS = ("pipeline", "plan", "engine", "gpu", "training", "importers", "serving", "show", "cli")
+ROOMS = (
+    *("pipeline", "plan", "engine", "gpu", "training", "importers", "serving", "show", "postprocessing", "cluster"),
+    "cli",
+)
 BELOW = {
     "door": "",
     "plan": "door",
@@ -21,11 +24,12 @@ BELOW = {
     "training": "door plan pipeline engine",
     "importers": "door plan pipeline engine",
     "show": "door plan pipeline engine",
-    "serving": "door plan pipeline engine show",
-    "ray": "door plan pipeline engine training",
-    "cli": "door plan pipeline engine gpu training importers show serving ray",
+    "postprocessing": "door plan",
+    "serving": "door plan pipeline engine show postprocessing",
+    "cluster": "door plan pipeline engine training",
+    "cli": "door plan pipeline engine gpu training importers show serving postprocessing cluster",
 }
-"""Rooms that each room may import from. What lies beside the rooms is the door; ``ray`` is a room of one module."""
+"""Rooms that each room may import from. The modules beside the rooms are the door."""
 
 # Doors between rooms that do not know each other else; those on demand are open while a function runs.
 DOORS = {
@@ -33,6 +37,10 @@ DOORS = {
     ("show.html", "importers.verify.report"): "a certificate in a notebook",
     ("show.worst", "importers.verify.report"): "and its pictures",
     ("__main__", "cli.parser"): "`python -m pixprep`",
+    ("boxes", "plan.boxes"): "a public name of modules that lie in rooms",
+    ("boxes", "postprocessing.coordinates"): "the same",
+    ("detector", "postprocessing.detections"): "the same",
+    ("ray", "cluster.ray"): "the same",
 }
 ON_DEMAND = {
     ("pixprep", "pipeline.ops"): "the names of the ops",
@@ -44,7 +52,7 @@ ON_DEMAND = {
     ("show.preview", "engine.decoders.clips.ffmpeg"): "the same",
     ("serving.repository.build", "serving.repository.lite0"): "onnx, which is optional",
     ("training.sources.parquet", "training.sources.row_groups"): "pyarrow, which is optional",
-    ("ray", "training.manifest"): "the same",
+    ("cluster.ray", "training.manifest"): "the same",
     ("training.sources.storage", "training.sources.remote"): "fsspec, which is optional",
     ("training.sources.remote", "training.sources.web"): "aiohttp, which is optional",
     ("training.sources.tfrecord", "training.sources.checksum"): "google-crc32c, which is optional",
@@ -117,10 +125,10 @@ HOMES = {
         *(f"importers.verify.{name}" for name in ("images", "originals", "twins")),
     },
     "pillow_heif": {"engine.decoders.heic"},
-    "pyarrow": {"training.manifest", "training.sources.row_groups", "ray"},
+    "pyarrow": {"training.manifest", "training.sources.row_groups", "cluster.ray"},
     "PyNvVideoCodec": {"gpu.nvdec"},
     "pytriton": set(),  # found, and never imported
-    "ray": {"ray"},
+    "ray": {"cluster.ray"},
     "simplejpeg": {"engine.decoders.turbo"},
     "tensorflow": {"training.frameworks.tensorflow", "importers.verify.originals"},
     "torch": {"training.frameworks.torch", "importers.verify.originals", "importers.verify.twins"},
@@ -179,7 +187,7 @@ def inside(name):
 def room(module):
     """``engine.decoders.images`` -> ``engine``."""
     first = module.partition(".")[0]
-    return first if first in (*ROOMS, "ray") else "door"
+    return first if first in ROOMS else "door"
 
 
 def test_a_room_imports_only_what_lies_below_it():

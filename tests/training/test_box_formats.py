@@ -9,7 +9,7 @@ import pytest
 import pixprep as pp
 from images import png, scene
 from pixprep import read
-from pixprep.boxes import Shares, convert
+from pixprep.plan.boxes import Shares, convert
 from pixprep.spec import BoxSource
 from records import tar_bytes
 

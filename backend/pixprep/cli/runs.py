@@ -70,7 +70,7 @@ def run_files(
 def run_manifest(*, manifest: Path, pipeline: Path, output: Path, **options: Any) -> int:
     """Do what ``pixprep batch`` says."""
     loaded = served_side(pipeline)
-    from pixprep import ray
+    from pixprep.cluster import ray
 
     # counting is for who watches the bar
     total = sum(1 for _ in ray.manifest(manifest, options["column"])) if sys.stderr.isatty() else None

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.boxes import F32, F64, Shares, around, carried, check_place, from_corners
 from pixprep.engine.kernels.levels import done
 from pixprep.engine.kernels.resampling import axes
 from pixprep.errors import ImageError, PipelineError
+from pixprep.plan.boxes import F32, F64, Shares, around, carried, check_place, from_corners
 from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, MaskPlan, PointsPlan
 from pixprep.plan.placement import NO_MARGINS, Placement, moved

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.boxes import in_pixels
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan import inputs
+from pixprep.plan.boxes import in_pixels
 from pixprep.plan.clip_frames import Sampling
 from pixprep.plan.draws import philox
 from pixprep.plan.draws.augments import Augment, RandomStep

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.boxes import around, convert
 from pixprep.engine.batch import Batch
 from pixprep.pipeline.pipeline import Pipeline
+from pixprep.plan.boxes import around, convert
 from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, FlowPlan, MaskPlan, OutputPlan, TensorPlan
 from pixprep.plan.plan import Placed, Plan
 from pixprep.show.drawing import (

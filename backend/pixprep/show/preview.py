@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.boxes import around
 from pixprep.engine.annotations import visible
 from pixprep.engine.decoders import Encoded, Limits
 from pixprep.engine.decoders.header import sniff
@@ -21,6 +20,7 @@ from pixprep.engine.options import USUAL, EngineOptions
 from pixprep.errors import PipelineError, needing
 from pixprep.pipeline.ops import Normalize, Op, OriginalSize, Tensor
 from pixprep.pipeline.pipeline import Pipeline
+from pixprep.plan.boxes import around
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement, moved
 from pixprep.plan.steps.levels import motions, moving

@@ -15,12 +15,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.boxes import in_pixels
 from pixprep.engine.annotations import columns, moving
 from pixprep.engine.batch import Batch
 from pixprep.engine.decoders import Decoded
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
+from pixprep.plan.boxes import in_pixels
 from pixprep.plan.output_plans import BoxesPlan, MaskPlan, TensorPlan
 from pixprep.plan.plan import Placed, Plan
 from pixprep.spec import NO_PADDING

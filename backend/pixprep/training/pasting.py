@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.boxes import from_corners, to_corners
 from pixprep.engine.batch import Batch
 from pixprep.errors import DataError, PipelineError
 from pixprep.pipeline.pipeline import Pipeline
+from pixprep.plan.boxes import from_corners, to_corners
 from pixprep.plan.output_plans import BoxesPlan, MaskPlan, TensorPlan
 from pixprep.training.mixing import Key, generator, partners
 from pixprep.training.order import Order

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep import wire
-from pixprep.detector import Detections, Task, detections
 from pixprep.errors import PixprepError
+from pixprep.postprocessing.detections import Detections, Task, detections
 from pixprep.serving.page.program import BEST
 from pixprep.serving.repository.labels import from_metadata
 from pixprep.serving.repository.trial import shares

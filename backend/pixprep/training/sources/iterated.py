@@ -8,8 +8,8 @@ from itertools import islice
 from threading import Lock
 from typing import Any
 
-from pixprep.boxes import check_source_format
 from pixprep.errors import DataError, PipelineError
+from pixprep.plan.boxes import check_source_format
 from pixprep.spec import BoxSource
 from pixprep.training.sources.rows import Rows, plain
 from pixprep.training.sources.types import FieldType, named, typed

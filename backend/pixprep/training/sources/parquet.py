@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.boxes import check_source_format, format_tag, to_xyxy
 from pixprep.errors import DataError, ImageError, needing
+from pixprep.plan.boxes import check_source_format, format_tag, to_xyxy
 from pixprep.spec import BoxSource
 from pixprep.training.daemons import Daemons
 from pixprep.training.sources import Sample, naming

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pixprep.boxes import check_source_format, format_tag, to_xyxy
 from pixprep.errors import DataError, ImageError
+from pixprep.plan.boxes import check_source_format, format_tag, to_xyxy
 from pixprep.spec import BoxSource
 from pixprep.training.sources import Sample, Source, naming
 from pixprep.training.sources.storage import fingerprint

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pixprep.boxes import check_source_format, format_tag, to_xyxy
 from pixprep.errors import DataError, ImageError
+from pixprep.plan.boxes import check_source_format, format_tag, to_xyxy
 from pixprep.spec import BoxSource
 from pixprep.training.sources import Sample, naming
 from pixprep.training.sources.storage import I64, Archives, Names, Opened, StrPath, archives, fingerprint, noted, scan

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from pixprep import wire
-from pixprep.boxes import Shares, check_source_format, format_tag, to_xyxy
 from pixprep.errors import DataError, ImageError, needing
+from pixprep.plan.boxes import Shares, check_source_format, format_tag, to_xyxy
 from pixprep.spec import BoxSource
 from pixprep.training.sources import Sample, naming
 from pixprep.training.sources.storage import I64, Archives, Opened, StrPath, archives, fingerprint, noted, scan

@@ -1,30 +1,136 @@
-"""Masks and rotated boxes from a tensor back to the photo.
+"""Boxes, points, masks and rotated boxes between a tensor and its photo, by the numbers of the ``transform`` output.
+
+Arrays may be of any number type, and are not changed. Boxes and points are new float32 arrays, computed in float64.
+Leading dimensions are kept: boxes (n, 4) of one image, or (batch, n, 4) with a transform (batch, 4).
+``pixprep.plan.boxes`` defines the coordinates and the formats of boxes.
 
 >>> import numpy as np
+>>> found = np.array([[160.0, 240.0, 320.0, 400.0]])  # in a letterbox of 640 x 640
+>>> boxes_to_original(found, [0.5, 0.5, 80, 0], [960, 1280])
+array([[320., 320., 640., 640.]], dtype=float32)
 >>> found = np.zeros((4, 4), bool)
 >>> found[1:3, 2:] = True  # of a photo of 4 x 8, in a letterbox of 4 x 4
 >>> mask_to_original(found, [0.5, 0.5, 1, 0], [4, 8]).sum(axis=1)
 array([4, 4, 4, 4])
 """
 
+# ruff: noqa: A002  (`format` is what the formats of boxes are called everywhere)
+
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.boxes import F32, F64, Numbers, carried, checked, matrix_of
 from pixprep.errors import PixprepError
+from pixprep.plan.boxes import F32, F64, Numbers, around, carried, checked, from_corners, to_corners
+from pixprep.spec import BoxFormat
 
 Array = npt.NDArray[Any]
+_DEGENERATE = 1e-6
+"""Share of the products in a determinant that is left of them where float32 numbers have no inverse."""
 _BLOCK = 1 << 20
 """Pixels of the photo that are worked out at once."""
 _EDGE = 1e-4
 """Pixels: a transform is float32, and a centre that lies on an edge belongs to the pixel behind it."""
 _STRETCH = 0.01
 """Share by which the scales of a letterbox may differ: its sides are rounded to whole pixels."""
+
+
+def boxes_to_original(
+    boxes: Numbers, transform: Numbers, original_size: Numbers | None = None, *, format: BoxFormat = "xyxy"
+) -> F32:
+    """Boxes in tensor pixels as boxes in the pixels of the decoded photo: ``(box - offset) / scale``.
+
+    Args:
+        boxes: (..., n, 4), in ``format``.
+        transform: (4,) or (..., 4): ``[scale_y, scale_x, offset_y, offset_x]``, the ``transform`` output; or (3, 3) or
+            (..., 3, 3), the one with ``"matrix": true``: boxes are then around what they become; of a box across the
+            horizon of a perspective, around the part where the middle of the tensor lies.
+        original_size: (2,) or (..., 2): ``[height, width]``, the ``original_size`` output; boxes are clipped to it.
+            None: a box may reach over the photo's edge.
+        format: of the boxes and of the result.
+
+    Returns:
+        float32 (..., n, 4). A box of an image that was flipped has its corners in order again.
+
+    Raises:
+        PixprepError: a shape or a format is wrong; a scale is 0.
+    """
+    corners = around(to_corners(checked("boxes", boxes, 4), format), np.linalg.inv(matrix_of(transform)))
+    if original_size is not None:
+        corners = np.clip(corners, 0.0, _sides(original_size))
+    return from_corners(corners, format).astype(np.float32)
+
+
+def boxes_to_tensor(boxes: Numbers, transform: Numbers, *, format: BoxFormat = "xyxy") -> F32:
+    """Boxes in the pixels of the decoded photo as boxes in tensor pixels: ``box * scale + offset``.
+
+    A box may reach over the tensor's edge, where the photo was cropped.
+
+    Args:
+        boxes: (..., n, 4), in ``format``.
+        transform: as of ``boxes_to_original``.
+        format: of the boxes and of the result.
+
+    Returns:
+        float32 (..., n, 4), the corners in order.
+
+    Raises:
+        PixprepError: a shape or a format is wrong; a scale is 0.
+    """
+    corners = around(to_corners(checked("boxes", boxes, 4), format), matrix_of(transform))
+    return from_corners(corners, format).astype(np.float32)
+
+
+def points_to_original(points: Numbers, transform: Numbers) -> F32:
+    """Points (x, y) in tensor pixels in the pixels of the decoded photo: keypoints, corners of oriented boxes.
+
+    Args:
+        points: (..., n, 2): x, y.
+        transform: (4,) or (..., 4), see ``boxes_to_original``.
+
+    Returns:
+        float32 (..., n, 2).
+
+    Raises:
+        PixprepError: a shape is wrong; a scale is 0.
+    """
+    return carried(checked("points", points, 2), np.linalg.inv(matrix_of(transform))).astype(np.float32)
+
+
+def points_to_tensor(points: Numbers, transform: Numbers) -> F32:
+    """Points (x, y) of the decoded photo in tensor pixels; as ``points_to_original``, the other way."""
+    return carried(checked("points", points, 2), matrix_of(transform)).astype(np.float32)
+
+
+def matrix_of(transform: Numbers) -> F64:
+    """A transform as a matrix: float64 (3, 3) or (..., 3, 3), from (x, y, 1) of the photo to that of the tensor.
+
+    Raises:
+        PixprepError: a shape is wrong; a scale is 0.
+    """
+    array = np.asarray(transform, np.float64)
+    if array.shape[-2:] == (3, 3):
+        with np.errstate(all="ignore"):
+            products = sum(np.abs(array[..., range(3), order]).prod(axis=-1) for order in permutations(range(3)))
+            if (np.abs(np.linalg.det(array)) > _DEGENERATE * products).all():
+                return array
+        raise PixprepError(
+            f"the transform {array.tolist()} has no inverse, or no number: what was a point is a line there, and "
+            "nothing comes back; leave out its row"
+        )
+    scale, offset = np.split(checked("the numbers of a transform", transform, 4)[..., [1, 0, 3, 2]], 2, axis=-1)
+    if not np.isfinite(scale + offset).all() or not scale.all():
+        raise PixprepError(f"the transform {np.asarray(transform).tolist()} has a scale of 0, or no number")
+    matrix = np.zeros((*scale.shape[:-1], 3, 3))
+    for axis in (0, 1):
+        matrix[..., axis, axis], matrix[..., axis, 2] = scale[..., axis], offset[..., axis]
+    matrix[..., 2, 2] = 1
+    return matrix
 
 
 def mask_to_original(
@@ -193,3 +299,11 @@ def _quads(boxes: F64) -> F64:
     return np.stack(
         [centre + along + down, centre + along - down, centre - along - down, centre - along + down], axis=-2
     )
+
+
+def _sides(size: Numbers) -> F64:
+    """(..., 1, 4): width, height, width, height."""
+    array = checked("height and width", size, 2)
+    if not (array > 0).all():
+        raise PixprepError(f"the size {np.asarray(size).tolist()} has a side that is not over 0")
+    return np.tile(array[..., None, ::-1], 2)

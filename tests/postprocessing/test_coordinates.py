@@ -11,6 +11,7 @@ from PIL import Image
 
 import pixprep as pp
 from images import png, save
+from pixprep.postprocessing import coordinates
 
 boxes = import_module("pixprep.boxes")  # the attribute is the op
 RED = (255, 0, 0)
@@ -165,5 +166,5 @@ def test_what_is_wrong_is_said(wrong, message):
 
 
 def test_the_example_of_the_module_is_right():
-    assert doctest.testmod(boxes).attempted == 3
-    assert doctest.testmod(boxes).failed == 0
+    assert doctest.testmod(coordinates).attempted == 6
+    assert doctest.testmod(coordinates).failed == 0

@@ -1,0 +1,1 @@
+"""Cluster: one pipeline on many machines."""

@@ -1,0 +1,297 @@
+"""Many images on Ray: the same pipeline file on a cluster, or on all cores here. The extra ``ray`` has its packages.
+
+``preprocess`` is a step of a Ray Data pipeline. ``batch`` turns a list of files into a folder of Parquet files, and
+goes on where it was stopped. In both a row that fails says why in its column ``error``, and ends nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pixprep.engine.decoders import Encoded, Limits
+from pixprep.engine.engine import Engine
+from pixprep.errors import ImageError, PixprepError, SetupError, needing
+from pixprep.files import UNFINISHED, alone, whole, write
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.training.sources import read_image
+
+with needing(
+    'pixprep.ray needs {error.name}: pip install ".[ray]" in a checkout of pixprep, in an environment without the '
+    "embedded server"
+):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    import ray
+
+    from pixprep.training.manifest import digest, manifest
+
+if TYPE_CHECKING:
+    from ray.data import Dataset
+
+__all__ = ["ROWS_PER_FILE", "Done", "batch", "manifest", "preprocess"]
+
+ROWS_PER_FILE = 1000
+BATCH = 32
+_RETRIES = 5  # of a file whose writer died; a photo that ends its process each time then ends the run
+_CONNECT_S = 10.0
+
+
+class _Rows:
+    """An engine and its rows: one on each worker. ``column`` is of encoded bytes, or of paths."""
+
+    def __init__(self, text: str, device: str, threads: int | None, column: str, outputs: Sequence[str] | None) -> None:
+        self._engine = Engine(Pipeline.from_json(text).for_files(), device=device, threads=threads)
+        self._column, self._outputs = column, outputs
+
+    def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
+        """The rows without their images; for each output an array (rows, ...), zeros where ``error`` says why."""
+        images = rows.pop(self._column)
+        batch = self._engine.run_batch([_encoded(image) for image in images], outputs=self._outputs)
+        tensors = {name: array.get() if hasattr(array, "get") else array for name, array in batch.outputs.items()}
+        return rows | tensors | {"error": np.array([error and str(error) for error in batch.errors], object)}
+
+    def write(self, target: str, names: Sequence[str | None]) -> tuple[int, int]:
+        """Write a file, a few rows at a time; how many rows, and how many of them failed."""
+        tables = (self._table(names[at : at + BATCH]) for at in range(0, len(names), BATCH))
+        first, errors = next(tables), 0
+        with whole(target) as file, pq.ParquetWriter(file, first.schema) as writer:
+            for table in chain([first], tables):
+                writer.write_table(table)
+                errors += len(table) - table["error"].null_count
+        return len(names), errors
+
+    def _table(self, names: Sequence[str | None]) -> Any:
+        columns = {"path": pa.array(names, pa.string())}
+        for name, values in self({self._column: names}).items():
+            is_text = values.dtype == object
+            make = pa.FixedShapeTensorArray.from_numpy_ndarray
+            columns[name] = pa.array(values, pa.string()) if is_text else make(np.ascontiguousarray(values))
+        return pa.table(columns)
+
+
+def _encoded(image: Any) -> Encoded | ImageError:
+    """The image of a row: its bytes, or those of the file that it names; or why there are none."""
+    if isinstance(image, str):
+        try:
+            return read_image({"image": Path(image), "name": image}, Limits())
+        except ImageError as error:
+            return error.as_value()
+    if isinstance(image, bytes | bytearray | memoryview):
+        return bytes(image)
+    what = "nothing" if image is None else type(image).__name__
+    return ImageError("BAD_RECORD", f"an image is encoded bytes or a path, and here is {what}")
+
+
+def preprocess(
+    dataset: Dataset,
+    pipeline: Pipeline,
+    *,
+    image: str = "bytes",
+    outputs: Sequence[str] | None = None,
+    device: str = "cpu",
+    workers: int | tuple[int, int] | None = None,
+    threads: int = 1,
+    batch_size: int = BATCH,
+) -> Dataset:
+    """A Ray Data dataset whose images have become tensors.
+
+    Args:
+        dataset: with a column of images, such as ``ray.data.read_binary_files("photos/", include_paths=True)``.
+        pipeline: its serving side is run.
+        image: the column of encoded bytes, or of paths that every node can read. It does not come back.
+        outputs: of the pipeline; default: all.
+        device: ``cpu``, or ``gpu``: each worker then has one.
+        workers: actors, or the fewest and the most; default: one at first, and up to one for each GPU, or for each core
+            but one, which reads files. Where the fewest leave no core free, each asks Ray for a part of one.
+        threads: of each actor on the CPU; its cores.
+        batch_size: rows that an engine gets at once.
+
+    Returns:
+        The other columns, for each output a column of tensors, and ``error``: None, or why the row's tensors are zeros.
+
+    Raises:
+        PixprepError: the pipeline takes numbers with each image.
+        SetupError: the cluster has fewer cores, or GPUs, than the fewest workers need.
+    """
+    low, high = workers if isinstance(workers, tuple) else (workers or 1, workers)
+    places, asks = _checked(pipeline, device, threads, low)
+    if "num_gpus" not in asks:
+        # An actor keeps its cores, and files are read by tasks: the actors leave a core, wherever Ray puts them.
+        cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+        fitting = sum(each // threads for each in cores)
+        places = fitting if fitting * threads < places else fitting - 1
+        if low > places:
+            asks = {"num_cpus": (max(cores) - 1) / low, "scheduling_strategy": "SPREAD"}
+    return dataset.map_batches(
+        _Rows,
+        fn_constructor_args=(pipeline.to_json(), device, threads, image, outputs),
+        batch_size=batch_size,
+        batch_format="numpy",
+        compute=ray.data.ActorPoolStrategy(min_size=low, max_size=high or max(1, places)),
+        max_restarts=-1,
+        max_task_retries=-1,
+        **asks,
+    )
+
+
+def _checked(pipeline: Pipeline, device: str, threads: int, workers: int) -> tuple[int, dict[str, Any]]:
+    """The cluster's cores, or GPUs, and what each worker asks of them.
+
+    Raises:
+        PixprepError: the pipeline takes numbers with each image: neither a list of images nor a column has them; or the
+            sides of a tensor follow the image.
+        SetupError: so many workers need more: Ray would wait for the others for ever.
+    """
+    for name, spec in pipeline.inputs.items():
+        raise PixprepError(f'the pipeline takes "{name}", {spec}, with each image: run it by pixprep.Engine')
+    for name, output in pipeline.outputs.items():
+        if output.spec.is_open:
+            raise PixprepError(
+                f'"{name}" follows the image, and a column of tensors has one shape: give it one, such as by '
+                "min_height and min_width of tensor"
+            )
+    unit, asks = ("GPU", {"num_gpus": 1, "num_cpus": 0}) if device.startswith("gpu") else ("CPU", {"num_cpus": threads})
+    found = int(ray.cluster_resources().get(unit, 0))
+    if workers * asks.get("num_gpus", threads) > found:
+        each = "one of the GPUs" if unit == "GPU" else "one of the cores" if threads == 1 else f"{threads} of the cores"
+        raise SetupError(f"{workers} workers, each with {each}: this Ray has {found}")
+    return found, asks
+
+
+class Done(NamedTuple):
+    """The counts of a run of ``batch``: its rows, those that failed, its files, the files that were there before."""
+
+    rows: int
+    errors: int
+    files: int
+    skipped: int
+    seconds: float
+
+
+def batch(
+    paths: Path,
+    pipeline: Pipeline,
+    output: Path,
+    *,
+    column: str | None = None,
+    device: str = "cpu",
+    rows_per_file: int = ROWS_PER_FILE,
+    workers: int | None = None,
+    address: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Done:
+    """Write every image of a manifest as a row of ``output/part-00000000.parquet``, ``part-00000001.parquet``, ….
+
+    A file is written under another name first, so a file that is there is whole. Whoever calls again writes the files
+    that are missing. A worker that dies is replaced, and its file begun anew. Rows stand in the manifest's order.
+
+    Args:
+        paths: the manifest.
+        pipeline: its serving side is run.
+        output: the folder; of one manifest and one pipeline, and of one run at a time.
+        column: of a CSV or Parquet manifest; default: ``path``, or the only one.
+        device: ``cpu`` or ``gpu``.
+        rows_per_file: the last file may have fewer.
+        workers: actors, each with one core or one GPU; default: as many as the cluster has.
+        address: of a Ray cluster that sees the same files; default: this machine.
+        progress: is told the rows that are done, those of earlier runs among them, and how many failed in this run.
+
+    Raises:
+        PixprepError: the folder belongs to another run, or another writes into it now; or a file could not be written
+            in several tries; or the pipeline takes numbers with each image.
+        SetupError: no cluster answers, or it lacks the GPU or the cores.
+    """
+    began, text, names = time.monotonic(), pipeline.to_json(), manifest(paths, column)
+    output.mkdir(parents=True, exist_ok=True)
+    with alone(output):
+        _claim(output, {"manifest": digest(paths), "pipeline": hashlib.sha256(text.encode()).hexdigest(),
+                        "column": column, "rows_per_file": rows_per_file})  # fmt: skip
+        _sweep(output)
+        was_started = ray.is_initialized()
+        rows = errors = files = skipped = there = 0
+        parts = enumerate(iter(lambda: list(islice(names, rows_per_file)), []))
+        targets = ((output / f"part-{index:08}.parquet", part) for index, part in parts)
+        try:
+            if not was_started:
+                _start(address)
+            places, asks = _checked(pipeline, device, 1, workers or 1)
+            actor = ray.remote(_Rows).options(max_restarts=-1, max_task_retries=_RETRIES, **asks)
+            actors = [actor.remote(text, device, 1, "path", None) for _ in range(workers or places)]
+            for is_new, found, failed in _written(actors, targets):
+                if not is_new:
+                    skipped, there = skipped + 1, there + found
+                    continue
+                rows, errors, files = rows + found, errors + failed, files + 1
+                if progress is not None:
+                    progress(there + rows, errors)
+        finally:
+            if not was_started:
+                ray.shutdown()
+            _sweep(output)
+        return Done(rows, errors, files, skipped, time.monotonic() - began)
+
+
+def _start(address: str | None) -> None:
+    """Start Ray here, or join a cluster; Ray asks an address of a cluster that is not there for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    try:
+        if colon and port.isdecimal() and "/" not in host:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+        ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="error")
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
+        first = str(error).partition("\n")[0]
+        raise SetupError(f"{address or 'here'}: no Ray cluster: {first}") from None
+
+
+def _sweep(output: Path) -> None:
+    """Remove the unfinished files of writers that died."""
+    for left in output.glob(UNFINISHED):
+        left.unlink(missing_ok=True)
+
+
+def _written(actors: list[Any], parts: Iterator[tuple[Path, list[str | None]]]) -> Iterator[tuple[bool, int, int]]:
+    """(new, rows, failed rows) of each file, when it is there; a part is taken when an actor is free."""
+    busy: dict[Any, tuple[Any, Path]] = {}
+    while True:
+        for target, names in parts:
+            if target.exists():
+                yield False, len(names), 0
+                continue
+            free = actors.pop()
+            busy[free.write.remote(str(target), names)] = free, target
+            if not actors:
+                break
+        if not busy:
+            return
+        (ready,), _ = ray.wait(list(busy), num_returns=1)
+        free, target = busy.pop(ready)
+        actors.append(free)
+        try:
+            yield True, *ray.get(ready)
+        except ray.exceptions.RayError as error:
+            why = getattr(error, "cause", None) or error
+            raise PixprepError(f"{target}: could not be written: {why}") from None
+
+
+def _claim(output: Path, state: Mapping[str, Any]) -> None:
+    """Write down what the folder is of, or refuse a folder of something else."""
+    path, advice = output / "pixprep.json", "choose another folder, or empty it"
+    if not any(output.glob("part-*.parquet")):  # a run that has written nothing binds nobody
+        write(path, json.dumps(state, indent=2) + "\n")
+        return
+    try:
+        before = json.loads(path.read_bytes())
+        different = [name for name, value in state.items() if before[name] != value]
+    except (OSError, ValueError, TypeError, KeyError):
+        raise PixprepError(f"{output}: has files, and no {path.name} that says what they are of: {advice}") from None
+    if different:
+        raise PixprepError(f"{output}: was begun with another {' and another '.join(different)}: {advice}")

@@ -1,0 +1,1 @@
+"""Postprocessing: the outputs of a model as detections in the photo."""

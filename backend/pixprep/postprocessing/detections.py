@@ -1,0 +1,307 @@
+"""Detections in a photo, from the outputs of a detector: suppressed, and in the photo's pixels.
+
+Outputs of two forms are known, beside ``transform`` and ``original_size``:
+
+- Ultralytics' exports. Each candidate has a middle, a size and a score for each class, as rows of [4 + classes, n]; or
+  each row of [n, 6] has corners, a score and a class. The tasks have more: an angle (``obb``), keypoints (``pose``), or
+  weights of prototypes of masks, which are a second output (``segment``).
+- Arrays by the names that torchvision's detectors give them: ``boxes`` [n, 4], their ``scores`` [n], and ``labels``
+  [n], ``keypoints`` [n, k, 2 or 3] and ``masks`` [n, height, width] or [n, 1, height, width].
+
+Coordinates are the tensor's pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.errors import PixprepError
+from pixprep.plan.boxes import F32, convert
+from pixprep.postprocessing.coordinates import (
+    boxes_to_original,
+    mask_to_original,
+    matrix_of,
+    points_to_original,
+    quads_of,
+)
+
+Array = npt.NDArray[Any]
+Task = Literal["detect", "segment", "pose", "obb"]
+BESIDE = ("transform", "original_size")
+"""Outputs that bring the others back."""
+_STRIDE = 4
+"""Pixels of the tensor for one of Ultralytics' prototypes of masks."""
+_IN_PIXELS = "boxes in the tensor's pixels, not in shares of it"
+_CANDIDATES = 1000
+"""Candidates of the highest scores, of which some stay."""
+_FAINT = 0.01
+"""Score that most candidates of a class stay under: they show no object. Angles in radians do not."""
+_PADDING = -1
+"""Class of rows that fill an output with NMS up to its length."""
+
+
+@dataclass(frozen=True)
+class Detections:
+    """Objects in a photo, the surest first, in its pixels.
+
+    Attributes:
+        boxes: float32 (n, 4), xyxy, within the photo; of rotated boxes, around them.
+        scores: float32 (n,), 0 to 1.
+        classes: int64 (n,).
+        quads: float32 (n, 4, 2), the corners of rotated boxes; None: the boxes are upright.
+        keypoints: float32 (n, k, 3): x, y, and a score, which is 1 where the model has none; None: it has no keypoints.
+        maps: (n, height, width): numbers over 0 where the tensor shows the object; None: the model has no masks.
+        transform: float64 (3, 3), from the photo to the maps.
+        size: height and width of the photo.
+    """
+
+    boxes: F32
+    scores: F32
+    classes: npt.NDArray[np.int64]
+    quads: F32 | None
+    keypoints: F32 | None
+    maps: Array | None
+    transform: npt.NDArray[np.float64]
+    size: tuple[int, int]
+
+    def masks(self, longest: int | None = None) -> Iterator[npt.NDArray[np.bool_]]:
+        """The mask of each object, bool (height, width) of the photo, within its box; none without ``maps``.
+
+        Args:
+            longest: side of the masks that they have at most, for a smaller picture.
+        """
+        share = min(1.0, (longest or max(self.size)) / max(self.size))
+        height, width = (max(1, round(share * side)) for side in self.size)
+        smaller = np.array([width, height]) / self.size[::-1]
+        transform = self.transform @ np.diag([*(1 / smaller), 1])
+        for box, each in zip(self.boxes, () if self.maps is None else self.maps, strict=False):
+            yield mask_to_original(each, transform, (height, width), box=box * np.tile(smaller, 2)) > 0
+
+
+class _Rows(NamedTuple):
+    """Candidates in tensor pixels: boxes (n, 4) xyxy or (n, 5) xywhr, and what belongs to each."""
+
+    boxes: F32
+    scores: F32
+    classes: npt.NDArray[np.int64]
+    keypoints: F32 | None = None
+    maps: Array | None = None
+    weights: F32 | None = None
+
+    def of(self, kept: Array) -> _Rows:
+        """Rows of some objects."""
+        return _Rows(*(None if each is None else each[kept] for each in self))  # type: ignore[arg-type]
+
+
+def detections(
+    outputs: Mapping[str, Array],
+    task: Task | None = None,
+    *,
+    keypoints: tuple[int, int] | None = None,
+    score: float = 0.25,
+    overlap: float = 0.45,
+    most: int = 100,
+) -> Detections:
+    """Detections of one photo: those that score enough, and of each class no two that overlap.
+
+    Two upright boxes overlap by their intersection over union, two rotated ones by its likeness of two normal
+    distributions ("Gaussian Bounding Boxes and Probabilistic Intersection-over-Union", arXiv 2106.06072), as
+    Ultralytics has it. Boxes by torchvision's names were suppressed by the model, and stay.
+
+    Args:
+        outputs: of one photo, without the batch: those of the detector, ``transform`` and ``original_size``.
+        task: of an Ultralytics export; default: ``segment`` where there are prototypes of masks, or else ``detect``,
+            if the last row cannot be the angles of ``obb``.
+        keypoints: how many a pose has, and how many numbers each, as ``kpt_shape`` in the metadata of an export;
+            default: as many as there are of x, y and a score, with one class.
+        score: the least that counts.
+        overlap: over which the surer of two boxes stays alone.
+        most: detections.
+
+    Returns:
+        Detections whose boxes have an area in the photo: what lies wholly in a margin is left out, as torchvision's
+        Faster R-CNN does.
+
+    Raises:
+        PixprepError: the outputs are none of the known forms, or of two, which ``task`` tells apart.
+    """
+    others = {name: array for name, array in outputs.items() if name not in BESIDE}
+    if len(outputs) != len(others) + 2:
+        raise PixprepError(
+            f"the model gives {', '.join(outputs)}: boxes come back by the outputs transform and original_size, ops "
+            "that stand before tensor"
+        )
+    if bad := [
+        name for name, array in others.items() if array.dtype.kind not in "fiub" or not np.isfinite(array).all()
+    ]:
+        raise PixprepError(f'"{bad[0]}" has values that are no numbers')
+    is_named = {"boxes", "scores"} <= others.keys()
+    rows, prototypes = (_named(others), None) if is_named else _exported(others, task, keypoints)
+    rows = rows.of(_kept(rows, score, 1.0 if is_named else overlap, most))
+    transform, size = outputs["transform"], outputs["original_size"]
+    quads = points = None
+    if rows.boxes.shape[1] == 5:
+        corners = quads_of(rows.boxes)
+        quads = points_to_original(corners.reshape(-1, 2), transform).reshape(corners.shape)
+        around = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    boxes = boxes_to_original(rows.boxes if quads is None else around, transform, size)
+    is_seen = (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
+    rows, boxes, quads = rows.of(is_seen), boxes[is_seen], None if quads is None else quads[is_seen]
+    if prototypes is not None and rows.weights is not None:
+        rows = rows._replace(maps=np.tensordot(rows.weights, prototypes, 1).astype(np.float32))
+    if rows.keypoints is not None:
+        count, dims = rows.keypoints.shape[1:]
+        points = np.ones((len(boxes), count, 3), np.float32)
+        points[..., :dims] = rows.keypoints
+        points[..., :2] = points_to_original(points[..., :2].reshape(-1, 2), transform).reshape(-1, count, 2)
+    height, width = (int(side) for side in size)
+    stride = 1 if prototypes is None else _STRIDE
+    motion = np.diag([1 / stride, 1 / stride, 1]) @ matrix_of(transform)
+    return Detections(boxes, rows.scores, rows.classes, quads, points, rows.maps, motion, (height, width))
+
+
+def _named(outputs: Mapping[str, Array]) -> _Rows:
+    """The rows of torchvision's names.
+
+    Raises:
+        PixprepError: an output has not the form of its name.
+    """
+    boxes, scores = outputs["boxes"], outputs["scores"]
+    count = len(scores) if scores.ndim == 1 else -1
+    labels, points, masks = (outputs.get(name) for name in ("labels", "keypoints", "masks"))
+    if masks is not None and masks.ndim == 4 and masks.shape[1] == 1:
+        masks = masks[:, 0]
+    are_odd = masks is not None and masks.dtype.kind == "f" and masks.size and (masks.min() < 0 or masks.max() > 1)
+    for is_wrong, what in (
+        (outputs.keys() - {"boxes", "scores", "labels", "keypoints", "masks"}, "and others, whose form is not known"),
+        (boxes.shape != (count, 4) or (boxes[:, :2] > boxes[:, 2:]).any(), "boxes [n, 4]: left, top, right, bottom"),
+        (_are_shares(boxes), _IN_PIXELS),
+        (count < 0 or not ((scores >= 0) & (scores <= 1)).all(), "scores [n] of 0 to 1"),
+        (labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"), "labels [n], integers"),
+        (labels is not None and labels.min(initial=0) < _PADDING, "labels from 0, or of -1 in rows of padding"),
+        (points is not None and (points.shape[::2] not in ((count, 2), (count, 3))), "keypoints [n, k, 2 or 3]"),
+        (masks is not None and (masks.ndim != 3 or len(masks) != count), "masks [n, height, width]"),
+        (are_odd, "masks of 0 to 1"),
+        (masks is not None and _are_beside(boxes, masks), "masks over the whole tensor, where the boxes lie"),
+    ):
+        if is_wrong:
+            shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
+            raise PixprepError(f"the model gives {shapes}: not {what}")
+    classes = np.zeros(count, np.int64) if labels is None else labels.astype(np.int64)
+    if masks is not None:
+        masks = masks - np.float32(0.5) if masks.dtype.kind == "f" else masks > 0
+    return _Rows(boxes.astype(np.float32), scores.astype(np.float32), classes, points, masks)
+
+
+def _are_shares(boxes: Array) -> bool:
+    """Tell whether no coordinate is over 1, though not all are 0, as rows without an object have them."""
+    return bool(0 < boxes.max(initial=0) <= 1)
+
+
+def _are_beside(boxes: Array, masks: Array) -> bool:
+    """Tell whether the middle of a box (n, 4) lies beside masks (n, height, width), such as those of a box alone."""
+    middles = (boxes[:, :2] + boxes[:, 2:]) / 2
+    return bool((middles > masks.shape[:0:-1]).any())
+
+
+def _exported(
+    outputs: Mapping[str, Array], task: Task | None, keypoints: tuple[int, int] | None
+) -> tuple[_Rows, Array | None]:
+    """The rows of an Ultralytics export, and the prototypes of its masks.
+
+    Raises:
+        PixprepError: the outputs are others.
+    """
+    flat = [array for array in outputs.values() if array.ndim == 2]
+    prototypes = [array for array in outputs.values() if array.ndim == 3]
+    is_open = not task and not prototypes
+    task = task or ("segment" if prototypes else "detect")
+    if len(flat) != 1 or len(outputs) != 1 + (task == "segment") or len(prototypes) != (task == "segment"):
+        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
+        raise PixprepError(f"the model gives {shapes}: not boxes{' and prototypes of masks' * (task == 'segment')}")
+    (output,) = flat
+    weights, dims = len(prototypes[0]) if prototypes else 0, keypoints[1] if keypoints else 3
+    extra = {"detect": 0, "segment": weights, "obb": 1, "pose": keypoints and keypoints[0] * dims}[task]
+    is_finished = output.shape[1] == 6 + extra if extra is not None else len(output) > output.shape[1]
+    fields = (output.T if is_finished else output).astype(np.float32)
+    if extra is None:  # of one class
+        extra = max(0, len(fields) - (6 if is_finished else 5))
+    end = max(4, len(fields) - extra)
+    boxes, middle, rest = fields[:4].T, fields[4:end], fields[end:].T
+    is_known = len(middle) == 2 if is_finished else 0 < len(middle) <= len(fields) < output.shape[1]
+    if is_known:
+        scores, classes = middle if is_finished else (middle.max(axis=0), middle.argmax(axis=0))
+        boxes = boxes if is_finished or task == "obb" else convert(boxes, "cxcywh", "xyxy")
+        is_ordered = task == "obb" or bool((boxes[:, :2] <= boxes[:, 2:]).all())
+        are_classes = (classes == classes.round()) & (classes >= _PADDING)
+        is_known = is_ordered and bool(((scores >= 0) & (scores <= 1) & are_classes).all())
+    if not is_known or (task == "pose" and extra % dims):
+        raise PixprepError(
+            f"{list(output.shape)} is not boxes and scores of 0 to 1 of the task {task}: YOLO-pose has keypoints "
+            "(pose), YOLO-obb an angle (obb), YOLO-seg a second output (segment); rows of others need the model's own "
+            "decoding, as its package does it"
+        )
+    if is_open and not is_finished and len(middle) > 1 and (middle[-1] >= _FAINT).mean() > 0.5:
+        raise PixprepError(
+            f"the last row of {list(output.shape)} may be scores of a class or angles of rotated boxes: give "
+            'task="detect" or task="obb"'
+        )
+    if _are_shares(boxes):
+        raise PixprepError(f"{list(output.shape)} is not {_IN_PIXELS}")
+    rows = _Rows(boxes, scores, classes.astype(np.int64))
+    if task == "obb":
+        rows = rows._replace(boxes=np.concatenate([boxes, rest], axis=1))
+    elif task == "pose":
+        rows = rows._replace(keypoints=rest.reshape(len(rest), -1, dims))
+    elif task == "segment":
+        rows = rows._replace(weights=rest)
+    return rows, prototypes[0] if prototypes else None
+
+
+def _kept(rows: _Rows, score: float, overlap: float, most: int) -> npt.NDArray[np.int64]:
+    """Numbers of the rows that stay, class by class: of boxes that overlap the surest."""
+    order = np.argsort(-rows.scores, kind="stable")[:_CANDIDATES]
+    left, kept = order[(rows.scores[order] >= score) & (rows.classes[order] != _PADDING)], list[int]()
+    overlaps: Callable[[F32, F32], F32] = _likeness if rows.boxes.shape[1] == 5 else _intersection
+    while len(left) and len(kept) < most:
+        best, left = left[0], left[1:]
+        kept.append(best)
+        is_over = overlaps(rows.boxes[best], rows.boxes[left]) > overlap
+        left = left[~(is_over & (rows.classes[left] == rows.classes[best]))]
+    return np.array(kept, np.int64)
+
+
+def _intersection(box: F32, boxes: F32) -> F32:
+    """Intersection over union of a box (4,) and others (n, 4)."""
+    both = np.minimum(boxes[:, 2:], box[2:]) - np.maximum(boxes[:, :2], box[:2])
+    shared = np.maximum(both, 0).prod(axis=1)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) + (box[2:] - box[:2]).prod()
+    share: F32 = shared / np.maximum(areas - shared, 1e-9)
+    return share
+
+
+def _likeness(box: F32, boxes: F32) -> F32:
+    """One less the Hellinger distance of a rotated box (5,) and others (n, 5), each as a normal distribution."""
+    first, others = box.astype(np.float64), boxes.astype(np.float64)
+    one, many, least = _covariance(first), _covariance(others), 1e-7
+    a, b, c = one[0] + many[0], one[1] + many[1], one[2] + many[2]
+    x, y = (others[:, :2] - first[:2]).T
+    whole: Array = a * b - c * c
+    apart = (a * y * y + b * x * x - 2 * c * x * y) / (4 * (whole + least))
+    first_own, other_own = (np.maximum(p * q - r * r, 0) for p, q, r in (one, many))
+    own = np.sqrt(first_own * other_own)
+    distance = np.clip(apart + np.log(whole / (4 * own + least) + least) / 2, least, 100)
+    likeness: F32 = 1 - np.sqrt(1 - np.exp(-distance) + least)
+    return likeness
+
+
+def _covariance(boxes: Array) -> tuple[Array, Array, Array]:
+    """Variance of x, of y, and covariance of rotated boxes (..., 5): even over a box, a side has its square / 12."""
+    along, down, angle = boxes[..., 2] ** 2 / 12, boxes[..., 3] ** 2 / 12, boxes[..., 4]
+    cosine, sine = np.cos(angle), np.sin(angle)
+    return along * cosine**2 + down * sine**2, along * sine**2 + down * cosine**2, (along - down) * cosine * sine
