@@ -99,8 +99,7 @@ def play(folder: str) -> None:
     """Put stand-ins in the places of CuPy and nvImageCodec's decoder: those of the tests, until ``Played`` says so."""
     from nvidia import nvimgcodec  # noqa: PLC0415  (the real one)
 
-    import cuda_shim  # noqa: PLC0415  (tests/ is on the path of this benchmark alone)
-    import fake_cupy  # noqa: PLC0415
+    from gpu import cuda_shim, fake_cupy  # noqa: PLC0415  (of tests/)
 
     build_code = cuda_shim.build_code
     fake_cupy.install(folder)

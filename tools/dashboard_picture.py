@@ -14,8 +14,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from PIL import Image
 
-from monitoring import Prometheus, load, panels
-from serving import Serve, write_repository
+from scale.monitoring import Prometheus, load, panels
+from support.serving import Serve, write_repository
 
 PICTURE = Path(__file__).parents[1] / "docs" / "dashboard.png"
 PARTS_S = 40  # before, during and after a burst

@@ -11,8 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from fault_cases import CASES, NOT_HERE, Row, run
-from serving import Oracle, Serve, write_repository
+from serving.fault_cases import CASES, NOT_HERE, Row, run
+from support.serving import Oracle, Serve, write_repository
 
 
 def main() -> int:

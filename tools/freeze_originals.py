@@ -6,7 +6,7 @@
 Each order of Pillow's passes is frozen with a Pillow that has it: ``pillow12`` in an environment with Pillow 12. The
 seven JPEGs of the decodings stay as they are. They came from ``importers.verify.images``: a gradient with noise, at
 37 x 53 (4:2:0, quality 90), 33 x 32 (4:2:2, 75) and 29 x 27 (gray, 85), noise at 24 x 31 (4:4:4, 95), text at 33 x 45
-(progressive, 60); and from ``scene`` of ``tests/images.py``, at 25 x 19 (4:4:0, 92) and 13 x 17 (RGB).
+(progressive, 60); and from ``scene`` of ``tests/support/images.py``, at 25 x 19 (4:4:0, 92) and 13 x 17 (RGB).
 """
 
 from __future__ import annotations

@@ -23,13 +23,13 @@ from pathlib import Path
 import numpy as np
 
 import pixprep as pp
-from canonical import CANONICAL
-from clips import CODECS, clip
-from decoding import decoded
-from images import jpeg, jpegs, others, stills
 from pixprep.engine.decoders import DAMAGES, USUAL, Damage
 from pixprep.engine.decoders.text import described, from_base64
 from pixprep.errors import REASONS
+from support.canonical import CANONICAL
+from support.clips import CODECS, clip
+from support.decoding import decoded
+from support.images import jpeg, jpegs, others, stills
 
 PATIENCE_S = 5
 ROOM_MIB = 400  # that the process may grow by: two images of 2 megapixels are 16 MB, the libraries keep some

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from PIL import Image
 
-from browser import Browser
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.page.process import Page
 from pixprep.serving.repository import build
+from serving.server.browser import Browser
 
 ROOT = Path(__file__).parent.parent
 PHOTO = ROOT / "client_examples" / "images" / "china.jpg"

@@ -10,7 +10,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import cuda_builds
+from gpu import cuda_builds
 
 
 def main() -> None:

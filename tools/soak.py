@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from endurance import CONCURRENCY, HUNDREDS, drain, endurance, growth
 from pixprep.serving.embedded.supervisor import GRACE_S
 from pixprep.serving.triton.watchdog import IDLE_S
-from serving import PROTOCOLS, Oracle
+from support.endurance import CONCURRENCY, HUNDREDS, drain, endurance, growth
+from support.serving import PROTOCOLS, Oracle
 
 GROWTH = 0.02
 OTHERS_GROWTH = 0.15  # Triton's memory goes up and down by an eighth, the classifier's goes up in steps

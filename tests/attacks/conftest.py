@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pixprep as pp
-from images import jpeg, scene
+from support.images import jpeg, scene
 
 
 @dataclass(frozen=True)

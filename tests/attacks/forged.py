@@ -5,7 +5,7 @@ import zlib
 
 from PIL import Image
 
-from images import jpeg, noise, save
+from support.images import jpeg, noise, save
 
 
 def chunk(name, body, *, is_right=True):

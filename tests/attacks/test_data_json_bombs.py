@@ -12,7 +12,7 @@ import pytest
 import pixprep as pp
 from attacks.repositories import patience, sparse
 from pixprep import read
-from records import coco_annotations
+from support.records import coco_annotations
 
 TEXTS = {
     "deep": '{"images": ' + "[" * 100_000,

@@ -12,9 +12,9 @@ import pytest
 
 import pixprep as pp
 from attacks.repositories import patience
-from broken_data import small_jpeg
 from pixprep import read
-from records import refusals
+from support.broken_data import small_jpeg
+from support.records import refusals
 
 pa = pytest.importorskip("pyarrow", reason="NO PYARROW: pip install pyarrow", exc_type=ImportError)
 pq = pytest.importorskip("pyarrow.parquet", exc_type=ImportError)

@@ -14,10 +14,10 @@ import pytest
 
 import pixprep as pp
 from attacks.repositories import patience
-from broken_data import small_jpeg
-from loading import PLAIN
 from pixprep import read
-from records import coco_annotations, tar_bytes, write_voc
+from support.broken_data import small_jpeg
+from support.loading import PLAIN
+from support.records import coco_annotations, tar_bytes, write_voc
 
 NAMES = [
     "/etc/passwd", "../secret.jpg", "../../secret.jpg", "a/../../secret.jpg", "./../secret.jpg",

@@ -17,7 +17,7 @@ import pixprep as pp
 from attacks.repositories import patience
 from pixprep import read
 from pixprep.training.sources.shapes import Shapes
-from records import coco_annotations, refusals
+from support.records import coco_annotations, refusals
 
 FAR = [[0, 0, 800_000, 0, 800_000, 9, 0, 9]]
 ZIGZAG = [[value for x in range(2000) for value in ((0, 8000)[x % 2], x)]]

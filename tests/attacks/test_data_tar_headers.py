@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import pixprep as pp
 from attacks.repositories import patience
 from pixprep import read
-from records import refusals, tar_bytes
+from support.records import refusals, tar_bytes
 
 PAIR = [("a.jpg", b"image"), ("a.cls", b"1")]
 GOOD = tar_bytes(PAIR)[:2048]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import pixprep as pp
 from attacks.repositories import patience
 from pixprep import read
-from records import example, flower, masked_crc, message, record, refusals
+from support.records import example, flower, masked_crc, message, record, refusals
 
 LENGTHS = [1 << 20, 1 << 31, 1 << 32, 1 << 62, (1 << 63) - 16, 1 << 63, (1 << 64) - 16, (1 << 64) - 1]
 GOOD = record(flower(0))

@@ -15,10 +15,10 @@ import pytest
 
 import pixprep as pp
 from attacks.repositories import patience
-from broken_data import small_jpeg
-from loading import PLAIN
 from pixprep import read
-from records import coco_annotations, tar_bytes, tar_members, write_coco
+from support.broken_data import small_jpeg
+from support.loading import PLAIN
+from support.records import coco_annotations, tar_bytes, tar_members, write_coco
 
 pytest.importorskip("fsspec", reason="fsspec is not installed: pip install fsspec")
 pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install fsspec[http]")

@@ -13,7 +13,7 @@ import pytest
 import pixprep as pp
 from attacks.repositories import patience
 from pixprep import read
-from records import voc_xml, write_voc
+from support.records import voc_xml, write_voc
 
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10 if n else "ha"}">' for n in range(12))
 XML = {

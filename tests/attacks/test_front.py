@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from pixprep.serving.embedded.helper import Helper
-from serving import RAW, body_of, said, wait_until
+from support.serving import RAW, body_of, said, wait_until
 
 LIMIT = 1 << 20
 TIMEOUT_S = 30

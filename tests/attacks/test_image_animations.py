@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from attacks.forged import gif
-from images import save
+from support.images import save
 
 FRAMES = [Image.new("RGB", (16, 16), (number % 256, number // 256, 9)) for number in range(1_000)]
 ANIMATIONS = {

@@ -12,7 +12,7 @@ import pytest
 from PIL import features
 
 from attacks.heif import AV1C, box, file, full, grid, ispe, obu, sequence
-from images import heif_library, noise, stills
+from support.images import heif_library, noise, stills
 
 needs_avif = pytest.mark.skipif(not features.check("avif"), reason="NO AVIF: this Pillow has none")
 needs_heic = pytest.mark.skipif(heif_library() is None, reason="NO PILLOW-HEIF: HEIC was not attacked")

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from images import jpeg, noise
 from pixprep.engine.decoders.text import from_base64, without_base64
+from support.images import jpeg, noise
 
 MIB = 1 << 20
 LARGE = 19 * MIB

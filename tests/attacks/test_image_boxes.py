@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import jpeg, photo
 from pixprep.plan.answers import Answers
+from support.images import jpeg, photo
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
 

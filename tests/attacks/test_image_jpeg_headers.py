@@ -9,7 +9,7 @@ costs, and data that is missing makes it an error, never grey.
 import pytest
 
 from attacks.forged import frame, parts, reframed, segment
-from images import cmyk, jpeg, noise
+from support.images import cmyk, jpeg, noise
 
 SMALL = jpeg(noise(16, 16), subsampling=0)
 BEFORE, FRAME, AFTER = parts(SMALL)

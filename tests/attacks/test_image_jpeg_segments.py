@@ -7,7 +7,7 @@ Outcome: refused or decoded, in the time that reading so many bytes takes.
 import pytest
 
 from attacks.forged import frame, parts, segment
-from images import jpeg, noise
+from support.images import jpeg, noise
 
 SMALL = jpeg(noise(16, 16), subsampling=0)
 BEFORE, FRAME, AFTER = parts(SMALL)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from attacks.forged import bmp, chunk, png, vp8l, zeros
-from images import jpeg, noise, save
+from support.images import jpeg, noise, save
 
 SMALL = jpeg(noise(16, 16))
 LARGEST = {

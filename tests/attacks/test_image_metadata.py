@@ -10,7 +10,7 @@ import zlib
 import pytest
 
 from attacks.forged import chunk, png, segment
-from images import cmyk, jpeg, noise
+from support.images import cmyk, jpeg, noise
 
 SMALL = jpeg(noise(16, 16), subsampling=0)
 START, DIRECTORY = b"Exif\0\0II*\0\x08\0\0\0", b"\x69\x87\x04\0\1\0\0\0\x08\0\0\0"

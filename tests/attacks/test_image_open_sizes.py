@@ -10,8 +10,8 @@ import tracemalloc
 import numpy as np
 
 import pixprep as pp
-from images import png
 from pixprep.plan.answers import Answers
+from support.images import png
 
 SIZES = pp.resize(size=200, max_size=333)
 PIPELINE = pp.Pipeline([pp.decode(), SIZES, pp.tensor()])

@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from attacks.forged import chunk, gif, png
-from images import jpeg, noise
+from support.images import jpeg, noise
 
 JPEG = jpeg(noise(16, 16))
 PNG = png(4, 4, chunk(b"IDAT", zlib.compress(bytes(52))))

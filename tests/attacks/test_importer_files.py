@@ -14,9 +14,9 @@ import zipfile
 import pytest
 
 from attacks.repositories import patience, sparse
-from dali_graphs import graph, operator
 from pixprep.errors import PixprepError
 from pixprep.importers import import_pipeline
+from support.dali_graphs import graph, operator
 
 SOURCE = operator("ExternalSource", [], ["a"], dtype=[4])
 DECODER = operator("decoders__Image", ["a"], ["b"])

@@ -9,9 +9,9 @@ import json
 import pytest
 
 import pixprep as pp
-from dali_graphs import graph, operator
 from pixprep.errors import shown
 from pixprep.importers import import_pipeline
+from support.dali_graphs import graph, operator
 
 CONTROLS = "\x1b[31m\x07\u202e\n"
 NAMES = {"long": "n" * 200_000, "controls": CONTROLS, "long controls": CONTROLS * 50_000}

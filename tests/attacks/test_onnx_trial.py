@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import pixprep as pp
-from images import jpeg, noise
 from pixprep.serving.repository import try_out
+from support.images import jpeg, noise
 
 HOSTILE = """<ir_version: 8, opset_import: ["": 18]>
 hostile (float[batch, 3, 8, 8] images) => (float[batch, 3, 8, 8] scores)

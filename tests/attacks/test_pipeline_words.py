@@ -14,9 +14,9 @@ from tritonclient.grpc import model_config_pb2
 
 import pixprep as pp
 from attacks.pipelines import HEAD, VALID, with_op
-from faces import PLAN
 from pixprep.serving import repository
 from pixprep.serving.repository.ports import parse_io
+from serving.faces import PLAN
 
 WORDS = (
     "../../etc/passwd", "/etc/passwd", "{0.__class__}", "%s%n", "$(reboot)", "<script>alert(1)</script>",

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from attacks.repositories import CONFIG, models
-from faces import PIPELINE, save_onnx
-from images import jpeg, noise
 from pixprep.cli import main
 from pixprep.serving.repository import build, side_notes
 from pixprep.serving.repository.repository import Model
+from serving.faces import PIPELINE, save_onnx
+from support.images import jpeg, noise
 
 __all__ = ["models"]  # a fixture
 

@@ -14,9 +14,9 @@ import pytest
 
 import pixprep as pp
 from attacks.repositories import CONFIG, PIPELINE, models, patience, problems, sparse
-from images import jpeg, noise
 from pixprep.serving.repository import check
 from pixprep.serving.repository.warmups import warmup_files
+from support.images import jpeg, noise
 
 __all__ = ["models"]  # a fixture
 

@@ -21,8 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pixprep as pp
 from attacks.pipelines import VALID
-from images import jpeg, noise
 from pixprep.cli import main
+from support.images import jpeg, noise
 
 PIXPREP = Path(sys.executable).parent / "pixprep"
 NAMES = (b"red\x1b[31m.jpg", b"title\x1b]0;x\x07.jpg", b"line\nok: no problem found.jpg", b"\xff\xfe.jpg", b"cr\rx.jpg")

@@ -21,12 +21,12 @@ from onnx import TensorProto, helper
 from PIL import Image, features
 
 import pixprep as pp
-from images import GONE, NO_IMAGE, photo, stills
 from pixprep.cli.parser import main
 from pixprep.serving.repository import build
 from pixprep.show.drawing import WIDTH
 from pixprep.show.pictures import stages
 from pixprep.show.words import explain
+from support.images import GONE, NO_IMAGE, photo, stills
 
 COMMANDS = (
     *("demo", "build", "check", "import", "verify", "explain", "run", "data check", "preview", "batch", "serve"),

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import detectors
 import pixprep as pp
-from images import photo
 from pixprep.cli.parser import main
+from support import detectors
+from support.images import photo
 
 VIT = {"image_processor_type": "ViTImageProcessor"}
 TIMM = {"architecture": "resnet50", "pretrained_cfg": {"input_size": [3, 224, 224]}}

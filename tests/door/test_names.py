@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import jpeg, scene
 from pixprep import names
 from pixprep.pipeline.ops import OPS
+from support.images import jpeg, scene
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()])
 SAMPLE = {"image": jpeg(scene(9, 9))}

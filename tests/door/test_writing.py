@@ -9,10 +9,10 @@ import sys
 import pytest
 
 import pixprep as pp
-from images import PHOTOS, photo
-from limits import limited
 from pixprep.cli import main
 from pixprep.files import alone, whole, write
+from support.images import PHOTOS, photo
+from support.limits import limited
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()])
 LOCKED = """

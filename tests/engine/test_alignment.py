@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import noise, png
-from opencv4 import BORDERS, FLAGS, cv2
+from engine.opencv4 import BORDERS, FLAGS, cv2
 from pixprep.boxes import boxes_to_original, points_to_original, points_to_tensor
+from support.images import noise, png
 
 PHOTO = noise(120, 160)
 QUAD = [[20, 15], [130, 30], [120, 95], [12, 80]]

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pixprep as pp
-from images import png, scene, with_exif
 from pixprep.engine.annotations import annotated, columns
 from pixprep.pipeline.ops import op_name
 from pixprep.plan.boxes import convert
 from pixprep.training.fields import Annotated
+from support.images import png, scene, with_exif
 
 SIZE = (60, 80)
 BOXES = np.array([[10, 20, 30, 40], [0, 0, 80, 60], [50, 5, 70, 6], [70, 50, 79, 59]], np.float32)

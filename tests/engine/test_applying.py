@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from images import scene
 from pixprep.pipeline.ops import OPS, AnnotationOp, Decode, DecodeVideo, Extern, OutputOp, Pixels, Tensor
+from support.images import scene
 
 PHOTO = scene(48, 64)
 FIELDS = {

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import noise, png
+from engine.resize_twin import resample
 from pixprep.engine.annotations import annotated
 from pixprep.engine.kernels import resize
 from pixprep.engine.kernels.resampling import resampling
-from resize_cases import assert_equal
-from resize_cases import resized as by_sides
-from resize_twin import resample
+from support.images import noise, png
+from support.resize_cases import assert_equal
+from support.resize_cases import resized as by_sides
 
 SIZES = [(37, 61), (61, 37), (100, 331), (9, 9), (64, 200), (13, 170)]
 

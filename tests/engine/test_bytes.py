@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import elastic_twin
-import filter_twin
 import pixprep as pp
-from images import noise, scene
+from engine import filter_twin
 from pixprep.engine.kernels import elastic, filters, levels, native, resize
 from pixprep.pipeline.ops.filters import weights
 from pixprep.plan.steps.levels import Filter
 from pixprep.plan.steps.warps import Elastic, Warp
+from support import elastic_twin
+from support.images import noise, scene
 
 SIZES = [(1, 1), (3, 2), (2, 5), (4, 16), (3, 17), (2, 33), (5, 64), (3, 101)]
 

@@ -8,11 +8,11 @@ import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
 import pixprep as pp
-import twins
-from images import checkerboard, noise, png, scene
+from engine import twins
 from pixprep.engine.kernels import colours
 from pixprep.engine.kernels import levels as kernel
 from pixprep.plan.steps import curves, hsv, levels
+from support.images import checkerboard, noise, png, scene
 
 LIKES = ["pillow", "torchvision"]
 STEPS = {

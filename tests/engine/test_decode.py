@@ -11,14 +11,28 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from PIL.PngImagePlugin import PngInfo
 
-from compare import EQUAL, assert_close
-from decoding import PLAN, decode
-from images import JUNK, NO_IMAGE, expected_pixels, jpeg, jpegs, noise, others, photo, png, read, save, scene, with_exif
 from pixprep.engine.decoders import USUAL, Limits
 from pixprep.engine.decoders.header import read_jpeg_header, said_pixels, sniff
 from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.errors import REASONS, ImageError
-from sampled import SAMPLINGS, repeated, sampled
+from support.compare import EQUAL, assert_close
+from support.decoding import PLAN, decode
+from support.images import (
+    JUNK,
+    NO_IMAGE,
+    expected_pixels,
+    jpeg,
+    jpegs,
+    noise,
+    others,
+    photo,
+    png,
+    read,
+    save,
+    scene,
+    with_exif,
+)
+from support.sampled import SAMPLINGS, repeated, sampled
 
 ALL = {**jpegs(), **others()}
 

@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pixprep as pp
-import reference
-from compare import EQUAL, assert_close
-from decoding import PLAN
-from images import JUNK, jpeg, jpegs, noise, others, photo, png, scene, with_exif
 from pixprep.engine.decoders import Kept
 from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.kernels import resize
+from support import reference
+from support.compare import EQUAL, assert_close
+from support.decoding import PLAN
+from support.images import JUNK, jpeg, jpegs, noise, others, photo, png, scene, with_exif
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.normalize(), pp.tensor()])
 SEVERAL = pp.Pipeline(

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from compare import EQUAL, assert_close
-from decoding import decode
-from images import cmyk, jpeg, read, save, scene
 from pixprep.engine.decoders.exif import exif_orientation, with_plain_exif
 from pixprep.engine.decoders.header import read_jpeg_header, read_whole_header
 from pixprep.engine.decoders.structure import structures
+from support.compare import EQUAL, assert_close
+from support.decoding import decode
+from support.images import cmyk, jpeg, read, save, scene
 
 ORIENTATION = 0x0112
 TYPES = {1: "B", 2: "B", 3: "H", 4: "I", 5: "II", 6: "b", 7: "B", 8: "h", 9: "i", 10: "ii", 11: "f", 12: "d", 13: "I"}

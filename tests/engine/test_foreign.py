@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from decoding import decode
-from images import NO_IMAGE, noise, save
 from pixprep.engine.decoders import USUAL, Limits
 from pixprep.engine.decoders.header import sniff
+from support.decoding import decode
+from support.images import NO_IMAGE, noise, save
 
 READ = "pixprep reads JPEG, PNG, WebP, BMP, TIFF and GIF here"
 CONVERT = "convert it to JPEG or PNG first"

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
-import frozen_pixels
 import pixprep as pp
-from frozen_pixels import IMAGES, changed, digests, frozen
+from engine import frozen_pixels
+from engine.frozen_pixels import IMAGES, changed, digests, frozen
 from pixprep.engine.kernels import native
 from pixprep.pipeline.ops import OPS
 from pixprep.plan.profiles import PROFILES, Method
@@ -31,7 +31,7 @@ def test_every_list_of_ops_gives_the_tensors_that_it_gave():
 @pytest.mark.slow  # 5 s each
 @pytest.mark.parametrize("level", native.levels()[1:])
 def test_they_are_the_same_on_each_level_of_the_kernels(level):
-    code = "from frozen_pixels import *; print(changed({ops: digests(ops) for ops in frozen()}))"
+    code = "from engine.frozen_pixels import *; print(changed({ops: digests(ops) for ops in frozen()}))"
     environment = os.environ | {native.SETTING: level}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=TESTS, env=environment, capture_output=True, text=True, check=True)

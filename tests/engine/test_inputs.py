@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from images import jpeg as encode
-from images import noise, photo, png, read, scene, with_exif
+from support.images import jpeg as encode
+from support.images import noise, photo, png, read, scene, with_exif
 
 SMALL = {"height": 24, "width": 30}
 

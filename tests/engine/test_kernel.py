@@ -7,14 +7,14 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-import reference
-from compare import EQUAL, FLOAT16, FLOAT32, ONE_LEVEL, ORACLE, assert_close
-from images import checkerboard, expected_pixels, gradient, noise, photo, png, scene
 from pixprep.engine.kernels import levels
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.steps.levels import Take
 from pixprep.spec import Like
-from resize_cases import INSTALLED, by_pillow
+from support import reference
+from support.compare import EQUAL, FLOAT16, FLOAT32, ONE_LEVEL, ORACLE, assert_close
+from support.images import checkerboard, expected_pixels, gradient, noise, photo, png, scene
+from support.resize_cases import INSTALLED, by_pillow
 
 FILTERS = PROFILES["pillow"].antialiased
 IMAGES = {

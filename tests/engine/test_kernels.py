@@ -15,9 +15,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
-import twins
-from guarded import guarded
-from images import checkerboard, noise
+from engine import twins
+from engine.guarded import guarded
+from engine.resize_twin import resample, windows_of
 from pixprep.engine.decoders.structure import MOST_KEPT, ROW
 from pixprep.engine.kernels import native, resize
 from pixprep.engine.kernels.margins import Margins
@@ -27,8 +27,8 @@ from pixprep.errors import SetupError
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Axis, Curve, Formula, Passes, Resampling, Rule
 from pixprep.spec import Like
-from resize_cases import assert_equal, placement, resampling_of, resize_step
-from resize_twin import resample, windows_of
+from support.images import checkerboard, noise
+from support.resize_cases import assert_equal, placement, resampling_of, resize_step
 
 TESTS = Path(__file__).parents[1]
 KERNELS = TESTS.parent / "backend" / "pixprep" / "engine" / "kernels"
@@ -356,7 +356,7 @@ def _python(code, **environment):
 ENGINE = """
 import sys
 import pixprep as pp
-from images import photo
+from support.images import photo
 from pixprep.engine.kernels import native
 
 def engine(**resize):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import jpeg, scene
 from pixprep.engine import cpu
 from pixprep.engine.cpu import Cpu
+from support.images import jpeg, scene
 
 SHAPE = 9, 3, 640, 640  # 44 MB of float32
 

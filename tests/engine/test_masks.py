@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from images import jpeg, scene, with_exif
 from pixprep.engine.annotations import annotated, columns
 from pixprep.show.words import explain
+from support.images import jpeg, scene, with_exif
 
 SIZE = (37, 53)
 MASK = np.random.default_rng(8).integers(0, 200, SIZE, np.uint8)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from opencv4 import BORDERS, FLAGS, cv2
+from engine.opencv4 import BORDERS, FLAGS, cv2
 from pixprep.engine.kernels.warp import warped
 from pixprep.plan import matrices
 from pixprep.plan.steps.warps import Warp

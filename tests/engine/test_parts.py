@@ -10,7 +10,6 @@ import pytest
 from PIL import _imaging
 
 import pixprep as pp
-from images import jpeg, photo, scene, with_exif
 from pixprep.engine.decoders import Limits, images, turbo
 from pixprep.engine.decoders.header import is_plain, read_jpeg_header
 from pixprep.engine.decoders.images import CpuDecoder
@@ -19,7 +18,8 @@ from pixprep.engine.kernels import resampling
 from pixprep.errors import ImageError, SetupError
 from pixprep.plan.geometry_steps import Resize
 from pixprep.plan.profiles import PROFILES
-from resize_cases import placement, resampling_of
+from support.images import jpeg, photo, scene, with_exif
+from support.resize_cases import placement, resampling_of
 
 RGB = Way(is_gray=False)
 WAYS = (RGB, RGB, Way(is_gray=True), Way(is_gray=False, is_fast_idct=True))

@@ -8,13 +8,13 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from images import scene
 from pixprep.cli.parser import main
 from pixprep.engine.decoders import Limits
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
 from pixprep.importers.verify import verify
 from pixprep.serving.embedded.request import pixels_of
 from pixprep.show.words import op_words
+from support.images import scene
 
 TAIL = [pp.normalize(mean=(0.4, 0.5, 0.6), std=0.25), pp.tensor()]
 GEOMETRIES = {

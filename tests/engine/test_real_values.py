@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from compare import EQUAL, assert_close
-from images import png, read
 from pixprep.importers.verify import frozen
 from pixprep.pipeline import ops
+from support.compare import EQUAL, assert_close
+from support.images import png, read
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CASES = {case.name: case for case in frozen.cases(ops.Resize(1, like="tensorflow"))}

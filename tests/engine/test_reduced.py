@@ -7,12 +7,12 @@ import pytest
 import simplejpeg
 from PIL import Image
 
-import decoding
 import pixprep as pp
-from compare import EQUAL, ONE_LEVEL_MOSTLY_EQUAL, Tolerance, assert_close
-from images import cmyk, jpeg, photo, png, scene
 from pixprep.importers.verify import verify
 from pixprep.plan.placement import Reduction
+from support import decoding
+from support.compare import EQUAL, ONE_LEVEL_MOSTLY_EQUAL, Tolerance, assert_close
+from support.images import cmyk, jpeg, photo, png, scene
 
 STATED = Tolerance(16, 0, "what the docs of decode say of photos")
 STATED_AT_A_CROP = Tolerance(27, 0, "the same, at the edge of a crop before the resize")

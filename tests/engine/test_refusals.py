@@ -5,9 +5,9 @@ import io
 import numpy as np
 
 import pixprep as pp
-from images import png, scene
 from pixprep.serving.embedded.request import pixels_of
-from refusals import refusal, refusals
+from support.images import png, scene
+from support.refusals import refusal, refusals
 
 PHOTO = scene(48, 64)
 ENGINE = pp.Engine(pp.Pipeline([pp.pixels(), pp.crop(0, 0, 1, 1), pp.tensor()]))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import noise
 from pixprep.show.words import explain
+from support.images import noise
 
 ROWS, COLUMNS = 100, 80
 PIXELS = noise(ROWS, COLUMNS)

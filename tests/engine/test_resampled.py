@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from images import noise, png
 from pixprep.engine.annotations import annotated
+from support.images import noise, png
 
 PHOTO = noise(90, 120)
 WARPS = [

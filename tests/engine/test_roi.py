@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from compare import Tolerance, assert_close
-from images import noise, scene
 from pixprep.engine.annotations import annotated
 from pixprep.plan.geometry_steps import REACH
 from pixprep.show.words import explain
+from support.compare import Tolerance, assert_close
+from support.images import noise, scene
 
 TENSOR, OPEN = pp.tensor("uint8", "hwc"), pp.tensor("uint8", "hwc", max_size=4096)
 NEAR = Tolerance(1, 0.97, "DALI takes its curves from tables of 129 and 193 points")

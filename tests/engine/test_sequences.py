@@ -5,8 +5,8 @@ import io
 import numpy as np
 import pytest
 
-from clips import clip
 from pixprep.engine.decoders.clips.sequences import SEQUENCES
+from support.clips import clip
 
 av = pytest.importorskip("av")
 FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}

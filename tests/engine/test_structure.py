@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from attacks.forged import frame, parts, segment
-from decoding import decode
-from images import JUNK, bare, jpeg, jpegs, noise, renamed, scene, with_exif
 from pixprep.engine.decoders.header import read_jpeg_header, read_whole_header
 from pixprep.engine.decoders.structure import (
     END_OF_IMAGE,
@@ -21,6 +19,8 @@ from pixprep.engine.decoders.structure import (
     Structure,
     structures,
 )
+from support.decoding import decode
+from support.images import JUNK, bare, jpeg, jpegs, noise, renamed, scene, with_exif
 
 END = b"\xff\xd9"
 RESTARTS = jpeg(scene(48, 64), restart_marker_rows=1)

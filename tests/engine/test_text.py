@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from images import jpeg, noise, png
 from pixprep.engine.decoders.text import described, from_base64, without_base64
+from support.images import jpeg, noise, png
 
 PHOTO = jpeg(noise(16, 16))
 LARGE = jpeg(noise(64, 64))

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import png
+from engine.resize_twin import resample
 from pixprep.engine.kernels import resize
 from pixprep.plan.profiles.windows import Order
-from resize_cases import assert_equal, resampling_of
-from resize_twin import resample
+from support.images import png
+from support.resize_cases import assert_equal, resampling_of
 
 
 def halved(height, width, channels, *, down, order=Order.AS_DECODED, region=None, flips=(False, False), image=None):

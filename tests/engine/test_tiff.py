@@ -13,8 +13,8 @@ from PIL import Image
 import pixprep as pp
 from attacks.forged import chunk
 from attacks.forged import png as forged
-from compare import EQUAL, assert_close
-from decoding import decode
+from support.compare import EQUAL, assert_close
+from support.decoding import decode
 
 HEIGHT, WIDTH = 21, 36
 ROWS, COLUMNS = np.indices((HEIGHT, WIDTH))

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 import pixprep as pp
-from images import noise
 from pixprep.pipeline import ops
 from pixprep.plan.draws.philox import Numbers
+from support.images import noise
 
 LEAST, BELOW_1 = 5e-324, 1 - 2**-32
 

@@ -10,12 +10,12 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from clips import clip, number, pixels
 from pixprep.cli.parser import main
 from pixprep.engine.decoders.clips.decoder import ClipDecoder
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan.clip_frames import Sampling
 from pixprep.show.words import op_words
+from support.clips import clip, number, pixels
 
 av = pytest.importorskip("av")
 made = cache(clip)

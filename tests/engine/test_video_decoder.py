@@ -9,11 +9,11 @@ from itertools import dropwhile
 import numpy as np
 import pytest
 
-from clips import CODECS, clip, edited, number, pixels
 from pixprep.engine.decoders import Limits
 from pixprep.engine.decoders.clips import ffmpeg
 from pixprep.errors import ImageError
 from pixprep.plan.clip_frames import Sampling
+from support.clips import CODECS, clip, edited, number, pixels
 
 av = pytest.importorskip("av")
 av.logging.set_level(None)

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import elastic_twin
 import pixprep as pp
-import twins
-from guarded import guarded
-from images import noise, png, scene
+from engine import twins
+from engine.guarded import guarded
 from pixprep.engine.annotations import annotated
 from pixprep.engine.kernels import elastic, warp
 from pixprep.engine.kernels.filters import filtered
@@ -27,6 +25,8 @@ from pixprep.plan.steps.levels import Erase, Filter, Take, folded
 from pixprep.plan.steps.warps import WARP_FILTERS, Elastic, Warp
 from pixprep.show.words import explain
 from pixprep.spec import PaddingMode
+from support import elastic_twin
+from support.images import noise, png, scene
 
 LIKES, FILTERS = ["pillow", "torchvision"], ["nearest", "bilinear"]
 MODES = get_args(PaddingMode)
@@ -195,7 +195,7 @@ def test_a_wrong_warp_would_be_seen():
 
 
 GUARDED = """
-import twins
+from engine import twins
 from pixprep.engine.kernels import warp
 from test_warp import some_warps
 

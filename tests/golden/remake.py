@@ -14,9 +14,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import frozen_pixels
-from canonical import CANONICAL, DEFAULTS, GOLDEN, SCHEMA, defaults
+from engine import frozen_pixels
 from pixprep.pipeline import file
+from support.canonical import CANONICAL, DEFAULTS, GOLDEN, SCHEMA, defaults
 
 if moved := frozen_pixels.write(accepts_changes="--accept-changed-pixels" in sys.argv[1:]):
     sys.exit(f"{moved}\nNothing is written. Is it meant? --accept-changed-pixels writes it.")

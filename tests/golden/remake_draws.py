@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from frozen_draws import FROZEN, frozen, remade
+from plan.frozen_draws import FROZEN, frozen, remade
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--change", action="append", default=[], metavar="NAME", help="a case, as the file names it")

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-import cuda_shim
 import pixprep as pp
+from gpu import cuda_shim
+from gpu.played import PIPELINE
 from pixprep import gpu as room
 from pixprep.gpu import samples
-from played import PIPELINE
 
 OURS = (
     *("gpu.kernel", "gpu.nvimagecodec", "gpu.decoder", "gpu.nvdec", "gpu.comparison", "gpu.device"),
@@ -44,7 +44,7 @@ def gpu(monkeypatch, folder, small_samples):  # noqa: ARG001  (it makes them sma
         pytest.skip("NO C++ COMPILER: the CUDA kernels do not run here")
     import nvidia  # noqa: PLC0415
 
-    import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
+    from gpu import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
 
     cupy, nvrtc, codec = fake_cupy.modules(folder), fake_cupy.compiler(), fake_cupy.codecs()
     monkeypatch.setitem(sys.modules, "cupy", cupy)

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import cuda_builds
-import cuda_shim
 import pixprep as pp
-from cuda_cases import PASSES, REAL, cases, images, other_channels, plan_of, synthetic, synthetic_library
+from gpu import cuda_builds, cuda_shim
+from gpu.cuda_cases import PASSES, REAL, cases, images, other_channels, plan_of, synthetic, synthetic_library
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.gpu import launch, nvrtc, structs
 from pixprep.gpu.canvases import needs_canvases

@@ -5,12 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-import cuda_builds
-import cuda_shim
-import level_cases
 import pixprep as pp
-from cuda_cases import images, plan_of
-from level_cases import SIZE, TYPES, photo, plan_with_levels, singles
+from gpu import cuda_builds, cuda_shim, level_cases
+from gpu.cuda_cases import images, plan_of
+from gpu.level_cases import SIZE, TYPES, photo, plan_with_levels, singles
 from pixprep.gpu import canvases, launch, nvrtc
 from pixprep.plan.steps import levels
 from pixprep.plan.steps.levels import Erase, Filter, Hue, Take

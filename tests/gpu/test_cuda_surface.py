@@ -5,8 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
-import cuda_builds
-import cuda_shim
+from gpu import cuda_builds, cuda_shim
 from pixprep.gpu import launch, nvrtc, surfaces
 from pixprep.gpu.structs import TILE
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from clips import CODECS, clip, edited, pixels
 from pixprep.engine.decoders.clips import ffmpeg as video
 from pixprep.engine.decoders.clips.sequences import SEQUENCES
+from support.clips import CODECS, clip, edited, pixels
 
 av = pytest.importorskip("av")
 AFTER = [pp.resize(height=30, width=40), pp.tensor(layout="tchw", dtype="uint8")]
@@ -24,7 +24,7 @@ made = cache(clip)
 @pytest.fixture
 def played(monkeypatch, gpu):  # noqa: ARG001  (it plays CuPy and nvImageCodec)
     """PyNvVideoCodec, played too; its decoder."""
-    import fake_nvdec  # noqa: PLC0415  (needs nvImageCodec)
+    from gpu import fake_nvdec  # noqa: PLC0415  (needs nvImageCodec)
 
     module = fake_nvdec.played()
     monkeypatch.setitem(sys.modules, "PyNvVideoCodec", module)

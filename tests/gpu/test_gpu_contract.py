@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 nvimgcodec = pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
-import fake_cupy  # noqa: E402  (needs nvImageCodec)
+from gpu import fake_cupy  # noqa: E402  (needs nvImageCodec)
 from pixprep.engine.devices import device_for  # noqa: E402
 from pixprep.errors import SetupError  # noqa: E402
 

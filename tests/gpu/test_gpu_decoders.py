@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from images import cmyk, noise, photo, png, read, with_exif
-from played import ONE, PIPELINE, baseline, decoder_of, jpeg, on_gpu, pixels, same
+from gpu.played import ONE, PIPELINE, baseline, decoder_of, jpeg, on_gpu, pixels, same
+from support.images import cmyk, noise, photo, png, read, with_exif
 
 
 @pytest.mark.usefixtures("gpu")

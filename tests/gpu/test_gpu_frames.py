@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import scene
+from gpu.played import AFTER_DECODE, PIPELINE, jpeg
 from pixprep.engine.options import EngineOptions
 from pixprep.serving.triton.warm_up import warm_up
-from played import AFTER_DECODE, PIPELINE, jpeg
+from support.images import scene
 
 
 def test_a_batch_is_handed_to_cupy_where_it_lies(gpu):

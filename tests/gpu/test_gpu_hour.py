@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-import cuda_shim
+from gpu import cuda_shim
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = [str(ROOT / name) for name in ("backend", "tests", "benchmarks", "tools/gpu_hour")]
 HOUR = ROOT / "tools" / "gpu_hour" / "hour.py"
 REHEARSAL = """
 import json, sys
-import fake_cupy
+from gpu import fake_cupy
 fake_cupy.install({folder!r})
 import gpu_speed, workloads
 gpu_speed.COPIED, gpu_speed.ROTATED, gpu_speed.SAMPLES, workloads.COUNT = 1 << 16, 1 << 20, 2, 6
@@ -42,9 +42,10 @@ for step, options in {{
 """
 TABLE = """
 import sys
-import fake_cupy, pytest
+import pytest
+from gpu import fake_cupy
 fake_cupy.install({folder!r})
-import sampled
+from support import sampled
 from pixprep.gpu import samples
 sampled.SAMPLINGS = sampled.SAMPLINGS[:3]
 every = samples.samples()

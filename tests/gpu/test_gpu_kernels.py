@@ -6,9 +6,7 @@ import re
 import pytest
 
 import pixprep as pp
-from pixprep.gpu import launch
-from pixprep.serving.embedded import doctor
-from played import (
+from gpu.played import (
     AFTER_DECODE,
     NO_KERNELS,
     PIPELINE,
@@ -19,6 +17,8 @@ from played import (
     refusal,
     same,
 )
+from pixprep.gpu import launch
+from pixprep.serving.embedded import doctor
 
 WRONG_COLUMN = (("+ c * LEVELS + thread", "+ c * LEVELS"), ("+ (int)level]", "+ 0]"))
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import bare, cmyk, noise, photo, png, renamed, scene, stills, with_exif
-from images import jpeg as encode
+from gpu.played import AFTER_DECODE, PIPELINE, TENSOR, damaged, jpeg, mixed, on_gpu, same
 from pixprep.cli import parser as cli
 from pixprep.engine.decoders import structure
-from played import AFTER_DECODE, PIPELINE, TENSOR, damaged, jpeg, mixed, on_gpu, same
+from support.images import bare, cmyk, noise, photo, png, renamed, scene, stills, with_exif
+from support.images import jpeg as encode
 
 STRICT = {"damage": "strict"}
 CASES = {

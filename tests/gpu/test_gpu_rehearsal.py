@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import cuda_shim
+from gpu import cuda_shim
 
 ROOT = Path(__file__).parents[2]
 pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")

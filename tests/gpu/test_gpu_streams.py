@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import noise
+from gpu.played import PIPELINE, baseline, decoder_of, jpeg, mixed, on_gpu, same
 from pixprep.engine.kernels.kernel import CpuKernel
 from pixprep.serving.triton.warm_up import warm_up
-from played import PIPELINE, baseline, decoder_of, jpeg, mixed, on_gpu, same
+from support.images import noise
 
 
 @pytest.mark.parametrize("most", [1, 10_000, 30_000])
@@ -196,7 +196,7 @@ def test_a_decoder_is_made_anew_to_give_memory_back_if_it_has_been_used(engine, 
 
 def test_cudas_own_pool_keeps_what_is_freed_until_a_trim(gpu):
     """nvImageCodec's buffers come from there."""
-    import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
+    from gpu import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
 
     fake_cupy.OWN_POOL.clear()
     with on_gpu() as engine:

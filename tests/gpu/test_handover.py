@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from loading import TRAINING, samples
 from pixprep.errors import PipelineError
 from pixprep.training import recycling
+from support.loading import TRAINING, samples
 
 COUNT, SIZE = 80, 8
 

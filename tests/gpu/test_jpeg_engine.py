@@ -8,10 +8,10 @@ import pytest
 import simplejpeg
 
 import pixprep as pp
-from images import jpeg as encode
-from images import scene, with_exif
+from gpu.played import PIPELINE, baseline, jpeg, on_gpu, refusal, same
 from pixprep.gpu import samples
-from played import PIPELINE, baseline, jpeg, on_gpu, refusal, same
+from support.images import jpeg as encode
+from support.images import scene, with_exif
 
 YCC = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])  # ITU-R BT.601
 RGB_709 = np.array([[1, 0, 1.5748], [1, -0.1873, -0.4681], [1, 1.8556, 0]])  # from the YCbCr of ITU-R BT.709

@@ -1,4 +1,4 @@
-"""PyNvVideoCodec's own code, over a driver that is played, does what is used of it, and what tests/fake_nvdec.py plays.
+"""PyNvVideoCodec's own code, over a driver that is played, does what is used of it, and what fake_nvdec.py plays.
 
 It is not among the everyday packages: pip install --no-deps --target FOLDER PyNvVideoCodec, and PYTHONPATH=FOLDER.
 """
@@ -14,9 +14,7 @@ from pathlib import Path
 
 import pytest
 
-import cuda_shim
-import fake_nvdec
-import nvdec_driver
+from gpu import cuda_shim, fake_nvdec, nvdec_driver
 
 TESTS = Path(__file__).parents[1]
 SPEC = importlib.util.find_spec("PyNvVideoCodec")
@@ -29,12 +27,12 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """Output of tests/nvdec_driver.py."""
+    """Output of tests/gpu/nvdec_driver.py."""
     folder, shims = tmp_path_factory.mktemp("driver"), tmp_path_factory.mktemp("shim")
     nvdec_driver.libraries(folder)
     environment = os.environ | {"LD_LIBRARY_PATH": str(folder)}
-    command = [sys.executable, TESTS / "nvdec_driver.py", shims]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=280)
+    command = [sys.executable, "-m", "gpu.nvdec_driver", shims]
+    done = subprocess.run(command, env=environment, cwd=TESTS, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-import cuda_builds
+from gpu import cuda_builds
 from pixprep.gpu import nvrtc
 
 CODE = 'extern "C" __global__ void half(int *values) { values[threadIdx.x] /= 2; }'

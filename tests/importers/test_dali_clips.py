@@ -3,8 +3,8 @@
 import pytest
 
 import pixprep as pp
-from dali_graphs import FLOAT, UINT8, chain, graph, operator
 from pixprep.importers.dali import from_dali, interface
+from support.dali_graphs import FLOAT, UINT8, chain, graph, operator
 
 VIDEO = ("decoders__Video", {"sequence_length": 8})
 RESIZE = ("Resize", {"size": [40.0, 50.0]})

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from dali_graphs import EXPRESSION, FLOAT, graph, operator
-from images import png, scene
-from importing import refusal
 from pixprep.importers.dali import from_dali, sizes, values
+from support.dali_graphs import EXPRESSION, FLOAT, graph, operator
+from support.images import png, scene
+from support.importing import refusal
 
 DECODED = (operator("ExternalSource", [], ["in"]), operator("decoders__Image", ["in"], ["pixels"]))
 PEEKED = (*DECODED, operator("PeekImageShape", ["in"], ["shape"], dtype=FLOAT), operator("Copy", ["shape"], ["same"]))

@@ -3,9 +3,9 @@
 import pytest
 
 import pixprep as pp
-from dali_graphs import EXPRESSION, FLOAT, UINT8, graph, operator
-from importing import refusal
 from pixprep.importers.dali import from_dali
+from support.dali_graphs import EXPRESSION, FLOAT, UINT8, graph, operator
+from support.importing import refusal
 
 INT32 = 6
 HALF = {"rounding": "half_away"}

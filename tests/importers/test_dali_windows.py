@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from dali_graphs import CMN, DECODE, EXPRESSION, FLOAT, RESIZE, chain, graph, imported, operator
-from images import png, scene
-from importing import refusal
 from pixprep.importers.dali import from_dali
+from support.dali_graphs import CMN, DECODE, EXPRESSION, FLOAT, RESIZE, chain, graph, imported, operator
+from support.images import png, scene
+from support.importing import refusal
 
 FIT = ("Resize", {"size": [40.0, 50.0], "mode": "not_larger"})
 PAD = {"out_of_bounds_policy": "pad"}

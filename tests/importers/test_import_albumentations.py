@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import png, scene
-from importing import assert_imported_or_refused, damaged, refusal
 from pixprep.importers import import_pipeline
 from pixprep.importers.albumentations import from_albumentations
-from refusals import refusal as words_of
-from refusals import refusals
+from support.images import png, scene
+from support.importing import assert_imported_or_refused, damaged, refusal
+from support.refusals import refusal as words_of
+from support.refusals import refusals
 
 RESIZE = {"height": 8, "width": 9, "interpolation": 1}
 PAD = {"min_height": 8, "min_width": 9, "position": "center", "border_mode": 0, "fill": 114.0}

@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from compare import EQUAL, assert_close
-from dali_graphs import (
+from pixprep import wire
+from pixprep.importers import import_pipeline
+from pixprep.importers.dali.importer import MAX_BYTES, from_dali
+from support.compare import EQUAL, assert_close
+from support.dali_graphs import (
     CMN,
     DECODE,
     EXPRESSION,
@@ -31,11 +34,8 @@ from dali_graphs import (
     operator,
     varint,
 )
-from images import photo, png, scene
-from importing import assert_imported_or_refused, damaged, refusal
-from pixprep import wire
-from pixprep.importers import import_pipeline
-from pixprep.importers.dali.importer import MAX_BYTES, from_dali
+from support.images import photo, png, scene
+from support.importing import assert_imported_or_refused, damaged, refusal
 
 ROOT = Path(__file__).parents[2]
 FROZEN = ROOT / "tests" / "parity" / "frozen" / "dali"  # parity/freeze_dali.py wrote it

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from importing import refusal
 from pixprep import Origin, Pipeline, decode, letterbox, resize, tensor
 from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import MAX_BYTES, Fields, read_file, read_json, reading
+from support.importing import refusal
 
 SIDE = "must be a whole number of 1 to 16384 pixels"
 SIDES = "must be one side, or height and width, of 1 to 16384 pixels"

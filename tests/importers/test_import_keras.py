@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from compare import assert_close
-from images import photo, read
-from importing import assert_imported_or_refused, damaged, refusal
 from pixprep import Engine, Pipeline
 from pixprep.importers.keras import from_keras
 from pixprep.pipeline.ops import CenterCrop, Decode, Normalize, Resize, Tensor
 from pixprep.pipeline.presets import IMAGENET_MEAN, IMAGENET_STD
+from support.compare import assert_close
+from support.images import photo, read
+from support.importing import assert_imported_or_refused, damaged, refusal
 
 POLICY = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"}, "registered_name": None}
 STRETCH = {"height": 64, "width": 48}

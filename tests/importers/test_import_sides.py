@@ -6,9 +6,9 @@ import sys
 import pytest
 
 import pixprep as pp
-from importing import only
 from pixprep.cli.parser import main
 from pixprep.importers.assembly import both_sides
+from support.importing import only
 
 CONFIG = {"input_size": [3, 224, 224]}
 

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 import pixprep as pp
-from importing import only, refusal
 from pixprep.importers import import_pipeline
 from pixprep.importers.timm import from_timm
+from support.importing import only, refusal
 
 CONFIG = {
     "url": "",

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from importing import refusal
 from pixprep import SetupError
 from pixprep.importers.torchvision import from_torchvision
+from support.importing import refusal
 
 
 def test_the_name_of_weights_needs_torchvision_and_says_so(monkeypatch):

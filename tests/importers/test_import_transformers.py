@@ -8,13 +8,13 @@ import json
 import numpy as np
 import pytest
 
-from compare import assert_close
-from hub_configs import EXACT, REFUSED, clip, convnext, efficientnet, mobilevit, siglip, vit
-from importing import refusal
 from pixprep import Engine, Pipeline, center_crop, decode, normalize, pad, resize, tensor
 from pixprep.importers.transformers import from_transformers
 from pixprep.importers.transformers_classes import DEFAULTS
 from pixprep.pipeline.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
+from support.compare import assert_close
+from support.hub_configs import EXACT, REFUSED, clip, convnext, efficientnet, mobilevit, siglip, vit
+from support.importing import refusal
 
 
 def test_clip_becomes_five_ops():

@@ -5,13 +5,13 @@ import json
 import onnx
 import pytest
 
-from images import png, scene
-from importing import assert_imported_or_refused, damaged, refusal
 from pixprep.engine.engine import Engine
 from pixprep.importers.ultralytics import TASKS, from_ultralytics, own_code
 from pixprep.pipeline.file import Origin
 from pixprep.pipeline.ops import CenterCrop, Decode, Letterbox, Normalize, OriginalSize, Resize, Tensor, Transform
 from pixprep.pipeline.pipeline import Pipeline
+from support.images import png, scene
+from support.importing import assert_imported_or_refused, damaged, refusal
 
 METADATA = {"version": "8.3.40", "task": "detect", "imgsz": [640, 480], "channels": 3}
 METADATA |= dict.fromkeys(("description", "author", "date", "license", "docs", "args"), "some text")

@@ -2,9 +2,9 @@
 
 import pytest
 
-import images
 import pixprep as pp
-from recipes import FAMILIES, PAGE, RECIPES
+from support import images
+from support.recipes import FAMILIES, PAGE, RECIPES
 
 PHOTO = {"original_size": ("int32", (2,))}
 GIVEN = {

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 import pixprep as pp
-from dali_graphs import CMN, DECODE, RESIZE, chain
-from images import noise, png
 from pixprep.importers import import_pipeline
 from pixprep.importers.source import NoSourceError, imported_again, note
 from pixprep.importers.verify import verify
 from pixprep.pipeline.differences import differences
 from pixprep.pipeline.file import settings
+from support.dali_graphs import CMN, DECODE, RESIZE, chain
+from support.images import noise, png
 
 SOURCES = {
     "preprocessor_config.json": json.dumps({"image_processor_type": "ViTImageProcessor"}),

@@ -17,7 +17,6 @@ import PIL
 import pytest
 
 import pixprep as pp
-from images import NO_IMAGE, checkerboard, jpeg, noise, photo, png, scene
 from pixprep.importers.verify import (
     Certificate,
     Originals,
@@ -38,7 +37,8 @@ from pixprep.importers.verify.stages import Stage
 from pixprep.pipeline import ops
 from pixprep.plan.profiles import PROFILES
 from pixprep.spec import Like
-from resize_cases import INSTALLED
+from support.images import NO_IMAGE, checkerboard, jpeg, noise, photo, png, scene
+from support.resize_cases import INSTALLED
 
 IMAGES = [
     ("scene", jpeg(scene(75, 61))),

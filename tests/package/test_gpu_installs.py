@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import cuda_builds
+from gpu import cuda_builds
 from pixprep.engine.devices import device_for
 from pixprep.errors import SetupError
 from pixprep.gpu import nvrtc

@@ -2,7 +2,7 @@
 
 import pytest
 
-from endurance import growth
+from support.endurance import growth
 
 
 @pytest.mark.parametrize("odd", [3.0, 300.0])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serving import wait_until
+from support.serving import wait_until
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"

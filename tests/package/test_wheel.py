@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from containers import copied, copy
+from support.containers import copied, copy
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "backend" / "pixprep"

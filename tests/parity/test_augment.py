@@ -5,14 +5,14 @@ import pytest
 
 import pixprep as pp
 from pixprep.plan.draws.kinds import KINDS, POLICIES
-from policy_cases import FROZEN, chi_square, differing, digest, frozen_draws, pipeline_of, sampled
+from support.policy_cases import FROZEN, chi_square, differing, digest, frozen_draws, pipeline_of, sampled
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its policies were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its policies were not compared with")
 
 from torchvision.transforms import InterpolationMode, v2  # noqa: E402
 
-from torchvision_images import as_array, as_theirs  # noqa: E402
+from parity.torchvision_images import as_array, as_theirs  # noqa: E402
 
 THEIRS = {"rand": v2.RandAugment, "trivial": v2.TrivialAugmentWide, "imagenet": v2.AutoAugment, "mix": v2.AugMix}
 LIKES = ["pillow", "torchvision"]

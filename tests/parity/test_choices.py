@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from images import png, scene
 from pixprep.importers.torchvision import from_torchvision
+from support.images import png, scene
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its choices were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its choices were not compared with")

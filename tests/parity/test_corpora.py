@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from corpora import CannotFetchError, fetch
+from support.corpora import CannotFetchError, fetch
 
 EVERYDAY = ["golang"]
 ALL = ["golang", "libjpeg-turbo", "pillow", "imagecodecs", "scikit-image", "foolbox"]
@@ -46,10 +46,9 @@ DIFFERENCES = {
 
 def compared(files):
     """Findings of another process about each file, in order; fewer if it died."""
-    worker = Path(__file__).parents[1] / "corpora.py"
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", worker], input="".join(f"{path}\n" for path in files),
-        capture_output=True, text=True, check=False, timeout=600,
+        [sys.executable, "-X", "faulthandler", "-m", "support.corpora"], input="".join(f"{path}\n" for path in files),
+        capture_output=True, text=True, check=False, timeout=600, cwd=Path(__file__).parents[1],
     )  # fmt: skip
     results = [loads(line) for line in done.stdout.splitlines()]
     return results, done.stderr[-2000:]
@@ -82,7 +81,7 @@ def test_pixprep_and_pillow_agree_on_every_file(request, source):
 
 def test_a_file_that_differs_is_found(tmp_path):
     """The negative controls of the comparison: a cut file, one of another format, and a whole one."""
-    from images import jpeg, scene  # noqa: PLC0415  (the worker needs it in its own path anyway)
+    from support.images import jpeg, scene  # noqa: PLC0415  (the worker needs it in its own path anyway)
 
     whole = jpeg(scene(24, 33))
     for name, encoded in {"whole": whole, "cut": whole[:-40], "text": b"text"}.items():

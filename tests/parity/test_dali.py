@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from images import noise, png
 from pixprep.engine.kernels import resize
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.importers.verify import Originals, verify
@@ -18,7 +17,8 @@ from pixprep.pipeline import ops
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.folding import Geometry
 from pixprep.plan.profiles import PROFILES
-from resize_cases import assert_equal
+from support.images import noise, png
+from support.resize_cases import assert_equal
 
 MODES = [method for method in PROFILES["dali"].methods if method != ("nearest", True)]  # the same either way
 HAS_DALI = find_spec("nvidia") is not None and find_spec("nvidia.dali") is not None

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-import clips
 import pixprep as pp
 from pixprep.importers.dali import from_dali
+from support import clips
 
 dali = pytest.importorskip("nvidia.dali", reason="NO DALI: clips are compared with it alone")
 fn = dali.fn

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from compare import EQUAL, Tolerance, assert_close
-from images import jpeg, photo, png, scene, with_exif
 from pixprep.importers.dali import from_dali
+from support.compare import EQUAL, Tolerance, assert_close
+from support.images import jpeg, photo, png, scene, with_exif
 
 dali = pytest.importorskip("nvidia.dali", reason="NO DALI: graphs with inputs are compared with it alone")
 fn, types = dali.fn, dali.types

@@ -10,12 +10,12 @@ import pytest
 import simplejpeg
 from PIL import Image
 
-from compare import EQUAL, Tolerance, assert_close
-from decoding import decode
-from images import jpeg, jpegs, noise, others, photo, read, save, scene
 from pixprep.importers.verify import Originals
 from pixprep.pipeline import ops
-from sampled import SAMPLINGS, sampled
+from support.compare import EQUAL, Tolerance, assert_close
+from support.decoding import decode
+from support.images import jpeg, jpegs, noise, others, photo, read, save, scene
+from support.sampled import SAMPLINGS, sampled
 
 MANY = {name: encoded for name, encoded in jpegs().items() if name not in ("cmyk", "ycck")} | {
     f"{height} x {width}, {quality}, {sampling}": simplejpeg.encode_jpeg(

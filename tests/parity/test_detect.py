@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compare import assert_close
-from images import noise, png, scene
-from importing import photos
 from pixprep import Engine, Pipeline, boxes_to_original
 from pixprep.importers import import_pipeline
 from pixprep.importers.ultralytics import own_code
 from pixprep.plan.boxes import convert
+from support.compare import assert_close
+from support.images import noise, png, scene
+from support.importing import photos
 
 if find_spec("nudenet") is None or find_spec("cv2") is None:
     pytest.skip("NO NUDENET: the recipe of docs/detection.md was not compared with it", allow_module_level=True)

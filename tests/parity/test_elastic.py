@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-import elastic_twin
 import pixprep as pp
-from images import scene
 from pixprep.engine.kernels import elastic
 from pixprep.engine.kernels.levels import done
 from pixprep.plan.steps.warps import Elastic
+from support import elastic_twin
+from support.images import scene
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its elastic transform was not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its elastic transform was not compared with")
@@ -19,7 +19,7 @@ from torchvision.transforms import functional as v1  # noqa: E402 - needs what c
 from torchvision.transforms import v2  # noqa: E402
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 
-from torchvision_images import as_array, as_theirs  # noqa: E402
+from parity.torchvision_images import as_array, as_theirs  # noqa: E402
 
 torch.set_num_threads(1)
 if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):

@@ -13,12 +13,12 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-import images
 import pixprep as pp
-from images import png, scene
 from pixprep.importers.transformers import from_transformers
 from pixprep.plan.geometry_steps import past
-from recipes import FAMILIES
+from support import images
+from support.images import png, scene
+from support.recipes import FAMILIES
 
 cv2 = pytest.importorskip("cv2", reason="make models installs it")
 torch = pytest.importorskip("torch", reason="make models installs it")

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from compare import assert_close
-from images import noise, photo, png, read, scene
-from importing import ours
 from pixprep import ImageError
 from pixprep.importers.albumentations import from_albumentations
 from pixprep.importers.verify import verify, verify_training
 from pixprep.plan.draws.philox import quantiles
+from support.compare import assert_close
+from support.images import noise, photo, png, read, scene
+from support.importing import ours
 
 if find_spec("albumentations") is None:
     pytest.skip("NO ALBUMENTATIONS: its importer was not compared with it", allow_module_level=True)

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from compare import EQUAL, Tolerance, assert_close
-from images import checkerboard, jpeg, noise, photo, png, scene, with_exif
 from pixprep.engine.kernels import warp as kernels
 from pixprep.importers.dali import from_dali, interface, read_graph
 from pixprep.plan.draws.motions import Look, rotated
 from pixprep.plan.steps.levels import size_after
+from support.compare import EQUAL, Tolerance, assert_close
+from support.images import checkerboard, jpeg, noise, photo, png, scene, with_exif
 
 pytest.importorskip("nvidia.dali", reason="NO DALI: its pipelines are compared with frozen outputs only")
 

@@ -10,11 +10,11 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from compare import assert_close
-from images import photo, scene
-from importing import awkward, ours
 from pixprep import Engine
 from pixprep.importers.keras import APPLICATIONS, AUGMENTATIONS, from_keras
+from support.compare import assert_close
+from support.images import photo, scene
+from support.importing import awkward, ours
 
 if find_spec("keras") is None or find_spec("tensorflow") is None:
     pytest.skip("NO KERAS: its importer was not compared with it", allow_module_level=True)

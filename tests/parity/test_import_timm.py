@@ -7,11 +7,11 @@ from importlib.util import find_spec
 
 import pytest
 
-from compare import assert_close
-from images import noise, png, read
-from importing import ours, photos, refusal
 from pixprep import PipelineError
 from pixprep.importers.timm import from_timm
+from support.compare import assert_close
+from support.images import noise, png, read
+from support.importing import ours, photos, refusal
 
 if find_spec("timm") is None:
     pytest.skip("NO TIMM: its importer was not compared with it", allow_module_level=True)

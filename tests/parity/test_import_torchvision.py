@@ -7,12 +7,12 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from compare import assert_close
-from images import jpegs, noise, others, png, read, with_exif
-from importing import ours, photos, refusal
 from pixprep import PipelineError
 from pixprep.importers.torchvision import from_torchvision
 from pixprep.pipeline.ops import Resize
+from support.compare import assert_close
+from support.images import jpegs, noise, others, png, read, with_exif
+from support.importing import ours, photos, refusal
 
 if find_spec("torchvision") is None:
     pytest.skip("NO TORCHVISION: its importer was not compared with it", allow_module_level=True)

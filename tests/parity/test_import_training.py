@@ -16,11 +16,11 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from images import noise, png, read, scene
-from importing import photos, refusal
 from pixprep.engine.annotations import annotated
 from pixprep.importers.timm import from_timm
 from pixprep.importers.torchvision import from_torchvision
+from support.images import noise, png, read, scene
+from support.importing import photos, refusal
 
 if find_spec("torchvision") is None:
     pytest.skip("NO TORCHVISION: its importer was not compared with it", allow_module_level=True)

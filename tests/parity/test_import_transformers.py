@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from compare import assert_close
-from hub_configs import EXACT, REFUSED, clip, detr, efficientnet, vit
-from images import noise, others, photo, png, read, scene, with_exif
-from importing import ours, photos, refusal
 from pixprep import Engine, ImageError, Pipeline, PipelineError, letterbox, resize
 from pixprep.importers.transformers import from_transformers
 from pixprep.importers.transformers_classes import DEFAULTS, HARMLESS, UNUSED
 from pixprep.importers.verify.originals import size_of
 from pixprep.plan.geometry_steps import past
+from support.compare import assert_close
+from support.hub_configs import EXACT, REFUSED, clip, detr, efficientnet, vit
+from support.images import noise, others, photo, png, read, scene, with_exif
+from support.importing import ours, photos, refusal
 
 if find_spec("transformers") is None or find_spec("torchvision") is None:
     pytest.skip("NO TRANSFORMERS: its importer was not compared with it", allow_module_level=True)

@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from compare import assert_close
-from images import photo
-from importing import awkward, ours
 from pixprep import Engine, Pipeline
 from pixprep.importers.ultralytics import TASKS, from_ultralytics
 from pixprep.pipeline.ops import Letterbox, Resize
+from support.compare import assert_close
+from support.images import photo
+from support.importing import awkward, ours
 
 if any(find_spec(name) is None for name in ("torch", "torchvision", "cv2", "ultralytics")):
     pytest.skip("NO ULTRALYTICS: its importer was not compared with it", allow_module_level=True)

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import PHOTOS, noise, png
 from pixprep.engine.kernels import levels
 from pixprep.importers.verify.twins import by_torchvision
 from pixprep.pipeline import ops
 from pixprep.plan.draws import philox
 from pixprep.plan.inputs import Drawing
+from support.images import PHOTOS, noise, png
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its colours were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its colours were not compared with")

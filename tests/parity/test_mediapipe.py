@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import images
 import pixprep as pp
-from images import noise, png, scene
+from support import images
+from support.images import noise, png, scene
 
 if find_spec("mediapipe") is None:
     pytest.skip("make models installs mediapipe", allow_module_level=True)

@@ -10,10 +10,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-import images
 import pixprep as pp
-from images import png, scene
-from recipes import RECIPES
+from support import images
+from support.images import png, scene
+from support.recipes import RECIPES
 
 cv2 = pytest.importorskip("cv2", reason="pip install opencv-python-headless, or say make models")
 if not cv2.__version__.startswith("4."):

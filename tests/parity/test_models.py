@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import images
 import pixprep as pp
-from images import png, scene
 from pixprep.serving.repository import build
 from pixprep.serving.repository.trial import try_out
-from recipes import PAGE, RECIPES
+from support import images
+from support.images import png, scene
+from support.recipes import PAGE, RECIPES
 
 cv2 = pytest.importorskip("cv2", reason="pip install opencv-python-headless, or say make models")
 

@@ -8,14 +8,14 @@ import pytest
 
 import pixprep as pp
 from attacks.forged import chunk
-from images import png
 from pixprep.engine.kernels import resize
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.importers.verify import Originals
 from pixprep.pipeline import file, ops
 from pixprep.plan.folding import Geometry
 from pixprep.plan.profiles import PROFILES
-from resize_cases import assert_equal, cases, compare, resampling_of, resized
+from support.images import png
+from support.resize_cases import assert_equal, cases, compare, resampling_of, resized
 
 cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its profile was not compared with it")
 

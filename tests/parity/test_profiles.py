@@ -7,12 +7,12 @@ TensorFlow's results and DALI's are frozen, too.
 import pytest
 
 import pixprep as pp
-from images import PHOTOS, png, scene
 from pixprep.importers.verify import Originals, verify
 from pixprep.importers.verify.libraries import find
 from pixprep.pipeline import ops
 from pixprep.plan.profiles import PROFILES
-from resize_cases import assert_equal, cases, compare, factors, photo_pixels, resized
+from support.images import PHOTOS, png, scene
+from support.resize_cases import assert_equal, cases, compare, factors, photo_pixels, resized
 
 ORIGINALS = Originals()
 METHODS = [

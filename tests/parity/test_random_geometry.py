@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import png, scene
 from pixprep.engine.annotations import annotated
 from pixprep.plan.draws import crops, philox
 from pixprep.plan.draws.augments import RandomStep
+from support.images import png, scene
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its random transforms were not compared with")
@@ -19,7 +19,7 @@ from torchvision import tv_tensors  # noqa: E402 - needs what conftest.py define
 from torchvision.transforms import v2  # noqa: E402
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 
-from torchvision_images import as_array, as_theirs  # noqa: E402
+from parity.torchvision_images import as_array, as_theirs  # noqa: E402
 
 torch.set_num_threads(1)  # two of them wait for each other where a machine is busy
 DRAWS = 500

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from broken_data import small_jpeg
-from loading import PLAIN
 from pixprep import read
 from pixprep.training.sources import read_image
-from records import coco_annotations, refusals, tar_bytes, tar_members, write_coco, write_folder, write_voc
+from support.broken_data import small_jpeg
+from support.loading import PLAIN
+from support.records import coco_annotations, refusals, tar_bytes, tar_members, write_coco, write_folder, write_voc
 
 MISSING = "not installed: make parity, or make parity-tensorflow"
 

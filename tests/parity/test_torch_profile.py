@@ -8,11 +8,11 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from compare import EQUAL, assert_close
-from images import noise
 from pixprep.plan.profiles import PROFILES
-from resize_cases import resized
-from torch_vectors import FROZEN
+from support.compare import EQUAL, assert_close
+from support.images import noise
+from support.resize_cases import resized
+from support.torch_vectors import FROZEN
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: the profile was not compared with it")
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import png, scene
 from pixprep.plan.profiles import PROFILES
-from resize_cases import assert_equal, cases, resized
+from support.images import png, scene
+from support.resize_cases import assert_equal, cases, resized
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its resize was not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its resize was not compared with")

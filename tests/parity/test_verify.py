@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import PHOTOS, noise
 from pixprep.importers import import_pipeline
 from pixprep.importers.verify import frozen, originals, verify, verify_training
 from pixprep.importers.verify.libraries import find
@@ -14,6 +13,7 @@ from pixprep.importers.verify.originals import Originals
 from pixprep.pipeline import ops
 from pixprep.pipeline.presets import IMAGENET_MEAN, IMAGENET_STD
 from pixprep.plan.profiles import PROFILES
+from support.images import PHOTOS, noise
 
 PHOTO_FILES = [PHOTOS / "china.jpg", PHOTOS / "flower.jpg"]
 

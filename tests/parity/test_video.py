@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from clips import CODECS, clip
 from pixprep.engine.decoders import Limits
 from pixprep.engine.decoders.clips import ffmpeg
 from pixprep.importers.transformers import from_transformers
 from pixprep.importers.transformers_classes import VIDEO_DEFAULTS
+from support.clips import CODECS, clip
 
 av = pytest.importorskip("av")
 COUNT, WANTED = 70, [0, 1, 19, 20, 21, 33, 34, 68, 69]

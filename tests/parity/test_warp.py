@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import png, scene
 from pixprep.engine.annotations import annotated
 from pixprep.engine.kernels.kernel import noise as drawn_noise
 from pixprep.engine.kernels.levels import done
@@ -17,6 +16,7 @@ from pixprep.plan.draws import philox
 from pixprep.plan.draws.motions import coefficients
 from pixprep.plan.steps.warps import WARP_FILTERS
 from pixprep.spec import PaddingMode
+from support.images import png, scene
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its warps were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its warps were not compared with")
@@ -25,7 +25,7 @@ from torchvision import tv_tensors  # noqa: E402 - needs what conftest.py define
 from torchvision.transforms import v2  # noqa: E402
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 
-from torchvision_images import as_array, as_theirs  # noqa: E402
+from parity.torchvision_images import as_array, as_theirs  # noqa: E402
 
 DRAWS = 300
 SIZES = ((60, 80), (97, 51), (33, 120), (64, 64), (20, 31), (3, 7))

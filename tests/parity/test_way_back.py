@@ -9,7 +9,7 @@ ops = pytest.importorskip("ultralytics.utils.ops")
 functional = pytest.importorskip("torchvision.transforms.v2.functional")
 
 import pixprep as pp  # noqa: E402
-from images import png, scene  # noqa: E402
+from support.images import png, scene  # noqa: E402
 
 SIZES = [(480, 640), (427, 641), (641, 427), (333, 500), (70, 640)]
 

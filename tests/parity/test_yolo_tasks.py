@@ -10,10 +10,10 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-import images
 import pixprep as pp
-from images import png, scene
-from recipes import FAMILIES
+from support import images
+from support.images import png, scene
+from support.recipes import FAMILIES
 
 if any(find_spec(name) is None for name in ("torch", "torchvision", "cv2", "ultralytics")):
     pytest.skip("NO ULTRALYTICS: the tasks of YOLO were not compared with it", allow_module_level=True)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from clips import clip
-from images import noise, photo, png, scene
 from pixprep.importers.verify import verify
 from pixprep.importers.verify.stages import Stage
 from pixprep.show.drawing import true_colours
 from pixprep.show.pictures import stages
 from pixprep.show.preview import preview
 from pixprep.show.words import explain, op_words
+from support.clips import clip
+from support.images import noise, photo, png, scene
 
 PHOTOS = [png(scene(50, 70)), png(noise(90, 40)), png(noise(33, 35, seed=1))]
 SIZED = [pp.resize(40), pp.center_crop(32, 36)]

@@ -3,8 +3,6 @@
 import pytest
 
 import pixprep as pp
-from hub_configs import EXACT
-from images import jpeg, scene
 from pixprep.cli.parser import main
 from pixprep.errors import PipelineError
 from pixprep.importers.transformers import from_transformers
@@ -12,6 +10,8 @@ from pixprep.importers.verify import verify
 from pixprep.pipeline.warnings import black_margins, odd_ranges
 from pixprep.serving.repository import build, check, check_pipeline
 from pixprep.show.preview import preview
+from support.hub_configs import EXACT
+from support.images import jpeg, scene
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 LEVEL_MEAN, LEVEL_STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]

@@ -14,9 +14,7 @@ import cv2
 import numpy as np
 import pytest
 
-import images
 import pixprep as pp
-from detectors import save_echo
 from pixprep.engine.engine import Engine
 from pixprep.importers.verify import verify
 from pixprep.importers.verify.originals import size_of
@@ -29,6 +27,8 @@ from pixprep.show.preview import preview
 from pixprep.show.words import explain
 from pixprep.spec import ImageSpec
 from pixprep.training.frameworks import value
+from support import images
+from support.detectors import save_echo
 
 Size = tuple[int, int]
 NUMBERS = np.random.default_rng(27)

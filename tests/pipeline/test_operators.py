@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import jpeg, scene
 from pixprep.errors import REASONS
 from pixprep.importers.verify import verify
 from pixprep.pipeline.ops import op_name
 from pixprep.plan.steps.finding import find
 from pixprep.show.preview import preview
 from pixprep.show.words import explain, op_words
+from support.images import jpeg, scene
 
 
 @pp.operator("acme.scaled", version=1)

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 import pixprep as pp
-from canonical import smallest
 from pixprep.importers.verify.twins import ALBUMENTATIONS, OPENCV, PILLOW, TORCHVISION
 from pixprep.pipeline.ops import OPS, AnnotationOp, ColorOp, FirstOp, ImageOp, OutputOp, SteadyOp
+from support.canonical import smallest
 
 STUBS = runpy.run_path(Path(__file__).parents[2] / "tools" / "stubs.py")
 SQUARE = pp.ImageSpec().sized(100, 100)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import pixprep as pp
 from attacks.pipelines import HEAD, TAIL
-from canonical import CANONICAL, DEFAULTS, GOLDEN, SCHEMA, defaults, smallest
 from pixprep.errors import PipelineError
 from pixprep.pipeline import file
 from pixprep.pipeline.ops import OPS
 from pixprep.plan.profiles import PROFILES
 from pixprep.spec import Like
+from support.canonical import CANONICAL, DEFAULTS, GOLDEN, SCHEMA, defaults, smallest
 
 REMAKE = "if this change is meant: python tests/golden/remake.py"
 

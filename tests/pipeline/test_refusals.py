@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from refusals import refusal, refusals
+from support.refusals import refusal, refusals
 
 
 @refusals("pipeline")

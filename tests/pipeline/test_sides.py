@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import photo, png, scene
 from pixprep.cli.parser import main
 from pixprep.serving.repository import build
 from pixprep.show.words import explain
-from refusals import refusal
+from support.images import photo, png, scene
+from support.refusals import refusal
 
 SERVED = [pp.resize(256, only="serving"), pp.center_crop(224, only="serving")]
 TRAINED = [pp.random_resized_crop(176, scale=(0.35, 1.0)), pp.random_flip()]

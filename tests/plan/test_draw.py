@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pixprep as pp
-from images import png, scene
 from pixprep.plan.draws.philox import Numbers, philox
+from support.images import png, scene
 
 # Random123's kat_vectors: philox4x32 10, counter, key, answer.
 KNOWN = [

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from frozen_draws import FROZEN, OPTIONS, frozen, remade
 from pixprep.pipeline.ops import OPS
 from pixprep.pipeline.ops.op import Drawn
+from plan.frozen_draws import FROZEN, OPTIONS, frozen, remade
 
 
 def test_draws_are_those_that_are_frozen():

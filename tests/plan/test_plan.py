@@ -9,10 +9,10 @@ from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 import pixprep as pp
-import reference
 from pixprep.pipeline import ops as op
 from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import Resize, past
+from support import reference
 
 NOWHERE = -1
 

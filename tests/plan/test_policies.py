@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import noise, png, scene
 from pixprep.engine.kernels.levels import done
 from pixprep.plan.draws.kinds import KINDS, spaced
 from pixprep.plan.draws.philox import EXAMPLE, Numbers
@@ -16,7 +15,8 @@ from pixprep.plan.steps import curves
 from pixprep.plan.steps.curves import Curve
 from pixprep.plan.steps.levels import Blend, Filter, Mix, Tone
 from pixprep.plan.steps.warps import Warp
-from policy_cases import FROZEN, OPS, digest, frozen_draws, pipeline_of
+from support.images import noise, png, scene
+from support.policy_cases import FROZEN, OPS, digest, frozen_draws, pipeline_of
 
 
 def step_of(op):

@@ -5,14 +5,14 @@ from typing import get_args
 import numpy as np
 import pytest
 
-import reference
-from images import noise
 from pixprep.engine.kernels import resampling
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.profile import Method
 from pixprep.plan.profiles.windows import Axis, Windows
 from pixprep.spec import Like
-from resize_cases import resampling_of, resized
+from support import reference
+from support.images import noise
+from support.resize_cases import resampling_of, resized
 
 RESIZES = [(like, *method) for like in get_args(Like) for method in PROFILES[like].methods]
 SIZES = [

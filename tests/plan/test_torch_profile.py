@@ -4,9 +4,9 @@ from hashlib import sha256
 
 import pytest
 
-from images import noise
-from resize_cases import resized
-from torch_vectors import FROZEN
+from support.images import noise
+from support.resize_cases import resized
+from support.torch_vectors import FROZEN
 
 
 def torch(pixels, size, filter_name):

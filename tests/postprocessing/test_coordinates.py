@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import pixprep as pp
-from images import png, save
 from pixprep.postprocessing import coordinates
+from support.images import png, save
 
 boxes = import_module("pixprep.boxes")  # the attribute is the op
 RED = (255, 0, 0)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import png
 from pixprep.boxes import boxes_to_original, boxes_to_tensor, points_to_original, points_to_tensor
 from pixprep.errors import PixprepError
 from pixprep.postprocessing.coordinates import mask_to_original, quads_of, rotated_to_original
+from support.images import png
 
 LETTERBOX = [0.5, 0.5, 80, 0]  # a photo of 960 x 1280 in 640 x 640
 SIZE = [960, 1280]

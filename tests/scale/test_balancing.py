@@ -25,10 +25,10 @@ import pytest
 from PIL import Image
 from tritonclient.utils import InferenceServerException
 
-from kubelet import free_ports
-from names import Names
-from proxies import KINDS, proxy_of
-from serving import CLASSIFIER, ClientError, Oracle, Serve, ask_http, wait_until, write_repository
+from scale.kubelet import free_ports
+from scale.names import Names
+from support.proxies import KINDS, proxy_of
+from support.serving import CLASSIFIER, ClientError, Oracle, Serve, ask_http, wait_until, write_repository
 
 ROOT = Path(__file__).parents[2]
 SCALE = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")

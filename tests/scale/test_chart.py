@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from charts import CHART, DEPLOY, EMBEDDED, EVERYTHING, IMAGE, VARIANTS, helm, one, render, yaml
+from scale.charts import CHART, DEPLOY, EMBEDDED, EVERYTHING, IMAGE, VARIANTS, helm, one, render, yaml
 
 validator = pytest.importorskip("kubernetes_validate", reason="NO KUBERNETES SCHEMAS: make scale")
 jsonschema = pytest.importorskip("jsonschema", reason="NO JSON SCHEMA: make scale")

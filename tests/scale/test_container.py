@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from containers import Image, compose_mounts, copied, instructions, skip_unless_possible
-from kubelet import free_ports
 from pixprep.cli.parser import main
-from serving import PHOTO, ClientError, Oracle, ask_grpc, ask_http, wait_until, write_repository
+from scale.kubelet import free_ports
+from support.containers import Image, compose_mounts, copied, instructions, skip_unless_possible
+from support.serving import PHOTO, ClientError, Oracle, ask_grpc, ask_http, wait_until, write_repository
 
 tritonclient = pytest.importorskip("tritonclient.grpc")
 

@@ -14,9 +14,9 @@ from collections import Counter
 
 import pytest
 
-from charts import EMBEDDED, one, render
-from kubelet import Pod, Service
-from serving import PHOTO, ClientError, Oracle, ask_grpc, ask_http, wait_until, write_repository
+from scale.charts import EMBEDDED, one, render
+from scale.kubelet import Pod, Service
+from support.serving import PHOTO, ClientError, Oracle, ask_grpc, ask_http, wait_until, write_repository
 
 tritonclient = pytest.importorskip("tritonclient.grpc")
 

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from charts import DEPLOY, yaml
-from monitoring import ALERTS, INTERVAL, PROMETHEUS, Prometheus, load, panels
-from serving import Serve, wait_until, write_repository
+from scale.charts import DEPLOY, yaml
+from scale.monitoring import ALERTS, INTERVAL, PROMETHEUS, Prometheus, load, panels
+from support.serving import Serve, wait_until, write_repository
 
 PROMTOOL = shutil.which("promtool")
 QUERIES = [(title, expression) for title, _, targets in panels() for expression, _ in targets]

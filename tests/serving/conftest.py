@@ -2,7 +2,7 @@
 
 import pytest
 
-from faces import save_onnx
+from serving.faces import save_onnx
 
 
 @pytest.fixture

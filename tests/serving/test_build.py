@@ -12,10 +12,10 @@ import pytest
 from onnx import numpy_helper
 
 import pixprep as pp
-from faces import PIPELINE, PLAN, WEIGHTS, files, folder, read_onnx, save_onnx
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check, side_notes
 from pixprep.serving.repository.backend import onnx_classifier
+from serving.faces import PIPELINE, PLAN, WEIGHTS, files, folder, read_onnx, save_onnx
 
 COMMITTED = Path(__file__).parents[2] / "model_repository"
 

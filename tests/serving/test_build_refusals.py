@@ -6,11 +6,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import pixprep as pp
-from classifier_models import save
-from faces import PIPELINE, PLAN, TWO, refusal, save_onnx, tensor_pipeline
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check
 from pixprep.serving.repository.ports import load_onnx, parse_io
+from serving.classifier_models import save
+from serving.faces import PIPELINE, PLAN, TWO, refusal, save_onnx, tensor_pipeline
 
 HWC = tensor_pipeline(layout="hwc")
 FOUR = tensor_pipeline(channels=4)

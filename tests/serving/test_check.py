@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from faces import PIPELINE, PLAN, read_onnx, replace, save_onnx, tensor_pipeline
-from limits import memory_for
 from pixprep.cli import main
 from pixprep.serving.repository import Problem, build, check, check_pipeline
+from serving.faces import PIPELINE, PLAN, read_onnx, replace, save_onnx, tensor_pipeline
+from support.limits import memory_for
 
 LFS = "version https://git-lfs.github.com/spec/v1"
 LFS_WORDS = 'it is a pointer of Git LFS in place of the file: fetch it by "git lfs pull"'

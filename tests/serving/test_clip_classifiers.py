@@ -15,11 +15,11 @@ from onnx import numpy_helper
 from PIL import Image
 
 import pixprep as pp
-from images import photo
 from pixprep.cli.parser import main
 from pixprep.errors import PipelineError
 from pixprep.serving.repository import build, check, try_out
 from pixprep.show.preview import still
+from support.images import photo
 
 ROOT = Path(__file__).parents[2]
 FRAMES, SIDE = 4, 8
@@ -166,7 +166,7 @@ def test_the_docs_lines_make_a_classifier_of_clips_of_one_of_images(tmp_path, op
 
 def test_a_preview_shows_a_photo_as_a_clip_that_stands_still_and_a_clip_itself(tmp_path):
     pytest.importorskip("av")
-    from clips import clip  # noqa: PLC0415  (PyAV's)
+    from support.clips import clip  # noqa: PLC0415  (PyAV's)
 
     means = np.kron(np.eye(3), np.full((SIDE**2, 1), 1 / SIDE**2)).astype(np.float32)
     weights = np.tile(np.hstack([means, means[:, :2]]) / FRAMES, (FRAMES, 1))
@@ -192,7 +192,7 @@ def test_a_preview_shows_a_photo_as_a_clip_that_stands_still_and_a_clip_itself(t
 
 def test_a_preview_is_of_the_middle_frame_of_a_clip(tmp_path, capsys):
     pytest.importorskip("av")
-    from clips import clip, number  # noqa: PLC0415  (PyAV's)
+    from support.clips import clip, number  # noqa: PLC0415  (PyAV's)
 
     encoded = clip("h264.mp4", 30)
     assert number(np.asarray(Image.open(io.BytesIO(still(pipeline(), encoded))))) == 15

@@ -5,7 +5,7 @@ import pytest
 import pixprep as pp
 from pixprep.cores import cores
 from pixprep.serving.triton import config as model_config
-from refusals import refusal, refusals
+from support.refusals import refusal, refusals
 
 PIPELINE = pp.presets.letterbox(size=320)
 TENSOR = {"name": "tensor", "data_type": "TYPE_FP32", "dims": [3, 320, 320]}

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 import pixprep as pp
-from dali_graphs import graph, operator
-from faces import files
-from images import jpeg, noise
-from limits import limited
 from pixprep.cli.parser import main
 from pixprep.importers.dali import from_dali, interface
 from pixprep.serving.repository import check
 from pixprep.serving.repository.dali_model import find_dali_model, translated
 from pixprep.serving.repository.repository import Model, Repository
+from serving.faces import files
+from support.dali_graphs import graph, operator
+from support.images import jpeg, noise
+from support.limits import limited
 
 FROZEN = Path(__file__).parents[1] / "parity" / "frozen" / "dali"
 INPUT = 'input [ { name: "DALI_INPUT_0" data_type: TYPE_UINT8 dims: [ -1 ] } ]\n'

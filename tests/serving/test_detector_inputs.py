@@ -6,12 +6,12 @@ import onnx
 import pytest
 
 import pixprep as pp
-from detectors import save_echo
-from images import png, scene, with_exif
 from pixprep.errors import PipelineError
 from pixprep.serving.repository import build, check
 from pixprep.serving.repository.trial import try_out
 from pixprep.show.words import explain
+from support.detectors import save_echo
+from support.images import png, scene, with_exif
 
 SIZES = [(480, 640), (427, 641), (33, 1000), (1, 1), (1080, 1919)]
 PADDLE = [

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from fault_cases import in_own_mounts
 from pixprep.errors import SetupError
 from pixprep.serving.embedded import doctor
 from pixprep.serving.embedded.doctor import Check
+from serving.fault_cases import in_own_mounts
 
 
 def test_every_trap_is_looked_for_and_this_machine_is_fit():

@@ -6,12 +6,12 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 import pixprep as pp
-from classifier_models import save
-from faces import PLAN
 from pixprep.cli import main
 from pixprep.serving.repository import build, check, side_notes
 from pixprep.serving.repository.door import Door, door_notes, explain_onnx
 from pixprep.serving.repository.ports import load_onnx
+from serving.classifier_models import save
+from serving.faces import PLAN
 
 MEAN, STD = np.array(pp.presets.IMAGENET_MEAN), np.array(pp.presets.IMAGENET_STD)
 IMAGENET = pp.normalize(pp.presets.IMAGENET_MEAN, pp.presets.IMAGENET_STD)

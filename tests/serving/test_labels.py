@@ -6,9 +6,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from faces import PIPELINE, PLAN, read_onnx, save_onnx
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check
+from serving.faces import PIPELINE, PLAN, read_onnx, save_onnx
 
 
 @pytest.mark.parametrize(

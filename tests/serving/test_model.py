@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import images
 import pixprep as pp
 from pixprep.serving.triton import pool
 from pixprep.serving.triton.patience import ASK_BYTES
+from support import images
 
 
 class FakeMetric:

@@ -9,9 +9,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from classifier_models import DISAGREEMENTS, Error, OnDevice, Request, load, one, parameter, save_small, started
 from pixprep.cores import cores
 from pixprep.serving.repository.backend import onnx_classifier
+from serving.classifier_models import DISAGREEMENTS, Error, OnDevice, Request, load, one, parameter, save_small, started
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-import detectors
 from pixprep.serving.embedded.connection import Spent
 from pixprep.serving.page.answer import within
 from pixprep.serving.page.outputs import Export, heat_map, read_export
+from support import detectors
 
 
 def test_a_map_becomes_a_picture_and_a_list_of_boxes_does_not():

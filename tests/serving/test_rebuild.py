@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import pixprep as pp
-from faces import MODELS, PIPELINE, files, replace
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check, pbtxt, plan_repository
+from serving.faces import MODELS, PIPELINE, files, replace
 
 
 def test_building_again_replaces_what_build_wrote_and_keeps_other_models(model, tmp_path):

@@ -15,7 +15,7 @@ from pixprep.serving.embedded import wheel as wheel_module
 from pixprep.serving.embedded.failure import DIED, ended, failure, load_failure, still_loading
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.embedded.wheel import find_wheel
-from serving import wait_until
+from support.serving import wait_until
 
 # Lines of Triton 2.51.0, times and paths shortened.
 NOISE = """\

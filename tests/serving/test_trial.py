@@ -10,11 +10,11 @@ import pytest
 from onnx import numpy_helper
 
 import pixprep as pp
-from images import photo, png
 from pixprep.cli import main
 from pixprep.errors import PipelineError
 from pixprep.serving.repository import build, try_out
 from pixprep.serving.repository.trial import MAX_ONNX_BYTES, shares
+from support.images import photo, png
 
 RED = png(np.full((20, 20, 3), (200, 20, 10), np.uint8))
 

@@ -3,11 +3,11 @@
 import pytest
 
 import pixprep as pp
-from images import photo
 from pixprep.cli import main
 from pixprep.serving.repository import check, side_notes, try_out
 from pixprep.serving.repository.build import build
 from pixprep.serving.repository.repository import Repository
+from support.images import photo
 
 OPERATOR = '''
 import pixprep as pp

@@ -1,5 +1,5 @@
 // NVIDIA's driver as PyNvVideoCodec's own code sees it: memory is the host's, and what decodes is a function of Python's.
-// Built as libcuda.so.1, libnvcuvid.so.1 and libnvidia-encode.so.1 in one: see tests/nvdec_driver.py. Structs are those
+// Built as libcuda.so.1, libnvcuvid.so.1 and libnvidia-encode.so.1 in one by gpu/nvdec_driver.py. Structs are those
 // of NVIDIA's Video Codec SDK, as far as they are looked at.
 
 #include <stdlib.h>

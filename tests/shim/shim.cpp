@@ -1,4 +1,4 @@
-// Runs the real kernels on the CPU: -DSOURCE names the file that launch.py makes for NVRTC. Built by tests/cuda_shim.py.
+// Runs the real kernels on the CPU: -DSOURCE names launch.py's file for NVRTC. tests/gpu/cuda_shim.py builds it.
 //
 // The threads of a block run one after the other in one fiber, until one of them waits at a barrier: the next thread then
 // begins a fiber of its own, and all of them go on once each has come to the barrier. Blocks run one after the other too,

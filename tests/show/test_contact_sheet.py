@@ -5,12 +5,12 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from broken_data import make
-from images import png
 from pixprep.cli.parser import main
 from pixprep.show.contact_sheet import contact_sheet, panels
 from pixprep.show.drawing import CROP, class_colour
-from records import coco_annotations, write_coco, write_folder
+from support.broken_data import make
+from support.images import png
+from support.records import coco_annotations, write_coco, write_folder
 
 ORANGE = tuple(int(CROP[at : at + 2], 16) for at in (1, 3, 5))
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from images import NO_IMAGE, jpeg, noise, photo, png
 from pixprep.importers.verify import verify
 from pixprep.show.html import ERRORS, THUMBNAILS
+from support.images import NO_IMAGE, jpeg, noise, photo, png
 
 
 class Tables(HTMLParser):

@@ -5,12 +5,12 @@ import pytest
 from PIL import ImageOps
 
 import pixprep as pp
-from images import jpeg, noise, photo, png, read, scene, with_exif
 from pixprep.importers.verify.report import Certificate, Row, Tolerance
 from pixprep.show.drawing import MARGIN, SIDE, WIDTH, fitted, fitted_size, levels_of, shown_as, to_png
 from pixprep.show.pictures import panels, photo_of, stages
 from pixprep.show.preview import preview
 from pixprep.show.worst import worst, worst_row
+from support.images import jpeg, noise, photo, png, read, scene, with_exif
 
 CROP, WRONG = (0xFF, 0x7A, 0x00), (0xB4, 0x23, 0x18)
 SQUARE = pp.resize(height=64, width=64)

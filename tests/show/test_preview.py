@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import jpeg, noise, photo, png, scene
 from pixprep.show.preview import notes, preview
+from support.images import jpeg, noise, photo, png, scene
 
 
 def previewed(*ops, encoded=None, color="rgb"):

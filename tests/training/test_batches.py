@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from loading import RANDOM, encoded, expected, loader, samples
+from support.loading import RANDOM, encoded, expected, loader, samples
 
 
 def test_a_batch_has_the_pixels_of_the_engine_and_the_fields_of_its_samples():

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import png, scene
 from pixprep import read
 from pixprep.plan.boxes import Shares, convert
 from pixprep.spec import BoxSource
-from records import tar_bytes
+from support.images import png, scene
+from support.records import tar_bytes
 
 SIZE = (60, 80)
 WHOLE = [80, 60, 80, 60]

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-import broken_data
 import pixprep as pp
-from loading import PLAIN, RANDOM, encoded, loader, loader_threads, same, samples
+from support import broken_data
+from support.loading import PLAIN, RANDOM, encoded, loader, loader_threads, same, samples
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import jpeg, scene
 from pixprep.importers.verify.drawn import settled, steps
 from pixprep.show.words import explain
+from support.images import jpeg, scene
 
 PHOTOS = [jpeg(scene(90 + 4 * i, 120 - 3 * i)) for i in range(6)]
 SAMPLES = [{"image": PHOTOS[i % 6], "boxes": [[9, 8, 40, 30], [50, 20, 80, 60]], "labels": [1, 2]} for i in range(60)]

@@ -5,10 +5,10 @@ import json
 import pytest
 
 import pixprep as pp
-from broken_data import make
-from images import GONE, with_exif
 from pixprep.cli.parser import main
-from records import (
+from support.broken_data import make
+from support.images import GONE, with_exif
+from support.records import (
     coco_annotations,
     tar_bytes,
     tar_members,

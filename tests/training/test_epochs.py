@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from loading import loader, same, samples
+from support.loading import loader, same, samples
 
 
 def test_it_goes_on_with_the_next_epoch_whose_order_is_another():

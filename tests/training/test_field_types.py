@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from broken_data import small_jpeg
-from loading import PLAIN
 from pixprep import read
-from records import CHECKSUMS, example, record, refusals, tar_bytes, write_lmdb, write_parquet
+from support.broken_data import small_jpeg
+from support.loading import PLAIN
+from support.records import CHECKSUMS, example, record, refusals, tar_bytes, write_lmdb, write_parquet
 
 CLASSES = ("bird", "cat", "dog")
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from loading import TRAINING, killed, same, samples
 from pixprep import read
-from records import MAKERS, write_folder
+from support.loading import TRAINING, killed, same, samples
+from support.records import MAKERS, write_folder
 
 COUNT, DONE = 24, 3
 SAMPLERS = {

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from loading import RANDOM, encoded, expected, loader, run, same, samples
+from support.loading import RANDOM, encoded, expected, loader, run, same, samples
 
 
 def test_cached_pixels_give_the_same_batches_and_files_are_not_read_again(tmp_path):

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import pixprep as pp
-from loading import loader, run, samples
+from support.loading import loader, run, samples
 
 
 def test_stats_say_who_waited_for_whom():

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pixprep as pp
-from loading import TRAINING, samples
 from pixprep.training.mixing import partners
+from support.loading import TRAINING, samples
 
 HWC = pp.Pipeline([pp.decode(), pp.resize(height=24, width=20), pp.normalize(), pp.tensor(layout="hwc")])
 BOTH = pp.Mix(3, mixup=1.0, cutmix=1.0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import png, scene
+from support.images import png, scene
 
 SIZES = [(40, 60), (64, 48), (30, 90)]
 OPS = [

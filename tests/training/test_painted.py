@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import png
 from pixprep.spec import BoxFormat
+from support.images import png
 
 HEIGHT, WIDTH = 110, 150
 CHAINS = 70

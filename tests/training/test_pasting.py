@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from loading import same
+from support.loading import same
 
 SIDE, COUNT = 32, 12
 

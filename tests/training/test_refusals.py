@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 import pixprep as pp
-from loading import PLAIN, TRAINING, samples
 from pixprep.training.order import Order
-from records import record, tar_bytes, tar_members
-from refusals import refusal, refusals
+from support.loading import PLAIN, TRAINING, samples
+from support.records import record, tar_bytes, tar_members
+from support.refusals import refusal, refusals
 
 
 def order(**fields):

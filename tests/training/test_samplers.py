@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import broken_data
 import pixprep as pp
-from images import jpeg, scene
-from loading import PLAIN, TRAINING, samples
 from pixprep import read
 from pixprep.training.order import Order
+from support import broken_data
+from support.images import jpeg, scene
+from support.loading import PLAIN, TRAINING, samples
 
 WEIGHTS = np.arange(40.0)
 SAMPLERS = {

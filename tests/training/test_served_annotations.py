@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import png, scene
+from support.images import png, scene
 
 PIPELINE = pp.Pipeline(
     [

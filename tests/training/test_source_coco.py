@@ -7,7 +7,7 @@ import pytest
 
 import pixprep as pp
 from pixprep import read
-from records import coco_annotations, refusals, write_coco
+from support.records import coco_annotations, refusals, write_coco
 
 
 def coco(folder, content, *, crowd=True, **options):

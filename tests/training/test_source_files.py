@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import pixprep as pp
-from broken_data import WAYS, make, small_jpeg
 from pixprep import read
 from pixprep.training.sources import read_image
-from records import refusals
+from support.broken_data import WAYS, make, small_jpeg
+from support.records import refusals
 
 
 def write(folder, *names):

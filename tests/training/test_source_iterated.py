@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from loading import PLAIN, same, samples
 from pixprep import read
+from support.loading import PLAIN, same, samples
 
 
 class Stream:

@@ -5,11 +5,11 @@ import pickle
 import pytest
 
 import pixprep as pp
-from broken_data import small_jpeg
-from loading import PLAIN
 from pixprep import read
 from pixprep.training.opening import open_source
-from records import refusals, write_lmdb
+from support.broken_data import small_jpeg
+from support.loading import PLAIN
+from support.records import refusals, write_lmdb
 
 pytest.importorskip("lmdb", reason="NO LMDB: pip install lmdb", exc_type=ImportError)
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from broken_data import small_jpeg
-from loading import PLAIN
 from pixprep import read
 from pixprep.training.opening import open_source
-from records import refusals, write_parquet
+from support.broken_data import small_jpeg
+from support.loading import PLAIN
+from support.records import refusals, write_parquet
 
 pytest.importorskip("pyarrow", reason="NO PYARROW: pip install pyarrow", exc_type=ImportError)
 from pixprep.training.sources import row_groups

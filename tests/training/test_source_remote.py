@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from broken_data import small_jpeg
-from loading import PLAIN
 from pixprep import read
 from pixprep.training.opening import open_source
 from pixprep.training.sources.storage import expanded
-from records import tar_bytes, tar_members, write_coco, write_folder, write_parquet, write_tfrecord, write_voc
+from support.broken_data import small_jpeg
+from support.loading import PLAIN
+from support.records import tar_bytes, tar_members, write_coco, write_folder, write_parquet, write_tfrecord, write_voc
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: pip install fsspec")
 CHECKSUMS = find_spec("google_crc32c") is not None

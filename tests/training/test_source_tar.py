@@ -4,9 +4,9 @@ import tarfile
 
 import pytest
 
-from broken_data import small_jpeg
 from pixprep import read
-from records import refusals, tar_bytes, tar_members
+from support.broken_data import small_jpeg
+from support.records import refusals, tar_bytes, tar_members
 
 
 def write(path, *members, **options):

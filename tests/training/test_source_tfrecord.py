@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from broken_data import small_jpeg
 from pixprep import read
-from records import example, flower, masked_crc, message, record, refusals, write_tfrecord
+from support.broken_data import small_jpeg
+from support.records import example, flower, masked_crc, message, record, refusals, write_tfrecord
 
 LABEL = {"label": "image/class/label"}
 

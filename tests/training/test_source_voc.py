@@ -5,7 +5,7 @@ import pytest
 
 import pixprep as pp
 from pixprep import read
-from records import refusals, voc_xml, write_voc
+from support.records import refusals, voc_xml, write_voc
 
 
 @pytest.fixture

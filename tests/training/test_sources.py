@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from broken_data import small_jpeg
 from pixprep.training.sources import read_image
 from pixprep.training.sources.storage import fingerprint
-from records import MAKERS
+from support.broken_data import small_jpeg
+from support.records import MAKERS
 
 COUNT = 6
 

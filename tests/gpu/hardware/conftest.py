@@ -3,7 +3,7 @@
 Without them a loud skip, or a failure where PIXPREP_REQUIRE_GPU=1 promised them. The numbers that a test measures go to
 the file that PIXPREP_GPU_RESULTS names, a line of JSON for each, as do the outcomes; PIXPREP_GPU_STEP is in each line.
 
-With PIXPREP_FAKE_GPU=FOLDER the GPU is played by the CPU (tests/fake_cupy.py), to see that the tests themselves run.
+With PIXPREP_FAKE_GPU=FOLDER the GPU is played by the CPU (fake_cupy.py), to see that the tests themselves run.
 """
 
 import gc
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 if folder := os.environ.get("PIXPREP_FAKE_GPU"):
-    import fake_cupy
+    from gpu import fake_cupy
 
     fake_cupy.install(folder)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from clips import clip
+from support.clips import clip
 
 pytest.importorskip("av")
 pytestmark = pytest.mark.gpu

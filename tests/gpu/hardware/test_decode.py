@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-import sampled
-from decoding import PLAN, decoded
-from images import jpeg, photo, scene
 from pixprep.engine.options import EngineOptions
 from pixprep.gpu import samples
+from support import sampled
+from support.decoding import PLAN, decoded
+from support.images import jpeg, photo, scene
 
 pytestmark = pytest.mark.gpu
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import JUNK, jpeg, jpegs, noise, others, photo, png, scene
+from support.images import JUNK, jpeg, jpegs, noise, others, photo, png, scene
 
 pytestmark = pytest.mark.gpu
 

@@ -6,10 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-import cuda_shim
-import level_cases
 import pixprep as pp
-from cuda_cases import cases, images, is_real, plan_of, resizes, synthetic_library
+from gpu import cuda_shim, level_cases
+from gpu.cuda_cases import cases, images, is_real, plan_of, resizes, synthetic_library
 
 pytestmark = pytest.mark.gpu
 

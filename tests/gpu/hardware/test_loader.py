@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import JUNK
-from loading import samples
+from support.images import JUNK
+from support.loading import samples
 
 pytestmark = pytest.mark.gpu
 

@@ -17,11 +17,11 @@ missing += [f"NUMPY {np.__version__}"] * (not np.__version__.startswith("1."))
 if missing and os.environ.get("PIXPREP_REQUIRE_SERVED") != "1":
     pytest.skip(f"{', '.join(missing)}: nothing is served (make gpu)", allow_module_level=True)
 
-import ensemble  # noqa: E402  (it needs them)
 from pixprep.serving import repository  # noqa: E402
 from pixprep.serving.triton import pool  # noqa: E402
 from pixprep.serving.triton.watchdog import IDLE_S  # noqa: E402
-from serving import GOOD, PIPELINE, Oracle, ask_grpc, write_repository  # noqa: E402
+from support import ensemble  # noqa: E402  (it needs them)
+from support.serving import GOOD, PIPELINE, Oracle, ask_grpc, write_repository  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 

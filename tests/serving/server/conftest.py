@@ -4,7 +4,7 @@ import pytest
 
 from pixprep.serving import repository
 from pixprep.serving.embedded.server import Server
-from serving import Oracle
+from support.serving import Oracle
 
 
 @pytest.fixture(scope="session")

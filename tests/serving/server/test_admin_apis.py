@@ -16,7 +16,7 @@ import tritonclient.grpc
 from pixprep.errors import PixprepError
 from pixprep.serving.embedded import perf
 from pixprep.serving.embedded.server import Server
-from serving import PHOTO, PIPELINE, write_model
+from support.serving import PHOTO, PIPELINE, write_model
 
 EXAMPLE = Path(__file__).parents[3] / "client_examples" / "shared_memory.py"
 

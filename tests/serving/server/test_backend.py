@@ -18,9 +18,9 @@ from PIL import Image
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
-from images import stills
 from pixprep.serving.embedded.server import Server
-from serving import LARGE, RAW, address, client_of, infer, post, wait_until, write_pipeline
+from support.images import stills
+from support.serving import LARGE, RAW, address, client_of, infer, post, wait_until, write_pipeline
 
 pytestmark = pytest.mark.server
 

@@ -19,13 +19,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pixprep as pp
-from images import NO_IMAGE
 from pixprep.cli.parser import main
 from pixprep.serving.embedded import client
 from pixprep.serving.embedded.connection import Triton
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.repository import build
-from serving import Serve, write_model
+from support.images import NO_IMAGE
+from support.serving import Serve, write_model
 
 pytestmark = pytest.mark.server
 

@@ -24,14 +24,14 @@ from PIL import Image
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
-from corpora import CannotFetchError, fetch
-from images import photo
 from pixprep.cli.parser import main
 from pixprep.serving.embedded import client, perf
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.page.answer import Photos
 from pixprep.serving.repository import check, lite0
-from serving import address, client_of, infer, wait_until
+from support.corpora import CannotFetchError, fetch
+from support.images import photo
+from support.serving import address, client_of, infer, wait_until
 
 av = pytest.importorskip("av")
 pytestmark = pytest.mark.server

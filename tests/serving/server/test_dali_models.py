@@ -9,13 +9,13 @@ import tritonclient.grpc
 import tritonclient.http
 
 import pixprep as pp
-from images import jpeg as encode
-from images import photo, scene
 from pixprep.cli.parser import main
 from pixprep.importers.dali import from_dali
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.repository import check
-from serving import address, write_model
+from support.images import jpeg as encode
+from support.images import photo, scene
+from support.serving import address, write_model
 
 pytestmark = pytest.mark.server
 

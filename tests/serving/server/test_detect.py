@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import detectors
 import pixprep as pp
-from images import png, save
 from pixprep.cli.parser import main
 from pixprep.serving.embedded import client
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.page.answer import Photos
+from support import detectors
+from support.images import png, save
 
 pytestmark = pytest.mark.server
 

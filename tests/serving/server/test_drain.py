@@ -16,7 +16,7 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from serving import LARGE, TIMEOUT_S, Serve, body_of, said, wait_until, write_model, write_repository
+from support.serving import LARGE, TIMEOUT_S, Serve, body_of, said, wait_until, write_model, write_repository
 
 pytestmark = pytest.mark.server
 

@@ -22,7 +22,7 @@ import pixprep as pp
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.embedded.stubs import stubs
 from pixprep.serving.embedded.wheel import ENVIRONMENTS, SHARED_MEMORY
-from serving import wait_until, write_model, write_pipeline
+from support.serving import wait_until, write_model, write_pipeline
 
 pytestmark = pytest.mark.server
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from endurance import endurance, growth
-from fault_cases import CASES, NOT_HERE, run
-from serving import GOOD, Clients, Serve, write_repository
+from serving.fault_cases import CASES, NOT_HERE, run
+from support.endurance import endurance, growth
+from support.serving import GOOD, Clients, Serve, write_repository
 
 pytestmark = pytest.mark.server
 

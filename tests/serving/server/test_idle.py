@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving import LARGE, PIPELINE, TIMEOUT_S, Clients, Serve, wait_until, write_model
+from support.serving import LARGE, PIPELINE, TIMEOUT_S, Clients, Serve, wait_until, write_model
 
 pytestmark = pytest.mark.server
 

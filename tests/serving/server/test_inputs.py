@@ -17,15 +17,15 @@ import onnx.parser
 import pytest
 from tritonclient.utils import InferenceServerException
 
-import detectors
 import pixprep as pp
-from images import photo, png, read
 from pixprep.cli.parser import main
 from pixprep.serving.embedded import client, perf
 from pixprep.serving.embedded.request import curl_line, sample
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.page.answer import Photos
-from serving import address, client_of, infer, write_pipeline
+from support import detectors
+from support.images import photo, png, read
+from support.serving import address, client_of, infer, write_pipeline
 
 pytestmark = pytest.mark.server
 

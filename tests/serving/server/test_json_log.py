@@ -11,7 +11,17 @@ import psutil
 import pytest
 
 from pixprep.serving.embedded.stubs import stubs
-from serving import PHOTO, PORTS, PROGRAM, ClientError, ask_http, post, wait_until, write_model, write_repository
+from support.serving import (
+    PHOTO,
+    PORTS,
+    PROGRAM,
+    ClientError,
+    ask_http,
+    post,
+    wait_until,
+    write_model,
+    write_repository,
+)
 
 pytestmark = pytest.mark.server
 

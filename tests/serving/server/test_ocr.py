@@ -12,8 +12,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from pixprep.cli.parser import main
 from pixprep.serving.embedded.server import Server
-from recipes import RECIPES
-from serving import address
+from support.recipes import RECIPES
+from support.serving import address
 
 ROOT = Path(__file__).parents[3]
 DOC = (ROOT / "docs" / "ocr.md").read_text(encoding="utf-8")

@@ -7,12 +7,12 @@ import pytest
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
-from detectors import save_echo
-from images import png, scene
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.embedded.wheel import SHARED_MEMORY
 from pixprep.serving.repository import build
-from serving import client_of, infer
+from support.detectors import save_echo
+from support.images import png, scene
+from support.serving import client_of, infer
 
 pytestmark = pytest.mark.server
 

@@ -21,14 +21,23 @@ import tritonclient.http
 from PIL import Image
 
 import pixprep as pp
-from browser import Browser, chromium
-from images import NO_IMAGE
 from pixprep.cli.parser import main
 from pixprep.serving.embedded.addresses import listeners
 from pixprep.serving.repository.trial import shares
 from pixprep.show.pictures import panels, photo_of
 from pixprep.show.preview import preview
-from serving import CLASSIFIER, CLASSIFIER_CONFIG, ENSEMBLE_CONFIG, PIPELINE, Serve, is_alive, wait_until, write_model
+from serving.server.browser import Browser, chromium
+from support.images import NO_IMAGE
+from support.serving import (
+    CLASSIFIER,
+    CLASSIFIER_CONFIG,
+    ENSEMBLE_CONFIG,
+    PIPELINE,
+    Serve,
+    is_alive,
+    wait_until,
+    write_model,
+)
 
 pytestmark = pytest.mark.server
 

@@ -14,14 +14,14 @@ import pytest
 import tritonclient.http
 
 import pixprep as pp
-from images import NO_IMAGE
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serving.embedded import client, perf
 from pixprep.serving.embedded.addresses import check_ports
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.embedded.wheel import environment as environment_of
 from pixprep.serving.embedded.wheel import find_wheel
-from serving import address, wait_until, write_model, write_pipeline
+from support.images import NO_IMAGE
+from support.serving import address, wait_until, write_model, write_pipeline
 
 pytestmark = pytest.mark.server
 

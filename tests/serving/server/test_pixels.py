@@ -21,14 +21,14 @@ from PIL import Image
 from tritonclient.utils import InferenceServerException, shared_memory
 
 import pixprep as pp
-from images import scene
 from pixprep.cli.parser import main
 from pixprep.serving import repository
 from pixprep.serving.embedded import client, perf
 from pixprep.serving.embedded.request import sample
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.page.answer import Photos
-from serving import PORTS, PROGRAM, Serve, wait_until, write_model
+from support.images import scene
+from support.serving import PORTS, PROGRAM, Serve, wait_until, write_model
 
 pytestmark = pytest.mark.server
 

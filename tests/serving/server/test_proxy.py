@@ -34,8 +34,8 @@ from pixprep.errors import SetupError
 from pixprep.serving.embedded.connection import Triton
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.embedded.stubs import stubs
-from proxies import DEPLOY, ENVOY, HAPROXY, KINDS, proxy_of
-from serving import (
+from support.proxies import DEPLOY, ENVOY, HAPROXY, KINDS, proxy_of
+from support.serving import (
     BAD,
     GOOD,
     LARGE,

@@ -2,9 +2,9 @@
 
 import pytest
 
-import ensemble
 from pixprep.serving.triton import pool
-from serving import GOOD, PIPELINE, Clients, Oracle, write_repository
+from support import ensemble
+from support.serving import GOOD, PIPELINE, Clients, Oracle, write_repository
 
 pytestmark = [
     pytest.mark.server,

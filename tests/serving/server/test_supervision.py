@@ -18,7 +18,6 @@ import psutil
 import pytest
 
 import pixprep as pp
-import serving
 from pixprep.cli.parser import main
 from pixprep.serving.embedded.processes import OF_MODEL, OF_TRITON, Waits
 from pixprep.serving.embedded.server import Server, State
@@ -26,7 +25,8 @@ from pixprep.serving.embedded.stubs import Stub, stubs
 from pixprep.serving.embedded.supervisor import SILENCES, look_after
 from pixprep.serving.embedded.wheel import find_wheel
 from pixprep.serving.repository import check
-from serving import (
+from support import serving
+from support.serving import (
     GOOD,
     LARGE,
     PHOTO,

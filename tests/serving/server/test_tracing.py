@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from serving import PHOTO, PROGRAM, Serve, ask_http, body_of, post, wait_until, write_repository
+from support.serving import PHOTO, PROGRAM, Serve, ask_http, body_of, post, wait_until, write_repository
 
 pytestmark = pytest.mark.server
 

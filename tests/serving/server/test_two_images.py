@@ -10,7 +10,6 @@ import onnx.parser
 import pytest
 
 import pixprep as pp
-from images import photo, png, scene
 from pixprep.cli.parser import main
 from pixprep.errors import PipelineError, PixprepError
 from pixprep.serving.embedded import client, perf
@@ -19,7 +18,8 @@ from pixprep.serving.embedded.server import Server
 from pixprep.serving.page.answer import Photos
 from pixprep.serving.page.handler import cut
 from pixprep.serving.repository import build, check, side_notes
-from serving import address
+from support.images import photo, png, scene
+from support.serving import address
 
 pytestmark = pytest.mark.server
 

@@ -10,9 +10,9 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
-from clips import clip
 from pixprep.serving.embedded.server import Server
-from serving import RAW, client_of, infer, wait_until, write_model
+from support.clips import clip
+from support.serving import RAW, client_of, infer, wait_until, write_model
 
 pytest.importorskip("av")
 pytest.importorskip("cv2")

@@ -5,8 +5,8 @@ from contextlib import suppress
 import pytest
 
 import pixprep as pp
-from images import jpeg, scene
-from loading import DETECTION, TRAINING, samples
+from support.images import jpeg, scene
+from support.loading import DETECTION, TRAINING, samples
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import png, scene
+from support.images import png, scene
 
 NAMES = ("tensor", "mask", "boxes", "labels", "sizes")
 SHAPES = [(3, 3, 64, 96), (3, 64, 96), (3, 3, 4), (3, 3), (3, 2)]

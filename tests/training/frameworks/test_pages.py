@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from images import jpeg, scene
-from records import example, record, tar_bytes, tar_members, write_tfrecord
+from support.images import jpeg, scene
+from support.records import example, record, tar_bytes, tar_members, write_tfrecord
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = {"loader.md": 10, "sources.md": 6, "importing.md": 1, "video.md": 1}
@@ -121,7 +121,7 @@ def test_a_program_of_a_page_runs(page, number, here, capsys, request):
                     writing.put(key, value)
     if page == "video.md":
         for path in (here / "train").glob("*/?.jpg"):
-            path.with_suffix(".mp4").write_bytes(import_module("clips").clip(count=20))
+            path.with_suffix(".mp4").write_bytes(import_module("support.clips").clip(count=20))
         (_, pipeline) = re.findall(r"^```json\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)[:2]
         (here / "clips.json").write_text(pipeline)
     names = {}

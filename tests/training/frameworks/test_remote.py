@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from loading import PLAIN
 from pixprep import read
-from records import tar_bytes, tar_members, write_folder, write_tfrecord
+from support.loading import PLAIN
+from support.records import tar_bytes, tar_members, write_folder, write_tfrecord
 
 pytest.importorskip("aiohttp", reason="NO AIOHTTP: make training")
 pytest.importorskip("fsspec", reason="NO FSSPEC: make training")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from loading import TRAINING, samples
+from support.loading import TRAINING, samples
 
 tf = pytest.importorskip("tensorflow", reason="NO TENSORFLOW: make parity-tensorflow makes its environment")
 keras = pytest.importorskip("keras", reason="NO KERAS: make parity-tensorflow makes its environment")

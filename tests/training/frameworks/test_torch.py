@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from loading import TRAINING, samples
 from pixprep.engine.decoders.pixels import host_array
+from support.loading import TRAINING, samples
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: make training")
 from torch.utils.data import DataLoader  # noqa: E402

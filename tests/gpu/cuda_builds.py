@@ -1,0 +1,79 @@
+"""The CUDA kernels as NVRTC builds them for every GPU, by the product's way: each set of options, and what it takes."""
+
+import itertools
+import re
+from typing import NamedTuple
+
+import pytest
+
+import pixprep as pp
+from gpu.cuda_cases import other_channels, plan_of, resizes
+from pixprep.gpu import launch, nvrtc
+from pixprep.plan.profiles import PROFILES
+
+CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
+SLOW = pytest.mark.slow(reason="3 s a GPU; what the oldest one's build takes, newer ones have as a rule taken too")
+EACH = [CAPABILITIES[0], *(pytest.param(newer, marks=SLOW) for newer in CAPABILITIES[1:])]
+"""The same as parameters of a test."""
+REPORT = "--ptxas-options=-v"
+SAID = re.compile(
+    r"Function properties for (?P<kernel>\w+)\n"
+    r"\D+(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads\n"
+    r"\D+(?P<registers>\d+) registers(?:.*?(?P<shared>\d+) bytes smem)?"
+)
+
+
+class Usage(NamedTuple):
+    """Resources of one kernel: registers a thread, and bytes a block or a thread."""
+
+    registers: int
+    shared: int
+    spilled: int
+    stack: int
+
+
+def cuda():
+    """The major version of the CUDA whose NVRTC is here; None if there is none."""
+    for version in (13, 12):
+        try:
+            nvrtc.library(version)
+        except RuntimeError:
+            continue
+        return version
+    return None
+
+
+def builds():
+    """(code, options) of every set of options that a plan can ask for, the plain kernels in place of the fast too.
+
+    Of other numbers of channels than the image's those of three dtypes, in one resize.
+    """
+    made = {}
+    for plan in other_channels():
+        for plain in (False, True):
+            made[tuple(launch.options(plan, plain=plain))] = launch.code(plan, plain=plain)
+        made[tuple(launch.levels_options(plan))] = launch.levels_code()
+    for color, layout, dtype in itertools.product(("rgb", "gray"), ("chw", "hwc"), ("uint8", "float16", "float32")):
+        tensor = pp.tensor(dtype=dtype, layout=layout)
+        for resize in resizes():
+            if dtype == "uint8" and resize["filter"] in PROFILES[resize["like"]].real:
+                continue
+            is_real = resize["filter"] in PROFILES[resize["like"]].real
+            for changes in ([], [] if is_real else [pp.contrast(1.2)]):
+                plan = plan_of(pp.resize(height=30, width=30, **resize), *changes, tensor, color=color)
+                for plain in (False, True):
+                    made[tuple(launch.options(plan, plain=plain))] = launch.code(plan, plain=plain)
+                made[tuple(launch.levels_options(plan))] = launch.levels_code()
+    return [(code, options) for options, code in made.items()]
+
+
+def usage(code, options, capability):
+    """Resources of each kernel, by its name, as NVIDIA's assembler says; it says so of machine code alone."""
+    built = nvrtc.compiled(code, [*options, REPORT], capability=capability, cuda=cuda())
+    assert "warning" not in built.remarks, built.remarks
+    found = {}
+    for said in SAID.finditer(f"{built.remarks}\n"):
+        numbers = {name: int(text or 0) for name, text in said.groupdict().items() if name != "kernel"}
+        spilled = numbers.pop("stores") + numbers.pop("loads")
+        found[said["kernel"]] = Usage(spilled=spilled, **numbers)
+    return found

@@ -1,0 +1,178 @@
+"""Builds the shim around a plan's kernels with the system's compiler, and launches them on NumPy memory.
+
+Run as a program it is the AddressSanitizer run: the sanitizer must be loaded before Python.
+"""
+
+import ctypes
+import shutil
+import subprocess
+import sys
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from pixprep.engine.kernels.kernel import CpuKernel
+from pixprep.gpu import launch, structs
+from pixprep.gpu.canvases import canvas_plan, needs_canvases
+from pixprep.gpu.fill import PixelBuffer
+
+COMPILER = shutil.which("g++") or shutil.which("clang++")
+
+
+def build(plan, folder, *, sanitize=False, plain=False):
+    """The shim for a plan's types, as a loaded library."""
+    code, options = launch.code(plan, plain=plain), launch.options(plan, plain=plain)
+    return build_code(code, options, folder, sanitize=sanitize)
+
+
+def build_levels(plan, folder, *, sanitize=False):
+    """The shim of what changes levels, for a plan's types."""
+    return build_code(launch.levels_code(), launch.levels_options(plan), folder, sanitize=sanitize)
+
+
+def build_code(code, options, folder, *, sanitize=False):
+    """The shim around kernels compiled with these options, as a loaded library."""
+    name = "".join(c if c.isalnum() else "_" for c in "".join(options)) + "_asan" * sanitize
+    name += f"_{zlib.crc32(code.encode()):08x}"
+    path = Path(folder, f"{name}.so")
+    if not path.exists():
+        written = path.with_suffix(".cu")
+        written.write_text(code, encoding="utf-8")
+        flags = "-std=c++17 -O1 -ffp-contract=off -U_FORTIFY_SOURCE -shared -fPIC" + " -g" * sanitize
+        command = [COMPILER, *flags.split(), *options]
+        sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+        if COMPILER.endswith("g++") and not COMPILER.endswith("clang++"):
+            sanitizers.append("-fsanitize-sections=shared_memory")  # else variables with a section have no guards
+        command += [f'-DSOURCE="{written}"', *sanitizers * sanitize]
+        command += ["-o", str(path), str(Path(__file__).parents[1] / "shim" / "shim.cpp")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    return ctypes.CDLL(str(path))
+
+
+def build_all(plans, folder, *, sanitize=False):
+    """Build the shims for all of the plans beforehand, two at a time."""
+    makers = {}
+    for plan in plans:
+        makers[tuple(launch.options(plan))] = build, plan
+        if needs_canvases(plan):
+            makers[("levels", *launch.levels_options(plan))] = build_levels, plan
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda one: one[0](one[1], folder, sanitize=sanitize), makers.values()))
+
+
+def odd(image, index):
+    """A copy whose rows begin at any byte, with a gap between them; and the bytes before it, which nobody may read."""
+    height, width, channels = image.shape
+    pitch = width * channels + 5 * index % 7
+    guard = np.full(8 + index % 8 + (height - 1) * pitch + width * channels, 55, np.uint8)
+    copy = as_strided(guard[8 + index % 8 :], image.shape, (pitch, channels, 1))
+    copy[:] = image
+    return copy, guard[:8]
+
+
+def poison(guards, *, undo=False):
+    """Let AddressSanitizer, if it is loaded, refuse accesses; what lies behind an array it refuses anyway."""
+    function = getattr(ctypes.CDLL(None), f"__asan_{'un' * undo}poison_memory_region", None)
+    if function is not None:
+        for guard in guards:
+            function(ctypes.c_void_p(guard.ctypes.data), ctypes.c_size_t(guard.nbytes))
+
+
+class Room:
+    """See ``launch.Room``: the host's memory, poisoned, that the kernels read without a copy."""
+
+    def upload(self, n_bytes):
+        self.memory = np.full(n_bytes, 99, np.uint8)
+        return self.memory, self.memory.ctypes.data
+
+    def middle(self, n_bytes):
+        self.between = np.empty(max(1, n_bytes), np.uint8)
+        return self.between.ctypes.data
+
+
+def placed(plan, images):
+    """The placement of each; images of one size share it, as in a batch."""
+    placements = {image.shape[:2]: plan.geometry.place(*image.shape[:2]) for image in images}
+    return [placements[image.shape[:2]] for image in images]
+
+
+def prepare(plan, images, outs, *, room, placements=None, **options):
+    """The launch of a plan."""
+    pixels = [PixelBuffer(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
+    tensors = [out.ctypes.data for out in outs]
+    return launch.prepare(plan, pixels, placements or placed(plan, images), tensors, room=room, **options)
+
+
+def run(library, plan, images, *, placements=None, levels=None, plain=False, middle_bytes=1 << 62, spoil=None):
+    """The tensors of uint8 (height, width, channels) images, by the real kernels.
+
+    Args:
+        library: of ``build``.
+        plan: which.
+        images: on the host.
+        placements: of the images, in place of the plan's own.
+        levels: of ``build_levels``, where the plan needs it.
+        plain: as the library is.
+        middle_bytes: see ``launch.prepare``.
+        spoil: may change the launch.
+    """
+    images, guards = zip(*(odd(image, index) for index, image in enumerate(images)), strict=True)
+    outs = [np.full(plan.spec.shape, 77, plan.spec.dtype) for _ in images]
+    room = Room()  # which must live until the end
+    prepared = prepare(plan, images, outs, room=room, placements=placements, plain=plain, middle_bytes=middle_bytes)
+    if spoil:
+        spoil(prepared)
+    passes = canvas_plan(plan)
+    constants = [structs.constants(each) for each in (passes, plan)]
+    struct = structs.plan_struct(plan, constants[1].ctypes.data, plan.spec.view(outs[0], "chw"))
+    passes_struct = structs.plan_struct(passes, constants[0].ctypes.data) if plan.has_canvas else struct.copy()
+    poison(guards)
+    for part in prepared.parts:
+        grids = [(ctypes.c_uint * 3)(*grid) for grid in (part.first_grid, part.second_grid, part.levels_grid)]
+        address = ctypes.c_void_p(prepared.images.ctypes.data + part.first * structs.IMAGE.itemsize)
+        library.run_first_pass(grids[0], address)
+        canvases = prepared.memory.ctypes.data + (part.canvases or 0)
+        passes_struct["canvases"] = canvases
+        library.run_second_pass(grids[1], address, ctypes.c_void_p(passes_struct.ctypes.data))
+        if part.canvases is not None:
+            levels.run_change_levels(grids[2], ctypes.c_void_p(canvases), ctypes.c_void_p(struct.ctypes.data))
+    poison(guards, undo=True)
+    return outs
+
+
+def expected(plan, images, placements=None):
+    """The same by the CPU kernel, whose equality with Pillow has tests of its own."""
+    kernel = CpuKernel(plan)
+    outs = [np.full(plan.spec.shape, 78, plan.spec.dtype) for _ in images]
+    padded = [np.ascontiguousarray(np.dstack([i, i[:, :, :1]])) if i.shape[2] == 3 else i for i in images]
+    kernel.run(padded, placements or placed(plan, images), outs, range(len(outs)))
+    return outs
+
+
+def sanitized(folder):
+    """Every seventh case, each time with another geometry, and lists of level steps.
+
+    A write or read outside ends the process with its report.
+    """
+    from gpu.cuda_cases import cases, synthetic_library  # noqa: PLC0415  (only this program runs them)
+    from gpu.level_cases import cases as level_cases  # noqa: PLC0415
+
+    count = 0
+    with synthetic_library():
+        made = [*((plan, images, None) for plan, images in cases(every=7)), *level_cases()]
+        build_all((plan for plan, *_ in made), folder, sanitize=True)
+        for plan, images, placements in made:
+            levels = build_levels(plan, folder, sanitize=True) if needs_canvases(plan) else None
+            found = run(build(plan, folder, sanitize=True), plan, images, placements=placements, levels=levels)
+            for ours, theirs in zip(found, expected(plan, images, placements), strict=True):
+                assert np.array_equal(ours, theirs)
+                count += 1
+    sys.stdout.write(f"{count} images\n")
+
+
+if __name__ == "__main__":
+    sanitized(sys.argv[1])

@@ -1,0 +1,487 @@
+"""CuPy played on the CPU: arrays are NumPy's, and kernels run through the shim. Only what is used of it is there.
+
+``compiler`` plays NVRTC: what it compiled is the code itself. ``codecs`` plays nvImageCodec, whose CPU decoder stands
+for its others. ``install`` puts all three in their places for a whole process.
+"""
+
+import ctypes
+import importlib.util
+import json
+import sys
+import threading
+import weakref
+from collections import Counter
+from math import prod
+from time import perf_counter
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import nvidia
+import PIL.Image
+from nvidia import nvimgcodec
+
+from gpu import cuda_shim
+from pixprep import gpu
+from pixprep.engine.decoders.header import read_jpeg_header
+from pixprep.gpu.nvrtc import Compiled
+
+TURN = threading.Lock()  # the shim is one GPU: its threads and shared memory are static
+FREE = 100 << 30  # bytes of its memory
+COPIED = set()  # where in the host's memory something may still be read, until somebody synchronizes
+
+
+class CUDARuntimeError(RuntimeError):
+    pass
+
+
+class Pointer:
+    def __init__(self, ptr, owner=None):
+        self.ptr, self.owner = ptr, owner
+
+    def copy_from_host_async(self, source, n_bytes, stream):
+        assert isinstance(source, int)
+        assert source not in COPIED, "the host's memory may still be read for an earlier copy"
+        COPIED.add(source)
+        assert isinstance(stream, Stream)
+        ctypes.memmove(self.ptr, source, n_bytes)
+
+    def copy_from_device_async(self, source, n_bytes, stream):
+        assert isinstance(stream, Stream)
+        ctypes.memmove(self.ptr, source.ptr, n_bytes)
+
+
+class UnownedMemory:
+    def __init__(self, ptr, size, owner, device_id):
+        assert device_id == RUNTIME.getDevice()
+        self.ptr, self.size, self.owner = ptr, size, owner
+
+
+class Array(np.ndarray):
+    """It refuses what CuPy would compile a kernel of its own for, which the machine may lack the headers for."""
+
+    def __new__(cls, shape, dtype, memptr, strides=None):
+        shape = (shape,) if isinstance(shape, int) else shape
+        n_bytes = strides[0] * shape[0] if strides else prod(shape) * np.dtype(dtype).itemsize
+        array = np.ndarray.__new__(cls, shape, dtype, (ctypes.c_char * n_bytes).from_address(memptr.ptr), 0, strides)
+        array.owner = memptr
+        return array
+
+    @property
+    def data(self):
+        return Pointer(self.ctypes.data)
+
+    def get(self):
+        assert self.flags.c_contiguous
+        synchronize()
+        return np.array(self)
+
+    def __setitem__(self, key, value):
+        part = self[key]
+        assert np.isscalar(value)
+        assert value == 0
+        assert part.flags.c_contiguous
+        super().__setitem__(key, value)
+
+
+def asarray(values):
+    if isinstance(values, Array):
+        return values
+    if getattr(values, "buffer_kind", None) != nvimgcodec.ImageBufferKind.STRIDED_DEVICE:
+        return np.array(np.asarray(values)).view(Array)
+    interface = values.__cuda_array_interface__  # without a copy, after a wait
+    Stream.synchronized = (*Stream.synchronized, interface["stream"])
+    return Array(interface["shape"], np.uint8, Pointer(interface["data"][0], values), interface["strides"])
+
+
+def ascontiguousarray(values):
+    """A copy as CuPy makes it, which compiles a kernel for what is not contiguous yet."""
+    return values if values.flags.c_contiguous else np.ascontiguousarray(values).view(Array)
+
+
+def from_dlpack(tensor):
+    """A tensor of Triton's in device memory."""
+    return tensor.__dlpack__()
+
+
+def empty(shape, dtype):
+    return np.full(shape, 99, dtype).view(Array)
+
+
+class Stream:
+    ptr = 0  # nvImageCodec sees it
+    made = destroyed = 0
+    ends = 0  # how often somebody has waited for all that was queued
+    waited_for = ()  # events, of all streams
+    synchronized = ()  # numbers of streams, for one array each
+    _current = threading.local()
+
+    def __init__(self, *, non_blocking):
+        assert non_blocking
+        Stream.made += 1
+
+    def __enter__(self):
+        self._stack().append(self)
+        return self
+
+    def __exit__(self, *_):
+        assert self._stack().pop() is self
+
+    def __del__(self):
+        type(self).destroyed += 1  # by itself: when Python ends, the module's names go first
+
+    def synchronize(self):
+        synchronize()
+
+    def record(self):
+        event = Event()
+        event.record(self)
+        return event
+
+    def wait_event(self, event):
+        Stream.waited_for = (*Stream.waited_for, event)
+
+    @classmethod
+    def _stack(cls):
+        cls._current.__dict__.setdefault("stack", [])
+        return cls._current.stack
+
+    @classmethod
+    def current(cls):
+        stack = cls._stack()
+        return stack[-1] if stack else DEFAULT
+
+
+DEFAULT = Stream(non_blocking=True)
+
+
+class Device:
+    _of_threads = threading.local()
+    id = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
+    compute_capability = "90"
+
+    def __init__(self, device=None):
+        self.index = device
+
+    def __enter__(self):
+        Device._of_threads.depth = Device.depth() + 1
+        return self
+
+    def __exit__(self, *_):
+        Device._of_threads.depth -= 1
+
+    @classmethod
+    def depth(cls):
+        """Within how many of them the thread is; outside of all it is on the first GPU."""
+        return getattr(cls._of_threads, "depth", 0)
+
+
+class Event:
+    """The fake GPU is busy with what was queued, until somebody synchronizes."""
+
+    @property
+    def done(self):
+        return self.number < Stream.ends
+
+    def record(self, stream):
+        assert isinstance(stream, Stream)
+        self.stream, self.number = stream, Stream.ends
+        self.time = perf_counter()
+
+    def synchronize(self):
+        synchronize(ends=0)  # others may be busy still
+
+
+class MemoryPool:
+    def free_all_blocks(self):
+        pass
+
+
+def synchronize(ends=1):
+    if RUNTIME.broken is not None:
+        raise CUDARuntimeError(RUNTIME.broken)
+    Stream.ends += ends
+    COPIED.clear()
+
+
+def memset(address, value, n_bytes, stream):
+    assert stream == Stream.ptr
+    ctypes.memset(address, value, n_bytes)
+
+
+def memcpy_2d(*told):
+    to, to_pitch, begin, pitch, n_bytes, rows, kind, stream = told
+    assert (kind, stream) == (RUNTIME.memcpyDeviceToDevice, Stream.ptr)
+    assert min(pitch, to_pitch) >= n_bytes, "CUDA refuses it"
+    for row in range(rows):
+        ctypes.memmove(to + row * to_pitch, begin + row * pitch, n_bytes)
+
+
+OWN_POOL = {}  # CUDA's own: by attribute what was set, and what it was trimmed to
+
+
+def own_pool(device):
+    if RUNTIME.poolless:
+        raise CUDARuntimeError("cudaErrorNotSupported")
+    assert device == Device.id
+    return id(OWN_POOL)
+
+
+RUNTIME = SimpleNamespace(
+    poolless=False,  # as some virtual GPUs are
+    cudaMemPoolAttrReleaseThreshold=4,
+    deviceGetDefaultMemPool=own_pool,
+    memPoolSetAttribute=lambda pool, attr, value: OWN_POOL.update({attr: value}),  # noqa: ARG005
+    memPoolTrimTo=lambda pool, size: OWN_POOL.update(trimmed=size),  # noqa: ARG005
+    memsetAsync=memset,
+    memcpy2DAsync=memcpy_2d,
+    memcpyDeviceToDevice=3,
+    broken=None,  # what every call that waits for the device raises, as after an illegal address
+    CUDARuntimeError=CUDARuntimeError,
+    deviceSynchronize=synchronize,
+    getDevice=lambda: 0,
+    getDeviceCount=lambda: 1,
+    memGetInfo=lambda: (FREE, FREE),
+    getDeviceProperties=lambda _: {"name": b"Fake GPU", "multiProcessorCount": 1},
+    driverGetVersion=lambda: 13000,
+    runtimeGetVersion=lambda: 13000,
+)
+
+
+def modules(folder):
+    """A ``cupy`` whose Module builds its shims in a folder, from what ``compiler`` gives."""
+
+    class Module:
+        changes = ()  # texts of the kernels, and what this GPU does in their place
+
+        def load(self, cubin):
+            self._code, self._options = json.loads(cubin)
+
+        def get_function(self, name):
+            code = self._code
+            for before, after in Module.changes:
+                code = code.replace(before, after)
+            run = getattr(cuda_shim.build_code(code, self._options, folder), f"run_{name}")
+
+            def launch(grid, block, args):
+                assert block == ((512,) if name == "change_levels" else (64, 4))
+                pointers = [ctypes.c_void_p(argument.ctypes.data) for argument in args]
+                with TURN:
+                    run((ctypes.c_uint * 3)(*grid), *pointers)
+
+            return launch
+
+    class Nvtx:
+        available = True
+        ranges = Counter()  # noqa: RUF012  (those that have ended)
+        _open = threading.local()
+
+        @classmethod
+        def RangePush(cls, message, id_color=-1):  # noqa: ARG003
+            cls._open.__dict__.setdefault("names", []).append(message)
+
+        @classmethod
+        def RangePop(cls):
+            cls.ranges[cls._open.names.pop()] += 1
+
+    cuda = SimpleNamespace(
+        nvtx=Nvtx,
+        MemoryPool=MemoryPool,
+        PinnedMemoryPool=MemoryPool,
+        Module=Module,
+        runtime=RUNTIME,
+        Device=Device,
+        UnownedMemory=UnownedMemory,
+        MemoryPointer=lambda memory, offset: Pointer(memory.ptr + offset, memory),
+        Stream=Stream,
+        Event=Event,
+        get_current_stream=Stream.current,
+        set_allocator=lambda allocator: None,  # noqa: ARG005
+        alloc_pinned_memory=lambda n_bytes: bytearray(b"\x63" * n_bytes),  # 99
+        get_elapsed_time=lambda begin, end: 1e3 * (end.time - begin.time),
+    )
+    return SimpleNamespace(
+        __version__="fake",
+        ndarray=Array,
+        asarray=asarray,
+        ascontiguousarray=ascontiguousarray,
+        from_dlpack=from_dlpack,
+        asnumpy=np.array,
+        empty=empty,
+        RawKernel=lambda code, name: lambda grid, block, arguments: None,  # noqa: ARG005  (it would pass the time)
+        cuda=cuda,
+        get_default_memory_pool=MemoryPool,
+        get_default_pinned_memory_pool=MemoryPool,
+    )
+
+
+def compiler():
+    """A ``pixprep.gpu.nvrtc`` whose image is the code, for ``Module``."""
+
+    def compiled(code, options, *, capability, cuda):
+        assert any(name in code for name in ("second_pass", "change_levels", "show_surface"))
+        assert (capability, cuda) == (90, 13)
+        return Compiled(json.dumps([code, options]).encode(), "")
+
+    return SimpleNamespace(compiled=compiled, library=lambda cuda: None)  # noqa: ARG005
+
+
+class Image:
+    """Image that nvImageCodec decodes to, whose rows are padded; used again, it has its memory still."""
+
+    buffer_kind = nvimgcodec.ImageBufferKind.STRIDED_DEVICE
+
+    real = None  # nvImageCodec's, once that has decoded into it
+
+    def __init__(self):
+        self._memory = np.zeros(0, np.uint8)
+
+    def fill(self, pixels, padding):
+        height, width, channels = pixels.shape
+        pitch = width * channels + padding
+        if self._memory.size < height * pitch:
+            self._memory = np.full(height * pitch, 99, np.uint8)
+        rows = self._memory[: height * pitch].reshape(height, pitch)[:, : width * channels]
+        rows[:] = pixels.reshape(height, -1)
+        self._pixels = np.lib.stride_tricks.as_strided(rows, pixels.shape, (pitch, channels, 1))
+        return self
+
+    @property
+    def capacity(self):
+        return self._memory.size
+
+    @property
+    def shape(self):
+        return self._pixels.shape
+
+    @property
+    def __array_interface__(self):
+        return self._pixels.__array_interface__
+
+    @property
+    def __cuda_array_interface__(self):
+        return self._pixels.__array_interface__ | {"stream": self.stream}
+
+
+DECODED = {}  # by how and what: pixels of nvImageCodec's CPU decoder, as each engine decodes the same samples
+TURNS = "apply_exif_orientation"
+
+
+class CodeStream:
+    """nvImageCodec's, and the bytes, which it does not copy."""
+
+    def __init__(self, encoded):
+        self.encoded = np.frombuffer(encoded, np.uint8)
+        self.real = nvimgcodec.CodeStream(encoded)
+        self.height, self.width = self.real.height, self.real.width
+
+
+def codecs():
+    """An ``nvidia.nvimgcodec`` whose decoders all decode on the CPU, and have the GPU decoders' habits."""
+    played = ModuleType("nvidia.nvimgcodec")
+    played.__dict__.update(vars(nvimgcodec))
+
+    class Decoder:
+        refused = ()  # the places of images in a call that it decodes to nothing
+        reused = ()  # images of an earlier call, whose memory the last one may write into
+        padding = 13  # bytes after each row
+        hardware = None  # how many images the hardware engine takes at once; None: there is none
+        engines = 1  # of the hardware: with more of them neighbours choose the way
+        shares = ()  # of each call: how many images the engine decoded, and how many CUDA
+        changes = {}  # noqa: RUF012  ("cuda" or a way of the hardware: what it makes of pixels)
+        largest = None  # bytes of the pixels that there is memory for
+        fault = None  # what a call raises
+        is_turning = True  # shows images that EXIF turns upright
+        made = ()  # the arguments of each that was made
+        outside = 0  # calls outside of every device
+
+        def __init__(self, device_id=-1, max_num_cpu_threads=0, backends=(), options=""):
+            kinds = {backend.backend_kind for backend in backends}
+            self._is_hardware_alone = kinds == {nvimgcodec.HW_GPU_ONLY}
+            if self._is_hardware_alone and Decoder.hardware is None:
+                raise RuntimeError("Requested backends not among available processors.")
+            self._hardware = Decoder.hardware if nvimgcodec.HW_GPU_ONLY in kinds else None
+            self._is_legacy = "nvjpeg_hw_decoder:force_legacy_batch=1" in options.split()
+            self._options, self._threads = options, max_num_cpu_threads
+            self._most = 0  # images of a call that the engine decodes: fixed by the first
+            cpu = [nvimgcodec.Backend(nvimgcodec.CPU_ONLY)]
+            none = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
+            self._real = nvimgcodec.Decoder(device_id=none, backends=cpu, options=options)
+            arguments = SimpleNamespace(
+                device_id=device_id, threads=max_num_cpu_threads, kinds=kinds, options=options.split()
+            )
+            Decoder.made = (*Decoder.made, arguments)
+            Decoder.outside += Device.depth() == 0
+            Decoder.alive.add(self)
+
+        def decode(self, streams, *, images=(), **arguments):
+            if Decoder.fault:
+                raise RuntimeError(Decoder.fault)
+            Decoder.outside += Device.depth() == 0
+            Decoder.reused = images
+            told = self._options, *(getattr(arguments.get("params"), name, None) for name in ("color_spec", TURNS))
+            keys = [(told, stream.encoded.tobytes()) for stream in streams]
+            new = [index for index, key in enumerate(keys) if key not in DECODED]
+            again = {"images": [images[index] and images[index].real for index in new]} if images else {}
+            reals = dict(zip(new, self._real.decode([streams[i].real for i in new], **again, **arguments), strict=True))
+            DECODED.update((keys[index], None if real is None else np.array(real)) for index, real in reals.items())
+            changed = {}  # of one way, once: a call has many of the same
+            by_hardware, hardware = self._by_hardware(streams), self._way(streams)
+            results = []
+            for index, (stream, key) in enumerate(zip(streams, keys, strict=True)):
+                way = hardware if index in by_hardware else "cuda"
+                is_none = index in Decoder.refused or DECODED[key] is None
+                is_none = is_none or (self._is_hardware_alone and way == "cuda")
+                if is_none or (Decoder.largest is not None and 3 * stream.height * stream.width > Decoder.largest):
+                    results.append(None)
+                    continue
+                if (way, key) not in changed:
+                    pixels = self._shown(DECODED[key], stream.encoded)
+                    changed[way, key] = Decoder.changes.get(way, lambda same: same)(pixels)
+                image = (images[index] if images else None) or Image()
+                image.real = reals.get(index) or image.real
+                image.stream = arguments.get("cuda_stream", 0)
+                results.append(image.fill(changed[way, key], Decoder.padding))
+            Decoder.shares = (*Decoder.shares, (len(by_hardware), len(streams) - len(by_hardware)))
+            return results
+
+        def _by_hardware(self, streams):
+            """Baseline JPEGs, the largest first, as many of a call as of the first."""
+            if self._hardware is None:
+                return set()
+            if not self._most:
+                self._most = -(-len(streams) // self._hardware) * self._hardware
+            order = sorted(range(len(streams)), key=lambda index: -streams[index].height * streams[index].width)
+            headers = [read_jpeg_header(stream.encoded.data) for stream in streams]
+            return set([index for index in order if headers[index].frame == 0xC0][: self._most])
+
+        def _way(self, streams):
+            """The one of nvImageCodec 0.9's three that its hardware decoder takes for a call."""
+            if self._is_legacy or Decoder.engines == 1:
+                return "hardware"
+            if len(streams) == 1:
+                return "single"
+            samplings = {read_jpeg_header(stream.encoded.data).samplings for stream in streams}
+            return "batch-single" if len(streams) > 12 and len(samplings) > 1 and self._threads > 1 else "hardware"
+
+        def _shown(self, pixels, encoded):
+            header = read_jpeg_header(encoded.data)
+            if header.is_rgb:  # three components are YCbCr for nvJPEG
+                pixels = np.asarray(PIL.Image.fromarray(pixels, "YCbCr").convert("RGB"))
+            is_turned = pixels.shape[:2] != (header.height, header.width)
+            return pixels if Decoder.is_turning or not is_turned else pixels.transpose(1, 0, 2)
+
+    Decoder.alive = weakref.WeakSet()
+    played.Decoder = Decoder
+    played.CodeStream = CodeStream
+    return played
+
+
+def install(folder):
+    """Play CuPy, NVRTC, nvImageCodec's GPU decoders and, where there is PyAV, PyNvVideoCodec from now on."""
+    gpu.nvrtc = sys.modules["pixprep.gpu.nvrtc"] = compiler()
+    nvidia.nvimgcodec = sys.modules["nvidia.nvimgcodec"] = codecs()
+    sys.modules["cupy"] = modules(folder)
+    if importlib.util.find_spec("av"):
+        from gpu import fake_nvdec  # noqa: PLC0415  (PyAV)
+
+        sys.modules["PyNvVideoCodec"] = fake_nvdec.played()

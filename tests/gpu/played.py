@@ -1,0 +1,83 @@
+"""Engines on a GPU that the CPU plays (fixture ``gpu`` of ``tests/gpu``), and their images."""
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from pixprep.engine.options import EngineOptions
+from support.images import JUNK, jpegs, noise, others, photo, stills, with_exif
+from support.images import jpeg as encode
+
+AFTER_DECODE = [
+    pp.original_size(), pp.resize(40, filter="bicubic"), pp.center_crop(36), pp.transform(), pp.tensor(dtype="uint8"),
+]  # fmt: skip
+PIPELINE = pp.Pipeline([pp.decode(), *AFTER_DECODE])
+
+
+def on_gpu(pipeline=PIPELINE, **options):
+    return pp.Engine(pipeline, device="gpu", **options)
+
+
+def jpeg(height, width, seed=0, **options):
+    return encode(noise(height, width, seed=seed), **{"quality": 75} | options)
+
+
+def mixed():
+    """Every kind of image, and what is none."""
+    images = [*jpegs().values(), *others().values(), *stills().values(), *JUNK.values(), jpeg(80, 80, 2)[:900]]
+    return [*images, *(with_exif(orientation) for orientation in range(1, 9)), jpeg(200, 90, 1, progressive=True)]
+
+
+def damaged():
+    """A hundred JPEGs with flipped bits or cut off, between good ones."""
+    numbers = np.random.default_rng(2)
+    images = [photo(), jpeg(60, 50, 1)]
+    for index in range(100):
+        encoded = bytearray(jpeg(40 + index % 7, 56, index % 5, progressive=index % 3 == 0, subsampling=index % 3))
+        for _ in range(3):
+            encoded[numbers.integers(20, len(encoded))] = numbers.integers(256)
+        images.append(bytes(encoded[: -1 - index * 3] if index % 4 == 0 else encoded))
+    return images
+
+
+def same(ours, theirs):
+    assert [str(error) for error in ours.errors] == [str(error) for error in theirs.errors]
+    assert ours.recovered == theirs.recovered
+    for name, array in theirs.outputs.items():
+        assert np.array_equal(ours.outputs[name], array), name
+
+
+def decoder_of(gpu, budget=1 << 30, **options):
+    """A decoder without an engine."""
+    options = EngineOptions(**{"threads": 16, "damage": "strict"} | options)
+    return gpu.GpuDecoder(PIPELINE.plan, options, budget=budget)
+
+
+def pixels(decoder, images):
+    """A copy of what is decoded of each image, and how many images each chunk has."""
+    found, sizes = [], []
+    for chunk in decoder.chunks(images, [PIPELINE.plan.place] * len(images)):
+        with decoder.decode(chunk) as results:
+            found += [result if isinstance(result, pp.ImageError) else np.array(result.pixels) for result in results]
+        sizes.append(len(chunk.images))
+    return found, sizes
+
+
+ONE = 3 * 50 * 70
+
+
+def refusal(pipeline=PIPELINE, **options):
+    with pytest.raises(pp.SetupError) as caught:
+        on_gpu(pipeline, **options)
+    return str(caught.value)
+
+
+REMEDY = 'pip install ".[gpu-cuda12]" (or gpu-cuda13, for the CUDA of the driver) in a checkout of pixprep, or '
+NO_KERNELS = "no CUDA kernels that work on this GPU: "
+
+
+def baseline(count):
+    return [jpeg(40 + index % 9, 56, index % 5) for index in range(count)]
+
+
+TENSOR = pp.tensor(only="training")

@@ -1,0 +1,107 @@
+"""An ensemble behind Triton whose classifier takes the tensor where it lies: on a GPU, or as a rehearsal on the CPU."""
+
+import io
+import re
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import pixprep as pp
+from pixprep.serving.triton import pool
+from support.endurance import endurance
+from support.images import jpeg, photo
+from support.serving import BAD, GOOD, ask_grpc, write_model
+
+CONCURRENCY = 64
+BATCH = 64  # images: the largest batch of each model
+TENSOR = 3 * 224 * 224 * 4
+DECODERS = ("cpu", "consistent")
+STORM = [*BAD * 3, *GOOD]
+
+
+def photos(count):
+    """JPEGs of as many different parts of the two photos, of many sizes."""
+    rng = np.random.default_rng(3)
+    made = []
+    for index in range(count):
+        with Image.open(io.BytesIO(photo(("china", "flower")[index % 2]))) as image:
+            height, width = rng.integers(image.height // 3, image.height), rng.integers(image.width // 3, image.width)
+            top, left = rng.integers(image.height - height), rng.integers(image.width - width)
+            made.append(jpeg(np.asarray(image)[top : top + height, left : left + width]))
+    return made
+
+
+@contextmanager
+def serve(folder, oracle, models, *, pool_bytes=None, told_bytes=None, pinned=False):
+    """See ``Endurance``; with a CUDA pool of this size, of which the backend is told the truth or another size.
+
+    With ``pinned`` Triton has its pool of pinned memory, and the backend is told that it has not. Without all of them
+    Triton makes its defaults, as a server does that nobody gave options.
+    """
+    arguments = [] if pool_bytes is None else pool.options(pool_bytes, gpus=1)
+    arguments = arguments[:-1] if pinned else arguments
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in pool.variables(0):
+            patch.delenv(name, raising=False)
+        if pool_bytes is not None:
+            for name, value in pool.variables(told_bytes or pool_bytes).items():
+                patch.setenv(name, value)
+        with endurance(folder, oracle, models, extra_args=arguments) as it:
+            yield it
+
+
+def assert_all_right(it, count):
+    """Every request so far was answered, and rightly."""
+    assert dict(it.clients.counts) == {"right": count}, it.clients.notes[:5]
+
+
+def tensors_pass_the_host(it, images):
+    """Tell whether the largest batch's tensors went through memory of the host between the steps of the ensemble.
+
+    Triton and the process of a Python model exchange what is on the host in a region of shared memory, which grows to
+    the largest batch; of a tensor on a GPU only a handle is there. The images themselves take less than a quarter.
+    """
+    batch = [images[index % len(images)] for index in range(BATCH)]
+    assert sum(map(len, batch)) < BATCH * TENSOR / 4
+    assert it.clients.ask(batch, model="ensemble", protocol="grpc") == "right", it.clients.notes
+    largest = max(region.stat().st_size for region in it.regions())
+    return largest > BATCH * TENSOR / 2
+
+
+def said(it, pattern):
+    """The lines of Triton's log that hold a pattern."""
+    lines = it.server.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [line for line in lines if re.search(pattern, line)]
+
+
+def assert_answers_can_be_told_apart(oracle, images):
+    """A negative control: another image's answer, or none, would not pass for the right one."""
+    answers = oracle.tensors("ensemble", images)
+    for index, row in enumerate(answers):
+        for other in (*answers[:index], *answers[index + 1 :], np.zeros_like(row)):
+            assert not oracle.agrees(other, row)
+
+
+def write_pairs(models, devices):
+    """For each decoder a model on each device; the tensors are levels."""
+    for decoder in DECODERS:
+        ops = [pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor(dtype="uint8")]
+        parameter = f'parameters {{ key: "decoder" value {{ string_value: "{decoder}" }} }}\n'
+        for number, device in enumerate(devices):
+            config = f'backend: "pixprep"\ninstance_group {{ kind: KIND_{device} }}\n{parameter}'
+            write_model(models, f"{decoder}_{number}", config, {"pipeline.json": pp.Pipeline(ops).to_json()})
+    return models
+
+
+def levels_apart(client, images):
+    """For each decoder, the largest and the mean difference between its two models' answers."""
+    found = {}
+    for decoder in DECODERS:
+        ours, theirs = (ask_grpc(client, f"{decoder}_{number}", images, timeout_s=120) for number in (0, 1))
+        assert ours.shape == theirs.shape == (len(images), 3, 224, 224)
+        apart = np.abs(ours.astype(int) - theirs)
+        found[decoder] = {"max": int(apart.max()), "mean": round(float(apart.mean()), 4)}
+    return found

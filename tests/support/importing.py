@@ -1,0 +1,73 @@
+"""Parts that the tests of importers share: photos, refusals, damaged files."""
+
+import random
+from functools import cache
+
+import msgspec
+import numpy as np
+import pytest
+
+from pixprep import Engine, Pipeline, PipelineError
+from support.images import jpeg, noise, photo, png, read, scene, with_exif
+
+
+@cache
+def photos():
+    """Two photos, which mostly shrink, and a portrait of odd sides, which mostly grows."""
+    portrait = np.ascontiguousarray(np.asarray(read(photo("flower")))[40:371, 200:417])
+    return [photo("china"), photo("flower"), png(portrait)]
+
+
+def awkward(sizes):
+    """Photos, a scene and noise of each size, and files of odd forms."""
+    return {f"{make.__name__} {size}": png(make(*size)) for make in (scene, noise) for size in sizes} | {
+        "photo": photo(),
+        "flower": photo("flower"),
+        "odd jpeg": jpeg(scene(333, 501)),
+        "turned": with_exif(6, size=(240, 400)),
+        "mirrored": with_exif(7, size=(101, 77)),
+        "gray": png(scene(99, 140)[:, :, :1]),
+    }
+
+
+def ours(pipeline, images):
+    """One tensor for each image."""
+    with Engine(pipeline) as engine:
+        return engine.run(images)
+
+
+def refusal(importer, *arguments, **options):
+    """The message of the PipelineError that an importer raises."""
+    with pytest.raises(PipelineError) as caught:
+        importer(*arguments, **options)
+    return str(caught.value)
+
+
+def only(op, side):
+    """The same op on one side; None: on both."""
+    return msgspec.structs.replace(op, only=side)
+
+
+def damaged(whole, count=300):
+    """Copies of a file with a few bytes changed, every other one cut off."""
+    rng = random.Random(4)
+    for index in range(count):
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        yield bytes(data[: rng.randrange(len(data))] if index % 2 else data)
+
+
+def assert_imported_or_refused(importer, sources):
+    """Both happen, and nothing else; a refusal is one line that can be printed. Returns the pipelines."""
+    pipelines, messages = [], []
+    for source in sources:
+        try:
+            pipelines.append(importer(source))
+        except PipelineError as error:
+            messages.append(str(error))
+    assert pipelines
+    assert messages
+    assert all(isinstance(pipeline, Pipeline) for pipeline in pipelines)
+    assert [message for message in messages if not message.isprintable() or len(message) > 1500] == []
+    return pipelines

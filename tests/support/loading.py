@@ -1,0 +1,94 @@
+"""Small samples and pipelines for the tests of the Loader."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+import pixprep as pp
+from support.images import jpeg, scene
+
+PLAIN = pp.Pipeline([pp.decode(), pp.resize(height=24, width=24), pp.tensor(dtype="uint8")])
+
+TRAINING = pp.Pipeline(
+    [
+        pp.decode(),
+        pp.random_resized_crop(height=24, width=24),
+        pp.random_flip(),
+        pp.resize(height=24, width=24, only="serving"),
+        pp.normalize(mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.25]),
+        pp.tensor(),
+    ]
+).for_training()
+RANDOM = pp.Pipeline(
+    [
+        pp.decode(),
+        pp.random_resized_crop(height=24, width=24),
+        pp.random_flip(),
+        pp.resize(height=24, width=24, only="serving"),
+        pp.tensor(dtype="uint8"),
+    ]
+).for_training()
+DETECTION = pp.Pipeline(
+    [pp.decode(), pp.random_flip(), pp.resize(height=24, width=24), pp.boxes(normalized=True), pp.tensor()]
+).for_training()
+
+
+@cache
+def encoded(index):
+    """A JPEG whose size and pixels are another for each index."""
+    return jpeg(scene(30 + index % 7, 40 + index % 5, seed=index))
+
+
+def samples(count=40):
+    """Dicts of a list, which is a source."""
+    return [{"image": encoded(index), "label": index % 3, "name": f"photo {index}"} for index in range(count)]
+
+
+def loader(source=None, pipeline=PLAIN, **options):
+    """A Loader of small batches on two threads."""
+    return pp.Loader(samples() if source is None else source, pipeline, **{"batch_size": 8, "threads": 2} | options)
+
+
+def loader_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("pixprep")]
+
+
+def same(one, other):
+    """Tell whether two batches are equal in all that a training sees."""
+    arrays = [*one.outputs, "index", "attempt", "is_padding", *(name for name in ("label",) if name in one)]
+    return all(np.array_equal(one[name], other[name]) for name in arrays) and one.draws == other.draws
+
+
+def expected(index, pipeline=PLAIN):
+    """The tensor of a sample by an engine alone."""
+    with pp.Engine(pipeline, threads=1) as engine:
+        return engine.run([encoded(index)])[0]
+
+
+def _environment():
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+
+
+def killed(code, count):
+    """The first lines that some code prints, each as JSON, in a process that is then ended by SIGKILL."""
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=_environment())
+    lines = [json.loads(child.stdout.readline()) for _ in range(count)]
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    return lines
+
+
+def run(code, **options):
+    """Some code after a ``loader`` of 400 samples, in a process of its own."""
+    head = "from support.loading import PLAIN, samples\nimport pixprep as pp\n"
+    head += "loader = pp.Loader(samples(400), PLAIN, batch_size=8, threads=2)\n"
+    command = [sys.executable, "-W", "error", "-c", head + code]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.run(command, text=True, env=_environment(), timeout=120, check=False, **options)
