@@ -12,6 +12,7 @@
 #   make opencv-versions                    write the table of OpenCV's releases in docs/importing.md anew (15 minutes)
 #   make pillow-versions                    parts of JPEGs with each libjpeg-turbo that Pillow has had since 10.0 (5 minutes)
 #   make mutants MODULES=placement.py       small mistakes in a module, which its tests must notice; COUNT=300: random ones
+#   make words                              how many texts of each folder show a habit that makes them hard to read
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make models                             the recipes of docs/models.md beside the packages whose models they are for (2 GB)
 #   make train                              train a network, serve it with the same file, compare the logits
@@ -54,7 +55,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-engine test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-engine test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -277,6 +278,9 @@ lint: .venv/.dev
 	$(VENV)/ruff check --quiet .
 	$(VENV)/ruff format --quiet --check .
 	$(VENV)/mypy
+
+words: .venv/.dev
+	$(VENV)/python tools/words.py
 
 native: .venv/.dev
 	$(VENV)/python hatch_build.py
