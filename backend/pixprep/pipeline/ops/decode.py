@@ -9,7 +9,7 @@ from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Within, shown
 from pixprep.pipeline.ops.op import FirstOp
 from pixprep.plan.clip_frames import Rule, Sampling, Start
-from pixprep.plan.draws.augments import RandomStep, Uniforms
+from pixprep.plan.draws.augments import Drawing, RandomStep, Uniforms
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.plan import ClipPlan, Plan
 from pixprep.spec import Alpha, Chroma, Color, FrameLayout, Frames, Idct, ImageSpec
@@ -91,7 +91,7 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
         )
 
 
-class DecodeVideo(FirstOp, frozen=True, tag="decode_video", kw_only=True):
+class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=True):
     """Decode frames of one clip (MP4, MOV, Matroska, WebM or AVI; H.264, H.265, VP8, VP9, AV1 or MPEG-4).
 
     All frames share one geometry, and a random op draws once for the clip. FFmpeg decodes, through PyAV (``pip install

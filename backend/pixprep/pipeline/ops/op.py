@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.faults import Called
 from pixprep.pipeline.ops.limits import Limit, Pair, need_fill, need_whole_levels
-from pixprep.plan.draws.augments import Augment, Uniforms
+from pixprep.plan.draws.augments import Augment, Changing, Drawing, Uniforms
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
@@ -123,8 +123,8 @@ class ImageOp(Op, frozen=True):
         raise NotImplementedError
 
 
-class LevelsOp(ImageOp, frozen=True):
-    """An op on levels after the geometry; it may have a ``fill``. See ``plan.draws.augments.Changing``.
+class LevelsOp(Changing, ImageOp, frozen=True):
+    """An op on levels after the geometry; it may have a ``fill``.
 
     Attributes:
         has_colours: it takes no image of one channel.
@@ -134,10 +134,7 @@ class LevelsOp(ImageOp, frozen=True):
 
     has_colours: ClassVar[bool] = False
     host_like: ClassVar[str] = ""
-    moves: ClassVar[bool] = False
     may_colour: ClassVar[bool] = True
-    no_places: ClassVar[str] = ""
-    no_boxes: ClassVar[str] = ""
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change; refuses values that are no levels, and other channels than it takes."""
@@ -159,7 +156,6 @@ class LevelsOp(ImageOp, frozen=True):
 
     @property
     def is_hosts(self) -> bool:
-        """Tell whether a GPU has no kernel for it."""
         return getattr(self, "like", None) == self.host_like
 
     @property
@@ -168,43 +164,11 @@ class LevelsOp(ImageOp, frozen=True):
         return not getattr(self, "expand", False)
 
     @property
-    def keeps_places(self) -> bool:
-        """See ``plan.draws.augments.Changing``, as the methods below."""
-        return False
-
-    @property
-    def is_pointwise(self) -> bool:
-        """See ``keeps_places``."""
-        return False
-
-    @property
     def keeps_gray(self) -> bool:
-        """See ``keeps_places``."""
         return not self.may_colour and len({*as_tuple(getattr(self, "fill", 0))}) == 1
 
-    @property
-    def blocks(self) -> int:
-        """Number of blocks that are drawn: none."""
-        return 0
-
-    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Draw for an image of this size; JSON holds the result."""
-        return {}
-
-    def in_words(self) -> str:
-        """Words for what it does."""
-        raise NotImplementedError
-
-    def input_words(self, row: Any, height: int, width: int) -> Words:
-        """Words of a row that came with the image; see ``plan.draws.augments.Changing``."""
-        raise NotImplementedError
-
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        """Steps on an image of this size: of a random op, those of the fixed ops that its draw gives.
-
-        Raises:
-            ImageError: DOES_NOT_FIT: the image is too small.
-        """
+        """Steps on an image of this size: of a random op, those of the fixed ops that its draw gives."""
         ops = cast("list[LevelsOp]", self.fixed(words))
         return tuple([step for op in ops for step in op.steps({}, height, width, color)])
 
@@ -227,20 +191,12 @@ class ColorOp(SteadyOp, frozen=True):
         return (self.step(),)
 
 
-class Drawn:
-    """A mixin of ops that draw numbers: in training only. See ``plan.draws.augments.Drawing``."""
+class Drawn(Drawing):
+    """A mixin of ops that draw numbers: in training only."""
 
     __slots__ = ()
 
     home: ClassVar[Side | None] = "training"
-
-    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Draw for an image of this size; JSON holds the result."""
-        raise NotImplementedError
-
-    def in_words(self) -> str:
-        """Words for what it does."""
-        raise NotImplementedError
 
 
 class Whether(Drawn):

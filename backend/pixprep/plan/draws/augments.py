@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy.typing as npt
 
@@ -17,50 +17,59 @@ Uniforms = Callable[[int, int], F64]
 """``uniforms(begin, count)``: float64 (count, 4), blocks of the numbers of one op."""
 
 
-class Drawing(Protocol):
-    """Op that draws numbers for each image."""
+class Drawing:
+    """Base of the ops that a plan asks for each image: what one draws, and in which words it is shown."""
+
+    __slots__ = ()
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of four numbers it takes."""
+        """Number of blocks of four numbers that it draws."""
+        return 0
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """Draw for an image of this size; JSON holds the result."""
+        raise NotImplementedError
 
     def in_words(self) -> str:
         """Words for what it does."""
+        raise NotImplementedError
 
 
-class Changing(Drawing, Protocol):
-    """Op on levels whose steps depend on the size of the image, or on what is drawn."""
+class Changing(Drawing):
+    """Base of the ops on levels whose steps depend on the size of the image, or on what is drawn.
+
+    Attributes:
+        moves: Whether it may move pixels, and with them what boxes and masks lie on.
+        no_places: Reason why no later op may report where a pixel came from; empty: it may.
+        no_boxes: Reason why no boxes or points may follow; empty: they may.
+    """
+
+    __slots__ = ()
+
+    moves: ClassVar[bool] = False
+    no_places: ClassVar[str] = ""
+    no_boxes: ClassVar[str] = ""
 
     @property
     def is_pointwise(self) -> bool:
         """Tell whether each pixel of the result depends on the same pixel alone, whatever is drawn."""
+        return False
 
     @property
     def keeps_places(self) -> bool:
         """Tell whether a mirror may come before or after."""
+        return False
 
     @property
     def keeps_gray(self) -> bool:
         """Tell whether equal channels stay equal, as far as is known."""
-
-    @property
-    def moves(self) -> bool:
-        """Tell whether it may move pixels, and with them what boxes and masks lie on."""
+        return False
 
     @property
     def is_hosts(self) -> bool:
         """Tell whether a GPU has no kernel for its steps, so that the host does them."""
-
-    @property
-    def no_places(self) -> str:
-        """Reason why nothing behind it says where a pixel came from; empty: it may."""
-
-    @property
-    def no_boxes(self) -> str:
-        """Reason why no boxes or points may come behind it; empty: they may."""
+        return False
 
     def input_words(self, row: npt.NDArray[Any] | None, height: int, width: int) -> Words:
         """Words of a row that came with an image of this size, of an op that takes one; None: an example.
@@ -68,6 +77,7 @@ class Changing(Drawing, Protocol):
         Raises:
             ImageError: BAD_INPUT, DOES_NOT_FIT: nothing can be made of it.
         """
+        raise NotImplementedError
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
         """Steps on an image of this size, its channels in this order.
@@ -75,6 +85,7 @@ class Changing(Drawing, Protocol):
         Raises:
             ImageError: DOES_NOT_FIT: the image is too small.
         """
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
