@@ -44,7 +44,7 @@ USUAL: tuple[Format, ...] = tuple(name for name, kind in KINDS.items() if kind.i
 CLIP_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
 NAMES: dict[Format, str] = {name: kind.title for name, kind in KINDS.items()}
 Damage = Literal["strict", "structural", "pillow", "lenient"]
-Codec = Literal["consistent", "fastest", "cuda", "cpu"]
+Codec = Literal["consistent", "cuda", "cpu"]
 DAMAGES: tuple[Damage, ...] = get_args(Damage)
 CODECS: tuple[Codec, ...] = get_args(Codec)
 

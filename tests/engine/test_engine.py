@@ -238,7 +238,8 @@ def test_times_are_told_for_each_image(engine):
         ({"device": 0}, 'device "0": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
         ({"device": "tpu"}, 'device "tpu": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
         ({"damage": "x"}, "damage is one of strict, structural, pillow, lenient, not 'x'"),
-        ({"decoder": ["cpu"]}, "decoder is one of consistent, fastest, cuda, cpu, not ['cpu']"),
+        ({"decoder": ["cpu"]}, "decoder is one of consistent, cuda, cpu, not ['cpu']"),
+        ({"decoder": "fastest"}, 'decoder "fastest" was removed: leave decoder out, or write "consistent"'),
         (
             {"device": "gpu"},
             'device "gpu" needs cupy: pip install ".[gpu-cuda12]" (or gpu-cuda13) in a checkout of pixprep, '

@@ -24,14 +24,11 @@ CASES = {
     "lenient": ({}, {"damage": "lenient"}),
     "limits": ({}, STRICT | {"limits": pp.Limits(max_pixels=4000, formats=("jpeg", "png"))}),
     "by libjpeg-turbo": ({}, STRICT | {"decoder": "cpu"}),
-    "fastest": ({}, STRICT | {"decoder": "fastest"}),
     "CUDA": ({}, STRICT | {"decoder": "cuda"}),
     "fast IDCT": ({"idct": "fast"}, STRICT),
-    "fast IDCT, fastest": ({"idct": "fast"}, STRICT | {"decoder": "fastest"}),
     "fast IDCT, by libjpeg-turbo": ({"idct": "fast"}, STRICT | {"decoder": "cpu"}),
     "structure": ({}, {}),
     "structure, gray": ({"color": "gray"}, {"limits": pp.Limits(max_pixels=4000, formats=("png",))}),
-    "structure, fastest": ({}, {"decoder": "fastest"}),
     "AVIF and HEIC": ({}, {"limits": pp.Limits(formats=("jpeg", *sorted({name.split()[0] for name in stills()})))}),
 }
 GIVEN = {

@@ -418,10 +418,10 @@ def test_a_request_may_have_so_many_bytes_and_another_is_not_touched(start):
 
 
 def test_how_jpegs_are_decoded_is_for_the_engine_to_know(start, gpu_engines):
-    start(device="GPU", **zero(damage="lenient", decoder="fastest", outputs="cpu"))
-    start(device="GPU", **zero(outputs="cpu"))
+    start(device="GPU", **zero(damage="lenient", decoder="cuda", outputs="cpu"))
+    start(device="GPU", **zero(decoder="fastest", outputs="cpu"))  # of an old file
     ways = [(options["damage"], options["decoder"]) for _, options in gpu_engines]
-    assert ways == [("lenient", "fastest"), (None, "consistent")]
+    assert ways == [("lenient", "cuda"), (None, "consistent")]
 
 
 def test_damaged_jpegs_that_are_decoded_all_the_same_are_counted(start):

@@ -445,7 +445,7 @@ def facts(add: Callable[..., None]) -> None:
         libraries=loaded,
         photos=len(real_photos()),
     )
-    for codec in ("consistent", "fastest", "cuda", "cpu"):
+    for codec in ("consistent", "cuda", "cpu"):
         with pp.Engine(pixprep_full.pipeline("bilinear"), device="gpu", decoder=codec) as engine:  # type: ignore[arg-type]
             add(codec=codec, decoders=engine.decoders)
 

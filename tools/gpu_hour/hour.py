@@ -69,7 +69,7 @@ _NCU = ("ncu", "--clock-control", "none", "--set", "detailed", "--print-summary"
 _SANITIZER = ("compute-sanitizer", "--error-exitcode", "9", "--tool")
 _TOOLS = ("memcheck", "racecheck", "synccheck")
 _PIXELS = {
-    **{f"pixels, {each}": each for each in ("legacy", "single", "default", "codes", "consistent", "fastest")},
+    **{f"pixels, {each}": each for each in ("legacy", "single", "default", "codes", "consistent")},
     "pixels, CUDA": "pixprep and cuda",
     "pixels, CPU": "CPU and not codes",
 }

@@ -22,14 +22,13 @@ from pixprep.engine.decoders import Decoder
 from pixprep.engine.decoders.clips import clip_decoder
 from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
-from pixprep.engine.kernels import Array
-from pixprep.engine.kernels.kernel import CpuKernel
+from pixprep.engine.kernels import Array, Kernel
 from pixprep.engine.kernels.resize import forget
-from pixprep.engine.kernels.staged import StagedKernel, needs_stages
+from pixprep.engine.kernels.staged import kernel_of
 from pixprep.engine.options import EngineOptions
+from pixprep.errors import SetupError
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
-from pixprep.plan.steps.operators import Arrays
 from pixprep.spec import DType
 
 _NO_LANE = nullcontext()
@@ -52,9 +51,7 @@ class _Loan:
 
 
 class Cpu:
-    """See ``Device``, and ``staged.Parts``."""
-
-    library: Arrays = "numpy"
+    """See ``Device``."""
 
     def __init__(self, threads: int | None) -> None:
         self.lanes = threads or cores()
@@ -71,9 +68,16 @@ class Cpu:
             self._decoder = CpuDecoder(plan, options.limits, damage=options.damage or "strict")
         return self._decoder
 
-    def kernel(self, plan: TensorPlan) -> CpuKernel | StagedKernel:
-        """See ``Device``."""
-        return StagedKernel(plan, self) if needs_stages(plan, self.library) else CpuKernel(plan)
+    def kernel(self, plan: TensorPlan) -> Kernel:
+        """See ``Device``.
+
+        Raises:
+            SetupError: an operator of the plan takes no arrays of NumPy.
+        """
+        for each in plan.operators:
+            if "numpy" not in each.operator.arrays:
+                raise SetupError(f'the operator {each.operator} takes CuPy arrays: take device="gpu"')
+        return kernel_of(plan)
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """See ``Device``: a large one in the memory of one that nobody refers to any more."""
@@ -92,17 +96,9 @@ class Cpu:
         """See ``Device``."""
         return host_array(value)
 
-    def readable(self, array: Array) -> Array:
-        """See ``Parts``: of any strides."""
-        return array
-
     def on_host(self, array: Array) -> Array:
-        """See ``Parts``."""
-        return np.array(array)
-
-    def copy(self, value: Any, out: Array) -> None:
-        """See ``Parts``."""
-        out[...] = value
+        """See ``Device``."""
+        return array
 
     def lane(self) -> AbstractContextManager[None]:
         """See ``Device``."""

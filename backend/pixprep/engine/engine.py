@@ -60,8 +60,8 @@ class Engine:
             ``pixprep check``.
         decoder: what may decode on a GPU. ``consistent``: the hardware engine decodes baseline JPEGs and CUDA the
             others, so an image gets the same pixels under any load; CUDA alone if the engine's pixels are too far from
-            libjpeg-turbo's, or change with the load. ``cuda``: CUDA alone. ``fastest``: as ``consistent``, but
-            nvImageCodec chooses how the engine decodes by the load. ``cpu``: libjpeg-turbo; and FFmpeg decodes clips.
+            libjpeg-turbo's, or change with the load. ``cuda``: CUDA alone. ``cpu``: libjpeg-turbo; and FFmpeg decodes
+            clips.
 
     Attributes:
         tensors: the outputs that are on the device.

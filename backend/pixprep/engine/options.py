@@ -24,6 +24,8 @@ class EngineOptions:
     odd_range: bool = False
 
     def __post_init__(self) -> None:
+        if str(self.decoder) == "fastest":
+            raise PipelineError('decoder "fastest" was removed: leave decoder out, or write "consistent"')
         for name, value, choices in (("damage", self.damage, DAMAGES), ("decoder", self.decoder, CODECS)):
             if value is not None and value not in choices:
                 raise PipelineError(f"{name} is one of {', '.join(choices)}, not {value!r}")

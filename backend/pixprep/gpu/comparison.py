@@ -79,8 +79,6 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
             placement = plan.geometry.place(height, width)
         except ImageError:
             continue
-        if not plan.spec.is_open and plan.spec.shape_of(*placement.size) != plan.spec.shape:
-            continue  # a part of a plan, of another image: see kernels.staged
         placements.append(placement)
         images.append(_blocks(numbers, height, width, 4 if channels == 3 else channels))  # as the CPU decodes
         if len(images) == 2:

@@ -18,15 +18,14 @@ from pixprep.engine.decoders.clips import clip_decoder
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
 from pixprep.engine.kernels import Array
 from pixprep.engine.kernels.resize import forget
-from pixprep.engine.kernels.staged import StagedKernel, needs_stages
 from pixprep.engine.options import EngineOptions
 from pixprep.errors import SetupError
 from pixprep.gpu.comparison import checked_kernel
 from pixprep.gpu.decoder import GpuDecoder
+from pixprep.gpu.hosts import HostKernel
 from pixprep.gpu.kernel import GpuKernel
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
-from pixprep.plan.steps.operators import Arrays
 from pixprep.spec import DType
 
 log = logging.getLogger(__name__)
@@ -59,7 +58,7 @@ class _Lent:
 
 
 class Gpu:
-    """See ``Device``, and ``staged.Parts``.
+    """See ``Device``.
 
     Args:
         index: which GPU, as CUDA numbers them.
@@ -69,7 +68,6 @@ class Gpu:
     """
 
     lanes = 2
-    library: Arrays = "cupy"
 
     def __init__(self, index: int) -> None:
         try:
@@ -104,14 +102,14 @@ class Gpu:
                 self._decoder = GpuDecoder(plan, options, budget=PIXEL_BYTES)
         return self._decoder
 
-    def kernel(self, plan: TensorPlan) -> GpuKernel | StagedKernel:
+    def kernel(self, plan: TensorPlan) -> GpuKernel | HostKernel:
         """See ``Device``; NVRTC compiles here.
 
         Raises:
             SetupError: no kernels compile here that compute what the CPU does.
         """
-        if needs_stages(plan, self.library):
-            return StagedKernel(plan, self)
+        if plan.is_hosts:
+            return HostKernel(plan, self.lane)
         with self._device:
             kernel = checked_kernel(plan)
         self._kernels.add(kernel)
@@ -135,18 +133,9 @@ class Gpu:
                 return cupy.from_dlpack(value)
             return host_array(value)
 
-    def readable(self, array: Array) -> Array:
-        """See ``Parts``."""
-        return cupy.ascontiguousarray(array)
-
     def on_host(self, array: Array) -> Any:
-        """See ``Parts``."""
+        """See ``Device``."""
         return array.get()
-
-    def copy(self, value: Any, out: Array) -> None:
-        """See ``Parts``: on the lane's stream, without a kernel of CuPy's for what is contiguous."""
-        source = cupy.asarray(value) if isinstance(value, np.ndarray) else cupy.ascontiguousarray(value)
-        out.data.copy_from_device_async(source.data, out.nbytes, cupy.cuda.get_current_stream())
 
     @contextmanager
     def lane(self) -> Iterator[None]:

@@ -156,7 +156,7 @@ def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> An
     whole = cupy.empty((len(values), *shape), spec.dtype)
     for one, value in zip(whole, values, strict=True):
         _fill(one, spec)
-        _lay(cupy.asarray(value), one)
+        lay(cupy.asarray(value), one)
     cupy.cuda.get_current_stream().synchronize()
     return whole
 
@@ -172,11 +172,11 @@ def _fill(tensor: Any, spec: TensorSpec) -> None:
         stream.synchronize()  # the host's memory goes
 
 
-def _lay(tensor: Any, out: Any) -> None:
-    """Queue copies of a tensor to the upper left of a larger one, lines at a time: no kernel of CuPy's."""
+def lay(tensor: Any, out: Any) -> None:
+    """Queue copies of a dense tensor to the upper left of an array, lines at a time: no kernel of CuPy's."""
     stream, runtime = cupy.cuda.get_current_stream(), cupy.cuda.runtime
-    axis = tensor.ndim - 2  # of the lines; in what follows them, such as channels, both may be alike
-    while axis and tensor.shape[axis + 1] == out.shape[axis + 1]:
+    axis = tensor.ndim - 1  # of the lines; in what follows them, such as channels, both may be alike
+    while axis and tensor.strides[axis] == out.strides[axis]:
         axis -= 1
     (pitch, whole), lines = (each.strides[axis] for each in (tensor, out)), tensor.shape[axis]
     for plane in np.ndindex(*tensor.shape[:axis]):

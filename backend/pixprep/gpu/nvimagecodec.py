@@ -70,7 +70,6 @@ _CUDA = (nvimgcodec.GPU_ONLY, nvimgcodec.HYBRID_CPU_GPU)
 _HARDWARE = nvimgcodec.HW_GPU_ONLY
 _KINDS: dict[Codec, Sequence[Sequence[Any]]] = {
     "consistent": ((_HARDWARE, *_CUDA), _CUDA),
-    "fastest": ((_HARDWARE, *_CUDA),),
     "cuda": (_CUDA,),
     "cpu": ((nvimgcodec.CPU_ONLY,),),
 }
@@ -108,9 +107,7 @@ class NvImageCodec:
         is_fast_idct = plan.idct == "fast"
         is_fast = is_fast_idct or (codec == "cpu" and plan.chroma == "fast")
         self._is_for_turned = not (is_fast and plan.apply_exif_orientation)
-        self._options = f":fancy_upsampling={int(plan.chroma == 'fancy')}" + " :fast_idct=1" * is_fast_idct
-        if codec != "fastest":
-            self._options += f" {_ONE_WAY}"
+        self._options = f":fancy_upsampling={int(plan.chroma == 'fancy')}{' :fast_idct=1' * is_fast_idct} {_ONE_WAY}"
         self._params = nvimgcodec.DecodeParams(
             apply_exif_orientation=plan.apply_exif_orientation,
             color_spec=nvimgcodec.GRAY if plan.is_gray else nvimgcodec.SRGB,
@@ -228,13 +225,13 @@ class NvImageCodec:
                 decoder = self._made(kinds)
             except RuntimeError as error:
                 raise SetupError(f"nvImageCodec makes no decoder here: {error}: {REMEDY}") from None
-            fault = self._fault(decoder, is_steady=codec != "fastest")
+            fault = self._fault(decoder)
             if not fault:
                 return kinds, decoder
         raise SetupError(f"{fault}: {REMEDY}")
 
-    def _fault(self, decoder: Any, *, is_steady: bool) -> str:
-        """Difference of a decoder's pixels from the CPU's or, if it is to be steady, from call to call; "" for none."""
+    def _fault(self, decoder: Any) -> str:
+        """Difference of a decoder's pixels from the CPU's, or from call to call; "" for none."""
         traits, cpu = sample_traits(), CpuDecoder(self._plan, Limits())
         seen: set[Trait] = set()
         first = self._first_call(decoder)
@@ -252,7 +249,7 @@ class NvImageCodec:
         self._seen = frozenset(seen)
         if not seen:
             return "nvImageCodec decodes no JPEG on this GPU"
-        for count in _UNIFORM if is_steady and _USUAL in first else ():
+        for count in _UNIFORM if _USUAL in first else ():
             again = self._call(decoder, [_stream(_USUAL) for _ in range(count)])
             if not all(each is None or np.array_equal(on_host(to_array(each)), first[_USUAL]) for each in again):
                 return f"nvImageCodec gives a JPEG ({_USUAL}) other pixels in a call of {count} than in one of {MOST}"

@@ -98,6 +98,12 @@ class TensorPlan:
         return (*(step for step in self.geometry.levels if isinstance(step, Extern)), *self.calls)
 
     @property
+    def is_hosts(self) -> bool:
+        """Tell whether a GPU leaves the plan to the host: it has an operator, or a step without a kernel there."""
+        steps = self.geometry.levels
+        return bool(self.operators or self.geometry.photo) or any(getattr(each, "is_hosts", False) for each in steps)
+
+    @property
     def frame(self) -> TensorPlan:
         """The plan of one frame; of an image, the plan itself."""
         lengths = self.spec.lengths

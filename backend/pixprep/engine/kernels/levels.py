@@ -78,7 +78,7 @@ def _done(step: LevelStep, image: U8) -> U8:
             return filtered(step, image)
         case (
             Extern() | Curve() | Blend() | Hue() | Hsv() | ColorMatrix() | Tone()
-        ):  # kernels.staged cuts the steps there; coloured
+        ):  # kernels.staged calls operators; ``coloured`` does the others
             raise AssertionError(step)
         case _ as never:
             return unreachable(never)

@@ -123,6 +123,8 @@ def options(config: Mapping[str, Any]) -> Options:
             near = get_close_matches(key, _PARAMETERS, n=1)
             hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(_PARAMETERS)}"
             raise PipelineError(f"parameters: no such parameter {quoted(key)}; {hint}")
+    if parameters.get("decoder") == "fastest":  # it was removed, and a file that has it still loads
+        parameters["decoder"] = "consistent"
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
     share = max(1, cores() // instances)
     words = {name: _choice(parameters, name, choices) for name, choices in _CHOICES.items()}

@@ -1,0 +1,57 @@
+"""Plans that a GPU leaves to the host: the GPU decodes, and the host's cores run the CPU's kernels.
+
+These plans have an operator of the user's, a step on the whole photo before its geometry, or a step without a kernel in
+CUDA, such as an elastic displacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any
+
+import cupy
+import numpy as np
+
+from pixprep.cores import cores
+from pixprep.engine.kernels.staged import kernel_of
+from pixprep.errors import ImageError
+from pixprep.gpu.kernel import lay
+from pixprep.gpu.nvimagecodec import on_host
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.placement import Placement
+from pixprep.plan.steps.operators import Extern
+
+
+class HostKernel:
+    """See ``Kernel``: pixels and tensors are on the GPU; ``lane`` enters a stream for an operator of CuPy's arrays."""
+
+    def __init__(self, plan: TensorPlan, lane: Callable[[], AbstractContextManager[None]]) -> None:
+        self._kernel = kernel_of(plan, self._call)
+        self._threads = ThreadPoolExecutor(cores(), "pixprep-host")
+        self._lane = lane
+
+    def run(
+        self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]
+    ) -> Mapping[int, ImageError]:
+        """See ``Kernel.run``: each image is copied to the host once, and each tensor back."""
+        pixels = {key: on_host(image) for key, image in {id(image): image for image in images}.items()}
+        hosts = [np.empty(outs[place].shape, outs[place].dtype) for place in places]
+
+        def work(index: int) -> Mapping[int, ImageError] | None:
+            return self._kernel.run([pixels[id(images[index])]], [placements[index]], hosts, [index])
+
+        failed = list(self._threads.map(work, range(len(images))))
+        for host, place in zip(hosts, places, strict=True):
+            lay(cupy.asarray(host), outs[place])
+        cupy.cuda.get_current_stream().synchronize()
+        return {index: errors[0] for index, errors in enumerate(failed) if errors}
+
+    def _call(self, call: Extern, array: Any, **result: Any) -> Any:
+        """See ``staged.Run``."""
+        if "cupy" not in call.operator.arrays:
+            return call.run(array, **result)
+        with self._lane():
+            made = cupy.ascontiguousarray(call.run(cupy.asarray(array), **result))
+            return made.get()
