@@ -21,6 +21,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from pixprep import registry
+
 __version__ = "0.1.0"
 
 LATE = {
@@ -49,12 +51,12 @@ LATE = {
     "load": "pixprep.pipeline.pipeline:Pipeline.load",
     "mask_to_original": "pixprep.postprocessing.coordinates:mask_to_original",
     "operator": "pixprep.plan.steps.operators:operator",
-    "ops": "pixprep.pipeline.ops:",
+    "ops": "pixprep.pipeline.ops",
     "points_to_original": "pixprep.postprocessing.coordinates:points_to_original",
     "points_to_tensor": "pixprep.postprocessing.coordinates:points_to_tensor",
-    "presets": "pixprep.pipeline.presets:",
+    "presets": "pixprep.pipeline.presets",
     "quads_of": "pixprep.postprocessing.coordinates:quads_of",
-    "read": "pixprep.training.read:",
+    "read": "pixprep.training.read",
     "rotated_to_original": "pixprep.postprocessing.coordinates:rotated_to_original",
 }
 """The home of each public name but the ops, which is imported when the name is asked for: ``pixprep --help`` needs no
@@ -65,19 +67,14 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_") and name != "__all__":
         raise AttributeError(f"module 'pixprep' has no attribute {name!r}")
     if name in LATE:
-        from pkgutil import resolve_name
-
-        globals()[name] = resolve_name(LATE[name])
+        globals()[name] = registry.load(LATE[name])
         return globals()[name]
-    from pixprep.pipeline.ops import OPS
-
-    public = [*LATE, *OPS]
-    globals().update(OPS, OPS=OPS, __all__=public)
+    ops = registry.load("pixprep.pipeline.ops:OPS")
+    public = [*LATE, *ops]
+    globals().update(ops, OPS=ops, __all__=public)
     if name not in globals():
-        from pixprep.names import OPS as THEIRS
-        from pixprep.names import hint, meant
-
-        suggestion = hint(meant(name, public, THEIRS), "'")
+        names = registry.load("pixprep.names")
+        suggestion = names.hint(names.meant(name, public, names.OPS), "'")
         raise AttributeError(f"module 'pixprep' has no attribute {name!r}{suggestion}")
     return globals()[name]
 

@@ -31,49 +31,42 @@ BELOW = {
 }
 """Rooms that each room may import from. The modules beside the rooms are the door."""
 
-# Doors between rooms that do not know each other else; those on demand are open while a function runs.
 DOORS = {
     ("show.contact_sheet", "training"): "the samples that a preview shows",
     ("show.html", "importers.verify.report"): "a certificate in a notebook",
     ("show.worst", "importers.verify.report"): "and its pictures",
+    ("serving.page.answer", "importers.source"): "whether a pipeline differs from the source beside it",
     ("__main__", "cli.parser"): "`python -m pixprep`",
     ("boxes", "plan.boxes"): "a public name of modules that lie in rooms",
     ("boxes", "postprocessing.coordinates"): "the same",
     ("detector", "postprocessing.detections"): "the same",
     ("ray", "cluster.ray"): "the same",
 }
-ON_DEMAND = {
-    ("pixprep", "pipeline.ops"): "the names of the ops",
-    ("pixprep", "names"): "a suggestion for a name that is none",
-    ("engine.decoders", "plan.plan"): "types alone",
-    ("engine.annotations", "engine.decoders.pillow"): "Pillow reads masks in files only",
-    ("engine.decoders.pillow", "engine.decoders.heic"): "pillow-heif, which is optional",
-    ("serving.embedded.client", "engine.decoders.clips.decoder"): "FFmpeg, which is optional",
-    ("show.preview", "engine.decoders.clips.ffmpeg"): "the same",
-    ("serving.repository.build", "serving.repository.lite0"): "onnx, which is optional",
-    ("training.sources.parquet", "training.sources.row_groups"): "pyarrow, which is optional",
-    ("cluster.ray", "training.manifest"): "the same",
-    ("training.sources.storage", "training.sources.remote"): "fsspec, which is optional",
-    ("training.sources.remote", "training.sources.web"): "aiohttp, which is optional",
-    ("training.sources.tfrecord", "training.sources.checksum"): "google-crc32c, which is optional",
-    ("pipeline.pipeline", "show.html"): "what a notebook shows is made when it asks",
-    ("engine.batch", "show.html"): "the same",
-    ("importers.verify.report", "show.html"): "the same",
-    ("serving.page.answer", "importers.source"): "whether a pipeline differs from the source beside it",
-    ("engine.batch", "training.frameworks"): "a batch becomes another library's when it is asked to",
-    ("engine.batch", "gpu.kernel"): "and CuPy pads what lies on a GPU",
-    ("engine.devices", "gpu.device"): "a GPU's device is loaded when it is asked for",
-    ("gpu.device", "gpu.nvdec"): "and its video decoder for clips only",
-    ("engine.devices", "engine.cpu"): "a device is loaded when it is asked for",
-    ("engine.decoders.clips", "engine.decoders.clips.decoder"): "FFmpeg is loaded for clips only",
-    ("serving.triton.warm_up", "engine.decoders.clips.decoder"): "a clip to try, where clips come",
-    ("engine.devices", "engine.kernels.flow"): "and OpenCV for their optical flow",
-    ("training.frameworks", "training.frameworks."): "a library is loaded when it is asked for",
-    ("plan.profiles", "plan.profiles."): "a profile is there as soon as its module is",
-    ("pipeline.ops", "pipeline.ops."): "an op is there as soon as its module is",
-    ("cli.parser", "cli."): "a command is imported when it runs",
-    ("importers", "importers."): "an importer is loaded when its library is named",
+"""Doors between rooms that do not know each other otherwise."""
+REGISTRY = {
+    *("engine.cpu:Cpu", "gpu.device:Gpu", "gpu.kernel:stacked", "training.frameworks:handed_over"),
+    *("show.html:batch_html", "show.html:certificate_html", "show.html:pipeline_html"),
 }
+"""Objects that ``registry`` loads by key, for callers that do not import their rooms."""
+LATE = {
+    ("pixprep", "pipeline.ops"): "numpy",
+    ("pixprep", "names"): "numpy",  # pipeline.ops imports it
+    ("engine.annotations", "engine.decoders.pillow"): "PIL",
+    ("engine.decoders.pillow", "engine.decoders.heic"): "pillow_heif",
+    ("engine.decoders.clips", "engine.decoders.clips.decoder"): "av",
+    ("serving.embedded.client", "engine.decoders.clips.decoder"): "av",
+    ("serving.triton.warm_up", "engine.decoders.clips.decoder"): "av",
+    ("show.preview", "engine.decoders.clips.ffmpeg"): "av",
+    ("engine.devices", "engine.kernels.flow"): "cv2",
+    ("gpu.device", "gpu.nvdec"): "PyNvVideoCodec",
+    ("serving.repository.build", "serving.repository.lite0"): "onnx",
+    ("training.sources.parquet", "training.sources.row_groups"): "pyarrow",
+    ("cluster.ray", "training.manifest"): "pyarrow",
+    ("training.sources.storage", "training.sources.remote"): "fsspec",
+    ("training.sources.remote", "training.sources.web"): "aiohttp",
+    ("training.sources.tfrecord", "training.sources.checksum"): "google_crc32c",
+}
+"""Late imports of modules of ours, with the library whose start-up they save, and which may be missing."""
 
 HOMES = {
     "aiohttp": {"training.sources.web"},
@@ -158,12 +151,11 @@ def imports(tree):
             case ast.ImportFrom():
                 assert node.level == 0, "relative import"
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
-            case ast.Call(func=ast.Name(id="import_module"), args=[ast.Constant(value=str(name))]):
-                names = [name]
             case ast.Call(
-                func=ast.Name(id="import_module"), args=[ast.JoinedStr(values=[ast.Constant(value=str(name)), *_])]
+                func=ast.Name(id="import_module" | "load") | ast.Attribute(attr="load"),
+                args=[ast.Constant(value=str(place)) | ast.JoinedStr(values=[ast.Constant(value=str(place)), *_])],
             ):
-                names = [name]
+                names = [place.partition(":")[0]]
         for name in names:
             yield name, id(node) not in top
 
@@ -193,9 +185,9 @@ def room(module):
 def test_a_room_imports_only_what_lies_below_it():
     walls = []
     for module, imported in SOURCES.items():
-        for name, is_on_demand in imported:
+        for name, is_late in imported:
             target = inside(name)
-            if target is None or (is_on_demand and (module, target) in ON_DEMAND):
+            if target is None or (is_late and (module, target) in LATE):
                 continue
             here, there = room(module), room(target)
             is_door = (module, target) in DOORS or (module, there) in DOORS
@@ -204,33 +196,35 @@ def test_a_room_imports_only_what_lies_below_it():
     assert walls == []
 
 
-IN_A_NOTEBOOK = ("engine.batch", "importers.verify.report", "pipeline.pipeline")
-"""Modules whose objects a notebook shows: each imports ``show.html``, which imports them, when it is asked to."""
-
-
-@pytest.mark.parametrize("is_late", [False, True], ids=["when it is loaded", "or later"])
-def test_no_file_imports_itself_by_way_of_others(is_late):
-    above = {module: set() for module in SOURCES}
-    for module, imported in SOURCES.items():
-        targets = {inside(name) for name, is_on_demand in imported if is_late or not is_on_demand}
-        above[module] = {each for each in targets if each in SOURCES} - {module, "pixprep"}
-    if is_late:
-        assert all("show.html" in above[module] for module in IN_A_NOTEBOOK)
-        for module in IN_A_NOTEBOOK:
-            above[module].discard("show.html")
-        above["engine.batch"].remove("training.frameworks")  # what a batch becomes when it is asked to
+def test_no_file_imports_itself_by_way_of_others_not_even_later():
+    above = {
+        module: {target for name, _ in imported if (target := inside(name)) in SOURCES} - {module, "pixprep"}
+        for module, imported in SOURCES.items()
+    }
     TopologicalSorter(above).prepare()  # CycleError names a circle
 
 
-def test_a_late_import_is_of_a_door_or_of_a_command():
+def test_a_late_import_saves_the_start_of_a_library():
     late = {
         (module, target)
         for module, imported in SOURCES.items()
-        for name, is_on_demand in imported
-        if is_on_demand and (target := inside(name)) and not module.startswith("cli.")
+        for name, is_late in imported
+        if is_late and (target := inside(name)) and not module.startswith("cli.")
     }
-    assert late - set(ON_DEMAND) == set()
-    assert {pair for pair in ON_DEMAND if not pair[0].startswith("cli.")} - late == set()
+    late -= {(module, f"{module}.") for module in SOURCES}  # its own modules, by name
+    assert late == set(LATE)
+    strangers = [pair for pair, library in LATE.items() if library != "numpy" and pair[1] not in HOMES[library]]
+    assert strangers == []
+
+
+def test_the_registry_has_these_rows_and_each_can_be_asked_for():
+    code = ast.parse((PACKAGE / "registry.py").read_text(encoding="utf-8"))
+    rows = {node.value for node in ast.walk(code) if isinstance(node, ast.Constant) and "pixprep." in str(node.value)}
+    assert rows == {f"pixprep.{row}" for row in REGISTRY}
+    for row in REGISTRY:
+        module, _, name = row.partition(":")
+        tree = dict(modules())[module]
+        assert any(getattr(node, "name", None) == name for node in tree.body)
 
 
 @pytest.mark.parametrize("library", HOMES)

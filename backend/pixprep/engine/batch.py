@@ -13,6 +13,7 @@ from pixprep.engine.padding import padded_field
 from pixprep.errors import ImageError
 from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
 from pixprep.plan.plan import Placed
+from pixprep.registry import BATCHES, HTML, load
 
 
 @dataclass(eq=False, repr=False)
@@ -107,9 +108,7 @@ class Batch:
         spec = self.plans[name].spec
         shape = [max(sides) for sides in zip(spec.least, *(value.shape for value in values), strict=True)]
         if any(hasattr(value, "get") for value in values):  # CuPy's
-            from pixprep.gpu.kernel import stacked  # noqa: PLC0415  (CuPy, on a GPU only)
-
-            return stacked(values, shape, spec)
+            return load(BATCHES["on_gpu"])(values, shape, spec)
         whole = np.full((len(values), *shape), spec.margin)
         for one, value in zip(whole, values, strict=True):
             one[tuple(map(slice, value.shape))] = value
@@ -170,14 +169,11 @@ class Batch:
         return self._handed_over(names, "cupy", non_blocking=non_blocking)
 
     def _handed_over(self, names: Sequence[str], library: Any, **options: Any) -> Any:
-        from pixprep.training.frameworks import handed_over  # noqa: PLC0415  (for training only)
-
-        return handed_over(self, names, library, **options)
+        return load(BATCHES["handed_over"])(self, names, library, **options)
 
     def _repr_html_(self) -> str:
-        from pixprep.show.html import batch_html  # noqa: PLC0415  (Pillow, for a notebook only)
-
-        return batch_html(self)
+        html: str = load(HTML["Batch"])(self)
+        return html
 
 
 def _described(value: Any) -> str:

@@ -19,6 +19,7 @@ from pixprep.engine.options import EngineOptions
 from pixprep.errors import SetupError, needing
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
+from pixprep.registry import DEVICES, load
 from pixprep.spec import DType, Preset
 
 
@@ -75,13 +76,12 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
     """
     place, _, index = str(name).partition(":")  # from Python also a number
     if name == "cpu":
-        from pixprep.engine.cpu import Cpu  # noqa: PLC0415  (on demand: a laptop has no codecs to load)
-
-        return Cpu(threads)
+        cpu: Device = load(DEVICES[name])(threads)
+        return cpu
     if place == "gpu" and (index or "0").isdigit():
         _give_cupy_a_folder()
         try:
-            from pixprep.gpu.device import Gpu  # noqa: PLC0415  (on demand: most machines lack CuPy)
+            make = load(DEVICES[place])
         except ImportError as error:
             raise SetupError(
                 f'device "{name}" needs {error.name}: pip install ".[gpu-cuda12]" (or gpu-cuda13) '
@@ -92,7 +92,8 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
                 f'device "{name}": {error.filename}: {error.strerror}: '
                 "set CUPY_CACHE_DIR to a folder that can be written"
             ) from None
-        return Gpu(int(index or 0))
+        gpu: Device = make(int(index or 0))
+        return gpu
     raise SetupError(f'device "{name}": there are "cpu", "gpu" and "gpu:1", "gpu:2", …')
 
 

@@ -19,8 +19,7 @@ To add the importer of a library ``toy``:
    ``like`` brings filters, antialias and rounding.
 6. End with ``assembled(ops, library="toy", name=name, where=where)``. It adds the origin. Where the library has a
    training side, take it as ``training=``, and give its ops as ``assembled(…, training=ops)``.
-7. Add a row to ``LIBRARIES``, with what the library's files are known by, and the module to the ranks in
-   ``tests/package/test_imports.py``.
+7. Add a row to ``LIBRARIES``, with what the library's files are known by.
 8. Test what each construct becomes, and each refusal, in ``tests/importers/test_import_toy.py``.
 9. Compare photos with the library itself in ``tests/parity/test_import_toy.py``. A wrong pipeline must fail. Add the
    library to ``make parity``.
@@ -31,7 +30,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +37,7 @@ from pixprep.errors import PipelineError
 from pixprep.importers.assembly import recorded
 from pixprep.importers.fields import read_json
 from pixprep.pipeline.pipeline import Pipeline
+from pixprep.registry import load
 
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "torchvision": (),
@@ -82,7 +81,7 @@ def importer_of(library: str, options: Iterable[str]) -> Callable[..., Pipeline]
     Raises:
         PipelineError: it has no such option.
     """
-    importer: Callable[..., Pipeline] = getattr(import_module(f"pixprep.importers.{library}"), f"from_{library}")
+    importer: Callable[..., Pipeline] = load(f"pixprep.importers.{library}:from_{library}")
     parameters = inspect.signature(importer).parameters
     known = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
     is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())  # it refuses what it does not understand

@@ -33,6 +33,7 @@ from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.plan.steps.finding import listed
 from pixprep.plan.steps.operators import Operator, OperatorCall
+from pixprep.registry import HTML, load
 from pixprep.spec import ImageSpec, InputSpec, Side
 
 SIDES: tuple[Side, ...] = ("serving", "training")
@@ -282,9 +283,8 @@ class Pipeline:
         return f"Pipeline([{', '.join(map(repr, self.ops))}]{origin}){training}"
 
     def _repr_html_(self) -> str:
-        from pixprep.show.html import pipeline_html  # noqa: PLC0415  (for a notebook only)
-
-        return pipeline_html(self)
+        html: str = load(HTML["Pipeline"])(self)
+        return html
 
 
 def not_a_pipeline(value: object) -> str:

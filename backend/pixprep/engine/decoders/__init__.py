@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pixprep.errors import ImageError
 from pixprep.formats import CODECS as CODECS
@@ -20,9 +20,7 @@ from pixprep.formats import Damage as Damage
 from pixprep.formats import Format as Format
 from pixprep.formats import Kind as Kind
 from pixprep.formats import called as called
-
-if TYPE_CHECKING:
-    from pixprep.plan.plan import Place, Placed
+from pixprep.plan.plan import Place, Placed
 
 Encoded = bytes | bytearray | memoryview
 Pixels = Any

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.pipeline.differences import in_short
+from pixprep.registry import HTML, load
 
 Array = npt.NDArray[Any]
 StageName = Literal["decode", "draw", "resize", "levels", "tensor", "end to end"]
@@ -215,9 +216,8 @@ class Certificate:
         return [*differing, *uncompared, *map(str, (*self.absent, *self.refused))]
 
     def _repr_html_(self) -> str:
-        from pixprep.show.html import certificate_html  # noqa: PLC0415  (Pillow, for a notebook only)
-
-        return certificate_html(self)
+        html: str = load(HTML["Certificate"])(self)
+        return html
 
     def __str__(self) -> str:
         table = self.table()

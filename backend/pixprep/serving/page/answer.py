@@ -18,6 +18,7 @@ import numpy as np
 from pixprep.engine.engine import Engine
 from pixprep.engine.options import EngineOptions
 from pixprep.errors import PixprepError, SetupError
+from pixprep.importers.source import note
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.embedded.connection import Spent, Triton
 from pixprep.serving.embedded.request import ModelInput, curl_line
@@ -274,8 +275,6 @@ def within(spent: Mapping[str, Spent], request_ms: float) -> dict[str, Spent]:
 
 def _source(version: Version) -> list[str]:
     """Note on whether a pipeline differs from the source beside it; none where no source is there."""
-    from pixprep.importers.source import note  # noqa: PLC0415  (another room, asked by the page alone)
-
     found = note(version.folder / PIPELINE_FILE)
     return [f"{version.model.name} {found}"] if found else []
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
 from pixprep.engine.batch import Batch
 from pixprep.errors import SetupError
 from pixprep.plan.output_plans import MaskPlan
+from pixprep.registry import load
 from pixprep.training.order import Order
 
 log = logging.getLogger(__name__)
@@ -43,12 +43,13 @@ def library(name: Library) -> ModuleType:
         SetupError: the library is not installed.
     """
     try:
-        return import_module(f"pixprep.training.frameworks.{name}")
+        found: ModuleType = load(f"pixprep.training.frameworks.{name}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("pixprep"):
             raise
         package = "cupy-cuda12x" if name == "cupy" else name
         raise SetupError(f"this needs {error.name}, which is not installed: pip install {package}") from None
+    return found
 
 
 def checked_names(loader: Batches, names: Sequence[str]) -> Sequence[str]:
