@@ -88,7 +88,6 @@ HOMES = {
         "training.sources.shapes",
         "training.sources.tar",
         "plan.steps.operators",
-        "plan.steps.signatures",
         "pipeline.ops.entries",
         "pipeline.ops.extern",
         "pipeline.ops.faults",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.engine.batch import NO_ROW
 from pixprep.engine.kernels.levels import done
 from pixprep.engine.kernels.resampling import axes
 from pixprep.errors import ImageError, PipelineError
@@ -28,7 +29,6 @@ Labels = npt.NDArray[Any]
 
 _WHOLE = 1 - 1e-6
 """Tolerance of ``min_visible``: a box is seen as a whole, up to rounding."""
-_NO_ROW = -1
 _NEAREST = Method("nearest", antialias=False)
 
 
@@ -259,7 +259,7 @@ def _padded(values: npt.NDArray[Any], pad: int | None, name: str) -> npt.NDArray
         raise ImageError("DOES_NOT_FIT", f'{len(values)} of "{name}"; the pipeline says "pad": {pad}')
     if values.dtype.kind in "bu":
         values = values.astype(np.int64)
-    rows = np.full((pad - len(values), *values.shape[1:]), _NO_ROW, values.dtype)
+    rows = np.full((pad - len(values), *values.shape[1:]), NO_ROW, values.dtype)
     return np.concatenate([values, rows])
 
 
@@ -269,7 +269,7 @@ def _missing(plan: Plan, name: str) -> int | None:
     pad = next((each.pad for each in plan.annotations.values() if isinstance(each, BoxesPlan)), None)
     if isinstance(own, MaskPlan):
         return own.ignore if own.is_one_size and (own.field == "mask" or pad is not None) else None
-    return None if (pad if own is None else own.pad) is None else _NO_ROW
+    return None if (pad if own is None else own.pad) is None else NO_ROW
 
 
 def _extent(corners: F64) -> F64:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from types import MappingProxyType
-from typing import Any, ClassVar, Literal, get_args
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, ClassVar, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError, in_words
-from pixprep.plan.steps.signatures import fields_of
+from pixprep.registry import load
 from pixprep.spec import DType, Layout, TensorSpec
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,9 @@ MAX_NAME, MAX_VERSION = 128, 1_000_000
 Place = Literal["levels", "tensor"]
 Arrays = Literal["numpy", "cupy"]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")
+_PLAIN = (bool, int, float, str, NoneType)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_KEPT = ("name", "from_", "only")  # of every op
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +94,7 @@ class Operator:
 
 def _found(module: str, name: str) -> Operator:
     """Find the operator of a pickle, which holds its path."""
-    from importlib import import_module  # noqa: PLC0415
-
-    found: Any = import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
+    found = load(f"{module}:{name}")
     if not isinstance(found, Operator):
         raise TypeError(f"{module}.{name} is no operator")
     return found
@@ -300,7 +300,7 @@ def operator(
         raise TypeError(f'{name}: motion is a function, of an operator on "levels"')
 
     def made(function: Callable[..., Any]) -> Operator:
-        fields, generator = fields_of(name, function)
+        fields, generator = _fields_of(name, function)
         if generator is not None and place == "tensor":
             raise TypeError(f"{name}: {generator}: an operator on tensors draws no numbers; one on levels does")
         return Operator(name, version, function, place, sides, dtype, libraries, fields, generator, motion)
@@ -321,3 +321,54 @@ def _is_finite(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_finite, value))
     return not isinstance(value, float) or isfinite(value)
+
+
+def _fields_of(name: str, function: Callable[..., Any]) -> tuple[type[msgspec.Struct], str | None]:
+    """The type of an operator's fields, by its function's signature, and the parameter that gets a generator.
+
+    Raises:
+        TypeError: a file could not fill this signature.
+    """
+
+    def refuse(what: str) -> NoReturn:
+        raise TypeError(f"{name}: {what}")
+
+    if not inspect.isfunction(function):
+        refuse(f"an operator is made of a function, not of {type(function).__name__}")
+    parameters = [*inspect.signature(function).parameters.values()]
+    if not parameters or parameters[0].kind not in _POSITIONAL:
+        refuse("its function takes an array first")
+    hints = get_type_hints(function)
+    made: list[Any] = []
+    generator: str | None = None
+    for each in parameters[1:]:
+        if each.kind is not each.KEYWORD_ONLY:
+            refuse(f"write * before {each.name}: fields are given by their names")
+        if each.name in _KEPT:
+            refuse(f"no field may be called {each.name}, which every op has")
+        kind = hints.get(each.name)
+        if kind is np.random.Generator:
+            generator = each.name
+            continue
+        if not _is_plain(kind):
+            refuse(f"the field {each.name} has no type that a file can hold: bool, int, float, str, Literal, tuple")
+        if each.default is each.empty:
+            made.append((each.name, kind))
+            continue
+        try:
+            default = msgspec.convert(msgspec.to_builtins(each.default), kind)
+        except (msgspec.ValidationError, TypeError):
+            refuse(f"the default of the field {each.name} is not of its type: {each.default!r}")
+        made.append((each.name, kind, default))
+    return msgspec.defstruct("Fields", made, kw_only=True, frozen=True, forbid_unknown_fields=True), generator
+
+
+def _is_plain(kind: Any) -> bool:
+    """Tell whether JSON holds values of a type, and they never change."""
+    if get_origin(kind) is Literal:
+        return all(isinstance(word, str | int) for word in get_args(kind))
+    if get_origin(kind) in (Union, UnionType):
+        return all(map(_is_plain, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return all(part is Ellipsis or _is_plain(part) for part in get_args(kind))
+    return kind in _PLAIN
