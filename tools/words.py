@@ -27,10 +27,10 @@ _EACH = r"(?:image|row|channel|line|pixel|file|sample|box|batch|second|plane|req
 HABITS = {
     "begins with a preposition or a relative word": r"^(?:Of|By|That|Those|Whose|Which|Behind|Beside) |^What (?!to\b)",
     "'of ...' without its noun": r"[:;,] (?:(?:and|or) )?of (?!course\b|the same\b)\w|^of \w",
-    "'those of which', 'to which'": r"\b(?:those|that) (?:of|which|whose)\b"
-    r"|\b(?:of|to|for|by|from|behind|before|beside|with|after|in) (?:which|whom)\b",
-    "'what is', 'what the', 'what comes'": r"\bwhat (?:an?|the|it|they|is|are|was|were|has|have|each|others?)\b"
-    r"|\bwhat (?:of|no|would|comes?|came|lies|follows|gives)\b",
+    "'those of which', 'to which'": r"\b(?:those|that) of (?:which|whose|whom|what|a|an|its|their|one|all)\b"
+    r"|\b(?:those|that) (?:which|whose)\b|\b(?:of|to|behind|beside) (?:which|whom)\b",
+    "'what is', 'what comes'": r"\bwhat (?:is|are|was|were|has|have|each|others?|of|no|would)\b"
+    r"|\bwhat (?:comes?|came|lies|follows|gives)\b",
     "a negated noun in place of a negated verb": r"\b(?:is|are|was|be|has|have|gives?|takes?|holds?|makes?)"
     r" (?:no|none|nothing|nobody)\b|: none\b",
     "code that says or tells": r"\b(?:says?|said|tells?|told)\b",
