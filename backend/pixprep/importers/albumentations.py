@@ -14,26 +14,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from pixprep.errors import PipelineError
-from pixprep.importers.albumentations_ops import RENAMED, TRANSFORMS, Walk, version_of
-from pixprep.importers.albumentations_random import RANDOM
+from pixprep.importers.albumentations_transforms import RANDOM, RENAMED, TRANSFORMS, Walk, version_of
 from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import Fields, read_json, reading
 from pixprep.importers.fields import place as named
 from pixprep.pipeline.ops import (
     Boxes,
     Decode,
-    Flip,
-    Grayscale,
-    ImageOp,
     Mask,
     Op,
     Points,
-    RandomApply,
-    RandomChoice,
-    RandomFlip,
-    RandomGray,
     Tensor,
-    changed,
 )
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.output_plans import OF_EACH_BOX
@@ -177,7 +168,7 @@ def _mask(walk: Walk, *, is_wanted: bool) -> None:
             such = f"fills masks by {odd[0]}" if odd else f'has "fill_mask" {labels[1]}, and another one {labels[0]}'
             raise PipelineError(f"{such}: the op mask has one label from 0 to 255 in all margins")
     if is_wanted:
-        walk.annotations.append(Mask(ignore=int(cast("float", labels[0]))))
+        walk.annotations += (Mask(ignore=int(cast("float", labels[0]))),)
     elif walk.mask_fills:
         such = ", ".join(map(str, labels))
         log.warning('masks have "fill_mask" %s where no image is, and the op mask 255: the option mask adds it', such)
@@ -233,8 +224,7 @@ def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> No
         _choose(own, parts, where)
     if share < 1:
         with named(place):
-            walk.joined(own)
-        walk.ops += _at_times(own.ops, share)
+            walk.at_times(own, share)
     walk.places += [place] * (len(walk.ops) - len(walk.places))
 
 
@@ -258,22 +248,7 @@ def _choose(walk: Walk, parts: Sequence[Any], where: str) -> None:
         branches.append(walk.branch())
         _take(branches[-1], part, place, 1.0)
     with named(where):
-        walk.joined(*branches)
-        lists = tuple(tuple(each.ops) for each in branches)
-        walk.ops.append(RandomChoice(lists, tuple(weights) if len({*weights}) > 1 else None))
-
-
-def _at_times(made: Sequence[ImageOp], share: float) -> list[ImageOp]:
-    """Ops that are done to some images: one that may have a ``p`` by that, others as a list."""
-    if len(made) != 1:
-        return [RandomApply(tuple(made), share)] if made else []
-    (op,) = made
-    if isinstance(op, Flip):
-        return [RandomFlip(op.axis, share)]
-    if isinstance(op, Grayscale):
-        return [RandomGray(op.like, share)]
-    p = getattr(op, "p", None)
-    return [RandomApply((op,), share) if p is None else changed(op, p=p * share)]
+        walk.choose(branches, weights)
 
 
 def _annotate(walk: Walk, fields: Fields) -> None:
@@ -295,12 +270,12 @@ def _annotate(walk: Walk, fields: Fields) -> None:
             visible, area = boxes.number("min_visibility", 0.0), boxes.number("min_area", 0.0)
         follow = tuple(name for name in along if name not in OF_EACH_BOX and not name.startswith("box_"))
         kept = Boxes(form, is_normalized, min_size=least, min_visible=visible, min_area=area, follow=follow)
-        walk.annotations.append(kept)
+        walk.annotations += (kept,)
     if fields.has("keypoint_params"):
         with reading(fields.mapping("keypoint_params"), "keypoint_params") as points:
             points.choice("format", ("xy",))
             points.ignore("label_fields", "check_each_transform", "angle_in_degrees")
             if points.flag("remove_invisible", default=True):
                 points.refuse("remove_invisible", "must be false: points outside stay, as their row of a tensor")
-        walk.annotations.append(Points())
+        walk.annotations += (Points(),)
         log.warning("points lie between pixels: a mirror takes x to width - x, and in Albumentations to width - 1 - x")

@@ -6,14 +6,14 @@ All refusals read alike: ``FILE: "field": VALUE must be …``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.file import not_json, read_bytes
-from pixprep.pipeline.ops import MAX_SIDE, Reals
+from pixprep.pipeline.ops import MAX_SIDE, Levels, Reals
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.spec import Filter
 
@@ -88,6 +88,19 @@ class Fields:
         """One finite number, or one for each channel; an array counts as the list of its values."""
         return reals(self._finite(name, default, (1, 3), positive=positive))
 
+    def colour(self, name: str, *, is_cut: bool = False) -> Levels:
+        """A level, or one for each channel; of an absent field black.
+
+        Args:
+            name: Name of the field.
+            is_cut: Fractions are cut off; otherwise a level that is not whole is refused.
+        """
+        levels = finite(self.take(name, 0.0))
+        if len(levels) not in (1, 3) or not all(0 <= x < 256 and (is_cut or x.is_integer()) for x in levels):
+            self.refuse(name, "must be a whole level of 0 to 255, or one for each of 3 channels")
+        whole = tuple(int(level) for level in levels)
+        return whole[0] if len(whole) == 1 else whole
+
     def span(self, name: str, default: tuple[float, float] | None = None) -> tuple[float, float]:
         """Two finite numbers, such as from and to."""
         first, last = self._finite(name, default, (2,), positive=False)
@@ -123,6 +136,10 @@ class Fields:
         """(height, width); one side is that of a square."""
         values = self.sides(name)
         return values[0], values[-1]
+
+    def each(self, read: Callable[[Fields, str], Any], *names: str) -> dict[str, Any]:
+        """Several fields by one reader."""
+        return {name: read(self, name) for name in names}
 
     def expect(self, name: str, *values: Any, why: str = "") -> None:
         """Refuse every value but these, and but that of an absent field."""
@@ -190,6 +207,11 @@ def finite(value: Any) -> tuple[float, ...]:
 def reals(values: Sequence[float]) -> Reals:
     """One number as itself, several as a tuple."""
     return tuple(values) if len(values) > 1 else values[0]
+
+
+def one_level(levels: Levels) -> Levels:
+    """A colour whose channels are equal as one level."""
+    return levels if isinstance(levels, int) or len({*levels}) > 1 else levels[0]
 
 
 def sides(value: Any) -> tuple[int, ...]:

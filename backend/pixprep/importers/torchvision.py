@@ -9,8 +9,7 @@ Classes are told apart by their names: a transform object is the proof that torc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from runpy import run_path
@@ -18,16 +17,21 @@ from typing import Any, Literal
 
 from pixprep.errors import PipelineError, SetupError
 from pixprep.importers.assembly import assembled, library_module
-from pixprep.importers.fields import reading
-from pixprep.importers.torchvision_ops import NOT_SERVED, OF_REFERENCES, TRANSFORMS, Data, Walk, of_images
-from pixprep.importers.torchvision_random import RANDOM
+from pixprep.importers.fields import place, reading
+from pixprep.importers.torchvision_transforms import (
+    NOT_SERVED,
+    OF_REFERENCES,
+    RANDOM,
+    TRANSFORMS,
+    Data,
+    Walk,
+    of_images,
+)
 from pixprep.pipeline.ops import (
     Boxes,
     Decode,
     Normalize,
     Op,
-    RandomApply,
-    RandomChoice,
     RandomErasing,
     RandomOrder,
     Tensor,
@@ -167,29 +171,19 @@ def _take(walk: Walk, transform: Any, where: str) -> None:
 def _take_choice(walk: Walk, transform: Any, where: str) -> None:
     """``RandomChoice``, ``RandomApply`` and ``RandomOrder``: of lists of ops, each on the data as they are."""
     name, numbered = type(transform).__name__, enumerate(transform.transforms)
-    parts: list[tuple[Op, ...]] = []
+    branches = []
     for group in [list(numbered)] if name == "RandomApply" else [[each] for each in numbered]:
-        own = copy(walk)
-        own.ops = []
+        branches.append(walk.branch())
         for index, part in group:
-            _take(own, part, f"{where}[{index}]")
-        if any(getattr(own, name) != getattr(walk, name) for name in ("data", "scaling", "boxes", "channels")):
-            raise PipelineError(f"{where}: changes what the data is in some draws alone: put that behind it")
-        parts.append(tuple(own.ops))
-        walk.size = walk.size if own.size == walk.size else None
-    if name == "RandomApply":
-        walk.ops += _at_times(parts[0], transform.p)
-    elif name == "RandomOrder":
-        walk.ops.append(RandomOrder(tuple(parts)))
-    else:
-        weights = tuple(map(float, getattr(transform, "probabilities", None) or transform.p or ()))
-        walk.ops.append(RandomChoice(tuple(parts), weights if len({*weights}) > 1 else None))
-
-
-def _at_times(made: Sequence[Op], p: float) -> list[Op]:
-    """Ops that are done to some images: one that has a ``p`` by that, others as a list."""
-    own = getattr(made[0], "p", None) if len(made) == 1 else None
-    return [changed(made[0], p=p * own) if own is not None else RandomApply(tuple(made), p)] if made else []
+            _take(branches[-1], part, f"{where}[{index}]")
+    with place(where):
+        if name == "RandomApply":
+            walk.at_times(branches[0], transform.p)
+        elif name == "RandomOrder":
+            walk.join(*branches)
+            walk.ops.append(RandomOrder(tuple(tuple(each.ops) for each in branches)))
+        else:
+            walk.choose(branches, [*map(float, getattr(transform, "probabilities", None) or transform.p or ())])
 
 
 def _finished(walk: Walk, where: str) -> list[Op]:
@@ -198,9 +192,9 @@ def _finished(walk: Walk, where: str) -> list[Op]:
         raise PipelineError(f"{where}: end with a PIL image: a tensor is needed: add ToTensor")
     walk.normalize(0.0, 1.0)
     dtype: Literal["uint8", "float32"] = "uint8" if walk.data == "a uint8 tensor" else "float32"
-    for place, op in enumerate(walk.ops):
+    for at, op in enumerate(walk.ops):
         if isinstance(op, Boxes):
-            if not all(isinstance(each, Boxes | Normalize | RandomErasing) for each in walk.ops[place:]):
+            if not all(isinstance(each, Boxes | Normalize | RandomErasing) for each in walk.ops[at:]):
                 raise PipelineError(f"{where}: SanitizeBoundingBoxes must stand behind what moves and resizes images")
-            walk.ops[place] = changed(op, format=walk.boxes)
+            walk.ops[at] = changed(op, format=walk.boxes)
     return [Decode(apply_exif_orientation=False), *walk.ops, Tensor(dtype=dtype, channels=walk.channels)]

@@ -1,25 +1,34 @@
-"""Single transforms of Albumentations, as ops. ``albumentations`` walks over them.
+"""Single transforms of Albumentations, as ops. ``albumentations`` walks over them, and reads how often each is done.
 
 All pixels are OpenCV's. Behind ``ToFloat`` and ``Normalize`` are float32 values, of which only a pixel's place changes.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
-from copy import copy
 from typing import Any, Literal
 
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.importers.fields import Fields, finite, reals
+from pixprep.importers.fields import Fields, finite, one_level, reading, reals
+from pixprep.importers.walk import Walk as _Walk
 from pixprep.pipeline import ops
-from pixprep.pipeline.ops import ImageOp, Levels, Normalize, Op, as_tuple
+from pixprep.pipeline.ops import ImageOp, Normalize, Op, as_tuple
+from pixprep.pipeline.ops.filters import LEAST_SIGMA, MAX_TAPS
 from pixprep.spec import Anchor, Filter, ImageSpec, Layout, PaddingMode, Side, TensorDType
+
+log = logging.getLogger(__name__)
 
 FILTERS: dict[Any, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "area", 4: "lanczos4"}
 """Filters by OpenCV's numbers."""
+_NEW_BLUR = _NEW_GRAY = 2, 0, 5
+_NEW_WARP = 1, 4, 15
+_NEW_LEVELS = 1, 4, 10
+"""First versions whose transforms do what is read here."""
 _MARGINS: dict[Any, PaddingMode] = {0: "constant", 1: "edge", 2: "symmetric", 4: "reflect"}
 _ANCHORS: dict[str, Anchor] = {"center": "center", "top_left": "top_left"}
 _FILLS = {"value": "fill", "mask_value": "fill_mask"}
@@ -30,11 +39,10 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
 """Names that 1.4 had for the fields of 2.0, by transform."""
 
 
-class Walk:
+class Walk(_Walk):
     """The ops so far, and what the data is after them.
 
     Attributes:
-        side: which the transforms are of.
         version: of the library that wrote them, as numbers; of none where it is not known.
         annotations: ops on what belongs to an image.
         values: the arithmetic so far, which is done last: nothing behind it depends on neighbours.
@@ -46,15 +54,16 @@ class Walk:
             each with the place of its transform.
     """
 
+    STATE = ("values", "layout", "channels", "is_open")
+
     def __init__(self, side: Side, version: str) -> None:
-        self.side = side
+        super().__init__(side)
         self.version = version_of(version)
-        self.annotations: list[Op] = []
-        self.values: list[Normalize] = []
+        self.annotations: tuple[Op, ...] = ()
+        self.values: tuple[Normalize, ...] = ()
         self.layout: Layout = "hwc"
         self.channels: Literal[1] | None = None
         self.is_open = False
-        self.ops: list[ImageOp] = []
         self.places: list[str] = []
         self.mask_fills: dict[object, str] = {}
 
@@ -81,24 +90,22 @@ class Walk:
 
     def resize(self, fields: Fields, **how: Any) -> None:
         """Resize by OpenCV."""
-        self.change(ops.Resize(filter=filter_of(fields), like="opencv", **how))
-
-    @property
-    def state(self) -> tuple[Any, ...]:
-        """State of the data, which a choice must not change."""
-        return self.values, self.layout, self.channels, self.is_open
+        self.change(ops.Resize(filter=_filter_of(fields), like="opencv", **how))
 
     def branch(self) -> Walk:
         """A walk from here, with ops of its own."""
-        made = copy(self)
-        made.ops, made.places, made.values, made.annotations = [], [], [*self.values], [*self.annotations]
+        made = super().branch()
+        made.places = []
         return made
 
-    def joined(self, *branches: Walk) -> None:
-        """Raise PipelineError where a branch has changed what the data is."""
-        for each in branches:
-            if each.state != self.state:
-                raise PipelineError("changes what the data is in some draws alone: put that behind it")
+    def at_times(self, branch: _Walk, p: float) -> None:
+        """Add the ops of a branch for a share of the images: a flip, or gray, as the op that draws it."""
+        match branch.ops:
+            case [ops.Flip(axis=axis)]:
+                branch.ops = [ops.RandomFlip(axis, 1.0)]
+            case [ops.Grayscale(like=like)]:
+                branch.ops = [ops.RandomGray(like, 1.0)]
+        super().at_times(branch, p)
 
     def finished(self, where: str) -> list[Op]:
         """Give all ops between ``decode`` and ``tensor``."""
@@ -120,7 +127,7 @@ Read = Callable[[Walk, Fields], None]
 """A transform's fields, as ops of a walk; its ``p`` is the walk's to read."""
 
 
-def filter_of(fields: Fields) -> Filter:
+def _filter_of(fields: Fields) -> Filter:
     """The filter of an image; that of a mask is always nearest."""
     fields.expect("mask_interpolation", 0, why="must be 0 (nearest)")
     if fields.take("area_for_downscale") is not None:
@@ -128,7 +135,7 @@ def filter_of(fields: Fields) -> Filter:
     return fields.choice("interpolation", FILTERS)
 
 
-def margin(walk: Walk, fields: Fields) -> dict[str, Any]:
+def _margin(walk: Walk, fields: Fields) -> dict[str, Any]:
     """Fields of an op that pads: ``fill`` and ``padding_mode``; the walk notes the label of a mask's margin."""
     labels = {*finite(fields.take("fill_mask", 0))}
     if len(labels) != 1:
@@ -137,17 +144,8 @@ def margin(walk: Walk, fields: Fields) -> dict[str, Any]:
     walk.mask_fills.setdefault(
         mode if mode != "constant" else int(label) if label.is_integer() else label, fields.where
     )
-    fill = colour(fields)
+    fill = one_level(fields.colour("fill"))
     return {"fill": fill, "padding_mode": mode} if mode == "constant" else {"padding_mode": mode}
-
-
-def colour(fields: Fields) -> Levels:
-    """A colour: whole levels; None is black."""
-    fill = as_tuple(fields.numbers("fill", 0.0))
-    if not all(level.is_integer() and 0 <= level <= 255 for level in fill):
-        fields.refuse("fill", "must be whole levels of 0 to 255")
-    levels = tuple(int(level) for level in fill)
-    return levels if len(set(levels)) > 1 else levels[0]
 
 
 def _resize(walk: Walk, fields: Fields) -> None:
@@ -156,7 +154,7 @@ def _resize(walk: Walk, fields: Fields) -> None:
     for op in walk.ops:
         image = op.infer(image)
     if (image.height, image.width) == (height, width) and not walk.values:
-        filter_of(fields)
+        _filter_of(fields)
         return
     walk.resize(fields, height=height, width=width)
 
@@ -181,7 +179,7 @@ def _max_size(side: Literal["longer", "shorter"]) -> Read:
             walk.resize(fields, **found, rounding="half_even")
         elif side == "longer":
             height, width = found["height"], found["width"]
-            walk.change(ops.Letterbox(height, width, fill=0, filter=filter_of(fields), like="opencv"))
+            walk.change(ops.Letterbox(height, width, fill=0, filter=_filter_of(fields), like="opencv"))
             walk.is_open = True
         else:
             fields.refuse("max_size_hw", "must have one side: of two, sizes round otherwise than in any op")
@@ -192,7 +190,7 @@ def _max_size(side: Literal["longer", "shorter"]) -> Read:
 def _pad(walk: Walk, fields: Fields) -> None:
     """A margin where the image is smaller; with ``LongestMaxSize`` of two sides before it, that is a letterbox."""
     fields.ignore("padding")
-    anchor, how = fields.choice("position", _ANCHORS, "center"), margin(walk, fields)
+    anchor, how = fields.choice("position", _ANCHORS, "center"), _margin(walk, fields)
     divisors = [fields.has(name) for name in ("pad_height_divisor", "pad_width_divisor")]
     if any(divisors):
         multiple = fields.side("pad_height_divisor" if divisors[0] else "pad_width_divisor")
@@ -210,18 +208,14 @@ def _pad(walk: Walk, fields: Fields) -> None:
     walk.change(ops.Pad(height, width, anchor=anchor, larger="keep", **how))
 
 
-def padded(walk: Walk, fields: Fields) -> tuple[int, int]:
+def _padded(walk: Walk, fields: Fields) -> tuple[int, int]:
     """(height, width) of a crop, behind the margin that it asks for where the image is smaller."""
     size = fields.side("height"), fields.side("width")
     if fields.flag("pad_if_needed"):
         anchor = fields.choice("pad_position", _ANCHORS, "center")
-        walk.change(ops.Pad(*size, anchor=anchor, larger="keep", **margin(walk, fields)))
+        walk.change(ops.Pad(*size, anchor=anchor, larger="keep", **_margin(walk, fields)))
     fields.ignore("pad_position", "border_mode", "fill", "fill_mask")
     return size
-
-
-def _center_crop(walk: Walk, fields: Fields) -> None:
-    walk.move(ops.CenterCrop(*padded(walk, fields), rounding="down", smaller="refuse"))
 
 
 def _crop(walk: Walk, fields: Fields) -> None:
@@ -245,7 +239,7 @@ def _to_float(walk: Walk, fields: Fields) -> None:
     if not walk.values:
         if np.float32(1 / (1 / most)) != np.float32(most):
             fields.refuse("max_value", "is no number that a scale has the inverse of: 255 is")
-        walk.values.append(Normalize(scale=1 / most, arithmetic="divide"))
+        walk.values += (Normalize(scale=1 / most, arithmetic="divide"),)
 
 
 def _normalize(walk: Walk, fields: Fields) -> None:
@@ -256,20 +250,19 @@ def _normalize(walk: Walk, fields: Fields) -> None:
     for name in ("mean", "std"):
         if walk.channels and len(as_tuple(fields.numbers(name))) > 1:
             fields.refuse(name, "must be one number behind ToGray of one channel")
-        if walk.version < _NEW_NORMALIZE and isinstance(one := fields.take(name), list | tuple) and len(one) == 1:
+        if walk.version < _NEW_LEVELS and isinstance(one := fields.take(name), list | tuple) and len(one) == 1:
             fields.refuse(name, "is red's alone before 1.4.10: give one for each channel")
     most = np.float32(fields.number("max_pixel_value", positive=True))
-    walk.values.append(
+    walk.values += (
         Normalize(
             reals([float(str(mean)) for mean in np.array(means, np.float32) * most]),
             reals([_divisor(std) for std in np.array(stds, np.float32) * most]),
             scale=1.0,
             arithmetic="fused_multiply",
-        )
+        ),
     )
 
 
-_NEW_NORMALIZE = 1, 4, 10
 _BY_IMAGE = ("image", "image_per_channel", "min_max", "min_max_per_channel")
 
 
@@ -284,16 +277,12 @@ def _to_tensor(walk: Walk, fields: Fields) -> None:
     walk.layout = "chw"
 
 
-def _flip(axis: Literal["horizontal", "vertical"]) -> Read:
-    return lambda walk, _: walk.move(ops.Flip(axis))
-
-
 def _transpose(walk: Walk, _: Fields) -> None:
-    for op in (*turned(1), ops.Flip("vertical")):
+    for op in (*_turned(1), ops.Flip("vertical")):
         walk.move(op)
 
 
-def turned(times: int) -> tuple[ImageOp, ...]:
+def _turned(times: int) -> tuple[ImageOp, ...]:
     """Quarter turns counter-clockwise, which move pixels alone."""
     return (ops.Rotate(90 * times, expand=True),) if times else ()
 
@@ -303,10 +292,12 @@ TRANSFORMS: dict[str, Read] = {
     "LongestMaxSize": _max_size("longer"),
     "SmallestMaxSize": _max_size("shorter"),
     "PadIfNeeded": _pad,
-    "CenterCrop": _center_crop,
+    "CenterCrop": lambda walk, fields: walk.move(
+        ops.CenterCrop(*_padded(walk, fields), rounding="down", smaller="refuse")
+    ),
     "Crop": _crop,
-    "HorizontalFlip": _flip("horizontal"),
-    "VerticalFlip": _flip("vertical"),
+    "HorizontalFlip": lambda walk, _: walk.move(ops.Flip()),
+    "VerticalFlip": lambda walk, _: walk.move(ops.Flip("vertical")),
     "Transpose": _transpose,
     "InvertImg": lambda walk, _: walk.change(ops.Invert()),
     "ToGray": _to_gray,
@@ -315,3 +306,140 @@ TRANSFORMS: dict[str, Read] = {
     "ToTensorV2": _to_tensor,
 }
 """Transforms that draw nothing, but perhaps whether they are done."""
+
+
+def _random_resized_crop(walk: Walk, fields: Fields) -> None:
+    scale, ratio = fields.span("scale"), fields.span("ratio")
+    is_old = fields.has("height")  # 1.3's names
+    size = (fields.side("height"), fields.side("width")) if is_old else fields.pair("size")
+    walk.change(ops.RandomResizedCrop(*size, scale, ratio, filter=_filter_of(fields), like="opencv"))
+
+
+def _about_one(fields: Fields) -> tuple[float, float]:
+    """Limits of a scale, which ``scale_limit`` has less 1."""
+    low, high = fields.span("scale_limit")
+    return 1 + low, 1 + high
+
+
+def _gaussian_blur(walk: Walk, fields: Fields) -> None:
+    """Blur by a kernel of each size that ``blur_limit`` draws: an even one is one more, and 0 follows sigma."""
+    if walk.version < _NEW_BLUR:
+        raise PipelineError("has another curve before 2.0.5: make it anew with a newer version, and save it again")
+    sigma, bounds = fields.span("sigma_limit"), fields.span("blur_limit")
+    if sigma[0] < LEAST_SIGMA:
+        fields.refuse("sigma_limit", f"must begin at {LEAST_SIGMA} or more: below it nothing is blurred")
+    if not 0 <= bounds[0] <= bounds[1] <= MAX_TAPS:
+        fields.refuse("blur_limit", f"must rise from 0 to {MAX_TAPS} at most")
+    sizes = Counter(size + (size % 2 == 0 and size > 0) for size in range(int(bounds[0]), int(bounds[1]) + 1))
+    blurs = [ops.RandomGaussianBlur(size, sigma, like="opencv") for size in sizes]
+    walk.change(blurs[0] if len(blurs) == 1 else ops.RandomChoice(tuple(blurs), tuple(sizes.values())))
+
+
+def _brightness_contrast(walk: Walk, fields: Fields) -> None:
+    if not fields.flag("brightness_by_max", default=True):
+        fields.refuse("brightness_by_max", "follows the image's own mean, on which no draw depends: true does not")
+    fields.off("ensure_safe_range")
+    brightness, contrast = fields.span("brightness_limit"), fields.span("contrast_limit")
+    walk.change(ops.RandomBrightnessContrast(brightness, contrast, 1.0))
+
+
+def _hue_saturation_value(walk: Walk, fields: Fields) -> None:
+    if walk.version < _NEW_LEVELS:
+        raise PipelineError("rounds otherwise before 1.4.10: make it anew with 2.0, and save it again")
+    if walk.version < _NEW_GRAY:
+        log.warning("%s gives gray pixels a colour before 2.0.5, and here none", fields.where)
+    hue, saturation, value = (fields.span(f"{name}_shift_limit") for name in ("hue", "sat", "val"))
+    walk.change(ops.RandomHueSaturationValue(hue, saturation, value, 1.0))
+
+
+def _coarse_dropout(walk: Walk, fields: Fields) -> None:
+    if fields.has("fill_mask"):
+        fields.refuse("fill_mask", "changes masks, which stay what they are here: null does")
+    if fields.has("max_holes"):  # 1.3's names
+        old = ("holes", "height", "width")
+        count, height, width = ((fields.number(f"min_{name}"), fields.number(f"max_{name}")) for name in old)
+        if isinstance(fields.take("max_height"), float) and height[1] >= 1:
+            fields.refuse("max_height", "must be below 1: a share")
+    else:
+        count, height, width = (fields.span(f"{name}_range") for name in ("num_holes", "hole_height", "hole_width"))
+    whole = int(count[0]), int(count[1])
+    walk.change(ops.CoarseDropout(whole, height, width, one_level(fields.colour("fill")), 1.0))
+
+
+def _warped(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarpPerspective], **how: Any) -> None:
+    """Warp by OpenCV; of boxes, ``rotate_method`` of corners is what they are here."""
+    if walk.version < _NEW_WARP:
+        raise PipelineError("has another matrix before 2.0: make it anew with 2.0, and save it again")
+    fields.expect("rotate_method", "largest_box", why="makes other boxes: largest_box has the corners' own")
+    fields.off("fit_output")
+    found = _filter_of(fields)
+    filter_: Filter = "bilinear" if found == "area" else found  # OpenCV's own rule for warps
+    if filter_ not in ("nearest", "bilinear", "bicubic"):
+        fields.refuse("interpolation", "must be 0 (nearest), 1 (bilinear) or 2 (bicubic)")
+    walk.change(op(**{"filter": filter_, "p": 1.0} | _margin(walk, fields) | how))
+
+
+def _affine(walk: Walk, fields: Fields) -> None:
+    fields.off("balanced_scale")
+    if fields.has("translate_px"):
+        with reading(fields.mapping("translate_px"), "translate_px") as pixels:
+            for axis in ("x", "y"):
+                if pixels.span(axis) != (0, 0):
+                    pixels.refuse(axis, "is in pixels: translate_percent is a part of the image")
+    how: dict[str, Any] = {"translate": _axes(fields, "translate_percent")} if fields.has("translate_percent") else {}
+    how |= {name: _axes(fields, name) for name in ("scale", "shear")}
+    _warped(walk, fields, ops.RandomWarp, degrees=fields.span("rotate"), keep_ratio=fields.flag("keep_ratio"), **how)
+
+
+def _axes(fields: Fields, name: str) -> tuple[float, ...]:
+    """Limits of x, then of y."""
+    with reading(fields.mapping(name), name) as axes:
+        return (*axes.span("x"), *axes.span("y"))
+
+
+def _shift_scale_rotate(walk: Walk, fields: Fields) -> None:
+    moves = (*fields.span("shift_limit_x"), *fields.span("shift_limit_y"))
+    how: dict[str, Any] = {"degrees": fields.span("rotate_limit"), "translate": moves}
+    _warped(walk, fields, ops.RandomWarp, **how, scale=_about_one(fields) * 2)
+
+
+def _rotate(walk: Walk, fields: Fields) -> None:
+    fields.off("crop_border")
+    _warped(walk, fields, ops.RandomWarp, degrees=fields.span("limit"))
+
+
+def _perspective(walk: Walk, fields: Fields) -> None:
+    if not fields.flag("keep_size", default=True):
+        fields.refuse("keep_size", "gives each image a size of its own: true keeps it")
+    how: dict[str, Any] = {"scale": fields.span("scale")}
+    level = fields.take("fill")
+    if isinstance(level, int | float) and level and fields.take("border_mode") == 0:
+        how["fill"] = (one_level(fields.colour("fill")), 0, 0)  # OpenCV gets one number, which is red's
+    _warped(walk, fields, ops.RandomWarpPerspective, **how)
+
+
+_ACROSS, _DOWN = (ops.Flip(),), (ops.Flip("vertical"),)
+
+RANDOM: dict[str, Read] = {
+    "RandomRotate90": lambda walk, _: walk.move(ops.RandomChoice(tuple(map(_turned, range(4))))),
+    "D4": lambda walk, _: walk.move(
+        ops.RandomChoice(tuple((*_turned(times), *flip) for times in range(4) for flip in ((), _DOWN)))
+    ),
+    "Flip": lambda walk, _: walk.move(ops.RandomChoice((_DOWN, _ACROSS, (*_DOWN, *_ACROSS)))),
+    "RandomCrop": lambda walk, fields: walk.move(ops.RandomCrop(*_padded(walk, fields))),
+    "RandomResizedCrop": _random_resized_crop,
+    "RandomScale": lambda walk, fields: walk.change(
+        ops.ScaleJitter(scale_range=_about_one(fields), filter=_filter_of(fields), like="opencv")
+    ),
+    "GaussianBlur": _gaussian_blur,
+    "ColorJitter": lambda walk, fields: walk.change(
+        ops.ColorJitter(**fields.each(Fields.span, "brightness", "contrast", "saturation", "hue"), like="opencv")
+    ),
+    "RandomBrightnessContrast": _brightness_contrast,
+    "HueSaturationValue": _hue_saturation_value,
+    "CoarseDropout": _coarse_dropout,
+    "Affine": _affine,
+    "ShiftScaleRotate": _shift_scale_rotate,
+    "Rotate": _rotate,
+    "Perspective": _perspective,
+}
