@@ -452,8 +452,8 @@ REFUSED = [
         ("CropMirrorNormalize", PADDED | {"pad_output": True, "fill_values": [1.0] * 3, **numbers}, FOUR)
         for numbers in ({}, {"mean": 3.0, "std": 2.0}, {"mean": [0.0] * 3})
     ],
-    ("Crop", PADDED | {"fill_values": [1.0, 2.0]}, '"fill_values": [1.0, 2.0] must be a level, 0 to 255, or one for'),
-    ("Crop", PADDED | {"fill_values": [-1.0]}, '"fill_values": [-1.0] must be a level, 0 to 255, or one for each'),
+    ("Crop", PADDED | {"fill_values": [1.0, 2.0]}, '"fill_values": [1.0, 2.0] must be a level of 0 to 255, or one for'),
+    ("Crop", PADDED | {"fill_values": [-1.0]}, '"fill_values": [-1.0] must be a level of 0 to 255, or one for each'),
     ("Crop", PADDED | {"crop_pos_x": 1.5}, 'crop: "left" must be 0 to 1, not 1.5'),
     ("CropMirrorNormalize", {"mirror": 2}, '"mirror": 2 must be one of 0 (False), 1 (True)'),
     ("Crop", {"crop": [9.0, 9.0], "\x1b[2J": 1}, '"\\u001b[2J": 1 is not understood'),
@@ -477,7 +477,7 @@ REFUSED = [
         {"axes": [0, 1], "shape": [99, 99, 9]},
         '"shape": [99, 99, 9] must be one side, or one for each of the axes',
     ),
-    ("Pad", {"axes": [0, 1], "shape": [99, 99], "fill_value": 256.0}, '"fill_value": 256.0 must be a level, 0 to 255'),
+    ("Pad", {"axes": [0, 1], "shape": [99, 99], "fill_value": 256.0}, '"fill_value": 256.0 must be a level of 0 to'),
     ("Slice", {"start": [1, 2], "shape": [3, 4], "axes": [0, 2]}, '"axes": [0, 2] must be of height and width alone'),
     ("Slice", {"start": [1], "shape": [3, 4], "axes": [0, 1]}, "needs a number for each of the axes"),
     ("_TensorSubscript", {"at_0": 1, "num_subscripts": 1}, "subscripts are understood as from and to, without a step"),

@@ -265,7 +265,7 @@ REFUSED = {
         v1.ToTensor(),
         v1.Pad(3, padding_mode="reflect"),
     ],
-    'transforms[2] Pad: "fill": 0.5 must be whole levels': [v1.Resize((9, 9)), v1.ToTensor(), v1.Pad(3, fill=0.5)],
+    'transforms[2] Pad: "fill": 0.5 must be a whole level': [v1.Resize((9, 9)), v1.ToTensor(), v1.Pad(3, fill=0.5)],
     "transforms: end with a PIL image": COMPOSE,
     'transforms: ops[2] "tensor": the size differs from image to image': [v1.Resize(64), v1.PILToTensor()],
     "the image is resized already": [v1.Resize(64), *COMPOSE, v1.ToTensor()],

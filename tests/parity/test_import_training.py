@@ -600,7 +600,7 @@ NOT_OURS = [
     ("SanitizeBoundingBoxes must stand behind", [v2.SanitizeBoundingBoxes(), v2.CenterCrop(9)]),
     ('[0] ClampBoundingBoxes: "clamping_mode": None leaves boxes outside', [v2.ClampBoundingBoxes(None)]),
     ("[0] ConvertBoundingBoxFormat: \"format\": 'XYWHR' must be one", [v2.ConvertBoundingBoxFormat("XYWHR")]),
-    ("must be whole levels", [v2.RandomZoomOut(0.5)]),
+    ("must be a whole level", [v2.RandomZoomOut(0.5)]),
     (
         "'torch.Tensor'>: 1} must be a finite number",
         [LAST[0], v2.RandomZoomOut({tv_tensors.Image: 0, torch.Tensor: 1})],

@@ -11,10 +11,10 @@ To add the importer of a library ``toy``:
 
 1. Write ``importers/toy.py`` with ``from_toy(source, *, ...) -> Pipeline``. ``source`` is what follows ``toy:`` on the
    command line, a name or a path. Each keyword argument is an ``--option``.
-2. Read files with ``fields.read_json`` or ``fields.read_file``. They know a limit, and say what is wrong with a file.
+2. Read files with ``fields.opened`` or ``fields.read_file``. They know a limit, and say what is wrong with a file.
 3. Open each configuration by ``with reading(values, where) as fields``. What is not asked for is refused at its end.
-4. Take each value by its reader: ``flag``, ``text``, ``choice`` out of a table, ``number``, ``numbers``, ``side``,
-   ``pair``. ``refuse`` what no op can do, and ``ignore`` what changes no pixel.
+4. Take each value by its reader: ``flag``, ``text``, ``choice`` out of a table, ``number``, ``numbers``, ``colour``,
+   ``side``, ``pair``. ``refuse`` what no op can do, and ``ignore`` what changes no pixel.
 5. Write one short function for each construct of the library: its fields in, ops out. Leave to the ops what they know:
    ``like`` brings filters, antialias and rounding.
 6. End with ``assembled(ops, library="toy", name=name, where=where)``. It adds the origin. Where the library has a

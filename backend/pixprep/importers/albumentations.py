@@ -16,7 +16,7 @@ from typing import Any, cast
 from pixprep.errors import PipelineError
 from pixprep.importers.albumentations_transforms import RANDOM, RENAMED, TRANSFORMS, Walk, version_of
 from pixprep.importers.assembly import assembled
-from pixprep.importers.fields import Fields, read_json, reading
+from pixprep.importers.fields import Fields, opened, reading
 from pixprep.importers.fields import place as named
 from pixprep.pipeline.ops import (
     Boxes,
@@ -100,15 +100,10 @@ def _named_by(text: str, places: Sequence[str]) -> str:
 
 def _read(source: Any, where: str) -> tuple[Mapping[str, Any], str]:
     """Result of ``A.to_dict``, and the place that errors begin with."""
-    if isinstance(source, str | Path):
-        path = Path(source)
-        if path.suffix in (".yaml", ".yml"):
-            raise PipelineError(
-                f'{path.name}: is YAML: A.save(transform, path, data_format="json") writes what is read'
-            )
-        return read_json(path), path.name
-    if isinstance(source, Mapping):
-        return source, where
+    if isinstance(source, str | Path) and (path := Path(source)).suffix in (".yaml", ".yml"):
+        raise PipelineError(f'{path.name}: is YAML: A.save(transform, path, data_format="json") writes what is read')
+    if isinstance(source, Mapping | str | Path):
+        return opened(source, where)
     if not (type(source).__module__.startswith("albumentations.") and hasattr(source, "to_dict")):
         kind = type(source)
         raise PipelineError(f"{where} {kind.__name__}: is a class of {kind.__module__}, not of albumentations")

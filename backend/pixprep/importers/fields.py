@@ -97,7 +97,7 @@ class Fields:
         """
         levels = finite(self.take(name, 0.0))
         if len(levels) not in (1, 3) or not all(0 <= x < 256 and (is_cut or x.is_integer()) for x in levels):
-            self.refuse(name, "must be a whole level of 0 to 255, or one for each of 3 channels")
+            self.refuse(name, f"must be a {'whole ' * (not is_cut)}level of 0 to 255, or one for each of 3 channels")
         whole = tuple(int(level) for level in levels)
         return whole[0] if len(whole) == 1 else whole
 
@@ -245,6 +245,15 @@ def read_json(path: Path) -> dict[str, Any]:
         PipelineError: it cannot be read, or is something else; the message begins with its name.
     """
     return parse_json(read_file(path, most=MAX_BYTES), path.name)
+
+
+def opened(
+    source: Mapping[str, Any] | str | Path, where: str, read: Callable[[Path], dict[str, Any]] = read_json
+) -> tuple[Mapping[str, Any], str]:
+    """A configuration, and what errors about it begin with: ``where``, or the name of the file that it is in."""
+    if isinstance(source, Mapping):
+        return source, where
+    return read(Path(source)), Path(source).name
 
 
 def parse_json(text: bytes, where: str) -> dict[str, Any]:

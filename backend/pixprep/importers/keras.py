@@ -14,7 +14,7 @@ import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
-from pixprep.importers.fields import Fields, read_json, reading, reals
+from pixprep.importers.fields import Fields, opened, read_json, reading, reals
 from pixprep.importers.keras_layers import Layer, config_of, layers_of, read_archive
 from pixprep.pipeline.ops import CenterCrop, Decode, Normalize, Op, RandomCrop, RandomFlip, Resize, Tensor, as_tuple
 from pixprep.pipeline.ops.faults import quoted
@@ -65,12 +65,7 @@ AUGMENTATIONS = frozenset(
 )
 """Layers that do nothing at inference; ``RandomCrop`` is none of them: there it resizes."""
 
-_MOVING = frozenset(
-    (
-        *("RandomElasticTransform", "RandomPerspective", "RandomRotation", "RandomShear", "RandomTranslation"),
-        "RandomZoom",
-    )
-)
+_WHY_NOT = "it computes in float32, unrounded, and draws by rules of its own; pixprep's random ops give whole levels"
 _EPSILON = np.float32(1e-7)  # keras.backend.epsilon(): the least standard deviation of Normalization
 
 
@@ -117,22 +112,17 @@ def from_keras(
         return assembled(_of_application(source, loader, pair), library="keras", name=source, where=source)
     if training is not None and place == "model":
         raise PipelineError('layers: "model" leaves what is random to the model, too: then there is no training side')
-    config, where = _read(source, "config")
-    trained = None
-    if training is not None:
-        place = "pipeline"
-        trained = _of_model(*_read(training, "training"), loader=loader, size=pair, place="pipeline", side="training")
-    ops = _of_model(config, where, loader=loader, size=pair, place=place)
+    config, where = opened(source, "config", _read)
+    how: dict[str, Any] = {"loader": loader, "size": pair, "place": place if training is None else "pipeline"}
+    trained = None if training is None else _of_model(*opened(training, "training", _read), **how, side="training")
+    ops = _of_model(config, where, **how)
     version = str(config.get("keras_version") or "unknown")
     return assembled(ops, training=trained, library="keras", version=version, name=where, where=where)
 
 
-def _read(source: str | Path | Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], str]:
-    """The config of a model, and what errors begin with."""
-    if isinstance(source, Mapping):
-        return source, where
-    path = Path(source)
-    return (read_json(path) if path.suffix == ".json" else read_archive(path)), path.name
+def _read(path: Path) -> dict[str, Any]:
+    """The config of a model in a file."""
+    return read_json(path) if path.suffix == ".json" else read_archive(path)
 
 
 def _of_application(name: str, loader: Loader, size: Size | None) -> list[Op]:
@@ -190,7 +180,7 @@ def _of_model(
     if side == "training":
         for layer in chain[:count]:
             if layer.cls not in known:
-                raise PipelineError(f"{where}: {layer} is not understood: {_why_not(layer.cls)}")
+                raise PipelineError(f"{where}: {layer} is not understood: {_WHY_NOT}")
     ops: list[Op] = [_decode(loader)]
     if not any(layer.cls == "Resizing" for layer in wanted):
         shape = size or shape
@@ -288,11 +278,6 @@ def _random_crop(fields: Fields, ops: list[Op]) -> list[Op]:
             "height", "may be no less than the image has: Keras then resizes; put a larger Resizing before it"
         )
     return [RandomCrop(height, width)]
-
-
-def _why_not(cls: str) -> str:
-    what = "moves pixels" if cls in _MOVING else "changes values"
-    return f"it {what} in float32, unrounded, and draws by rules of its own; pixprep's random ops give whole levels"
 
 
 def _rescaling(fields: Fields, _: list[Op]) -> list[Op]:

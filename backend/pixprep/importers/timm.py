@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, library_module
-from pixprep.importers.fields import PILLOW_FILTERS, Fields, finite, read_json, reading, sides
+from pixprep.importers.fields import PILLOW_FILTERS, Fields, finite, opened, reading, sides
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     AutoAugment,
@@ -128,11 +128,10 @@ def from_timm(
         SetupError: a name needs timm.
     """
     where = name or "pretrained_cfg"
-    if isinstance(config, Path) or (isinstance(config, str) and config.endswith(".json")):
-        where, config = Path(config).name, read_json(Path(config))
-    elif isinstance(config, str):
+    if isinstance(config, str) and not config.endswith(".json"):
         name = where = name or config
         config = _pretrained_cfg(config)
+    config, where = opened(config, where)
     outer = Fields(config, where)
     inner = dict(outer.mapping("pretrained_cfg") or config)
     if "input_size" not in inner:
@@ -165,11 +164,10 @@ def _training(
         config: the ``pretrained_cfg``, whose fields are arguments, too.
     """
     where = "training" if given is not None else "options of train.py and create_transform"
-    if isinstance(given, str | Path):
-        where, given = Path(given).name, read_json(Path(given))
-    if not isinstance(given, Mapping | None):
+    if not isinstance(given, Mapping | str | Path | None):
         raise PipelineError(f"{where}: must be an object of arguments, or a file of one")
-    arguments = _spelled([*(given or {}).items(), *options.items()], where)
+    given, where = opened({} if given is None else given, where)
+    arguments = _spelled([*given.items(), *options.items()], where)
     shared = {field: config[field] for field in ("input_size", "interpolation", "mean", "std") if config.get(field)}
     with reading({"interpolation": "bicubic", "color_jitter": 0.4, **shared, **arguments}, where) as fields:
         for name, only in UNTOUCHED.items():

@@ -20,11 +20,11 @@ from pixprep.importers.dali.geometry import DECODERS
 from pixprep.importers.dali.graph import Operator, batch_size, graph
 from pixprep.importers.dali.numbers import NUMBERS
 from pixprep.importers.dali.ops import AFTER_EXPANDED, IMAGES
-from pixprep.importers.dali.refused import refused
 from pixprep.importers.dali.requests import bounded, check_arguments, dtype_of, frames, is_number, reformed, source_of
 from pixprep.importers.dali.rules import output_rule
 from pixprep.importers.dali.script import serialized
 from pixprep.importers.dali.values import Encoded, Image, MovedError, Numbers, Value, lowered
+from pixprep.importers.dali.windows import EXCHANGED
 from pixprep.importers.fields import Fields, place, read_file, reading
 from pixprep.pipeline.ops import Decode, Op, Tensor, changed
 from pixprep.pipeline.ops.faults import quoted
@@ -39,6 +39,20 @@ _ANYWHERE = (
     *("device", "preserve", "preserve_name", "seed", "bytes_per_sample_hint", "image_type", "_module", "_display_name"),
     *("_origin_stack_filename", "_origin_stack_lineno", "_origin_stack_name", "_origin_stack_line"),
 )
+
+_OWN = "an operator of your own may do it: see docs/own-operators.md"
+_REASONS = {
+    "draws for each image, as in training: serve a graph without it, or write the op of training by hand": (
+        *("random__", "decoders__ImageRandomCrop", "RandomResizedCrop"),
+    ),
+    "chooses a branch for each image, which is not understood: serialize a graph of one branch": ("conditional__",),
+    f"calls a function of Python's, which the file does not bring: {_OWN}": ("PythonFunction", "NumbaFunction"),
+    f"moves pixels in a way of DALI's own, which is not understood: {_OWN}": ("Water", "Sphere", "Jitter"),
+    f"compresses the image again, which is not understood: {_OWN}": ("JpegCompressionDistortion",),
+    f"puts channels or images together, which is not understood: {EXCHANGED}": ("Cat", "Stack"),
+    f"equalizes the image, which is not understood: {_OWN}": ("Clahe", "Equalize"),
+}
+"""Reason and remedy, with the operators' names or their beginnings."""
 
 
 def from_dali(
@@ -222,7 +236,8 @@ def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) ->
     elif operator.name in IMAGES:
         raise PipelineError(f"its input {_listed(operator.inputs)} is not a decoded image")
     else:
-        raise PipelineError(refused(operator.name))
+        why = next((why for why, names in _REASONS.items() if operator.name.startswith(names)), "")
+        raise PipelineError(why or f"is not understood; understood are {', '.join((*DECODERS, *IMAGES))}")
     return result if isinstance(result, tuple) else (result,)
 
 

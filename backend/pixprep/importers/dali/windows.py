@@ -16,7 +16,7 @@ from pixprep.importers.dali.numbers import are_shares, rounded, subscripts
 from pixprep.importers.dali.requests import number_of, pair_of, side_of
 from pixprep.importers.dali.rules import window_rule
 from pixprep.importers.dali.values import Canvas, Encoded, Image, Numbers, Rows, Value, lowered, needed, short, size_of
-from pixprep.importers.fields import Fields, finite, sides
+from pixprep.importers.fields import Fields, finite, one_level, sides
 from pixprep.pipeline.ops import MAX_SIDE, CenterCrop, Crop, Levels, Pad, TensorDType
 from pixprep.spec import Rounding
 
@@ -29,13 +29,9 @@ EXCHANGED = "output_type of the decoder exchanges red and blue, and clients send
 
 def colour(fields: Fields, name: str, dtype: TensorDType = "uint8") -> Levels:
     """Levels of what is padded: DALI cuts them off where the values are of uint8."""
-    values = finite(fields.take(name, 0.0))
-    if len(values) not in (1, 3) or not all(0 <= value < 256 for value in values):
-        fields.refuse(name, "must be a level, 0 to 255, or one for each of 3 channels")
-    if dtype != "uint8" and not all(value.is_integer() for value in values):
+    if dtype != "uint8" and not all(value.is_integer() for value in finite(fields.take(name, 0.0))):
         fields.refuse(name, f"must be a whole level, of values that are cast to {dtype}: pad before the cast")
-    levels = tuple(int(value) for value in values)
-    return levels[0] if len({*levels}) == 1 else levels
+    return one_level(fields.colour(name, is_cut=True))
 
 
 def policy(fields: Fields) -> Smaller:
