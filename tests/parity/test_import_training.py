@@ -602,7 +602,7 @@ NOT_OURS = [
     ("[0] ConvertBoundingBoxFormat: \"format\": 'XYWHR' must be one", [v2.ConvertBoundingBoxFormat("XYWHR")]),
     ("must be a whole level", [v2.RandomZoomOut(0.5)]),
     (
-        "'torch.Tensor'>: 1} must be a finite number",
+        "'torch.Tensor'>: 1} must be a whole level",
         [LAST[0], v2.RandomZoomOut({tv_tensors.Image: 0, torch.Tensor: 1})],
     ),
     ("has no bound: add center_crop or letterbox", [v2.RandomIoUCrop()]),

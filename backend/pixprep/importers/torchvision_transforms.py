@@ -386,6 +386,11 @@ def _random_erasing(walk: Walk, fields: Fields) -> None:
     walk.ops.append(ops.RandomErasing(fields.number("p"), scale, ratio, reals(value) if value else "random"))
 
 
+def _auto_augment(walk: Walk, fields: Fields) -> None:
+    fields.ignore("policies")  # v1 keeps its table
+    walk.add(ops.AutoAugment(policy=fields.choice("policy", get_args(TorchvisionPolicy)), **walk.moved(fields)))
+
+
 def _aug_mix(walk: Walk, fields: Fields) -> None:
     """A PIL image becomes a tensor there, and a PIL image again."""
     if not walk.is_v2:
@@ -497,9 +502,7 @@ RANDOM: dict[str, Take] = {
     "TrivialAugmentWide": lambda walk, fields: walk.add(
         ops.TrivialAugment(fields.whole("num_magnitude_bins"), **walk.moved(fields))
     ),
-    "AutoAugment": lambda walk, fields: walk.add(
-        ops.AutoAugment(policy=fields.choice("policy", get_args(TorchvisionPolicy)), **walk.moved(fields))
-    ),
+    "AutoAugment": _auto_augment,
     "AugMix": _aug_mix,
 }
 """Random transforms, which only training has."""
