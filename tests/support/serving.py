@@ -9,15 +9,19 @@ import http.client
 import inspect
 import io
 import json
+import os
 import queue
 import re
+import runpy
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import psutil
@@ -101,6 +105,27 @@ def wait_until(condition, what="not in time", *, within_s=TIMEOUT_S):
         assert time.monotonic() < deadline, what() if callable(what) else what
         time.sleep(0.02)
     return value
+
+
+def run_program(path, *arguments, cwd):
+    """Run a program of Python in this process, whose libraries are loaded: as `python PATH ARGUMENTS` in a folder."""
+    out, err, code, here = io.StringIO(), io.StringIO(), 0, Path.cwd()
+    os.chdir(cwd)
+    try:
+        with (
+            patch("sys.argv", [*map(str, (path, *arguments))]), redirect_stdout(out), redirect_stderr(err),
+            warnings.catch_warnings(),
+        ):  # fmt: skip
+            warnings.simplefilter("ignore", ResourceWarning)  # as Python does by itself
+            runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as end:
+        code = end.code or 0
+        if isinstance(code, str):
+            err.write(f"{code}\n")
+            code = 1
+    finally:
+        os.chdir(here)
+    return subprocess.CompletedProcess([path, *arguments], code, out.getvalue(), err.getvalue())
 
 
 def write_model(repository, name, config="", files=()):

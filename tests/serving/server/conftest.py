@@ -1,10 +1,69 @@
-"""The demo repository, and a Triton that serves it: built and started once for all server tests that ask."""
+"""What all files share: the demo repository, one Triton that serves a repository after another, one `pixprep serve`."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from pixprep.serving import repository
 from pixprep.serving.embedded.server import Server
-from support.serving import Oracle
+from pixprep.serving.embedded.snapshot import Snapshot
+from pixprep.serving.repository.repository import Repository
+from support.serving import Oracle, Serve, client_of, wait_until, write_repository
+
+
+class Shared:
+    """One Triton for all tests that neither end nor configure it.
+
+    A call makes it serve the models of a repository, and no others. Models that the repository before had as well
+    stay loaded. A repository must not change once it was served.
+    """
+
+    def __init__(self):
+        self._server = self._repository = None
+
+    def __call__(self, repository):
+        if self._server is None:
+            ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
+            self._server = Server(repository, **ports, grace_s=0, allow_shared_memory=True)
+            self._server.start()
+        elif repository != self._repository:
+            self._exchange(repository)
+        self._repository = repository
+        return self._server
+
+    def _exchange(self, repository):
+        control, old = self._server.control, self._server.snapshot
+        shutil.rmtree(old.folder)
+        self._server.snapshot = new = Snapshot(repository, old.folder)
+        gone = [model for model, number in old.hashes.items() if new.hashes.get(model) != number]
+        for model in gone:
+            assert control.repository(f"models/{model}/unload")[0] == 200
+        wait_until(lambda: self._states().keys().isdisjoint(gone), self._states)
+        ensembles = Repository(new.folder).ensembles.keys()
+        for models in (new.hashes.keys() - ensembles, ensembles):  # an ensemble needs its models
+            with ThreadPoolExecutor(4) as pool:
+                errors = [*pool.map(self._load, models - self._states().keys())]
+            assert not any(errors), errors
+
+    def _states(self):
+        """The models that are loaded, or are on the way."""
+        states = {model["name"]: model.get("state") for model in self._server.control.index()}
+        return {name: state for name, state in states.items() if state not in (None, "UNAVAILABLE")}
+
+    def _load(self, model):
+        return self._server.control.load(model, timeout_s=120, meanwhile=lambda: None)
+
+    def close(self):
+        if self._server is not None:
+            self._server.stop()
+
+
+@pytest.fixture(scope="session")
+def shared():
+    shared = Shared()
+    yield shared
+    shared.close()
 
 
 @pytest.fixture(scope="session")
@@ -14,12 +73,32 @@ def demo_repository(tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def demo(shared, demo_repository):
+    """The shared Triton, with the demo's models."""
+    return shared(demo_repository)
+
+
+@pytest.fixture
+def server(shared, models):
+    """The shared Triton, with the ``models`` of the file that asks."""
+    return shared(models)
+
+
+@pytest.fixture(params=["http", "grpc"])
+def triton(request, server):
+    """Triton's own client of it."""
+    with client_of(server, request.param) as client:
+        yield client
+
+
 @pytest.fixture(scope="session")
-def demo(demo_repository):
-    with Server(
-        demo_repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0, allow_shared_memory=True
-    ) as server:
-        yield server
+def usual(tmp_path_factory):
+    """`pixprep serve` without further options."""
+    folder = tmp_path_factory.mktemp("usual")
+    models = write_repository(folder / "models", is_small=False)
+    with Serve(models, triton_log=folder / "triton.log") as serve:
+        yield serve
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,9 @@ import tritonclient.grpc
 
 from pixprep.errors import PixprepError
 from pixprep.serving.embedded import perf
-from pixprep.serving.embedded.server import Server
-from support.serving import PHOTO, PIPELINE, write_model
+from support.serving import PHOTO, address
+
+pytestmark = pytest.mark.server
 
 EXAMPLE = Path(__file__).parents[3] / "client_examples" / "shared_memory.py"
 
@@ -30,8 +31,8 @@ CLOSED = {
 }
 
 
-def status(server, method, path, headers=()):
-    connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=10)
+def status(url, method, path, headers=()):
+    connection = http.client.HTTPConnection(url, timeout=10)
     try:
         connection.request(method, path, "{}", dict(headers))
         return connection.getresponse().status
@@ -46,14 +47,12 @@ def key(server):
     return restricted.rpartition("=")[2]
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("path", CLOSED)
 def test_an_admin_api_is_closed_with_any_key_but_the_right_one(demo, path):
     for headers in ({}, {"admin-key": ""}, {"admin-key": "x" * 32}, {"admin-key": key(demo)}):
-        assert status(demo, CLOSED[path], path, headers.items()) == 403
+        assert status(address(demo), CLOSED[path], path, headers.items()) == 403
 
 
-@pytest.mark.server
 def test_the_same_holds_over_grpc(demo):
     with tritonclient.grpc.InferenceServerClient(demo.grpc_url) as client:
         for call in (client.get_model_repository_index, client.get_log_settings, client.get_trace_settings):
@@ -61,14 +60,12 @@ def test_the_same_holds_over_grpc(demo):
                 call()
 
 
-@pytest.mark.server
 def test_the_key_is_not_in_the_process_list_and_works_for_the_one_who_has_it(demo):
     assert set(key(demo)) == {"x"}
     assert demo.control.repository("index")[0] == 200
     assert "admin-key=" not in demo.log_file.read_text()
 
 
-@pytest.mark.server
 def test_health_metadata_and_the_shared_memory_that_was_allowed_are_open(demo):
     for path in (
         "/v2/health/ready",
@@ -76,36 +73,23 @@ def test_health_metadata_and_the_shared_memory_that_was_allowed_are_open(demo):
         "/v2/models/ensemble/stats",
         "/v2/systemsharedmemory/status",
     ):
-        assert status(demo, "GET", path) == 200
+        assert status(address(demo), "GET", path) == 200
 
 
-@pytest.fixture(scope="module")
-def closed(tmp_path_factory):
-    """A server that was not told to allow shared memory."""
-    models = tmp_path_factory.mktemp("closed")
-    write_model(models, "preprocess", 'backend: "pixprep"\n', {"pipeline.json": PIPELINE.to_json()})
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
-        yield server
-
-
-@pytest.mark.server
 @pytest.mark.parametrize("kind", ["systemsharedmemory", "cudasharedmemory"])
-def test_shared_memory_is_closed_unless_asked_for(closed, kind):
+def test_shared_memory_is_closed_unless_asked_for(usual, kind):
     paths = {"status": "GET", "region/x/status": "GET", "region/x/register": "POST", "unregister": "POST"}
-    assert {path: status(closed, method, f"/v2/{kind}/{path}") for path, method in paths.items()} == dict.fromkeys(
-        paths, 403
-    )
+    found = {path: status(usual.address, method, f"/v2/{kind}/{path}") for path, method in paths.items()}
+    assert found == dict.fromkeys(paths, 403)
     name = kind.replace("shared", "_shared_")
-    with tritonclient.grpc.InferenceServerClient(closed.grpc_url) as client:
+    with tritonclient.grpc.InferenceServerClient(usual.grpc) as client:
         for call in (getattr(client, f"get_{name}_status"), getattr(client, f"unregister_{name}")):
             with pytest.raises(tritonclient.grpc.InferenceServerException, match="restricted"):
                 call()
 
 
-@pytest.mark.server
-def test_who_needs_shared_memory_is_told_how_it_is_opened(closed):
-    url = closed.http_url.removeprefix("http://")
-    command = [sys.executable, str(EXAMPLE), "--url", url]
+def test_who_needs_shared_memory_is_told_how_it_is_opened(usual):
+    command = [sys.executable, str(EXAMPLE), "--url", usual.address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
@@ -113,4 +97,6 @@ def test_who_needs_shared_memory_is_told_how_it_is_opened(closed):
         "--allow-shared-memory, and Triton without the key\n"
     )
     with pytest.raises(PixprepError, match=r"does the server allow it \(`pixprep serve --allow-shared-memory`\)\?$"):
-        perf.measure([PHOTO], url=url, protocol="http", model="preprocess", concurrency=[1], shared_memory=True)
+        perf.measure(
+            [PHOTO], url=usual.address, protocol="http", model="preprocess", concurrency=[1], shared_memory=True
+        )

@@ -22,7 +22,6 @@ import pixprep as pp
 from pixprep.cli.parser import main
 from pixprep.serving.embedded import client
 from pixprep.serving.embedded.connection import Triton
-from pixprep.serving.embedded.server import Server
 from pixprep.serving.repository import build
 from support.images import NO_IMAGE
 from support.serving import Serve, write_model
@@ -106,102 +105,6 @@ def test_send_as_json_says_the_same_in_one_object_a_file(demo, pixprep, protocol
     assert len({row["latency_ms"] for row in rows}) == 1  # all six went in one request
 
 
-def save_onnx(path, outputs, shape=(3, 8, 8), **metadata):
-    """A model whose outputs, (name, shape), are random sums of the means of the channels of 8 x 8 pixels."""
-    rows = np.random.default_rng(0)
-    axes = [index + 1 for index, side in enumerate(shape) if side != 3]
-    constants = {"axes": np.array(axes)}
-    nodes = [helper.make_node("ReduceMean", ["x", "axes"], ["means"], keepdims=0)]
-    for name, dims in outputs:
-        constants[f"{name}_sums"] = rows.normal(size=(3, int(np.prod(dims)))).astype(np.float32)
-        constants[f"{name}_shape"] = np.array([0, *dims])
-        nodes.append(helper.make_node("MatMul", ["means", f"{name}_sums"], [f"{name}_flat"]))
-        nodes.append(helper.make_node("Reshape", [f"{name}_flat", f"{name}_shape"], [name]))
-
-    def value(name, dims):
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *dims])
-
-    weights = [numpy_helper.from_array(values, name) for name, values in constants.items()]
-    graph = helper.make_graph(nodes, "sums", [value("x", shape)], [value(*output) for output in outputs], weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    helper.set_model_props(model, metadata)
-    onnx.save(model, path)
-    return path
-
-
-def letterboxed(**tensor):
-    ops = [pp.letterbox(8, 8), pp.transform(), pp.original_size(), pp.normalize(), pp.tensor(**tensor)]
-    return pp.Pipeline([pp.decode(), *ops])
-
-
-@pytest.fixture(scope="module")
-def several(tmp_path_factory):
-    """Ensembles with labels and without, with one list of numbers and several."""
-    folder = tmp_path_factory.mktemp("several")
-    (folder / "labels.txt").write_text("cat\ndog\ncow\n")
-    scores = [("score", (3,))]
-    plain = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.normalize(), pp.tensor()])
-    for name, outputs, pipeline, labels, metadata in (
-        ("alone", scores, letterboxed(), None, {}),
-        ("labelled", [("box", (4,)), *scores], "alone", folder / "labels.txt", {}),
-        ("ultralytics", scores, "alone", None, {"names": "{0: 'chat', 1: 'chien', 2: 'vache'}"}),
-        ("unclear", [("box", (4,)), *scores], "alone", None, {}),
-        ("boxes", [("boxes", (84, 5))], "alone", None, {}),
-        ("plain", scores, plain, None, {}),
-        ("beside_one", [("sure", (1,)), *scores], "plain", None, {}),
-        ("one", [("sure", (1,))], "plain", None, {}),
-        ("last", scores, letterboxed(layout="hwc"), None, {}),
-    ):
-        file = save_onnx(folder / f"{name}.onnx", outputs, shape=(8, 8, 3) if name == "last" else (3, 8, 8), **metadata)
-        before = {"preprocess": f"{pipeline}_preprocess"} if isinstance(pipeline, str) else {"pipeline": pipeline}
-        build(folder / "models", **before, onnx=file, labels=labels, name=name)
-    with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
-        yield server
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize(
-    ("model", "words"), [("labelled", ["cat", "cow", "dog"]), ("ultralytics", ["chat", "chien", "vache"])]
-)
-def test_labels_reach_send_wherever_they_come_from(several, pixprep, protocol, model, words):
-    code, out, err = pixprep("send", FLOWER, "--json", "--model", model, *target(several, protocol))
-    assert (code, err) == (0, "")
-    assert sorted(entry["label"] for entry in json.loads(out)["outputs"]["score"]) == words
-
-
-@pytest.mark.parametrize(("model", "layout"), [("alone", "FORMAT_NCHW"), ("last", "FORMAT_NHWC")])
-def test_the_classifiers_input_says_its_layout_to_tritons_image_client(several, model, layout):
-    with Triton(target(several)[-1], protocol="http") as triton:
-        (entry,) = triton.config(f"{model}_classifier")["input"]
-    assert (entry["format"], entry["dims"]) == (layout, [3, 8, 8] if layout == "FORMAT_NCHW" else [8, 8, 3])
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_send_shows_classes_of_a_classifiers_scores_and_of_nothing_else(several, pixprep, protocol):
-    kinds = {}
-    for model in ("labelled", "alone", "plain", "one", "beside_one", "unclear", "boxes", "alone_preprocess"):
-        code, out, err = pixprep("send", FLOWER, "--top", 2, "--model", model, *target(several, protocol))
-        assert (code, err) == (0, "")
-        kinds[model] = [re.sub(r"-?\d+\.\d+|-?\d+\b", "N", line).split(maxsplit=1) for line in out.splitlines()[1:]]
-    transform = [["transform", "[N, N, N, N]"], ["original_size", "[N, N]"]]
-    scores = [["score", "N  class   N  dog"], ["score", "N  class   N  cow"]]
-    unnamed = [["score", "N  class   N"]] * 2
-    assert kinds == {
-        "labelled": [["box", "[N, N, N, N]"], *scores, *transform],
-        "alone": [["score", "[N, N, N]"], *transform],  # a box, for all that is known
-        "plain": unnamed,
-        "one": [["sure", "[N]"]],
-        "beside_one": [["sure", "[N]"], *unnamed],
-        "unclear": [["box", "[N, N, N, N]"], ["score", "[N, N, N]"], *transform],
-        "boxes": [["boxes", "floatN [N, N]  min N  max N  mean N"], *transform],
-        "alone_preprocess": [*transform, ["tensor", "floatN [N, N, N]  min N  max N  mean N"]],
-    }
-    code, out, _ = pixprep("send", FLOWER, "--json", "--model", "labelled", *target(several, protocol))
-    outputs = json.loads(out)["outputs"]
-    assert {entry["label"] for entry in outputs["score"]} == {"cat", "dog", "cow"}
-    assert outputs["transform"] == [pytest.approx(5 / 427), pytest.approx(8 / 640), 1, 0]  # y, x
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_top_0_gives_the_scores_themselves(demo, pixprep, protocol):
     arguments = ("send", FLOWER, "--top", 0, *target(demo, protocol))
@@ -272,7 +175,7 @@ def test_a_progress_bar_is_on_the_terminal_only(demo):
 
 def test_bench_prints_a_table_and_writes_it_as_csv_and_json(demo, pixprep, tmp_path):
     files = ("--csv-file", tmp_path / "bench.csv", "--json-file", tmp_path / "bench.json")
-    loads = ("--concurrency", 2, "--seconds", 1)
+    loads = ("--concurrency", 2, "--seconds", 0.6)
     code, out, err = pixprep("bench", SIZES, *target(demo, "grpc"), *loads, *files)
     assert (code, err) == (0, "")
     names, cells = (re.split(" {2,}", line) for line in out.splitlines())
@@ -286,7 +189,7 @@ def test_bench_prints_a_table_and_writes_it_as_csv_and_json(demo, pixprep, tmp_p
 
 
 def test_bench_of_a_rate_alone_measures_no_closed_loop(demo, pixprep):
-    code, out, err = pixprep("bench", SIZES, *target(demo), "--rate", 20, "--seconds", 1, "--json")
+    code, out, err = pixprep("bench", SIZES, *target(demo), "--rate", 20, "--seconds", 0.6, "--json")
     assert (code, err) == (0, "")
     assert [row["load"] for row in json.loads(out)] == ["poisson 20/s"]
 
@@ -295,7 +198,7 @@ def test_the_command_that_bench_prints_runs_when_it_is_pasted(demo, tmp_path):
     temporary, elsewhere = tmp_path / "a folder", tmp_path / "elsewhere"
     temporary.mkdir()
     elsewhere.mkdir()
-    loads = ("--batch", "2", "--concurrency", "1", "2", "--seconds", "1", "--print-command")
+    loads = ("--batch", "2", "--concurrency", "1", "2", "--seconds", "2", "--print-command")
     command = [sys.executable, "-c", PROGRAM, "bench", SIZES, *target(demo), *loads]
     environment = os.environ | {"TMPDIR": str(temporary)}
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
@@ -329,6 +232,109 @@ def test_bench_with_a_broken_image_says_which_command_finds_it_and_writes_nothin
         "`pixprep send` says which images fail\n",
     )
     assert not table.exists()
+
+
+# classes, and nothing else
+
+
+def save_onnx(path, outputs, shape=(3, 8, 8), **metadata):
+    """A model whose outputs, (name, shape), are random sums of the means of the channels of 8 x 8 pixels."""
+    rows = np.random.default_rng(0)
+    axes = [index + 1 for index, side in enumerate(shape) if side != 3]
+    constants = {"axes": np.array(axes)}
+    nodes = [helper.make_node("ReduceMean", ["x", "axes"], ["means"], keepdims=0)]
+    for name, dims in outputs:
+        constants[f"{name}_sums"] = rows.normal(size=(3, int(np.prod(dims)))).astype(np.float32)
+        constants[f"{name}_shape"] = np.array([0, *dims])
+        nodes.append(helper.make_node("MatMul", ["means", f"{name}_sums"], [f"{name}_flat"]))
+        nodes.append(helper.make_node("Reshape", [f"{name}_flat", f"{name}_shape"], [name]))
+
+    def value(name, dims):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *dims])
+
+    weights = [numpy_helper.from_array(values, name) for name, values in constants.items()]
+    graph = helper.make_graph(nodes, "sums", [value("x", shape)], [value(*output) for output in outputs], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    helper.set_model_props(model, metadata)
+    onnx.save(model, path)
+    return path
+
+
+def letterboxed(**tensor):
+    ops = [pp.letterbox(8, 8), pp.transform(), pp.original_size(), pp.normalize(), pp.tensor(**tensor)]
+    return pp.Pipeline([pp.decode(), *ops])
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Ensembles with labels and without, with one list of numbers and several."""
+    folder = tmp_path_factory.mktemp("several")
+    (folder / "labels.txt").write_text("cat\ndog\ncow\n")
+    scores = [("score", (3,))]
+    plain = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.normalize(), pp.tensor()])
+    for name, outputs, pipeline, labels, metadata in (
+        ("alone", scores, letterboxed(), None, {}),
+        ("labelled", [("box", (4,)), *scores], "alone", folder / "labels.txt", {}),
+        ("ultralytics", scores, "alone", None, {"names": "{0: 'chat', 1: 'chien', 2: 'vache'}"}),
+        ("unclear", [("box", (4,)), *scores], "alone", None, {}),
+        ("boxes", [("boxes", (84, 5))], "alone", None, {}),
+        ("plain", scores, plain, None, {}),
+        ("beside_one", [("sure", (1,)), *scores], "plain", None, {}),
+        ("one", [("sure", (1,))], "plain", None, {}),
+        ("last", scores, letterboxed(layout="hwc"), None, {}),
+    ):
+        file = save_onnx(folder / f"{name}.onnx", outputs, shape=(8, 8, 3) if name == "last" else (3, 8, 8), **metadata)
+        before = {"preprocess": f"{pipeline}_preprocess"} if isinstance(pipeline, str) else {"pipeline": pipeline}
+        build(folder / "models", **before, onnx=file, labels=labels, name=name)
+    return folder / "models"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("model", "words"), [("labelled", ["cat", "cow", "dog"]), ("ultralytics", ["chat", "chien", "vache"])]
+)
+def test_labels_reach_send_wherever_they_come_from(server, pixprep, protocol, model, words):
+    code, out, err = pixprep("send", FLOWER, "--json", "--model", model, *target(server, protocol))
+    assert (code, err) == (0, "")
+    assert sorted(entry["label"] for entry in json.loads(out)["outputs"]["score"]) == words
+
+
+@pytest.mark.parametrize(("model", "layout"), [("alone", "FORMAT_NCHW"), ("last", "FORMAT_NHWC")])
+def test_the_classifiers_input_says_its_layout_to_tritons_image_client(server, model, layout):
+    with Triton(target(server)[-1], protocol="http") as triton:
+        (entry,) = triton.config(f"{model}_classifier")["input"]
+    assert (entry["format"], entry["dims"]) == (layout, [3, 8, 8] if layout == "FORMAT_NCHW" else [8, 8, 3])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_send_shows_classes_of_a_classifiers_scores_and_of_nothing_else(server, pixprep, protocol):
+    kinds = {}
+    for model in ("labelled", "alone", "plain", "one", "beside_one", "unclear", "boxes", "alone_preprocess"):
+        code, out, err = pixprep("send", FLOWER, "--top", 2, "--model", model, *target(server, protocol))
+        assert (code, err) == (0, "")
+        kinds[model] = [re.sub(r"-?\d+\.\d+|-?\d+\b", "N", line).split(maxsplit=1) for line in out.splitlines()[1:]]
+    transform = [["transform", "[N, N, N, N]"], ["original_size", "[N, N]"]]
+    scores = [["score", "N  class   N  dog"], ["score", "N  class   N  cow"]]
+    unnamed = [["score", "N  class   N"]] * 2
+    assert kinds == {
+        "labelled": [["box", "[N, N, N, N]"], *scores, *transform],
+        "alone": [["score", "[N, N, N]"], *transform],  # a box, for all that is known
+        "plain": unnamed,
+        "one": [["sure", "[N]"]],
+        "beside_one": [["sure", "[N]"], *unnamed],
+        "unclear": [["box", "[N, N, N, N]"], ["score", "[N, N, N]"], *transform],
+        "boxes": [["boxes", "floatN [N, N]  min N  max N  mean N"], *transform],
+        "alone_preprocess": [*transform, ["tensor", "floatN [N, N, N]  min N  max N  mean N"]],
+    }
+    code, out, _ = pixprep("send", FLOWER, "--json", "--model", "labelled", *target(server, protocol))
+    outputs = json.loads(out)["outputs"]
+    assert {entry["label"] for entry in outputs["score"]} == {"cat", "dog", "cow"}
+    assert outputs["transform"] == [pytest.approx(5 / 427), pytest.approx(8 / 640), 1, 0]  # y, x
+
+
+def test_serve_says_a_line_to_try_for_each_ensemble(server):
+    ensembles = ["alone", "beside_one", "boxes", "labelled", "last", "one", "plain", "ultralytics", "unclear"]
+    assert [re.search(r"/v2/models/(\w+)/infer ", line)[1] for line in server.curls] == ensembles
 
 
 # serve
@@ -406,8 +412,3 @@ def test_serve_says_no_line_of_a_photo_for_a_model_that_takes_none(tmp_path):
     write_model(tmp_path / "models", "rows", ROWS, {".gitkeep": ""})
     with Serve(tmp_path / "models", "--no-check", triton_log=tmp_path / "log") as serve:
         assert next(serve.process.stdout).startswith("files  ")
-
-
-def test_serve_says_a_line_to_try_for_each_ensemble(several):
-    ensembles = ["alone", "beside_one", "boxes", "labelled", "last", "one", "plain", "ultralytics", "unclear"]
-    assert [re.search(r"/v2/models/(\w+)/infer ", line)[1] for line in several.curls] == ensembles

@@ -19,8 +19,8 @@ import pytest
 
 import pixprep as pp
 from pixprep.cli.parser import main
-from pixprep.serving.embedded.server import Server
 from pixprep.serving.repository import build
+from support.serving import run_program
 
 pytestmark = pytest.mark.server
 
@@ -79,14 +79,13 @@ def needs(path, name):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def models(tmp_path_factory, demo_repository):
     """The demo's repository, the one for clients of dali_backend and the one for base64, as the page builds them."""
     repository = tmp_path_factory.mktemp("clients") / "models"
-    build(repository)
+    shutil.copytree(demo_repository, repository)
     build(repository, name="dali", input_="dali")
     build(repository, name="json", parameters={"accept_base64": "true"})
-    with Server(repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
-        yield server
+    return repository
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +117,12 @@ def run(program, name, server, folder):
     file = folder / f"recipe.{'mjs' if language == 'javascript' else language}"
     file.write_text(text + SAVE.get(language, ""), encoding="utf-8")
     match language:
+        case "python" if name == "ours":
+            done = run_program(file, cwd=folder)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
         case "python":
-            command = [sys.executable if name == "ours" else needs(THEIRS / name / "bin" / "python", name), file]
+            command = [needs(THEIRS / name / "bin" / "python", name), file]
         case "javascript":
             (folder / "node_modules").symlink_to(needs(THEIRS / "node" / "node_modules", "node"))
             command = ["node", file]

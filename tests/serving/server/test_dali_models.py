@@ -11,7 +11,6 @@ import tritonclient.http
 import pixprep as pp
 from pixprep.cli.parser import main
 from pixprep.importers.dali import from_dali
-from pixprep.serving.embedded.server import Server
 from pixprep.serving.repository import check
 from support.images import jpeg as encode
 from support.images import photo, scene
@@ -81,7 +80,7 @@ REPOSITORIES = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def models(tmp_path_factory):
     """The repositories, each imported by the command, beside models and ensembles as dali_backend has them."""
     folder = tmp_path_factory.mktemp("dali")
     models = folder / "served"
@@ -94,8 +93,7 @@ def server(tmp_path_factory):
         write_model(models, facts["model"], TAKES.format(**facts), {"model.py": MODEL.format(**facts)})
         write_model(models, facts["ensemble"], ENSEMBLE.format(**facts), {".gitkeep": ""})
     assert check(models) == []
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
-        yield server
+    return models
 
 
 def tensors(facts, encoded):

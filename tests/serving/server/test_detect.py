@@ -2,8 +2,6 @@
 
 import base64
 import io
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +11,10 @@ from PIL import Image
 import pixprep as pp
 from pixprep.cli.parser import main
 from pixprep.serving.embedded import client
-from pixprep.serving.embedded.server import Server
 from pixprep.serving.page.answer import Photos
 from support import detectors
 from support.images import png, save
+from support.serving import address, run_program
 
 pytestmark = pytest.mark.server
 
@@ -66,7 +64,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server(folder):
+def models(folder):
     """Four detectors in one repository: two are imported, for two a pipeline is written as in docs/detection.md."""
     output = ["--classifier", "onnxruntime", "--output", str(folder / "models")]
 
@@ -119,15 +117,12 @@ def server(folder):
     (plain / "1").mkdir(parents=True)
     pp.presets.imagenet().save(plain / "1" / "pipeline.json")
     (plain / "config.pbtxt").write_text('backend: "pixprep"\nmax_batch_size: 8\n')
-    with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
-        yield server
+    return folder / "models"
 
 
 def printed(server, photo, *options, cwd):
-    """Output of the example, run as a user does: alone, from another folder."""
-    url = server.http_url.removeprefix("http://")
-    command = [sys.executable, "-I", EXAMPLE, photo, "--url", url, *options]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    """Output of the example."""
+    done = run_program(EXAMPLE, photo, "--url", address(server), *options, cwd=cwd)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -230,8 +225,7 @@ def test_the_example_draws_keypoints_and_masks(server, tmp_path, model, options,
 )
 def test_what_goes_wrong_is_said_in_one_line(server, tmp_path, photo, model, message):
     (tmp_path / "photo").write_bytes(photo)
-    command = [sys.executable, "-I", EXAMPLE, "photo", "--url", server.http_url.removeprefix("http://")]
-    done = subprocess.run([*command, "--model", model], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_program(EXAMPLE, "photo", "--url", address(server), "--model", model, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"detect.py: {message}")
     assert len(done.stderr.splitlines()) == 1
@@ -241,7 +235,7 @@ def test_what_goes_wrong_is_said_in_one_line(server, tmp_path, photo, model, mes
 def test_a_detector_gets_the_numbers_that_it_takes_beside_the_image(server, folder):
     photo = folder / "even.png"
     photo.write_bytes(png(np.full((96, 128, 3), 102, np.uint8)))
-    (answer,) = client.send([photo], url=server.http_url.removeprefix("http://"), model="sizes", protocol="http")
+    (answer,) = client.send([photo], url=address(server), model="sizes", protocol="http")
     expected = [0.4, 0.4, 0.4, 128, 96, 64, 85, 64 / 96, 85 / 128]
     np.testing.assert_allclose(answer.outputs["boxes"], expected, rtol=1e-5)
 
@@ -280,7 +274,7 @@ def test_the_page_draws_what_was_found(server, folder):
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_a_detector_has_no_classes(server, folder, protocol):
     """`pixprep send` asks for the best classes of a classifier's scores; a transform is no score."""
-    url = (server.http_url if protocol == "http" else server.grpc_url).removeprefix("http://")
+    url = address(server, protocol)
     photo = folder / "photo.png"
     photo.write_bytes(png(np.full((480, 640, 3), 120, np.uint8)))
     for model in ("ensemble", "preprocess"):

@@ -12,26 +12,18 @@ import pytest
 import pixprep as pp
 from serving.fault_cases import CASES, NOT_HERE, run
 from support.endurance import endurance, growth
-from support.serving import GOOD, Clients, Serve, write_repository
+from support.serving import GOOD, Clients
 
 pytestmark = pytest.mark.server
 
 EVERYDAY = (*range(1, 16), 17, *range(19, 25))
 
 
-@pytest.fixture(scope="module")
-def serve(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("faults")
-    models = write_repository(folder / "models", is_small=False)
-    with Serve(models, triton_log=folder / "triton.log") as serve:
-        yield serve
-
-
 @pytest.mark.parametrize("number", EVERYDAY, ids=lambda number: f"{number} {CASES[number].fault}")
-def test_every_request_gets_one_answer_a_right_one_or_a_clear_error(serve, oracle, tmp_path, number):
-    row = run(number, serve, oracle, tmp_path)
+def test_every_request_gets_one_answer_a_right_one_or_a_clear_error(usual, oracle, tmp_path, number):
+    row = run(number, usual, oracle, tmp_path)
     print(f"\n{row.HEAD}\n{row}")  # noqa: T201
-    assert (row.lost, row.wrong) == (0, 0), "\n".join([row.remark, *serve.log[-20:]])  # why it may have healed
+    assert (row.lost, row.wrong) == (0, 0), "\n".join([row.remark, *usual.log[-20:]])  # why it may have healed
     assert row.right > 0
     if not CASES[number].takes_the_model:
         assert row.errors == 0, row.remark
@@ -42,13 +34,13 @@ def test_every_row_of_the_table_is_done_or_says_why_not():
     assert not CASES.keys() & NOT_HERE.keys()
 
 
-def test_a_wrong_answer_is_noticed(serve, oracle):
+def test_a_wrong_answer_is_noticed(usual, oracle):
     """The negative control: an oracle that knows another pipeline, and one that finds every image bad."""
 
     shifted = SimpleNamespace(tensors=lambda *asked: oracle.tensors(*asked) + np.float32(1e-6), agrees=oracle.agrees)
     sour = SimpleNamespace(tensors=lambda *_: pp.ImageError("CORRUPT", "it is not"))
     for liar, protocol in itertools.product((shifted, sour), ("http", "grpc")):
-        with Clients(serve, liar) as clients:
+        with Clients(usual, liar) as clients:
             assert clients.ask([GOOD[0]], protocol=protocol) == "wrong"
 
 

@@ -21,11 +21,10 @@ import pixprep as pp
 from pixprep.cli.parser import main
 from pixprep.serving.embedded import client, perf
 from pixprep.serving.embedded.request import curl_line, sample
-from pixprep.serving.embedded.server import Server
 from pixprep.serving.page.answer import Photos
 from support import detectors
 from support.images import photo, png, read
-from support.serving import address, client_of, infer, write_pipeline
+from support.serving import address, infer, run_program, write_pipeline
 
 pytestmark = pytest.mark.server
 
@@ -57,7 +56,7 @@ PARAMETERS = (
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def models(tmp_path_factory):
     models = tmp_path_factory.mktemp("inputs") / "models"
     write_pipeline(models, "crops.pixprep", CROPS)
     write_pipeline(models, "turns.pixprep", TURNS)
@@ -68,14 +67,7 @@ def server(tmp_path_factory):
     write_pipeline(models, "matrices.pixprep", MATRICES)
     write_pipeline(models, "bytes", CROPS, BYTES)
     write_pipeline(models, "zero", CROPS, PARAMETERS)
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
-        yield server
-
-
-@pytest.fixture(params=["http", "grpc"])
-def triton(request, server):
-    with client_of(server, request.param) as client:
-        yield client
+    return models
 
 
 def image(*shape, encoded=None):
@@ -322,8 +314,8 @@ def test_examples_of_numbers_are_those_of_the_pipeline_on_the_page_too(server, t
     size = [3, 32, 32] if model == "windows" else [3, 24, 30]
     assert [output["shape"] for output in answer["outputs"]] == [size]
     (tmp_path / "photo.jpg").write_bytes(photo())
-    line = answer["lines"]["python"]
-    said = subprocess.run([sys.executable, "-c", line], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    (tmp_path / "program.py").write_text(answer["lines"]["python"])
+    said = run_program(tmp_path / "program.py", cwd=tmp_path).stdout
     assert f"tensor (1, {', '.join(map(str, size))})" in said
 
 
@@ -336,14 +328,9 @@ def test_the_page_sends_examples_and_its_lines_run(server, tmp_path, model):
     (tensor,) = page.stages(model, photo())["tensors"]
     assert tensor["shape"] == [3, 24, 30]
     (tmp_path / "photo.jpg").write_bytes(photo())
-    said, _ = [
-        subprocess.run([*command, line], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-        for command, line in (
-            ([sys.executable, "-c"], answer["lines"]["python"]),
-            (["/bin/sh", "-e", "-c"], answer["lines"]["curl"]),
-        )
-    ]
-    assert "tensor (1, 3, 24, 30)" in said
+    (tmp_path / "program.py").write_text(answer["lines"]["python"])
+    assert "tensor (1, 3, 24, 30)" in run_program(tmp_path / "program.py", cwd=tmp_path).stdout
+    subprocess.run(["/bin/sh", "-e", "-c", answer["lines"]["curl"]], cwd=tmp_path, capture_output=True, check=True)
     assert (tmp_path / "answer.bin").stat().st_size > 3 * 24 * 30
 
 
@@ -412,7 +399,7 @@ def test_the_commands_take_inputs(server, folder, capsys):
 )
 def test_bench_measures_with_inputs(server, model, inputs):
     url = address(server)
-    (row,) = perf.measure([photo()], url=url, model=model, concurrency=[2], seconds=1, inputs=inputs)
+    (row,) = perf.measure([photo()], url=url, model=model, concurrency=[2], seconds=0.4, inputs=inputs)
     assert row.images_per_s > 0
 
 
@@ -463,8 +450,8 @@ def commands(folder, *models):
 
 
 @pytest.fixture(scope="module")
-def stages(tmp_path_factory):
-    """A folder with the photo, and a server of both ensembles of the page."""
+def two_stages(tmp_path_factory):
+    """A folder with the photo and the repository of both ensembles of the page."""
     folder = tmp_path_factory.mktemp("stages")
     (folder / "photo.png").write_bytes(png(detectors.photo(480, 640, red=RED, blue=BLUE)))
     (folder / "gray.png").write_bytes(png(np.full((480, 640, 3), 120, np.uint8)))
@@ -485,8 +472,13 @@ def stages(tmp_path_factory):
             assert main(["build", *places, "--name", name, "--boxes-from", "detect", "--output", str(models)]) == 0
         assert "asks its clients" not in out.getvalue()  # who send a photo
     assert main(["check", str(models)]) == 0
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
-        yield folder, server
+    return folder
+
+
+@pytest.fixture
+def stages(shared, two_stages):
+    """The folder, and the server."""
+    return two_stages, shared(two_stages / "models")
 
 
 def shown(printed):
@@ -595,10 +587,8 @@ def test_a_build_bounds_boxes_by_the_batch_of_the_classifier(stages, tmp_path, c
 
 
 def example(stages, *words):
-    """Output of the example, run as a user does: alone, from another folder."""
     folder, server = stages
-    command = [sys.executable, "-I", EXAMPLE, "photo.png", *words, "--url", address(server)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return run_program(EXAMPLE, "photo.png", *words, "--url", address(server), cwd=folder)
 
 
 def test_the_example_prints_the_class_of_each_box(stages):

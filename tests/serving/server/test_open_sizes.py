@@ -7,7 +7,6 @@ import pytest
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
-from pixprep.serving.embedded.server import Server
 from pixprep.serving.embedded.wheel import SHARED_MEMORY
 from pixprep.serving.repository import build
 from support.detectors import save_echo
@@ -30,12 +29,11 @@ WIDTHS = (40, 200, 300, 333, 500, 900, 3000)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("open")
     onnx = save_echo(folder / "line.onnx", {"x": ("FLOAT", ["n", 3, 48, "w"])})
     build(folder / "models", pipeline=PIPELINE, onnx=onnx, parameters={"max_response_bytes": str(8 * ONE)})
-    with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
-        yield server
+    return folder / "models"
 
 
 def shared_bytes(server):

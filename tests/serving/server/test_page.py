@@ -35,6 +35,7 @@ from support.serving import (
     PIPELINE,
     Serve,
     is_alive,
+    run_program,
     wait_until,
     write_model,
 )
@@ -84,10 +85,9 @@ def repository(demo_repository, tmp_path_factory):
     """The demo; a classifier without labels; a pipeline with outputs for boxes; one that forgives; one that limits."""
     folder = tmp_path_factory.mktemp("page") / "models"
     shutil.copytree(demo_repository, folder)
-    config = ENSEMBLE_CONFIG.replace('"preprocess"', '"imagenet"').replace('"classifier"', '"sums"')
+    config = ENSEMBLE_CONFIG.replace('"classifier"', '"sums"')
     write_model(folder, "unlabelled", config, {".gitkeep": ""})
     write_model(folder, "sums", CLASSIFIER_CONFIG, {"model.py": CLASSIFIER})
-    write_model(folder, "imagenet", 'backend: "pixprep"\n', {"pipeline.json": PIPELINE.to_json()})
     lenient = 'backend: "pixprep"\nparameters { key: "damage" value { string_value: "lenient" } }\n'
     origin = pp.Origin(library="timm", version="1", name="r", profile="pillow", source="config.json")
     config_of_timm = json.dumps({"architecture": "r", "pretrained_cfg": {"input_size": [3, 64, 64]}})
@@ -142,7 +142,7 @@ def tensor_of(pipeline, photo):
 def test_the_models_are_those_that_take_a_photo_and_ensembles_come_first(page):
     status, said = page.ask("/models")
     assert status == 200
-    names = ["ensemble", "infinite", "unlabelled", "bare", "boxes", "dali", "imagenet", "preprocess", "strict"]
+    names = ["ensemble", "infinite", "unlabelled", "bare", "boxes", "dali", "preprocess", "strict"]
     assert [(model["name"], len(model["inputs"]), model["limit_bytes"]) for model in said["models"]] == [
         (name, 1, 150_000 if name == "strict" else pp.Limits().max_image_bytes) for name in names
     ]
@@ -284,7 +284,7 @@ def test_a_damaged_photo_is_shown_where_the_model_forgives_damage(page):
     assert page.photo("boxes", damaged)["outputs"]
     assert page.stages("boxes", damaged)["width"] == 640
     for path in ("/photo", "/stages"):
-        status, said = page.ask(f"{path}?model=imagenet", damaged)
+        status, said = page.ask(f"{path}?model=preprocess", damaged)
         assert (status, "[TRUNCATED]" in said["error"]) == (400, True)
 
 
@@ -300,7 +300,7 @@ def test_the_limits_are_those_of_the_model(page):
     status, said = page.ask("/stages?model=strict", large)
     assert status == 400
     assert said["error"].startswith("[TOO_MANY_PIXELS]")
-    assert page.stages("imagenet", large)["width"] == 1000
+    assert page.stages("preprocess", large)["width"] == 1000
     status, said = page.ask("/photo?model=strict", CHINA.read_bytes())
     assert (status, said) == (413, {"error": "the photo has 196,653 bytes; the limit is 150,000"})
 
@@ -313,8 +313,8 @@ def test_the_lines_run_as_they_stand(page, model, tmp_path):
     curl = ["sh", "-c", lines["curl"].replace("curl ", "curl --silent --show-error --noproxy '*' ", 1)]
     subprocess.run(curl, cwd=tmp_path, check=True, timeout=TIMEOUT_S)
     assert b'"outputs"' in (tmp_path / "answer.bin").read_bytes()
-    program = [sys.executable, "-c", lines["python"]]
-    done = subprocess.run(program, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
+    (tmp_path / "program.py").write_text(lines["python"])
+    done = run_program(tmp_path / "program.py", cwd=tmp_path)
     printed = {"ensemble": "daisy", "unlabelled": ":", "boxes": "transform (1, 4)", "dali": "(1, 3, 224, 224)"}
     assert printed[model] in done.stdout
 
@@ -403,7 +403,7 @@ def browser(window, page):
     window.complaints.clear()
     window.requests.clear()
     window.open(page.url)
-    window.wait("document.querySelector('#model').options.length === 9")
+    window.wait("document.querySelector('#model').options.length === 8")
     yield window
     assert window.complaints == []
 
@@ -519,7 +519,7 @@ def test_boxes_keypoints_and_masks_lie_over_the_photo_where_they_were_found(brow
 
 
 def test_the_menu_of_48_models_says_that_it_loads_and_filters_them(browser):
-    assert browser.run("document.querySelector('#filter').hidden")  # of nine
+    assert browser.run("document.querySelector('#filter').hidden")  # of eight
     assert "<option>loading" in browser.run("fetch('/').then(response => response.text())")
     names = [f"{kind}_{number:02}" for kind in ("cat", "dog") for number in range(24)]
     said = {"models": [{"name": name, "inputs": ["image"], "limit_bytes": 9} for name in names]}
@@ -544,7 +544,7 @@ def test_on_a_phone_the_lines_are_folded(browser, page):
     for width, is_open in ((390, False), (1280, True)):
         browser.resize(900, width)
         browser.open(page.url)
-        browser.wait("document.querySelector('#model').options.length === 9")
+        browser.wait("document.querySelector('#model').options.length === 8")
         assert browser.run("['curl', 'python'].map(id => document.getElementById(id).open)") == [is_open] * 2
 
 

@@ -17,11 +17,10 @@ import pixprep as pp
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serving.embedded import client, perf
 from pixprep.serving.embedded.addresses import check_ports
-from pixprep.serving.embedded.server import Server
 from pixprep.serving.embedded.wheel import environment as environment_of
 from pixprep.serving.embedded.wheel import find_wheel
 from support.images import NO_IMAGE
-from support.serving import address, wait_until, write_model, write_pipeline
+from support.serving import address, run_program, wait_until, write_model, write_pipeline
 
 pytestmark = pytest.mark.server
 
@@ -66,12 +65,11 @@ def broken(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def odd_server(tmp_path_factory):
+def models(tmp_path_factory):
     repository = tmp_path_factory.mktemp("models")
     write_pipeline(repository, "dali", pp.presets.imagenet(), UINT8_CONFIG)
     write_model(repository, "slow", SLOW_CONFIG, {"model.py": SLOW_MODEL})
-    with Server(repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
-        yield server
+    return repository
 
 
 def check(row, **expected):
@@ -81,12 +79,25 @@ def check(row, **expected):
     assert row.mean_batch >= row.batch
 
 
-def test_perf_analyzer_sends_the_uint8_of_other_backends_clients(odd_server):
+def test_perf_analyzer_sends_the_uint8_of_other_backends_clients(server):
     images = [photo.read_bytes() for photo in PHOTOS]
     (row,) = perf.measure(
-        images, url=address(odd_server, "grpc"), protocol="grpc", model="dali", concurrency=[2], seconds=1
+        images, url=address(server, "grpc"), protocol="grpc", model="dali", concurrency=[2], seconds=0.4
     )
     check(row, model="dali", batch=1)
+
+
+def test_a_uint8_model_is_sent_images_of_any_length(server):
+    answers = list(client.send(PHOTOS, url=address(server, "grpc"), protocol="grpc", model="dali"))
+    assert [answer.error for answer in answers] == [None] * len(PHOTOS)
+    assert {answer.outputs["tensor"].shape for answer in answers} == {(3, 224, 224)}
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_server_that_does_not_answer_in_time_is_said_to(server, protocol):
+    (answer,) = client.send(PHOTOS[:1], url=address(server, protocol), protocol=protocol, model="slow", timeout_s=0.5)
+    assert answer.error == "no answer within 0.5 s"
+    assert answer.latency_ms >= 500
 
 
 @pytest.mark.parametrize(
@@ -104,7 +115,7 @@ def test_perf_analyzer_measures_images_of_mixed_sizes_under_closed_and_open_load
     seen = []
     where = {"url": address(demo, protocol), "protocol": protocol, "model": model}
     loop, *poisson = rows = perf.measure(
-        images, concurrency=[2], seconds=1, on_progress=seen.append, **where, **options
+        images, concurrency=[2], seconds=0.6, on_progress=seen.append, **where, **options
     )
     assert seen == rows
     check(loop, protocol=protocol, model=model, load="concurrency 2", batch=options["batch"], late_percent=0.0)
@@ -157,33 +168,20 @@ def test_one_bad_file_does_not_stop_the_others_whatever_the_batch(demo, broken, 
         assert answer.error or (np.array_equal(answer.outputs["logits"], alone[answer.path]) and answer.latency_ms > 0)
 
 
-def test_a_uint8_model_is_sent_images_of_any_length(odd_server):
-    answers = list(client.send(PHOTOS, url=address(odd_server, "grpc"), protocol="grpc", model="dali"))
-    assert [answer.error for answer in answers] == [None] * len(PHOTOS)
-    assert {answer.outputs["tensor"].shape for answer in answers} == {(3, 224, 224)}
-
-
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_a_server_that_does_not_answer_in_time_is_said_to(odd_server, protocol):
-    (answer,) = client.send(
-        PHOTOS[:1], url=address(odd_server, protocol), protocol=protocol, model="slow", timeout_s=0.5
+def run_example(name, server, *arguments, cwd, is_alone=False):
+    """Run an example from another folder; ``is_alone``: as a user does, in a process of its own."""
+    url = server["grpc" if name.startswith("grpc") else "http"]
+    if name.endswith(".py") and not is_alone:
+        return run_program(EXAMPLES / name, "--url", url, *arguments, cwd=cwd)
+    if name.endswith(".sh") and shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    command = (
+        ["/bin/sh", EXAMPLES / name] if name.endswith(".sh") else [sys.executable, "-I", EXAMPLES / name, "--url", url]
     )
-    assert answer.error == "no answer within 0.5 s"
-    assert answer.latency_ms >= 500
-
-
-def run_example(name, server, *arguments, cwd):
-    """Run an example as a user does: alone, from another folder."""
-    if name.endswith(".sh"):
-        if shutil.which("curl") is None:
-            pytest.skip("curl is not installed")
-        command, environment = ["/bin/sh", EXAMPLES / name], {**os.environ, "HOST": server["http"]}
-    else:
-        url = server["grpc" if name.startswith("grpc") else "http"]
-        command, environment = [sys.executable, "-I", EXAMPLES / name, "--url", url], None
     return subprocess.run(
-        [*command, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+        [*command, *arguments], cwd=cwd, env={**os.environ, "HOST": url}, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -268,7 +266,7 @@ def test_an_example_without_a_server_fails_and_says_so(name, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         url = f"127.0.0.1:{unused.getsockname()[1]}"
     photo = [PHOTOS[0]] if name in ("detect.py", "clip.py") else []  # the others have some of their own
-    done = run_example(name, {"http": url, "grpc": url}, *photo, cwd=tmp_path)
+    done = run_example(name, {"http": url, "grpc": url}, *photo, cwd=tmp_path, is_alone=True)
     assert done.returncode == 1
     assert done.stdout == ""
     last = done.stderr.splitlines()[-1]

@@ -53,19 +53,29 @@ DOWN = r"^pixprep: model {} is down: 1 of its 1 processes {}; it is loaded again
 BACK = r"^pixprep: model {} is back after \d+\.\d s$"
 
 
+def start(folder):
+    """A server. A folder has its ``models`` and its temporary files, ``tmp``."""
+    (folder / "tmp").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder / "tmp"))
+        return Serve(write_repository(folder / "models"), triton_log=folder / "triton.log")
+
+
 @pytest.fixture(scope="module")
-def serve(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("supervised")
-    with Serve(write_repository(folder / "models"), triton_log=folder / "triton.log") as serve:
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("supervised")
+
+
+@pytest.fixture(scope="module")
+def serve(folder):
+    with start(folder) as serve:
         yield serve
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
-    """A server of the test's own, whose temporary files lie in ``tmp_path / "tmp"``."""
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    with Serve(write_repository(tmp_path / "models"), triton_log=tmp_path / "triton.log") as serve:
+def own(tmp_path):
+    """A server of the test's own."""
+    with start(tmp_path) as serve:
         yield serve
 
 
@@ -342,38 +352,25 @@ def test_a_process_that_dies_while_it_is_loaded_again_comes_back(own, oracle):
         assert_one_answer_each(clients)
 
 
-def test_a_triton_that_dies_or_hangs_is_started_anew_at_the_same_place(own, oracle, tmp_path):
-    with Clients(own, oracle, is_closing=True) as clients:
+def test_a_triton_that_dies_or_hangs_is_started_anew_at_the_same_place(serve, oracle):
+    starts = serve.triton_log.read_text().count("Started HTTPService")
+    with Clients(serve, oracle, is_closing=True) as clients:
         for number, why in (
             (signal.SIGKILL, r"was ended by signal 9 \(SIGKILL: a kill, or no memory left\)"),
             (signal.SIGSTOP, "answered none of 5 probes over HTTP"),
         ):
-            old, after = own.triton, len(own.log)
+            old, after = serve.triton, len(serve.log)
             family = [old, *old.children(recursive=True)]
             old.send_signal(number)
-            own.wait_for(ANEW.format(f"Triton {why}"), after=after)
-            own.wait_for(ALL_BACK, after=after)
+            serve.wait_for(ANEW.format(f"Triton {why}"), after=after)
+            serve.wait_for(ALL_BACK, after=after)
             assert not list(filter(is_alive, family))
             clients.recover()
         assert clients.counts["wrong"] == 0, clients.notes
-        assert len(re.findall("Started HTTPService", own.triton_log.read_text())) == 3
-        after = kill(own, "preprocess")  # the new one is looked after as well
-        own.wait_for(BACK.format("preprocess"), after=after)
+        assert serve.triton_log.read_text().count("Started HTTPService") == starts + 2
+        after = kill(serve, "preprocess")  # the new one is looked after as well
+        serve.wait_for(BACK.format("preprocess"), after=after)
         clients.recover()
-    assert own.stop() == 0
-    assert own.left() == []
-    assert list((tmp_path / "tmp").iterdir()) == []
-
-
-def test_the_process_that_ends_triton_after_a_kill_is_started_anew_when_it_is_killed(own, tmp_path):
-    guard = next(child for child in psutil.Process(own.process.pid).children() if child.name() == "sh")
-    guard.kill()
-    own.wait_for(
-        r"^pixprep: the process that ends Triton after a kill of `serve` was ended by .*; it was started again"
-    )
-    own.triton.suspend()  # who is stopped ends by SIGKILL alone
-    own.process.kill()
-    wait_until(lambda: not own.left() and not list((tmp_path / "tmp").iterdir()), own.left)
 
 
 def test_a_triton_that_dies_once_too_often_is_given_up(tmp_path):
@@ -401,23 +398,36 @@ def edit(path, old, new):
 CHANGED = r"^pixprep: model {} changed on disk: a restart deploys that, or `pixprep serve --watch`$"
 
 
-def test_what_changes_on_disk_is_not_what_comes_back(own, oracle, tmp_path):
-    models = tmp_path / "models"
-    with Clients(own, oracle, is_closing=True) as clients:
+def test_what_changes_on_disk_is_not_what_comes_back(serve, oracle, folder):
+    models, begin = folder / "models", len(serve.log)
+    with Clients(serve, oracle, is_closing=True) as clients:
         clients.recover()
         edit(models / "preprocess" / "1" / "pipeline.json", "0.485", "0.585")
         edit(models / "classifier" / "1" / "model.py", "class TritonPythonModel", "class Broken")
         for model in ("preprocess", "classifier"):
-            own.wait_for(CHANGED.format(model))
-            after = kill(own, model)
-            own.wait_for(BACK.format(model), after=after)
+            serve.wait_for(CHANGED.format(model), after=begin)
+            after = kill(serve, model)
+            serve.wait_for(BACK.format(model), after=after)
             clients.recover()
         edit(models / "preprocess" / "1" / "pipeline.json", '"resize"', '"rezise"')
-        own.triton.kill()
-        own.wait_for(ALL_BACK)
+        after = len(serve.log)
+        serve.triton.kill()
+        serve.wait_for(ALL_BACK, after=after)
         clients.recover()
         assert clients.counts["wrong"] == 0, clients.notes
-    assert sum("changed on disk" in line for line in own.log) <= 3  # said once for each change
+    assert sum("changed on disk" in line for line in serve.log[begin:]) <= 3  # said once for each change
+
+
+def test_the_process_that_ends_triton_after_a_kill_is_started_anew_when_it_is_killed(serve, folder):
+    """The last test of this server, which it ends."""
+    guard = next(child for child in psutil.Process(serve.process.pid).children() if child.name() == "sh")
+    guard.kill()
+    serve.wait_for(
+        r"^pixprep: the process that ends Triton after a kill of `serve` was ended by .*; it was started again"
+    )
+    serve.triton.suspend()  # who is stopped ends by SIGKILL alone
+    serve.process.kill()
+    wait_until(lambda: not serve.left() and not list((folder / "tmp").iterdir()), serve.left)
 
 
 def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import numpy as np
 import onnx
@@ -14,12 +13,11 @@ from pixprep.cli.parser import main
 from pixprep.errors import PipelineError, PixprepError
 from pixprep.serving.embedded import client, perf
 from pixprep.serving.embedded.request import curl_line
-from pixprep.serving.embedded.server import Server
 from pixprep.serving.page.answer import Photos
 from pixprep.serving.page.handler import cut
 from pixprep.serving.repository import build, check, side_notes
 from support.images import photo, png, scene
-from support.serving import address
+from support.serving import address, run_program
 
 pytestmark = pytest.mark.server
 
@@ -55,10 +53,9 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def server(folder):
-    with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
-        yield server
+@pytest.fixture
+def server(shared, folder):
+    return shared(folder / "models")
 
 
 def expected(left, right):
@@ -122,7 +119,7 @@ def test_folders_go_together_and_a_broken_file_fails_its_pair_alone(folder, serv
 
 def test_health_bench_and_the_lines_of_the_page_reach_both_inputs(folder, server):
     assert client.health(url=address(server)) > 0
-    (row,) = perf.measure([photo()], url=address(server), concurrency=[1], seconds=1)
+    (row,) = perf.measure([photo()], url=address(server), concurrency=[1], seconds=0.4)
     assert row.images_per_s > 0
     page = Photos(server.ensembles, folder=server.snapshot.folder, http_url=server.http_url, grpc_url=server.grpc_url)
     assert [each["inputs"] for each in page.models()] == [("left_image", "right_image"), ("image",)]
@@ -138,9 +135,8 @@ def test_health_bench_and_the_lines_of_the_page_reach_both_inputs(folder, server
     ]  # fmt: skip
     with pytest.raises(PixprepError, match="ensemble takes 2 photos: left_image, right_image"):
         page.answer("ensemble", pair[:1], names=["before.jpg"])
-    done = subprocess.run(
-        [sys.executable, "-c", said["lines"]["python"]], cwd=folder, capture_output=True, text=True, check=False
-    )
+    (folder / "program.py").write_text(said["lines"]["python"])
+    done = run_program(folder / "program.py", cwd=folder)
     assert (done.returncode, "brighter" in done.stdout) == (0, True), done.stderr
     with client.Triton(address(server), protocol="http") as triton:
         line = curl_line(

@@ -10,9 +10,8 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
-from pixprep.serving.embedded.server import Server
 from support.clips import clip
-from support.serving import RAW, client_of, infer, wait_until, write_model
+from support.serving import RAW, infer, wait_until, write_model
 
 pytest.importorskip("av")
 pytest.importorskip("cv2")
@@ -30,13 +29,12 @@ SMALL = 'parameters { key: "max_clip_frames" value { string_value: "50" } }\n'  
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def models(tmp_path_factory):
     repository = tmp_path_factory.mktemp("clips")
     files = {"pipeline.json": PIPELINE.to_json()}
     for name, config in (("clips", SMALL), ("zero", ZERO)):
         write_model(repository, name, f'backend: "pixprep"\n{config}', files)
-    with Server(repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
-        yield server
+    return repository
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +49,13 @@ def wanted(encoded):
     return {name: {output: batch[output][row] for output in batch.outputs} for row, name in enumerate(encoded)}
 
 
-@pytest.fixture(params=["http", "grpc"])
-def client(served, request):
-    with client_of(served, request.param) as client:
-        yield lambda model, clips, outputs=("tensor", "optical_flow"): infer(client, model, outputs, image=clips)
+@pytest.fixture
+def client(triton):
+    return lambda model, clips, outputs=("tensor", "optical_flow"): infer(triton, model, outputs, image=clips)
 
 
-def test_what_the_model_says_of_itself(served):
-    with tritonclient.grpc.InferenceServerClient(served.grpc_url) as client:
+def test_what_the_model_says_of_itself(server):
+    with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
         config = client.get_model_config("clips", as_json=True)["config"]
     assert config["max_batch_size"] == 64 // 6
     assert [int(dim) for dim in config["output"][0]["dims"]] == [5, 2, 64, 64]
@@ -91,9 +88,9 @@ def test_a_limit_is_a_parameter(client):
     assert client("zero", [clip("h264.mp4", 51)]).as_numpy("tensor").any()
 
 
-def test_curls_way_and_the_count_of_frames(served, encoded, wanted):
+def test_curls_way_and_the_count_of_frames(server, encoded, wanted):
     request = urllib.request.Request(
-        f"{served.http_url}/v2/models/clips/infer", encoded["vp9.webm"], {**RAW}, method="POST"
+        f"{server.http_url}/v2/models/clips/infer", encoded["vp9.webm"], {**RAW}, method="POST"
     )
     with urllib.request.urlopen(request, timeout=30) as answer:
         body = answer.read()
@@ -102,11 +99,9 @@ def test_curls_way_and_the_count_of_frames(served, encoded, wanted):
     assert wanted["vp9.webm"]["tensor"].tobytes() in tensors
 
     def counted():
-        with urllib.request.urlopen(served.metrics_url, timeout=30) as answer:
-            found = re.findall(
-                r'pixprep_(images|frames)_total{model="clips"(?:,result="ok")?,\S+ (\d+)', answer.read().decode()
-            )
-        numbers = {name: int(number) for name, number in found}
-        return numbers.get("images") and numbers["frames"] == 6 * numbers["images"]
+        line = r'^pixprep_(images|frames)_total{model="clips",(?:result="ok",)?version="1"} (\d+)'
+        with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
+            numbers = dict(re.findall(line, answer.read().decode(), re.MULTILINE))
+        return numbers and int(numbers["frames"]) == 6 * int(numbers["images"])
 
     wait_until(counted)
