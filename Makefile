@@ -57,7 +57,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-engine test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs docs-site words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-engine test-gpu test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs docs-site words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -65,18 +65,19 @@ help:
 demo: .venv/.demo
 	@$(VENV)/pixprep demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
 
-# Three at once, and no more: with four on two cores, servers took longer than their tests wait for. The parts that
-# compute are nice, and take what servers leave.
+# Four at once: the two parts with servers mostly wait, and the parts that compute are nice and take what servers leave.
 test: .venv/.dev
-	@echo "the style, and the tests in four parts: each is shown when it ends"
-	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync test-server-j test-server-a test-engine test-others lint
+	@echo "the style, and the tests in five parts: each is shown when it ends"
+	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync \
+	    test-server-j test-server-a test-engine test-gpu test-others lint
 
 ROOMS := door pipeline plan engine gpu training importers postprocessing serving show cli
 LIBRARY := door pipeline plan engine training importers postprocessing
 PYTEST = $(VENV)/pytest -o cache_dir=.pytest_cache/$@
 SERVER := tests/serving/server
 A_TO_I := $(SERVER)/test_[a-i]*.py
-LARGE := tests/engine tests/gpu tests/package
+LARGE := tests/engine tests/package
+NICE := nice -n 15
 
 test-server-a: .venv/.dev
 	$(PYTEST) $(A_TO_I)
@@ -85,10 +86,13 @@ test-server-j: .venv/.dev
 	$(PYTEST) $(SERVER) --ignore-glob '$(A_TO_I)'
 
 test-engine: .venv/.dev
-	nice $(PYTEST) $(LARGE)
+	$(NICE) $(PYTEST) $(LARGE)
+
+test-gpu: .venv/.dev
+	$(NICE) $(PYTEST) tests/gpu
 
 test-others: .venv/.dev
-	nice $(PYTEST) tests $(patsubst %,--ignore %,$(SERVER) $(LARGE))
+	$(NICE) $(PYTEST) tests $(patsubst %,--ignore %,$(SERVER) $(LARGE) tests/gpu)
 
 test-fast: .venv/.dev
 	$(VENV)/pytest $(ROOMS:%=tests/%) --ignore $(SERVER)
@@ -166,11 +170,11 @@ opencv-versions: .venv/.dev
 	$(VENV)/python tools/opencv_versions.py write $(OPENCVS:%=build/opencv/%.json)
 
 parity: .venv-parity/.done
-	.venv-parity/bin/pytest tests/parity tests/training/test_source_parquet.py tests/training/test_source_lmdb.py \
+	.venv-parity/bin/pytest -m "" tests/parity tests/training/test_source_parquet.py tests/training/test_source_lmdb.py \
 	    tests/engine/test_opencv_warp.py tests/engine/test_alignment.py
 
 parity-tensorflow: .venv-tensorflow/.done
-	.venv-tensorflow/bin/pytest tests/parity
+	.venv-tensorflow/bin/pytest -m "" tests/parity
 
 # In processes of their own: each puts packages without their __init__ into sys.modules.
 models: .venv-models/.done .venv/.dev

@@ -24,9 +24,12 @@ else:
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
+SLOW = pytest.mark.slow(reason="files of proxies rarely change; make scale runs it")
 KINDS = [
-    pytest.param("haproxy", marks=pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")),
-    pytest.param("envoy", marks=pytest.mark.skipif(not ENVOY, reason="NO ENVOY: make scale")),
+    pytest.param(
+        "haproxy", marks=[SLOW, pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")]
+    ),
+    pytest.param("envoy", marks=[SLOW, pytest.mark.skipif(not ENVOY, reason="NO ENVOY: make scale")]),
 ]
 LINES = {
     "haproxy": r"\S+:(?P<port>\d+) \[.*?\] (?:http|grpc)_clients\S* \S+/(?P<server>\S+) \S+ (?P<status>\d+) ",
