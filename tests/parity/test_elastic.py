@@ -55,24 +55,16 @@ def made(fields, draws=DRAWS):
             yield photo, done(placed.placements["tensor"].levels, photo), torch.from_numpy(field).permute(1, 2, 0)[None]
 
 
-def differing(fields, like, how, *, draws=DRAWS, change=lambda field: field, fill=None):
-    """(values that differ from torchvision's, of how many)."""
-    wrong = of = 0
-    colour = np.broadcast_to(fields.get("fill", 0) if fill is None else fill, 3).tolist()
-    for photo, ours, field in made(fields | {"filter": how}, draws):
-        theirs = as_array(F.elastic(as_theirs(photo, like), change(field), how, colour))
-        wrong, of = wrong + np.count_nonzero(theirs != ours), of + ours.size
-    return wrong, of
-
-
 @pytest.mark.parametrize("like", ["pillow", "torchvision"])
 @pytest.mark.parametrize("how", ["nearest", "bilinear"])
 @pytest.mark.parametrize("name", FIELDS)
 def test_the_values_of_a_field_are_torchvisions_of_tensors_and_of_images(name, how, like):
-    wrong, of = differing(FIELDS[name], like, how)
-    print(f"{name}, {how}, like {like}: {wrong} of {of:,} values differ")
-    assert of > 1_000_000
-    assert wrong == 0
+    count, fields = 0, FIELDS[name]
+    colour = np.broadcast_to(fields.get("fill", 0), 3).tolist()
+    for photo, ours, field in made(fields | {"filter": how}, DRAWS):
+        np.testing.assert_array_equal(as_array(F.elastic(as_theirs(photo, like), field, how, colour)), ours)
+        count += ours.size
+    assert count > 1_000_000
 
 
 @pytest.mark.parametrize(("how", "fill"), [("nearest", 9), ("bilinear", 0)])
@@ -84,23 +76,6 @@ def test_the_values_of_v1_are_the_same_but_for_a_fill_that_it_blends(how, fill):
             wrong[index] += np.count_nonzero(as_array(theirs) != ours)
     assert wrong[0] == 0
     assert (wrong[1] == 0) == (how == "nearest")
-
-
-@pytest.mark.parametrize("how", ["nearest", "bilinear"])
-@pytest.mark.parametrize(
-    "wrongly",
-    [
-        {"change": lambda field: field.flip(-1)},
-        {"change": lambda field: -field},
-        {"change": lambda field: field * 1.05},
-        {"fill": 30},
-    ],
-    ids=["x is y", "backwards", "five percent", "fill"],
-)
-def test_a_wrong_field_would_be_seen(wrongly, how):
-    wrong, of = differing(FIELDS["strong"], "torchvision", how, draws=60, **wrongly)
-    print(f"{wrong / of:.1%} of the values differ")
-    assert wrong > of / 100
 
 
 def test_the_places_of_no_displacement_are_pytorchs_of_every_side():

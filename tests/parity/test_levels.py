@@ -85,13 +85,13 @@ def of(op, like):
     return msgspec.structs.replace(op, like=like) if "like" in op.__struct_fields__ else op
 
 
-def differing(name, like, *, change=lambda op: op, channels=3):
-    """How many values differ, of how many; ``change`` is done to the op that torchvision gets."""
+def differing(name, like, *, channels=3):
+    """How many values differ, of how many."""
     wrong = count = 0
     for index in range(DRAWS):
         op, pixels = of(CASES[name](np.random.default_rng(index)), like), image(index, channels)
-        ours, other = levels.done(steps_of(op, channels), pixels), change(op)
-        expected = theirs(lambda x, by=other: by_torchvision(by, x), pixels, getattr(other, "like", like))
+        ours = levels.done(steps_of(op, channels), pixels)
+        expected = theirs(lambda x, by=op: by_torchvision(by, x), pixels, like)
         wrong += np.count_nonzero(ours != expected)
         count += ours.size
     return wrong, count
@@ -121,14 +121,6 @@ def test_every_op_on_colours_has_a_case():
         "brightness_contrast",
     }  # of DALI's and Albumentations' imports
     assert names - elsewhere == set(CASES) | {f"random_{name}" for name in RANDOM}
-
-
-@pytest.mark.parametrize("name", ["contrast", "saturation", "hue", "grayscale", "autocontrast"])
-@pytest.mark.parametrize("like", LIKES)
-def test_the_other_librarys_rounding_would_be_seen(name, like):
-    (other,) = {*LIKES} - {like}
-    wrong, count = differing(name, like, change=lambda op: of(op, other))
-    assert wrong > count / 1000
 
 
 def test_every_colour_has_torchvisions_luma_and_hue():
@@ -198,12 +190,12 @@ def drawn(op, like, size, color="rgb"):
 SIZES = ((64, 61), (17, 5), (1, 3))
 
 
-def differing_draws(op, like, expected, change=lambda words: words):
-    """As ``differing``, of draws; ``change`` is done to the words that torchvision gets."""
+def differing_draws(op, like, expected):
+    """As ``differing``, of draws."""
     wrong = count = 0
     for size in SIZES:
         for pixels, words, ours in drawn(op, like, size):
-            wrong += np.count_nonzero(theirs(expected(change(words)), pixels, like) != ours)
+            wrong += np.count_nonzero(theirs(expected(words), pixels, like) != ours)
             count += ours.size
     return wrong, count
 
@@ -262,8 +254,6 @@ def test_every_value_of_a_photometric_distort_equals_torchvisions(like):
     print(f"random_photometric_distort, like {like}: {wrong} of {count:,} values differ")
     assert count > 1_000_000
     assert wrong == 0
-    wrong, count = differing_draws(op, like, lambda words: distorted({"channels": [1, 2, 0]} | words))
-    assert wrong > count / 10
 
 
 @pytest.mark.parametrize("fields", [{"brightness": 0.4, "saturation": 0.7}, {"contrast": (0.2, 3), "hue": (0.1, 0.5)}])
@@ -272,39 +262,10 @@ def test_a_jitter_of_some_is_torchvisions(fields, like):
     assert differing_draws(pp.color_jitter(**fields), like, jittered)[0] == 0
 
 
-def backwards(words):
-    """The same factors in the opposite order."""
-    return dict(reversed(words.items()))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        backwards,
-        lambda words: {"contrast": words["contrast"]} | words,
-        lambda words: words | {"hue": words["hue"] + 0.01},
-        lambda words: words | {"brightness": words["brightness"] * 1.02},
-    ],
-    ids=["backwards", "contrast first", "hue 0.01 more", "brightness 2 % more"],
-)
-@pytest.mark.parametrize("like", LIKES)
-def test_another_jitter_would_be_seen(change, like):
-    wrong, count = differing_draws(pp.color_jitter(**JITTER), like, jittered, change)
-    assert wrong > count / 100
-
-
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("name", RANDOM)
 def test_every_value_of_a_random_op_equals_torchvisions(name, like):
     assert differing_draws(RANDOM[name][0], like, sometimes(name)) == (0, 1_197_600)
-
-
-@pytest.mark.parametrize("name", RANDOM)
-def test_another_draw_of_a_random_op_would_be_seen(name):
-    wrong, count = differing_draws(
-        RANDOM[name][0], "pillow", sometimes(name), lambda words: {"apply": not words["apply"]}
-    )
-    assert wrong > count / 10
 
 
 def test_the_defaults_are_torchvisions():

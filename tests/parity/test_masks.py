@@ -162,13 +162,13 @@ def made(ops, like, op):
         yield sample, placed.draws, annotated(plan, placed, sample)
 
 
-def differing(name, like="torchvision", op=None, change=lambda mask: mask):
+def differing(name, like="torchvision", op=None):
     """How many labels differ, of how many."""
     ops, expected_of = CASES[name]
     op = op or pp.mask(ignore=IGNORE)
     wrong = of = 0
     for sample, words, fields in made(ops, like, op):
-        theirs = expected_of(tv_tensors.Mask(torch.from_numpy(change(sample["mask"]).copy())), words).numpy()
+        theirs = expected_of(tv_tensors.Mask(torch.from_numpy(sample["mask"].copy())), words).numpy()
         assert fields["mask"].shape == theirs.shape
         wrong, of = wrong + np.count_nonzero(fields["mask"] != theirs), of + theirs.size
     return wrong, of
@@ -217,9 +217,3 @@ def test_masks_of_objects_are_each_that_of_a_mask(name):
         theirs = expected_of(tv_tensors.Mask(torch.from_numpy(sample["masks"]).byte()), words).numpy()
         theirs[theirs == IGNORE] = 0
         assert np.array_equal(fields["masks"], theirs)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_another_mask_would_be_seen(name):
-    wrong, of = differing(name, change=lambda mask: np.roll(mask, 1, axis=1))
-    assert wrong > of / 4

@@ -1,6 +1,5 @@
 """Random geometry against torchvision v2: the rules that make windows of numbers, pixels and boxes of given draws."""
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,53 +42,32 @@ def numbers(key, blocks):
     return philox.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
 
 
-def resized_crop_window(height, width, scale, ratio, *, fitting=crops.fitting, fallback=crops.fallback):
+def resized_crop_window(height, width, scale, ratio):
     """Windows of ``random_resized_crop``, with torch's own numbers in torchvision's order."""
     log_ratio = torch.log(torch.tensor(ratio))
     for _ in range(10):
         share = torch.empty(1).uniform_(*scale).item()
         shape = torch.exp(torch.empty(1).uniform_(log_ratio[0], log_ratio[1])).item()
-        size = fitting(height, width, share, shape)
+        size = crops.fitting(height, width, share, shape)
         if size is not None:
             top = torch.randint(0, height - size[0] + 1, size=(1,)).item()
             left = torch.randint(0, width - size[1] + 1, size=(1,)).item()
             return {"top": top, "left": left, "height": size[0], "width": size[1]}
-    rows, columns = fallback(height, width, ratio)
+    rows, columns = crops.fallback(height, width, ratio)
     return {"top": (height - rows) // 2, "left": (width - columns) // 2, "height": rows, "width": columns}
 
 
 CROPS = [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.9, 1.0), (0.9, 1.1)), ((0.2, 0.3), (2.0, 3.0)), ((1.0, 1.0), (1.0, 1.0))]
 
 
-def other_windows(**rules):
-    """How many of torchvision's windows differ from ours, over sizes of every shape."""
-    differing = 0
+def test_the_window_of_a_resized_crop_is_torchvisions():
     for seed in range(DRAWS):
         height, width = 1 + seed * 7 % 301, 1 + seed * 13 % 257
         scale, ratio = CROPS[seed % len(CROPS)]
         torch.manual_seed(seed)
         expected = v2.RandomResizedCrop(8, scale, ratio).make_params([image_of(height, width)])
         torch.manual_seed(seed)
-        differing += resized_crop_window(height, width, scale, ratio, **rules) != expected
-    return differing
-
-
-def test_the_window_of_a_resized_crop_is_torchvisions():
-    assert other_windows() == 0
-
-
-@pytest.mark.parametrize(
-    ("rule", "wrong"),
-    [
-        ("fallback", lambda height, width, _: (height, width)),
-        ("fallback", lambda height, width, ratio: crops.fallback(width, height, ratio)[::-1]),
-        ("fitting", lambda height, width, share, ratio: crops.fitting(height, width, share, 1 / ratio)),
-        ("fitting", lambda height, width, share, ratio: crops.fitting(height, width, share * 1.01, ratio)),
-    ],
-    ids=["whole", "turned", "ratio upside down", "one percent"],
-)
-def test_another_rule_would_be_seen(rule, wrong):
-    assert other_windows(**{rule: wrong}) > 0
+        assert resized_crop_window(height, width, scale, ratio) == expected
 
 
 def test_a_resized_crop_draws_what_its_rule_says():
@@ -143,19 +121,17 @@ def test_the_canvas_of_a_zoom_out_is_torchvisions():
 MIN_SIZES = (24, 33, 40, 57)
 
 
-def other_sizes(theirs, op, block, change=lambda size: size):
-    """How many of torchvision's sizes differ from ours, over images of every shape; ``block`` draws as it does."""
+def assert_equal_sizes(theirs, op, block):
+    """Compare torchvision's sizes with ours, over images of every shape; ``block`` draws as it does."""
     step = pp.Pipeline([pp.decode(), op, pp.center_crop(8), pp.tensor(only="training")]).for_training()
     (drawn,), resize = step.plan.random_steps, step.plan.outputs["tensor"].geometry.resize
-    differing = 0
     for seed in range(DRAWS):
         height, width = 9 + seed * 7 % 301, 9 + seed * 13 % 257
         torch.manual_seed(seed)
         expected = theirs.make_params([image_of(height, width)])["size"]
         torch.manual_seed(seed)
         words = drawn.words(height, width, numbers(drawn.key, [[block(), 0, 0, 0]]))
-        differing += change(resize.of(words).size(height, width)) != expected
-    return differing
+        assert resize.of(words).size(height, width) == expected
 
 
 def one_size():
@@ -165,9 +141,7 @@ def one_size():
 @pytest.mark.parametrize("most", [None, 60, 40])
 def test_the_size_of_a_shortest_size_is_torchvisions(most):
     theirs, ours = v2.RandomShortestSize(list(MIN_SIZES), most), pp.random_shortest_size(MIN_SIZES, most or 16384)
-    assert other_sizes(theirs, ours, one_size) == 0
-    assert other_sizes(theirs, ours, one_size, lambda size: size[::-1]) > DRAWS * 0.9
-    assert other_sizes(theirs, pp.random_shortest_size(MIN_SIZES[::-1], most or 16384), one_size) > DRAWS / 4
+    assert_equal_sizes(theirs, ours, one_size)
 
 
 @pytest.mark.parametrize("target", [(1024, 1024), (640, 480)])
@@ -175,11 +149,7 @@ def test_the_size_of_a_scale_jitter_is_torchvisions(target):
     def uniform():
         return torch.rand(1).item()
 
-    theirs = v2.ScaleJitter(target, (0.1, 2.0))
-    assert other_sizes(theirs, pp.scale_jitter(target[1], target[0]), uniform) == 0
-    assert other_sizes(theirs, pp.scale_jitter(target[1], target[0], (0.1, 1.999)), uniform) > DRAWS / 4
-    if target[0] != target[1]:
-        assert other_sizes(theirs, pp.scale_jitter(*target), uniform) > DRAWS / 4
+    assert_equal_sizes(v2.ScaleJitter(target, (0.1, 2.0)), pp.scale_jitter(target[1], target[0]), uniform)
 
 
 def test_a_scale_of_one_is_cut_in_float32_as_torchvision_does():
@@ -221,10 +191,10 @@ def iou_blocks(height, width, choices=20, trials=40):
     return blocks
 
 
-def other_iou_windows(change=lambda words: words):
+def test_the_window_of_an_iou_crop_is_torchvisions():
     step = pp.Pipeline([pp.decode(), pp.random_iou_crop(), pp.resize(height=8, width=8), pp.tensor()])
     (step,) = step.for_training().plan.random_steps
-    differing = wholes = 0
+    wholes = 0
     for seed in range(DRAWS):
         height, width = 50 + seed * 7 % 301, 50 + seed * 13 % 257
         boxes = some_boxes(seed, height, width)
@@ -232,21 +202,13 @@ def other_iou_windows(change=lambda words: words):
         torch.manual_seed(seed)
         params = v2.RandomIoUCrop().make_params([image_of(height, width), bounding])
         torch.manual_seed(seed)
-        words = change(step.words(height, width, numbers(step.key, iou_blocks(height, width)), boxes.astype(float)))
+        words = step.words(height, width, numbers(step.key, iou_blocks(height, width)), boxes.astype(float))
         kept = params.pop("is_within_crop_area", torch.ones(len(boxes), dtype=torch.bool)).numpy()
         wholes += not params
         expected = params or {"top": 0, "left": 0, "height": height, "width": width}
-        differing += words != expected or not np.array_equal(crops.within(words, boxes.astype(float)), kept)
+        assert words == expected
+        assert np.array_equal(crops.within(words, boxes.astype(float)), kept)
     assert 30 < wholes < 300
-    return differing
-
-
-def test_the_window_of_an_iou_crop_is_torchvisions():
-    assert other_iou_windows() == 0
-
-
-def test_another_iou_window_would_be_seen():
-    assert other_iou_windows(lambda words: words | {"top": words["left"], "left": words["top"]}) > 300
 
 
 # ------------------------------------------------------------------------------------------- pixels of given draws
@@ -483,77 +445,14 @@ def resizing(op, like):
     return msgspec.structs.replace(op, like=like) if hasattr(op, "like") else op
 
 
-def differing(case, like, change=lambda words: words):
-    """How many values differ, of how many; ``change`` is done to the words that torchvision gets."""
-    wrong = of = 0
-    for photo, words, ours in made(case, like):
-        expected = as_array(case.expected(as_theirs(photo, like), change(dict(words))))
-        wrong += np.count_nonzero(expected != ours) if expected.shape == ours.shape else ours.size
-        of += ours.size
-    return wrong, of
-
-
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("name", CASES)
 def test_every_value_of_a_draw_equals_torchvisions(name, like):
-    wrong, of = differing(CASES[name], like)
-    print(f"{name}, like {like}: {wrong} of {of:,} values differ")
-    assert of > 100_000
-    assert wrong == 0
-
-
-def swapped(words):
-    return {
-        key: each | {"top": each["left"], "left": each["top"]} if "top" in each else each for key, each in words.items()
-    }
-
-
-def moved(words):
-    return {key: each | {"left": each["left"] - 1} if each.get("left") else each for key, each in words.items()}
-
-
-def mirrored(words):
-    return {key: {"flip": not each["flip"]} if "flip" in each else each for key, each in words.items()}
-
-
-def other_size(words):
-    return {key: {name: at + (name in ("size", "width")) for name, at in each.items()} for key, each in words.items()}
-
-
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("random_shortest_size, bicubic", other_size), ("scale_jitter, random_crop", moved), ("random_crop", swapped),
-        ("random_crop", moved), ("random_crop with a margin", moved), ("random_crop, reflect, after a resize", moved),
-        ("random_resized_crop", moved), ("random_flip", mirrored), ("random_zoom_out", moved),
-        ("all before a flip", mirrored),
-    ],
-)  # fmt: skip
-def test_another_draw_would_be_seen(name, change):
-    wrong, of = differing(CASES[name], "pillow", change)
-    assert wrong > of / 100
-
-
-@pytest.mark.parametrize("like", LIKES)
-def test_another_padding_mode_would_be_seen(like):
-    for mode, other in itertools.permutations(MODES, 2):
-        wrong, of = differing(Case(CASES[f"pad, {mode}"].ops, CASES[f"pad, {other}"].expected), like)
-        assert wrong > of / 20, (mode, other)
-
-
-def test_another_order_would_be_seen():
-    """The crop before the flip is not the flip before the crop."""
-    first, last = CASES["a flip before all"], CASES["all before a flip"]
-    wrong, of = differing(Case(first.ops, last.expected), "pillow")
-    assert wrong > of / 100
-
-
-@pytest.mark.parametrize("like", LIKES)
-def test_colours_behind_the_margin_would_be_seen(like):
-    """A margin in front of the colours is jittered with the photo: another picture, and it is the list that says so."""
-    case = CASES["colours before all, as SSD has them"]
-    wrong, of = differing(Case(case.ops, of_ssd(zoomed, jittered)), like)
-    assert wrong > of / 20
+    count = 0
+    for photo, words, ours in made(CASES[name], like):
+        np.testing.assert_array_equal(as_array(CASES[name].expected(as_theirs(photo, like), words)), ours)
+        count += ours.size
+    assert count > 100_000
 
 
 # --------------------------------------------------------------------------------------------- boxes of given draws

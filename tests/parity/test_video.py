@@ -45,12 +45,6 @@ def test_decord(encoded):
     np.testing.assert_array_equal(ours(encoded), reader.get_batch(WANTED).asnumpy())
 
 
-def test_a_neighbour_or_another_matrix_would_be_seen(encoded):
-    frames = ours(encoded)
-    neighbours = ffmpeg.decode(encoded, lambda _: [index + (index < COUNT - 1) for index in WANTED], Limits()).frames
-    assert all((frame != other[:, :, :3]).any() for frame, other in zip(frames[:-1], neighbours, strict=False))
-
-
 SIZES = [(96, 160), (240, 320), (300, 226), (720, 1280)]
 
 

@@ -80,7 +80,7 @@ def photos():
     ]
 
 
-def differing(op, count, expected_of, change=lambda steps: steps):
+def differing(op, count, expected_of):
     """For each kind (draws, values that differ, values, the largest difference) of many draws of an op."""
     ops = [pp.decode(), op, pp.tensor(dtype="uint8", layout="hwc", only="training")]
     found = {}
@@ -94,7 +94,7 @@ def differing(op, count, expected_of, change=lambda steps: steps):
             batch = engine.run_batch([png(pixels)] * len(drawn), places=[pipeline.plan.placing(n) for n in drawn])
         for row, ours in enumerate(batch["tensor"]):
             steps = drawn_of(batch.placed[row].draws[key])
-            off = abs(ours.astype(int) - expected_of(pixels, change(steps), op))
+            off = abs(ours.astype(int) - expected_of(pixels, steps, op))
             for kind in {each["op"] for each in steps_in(steps)}:
                 total = found.setdefault(kind, Counter())
                 total["draws"] += 1
