@@ -25,14 +25,14 @@ LIMITS = Path(__file__).with_suffix(".json")
 _COUNTED = r"(?:value|number|row|byte|line|op|bit|level|word|object|index|millisecond|microsecond)s?"
 _EACH = r"(?:image|row|channel|line|pixel|file|sample|box|batch|second|plane|request|column|clip|op|epoch|process)"
 HABITS = {
-    "begins with a preposition or a relative word": r"^(?:Of|By|That|Those|Whose|Which|Behind|Beside) |^What (?!to\b)",
+    "begins with a preposition or a relative word": r"^(?:Of|By|That|Those|Whose|Behind|Beside) |^What (?!to\b)",
     "'of ...' without its noun": r"[:;,] (?:(?:and|or) )?of (?!course\b|the same\b)\w|^of \w",
     "'those of which', 'to which'": r"\b(?:those|that) of (?:which|whose|whom|what|a|an|its|their|one|all)\b"
     r"|\b(?:those|that) (?:which|whose)\b|\b(?:of|to|behind|beside) (?:which|whom)\b",
     "'what is', 'what comes'": r"\bwhat (?:is|are|was|were|has|have|each|others?|of|no|would)\b"
     r"|\bwhat (?:comes?|came|lies|follows|gives)\b",
-    "a negated noun in place of a negated verb": r"\b(?:is|are|was|be|has|have|gives?|takes?|holds?|makes?)"
-    r" (?:no|none|nothing|nobody)\b|: none\b",
+    "a negated noun in place of a negated verb": r"\b(?:is|are|was|be|gives?|takes?|holds?|makes?) no\b"
+    r"|\b(?:is|are|has|have|gives?|takes?|holds?|makes?) (?:none|nothing|nobody)\b|: none\b",
     "code that says or tells": r"\b(?:says?|said|tells?|told)\b",
     "lies, stands, beside, behind, anew": r"\b(?:lies?|lay|stands?|behind|beside|anew|whoever)\b",
     "'a value an image' for 'per image'": rf"\b(?:{_COUNTED}|one) an? {_EACH}\b",
