@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.serving.embedded import request
 from pixprep.serving.embedded.request import Encodeds, ModelInput
-from pixprep.serving.triton.config import PIXELS, steps
+from pixprep.serving.triton.config import PIXELS, face, steps, texts
 
 Protocol = Literal["http", "grpc"]
 DEFAULT_URLS: dict[Protocol, str] = {"http": "localhost:8000", "grpc": "localhost:8001"}
@@ -138,14 +138,13 @@ class Triton:
         found = request.model_input(config)
         if found is None:
             entry = config["input"][0]
-            dims = [int(dim) for dim in entry["dims"]]
+            data_type, dims = face(entry)
             raise PixprepError(
-                f'model "{model}" does not take encoded images but {entry["name"]} {entry["data_type"]} {dims}: '
+                f'model "{model}" does not take encoded images but {entry["name"]} {data_type} {dims}: '
                 "name an ensemble, or a model of the pixprep backend"
             )
         if found.pixels and found.pixels.order == "rgb":  # as far as its dims say
-            parameters = self.config(self.first(model, found.name)).get("parameters", {})
-            is_bgr = parameters.get(PIXELS, {}).get("string_value") == "bgr"
+            is_bgr = texts(self.config(self.first(model, found.name))).get(PIXELS) == "bgr"
             return replace(found, pixels=found.pixels._replace(order="bgr" if is_bgr else "rgb"))
         return found
 

@@ -24,7 +24,7 @@ from pixprep.engine.decoders.pixels import checked, shaped
 from pixprep.engine.decoders.turbo import jpeg_of
 from pixprep.errors import ImageError, PixprepError, printable
 from pixprep.plan.plan import Plan
-from pixprep.serving.triton.config import EXAMPLES, FRAMES
+from pixprep.serving.triton.config import EXAMPLES, FRAMES, texts
 from pixprep.spec import KINDS, Color, FrameLayout, Frames
 
 Config = Mapping[str, Any]
@@ -197,7 +197,8 @@ def model_input(config: Config) -> ModelInput | None:
     that they are BGR.
     """
     images: list[tuple[str, str, Frames | None]] = []
-    rows = json.loads(config.get("parameters", {}).get(EXAMPLES, {}).get("string_value", "{}"))
+    facts = texts(config)
+    rows = json.loads(facts.get(EXAMPLES, "{}"))
     numbers = []
     # Any other model of FP32 [3, height, width] takes what a preprocess makes, such as normalized values.
     is_ours = "pixprep" in str(config.get("backend", "")) or config.get("platform") == "ensemble"
@@ -221,7 +222,7 @@ def model_input(config: Config) -> ModelInput | None:
     if len({each[1:] for each in images}) != 1:
         return None  # none, or some encoded and others not
     (_, data_type, order), max_batch_size = images[0], int(config.get("max_batch_size", 0))
-    frames = config.get("parameters", {}).get(FRAMES, {}).get("string_value", "")
+    frames = facts.get(FRAMES, "")
     return ModelInput(
         names=tuple(name for name, *_ in images),
         datatype="BYTES" if data_type == "STRING" else data_type,  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ def configuration(pipeline: Pipeline, chosen: Choices) -> model_config.Config:
         max_batch_size = 0
     config = {
         "max_batch_size": max_batch_size or 0,
-        "parameters": {key: {"string_value": value} for key, value in parameters.items()},
+        "parameters": model_config.parameters(parameters),
         "input": _INPUTS[chosen.get("input", "bytes")],
     }
     return model_config.complete(config, pipeline)
@@ -55,9 +55,9 @@ def last_choices(model: Model, *, is_shared: bool) -> Choices:
     """
     if model.is_unchanged not in ((True, False) if is_shared else (True,)):
         return {}
-    written = sorted(model.config.get("parameters", {}).items())
     derived = (PIXELS, FRAMES, EXAMPLES, STAMP)
-    parameters = {key: entry.get("string_value", "") for key, entry in written if key not in derived}
+    written = sorted(model_config.texts(model.config).items())
+    parameters = {key: text for key, text in written if key not in derived}
     on_error, odd_range = parameters.pop("on_error", None), parameters.pop("odd_range", None)
     batch = model.config.get("max_batch_size", 0)
     if not batch and parameters.get("max_boxes", "").isdecimal():

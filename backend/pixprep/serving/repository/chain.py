@@ -19,7 +19,7 @@ from pixprep.serving.repository.pbtxt import Names, Step
 from pixprep.serving.repository.repository import Repository
 from pixprep.serving.repository.stages import Stage
 from pixprep.serving.repository.writer import Content
-from pixprep.serving.triton.config import CONFIG_FILE, Config
+from pixprep.serving.triton.config import CONFIG_FILE, Config, face
 
 _MODEL = Path(__file__).with_name("rows_model.py")
 _FUNCTION = "rows"
@@ -80,7 +80,7 @@ def chain_from(
         )
     config = repository.models[detector].config
     theirs, found = config.get("input", []), {entry["name"]: entry for entry in config.get("output", [])}
-    if len(theirs) != 1 or _face(theirs[0]) != _face(image):
+    if len(theirs) != 1 or face(theirs[0]) != face(image):
         listed = ", ".join(f'"{entry["name"]}" {entry["data_type"]}' for entry in theirs)
         raise PipelineError(
             f'--boxes-from: {quoted(detector)} takes {listed}, and the pipeline "{image["name"]}" '
@@ -111,10 +111,6 @@ def chain_from(
         steps=(*steps, Step(model, renamed({each: each for each in used}), made)),
         rows=tuple(rows),
     )
-
-
-def _face(entry: Config) -> tuple[str, list[int]]:
-    return entry["data_type"], [int(dim) for dim in entry["dims"]]
 
 
 def _parameters(file: Path | None, detector: str, outputs: Mapping[str, Config]) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from pixprep.errors import PipelineError, SetupError, needing
-from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, Config
+from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, Config, texts
 
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
 
@@ -156,7 +156,7 @@ def preprocess(config: Config) -> str:
         f'backend: "pixprep"\nmax_batch_size: {config["max_batch_size"]}',
         _tensors("input", config["input"]),
         _tensors("output", config["output"]),
-        *_parameters(config["parameters"]),
+        *_parameters(texts(config)),
         "dynamic_batching { }" if config["max_batch_size"] else _ALONE,
         "# Without instance_group there is one instance per GPU, or one on the CPU where there is no GPU.",
     )
@@ -169,7 +169,7 @@ def rows(inputs: Sequence[Config], outputs: Sequence[Config], *, is_batched: boo
         'backend: "python"\nmax_batch_size: 0',
         _tensors("input", inputs),
         _tensors("output", outputs),
-        *_parameters({"batched": {"string_value": "true"}} if is_batched else {}),
+        *_parameters({"batched": "true"} if is_batched else {}),
         "instance_group { kind: KIND_CPU }",
     )
 
@@ -192,7 +192,7 @@ def ensemble(
     max_batch_size: int,
     inputs: Sequence[Config],
     outputs: Sequence[Config],
-    parameters: Mapping[str, Config],
+    parameters: Mapping[str, str],
 ) -> str:
     """Configuration of steps that follow each other; of the parameters, those that clients read."""
     return _text(
@@ -200,13 +200,13 @@ def ensemble(
         f'platform: "ensemble"\nmax_batch_size: {max_batch_size}',
         _tensors("input", inputs),
         _tensors("output", [{**entry, "label_filename": ""} for entry in outputs]),
-        *_parameters({key: value for key, value in parameters.items() if key in (FRAMES, EXAMPLES)}),
+        *_parameters({key: text for key, text in parameters.items() if key in (FRAMES, EXAMPLES)}),
         f"ensemble_scheduling {{\n{''.join(map(_step, steps))}}}",
     )
 
 
-def _parameters(entries: Mapping[str, Config]) -> list[str]:
-    pairs = [(_quoted(key), _quoted(entry["string_value"])) for key, entry in sorted(entries.items())]
+def _parameters(texts: Mapping[str, str]) -> list[str]:
+    pairs = [(_quoted(key), _quoted(text)) for key, text in sorted(texts.items())]
     return [f"parameters {{ key: {key} value {{ string_value: {value} }} }}" for key, value in pairs]
 
 
@@ -217,7 +217,7 @@ def _text(what: str, *parts: str) -> str:
 def _stamped(text: str) -> str:
     """A text with its checksum as the last parameter."""
     checksum = hashlib.sha256(text.encode()).hexdigest()[:12]
-    (stamp,) = _parameters({STAMP: {"string_value": checksum}})
+    (stamp,) = _parameters({STAMP: checksum})
     return f"{text}{stamp}\n"
 
 

@@ -15,7 +15,7 @@ from pixprep.serving.repository.models import suggest
 from pixprep.serving.repository.pbtxt import Step
 from pixprep.serving.repository.ports import Classifier
 from pixprep.serving.repository.writer import Content
-from pixprep.serving.triton.config import AFTER_NAME, CONFIG_FILE, EXAMPLES, PIPELINE_FILE, Config
+from pixprep.serving.triton.config import AFTER_NAME, CONFIG_FILE, EXAMPLES, PIPELINE_FILE, Config, texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,15 +143,14 @@ def ensemble_inputs(stages: Sequence[Stage]) -> list[Config]:
     return list({entry["name"]: entry for stage in stages for entry in stage.inputs.values()}.values())
 
 
-def parameters(stages: Sequence[Stage]) -> Config:
+def parameters(stages: Sequence[Stage]) -> dict[str, str]:
     """The parameters that tell clients what the ensemble takes: the examples of all stages, by the ensemble's names."""
-    found = {**stages[0].config["parameters"]}
     rows = {
         stage.named(name): row
         for stage in stages
-        for name, row in json.loads(stage.config["parameters"].get(EXAMPLES, {}).get("string_value", "{}")).items()
+        for name, row in json.loads(texts(stage.config).get(EXAMPLES, "{}")).items()
     }
-    return found | ({EXAMPLES: {"string_value": json.dumps(rows, separators=(",", ":"))}} if rows else {})
+    return texts(stages[0].config) | ({EXAMPLES: json.dumps(rows, separators=(",", ":"))} if rows else {})
 
 
 def extras(stages: Sequence[Stage], pairs: Pairs) -> list[Config]:

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from pixprep.cores import cores
-from pixprep.engine.decoders import CODECS, DAMAGES, FORMATS, Limits
+from pixprep.engine.decoders import CODECS, DAMAGES, FORMATS, USUAL, Format, Limits
 from pixprep.engine.options import EngineOptions
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.faults import quoted
@@ -52,30 +52,37 @@ _INPUT_TYPES = {"float32": "TYPE_FP32", "float64": "TYPE_FP64", "bool": "TYPE_BO
 _INTEGERS = {f"TYPE_{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
 _NUMBER_TYPES = {"number": _INTEGERS | {"TYPE_FP16", "TYPE_FP32", "TYPE_FP64"}, "flag": _INTEGERS}
 """Types in which clients may send inputs of a kind, where config.pbtxt says so."""
-_LIMITS = tuple(Limits.__dataclass_fields__)
 _CHOICES = {
     "on_error": ("fail", "zero"),
     "decoder": CODECS,
+    "damage": DAMAGES,
     "outputs": ("gpu", "cpu"),
     "odd_range": ("refused", "meant"),
     "no_rows": ("refused", "empty"),
+    "accept_base64": ("false", "true"),
 }
-_PARAMETERS = (
-    *_CHOICES,
-    PIXELS,
-    FRAMES,
-    EXAMPLES,
-    "accept_base64",
-    "allow_operators",
-    "damage",
-    "threads",
-    "max_request_bytes",
-    "max_response_bytes",
-    *_LIMITS,
-)
+_LIMITS = {name: number for name, number in vars(Limits()).items() if name != "formats"}
+_NUMBERS = {"threads": 0, "max_request_bytes": 64 << 20, "max_response_bytes": MAX_RESPONSE_BYTES, **_LIMITS}
+"""Parameters that are numbers, with their defaults; that of ``threads`` depends on the instances."""
+_PARAMETERS = (*_CHOICES, PIXELS, FRAMES, EXAMPLES, "allow_operators", "formats", *_NUMBERS)
 _OFF_AT_ZERO = ("max_expansion", "max_frames")
 _MOST = 999_999_999
 _MOST_OF = {"threads": 1024, "max_response_bytes": MAX_OUTPUT_BYTES}
+
+
+def texts(config: Mapping[str, Any]) -> dict[str, str]:
+    """The parameters of a configuration, as text."""
+    return {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
+
+
+def parameters(texts: Mapping[str, str]) -> Config:
+    """Parameters in the form of a configuration."""
+    return {key: {"string_value": text} for key, text in texts.items()}
+
+
+def face(entry: Config) -> tuple[Any, list[int]]:
+    """Type and dims of an input or output as it is written."""
+    return entry.get("data_type"), [int(dim) for dim in entry.get("dims", [])]
 
 
 def steps(config: Mapping[str, Any]) -> list[Config]:
@@ -117,7 +124,7 @@ def options(config: Mapping[str, Any]) -> Options:
     Raises:
         PipelineError: an unknown parameter, or a value that is none.
     """
-    parameters = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
+    parameters = texts(config)
     for key in parameters:
         if key not in _PARAMETERS and not key.isupper():  # upper case: Triton's own, such as EXECUTION_ENV_PATH
             near = get_close_matches(key, _PARAMETERS, n=1)
@@ -128,19 +135,19 @@ def options(config: Mapping[str, Any]) -> Options:
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
     share = max(1, cores() // instances)
     words = {name: _choice(parameters, name, choices) for name, choices in _CHOICES.items()}
-    is_odd = words.pop("odd_range") == "meant"
-    damage = _choice(parameters, "damage", DAMAGES) if "damage" in parameters else None
-    threads, limits = _number(parameters, "threads", share), _limits(parameters)
+    defaults = _NUMBERS | {"threads": share}
+    numbers = {name: _number(parameters, name, default) for name, default in defaults.items()}
+    damage, decoder, odd_range = (words.pop(name) for name in ("damage", "decoder", "odd_range"))
     engine = EngineOptions(
-        threads=threads, limits=limits, damage=damage, decoder=words.pop("decoder"), odd_range=is_odd
+        threads=numbers.pop("threads"),
+        limits=Limits(formats=_formats(parameters), **{name: numbers.pop(name) for name in _LIMITS}),
+        damage=damage if "damage" in parameters else None,
+        decoder=decoder,
+        odd_range=odd_range == "meant",
     )
+    is_base64, allowed = words.pop("accept_base64") == "true", parameters.get("allow_operators", "")
     return Options(
-        **words,
-        engine=engine,
-        accept_base64=_choice(parameters, "accept_base64", ("false", "true")) == "true",
-        allow_operators=operator_names(parameters.get("allow_operators", "")),
-        max_request_bytes=_number(parameters, "max_request_bytes", 64 << 20),
-        max_response_bytes=_number(parameters, "max_response_bytes", MAX_RESPONSE_BYTES),
+        **{**words, **numbers}, engine=engine, accept_base64=is_base64, allow_operators=operator_names(allowed)
     )
 
 
@@ -170,14 +177,12 @@ def _choice(parameters: Mapping[str, str], name: str, choices: Sequence[str]) ->
     return value
 
 
-def _limits(parameters: Mapping[str, str]) -> Limits:
-    defaults = Limits()
-    named = parameters.get("formats", " ".join(defaults.formats)).replace(",", " ").split()
+def _formats(parameters: Mapping[str, str]) -> tuple[Format, ...]:
+    named = parameters.get("formats", " ".join(USUAL)).replace(",", " ").split()
     for name in named or [""]:
         if name not in FORMATS:
             raise PipelineError(f"parameters: formats are some of {', '.join(FORMATS)}, not {quoted(name)}")
-    numbers = {key: _number(parameters, key, getattr(defaults, key)) for key in _LIMITS if key != "formats"}
-    return Limits(formats=tuple(name for name in FORMATS if name in named), **numbers)
+    return tuple(name for name in FORMATS if name in named)
 
 
 def _number(parameters: Mapping[str, str], key: str, default: int) -> int:
@@ -222,14 +227,9 @@ def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
     return [_image_input(others), *derived.values(), *after]
 
 
-def _face(entry: Config) -> tuple[Any, list[int]]:
-    """Type and dims of an input or output as it is written."""
-    return entry.get("data_type"), [int(dim) for dim in entry.get("dims", [])]
-
-
 def _compare(side: str, verb: str, written: Config, want: Config) -> None:
     """Refuse an input or output that is written otherwise than the pipeline has it."""
-    data_type, dims = _face(written)
+    data_type, dims = face(written)
     if (data_type, dims) != (want["data_type"], want["dims"]):
         raise PipelineError(
             f'config.pbtxt: {side} "{want["name"]}": is {data_type} {dims}, but the pipeline {verb} '
@@ -244,7 +244,7 @@ def _image_input(written: Sequence[Config]) -> Config:
     if len(written) > 1:
         raise PipelineError(f"config.pbtxt: input: {len(written)} inputs, but encoded images come by one")
     (entry,) = written
-    data_type, dims = _face(entry)
+    data_type, dims = face(entry)
     if (data_type, dims) == ("TYPE_STRING", [1]):
         return entry
     if (data_type, dims) == ("TYPE_UINT8", [-1]):  # ragged, or requests of different lengths would never share a batch
@@ -262,7 +262,7 @@ def _frames(written: Sequence[Config], frames: Frames) -> Config:
     """
     derived: Config = {"name": INPUT_NAME, "data_type": _INPUT_TYPES[frames.dtype], "dims": frames.shape(-1, -1)}
     entry = written[0] if written else derived
-    data_type, dims = _face(entry)
+    data_type, dims = face(entry)
     is_sized = len(dims) == 3 and all(
         dim == want or (want == -1 and dim > 0) for dim, want in zip(dims, derived["dims"], strict=True)
     )
@@ -345,8 +345,8 @@ def _with_facts(config: Config, pipeline: Pipeline) -> Config:
     Raises:
         PipelineError: one is written, and says something else.
     """
-    full = {**config}
-    written, frames = config.get("parameters", {}), pipeline.images[0].frames
+    facts: dict[str, str] = {}
+    written, frames = texts(config), pipeline.images[0].frames
     takes = pipeline.plan.takes and pipeline.plan.takes.order
     specs = {name: spec for name, spec in pipeline.inputs.items() if spec.kind not in ("box", "flag", "color")}
     rows = {name: spec.example for name, spec in specs.items() if any(spec.example)}
@@ -356,14 +356,13 @@ def _with_facts(config: Config, pipeline: Pipeline) -> Config:
         (FRAMES, frames and str(frames), f"takes {frames} of a clip" if frames else "takes no clips"),
         (EXAMPLES, examples, f"has {examples}" if examples else "has no such inputs"),
     ):
-        said = written.get(key, {}).get("string_value", fact)
-        if said != fact:
+        if (said := written.get(key, fact)) != fact:
             raise PipelineError(
                 f"config.pbtxt: parameters: {key} is {quoted(said)}, but the pipeline {what}: leave it out"
             )
         if fact:
-            full["parameters"] = {**full.get("parameters", {}), key: {"string_value": fact}}
-    return full
+            facts[key] = fact
+    return {**config, "parameters": {**config.get("parameters", {}), **parameters(facts)}} if facts else {**config}
 
 
 def most_images(config: Mapping[str, Any], pipeline: Pipeline) -> int:
