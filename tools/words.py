@@ -25,7 +25,8 @@ LIMITS = Path(__file__).with_suffix(".json")
 _COUNTED = r"(?:value|number|row|byte|line|op|bit|level|word|object|index|millisecond|microsecond)s?"
 _EACH = r"(?:image|row|channel|line|pixel|file|sample|box|batch|second|plane|request|column|clip|op|epoch|process)"
 HABITS = {
-    "begins with a preposition or a relative word": r"^(?:Of|By|That|Those|Whose|Behind|Beside) |^What (?!to\b)",
+    "begins with a preposition or a relative word": r"^(?:Of|By(?! default| hand)|That|Those|Whose|Behind|Beside) "
+    r"|^What (?!to\b)",
     "'of ...' without its noun": r"[:;,] (?:(?:and|or) )?of (?!course\b|the same\b)\w|^of \w",
     "'those of which', 'to which'": r"\b(?:those|that) of (?:which|whose|whom|what|a|an|its|their|one|all)\b"
     r"|\b(?:those|that) (?:which|whose)\b|\b(?:of|to|behind|beside) (?:which|whom)\b",
