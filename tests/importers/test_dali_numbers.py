@@ -8,11 +8,10 @@ import pytest
 
 import pixprep as pp
 from pixprep.importers.dali import from_dali, sizes, values
-from support.dali_graphs import EXPRESSION, FLOAT, graph, operator
+from support.dali_graphs import DECODED, EXPRESSION, FLOAT, graph, mapped, operator
 from support.images import png, scene
 from support.importing import refusal
 
-DECODED = (operator("ExternalSource", [], ["in"]), operator("decoders__Image", ["in"], ["pixels"]))
 PEEKED = (*DECODED, operator("PeekImageShape", ["in"], ["shape"], dtype=FLOAT), operator("Copy", ["shape"], ["same"]))
 SIDES = tuple(
     operator("_TensorSubscript", ["shape"], [name], at_0=index, num_subscripts=1) for index, name in enumerate("hw")
@@ -319,52 +318,6 @@ def test_a_resize_gives_the_size_before_it():
 # Affine maps
 
 
-def mapped(*transforms, sized=True):
-    """The matrix of ``warp_affine`` by these operators (name, inputs, result, arguments), and its graph."""
-    resize = operator("Resize", ["pixels"], ["small"], **({"size": [40.0, 50.0]} if sized else {"resize_longer": 50.0}))
-    size = [
-        operator("Shapes", ["small"], ["size"], dtype=FLOAT),
-        operator("Slice", ["size"], ["two"], start=[0], shape=[2], axes=[0]),
-        operator(EXPRESSION, ["two"], ["middle"], expression_desc="fdiv(&0 $0:int32)", integer_constants=[2]),
-        operator("Constant", [], ["constant"], fdata=[1.0, 0.0, 5.0, 0.0, 1.0, 6.0], shape=[2, 3], dtype=FLOAT),
-    ]
-    steps = [operator(f"transforms__{name}", inputs, [result], **of) for name, inputs, result, of in transforms]
-    warp = operator("WarpAffine", ["small", transforms[-1][2]], ["t"], size=[30.0, 20.0])
-    return graph(*DECODED, resize, *size, *steps, warp, outputs=["t"])
-
-
-SCALE = ("Scale", [], "s", {"scale": [2.0, 3.0], "center": [10.0, 20.0]})
-
-
-@pytest.mark.parametrize(
-    ("transforms", "matrix"),
-    [
-        ([SCALE], ((2, 0, -10), (0, 3, -40))),
-        ([("Scale", [], "s", {"scale": 2.0, "ndim": 2})], ((2, 0, 0), (0, 2, 0))),
-        ([SCALE, ("Translation", ["s"], "t", {"offset": [1.0, 2.0]})], ((2, 0, -9), (0, 3, -38))),
-        (
-            [SCALE, ("Translation", ["s"], "t", {"offset": [1.0, 2.0], "reverse_order": True})],
-            ((2, 0, -8), (0, 3, -34)),
-        ),
-        ([("Shear", [], "h", {"shear": [0.5, 0.25], "center": [4.0, 8.0]})], ((1, 0.5, -4), (0.25, 1, -1))),
-        ([("Shear", [], "h", {"angles": [45.0, 0.0]})], ((1, 1, 0), (0, 1, 0))),
-        (
-            [("Crop", [], "c", {"from_start": [1.0, 2.0], "from_end": 5.0, "to_end": [8.0, 9.0]})],
-            ((2, 0, -2), (0, 3, -6)),
-        ),
-        (
-            [("Crop", [], "c", {"from_start": [5.0, 2.0], "from_end": [1.0, 5.0], "to_end": 6.0, "absolute": True})],
-            ((1.5, 0, -1.5), (0, 2, -4)),
-        ),
-        ([SCALE, ("Combine", ["s", "constant"], "m", {})], ((2, 0, -5), (0, 3, -34))),
-        ([SCALE, ("Combine", ["s", "constant"], "m", {"reverse_order": True})], ((2, 0, 0), (0, 3, -22))),
-    ],
-)
-def test_transforms_of_constants_are_the_matrix_of_a_warp(transforms, matrix):
-    warp = pp.warp(matrix=matrix, height=30, width=20, like="dali", inverse_map=True, padding_mode="edge")
-    assert from_dali(mapped(*transforms)).ops[2] == warp
-
-
 def test_a_transform_about_the_middle_of_an_image_of_one_size_is_constant():
     turn = ("Rotation", [], "r", {"angle": 90.0, "computed": {"center": "middle"}})
     (a, b, x), (c, d, y) = from_dali(mapped(turn)).ops[2].matrix
@@ -372,18 +325,3 @@ def test_a_transform_about_the_middle_of_an_image_of_one_size_is_constant():
     assert refusal(from_dali, mapped(turn, sized=False)).endswith(
         '"WarpAffine": its matrix follows the image\'s size: resize to a height and a width before'
     )
-
-
-@pytest.mark.parametrize(
-    ("transforms", "why"),
-    [
-        ([("Scale", [], "s", {})], '"scale" is missing: it must be a finite number, or two: x and y'),
-        ([("Scale", [], "s", {"scale": [1.0, 2.0, 3.0]})], '"scale": [1.0, 2.0, 3.0] must be a finite number, or two'),
-        ([("Scale", [], "s", {"scale": 2.0, "ndim": 3})], '"ndim": 3 must be 2'),
-        ([("Rotation", [], "r", {"angle": 9.0, "axis": [0.0, 0.0, 1.0]})], '"axis": [0.0, 0.0, 1.0] is not understood'),
-        ([("Crop", [], "c", {"from_end": 0.0})], '"WarpAffine": its matrix must be 2 rows of 3 finite numbers'),
-        ([("Combine", ["constant", "two"], "m", {})], "is understood of float32 matrices of 2 rows of 3 numbers"),
-    ],
-)
-def test_other_transforms_are_refused(transforms, why):
-    assert why in refusal(from_dali, mapped(*transforms))

@@ -5,70 +5,18 @@ import pytest
 
 import pixprep as pp
 from pixprep.importers.dali import from_dali
-from support.dali_graphs import CMN, DECODE, EXPRESSION, FLOAT, RESIZE, chain, graph, imported, operator
+from support.dali_graphs import DECODE, EXPRESSION, FLOAT, RESIZE, chain, graph, imported, operator
 from support.images import png, scene
 from support.importing import refusal
 
 FIT = ("Resize", {"size": [40.0, 50.0], "mode": "not_larger"})
 PAD = {"out_of_bounds_policy": "pad"}
 CORNER = {"paste_x": 0.0, "paste_y": 0.0}
-CANVAS = ("Paste", {"ratio": 1.5, "fill_value": [0]})
 PADDED = {"smaller": "pad", "fill": 114}
 
 
 def middle(rounding):
     return pp.crop(0.5, 0.5, 40, 50, unit="free", rounding=rounding, **PADDED)
-
-
-@pytest.mark.parametrize(
-    ("steps", "ops"),
-    [
-        ([("Crop", {"crop": [40.0, 50.0], "fill_values": 114.0, **PAD})], [middle("half_away")]),
-        (
-            [("Crop", {"crop": [40.0, 50.0], "fill_values": [114.0] * 3, "rounding": "truncate", **PAD})],
-            [middle("down")],
-        ),
-        (
-            [("Crop", {"crop": [40.0, 50.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0, **PAD})],
-            [pp.crop(0, 0, 40, 50, unit="free", rounding="half_away", smaller="pad")],
-        ),
-        (
-            [("Crop", {"crop": [20.0, 30.0], "crop_pos_x": 0.9})],
-            [pp.crop(0.5, float(np.float32(0.9)), 20, 30, unit="free", rounding="half_away")],
-        ),
-        (
-            [("Crop", {"crop": [20.0, 30.0], "crop_pos_x": 0.25})],
-            [pp.crop(0.5, 0.25, 20, 30, unit="free", rounding="half_away")],
-        ),
-        ([("Pad", {"axes": [0, 1], "shape": [40, 50], "fill_value": 7.9})], [pp.pad(40, 50, 7, anchor="top_left")]),
-        ([("Pad", {"axis_names": "HW", "shape": [33, 33], "align": [32, 32]})], [pp.pad(64, 64, anchor="top_left")]),
-        ([("Pad", {"shape": [40, 50, 3], "fill_value": 9.0})], [pp.pad(40, 50, 9, anchor="top_left")]),
-        ([("Pad", {"axes": [0, 1], "shape": [1, 1], "align": [8, 8]})], [pp.pad(multiple=8, anchor="top_left")]),
-        ([("Paste", {"ratio": 1.0, "min_canvas_size": 50.0, "fill_value": [9, 9, 9]})], [pp.pad(50, 50, 9)]),
-        (
-            [
-                (
-                    "Paste",
-                    {"ratio": 1.0, "min_canvas_size": 50.0, "paste_x": 0.0, "paste_y": 0.0, "fill_value": [9, 8, 7]},
-                )
-            ],
-            [pp.pad(50, 50, (9, 8, 7), anchor="top_left")],
-        ),
-        (
-            [
-                ("Paste", {"ratio": 1.5, "min_canvas_size": 50.0, "fill_value": [0], **CORNER}),
-                ("Crop", {"crop": [50.0, 50.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0}),
-            ],
-            [pp.pad(50, 50, anchor="top_left")],
-        ),
-        (
-            [("Slice", {"start": [-3, 4], "shape": [60, 30], "axis_names": "HW", "fill_values": [114.0], **PAD})],
-            [pp.crop(-3, 4, 60, 30, **PADDED)],
-        ),
-    ],
-)
-def test_a_padding_keeps_its_meaning(steps, ops):
-    assert imported(FIT, *steps)[0][1:] == tuple(ops)
 
 
 def test_a_canvas_that_only_small_photos_need_is_refused():
@@ -86,24 +34,6 @@ def test_a_window_that_pads_is_what_a_resize_behind_it_sees(size):
     crop = pp.crop(top, left, 60, 50, smaller="pad", fill=(9, 120, 250))
     for how in (pp.resize(height=33, width=21), pp.resize(40, like="dali")):
         assert np.array_equal(pp.apply([crop, how], image), pp.apply(how, canvas))
-
-
-@pytest.mark.parametrize(
-    ("step", "op"),
-    [
-        (("Slice", {"start": [1, 2], "shape": [20, 30], "axes": [0, 1]}), pp.crop(1, 2, 20, 30)),
-        (("Slice", {"start": [2, 1], "end": [32, 21], "axis_names": "WH"}), pp.crop(1, 2, 20, 30)),
-        (("Slice", {"start": [3], "shape": [30], "axes": [0]}), pp.crop(3, 0, 30, 50)),
-        (
-            ("Slice", {"rel_start": [0.1, 0.2], "rel_shape": [0.5, 0.4], "axes": [0, 1]}),
-            pp.crop(0.1, 0.2, 0.5, 0.4, unit="share32"),
-        ),
-        (("_TensorSubscript", {"lo_0": 3, "hi_0": -7, "lo_1": 1, "num_subscripts": 2}), pp.crop(3, 1, 30, 49)),
-        (("Crop", {"crop": [40.0, 50.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0}), pp.crop(0, 0, 40, 50)),
-    ],
-)
-def test_a_slice_keeps_its_meaning(step, op):
-    assert imported(RESIZE, step)[0][1:] == (op,)
 
 
 def test_a_slice_while_decoding_comes_before_the_resize():
@@ -131,38 +61,6 @@ def test_a_slice_of_a_constant_start_is_fixed_and_of_a_computed_one_a_rule():
     assert refusal(from_dali, graph(*begin, small, *half[:2], wrong, taken, outputs=["taken"])).endswith(
         "its window is no rule that crop or pad has; of 38 x 50 pixels it is 50 x 50 from -38, -50"
     )
-
-
-@pytest.mark.parametrize(
-    ("steps", "why"),
-    [
-        ([FIT, CANVAS], "the canvas before it follows the image's size: a crop"),
-        ([FIT, CANVAS, CMN], "its window does not fit inside the canvas of each"),
-        (
-            [
-                FIT,
-                CANVAS,
-                ("Crop", {"crop": [40.0, 50.0], "fill_values": 1.0, **PAD}),
-            ],
-            "pads a canvas with another colour",
-        ),
-        (
-            [
-                ("Slice", {"rel_shape": [0.5, 0.5], "axes": [0, 1], **PAD}),
-                ("Crop", {"crop": [500.0, 500.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0, **PAD}),
-            ],
-            "pads a part of an image, beyond which is more of it: crop once",
-        ),
-        ([RESIZE, ("Crop", {"crop": [41.0, 30.0], "crop_pos_x": 0.25})], "the window ends at 41, but the height"),
-        (
-            [RESIZE, ("Slice", {"start": [1, 2], "shape": [60, 4], "axes": [0, 1]})],
-            "the window ends at 61, but the height",
-        ),
-        ([FIT, ("_TensorSubscript", {"lo_0": 3, "num_subscripts": 1})], "the size of its window follows"),
-    ],
-)
-def test_other_windows_are_refused(steps, why):
-    assert why in refusal(from_dali, chain(DECODE, *steps))
 
 
 # Values

@@ -90,57 +90,6 @@ def test_the_photos_become_what_dali_made_of_them(name):
         assert_close(actual, expected, EQUAL)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fields"),
-    [
-        ({"resize_shorter": 256.0}, {"size": 256, "side": "shorter"}),
-        ({"resize_longer": 256.0}, {"size": 256, "side": "longer"}),
-        ({"resize_x": 30.0, "resize_y": 20.0}, {"height": 20, "width": 30}),
-        ({"size": [20.0, 30.0]}, {"height": 20, "width": 30}),
-        ({"size": [20.0]}, {"height": 20, "width": 20}),
-        ({"size": 20.0, "mode": "stretch"}, {"height": 20, "width": 20}),
-        ({"size": [20.0, 30.0], "mode": "not_larger"}, {"height": 20, "width": 30, "mode": "fit"}),
-        ({"size": [20.0, 30.0], "mode": "not_smaller"}, {"height": 20, "width": 30, "mode": "cover"}),
-        ({"size": 9.0, "interp_type": 0}, {"height": 9, "width": 9, "filter": "nearest"}),
-        ({"size": 9.0, "interp_type": 2}, {"height": 9, "width": 9, "filter": "bicubic"}),
-        ({"size": 9.0, "min_filter": 3, "mag_filter": 3}, {"height": 9, "width": 9, "filter": "lanczos"}),
-        ({"size": 9.0, "antialias": False}, {"height": 9, "width": 9, "antialias": False}),
-        ({"size": 9.0, "interp_type": 4}, {"height": 9, "width": 9}),  # triangular is linear, antialiased or not
-        ({"size": 9.0, "interp_type": 4, "antialias": False}, {"height": 9, "width": 9, "antialias": False}),
-        ({"size": 9.0, "min_filter": 4, "antialias": False}, {"height": 9, "width": 9, "antialias": False}),
-        ({"size": 9.0, "subpixel_scale": False, "dtype": UINT8}, {"height": 9, "width": 9}),
-        ({"resize_shorter": 9.0, "subpixel_scale": False}, {"size": 9, "subpixel": False}),
-    ],
-)
-def test_a_resize_keeps_its_meaning(arguments, fields):
-    ops, _ = imported(("Resize", arguments), CMN)
-    assert ops[0] == pp.resize(like="dali", **fields)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "ops", "tensor"),
-    [
-        ({}, [], pp.tensor()),
-        ({"output_layout": "HWC", "dtype": FLOAT16}, [], pp.tensor(dtype="float16", layout="hwc")),
-        ({"dtype": UINT8, "mean": [0.0], "std": [1.0]}, [], pp.tensor(dtype="uint8")),
-        ({"output_dtype": UINT8}, [], pp.tensor(dtype="uint8")),
-        ({"crop": [9.0, 7.0]}, [middle(9, 7)], pp.tensor()),
-        ({"crop_h": 9.0, "crop_w": 7.0, "rounding": "truncate"}, [middle(9, 7, "down")], pp.tensor()),
-        ({"crop": [9.0, 7.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0}, [pp.crop(0, 0, 9, 7)], pp.tensor()),
-        ({"mirror": 1}, [pp.flip()], pp.tensor()),
-        ({"mean": 127.0, "std": [2.0]}, [pp.normalize(127, 2, scale=1, arithmetic="fused_multiply")], pp.tensor()),
-        (
-            {"mean": [1.0, 2.0, 3.0], "std": 2.0, "shift": 4.0, "scale": 0.5},
-            [pp.normalize((-7.5, -7.0, -6.5), (2, 2, 2), scale=0.5, arithmetic="fused_multiply")],
-            pp.tensor(),
-        ),
-    ],
-)
-def test_crop_mirror_normalize_keeps_its_meaning(arguments, ops, tensor):
-    found, last = imported(RESIZE, ("CropMirrorNormalize", arguments))
-    assert (list(map(normal, found[1:])), last) == (list(map(normal, ops)), tensor)
-
-
 @pytest.mark.parametrize("name", ["Crop", "CropMirrorNormalize", "decoders__ImageCrop"])
 @pytest.mark.parametrize("corner", [{}, {"crop_pos_x": 0.0, "crop_pos_y": 0.0}])
 def test_a_crop_refuses_an_image_that_it_does_not_fit_inside(name, corner):
@@ -235,31 +184,6 @@ def test_lists_may_be_packed():
     assert from_dali(data).ops[1] == pp.resize(height=20, width=30, like="dali")
 
 
-PAD = {"crop": [9.0, 9.0], "out_of_bounds_policy": "pad"}
-CORNER = PAD | {"crop": [50.0, 60.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0, "std": 7.0}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fields"),
-    [
-        ({}, {}),
-        ({"fill_values": [3.0], "output_layout": "HWC", "dtype": FLOAT16}, {"layout": "hwc", "dtype": "float16"}),
-        (PAD | {"fill_values": [3.0]}, {"pad_value": 3}),
-        (PAD | {"fill_values": [1.0, 2.0, 3.0, 4.5]}, {"pad_value": 4.5}),
-        (PAD | {"mean": [1.0, 2.0, 3.0], "fill_values": [0.0, 1.0, 2.0]}, {}),
-        (CORNER | {"fill_values": [0.5]}, {"min_height": 50, "min_width": 60, "pad_value": 0.5}),
-        (
-            CORNER | {"std": [7.0] * 3, "fill_values": [0.5] * 3},
-            {"min_height": 50, "min_width": 60, "pad_value": (0.5, 0.5, 0.5, 0)},
-        ),
-    ],
-)
-def test_the_fourth_channel_of_pad_output_has_dalis_value(arguments, fields):
-    """That of ``fill_values`` where the policy pads: the one number, or the fourth; else 0."""
-    _, tensor = imported(RESIZE, ("CropMirrorNormalize", {"pad_output": True} | arguments))
-    assert tensor == pp.tensor(channels=4, **fields)
-
-
 GRAYED = ("ColorSpaceConversion", {"image_type": 0, "output_type": 2})
 
 
@@ -322,32 +246,6 @@ def test_a_padding_a_turn_and_an_expression_are_ops():
     ops, tensor = imported(RESIZE, by)
     assert ops[1:] == (pp.normalize(arithmetic="divide"),)
     assert (tensor.dtype, tensor.layout) == ("float32", "hwc")
-
-
-@pytest.mark.parametrize(
-    ("step", "op"),
-    [
-        (("Rotate", {"angle": 9.0}), pp.rotate(9.0, filter="bilinear", expand=True, like="dali", padding_mode="edge")),
-        (
-            ("Rotate", {"angle": -7.5, "keep_size": True, "fill_value": 9.0, "interp_type": 0}),
-            pp.rotate(-7.5, fill=9, like="dali"),
-        ),
-        (
-            ("WarpAffine", WARPED | {"fill_value": 9.0}),
-            pp.warp(matrix=((1, 0.25, 2), (-0.5, 1.5, 2)), height=9, width=7, fill=9, like="dali", inverse_map=True),
-        ),
-        (
-            ("WarpAffine", WARPED | {"inverse_map": False, "interp_type": 0}),
-            pp.warp(
-                matrix=((1, 0.25, 2), (-0.5, 1.5, 2)), height=9, width=7, filter="nearest", like="dali",
-                padding_mode="edge",
-            ),
-        ),
-    ],
-)  # fmt: skip
-def test_turns_and_affine_maps_become_their_ops(step, op):
-    ops, _ = imported(RESIZE, step, ("Resize", {"size": [20.0, 20.0], "interp_type": 3}))
-    assert ops[1:] == (op, pp.resize(height=20, width=20, filter="lanczos", like="dali"))
 
 
 def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output(tmp_path):

@@ -61,3 +61,33 @@ def imported(*steps):
     """The ops between ``decode`` and ``tensor``, and that tensor, of a chain after the decoder."""
     ops = from_dali(chain(DECODE, *steps)).ops
     return ops[1:-1], ops[-1]
+
+
+DECODED = (operator("ExternalSource", [], ["in"]), operator("decoders__Image", ["in"], ["pixels"]))
+
+
+def asked(*steps, inputs=("X", "Y"), types=None, photo="E", **options):
+    """The ops of steps (operator, constant arguments, arguments of inputs, further inputs) behind the decoder."""
+    nodes = [operator("ExternalSource", [], [name], **(types or {}).get(name, {})) for name in (photo, *inputs)]
+    last = photo
+    if photo == "E":
+        nodes.append(operator("decoders__Image", [photo], ["decoded"]))
+        last = "decoded"
+    for index, (name, constants, computed, *more) in enumerate(steps):
+        nodes.append(operator(name, [last, *(more[0] if more else [])], [f"t{index}"], computed=computed, **constants))
+        last = f"t{index}"
+    return from_dali(graph(*nodes, outputs=[last]), **options)
+
+
+def mapped(*transforms, sized=True):
+    """The matrix of ``warp_affine`` by these operators (name, inputs, result, arguments), and its graph."""
+    resize = operator("Resize", ["pixels"], ["small"], **({"size": [40.0, 50.0]} if sized else {"resize_longer": 50.0}))
+    size = [
+        operator("Shapes", ["small"], ["size"], dtype=FLOAT),
+        operator("Slice", ["size"], ["two"], start=[0], shape=[2], axes=[0]),
+        operator(EXPRESSION, ["two"], ["middle"], expression_desc="fdiv(&0 $0:int32)", integer_constants=[2]),
+        operator("Constant", [], ["constant"], fdata=[1.0, 0.0, 5.0, 0.0, 1.0, 6.0], shape=[2, 3], dtype=FLOAT),
+    ]
+    steps = [operator(f"transforms__{name}", inputs, [result], **of) for name, inputs, result, of in transforms]
+    warp = operator("WarpAffine", ["small", transforms[-1][2]], ["t"], size=[30.0, 20.0])
+    return graph(*DECODED, resize, *size, *steps, warp, outputs=["t"])

@@ -15,11 +15,16 @@ import pixprep as pp
 PUBLIC = {name: getattr(pp, name) for name in pp.__all__}
 
 
-def refusals(room):
+def rows(room, table):
+    """(call, result) of each line of a room's table."""
+    text = (Path(__file__).parents[1] / room / table).read_text(encoding="utf-8").replace("\n    ->", " ->")
+    return [line.split(" -> ", 1) for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def refusals(room, table="refusals.txt", result="words"):
     """Parametrize a test by the ``call`` and the ``words`` of each line of a room's table."""
-    text = (Path(__file__).parents[1] / room / "refusals.txt").read_text(encoding="utf-8").replace("\n    ->", " ->")
-    lines = [line.split(" -> ", 1) for line in text.splitlines() if line and not line.startswith("#")]
-    return pytest.mark.parametrize(("call", "words"), lines, ids=[call for call, _ in lines])
+    lines = rows(room, table)
+    return pytest.mark.parametrize(("call", result), lines, ids=[call for call, _ in lines])
 
 
 def refusal(call, **names):
