@@ -20,6 +20,8 @@ from pixprep.plan.draws.philox import quantiles
 from support.compare import assert_close
 from support.images import noise, photo, png, read, scene
 from support.importing import ours
+from support.refusals import rows
+from support.sources import NAMES, compose
 
 if find_spec("albumentations") is None:
     pytest.skip("NO ALBUMENTATIONS: its importer was not compared with it", allow_module_level=True)
@@ -260,6 +262,23 @@ def test_a_draw_of_the_library_gives_its_pixels(name):
         assert_close(actual, expected)
         changed += not np.array_equal(expected, A.CenterCrop(440, 640, pad_if_needed=True)(image=pixels)["image"])
     assert changed > 50
+
+
+OLD = ("mask_value", "max_holes")
+"""Names of fields that 2.0 does not read."""
+TABLE = [call for call, _ in rows("importers", "imports.txt") if call.startswith("a(")]
+
+
+@pytest.mark.parametrize("call", [call for call in TABLE if not any(name in call for name in OLD)])
+def test_a_source_of_the_table_gives_the_librarys_pixels(call):
+    source = eval(call, NAMES | {"a": compose})  # noqa: S307 - lines of our own
+    transforms, compared = A.from_dict(source), 0
+    for encoded, pixels in images():
+        (actual,) = ours(from_albumentations(source, max_size=640), [encoded])
+        if not isinstance(actual, ImageError):
+            assert_close(actual, transforms(image=pixels)["image"])
+            compared += 1
+    assert compared > 5
 
 
 def test_one_gray_channel_and_images_of_their_own_size_are_exact():

@@ -20,9 +20,10 @@ To add the importer of a library ``toy``:
 6. End with ``assembled(ops, library="toy", name=name, where=where)``. It adds the origin. Where the library has a
    training side, take it as ``training=``, and give its ops as ``assembled(…, training=ops)``.
 7. Add a row to ``LIBRARIES``, with what the library's files are known by.
-8. Test what each construct becomes, and each refusal, in ``tests/importers/test_import_toy.py``.
-9. Compare photos with the library itself in ``tests/parity/test_import_toy.py``. A wrong pipeline must fail. Add the
-   library to ``make parity``.
+8. Write what each construct becomes, and each refusal, as lines of ``imports.txt`` and ``refusals.txt`` in
+   ``tests/importers``. ``tests/support/sources.py`` has the names that a line may use.
+9. Compare photos with the library itself in ``tests/parity/test_import_toy.py``, where the lines are sources again. A
+   wrong pipeline must fail. Add the library to ``make parity``.
 10. Add its rows to both tables of ``docs/importing.md``.
 """
 
