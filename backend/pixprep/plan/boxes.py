@@ -64,25 +64,18 @@ def in_pixels(boxes: Any, height: int, width: int) -> Any:
     return boxes.pixels(height, width) if isinstance(boxes, Shares) else boxes
 
 
-def to_xyxy(sample: dict[str, Any], format: BoxSource) -> dict[str, Any]:
-    """A sample whose ``boxes`` (n, 4) have become xyxy in pixels, or the ``Shares`` of normalized ones.
+def to_xyxy(boxes: Numbers, format: BoxSource) -> F32 | Shares:
+    """Boxes (n, 4) of a sample as xyxy in pixels, or as the ``Shares`` of normalized ones.
 
     Raises:
         ImageError: BAD_RECORD: they are no rows of four numbers.
     """
     form, _, normalized = format.partition("_")
-    if format == "xyxy" or "boxes" not in sample:
-        return sample
     try:
-        corners = to_corners(checked("boxes", sample["boxes"], 4), form)  # type: ignore[arg-type]
+        corners = to_corners(checked("boxes", boxes, 4), form)  # type: ignore[arg-type]
     except (TypeError, ValueError, PixprepError):
         raise ImageError("BAD_RECORD", '"boxes" are no rows of four numbers') from None
-    return sample | {"boxes": Shares(corners) if normalized else corners.astype(np.float32)}
-
-
-def format_tag(format: BoxSource) -> tuple[str, ...]:
-    """Part of a source's fingerprint; of the usual format none."""
-    return () if format == "xyxy" else (format,)
+    return Shares(corners) if normalized else corners.astype(np.float32)
 
 
 def check_place(boxes: F32, height: int, width: int, *, is_converted: bool) -> None:

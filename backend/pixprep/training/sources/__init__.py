@@ -30,6 +30,8 @@ from typing import Any, Protocol
 
 from pixprep.engine.decoders import Encoded, Limits
 from pixprep.errors import ImageError, printable
+from pixprep.plan.boxes import to_xyxy
+from pixprep.spec import BoxSource
 
 Sample = dict[str, Any]
 LIMITS: ContextVar[Limits] = ContextVar("LIMITS", default=Limits())  # noqa: B039  (they are frozen)
@@ -66,6 +68,7 @@ class Source(ABC):
     is_in_order = False
     notes: tuple[str, ...] = ()
     types: Any = None  # declared types of the fields, of which ``types.typed`` makes an object
+    box_format: BoxSource = "xyxy"  # format of the field ``boxes`` of ``_sample``
     _broken: Mapping[int, ImageError] = {}  # of samples that were found broken when the source was made
 
     @property
@@ -93,12 +96,20 @@ class Source(ABC):
         if (error := self._broken.get(number)) is not None:
             raise ImageError(error.reason, error.detail)
         sample = self._sample(number)
+        if self.box_format != "xyxy" and "boxes" in sample:
+            with naming(sample["name"]):
+                sample["boxes"] = to_xyxy(sample["boxes"], self.box_format)
         return self.types.applied(sample) if self._type_tag else sample
 
     @property
     def _type_tag(self) -> tuple[object, ...]:
         """The declared types, as a part of a fingerprint; empty if there are none."""
         return (self.types,) if self.types is not None and self.types.fields else ()
+
+    @property
+    def _tags(self) -> tuple[object, ...]:
+        """Parts of a fingerprint: the format of boxes and the declared types, unless they are the default."""
+        return (*([self.box_format] if self.box_format != "xyxy" else []), *self._type_tag)
 
     def __repr__(self) -> str:
         some = printable(", ".join(self.classes[:_NAMED])) + ", …" * (len(self.classes) > _NAMED)

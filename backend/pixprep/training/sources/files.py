@@ -73,7 +73,7 @@ class ImageFiles(Source):
         """Hash of names, labels and columns."""
         labels = () if self.labels is None else self.labels
         columns = [part for name, texts in self._columns.items() for part in (name, texts.blob)]
-        return fingerprint("files", self.classes, self._names.blob, labels, *columns, *self._type_tag)
+        return fingerprint("files", self.classes, self._names.blob, labels, *columns, *self._tags)
 
     def __len__(self) -> int:
         return len(self._names)

@@ -100,7 +100,7 @@ def iterable(
     keys = named(image=image, **fields)
     rows, known = plain(items, keys)
     passes = _Passes(lambda: iter(rows() if callable(rows) else rows), samples)
-    made = typed(Rows(passes, keys, tuple(classes or known), tag, box_format), types, keys)
+    made = typed(Rows(passes, keys, tuple(classes or known), tag), types, keys, box_format)
     made.is_in_order = True
     return made
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import DataError, ImageError, needing
-from pixprep.plan.boxes import check_source_format, format_tag, to_xyxy
+from pixprep.plan.boxes import check_source_format
 from pixprep.spec import BoxSource
 from pixprep.training.daemons import Daemons
 from pixprep.training.sources import Sample, naming
@@ -53,10 +53,7 @@ class ParquetRows(Archives):
         fields: Mapping[str, str],
         classes: Sequence[str],
         most: int,
-        *,
-        box_format: BoxSource,
     ) -> None:
-        self._box_format = box_format
         self._footers, self._fields, self.classes, self._most_bytes = footers, dict(fields), tuple(classes), most
         sizes = [np.array(_library().sizes(each, [*fields.values()]), np.int64).reshape(-1, 2) for each in footers]
         self._sizes = [each[each[:, 0] > 0] for each in sizes]
@@ -90,9 +87,7 @@ class ParquetRows(Archives):
     @property
     def fingerprint(self) -> str:
         """Hash of the files' names, and of the sizes of each row group."""
-        return fingerprint(
-            "parquet", self._names, self._fields, *self._sizes, *format_tag(self._box_format), *self._type_tag
-        )
+        return fingerprint("parquet", self._names, self._fields, *self._sizes, *self._tags)
 
     @property
     def blocks(self) -> I64:
@@ -129,7 +124,7 @@ class ParquetRows(Archives):
                 if value is None:
                     raise ImageError("BAD_RECORD", f"its {self._fields[field]!r} is null")
                 sample[field] = np.array(value) if isinstance(value, list) else value
-            return to_xyxy(sample, self._box_format)
+        return sample
 
     def _stored(self, file: int, value: Mapping[str, Any]) -> Any:
         """The image of a struct: its bytes, or else the file that its path names beside the Parquet file."""
@@ -209,9 +204,8 @@ def parquet(
         columns,
         classes or next((each for _, each in found if each), ()),
         cache_bytes,
-        box_format=box_format,
     )
-    return typed(source, types, columns)
+    return typed(source, types, columns, box_format)
 
 
 def _library() -> ModuleType:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from pixprep.errors import DataError, ImageError
-from pixprep.plan.boxes import check_source_format, format_tag, to_xyxy
+from pixprep.plan.boxes import check_source_format
 from pixprep.spec import BoxSource
-from pixprep.training.sources import Sample, Source, naming
+from pixprep.training.sources import Sample, Source
 from pixprep.training.sources.storage import fingerprint
 from pixprep.training.sources.types import FieldType, named, typed
 
@@ -21,11 +21,8 @@ _Key = str | int
 class Rows(Source):
     """The rows of a sequence; see ``Source``. Made by ``rows``."""
 
-    def __init__(
-        self, items: Any, fields: Mapping[str, _Key], classes: tuple[str, ...], tag: str, box_format: BoxSource
-    ) -> None:
+    def __init__(self, items: Any, fields: Mapping[str, _Key], classes: tuple[str, ...], tag: str) -> None:
         self.classes = classes
-        self._box_format = box_format
         self._items = items
         self._fields = dict(fields)
         self._tag = tag
@@ -33,7 +30,7 @@ class Rows(Source):
     @property
     def fingerprint(self) -> str:
         """Hash of the tag, the fields, and the number of rows; their contents are not read."""
-        return fingerprint("rows", self._tag, self._fields, len(self), *format_tag(self._box_format), *self._type_tag)
+        return fingerprint("rows", self._tag, self._fields, len(self), *self._tags)
 
     @property
     def labels(self) -> Any:
@@ -65,8 +62,7 @@ class Rows(Source):
                 value, path = _encoded(value, name)
                 sample |= {"name": f"{name}, {path}"} if path else {}
             sample[field] = value
-        with naming(sample["name"]):
-            return to_xyxy(sample, self._box_format)
+        return sample
 
 
 def rows(
@@ -115,7 +111,7 @@ def rows(
         raise DataError("there are no rows")
     keys = named(image=image, **fields)
     items, known = plain(items, keys)
-    return typed(Rows(items, keys, tuple(classes or known), tag, box_format), types, keys)
+    return typed(Rows(items, keys, tuple(classes or known), tag), types, keys, box_format)
 
 
 def plain(items: Any, fields: Mapping[str, _Key]) -> tuple[Any, tuple[str, ...]]:

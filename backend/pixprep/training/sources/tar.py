@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from pixprep.errors import DataError, ImageError
-from pixprep.plan.boxes import check_source_format, format_tag, to_xyxy
+from pixprep.plan.boxes import check_source_format
 from pixprep.spec import BoxSource
 from pixprep.training.sources import Sample, naming
 from pixprep.training.sources.storage import I64, Archives, Names, Opened, StrPath, archives, fingerprint, noted, scan
@@ -49,9 +49,7 @@ class TarSamples(Archives):
         shards: Sequence[_Shard],
         fields: Sequence[str],
         classes: tuple[str, ...],
-        box_format: BoxSource,
     ) -> None:
-        self._box_format = box_format
         super().__init__(paths, (len(shard.keys) for shard in shards))
         self.classes = classes
         named = zip(self._names, shards, strict=True)
@@ -72,8 +70,7 @@ class TarSamples(Archives):
     @property
     def fingerprint(self) -> str:
         """Hash of the files' names, the keys, and the position of each member."""
-        tag = format_tag(self._box_format)
-        return fingerprint("tar", self._names, self._fields, self._keys.blob, self._members, *tag, *self._type_tag)
+        return fingerprint("tar", self._names, self._fields, self._keys.blob, self._members, *self._tags)
 
     def _sample(self, index: int) -> Sample:
         file, _ = self._where(index)
@@ -91,7 +88,7 @@ class TarSamples(Archives):
                     sample[word] = data if is_text else _value(suffixes, data)
                 except (ValueError, RecursionError) as error:
                     raise ImageError("BAD_RECORD", f"its .{suffixes} is broken: {error}") from None
-            return to_xyxy(sample, self._box_format)
+        return sample
 
 
 def _value(suffixes: str, data: bytes) -> Any:
@@ -156,7 +153,7 @@ def tar(
     if not any(shard.keys for shard in shards):
         note = next((note for shard in shards for note in shard.notes), "no sample in it")
         raise DataError(f"{files[0]}: {note}")
-    return typed(TarSamples(files, shards, wanted, tuple(classes), box_format), types, members)
+    return typed(TarSamples(files, shards, wanted, tuple(classes)), types, members, box_format)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from pixprep import wire
 from pixprep.errors import DataError, ImageError, needing
-from pixprep.plan.boxes import Shares, check_source_format, format_tag, to_xyxy
+from pixprep.plan.boxes import Shares, check_source_format, to_xyxy
 from pixprep.spec import BoxSource
 from pixprep.training.sources import Sample, naming
 from pixprep.training.sources.storage import I64, Archives, Opened, StrPath, archives, fingerprint, noted, scan
@@ -65,7 +65,7 @@ class Records(Archives):
     @property
     def fingerprint(self) -> str:
         """Hash of the files' names, and of the position of each record."""
-        tag = () if self._box_format == "xyxy_normalized" else format_tag(self._box_format)
+        tag = () if self._box_format in ("xyxy", "xyxy_normalized") else (self._box_format,)
         return fingerprint("tfrecord", self._names, self._features, *self._offsets, *self._sizes, *tag, *self._type_tag)
 
     def _sample(self, index: int) -> Sample:
@@ -116,7 +116,8 @@ class Records(Archives):
         columns = [np.asarray(_values(features, name), np.float64) for name in self._features["boxes"]]
         if len({len(column) for column in columns}) != 1:
             raise ImageError("BAD_RECORD", f"{', '.join(str(len(column)) for column in columns)} sides of boxes")
-        found = to_xyxy({"boxes": np.stack(columns, axis=1)}, self._box_format)["boxes"]
+        rows = np.stack(columns, axis=1)
+        found = rows if self._box_format == "xyxy" else to_xyxy(rows, self._box_format)
         corners = np.asarray(found)
         if not np.isfinite(corners).all() or (corners[:, 2:] < corners[:, :2]).any():
             raise ImageError("BAD_RECORD", "a box ends before it begins, or is no finite number")

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import DataError, ImageError, printable
+from pixprep.spec import BoxSource
 from pixprep.training.sources import Sample, Source, naming
 
 FieldType = Literal["int", "float", "str", "classes", "multi_hot"]
@@ -59,17 +60,19 @@ class Types:
         return np.array([_integer_or_none(kind, value, self.classes) for value in values], np.int64)
 
 
-def typed(source: S, types: Mapping[str, FieldType] | None, fields: Iterable[str]) -> S:
+def typed(source: S, types: Mapping[str, FieldType] | None, fields: Iterable[str], box_format: BoxSource = "xyxy") -> S:
     """The source, whose samples get the declared types.
 
     Args:
         source: Source of samples.
         types: Declared types; None: no field is converted.
         fields: Names of the fields of its samples.
+        box_format: Format of the field ``boxes``.
 
     Raises:
         DataError: a type or a field is unknown, or names of classes are missing.
     """
+    source.box_format = box_format
     source.types = Types(checked(types, [*fields]), source.classes)
     for field, kind in source.types.fields.items():
         if kind in ("classes", "multi_hot") and not source.classes:
