@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn, get_args
+
+from pixprep.registry import OPTIONAL, load
 
 Reason = Literal[
     "EMPTY",  # no bytes at all
@@ -84,6 +86,17 @@ def needing(words: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise SetupError(words.format(error=error)) from None
+
+
+def needed(key: str) -> Any:
+    """Return an object of ``registry.OPTIONAL``.
+
+    Raises:
+        SetupError: Its library is not installed.
+    """
+    place, words = OPTIONAL[key]
+    with needing(words):
+        return load(place)
 
 
 class DataError(PixprepError):

@@ -1,7 +1,8 @@
-"""Registry: by key, objects of rooms that the caller does not import. They are loaded when they are asked for.
+"""Registry: by key, objects that the caller does not import. They are loaded when they are asked for.
 
-A new device, picture of a notebook or receiver of batches is a module in its room and a row here. Most machines lack
-CuPy and have no notebook, so a row costs nothing until it is used.
+Some lie in rooms to the right of the caller's, and some need a library that may be missing. A new device, picture of a
+notebook, receiver of batches or optional reader is a module in its room and a row here. A row costs nothing until it is
+used.
 """
 
 from importlib import import_module
@@ -17,6 +18,33 @@ HTML = {
 """Functions that draw what a notebook shows, by the class of the object."""
 BATCHES = {"on_gpu": "pixprep.gpu.kernel:stacked", "handed_over": "pixprep.training.frameworks:handed_over"}
 """Functions of other rooms that ``Batch`` calls."""
+OPTIONAL = {
+    "clips": ("pixprep.engine.decoders.clips.decoder:ClipDecoder", 'decode_video needs PyAV: pip install "av>=17"'),
+    "frames": ("pixprep.engine.decoders.clips.ffmpeg:decode", 'decode_video needs PyAV: pip install "av>=17"'),
+    "optical_flow": (
+        "pixprep.engine.kernels.flow:flow",
+        'optical_flow needs OpenCV: pip install ".[flow]" in a checkout of pixprep',
+    ),
+    "heic": (
+        "pixprep.engine.decoders.heic:opened",
+        "the formats name heic, which pillow-heif decodes: pip install pillow-heif",
+    ),
+    "objects": (
+        "pixprep.training.sources.remote",
+        'objects by their URL need {error.name}: pip install "fsspec[http]" gcsfs s3fs',
+    ),
+    "web": (
+        "pixprep.training.sources.web",
+        'objects of a web server need {error.name}: pip install "fsspec[http]"',
+    ),
+    "parquet": ("pixprep.training.sources.row_groups", "Parquet files need pyarrow: {error}: pip install pyarrow"),
+    "lmdb": ("lmdb", "an LMDB needs lmdb: {error}: pip install lmdb"),
+    "checksums": (
+        "pixprep.training.sources.checksum:masked",
+        "checksums of TFRecord files need google-crc32c: pip install google-crc32c; checksums=False does without",
+    ),
+}
+"""Objects whose library may be missing, each with the message of the ``SetupError``: see ``errors.needed``."""
 
 
 def load(place: str) -> Any:

@@ -19,14 +19,13 @@ import numpy.typing as npt
 
 from pixprep.cores import cores
 from pixprep.engine.decoders import Decoder
-from pixprep.engine.decoders.clips import clip_decoder
 from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
 from pixprep.engine.kernels import Array, Kernel
 from pixprep.engine.kernels.resize import forget
 from pixprep.engine.kernels.staged import kernel_of
 from pixprep.engine.options import EngineOptions
-from pixprep.errors import SetupError
+from pixprep.errors import SetupError, needed
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.spec import DType
@@ -61,7 +60,7 @@ class Cpu:
     def decoder(self, plan: Plan, options: EngineOptions) -> Decoder:
         """See ``Device``."""
         if plan.clip:
-            self._decoder = clip_decoder(plan, options.limits, ready=lambda frame: frame)
+            self._decoder = needed("clips")(plan, options.limits, lambda frame: frame)
         elif plan.takes:
             self._decoder = PixelsDecoder(plan, options.limits, of=host_array)
         else:

@@ -6,7 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,11 +16,11 @@ import numpy.typing as npt
 from pixprep.engine.decoders import Decoder
 from pixprep.engine.kernels import Array, Kernel
 from pixprep.engine.options import EngineOptions
-from pixprep.errors import SetupError, needing
+from pixprep.errors import SetupError
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.registry import DEVICES, load
-from pixprep.spec import DType, Preset
+from pixprep.spec import DType
 
 
 class Device(Protocol):
@@ -95,17 +95,6 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
         gpu: Device = make(int(index or 0))
         return gpu
     raise SetupError(f'device "{name}": there are "cpu", "gpu" and "gpu:1", "gpu:2", …')
-
-
-def optical_flow() -> Callable[[Any, Preset, Any], None]:
-    """The function ``flow`` of the kernels.
-
-    Raises:
-        SetupError: OpenCV is not installed.
-    """
-    with needing('optical_flow needs OpenCV: pip install ".[flow]" in a checkout of pixprep'):
-        from pixprep.engine.kernels.flow import flow  # noqa: PLC0415  (OpenCV, for optical flow only)
-    return flow
 
 
 def _give_cupy_a_folder() -> None:

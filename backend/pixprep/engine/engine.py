@@ -14,11 +14,11 @@ import numpy as np
 
 from pixprep.engine.batch import Batch
 from pixprep.engine.decoders import Chunk, Codec, Damage, Decoded, Encoded, Kept, Limits, Pixels, check_encoded
-from pixprep.engine.devices import device_for, optical_flow
+from pixprep.engine.devices import device_for
 from pixprep.engine.kernels import Array, Kernel
 from pixprep.engine.kernels.forked import ForkedKernel
 from pixprep.engine.options import EngineOptions
-from pixprep.errors import ImageError, PipelineError, unreachable
+from pixprep.errors import ImageError, PipelineError, needed, unreachable
 from pixprep.pipeline.pipeline import Pipeline, not_a_pipeline
 from pixprep.pipeline.warnings import odd_ranges
 from pixprep.plan.answers import Answers
@@ -100,7 +100,7 @@ class Engine:
         }
         self.tensors = tuple(name for name in self._kernels if isinstance(self.plan.outputs[name], TensorPlan))
         has_flow = any(isinstance(output, FlowPlan) for output in self.plan.outputs.values())
-        self._flow = optical_flow() if has_flow else None
+        self._flow = needed("optical_flow") if has_flow else None
         self._pool = ThreadPoolExecutor(self._device.lanes - 1, "pixprep") if self._device.lanes > 1 else None
 
     @property

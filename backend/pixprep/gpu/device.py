@@ -14,12 +14,11 @@ import cupy
 import numpy as np
 
 from pixprep.engine.decoders import Decoder
-from pixprep.engine.decoders.clips import clip_decoder
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
 from pixprep.engine.kernels import Array
 from pixprep.engine.kernels.resize import forget
 from pixprep.engine.options import EngineOptions
-from pixprep.errors import SetupError
+from pixprep.errors import SetupError, needed
 from pixprep.gpu.comparison import checked_kernel
 from pixprep.gpu.decoder import GpuDecoder
 from pixprep.gpu.hosts import HostKernel
@@ -93,9 +92,8 @@ class Gpu:
         with self.lane():
             if plan.clip:
                 is_host = options.damage == "strict" or options.decoder == "cpu"
-                self._decoder = clip_decoder(
-                    plan, options.limits, ready=cupy.asarray, elsewhere=None if is_host else _frames_of_nvdec
-                )
+                make = needed("clips")
+                self._decoder = make(plan, options.limits, cupy.asarray, None if is_host else _frames_of_nvdec())
             elif plan.takes:
                 self._decoder = PixelsDecoder(plan, options.limits, of=self.array, ready=_readable, budget=PIXEL_BYTES)
             else:

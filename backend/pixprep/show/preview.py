@@ -17,7 +17,7 @@ from pixprep.engine.decoders.header import sniff
 from pixprep.engine.engine import Engine
 from pixprep.engine.kernels.levels import done
 from pixprep.engine.options import USUAL, EngineOptions
-from pixprep.errors import PipelineError, needing
+from pixprep.errors import PipelineError, needed
 from pixprep.pipeline.ops import Normalize, Op, OriginalSize, Tensor
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.boxes import around
@@ -224,9 +224,7 @@ def still(pipeline: Pipeline, encoded: Encoded, limits: Limits = USUAL.limits) -
     reader = pipeline.plan.clip
     if reader is None or not is_clip(pipeline, encoded):
         return encoded
-    with needing('decode_video needs PyAV: pip install "av>=17"'):
-        from pixprep.engine.decoders.clips.ffmpeg import decode  # noqa: PLC0415  (FFmpeg, for clips only)
-    clip = decode(
+    clip = needed("frames")(
         encoded,
         lambda frames: [len(frames.times) // 2],
         limits,

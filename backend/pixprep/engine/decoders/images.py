@@ -46,8 +46,8 @@ from pixprep.engine.decoders.exif import exif_orientation, reduced, stored, turn
 from pixprep.engine.decoders.flaws import END, ended, has_end, mended
 from pixprep.engine.decoders.header import JpegHeader, is_plain, read_header
 from pixprep.engine.decoders.memory import Budget, Memory
-from pixprep.engine.decoders.pillow import array_of, check_not_interpolated, exif_of, heic_opener, prepare_avif
-from pixprep.errors import ImageError, PixprepError
+from pixprep.engine.decoders.pillow import array_of, check_not_interpolated, exif_of, prepare_avif
+from pixprep.errors import ImageError, PixprepError, needed
 from pixprep.plan.plan import Place, Placed, Plan
 
 U8 = npt.NDArray[np.uint8]
@@ -104,7 +104,7 @@ class CpuDecoder:
     def __init__(self, plan: Plan, limits: Limits, *, damage: Damage = "strict") -> None:
         if "avif" in limits.formats:
             prepare_avif()
-        self._open_heic = heic_opener() if "heic" in limits.formats else None
+        self._open_heic: Any = needed("heic") if "heic" in limits.formats else None
         self._plan = plan
         self._is_gray = plan.is_gray
         self._is_fast_idct = plan.idct == "fast"
@@ -411,8 +411,8 @@ class CpuDecoder:
             return tiff.opened(encoded, page)
         if name != "heic":
             return Image.open(io.BytesIO(encoded), formats=[name.upper()])
-        assert self._open_heic is not None
-        return self._open_heic(bytes(encoded))
+        picture: Image.Image = self._open_heic(bytes(encoded))
+        return picture
 
     def _check_frames(self, encoded: Encoded, name: Format) -> None:
         """Refuse an animation, if there is a limit; a second object, for to seek is to decode."""

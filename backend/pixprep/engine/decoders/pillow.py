@@ -14,7 +14,7 @@ from PIL import Image, features
 
 from pixprep.engine.decoders import USUAL
 from pixprep.engine.decoders.exif import exif_orientation
-from pixprep.errors import ImageError, SetupError, needing, printable
+from pixprep.errors import ImageError, SetupError, printable
 
 U8 = npt.NDArray[np.uint8]
 
@@ -29,17 +29,6 @@ def prepare_avif() -> None:
     from PIL import AvifImagePlugin  # noqa: PLC0415  (Pillow 11.0 has none)
 
     AvifImagePlugin.DEFAULT_MAX_THREADS = 1
-
-
-def heic_opener() -> Callable[[bytes], Image.Image]:
-    """Function that opens a HEIC.
-
-    Raises:
-        SetupError: pillow-heif is not installed.
-    """
-    with needing("the formats name heic, which pillow-heif decodes: pip install pillow-heif"):
-        from pixprep.engine.decoders import heic  # noqa: PLC0415
-    return heic.opened
 
 
 def array_of(image: Image.Image, *, is_gray: bool, is_on_white: bool) -> U8:

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pixprep.engine.decoders.pillow import heic_opener, prepare_avif
-from pixprep.errors import PipelineError, PixprepError, SetupError
+from pixprep.engine.decoders.pillow import prepare_avif
+from pixprep.errors import PipelineError, PixprepError, SetupError, needed
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import odd_ranges, unlike_sides
 from pixprep.serving.repository.backend import onnx_classifier
@@ -142,7 +142,7 @@ def remarks(pipeline: Pipeline, *, asks: bool = True) -> list[str]:
 def lacking(config: Mapping[str, Any]) -> list[str]:
     """The decoders that this machine lacks for the formats of a configuration; the server's may have them."""
     formats, notes = model_config.options(config).engine.limits.formats, []
-    for name, find in (("avif", prepare_avif), ("heic", heic_opener)):
+    for name, find in (("avif", prepare_avif), ("heic", lambda: needed("heic"))):
         try:
             _ = find() if name in formats else None
         except SetupError as error:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
 
-from pixprep.errors import DataError, ImageError, needing
+from pixprep.errors import DataError, ImageError, needed
 from pixprep.training.sources import LIMITS, Sample, Source, naming
 from pixprep.training.sources.storage import Names, StrPath, absolute, fingerprint, is_remote
 from pixprep.training.sources.types import FieldType, named, typed
@@ -141,8 +140,7 @@ def _store(path: str) -> _Store:
 
 
 def _open(path: str) -> Any:
-    with needing("an LMDB needs lmdb: {error}: pip install lmdb"):
-        library = import_module("lmdb")
+    library = needed("lmdb")
     try:
         return library.open(path, subdir=Path(path).is_dir(), readonly=True, lock=False, readahead=False, meminit=False)
     except library.Error as error:

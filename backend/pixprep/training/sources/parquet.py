@@ -10,15 +10,13 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from importlib import import_module
 from threading import Lock
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import DataError, ImageError, needing
+from pixprep.errors import DataError, ImageError, needed
 from pixprep.plan.boxes import check_source_format
 from pixprep.spec import BoxSource
 from pixprep.training.daemons import Daemons
@@ -55,7 +53,9 @@ class ParquetRows(Archives):
         most: int,
     ) -> None:
         self._footers, self._fields, self.classes, self._most_bytes = footers, dict(fields), tuple(classes), most
-        sizes = [np.array(_library().sizes(each, [*fields.values()]), np.int64).reshape(-1, 2) for each in footers]
+        sizes = [
+            np.array(needed("parquet").sizes(each, [*fields.values()]), np.int64).reshape(-1, 2) for each in footers
+        ]
         self._sizes = [each[each[:, 0] > 0] for each in sizes]
         self._numbers = [np.flatnonzero(each[:, 0]) for each in sizes]
         self._group_ends = [each[:, 0].cumsum() for each in self._sizes]
@@ -102,8 +102,8 @@ class ParquetRows(Archives):
         if (name := self._fields.get("label")) is None:
             return None
         files = zip(self._files.paths, self._footers, strict=True)
-        tables = [_library().opened(path, footer).read([name]) for path, footer in files]
-        columns = [_library().column(table, name) for table in tables]
+        tables = [needed("parquet").opened(path, footer).read([name]) for path, footer in files]
+        columns = [needed("parquet").column(table, name) for table in tables]
         if self._type_tag:
             return self.types.labels(value for column in columns for value in column.to_pylist())  # type: ignore[no-any-return]
         labels: npt.NDArray[Any] = np.concatenate([each.cast("int64").fill_null(-1).to_numpy() for each in columns])
@@ -156,7 +156,7 @@ class ParquetRows(Archives):
         if (key := (file, group)) not in self._kept:
             number = int(self._numbers[file][group])
             path, footer = self._files.paths[file], self._footers[file]
-            self._kept[key] = self._pool.submit(_library().read, path, footer, number, self._fields)
+            self._kept[key] = self._pool.submit(needed("parquet").read, path, footer, number, self._fields)
         self._kept.move_to_end(key)
         return self._kept[key]
 
@@ -195,7 +195,9 @@ def parquet(
     check_source_format(box_format)
     columns = named(image=image, **fields)
     files = archives(paths)
-    found = scan(files, lambda path: _library().described(path, columns, is_label_typed="label" in (types or {})))
+    found = scan(
+        files, lambda path: needed("parquet").described(path, columns, is_label_typed="label" in (types or {}))
+    )
     if not any(footer.num_rows for footer, _ in found):
         raise DataError(f"{files[0]}: no row in it" + f" ({len(files):,} files, no row)" * (len(files) > 1))
     source = ParquetRows(
@@ -206,8 +208,3 @@ def parquet(
         cache_bytes,
     )
     return typed(source, types, columns, box_format)
-
-
-def _library() -> ModuleType:
-    with needing("Parquet files need pyarrow: {error}: pip install pyarrow"):
-        return import_module("pixprep.training.sources.row_groups")

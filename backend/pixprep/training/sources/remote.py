@@ -10,16 +10,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from importlib import import_module
 from time import sleep
-from types import ModuleType
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import fsspec
 
 from pixprep.engine.decoders import Limits
-from pixprep.errors import DataError, ImageError, SetupError, needing
+from pixprep.errors import DataError, ImageError, SetupError, needed
 
 T = TypeVar("T")
 TRIES = 5
@@ -58,7 +56,7 @@ def image(url: str, limits: Limits) -> bytes:
         return read(url, 0, size)
     try:
         return _cat(url, limits.max_image_bytes)
-    except _web().AnswerError as error:
+    except needed("web").AnswerError as error:
         limit = " (parameter max_image_bytes)" if error.reason == "TOO_LARGE_BYTES" else ""
         raise ImageError(error.reason, f"{error}{limit}") from None
 
@@ -72,11 +70,11 @@ def _cat(url: str, most: int, **piece: int) -> bytes:
 
     if not _is_web(url):
         return _again(url, ask)
-    token = _web().MOST.set(most)
+    token = needed("web").MOST.set(most)
     try:
         return _again(url, ask)
     finally:
-        _web().MOST.reset(token)
+        needed("web").MOST.reset(token)
 
 
 def size_of(url: str) -> int:
@@ -119,7 +117,7 @@ def _call(url: str, method: str, **options: Any) -> Any:
 
 def _opened(url: str) -> tuple[Any, str]:
     """The file system of a URL, which fsspec keeps, and the path in it."""
-    own = {protocol: {"get_client": _web().client} for protocol in _WEB.findall(url)}
+    own = {protocol: {"get_client": needed("web").client} for protocol in _WEB.findall(url)}
     try:
         found: tuple[Any, str] = fsspec.core.url_to_fs(url, **own)
     except ImportError as error:
@@ -131,11 +129,6 @@ def _opened(url: str) -> tuple[Any, str]:
 
 def _is_web(url: str) -> bool:
     return _WEB.search(url) is not None
-
-
-def _web() -> ModuleType:
-    with needing('objects of a web server need {error.name}: pip install "fsspec[http]"'):
-        return import_module("pixprep.training.sources.web")
 
 
 def _again(url: str, ask: Callable[[], T]) -> T:

@@ -11,16 +11,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import DataError, ImageError, needing, printable
+from pixprep.errors import DataError, ImageError, needed, printable
 from pixprep.training.sources import LIMITS, Source
 
 T = TypeVar("T")
@@ -227,14 +225,13 @@ def is_remote(path: StrPath) -> bool:
     return "://" in os.fspath(path)
 
 
-def remote() -> ModuleType:
+def remote() -> Any:
     """Our module for objects.
 
     Raises:
         SetupError: fsspec is not installed.
     """
-    with needing('objects by their URL need {error.name}: pip install "fsspec[http]" gcsfs s3fs'):
-        return import_module("pixprep.training.sources.remote")
+    return needed("objects")
 
 
 def image_at(path: str) -> Path | bytes:

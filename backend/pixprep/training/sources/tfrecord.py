@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pixprep import wire
-from pixprep.errors import DataError, ImageError, needing
+from pixprep.errors import DataError, ImageError, needed
 from pixprep.plan.boxes import Shares, check_source_format, to_xyxy
 from pixprep.spec import BoxSource
 from pixprep.training.sources import Sample, naming
@@ -178,7 +178,7 @@ def tfrecord(
         if not isinstance(feature, str) and len(feature) != 1:
             raise DataError(f"{field} is the name of a feature, or a list of one name, not {feature!r}")
     features |= {name: value for name, value in (("boxes", boxes), ("size", size)) if value is not None}
-    checksum = _checksum() if checksums else None
+    checksum = needed("checksums") if checksums else None
     if index is None:
         found = scan(files, lambda path: _scanned(path, checksum))
     else:
@@ -192,14 +192,6 @@ def tfrecord(
         raise DataError(f"{files[0]}: {problem}" + f" ({len(files):,} files, no record)" * (len(files) > 1))
     source = Records(files, found, features, classes=tuple(classes), box_format=form, checksum=checksum)
     return typed(source, types, features)
-
-
-def _checksum() -> Callable[[bytes], int]:
-    with needing(
-        "checksums of TFRecord files need google-crc32c: pip install google-crc32c; checksums=False does without"
-    ):
-        from pixprep.training.sources.checksum import masked  # noqa: PLC0415  (its library is of an extra)
-    return masked
 
 
 def _scanned(path: str, checksum: Callable[[bytes], int] | None) -> _Found:
