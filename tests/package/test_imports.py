@@ -74,7 +74,7 @@ HOMES = {
     "cv2": {"engine.kernels.flow", "importers.verify.twins"},
     "cupy": {
         *("training.frameworks.cupy", "gpu.nvdec", "gpu.nvimagecodec"),
-        *("gpu.comparison", "gpu.device", "gpu.kernel"),
+        *("gpu.comparison", "gpu.device", "gpu.hosts", "gpu.kernel"),
     },
     "fsspec": {"training.sources.remote"},
     "gevent": {"serving.front.relay"},
