@@ -27,7 +27,8 @@ from pixprep.serving.repository import build, lite0
 from pixprep.show.drawing import WIDTH
 from pixprep.show.pictures import stages
 from pixprep.show.words import explain
-from support.images import GONE, NO_IMAGE, photo
+from support.images import NO_IMAGE, photo
+from support.refusals import refusals
 
 COMMANDS = (
     *("demo", "build", "check", "import", "verify", "explain", "run", "data check", "preview", "batch", "serve"),
@@ -46,7 +47,6 @@ preview of china.jpg, which pixprep brings along:
   "tensor": -2.101 to 2.64; mean red 0.4238, green 0.5034, blue 0.6541
 """
 NO_CLASS = '  "logits": every class has the same score\n'
-NEEDS_MORE = "is not a whole number of at least 1"
 
 
 def fill(folder):
@@ -147,139 +147,7 @@ def test_python_m_pixprep_is_the_command():
     assert done.stdout == f"pixprep {pp.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("", "the following arguments are required: COMMAND"),
-        ("frobnicate", "argument COMMAND: invalid choice: 'frobnicate'"),
-        ("explain", "the following arguments are required: PIPELINE"),
-        (
-            "explain pipeline.json --size 480x640 --image flower.jpg",
-            "argument --image: not allowed with argument --size",
-        ),
-        ("explain pipeline.json --size 480", "argument --size: '480' is not HEIGHTxWIDTH, such as 480x640"),
-        (
-            "explain pipeline.json --size 0x9",
-            "argument --size: 0 x 9 pixels; a side has 1 to 16384 (parameter max_side)",
-        ),
-        ("build --preset clip --pipeline p.json", "argument --pipeline: not allowed with argument --preset"),
-        ("build --max-batch-size 0", f"argument --max-batch-size: '0' {NEEDS_MORE}"),
-        ("run pipeline.json", "the following arguments are required: FILE"),
-        (
-            "run pipeline.json flower.jpg --formats jpg",
-            "argument --formats: 'jpg' is not one of jpeg, png, webp, bmp, tiff, gif, avif, heic",
-        ),
-        ("serve --http-port -1", "argument --http-port: '-1' is not a whole number of at least 0"),
-        ("send flower.jpg --timeout 0", "argument --timeout: '0' is not a number above 0"),
-        ("send flower.jpg --protocol ftp", "argument --protocol: invalid choice: 'ftp'"),
-        ("bench flower.jpg --concurrency 4 0", f"argument --concurrency: '0' {NEEDS_MORE}"),
-        ("bench flower.jpg --seconds nan", "argument --seconds: 'nan' is not a number above 0"),
-    ],
-)
-def test_wrong_usage_exits_2_and_says_which_argument_is_wrong(pixprep, folder, arguments, words):
-    before = sorted(folder.iterdir())
-    code, out, err = pixprep(*arguments.split())
-    assert (code, out) == (2, "")
-    usage, last = err[: err.rstrip().rindex("\n")], err.splitlines()[-1]
-    assert usage.startswith("usage: pixprep")
-    assert last.partition(": error: ")[2].startswith(words)
-    assert sorted(folder.iterdir()) == before
-
-
-# Mistakes: one line on stderr, exit code 1, nothing written
-
-MISTAKES = {
-    "check gone": "gone: no such file or folder",
-    "explain gone.json": f"gone.json: {GONE}",
-    "explain empty": "empty: is a folder: name the pipeline file in it",
-    "explain pipeline.json --image empty": "empty: is a folder: name a photo in it",
-    "explain photo.png": "photo.png: is no pipeline file, which is JSON text: byte 0 is not UTF-8",
-    "explain broken.jpg": "broken.jpg: not JSON: line 1 column 1: expecting value",
-    "explain pipeline.json --image gone.jpg": f"gone.jpg: {GONE}",
-    "explain pipeline.json --image broken.jpg": f"broken.jpg: {NOT_AN_IMAGE}",
-    "explain pipeline.json --image broken.jpg --output stages.png": f"broken.jpg: {NOT_AN_IMAGE}",
-    "explain pipeline.json --output stages.jpg": "stages.jpg: the picture is a PNG file: name it .png",
-    "explain pipeline.json --image photo.png --output ./photo.png": (
-        "photo.png: is one of the photos: name another file"
-    ),
-    "verify pipeline.json --images photo.png --output photo.png": (
-        "photo.png: is one of the photos: name another file"
-    ),
-    "build --preset clip --image gone.jpg": f"gone.jpg: {GONE}",
-    "import keras:resnet50 new.json --image gone.jpg": f"gone.jpg: {GONE}",
-    "run gone.json flower.jpg --output tensors": f"gone.json: {GONE}",
-    "run pipeline.json flower.jpg gone.jpg --output tensors": "gone.jpg: no such file or folder",
-    "run pipeline.json flower.jpg --output china.jpg": "china.jpg: is a file: --output takes a folder",
-    "run pipeline.json flower.jpg --output china.jpg/x": "china.jpg/x: cannot be written: Not a directory",
-    "build --pipeline gone.json": f"gone.json: {GONE}",
-    "build --preset clip --plan flower.jpg": "a plan runs in TensorRT only: --classifier tensorrt",
-    "build --preset clip --onnx gone.onnx": "gone.onnx: no such file",
-    "build --preset clip --onnx empty": "empty: is a folder: name the file in it",
-    "build --preset clip --onnx flower.jpg": "flower.jpg: not an ONNX file",
-    "build --onnx flower.jpg": (
-        "a classifier of your own needs its --pipeline: what its images went through in training"
-    ),
-    "build --preset letterbox": (
-        "the demo's classifier: the pipeline gives [3, 640, 640], the model's \"input\" wants [3, 224, 224]: "
-        "set letterbox to 224; --onnx takes one of your own"
-    ),
-    "build --preset clip --output /proc/models": "/proc/models: not written: /proc: No such file or directory",
-    "import timm: new.json": "timm: names nothing: write timm:NAME, or timm:FILE",
-    "import pipeline.json new.json": "pipeline.json: is a pipeline file already",
-    "import weights.pt new.json": (
-        "weights.pt: holds weights, which do not say what their images went through: name the model, such as "
-        "timm:resnet50.a1_in1k, or give the preprocessor_config.json or config.json beside it"
-    ),
-    "import transformers:google/vit-base-patch16-224 new.json": (
-        "google/vit-base-patch16-224: no such file or folder: of a model on Hugging Face, download the "
-        "preprocessor_config.json, and give that"
-    ),
-    "import other.onnx new.json": (
-        "other.onnx: is not exported by Ultralytics, and no other exporter writes down the preprocessing: name the "
-        "model, such as timm:resnet50.a1_in1k, or write the pipeline file; for a detector of Ultralytics without its "
-        "metadata say ultralytics:detect --option imgsz=640"
-    ),
-    "import keras:resnet50 gone/new.json": "gone/new.json: cannot be written: there is no folder gone",
-    "serve --model-repository pipeline.json": (
-        "pipeline.json: is a file, not a model repository: pixprep build writes one"
-    ),
-    "serve": "model_repository: no such model repository: make the demo's with pixprep build",
-    "send empty": "empty: no image or clip in this folder (.jpg .jpeg .png .webp .bmp .tif .tiff .gif .avif .heic "
-    ".mp4 .m4v .mov .mkv .webm .avi)",
-    "send flower.jpg --url localhost:80000": "localhost:80000: ports go from 1 to 65535",
-    "bench gone.jpg": "gone.jpg: no such file or folder",
-    "bench unreadable.jpg": "unreadable.jpg: cannot be read: Input/output error",
-    "bench flower.jpg --csv-file empty": ("empty: cannot be written: name a file in a folder that you may write"),
-    "bench flower.jpg --json-file gone/bench.json": (
-        "gone/bench.json: cannot be written: name a file in a folder that you may write"
-    ),
-    "install-backend flower.jpg": "flower.jpg: not written: flower.jpg: File exists",
-    "install-backend backends": (
-        "backends/pixprep: is there, and is no backend that pixprep installed: choose another folder"
-    ),
-    "run pipeline.json flower.jpg --output full": "full/flower.npy: cannot be written: No space left on device",
-    "serve --model-repository none": "HERE/none: holds no model: write one with pixprep build",
-    "serve --model-repository none --no-check": "HERE/none: holds no model: write one with pixprep build",
-    "serve --model-repository none --allow-operators acme.nope": (
-        "--allow-operators acme.nope: no installed package has this operator: install its package beside pixprep, or "
-        "name one of these: none"
-    ),
-}
-
-
-def newcomers_mistakes(*, commands):
-    """Mistakes of a newcomer, beside test_pipeline.py's: a file, its ops, or a command, and below it what is said."""
-    lines = (Path(__file__).parent / "mistakes.txt").read_text(encoding="utf-8").splitlines()
-    pairs = zip(lines[::2], (line.strip() for line in lines[1::2]), strict=True)
-    return {mistake: said for mistake, said in pairs if mistake.startswith("$ ") == commands}
-
-
-@pytest.mark.parametrize("written", newcomers_mistakes(commands=False))
-def test_a_mistake_in_a_pipeline_file_is_one_line_with_its_place(pixprep, folder, written):
-    is_whole = "format" in written
-    (folder / "mine.json").write_text(written if is_whole else f'{{"format": "pixprep/1", "ops": [{written}]}}')
-    said = newcomers_mistakes(commands=False)[written]
-    assert pixprep("check", "mine.json") == (1, f"mine.json: {said}\n", "")
+# Mistakes
 
 
 @pytest.fixture(scope="module")
@@ -294,6 +162,9 @@ def newcomers(tmp_path_factory):
     (folder / "unreadable.jpg").symlink_to("/proc/self/mem")  # opens, and fails to read
     (folder / "photo.png").write_bytes(photo())
     (folder / "weights.pt").touch()
+    (folder / "vit").mkdir()
+    (folder / "vit" / "preprocessor_config.json").write_text('{"image_processor_type": "ViTImageProcessor"}')
+    (folder / "config.json").write_text("{}")
     crops = [pp.decode(), pp.crop(box="boxes"), pp.resize(height=224, width=224), pp.normalize(), pp.tensor()]
     pp.Pipeline(crops).save(folder / "crops.json")
     pp.Pipeline([crops[0], pp.warp(quad="quads", height=224, width=224), *crops[3:]]).save(folder / "quads.json")
@@ -308,16 +179,22 @@ def newcomers(tmp_path_factory):
     return folder
 
 
-OF_COMMANDS = MISTAKES | {key.removeprefix("$ "): said for key, said in newcomers_mistakes(commands=True).items()}
-
-
-@pytest.mark.parametrize("command", OF_COMMANDS)
-def test_a_mistake_of_a_command_is_one_line_and_writes_nothing(pixprep, newcomers, monkeypatch, command):
+@refusals("cli")
+def test_a_mistake_is_one_line_and_writes_nothing(pixprep, newcomers, monkeypatch, call, words):
     monkeypatch.chdir(newcomers)
+    expected = (1, "", f"pixprep: {words.replace('HERE', str(newcomers))}\n")
+    if not call.startswith("$"):  # a file, or its ops
+        written = call if "format" in call else f'{{"format": "pixprep/1", "ops": [{call}]}}'
+        (newcomers / "mine.json").write_text(written)
+        call, expected = "$ check mine.json", (1, f"mine.json: {words}\n", "")
     before = sorted(newcomers.rglob("*"))
-    said = OF_COMMANDS[command].replace("HERE", str(newcomers))
-    assert pixprep(*shlex.split(command)) == (1, "", f"pixprep: {said}\n")
+    code, out, err = pixprep(*shlex.split(call.removeprefix("$")))
     assert sorted(newcomers.rglob("*")) == before
+    if not words.startswith("usage: "):
+        assert (code, out, err) == expected
+        return
+    assert (code, out, err[:14]) == (2, "", "usage: pixprep")
+    assert err.splitlines()[-1].partition(": error: ")[2].startswith(words.removeprefix("usage: "))
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

@@ -60,39 +60,6 @@ def test_options_reach_the_importer_and_force_writes_over_a_file(pixprep):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("vit", "config.json"), "config.json: exists already; --force writes over it"),
-        (
-            ("C:nothing", "p.json"),
-            "C:nothing: no such file, nor LIBRARY:NAME, such as timm:resnet50.a1_in1k; "
-            "libraries are torchvision, timm, transformers, keras, ultralytics, dali, albumentations",
-        ),
-        (
-            ("china.jpg", "p.json"),
-            "china.jpg: say whose it is: LIBRARY:china.jpg, with a library of "
-            "torchvision, timm, transformers, keras, ultralytics, dali, albumentations",
-        ),
-        (
-            ("vit", "p.json", "--option", "backnd=pil"),
-            'the importer of transformers has no option "backnd"; it has backend, apply_exif_orientation, frames, name',
-        ),
-        (
-            ("keras:resnet50", "p.json", "--option", "source=x"),
-            'the importer of keras has no option "source"; it has training, loader, size, layers',
-        ),
-        (
-            ("vit", "p.json", "--option", 'apply_exif_orientation="\\ud800"'),
-            'preprocessor_config.json: ops[0] "decode": apply_exif_orientation: expected true or false, got a string',
-        ),
-        (("vit", "no/folder/p.json"), "no/folder/p.json: cannot be written: there is no folder no/folder"),
-    ],
-)
-def test_what_cannot_be_imported_is_refused_in_words(pixprep, arguments, message):
-    assert pixprep("import", *arguments) == (1, "", f"pixprep: {message}\n")
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{}", "say whose it is: LIBRARY:what.json, with a library of torchvision, timm, transformers, keras"),
