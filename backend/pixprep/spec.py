@@ -144,6 +144,10 @@ class Frames(NamedTuple):
     dtype: Literal["uint8", "float32"] = "uint8"
     layout: FrameLayout = "hwc"
 
+    def __str__(self) -> str:
+        order = self.order if self.order == "gray" else self.order.upper()
+        return f"take pixels as they are: {self.dtype} [{', '.join(map(str, self.shape('height', 'width')))}], {order}"
+
     @property
     def channels(self) -> int:
         """1 for gray, else 3."""

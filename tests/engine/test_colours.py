@@ -67,7 +67,7 @@ def test_a_matrix_mixes_the_channels_in_float32(channels):
         expected = np.stack([red * a + green * b + blue * c + d for a, b, c, d in numbers.reshape(3, 4)], axis=2)
         expected = np.floor(expected.clip(0, 255) + np.float32(0.5)).astype(np.uint8)[:, :, :channels]
         assert np.array_equal(kernel.coloured([step], image), expected)
-        wrong = step._replace(numbers=(*step.numbers[4:], *step.numbers[:4]))
+        wrong = step.changed(numbers=(*step.numbers[4:], *step.numbers[:4]))
         assert channels == 1 or image.size < 30 or not np.array_equal(kernel.coloured([wrong], image), expected)
 
 
@@ -91,8 +91,8 @@ def test_opencvs_formulas_are_its_own():
 
 def test_what_rounds_the_last_columns_otherwise_is_not_moved_across_a_mirror():
     step = hsv.shifted(20, 5, 5)
-    assert not levels.is_pointwise(step)
-    assert not levels.keeps_places(step)
+    assert not step.is_pointwise
+    assert not step.keeps_places
     jitters = [pp.color_jitter(0.1, hue=hue, like=like) for hue in (0.1, None) for like in ("opencv", "pillow")]
     assert [(op.is_pointwise, op.keeps_places) for op in jitters] == [(False, False), *[(True, True)] * 3]
 

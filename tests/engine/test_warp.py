@@ -123,14 +123,14 @@ def some_warps(count, seed=0):
             step = mapped(height, width, Motion(float(rng.uniform(-180, 180)), (3.0, -1.5), scale, (9.0, -3.0)), look)
         if index % 4 == 3 and isinstance(step, Warp):
             tilted = (*step.matrix, *(rng.normal(0, 0.7, 2) / (width, height)).tolist())
-            step = step._replace(matrix=(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0, 0.0) if index % 13 == 0 else tilted)
+            step = step.changed(matrix=(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0, 0.0) if index % 13 == 0 else tilted)
         if isinstance(step, Warp) and like == "opencv":
             last = () if len(step.matrix) == 6 else (float(rng.uniform(0.5, 2)),)
-            step = step._replace(matrix=step.matrix + last, padding_mode=MODES[index // 18 % 4], like=like)
+            step = step.changed(matrix=step.matrix + last, padding_mode=MODES[index // 18 % 4], like=like)
         if isinstance(step, Warp) and step.height * step.width < 40_000:
             if index % 9 == 0:
                 top, left = step.height // 3, step.width // 3
-                step = step._replace(top=top, left=left, height=min(2, step.height - top), width=step.width - left)
+                step = step.changed(top=top, left=left, height=min(2, step.height - top), width=step.width - left)
             yield step, image
 
 
@@ -173,11 +173,11 @@ def test_the_nearest_of_any_numbers_lie_where_those_of_levels_do():
     count = 0
     for step, image in some_warps(300, seed=4):
         if step.filter == "nearest":
-            step = step._replace(fill=step.fill and step.fill[:1])  # noqa: PLW2901
+            step = step.changed(fill=step.fill and step.fill[:1])  # noqa: PLW2901
             times = 1 + count % 2  # of one and of three channels, too
             found = warp.warped(step, np.concatenate([image] * times, axis=2) * np.int32(1000))
-            expected = warp.warped(step._replace(fill=step.fill and step.fill * image.shape[2]), image)
-            seen = warp.warped(step._replace(fill=(0,) * image.shape[2]), np.full_like(image, 1)) > 0
+            expected = warp.warped(step.changed(fill=step.fill and step.fill * image.shape[2]), image)
+            seen = warp.warped(step.changed(fill=(0,) * image.shape[2]), np.full_like(image, 1)) > 0
             expected = np.where(seen, expected * np.int32(1000), expected)
             assert np.array_equal(found, np.concatenate([expected] * times, axis=2))
             count += 1
@@ -189,7 +189,7 @@ def test_a_wrong_warp_would_be_seen():
     differing = 0
     for step, image in some_warps(200, seed=1):
         a, b, c, *others = step.matrix
-        wrong = step._replace(matrix=(a, b, c + 0.5, *others))
+        wrong = step.changed(matrix=(a, b, c + 0.5, *others))
         differing += not np.array_equal(twins.warped(wrong, image), warp.warped(step, image))
     assert differing > 100
 
@@ -229,7 +229,7 @@ def test_a_window_of_a_warp_is_that_of_the_whole(how, like):
         (step,) = folded((*steps, window))
         assert (step.height, step.width) == (20, 13)
         assert np.array_equal(done((step,), image), whole[5:25, 9:22])
-        mirrored = folded((*steps, window._replace(flips=(False, True))))
+        mirrored = folded((*steps, window.changed(flips=(False, True))))
         assert np.array_equal(done(mirrored, image), whole[5:25, 9:22][:, ::-1])
 
 
@@ -309,7 +309,7 @@ def test_a_margin_of_the_image_is_numpys_as_far_as_it_goes(mode):
             step = Take(-top, -left, top + height + left, left + width + top, (False, False), (9, 9, 9), mode)
             expected = np.pad(image, [(top, left), (left, top), (0, 0)], mode)
             assert np.array_equal(done((step,), image), expected)
-            assert np.array_equal(done((step._replace(flips=(True, True)),), image), expected[::-1, ::-1])
+            assert np.array_equal(done((step.changed(flips=(True, True)),), image), expected[::-1, ::-1])
 
 
 def test_a_margin_of_the_image_goes_with_levels_alone():
@@ -686,7 +686,7 @@ def test_an_elastic_window_is_a_part_of_the_whole(shape, how):
         "rgb" if shape[2] == 3 else "gray",
     )
     (whole,) = op.steps({"seed": 2**64 - 3}, *size, color)
-    part = whole._replace(top=5, left=7, height=20, width=11)
+    part = whole.changed(top=5, left=7, height=20, width=11)
     expected = twins.warped(whole, image)
     assert np.array_equal(warp.warped(whole, image), expected)
     assert np.array_equal(warp.warped(part, image), expected[5:25, 7:18])

@@ -88,6 +88,7 @@ HOMES = {
         "training.sources.shapes",
         "training.sources.tar",
         "plan.steps.operators",
+        "plan.steps.step",
         "pipeline.ops.entries",
         "pipeline.ops.extern",
         "pipeline.ops.faults",

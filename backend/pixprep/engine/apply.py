@@ -16,10 +16,10 @@ from pixprep.engine.decoders.pixels import checked, levels, shaped
 from pixprep.engine.devices import device_for
 from pixprep.engine.kernels import Kernel
 from pixprep.errors import ImageError, PipelineError
-from pixprep.pipeline import file
 from pixprep.pipeline.forks import drawn
 from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, Op, OutputOp, Pixels, RandomIouCrop, Tensor
-from pixprep.pipeline.pipeline import Pipeline, extern
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.pipeline.pipeline import checked as checked_op
 from pixprep.pipeline.walk import Item, at, items, nodes
 from pixprep.plan.draws import philox
 from pixprep.plan.draws.augments import RandomStep
@@ -145,18 +145,8 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
     calls: list[Use] = []
     known = [*listed(operators)]
     for index, each in enumerate(ops):
-        if isinstance(each, OperatorCall):
-            known.append(each.operator)
-        candidate = extern(each) if isinstance(each, OperatorCall) else each
-        if not isinstance(candidate, Op):
-            what = (
-                f"the operator {candidate}: call it"
-                if isinstance(candidate, Operator)
-                else f"of type {type(candidate).__name__}"
-            )
-            raise PipelineError(f"ops[{index}]: an op is made by a call such as resize(256), not {what}")
-        with at(index, candidate):
-            op = file.convert(candidate)
+        op = checked_op(index, each, known)
+        with at(index, op):
             if op.inputs(ImageSpec()):
                 raise PipelineError("takes numbers with each image, which apply has none of: use an Engine")
             if op.from_ is not None or op.only is not None:

@@ -198,11 +198,13 @@ def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> bytes:
     if isinstance(step, Tone):
         return _struct(step.kind, step.like)
     if isinstance(step, Take):
-        return _struct("take", window=step[:4], flips=step.flips, fill=step.fill, mode=MODES.index(step.mode))
+        window = step.top, step.left, step.height, step.width
+        return _struct("take", window=window, flips=step.flips, fill=step.fill, mode=MODES.index(step.mode))
     if isinstance(step, Permute):
         return _struct("permute", mode=sum(channel << 2 * place for place, channel in enumerate(step.order)))
     if isinstance(step, Erase):
-        return _struct("erase", window=step[:4], fill=[int(level) for level in step.values])
+        window = step.top, step.left, step.height, step.width
+        return _struct("erase", window=window, fill=[int(level) for level in step.values])
     if isinstance(step, Filter):
         taps = len(step.rows), len(step.columns)
         weights = np.array([*step.columns, *step.rows], np.float32).tobytes()

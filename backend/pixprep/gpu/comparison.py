@@ -114,7 +114,7 @@ def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
     """The same placement with every step that levels.cu knows, one after the other, so far as the plan has any."""
     (height, width), channels = placement.size, len(plan.channels)
     erase = Erase(0, 0, max(1, height // 3), max(1, width // 3), (1.0,) * channels)
-    noise = erase._replace(top=height // 2, left=width // 2, noise=(1, 2, 3))
+    noise = erase.changed(top=height // 2, left=width // 2, noise=(1, 2, 3))
     erasures = (erase, noise) if plan.geometry.erasures else ()
     if not plan.geometry.levels:
         return placement._replace(erasures=erasures)

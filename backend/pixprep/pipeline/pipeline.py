@@ -8,6 +8,7 @@ from contextlib import suppress
 from copy import copy
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pixprep.errors import PipelineError
 from pixprep.files import write
@@ -85,19 +86,8 @@ class Pipeline:
     ) -> None:
         if isinstance(ops, Op | OperatorCall | str | Path):
             raise PipelineError("ops: a list such as [decode(), tensor()]; pixprep.load(path) reads a pipeline file")
-        checked: list[Op] = []
         known = [*listed(operators)]
-        for index, each in enumerate(ops):
-            op: Op | OperatorCall = each
-            if isinstance(op, OperatorCall):
-                known.append(op.operator)
-                op = extern(op)
-            if not isinstance(op, Op):
-                what = f"the operator {op}: call it" if isinstance(op, Operator) else repr(op)
-                raise PipelineError(f"ops[{index}]: an op is made by a call such as decode(), not {what}")
-            with at(index, op):
-                checked.append(file.convert(op))
-        self._make(checked, origin, known)
+        self._make([checked(index, each, known) for index, each in enumerate(ops)], origin, known)
 
     def _make(self, ops: Sequence[Op], origin: Origin | None, operators: Sequence[Operator | str]) -> None:
         """Wire, infer and compile ops whose fields have been checked."""
@@ -368,7 +358,23 @@ def _check_alike(training: Walked, serving: Walked) -> None:
                 )
 
 
-def extern(call: OperatorCall) -> Extern:
+def checked(index: int, op: Any, known: list[Operator | str]) -> Op:
+    """An op of a list with its fields checked; the operator of a call is added to those that are ``known``.
+
+    Raises:
+        PipelineError: it is no op, or a field is wrong.
+    """
+    if isinstance(op, OperatorCall):
+        known.append(op.operator)
+        op = _extern(op)
+    if not isinstance(op, Op):
+        what = f"the operator {op}: call it" if isinstance(op, Operator) else repr(op)[:80]
+        raise PipelineError(f"ops[{index}]: an op is made by a call such as resize(256), not {what}")
+    with at(index, op):
+        return file.convert(op)
+
+
+def _extern(call: OperatorCall) -> Extern:
     """The op that a file has for the call of an operator."""
     return Extern(
         operator=call.operator.name,

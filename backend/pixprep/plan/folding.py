@@ -5,7 +5,8 @@ What was drawn, or came with the request, is known then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any, cast
 
@@ -27,6 +28,7 @@ from pixprep.plan.geometry_steps import (
     Window,
     chosen,
     flat,
+    traits,
 )
 from pixprep.plan.inputs import Drawing, Requested, is_given
 from pixprep.plan.parts import Extent
@@ -102,6 +104,16 @@ class Geometry:
             step.beyond in PADS if isinstance(step, Window) else not (isinstance(step, Flip) or step.is_inside)
             for step in self.before
         )
+
+    def words(self) -> Iterator[str]:
+        """Each step, such as ``take the middle 224 x 224``."""
+        yield from (f"{step}, of the whole photo" for step in self.photo)
+        yield from map(str, self.before)
+        yield from map(str, filter(None, (self.resize,)))
+        yield from map(str, (*self.after, *self.levels))
+        if self.fill is not None:
+            yield f'margins of the colour that "{self.fill.input}" says'
+        yield from map(str, self.erasures)
 
     def place(self, height: int, width: int, drawing: Drawing | None = None) -> Placement:
         """Fold the steps for an image of this size.
@@ -206,7 +218,7 @@ class Geometry:
                 resize = step if step.drawn is None else step.of(drawing.words(step.drawn, rows, columns))
                 these = (resize.resample(height, width),)
             elif isinstance(step, Extern) and step.key:
-                these = (replace(step, seed=drawing.words(step, rows, columns)["seed"]),)
+                these = (step.changed(seed=drawing.words(step, rows, columns)["seed"]),)
             else:
                 these = (step,)
             size = levels.size_after(these, height, width)
@@ -219,11 +231,7 @@ class Geometry:
 
 def _moves(step: LevelsStep) -> bool:
     """Tell whether a step may move pixels, and with them what boxes and masks lie on."""
-    if isinstance(step, Augment):
-        return step.op.moves
-    if isinstance(step, Chosen):
-        return any(map(_moves, flat((step,))))
-    return isinstance(step, Move | Resize) or levels.moves(step)
+    return any(each.moves for each in traits(step))
 
 
 def _check_levels_size(height: int, width: int) -> None:

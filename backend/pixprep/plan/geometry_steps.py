@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import floor, inf
-from typing import Literal, Union, get_args
+from typing import ClassVar, Literal, Union, get_args
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from pixprep.plan.parts import Extent, Roi
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Order
 from pixprep.plan.steps.levels import LevelStep, Resample
+from pixprep.plan.steps.step import Traits
 from pixprep.spec import DALIS, DETRS, Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, times, upward
 
 Beyond = Literal["fill", "pad", "refuse_smaller", "refuse_larger", "keep_larger"]
@@ -120,7 +121,7 @@ GeometryStep = Window | Flip | RandomStep | IouCrop | InputStep
 
 
 @dataclass(frozen=True)
-class Move:
+class Move(Traits):
     """A step of the geometry that comes after steps of ``levels`` with which it does not change places.
 
     Attributes:
@@ -133,13 +134,19 @@ class Move:
     fill: tuple[int, ...]
     mode: PaddingMode = "constant"
     has_margin: bool = False
+    moves: ClassVar[bool] = True
+
+    @property
+    def keeps_gray(self) -> bool:
+        """See ``Traits``."""
+        return not self.has_margin or self.mode != "constant" or len({*self.fill}) == 1
 
     def __str__(self) -> str:
         return str(self.step) if self.mode == "constant" else f"{self.step}, margins by {self.mode}"
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Chosen(Traits):
     """Steps on levels of which a draw names some parts: ``{"chosen": [2, 0]}``, one after the other.
 
     Attributes:
@@ -149,6 +156,11 @@ class Chosen:
 
     step: RandomStep
     parts: tuple[tuple[LevelsStep, ...], ...]
+
+    @property
+    def keeps_gray(self) -> bool:
+        """See ``Traits``."""
+        return all(are_gray(part, was_gray=True) for part in self.parts)
 
     def __str__(self) -> str:
         return f"{self.step}: {'; or '.join(', '.join(map(str, part)) or 'nothing' for part in self.parts)}"
@@ -177,6 +189,18 @@ def chosen(steps: Iterable[LevelsStep]) -> Iterator[RandomStep]:
                 yield from chosen(part)
 
 
+def traits(*steps: LevelsStep) -> Iterator[Traits]:
+    """The answers of steps: of each part of a choice, and of an op for its steps."""
+    return (step.op if isinstance(step, Augment) else step for step in flat(steps))
+
+
+def are_gray(steps: Iterable[LevelsStep], *, was_gray: bool) -> bool:
+    """``Traits.is_gray`` after all steps, of an image of any size."""
+    for step in steps:
+        was_gray = (step.op if isinstance(step, Augment) else step).is_gray(was_gray=was_gray)
+    return was_gray
+
+
 REACH: Mapping[Filter, int] = dict.fromkeys(get_args(Filter), 1) | {"bicubic": 2, "lanczos": 3, "lanczos4": 4}
 """Reach of each filter from an output's centre: resized pixels, or pixels of an image that grows."""
 
@@ -184,7 +208,7 @@ Rule = Literal["both", "shorter", "longer", "nearer", "height", "width", "fit", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resize:
+class Resize(Traits):
     """One separable resize of the whole canvas.
 
     Attributes:
@@ -218,16 +242,14 @@ class Resize:
     drawn: RandomStep | Requested | None = None
     roi: Roi | None = None
     order: Order = Order.AS_DECODED
+    moves: ClassVar[bool] = True
+    keeps_gray: ClassVar[bool] = True
+    is_hosts: ClassVar[bool] = True
 
     def of(self, words: Words) -> Resize:
         """The resize of one image, by what was drawn for it, or came with it."""
         height, width = (words.get("size") or words.get(side) or getattr(self, side) for side in ("height", "width"))
         return replace(self, height=height, width=width, drawn=None, roi=self.roi and self.roi.of(words))
-
-    @property
-    def is_hosts(self) -> bool:
-        """Tell whether a GPU has no kernel for it where it comes after steps on levels."""
-        return True
 
     def resample(self, height: int, width: int) -> Resample:
         """The step on the levels of an image of this size that it is."""

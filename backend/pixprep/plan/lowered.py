@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
 
 from pixprep.errors import PipelineError
 from pixprep.plan import geometry_steps, inputs
-from pixprep.plan.draws.augments import Augment, Changing, RandomStep
+from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.folding import Geometry
-from pixprep.plan.geometry_steps import Chosen, GeometryStep, LevelsStep, Move, Window, flat
+from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, Window, are_gray, traits
 from pixprep.plan.output_plans import ArithmeticStep, ByOwn, TensorPlan
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.windows import Order
-from pixprep.plan.steps import levels
-from pixprep.plan.steps.operators import Extern, Operator
+from pixprep.plan.steps.operators import Operator
 from pixprep.spec import Color, Fill, Levels, PaddingMode, TensorSpec, as_tuple
 
 CHANNELS: dict[Color, tuple[int, ...]] = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
@@ -194,11 +192,11 @@ class Lowered:
         first = tuple(takewhile(lambda step: not isinstance(step, Move), self.levels))
         moves = [step for step in self.levels[len(first) :] if isinstance(step, Move)]
         is_alone = self.resize is None and len(first) + len(moves) == len(self.levels)
-        is_free = all(map(_is_pointwise, first)) and self.fill is None
+        is_free = all(each.is_pointwise for each in traits(*first)) and self.fill is None
         if not (
             is_alone
             and not self.is_repeated
-            and all(map(_keeps_places, first))
+            and all(each.keeps_places for each in traits(*first))
             and (is_free or all(map(_is_flip, self.before)))
         ):
             raise PipelineError(f"must come before what changes the levels: {why}")
@@ -224,8 +222,8 @@ class Lowered:
     @property
     def is_gray(self) -> bool:
         """Tell whether its channels are equal by what is done to them, whatever the image."""
-        is_gray = _are_gray(self.photo, was_gray=False) and (self.fill is None or _is_one(self.fill))
-        return _are_gray(self.levels, was_gray=is_gray)
+        is_gray = are_gray(self.photo, was_gray=False) and (self.fill is None or _is_one(self.fill))
+        return are_gray(self.levels, was_gray=is_gray)
 
     @property
     def is_moved(self) -> bool:
@@ -237,10 +235,6 @@ class Lowered:
         """Tell whether a margin may show parts of the image again."""
         return any(isinstance(step, Move) and step.mode != "constant" for step in self.levels)
 
-    @property
-    def _changing(self) -> list[Changing]:
-        return [step.op for step in flat(self.levels) if isinstance(step, Augment)]
-
     def check_boxes(self) -> None:
         """Refuse boxes and points where there are none of what a margin shows, as torchvision does.
 
@@ -248,7 +242,7 @@ class Lowered:
             PipelineError: a margin shows parts of the image again, or pixels are displaced; or see ``check_places``.
         """
         self.check_places()
-        if why := next(filter(None, (op.no_boxes for op in self._changing)), ""):
+        if why := next(filter(None, (each.no_boxes for each in traits(*self.levels))), ""):
             raise PipelineError(why)
         if self.is_repeated:
             raise PipelineError(
@@ -261,20 +255,14 @@ class Lowered:
         Raises:
             PipelineError: there is one.
         """
-        if why := next(filter(None, (op.no_places for op in self._changing)), ""):
+        if why := next(filter(None, (each.no_places for each in traits(*self.levels))), ""):
             raise PipelineError(why)
-        made = next((step for step in self.levels if isinstance(step, Extern) and step.is_anywhere), None)
-        if made is not None:
-            raise PipelineError(
-                f"nobody knows where a pixel came from behind the operator {made.operator}, which makes an image of "
-                "its own: give the operator a motion"
-            )
 
     def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
         """Tell whether a step of the geometry may come before what is done to the levels, with the same result."""
         if _is_flip(step):
-            return all(_keeps_places(each) for each in self.levels)
-        return not self.levels or (not leaves_margin and all(_is_pointwise(each) for each in self.levels))
+            return all(each.keeps_places for each in traits(*self.levels))
+        return not self.levels or (not leaves_margin and all(each.is_pointwise for each in traits(*self.levels)))
 
 
 def _check_reduced(resize: geometry_steps.Resize) -> None:
@@ -296,23 +284,6 @@ def _check_reduced(resize: geometry_steps.Resize) -> None:
             )
 
 
-def _are_gray(steps: Iterable[LevelsStep], *, was_gray: bool) -> bool:
-    """``levels.is_gray`` after all steps, of an image of any size."""
-    for step in steps:
-        match step:
-            case Augment():
-                was_gray = was_gray and step.op.keeps_gray
-            case Move():
-                was_gray = was_gray and (not step.has_margin or step.mode != "constant" or _is_one(step.fill))
-            case Chosen():
-                was_gray = was_gray and all(_are_gray(part, was_gray=True) for part in step.parts)
-            case geometry_steps.Resize():
-                pass
-            case _:
-                was_gray = levels.is_gray(step, was_gray=was_gray)
-    return was_gray
-
-
 def _is_one(fill: object) -> bool:
     """Tell whether it is the same number for each channel."""
     return isinstance(fill, tuple) and len({*fill}) == 1
@@ -320,21 +291,3 @@ def _is_one(fill: object) -> bool:
 
 def _is_flip(step: GeometryStep) -> bool:
     return isinstance(step, geometry_steps.Flip) or (isinstance(step, RandomStep) and step.axis is not None)
-
-
-def _keeps_places(step: LevelsStep) -> bool:
-    """Tell whether a mirror may come before or after."""
-    if isinstance(step, Move | geometry_steps.Resize):
-        return False
-    if isinstance(step, Chosen):
-        return all(map(_keeps_places, flat((step,))))
-    return levels.keeps_places(step) if isinstance(step, levels.LevelStep) else step.op.keeps_places
-
-
-def _is_pointwise(step: LevelsStep) -> bool:
-    """Tell whether a crop may come before or after."""
-    if isinstance(step, Move | geometry_steps.Resize):
-        return False
-    if isinstance(step, Chosen):
-        return all(map(_is_pointwise, flat((step,))))
-    return levels.is_pointwise(step) if isinstance(step, levels.LevelStep) else step.op.is_pointwise

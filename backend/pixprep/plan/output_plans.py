@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from pixprep.errors import PipelineError
 from pixprep.plan.draws.philox import F64
 from pixprep.plan.folding import Geometry
+from pixprep.plan.geometry_steps import traits
 from pixprep.plan.placement import Placement
 from pixprep.plan.steps.operators import Extern
 from pixprep.spec import BoxFormat, MaskDType, Own, Preset, TensorSpec
@@ -100,8 +102,8 @@ class TensorPlan:
     @property
     def is_hosts(self) -> bool:
         """Tell whether a GPU leaves the plan to the host: it has an operator, or a step without a kernel there."""
-        steps = self.geometry.levels
-        return bool(self.operators or self.geometry.photo) or any(getattr(each, "is_hosts", False) for each in steps)
+        is_any = any(each.is_hosts for each in traits(*self.geometry.levels))
+        return is_any or bool(self.operators or self.geometry.photo)
 
     @property
     def frame(self) -> TensorPlan:
@@ -161,6 +163,30 @@ class TensorPlan:
         return result
 
 
+_OWN = {"max": "the image's greatest level", "mean": "the mean of the image's levels"}
+_SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
+
+
+def formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
+    """Formula of a level, such as ``(level / 255 - 0.485) / 0.229, in float32``."""
+    text, is_sum = "level", False
+    for step in arithmetic:
+        if is_sum and not (isinstance(step, Float32) and step.operation == "subtract"):
+            text = f"({text})"
+        if isinstance(step, Affine):
+            scale, offset = step.scale[channel], step.offset[channel]
+            text += f" * {scale:.6g}" if scale != 1 else ""
+            text += f" {'+' if offset > 0 else '-'} {abs(offset):.6g}" if offset else ""
+        elif isinstance(step, ByOwn):
+            mean, std = step.mean[channel], step.std[channel]
+            text += f" / {_OWN[step.number]}" + (f" - {mean:.6g}" if mean else "")
+            text = (f"({text})" if mean else text) + f" / {std:.6g}" if std != 1 else text
+        else:
+            text += f" {_SIGNS[step.operation]} {step.by[channel]:.6g}"
+        is_sum = isinstance(step, Affine) or (isinstance(step, Float32) and step.operation == "subtract")
+    return text + (", in float32" if any(isinstance(step, Float32) for step in arithmetic) else "")
+
+
 def _done(step: ArithmeticStep, values: npt.NDArray[Any], own: float) -> npt.NDArray[Any]:
     """A step done to float32 values, the channels in the first axis: float32, or by the others float64."""
     shape = (-1,) + (1,) * (values.ndim - 1)
@@ -176,6 +202,12 @@ def _done(step: ArithmeticStep, values: npt.NDArray[Any], own: float) -> npt.NDA
     return values
 
 
+_MEANINGS = {
+    "original_size": "of the decoded image",
+    "image_size": "of the image here",
+    "scale_factor": "here = decoded * scale",
+    "transform": "here = decoded * scale + offset",
+}
 NumbersKind = Literal["original_size", "image_size", "scale_factor", "transform"]
 
 
@@ -206,6 +238,11 @@ class NumbersPlan:
         words = ("scale_y", "scale_x") if self.kind == "scale_factor" else ("height", "width")
         words = words[::-1] if self.is_x_first else words
         return (*words, "channels") if self.channels else words
+
+    @property
+    def meaning(self) -> str:
+        """Words for the numbers."""
+        return f"{', '.join(self.words)}: {_MEANINGS[self.kind]}"
 
     def numbers(self, height: int, width: int, placement: Placement | None) -> tuple[float, ...] | F64:
         """The numbers of an image of this size; ``placement``: where it lies in the geometry."""

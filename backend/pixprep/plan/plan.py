@@ -23,7 +23,7 @@ from pixprep.plan import inputs
 from pixprep.plan.boxes import in_pixels
 from pixprep.plan.clip_frames import Sampling
 from pixprep.plan.draws import philox
-from pixprep.plan.draws.augments import Augment, RandomStep
+from pixprep.plan.draws.augments import RandomStep
 from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import EXAMPLE, Numbers, Words
 from pixprep.plan.folding import Geometry
@@ -156,9 +156,8 @@ class Plan:
     def _boxes(self) -> tuple[str, ...]:
         """The keys of the steps that are windows of boxes, or other parts by numbers, each once."""
         regions = {name for name, spec in self.inputs.items() if spec.is_region}
-        steps = [step for each in self._geometries for step in (*each.before, *each.after, *each.levels)]
-        takers = (step for step in steps if isinstance(step, inputs.Box | Augment))
-        return tuple(dict.fromkeys(step.key for step in takers if step.input in regions))
+        steps: list[Any] = [step for each in self._geometries for step in (*each.before, *each.after, *each.levels)]
+        return tuple(dict.fromkeys(step.key for step in steps if getattr(step, "input", None) in regions))
 
     @cached_property
     def _geometries(self) -> Mapping[Geometry, tuple[Sequence[str], bool]]:

@@ -32,7 +32,6 @@ from pixprep.show.drawing import (
     shown_as,
 )
 from pixprep.show.preview import Preview, Shown, notes, preview
-from pixprep.show.words import geometry_words
 
 Array = npt.NDArray[Any]
 
@@ -178,7 +177,7 @@ def _placed(found: Preview, shown: Shown) -> Panel:
     """The levels of the tensor in their true colours, with a line around the photo where there is a margin."""
     height, width = shown.placement.size
     pixels = shown_as(shown.levels[:, :, np.argsort(shown.plan.channels[: len(shown.channels)])], 0, 255)
-    words = [f"{text[0].upper()}{text[1:]}." for text in geometry_words(shown.plan.geometry)] or ["As it is."]
+    words = [f"{text[0].upper()}{text[1:]}." for text in shown.plan.geometry.words()] or ["As it is."]
 
     frame = None
     if shown.margin and not shown.is_empty and not shown.is_moved:

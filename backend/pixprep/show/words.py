@@ -2,56 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pixprep.errors import ImageError
 from pixprep.pipeline.file import settings
-from pixprep.pipeline.ops import (
-    Boxes,
-    Decode,
-    DecodeVideo,
-    Extern,
-    FirstOp,
-    ImageOp,
-    Mask,
-    Masks,
-    Normalize,
-    Op,
-    OpticalFlow,
-    Pixels,
-    Points,
-    Tensor,
-    op_name,
-)
-from pixprep.pipeline.ops.choices import Choice, whether
-from pixprep.pipeline.ops.outputs import NumbersOp
+from pixprep.pipeline.ops import FirstOp, op_name
+from pixprep.pipeline.ops.choices import described
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.folding import Geometry
-from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import (
-    Affine,
     AnnotationPlan,
-    ArithmeticStep,
     BoxesPlan,
-    ByOwn,
-    Float32,
     MaskPlan,
     NumbersPlan,
     OutputPlan,
     TensorPlan,
+    formula,
 )
 from pixprep.plan.plan import Plan
-from pixprep.plan.steps.finding import find
-from pixprep.spec import NO_PADDING, Frames, ImageSpec, InputSpec
-
-_NUMBERS = {
-    "original_size": "of the decoded image",
-    "image_size": "of the image here",
-    "scale_factor": "here = decoded * scale",
-    "transform": "here = decoded * scale + offset",
-}
-_OWN = {"max": "the image's greatest level", "mean": "the mean of the image's levels"}
-_SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
+from pixprep.spec import NO_PADDING, InputSpec
 
 
 def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
@@ -75,7 +44,7 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
         lines += [f"  {name}: {spec}{_rows(spec, plan)}" for name, spec in pipeline.inputs.items()]
     upright = "turned upright by its EXIF orientation" if plan.apply_exif_orientation else "as it is stored"
     decode = f"decode to {'gray' if plan.is_gray else 'RGB'}, {upright}"
-    lines += ["", f"plan{where}", f"  {decode if plan.takes is None else _taken(plan.takes)}"]
+    lines += ["", f"plan{where}", f"  {decode if plan.takes is None else plan.takes}"]
     if plan.reduced:
         lines.append("  on the CPU a JPEG to 1/2, 1/4 or 1/8, where each resized pixel still has two on both axes")
         lines.append("  the values are then near the library's, not equal")
@@ -88,11 +57,7 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
             lines += [f"    {label}", *(f"      {line}" for line in own)] if label else [f"    {line}" for line in own]
     for name, annotation in plan.annotations.items():
         lines += ["", f"  {name}: {_annotation(annotation)}"]
-        lines += (
-            ["    moved as the image is"]
-            if plan.fork
-            else [f"    {line}" for line in geometry_words(annotation.geometry)]
-        )
+        lines += ["    moved as the image is"] if plan.fork else [f"    {line}" for line in annotation.geometry.words()]
     return "\n".join(lines) + "\n"
 
 
@@ -115,15 +80,15 @@ def _rows(spec: InputSpec, plan: Plan) -> str:
 
 def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
     if output.geometry is not None:
-        yield from geometry_words(output.geometry)
+        yield from output.geometry.words()
         yield from _example(output.geometry, height, width)
     if isinstance(output, NumbersPlan):
-        yield f"{', '.join(output.words)}: {_NUMBERS[output.kind]}"
+        yield output.meaning
     if isinstance(output, TensorPlan):
         spec = output.spec
         for index, channel in enumerate(output.channels[: spec.channels]):
             name = "gray" if spec.channels == 1 else ("red", "green", "blue")[channel]
-            yield f"{name}: {_formula(output.arithmetic, index)}"
+            yield f"{name}: {formula(output.arithmetic, index)}"
         if spec.fourth is not None:
             yield f"fourth channel: {spec.fourth:g}"
         if spec.is_open or spec.padding != NO_PADDING:
@@ -149,97 +114,12 @@ def _denominator(plan: Plan, height: int, width: int) -> int:
         return 1
 
 
-def _formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
-    """Formula of a level, such as ``(level / 255 - 0.485) / 0.229, in float32``."""
-    text, is_sum = "level", False
-    for step in arithmetic:
-        if is_sum and not (isinstance(step, Float32) and step.operation == "subtract"):
-            text = f"({text})"
-        if isinstance(step, Affine):
-            scale, offset = step.scale[channel], step.offset[channel]
-            text += f" * {scale:.6g}" if scale != 1 else ""
-            text += f" {'+' if offset > 0 else '-'} {abs(offset):.6g}" if offset else ""
-        elif isinstance(step, ByOwn):
-            mean, std = step.mean[channel], step.std[channel]
-            text += f" / {_OWN[step.number]}" + (f" - {mean:.6g}" if mean else "")
-            text = (f"({text})" if mean else text) + f" / {std:.6g}" if std != 1 else text
-        else:
-            text += f" {_SIGNS[step.operation]} {step.by[channel]:.6g}"
-        is_sum = isinstance(step, Affine) or (isinstance(step, Float32) and step.operation == "subtract")
-    return text + (", in float32" if any(isinstance(step, Float32) for step in arithmetic) else "")
-
-
 def op_words(pipeline: Pipeline) -> list[str]:
     """Words for each op, such as ``resize the shorter side to 256 (bilinear, ...)``."""
     first = pipeline.side_ops[0]
     assert isinstance(first, FirstOp)
     before = first.lower(pipeline.operators)
-    return [_words(op, image, before) for op, image in zip(pipeline.side_ops, pipeline.images, strict=True)]
-
-
-def _words(op: Op, image: ImageSpec, before: Lowered) -> str:
-    """Words for an op; ``image``: what it gives, ``before``: its first op alone."""
-    match op:
-        case Decode():
-            upright = "turned upright by its EXIF orientation" if op.apply_exif_orientation else "as it is stored"
-            return f"decode to {op.color if op.color == 'gray' else op.color.upper()}, {upright}"
-        case DecodeVideo():
-            color = op.color if op.color == "gray" else op.color.upper()
-            turned = ", turned as the container says" if op.apply_rotation else ""
-            return f"decode {op.sampling} to {color}{turned}"
-        case Pixels():
-            return _taken(op.frames)
-        case Tensor():
-            count = f", {op.channels} channel{'s' * (op.channels > 1)}" if op.channels else ""
-            return f"give the image as {op.dtype} {op.layout}{count}"
-        case NumbersOp():
-            numbers = op.lower(before, op.infer(image))
-            return f"give {', '.join(numbers.words)}: {_NUMBERS[numbers.kind]}"
-        case OpticalFlow():
-            return f"give how pixels move from frame to frame (OpenCV's DIS, {op.preset})"
-        case Boxes():
-            return "give the boxes of the image here"
-        case Points():
-            return "give the points of the image here"
-        case Mask():
-            return f"give the label of each pixel of the image here, {op.ignore} where no image is"
-        case Masks():
-            return "give the mask of each object of the image here"
-        case Extern():
-            return str(find(op.operator, op.version, before.operators).use(op.fields))
-        case Normalize():
-            steps = op.lower(before, image, "").arithmetic
-            formulas = dict.fromkeys(_formula(steps, channel) for channel in range(image.channels))
-            return "; ".join(formulas)
-        case Choice():
-            parts = (", ".join(_words(each, image, before) for each in part) or "nothing" for part in op.parts)
-            return f"{op.in_words()}: {'; or '.join(parts)}"
-        case ImageOp():
-            choice, key = whether(op, "")
-            assert isinstance(choice, ImageOp)
-            if choice is not op:
-                return _words(choice, image, before)
-            return ", ".join(geometry_words(op.lower(before, image, key).geometry))
-        case _:
-            raise AssertionError(f"no words for {op!r}")
-
-
-def _taken(frames: Frames) -> str:
-    shape = ", ".join(map(str, frames.shape("height", "width")))
-    order = frames.order if frames.order == "gray" else frames.order.upper()
-    return f"take pixels as they are: {frames.dtype} [{shape}], {order}"
-
-
-def geometry_words(geometry: Geometry) -> Iterator[str]:
-    """Each step of a geometry, such as ``take the middle 224 x 224``."""
-    yield from (f"{step}, of the whole photo" for step in geometry.photo)
-    yield from map(str, geometry.before)
-    if geometry.resize is not None:
-        yield str(geometry.resize)
-    yield from map(str, (*geometry.after, *geometry.levels))
-    if geometry.fill is not None:
-        yield f'margins of the colour that "{geometry.fill.input}" says'
-    yield from map(str, geometry.erasures)
+    return [described(op, image, before) for op, image in zip(pipeline.side_ops, pipeline.images, strict=True)]
 
 
 def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:

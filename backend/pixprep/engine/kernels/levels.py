@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, cast
 
@@ -31,7 +31,6 @@ from pixprep.plan.steps.levels import (
     Take,
     Tone,
 )
-from pixprep.plan.steps.operators import Extern
 from pixprep.plan.steps.warps import Warp
 from pixprep.spec import ColorLike, Own, PaddingMode
 
@@ -54,34 +53,14 @@ def done(steps: Sequence[LevelStep], image: U8) -> U8:
             image = coloured(cast("Iterable[ColourStep]", these), image)
         else:
             for step in these:
-                image = _done(step, image)
+                image = _KERNELS[type(step)](step, image)
     return image
 
 
-def _done(step: LevelStep, image: U8) -> U8:
-    match step:
-        case Take():
-            return _taken(step, image)
-        case Erase():
-            erased = copied(image)
-            erased[step.top : step.top + step.height, step.left : step.left + step.width] = step.values
-            return erased
-        case Permute():
-            return _permuted(step, image)
-        case Mix():
-            return _mixed(step, image)
-        case Warp():
-            return warped(step, image)
-        case Resample():
-            return resampled(step, image)
-        case Filter():
-            return filtered(step, image)
-        case (
-            Extern() | Curve() | Blend() | Hue() | Hsv() | ColorMatrix() | Tone()
-        ):  # kernels.staged calls operators; ``coloured`` does the others
-            raise AssertionError(step)
-        case _ as never:
-            return unreachable(never)
+def _erased(step: Erase, image: U8) -> U8:
+    erased = copied(image)
+    erased[step.top : step.top + step.height, step.left : step.left + step.width] = step.values
+    return erased
 
 
 def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
@@ -215,7 +194,7 @@ def _taken(step: Take, image: U8) -> U8:
     if step.mode != "constant" and not step.is_inside(*image.shape[:2]):
         for axis, (first, length) in enumerate(((step.top, step.height), (step.left, step.width))):
             image = image.take(beyond(np.arange(first, first + length), image.shape[axis], step.mode), axis)
-        step = step._replace(top=0, left=0)
+        step = step.changed(top=0, left=0)
     channels = image.shape[2]
     top, left = max(step.top, 0), max(step.left, 0)
     seen = image[top : max(step.top + step.height, 0), left : max(step.left + step.width, 0)]
@@ -227,3 +206,15 @@ def _taken(step: Take, image: U8) -> U8:
             canvas[top : top + seen.shape[0], left : left + seen.shape[1]] = seen
         seen = canvas
     return seen[:: -1 if step.flips[0] else 1, :: -1 if step.flips[1] else 1]
+
+
+_KERNELS: Mapping[type[LevelStep], Callable[[Any, U8], U8]] = {
+    Erase: _erased,
+    Filter: filtered,
+    Mix: _mixed,
+    Permute: _permuted,
+    Resample: resampled,
+    Take: _taken,
+    Warp: warped,
+}
+"""Kernels of the steps that are not ``coloured``; ``kernels.staged`` calls operators."""

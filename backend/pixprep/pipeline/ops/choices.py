@@ -103,6 +103,10 @@ class Choice(Drawn, ImageOp, frozen=True):
                 op.infer(image)
         return image
 
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        parts = (", ".join(described(op, image, before) for op in part) or "nothing" for part in self.parts)
+        return f"{self.in_words()}: {'; or '.join(parts)}"
+
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         """Fold a choice of steps on levels; ``pipeline.forks`` has those whose parts differ in geometry."""
         assert self.is_levels
@@ -230,6 +234,11 @@ def whether(op: Op, key: str) -> Keyed:
     if isinstance(op, Whether) and op.p < 1:  # type: ignore[attr-defined]  # each has one
         return _Whether((changed(op, p=1.0, name=None, from_=None, only=None),), p=op.p), f"{key}.p"  # type: ignore[attr-defined]
     return op, key
+
+
+def described(op: Op, image: ImageSpec, before: Lowered) -> str:
+    """See ``Op.described``: of an op whose ``p`` is below 1, that it is a choice, too."""
+    return whether(op, "")[0].described(image, before)
 
 
 def fixed(op: Op, key: str, draws: Mapping[str, Words]) -> list[Op]:

@@ -11,6 +11,7 @@ from pixprep.pipeline.ops.op import FirstOp
 from pixprep.plan.clip_frames import Rule, Sampling, Start
 from pixprep.plan.draws.augments import Drawing, RandomStep, Uniforms
 from pixprep.plan.draws.philox import Words
+from pixprep.plan.lowered import Lowered
 from pixprep.plan.plan import ClipPlan, Plan
 from pixprep.spec import Alpha, Chroma, Color, FrameLayout, Frames, Idct, ImageSpec
 
@@ -69,6 +70,10 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
     alpha: Alpha = "drop"
     window: tuple[int, int] | None = None
 
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        upright = "turned upright by its EXIF orientation" if self.apply_exif_orientation else "as it is stored"
+        return f"decode to {self.color if self.color == 'gray' else self.color.upper()}, {upright}"
+
     def check(self) -> None:
         if self.only is not None:
             raise PipelineError('"only": both sides decode alike: leave it out')
@@ -119,6 +124,10 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
     short: Literal["refuse", "repeat"] = "refuse"
     color: Color = "rgb"
     apply_rotation: bool = True
+
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        color = self.color if self.color == "gray" else self.color.upper()
+        return f"decode {self.sampling} to {color}{', turned as the container says' * self.apply_rotation}"
 
     def check(self) -> None:
         if isinstance(self.sample, dict):
@@ -198,6 +207,7 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
     given: Literal["rgb", "bgr"] | None = None
     dtype: Literal["uint8", "float32"] = "uint8"
     layout: FrameLayout = "hwc"
+    said = "{0.frames!s}"
 
     def check(self) -> None:
         if self.only is not None:

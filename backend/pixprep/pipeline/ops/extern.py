@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -42,8 +41,11 @@ class Extern(LevelsOp, frozen=True, tag="extern", kw_only=True):
     def check(self) -> None:
         operators.check_name(self.operator)
 
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        return str(finding.find(self.operator, self.version, before.operators).use(self.fields))
+
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         call = finding.find(self.operator, self.version, before.operators).use(self.fields)
         if call.operator.place == "tensor":
             raise PipelineError(f"{call.operator} takes a tensor: it stands right behind tensor")
-        return before.do(replace(call, key=key) if call.operator.generator is not None else call)
+        return before.do(call.changed(key=key) if call.operator.generator is not None else call)

@@ -12,7 +12,7 @@ from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import need_channels, need_whole_levels, shown
 from pixprep.pipeline.ops.op import ImageOp
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.output_plans import Affine, ArithmeticStep, ByOwn, Float32
+from pixprep.plan.output_plans import Affine, ArithmeticStep, ByOwn, Float32, formula
 from pixprep.spec import Arithmetic, ImageSpec, Own, Reals, as_tuple
 
 _FLOAT32 = np.finfo(np.float32)
@@ -74,6 +74,10 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         means, stds = _each(self.mean, channels), _each(self.std, channels)
         scale = 1.0 if isinstance(self.scale, str) else self.scale
         return [(scale / std, -mean / std) for mean, std in zip(means, stds, strict=True)]
+
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        steps = self.lower(before, image, "").arithmetic
+        return "; ".join(dict.fromkeys(formula(steps, channel) for channel in range(image.channels)))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         if before.erasures:

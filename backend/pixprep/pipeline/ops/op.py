@@ -22,7 +22,6 @@ from pixprep.plan.draws.philox import Words
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
 from pixprep.plan.plan import Plan
-from pixprep.plan.steps import levels
 from pixprep.plan.steps.levels import LevelStep
 from pixprep.plan.steps.operators import Operator
 from pixprep.spec import Color, ImageSpec, InputSpec, Side, TensorSpec, as_tuple
@@ -40,9 +39,11 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
         from_: the op whose image this one takes, ``from`` in the file; None: the op before.
         only: the side of the pipeline that has this op; None: both.
         home: the one side that an op of this kind can be on; None: either.
+        said: words for what it does, see ``described``; ``{0.field}`` stands for a field.
     """
 
     home: ClassVar[Side | None] = None
+    said: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -66,6 +67,15 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
         """The numbers that this op takes with each image, where a field names an input; ``image``: what it takes."""
         return ()
+
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        """Words for what it does, such as ``resize the shorter side to 256 (bilinear, ...)``.
+
+        Args:
+            image: the spec of the image that leaves it.
+            before: the first op alone, folded.
+        """
+        return self.said.format(self)
 
     def fixed(self, words: Words) -> list[Op]:
         """The ops that do to every image what this one did to one, for ``verify``.
@@ -121,6 +131,9 @@ class ImageOp(Op, frozen=True):
             PipelineError: the op is right by itself, but does not fold with what comes before it.
         """
         raise NotImplementedError
+
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        return ", ".join(self.lower(before, image, op_name(self)).geometry.words())
 
 
 class LevelsOp(Changing, ImageOp, frozen=True):
@@ -216,11 +229,11 @@ class Sometimes(Drawn):
 
     @property
     def is_pointwise(self: Any) -> bool:
-        return levels.is_pointwise(self.step())
+        return bool(self.step().is_pointwise)
 
     @property
     def keeps_gray(self: Any) -> bool:
-        return levels.is_gray(self.step(), was_gray=True)
+        return bool(self.step().is_gray(was_gray=True))
 
     def lower(self: Any, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return LevelsOp.lower(self, before, image, key)

@@ -91,6 +91,10 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
     pad_level: Margin | None = None
     channels: Literal[1, 4] | None = None
 
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        count = f", {self.channels} channel{'s' * (self.channels > 1)}" if self.channels else ""
+        return f"give the image as {self.dtype} {self.layout}{count}"
+
     def check(self) -> None:
         if None not in (self.pad_value, self.pad_level):
             raise PipelineError('needs either "pad_value", of the tensor, or "pad_level", before normalize')
@@ -169,6 +173,9 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
 
 class NumbersOp(OutputOp, frozen=True):
     """An output of a few numbers, which the place of the image says; ``order`` may be a field."""
+
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        return f"give {self.lower(before, self.infer(image)).meaning}"
 
     def infer(self, image: ImageSpec) -> TensorSpec:
         is_transform = op_name(self) == "transform"
@@ -255,6 +262,8 @@ class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
         preset: OpenCV's: ``ultrafast``, ``fast`` or ``medium``.
     """
 
+    said = "give how pixels move from frame to frame (OpenCV's DIS, {0.preset})"
+
     preset: Preset = "fast"
 
     def infer(self, image: ImageSpec) -> TensorSpec:
@@ -306,6 +315,8 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
             boxes that go, go too.
     """
 
+    said = "give the boxes of the image here"
+
     format: BoxFormat = "xyxy"
     normalized: bool = False
     clip: bool = True
@@ -342,6 +353,8 @@ class Points(AnnotationOp, frozen=True, tag="points"):
         pad: as in ``boxes``.
     """
 
+    said = "give the points of the image here"
+
     flip_pairs: tuple[tuple[int, int], ...] = ()
     normalized: bool = False
     clip: bool = False
@@ -373,6 +386,8 @@ class Mask(AnnotationOp, frozen=True, tag="mask"):
         dtype: ``uint8``, or ``int64`` for labels that are not all 0 to 255.
     """
 
+    said = "give the label of each pixel of the image here, {0.ignore} where no image is"
+
     ignore: int = 255
     dtype: MaskDType = "uint8"
 
@@ -392,6 +407,8 @@ class Masks(AnnotationOp, frozen=True, tag="masks"):
     A sample has an array (n, height, width) as ``masks``, 0 where the object is not. They move as by ``mask``, with 0
     where no image is. Where there are boxes, too, mask n belongs to box n, and goes with it.
     """
+
+    said = "give the mask of each object of the image here"
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         before.check_places()

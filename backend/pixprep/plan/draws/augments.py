@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy.typing as npt
 
 from pixprep.plan.draws.philox import F64, Numbers, Words
 from pixprep.plan.steps.levels import LevelStep
+from pixprep.plan.steps.step import Traits
 from pixprep.spec import Color
 
 Uniforms = Callable[[int, int], F64]
@@ -36,40 +37,10 @@ class Drawing:
         raise NotImplementedError
 
 
-class Changing(Drawing):
-    """Base of the ops on levels whose steps depend on the size of the image, or on what is drawn.
-
-    Attributes:
-        moves: Whether it may move pixels, and with them what boxes and masks lie on.
-        no_places: Reason why no later op may report where a pixel came from; empty: it may.
-        no_boxes: Reason why no boxes or points may follow; empty: they may.
-    """
+class Changing(Traits, Drawing):
+    """Base of the ops on levels whose steps depend on the size of the image, or on what is drawn."""
 
     __slots__ = ()
-
-    moves: ClassVar[bool] = False
-    no_places: ClassVar[str] = ""
-    no_boxes: ClassVar[str] = ""
-
-    @property
-    def is_pointwise(self) -> bool:
-        """Tell whether each pixel of the result depends on the same pixel alone, whatever is drawn."""
-        return False
-
-    @property
-    def keeps_places(self) -> bool:
-        """Tell whether a mirror may come before or after."""
-        return False
-
-    @property
-    def keeps_gray(self) -> bool:
-        """Tell whether equal channels stay equal, as far as is known."""
-        return False
-
-    @property
-    def is_hosts(self) -> bool:
-        """Tell whether a GPU has no kernel for its steps, so that the host does them."""
-        return False
 
     def input_words(self, row: npt.NDArray[Any] | None, height: int, width: int) -> Words:
         """Words of a row that came with an image of this size, of an op that takes one; None: an example.
@@ -131,11 +102,6 @@ class Augment(RandomStep):
     op: Changing
     color: Color
     input: str | None = None
-
-    @property
-    def is_hosts(self) -> bool:
-        """Tell whether a GPU has no kernel for its steps."""
-        return self.op.is_hosts
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
         """Steps that the draw makes of it."""

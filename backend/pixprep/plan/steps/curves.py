@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.plan.steps.step import Step
 from pixprep.spec import BlendLike, ColorLike
 
 U8 = npt.NDArray[np.uint8]
 
 
-class Curve(NamedTuple):
+class Curve(Step, frozen=True):
     """Each level looked up.
 
     Attributes:
@@ -24,6 +24,7 @@ class Curve(NamedTuple):
 
     table: bytes
     factor: float | None = None
+    is_pointwise = keeps_places = keeps_gray = True
 
     def __str__(self) -> str:
         if self.factor is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
+from pixprep.plan.steps.step import Step
 
-class Hsv(NamedTuple):
+
+class Hsv(Step, frozen=True):
     """Hue, saturation and value shifted, as OpenCV's ``cvtColor`` of uint8 has them; of 180, 256 and 256 numbers.
 
     On the way back each level is cut off, but in the last columns of the image, which fill no vector of 32 pixels, it

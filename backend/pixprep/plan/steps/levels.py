@@ -15,7 +15,7 @@ Levels are those of the decoded channels, RGB or gray, whatever order the tensor
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,15 +23,15 @@ import numpy.typing as npt
 from pixprep.plan.profiles.profile import Method
 from pixprep.plan.profiles.windows import Order
 from pixprep.plan.steps.curves import Curve
-from pixprep.plan.steps.hsv import Hsv
 from pixprep.plan.steps.operators import Extern
+from pixprep.plan.steps.step import Step
 from pixprep.plan.steps.warps import F64, Matrix, Warp
 from pixprep.spec import BlendLike, ColorLike, Like, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
 
 
-class Blend(NamedTuple):
+class Blend(Step, frozen=True):
     """``gray + factor * (level - gray)``, rounded and clipped as ``like`` does it.
 
     Attributes:
@@ -42,13 +42,23 @@ class Blend(NamedTuple):
     gray: Literal["own", "mean"]
     factor: float
     like: BlendLike
+    keeps_places = True
+
+    @property
+    def is_pointwise(self) -> bool:
+        """See ``Traits``."""
+        return self.gray == "own"
+
+    def is_gray(self, *, was_gray: bool) -> bool:
+        """See ``Traits``."""
+        return was_gray or (self.gray == "own" and self.factor == 0)
 
     def __str__(self) -> str:
         gray = "the gray of each pixel" if self.gray == "own" else "the mean gray of the image"
         return f"blend with {gray}, factor {self.factor:.4g} ({self.like}'s rounding)"
 
 
-class Hue(NamedTuple):
+class Hue(Step, frozen=True):
     """The hue turned, through HSV and back; by 0 it is no identity either, for both round on the way.
 
     Attributes:
@@ -57,12 +67,13 @@ class Hue(NamedTuple):
 
     shift: float
     like: ColorLike
+    is_pointwise = keeps_places = True
 
     def __str__(self) -> str:
         return f"turn the hue by {self.shift:.4g} of the circle ({self.like}'s rounding)"
 
 
-class ColorMatrix(NamedTuple):
+class ColorMatrix(Step, frozen=True):
     """Sums of the channels, each times a factor, and of an offset.
 
     In float32, each product and sum rounded, in the order red, green, blue, offset; clipped to 0 to 255, and rounded
@@ -73,6 +84,13 @@ class ColorMatrix(NamedTuple):
     """
 
     numbers: tuple[float, ...]
+    is_pointwise = keeps_places = True
+
+    def is_gray(self, *, was_gray: bool) -> bool:
+        """See ``Traits``."""
+        rows = [self.numbers[start : start + 4] for start in (0, 4, 8)]
+        is_scale = all(row[:3].count(0) >= 2 for row in rows) and len({(sum(row[:3]), row[3]) for row in rows}) == 1
+        return len({*rows}) == 1 or (was_gray and is_scale)
 
     def __str__(self) -> str:
         rows = (self.numbers[start : start + 4] for start in (0, 4, 8))
@@ -80,7 +98,7 @@ class ColorMatrix(NamedTuple):
         return f"mix red, green, blue and 1 by {words}"
 
 
-class Tone(NamedTuple):
+class Tone(Step, frozen=True):
     """A curve for each channel that its own histogram makes.
 
     Attributes:
@@ -89,6 +107,7 @@ class Tone(NamedTuple):
 
     kind: Literal["autocontrast", "equalize"]
     like: ColorLike
+    keeps_places = keeps_gray = True
 
     def __str__(self) -> str:
         what = (
@@ -97,16 +116,17 @@ class Tone(NamedTuple):
         return f"{what} ({self.like}'s rounding)"
 
 
-class Permute(NamedTuple):
+class Permute(Step, frozen=True):
     """The channels in another order: for each decoded channel the one that it becomes; a gray image stays."""
 
     order: tuple[int, ...]
+    is_pointwise = keeps_places = keeps_gray = True
 
     def __str__(self) -> str:
         return f"take the channels {', '.join(map(str, self.order))}"
 
 
-class Filter(NamedTuple):
+class Filter(Step, frozen=True):
     """A small convolution, of each channel by itself.
 
     **sharpness**: the outermost pixels, and images of fewer than 3 rows or columns, stay as they are. For any other
@@ -130,11 +150,17 @@ class Filter(NamedTuple):
     factor: float = 1.0
     rows: tuple[float, ...] = ()
     columns: tuple[float, ...] = ()
+    keeps_gray = True
 
     @property
     def is_hosts(self) -> bool:
-        """Tell whether a GPU has no kernel for it."""
+        """See ``Traits``."""
         return self.like == "opencv"
+
+    @property
+    def keeps_places(self) -> bool:
+        """See ``Traits``: a blur is summed in float32, from one side to the other."""
+        return self.kind == "sharpness"
 
     def __str__(self) -> str:
         if self.kind == "sharpness":
@@ -143,7 +169,7 @@ class Filter(NamedTuple):
         return f"blur by {len(self.rows)} x {len(self.columns)} pixels, of which the middle weighs {middle:.3g}"
 
 
-class Take(NamedTuple):
+class Take(Step, frozen=True):
     """A window of the image, (top, left, height, width), padded where it is outside, then mirrored.
 
     Attributes:
@@ -159,6 +185,7 @@ class Take(NamedTuple):
     flips: tuple[bool, bool]
     fill: tuple[int, ...]
     mode: PaddingMode = "constant"
+    moves = True
 
     def is_inside(self, height: int, width: int) -> bool:
         """Tell whether an image of this size fills it."""
@@ -172,7 +199,7 @@ class Take(NamedTuple):
         return np.array([[a, 0.0, c], [0.0, e, f], [0.0, 0.0, 1.0]])
 
 
-class Resample(NamedTuple):
+class Resample(Step, frozen=True):
     """A resize of the image as it is here, to levels again.
 
     Attributes:
@@ -190,11 +217,7 @@ class Resample(NamedTuple):
     method: Method
     like: Like
     order: Order = Order.AS_DECODED
-
-    @property
-    def is_hosts(self) -> bool:
-        """Tell whether a GPU has no kernel for it."""
-        return True
+    moves = is_hosts = True
 
     def forward(self, height: int, width: int) -> F64:
         """Motion of an image of this size: see ``motions``."""
@@ -203,7 +226,7 @@ class Resample(NamedTuple):
         return np.array([[1 / x, 0.0, -left / x], [0.0, 1 / y, -top / y], [0.0, 0.0, 1.0]])
 
 
-class Erase(NamedTuple):
+class Erase(Step, frozen=True):
     """A rectangle of one value a channel, or of noise.
 
     Attributes:
@@ -224,7 +247,7 @@ class Erase(NamedTuple):
         return f"fill {where} with {', '.join(f'{value:.4g}' for value in self.values) or 'noise'}"
 
 
-class Mix(NamedTuple):
+class Mix(Step, frozen=True):
     """The image and what each chain of steps makes of it, each times its weight, and added up.
 
     In float32, each product and each sum rounded, the image first, then chain after chain; the result is cut off.
@@ -236,16 +259,11 @@ class Mix(NamedTuple):
 
     weights: tuple[float, ...]
     chains: tuple[tuple[LevelStep, ...], ...]
-
-    @property
-    def is_hosts(self) -> bool:
-        """Tell whether a GPU has no kernel for it."""
-        return True
+    is_hosts = True
 
 
-LevelStep = (
-    Curve | Blend | Hue | Hsv | ColorMatrix | Tone | Permute | Filter | Warp | Take | Resample | Erase | Mix | Extern
-)
+LevelStep = Step
+"""Any of these."""
 
 
 def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
@@ -265,43 +283,15 @@ def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
             made[-1] = Curve(step.of(np.frombuffer(last.table, np.uint8)).tobytes())
         elif isinstance(step, Take) and isinstance(last, Warp) and step.is_inside(last.height, last.width):
             top, left = last.top + step.top, last.left + step.left
-            made[-1] = last._replace(top=top, left=left, height=step.height, width=step.width)
+            made[-1] = last.changed(top=top, left=left, height=step.height, width=step.width)
             if any(step.flips):
-                made.append(step._replace(top=0, left=0))
+                made.append(step.changed(top=0, left=0))
         else:
             made.append(step)
     return tuple([step for step in made if not (isinstance(step, Curve) and step.table == _SAME)])
 
 
 _SAME = bytes(range(256))
-
-
-def is_pointwise(step: LevelStep) -> bool:
-    """Tell whether each pixel of the result depends on the same pixel alone."""
-    return isinstance(step, Curve | Hue | ColorMatrix | Permute) or (isinstance(step, Blend) and step.gray == "own")
-
-
-def is_gray(step: LevelStep, *, was_gray: bool) -> bool:
-    """Tell whether all channels are equal after a step, as far as is known; ``was_gray``: they were before."""
-    if isinstance(step, ColorMatrix):
-        rows = [step.numbers[start : start + 4] for start in (0, 4, 8)]
-        is_scale = all(row[:3].count(0) >= 2 for row in rows) and len({(sum(row[:3]), row[3]) for row in rows}) == 1
-        return len({*rows}) == 1 or (was_gray and is_scale)
-    is_made = isinstance(step, Blend) and step.gray == "own" and step.factor == 0
-    return is_made or (was_gray and isinstance(step, Curve | Blend | Tone | Permute | Filter))
-
-
-def keeps_places(step: LevelStep) -> bool:
-    """Tell whether a pixel stays where it is, so that a mirror may come before or after."""
-    is_summed = isinstance(step, Filter) and step.kind == "blur"  # in float32, from one side to the other
-    return not isinstance(step, Hsv | Warp | Take | Resample | Erase | Mix | Extern) and not is_summed
-
-
-def moves(step: LevelStep) -> bool:
-    """Tell whether a step moves pixels, and with them what boxes and masks lie on."""
-    return isinstance(step, Warp | Take | Resample) or (
-        isinstance(step, Extern) and (step.is_anywhere or bool(step.operator.motion))
-    )
 
 
 _WINDOWS = (Warp, Take, Resample)
@@ -344,12 +334,12 @@ def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int,
     for step in steps:
         size = size_after([step], height, width)
         if isinstance(step, Warp):
-            made.append(step._replace(filter="nearest", fill=fill))
+            made.append(step.changed(filter="nearest", fill=fill))
         elif isinstance(step, Take):
-            made.append(step._replace(fill=fill))
+            made.append(step.changed(fill=fill))
         elif isinstance(step, Resample):
             method = Method("nearest", antialias=False)
-            made.append(step._replace(method=method, like="dali" if any(step.begin) else labels_like(step.like)))
+            made.append(step.changed(method=method, like="dali" if any(step.begin) else labels_like(step.like)))
         elif isinstance(step, Extern) and (motion := step.forward(height, width)) is not None:
             back = np.linalg.inv(motion)
             depth = back[2, 2] or 1e-12 * np.abs(back[2]).max()  # the horizon may go through the first corner

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError, in_words
+from pixprep.plan.steps.step import Step
 from pixprep.registry import load
 from pixprep.spec import DType, Layout, TensorSpec
 
@@ -117,8 +118,7 @@ class OperatorCall:
     only: Any = None
 
 
-@dataclass(frozen=True)
-class Extern:
+class Extern(Step, frozen=True):
     """One use of an operator: a step of a plan.
 
     Attributes:
@@ -151,6 +151,17 @@ class Extern:
     def is_anywhere(self) -> bool:
         """Tell whether nobody knows where its pixels came from."""
         return self.size is not None and self.operator.motion is None
+
+    @property
+    def moves(self) -> bool:  # type: ignore[override]  # of most steps it is the same for all
+        """See ``Traits``."""
+        return self.is_anywhere or self.operator.motion is not None
+
+    @property
+    def no_places(self) -> str:  # type: ignore[override]  # as above
+        """See ``Traits``."""
+        what = f"behind the operator {self.operator}, which makes an image of its own: give the operator a motion"
+        return f"nobody knows where a pixel came from {what}" if self.is_anywhere else ""
 
     def words(self, height: int, width: int, numbers: Any, boxes: Any = None) -> dict[str, int]:
         """``{"seed": 81985529216486895}``: two words of the image's numbers."""

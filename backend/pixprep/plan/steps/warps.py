@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.plan.steps.step import Step
 from pixprep.spec import PaddingMode, WarpLike
 
 F64 = npt.NDArray[np.float64]
@@ -59,7 +60,7 @@ def taps(sigma: float) -> int:
     return int(8 * sigma + 1) | 1
 
 
-class Warp(NamedTuple):
+class Warp(Step, frozen=True):
     """Each pixel of the result looks at a place of the image, which ``matrix`` says, as ``like`` computes it.
 
     (x', y') is a pixel of the whole result, of which the window ``top``, ``left``, ``height``, ``width`` is made; the
@@ -140,6 +141,7 @@ class Warp(NamedTuple):
     like: WarpLike
     elastic: Elastic | None = None
     padding_mode: PaddingMode = "constant"
+    moves = True
 
     def __str__(self) -> str:
         if self.elastic is not None:
