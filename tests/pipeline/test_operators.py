@@ -192,7 +192,7 @@ def test_operators_are_a_list_of_operators_or_names(operators, tmp_path):
 
 def test_an_operator_that_is_not_called_is_refused_in_words():
     with pytest.raises(
-        pp.PipelineError, match=r"^ops\[2\]: .* such as decode\(\), not the operator acme.means 2: call"
+        pp.PipelineError, match=r"^ops\[2\]: .* such as resize\(256\), not the operator acme.means 2: call"
     ):
         pp.Pipeline([*HEAD, means, pp.tensor()])
 
