@@ -3,6 +3,7 @@
 #   make demo STAY=1                        keep serving, with a page for the browser
 #   make test-fast                          the tests that start no server
 #   make test-slow                          those that make test leaves out: every GPU's build, long waits (7 minutes)
+#   make release-checks                     every check that make test leaves out, before a release (hours)
 #   make test-library PYTHON=python3.13     the tests of what needs no Triton, which ends at Python 3.12
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
@@ -57,7 +58,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-engine test-gpu test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs docs-site words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow release-checks test-library test-server-a test-server-j test-engine test-gpu test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs docs-site words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -99,6 +100,15 @@ test-fast: .venv/.dev
 
 test-slow: .venv/.dev
 	$(PYTEST) -m slow -o faulthandler_timeout=1800
+
+# CONTRIBUTING.md says when each ran last.
+CHECKS := test-slow test-library corpora sanitize fuzz fuzz-huffman pillow-versions soak parity parity-tensorflow models \
+    training train scale clients gpu-installs audit
+
+release-checks:
+	@for each in $(CHECKS); do \
+	    echo "make $$each"; $(MAKE) --no-print-directory $$each || failed="$$failed $$each"; \
+	done; test -z "$$failed" || { echo "these failed:$$failed" >&2; exit 1; }
 
 test-library: .venv-library/.done
 	.venv-library/bin/pytest $(LIBRARY:%=tests/%) tests/cli/test_new_python.py tests/attacks/test_data_*.py \

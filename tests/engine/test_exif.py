@@ -231,10 +231,10 @@ def test_a_gpu_decodes_no_jpeg_that_its_decoder_would_turn_otherwise():
 
 
 def test_random_directories_are_read_as_by_pillow():
-    """Some 600 of 6,000 are turned."""
+    """Some 200 of 2,000 are turned."""
     numbers = np.random.default_rng(0)
     found = []
-    for _ in range(6000):
+    for _ in range(2000):
         order = "<>"[numbers.integers(2)]
         entries = []
         for _ in range(numbers.integers(1, 6)):
@@ -248,4 +248,4 @@ def test_random_directories_are_read_as_by_pillow():
         exif = block(*entries, order=order, behind=bytes(numbers.integers(0, 9, numbers.integers(0, 80), np.uint8)))
         found.append((exif_orientation(exif), pillows(exif), exif))
     assert [exif for ours, theirs, exif in found if ours != theirs] == []
-    assert sum(theirs > 1 for _, theirs, _ in found) > 500
+    assert sum(theirs > 1 for _, theirs, _ in found) > 150

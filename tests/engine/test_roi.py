@@ -65,7 +65,7 @@ def parts(seed, count, *, around=0.0):
 @pytest.mark.parametrize("filter_name", CURVES)
 def test_a_part_is_what_the_filter_makes_of_it_and_of_what_lies_beyond(filter_name, antialias):
     made, expected, cropped = [], [], 0
-    for pixels, size, roi in parts(len(filter_name), 120, around=0.3):
+    for pixels, size, roi in parts(len(filter_name), 50, around=0.3):
         how = {"height": size[0], "width": size[1], "like": "dali", "filter": filter_name, "antialias": antialias}
         made.append(run(pixels, pp.resize(**how, roi=roi)).ravel())
         expected.append(defined(pixels, size, roi, filter_name, antialias=antialias).ravel())

@@ -172,8 +172,8 @@ def test_what_is_encoded_comes_back(data, encode):
     assert from_base64(encode(data)) == data
 
 
-@settings(max_examples=40)
-@given(st.binary() | st.text().map(str.encode) | st.from_regex(rb"[A-Za-z0-9+/=\s-]{32,}\Z"))
+@settings(max_examples=20)
+@given(st.binary() | st.text().map(str.encode) | st.text("ABYZabyz0189+/= \n-", min_size=32).map(str.encode))
 def test_any_bytes_are_decoded_or_left_and_no_word_of_them_is_repeated(data):
     decoded = from_base64(data)
     assert decoded is None or len(decoded) <= len(data) * 3 // 4

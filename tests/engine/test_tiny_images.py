@@ -215,10 +215,10 @@ def test_every_random_op_is_tried():
     assert {name for name, each in ops.OPS.items() if each.home == "training"} == FIELDS.keys()
 
 
-MANY = pytest.param(400, marks=pytest.mark.slow(reason="20 times the examples of the same paths: a minute"))
+MANY = pytest.param(400, marks=pytest.mark.slow(reason="50 times the examples of the same paths: a minute"))
 
 
-@pytest.mark.parametrize("examples", [20, MANY])
+@pytest.mark.parametrize("examples", [8, MANY])
 @pytest.mark.parametrize("name", FIELDS)
 def test_no_image_ends_a_batch_for_its_neighbours(name, examples):
     sides, values = st.tuples(st.integers(1, 4), st.integers(1, 4)), one_of(0.0, 0.3, 0.49, 0.7, BELOW_1)

@@ -19,8 +19,10 @@ OURS = (
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("shim")
+def folder(request, tmp_path_factory):
+    """The folder of the shims, which pytest keeps for the next run: a shim's name tells all that it is made of."""
+    cache = getattr(request.config, "cache", None)
+    return cache.mkdir("shim") if cache else tmp_path_factory.mktemp("shim")
 
 
 @pytest.fixture(scope="module")

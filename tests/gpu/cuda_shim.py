@@ -7,6 +7,7 @@ import ctypes
 import shutil
 import subprocess
 import sys
+import tempfile
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +21,7 @@ from pixprep.gpu.canvases import canvas_plan, needs_canvases
 from pixprep.gpu.fill import PixelBuffer
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
+SHIM = Path(__file__).parents[1] / "shim" / "shim.cpp"
 
 
 def build(plan, folder, *, sanitize=False, plain=False):
@@ -36,20 +38,21 @@ def build_levels(plan, folder, *, sanitize=False):
 def build_code(code, options, folder, *, sanitize=False):
     """The shim around kernels compiled with these options, as a loaded library."""
     name = "".join(c if c.isalnum() else "_" for c in "".join(options)) + "_asan" * sanitize
-    name += f"_{zlib.crc32(code.encode()):08x}"
+    name += f"_{zlib.crc32(SHIM.read_bytes() + code.encode()):08x}"
     path = Path(folder, f"{name}.so")
     if not path.exists():
-        written = path.with_suffix(".cu")
-        written.write_text(code, encoding="utf-8")
-        flags = "-std=c++17 -O1 -ffp-contract=off -U_FORTIFY_SOURCE -shared -fPIC" + " -g" * sanitize
-        command = [COMPILER, *flags.split(), *options]
-        sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-        if COMPILER.endswith("g++") and not COMPILER.endswith("clang++"):
-            sanitizers.append("-fsanitize-sections=shared_memory")  # else variables with a section have no guards
-        command += [f'-DSOURCE="{written}"', *sanitizers * sanitize]
-        command += ["-o", str(path), str(Path(__file__).parents[1] / "shim" / "shim.cpp")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        with tempfile.TemporaryDirectory(dir=folder) as own:  # a run beside this one sees whole libraries alone
+            written, made = Path(own, "shim.cu"), Path(own, "shim.so")
+            written.write_text(code, encoding="utf-8")
+            flags = "-std=c++17 -O1 -ffp-contract=off -U_FORTIFY_SOURCE -shared -fPIC" + " -g" * sanitize
+            command = [COMPILER, *flags.split(), *options]
+            sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+            if COMPILER.endswith("g++") and not COMPILER.endswith("clang++"):
+                sanitizers.append("-fsanitize-sections=shared_memory")  # else variables with a section have no guards
+            command += [f'-DSOURCE="{written}"', *sanitizers * sanitize, "-o", str(made), str(SHIM)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            made.replace(path)
     return ctypes.CDLL(str(path))
 
 

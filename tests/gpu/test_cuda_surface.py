@@ -17,8 +17,7 @@ SIZES = ((2, 2), (48, 64), (96, 162), (50, 174), (34, 226))
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shim")
+def library(folder):
     return cuda_shim.build_code(launch.surface_code(), [], folder)
 
 

@@ -1,7 +1,8 @@
-"""The benchmarks' modules."""
+"""The benchmarks' modules, and a compiler for wheels whose kernels nobody runs."""
 
 import importlib
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -9,6 +10,22 @@ import pytest
 
 # The Makefile's: a wheel's kernels are compiled once, and not for each test that makes one.
 os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(Path(sys.prefix, "zig").absolute()))
+READS = """#!/bin/sh
+case "$*" in *x86-64-v4*) gcc -fsyntax-only "$@" || exit 1;; esac
+while [ "$1" != -o ]; do shift; done
+touch "$2"
+"""
+
+
+@pytest.fixture
+def reader(tmp_path):
+    """A compiler of empty libraries: GCC reads the kernels of one level, and others compile them."""
+    if shutil.which("gcc") is None:
+        pytest.skip("NO GCC: apt-get install gcc")
+    compiler = tmp_path / "compiler"
+    compiler.write_text(READS)
+    compiler.chmod(0o755)
+    return str(compiler)
 
 
 @pytest.fixture(scope="module")

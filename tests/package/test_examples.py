@@ -1,6 +1,7 @@
 """Computations of the client examples, without a server."""
 
 import json
+import os
 import re
 import runpy
 import shlex
@@ -27,12 +28,15 @@ def test_an_example_says_above_all_what_to_install(path):
     assert "opencv" not in line  # the newest asks for NumPy 2, under which the embedded Triton does not start
 
 
-def test_what_the_examples_install_changes_nothing_beside_the_embedded_triton():
+def test_what_the_examples_install_changes_nothing_beside_the_embedded_triton(reader):
     """Not spark_batch.py: its page has an environment of its own."""
     words = [word for path in SCRIPTS if path.stem != "spark_batch" for word in shlex.split(installs(path))]
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--quiet", "--report", "-"]
     command.append("--no-build-isolation")
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False, cwd=EXAMPLES.parent)
+    done = subprocess.run(
+        [*command, *words], capture_output=True, text=True, check=False, cwd=EXAMPLES.parent,
+        env=os.environ | {"PIXPREP_CC": reader},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [each["metadata"]["name"] for each in json.loads(done.stdout)["install"]] == ["pixprep"]  # this checkout
 

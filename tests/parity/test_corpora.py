@@ -1,7 +1,7 @@
 """Odd images that other projects collected: pixprep and Pillow accept the same ones and get the same pixels.
 
-Where they differ, the file stands in ``DIFFERENCES`` with the reason. Every run checks Go's; all of them,
-``PIXPREP_CORPORA=1`` (``make corpora``): 100 MB of downloads, kept in pytest's cache.
+Where they differ, the file stands in ``DIFFERENCES`` with the reason. ``PIXPREP_CORPORA=1`` (``make corpora``) checks
+them: 100 MB of downloads, kept in pytest's cache.
 """
 
 import os
@@ -15,7 +15,6 @@ import pytest
 
 from support.corpora import CannotFetchError, fetch
 
-EVERYDAY = ["golang"]
 ALL = ["golang", "libjpeg-turbo", "pillow", "imagecodecs", "scikit-image", "foolbox"]
 LEAST = {"golang": 80, "libjpeg-turbo": 30, "pillow": 700, "imagecodecs": 75, "scikit-image": 10, "foolbox": 20}
 
@@ -56,7 +55,7 @@ def compared(files):
 
 @pytest.mark.parametrize("source", ALL)
 def test_pixprep_and_pillow_agree_on_every_file(request, source):
-    if source not in EVERYDAY and not os.environ.get("PIXPREP_CORPORA"):
+    if not os.environ.get("PIXPREP_CORPORA"):
         pytest.skip("NO CORPORA: set PIXPREP_CORPORA=1 to download and compare them")
     try:
         files = fetch(source, request.config.cache.mkdir("corpora"))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import pixprep as pp
@@ -171,6 +171,7 @@ def grouped(groups, **fields):
     return Order(samples=len(groups), groups=groups, **fields)
 
 
+@settings(max_examples=40)
 @given(counts=COUNTS, quarter=st.integers(1, 5), shuffle=SHUFFLES, seed=SEEDS, data=st.data())
 @pytest.mark.parametrize("last", ["drop", "short", "pad"])
 def test_a_global_batch_is_of_one_group_on_any_shards(counts, quarter, shuffle, seed, last, data):  # noqa: PLR0917

@@ -16,7 +16,7 @@ from pixprep.spec import BoxFormat
 from support.images import png
 
 HEIGHT, WIDTH = 110, 150
-CHAINS = 70
+CHAINS = 40
 GREY, BLACK = (90, 90, 90), (0, 0, 0)
 COLOURS = [(0, 255, 0), (0, 0, 255), (255, 0, 0), (255, 255, 0)]
 PALETTE = np.array([GREY, BLACK, *COLOURS], float)
