@@ -190,46 +190,10 @@ def test_operators_are_a_list_of_operators_or_names(operators, tmp_path):
             call()
 
 
-def test_an_operator_that_is_not_called_is_refused_in_words():
-    with pytest.raises(
-        pp.PipelineError, match=r"^ops\[2\]: .* such as resize\(256\), not the operator acme.means 2: call"
-    ):
-        pp.Pipeline([*HEAD, means, pp.tensor()])
-
-
 def test_two_versions_may_be_given():
     other = pp.operator("acme.means", version=3, place="tensor", shape=(3,))(lambda tensor: tensor.max(axis=(1, 2)))
     assert find("acme.means", 2, [other, means]) is means
     assert find("acme.means", 3, [other, means]) is other
-
-
-@pytest.mark.parametrize(
-    ("ops", "message"),
-    [
-        ([means(), pp.tensor()], 'ops[2] "acme.means": acme.means 2 takes a tensor: it stands right behind tensor'),
-        (
-            [pp.tensor(), pp.flip(), means()],
-            'ops[4] "acme.means": acme.means 2 takes a tensor: it stands right behind tensor',
-        ),
-        ([pp.normalize(), scaled(), pp.tensor()], 'ops[3] "acme.scaled": must come before normalize: '),
-        ([scaled(by="x"), pp.tensor()], 'ops[2] "acme.scaled": "fields".by: expected a number, got a string'),
-        (
-            [scaled(least=0.5), pp.tensor()],
-            'ops[2] "acme.scaled": "fields".least: expected a whole number, got a number',
-        ),
-        ([scaled(to=1), pp.tensor()], 'ops[2] "acme.scaled": "fields": acme.scaled 1 has no field "to"; there are by'),
-        ([scaled(by=float("inf")), pp.tensor()], 'ops[2] "acme.scaled": "fields": numbers must be finite'),
-    ],
-)
-def test_a_wrong_use_is_refused_in_words(ops, message):
-    with pytest.raises(pp.PipelineError) as caught:
-        pp.Pipeline([*HEAD, *ops])
-    assert str(caught.value).startswith(message)
-
-
-def test_both_sides_must_do_the_same_to_a_tensor():
-    with pytest.raises(pp.PipelineError, match="has other operators in training"):
-        pp.Pipeline([*HEAD, pp.tensor(only="training"), twice(only="training"), pp.tensor(only="serving")])
 
 
 def test_a_pipeline_with_operators_is_explained_and_shown_and_not_verified():
@@ -308,11 +272,6 @@ def test_nothing_behind_it_says_where_a_pixel_came_from(after):
     )
     if after not in ANNOTATIONS:
         assert pp.Pipeline([*HEAD, after, unwarp(), pp.tensor()]).outputs["tensor"].spec.shape == (3, 24, 16)
-
-
-def test_a_box_of_a_client_comes_before_it():
-    with pytest.raises(pp.PipelineError, match="boxes are in pixels of the photo"):
-        pp.Pipeline([pp.decode(), unwarp(), pp.crop(box="face"), pp.tensor()])
 
 
 # mistakes of operators
@@ -456,52 +415,6 @@ def test_a_name_that_no_file_could_have_is_refused(name):
         pp.extern(operator=name, version=1)
 
 
-def a_list(pixels, *, strength: list[int]):  # noqa: ARG001
-    return pixels
-
-
-def wrong_default(pixels, *, strength: int = 0.5):  # noqa: ARG001
-    return pixels
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (lambda pixels, other: pixels, r"write \* before other: fields are given by their names"),  # noqa: ARG005
-        (lambda pixels, **fields: pixels, r"write \* before fields"),  # noqa: ARG005
-        (lambda pixels, *, strength: pixels, "the field strength has no type that a file can hold"),  # noqa: ARG005
-        (a_list, "the field strength has no type that a file can hold"),
-        (wrong_default, r"the default of the field strength is not of its type: 0\.5"),
-        (lambda pixels, *, name="x": pixels, "no field may be called name, which every op has"),  # noqa: ARG005
-        (lambda: None, "its function takes an array first"),
-        (print, "an operator is made of a function, not of builtin_function_or_method"),
-    ],
-)
-def test_a_signature_that_no_file_could_fill_is_refused(function, message):
-    with pytest.raises(TypeError, match=rf"^a\.b: {message}"):
-        pp.operator("a.b", version=1)(function)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"version": 0}, "version is a whole number"),
-        ({"version": True}, "version is a whole number"),
-        ({"version": 1, "place": "image"}, 'place is "levels" or "tensor"'),
-        ({"version": 1, "arrays": "torch"}, 'arrays "numpy", "cupy" or both'),
-        ({"version": 1, "shape": (3,)}, r'of "levels" shape is \(height, width\), and the dtype uint8'),
-        ({"version": 1, "dtype": "float32"}, "and the dtype uint8"),
-        ({"version": 1, "motion": [1]}, 'motion is a function, of an operator on "levels"'),
-        ({"version": 1, "place": "tensor", "motion": min}, 'motion is a function, of an operator on "levels"'),
-        ({"version": 1, "place": "tensor", "shape": (0, 3)}, "shape is a tuple of lengths"),
-        ({"version": 1, "place": "tensor", "dtype": "float64"}, "dtype is one of float32, float16, uint8, int32"),
-    ],
-)
-def test_options_that_mean_nothing_are_refused(options, message):
-    with pytest.raises(TypeError, match=message):
-        pp.operator("a.b", **options)
-
-
 @pp.operator("acme.same", version=1)
 def same(pixels):
     """The array as it is."""
@@ -566,16 +479,6 @@ def test_a_flip_behind_a_blur_comes_after_it():
         assert np.array_equal(flipped, blurred[:, ::-1])
 
 
-def test_an_operator_on_levels_does_not_come_after_tensor_in_apply():
-    with pytest.raises(pp.PipelineError, match="it comes before tensor"):
-        pp.apply([pp.tensor(), same()], PHOTO)
-
-
-def test_apply_takes_no_numbers_beside_arrays():
-    with pytest.raises(pp.PipelineError, match="use an Engine"):
-        pp.apply([pp.crop(box="boxes")], PHOTO)
-
-
 @pp.operator("acme.noise", version=1)
 def noise(pixels, *, most: int = 9, rng: np.random.Generator):
     """Levels with something added."""
@@ -616,13 +519,6 @@ def test_what_was_drawn_comes_back_and_repeats_the_image():
     by_hand = (by_hand // 2 + rng[1].integers(0, 5, LEVELS.shape)).astype(np.uint8)
     assert np.array_equal(first["tensor"][0].transpose(1, 2, 0), by_hand)
     assert not np.array_equal(pp.apply(noise(), LEVELS, seed=1), pp.apply(noise(), LEVELS, seed=2))
-
-
-def test_an_operator_that_draws_is_of_training_alone():
-    with pytest.raises(pp.PipelineError, match=r'ops\[2\].* draws numbers, which serving has none of: say "only": "tr'):
-        pp.Pipeline([*HEAD, noise(), pp.tensor()])
-    with pytest.raises(TypeError, match=r"^acme\.x: rng: an operator on tensors draws no numbers; one on levels does$"):
-        pp.operator("acme.x", version=1, place="tensor")(noise.function)
 
 
 @pp.operator("acme.turned", version=1, shape=(40, 30), motion=lambda *_: [[0, 1, 0], [1, 0, 0]])

@@ -2,9 +2,24 @@
 
 import numpy as np
 
+from pipeline import test_operators
 from support.refusals import refusal, refusals
+
+
+def a_list(pixels, *, strength: list[int]):  # noqa: ARG001
+    return pixels
+
+
+def wrong_default(pixels, *, strength: int = 0.5):  # noqa: ARG001
+    return pixels
+
+
+OPERATORS = {
+    name: getattr(test_operators, name)
+    for name in ("HEAD", "PHOTO", "means", "noise", "same", "scaled", "twice", "unwarp")
+}
 
 
 @refusals("pipeline")
 def test_a_mistake_is_refused_in_whole_words(call, words):
-    assert refusal(call, np=np) == words
+    assert refusal(call, np=np, a_list=a_list, wrong_default=wrong_default, **OPERATORS) == words
