@@ -177,47 +177,11 @@ def test_rows_without_a_box_are_minus_one_and_all_images_make_one_array():
     assert columns(plan, [None, None]) == {}
 
 
-def test_more_boxes_than_rows_fail_their_image():
-    with pytest.raises(pp.ImageError, match=r'\[DOES_NOT_FIT\] 4 of "boxes"; the pipeline says "pad": 3'):
-        made(TWICE, pp.boxes(pad=3))
-
-
 def test_a_sample_without_boxes_keeps_none():
     fields = made(TWICE, pp.boxes(), sample={"boxes": [], "labels": []})
     assert fields["boxes"].shape == (0, 4)
     assert fields["labels"].shape == (0,)
     assert made(TWICE, pp.boxes(pad=2), sample={"boxes": np.zeros((0, 4))})["boxes"].tolist() == [[-1] * 4] * 2
-
-
-@pytest.mark.parametrize(
-    ("sample", "message"),
-    [
-        ({"boxes": [[1, 2, 3]]}, r'"boxes" are \(n, 4\), not \(1, 3\)'),
-        ({"boxes": [[1, 2, 3, float("nan")]]}, 'a number of "boxes" is not finite'),
-        ({"boxes": [[9, 9, 5, 12]]}, 'one of "boxes" ends before it begins: they are left, top, right, bottom'),
-        ({"boxes": "some"}, '"boxes" are not numbers'),
-        ({"boxes": BOXES, "labels": [1, 2]}, '2 of "labels" for 4 boxes'),
-        ({"boxes": BOXES, "labels": 1}, 'one of "labels" for 4 boxes'),
-        ({"boxes": BOXES, "size": (60, 81)}, "60 x 80 pixels, but annotated as 60 x 81$"),
-        (
-            {"boxes": BOXES, "size": (80, 60)},
-            r'annotated as 80 x 60: turned by its EXIF data\? then decode needs "apply_exif_orientation": false$',
-        ),
-    ],
-)
-def test_an_annotation_that_contradicts_its_image_or_itself_fails_its_image(sample, message):
-    with pytest.raises(pp.ImageError, match=message) as caught:
-        made(TWICE, pp.boxes(), sample=sample)
-    assert caught.value.reason == "BAD_RECORD"
-    with pytest.raises(pp.ImageError, match=message):
-        made(pp.random_iou_crop(), TWICE, pp.boxes(), sample=sample)
-
-
-def test_an_annotation_that_is_missing_is_the_authors_mistake():
-    with pytest.raises(
-        pp.PipelineError, match='the pipeline gives boxes, and the samples of its source have no "boxes"'
-    ):
-        made(TWICE, pp.boxes(), sample={"labels": [1]})
 
 
 def test_an_image_that_is_turned_against_its_annotation_fails_alone():
@@ -275,20 +239,6 @@ def test_keypoints_of_an_image_without_any_have_no_left_and_right():
     sample = {"boxes": np.zeros((0, 4)), "points": np.zeros((0, 3, 2)), "visible": np.zeros((0, 3), np.uint8)}
     fields = made(pp.flip(), TWICE, pp.boxes(), pp.points(flip_pairs=[[1, 2]]), sample=sample)
     assert (fields["points"].shape, fields["visible"].shape) == ((0, 3, 2), (0, 3))
-
-
-@pytest.mark.parametrize(
-    ("points", "visible", "words"),
-    [
-        (np.zeros((4, 2, 2)), np.zeros((4, 2)), r"\(4, 2, 2\): \"flip_pairs\" wants 3 or more for each box"),
-        (np.zeros((4, 2)), np.zeros(4), "for each box"),
-        (np.zeros((4, 3, 2)), np.zeros((4, 2)), r'"visible" are \(4, 2\), and "points" \(4, 3, 2\)'),
-    ],
-)
-def test_keypoints_that_are_not_there_fail_their_image(points, visible, words):
-    sample = {"boxes": BOXES, "points": points, "visible": visible}
-    with pytest.raises(pp.ImageError, match=words):
-        made(TWICE, pp.boxes(), pp.points(flip_pairs=[[1, 2]]), sample=sample)
 
 
 CHAIN = (

@@ -292,13 +292,6 @@ def test_sequences_and_subclasses_of_bytes_are_lists_of_encoded_images(engine):
         assert_close(engine.run(images)[0], expected, EQUAL)
 
 
-def test_an_engine_takes_a_pipeline_and_a_list_of_outputs(engine):
-    with pytest.raises(TypeError, match=r"^an engine takes a Pipeline, not str: pixprep.load\(path\) reads a pipeline"):
-        pp.Engine("pipeline.json")
-    with pytest.raises(pp.PipelineError, match=r'^outputs is a list of names: \["tensor"\]$'):
-        engine.run_batch(GOOD[:1], outputs="tensor")
-
-
 def test_damaged_jpegs_that_were_decoded_are_counted_of_their_batch_alone():
     encoded = photo()[:50_000]
     with pp.Engine(PIPELINE, damage="lenient", threads=2) as engine:

@@ -260,11 +260,6 @@ def test_a_source_of_other_images_is_refused_in_words(image, pipeline, message):
         next(iter(loader))
 
 
-def test_there_is_nothing_to_cache_of_pixels():
-    with pytest.raises(pp.PipelineError, match='cache="pixels" keeps what was decoded, and this pipeline takes pixels'):
-        pp.Loader([{"image": scene(4, 4)}], TRAINING.for_training(), batch_size=1, cache="pixels")
-
-
 def test_the_file_of_a_pipeline_of_pixels_is_canonical():
     text = PIPELINE.to_json()
     assert json.loads(text)["ops"][0] == {"op": "pixels", "given": "bgr"}

@@ -5,6 +5,7 @@ import io
 import numpy as np
 
 import pixprep as pp
+from engine import test_annotations, test_masks
 from pixprep.serving.embedded.request import pixels_of
 from support.images import png, scene
 from support.refusals import refusal, refusals
@@ -40,6 +41,6 @@ def npy(array, **options):
 
 @refusals("engine")
 def test_a_mistake_is_refused_in_whole_words(call, words):
-    names = {"SAME": SAME, "PHOTO": PHOTO, "run": ENGINE.run, "OnGpu": OnGpu, "npy": npy, "pixels_of": pixels_of}
-    names["warped"] = warped
-    assert refusal(call, np=np, **names) == words
+    modules = vars(test_annotations) | vars(test_masks) | globals()
+    names = {"run": ENGINE.run, "pixels_of": pixels_of, "annotated": test_annotations.made, "masked": test_masks.made}
+    assert refusal(call, **modules | names) == words

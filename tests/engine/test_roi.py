@@ -1,7 +1,5 @@
 """Resizes of a part of the image, which begins and ends at fractions of a pixel, against the definition in float64."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -190,30 +188,6 @@ def test_what_is_repeated_beyond_the_image_is_its_edge():
         inside = run(around, pp.resize(**resize, roi=(5.5, 3.25, 36, 44)))
         beyond = run(pixels, pp.resize(**resize, roi=(-2.5, -4.75, 28, 36)))
         assert_close(beyond, inside, Tolerance(1, 0.999, "the places in float32"))
-
-
-FOUR = '"roi" is four numbers, top, left, bottom, right, and does not end where it begins'
-REFUSED = [
-    ({"roi": (0, 0, 9, 9), "like": "pillow"}, '"roi" goes with "like": "dali"; every library has crop'),
-    ({"roi_unit": "share"}, '"roi_unit" goes with "roi"'),
-    ({"roi": (0, 0, 9)}, FOUR),
-    ({"roi": (0, 5, 9, 5)}, FOUR),
-    ({"roi": (0, 0, 9, 9), "roi_unit": "share"}, '"roi" must be -1 to 2, not 9'),
-]
-
-
-@pytest.mark.parametrize(("fields", "message"), REFUSED)
-def test_a_part_that_cannot_be_meant_is_refused(fields, message):
-    with pytest.raises(pp.PipelineError, match=re.escape(f"resize: {message}")):
-        pp.resize(9, **{"like": "dali", **fields})
-
-
-def test_a_part_of_an_image_of_known_size_is_refused_where_it_lies_outside():
-    part = pp.resize(9, like="dali", roi=(0, 60, 10, 70))
-    with pytest.raises(pp.PipelineError, match="the part from 0, 60 to 10, 70 of 50 x 50 pixels is not inside"):
-        pp.Pipeline([pp.decode(), pp.center_crop(50), part, pp.tensor()])
-    with pytest.raises(pp.PipelineError, match='"roi" must come before what warps'):
-        pp.Pipeline([pp.decode(), pp.rotate(30), part, pp.tensor()])
 
 
 def test_the_words_name_the_part():

@@ -235,12 +235,6 @@ def test_flow_is_opencvs_by_hand(preset, color):
     assert not batch["optical_flow"][1].any()
 
 
-def test_a_cache_of_pixels_is_for_images():
-    pipeline = pp.Pipeline([pp.decode_video(frames=2), pp.resize(height=32, width=32), pp.tensor(layout="tchw")])
-    with pytest.raises(PipelineError, match="takes clips"):
-        pp.Loader([{"image": made("h264.mp4")}], pipeline, batch_size=1, cache="pixels")
-
-
 @pytest.mark.parametrize("size", [(32, 32), (32, 700), (32, 1500), (700, 32)])
 def test_flow_of_small_and_of_long_frames(size):
     pytest.importorskip("cv2")
