@@ -219,7 +219,7 @@ def kserve(element):
 
 TEXT = base64.b64encode(PHOTO.read_bytes()).decode()
 FORM = b'--frontier\r\nContent-Disposition: form-data; name="file"; filename="photo.jpg"\r\n\r\n' + PHOTO.read_bytes()
-ROWS = re.findall(r"^\| (.*) \| `([^`]{30,})` \|$", DOC.partition("What a wrong request is told")[2], re.MULTILINE)
+ROWS = re.findall(r"^\| (.*) \| `([^`]{30,})` \|$", DOC.partition("Errors of a malformed request")[2], re.MULTILINE)
 WRONG = {  # by the words of the page's table
     "an image or a form without `Inference-Header-Content-Length: 0`": (400, PHOTO.read_bytes(), FORM),
     '`{"b64": …}` or `{"instances": …}` without it': (500, json.dumps({"b64": TEXT}), json.dumps({"instances": [{}]})),
@@ -265,7 +265,7 @@ def test_a_wrong_request_that_reaches_pixprep_is_told_the_right_one(server, sent
 
 def test_the_page_shows_the_real_refusal():
     (shown,) = re.findall(
-        r"^```\n(.*?)^```$", DOC.partition("What a wrong request is told")[2], re.MULTILINE | re.DOTALL
+        r"^```\n(.*?)^```$", DOC.partition("Errors of a malformed request")[2], re.MULTILINE | re.DOTALL
     )
     assert " ".join(shown.split()) == f"[UNKNOWN_FORMAT] image 1 of 1: {OURS_SAID['base64'][2]}"
 
