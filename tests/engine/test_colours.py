@@ -1,6 +1,5 @@
 """Ops on colours: the kernels compute what Pillow and torchvision do, and steps fold only where exact."""
 
-import json
 from fractions import Fraction
 
 import numpy as np
@@ -300,58 +299,6 @@ def test_a_flip_after_colours_and_a_crop_are_the_same_wherever_they_stand():
     first, last = pp.crop(2, 3, 20, 21), pp.crop(2, 3, 20, 21)
     assert np.array_equal(served(first, *jitter), served(*jitter, last))
     assert not np.array_equal(served(first, pp.contrast(factor=2)), served(pp.contrast(factor=2), last))
-
-
-def test_a_jitter_draws_its_factors_in_their_spans_and_in_every_order():
-    op = pp.color_jitter(brightness=0.4, contrast=(0.5, 3), saturation=2, hue=0.1)
-    chain = [pp.decode(), pp.random_resized_crop(8), op, pp.tensor(only="training")]
-    plan = pp.Pipeline(chain).for_training().plan
-    orders, values = set(), []
-    for numbers in plan.draw(seed=1, epoch=0, indices=range(2000)):
-        words = plan.placing(numbers)(30, 40).draws["color_jitter#0"]
-        orders.add(tuple(words))
-        values.append([words[kind] for kind in ("brightness", "contrast", "saturation", "hue")])
-        assert json.loads(json.dumps(words)) == words
-    assert len(orders) == 24
-    low, high = np.min(values, axis=0), np.max(values, axis=0)
-    assert np.allclose(low, [0.6, 0.5, 0, -0.1], atol=0.02)
-    assert np.allclose(high, [1.4, 3, 3, 0.1], atol=0.02)
-    assert np.allclose(np.mean(values, axis=0), [1, 1.75, 1.5, 0], atol=0.06)
-
-
-def test_a_jitter_of_some_images_draws_for_these_what_it_draws_for_all():
-    def drawn(p):
-        jitter = pp.color_jitter(0.4, 0.4, 0.4, 0.1, p=p)
-        chain = [pp.decode(), pp.random_resized_crop(8), jitter, pp.tensor(only="training")]
-        plan = pp.Pipeline(chain).for_training().plan
-        placed = [plan.placing(numbers)(30, 40) for numbers in plan.draw(seed=1, epoch=0, indices=range(2000))]
-        return [(each.draws["color_jitter#0"], each.placements["tensor"].levels) for each in placed]
-
-    whole, some = drawn(1.0), drawn(0.3)
-    done = [bool(words) for words, _ in some]
-    assert abs(np.mean(done) - 0.3) < 0.04
-    assert [one for one, is_done in zip(some, done, strict=True) if is_done] == [
-        one for one, is_done in zip(whole, done, strict=True) if is_done
-    ]
-    assert all(steps == () for words, steps in some if not words)
-    assert not any(words for words, _ in drawn(0.0))
-
-
-@pytest.mark.parametrize(
-    "op",
-    [
-        pp.random_gray(), pp.random_posterize(bits=3, p=0.8), pp.random_solarize(threshold=9), pp.random_autocontrast(),
-        pp.random_equalize(p=0.3), pp.random_invert(),
-    ],
-)  # fmt: skip
-def test_a_random_op_is_done_as_often_as_it_says(op):
-    name = type(op).__struct_config__.tag
-    chain = [pp.decode(), pp.random_resized_crop(8), op, pp.tensor(only="training")]
-    plan = pp.Pipeline(chain).for_training().plan
-    placed = [plan.placing(numbers)(30, 40) for numbers in plan.draw(seed=1, epoch=0, indices=range(2000))]
-    done = [each.draws[f"{name}#0"]["apply"] for each in placed]
-    assert abs(np.mean(done) - op.p) < 0.04
-    assert [bool(each.placements["tensor"].levels) for each in placed] == done
 
 
 def test_explain_says_what_is_done():

@@ -1,7 +1,8 @@
 """Images of 1 to 4 pixels a side, random ops at the ends of their fields: a tensor, or an error of that image alone."""
 
 import json
-from itertools import product
+from types import NoneType
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -10,168 +11,97 @@ from hypothesis import strategies as st
 
 import pixprep as pp
 from pixprep.pipeline import ops
+from pixprep.pipeline.ops import limits
 from pixprep.plan.draws.philox import Numbers
 from support.images import noise
 
-LEAST, BELOW_1 = 5e-324, 1 - 2**-32
-
-
-def ends(*values):
-    """From and to."""
-    return st.sampled_from([(low, high) for low, high in product(values, repeat=2) if low <= high])
+BELOW_1 = 1 - 2**-32
+LONGEST = 64
+"""The longest side that is tried, of results and of margins."""
 
 
 def one_of(*values):
     return st.sampled_from(values)
 
 
-SIDES, P = one_of(1, 2, 4), one_of(0.0, 0.5, 1.0)
-LIKES, FILLS = one_of("pillow", "torchvision"), one_of(0, 255, (0, 255, 7))
-RATIOS, FACTORS = ends(1e-3, 0.5, 1.0, 2.0, 1000.0), st.none() | ends(0.0, 1.0, 1000.0)
-WARP = {"filter": one_of("nearest", "bilinear"), "fill": FILLS, "like": LIKES}
-CENTERED = WARP | {"center": one_of(None, (0.0, 0.0), (-16384.0, 16384.0))}
+def of_limit(limit, kind):
+    """Values of a field that its limit allows: least, most and between; pairs rise."""
+    if isinstance(limit, limits.Colour):
+        return one_of(0, 255, (0, 255, 7))
+    least, most = limit.least, limit.most
+    if limit == get_args(limits.Length)[1]:
+        return one_of(1, 2, 4, 7, LONGEST)
+    if isinstance(limit, limits.Rising):
+        least = max(least, 5e-324) if limit.is_over else least
+    numbers = [least, min(max(least, 1), most), (least + most) / 2, most]
+    one = one_of(*dict.fromkeys(int(number) if kind is int else float(number) for number in numbers))
+    pair = st.tuples(one, one).map(sorted)
+    if isinstance(limit, limits.Within):
+        return st.one_of(*[st.tuples(*[one] * count) for count in limit.counts]) if limit.counts else one
+    if isinstance(limit, limits.Spread):
+        several = {1: one_of(0, min(-least, most)), 2: pair, 4: st.builds(lambda x, y: [*x, *y], pair, pair)}
+        return st.one_of(*[several[count] for count in limit.counts])
+    return pair
+
+
+def of_kind(hint):
+    """Values of a field's annotation; None: it has no limits."""
+    kinds, annotated = get_args(hint), getattr(hint, "__metadata__", ())
+    if annotated:
+        return of_limit(annotated[0], kinds[0])
+    if get_origin(hint) is Literal:
+        return one_of(*kinds)
+    if hint in (bool, NoneType):
+        return {bool: st.booleans(), NoneType: st.none()}[hint]
+    found = [each for each in map(of_kind, kinds) if each is not None]
+    return st.one_of(found) if found and get_origin(hint) is not tuple else None
+
+
 FLIP = {"op": "random_flip"}
 LISTS = one_of(
     [FLIP], [{"op": "random_size_crop", "min_size": 1, "max_size": 2}], [FLIP, {"op": "random_rotate", "degrees": 9}]
 )
-FIELDS = {
-    "random_size_crop": {"min_size": one_of(1, 2, 4), "max_size": one_of(1, 4, 64), "p": P},
-    "random_choice": {"ops": st.lists(LISTS, min_size=1, max_size=3), "p": P},
-    "random_apply": {"ops": LISTS, "p": P},
-    "random_order": {"ops": st.lists(one_of(FLIP, {"op": "random_gray", "p": 0.5}), min_size=1, max_size=3)},
-    "random_resized_crop": {
-        "height": SIDES,
-        "width": SIDES,
-        "scale": ends(LEAST, 0.08, 1.0),
-        "ratio": RATIOS,
-        "filter": one_of("nearest", "bilinear", "bicubic", "area"),
-        "like": one_of("pillow", "torchvision", "torch", "opencv", "tensorflow", "dali"),
-    },
-    "random_crop": {
-        "height": SIDES,
-        "width": SIDES,
-        "padding": one_of(0, 1, (16384, 0), (0, 16384, 1, 0)),
-        "pad_if_needed": st.booleans(),
-        "fill": FILLS,
-        "padding_mode": one_of("constant", "edge", "reflect", "symmetric"),
-    },
-    "random_shortest_size": {
-        "min_size": one_of(1, 2, (1, 7, 16), 64),
-        "max_size": one_of(None, 1, 3, 64),
-        "filter": one_of("nearest", "bilinear", "bicubic", "area"),
-        "like": one_of("pillow", "torchvision", "torch", "opencv", "tensorflow", "dali"),
-    },
-    "random_resize": {
-        "min_size": one_of(1, 7),
-        "max_size": one_of(8, 64),
-        "filter": one_of("nearest", "bilinear", "bicubic", "area"),
-        "like": one_of("pillow", "torchvision", "torch", "opencv", "tensorflow", "dali"),
-    },
-    "scale_jitter": {
-        "height": one_of(None, 1, 7, 64),
-        "width": one_of(None, 1, 64),
-        "scale_range": ends(LEAST, 1.0, 16.0),
-        "filter": one_of("nearest", "bilinear", "bicubic", "area"),
-        "like": one_of("pillow", "torchvision", "torch", "opencv", "tensorflow", "dali"),
-    },
-    "random_flip": {"axis": one_of("horizontal", "vertical"), "p": P},
-    "random_zoom_out": {"fill": FILLS, "side_range": ends(1.0, 1.5, 16.0), "p": P},
-    "random_iou_crop": {
-        "min_scale": one_of(LEAST, 0.3),
-        "max_scale": one_of(0.3, 1.0),
-        "min_aspect_ratio": one_of(LEAST, 0.5),
-        "max_aspect_ratio": one_of(0.5, 1000.0),
-        "sampler_options": one_of(None, (0.0,), (0.9,), (1000.0,)),
-        "trials": one_of(1, 40),
-    },
-    "random_gray": {"p": P, "like": LIKES},
-    "random_posterize": {"bits": one_of(1, 8), "p": P},
-    "random_solarize": {"threshold": one_of(0.0, 127.5, 255.0), "p": P},
-    "random_autocontrast": {"p": P, "like": LIKES},
-    "random_equalize": {"p": P},
-    "random_invert": {"p": P},
-    "color_jitter": {
-        "brightness": FACTORS,
-        "contrast": FACTORS,
-        "saturation": FACTORS,
-        "hue": st.none() | ends(-0.5, 0.0, 0.5),
-        "like": LIKES,
-        "p": P,
-    },
-    "random_hue_saturation_value": {"hue": one_of(0.0, 20.0, (-180.0, 180.0)), "p": P},
-    "coarse_dropout": {"count": one_of((1, 2), (3, 3)), "hole_height": one_of((0.0, 0.9), (0.5, 0.5)), "p": P},
-    "random_brightness_contrast": {"brightness": one_of(0.0, 3.0), "contrast": one_of((-1.0, -1.0), 0.2), "p": P},
-    "random_rotate": CENTERED
-    | {"degrees": one_of(0.0, 180.0, 3600.0, (90.0, 90.0), (44.9, 45.1)), "expand": st.booleans()},
-    "random_affine": CENTERED
-    | {
-        "degrees": one_of(0.0, 3600.0, (90.0, 90.0)),
-        "translate": one_of(None, (0.0, 0.0), (1.0, 1.0)),
-        "scale": st.none() | ends(1e-3, 1.0, 1000.0),
-        "shear": one_of(None, 0.0, 89.0, (89.0, 89.0, -89.0, -89.0)),
-        "like": one_of("pillow", "torchvision", "opencv"),
-        "padding_mode": one_of(None, "constant", "edge", "reflect", "symmetric"),
-    },
-    "random_warp": {
-        "degrees": one_of(0.0, 3600.0, (90.0, 90.0)),
-        "translate": one_of(None, (-1.0, 1.0, 0.5, 1.0)),
-        "scale": one_of(None, (1e-3, 1000.0, 1e-3, 1000.0)),
-        "shear": one_of(None, (89.0, 89.0, 0.0, 0.9), (-44.0, 44.0, -45.0, 45.0)),
-        "p": P,
-    },
-    "random_warp_perspective": {"scale": one_of((0.0, 0.0), (0.05, 0.1), (1.0, 1.0)), "p": P},
-    "random_perspective": WARP | {"distortion_scale": one_of(0.0, 0.5, 1.0), "p": P},
-    "elastic": {
-        "alpha": one_of(0.0, 50.0, 100000.0, (0.0, 3.0)),
-        "sigma": one_of(0.0, 0.01, 0.2, (0.3, 5.0)),
-        "filter": one_of("nearest", "bilinear"),
-        "fill": FILLS,
-        "p": P,
-    },
-    "random_photometric_distort": {"contrast": FACTORS, "hue": st.none() | ends(-0.5, 0.5), "like": LIKES, "p": P},
-    "random_sharpness": {"factor": one_of(0.0, 1.0, 1000.0), "p": P, "like": LIKES},
-    "random_gaussian_blur": {
-        "kernel_size": one_of(0, 1, 3, 7, 255, (1, 7)),
-        "sigma": ends(0.01, 1.0, 36.0, 1000.0),
-        "p": P,
-        "like": one_of("torchvision", "opencv"),
-    },
-    "random_erasing": {
-        "p": P,
-        "scale": ends(0.0, 0.02, 1.0),
-        "ratio": RATIOS,
-        "value": one_of(0.0, "random", "random_color", (1.0, 0.5, 0.0)),
-        "count": one_of(1, 64, (1, 3)),
-    },
-    "rand_augment": WARP | {"num_ops": one_of(0, 1, 20), "magnitude": one_of(0, 1, 30)},
-    "trivial_augment": WARP | {"num_magnitude_bins": one_of(2, 31, 1000)},
-    "auto_augment": {
-        "policy": one_of("imagenet", "cifar10", "svhn", "original", "originalr", "v0", "v0r"),
-        "filter": one_of("nearest", "bilinear", "bicubic", "random"),
-        "fill": FILLS,
-    },
-    "aug_mix": {
-        "severity": one_of(1, 3, 10),
-        "mixture_width": one_of(1, 3, 20),
-        "chain_depth": one_of(-1, 1, 5),
-        "alpha": one_of(0.05, 1.0, 100.0),
-        "all_ops": st.booleans(),
-        "filter": one_of("nearest", "bilinear"),
-        "fill": FILLS,
-    },
-    "timm_rand_augment": {
-        "num_ops": one_of(0, 1, 15),
-        "magnitude": one_of(0.0, 9.0, 100.0),
-        "magnitude_std": one_of(0.0, "uniform", 100.0),
-        "magnitude_max": one_of(0.0, 10.0, 100.0),
-        "p": P,
-        "increasing": st.booleans(),
-        "weighted": st.booleans(),
-        "filter": one_of("nearest", "bilinear", "bicubic"),
-        "fill": FILLS,
-    },
+FACTORS = one_of(None, (0.0, 0.0), (0.0, 1.0), (1.0, 1000.0))
+SIZES = one_of(1, 2, (1, 7, 16), LONGEST)
+OTHERS = {
+    "ops": st.lists(LISTS, min_size=1, max_size=3),
+    "random_apply.ops": LISTS,
+    "random_order.ops": st.lists(one_of(FLIP, {"op": "random_gray", "p": 0.5}), min_size=1, max_size=3),
+    "weights": st.none(),
+    "padding": one_of(0, 1, (16384, 0), (0, 16384, 1, 0)),
+    "random_shortest_size.min_size": SIZES,
+    "min_scale": one_of(5e-324, 0.3),
+    "max_scale": one_of(0.3, 1.0),
+    "min_aspect_ratio": one_of(5e-324, 0.5),
+    "max_aspect_ratio": one_of(0.5, 1000.0),
+    "sampler_options": one_of(None, (0.0,), (0.9,), (1000.0,)),
+    **dict.fromkeys(("brightness", "contrast", "saturation"), FACTORS),
+    "hue": one_of(None, (-0.5, -0.5), (-0.5, 0.5), (0.0, 0.5)),
+    "kernel_size": one_of(0, 1, 3, 7, 255, (1, 7)),
+    "count": one_of(1, 64, (1, 3), (3, 3)),
+    **dict.fromkeys(
+        ("coarse_dropout.hole_height", "coarse_dropout.hole_width"), one_of((0.0, 0.9), (0.5, 0.5), (1, 9))
+    ),
+    "value": one_of(0.0, "random", "random_color", (1.0, 0.5, 0.0)),
+    "rand_augment.magnitude": one_of(0, 1, 30),
+    "magnitude_std": one_of(0.0, "uniform", 100.0),
+    "chain_depth": one_of(-1, 1, 5),
 }
-"""For each random op its fields: what is allowed least and most, and between."""
+"""Fields whose limits no annotation says, or of an op of which they differ: what is allowed least and most."""
+
+
+def strategies(name):
+    """For each field of a random op its values."""
+    hints = get_type_hints(ops.OPS[name], include_extras=True)
+    found = {}
+    for field in ops.OPS[name].__struct_fields__:
+        if field not in ("name", "from_", "only"):
+            limited = OTHERS.get(f"{name}.{field}", of_kind(hints[field]))
+            found[field] = OTHERS[field] if limited is None else limited
+    return found
+
+
+RANDOM = [name for name, each in ops.OPS.items() if each.home == "training"]
 BOXES = one_of(
     [], [[0, 0, 1, 1]], [[0.5, 0.5, 0.5, 0.5]], [[1, 1, 0, 0]], [[-1e9, -1e9, 1e9, 1e9]], [[0, 0, 2, 2], [1, 0, 4, 3]]
 )
@@ -202,7 +132,7 @@ class Same(Numbers):
 @st.composite
 def pipelines(draw, name):
     """A pipeline with this op, whatever the values of its fields."""
-    op = {"op": name} | {field: draw(values) for field, values in FIELDS[name].items()}
+    op = {"op": name} | {field: draw(values) for field, values in strategies(name).items()}
     chain = CHAINS[draw(one_of(*CHAINS))](op)
     text = json.dumps({"format": "pixprep/1", "ops": [{"op": "pixels"}, *chain, {"op": "tensor"}]})
     try:
@@ -211,15 +141,11 @@ def pipelines(draw, name):
         reject()
 
 
-def test_every_random_op_is_tried():
-    assert {name for name, each in ops.OPS.items() if each.home == "training"} == FIELDS.keys()
-
-
 MANY = pytest.param(400, marks=pytest.mark.slow(reason="50 times the examples of the same paths: a minute"))
 
 
 @pytest.mark.parametrize("examples", [8, MANY])
-@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("name", RANDOM)
 def test_no_image_ends_a_batch_for_its_neighbours(name, examples):
     sides, values = st.tuples(st.integers(1, 4), st.integers(1, 4)), one_of(0.0, 0.3, 0.49, 0.7, BELOW_1)
     tried = given(pipelines(name), sides, st.integers(0, 99), BOXES, values)(try_batch)

@@ -1,0 +1,89 @@
+"""What random ops draw, one row an op: between which ends, how often, and the same numbers whatever the ``p``."""
+
+import json
+from functools import reduce
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from pixprep.pipeline.ops import OPS, op_name
+from plan.frozen_draws import OPTIONS
+
+SIZE = (60, 80)
+COUNT = 800
+
+
+def drawn(op):
+    """Words of an op for many images of one size."""
+    chain = [pp.decode(), pp.crop(0, 0, *SIZE), op, pp.center_crop(8), pp.tensor(only="training")]
+    plan = pp.Pipeline(chain).for_training().plan
+    found = [plan.placing(numbers)(*SIZE).draws for numbers in plan.draw(seed=1, epoch=0, indices=range(COUNT))]
+    assert json.loads(json.dumps(found)) == found
+    return found
+
+
+RANGES = [
+    (pp.color_jitter(0.4, (0.5, 3), 2, 0.1), {"brightness": (0.6, 1.4), "contrast": (0.5, 3), "saturation": (0, 3)}),
+    (pp.color_jitter(hue=0.1), {"hue": (-0.1, 0.1)}),
+    (pp.random_hue_saturation_value(20, 30, (0, 9), 1.0), {"hue": (-20, 20), "saturation": (-30, 30), "value": (0, 9)}),
+    (pp.random_brightness_contrast(0.2, (0, 3), 1.0), {"brightness": (-51, 51), "contrast": (1, 4)}),
+    (pp.random_gaussian_blur(5, (0.5, 1.5)), {"sigma.0": (0.5, 1.5), "sigma.1": (0.5, 1.5)}),
+    (pp.random_rotate(15), {"angle": (-15, 15)}),
+    (pp.random_affine((0, 9), (0.25, 0.1)), {"angle": (0, 9), "translate.0": (-20, 20), "translate.1": (-6, 6)}),
+    (pp.random_affine(0, scale=(1, 2), shear=(-9, 9, 0, 4)), {"scale": (1, 2), "shear.0": (-9, 9), "shear.1": (0, 4)}),
+    (pp.random_perspective(1.0, 1.0), {"corners.0.0": (0, 40), "corners.0.1": (0, 30), "corners.1.0": (39, 79)}),
+    (pp.random_perspective(1.0, 1.0), {"corners.2.0": (39, 79), "corners.2.1": (29, 59), "corners.3.1": (29, 59)}),
+    (pp.random_crop(20), {"top": (0, 40), "left": (0, 60)}),
+    (pp.random_crop(20, padding=(2, 3)), {"top": (-3, 43), "left": (-2, 62)}),
+    (pp.random_size_crop(10, 70), {"height": (10, 60), "width": (10, 70)}),
+    (pp.random_zoom_out(side_range=(1, 2), p=1.0), {"height": (60, 120), "width": (80, 160)}),
+    (pp.random_resize(32, 81), {"size": (32, 80)}),
+    (pp.scale_jitter(60, 80, (0.5, 1.5)), {"height": (30, 90), "width": (40, 120)}),
+    (pp.coarse_dropout(hole_width=(9, 9), hole_height=(0, 5), p=1.0), {"holes.0.2": (0, 5), "holes.0.1": (0, 71)}),
+]
+"""Each op, and the ends of numbers of its words, by their places there."""
+
+
+@pytest.mark.parametrize(("op", "ends"), RANGES, ids=lambda each: "" if isinstance(each, dict) else op_name(each))
+def test_numbers_are_between_their_ends_and_reach_both(op, ends):
+    words = [each[f"{op_name(op)}#0"] for each in drawn(op)]
+    for place, (least, most) in ends.items():
+        keys = [int(key) if key.isdecimal() else key for key in place.split(".")]
+        found = [reduce(lambda inner, key: inner[key], keys, each) for each in words]
+        near = max((most - least) / 50, 1.0 if isinstance(found[0], int) else 0.0)
+        assert least <= min(found) <= least + near, place
+        assert most - near <= max(found) <= most, place
+
+
+NOTHING = {
+    "random_flip": {"flip": False},
+    "random_zoom_out": {"top": 0, "left": 0, "height": SIZE[0], "width": SIZE[1]},
+    "random_perspective": {"corners": None},
+    "random_gaussian_blur": {"sigma": None},
+    "elastic": {"seed": None},
+    "coarse_dropout": {"holes": []},
+    "random_erasing": {"rectangles": []},
+    **{name: {} for name in ("color_jitter", "random_hue_saturation_value", "random_brightness_contrast")},
+}
+"""Words that leave an image as it is, of an op that has them, but ``{"apply": False}`` and ``{"chosen": []}``."""
+OFTEN = [name for name in OPTIONS if "p" in OPS[name].__struct_fields__]
+OFTEN = [name for name in OFTEN if name not in ("random_photometric_distort", "timm_rand_augment", "random_iou_crop")]
+"""Ops whose ``p`` says how often they are done; of those left out it is of each part, or boxes are needed."""
+
+
+def test_a_jitter_has_every_order():
+    words = drawn(pp.color_jitter(0.4, 0.4, 0.4, 0.1))
+    assert len({tuple(each["color_jitter#0"]) for each in words}) == 24
+
+
+@pytest.mark.parametrize("name", OFTEN)
+def test_an_op_is_done_as_often_as_it_says_with_the_numbers_that_it_has_without_p(name):
+    key, (*_, fields) = f"{name}#0", (each for each in OPTIONS[name] if not isinstance(each.get("value"), str))
+    always, sometimes, never = (drawn(OPS[name](**{**fields, "p": p})) for p in (1.0, 0.3, 0.0))
+    nothing = [NOTHING.get(name, {"apply": False}), {"chosen": []}]
+    done = [each.get(f"{key}.p", each.get(key)) not in nothing for each in sometimes]
+    assert abs(np.mean(done) - 0.3) < 0.05
+    assert all(each.get(f"{key}.p", each.get(key)) in nothing for each in never)
+    for some, every, is_done in zip(sometimes, always, done, strict=True):
+        assert not is_done or some[key] == every[key]
