@@ -28,7 +28,7 @@ HABITS = {
     "begins with a preposition or a relative word": r"^(?:Of|By(?! default| hand)|That|Those|Whose|Behind|Beside) "
     r"|^What (?!to\b)",
     "'of ...' without its noun": r"[:;,] (?:(?:and|or) )?of (?!course\b|the same\b)\w|^of \w",
-    "'those of which', 'to which'": r"\b(?:those|that) of (?:which|whose|whom|what|a|an|its|their|one|all)\b"
+    "'those of which', 'to which'": r"\b(?:those|that) of (?:which|whose|whom|what)\b"
     r"|\b(?:those|that) (?:which|whose)\b|\b(?:of|to|behind|beside) (?:which|whom)\b",
     "'what is', 'what comes'": r"\bwhat (?:is|are|was|were|has|have|each|others?|of|no|would)\b"
     r"|\bwhat (?:comes?|came|lies|follows|gives)\b",
@@ -41,7 +41,7 @@ HABITS = {
     r"|\banother (?:size|order|value|type|shape|number|level|form|kind|way|rule|version|one)\b",
     "most and least for limits": r"\b(?:the|its|a|of) (?:most|least) "
     r"(?!recent|common|significant|likely|frequent|usual)\w",
-    "', too', ', and so'": r", too\b|, and so\b",
+    "', too', ', and so'": r", too\b|, and so\b(?! (?:is|are|does|do|has|was|were)\b)",
     "whole number, share": r"\bwhole numbers?\b|\b(?:in|a) shares?\b|\bshares? of\b",
 }
 PATTERNS = {name: re.compile(pattern) for name, pattern in HABITS.items()}
