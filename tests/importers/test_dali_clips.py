@@ -4,9 +4,8 @@ import pytest
 
 import pixprep as pp
 from pixprep.importers.dali import from_dali, interface
-from support.dali_graphs import UINT8, chain, graph, operator
+from support.dali_graphs import graph, operator
 
-VIDEO = ("decoders__Video", {"sequence_length": 8})
 RESIZE = ("Resize", {"size": [40.0, 50.0]})
 SIZED = pp.resize(height=40, width=50, like="dali")
 
@@ -28,11 +27,3 @@ def test_a_stream_is_refused_unless_its_first_sequence_is_meant(name):
         from_dali(data)
     assert from_dali(data, clip="first").ops == (first(5), SIZED, pp.tensor("uint8", "thwc"))
     assert interface(data, "model.dali")[0] == {"INPUT": None}
-
-
-def test_a_cast_of_a_clip_and_a_division_by_255():
-    steps = [VIDEO, RESIZE, ("Cast", {"dtype": UINT8})]
-    divided = ("_ArithmeticGenericOp", {"expression_desc": "fdiv(&0 $0:float32)", "real_constants": [255.0]})
-    ops = from_dali(chain(*steps, divided)).ops
-    assert ops[2] == pp.normalize(scale=1 / 255, arithmetic="divide")
-    assert ops[-1] == pp.tensor(layout="thwc")

@@ -15,15 +15,6 @@ CORNER = {"paste_x": 0.0, "paste_y": 0.0}
 PADDED = {"smaller": "pad", "fill": 114}
 
 
-def middle(rounding):
-    return pp.crop(0.5, 0.5, 40, 50, unit="free", rounding=rounding, **PADDED)
-
-
-def test_a_canvas_that_only_small_photos_need_is_refused():
-    with pytest.raises(pp.PipelineError):
-        imported(("Paste", {"ratio": 1.0, "min_canvas_size": 7.0, "fill_value": [0]}), RESIZE)
-
-
 @pytest.mark.parametrize("size", [(30, 70), (50, 60), (80, 40)])
 def test_a_window_that_pads_is_what_a_resize_behind_it_sees(size):
     """Cut off on one axis, padded on the other, or both."""
@@ -34,11 +25,6 @@ def test_a_window_that_pads_is_what_a_resize_behind_it_sees(size):
     crop = pp.crop(top, left, 60, 50, smaller="pad", fill=(9, 120, 250))
     for how in (pp.resize(height=33, width=21), pp.resize(40, like="dali")):
         assert np.array_equal(pp.apply([crop, how], image), pp.apply(how, canvas))
-
-
-def test_a_slice_while_decoding_comes_before_the_resize():
-    data = chain(("decoders__ImageSlice", {"start": [1, 2], "shape": [20, 30], "axes": [0, 1]}), RESIZE)
-    assert from_dali(data).ops[1] == pp.crop(1, 2, 20, 30)
 
 
 def test_a_slice_of_a_constant_start_is_fixed_and_of_a_computed_one_a_rule():
@@ -112,17 +98,6 @@ def test_a_crop_that_may_pad_and_fits_inside_the_canvas_does_not():
     )
 
 
-def test_a_crop_that_normalizes_pads_by_the_level_whose_value_it_is():
-    """DALI's ``fill_values`` are not normalized."""
-    crop = {"crop": [40.0, 50.0], "std": 255.0, "fill_values": [114 / 255], **PAD}
-    ops, _ = imported(FIT, ("CropMirrorNormalize", crop))
-    assert ops[1] == middle("half_away")
-    corner = crop | {"crop_pos_x": 0.0, "crop_pos_y": 0.0, "mean": 3.5, "fill_values": [0.0]}
-    ops, tensor = imported(FIT, ("CropMirrorNormalize", corner))
-    assert len(ops) == 2
-    assert (tensor.min_height, tensor.min_width, tensor.pad_value) == (40, 50, 0.0)
-
-
 @pytest.mark.parametrize(
     ("expression", "constants", "op"),
     [
@@ -143,15 +118,6 @@ def test_arithmetic_with_a_number_a_channel_is_a_normalize(expression, constants
     assert from_dali(data).ops[2] == op
 
 
-def test_an_order_of_channels_is_that_of_the_decoder():
-    convert = ("ColorSpaceConversion", {"image_type": 0, "output_type": 1})
-    assert from_dali(chain(DECODE, RESIZE, convert)).ops[0] == pp.decode(color="bgr")
-    two = ("CropMirrorNormalize", {"crop": [9.0, 9.0], "mean": [1.0, 2.0, 3.0], "output_layout": "HWC"})
-    assert "has to come before what is done by numbers a channel" in refusal(
-        from_dali, chain(DECODE, RESIZE, two, convert)
-    )
-
-
 # Colours
 
 
@@ -167,35 +133,6 @@ def test_colours_are_a_matrix_of_the_decoders_red_green_and_blue():
     assert hue[0][0] == pytest.approx(0.299 + 0.956 * 0.211 - 0.621 * 0.596, abs=1e-3)
     bgr = matrix(("Hue", {"hue": 90.0}), ("decoders__Image", {"output_type": 1}))
     assert bgr == tuple((*row[2::-1], row[3]) for row in hue[::-1])
-
-
-def test_a_blurs_window_and_deviation_follow_from_each_other():
-    def blur(**arguments):
-        return imported(RESIZE, ("GaussianBlur", arguments))[0][1]
-
-    assert blur(sigma=2.0) == pp.gaussian_blur(13, 2.0)
-    assert blur(window_size=5) == pp.gaussian_blur(5, 1.1)
-
-
-def test_rectangles_are_erased_each_by_an_op():
-    arguments = {"anchor": [1.0, 2.0, 0.5, 6.0], "shape": [3.0, 4.0, 5.0, 6.0], "axis_names": "HW", "fill_value": [9.0]}
-    ops, _ = imported(RESIZE, ("Erase", arguments))
-    assert ops[1:] == (pp.erase(1, 2, 3, 4, 9), pp.erase(0, 6, 5, 6, 9))
-    assert imported(RESIZE, ("Erase", {"shape": [3.0, 4.0]}))[0][1] == pp.erase(0, 0, 3, 4)
-    rounded = {"anchor": [0.01, 0.01], "shape": [0.04, 0.29], "normalized": True}  # 2 x 14 in float64
-    assert imported(RESIZE, ("Erase", rounded))[0][1] == pp.erase(0, 0, 1, 15)
-    share = {"anchor": [0.5, 0.5], "shape": [0.5, 0.5], "axis_names": "HW", "normalized": True, "centered_anchor": True}
-    assert imported(RESIZE, ("Erase", share))[0][1] == pp.erase(10, 12, 20, 25)
-
-
-def test_values_that_are_cast_to_levels_again_are_a_matrix():
-    half = (EXPRESSION, {"expression_desc": "mul(&0 $0:float32)", "real_constants": [0.5]})
-    more = (EXPRESSION, {"expression_desc": "add(&0 $0:float32)", "real_constants": [3.0]})
-    ops, tensor = imported(RESIZE, half, more, ("Cast", {"dtype": 0}))
-    assert ops[1:] == (pp.color_matrix(((0.5, 0, 0, 3), (0, 0.5, 0, 3), (0, 0, 0.5, 3))),)
-    assert tensor.dtype == "uint8"
-    ops, tensor = imported(RESIZE, ("CropMirrorNormalize", {"dtype": 0, "mean": [4.0, 2.0, 0.0], "std": 2.0}))
-    assert ops[1:] == (pp.color_matrix(((0.5, 0, 0, -2), (0, 0.5, 0, -1), (0, 0, 0.5, 0))),)
 
 
 # Tensors

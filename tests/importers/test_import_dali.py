@@ -30,7 +30,6 @@ from support.dali_graphs import (
     chain,
     field,
     graph,
-    imported,
     operator,
     varint,
 )
@@ -101,54 +100,11 @@ def test_a_crop_refuses_an_image_that_it_does_not_fit_inside(name, corner):
     assert [error and error.reason for error in errors] == [None, "DOES_NOT_FIT", "DOES_NOT_FIT", None]
 
 
-def test_a_crop_that_no_image_fits_is_refused_at_once():
-    with pytest.raises(pp.PipelineError, match="no image fits: 41 pixels of a side that has at most 40"):
-        imported(RESIZE, ("Crop", {"crop": [41.0, 30.0]}))
-
-
-def test_a_crop_that_pads_keeps_its_meaning():
-    (crop,), _ = imported(("Crop", PADDED))
-    assert crop == pp.center_crop(9, rounding="down")
-
-
 def test_the_chroma_of_the_cpu_can_be_chosen():
     path = FROZEN / "classic_gpu.dali"
     assert import_pipeline(str(path), chroma="fancy").ops == from_dali(FROZEN / "classic.dali").ops
     with pytest.raises(pp.PipelineError, match='chroma: "fanzy" is not a choice'):
         import_pipeline(str(path), chroma="fanzy")
-
-
-def normal(op):
-    """One number as a list of one."""
-    if not isinstance(op, pp.normalize):
-        return op
-    return [tuple(np.ravel(value)) for value in (op.mean, op.std, op.scale)] + [op.arithmetic]
-
-
-def test_separate_operators_keep_their_meaning():
-    ops, tensor = imported(
-        ("Resize", {"size": [40.0, 50.0]}),
-        ("Crop", {"crop": [30.0, 20.0]}),
-        ("Flip", {"horizontal": 0, "vertical": 1}),
-        ("Copy", {}),
-        ("Cast", {"dtype": FLOAT}),
-        ("Transpose", {"perm": [2, 0, 1]}),
-        ("Normalize", {"mean": 3.0, "stddev": 4.0, "dtype": FLOAT}),
-    )
-    assert ops[1:3] == (middle(30, 20), pp.flip("vertical"))
-    assert normal(ops[3]) == [(3,), (4,), (1,), "fused_multiply"]
-    assert tensor == pp.tensor()
-
-
-def test_dims_of_one_are_axes_of_the_layout():
-    expand = ("ExpandDims", {"axes": [0, 2], "new_axis_names": "AB"})
-    assert imported(RESIZE, expand)[1].layout == "1h1wc"
-    assert imported(RESIZE, CMN, expand, ("Squeeze", {"axes": [0]}))[1].layout == "c1hw"
-    away = ("Squeeze", {"axes": [0, 2]})  # DALI knows no layout behind it, and gives no other
-    for behind in ((CMN,), (away, CMN)):
-        assert refusal(from_dali, chain(DECODE, RESIZE, expand, *behind)).endswith(
-            "is not understood behind expand_dims: let it come last"
-        )
 
 
 @pytest.mark.parametrize(
@@ -184,27 +140,6 @@ def test_lists_may_be_packed():
     assert from_dali(data).ops[1] == pp.resize(height=20, width=30, like="dali")
 
 
-GRAYED = ("ColorSpaceConversion", {"image_type": 0, "output_type": 2})
-
-
-def test_gray_of_colours_is_one_channel_and_pad_output_adds_none():
-    ops, tensor = imported(RESIZE, GRAYED, ("CropMirrorNormalize", {"pad_output": True, "mean": 3.0, "std": 2.0}))
-    assert tensor == pp.tensor(channels=1)
-    assert ops[1] == pp.color_matrix(((0.299, 0.587, 0.114, 0.0),) * 3)
-    assert imported(GRAYED, RESIZE)[1] == pp.tensor(dtype="uint8", layout="hwc", channels=1)
-    gray = ("decoders__Image", {"output_type": 2})
-    assert from_dali(chain(gray, RESIZE, ("CropMirrorNormalize", {"pad_output": True}))).ops[-1] == pp.tensor()
-    assert from_dali(chain(gray, RESIZE, ("CropMirrorNormalize", {"mean": [0.0] * 3, "std": [1.0] * 3}))).ops[2:] == (
-        pp.tensor(),
-    )
-    back = ("ColorSpaceConversion", {"image_type": 2, "output_type": 0})
-    assert (
-        imported(RESIZE, GRAYED, back)[1] == imported(GRAYED, back, RESIZE)[1] == pp.tensor(dtype="uint8", layout="hwc")
-    )
-    text = refusal(from_dali, chain(DECODE, RESIZE, GRAYED, ("CropMirrorNormalize", {"std": [1.0, 2.0, 3.0]})))
-    assert "has numbers for 3 channels, and the image has one" in text
-
-
 # Several outputs
 
 
@@ -238,16 +173,6 @@ def test_one_output_can_be_taken_though_another_is_not_understood():
     )
 
 
-def test_a_padding_a_turn_and_an_expression_are_ops():
-    ops, tensor = imported(RESIZE, ("Pad", {"axis_names": "HW", "shape": [60, 70]}), ("Rotate", {"angle": 270.0}))
-    assert ops[1:] == (pp.pad(60, 70, anchor="top_left"), pp.rotate(270.0, expand=True))
-    assert tensor.dtype == "uint8"
-    by = ("_ArithmeticGenericOp", {"expression_desc": "fdiv(&0 $0:float32)", "real_constants": [255.0]})
-    ops, tensor = imported(RESIZE, by)
-    assert ops[1:] == (pp.normalize(arithmetic="divide"),)
-    assert (tensor.dtype, tensor.layout) == ("float32", "hwc")
-
-
 def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output(tmp_path):
     """But for the line that DALI runs: the parity tests compare what it writes with the frozen file."""
     pytest.importorskip("tritonclient", reason="check reads config.pbtxt by it: make .venv/.dev")
@@ -269,19 +194,6 @@ def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output
     pipeline = pp.load(tmp_path / "served" / "dali" / "1" / "pipeline.json")
     assert list(pipeline.outputs) == ["DALI_OUTPUT_0"]
     assert pipeline.ops[:-1] == from_dali(FROZEN / "classic_gpu.dali").ops[:-1]
-
-
-def test_a_shift_of_normalize_is_added_behind_the_product_as_in_dali():
-    ops, tensor = imported(RESIZE, ("Normalize", {"mean": 3.0, "stddev": 60.0, "scale": 2.0, "shift": 128.0}))
-    product = pp.normalize(mean=(6.0,), std=(60.0,), scale=2.0, arithmetic="fused_multiply")
-    assert ops[1:] == (product, pp.normalize(mean=-128.0, scale=1.0, arithmetic="divide"))
-    assert tensor.dtype == "float32"
-
-
-def test_subscripts_of_rows_and_columns_go_by_the_layout():
-    where = {"lo_1": 3, "hi_1": -7, "lo_2": 1, "num_subscripts": 3}
-    ops, tensor = imported(RESIZE, ("Transpose", {"perm": [2, 0, 1]}), ("_TensorSubscript", where))
-    assert (ops[1:], tensor.layout) == ((pp.crop(3, 1, 30, 49),), "chw")
 
 
 # What is refused

@@ -9,23 +9,8 @@ import pixprep as pp
 from pixprep.importers import import_pipeline
 from pixprep.importers.timm import from_timm
 from support.importing import only, refusal
+from support.sources import TIMM as CONFIG
 
-CONFIG = {
-    "url": "",
-    "hf_hub_id": "timm/some.thing",
-    "input_size": [3, 224, 224],
-    "test_input_size": [3, 288, 288],
-    "test_crop_pct": 1.0,
-    "interpolation": "bicubic",
-    "crop_pct": 0.95,
-    "crop_mode": "center",
-    "mean": [0.485, 0.456, 0.406],
-    "std": [0.229, 0.224, 0.225],
-    "fixed_input_size": False,
-    "num_classes": 1000,
-    "pool_size": None,
-    "classifier": "fc",
-}
 HUB = {"architecture": "some", "num_features": 9, "tags": ["of the hub"], "pretrained_cfg": CONFIG | {"tag": "thing"}}
 
 
@@ -33,38 +18,9 @@ def resize(*size, **options):
     return pp.resize(*size, filter="bicubic", like="pillow", **options)
 
 
-def test_the_ops_of_a_configuration():
-    pipeline = from_timm(CONFIG, name="some.thing")
-    assert list(pipeline.ops) == [
-        pp.decode(apply_exif_orientation=False),
-        resize(235),
-        pp.center_crop(224),
-        pp.normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), arithmetic="divide"),
-        pp.tensor(),
-    ]
-    assert (pipeline.origin.library, pipeline.origin.name, pipeline.origin.profile) == ("timm", "some.thing", "pillow")
-
-
-def fit(height, width):
-    return resize(height=height, width=width, mode="fit", rounding="half_even")
-
-
-GEOMETRIES = [
-    ({"crop_pct": 0.875}, [resize(256), pp.center_crop(224)]),
-    ({"crop_pct": None}, [resize(256), pp.center_crop(224)]),
-    ({"crop_pct": 1.15}, [resize(194), pp.center_crop(224)]),
-    ({"crop_mode": "squash"}, [resize(height=235, width=235), pp.center_crop(224)]),
-    ({"crop_mode": "border", "crop_pct": 1}, [fit(224, 224), pp.pad(224, 224, fill=(124, 116, 104))]),
-    (
-        {"input_size": (3, 1024, 768), "crop_pct": 1.0},
-        [resize(height=1024, width=768, mode="cover", rounding="half_even"), pp.center_crop(1024, 768)],
-    ),
-]
-
-
-@pytest.mark.parametrize(("changes", "expected"), GEOMETRIES, ids=str)
-def test_the_geometry_of_a_crop_mode(changes, expected):
-    assert list(from_timm(CONFIG | changes).ops[1:-2]) == expected
+def test_the_origin_is_timms_and_the_pixels_are_pillows():
+    origin = from_timm(CONFIG, name="some.thing").origin
+    assert (origin.library, origin.name, origin.profile) == ("timm", "some.thing", "pillow")
 
 
 def test_the_size_for_tests_is_taken_when_asked_for():
@@ -141,39 +97,6 @@ def test_timms_arguments_become_the_training_side():
     assert pp.Pipeline.from_json(pipeline.to_json()) == pipeline
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ({"color_jitter": None}, []),
-        ({"color_jitter": 0}, []),
-        ({"color_jitter": [0.1, 0.2, 0.3, 0.05]}, [pp.color_jitter(0.1, 0.2, 0.3, 0.05)]),
-        ({"color_jitter": 0.1, "vflip": 0.2}, [pp.random_flip("vertical", 0.2), pp.color_jitter(0.1, 0.1, 0.1)]),
-        ({"color_jitter": None, "grayscale_prob": 0.2}, [pp.random_gray(p=0.2)]),
-        ({"color_jitter": None, "gaussian_blur_prob": 0.2}, [pp.random_gaussian_blur(23, p=0.2)]),
-        ({"color_jitter": None, "color_jitter_prob": None, "re_prob": 0.0, "crop_pct": 0.5}, []),
-        ({"color_jitter_prob": 0.8}, [pp.color_jitter(0.4, 0.4, 0.4, p=0.8)]),
-        ({"color_jitter_prob": 0.0}, []),
-    ],
-    ids=str,
-)
-def test_each_argument_becomes_an_op(arguments, expected):
-    ops = from_timm(CONFIG, training=arguments | {"hflip": 0.0}).for_training().side_ops
-    assert list(ops[2:-2]) == expected
-
-
-def test_what_timm_erases_comes_last():
-    ops = from_timm(CONFIG, training={"re_prob": 0.25, "re_count": 3}).for_training().side_ops
-    assert ops[-2] == pp.random_erasing(0.25, (0.02, 1 / 3), (0.3, 1 / 0.3), count=(1, 3))
-    for mode, value in (("pixel", "random"), ("rand", "random_color")):
-        ops = from_timm(CONFIG, training={"re_prob": 0.25, "re_mode": mode}).for_training().side_ops
-        assert ops[-2] == pp.random_erasing(0.25, (0.02, 1 / 3), (0.3, 1 / 0.3), value=value, count=(1, 1))
-
-
-def test_without_augmentation_the_image_is_squeezed():
-    ops = from_timm(CONFIG, training={"no_aug": True, "hflip": 0.9, "interpolation": "random"}).for_training().side_ops
-    assert ops[1:3] == (pp.resize(height=224, width=224, only="training"), pp.center_crop(224))
-
-
 SPELLED = {
     "aa": "rand-m9",
     "--reprob": 0.2,
@@ -201,13 +124,6 @@ def test_options_of_the_command_line_may_stand_beside_those_of_the_importer(tmp_
     assert twice == "train.json: says auto_augment twice, once as 'auto_augment'"
     wrong = refusal(import_pipeline, f"timm:{config}", use_testsize=True)
     assert wrong == 'options of train.py and create_transform: "use_testsize": True is not understood'
-
-
-def test_a_filter_that_timm_draws_for_each_step_is_that_of_its_policy():
-    for text, kind in (("rand-m9-mstd0.5-inc1", pp.timm_rand_augment), ("v0", pp.auto_augment)):
-        policy = from_timm(CONFIG, training={"aa": text}).for_training().side_ops[3]
-        assert isinstance(policy, kind)
-        assert policy.filter == "random"
 
 
 def test_options_of_the_command_line_bring_its_defaults():

@@ -1,9 +1,10 @@
-"""Sources of Albumentations and DALI, as the tables of `tests/importers` write them."""
+"""Sources of Albumentations, DALI and timm, as the tables of `tests/importers` write them."""
 
 import pytest
 
 from pixprep.importers.albumentations import from_albumentations
 from pixprep.importers.dali import from_dali
+from pixprep.importers.timm import from_timm
 from support.dali_graphs import CMN, DECODE, FLOAT16, UINT8, asked, chain, mapped
 from support.dali_graphs import RESIZE as RESIZED
 from support.refusals import PUBLIC
@@ -50,6 +51,22 @@ PAD = {"min_height": 8, "min_width": 9, "position": "center", "border_mode": 0, 
 CROP = {"height": 8, "width": 9}
 RESIZE = CROP | {"interpolation": 1}
 NORMALIZE = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "max_pixel_value": 255.0}
+TIMM = {
+    "url": "",
+    "hf_hub_id": "timm/some.thing",
+    "input_size": [3, 224, 224],
+    "test_input_size": [3, 288, 288],
+    "test_crop_pct": 1.0,
+    "interpolation": "bicubic",
+    "crop_pct": 0.95,
+    "crop_mode": "center",
+    "mean": [0.485, 0.456, 0.406],
+    "std": [0.229, 0.224, 0.225],
+    "fixed_input_size": False,
+    "num_classes": 1000,
+    "pool_size": None,
+    "classifier": "fc",
+}
 NAMES = {
     "t": transform,
     "a": imported,
@@ -78,6 +95,8 @@ NAMES = {
     "AT": {"crop_pos_x": "X", "crop_pos_y": "Y"},
     "SIZED": (*RESIZED, {}),
     "VIDEO": ("decoders__Video", {"sequence_length": 8}),
+    "timm": lambda changes=(), **options: list(from_timm(TIMM | dict(changes), **options).ops[:-1]),
+    "timm_trains": lambda **training: list(from_timm(TIMM, training=training).for_training().side_ops[1:-1]),
     "SCALE": ("Scale", [], "s", {"scale": [2.0, 3.0], "center": [10.0, 20.0]}),
 }
-"""Names that a line may use beside the public ones: of Albumentations, then of DALI."""
+"""Names that a line may use beside the public ones: of Albumentations, of DALI and of timm."""
