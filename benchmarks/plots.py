@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
 
 import matplotlib as mpl
+from cells import CHART, Result, closed_loop, contender_cells, poisson
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from report import CHART, Result, closed_loop, contender_cells, poisson
 
 INK, GRID, PAPER = "#24292f", "#d1d7de", "#ffffff"
 DARK = {INK: "#d1d7e0", GRID: "#3d444d", PAPER: "#0d1117"}

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from textwrap import fill
-from typing import Any
 
 import measure
+from cells import CHART, Result, closed_loop, contender_cells, poisson
 from families import COLOURS, ROWS
 from workloads import MIXED, SIZES
 
@@ -50,11 +50,8 @@ FILTERS = ("bilinear", "bicubic", "lanczos")
 THREADS = {1: "one thread", 2: "two threads"}
 OURS = "preprocess"
 LINE = 120
-CHART = "performance-{}.svg"
 MARKS = re.compile(r"(<!-- benchmark -->\n).*?(<!-- /benchmark -->)", re.DOTALL)
 MARKED = ("README.md", "docs/scale.md")
-
-Result = dict[str, Any]
 
 
 def page(result: Result, families: Result | None = None) -> str:
@@ -218,28 +215,6 @@ def answers(result: Result) -> Iterator[tuple[str, str, str]]:
 def _range(values: Iterable[float], *, digits: int = 1) -> str:
     least, *_, most = [f"{value:.{digits}f}" for value in sorted([*values] * 2)]
     return least if least == most else f"{least} to {most}"
-
-
-def contender_cells(result: Result, filter_name: str, threads: int) -> list[Result]:
-    """The cells of the three sizes."""
-    like = (filter_name, threads)
-    return [cell for cell in result["cells"] if (cell["filter"], cell["threads"]) == like and cell["workload"] in SIZES]
-
-
-def closed_loop(serving: Result, model: str, *, shared: bool, batch: int) -> list[Result]:
-    """The loads that keep a number of requests in flight, by gRPC."""
-    like = (model, shared, batch, "grpc", "concurrency")
-    return [row for row in serving["loads"] if (row["model"], row["shared_memory"], row["batch"], *_load(row)) == like]
-
-
-def poisson(serving: Result, model: str) -> list[Result]:
-    """The loads whose requests of one photo arrive at random, by gRPC."""
-    like = (model, 1, "grpc", "poisson")
-    return [row for row in serving["loads"] if (row["model"], row["batch"], *_load(row)) == like]
-
-
-def _load(row: Result) -> tuple[str, str]:
-    return row["protocol"], row["load"].split()[0]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -7,7 +7,6 @@
 #include "levels.h"
 #include "passes.h"
 #include "room.h"
-#include "rules.h"
 #include "vectors.h"
 #include "windows.h"
 

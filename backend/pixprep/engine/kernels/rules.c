@@ -5,8 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "windows.h"
-
 static const float COEFFICIENT = 2048;  // OpenCV's weights have 11 bits
 static const double CUT = 1e-3;         // OpenCV's area leaves out a piece of a pixel that is not wider
 

@@ -2,6 +2,11 @@
 #pragma once
 #include "arguments.h"
 
+#define IDENTITY_BITS 22  // of the weight 1 of an axis that keeps its length
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
 static inline int is_rule(const struct formula *formula) { return formula->curve >= OPENCV_LINEAR; }
 
 int find_ties(const struct ties *ties);

@@ -2,8 +2,6 @@
 // fused.
 #include "windows.h"
 
-#include "rules.h"
-
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,11 +1,6 @@
 // Windows, and what makes them: windows.c; fill.c and resize.c make some, too.
 #pragma once
-#include "arguments.h"
-
-#define IDENTITY_BITS 22  // of the weight 1 of an axis that keeps its length
-
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+#include "rules.h"
 
 // A position and its mirror image, without the edge itself, again and again.
 static inline int64_t mirrored(int64_t position, int64_t length) {
