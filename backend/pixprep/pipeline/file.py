@@ -14,6 +14,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from inspect import cleandoc
 from io import BufferedReader
 from pathlib import Path
@@ -197,9 +198,15 @@ def settings(op: Op) -> dict[str, Any]:
     first: dict[str, Any] = {"op": op_name(op)}
     last: dict[str, Any] = {}
     for key, value in fields.items():
-        if value is not None:
+        if value is not None or key not in _empty(type(op)):
             (last if key in ("name", "from", "only") else first)[key] = value
     return first | ({"ops": _entries(op, settings)} if isinstance(op, Choice) else {}) | last
+
+
+@cache
+def _empty(kind: type[Op]) -> frozenset[str]:
+    """Names of the fields whose default is None."""
+    return frozenset(field.encode_name for field in msgspec.structs.fields(kind) if field.default is None)
 
 
 def _entries(choice: Choice, entry: Callable[[Op], dict[str, Any]]) -> tuple[Any, ...]:
