@@ -301,25 +301,6 @@ def test_a_flip_after_colours_and_a_crop_are_the_same_wherever_they_stand():
     assert not np.array_equal(served(first, pp.contrast(factor=2)), served(pp.contrast(factor=2), last))
 
 
-def test_explain_says_what_is_done():
-    jitters = (pp.color_jitter(brightness=[0.6, 1.4], hue=0.1, p=p).in_words() for p in (1.0, 0.8))
-    steps = (
-        *(curves.brightness(0.8, "pillow"), levels.Hue(0.1, "pillow"), levels.Tone("equalize", "pillow")),
-        *jitters,
-        pp.random_photometric_distort(hue=None, p=0.3).in_words(),
-    )
-    assert [str(step) for step in steps] == [
-        "multiply the levels by 0.8",
-        "turn the hue by 0.1 of the circle (pillow's rounding)",
-        "equalize each channel's histogram (pillow's rounding)",
-        "change at random, in random order, brightness 0.6 to 1.4, hue -0.1 to 0.1 (pillow's rounding)",
-        "change 0.8 of the images at random, in random order, brightness 0.6 to 1.4, hue -0.1 to 0.1 "
-        "(pillow's rounding)",
-        "to 0.3 of the images each: brightness 0.875 to 1.125, contrast 0.5 to 1.5, saturation 0.5 to 1.5, "
-        "permute channels (pillow's rounding)",
-    ]
-
-
 def test_a_turn_is_a_byte_of_pillows_and_torchvisions_own_number():
     assert [colours.turn_of(shift, "pillow") for shift in (0.0, 0.004, -0.004, 0.5, -0.5)] == [0, 1, 255, 127, 129]
     assert colours.turn_of(0.1, "torchvision") == float(np.float32(0.1))

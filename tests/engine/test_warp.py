@@ -610,37 +610,6 @@ def test_a_loader_rotates_boxes_draws_and_replays():
     assert all(-15 <= angle <= 15 for angle in angles)
 
 
-def test_explain_says_what_is_done():
-    ops = [
-        pp.decode(),
-        pp.resize(64),
-        pp.random_affine(10, translate=(0.1, 0.2), scale=(0.9, 1.1), shear=5, center=(3, 4)),
-        pp.affine(angle=5, shear=(1, 2)),
-        pp.random_gaussian_blur(5, p=0.5),
-        pp.gaussian_blur((3, 5)),
-        pp.elastic(sigma=(2, 3), p=0.5),
-        pp.random_sharpness(2),
-        pp.center_crop(56),
-        pp.random_erasing(0.25, count=(1, 3)),
-        pp.normalize(),
-        pp.random_erasing(0.75, value="random"),
-        pp.tensor(),
-    ]
-    text = explain(pp.Pipeline(ops).for_training())
-    for line in (
-        "rotate by -10 to 10 degrees clockwise, shear by -5 to 5, 0, scale by 0.9 to 1.1, move by up to 0.1 of the "
-        "width and 0.2 of the height about x 3, y 4 (nearest, pillow's rounding)",
-        "rotate by 5 degrees clockwise, shear by 1, 2, scale by 1, move by 0, 0 (nearest, pillow's rounding)",
-        "blur 0.5 of the images by 5 x 5 pixels, sigma 0.1 to 2",
-        "blur by 5 x 3 pixels, sigma 1.1 and 0.8",
-        "displace the pixels of 0.5 of the images by noise, alpha 50, sigma 2 and 3 (bilinear)",
-        "to 0.5 of the images: blend with the smoothed image, factor 2 (pillow's rounding)",
-        "fill 1 to 3 rectangles of 0.02 to 0.33 of the area with 0 in 0.25 of the images",
-        "fill a rectangle of 0.02 to 0.33 of the area with noise in 0.75 of the images",
-    ):
-        assert line in text
-
-
 def test_an_elastic_image_and_its_mask_move_alike_and_come_again():
     """The mask is the image itself: of nearest both are the same. Threads and a replay change nothing."""
     photos = [scene(44 + index, 61) for index in range(9)]
