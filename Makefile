@@ -166,7 +166,7 @@ pillow-versions: .venv/.dev
 	for each in $(PILLOWS); do \
 	    test -d build/pillow/$$each || $(VENV)/pip install --quiet --disable-pip-version-check --no-deps \
 	        --target build/pillow/$$each pillow==$$each || exit 1; \
-	    echo "Pillow $$each:" && PYTHONPATH=build/pillow/$$each $(VENV)/pytest -q -p no:cacheprovider \
+	    echo "Pillow $$each:" && PYTHONPATH=build/pillow/$$each $(VENV)/pytest -q -p no:cacheprovider -m "" \
 	        tests/engine/test_parts.py || exit 1; \
 	done
 
@@ -310,7 +310,7 @@ sanitize: .venv/.dev
 	PIXPREP_CC=gcc $(VENV)/python hatch_build.py $(SANITIZED) $(SANITIZE)
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	    PIXPREP_KERNELS=$(CURDIR)/$(SANITIZED)/pixprep-x86-64-v3.so PYTHONMALLOC=malloc \
-	    $(VENV)/pytest -p no:cacheprovider tests/engine/test_kernels.py tests/engine/test_bytes.py tests/engine/test_structure.py \
+	    $(VENV)/pytest -p no:cacheprovider -m "" tests/engine/test_kernels.py tests/engine/test_bytes.py tests/engine/test_structure.py \
 	    tests/engine/test_colours.py tests/engine/test_warp.py tests/engine/test_opencv_warp.py tests/engine/test_parts.py tests/engine/test_kernel.py
 
 docs: .venv/.dev
