@@ -5,7 +5,7 @@
 """
 
 KEPT = {
-    "tests/attacks/test_image_jpeg_headers.py::test_a_size_over_the_limits_is_refused_from_the_header": 40,
+    "tests/attacks/test_image_jpeg.py::test_a_size_over_the_limits_is_refused_from_the_header": 40,
     "tests/attacks/test_repository_config_bombs.py::test_a_configuration_is_checked_in_seconds": 4,
     "tests/engine/test_bytes.py::test_bytes_go_from_each_layout_to_each_in_any_direction_and_are_looked_up": 4,
     "tests/engine/test_bytes.py::test_filters_are_numpys_in_every_layout": 14,
