@@ -36,10 +36,6 @@ TRAINED = pp.Pipeline(
         pp.center_crop(224, only="serving"), *PIPELINE.ops[3:],
     ]
 )  # fmt: skip
-COLOURS = [pp.gamma(gamma=1.8), pp.contrast(factor=1.2), pp.hue(factor=-0.1), pp.equalize()]
-COLOURED = pp.Pipeline(
-    [pp.decode(), pp.resize(64), pp.center_crop(64), *COLOURS, pp.tensor(dtype="uint8", layout="hwc")]
-)
 ODD = pp.Pipeline(
     [
         *(pp.decode(), pp.resize(224), pp.center_crop(256)),
@@ -67,7 +63,6 @@ def models(tmp_path_factory):
     write_pipeline(repository, "pre.pixprep", PIPELINE)
     write_pipeline(repository, "ragged", DETECTOR, RAGGED)
     write_pipeline(repository, "trained.pixprep", TRAINED)
-    write_pipeline(repository, "coloured.pixprep", COLOURED)
     write_pipeline(repository, "zero", DETECTOR, f'backend: "pixprep"\n{ZERO}')
     formats = f'parameters {{ key: "formats" value {{ string_value: "{" ".join(FORMATS)}" }} }}\n'
     write_pipeline(repository, "plain", PIPELINE, f'backend: "python"\n{STRUCTURAL}{formats}')
@@ -117,25 +112,12 @@ def test_a_model_without_a_config_is_complete(server):
     assert "dynamic_batching" in config
 
 
-def test_a_uint8_input_is_made_ragged(server):
-    (entry,) = get(server, "/v2/models/ragged/config")["input"]
-    assert (entry["name"], entry["dims"], entry["allow_ragged_batch"]) == ("DALI_INPUT_0", [-1], True)
-
-
 @pytest.mark.parametrize("model", ["pre.pixprep", "plain"])
 def test_the_tensor_is_the_engines_bit_for_bit(triton, engine, model):
     images = eight_sizes()
     tensors = infer(triton, model, image=images).as_numpy("tensor")
     assert tensors.dtype == np.float32
     assert np.array_equal(tensors, np.stack(engine.run(images)))
-
-
-def test_colours_are_changed_as_by_the_engine(triton):
-    images = [path.read_bytes() for path in PHOTOS] * 4
-    with pp.Engine(COLOURED) as engine:
-        expected = np.stack(engine.run(images))
-    assert np.array_equal(infer(triton, "coloured.pixprep", image=images).as_numpy("tensor"), expected)
-    assert len(np.unique(expected)) > 200
 
 
 @pytest.mark.parametrize("model", ["pre.pixprep", "plain"])

@@ -312,19 +312,16 @@ def test_a_model_that_accepts_base64_gives_the_same_tensor_for_every_way_of_it(s
     assert int(np.argmax(logits)) == 985
 
 
+BROKEN = f"broken base64 text: its end or some character of it is wrong; {REQUEST}"
+
+
 @pytest.mark.parametrize(
     ("element", "words"),
     [
-        (
-            TEXT[:-1] + "!",
-            f"[UNKNOWN_FORMAT] image 1 of 1: broken base64 text: its end or some character of it is wrong; {REQUEST}",
-        ),
-        (TEXT[: len(TEXT) // 2], "[TRUNCATED] image 1 of 1: the JPEG ends after "),
-        (base64.b64encode(b"some words, and not an image").decode(), "[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, "),
+        (f"{TEXT[:-1]}!", f"[UNKNOWN_FORMAT] image 1 of 1: {BROKEN}"),
         ("A" * (21 << 20) * 4, "[TOO_LARGE_BYTES] the images of the request have "),
-        ("A" * (28 << 20), "[TOO_LARGE_BYTES] image 1 of 1: "),
     ],
-    ids=["broken", "cut off", "no image", "a huge request", "a huge image"],
+    ids=["broken", "a huge request"],
 )
 def test_bad_base64_is_refused_alone(server, element, words):
     status, error = post(server, kserve(element), model="json_preprocess")

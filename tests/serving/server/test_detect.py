@@ -147,7 +147,7 @@ SHAPES = [((480, 640), 1), ((641, 479), 1), ((300, 301), 1), ((900, 700), 3), ((
 
 @pytest.mark.parametrize(
     ("model", "size", "orientation"),
-    [(model, *shape) for index, model in enumerate(ENSEMBLES) for shape in SHAPES[index % 2 :: 2]],
+    [(model, *shape) for model, shape in zip(ENSEMBLES * 2, SHAPES, strict=False)],
 )
 def test_boxes_come_back_within_a_pixel_and_one_for_each_thing(server, tmp_path, model, size, orientation):
     height, width = size

@@ -121,12 +121,6 @@ def png(frame):
     return file.getvalue()
 
 
-def test_the_configuration_is_derived(grpc):
-    (taken,) = grpc.get_model_config("zero", as_json=True)["config"]["input"]
-    assert taken == {"name": "image", "data_type": "TYPE_UINT8", "dims": ["-1", "-1", "3"], "allow_ragged_batch": True}
-    assert grpc.get_model_config("gray", as_json=True)["config"]["input"][0]["dims"] == ["-1", "-1", "1"]
-
-
 @pytest.mark.parametrize(("model", "name"), [("frames", "image"), ("both", "frame")])
 def test_a_served_frame_is_the_engines_and_that_of_its_file(grpc, server, model, name):
     frames = [frame(*size, seed) for seed, size in enumerate(SIZES)]

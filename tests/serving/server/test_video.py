@@ -23,7 +23,7 @@ PIPELINE = pp.Pipeline(
         pp.normalize(mean=0.5, std=0.5), pp.tensor(layout="cthw"),
     ]
 )  # fmt: skip
-NAMES = ("h264.mp4", "h265.mp4", "vp9.webm", "av1.mp4", "mpeg4.avi")
+NAMES = ("h264.mp4", "vp9.webm")
 ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
 SMALL = 'parameters { key: "max_clip_frames" value { string_value: "50" } }\n'  # the clips have 40
 
@@ -62,7 +62,7 @@ def test_what_the_model_says_of_itself(server):
     assert [int(dim) for dim in config["output"][1]["dims"]] == [3, 6, 64, 64]
 
 
-def test_clips_of_every_codec_get_the_engines_tensors(client, encoded, wanted):
+def test_clips_get_the_engines_tensors(client, encoded, wanted):
     for name, clip_ in encoded.items():
         answer = client("clips", [clip_])
         for output, expected in wanted[name].items():
