@@ -7,6 +7,7 @@ from PIL import Image
 
 import pixprep as pp
 from pixprep.pipeline.ops import OPS, AnnotationOp, Decode, DecodeVideo, Extern, OutputOp, Pixels, Tensor
+from plan.frozen_draws import OPTIONS
 from support.images import scene
 
 PHOTO = scene(48, 64)
@@ -16,13 +17,6 @@ FIELDS = {
     "crop": {"top": 1, "left": 2, "height": 10, "width": 12},
     "pad": {"height": 70, "width": 80},
     "letterbox": {"height": 50, "width": 50},
-    "random_resized_crop": {"height": 20},
-    "random_crop": {"height": 20},
-    "random_resize": {"min_size": 16, "max_size": 33},
-    "random_shortest_size": {"min_size": (16, 24, 32), "max_size": 40},
-    "scale_jitter": {"height": 40, "scale_range": (0.5, 2.0)},
-    "random_flip": {"p": 0.5},
-    "random_zoom_out": {"p": 1.0},
     "hue": {"factor": 0.2},
     "gamma": {"gamma": 1.5},
     "color_matrix": {"matrix": ((0.5, 0.5, 0, 3), (0, 1, 0, 0), (0.2, 0, 0.8, -9))},
@@ -30,11 +24,10 @@ FIELDS = {
     "warp": {"quad": ((5, 2), (60, 5), (50, 40), (9, 47))},
 }
 USUAL = {
-    "factor": 0.7, "bits": 4, "threshold": 100, "add": 60, "angle": 30, "degrees": 30, "kernel_size": 3, "shift": 0.1,
+    "factor": 0.7, "bits": 4, "threshold": 100, "add": 60, "angle": 30, "kernel_size": 3, "shift": 0.1,
     "corners": ((1, 0), (60, 5), (50, 40), (9, 47)), "permutation": (2, 0, 1),
-    "ops": (pp.flip(), pp.invert()), "min_size": 20, "max_size": 30,
 }  # fmt: skip
-"""Values of fields that ops of any name require."""
+"""Values of fields that ops of any name require; an op that draws has those of its first frozen draw."""
 NOT_ALONE = Extern | Decode | DecodeVideo | Pixels | OutputOp | AnnotationOp
 ALONE = [name for name, cls in OPS.items() if not issubclass(cls, NOT_ALONE)]
 BOXES = [[10, 10, 30, 40]]
@@ -43,7 +36,8 @@ BOXES = [[10, 10, 30, 40]]
 @pytest.mark.parametrize("name", ALONE)
 def test_every_op_works_alone_and_gives_the_same_again(name):
     required = [field.name for field in msgspec.structs.fields(OPS[name]) if field.required]
-    op = OPS[name](**(FIELDS[name] if name in FIELDS else {field: USUAL[field] for field in required}))
+    fields = FIELDS.get(name) or OPTIONS.get(name, [None])[0]
+    op = OPS[name](**({field: USUAL[field] for field in required} if fields is None else fields))
     boxes = BOXES if name == "random_iou_crop" else None
     given = PHOTO.copy()
     first = pp.apply(op, given, seed=4, epoch=2, index=7, boxes=boxes)

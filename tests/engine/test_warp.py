@@ -574,41 +574,6 @@ def test_transform_is_right_after_a_crop_that_comes_after_levels():
 
 # ----------------------------------------------------------------------------------------------------- in training
 
-TRAINED = [
-    pp.decode(), pp.resize(64), pp.random_rotate(15, filter="bilinear"), pp.center_crop(56), pp.boxes(pad=4),
-    pp.tensor(dtype="uint8"),
-]  # fmt: skip
-
-
-def test_a_loader_rotates_boxes_draws_and_replays():
-    photos = [scene(60 + index, 80) for index in range(6)]
-    source = [
-        {
-            "image": png(photo),
-            "boxes": np.array([[10, 10, 40, 50]], np.float32),
-            "labels": [index],
-            "size": photo.shape[:2],
-        }
-        for index, photo in enumerate(photos)
-    ]
-    pipeline = pp.Pipeline(TRAINED).for_training()
-    batches = []
-    for threads in (1, 3):
-        with pp.Loader(source, pipeline, batch_size=3, shuffle=True, seed=2, threads=threads) as loader:
-            batches.append([(b["tensor"].copy(), b["boxes"].copy(), b["index"].tolist(), b.draws) for b in loader])
-    for one, other in zip(*batches, strict=True):
-        assert np.array_equal(one[0], other[0])
-        assert np.array_equal(one[1], other[1])
-        assert one[3] == other[3]
-    with pp.Engine(pipeline) as engine:
-        for tensors, _, indices, draws in batches[0]:
-            places = [pipeline.plan.replaying(each) for each in draws]
-            again = engine.run_batch([source[index]["image"] for index in indices], places=places)
-            assert np.array_equal(again["tensor"], tensors)
-    angles = [each["random_rotate#0"]["angle"] for _, _, _, draws in batches[0] for each in draws]
-    assert len(set(angles)) == 6
-    assert all(-15 <= angle <= 15 for angle in angles)
-
 
 def test_an_elastic_image_and_its_mask_move_alike_and_come_again():
     """The mask is the image itself: of nearest both are the same. Threads and a replay change nothing."""

@@ -9,6 +9,7 @@ import pytest
 import pixprep as pp
 from pixprep.pipeline.ops import OPS, op_name
 from plan.frozen_draws import OPTIONS
+from support.images import scene
 
 SIZE = (60, 80)
 COUNT = 800
@@ -67,9 +68,9 @@ NOTHING = {
     **{name: {} for name in ("color_jitter", "random_hue_saturation_value", "random_brightness_contrast")},
 }
 """Words that leave an image as it is, of an op that has them, but ``{"apply": False}`` and ``{"chosen": []}``."""
-OFTEN = [name for name in OPTIONS if "p" in OPS[name].__struct_fields__]
-OFTEN = [name for name in OFTEN if name not in ("random_photometric_distort", "timm_rand_augment", "random_iou_crop")]
-"""Ops whose ``p`` says how often they are done; of those left out it is of each part, or boxes are needed."""
+NOT_OFTEN = ["random_photometric_distort", "timm_rand_augment", "random_iou_crop", "random_order"]
+OFTEN = [name for name in OPTIONS if name not in (*NOT_OFTEN, "decode_video")]
+"""Ops whose ``p`` says how often they are done; of the others it is of each part, or boxes are needed."""
 
 
 def test_a_jitter_has_every_order():
@@ -87,3 +88,25 @@ def test_an_op_is_done_as_often_as_it_says_with_the_numbers_that_it_has_without_
     assert all(each.get(f"{key}.p", each.get(key)) in nothing for each in never)
     for some, every, is_done in zip(sometimes, always, done, strict=True):
         assert not is_done or some[key] == every[key]
+
+
+BOXES = {"boxes": np.array([[10, 10, 50, 60], [30, 5, 80, 40]], np.float32)}
+
+
+@pytest.mark.parametrize("name", OFTEN + NOT_OFTEN)
+def test_a_draw_is_replayed_on_any_number_of_threads(name):
+    photos, found = [scene(72, 90) // 2 + 40] * 10, set()
+    for fields in OPTIONS[name]:
+        ops = [OPS[name](**fields), pp.center_crop(24)]
+        if isinstance(fields.get("value"), str):
+            ops = [ops[1], pp.normalize(), ops[0]]
+        pipeline = pp.Pipeline([pp.pixels(), *ops, pp.tensor(only="training")]).for_training()
+        numbers = pipeline.plan.draw(seed=1, epoch=2, indices=range(len(photos)))
+        with pp.Engine(pipeline, threads=1) as engine, pp.Engine(pipeline, threads=3) as other:
+            first = engine.run_batch(photos, places=[pipeline.plan.placing(each, BOXES) for each in numbers])
+            words = [json.loads(json.dumps(placed.draws)) for placed in first.placed]
+            again = other.run_batch(photos, places=[pipeline.plan.replaying(each, BOXES) for each in words])
+        assert first.errors == [None] * len(photos)
+        assert np.array_equal(first["tensor"], again["tensor"])
+        found |= {tensor.tobytes() for tensor in first["tensor"]}
+    assert len(found) > 1
