@@ -79,6 +79,11 @@ class SetupError(PixprepError):
     """The machine lacks something; its operator must install or change it. The message says what."""
 
 
+def install(extra: str) -> str:
+    """Return the remedy for libraries that are not installed: the extra that has them."""
+    return f'pip install ".[{extra}]" in a checkout of pixprep'
+
+
 @contextmanager
 def needing(words: str) -> Iterator[None]:
     """Raise SetupError where an import inside fails: ``words`` with the remedy, and perhaps ``{error}``."""

@@ -19,15 +19,12 @@ import numpy as np
 
 from pixprep.engine.decoders import Encoded, Limits
 from pixprep.engine.engine import Engine
-from pixprep.errors import ImageError, PixprepError, SetupError, needing
+from pixprep.errors import ImageError, PixprepError, SetupError, install, needing
 from pixprep.files import UNFINISHED, alone, whole, write
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.training.sources import read_image
 
-with needing(
-    'pixprep.ray needs {error.name}: pip install ".[ray]" in a checkout of pixprep, in an environment without the '
-    "embedded server"
-):
+with needing(f"pixprep.ray needs {{error.name}}: {install('ray')}, in an environment without the embedded server"):
     import pyarrow as pa
     import pyarrow.parquet as pq
     import ray

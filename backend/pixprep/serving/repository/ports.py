@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pixprep.errors import PipelineError, needing, printable
+from pixprep.errors import PipelineError, install, needing, printable
 from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.serving.repository.labels import from_metadata
@@ -97,7 +97,7 @@ def load_onnx(path: Path) -> tuple[bytes, Any]:
         PipelineError: it is not an ONNX file.
         SetupError: onnx is not installed.
     """
-    with needing('reading an ONNX file needs onnx: pip install ".[classifier]" in a checkout of pixprep'):
+    with needing(f"reading an ONNX file needs onnx: {install('classifier')}"):
         import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
     if path.is_file() and path.stat().st_size > _MAX_ONNX_BYTES:
         raise PipelineError(f"{path.name}: over 2 GiB, which no ONNX file holds: save its weights beside it")

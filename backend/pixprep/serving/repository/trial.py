@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from pixprep.engine.decoders import Encoded
 from pixprep.engine.engine import Engine
-from pixprep.errors import PipelineError
+from pixprep.errors import PipelineError, install
 from pixprep.pipeline.ops import Transform
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.repository.fit import connect, mend_dims
@@ -135,7 +135,7 @@ def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded,
     """Classes that a classifier finds in the photo."""
     model, onnx = taker.version.model, taker.version.folder / ONNX_FILE
     if find_spec("onnxruntime") is None:
-        yield 'the classifier was not tried: pip install ".[classifier]" in a checkout of pixprep'
+        yield f"the classifier was not tried: {install('classifier')}"
         return
     if onnx.stat().st_size > MAX_ONNX_BYTES:
         yield f"the classifier was not tried: over {MAX_ONNX_BYTES >> 30} GiB"
