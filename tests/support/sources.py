@@ -1,10 +1,11 @@
-"""Sources of Albumentations, DALI and timm, as the tables of `tests/importers` write them."""
+"""Sources of other libraries, as the tables of `tests/importers` write them."""
 
 import pytest
 
 from pixprep.importers.albumentations import from_albumentations
 from pixprep.importers.dali import from_dali
 from pixprep.importers.timm import from_timm
+from support import torchvision_objects
 from support.dali_graphs import CMN, DECODE, FLOAT16, UINT8, asked, chain, mapped
 from support.dali_graphs import RESIZE as RESIZED
 from support.refusals import PUBLIC
@@ -67,7 +68,7 @@ TIMM = {
     "pool_size": None,
     "classifier": "fc",
 }
-NAMES = {
+NAMES = torchvision_objects.NAMES | {
     "t": transform,
     "a": imported,
     "drawn": drawn,
@@ -99,4 +100,4 @@ NAMES = {
     "timm_trains": lambda **training: list(from_timm(TIMM, training=training).for_training().side_ops[1:-1]),
     "SCALE": ("Scale", [], "s", {"scale": [2.0, 3.0], "center": [10.0, 20.0]}),
 }
-"""Names that a line may use beside the public ones: of Albumentations, of DALI and of timm."""
+"""Names that a line may use beside the public ones: of torchvision, Albumentations, DALI and timm."""
