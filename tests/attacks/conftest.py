@@ -1,4 +1,4 @@
-"""Cost of one image, measured in a process of its own."""
+"""Cost of one image, measured in a process of its own; and a small model repository, of which a test spoils a part."""
 
 import json
 import math
@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import pixprep as pp
+from attacks.pipelines import VALID
+from attacks.repositories import CONFIG, PIPELINE
 from support.images import jpeg, scene
 
 
@@ -62,3 +64,12 @@ def measure(measure_pipeline):
     """A function from an encoded image to what its decoding costs."""
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])  # of all pixels
     return partial(measure_pipeline, pipeline)
+
+
+@pytest.fixture
+def models(tmp_path):
+    """A valid repository of one model."""
+    (tmp_path / "models" / "m" / "1").mkdir(parents=True)
+    (tmp_path / "models" / PIPELINE).write_text(VALID)
+    (tmp_path / "models" / CONFIG).write_text('backend: "pixprep"\n')
+    return tmp_path / "models"

@@ -1,25 +1,13 @@
-"""A small model repository, of which a test spoils a part."""
+"""What is done to the small model repository of the fixture ``models``, and what ``check`` says of it."""
 
 import os
 import signal
 from contextlib import contextmanager
 
-import pytest
-
-from attacks.pipelines import VALID
 from pixprep.serving import repository
 
 PIPELINE, CONFIG = "m/1/pipeline.json", "m/config.pbtxt"
 OUTPUT = 'backend: "pixprep"\noutput { name: "tensor" data_type: TYPE_FP32 dims: [ 3, 8, 8 ] '
-
-
-@pytest.fixture
-def models(tmp_path):
-    """A valid repository of one model."""
-    (tmp_path / "models" / "m" / "1").mkdir(parents=True)
-    (tmp_path / "models" / PIPELINE).write_text(VALID)
-    (tmp_path / "models" / CONFIG).write_text('backend: "pixprep"\n')
-    return tmp_path / "models"
 
 
 @contextmanager

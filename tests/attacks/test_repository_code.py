@@ -12,14 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from attacks.repositories import CONFIG, models
+from attacks.repositories import CONFIG
 from pixprep.cli import main
 from pixprep.serving.repository import build, side_notes
 from pixprep.serving.repository.repository import Model
 from serving.faces import PIPELINE, save_onnx
 from support.images import jpeg, noise
-
-__all__ = ["models"]  # a fixture
 
 GRAPH = Path(__file__).parents[1] / "parity" / "frozen" / "dali" / "classic.dali"
 FILES = {

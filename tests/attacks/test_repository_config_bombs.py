@@ -8,9 +8,7 @@ import time
 
 import pytest
 
-from attacks.repositories import models, problems
-
-__all__ = ["models"]  # a fixture
+from attacks.repositories import problems
 
 MOST = 256 << 10
 

@@ -7,9 +7,7 @@ Outcome: named, not read. Before the mend a link was followed: a line of the fil
 
 import pytest
 
-from attacks.repositories import CONFIG, PIPELINE, models, problems, put
-
-__all__ = ["models"]  # a fixture
+from attacks.repositories import CONFIG, PIPELINE, problems, put
 
 LINE = "root:x:0:0:secret"
 

@@ -11,10 +11,8 @@ from dataclasses import asdict
 
 import pytest
 
-from attacks.repositories import CONFIG, OUTPUT, models, problems
+from attacks.repositories import CONFIG, OUTPUT, problems
 from pixprep.serving import repository
-
-__all__ = ["models"]  # a fixture
 
 
 @pytest.mark.parametrize("name", ["²", "٣", "①", "-1", "+1", " 1", "1_0", "0", "00", "0x1", "1.0", "\n1"])

@@ -9,9 +9,7 @@ import shutil
 
 import pytest
 
-from attacks.repositories import CONFIG, PIPELINE, models, problems
-
-__all__ = ["models"]  # a fixture
+from attacks.repositories import CONFIG, PIPELINE, problems
 
 NOBODY = 65534
 

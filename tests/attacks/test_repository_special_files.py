@@ -11,12 +11,10 @@ import socket
 import pytest
 
 import pixprep as pp
-from attacks.repositories import CONFIG, PIPELINE, models, patience, problems, put, sparse
+from attacks.repositories import CONFIG, PIPELINE, patience, problems, put, sparse
 from pixprep.errors import SetupError
 from pixprep.serving import repository
 from pixprep.serving.repository.repository import Repository
-
-__all__ = ["models"]  # a fixture
 
 
 def make_socket(path):

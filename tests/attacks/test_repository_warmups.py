@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from attacks.repositories import CONFIG, PIPELINE, models, patience, problems, sparse
+from attacks.repositories import CONFIG, PIPELINE, patience, problems, sparse
 from pixprep.serving.repository import check
 from pixprep.serving.repository.warmups import warmup_files
 from support.images import jpeg, noise
-
-__all__ = ["models"]  # a fixture
 
 PHOTO = jpeg(noise(64, 64))
 N = len(PHOTO)
