@@ -12,6 +12,7 @@ from pixprep.engine.decoders import structure
 from support.images import bare, cmyk, noise, photo, png, renamed, scene, stills, with_exif
 from support.images import jpeg as encode
 
+pytestmark = pytest.mark.usefixtures("gpu")
 STRICT = {"damage": "strict"}
 CASES = {
     "plain": ({}, STRICT),
@@ -50,7 +51,6 @@ GIVEN = {
 }  # fmt: skip
 
 
-@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
 @pytest.mark.parametrize("case", GIVEN)
 def test_numbers_that_come_with_an_image_give_the_cpu_engines_values_and_errors(case, color):
@@ -65,7 +65,6 @@ def test_numbers_that_come_with_an_image_give_the_cpu_engines_values_and_errors(
     assert len({array.tobytes() for array in expected["tensor"] if array.any()}) >= 3
 
 
-@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("case", CASES)
 def test_every_output_error_and_count_equals_the_cpu_engines_alone_and_in_a_batch(case):
     decode, options = CASES[case]
@@ -118,7 +117,6 @@ OPEN = {
 }
 
 
-@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("case", OPEN)
 def test_tensors_that_follow_the_image_and_their_padding_equal_the_cpu_engines(case):
     pipeline = pp.Pipeline([pp.decode(), *OPEN[case]])
@@ -135,7 +133,6 @@ def test_tensors_that_follow_the_image_and_their_padding_equal_the_cpu_engines(c
         assert np.array_equal(batch.padded("tensor", rows), expected.padded("tensor", rows)), rows
 
 
-@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("like", ["pillow", "opencv"])
 @pytest.mark.parametrize("channels", [1, 4])
 def test_stacked_tensors_of_other_channels_equal_the_cpu_engines(channels, like):
@@ -158,7 +155,6 @@ def test_stacked_tensors_of_other_channels_equal_the_cpu_engines(channels, like)
         assert channels == 1 or (expected["tensor"][:, 3] == value).all()
 
 
-@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("padding", [{}, {"multiple": 8}, {"min_width": 66}], ids=str)
 @pytest.mark.parametrize("between", [[], [pp.elastic(40, 1)], [pp.aug_mix()]], ids=["", "elastic", "aug_mix"])
 def test_what_is_erased_of_tensors_that_follow_the_image_is_the_cpus(padding, between):
@@ -173,7 +169,6 @@ def test_what_is_erased_of_tensors_that_follow_the_image_is_the_cpus(padding, be
         assert np.array_equal(batch["tensor"][index], tensor), index
 
 
-@pytest.mark.usefixtures("gpu")
 def test_every_image_is_decoded_whole_also_where_a_fraction_would_do():
     """Images that fall back on the CPU are, too, so that an image gets the same pixels whoever decodes it."""
     images = [jpeg(200, 300, 5), jpeg(300, 200, progressive=True), cmyk(), photo(), png(noise(200, 300))]
@@ -182,7 +177,6 @@ def test_every_image_is_decoded_whole_also_where_a_fraction_would_do():
         same(ours.run_batch(images), theirs.run_batch(images))
 
 
-@pytest.mark.usefixtures("gpu")
 def test_without_strict_a_gpu_refuses_the_damage_that_the_structure_tells_and_no_other():
     """nvImageCodec does not say that a JPEG is damaged; what it does not decode at all, the CPU refuses."""
     images = damaged()
@@ -197,7 +191,6 @@ def test_without_strict_a_gpu_refuses_the_damage_that_the_structure_tells_and_no
             assert structure.structures([np.frombuffer(encoded, np.uint8)]) != [None]
 
 
-@pytest.mark.usefixtures("gpu")
 def test_a_jpeg_of_red_green_and_blue_gets_the_cpu_decoders_pixels():
     """nvImageCodec would take them for YCbCr. The CPU's rule is libjpeg's."""
     rgb = encode(scene(61, 83), keep_rgb=True)
@@ -214,7 +207,6 @@ def test_a_jpeg_of_red_green_and_blue_gets_the_cpu_decoders_pixels():
             assert batch.fallbacks == fallbacks
 
 
-@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("like", ["pillow", "pillow12", "torchvision", "torch", "opencv"])
 def test_the_passes_of_every_library_have_the_cpu_engines_order(like):
     images = [jpeg(200, 60), jpeg(60, 200), jpeg(200, 40), jpeg(60, 40)]
@@ -224,7 +216,6 @@ def test_the_passes_of_every_library_have_the_cpu_engines_order(like):
         same(ours.run_batch(images), theirs.run_batch(images))
 
 
-@pytest.mark.usefixtures("gpu")
 def test_the_command_run_takes_a_gpu(tmp_path, capsys):
     PIPELINE.save(tmp_path / "pipeline.json")
     (tmp_path / "photo.jpg").write_bytes(photo())
@@ -299,7 +290,6 @@ DRAWN = {
 """Fields of ``decode``, and the ops; ``TENSOR`` comes last, if there is no other."""
 
 
-@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(
     ("name", "most"), [*((name, None) for name in DRAWN), *((name, 60_000) for name in [*DRAWN][:3])]
 )
@@ -333,7 +323,6 @@ SERVED = {
 }  # fmt: skip
 
 
-@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("name", SERVED)
 def test_levels_that_are_served_are_the_cpus(name):
     pipeline, images = pp.Pipeline([pp.decode(), *SERVED[name]]), mixed()
@@ -342,7 +331,7 @@ def test_levels_that_are_served_are_the_cpus(name):
 
 
 @pytest.mark.parametrize("on_error", ["replace", "skip"])
-def test_a_loader_has_the_batches_of_the_cpu_where_samples_are_broken_too(gpu, on_error):  # noqa: ARG001
+def test_a_loader_has_the_batches_of_the_cpu_where_samples_are_broken_too(on_error):
     pipeline = pp.Pipeline([*PIPELINE.ops[:2], pp.random_flip(), *PIPELINE.ops[2:]]).for_training()
     source = [
         {"image": b"no image" if index in (3, 9) else jpeg(60 + index, 80, index), "label": index}
