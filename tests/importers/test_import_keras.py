@@ -7,37 +7,13 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from pixprep import Engine, Pipeline
+from pixprep import Engine
 from pixprep.importers.keras import from_keras
-from pixprep.pipeline.ops import CenterCrop, Decode, Normalize, Resize, Tensor
-from pixprep.pipeline.presets import IMAGENET_MEAN, IMAGENET_STD
+from pixprep.pipeline.ops import Decode, Normalize, Resize, Tensor
 from support.compare import assert_close
 from support.images import photo, read
 from support.importing import assert_imported_or_refused, damaged, refusal
-
-POLICY = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"}, "registered_name": None}
-STRETCH = {"height": 64, "width": 48}
-
-
-def layer(cls, *, module="keras.layers", registered_name=None, **config):
-    """One layer as Keras 3 writes it."""
-    config = {"name": cls.lower(), "trainable": True, "dtype": POLICY} | config
-    return {"module": module, "class_name": cls, "config": config, "registered_name": registered_name}
-
-
-def inputs(*shape, dtype="float32"):
-    return layer("InputLayer", batch_shape=[None, *shape], dtype=dtype, sparse=False, ragged=False, optional=False)
-
-
-def resizing(**changes):
-    """Configuration as Keras writes it."""
-    unused = {"crop_to_aspect_ratio": False, "pad_to_aspect_ratio": False, "fill_mode": "constant", "fill_value": 0.0}
-    how = {"data_format": "channels_last", "interpolation": "bilinear", "antialias": False}
-    return layer("Resizing", **(STRETCH | unused | how | changes))
-
-
-def sequential(*layers):
-    return {"module": "keras", "class_name": "Sequential", "config": {"name": "sequential", "layers": list(layers)}}
+from support.keras_models import HEAD, STRETCH, inputs, layer, resizing, sequential
 
 
 def functional(*wired):
@@ -52,31 +28,9 @@ def functional(*wired):
     return {"module": "keras.src.models.functional", "class_name": "Functional", "config": {"layers": entries}}
 
 
-HEAD = (inputs(64, 48, 3), layer("RandomFlip", mode="horizontal"), layer("Rescaling", scale=1 / 255, offset=0.0))
 NETWORK = layer("Conv2D", filters=3)
 RESCALED = Normalize(scale=1 / 255, mean=0.0, arithmetic="multiply")
 LOADED = (Decode(apply_exif_orientation=False), Resize(height=64, width=48, filter="nearest"))
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("ResNet50", [Normalize(scale=1, mean=(103.939, 116.779, 123.68), arithmetic="divide")]),
-        ("ResNet50V2", [Normalize(scale=1 / 127.5, mean=1.0, arithmetic="divide")]),
-        ("DenseNet121", [Normalize(mean=IMAGENET_MEAN, std=IMAGENET_STD, arithmetic="divide")]),
-        ("EfficientNetB0", []),
-    ],
-)
-def test_an_application_is_loaded_by_pillow_and_preprocessed(name, expected):
-    pipeline = from_keras(name)
-    assert pipeline.ops == (
-        Decode(color="bgr" if name == "ResNet50" else "rgb", apply_exif_orientation=False),
-        Resize(height=224, width=224, filter="nearest"),
-        *expected,
-        Tensor(layout="hwc"),
-    )
-    assert (pipeline.origin.library, pipeline.origin.name, pipeline.origin.profile) == ("keras", name, "pillow")
-    assert Pipeline.from_json(pipeline.to_json()) == pipeline
 
 
 def test_the_values_are_those_of_load_img_and_of_the_mode_caffe():
@@ -87,12 +41,6 @@ def test_the_values_are_those_of_load_img_and_of_the_mode_caffe():
     assert_close(tensor, expected)
 
 
-@pytest.mark.parametrize("name", ["efficientnetv2-b3", "EfficientNetV2B3", "efficientnet_v2_b3"])
-def test_an_application_may_be_written_in_any_case_and_with_dashes(name):
-    assert from_keras(name).outputs["tensor"].spec.shape == (300, 300, 3)
-    assert from_keras(name, size=(150, 99)).outputs["tensor"].spec.shape == (150, 99, 3)
-
-
 def test_a_dataset_is_decoded_and_resized_by_tensorflow():
     pipeline = from_keras("MobileNetV2", loader="image_dataset")
     assert pipeline.ops[:2] == (
@@ -100,38 +48,6 @@ def test_a_dataset_is_decoded_and_resized_by_tensorflow():
         Resize(height=224, width=224, like="tensorflow", antialias=False),
     )
     assert pipeline.origin.profile == "tensorflow"
-
-
-def test_preprocessing_layers_are_ops():
-    model = sequential(
-        inputs(None, None, 3),
-        resizing(height=65, width=48),
-        layer("CenterCrop", height=40, width=48, data_format="channels_last"),
-        layer("RandomRotation", factor=[-0.1, 0.1]),
-        layer("Rescaling", scale=1 / 127.5, offset=-1),
-        layer("Normalization", axis=[-1], invert=False, mean=[0.1, 0.2, 0.3], variance=[4, 9, 0]),
-    )
-    assert from_keras(model, loader="decode_image").ops == (
-        Decode(apply_exif_orientation=False, idct="fast"),
-        Resize(height=65, width=48, like="tensorflow"),
-        CenterCrop(40, 48, rounding="down"),
-        Normalize(scale=1 / 127.5, mean=1.0, arithmetic="multiply"),
-        Normalize(scale=1.0, mean=(0.1, 0.2, 0.3), std=(2.0, 3.0, float(np.float32(1e-7))), arithmetic="multiply"),
-        Tensor(layout="hwc"),
-    )
-
-
-def test_a_crop_to_the_aspect_ratio_of_a_square_is_the_middle_square():
-    model = sequential(resizing(height=50, width=50, crop_to_aspect_ratio=True))
-    assert from_keras(model).ops[1:3] == (
-        CenterCrop(fraction=1.0, rounding="down"),
-        Resize(height=50, width=50, like="tensorflow"),
-    )
-
-
-def test_without_resizing_the_loader_resizes_to_the_shape_of_the_input():
-    assert from_keras(sequential(*HEAD)).ops == (*LOADED, RESCALED, Tensor(layout="hwc"))
-    assert from_keras(sequential(*HEAD), size=32).outputs["tensor"].spec.shape == (32, 32, 3)
 
 
 @pytest.mark.parametrize(

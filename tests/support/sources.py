@@ -4,10 +4,12 @@ import pytest
 
 from pixprep.importers.albumentations import from_albumentations
 from pixprep.importers.dali import from_dali
+from pixprep.importers.keras import from_keras
 from pixprep.importers.timm import from_timm
 from support import torchvision_objects
 from support.dali_graphs import CMN, DECODE, FLOAT16, UINT8, asked, chain, mapped
 from support.dali_graphs import RESIZE as RESIZED
+from support.keras_models import HEAD, inputs, layer, resizing, sequential
 from support.refusals import PUBLIC
 
 BOXES = {"format": "yolo", "label_fields": ["labels"], "min_area": 25.0, "min_visibility": 0.25}
@@ -96,8 +98,14 @@ NAMES = torchvision_objects.NAMES | {
     "AT": {"crop_pos_x": "X", "crop_pos_y": "Y"},
     "SIZED": (*RESIZED, {}),
     "VIDEO": ("decoders__Video", {"sequence_length": 8}),
+    "keras": lambda source, **options: list(from_keras(source, **options).ops),
+    "layer": layer,
+    "inputs": inputs,
+    "resizing": resizing,
+    "sequential": sequential,
+    "HEAD": HEAD,
     "timm": lambda changes=(), **options: list(from_timm(TIMM | dict(changes), **options).ops[:-1]),
     "timm_trains": lambda **training: list(from_timm(TIMM, training=training).for_training().side_ops[1:-1]),
     "SCALE": ("Scale", [], "s", {"scale": [2.0, 3.0], "center": [10.0, 20.0]}),
 }
-"""Names that a line may use beside the public ones: of torchvision, Albumentations, DALI and timm."""
+"""Names that a line may use beside the public ones: of torchvision, Albumentations, DALI, Keras and timm."""
