@@ -217,6 +217,16 @@ def test_a_late_import_saves_the_start_of_a_library():
     assert strangers == []
 
 
+def test_a_command_imports_late_what_other_commands_do_without():
+    late = {
+        (module, target)
+        for module, imported in SOURCES.items()
+        for name, is_late in imported
+        if is_late and module in ("cli.pipelines", "cli.runs") and (target := inside(name))
+    }
+    assert {room(target) for _, target in late}.isdisjoint({"door", "plan", "pipeline", "engine"})
+
+
 def test_the_registry_has_these_rows_and_each_can_be_asked_for():
     code = ast.parse((PACKAGE / "registry.py").read_text(encoding="utf-8"))
     rows = {node.value for node in ast.walk(code) if isinstance(node, ast.Constant)}

@@ -6,14 +6,11 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pixprep.cli.output import say
 from pixprep.errors import PixprepError
 from pixprep.files import expand, named, skipped, write
-
-if TYPE_CHECKING:
-    from pixprep.pipeline.pipeline import Pipeline
 
 
 def write_picture(output: Path, picture: Any) -> None:
@@ -38,16 +35,6 @@ def say_skipped(paths: Sequence[Path]) -> None:
     """Say which files of the folders are passed over."""
     for text in skipped(paths):
         say(text, file=sys.stderr)
-
-
-def served_side(path: Path) -> Pipeline:
-    """The serving side of a pipeline file, which decodes files; what it leaves out is said."""
-    from pixprep.pipeline.pipeline import Pipeline
-
-    pipeline = Pipeline.load(path).for_serving().for_files()
-    if pipeline.left_out:
-        say(f"{path}: {pipeline.left_out}", file=sys.stderr)
-    return pipeline
 
 
 def numbers_of(inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

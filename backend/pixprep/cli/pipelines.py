@@ -18,10 +18,13 @@ from pixprep.cli.files import check_picture, say_skipped, write_picture
 from pixprep.cli.output import called, say, say_text
 from pixprep.errors import ImageError, PixprepError, SetupError, shown
 from pixprep.files import PHOTOS, expand, named
+from pixprep.pipeline import presets
+from pixprep.pipeline.differences import differences
+from pixprep.pipeline.pipeline import Pipeline
+from pixprep.pipeline.warnings import black_margins
 from pixprep.progress import Progress
 
 if TYPE_CHECKING:
-    from pixprep.pipeline.pipeline import Pipeline
     from pixprep.serving.repository import Problem
     from pixprep.serving.repository.dali_model import DaliModel
 
@@ -47,8 +50,6 @@ def write_repository(
         for line in explain_onnx(explain):
             say(line)
         return 0
-    from pixprep import presets
-    from pixprep.pipeline.pipeline import Pipeline
     from pixprep.serving.repository import build, try_out
     from pixprep.serving.triton.config import operator_names
 
@@ -90,8 +91,6 @@ def check_path(
 ) -> int:
     """Do what ``pixprep check`` says."""
     from pixprep.importers.source import note
-    from pixprep.pipeline.pipeline import Pipeline
-    from pixprep.pipeline.warnings import black_margins
     from pixprep.serving.repository import check, check_pipeline, side_notes, try_out
     from pixprep.serving.repository.repository import Repository
     from pixprep.serving.triton.config import PIPELINE_FILE
@@ -135,8 +134,6 @@ def check_path(
 def _compared(path: Path, source: str, options: dict[str, Any]) -> tuple[list[Problem], list[str]]:
     """Differences of a pipeline file from a source, as problems; or the line that there is none."""
     from pixprep.importers.source import imported_again, is_equal
-    from pixprep.pipeline.differences import differences
-    from pixprep.pipeline.pipeline import Pipeline
     from pixprep.serving.repository import Problem
 
     pipeline = Pipeline.load(path)
@@ -245,7 +242,6 @@ def _source(source: str | None, options: dict[str, Any]) -> str | Pipeline | Non
     """A source that is a model folder of dali_backend, as the pipeline of its newest version; others as they are."""
     if source is None or not (folder := Path(source.removeprefix("dali:"))).is_dir():
         return source
-    from pixprep.pipeline.pipeline import Pipeline
     from pixprep.serving.repository.dali_model import find_dali_model
 
     models = find_dali_model(folder)
@@ -299,7 +295,6 @@ def verify_pipeline(
 ) -> int:
     """Do what ``pixprep verify`` says."""
     from pixprep.importers.verify import verify, verify_training
-    from pixprep.pipeline.pipeline import Pipeline
 
     check_picture(output, images)
     paths = expand(images)
@@ -328,7 +323,6 @@ def verify_pipeline(
 
 def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | None, output: Path | None) -> int:
     """Do what ``pixprep explain`` says."""
-    from pixprep.pipeline.pipeline import Pipeline
     from pixprep.show.preview import preview, still
     from pixprep.show.words import explain
 

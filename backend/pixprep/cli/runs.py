@@ -11,19 +11,18 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pixprep.cli.files import check_picture, numbers_of, say_skipped, served_side, write_picture
+from pixprep.cli.files import check_picture, numbers_of, say_skipped, write_picture
 from pixprep.cli.output import print_row, quiet, say, say_text
+from pixprep.engine.batch import Batch
 from pixprep.engine.decoders import Format, Limits
+from pixprep.engine.engine import Engine
 from pixprep.errors import ImageError, PixprepError
 from pixprep.files import expand, named, npy_stems, of_file, read, whole
+from pixprep.pipeline.pipeline import Pipeline
 from pixprep.progress import Progress
 from pixprep.show.summary import summary
-
-if TYPE_CHECKING:
-    from pixprep.engine.batch import Batch
-    from pixprep.engine.engine import Engine
 
 _logger = logging.getLogger(__name__)
 
@@ -39,14 +38,12 @@ def run_files(
     **options: Any,
 ) -> int:
     """Do what ``pixprep run`` says."""
-    from pixprep.engine.engine import Engine
-
     paths = expand(files)
     say_skipped(files)
     failed = 0
     limits = Limits(formats=tuple(formats))
     numbers = numbers_of(inputs)
-    served = served_side(pipeline)
+    served = _served_side(pipeline)
     for name, spec in served.inputs.items():
         if name not in numbers:
             such = f"--input {name}={json.dumps([spec.example])}"
@@ -69,7 +66,7 @@ def run_files(
 
 def run_manifest(*, manifest: Path, pipeline: Path, output: Path, **options: Any) -> int:
     """Do what ``pixprep batch`` says."""
-    loaded = served_side(pipeline)
+    loaded = _served_side(pipeline)
     from pixprep.cluster import ray
 
     # counting is for who watches the bar
@@ -138,7 +135,6 @@ def preview_training(
     **options: Any,
 ) -> int:
     """Do what ``pixprep preview`` says."""
-    from pixprep.pipeline.pipeline import Pipeline
     from pixprep.show.contact_sheet import contact_sheet
     from pixprep.training.opening import open_source
 
@@ -159,7 +155,6 @@ def check_data(
     *, source: str, option: Sequence[tuple[str, Any]], pipeline: Path | None, threads: int | None, as_json: bool
 ) -> int:
     """Do what ``pixprep data check`` says."""
-    from pixprep.pipeline.pipeline import Pipeline
     from pixprep.training.check import check
     from pixprep.training.opening import open_source
 
@@ -183,3 +178,11 @@ def check_data(
     listed = ", ".join(f"{reason} {number:,}" for reason, number in reasons.most_common())
     say(f"{source}: {len(opened):,} samples, {f'{len(found):,} broken: {listed}' if found else 'all whole'}")
     return 1 if found else 0
+
+
+def _served_side(path: Path) -> Pipeline:
+    """The serving side of a pipeline file, which decodes files; what it leaves out is said."""
+    pipeline = Pipeline.load(path).for_serving().for_files()
+    if pipeline.left_out:
+        say(f"{path}: {pipeline.left_out}", file=sys.stderr)
+    return pipeline
