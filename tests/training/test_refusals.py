@@ -7,7 +7,7 @@ import numpy as np
 
 import pixprep as pp
 from pixprep.training.order import Order
-from support.loading import PLAIN, TRAINING, samples
+from support.loading import PLAIN, TRAINING, loader, samples
 from support.records import record, tar_bytes, tar_members
 from support.refusals import refusal, refusals
 
@@ -15,11 +15,6 @@ from support.refusals import refusal, refusals
 def order(**fields):
     """An order of 40 samples."""
     return Order(**{"samples": 40, "batch_size": 8} | fields)
-
-
-def loader(source=None, pipeline=PLAIN, **options):
-    """A Loader of as many."""
-    return pp.Loader(samples() if source is None else source, pipeline, **{"batch_size": 8, "threads": 2} | options)
 
 
 class FolderData:
@@ -57,14 +52,7 @@ def folder(name, *names):
 @refusals("training")
 def test_a_mistake_is_refused_in_whole_words(call, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    makers = {
-        "order": order,
-        "loader": loader,
-        "mixed": mixed,
-        "samples": samples,
-        "PLAIN": PLAIN,
-        "folder_data": FolderData,
-    }
-    files = {"file": file, "folder": folder, "gzip": gzip, "record": record, "tar_bytes": tar_bytes}
-    said = refusal(call, np=np, tar=tar_bytes(tar_members(1)), **makers, **files)
+    called = (order, loader, mixed, samples, file, folder, record, tar_bytes, gzip)
+    names = {each.__name__: each for each in called} | {"np": np, "PLAIN": PLAIN, "folder_data": FolderData}
+    said = refusal(call, tar=tar_bytes(tar_members(1)), **names)
     assert said.replace(f"{tmp_path}/", "") == words
