@@ -147,7 +147,9 @@ def beside(families: Result) -> Iterator[str]:
     if cells:
         yield fill(
             "Ops on arrays of 500x375: `apply` beside functions of torchvision v2 on uint8 tensors, and beside "
-            "transforms of albumentations. `elastic` has a noise of its own in each.",
+            "transforms of albumentations. `elastic` has a noise of its own in each. A call of `apply` also checks the "
+            "ops, finds their plan and allocates the result, which takes the same time for every size. `grayscale` "
+            "also copies the pixels to four bytes each, and back.",
             LINE,
         )
         peers = ROWS[next(iter(cells))].libraries

@@ -59,9 +59,10 @@ def test_clips_that_nvdec_decodes_have_the_tensors_of_the_cpu(played):
 def test_every_frame_of_a_clip_is_the_one_that_is_wanted(played, name):
     pipeline = pp.Pipeline([pp.decode_video(frames=70), pp.resize(height=96, width=160), pp.tensor(layout="tchw")])
     assert results([made(name)], pipeline) == ([None], 0)
-    for layout in ("cthw", "thwc", "hwct", "1wtch"):
-        tensor = pp.tensor(layout=layout, dtype="uint8")
-        step = pp.Pipeline([pp.decode_video(frames=4, sample={"step": 19}), AFTER[0], tensor])
+    by_host = pp.gaussian_blur(5, 1.0, like="opencv")
+    for layout, *ops in (("cthw", by_host), ("thwc",), ("hwct",), ("chtw", by_host), ("hwct", by_host), ("1wtch",)):
+        ops += [pp.tensor(layout=layout, dtype="uint8")]
+        step = pp.Pipeline([pp.decode_video(frames=4, sample={"step": 19}), AFTER[0], *ops])
         assert results([made(name)], step) == ([None], 0)
     assert played.made > 4
 

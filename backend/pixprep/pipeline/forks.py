@@ -13,9 +13,9 @@ from itertools import count
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops import Op, op_name
 from pixprep.pipeline.ops.choices import Choice, whether
-from pixprep.pipeline.walk import Item, Node, Output, Walked, at, items, meaning, walked
+from pixprep.pipeline.walk import Item, Walked, at, items, meaning, walked
 from pixprep.plan.draws.augments import RandomStep
-from pixprep.plan.output_plans import AnnotationPlan, MaskPlan, OutputPlan, TensorPlan
+from pixprep.plan.output_plans import AnnotationPlan, MaskPlan, TensorPlan
 from pixprep.plan.plan import Fork
 from pixprep.plan.steps.operators import Operator
 from pixprep.spec import ImageSpec, TensorSpec
@@ -89,7 +89,8 @@ def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], Walked], item: Ite
     images = [_around([node.image for node in column]) for column in zip(*every, strict=True)]
     before = [node for node in first.nodes if node.index < item.place]
     last = replace(every[0][0], index=item.place, op=item.op, key=item.key, taken=item.place, inputs=(), call=None)
-    nodes = [*before, *map(_imaged, [last, *every[0][1:]], images)]
+    behind_it = zip([last, *every[0][1:]], images, strict=True)
+    nodes = [*before, *(replace(node, image=image) for node, image in behind_it)]
     outputs = {
         name: replace(output, spec=_spec([each.outputs[name].spec for each in walks.values()]))
         for name, output in first.outputs.items()
@@ -97,7 +98,7 @@ def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], Walked], item: Ite
     shown = {node.op.name or op_name(node.op): node.image for node in nodes}
     plan = replace(
         first.plan,
-        outputs={name: _output(output, outputs[name]) for name, output in first.plan.outputs.items()},
+        outputs={name: replace(output, spec=outputs[name].spec) for name, output in first.plan.outputs.items()},
         annotations={name: _annotation(each, shown[name]) for name, each in first.plan.annotations.items()},
         fork=Fork(step, {chosen: each.plan for chosen, each in walks.items()}),
     )
@@ -118,10 +119,6 @@ def _check_alike(first: Walked, other: Walked) -> None:
                     )
 
 
-def _imaged(node: Node, image: ImageSpec) -> Node:
-    return replace(node, image=image)
-
-
 def _around(images: Sequence[ImageSpec]) -> ImageSpec:
     """The image of any draw."""
     least = min(image.min_height for image in images), min(image.min_width for image in images)
@@ -138,10 +135,6 @@ def _spec(specs: Sequence[TensorSpec]) -> TensorSpec:
         return specs[0]
     most = tuple(map(max, zip(*(spec.largest for spec in specs), strict=True)))
     return replace(specs[0], shape=shape, most=most)
-
-
-def _output(plan: OutputPlan, output: Output) -> OutputPlan:
-    return replace(plan, spec=output.spec)
 
 
 def _annotation(plan: AnnotationPlan, image: ImageSpec) -> AnnotationPlan:
