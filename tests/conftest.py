@@ -1,4 +1,6 @@
-"""The environment of every test: one thread for OpenBLAS, whose threads spin where the cores are busy; no real time."""
+"""The environment of every test: one thread for OpenBLAS, whose threads spin where the cores are busy; no real time; no
+deadline of Hypothesis, which a busy machine misses.
+"""
 
 import os
 from collections import defaultdict
@@ -9,6 +11,11 @@ import pytest
 
 from rarely import KEPT
 
+with suppress(ImportError):  # the machines of tools/gpu_hour have no Hypothesis
+    from hypothesis import settings
+
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a product of 3 x 3 took a minute of processor time at a load of 80
 
 

@@ -153,7 +153,7 @@ def test_a_sparse_file_of_gigabytes_costs_its_sample(tmp_path, name):
     assert peak < 32 << 20
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(st.integers(0, 4095), st.integers(0, 255)), max_size=4), st.integers(1, 6144))
 def test_any_change_leaves_samples_or_named_errors(tmp_path_factory, changes, size):
     data = bytearray(tar_bytes([*PAIR, ("b.jpg", b"image"), ("b.cls", b"2")]))

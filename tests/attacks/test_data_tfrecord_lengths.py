@@ -70,7 +70,7 @@ def test_a_message_that_lies_costs_its_record(tmp_path, name):
     assert peak < 64 << 20
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 3 * len(GOOD) - 1), st.integers(0, 255)), max_size=4), st.booleans())
 def test_any_change_leaves_samples_or_named_errors(tmp_path_factory, changes, is_cut):
     data = bytearray(GOOD * 3)

@@ -247,7 +247,7 @@ CHAIN = (
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 def test_a_box_marks_the_same_pixels_before_and_after(seed, index):
     """A bright rectangle is drawn where the box is; what the tensor shows of it is where the box then is."""
@@ -271,7 +271,7 @@ def test_a_box_marks_the_same_pixels_before_and_after(seed, index):
     np.testing.assert_allclose([x1, y1, x2, y2], found, atol=0.51)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["xyxy", "xywh", "cxcywh"]))
 def test_boxes_come_back_to_the_photo(seed, form):
     plan = plan_of(*CHAIN, pp.boxes(format=form, clip=False, min_size=0), pp.transform())

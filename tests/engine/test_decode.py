@@ -332,7 +332,7 @@ def test_a_truncated_file_is_an_image_error_or_pixels(name):
         assert isinstance(pixels, ImageError) or pixels.shape == decode(encoded).shape
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(st.sampled_from(sorted(set(ALL) - {"photo", "icc profile"})), st.data())
 def test_flipped_bytes_give_pixels_or_an_image_error(name, data):
     encoded = bytearray(ALL[name])

@@ -308,7 +308,7 @@ any_bytes = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=120, derandomize=True)
 @given(st.lists(any_bytes))
 def test_any_bytes_at_all_give_a_tensor_or_an_image_error(encoded):
     with pp.Engine(PIPELINE, threads=2, limits=pp.Limits(max_pixels=1_000_000)) as engine:

@@ -286,7 +286,7 @@ def pipelines(draw):
     return ops
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(pipelines())
 def test_what_is_saved_is_loaded(ops):
     origin = pp.Origin(library="timm", version="1.0", name="é", profile="pillow") if len(ops) % 2 else None

@@ -64,7 +64,7 @@ def draws_of(pipeline, indices, *, seed=1, epoch=0, attempts=0):
     return [dict(pipeline.plan.placing(each, BOXES)(*SIZE).draws) for each in numbers]
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(seeds, seeds, st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=12), st.integers(0, 2**16 - 1))
 def test_a_draw_does_not_depend_on_the_batch(seed, epoch, indices, attempt):
     pipeline = training(*GEOMETRY)
@@ -75,7 +75,7 @@ def test_a_draw_does_not_depend_on_the_batch(seed, epoch, indices, attempt):
     assert backwards == together[::-1]
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(seeds, seeds, st.permutations(range(len(GEOMETRY))))
 def test_a_draw_does_not_depend_on_other_ops(seed, epoch, order):
     """The numbers of an op are those of its name and count, or of its own name, whatever else is in the list."""

@@ -102,7 +102,7 @@ before_resize = st.lists(st.one_of(flips, crops, fractions, pads, squares), max_
 after_resize = st.lists(st.one_of(flips, crops, centers, pads, squares, fractions), max_size=4)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(before_resize, st.lists(resizes, max_size=1), after_resize, small, small)
 def test_folded_ops_look_where_the_ops_one_by_one_look(before, resize, after, height, width):
     steps = [*before, *resize, *after]
@@ -141,7 +141,7 @@ def followed(steps, point, height, width):
     return point
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(before_resize, st.lists(resizes, max_size=1), after_resize, small, small)
 def test_the_transform_brings_a_point_where_the_ops_one_by_one_bring_it(before, resize, after, height, width):
     """Also where nothing of the image is seen any more."""
