@@ -202,15 +202,16 @@ class Geometry:
         """The steps for a canvas of this size."""
         made: list[LevelStep] = []
         _check_levels_size(height, width)
-        for step in steps:
+        left = [*reversed(steps)]
+        while left:
+            step = left.pop()
             rows, columns = Span(height), Span(width)
             these: tuple[LevelStep, ...]
+            if isinstance(step, Chosen):
+                left += reversed(step.drawn(drawing.words(step.step, rows, columns)))
+                continue
             if isinstance(step, Augment):
                 these = step.steps(drawing.words(step, rows, columns) if step.key else {}, height, width)
-            elif isinstance(step, Chosen):
-                parts = drawing.words(step.step, rows, columns)["chosen"]
-                inner = tuple(one for part in parts for one in step.parts[part])
-                these = Geometry._placed_levels(inner, height, width, drawing)
             elif isinstance(step, Move):
                 _apply(step.step, rows, columns, drawing)
                 these = (_take(rows, columns, step),)

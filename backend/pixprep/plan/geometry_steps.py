@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor, inf
 from typing import ClassVar, Literal, Union, get_args
@@ -147,7 +147,9 @@ class Move(Traits):
 
 @dataclass(frozen=True)
 class Chosen(Traits):
-    """Steps on levels of which a draw names some parts: ``{"chosen": [2, 0]}``, one after the other.
+    """Steps on levels of which a draw names some parts, one after the other.
+
+    ``{"chosen": [2, 0]}``; of a single part also ``{"apply": true}``.
 
     Attributes:
         step: which draws.
@@ -156,6 +158,12 @@ class Chosen(Traits):
 
     step: RandomStep
     parts: tuple[tuple[LevelsStep, ...], ...]
+
+    def drawn(self, words: Words) -> Sequence[LevelsStep]:
+        """Steps that a draw names."""
+        if "apply" in words:
+            return self.parts[0] if words["apply"] else ()
+        return [step for part in words["chosen"] for step in self.parts[part]]
 
     @property
     def keeps_gray(self) -> bool:

@@ -98,8 +98,8 @@ class Spread:
 
     def check(self, name: str, value: Any) -> None:
         values = as_tuple(value)
-        allowed = (0, min(-self.least, self.most)) if len(values) == 1 else (self.least, self.most)
-        Within(*allowed, counts=self.counts).check(name, values)
+        least, most = (0.0, min(-self.least, self.most)) if len(values) == 1 else (self.least, self.most)
+        Within(least, most, counts=self.counts).check(name, values)
         for first, last in spans(values):
             if first > last:
                 raise PipelineError(f'"{name}" must rise, not {shown((first, last))}')

@@ -17,8 +17,9 @@ from msgspec.structs import force_setattr
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.faults import Called
 from pixprep.pipeline.ops.limits import Limit, Pair, need_fill, need_whole_levels
-from pixprep.plan.draws.augments import Augment, Changing, Drawing, Uniforms
+from pixprep.plan.draws.augments import Augment, Changing, Drawing, RandomStep, Uniforms
 from pixprep.plan.draws.philox import Words
+from pixprep.plan.geometry_steps import Chosen
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
 from pixprep.plan.plan import Plan
@@ -225,27 +226,14 @@ class Sometimes(Drawn):
 
     blocks: ClassVar[int] = 1  # whether
 
-    keeps_places: ClassVar[bool] = True
-
-    @property
-    def is_pointwise(self: Any) -> bool:
-        return bool(self.step().is_pointwise)
-
-    @property
-    def keeps_gray(self: Any) -> bool:
-        return bool(self.step().is_gray(was_gray=True))
-
     def lower(self: Any, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return LevelsOp.lower(self, before, image, key)
+        return before.do(Chosen(RandomStep(key, bare(self)), ((self.step(),),)))
 
     def draw(self: Any, height: int, width: int, uniforms: Uniforms) -> Words:
         return {"apply": bool(uniforms(0, 1)[0, 0] < self.p)}
 
     def in_words(self: Any) -> str:
-        return f"to {self.p:g} of the images: {self.step()}"
-
-    def steps(self: Any, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        return (self.step(),) if words["apply"] else ()
+        return f"to {self.p:g} of the images"
 
     def fixed(self, words: Words) -> list[Op]:
         (kind,) = (base for base in type(self).__bases__ if issubclass(base, Op))
