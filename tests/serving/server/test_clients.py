@@ -282,7 +282,7 @@ def test_kserves_older_protocol_is_not_there_as_the_page_says(server):
         connection.request("POST", "/v1/models/preprocess:predict", '{"instances": []}')
         answer = connection.getresponse()
         assert (answer.status, answer.reason) == (404, "Not Found")
-    assert "| `POST /v1/models/MODEL:predict`, KServe's older protocol | `Not Found`" in DOC
+    assert "| `POST /v1/models/MODEL:predict`, KServe's version 1 protocol | `Not Found`" in DOC
 
 
 @pytest.mark.parametrize("method", ["OPTIONS", "GET"])
@@ -291,7 +291,7 @@ def test_a_page_of_another_origin_gets_no_cors_headers_as_the_page_says(server, 
     with closing(connection):
         connection.request(method, "/v2/models/preprocess", headers={"Origin": "https://shop.example"})
         assert [name for name, _ in connection.getresponse().getheaders() if "access-control" in name.lower()] == []
-    assert "Triton sends no CORS headers" in DOC
+    assert "Triton does not send CORS headers" in DOC
 
 
 # Base64
