@@ -19,6 +19,8 @@ from PIL import Image  # noqa: E402
 from torchvision.transforms import v2  # noqa: E402 - needs what conftest.py defines
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 
+from parity.torchvision_images import JITTER, jittered  # noqa: E402
+
 DRAWS = 300
 LIKES = ["pillow", "torchvision"]
 PHOTO_PIXELS = [np.asarray(Image.open(PHOTOS / name).convert("RGB")) for name in ("china.jpg", "flower.jpg")]
@@ -140,16 +142,6 @@ def test_every_colour_has_torchvisions_luma_and_hue():
 
 
 # ------------------------------------------------------------------------------------------- pixels of given draws
-
-JITTER = {"brightness": 0.4, "contrast": 0.5, "saturation": 0.6, "hue": 0.1}
-
-
-def jittered(words):
-    """torchvision's ``ColorJitter`` of a given draw, by its own ``transform``."""
-    order = list(JITTER)
-    fn_idx = [order.index(kind) for kind in words] + [index for index, kind in enumerate(order) if kind not in words]
-    params = {"fn_idx": torch.tensor(fn_idx)} | {f"{kind}_factor": words.get(kind) for kind in order}
-    return lambda x: v2.ColorJitter(**JITTER).transform(x, params)
 
 
 RANDOM = {

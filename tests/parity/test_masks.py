@@ -19,31 +19,14 @@ from torchvision import tv_tensors  # noqa: E402 - needs what conftest.py define
 from torchvision.transforms import v2  # noqa: E402
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 
+from parity.torchvision_images import flipped, padded, shortest, window  # noqa: E402
+
 torch.set_num_threads(1)  # two of them wait for each other where a machine is busy
 DRAWS = 300
 SIZES = ((60, 80), (97, 51), (33, 120), (128, 128), (20, 31))
 IGNORE = 250
 NEAREST = v2.InterpolationMode.NEAREST
 BOXES = np.float32([[2, 3, 12, 15], [9, 1, 30, 18]])
-
-
-def window(words):
-    return [words[name] for name in ("top", "left", "height", "width")]
-
-
-def flipped(mask, words):
-    return F.horizontal_flip(mask) if words["flip"] else mask
-
-
-def padded(mask, words, **how):
-    """Part of a mask in a window that may reach outside of it."""
-    (height, width), (top, left, rows, columns) = F.get_size(mask), window(words)
-    margins = [max(0, margin) for margin in (-left, -top, left + columns - width, top + rows - height)]
-    return F.crop(F.pad(mask, margins, **(how or {"fill": IGNORE})), max(0, top), max(0, left), rows, columns)
-
-
-def shortest(mask, words):
-    return v2.RandomShortestSize([words["size"]], 60).make_params([mask])["size"]
 
 
 def warped(mask, words):
@@ -82,7 +65,7 @@ CASES = {
     ),
     "random_crop with a margin, resized": (
         [pp.random_crop(36, 40, padding=4, pad_if_needed=True), pp.resize(height=24, width=50)],
-        lambda mask, words: F.resize(padded(mask, words["random_crop#0"]), [24, 50]),
+        lambda mask, words: F.resize(padded(mask, words["random_crop#0"], fill=IGNORE), [24, 50]),
     ),
     **{
         f"random_crop, {mode}": (
@@ -107,7 +90,7 @@ CASES = {
         [pp.random_flip(), pp.random_zoom_out(), pp.random_iou_crop(), pp.resize(height=40, width=36)],
         lambda mask, words: F.resize(
             F.crop(
-                padded(flipped(mask, words["random_flip#0"]), words["random_zoom_out#0"]),
+                padded(flipped(mask, words["random_flip#0"]), words["random_zoom_out#0"], fill=IGNORE),
                 *window(words["random_iou_crop#0"]),
             ),
             [40, 36],
@@ -116,12 +99,14 @@ CASES = {
     "random_shortest_size, random_flip": (
         [pp.random_shortest_size((24, 33, 57), 60), pp.random_flip()],
         lambda mask, words: flipped(
-            F.resize(mask, shortest(mask, words["random_shortest_size#0"])), words["random_flip#0"]
+            F.resize(mask, shortest(mask, words["random_shortest_size#0"], 60)), words["random_flip#0"]
         ),
     ),
     "scale_jitter, random_crop": (
         [pp.scale_jitter(48, 40), pp.random_crop(32, 40, pad_if_needed=True)],
-        lambda mask, words: padded(F.resize(mask, list(words["scale_jitter#0"].values())), words["random_crop#0"]),
+        lambda mask, words: padded(
+            F.resize(mask, list(words["scale_jitter#0"].values())), words["random_crop#0"], fill=IGNORE
+        ),
     ),
     "random_rotate": (
         [pp.random_rotate(200, filter="bilinear")],

@@ -18,7 +18,17 @@ from torchvision import tv_tensors  # noqa: E402 - needs what conftest.py define
 from torchvision.transforms import v2  # noqa: E402
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 
-from parity.torchvision_images import as_array, as_theirs  # noqa: E402
+from parity.torchvision_images import (  # noqa: E402
+    JITTER,
+    as_array,
+    as_theirs,
+    flipped,
+    jittered,
+    padded,
+    shortest,
+    some_boxes,
+    window,
+)  # fmt: skip
 
 torch.set_num_threads(1)  # two of them wait for each other where a machine is busy
 DRAWS = 500
@@ -171,13 +181,6 @@ def test_a_size_of_no_pixel_is_one_pixel_where_torchvision_raises():
     assert step.words(40, 400, philox.EXAMPLE) == {"height": 1, "width": 1}
 
 
-def some_boxes(seed, height, width):
-    """float32 (n, 4) xyxy inside an image."""
-    generator = np.random.default_rng(seed)
-    ends = np.sort(generator.uniform(0, 1, (1 + seed % 5, 2, 2)), axis=1) * (width, height)
-    return ends.reshape(-1, 4).astype(np.float32)
-
-
 def iou_blocks(height, width, choices=20, trials=40):
     """torch's numbers, as ``RandomIoUCrop`` asks for them, in our blocks."""
     blocks = []
@@ -214,36 +217,8 @@ def test_the_window_of_an_iou_crop_is_torchvisions():
 # ------------------------------------------------------------------------------------------- pixels of given draws
 
 
-def window(words):
-    return {name: words[name] for name in ("top", "left", "height", "width")}
-
-
-def flipped(image, words):
-    return F.horizontal_flip(image) if words["flip"] else image
-
-
 def flipped_down(image, words):
     return F.vertical_flip(image) if words["flip"] else image
-
-
-def shortest(image, words):
-    """Image that ``RandomShortestSize`` of the drawn size alone makes."""
-    return v2.RandomShortestSize([words["size"]], 70).make_params([image])["size"]
-
-
-def padded(image, words, fill=(0, 0, 0), mode="constant"):
-    """Part of an image in a window that may reach outside of it."""
-    height, width = F.get_size(image)
-    margins = [
-        -words["left"],
-        -words["top"],
-        words["left"] + words["width"] - width,
-        words["top"] + words["height"] - height,
-    ]
-    how = {"fill": list(fill)} if mode == "constant" else {"padding_mode": mode}
-    image = F.pad(image, [max(0, margin) for margin in margins], **how)
-    top, left = max(0, words["top"]), max(0, words["left"])
-    return F.crop(image, top, left, words["height"], words["width"])
 
 
 @dataclass(frozen=True)
@@ -255,23 +230,13 @@ class Case:
 
 
 def zoomed(image, words):
-    return padded(image, words["random_zoom_out#0"], FILL)
-
-
-JITTER = {"brightness": 0.4, "contrast": 0.5, "saturation": 0.6, "hue": 0.1}
-
-
-def jittered(image, words):
-    kinds, drawn = [*JITTER], words["color_jitter#0"]
-    order = [kinds.index(kind) for kind in drawn] + [kinds.index(kind) for kind in kinds if kind not in drawn]
-    factors = {f"{kind}_factor": drawn.get(kind) for kind in kinds}
-    return v2.ColorJitter(**JITTER).transform(image, {"fn_idx": torch.tensor(order)} | factors)
+    return padded(image, words["random_zoom_out#0"], fill=FILL)
 
 
 def of_ssd(first, then):
     """torchvision's reference recipe: a margin that comes behind the colours keeps its own."""
     return lambda image, words: flipped(
-        F.resize(F.crop(then(first(image, words), words), **window(words["random_iou_crop#0"])), [40, 36]),
+        F.resize(F.crop(then(first(image, words), words), *window(words["random_iou_crop#0"])), [40, 36]),
         words["random_flip#0"],
     )
 
@@ -279,7 +244,8 @@ def of_ssd(first, then):
 SSD = [pp.color_jitter(**JITTER), pp.random_zoom_out(fill=FILL), pp.random_iou_crop()]
 CASES = {
     "colours before all, as SSD has them": Case(
-        [*SSD, pp.resize(height=40, width=36), pp.random_flip()], of_ssd(jittered, zoomed)
+        [*SSD, pp.resize(height=40, width=36), pp.random_flip()],
+        of_ssd(lambda image, words: jittered(words["color_jitter#0"])(image), zoomed),
     ),
     "colours of a mirrored photo, a margin and a resize": Case(
         [
@@ -291,7 +257,9 @@ CASES = {
         ],
         lambda image, words: F.resize(
             padded(
-                F.autocontrast(jittered(flipped(image, words["random_flip#0"]), words)), words["random_crop#0"], FILL
+                F.autocontrast(jittered(words["color_jitter#0"])(flipped(image, words["random_flip#0"]))),
+                words["random_crop#0"],
+                fill=FILL,
             ),
             [24, 50],
         ),
@@ -299,31 +267,33 @@ CASES = {
     "colours before a resized crop, and after it": Case(
         [pp.color_jitter(**JITTER), pp.random_resized_crop(40, 36), pp.random_invert(p=1.0)],
         lambda image, words: F.invert(
-            F.resized_crop(jittered(image, words), **window(words["random_resized_crop#0"]), size=[40, 36])
+            F.resized_crop(
+                jittered(words["color_jitter#0"])(image), *window(words["random_resized_crop#0"]), size=[40, 36]
+            )
         ),
     ),
     "a crop before colours and a resize": Case(
         [pp.random_crop(18, 17), pp.random_solarize(threshold=99.5, p=1.0), pp.resize(height=40, width=36)],
-        lambda image, words: F.resize(F.solarize(F.crop(image, **window(words["random_crop#0"])), 99.5), [40, 36]),
+        lambda image, words: F.resize(F.solarize(F.crop(image, *window(words["random_crop#0"])), 99.5), [40, 36]),
     ),
     "random_resized_crop": Case(
         [pp.random_resized_crop(40, 36)],
-        lambda image, words: F.resized_crop(image, **window(words["random_resized_crop#0"]), size=[40, 36]),
+        lambda image, words: F.resized_crop(image, *window(words["random_resized_crop#0"]), size=[40, 36]),
     ),
     "random_resized_crop, bicubic": Case(
         [pp.random_resized_crop(40, 36, scale=(0.3, 1.0), filter="bicubic")],
         lambda image, words: F.resized_crop(
-            image, **window(words["random_resized_crop#0"]), size=[40, 36], interpolation=v2.InterpolationMode.BICUBIC
+            image, *window(words["random_resized_crop#0"]), size=[40, 36], interpolation=v2.InterpolationMode.BICUBIC
         ),
     ),
-    "random_crop": Case([pp.random_crop(19, 17)], lambda image, words: F.crop(image, **window(words["random_crop#0"]))),
+    "random_crop": Case([pp.random_crop(19, 17)], lambda image, words: F.crop(image, *window(words["random_crop#0"]))),
     "random_crop with a margin": Case(
         [pp.random_crop(36, 40, padding=4, pad_if_needed=True, fill=FILL)],
-        lambda image, words: padded(image, words["random_crop#0"], FILL),
+        lambda image, words: padded(image, words["random_crop#0"], fill=FILL),
     ),
     "random_crop with a margin, resized": Case(
         [pp.random_crop(36, 40, padding=4, pad_if_needed=True, fill=FILL), pp.resize(height=24, width=50)],
-        lambda image, words: F.resize(padded(image, words["random_crop#0"], FILL), [24, 50]),
+        lambda image, words: F.resize(padded(image, words["random_crop#0"], fill=FILL), [24, 50]),
     ),
     **{
         f"random_crop, {mode}, after a resize": Case(
@@ -333,7 +303,7 @@ CASES = {
                 pp.random_flip(),
             ],
             lambda image, words, mode=mode: flipped(
-                padded(F.resize(image, [22, 27]), words["random_crop#0"], mode=mode), words["random_flip#0"]
+                padded(F.resize(image, [22, 27]), words["random_crop#0"], padding_mode=mode), words["random_flip#0"]
             ),
         )
         for mode in MODES
@@ -357,25 +327,26 @@ CASES = {
     ),
     "random_iou_crop": Case(
         [pp.random_iou_crop(), pp.resize(height=40, width=36)],
-        lambda image, words: F.resize(F.crop(image, **window(words["random_iou_crop#0"])), [40, 36]),
+        lambda image, words: F.resize(F.crop(image, *window(words["random_iou_crop#0"])), [40, 36]),
     ),
     "random_shortest_size": Case(
         [pp.random_flip("vertical"), pp.random_shortest_size(MIN_SIZES, 70), pp.random_flip()],
         lambda image, words: flipped(
-            F.resize(flipped_down(image, words["random_flip#0"]), shortest(image, words["random_shortest_size#0"])),
+            F.resize(flipped_down(image, words["random_flip#0"]), shortest(image, words["random_shortest_size#0"], 70)),
             words["random_flip#1"],
         ),
     ),
     "random_shortest_size, bicubic": Case(
         [pp.random_shortest_size(MIN_SIZES, 70, filter="bicubic")],
         lambda image, words: F.resize(
-            image, shortest(image, words["random_shortest_size#0"]), v2.InterpolationMode.BICUBIC
+            image, shortest(image, words["random_shortest_size#0"], 70), v2.InterpolationMode.BICUBIC
         ),
     ),
     "random_iou_crop, random_shortest_size": Case(
         [pp.random_iou_crop(), pp.random_shortest_size(MIN_SIZES, 70)],
         lambda image, words: F.resize(
-            (cut := F.crop(image, **window(words["random_iou_crop#0"]))), shortest(cut, words["random_shortest_size#0"])
+            (cut := F.crop(image, *window(words["random_iou_crop#0"]))),
+            shortest(cut, words["random_shortest_size#0"], 70),
         ),
     ),
     "scale_jitter, random_crop": Case(
@@ -384,7 +355,7 @@ CASES = {
             padded(
                 F.resize(image, [words["scale_jitter#0"][side] for side in ("height", "width")]),
                 words["random_crop#0"],
-                FILL,
+                fill=FILL,
             ),
             words["random_flip#0"],
         ),
@@ -392,14 +363,14 @@ CASES = {
     "all before a flip": Case(
         [pp.random_zoom_out(fill=FILL), pp.random_iou_crop(), pp.resize(height=40, width=36), pp.random_flip()],
         lambda image, words: flipped(
-            F.resize(F.crop(zoomed(image, words), **window(words["random_iou_crop#0"])), [40, 36]),
+            F.resize(F.crop(zoomed(image, words), *window(words["random_iou_crop#0"])), [40, 36]),
             words["random_flip#0"],
         ),
     ),
     "a flip before all": Case(
         [pp.random_flip(), pp.random_zoom_out(fill=FILL), pp.random_iou_crop(), pp.resize(height=40, width=36)],
         lambda image, words: F.resize(
-            F.crop(zoomed(flipped(image, words["random_flip#0"]), words), **window(words["random_iou_crop#0"])),
+            F.crop(zoomed(flipped(image, words["random_flip#0"]), words), *window(words["random_iou_crop#0"])),
             [40, 36],
         ),
     ),
@@ -407,7 +378,7 @@ CASES = {
         [pp.random_flip("vertical"), pp.random_resized_crop(33), pp.random_flip()],
         lambda image, words: flipped(
             F.resized_crop(
-                flipped_down(image, words["random_flip#0"]), **window(words["random_resized_crop#0"]), size=[33, 33]
+                flipped_down(image, words["random_flip#0"]), *window(words["random_resized_crop#0"]), size=[33, 33]
             ),
             words["random_flip#1"],
         ),
@@ -471,7 +442,7 @@ def test_boxes_of_a_random_size_are_those_of_tv_tensors(op):
         format_ = {"format": "XYXY", "canvas_size": (height, width)}
         expected = tv_tensors.BoundingBoxes(torch.from_numpy(sample["boxes"]), **format_)
         size, flip = placed.draws.values()
-        resized = shortest(image_of(height, width), size) if "size" in size else [size["height"], size["width"]]
+        resized = shortest(image_of(height, width), size, 70) if "size" in size else [size["height"], size["width"]]
         expected = flipped(F.resize(expected, resized), flip).numpy()
         farthest = max(farthest, np.abs(ours - expected).max())
     assert farthest < 1e-4

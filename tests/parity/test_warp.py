@@ -25,7 +25,7 @@ from torchvision import tv_tensors  # noqa: E402 - needs what conftest.py define
 from torchvision.transforms import v2  # noqa: E402
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 
-from parity.torchvision_images import as_array, as_theirs  # noqa: E402
+from parity.torchvision_images import as_array, as_theirs, some_boxes  # noqa: E402
 
 DRAWS = 300
 SIZES = ((60, 80), (97, 51), (33, 120), (64, 64), (20, 31), (3, 7))
@@ -363,13 +363,6 @@ def test_an_erased_tensor_is_torchvisions(value):
 
 
 # ----------------------------------------------------------------------------------------------- boxes and points
-
-
-def some_boxes(seed, height, width):
-    """float32 (n, 4) xyxy inside an image."""
-    generator = np.random.default_rng(seed)
-    ends = np.sort(generator.uniform(0, 1, (1 + seed % 5, 2, 2)), axis=1) * (width, height)
-    return ends.reshape(-1, 4).astype(np.float32)
 
 
 WARPS = [

@@ -1,9 +1,13 @@
-"""Images of torchvision: of Pillow, or tensors; and back."""
+"""Images of torchvision: of Pillow, or tensors, and back; and its functions for the words of a draw."""
 
 import numpy as np
 import torch
 from PIL import Image
 from torchvision import tv_tensors
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as F  # noqa: N812
+
+JITTER = {"brightness": 0.4, "contrast": 0.5, "saturation": 0.6, "hue": 0.1}
 
 
 def as_theirs(pixels, like):
@@ -16,3 +20,38 @@ def as_theirs(pixels, like):
 def as_array(image):
     """uint8 (height, width, 3)."""
     return np.asarray(image) if isinstance(image, Image.Image) else image.permute(1, 2, 0).numpy()
+
+
+def window(words):
+    return [words[name] for name in ("top", "left", "height", "width")]
+
+
+def flipped(image, words):
+    return F.horizontal_flip(image) if words["flip"] else image
+
+
+def padded(image, words, **how):
+    """Part of an image, or of a mask, in a window that may reach outside of it."""
+    (height, width), (top, left, rows, columns) = F.get_size(image), window(words)
+    margins = [max(0, margin) for margin in (-left, -top, left + columns - width, top + rows - height)]
+    return F.crop(F.pad(image, margins, **how), max(0, top), max(0, left), rows, columns)
+
+
+def shortest(image, words, most):
+    """Size that ``RandomShortestSize`` of the drawn size alone gives an image."""
+    return v2.RandomShortestSize([words["size"]], most).make_params([image])["size"]
+
+
+def jittered(words):
+    """torchvision's ``ColorJitter`` of a given draw, by its own ``transform``."""
+    order = list(JITTER)
+    fn_idx = [order.index(kind) for kind in words] + [index for index, kind in enumerate(order) if kind not in words]
+    params = {"fn_idx": torch.tensor(fn_idx)} | {f"{kind}_factor": words.get(kind) for kind in order}
+    return lambda image: v2.ColorJitter(**JITTER).transform(image, params)
+
+
+def some_boxes(seed, height, width):
+    """float32 (n, 4) xyxy inside an image."""
+    generator = np.random.default_rng(seed)
+    ends = np.sort(generator.uniform(0, 1, (1 + seed % 5, 2, 2)), axis=1) * (width, height)
+    return ends.reshape(-1, 4).astype(np.float32)
