@@ -103,7 +103,7 @@ def wait_until(condition, what="not in time", *, within_s=TIMEOUT_S):
     deadline = time.monotonic() + within_s
     while not (value := condition()):
         assert time.monotonic() < deadline, what() if callable(what) else what
-        time.sleep(0.02)
+        time.sleep(0.05)
     return value
 
 
