@@ -273,7 +273,6 @@ DRAWN = {
          pp.center_crop(36), pp.random_erasing(value=(1, 2, 3)), pp.normalize(mean=0.5, std=0.25),
          pp.random_erasing(value="random")],
     ),
-    "displaced by the host": ({}, [*ELASTIC, pp.elastic(20, 1), pp.invert(), pp.random_erasing(1.0), pp.normalize()]),
     "displaced, beside an operator": ({}, [*ELASTIC, host(), pp.elastic(20, 1), pp.random_erasing(1.0)]),
     "zoom out": ({}, ZOOMED),
     "zoom out, turned and mirrored": ({"color": "bgr"}, [pp.random_flip(p=0.7), pp.random_flip("vertical"), *ZOOMED]),

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import WeakSet
@@ -13,6 +14,7 @@ from weakref import WeakSet
 import cupy
 import numpy as np
 
+from pixprep.cores import cores
 from pixprep.engine.decoders import Decoder
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
 from pixprep.engine.kernels import Array
@@ -82,6 +84,7 @@ class Gpu:
         self._decoder: Decoder | None = None
         self._kernels: WeakSet[GpuKernel] = WeakSet()
         self._queued: Any = None
+        self._threads = ThreadPoolExecutor(cores(), "pixprep-host")
 
     def decoder(self, plan: Plan, options: EngineOptions) -> Decoder:
         """See ``Device``.
@@ -107,7 +110,7 @@ class Gpu:
             SetupError: no kernels compile here that compute what the CPU does.
         """
         if plan.is_hosts:
-            return HostKernel(plan, self.lane)
+            return HostKernel(plan, self._threads, self.lane)
         with self._device:
             kernel = checked_kernel(plan)
         self._kernels.add(kernel)
@@ -183,6 +186,7 @@ class Gpu:
         """See ``Device``."""
         if self._decoder is not None:
             self._decoder.close()
+        self._threads.shutdown()
         self.trim()
 
 

@@ -7,14 +7,13 @@ CUDA, such as an elastic displacement.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from typing import Any
 
 import cupy
 import numpy as np
 
-from pixprep.cores import cores
 from pixprep.engine.kernels.staged import kernel_of
 from pixprep.errors import ImageError
 from pixprep.gpu.kernel import lay
@@ -27,10 +26,8 @@ from pixprep.plan.steps.operators import Extern
 class HostKernel:
     """See ``Kernel``: pixels and tensors are on the GPU; ``lane`` enters a stream for an operator of CuPy's arrays."""
 
-    def __init__(self, plan: TensorPlan, lane: Callable[[], AbstractContextManager[None]]) -> None:
-        self._kernel = kernel_of(plan, self._call)
-        self._threads = ThreadPoolExecutor(cores(), "pixprep-host")
-        self._lane = lane
+    def __init__(self, plan: TensorPlan, threads: Executor, lane: Callable[[], AbstractContextManager[None]]) -> None:
+        self._kernel, self._threads, self._lane = kernel_of(plan, self._call), threads, lane
 
     def run(
         self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]

@@ -4,10 +4,9 @@ Each step is frozen data, for an image of known size: a ``Curve`` looks levels u
 ``Hue`` turns colours, an ``Hsv`` shifts them, a ``ColorMatrix`` mixes channels, a ``Tone`` is a curve by the image's
 own histogram, a ``Permute`` exchanges channels, a ``Filter`` looks at neighbours, a ``Warp`` looks elsewhere, a
 ``Take`` crops, pads or mirrors, a ``Resample`` resizes, an ``Erase`` fills a rectangle, a ``Mix`` adds up what other
-steps make, an ``Extern``
-calls an operator of the user's. Two curves are one, and of a warp is made what a window shows (``folded``); nothing
-else is. ``like`` says whose rounding it is: torchvision's tensors and Pillow differ by up to 18 levels in hue, and 127
-in rotation.
+steps make, an ``Extern`` calls an operator of the user's. Two curves are one, and of a warp is made what a window shows
+(``folded``); nothing else is. ``like`` says whose rounding it is: torchvision's tensors and Pillow differ by up to 18
+levels in hue, and 127 in rotation.
 
 Levels are those of the decoded channels, RGB or gray, whatever order the tensor has.
 """
