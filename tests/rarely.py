@@ -5,6 +5,7 @@
 """
 
 KEPT = {
+    "tests/attacks/test_image_limits.py::test_50_megapixels_cost_less_than_a_gigabyte": 2,
     "tests/attacks/test_image_jpeg.py::test_a_size_over_the_limits_is_refused_from_the_header": 40,
     "tests/attacks/test_repository_config_bombs.py::test_a_configuration_is_checked_in_seconds": 4,
     "tests/engine/test_bytes.py::test_bytes_go_from_each_layout_to_each_in_any_direction_and_are_looked_up": 4,
