@@ -22,7 +22,11 @@ Like = Literal["pillow", "pillow12", "torchvision", "torch", "opencv", "tensorfl
 ColorLike = Literal["pillow", "torchvision"]
 BlendLike = Literal["pillow", "torchvision", "opencv"]
 WarpLike = Literal["pillow", "torchvision", "opencv", "dali"]
+BlurLike = Literal["torchvision", "opencv"]
 Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "lanczos4", "area"]
+WarpFilter = Literal["nearest", "bilinear", "bicubic"]
+Matrix = tuple[float, ...]
+"""(a, b, c, d, e, f), and of a perspective (g, h), or OpenCV's (g, h, i): see ``plan.steps.warps.Warp``."""
 Rounding = Literal["down", "half_even", "half_away"]
 SideRounding = Literal["down", "half_even", "half_away", "half_away32", "up", "detr", "detr_original"]
 DALIS: tuple[SideRounding, ...] = ("half_away", "half_away32")

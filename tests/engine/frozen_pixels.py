@@ -19,8 +19,7 @@ import pixprep as pp
 from pixprep.pipeline.file import to_dict
 from pixprep.pipeline.ops import OPS
 from pixprep.pipeline.ops.op import Drawn
-from pixprep.plan.profiles import PROFILES
-from pixprep.plan.steps.warps import WARP_FILTERS
+from pixprep.plan.profiles import PROFILES, WARPS
 from pixprep.spec import Arithmetic, ColorLike, PaddingMode
 from support.canonical import GOLDEN
 
@@ -152,7 +151,7 @@ def _levels():
         ops += [pp.hue(shift, like=like) for shift in (-0.5, -0.21, 0.08, 0.37)]
         ops += [pp.autocontrast(like=like), pp.grayscale(like=like)]
         ops += [pp.gamma(power, like=like) for power in (0.6, 2.2)]
-        for way in WARP_FILTERS[like]:
+        for way in WARPS[like].filters:
             how = {"filter": way, "like": like, "fill": 77}
             ops += [pp.rotate(33, **how), pp.rotate(-110.5, expand=True, **how), pp.rotate(90, **how)]
             ops += [pp.affine(12, translate=(3, -2), scale=1.3, shear=(8, -5), **how)]

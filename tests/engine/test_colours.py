@@ -10,6 +10,7 @@ import pixprep as pp
 from engine import twins
 from pixprep.engine.kernels import colours
 from pixprep.engine.kernels import levels as kernel
+from pixprep.plan.profiles import COLOURS
 from pixprep.plan.steps import curves, hsv, levels
 from support.images import checkerboard, noise, png, scene
 
@@ -81,7 +82,7 @@ def test_opencvs_formulas_are_its_own():
         gray = twins.luma_of_opencv(image)
         expected = twins.rounded(np.float32(factor) * image.astype(float) + np.float32(gray * np.float32(1 - factor)))
         assert np.array_equal(kernel.coloured([levels.Blend("own", factor, "opencv")], image), expected)
-        table = kernel.contrast(gray[:, :, 0].mean(), factor)
+        table = COLOURS["opencv"].contrast(gray[:, :, 0].mean(), factor).astype(np.uint8)
         assert np.array_equal(kernel.coloured([levels.Blend("mean", factor, "opencv")], image), table[image])
         assert np.array_equal(
             kernel.coloured([levels.Blend("own", 0.0, "opencv")], image), np.broadcast_to(gray, image.shape)
@@ -174,10 +175,12 @@ def test_contrast_takes_the_mean_of_the_whole_image_and_each_image_its_own():
     assert np.unique(kernel.done([levels.Blend("mean", 0.0, "pillow")], image[2:])).tolist() == [200]
 
 
-def test_means_are_rounded_as_each_library_does():
-    assert kernel.mean_gray(5, 2, "pillow") == 3
-    assert kernel.mean_gray(5, 2, "torchvision") == 2.5
-    assert kernel.mean_gray(1, 3, "torchvision") == float(np.float32(1) / np.float32(3))
+def test_means_and_turns_are_rounded_as_each_library_does():
+    assert COLOURS["pillow"].mean(5, 2) == 3
+    assert COLOURS["torchvision"].mean(5, 2) == 2.5
+    assert COLOURS["torchvision"].mean(1, 3) == float(np.float32(1) / np.float32(3))
+    assert [COLOURS["pillow"].turn(shift) for shift in (0.0, 0.004, -0.004, 0.5, -0.5)] == [0, 1, 255, 127, 129]
+    assert COLOURS["torchvision"].turn(0.1) == float(np.float32(0.1))
 
 
 @pytest.mark.parametrize("function", [ImageOps.autocontrast, ImageOps.equalize])
@@ -299,8 +302,3 @@ def test_a_flip_after_colours_and_a_crop_are_the_same_wherever_they_stand():
     first, last = pp.crop(2, 3, 20, 21), pp.crop(2, 3, 20, 21)
     assert np.array_equal(served(first, *jitter), served(*jitter, last))
     assert not np.array_equal(served(first, pp.contrast(factor=2)), served(pp.contrast(factor=2), last))
-
-
-def test_a_turn_is_a_byte_of_pillows_and_torchvisions_own_number():
-    assert [colours.turn_of(shift, "pillow") for shift in (0.0, 0.004, -0.004, 0.5, -0.5)] == [0, 1, 255, 127, 129]
-    assert colours.turn_of(0.1, "torchvision") == float(np.float32(0.1))

@@ -19,14 +19,15 @@ from engine import twins
 from engine.guarded import guarded
 from engine.resize_twin import resample, windows_of
 from pixprep.engine.decoders.structure import MOST_KEPT, ROW
-from pixprep.engine.kernels import native, resize
+from pixprep.engine.kernels import colours, native, resize
 from pixprep.engine.kernels.margins import Margins
 from pixprep.engine.kernels.resampling import axes
 from pixprep.engine.kernels.resize import RECENT
 from pixprep.errors import SetupError
 from pixprep.plan.profiles import PROFILES, Method
+from pixprep.plan.profiles.warps import ARITHMETICS
 from pixprep.plan.profiles.windows import Axis, Curve, Formula, Passes, Resampling, Rule
-from pixprep.spec import Like
+from pixprep.spec import Like, PaddingMode
 from support.images import checkerboard, noise
 from support.resize_cases import assert_equal, placement, resampling_of, resize_step
 
@@ -465,12 +466,16 @@ print(*[check.found for check in doctor.checks(serves=False) if check.name == "k
 def test_names_that_python_writes_again_are_in_the_order_of_c():
     assert [name for name, _ in native.STRUCTS["jpeg"]._fields_] == [*ROW, "segments"]
     assert ctypes.sizeof(native.STRUCTS["jpeg"]) == 8 * (len(ROW) + MOST_KEPT)
-    text = re.sub("//.*", "", (KERNELS / "arguments.h").read_text(encoding="utf-8"))
+    texts = [(KERNELS / name).read_text(encoding="utf-8") for name in ("arguments.h", "formulas.h")]
+    text = re.sub("//.*", "", "".join(texts))
     enums = {
         name: re.findall(r"\w+", body.lower()) for name, body in re.findall(r"enum (\w+) \{(.*?)\};", text, re.DOTALL)
     }
     assert enums["curve"] == [*get_args(Curve), *get_args(Rule)]
     assert [name.removeprefix("passes_") for name in enums["passes"]] == [*get_args(Passes), "copied"]
+    assert [name.removeprefix("warp_") for name in enums["warps"]] == [*ARITHMETICS]
+    assert [name.removeprefix("like_") for name in enums["like"]] == [*colours.LIKES]
+    assert [name.removeprefix("padding_") for name in enums["padding"]] == [*get_args(PaddingMode)]
     assert enums["operation"] == ["affine", *resize.OPERATIONS]
 
 

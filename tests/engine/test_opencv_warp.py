@@ -11,10 +11,10 @@ from pixprep.plan.steps.warps import Warp
 COUNT = 2000
 
 
-def cases(count=COUNT, seed=0):
+def cases():
     """(image, matrix from the photo to the result, size, filter, mode, fill): corners in and around the image."""
-    rng = np.random.default_rng(seed)
-    for index in range(count):
+    rng = np.random.default_rng(0)
+    for index in range(COUNT):
         height, width = (int(side) for side in rng.integers(1, 200 if index % 3 else 20, 2))
         most = 700 if index % 50 == 1 else 150 if index % 4 else 20  # 700: several bands of rows, chunks of columns
         size = rows, columns = tuple(int(side) for side in rng.integers(1, most, 2))
@@ -32,50 +32,16 @@ def cases(count=COUNT, seed=0):
             yield image, found, size, way, mode, (10, 200, 30)[: image.shape[2]]
 
 
-def ours(case):
-    image, matrix, size, way, mode, fill = case
-    step = Warp(matrices.inverse(matrix), size, 0, 0, *size, fill, way, "opencv", padding_mode=mode)
-    return warped(step, image)
-
-
-def theirs(case):
-    image, matrix, size, way, mode, fill = case
-    warp = cv2.warpAffine if len(matrix) == 6 else cv2.warpPerspective
-    made = warp(
-        *(image, np.reshape(matrix, (-1, 3)), size[::-1]),
-        flags=FLAGS[way],
-        borderMode=BORDERS[mode],
-        borderValue=fill,
-    )
-    return made.reshape(*size, image.shape[2])
-
-
 def test_random_matrices_and_corners_give_opencvs_pixels():
     count = 0
-    for case in cases():
-        assert np.array_equal(ours(case), theirs(case)), case[1:]
+    for image, matrix, size, way, mode, fill in cases():
+        step = Warp(matrices.inverse(matrix), size, 0, 0, *size, fill, way, "opencv", padding_mode=mode)
+        warp = cv2.warpAffine if len(matrix) == 6 else cv2.warpPerspective
+        how = {"flags": FLAGS[way], "borderMode": BORDERS[mode], "borderValue": fill}
+        expected = warp(image, np.reshape(matrix, (-1, 3)), size[::-1], **how).reshape(*size, image.shape[2])
+        assert np.array_equal(warped(step, image), expected), (matrix, size, way, mode, fill)
         count += 1
     assert count > 0.95 * COUNT
-
-
-@pytest.mark.parametrize("wrong", ["half a pixel", "another filter", "another border", "two rows changed"])
-def test_a_wrong_warp_of_opencvs_would_be_seen(wrong):
-    """Negative controls: of each case that the mistake can show in."""
-    seen = 0
-    for image, matrix, size, way, mode, fill in cases(200, seed=1):
-        numbers, filter_, border = [*matrix], way, mode
-        if wrong == "half a pixel":
-            numbers[2] += 0.5 * (numbers[8] if len(numbers) == 9 else 1)
-        elif wrong == "another filter":
-            filter_ = {"nearest": "bilinear", "bilinear": "bicubic", "bicubic": "nearest"}[way]
-        elif wrong == "another border":
-            border = {"constant": "edge", "edge": "symmetric", "symmetric": "reflect", "reflect": "constant"}[mode]
-        else:
-            numbers[:6] = [*numbers[3:6], *numbers[:3]]
-        if matrices.inverse(tuple(numbers)) is not None:
-            made = ours((image, tuple(numbers), size, filter_, border, fill))
-            seen += not np.array_equal(made, theirs((image, matrix, size, way, mode, fill)))
-    assert seen > 100
 
 
 def test_a_similarity_brings_points_back():

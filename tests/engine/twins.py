@@ -4,7 +4,6 @@ import numpy as np
 from PIL import Image
 
 from pixprep.plan.profiles.windows import Windows
-from pixprep.plan.steps.warps import opencv_weights
 from support.elastic_twin import looked_at
 
 RADIUS = {"box": 0.5, "bilinear": 1.0, "hamming": 1.0, "bicubic": 2.0, "lanczos": 3.0, "two": 1.0, "four": 2.0}
@@ -85,10 +84,10 @@ def _far(x):
 
 
 def warped(step, image):
-    """The window of a ``Warp``: by Pillow, or by torchvision's, OpenCV's or DALI's formulas."""
+    """The window of a ``Warp``: by Pillow, by OpenCV, or by torchvision's or DALI's formulas."""
     rows, columns = slice(step.top, step.top + step.height), slice(step.left, step.left + step.width)
     if step.like == "opencv":
-        return _by_opencv(step, image, np.arange(step.whole[0])[rows, None], np.arange(step.whole[1])[columns])
+        return _by_opencv(step, image)[rows, columns]
     if step.like == "dali":
         return _by_dali(step, image)[rows, columns]
     if step.like == "torchvision":
@@ -100,38 +99,14 @@ def warped(step, image):
     return np.asarray(made).reshape(*step.whole, -1)[rows, columns]
 
 
-def _by_opencv(step, image, rows, columns):
-    numbers = np.array([*step.matrix, 0, 0, 1][:9]).reshape(3, 3)
-    is_nearest, (height, width) = step.filter == "nearest", image.shape[:2]
-    if step.is_perspective:
-        blocks = columns // step.block * step.block
-        x, y, w = ((a * blocks + b * rows + c) + a * (columns - blocks) for a, b, c in numbers)
-        over = np.divide(1 if is_nearest else 32, w, out=np.zeros(w.shape), where=w != 0)
-        ends = -(2.0**31), 2.0**31 - 1
-        places = [np.rint(np.nan_to_num(each * over, nan=ends[1]).clip(*ends)).astype(np.int64) for each in (x, y)]
-    else:
-        half, bits = (512, 10) if is_nearest else (16, 5)
-        begins = [_cv_round((b * rows + c) * 1024) + half for _, b, c in numbers[:2]]
-        places = [
-            (begin + _cv_round(a * columns * 1024)).astype(np.int32) >> bits
-            for begin, a in zip(begins, numbers[:2, 0], strict=True)
-        ]
-    shares = [0 if is_nearest else place & 31 for place in places]
-    i, j = ((place if is_nearest else place >> 5).clip(-32768, 32767).astype(np.int64) for place in places)
-    taps = {"nearest": (0,), "bilinear": (0, 1), "bicubic": (-1, 0, 1, 2)}[step.filter]
-    total = np.full((*i.shape, image.shape[2]), 16384, np.int64)
-    for place, (row, column) in enumerate((row, column) for row in taps for column in taps):
-        if step.filter == "bicubic":
-            weight = opencv_weights().astype(np.int64)[32 * shares[1] + shares[0], place]
-        else:
-            dx, dy = shares
-            weight = 32 * (dy if row else 32 - dy) * (dx if column else 32 - dx) + 0 * i
-        (y, is_row), (x, is_column) = (
-            _bordered(at, length, step.padding_mode) for at, length in ((j + row, height), (i + column, width))
-        )
-        seen = np.where((is_row & is_column)[..., None], image[y, x], np.array(step.fill or (0,)))
-        total += seen * weight[..., None]
-    return (total >> 15).clip(0, 255).astype(np.uint8)
+def _by_opencv(step, image):
+    from engine.opencv4 import BORDERS, FLAGS, cv2  # noqa: PLC0415 - without OpenCV 4 it skips the test
+
+    numbers, how = np.reshape(step.matrix, (-1, 3)), FLAGS[step.filter] | cv2.WARP_INVERSE_MAP
+    warp = cv2.warpPerspective if step.is_perspective else cv2.warpAffine
+    border = {"borderMode": BORDERS[step.padding_mode], "borderValue": step.fill or (0,)}
+    made = warp(np.ascontiguousarray(image), numbers, step.whole[::-1], flags=how, **border)
+    return made.reshape(*step.whole, image.shape[2])
 
 
 def _by_dali(step, image):
@@ -162,19 +137,9 @@ def _by_dali(step, image):
     return (np.floor(levels) + (levels - np.floor(levels) >= 0.5)).astype(np.uint8)
 
 
-def _cv_round(values):
-    """As the processor's conversion to 32 bits: half to even, the lowest number for what they do not hold."""
-    rounded = np.rint(values)
-    return np.where((rounded >= -(2.0**31)) & (rounded < 2.0**31), rounded, -(2.0**31)).astype(np.int64)
-
-
 def _bordered(places, length, mode):
     """Positions inside the image, and where the image is, for places beyond its border."""
-    if mode in ("constant", "edge") or length == 1:
-        return places.clip(0, length - 1), (mode != "constant") | ((places >= 0) & (places < length))
-    line = np.concatenate([np.arange(length), np.arange(length)[::-1]])  # symmetric: the edge twice
-    line = line if mode == "symmetric" else np.concatenate([np.arange(length), np.arange(1, length - 1)[::-1]])
-    return line[places % len(line)], np.True_
+    return places.clip(0, length - 1), (mode == "edge") | ((places >= 0) & (places < length))
 
 
 def _by_torchvision(step, image, rows, columns):
@@ -207,7 +172,8 @@ def _looked_at(step, height, width, rows, columns):
         return looked_at(step.elastic, *step.whole)[:, rows[:, None], columns]
     middle = (-0.5, -0.5) if step.is_perspective else [(side - 1) / 2 for side in step.whole]
     along, down = (columns - middle[1]).astype(F32), (rows - middle[0]).astype(F32)[:, None]
-    (a, b, c), (d, e, f) = step.grid(height, width)
+    halves = np.array([[0.5 * width], [0.5 * height]], F32)
+    (a, b, c), (d, e, f) = np.array(step.matrix[:6], F32).reshape(2, 3) / halves
     x, y = along * a + down * b + c, along * d + down * e + f
     if step.is_perspective:
         g, h = np.array(step.matrix[6:], F32)

@@ -6,6 +6,7 @@ import numpy as np
 
 import pixprep as pp
 from gpu.cuda_cases import plan_of
+from pixprep.plan.profiles import WARPS
 from pixprep.plan.steps.curves import Curve, brightness, solarize
 from pixprep.plan.steps.hsv import shifted
 from pixprep.plan.steps.levels import (
@@ -19,7 +20,7 @@ from pixprep.plan.steps.levels import (
     Tone,
     size_after,
 )
-from pixprep.plan.steps.warps import WARP_FILTERS, Warp
+from pixprep.plan.steps.warps import Warp
 from pixprep.spec import ColorLike, PaddingMode
 
 LIKES, MODES = get_args(ColorLike), get_args(PaddingMode)
@@ -105,18 +106,18 @@ def every(height, width, channels):
             yield f"hue, {shift}, {like}", Hue(shift, like)
         yield f"autocontrast, {like}", Tone("autocontrast", like)
         yield f"equalize, {like}", Tone("equalize", like)
-        for way in WARP_FILTERS[like]:
+        for way in WARPS[like].filters:
             for name, matrix in matrices(height, width).items():
                 whole = max(1, int(height * 1.2)), max(1, int(width * 0.9))
                 window = whole[0] // 4, whole[1] // 5, max(1, whole[0] // 2), max(1, whole[1] // 2)
                 warp = Warp(matrix, whole, *window, fill, way, like)
                 yield f"warp, {name}, {way}, {like}", warp
-        yield f"warp without a fill, {like}", Warp(TURNED, (height, width), 0, 0, height, width, None, "bilinear", like)
-        yield (
-            f"warp without a fill, nearest, {like}",
-            Warp(TURNED, (height, width), 0, 0, height, width, None, "nearest", like),
-        )
-    for way in WARP_FILTERS["opencv"]:
+        for way in ("bilinear", "nearest"):
+            yield (
+                f"warp without a fill, {way}, {like}",
+                Warp(TURNED, (height, width), 0, 0, height, width, None, way, like),
+            )
+    for way in WARPS["opencv"].filters:
         for place, (name, matrix) in enumerate(matrices(height, width).items()):
             whole, mode = (height + 9, width + 99), MODES[place % 4]
             last = () if len(matrix) == 6 else (1.5,)
@@ -184,7 +185,7 @@ def _random(rng, size, channels):
         reaches = [int(rng.integers(0, min(6, side))) for side in size]
         if rng.integers(2):
             return Filter("sharpness", like, factor)
-        return Filter("blur", like, rows=gaussian(2 * reaches[0] + 1), columns=gaussian(2 * reaches[1] + 1))
+        return Filter("blur", "torchvision", rows=gaussian(2 * reaches[0] + 1), columns=gaussian(2 * reaches[1] + 1))
     top, left = (int(rng.integers(-4, side)) for side in size)
     sides = [int(rng.integers(1, 50)) for _ in size]
     if kind == 6:
@@ -198,7 +199,7 @@ def _random(rng, size, channels):
         matrix = (matrix[0], 0.0, matrix[2], 0.0, *matrix[4:])
     elif rng.integers(3) == 0:
         matrix += tuple((rng.normal(0, 0.4, 2) / (width, height)).tolist())
-    way = WARP_FILTERS[like][rng.integers(len(WARP_FILTERS[like]))]
+    way = WARPS[like].filters[rng.integers(len(WARPS[like].filters))]
     whole = sides[0] + int(rng.integers(9)), sides[1] + int(rng.integers(9))
     window = *(int(rng.integers(0, room - side + 1)) for room, side in zip(whole, sides, strict=True)), *sides
     return Warp(matrix, whole, *window, fill if rng.integers(3) else None, way, like)

@@ -14,7 +14,7 @@ from pixprep.importers.verify.twins import by_torchvision, recoloured
 from pixprep.pipeline.ops import changed, op_name
 from pixprep.plan.draws import philox
 from pixprep.plan.draws.motions import coefficients
-from pixprep.plan.steps.warps import WARP_FILTERS
+from pixprep.plan.profiles import WARPS
 from pixprep.spec import PaddingMode
 from support.images import png, scene
 
@@ -31,7 +31,7 @@ DRAWS = 300
 SIZES = ((60, 80), (97, 51), (33, 120), (64, 64), (20, 31), (3, 7))
 FILL = (123, 117, 104)
 LIKES = ["pillow", "torchvision"]
-WAYS = [(like, how) for like in LIKES for how in WARP_FILTERS[like]]
+WAYS = [(like, how) for like in LIKES for how in WARPS[like].filters]
 MOST_OF_A_BLUR = 30 / 1e6
 """The share of values that may differ: PyTorch's convolution adds up in an order of its own."""
 torch.set_num_threads(1)
@@ -112,7 +112,7 @@ def test_the_values_of_a_random_warp_are_torchvisions(name, like, how):
 
 
 @pytest.mark.parametrize("mode", get_args(PaddingMode))
-@pytest.mark.parametrize("how", WARP_FILTERS["opencv"])
+@pytest.mark.parametrize("how", WARPS["opencv"].filters)
 def test_the_values_of_a_random_affine_map_by_opencv_are_its_own(how, mode):
     """By torchvision's matrix: nearest pixels are mostly Pillow's. With other margins they are others."""
     cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its affine maps were not compared with it")

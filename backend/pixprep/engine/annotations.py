@@ -339,7 +339,7 @@ def _laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
     resize = plan.geometry.resize
     like = resize.like if resize is not None else "torchvision"
     is_exact = resize is not None and bool(resize.subpixel or resize.roi)
-    profile = PROFILES[like if is_exact else levels.labels_like(like)]
+    profile = PROFILES[like if is_exact else PROFILES[like].labels]
     rows, columns = (_looked_at(placement, axis, profile) for axis in (0, 1))
     result: Labels = mask.take(rows, axis=-2, mode="clip").take(columns, axis=-1, mode="clip")
     top, left, bottom, right = placement.region

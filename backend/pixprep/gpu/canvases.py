@@ -13,10 +13,12 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.engine.kernels.colours import LIKES, turn_of
 from pixprep.gpu.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP, pack_step
 from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
+from pixprep.plan.profiles.warps import ARITHMETICS
 from pixprep.plan.steps.curves import Curve
 from pixprep.plan.steps.hsv import Hsv
 from pixprep.plan.steps.levels import (
@@ -31,7 +33,7 @@ from pixprep.plan.steps.levels import (
     Tone,
     size_after,
 )
-from pixprep.plan.steps.warps import Warp, opencv_weights
+from pixprep.plan.steps.warps import Warp
 from pixprep.spec import BlendLike, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
@@ -39,12 +41,9 @@ U8 = npt.NDArray[np.uint8]
 KINDS = (
     *("curve", "blend_own", "blend_mean", "hue", "hsv", "matrix", "autocontrast", "equalize", "own_max", "own_mean"),
     *("permute", "erase"),
-    *("take", "sharpness", "blur", "warp_pillow_fixed", "warp_pillow_walk", "warp_pillow_nearest"),
-    *("warp_pillow_bilinear", "warp_pillow_bicubic", "warp_torchvision_nearest", "warp_torchvision_bilinear"),
-    *("warp_opencv_nearest", "warp_opencv_bilinear", "warp_opencv_bicubic"),
+    *("take", "sharpness", "blur", *(f"warp_{arithmetic}" for arithmetic in ARITHMETICS)),
 )
 """Names of the steps in levels.cu: LEVEL_CURVE..."""
-LIKES: tuple[str, ...] = get_args(BlendLike)
 MODES: tuple[str, ...] = get_args(PaddingMode)
 _ALIGNED = 16
 
@@ -129,20 +128,14 @@ class _Data:
 
     def __init__(self) -> None:
         self.whole = bytearray()
-        self._weights: int | None = None
-
-    @property
-    def weights(self) -> int:
-        """First byte of the weights of OpenCV's bicubic, of which all warps have the same."""
-        if self._weights is None:
-            self._weights = self.put(opencv_weights().tobytes())
-        return self._weights
+        self._places: dict[bytes, int] = {}
 
     def put(self, some: bytes) -> int:
-        """Store it, and give its first byte, a multiple of 16."""
-        begin = len(self.whole)
-        self.whole += some + bytes(-len(some) % _ALIGNED)
-        return begin
+        """Store it once, and return its first byte, a multiple of 16."""
+        if some not in self._places:
+            self._places[some] = len(self.whole)
+            self.whole += some + bytes(-len(some) % _ALIGNED)
+        return self._places[some]
 
 
 def _packed(placement: Placement, plan: TensorPlan, data: _Data) -> tuple[list[bytes], tuple[int, int]]:
@@ -190,7 +183,7 @@ def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> bytes:
     if isinstance(step, Blend):
         return _struct(f"blend_{step.gray}", step.like, factor=step.factor, matrix=(1 - step.factor,))
     if isinstance(step, Hue):
-        return _struct("hue", step.like, factor=int(step.shift * 255) if step.like == "pillow" else step.shift)
+        return _struct("hue", step.like, factor=turn_of(step.shift, step.like))
     if isinstance(step, ColorMatrix):
         return _struct("matrix", data=data.put(np.array(step.numbers, np.float32).tobytes()))
     if isinstance(step, Hsv):
@@ -215,23 +208,20 @@ def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> bytes:
 
 
 def _warp_record(step: Warp, size: tuple[int, int], data: _Data) -> bytes:
-    fixed, numbers, way = step.fixed, step.matrix, str(step.filter)
-    if step.like == "torchvision":
-        numbers = (*step.grid(*size).reshape(-1).tolist(), *step.matrix[6:])
-    elif step.is_perspective or step.like == "opencv":
-        pass
-    elif step.filter == "nearest":
-        numbers, way = (step.matrix, "walk") if fixed is None else (fixed, "fixed")
-    window, kind = (step.top, step.left, step.height, step.width), f"warp_{step.like}_{way}"
-    fill = (0, 0, 0) if step.fill is None and step.like != "torchvision" else step.fill
-    mode = int(step.is_perspective) + 2 * MODES.index(step.padding_mode)
-    weights = data.weights if kind == "warp_opencv_bicubic" else 0
-    return _struct(kind, matrix=numbers, data=weights, window=window, fill=fill, whole=step.whole, mode=mode)
+    name, matrix, weights = step.computed(*size)
+    return _struct(
+        f"warp_{name}",
+        matrix=matrix,
+        data=0 if weights is None else data.put(weights.tobytes()),
+        window=(step.top, step.left, step.height, step.width),
+        fill=step.fill,
+        whole=step.whole,
+        mode=int(step.is_perspective) + 2 * MODES.index(step.padding_mode),
+    )
 
 
 _NONE = (0.0,) * 9
 _KINDS = {kind: number for number, kind in enumerate(KINDS)}
-_LIKES = {like: number for number, like in enumerate(LIKES)}
 
 
 def _struct(
@@ -248,5 +238,5 @@ def _struct(
     mode: int = 0,
 ) -> bytes:
     colour = -1 if fill is None else sum(level << 8 * channel for channel, level in enumerate(fill))
-    numbers = _KINDS[kind], _LIKES[like], factor, 1 - factor, *window, *flips, colour, *whole, mode
+    numbers = _KINDS[kind], LIKES.index(like), factor, 1 - factor, *window, *flips, colour, *whole, mode
     return pack_step(*matrix, *_NONE[len(matrix) :], data, *numbers)

@@ -15,6 +15,7 @@ from pixprep.gpu import canvases, launch
 from pixprep.gpu.kernel import GpuKernel
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
+from pixprep.plan.profiles import WARPS
 from pixprep.plan.steps.curves import brightness, solarize
 from pixprep.plan.steps.hsv import shifted
 from pixprep.plan.steps.levels import (
@@ -28,7 +29,7 @@ from pixprep.plan.steps.levels import (
     Take,
     Tone,
 )
-from pixprep.plan.steps.warps import WARP_FILTERS, Warp
+from pixprep.plan.steps.warps import Warp
 from pixprep.spec import ColorLike, PaddingMode
 
 log = logging.getLogger(__name__)
@@ -126,11 +127,11 @@ def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
     for like in get_args(ColorLike):
         steps += [Filter("sharpness", like, 1.5), Blend("own", 1.25, like), Hue(0.1, like), Blend("mean", 0.75, like)]
         for matrix in _MOTIONS:
-            steps += [Warp(matrix, size, 0, 0, *size, fill, way, like) for way in WARP_FILTERS[like]]
+            steps += [Warp(matrix, size, 0, 0, *size, fill, way, like) for way in WARPS[like].filters]
         steps += [Tone("equalize", like), brightness(0.8, like), Tone("autocontrast", like)]
     for motion, mode in zip(_MOTIONS, get_args(PaddingMode)[1:], strict=True):
         numbers = (*motion, 1.0) if len(motion) > 6 else motion
-        ways = WARP_FILTERS["opencv"]
+        ways = WARPS["opencv"].filters
         steps += [Warp(numbers, size, 0, 0, *size, fill, way, "opencv", padding_mode=mode) for way in ways]
     steps += [ColorMatrix((0.6, -0.2, 0.5, 9.0, 0.1, 1.2, -0.4, 3.0, 0.3, 0.3, 0.3, -20.0))]
     steps += [Blend("own", 1.25, "opencv"), Blend("mean", 0.75, "opencv"), shifted(-20.5, 30, -9)]

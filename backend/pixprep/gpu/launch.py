@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pixprep.engine import kernels
 from pixprep.engine.kernels.resampling import formula
-from pixprep.gpu.canvases import KINDS, LIKES, MODES, Canvases, canvas_plan, needs_canvases
+from pixprep.gpu.canvases import KINDS, Canvases, canvas_plan, needs_canvases
 from pixprep.gpu.fill import PASSES, Chunk, PixelBuffer, fill_fast, fill_plain
 from pixprep.gpu.structs import CANVAS, IMAGE, PIXELS, STEPS, TILE, TILE_ROWS
 from pixprep.plan.output_plans import TensorPlan
@@ -87,7 +87,7 @@ def code(plan: TensorPlan, *, plain: bool = False) -> str:
 
 def levels_code() -> str:
     """The CUDA code of what changes levels."""
-    return _code("formulas.h", "steps.cu", "levels.cu", LEVEL=KINDS, LIKE=LIKES, PADDING=MODES, STEP=STEPS)
+    return _code("formulas.h", "steps.cu", "levels.cu", LEVEL=KINDS, STEP=STEPS)
 
 
 def surface_code() -> str:

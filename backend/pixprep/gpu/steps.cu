@@ -17,7 +17,7 @@ struct LevelStep {
     int width;
     int flip_y;
     int flip_x;
-    int fill;                   // a byte for each channel; of a warp -1: none
+    int fill;                   // a byte for each channel; of a warp -1: none, which is black
     int whole_height;           // of a warp's result; of a blur: how many weights
     int whole_width;
     int mode;                   // of a take: PADDING_...; of a permutation: 2 bits a channel; of a warp: a perspective,
@@ -69,20 +69,11 @@ __device__ static inline int level_of(float value) { return clip8((int)value); }
 // A value rounded to a level, ties to even.
 __device__ static inline int rounded(float value) { return level_of(rintf(value)); }
 
-__device__ static inline int fill_of(const struct LevelStep &step, int c) { return step.fill >> 8 * c & 255; }
-
-__device__ static inline int blended(const struct LevelStep &step, int level, float gray) {
-    return step.like == LIKE_PILLOW   ? blended_pillow(level, gray, step.factor, step.rest)
-           : step.like == LIKE_OPENCV ? blended_opencv(level, gray, step.factor, step.rest)
-                                      : blended_torchvision(level, gray, step.factor, step.rest);
-}
+__device__ static inline int fill_of(const struct LevelStep &step, int c) { return step.fill < 0 ? 0 : step.fill >> 8 * c & 255; }
 
 __device__ static inline int luma(const int *pixel, int like) {
     if (CHANNELS == 1) return pixel[0];
-    const int green = pixel[CHANNELS / 2], blue = pixel[CHANNELS - 1];
-    return like == LIKE_PILLOW   ? luma_pillow(pixel[0], green, blue)
-           : like == LIKE_OPENCV ? luma_opencv(pixel[0], green, blue)
-                                 : luma_torchvision(pixel[0], green, blue);
+    return luma_of(pixel[0], pixel[CHANNELS / 2], pixel[CHANNELS - 1], like);
 }
 
 // A step that needs the pixel (x, y) alone, or a table.
@@ -101,7 +92,7 @@ __device__ static inline void change(const struct LevelStep &step, const struct 
 #if CHANNELS == 3
     case LEVEL_BLEND_OWN: {
         float gray = luma(pixel, step.like);
-        for (int c = 0; c < CHANNELS; ++c) pixel[c] = blended(step, pixel[c], gray);
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = with_gray(pixel[c], gray, step.factor, step.rest, step.like);
         break;
     }
     case LEVEL_HUE: {
@@ -143,27 +134,11 @@ __device__ static inline void sharpen(const struct LevelStep &step, const struct
             for (int dy = -1; dy <= 1; ++dy)
                 for (int dx = -1; dx <= 1; ++dx) sum += image.at(y + dy, x + dx)[c];
             int smooth = (2 * sum + 13) / 26;
-            level = step.like == LIKE_PILLOW ? blended(step, level, smooth) : level_of(fused(step.rest, smooth - level, level));
+            level = step.like == LIKE_PILLOW ? with_gray(level, smooth, step.factor, step.rest, step.like)
+                                             : level_of(fused(step.rest, smooth - level, level));
         }
         pixel[c] = level;
     }
-}
-
-// The mirror image of a position beyond an edge, without the edge itself.
-__device__ static inline int reflected(int position, int length) {
-    if (length == 1) return 0;
-    while (position < 0 || position >= length) position = position < 0 ? -position : 2 * (length - 1) - position;
-    return position;
-}
-
-// The position that a take sees beyond an edge; itself where that is the fill.
-__device__ static inline int beyond(int mode, int position, int length) {
-    if (mode == PADDING_CONSTANT) return position;
-    if (mode == PADDING_EDGE || length == 1) return min(max(position, 0), length - 1);
-    int edge = mode == PADDING_SYMMETRIC, period = 2 * (length - 1 + edge);
-    position %= period;
-    if (position < 0) position += period;
-    return position < length ? position : period - edge - position;
 }
 
 // The weighted sums of the neighbours of a position in a line of pixels, `stride` values apart.
@@ -171,7 +146,7 @@ template <typename T>
 __device__ static inline void weigh(const float *weights, int taps, const T *line, int stride, int position, int length,
                                     float *sums) {
     for (int tap = 0; tap < taps; ++tap) {
-        const T *values = line + reflected(position + tap - taps / 2, length) * stride;
+        const T *values = line + beyond(PADDING_REFLECT, position + tap - taps / 2, length) * stride;
         float weight = __ldg(weights + tap);
         for (int c = 0; c < CHANNELS; ++c) {
             float product = values[c] * weight;
@@ -206,12 +181,9 @@ __device__ static inline void look(const struct LevelStep &step, const struct Le
 }
 
 __device__ static inline void warp_pillow(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
-    double from_x = warped(step.matrix, x + 0.5, y + 0.5), from_y = warped(step.matrix + 3, x + 0.5, y + 0.5);
-    if (step.mode) {
-        double below = depth(step.matrix, x + 0.5, y + 0.5);
-        from_x /= below;
-        from_y /= below;
-    }
+    double found[2];
+    look_pillow(step.matrix, step.mode, x + 0.5, y + 0.5, found);
+    double from_x = found[0], from_y = found[1];
     bool is_inside = from_x >= 0 && from_x < image.width && from_y >= 0 && from_y < image.height;
     if (step.kind == LEVEL_WARP_PILLOW_NEAREST) {
         look(step, image, is_inside ? (int)from_y : -1, is_inside ? (int)from_x : -1, pixel);
@@ -241,18 +213,13 @@ __device__ static inline void warp_torchvision(const struct LevelStep &step, con
                                                int *pixel) {
     float out_y = step.mode ? y + 0.5f : y - (step.whole_height - 1) * 0.5f;
     float out_x = step.mode ? x + 0.5f : x - (step.whole_width - 1) * 0.5f;
-    float from_x = warped_float(step.matrix, out_x, out_y), from_y = warped_float(step.matrix + 3, out_x, out_y);
-    if (step.mode) {
-        float below = depth_float(step.matrix, out_x, out_y);
-        from_x = from_x / below - 1;
-        from_y = from_y / below - 1;
-    }
+    float found[2];
+    look_torchvision(step.matrix, step.mode, out_x, out_y, found);
+    float from_x = found[0], from_y = found[1];
     from_x = position_float(from_x, image.width * 0.5f);
     from_y = position_float(from_y, image.height * 0.5f);
     if (step.kind == LEVEL_WARP_TORCHVISION_NEAREST) {
-        int j = (int)rintf(from_y), i = (int)rintf(from_x);
-        bool is_inside = image.has(j, i);
-        for (int c = 0; c < CHANNELS; ++c) pixel[c] = is_inside ? image.at(j, i)[c] : step.fill < 0 ? 0 : fill_of(step, c);
+        look(step, image, (int)rintf(from_y), (int)rintf(from_x), pixel);
         return;
     }
     float left = floorf(from_x), top = floorf(from_y);
@@ -350,17 +317,9 @@ __device__ static inline void make(const struct LevelStep &step, const struct Le
         look(step, image, (int)places[1], (int)places[0], pixel);
         break;
     }
-    case LEVEL_WARP_PILLOW_NEAREST:
-    case LEVEL_WARP_PILLOW_BILINEAR:
-    case LEVEL_WARP_PILLOW_BICUBIC:
-        warp_pillow(step, image, step.top + y, step.left + x, pixel);
-        break;
-    case LEVEL_WARP_OPENCV_NEAREST:
-    case LEVEL_WARP_OPENCV_BILINEAR:
-    case LEVEL_WARP_OPENCV_BICUBIC:
-        warp_opencv(step, image, step.top + y, step.left + x, pixel);
-        break;
     default:
-        warp_torchvision(step, image, step.top + y, step.left + x, pixel);
+        if (step.kind >= LEVEL_WARP_OPENCV_NEAREST) warp_opencv(step, image, step.top + y, step.left + x, pixel);
+        else if (step.kind >= LEVEL_WARP_TORCHVISION_NEAREST) warp_torchvision(step, image, step.top + y, step.left + x, pixel);
+        else warp_pillow(step, image, step.top + y, step.left + x, pixel);
     }
 }

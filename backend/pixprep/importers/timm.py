@@ -40,7 +40,7 @@ from pixprep.pipeline.ops import (
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.presets import IMAGENET_MEAN, IMAGENET_STD
 from pixprep.plan.draws.kinds import TimmPolicy
-from pixprep.plan.steps.warps import WARP_FILTERS
+from pixprep.plan.profiles import WARPS
 from pixprep.spec import Filter
 
 NO_PIXEL = (
@@ -230,7 +230,7 @@ def _policy(fields: Fields, filter_: Filter | Literal["random"]) -> AutoAugment 
     known = PARTS if name == "rand" else {"mstd": float}
     if name not in ("rand", *policies):
         fields.refuse("auto_augment", NO_POLICIES.get(name, f"must begin with one of rand, {', '.join(policies)}"))
-    if filter_ not in ("random", *WARP_FILTERS["pillow"]):
+    if filter_ not in ("random", *WARPS["pillow"].filters):
         fields.refuse("interpolation", "is none that Pillow turns images by, as auto_augment does")
     fill = tuple(min(255, round(255 * value)) for value in as_tuple(fields.numbers("mean", IMAGENET_MEAN)))
     if min(fill) < 0:

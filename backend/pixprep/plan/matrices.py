@@ -11,7 +11,7 @@ from math import isfinite
 
 import numpy as np
 
-from pixprep.plan.steps.warps import Matrix
+from pixprep.spec import Matrix
 
 Points = Sequence[Sequence[float]]
 """(x, y) of each point."""
@@ -40,15 +40,6 @@ def inverse(matrix: Matrix) -> Matrix | None:
             *((f * g - d * i) * over, (a * i - c * g) * over, (c * d - a * f) * over),
             *((d * h - e * g) * over, (b * g - a * h) * over, (a * e - b * d) * over),
         )
-    return found if all(map(isfinite, found)) else None
-
-
-def dali_inverse(matrix: Matrix) -> Matrix | None:
-    """The same of an affine map in DALI's float32, which divides by the determinant."""
-    a, b, c, d, e, f = np.array(matrix, np.float32)
-    with np.errstate(all="ignore"):
-        a, b, d, e = np.array([e, -b, -d, a]) / (a * e - b * d)
-        found = tuple(map(float, (a, b, -a * c - b * f, d, e, -d * c - e * f)))
     return found if all(map(isfinite, found)) else None
 
 

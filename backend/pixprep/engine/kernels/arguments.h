@@ -194,7 +194,7 @@ struct colours {
     float gray;        // of a fade
     float factor;      // of a blend or a fade
     float rest;        // float32(1 - factor)
-    int32_t like;      // 0: Pillow's rounding; 1: torchvision's
+    int32_t like;      // of `enum like`
     int64_t total;     // made: the sum of the luma
     uint8_t *curves;   // (3, 256): what levels become; of a shift (256): what hues become
     uint32_t *counts;  // made: (3, 256), which begin as 0: of the levels
@@ -213,6 +213,13 @@ struct noise {
     uint32_t which;
 };
 
+// In the order of `WarpArithmetic` in plan/profiles/warps.py.
+enum warps {
+    WARP_PILLOW_FIXED, WARP_PILLOW_WALK, WARP_PILLOW_NEAREST, WARP_PILLOW_BILINEAR, WARP_PILLOW_BICUBIC,
+    WARP_TORCHVISION_NEAREST, WARP_TORCHVISION_BILINEAR, WARP_DALI_NEAREST, WARP_DALI_BILINEAR,
+    WARP_OPENCV_NEAREST, WARP_OPENCV_BILINEAR, WARP_OPENCV_BICUBIC,
+};
+
 // A warp of gray bytes, or of colours that lie 3 or 4 bytes apart.
 struct warp {
     const uint8_t *pixels;  // of at least two columns and 8 bytes
@@ -226,28 +233,17 @@ struct warp {
     int64_t columns;
     int64_t left;           // of the first pixel in the whole result
     int64_t top;
-    int64_t kind;           // in the order of KINDS in engine/kernels/warp.py; of OpenCV's, of WarpFilter
-    double a;               // the matrix; of `fixed` in 65,536ths, whole numbers
-    double b;
-    double c;
-    double d;
-    double e;
-    double f;
-    double half_width;      // of the image, for torchvision
-    double half_height;
-    double middle_x;        // of the whole result
-    double middle_y;
+    int64_t whole_height;
+    int64_t whole_width;
+    int64_t arithmetic;     // of `enum warps`
+    double matrix[9];       // of WARP_PILLOW_FIXED in 65,536ths, whole numbers; after the first six those of a perspective
+    int64_t is_perspective;
     uint32_t fill;          // a level a byte
     int32_t is_filled;      // torchvision mixes the fill with what is at the edge
-    double g;               // of a perspective; else 0, as the next two
-    double h;
-    int64_t is_perspective;
+    int64_t padding;        // in the order of PaddingMode in spec.py
     const float *x;         // of each pixel made, -1 to 1 in the image, and room for 8 more; null: by the matrix
     const float *y;
-    double i;               // of OpenCV's warps, as what follows: the last number of a perspective
-    int64_t block;          // columns after which its places begin anew
-    int64_t padding;        // of DALI's, too, in the order of PaddingMode in spec.py
-    const int16_t *weights; // of bicubic: 16 for each of 32 x 32 places
+    const int16_t *weights; // of WARP_OPENCV_BICUBIC: 16 for each of 32 x 32 places
 };
 
 // A field of an elastic displacement along one axis: plan/steps/warps.py says which.
@@ -279,9 +275,8 @@ struct filter {
     int64_t apart;        // bytes from column to column
     uint8_t *out;         // of the same layout
     int64_t out_pitch;
-    int64_t is_pillow;    // of a sharpness, as the next one
-    int64_t is_opencv;    // of a blur
-    double rest;          // float32(1 - factor)
+    int64_t like;         // of `enum like`
+    double rest;          // of a sharpness: float32(1 - factor)
     const float *rows;    // weights of a blur: of the rows that it adds up
     const float *columns;
     int64_t row_taps;     // odd

@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from pixprep.engine.kernels.native import LANES, STRUCTS, library
 from pixprep.engine.kernels.resize import look_up, move
-from pixprep.spec import BlendLike, ColorLike
+from pixprep.plan.profiles import COLOURS
+from pixprep.spec import BlendLike
 
 U8 = npt.NDArray[np.uint8]
-_LIKES = get_args(BlendLike)
+LIKES = get_args(BlendLike)
 
 
 class Words:
@@ -50,7 +51,7 @@ class Words:
         self._memory[self.count :] = 0
         return int(self._do("add_luma", like).total)
 
-    def fade(self, gray: float, factor: float, like: ColorLike) -> None:
+    def fade(self, gray: float, factor: float, like: BlendLike) -> None:
         """Blend with one gray."""
         self._do("fade", like, gray=gray, factor=factor, rest=rest_of(factor))
 
@@ -58,7 +59,7 @@ class Words:
         """Blend with the gray of each pixel."""
         self._do("blend", like, factor=factor, rest=rest_of(factor))
 
-    def turn(self, shift: float, like: ColorLike) -> None:
+    def turn(self, shift: float, like: BlendLike) -> None:
         """Turn the hue."""
         self._do("turn", like, turn=turn_of(shift, like))
 
@@ -71,7 +72,7 @@ class Words:
         self._do("shift", curves=hues.ctypes.data, width=self.image.shape[1], saturation=saturation, value=value)
 
     def _do(self, name: str, like: BlendLike = "pillow", **what: Any) -> Any:
-        arguments = STRUCTS["colours"](self._memory.ctypes.data, self.count, like=_LIKES.index(like), **what)
+        arguments = STRUCTS["colours"](self._memory.ctypes.data, self.count, like=LIKES.index(like), **what)
         getattr(library(), name)(byref(arguments))
         return arguments
 
@@ -113,7 +114,7 @@ class Gray:
     def blend(self, factor: float, like: BlendLike) -> None:
         """Change nothing: a level is its own gray."""
 
-    def turn(self, shift: float, like: ColorLike) -> None:
+    def turn(self, shift: float, like: BlendLike) -> None:
         """Change nothing: a level has no hue."""
 
     def shift(self, hues: U8, saturation: int, value: int) -> None:
@@ -125,6 +126,8 @@ def rest_of(factor: float) -> float:
     return float(np.float32(1 - factor))
 
 
-def turn_of(shift: float, like: ColorLike) -> float:
-    """Turn of a hue. pillow: ``int(shift * 255) mod 256`` of 256; torchvision: ``float32(shift)``."""
-    return int(shift * 255) % 256 if like == "pillow" else float(np.float32(shift))
+def turn_of(shift: float, like: BlendLike) -> float:
+    """Number by which kernels turn a hue."""
+    turn = COLOURS[like].turn
+    assert turn is not None
+    return turn(shift)

@@ -66,7 +66,7 @@ KERNEL int displace(const struct field *arguments) {
     }
     for (int64_t strip = 0; strip < strips; ++strip) {
         for (int64_t row = 0; row < n->rows + 2 * reach; ++row)
-            lines[row] = blurred + (strip * rows + mirrored(n->top + row - reach, n->height) - first) * LANES;
+            lines[row] = blurred + (strip * rows + beyond(PADDING_REFLECT, n->top + row - reach, n->height) - first) * LANES;
         const int64_t begin = strip * LANES, count = least(LANES, n->columns - begin);
         for (int64_t row = 0; row < n->rows; ++row) {
             real made = REAL(weighed_wide(n->down, n->taps, lines + row, 0) * 0x1p-52) * n->alpha / n->side;

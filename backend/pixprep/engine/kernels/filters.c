@@ -28,7 +28,7 @@ ALWAYS void sharpen_rows(const struct filter *arguments, const int is_pillow) {
     }
 }
 
-KERNEL void sharpen(const struct filter *n) { n->is_pillow ? sharpen_rows(n, 1) : sharpen_rows(n, 0); }
+KERNEL void sharpen(const struct filter *n) { n->like == LIKE_PILLOW ? sharpen_rows(n, 1) : sharpen_rows(n, 0); }
 
 ALWAYS real load_real(const float *from) {
     real loaded;
@@ -59,8 +59,8 @@ ALWAYS int blur_rows(const struct filter *arguments, const int is_fused) {
             for (int64_t i = 0; i < n->length; ++i) line[i] = (float)from[i];
             for (int64_t column = 1; column <= reach; ++column)
                 for (int64_t i = 0; i < n->apart; ++i) {
-                    line[-column * n->apart + i] = line[mirrored(-column, width) * n->apart + i];
-                    line[(width - 1 + column) * n->apart + i] = line[mirrored(width - 1 + column, width) * n->apart + i];
+                    line[-column * n->apart + i] = line[beyond(PADDING_REFLECT, -column, width) * n->apart + i];
+                    line[(width - 1 + column) * n->apart + i] = line[beyond(PADDING_REFLECT, width - 1 + column, width) * n->apart + i];
                 }
             for (int64_t i = 0; i < n->length; i += LANES) {
                 real total = load_real(padded + i) * n->columns[0];
@@ -72,7 +72,7 @@ ALWAYS int blur_rows(const struct filter *arguments, const int is_fused) {
             }
         }
         for (int64_t tap = 0; tap < n->row_taps; ++tap)
-            lines[tap] = ring + mirrored(row - n->row_taps / 2 + tap, n->height) % n->row_taps * pitch;
+            lines[tap] = ring + beyond(PADDING_REFLECT, row - n->row_taps / 2 + tap, n->height) % n->row_taps * pitch;
         for (int64_t i = 0; i < n->length; i += LANES) {
             const int64_t first = is_fused ? n->row_taps / 2 : 0;
             real total = load_real(lines[first] + i) * n->rows[first];
@@ -90,4 +90,4 @@ ALWAYS int blur_rows(const struct filter *arguments, const int is_fused) {
     return DONE;
 }
 
-KERNEL int blur(const struct filter *n) { return n->is_opencv ? blur_rows(n, 1) : blur_rows(n, 0); }
+KERNEL int blur(const struct filter *n) { return n->like == LIKE_OPENCV ? blur_rows(n, 1) : blur_rows(n, 0); }

@@ -7,7 +7,7 @@ from ctypes import byref
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.engine.kernels.colours import rest_of
+from pixprep.engine.kernels.colours import LIKES, rest_of
 from pixprep.engine.kernels.native import STRUCTS, checked, library
 from pixprep.engine.kernels.resize import copied
 from pixprep.plan.steps.levels import Filter
@@ -32,7 +32,7 @@ def filtered(step: Filter, image: U8) -> U8:
     rows, columns = (np.array(weights, np.float32) for weights in (step.rows, step.columns))
     arguments = STRUCTS["filter"](
         image.ctypes.data, image.strides[0], height, (width - 1) * apart + channels, apart,
-        made.ctypes.data, made.strides[0], step.like == "pillow", step.like == "opencv", rest_of(step.factor),
+        made.ctypes.data, made.strides[0], LIKES.index(step.like), rest_of(step.factor),
         rows.ctypes.data, columns.ctypes.data, rows.size, columns.size, step.factor,
     )  # fmt: skip
     if step.kind == "sharpness":

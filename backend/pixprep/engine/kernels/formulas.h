@@ -69,36 +69,42 @@ SHARED wide wide_floor(wide x) { EACH(wide, floor, x[lane]); }
 SHARED real rounded_even(real x) { EACH(real, rintf, x[lane]); }
 #endif
 #define rounded_down(x) _Generic((x), real: real_floor, wide: wide_floor)(x)
+#define ALWAYS SHARED
 
 #endif
+
+// In the order of PaddingMode and of BlendLike in spec.py.
+enum padding { PADDING_CONSTANT, PADDING_EDGE, PADDING_REFLECT, PADDING_SYMMETRIC };
+enum like { LIKE_PILLOW, LIKE_TORCHVISION, LIKE_OPENCV };
+
+// The position that stands for one beyond an edge, again and again; -1 where that is the fill.
+SHARED int beyond(int padding, int position, int length) {
+    if ((unsigned)position < (unsigned)length) return position;
+    if (padding == PADDING_CONSTANT) return -1;
+    if (padding == PADDING_EDGE || length == 1) return position < 0 ? 0 : length - 1;
+    const int edge = padding == PADDING_SYMMETRIC, period = 2 * (length - 1 + edge);
+    position %= period;
+    if (position < 0) position += period;
+    return position < length ? position : period - edge - position;
+}
 
 SHARED real clipped(real value, float most) {
     value = CHOOSE(value > 0, value, 0.0f);
     return CHOOSE(value < most, value, most);
 }
 
-// The gray of a pixel, a level: Pillow's, OpenCV's, and torchvision's, floor(fma(blue, 0.114, fma(green, 0.587, red *
-// 0.2989))).
-SHARED whole luma_pillow(whole red, whole green, whole blue) {
-    return (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16;
-}
-
-SHARED whole luma_opencv(whole red, whole green, whole blue) {
-    return (red * 9798 + green * 19235 + blue * 3735 + 16384) >> 15;
-}
-
-SHARED whole luma_torchvision(whole red, whole green, whole blue) {
+// The gray of a pixel, a level; torchvision's is floor(fma(blue, 0.114, fma(green, 0.587, red * 0.2989))).
+SHARED whole luma_of(whole red, whole green, whole blue, int like) {
+    if (like == LIKE_PILLOW) return (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16;
+    if (like == LIKE_OPENCV) return (red * 9798 + green * 19235 + blue * 3735 + 16384) >> 15;
     real gray = fused(REAL(green), ALL(real, 0.587f), REAL(red) * 0.2989f);
     return WHOLE(fused(REAL(blue), ALL(real, 0.114f), gray));
 }
 
 // A level blended with gray; `rest` is float32(1 - factor).
-SHARED whole blended_pillow(whole level, real gray, float factor, float rest) {
-    (void)rest;
-    return WHOLE(clipped(gray + (REAL(level) - gray) * factor, 255));
-}
-
-SHARED whole blended_torchvision(whole level, real gray, float factor, float rest) {
+SHARED whole with_gray(whole level, real gray, float factor, float rest, int like) {
+    if (like == LIKE_PILLOW) return WHOLE(clipped(gray + (REAL(level) - gray) * factor, 255));
+    if (like == LIKE_OPENCV) return WHOLE(clipped(rounded_even(fused(REAL(level), ALL(real, factor), gray * rest)), 255));
     return WHOLE(clipped(fused(gray, ALL(real, rest), REAL(level) * factor), 255));
 }
 
@@ -108,10 +114,6 @@ SHARED whole mixed(whole red, whole green, whole blue, const float *row) {
     value = value + REAL(green) * row[1];
     value = value + REAL(blue) * row[2];
     return WHOLE(clipped(value + row[3], 255) + 0.5f);
-}
-
-SHARED whole blended_opencv(whole level, real gray, float factor, float rest) {
-    return WHOLE(clipped(rounded_even(fused(REAL(level), ALL(real, factor), gray * rest)), 255));
 }
 
 #if !defined CHANNELS || CHANNELS == 3
@@ -212,10 +214,14 @@ SHARED word rgb_opencv(whole hue, whole saturation, whole value, whole is_last) 
 
 #endif
 
-// The position that Pillow's bilinear warp looks at, in float64: x or y, by three numbers of the matrix; and what divides
-// both of a perspective, by its last two.
-SHARED wide warped(const double *m, wide x, wide y) { return x * m[0] + y * m[1] + m[2]; }
-SHARED wide depth(const double *m, wide x, wide y) { return x * m[6] + y * m[7] + 1.0; }
+// The position that Pillow's warps look at, in float64: x and y.
+SHARED void look_pillow(const double *m, int is_perspective, wide x, wide y, wide *found) {
+    wide below = is_perspective ? x * m[6] + y * m[7] + 1.0 : ALL(wide, 1.0);
+    for (int axis = 0; axis < 2; ++axis, m += 3) {
+        found[axis] = x * m[0] + y * m[1] + m[2];
+        if (is_perspective) found[axis] = found[axis] / below;
+    }
+}
 
 // Its level between four: of the upper row, of the lower one.
 SHARED whole between(whole a, whole b, whole c, whole d, wide dx, wide dy) {
@@ -229,9 +235,14 @@ SHARED wide cubic(wide a, wide b, wide c, wide d, wide t) {
     return b + t * (slope + t * (bend + t * twist));
 }
 
-// The same of torchvision, in float32, -1 to 1 in the image; of a perspective the quotient less 1.
-SHARED real warped_float(const double *m, real x, real y) { return x * (float)m[0] + y * (float)m[1] + (float)m[2]; }
-SHARED real depth_float(const double *m, real x, real y) { return x * (float)m[6] + y * (float)m[7] + 1.0f; }
+// The position that torchvision's warps look at, in float32: -1 to 1 in the image; of a perspective the quotient less 1.
+SHARED void look_torchvision(const double *m, int is_perspective, real x, real y, real *found) {
+    real below = is_perspective ? x * (float)m[6] + y * (float)m[7] + 1.0f : ALL(real, 1.0f);
+    for (int axis = 0; axis < 2; ++axis, m += 3) {
+        found[axis] = x * (float)m[0] + y * (float)m[1] + (float)m[2];
+        if (is_perspective) found[axis] = found[axis] / below - 1.0f;
+    }
+}
 
 // It in pixels; `half` of the image's length. Further away than these bounds nothing lies, and whole numbers suffice.
 SHARED real position_float(real place, float half) {

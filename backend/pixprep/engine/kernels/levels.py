@@ -16,6 +16,7 @@ from pixprep.engine.kernels.resampling import resampled
 from pixprep.engine.kernels.resize import blank, copied, move
 from pixprep.engine.kernels.warp import warped
 from pixprep.errors import unreachable
+from pixprep.plan.profiles import COLOURS
 from pixprep.plan.steps.curves import Curve
 from pixprep.plan.steps.hsv import Hsv
 from pixprep.plan.steps.levels import (
@@ -32,7 +33,7 @@ from pixprep.plan.steps.levels import (
     Tone,
 )
 from pixprep.plan.steps.warps import Warp
-from pixprep.spec import ColorLike, Own, PaddingMode
+from pixprep.spec import Own, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
 ColourStep = Curve | Blend | Hue | Hsv | ColorMatrix | Tone
@@ -74,11 +75,13 @@ def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
                 pixels.fade(0, step.factor, "pillow")  # both libraries: levels times the factor, in float32
             case Curve():
                 pixels.look_up(np.tile(np.frombuffer(step.table, np.uint8), (3, 1)))
-            case Blend(gray="mean", like="opencv"):
-                pixels.look_up(np.tile(contrast(pixels.total("opencv") / pixels.count, step.factor), (3, 1)))
-            case Blend() if step.gray == "mean":
-                assert step.like != "opencv"
-                pixels.fade(mean_gray(pixels.total(step.like), pixels.count, step.like), step.factor, step.like)
+            case Blend(gray="mean"):
+                profile = COLOURS[step.like]
+                mean = profile.mean(pixels.total(step.like), pixels.count)
+                if profile.contrast is None:
+                    pixels.fade(mean, step.factor, step.like)
+                else:
+                    pixels.look_up(np.tile(profile.contrast(mean, step.factor).astype(np.uint8), (3, 1)))
             case Tone():
                 pixels.look_up(np.stack([tone(step, counts) for counts in pixels.histograms()]))
             case Blend():
@@ -102,52 +105,21 @@ def measured(number: Own, image: U8) -> float:
     return float(value) or 1.0
 
 
-def mean_gray(total: int, count: int, like: ColorLike) -> float:
-    """Mean gray that ``contrast`` blends with, by the sum of the luma of so many pixels.
-
-    pillow: ``int(total / count + 0.5)``, in float64. torchvision: ``total / count``, both and the quotient in float32.
-    PyTorch adds in float32, which is exact below 2^24, that is up to 65,793 white pixels; beyond, it depends on its
-    threads.
-    """
-    if like == "pillow":
-        return int(total / count + 0.5)
-    return float(np.float32(total) / np.float32(count))
-
-
-def contrast(mean: float, factor: float) -> U8:
-    """(256,): ``level * factor + mean * (1 - factor)`` as Albumentations has it for OpenCV's gray.
-
-    In float32, each constant and each step rounded, and cut off; by 0 ``int(mean + 0.5)``.
-    """
-    if factor == 0:
-        return np.full(256, int(mean + 0.5), np.uint8)
-    values = np.arange(256, dtype=np.float32) * np.float32(factor) + np.float32(mean * (1 - factor))
-    return values.clip(0, 255).astype(np.uint8)
-
-
 def tone(step: Tone, counts: npt.NDArray[Any]) -> U8:
     """(256,): the curve of a channel, by its histogram.
 
-    autocontrast: lowest and highest level become 0 and 255, and one level alone stays. pillow: ``int(level * scale -
-    low * scale)`` with ``scale = 255 / (high - low)``, in float64. torchvision: ``(level - low) / ((high - low) *
-    (1/255f))`` in float32, cut off.
+    autocontrast: lowest and highest level become 0 and 255, and one level alone stays.
     equalize: ``(step // 2 + the pixels below the level) // step``, at most 255, where ``step`` is 1/255 of the pixels
     below the highest level, rounded down; no change where it is 0. Both libraries agree.
     """
     every = np.arange(256)
-    values: npt.NDArray[Any]
     present = counts.nonzero()[0]
     low, high = int(present[0]), int(present[-1])
     if step.kind == "equalize":
         size = int(counts.sum() - counts[high]) // 255
         values = (size // 2 + counts.cumsum() - counts) // size if size else every
-    elif low == high:
-        values = every
-    elif step.like == "pillow":
-        scale = 255.0 / (high - low)
-        values = (every * scale + -low * scale).clip(0, 255)
     else:
-        values = (every - low).astype(np.float32) / (np.float32(high - low) * np.float32(1 / 255))
+        values = every if low == high else COLOURS[step.like].autocontrast(low, high)
     return values.clip(0, 255).astype(np.uint8)
 
 

@@ -6,7 +6,6 @@
 #define LANES 16
 #include "formulas.h"
 
-#define ALWAYS static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 4")
 
 typedef uint8_t bytes __attribute__((vector_size(LANES)));

@@ -1,68 +1,11 @@
-// Warps: rows of gray bytes, or of words of colours. Eight pixels are made together. Two that stand side by side are in
-// one word of 64 bits, so that bilinear takes two loads.
+// Warps of Pillow, torchvision and DALI: plan/profiles says how each computes.
 #include <math.h>
-#include <string.h>
 
-#include "arguments.h"
+#include "warp.h"
 
-#define LANES 8
-#include "formulas.h"
-
-// In the order of KINDS in engine/kernels/warp.py.
-enum kind { PILLOW, TORCHVISION, NEAREST, FIXED, PILLOW_NEAREST, CUBIC, WALK, DALI, DALI_NEAREST };
 enum { ANEW = 256 };
 
-typedef uint64_t pairs __attribute__((vector_size(8 * LANES)));
-typedef uint8_t bytes __attribute__((vector_size(LANES)));
-#define ALWAYS static inline __attribute__((always_inline))
-
-// Arguments that are the same for all pixels, in registers.
-struct image {
-    const uint8_t *pixels;
-    int pitch;     // of 32 bits: a product of 64 takes three times as long
-    int64_t last;  // where the last 8 bytes begin
-    int height;
-    int width;
-    int apart;
-    int channels;
-    uint32_t fill;
-    double matrix[8];
-    int is_perspective;
-};
-
-ALWAYS whole inner(whole place, int length) {
-    place = CHOOSE(place > 0, place, 0);
-    return CHOOSE(place < length, place, length - 1);
-}
-
-ALWAYS whole is_inside(const struct image *image, whole x, whole y) {
-    return (x >= 0) & (x < image->width) & (y >= 0) & (y < image->height);
-}
-
-// The 64 bits that begin with the pixel at a place, which is in the image.
-ALWAYS pairs load_pairs(const struct image *image, whole x, whole y) {
-    wide_whole offset = __builtin_convertvector(y, wide_whole) * __builtin_convertvector(ALL(whole, image->pitch), wide_whole) +
-                        __builtin_convertvector(x * image->apart, wide_whole);
-    wide_whole begin = CHOOSE(offset < image->last, offset, image->last);
-    pairs found;
-    for (int lane = 0; lane < LANES; ++lane) {
-        uint64_t one;
-        memcpy(&one, image->pixels + begin[lane], sizeof one);
-        found[lane] = one;
-    }
-    return found >> (pairs)((offset - begin) << 3);
-}
-
-// The first pixel of two, or the second.
-ALWAYS word pixel_of(pairs two, int shift) { return __builtin_convertvector(two >> shift, word); }
-
 ALWAYS whole level_of(word pixel, int channel) { return (whole)(pixel >> (8 * channel) & 255); }
-
-// The pixel at a place, or the fill.
-ALWAYS word picked(const struct image *image, whole x, whole y) {
-    word pixel = pixel_of(load_pairs(image, inner(x, image->width), inner(y, image->height)), 0);
-    return CHOOSE(is_inside(image, x, y), pixel, image->fill);
-}
 
 // Pillow's cubic of 4 x 4 levels, in float64; those beyond an edge are the edge's.
 ALWAYS word by_cubics(const struct image *image, whole first, whole above, wide dx, wide dy) {
@@ -86,25 +29,22 @@ ALWAYS word by_cubics(const struct image *image, whole first, whole above, wide 
     return made;
 }
 
-ALWAYS word by_pillow(const struct image *image, whole column, whole row, enum kind kind) {
+ALWAYS word by_pillow(const struct image *image, const struct warp *n, whole column, whole row, enum warps arithmetic) {
     wide along = WIDE(column) + 0.5, down = WIDE(row) + 0.5;
-    wide x = warped(image->matrix, along, down), y = warped(image->matrix + 3, along, down);
-    if (image->is_perspective) {
-        wide below = depth(image->matrix, along, down);
-        x = x / below;
-        y = y / below;
-    }
+    wide found[2];
+    look_pillow(n->matrix, n->is_perspective, along, down, found);
+    wide x = found[0], y = found[1];
     const double width = image->width, height = image->height;
     whole is_seen = __builtin_convertvector((x >= 0) & (x < width) & (y >= 0) & (y < height), whole);
     x = CHOOSE(x > 0, x, 0.0);
     y = CHOOSE(y > 0, y, 0.0);
     x = CHOOSE(x < width, x, width);
     y = CHOOSE(y < height, y, height);
-    if (kind == PILLOW_NEAREST) return CHOOSE(is_seen, picked(image, WHOLE(x), WHOLE(y)), image->fill);
+    if (arithmetic == WARP_PILLOW_NEAREST) return CHOOSE(is_seen, picked(image, WHOLE(x), WHOLE(y)), image->fill);
     wide u = x - 0.5, v = y - 0.5;
     wide left = rounded_down(u), top = rounded_down(v), dx = u - left, dy = v - top;
     whole first = WHOLE(left), above = WHOLE(top);
-    if (kind == CUBIC) return CHOOSE(is_seen, by_cubics(image, first, above, dx, dy), image->fill);
+    if (arithmetic == WARP_PILLOW_BICUBIC) return CHOOSE(is_seen, by_cubics(image, first, above, dx, dy), image->fill);
     // Where two columns are one, the pair begins at the image's edge, and weighs 0 or 1: the same levels.
     const int last = image->width > 2 ? image->width - 2 : 0;
     dx = CHOOSE(left < 0, 0.0, dx);
@@ -121,19 +61,17 @@ ALWAYS word by_pillow(const struct image *image, whole column, whole row, enum k
 
 ALWAYS word by_torchvision(const struct image *image, const struct warp *n, whole column, whole row, int64_t place,
                            int is_nearest) {
-    real along = REAL(column) - (float)n->middle_x, down = REAL(row) - (float)n->middle_y;
-    real x = warped_float(image->matrix, along, down), y = warped_float(image->matrix + 3, along, down);
-    if (image->is_perspective) {
-        real below = depth_float(image->matrix, along, down);
-        x = x / below - 1.0f;
-        y = y / below - 1.0f;
-    }
+    real along = REAL(column) - (n->is_perspective ? -0.5f : (float)(n->whole_width - 1) * 0.5f);
+    real down = REAL(row) - (n->is_perspective ? -0.5f : (float)(n->whole_height - 1) * 0.5f);
+    real found[2];
+    look_torchvision(n->matrix, n->is_perspective, along, down, found);
+    real x = found[0], y = found[1];
     if (n->x) {
         memcpy(&x, n->x + place, sizeof x);
         memcpy(&y, n->y + place, sizeof y);
     }
-    x = position_float(x, n->half_width);
-    y = position_float(y, n->half_height);
+    x = position_float(x, (float)n->width * 0.5f);
+    y = position_float(y, (float)n->height * 0.5f);
     if (is_nearest) return picked(image, WHOLE(rounded_even(x)), WHOLE(rounded_even(y)));
     real left = rounded_down(x), top = rounded_down(y), right_share = x - left, lower_share = y - top;
     real left_share = ALL(real, 1.0f) - right_share, upper_share = ALL(real, 1.0f) - lower_share;
@@ -164,57 +102,40 @@ ALWAYS word by_torchvision(const struct image *image, const struct warp *n, whol
 }
 
 // Pillow's nearest, in 65,536ths, of 32 bits.
-ALWAYS word by_fixed(const struct image *image, whole column, whole row) {
+ALWAYS word by_fixed(const struct image *image, const struct warp *n, whole column, whole row) {
     word along = (word)column, down = (word)row;
     uint32_t m[6];
-    for (int i = 0; i < 6; ++i) m[i] = (uint32_t)(int64_t)image->matrix[i];
+    for (int i = 0; i < 6; ++i) m[i] = (uint32_t)(int64_t)n->matrix[i];
     word x = along * m[0] + down * m[1] + m[2], y = along * m[3] + down * m[4] + m[5];
     return picked(image, (whole)x >> 16, (whole)y >> 16);
 }
 
-ALWAYS void make(const struct warp *arguments, enum kind kind, int is_perspective, int channels, int apart) {
-    const struct warp n = *arguments;
-    const int64_t end = (n.height - 1) * n.pitch + (n.width > 1 ? n.width - 1 : 1) * apart + channels;
-    const struct image image = {n.pixels, (int)n.pitch, end > 8 ? end - 8 : 0, n.height, n.width, apart, channels, n.fill,
-                                {n.a, n.b, n.c, n.d, n.e, n.f, n.g, n.h}, is_perspective};
+ALWAYS void make(const struct warp *arguments, enum warps arithmetic, int is_perspective, int channels, int apart) {
+    struct warp n = *arguments;
+    n.is_perspective = is_perspective;
+    const struct image image = image_of(&n, PADDING_CONSTANT, channels, apart);
     const whole steps = {0, 1, 2, 3, 4, 5, 6, 7};
+    const int is_torchvision = arithmetic == WARP_TORCHVISION_NEAREST || arithmetic == WARP_TORCHVISION_BILINEAR;
     for (int64_t y = 0; y < n.rows; ++y)
         for (int64_t x = 0; x < n.columns; x += LANES) {
             int64_t place = y * n.columns + x;
             whole row = ALL(whole, (int)(n.top + y)), column = steps + (int)(n.left + x);
-            word made = kind == FIXED                            ? by_fixed(&image, column, row)
-                        : kind == TORCHVISION || kind == NEAREST ? by_torchvision(&image, &n, column, row, place, kind == NEAREST)
-                                                                 : by_pillow(&image, column, row, kind);
-            uint8_t *out = n.out + place * (channels == 1 ? 1 : 4);
-            if (channels == 1) {
-                bytes levels = __builtin_convertvector(made, bytes);
-                memcpy(out, &levels, sizeof levels);
-            } else {
-                memcpy(out, &made, sizeof made);
-            }
+            word made;
+            if (arithmetic == WARP_PILLOW_FIXED) made = by_fixed(&image, &n, column, row);
+            else if (is_torchvision) made = by_torchvision(&image, &n, column, row, place, arithmetic == WARP_TORCHVISION_NEAREST);
+            else made = by_pillow(&image, &n, column, row, arithmetic);
+            write_pixels(n.out + place * (channels == 1 ? 1 : 4), made, LANES, channels);
         }
-}
-
-ALWAYS void make_kind(const struct warp *n, enum kind kind, int is_perspective) {
-    const int is_nearest = kind == NEAREST || kind == FIXED || kind == PILLOW_NEAREST;
-    if (n->channels == 1) make(n, kind, is_perspective, 1, 1);
-    else if (n->channels == 4 && is_nearest) make(n, kind, is_perspective, 4, 4);
-    else if (n->apart == 3) make(n, kind, is_perspective, 3, 3);
-    else make(n, kind, is_perspective, 3, 4);
-}
-
-ALWAYS void make_both(const struct warp *n, enum kind kind) {
-    if (n->is_perspective) make_kind(n, kind, 1);
-    else make_kind(n, kind, 0);
 }
 
 // Pillow's nearest that adds up its way.
 static void walk(const struct warp *n) {
+    const double a = n->matrix[0], b = n->matrix[1], d = n->matrix[3], e = n->matrix[4];
     const int64_t size = n->channels == 1 ? 1 : 4;
-    double row_x = n->c + n->b * 0.5 + n->a * 0.5, row_y = n->f + n->e * 0.5 + n->d * 0.5;
-    for (int64_t row = -n->top; row < n->rows; ++row, row_x += n->b, row_y += n->e) {
+    double row_x = n->matrix[2] + b * 0.5 + a * 0.5, row_y = n->matrix[5] + e * 0.5 + d * 0.5;
+    for (int64_t row = -n->top; row < n->rows; ++row, row_x += b, row_y += e) {
         double x = row_x, y = row_y;
-        for (int64_t column = -n->left; row >= 0 && column < n->columns; ++column, x += n->a, y += n->d) {
+        for (int64_t column = -n->left; row >= 0 && column < n->columns; ++column, x += a, y += d) {
             if (column < 0) continue;
             int is_seen = x >= 0 && x < n->width && y >= 0 && y < n->height;
             const void *from = is_seen ? n->pixels + (int64_t)y * n->pitch + (int64_t)x * n->apart : (const void *)&n->fill;
@@ -226,7 +147,7 @@ static void walk(const struct warp *n) {
 // The pixel at a place, the nearest at the edge, or the fill.
 static inline const uint8_t *at(const struct warp *n, int64_t x, int64_t y) {
     if (x < 0 || x >= n->width || y < 0 || y >= n->height) {
-        if (!n->padding) return (const uint8_t *)&n->fill;
+        if (n->padding == PADDING_CONSTANT) return (const uint8_t *)&n->fill;
         x = x < 0 ? 0 : x < n->width ? x : n->width - 1;
         y = y < 0 ? 0 : y < n->height ? y : n->height - 1;
     }
@@ -242,7 +163,8 @@ static inline float near(float place, int64_t length) {
 // DALI's, which adds up its way along a row in float32, and begins anew after so many columns.
 ALWAYS void add_up(const struct warp *n, int is_nearest) {
     const int64_t size = n->channels == 1 ? 1 : 4;
-    const float a = (float)n->a, b = (float)n->b, c = (float)n->c, d = (float)n->d, e = (float)n->e, f = (float)n->f;
+    const float a = (float)n->matrix[0], b = (float)n->matrix[1], c = (float)n->matrix[2];
+    const float d = (float)n->matrix[3], e = (float)n->matrix[4], f = (float)n->matrix[5];
     for (int64_t row = 0; row < n->rows; ++row) {
         const float down = (float)(n->top + row) + 0.5f;
         float first = (c + a * 0.5f) + b * down, top_first = (f + d * 0.5f) + e * down, along = 0, across = 0;
@@ -274,15 +196,18 @@ ALWAYS void add_up(const struct warp *n, int is_nearest) {
 }
 
 KERNEL void warp(const struct warp *n) {
-    switch ((enum kind)n->kind) {
-    case PILLOW: return make_both(n, PILLOW);
-    case TORCHVISION: return make_both(n, TORCHVISION);
-    case NEAREST: return make_both(n, NEAREST);
-    case FIXED: return make_kind(n, FIXED, 0);
-    case PILLOW_NEAREST: return make_kind(n, PILLOW_NEAREST, 1);
-    case CUBIC: return make_both(n, CUBIC);
-    case WALK: return walk(n);
-    case DALI: return add_up(n, 0);
-    case DALI_NEAREST: return add_up(n, 1);
+    switch ((enum warps)n->arithmetic) {
+    case WARP_PILLOW_FIXED: return BY_LAYOUT(make, n, WARP_PILLOW_FIXED, 1, 0);
+    case WARP_PILLOW_WALK: return walk(n);
+    case WARP_PILLOW_NEAREST: return BY_LAYOUT(make, n, WARP_PILLOW_NEAREST, 1, 1);
+    case WARP_PILLOW_BILINEAR: return BY_FORM(make, n, WARP_PILLOW_BILINEAR, 0);
+    case WARP_PILLOW_BICUBIC: return BY_FORM(make, n, WARP_PILLOW_BICUBIC, 0);
+    case WARP_TORCHVISION_NEAREST: return BY_FORM(make, n, WARP_TORCHVISION_NEAREST, 1);
+    case WARP_TORCHVISION_BILINEAR: return BY_FORM(make, n, WARP_TORCHVISION_BILINEAR, 0);
+    case WARP_DALI_NEAREST: return add_up(n, 1);
+    case WARP_DALI_BILINEAR: return add_up(n, 0);
+    case WARP_OPENCV_NEAREST:
+    case WARP_OPENCV_BILINEAR:
+    case WARP_OPENCV_BICUBIC: return remap(n);
     }
 }

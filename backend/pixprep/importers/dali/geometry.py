@@ -31,9 +31,8 @@ from pixprep.importers.dali.values import (
 from pixprep.importers.dali.windows import WINDOWS, cropped, sliced
 from pixprep.importers.fields import Fields, finite
 from pixprep.pipeline.ops import MAX_SIDE, ColorMatrix, Decode, Flip, Pixels, Resize, Rotate, Warp
-from pixprep.plan.draws.motions import glibc_sine
-from pixprep.plan.steps.warps import WarpFilter
-from pixprep.spec import Color, Filter
+from pixprep.plan.profiles.dali import glibc_sine
+from pixprep.spec import Color, Filter, WarpFilter
 
 # DALI's enumerations: DALIImageType, DALIInterpType; and 0 and 1 for a boolean that can be a tensor.
 COLOR_TYPES: dict[int, Color] = {0: "rgb", 1: "bgr", 2: "gray"}

@@ -27,7 +27,7 @@ from pixprep.importers.dali.values import (
     tried,
 )
 from pixprep.importers.fields import Fields, finite
-from pixprep.plan.draws.motions import glibc_sine
+from pixprep.plan.profiles.dali import glibc_sine
 
 Array = npt.NDArray[Any]
 _EXPRESSION = re.compile(r"(?P<name>\w+)\((?P<operands>[&$\w: ]*)\)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from math import isfinite
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,15 +13,15 @@ from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.canvas import check_padding
 from pixprep.pipeline.ops.limits import MAX_RATIO, Length, Margin, Within
 from pixprep.pipeline.ops.op import SteadyOp, settle
-from pixprep.pipeline.ops.warp import check_opencv, shown_again
+from pixprep.pipeline.ops.warp import check_side, check_warp, shown_again
 from pixprep.plan import matrices
 from pixprep.plan.draws.motions import Look, rotated
 from pixprep.plan.draws.philox import F64, Words
 from pixprep.plan.lowered import Lowered, colour
+from pixprep.plan.profiles import WARPS
 from pixprep.plan.steps import warps
 from pixprep.plan.steps.levels import LevelStep
-from pixprep.plan.steps.warps import Matrix, WarpFilter
-from pixprep.spec import FAR, Bound, Color, ImageSpec, InputKind, InputSpec, PaddingMode
+from pixprep.spec import FAR, Bound, Color, ImageSpec, InputKind, InputSpec, Matrix, PaddingMode, WarpFilter
 
 Rows = tuple[tuple[float, ...], ...]
 _KINDS: dict[str, InputKind] = {"matrix": "matrix", "homography": "homography", "quad": "quad", "points": "points"}
@@ -75,8 +76,8 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     """
 
     moves: ClassVar[bool] = True
-    host_like: ClassVar[str] = "dali"
     may_colour: ClassVar[bool] = False
+    profiles: ClassVar[Mapping[Any, Any]] = WARPS
 
     matrix: Rows | str | None = None
     homography: Rows | str | None = None
@@ -99,14 +100,12 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         if len(named) != 1:
             raise PipelineError('needs one of "matrix", "homography", "quad" and "points"')
         (field,) = named
-        if self.like == "dali":
-            modes = ("constant", "edge")
-            if field != "matrix" or self.filter == "bicubic" or self.padding_mode not in modes:
-                raise PipelineError(
-                    '"like": "dali" has "matrix", nearest and bilinear, and the padding modes constant and edge'
-                )
-        elif self.inverse_map is not None:
-            raise PipelineError('"inverse_map" is of "like": "dali"')
+        check_warp(self.like, self.filter, self.padding_mode)
+        if WARPS[self.like].origin == "pixel":
+            if self.inverse_map is not None:
+                raise PipelineError(f'"inverse_map" is not for "like": "{self.like}"')
+        elif field != "matrix":
+            raise PipelineError(f'"{field}" is not for "like": "{self.like}", which has "matrix"')
         check_padding(self.padding_mode, self.fill)
         if (self.template is None) != (field != "points"):
             raise PipelineError('"template" goes with "points", and "points" need it')
@@ -170,9 +169,9 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     def in_words(self) -> str:
         value = getattr(self, self.field)
         part = f'what "{value}" says' if isinstance(value, str) else f"its {self.field}"
-        whose = "OpenCV 4" if self.like == "opencv" else "DALI"
+        library = WARPS[self.like].title
         size = "its own size" if self.height is None else f"{self.height} x {self.width}"
-        return f"warp the photo by {part} to {size} ({self.filter}, {self.padding_mode}, {whose}'s pixels)"
+        return f"warp the photo by {part} to {size} ({self.filter}, {self.padding_mode}, {library}'s pixels)"
 
     def input_words(self, row: F64 | None, height: int, width: int) -> Words:
         """The words of what came with the photo: the matrix from the result to it, and the size of the result.
@@ -195,8 +194,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         return words
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        if self.like == "opencv":
-            check_opencv(height, width)
+        check_side(self.like, height, width)
         if not words:
             words = self._laid([number for row in getattr(self, self.field) for number in row])
         size = words["height"], words["width"]
@@ -222,8 +220,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
             forward = matrices.perspective(corners, [(0.0, 0.0), (right, 0.0), (right, bottom), (0.0, bottom)])
         elif self.template is not None:
             forward = matrices.similarity(list(zip(numbers[::2], numbers[1::2], strict=True)), self.template)
-        inverse = matrices.dali_inverse if self.like == "dali" else matrices.inverse
-        back = None if forward is None else inverse(forward)
+        back = None if forward is None else WARPS[self.like].inverse(forward)
         if self.inverse_map and back is not None:
             back = forward
         if back is None or not _is_usual(back):

@@ -14,6 +14,7 @@ import numpy as np
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Within, shown
 from pixprep.pipeline.ops.op import ColorOp
+from pixprep.plan.profiles import COLOURS
 from pixprep.plan.steps import curves, hsv, levels
 from pixprep.plan.steps.levels import LevelStep
 from pixprep.spec import BlendLike, ColorLike
@@ -88,7 +89,8 @@ class Hue(ColorOp, frozen=True, tag="hue"):
     like: BlendLike = "pillow"
 
     def step(self) -> LevelStep:
-        return hsv.shifted(180 * self.factor, 0, 0) if self.like == "opencv" else levels.Hue(self.factor, self.like)
+        has_kernel = COLOURS[self.like].turn is not None
+        return levels.Hue(self.factor, self.like) if has_kernel else hsv.shifted(180 * self.factor, 0, 0)
 
 
 class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -12,17 +13,15 @@ from pixprep.pipeline.ops.limits import Share, Within, shown
 from pixprep.pipeline.ops.op import ColorOp, Drawn, LevelsOp, Op, Sometimes, SteadyOp, as_kind
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Words, between, span_words
+from pixprep.plan.profiles import BLURS, Blur
 from pixprep.plan.steps.levels import Filter, LevelStep
-from pixprep.spec import Color, ColorLike, ImageSpec, as_tuple
+from pixprep.spec import BlurLike, Color, ColorLike, ImageSpec, as_tuple
 
 MAX_TAPS = 255
 LEAST_SIGMA, MAX_SIGMA = 0.01, 1000.0
 _SIGMA = Within(LEAST_SIGMA, MAX_SIGMA, counts=(1, 2))
-_REACH = 3.5
-"""Deviations that a kernel sees to either side where ``kernel_size`` is 0."""
 _REACHING = Within(LEAST_SIGMA, 36.0, counts=(1, 2))
-"""Limits of such deviations: the largest that ``MAX_TAPS`` has room for."""
-BlurLike = Literal["torchvision", "opencv"]
+"""Limits of deviations that the size of the kernel follows: the largest that ``MAX_TAPS`` has room for."""
 
 
 class Sharpness(ColorOp, frozen=True, tag="sharpness"):
@@ -56,15 +55,15 @@ class RandomSharpness(Sometimes, Sharpness, frozen=True, tag="random_sharpness")
 
 
 class _Blur(LevelsOp, frozen=True):
-    host_like: ClassVar[str] = "opencv"
     may_colour: ClassVar[bool] = False
+    profiles: ClassVar[Mapping[Any, Any]] = BLURS
 
     kernel_size: int | tuple[int, int]
 
     def check(self) -> None:
-        if self.is_hosts and getattr(self, "sigma", None) is None:
-            raise PipelineError('"sigma" is missing: with "like": "opencv" it does not follow from "kernel_size"')
-        if self.is_hosts and self.kernel_size == 0:
+        if self.profile.sigma is None and getattr(self, "sigma", None) is None:
+            raise PipelineError('"sigma" is missing: by this "like" it does not follow from "kernel_size"')
+        if self.profile.taps is not None and self.kernel_size == 0:
             _REACHING.check("sigma", getattr(self, "sigma", None))
             return
         sizes = as_tuple(self.kernel_size)
@@ -72,6 +71,11 @@ class _Blur(LevelsOp, frozen=True):
             raise PipelineError(
                 f'"kernel_size" must be an odd number of 1 to {MAX_TAPS}, or two, not {shown(self.kernel_size)}'
             )
+
+    @property
+    def profile(self) -> Blur:
+        """Blur of the library that ``like`` names."""
+        return BLURS[self.like]  # type: ignore[attr-defined]  # the field follows others of the subclasses
 
     @property
     def taps(self) -> tuple[int, int]:
@@ -82,7 +86,7 @@ class _Blur(LevelsOp, frozen=True):
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change; refuses values that are no levels, and a side that the kernel reaches across."""
         image = super().infer(image)
-        if self.is_hosts:
+        if self.profile.is_mirrored_again:
             return image
         for name, side, taps in (("height", image.height, self.taps[0]), ("width", image.width, self.taps[1])):
             if side is not None and taps // 2 >= side:
@@ -129,7 +133,8 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
     def sigmas(self) -> tuple[float, float]:
         """Values of y and of x."""
         if self.sigma is None:
-            return self.taps[0] * 0.15 + 0.35, self.taps[1] * 0.15 + 0.35
+            of_y, of_x = map(self.profile.sigma or float, self.taps)
+            return of_y, of_x
         values = as_tuple(self.sigma)
         return values[-1], values[0]
 
@@ -138,9 +143,9 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
         return f"blur {self._seen}sigma {' and '.join(spans)}"
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        (of_y, of_x), sizes = self.sigmas, self.taps
-        rows, columns = sizes if self.kernel_size else (2 * int(_REACH * sigma) + 1 for sigma in self.sigmas)
-        if self.like == "torchvision" and (rows // 2 >= height or columns // 2 >= width):
+        (of_y, of_x), blur = self.sigmas, self.profile
+        rows, columns = self.taps if self.kernel_size else map(blur.taps or int, self.sigmas)
+        if not blur.is_mirrored_again and (rows // 2 >= height or columns // 2 >= width):
             raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels are too few for a blur by {rows} x {columns}")
         return (Filter("blur", self.like, rows=weights(rows, of_y), columns=weights(columns, of_x)),)
 

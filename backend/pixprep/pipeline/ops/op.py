@@ -8,6 +8,7 @@ The annotation of a field says its limits: see ``limits``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -142,12 +143,12 @@ class LevelsOp(Changing, ImageOp, frozen=True):
 
     Attributes:
         has_colours: it takes no image of one channel.
-        host_like: the ``like`` for which a GPU has no kernel.
+        profiles: rows of the libraries that ``like`` may name, if a GPU has no kernel for some of them.
         may_colour: it may make gray pixels colours, other than by its fill.
     """
 
     has_colours: ClassVar[bool] = False
-    host_like: ClassVar[str] = ""
+    profiles: ClassVar[Mapping[Any, Any]] = {}
     may_colour: ClassVar[bool] = True
 
     def infer(self, image: ImageSpec) -> ImageSpec:
@@ -170,7 +171,7 @@ class LevelsOp(Changing, ImageOp, frozen=True):
 
     @property
     def is_hosts(self) -> bool:
-        return getattr(self, "like", None) == self.host_like
+        return bool(self.profiles) and self.profiles[self.like].is_hosts  # type: ignore[attr-defined]
 
     @property
     def keeps_size(self) -> bool:

@@ -12,8 +12,7 @@ from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.motions import projected
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.steps.levels import LevelStep
-from pixprep.plan.steps.warps import WarpFilter
-from pixprep.spec import Color
+from pixprep.spec import Color, WarpFilter
 
 
 class _Tilting(Looking, frozen=True, kw_only=True):

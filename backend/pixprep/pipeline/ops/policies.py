@@ -24,15 +24,15 @@ from pixprep.pipeline.ops.color import (
 from pixprep.pipeline.ops.filters import Sharpness
 from pixprep.pipeline.ops.limits import Colour, Share, Within
 from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, Whether, drawn, op_name
-from pixprep.pipeline.ops.warp import Affine, Rotate, check_filter, look
+from pixprep.pipeline.ops.warp import Affine, Rotate, check_warp, look
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.kinds import KINDS, MOVING, TIMM, TIMM_BINS, WEIGHTS, AutoPolicy, Table
 from pixprep.plan.draws.motions import Look
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.draws.policies import Rules, gammas, shares, threshold_of
+from pixprep.plan.profiles import WARPS
 from pixprep.plan.steps.levels import LevelStep, Mix, folded
-from pixprep.plan.steps.warps import Warp, WarpFilter
-from pixprep.spec import Color, ColorLike, Levels
+from pixprep.spec import Color, ColorLike, Levels, WarpFilter
 
 MAX_BINS = 1000
 MAX_OPS = 20
@@ -68,7 +68,7 @@ class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
         return self.rules.table
 
     def check(self) -> None:
-        check_filter(self._filter({}), self.like)
+        check_warp(self.like, self._filter({}))
         if self.filter == "random" and self.table not in TIMM:
             raise PipelineError('"filter": "random" is of timm\'s policies')
         if self.table in TIMM and self.like != "pillow":
@@ -100,8 +100,7 @@ class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
                 raise PipelineError(f'no draw of a policy is "{name}"; there are {", ".join(KINDS[table])}')
             if table in TIMM and name in MOVING[:4]:  # by the number itself, and not its angle
                 matrix = tuple(each["magnitude"] if place == name else number for place, number in _TIMM_MATRIX)
-                size, look = (height, width), self._look(color, each)
-                made.append(Warp(matrix, size, 0, 0, *size, look.fill, look.filter, look.like))
+                made.append(self._look(color, each).warp(matrix, (height, width)))
                 continue
             for op in self._fixed(table, each, self.fill):
                 made += op.steps({}, height, width, color)
@@ -117,7 +116,7 @@ class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
 
     def fixed(self, words: Words) -> list[Op]:
         moves = any(each["op"] in MOVING for each in words["ops"])
-        if moves and self.fill is None and (self.like, self.filter) == ("torchvision", "bilinear"):
+        if moves and self.fill is None and self.filter in WARPS[self.like].mixes_fill:
             raise PipelineError(f'{op_name(self)}: a "fill" that is null is of no fixed op: verify it with 0')
         fill, table = 0 if self.fill is None else self.fill, self.table
         return [op for each in words["ops"] for op in self._fixed(table, each, fill)]

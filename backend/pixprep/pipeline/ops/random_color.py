@@ -27,6 +27,7 @@ from pixprep.pipeline.ops.limits import Share, Spread, shown, spans
 from pixprep.pipeline.ops.op import ColorOp, Drawn, LevelsOp, Op, Sometimes, drawn
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Span, Words, between, span_words
+from pixprep.plan.profiles import COLOURS
 from pixprep.spec import BlendLike, ColorLike, as_tuple
 
 Strength = float | tuple[float, float] | None
@@ -149,7 +150,7 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
     @property
     def keeps_places(self) -> bool:
         """OpenCV's hue rounds the last columns otherwise."""
-        return self.spans["hue"] is None or self.like != "opencv"
+        return self.spans["hue"] is None or COLOURS[self.like].turn is not None
 
     @property
     def is_pointwise(self) -> bool:
@@ -183,7 +184,7 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
         return [
             PermuteChannels(tuple(factor)) if kind == "channels" else drawn(kinds[kind], factor=factor)
             for kind, factor in words.items()
-            if (kind, factor, self.like) != ("hue", 0, "opencv")  # Albumentations leaves this one
+            if kind != "hue" or factor != 0 or COLOURS[self.like].turn is not None  # Albumentations leaves this one
         ]
 
 

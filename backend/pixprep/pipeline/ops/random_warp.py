@@ -14,8 +14,7 @@ from pixprep.pipeline.ops.warp import DEGREES, MAX_SCALE, SHEARS, Angles, shears
 from pixprep.plan import matrices
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Words, between, quantiles, span_words
-from pixprep.plan.steps.warps import WarpFilter
-from pixprep.spec import PaddingMode
+from pixprep.spec import PaddingMode, WarpFilter
 
 Four = tuple[float, ...]
 _STILL = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))

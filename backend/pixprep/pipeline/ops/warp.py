@@ -8,7 +8,7 @@ rotation, at an edge by up to 191 levels. As in torchvision, a point and a trans
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,9 +21,9 @@ from pixprep.plan.draws.motions import Look, Motion, mapped, rotated
 from pixprep.plan.draws.philox import Words, between, span_words
 from pixprep.plan.inputs import number
 from pixprep.plan.lowered import colour
+from pixprep.plan.profiles import WARPS
 from pixprep.plan.steps.levels import LevelStep, size_after
-from pixprep.plan.steps.warps import WARP_FILTERS, WarpFilter
-from pixprep.spec import Color, ColorLike, ImageSpec, InputSpec, Levels, PaddingMode, WarpLike, as_tuple
+from pixprep.spec import Color, ColorLike, ImageSpec, InputSpec, Levels, PaddingMode, WarpFilter, WarpLike, as_tuple
 
 MAX_ANGLE = 3600.0
 MAX_SHEAR = 89.0
@@ -35,8 +35,6 @@ Point = Within(-MAX_SIDE, MAX_SIDE, counts=(2,))
 Pair = tuple[float, float]
 RotateLike = Literal["pillow", "torchvision", "dali"]
 AffineLike = Literal["pillow", "torchvision", "opencv"]
-LARGEST_OPENCV = 32766
-"""The longest side of an image that OpenCV warps."""
 Angles = float | tuple[float, ...]
 
 
@@ -45,17 +43,19 @@ class Looking(LevelsOp, frozen=True, kw_only=True):
 
     moves: ClassVar[bool] = True
     may_colour: ClassVar[bool] = False
+    profiles: ClassVar[Mapping[Any, Any]] = WARPS
 
     filter: WarpFilter = "nearest"
     fill: Margin = 0
     like: ColorLike = "pillow"
 
     def check(self) -> None:
-        check_filter(self.filter, self.like)
+        check_warp(self.like, self.filter)
 
     def look(self, color: Color = "rgb") -> Look:
         """Parts that every warp has in common, of an image with its channels in this order."""
-        return look(self.filter, self.fill, self.like, color, getattr(self, "center", None))
+        center, mode = getattr(self, "center", None), getattr(self, "padding_mode", None)
+        return look(self.filter, self.fill, self.like, color, center=center, padding_mode=mode or "constant")
 
 
 class _Warping(Looking, frozen=True, kw_only=True):
@@ -65,15 +65,11 @@ class _Warping(Looking, frozen=True, kw_only=True):
 class _Bordered(_Warping, frozen=True, kw_only=True):
     """Base of the ops that may show the image in place of a fill, by the formulas of one library."""
 
-    bordered: ClassVar[WarpLike] = "opencv"
-
     like: AffineLike = "pillow"  # type: ignore[assignment]  # no other warp has OpenCV's
     padding_mode: PaddingMode | None = None
 
     def check(self) -> None:
-        super().check()
-        if self.like != self.bordered and self.padding_mode is not None:
-            raise PipelineError(f'"padding_mode" is of "like": "{self.bordered}"')
+        check_warp(self.like, self.filter, self.padding_mode)
         check_padding(self.padding_mode or "constant", self.fill)
 
     @property
@@ -81,22 +77,15 @@ class _Bordered(_Warping, frozen=True, kw_only=True):
         """Reason why no boxes or points may come behind it; empty: they may."""
         return shown_again(self.padding_mode or "constant")
 
-    def look(self, color: Color = "rgb") -> Look:
-        """Parts that every warp has in common, of an image with its channels in this order."""
-        return replace(super().look(color), padding_mode=self.padding_mode or "constant")
-
 
 class _Turning(_Bordered, frozen=True, kw_only=True):
-    bordered: ClassVar[WarpLike] = "dali"
-    host_like: ClassVar[str] = "dali"
-
     like: RotateLike = "pillow"  # type: ignore[assignment]  # no other warp has DALI's
     padding_mode: Literal["constant", "edge"] | None = None
 
     def check(self) -> None:
         super().check()
-        if self.like == "dali" and self.center is not None:
-            raise PipelineError('"like": "dali" turns about the middle: leave "center" out')
+        if self.center is not None and not WARPS[self.like].turns_about:
+            raise PipelineError(f'"like": "{self.like}" turns about the middle: leave "center" out')
 
 
 class Rotate(_Turning, SteadyOp, frozen=True, tag="rotate"):
@@ -224,8 +213,7 @@ class Affine(_Bordered, SteadyOp, frozen=True, tag="affine"):
         return f"{self._motion}{self.look()}"
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        if self.like == "opencv":
-            check_opencv(height, width)
+        check_side(self.like, height, width)
         return (mapped(height, width, self._motion, self.look(color)),)
 
 
@@ -282,21 +270,29 @@ class RandomAffine(Whether, _Bordered, frozen=True, tag="random_affine"):
 
 
 @lru_cache
-def look(filter_: WarpFilter, fill: Levels | None, like: WarpLike, color: Color, center: Pair | None = None) -> Look:
+def look(filter_: WarpFilter, fill: Levels | None, like: WarpLike, color: Color, **more: Any) -> Look:
     """Parts that every warp has in common."""
-    return Look(filter=filter_, center=center, fill=None if fill is None else colour(fill, color), like=like)
+    return Look(filter=filter_, fill=None if fill is None else colour(fill, color), like=like, **more)
 
 
-def check_filter(filter_: WarpFilter, like: WarpLike) -> None:
-    """Raise PipelineError where a library's warps have no such filter."""
-    if filter_ == "bicubic" and filter_ not in WARP_FILTERS[like]:
-        raise PipelineError(f'"filter": "{filter_}" is of "like": "pillow"')
+def check_warp(like: WarpLike, filter_: WarpFilter, padding_mode: PaddingMode | None = None) -> None:
+    """Raise PipelineError where a library's warps do not have a filter, or a padding mode that is given."""
+    filters, modes = WARPS[like].filters, WARPS[like].padding_modes
+    if filter_ not in filters:
+        raise PipelineError(f'"filter": "{filter_}" is not for "like": "{like}", which has {", ".join(filters)}')
+    if padding_mode is not None and modes == ("constant",):
+        raise PipelineError(f'"padding_mode" is not for "like": "{like}", which has "fill" alone')
+    if padding_mode is not None and padding_mode not in modes:
+        raise PipelineError(
+            f'"padding_mode": "{padding_mode}" is not for "like": "{like}", which has {", ".join(modes)}'
+        )
 
 
-def check_opencv(height: int, width: int) -> None:
-    """Raise ImageError for an image that OpenCV does not warp."""
-    if max(height, width) > LARGEST_OPENCV:
-        raise ImageError("BAD_DIMENSIONS", f"OpenCV warps sides of up to {LARGEST_OPENCV:,}: {height} x {width}")
+def check_side(like: WarpLike, height: int, width: int) -> None:
+    """Raise ImageError for an image that a library does not warp."""
+    warps = WARPS[like]
+    if warps.max_side is not None and max(height, width) > warps.max_side:
+        raise ImageError("BAD_DIMENSIONS", f"{warps.title} warps sides of up to {warps.max_side:,}: {height} x {width}")
 
 
 def shown_again(mode: PaddingMode) -> str:

@@ -1,4 +1,4 @@
-"""Rotations, affine maps and perspectives of an image of known size, by the formulas of Pillow and torchvision v2.
+"""Rotations, affine maps and perspectives of an image of known size.
 
 Angles are in degrees. As in torchvision, a point and a translation are x before y, in pixels; a point is counted from
 the upper left corner.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, cos, floor, pi, radians, sin, tan
 from typing import NamedTuple
 
 import numpy as np
 
+from pixprep.plan.profiles import WARPS
+from pixprep.plan.profiles.torchvision import inverse_affine
 from pixprep.plan.steps.levels import LevelStep, Take
-from pixprep.plan.steps.warps import Matrix, Warp, WarpFilter
-from pixprep.spec import PaddingMode, WarpLike
+from pixprep.plan.steps.warps import Warp
+from pixprep.spec import Matrix, PaddingMode, WarpFilter, WarpLike
 
 Pair = tuple[float, float]
 Fill = tuple[int, ...] | None
@@ -46,6 +47,10 @@ class Look:
         margins = "" if self.padding_mode == "constant" else f", margins by {self.padding_mode}"
         return f"{about} ({self.filter}, {self.like}'s rounding{margins})"
 
+    def warp(self, matrix: Matrix, size: tuple[int, int]) -> Warp:
+        """Step by a matrix, whose result has this (height, width)."""
+        return Warp(matrix, size, 0, 0, *size, self.fill, self.filter, self.like, padding_mode=self.padding_mode)
+
 
 def rotated(height: int, width: int, angle: float, look: Look, *, expand: bool = False) -> tuple[LevelStep, ...]:
     """A rotation of an image, counter-clockwise.
@@ -61,23 +66,20 @@ def rotated(height: int, width: int, angle: float, look: Look, *, expand: bool =
         A step; none where nothing changes. Turns by a half, and by a quarter of what is square or expands, about the
         middle are exact whatever the filter.
     """
-    given, angle = angle, angle % 360.0
+    turned = angle % 360.0
     if look.center is None:
-        if angle == 0:
+        if turned == 0:
             return ()
-        if angle == 180:
+        if turned == 180:
             return (Take(0, 0, height, width, (True, True), ()),)
-        if angle in (90, 270) and (expand or height == width):
+        if turned in (90, 270) and (expand or height == width):
             matrix: Matrix = (0.0, -1.0, float(width), 1.0, 0.0, 0.0)
-            if angle == 270:
+            if turned == 270:
                 matrix = (0.0, 1.0, 0.0, -1.0, 0.0, float(height))
-            return (Warp(matrix, (width, height), 0, 0, width, height, None, "nearest", "pillow"),)
-    if look.like == "dali":
-        matrix, size = _dali_rotation(height, width, given, expand=expand)
-        return (Warp(matrix, size, 0, 0, *size, look.fill, look.filter, "dali", None, look.padding_mode),)
-    about = _pillow_rotation if look.like == "pillow" else _torchvision_rotation
-    matrix, size = about(height, width, angle, look.center, expand=expand)
-    return (Warp(matrix, size, 0, 0, *size, look.fill, look.filter, look.like),)
+            return (Look().warp(matrix, (width, height)),)
+    rotation = WARPS[look.like].rotation
+    assert rotation is not None
+    return (look.warp(*rotation(height, width, angle, look.center, expand=expand)),)
 
 
 class Motion(NamedTuple):
@@ -104,15 +106,15 @@ class Motion(NamedTuple):
 
 def mapped(height: int, width: int, motion: Motion, look: Look) -> Warp:
     """The ``affine`` of torchvision, of an image of this size."""
-    size = (height, width)
     x, y = (width * 0.5, height * 0.5) if look.center is None else look.center
-    if look.like == "torchvision":
-        x, y = (0.0, 0.0) if look.center is None else (x - width * 0.5, y - height * 0.5)
-    matrix = _inverse(x, y, motion)
-    if look.like == "opencv":  # from centre to centre of pixels
+    origin = WARPS[look.like].origin
+    if origin == "middle":
+        x, y = x - width * 0.5, y - height * 0.5
+    matrix = inverse_affine(x, y, **motion._asdict())
+    if origin == "pixel":
         a, b, c, d, e, f = matrix
         matrix = (a, b, c + 0.5 * (a + b - 1), d, e, f + 0.5 * (d + e - 1))
-    return Warp(matrix, size, 0, 0, *size, look.fill, look.filter, look.like, None, look.padding_mode)
+    return look.warp(matrix, (height, width))
 
 
 def coefficients(height: int, width: int, corners: Corners) -> Matrix | None:
@@ -147,91 +149,4 @@ def projected(height: int, width: int, corners: Corners, look: Look) -> tuple[Wa
     matrix = coefficients(height, width, corners)
     if matrix is None:
         return ()
-    return (Warp(matrix, (height, width), 0, 0, height, width, look.fill, look.filter, look.like),)
-
-
-def _pillow_rotation(
-    height: int, width: int, angle: float, center: Pair | None, *, expand: bool
-) -> tuple[Matrix, tuple[int, int]]:
-    """Rotation as ``Image.rotate`` makes it: the matrix, rounded to 15 digits, and the size of the result."""
-    x, y = (width / 2, height / 2) if center is None else center
-    angle = -radians(angle)
-    a, b, d, e = round(cos(angle), 15), round(sin(angle), 15), round(-sin(angle), 15), round(cos(angle), 15)
-    c, f = a * -x + b * -y + x, d * -x + e * -y + y
-    if not expand:
-        return (a, b, c, d, e, f), (height, width)
-    corners = [(a * x + b * y + c, d * x + e * y + f) for x, y in ((0, 0), (width, 0), (width, height), (0, height))]
-    columns, rows = (ceil(max(ends)) - floor(min(ends)) for ends in zip(*corners, strict=True))
-    left, top = -(columns - width) / 2.0, -(rows - height) / 2.0
-    return (a, b, a * left + b * top + c, d, e, d * left + e * top + f), (rows, columns)
-
-
-def _torchvision_rotation(
-    height: int, width: int, angle: float, center: Pair | None, *, expand: bool
-) -> tuple[Matrix, tuple[int, int]]:
-    """Rotation as ``rotate_image`` makes it; the size of the result is worked out in float32."""
-    x, y = (0.0, 0.0) if center is None else (center[0] - width * 0.5, center[1] - height * 0.5)
-    matrix = _inverse(x, y, Motion(-angle))
-    if not expand:
-        return matrix, (height, width)
-    half = np.array([0.5 * width, 0.5 * height], np.float32)
-    corners = np.array([(-1, -1), (-1, 1), (1, 1), (1, -1)], np.float32) * half
-    factors = np.array(matrix, np.float32).reshape(2, 3)
-    found = corners[:, :1] * factors[:, 0] + corners[:, 1:] * factors[:, 1] + factors[:, 2]
-    first, last = (
-        np.trunc((ends + half) * np.float32(1e4)) * np.float32(1e-4) for ends in (found.min(axis=0), found.max(axis=0))
-    )
-    columns, rows = (int(each) for each in np.ceil(last) - np.floor(first))
-    return matrix, (rows, columns)
-
-
-def _dali_rotation(height: int, width: int, angle: float, *, expand: bool) -> tuple[Matrix, tuple[int, int]]:
-    """Rotation as DALI's ``rotate`` makes it, in float32.
-
-    A side of the result that expands is rounded up, less a hundredth, and even or odd as the side of the image is that
-    it is nearest to in its direction.
-    """
-    one = np.float32
-    turn = float(one(angle) * one(np.pi / 180))
-    across, down = abs(cos(turn)), abs(sin(turn))
-    rows, columns = height, width
-    if expand:
-        rows, columns = (ceil(across * own + down * other - 0.01) for own, other in ((height, width), (width, height)))
-        likes = (height, width) if down <= across else (width, height)
-        rows, columns = (side + (side - like) % 2 for side, like in zip((rows, columns), likes, strict=True))
-    a, b = glibc_sine(turn, quarters=1), glibc_sine(turn)
-    x, y = one(-columns / 2), one(-rows / 2)
-    c, f = (a * x - b * y) + one(width / 2), (b * x + a * y) + one(height / 2)
-    return tuple(float(each) for each in (a, -b, c, b, a, f)), (rows, columns)
-
-
-def glibc_sine(angle: float, *, quarters: int = 0) -> np.float32:
-    """The ``sinf`` of glibc of radians in float32, as in rules.c; with a quarter turn more the ``cosf``."""
-    turns = floor(angle * (2 / pi) + 0.5)
-    x = angle - turns * (pi / 2)
-    square = x * x
-    if (turns + quarters) % 2:
-        rest = -0.001388676379437604 + square * 2.4390450703564542e-05
-        value = (
-            1 + square * -0.49999999725108224 + square * square * 0.041666623324344516 + square * square * square * rest
-        )
-    else:
-        value = (
-            x
-            + x * square * -0.16666654943701084
-            + x * (square * square) * (0.008332178146138854 + square * -0.00019517298981385725)
-        )
-    return np.float32(-value if (turns + quarters) % 4 > 1 else value)
-
-
-def _inverse(x: float, y: float, motion: Motion) -> Matrix:
-    """Inverse about (x, y), as torchvision's ``_get_inverse_affine_matrix``, operation by operation."""
-    _, translate, scale, shear = motion
-    turn, shear_x, shear_y = radians(motion.angle), radians(shear[0]), radians(shear[1])
-    a = cos(turn - shear_y) / cos(shear_y)
-    b = -(a * tan(shear_x) + sin(turn))
-    c = sin(turn - shear_y) / cos(shear_y)
-    d = cos(turn) - c * tan(shear_x)
-    to_x, to_y = x + translate[0], y + translate[1]
-    m0, m1, m3, m4 = d / scale, -b / scale, -c / scale, a / scale
-    return m0, m1, x - m0 * to_x - m1 * to_y, m3, m4, y - m3 * to_x - m4 * to_y
+    return (look.warp(matrix, (height, width)),)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.kinds import KINDS, MOVING, POLICIES, TIMM, WEIGHTS, Choice, Table
 from pixprep.plan.draws.philox import Words, quantiles
+from pixprep.plan.profiles import COLOURS
 from pixprep.spec import ColorLike
 
 
@@ -118,7 +119,5 @@ def gammas(alpha: float, uniforms: Uniforms, begin: int, count: int) -> list[flo
 
 
 def threshold_of(table: Table, magnitude: float, like: ColorLike) -> float:
-    """Level from which a ``Solarize`` inverts; torchvision compares levels of tensors with a float32."""
-    if table in TIMM:
-        return magnitude
-    return float(np.float32(255 * magnitude)) if like == "torchvision" else 255 * magnitude
+    """Level from which a ``Solarize`` inverts."""
+    return magnitude if table in TIMM else COLOURS[like].threshold(255 * magnitude)

@@ -1,4 +1,4 @@
-"""Profiles: for each library one row of facts, its windows and its original. NumPy only: ops and kernels read them."""
+"""Profiles: for each library one module with a row per kind of arithmetic. NumPy only: ops and kernels read them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import get_args
 
+from pixprep.plan.profiles.colours import Blur, Colours
 from pixprep.plan.profiles.profile import Method, Original, Profile
-from pixprep.spec import Like
+from pixprep.plan.profiles.warps import Warps
+from pixprep.spec import BlendLike, BlurLike, Like, WarpLike
 
-PROFILES: Mapping[Like, Profile] = {
-    like: import_module(f"pixprep.plan.profiles.{like}").PROFILE for like in get_args(Like)
-}
-"""Profiles by the name that ``like`` has: each is the module of that name."""
+_MODULES = {like: import_module(f"pixprep.plan.profiles.{like}") for like in get_args(Like)}
+PROFILES: Mapping[Like, Profile] = {like: module.PROFILE for like, module in _MODULES.items()}
+"""Resizes by the name that ``like`` has: each is a row of the module of that name, as are the next three."""
+WARPS: Mapping[WarpLike, Warps] = {like: _MODULES[like].WARPS for like in get_args(WarpLike)}
+COLOURS: Mapping[BlendLike, Colours] = {like: _MODULES[like].COLOURS for like in get_args(BlendLike)}
+BLURS: Mapping[BlurLike, Blur] = {like: _MODULES[like].BLUR for like in get_args(BlurLike)}
 
-__all__ = ["PROFILES", "Method", "Original", "Profile"]
+__all__ = ["BLURS", "COLOURS", "PROFILES", "WARPS", "Blur", "Colours", "Method", "Original", "Profile", "Warps"]

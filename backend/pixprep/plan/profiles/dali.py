@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, floor
+from math import ceil, cos, floor, isfinite, pi, sin
 from typing import Any
 
 import numpy as np
 
 from pixprep.plan.profiles.profile import Method, Original, Profile, Size
+from pixprep.plan.profiles.warps import Computed, Pair, Warps
 from pixprep.plan.profiles.windows import Axis, Formula, Passes, Rule, Windows, single
-from pixprep.spec import Filter
+from pixprep.spec import Filter, Matrix, WarpFilter
 
 _RADIUS: dict[Filter, int] = {"bilinear": 1, "bicubic": 2, "lanczos": 3}
 _INTERVALS: dict[Filter, int] = {"bilinear": 2, "bicubic": 128, "lanczos": 192}
@@ -122,6 +123,68 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
     return single(np.clip(np.floor(wanted), 0, axis.length - 1))
 
 
+def rotation(height: int, width: int, angle: float, center: Pair | None, *, expand: bool) -> tuple[Matrix, Size]:
+    """Rotation as DALI's ``rotate`` makes it, in float32.
+
+    A side of the result that expands is rounded up, less a hundredth, and even or odd as the side of the image is that
+    it is nearest to in its direction.
+    """
+    del center  # it is the middle
+    one = np.float32
+    turn = float(one(angle) * one(np.pi / 180))
+    across, down = abs(cos(turn)), abs(sin(turn))
+    rows, columns = height, width
+    if expand:
+        rows, columns = (ceil(across * own + down * other - 0.01) for own, other in ((height, width), (width, height)))
+        likes = (height, width) if down <= across else (width, height)
+        rows, columns = (side + (side - like) % 2 for side, like in zip((rows, columns), likes, strict=True))
+    a, b = glibc_sine(turn, quarters=1), glibc_sine(turn)
+    x, y = one(-columns / 2), one(-rows / 2)
+    c, f = (a * x - b * y) + one(width / 2), (b * x + a * y) + one(height / 2)
+    return tuple(float(each) for each in (a, -b, c, b, a, f)), (rows, columns)
+
+
+def glibc_sine(angle: float, *, quarters: int = 0) -> np.float32:
+    """The ``sinf`` of glibc of radians in float32, as in rules.c; with a quarter turn more the ``cosf``."""
+    turns = floor(angle * (2 / pi) + 0.5)
+    x = angle - turns * (pi / 2)
+    square = x * x
+    if (turns + quarters) % 2:
+        rest = -0.001388676379437604 + square * 2.4390450703564542e-05
+        value = (
+            1 + square * -0.49999999725108224 + square * square * 0.041666623324344516 + square * square * square * rest
+        )
+    else:
+        value = (
+            x
+            + x * square * -0.16666654943701084
+            + x * (square * square) * (0.008332178146138854 + square * -0.00019517298981385725)
+        )
+    return np.float32(-value if (turns + quarters) % 4 > 1 else value)
+
+
+def inverse(matrix: Matrix) -> Matrix | None:
+    """Inverse of an affine map in float32, which divides by the determinant; None: there is none."""
+    a, b, c, d, e, f = np.array(matrix, np.float32)
+    with np.errstate(all="ignore"):
+        a, b, d, e = np.array([e, -b, -d, a]) / (a * e - b * d)
+        found = tuple(map(float, (a, b, -a * c - b * f, d, e, -d * c - e * f)))
+    return found if all(map(isfinite, found)) else None
+
+
+def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Computed:
+    """Arithmetic of DALI 2.4's CPU operators ``rotate`` and ``warp_affine``: an affine map, in float32.
+
+    ``x = (c + a * 0.5) + b * (y' + 0.5)`` in the first column of the whole result; ``256 * a`` is added from every
+    256th column to the next such, and a from each column to the one after it; y likewise of d, e, f. **nearest**: the
+    level at x and y, rounded down. **bilinear**: ``u = x - 0.5``, ``i = floor(u)``, ``dx = u - i``; of y likewise v, j,
+    dy: ``upper = p00 * (1 - dx) + p01 * dx``, ``lower`` likewise, ``upper + (lower - upper) * dy``, rounded half up.
+    Outside is the fill, or the nearest pixel at the edge.
+    """
+    del whole, size
+    return Computed(f"dali_{filter_}", matrix)
+
+
 def original(dali: Any, pixels: Any, op: Any, size: Size) -> Any:
     """``fn.resize``."""
     rule: dict[str, Any] = {"resize_y": size[0], "resize_x": size[1]}
@@ -166,4 +229,15 @@ PROFILE = Profile(
     formula=formula,
     windows=windows,
     corner=corner,
+)
+WARPS = Warps(
+    title="DALI",
+    filters=("nearest", "bilinear"),
+    compute=compute,
+    origin="corner",
+    rotation=rotation,
+    turns_about=False,
+    padding_modes=("constant", "edge"),
+    inverse=inverse,
+    is_hosts=True,
 )

@@ -8,13 +8,18 @@ way in 2 % of the values; ``cv2.ipp.setUseIPP(False)`` restores the formula.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from operator import truediv
+from typing import Any, get_args
 
 import numpy as np
+import numpy.typing as npt
 
+from pixprep.plan.profiles.colours import EVERY, Blur, Colours, Values
 from pixprep.plan.profiles.profile import Method, Original, Profile, Size, never_vertical_first
+from pixprep.plan.profiles.warps import Computed, Warps
 from pixprep.plan.profiles.windows import Axis, Formula, Passes, Rule, Windows, single
-from pixprep.spec import Filter
+from pixprep.spec import Filter, Matrix, PaddingMode, WarpFilter
 
 _PASSES: dict[Filter, Passes] = {
     "nearest": "fixed",
@@ -83,6 +88,61 @@ def original(cv2: Any, pixels: Any, op: Any, size: Size) -> Any:
     return np.asarray(resized).reshape(*size, -1)
 
 
+@lru_cache
+def warp_weights() -> npt.NDArray[np.int16]:
+    """int16 (1024, 16): for each place, 32 dy + dx, the weights of OpenCV's bicubic, row by row, whose sum is 32,768.
+
+    In float32, of dx / 32: the cubic with A = -0.75, its last weight 1 less the others. A product of two, times 32,768,
+    is rounded half to even, at most 32,767. The rest to the sum is added to the largest of the last two by two, or
+    taken from the smallest: the first of these.
+    """
+    x, a, one = np.arange(32, dtype=np.float32) / np.float32(32), np.float32(-0.75), np.float32(1)
+    first = ((a * (x + one) - 5 * a) * (x + one) + 8 * a) * (x + one) - 4 * a
+    second, third = (((a + 2) * t - (a + 3)) * t * t + one for t in (x, one - x))
+    taps = np.stack([first, second, third, one - first - second - third], 1)
+    products = taps[:, None, :, None] * taps[None, :, None, :] * np.float32(32768)
+    weights = np.rint(products).clip(-32768, 32767).astype(np.int32).reshape(1024, 4, 4)
+    missing = 32768 - weights.sum((1, 2))
+    corners = weights[:, 2:4, 2:4].reshape(1024, 4)
+    which = np.where(missing > 0, corners.argmax(1), corners.argmin(1))
+    rows, columns = 2 + which // 2, 2 + which % 2
+    weights[np.arange(1024), rows, columns] += missing
+    made: npt.NDArray[np.int16] = weights.reshape(1024, 16).astype(np.int16)
+    return made
+
+
+def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Computed:
+    """Arithmetic of OpenCV 4's ``warpAffine`` and ``warpPerspective``; OpenCV 5 has others.
+
+    **An affine map**: ``X = P + round(a * x' * 1024)`` in 32 bits, with ``P = round((b * y' + c) * 1024) + 512`` for
+    nearest, 16 for the others; Y likewise of d, e, f. Every operation is rounded in float64; ``round`` is half to even,
+    and gives -2^31 where 32 bits do not hold the result. The place in 32nds of a pixel is ``X >> 5``; of nearest the
+    pixel is ``X >> 10``.
+
+    **A perspective**: with k the first column of the block that has x', ``w = (g * k + h * y' + i) + g * (x' - k)``,
+    ``x = ((a * k + b * y' + c) + a * (x' - k)) * (32 / w)``, y likewise, rounded half to even: the place in 32nds of a
+    pixel. Nearest has 1 in place of 32. 0 where w is 0. A block has ``1024 // min(16, h)`` columns, h the rows of the
+    whole result.
+
+    Of the place in 32nds the whole pixel i, cut to 16 bits, and the rest dx; of y likewise j and dy. **bilinear**:
+    ``(((p00 * (32 - dx) + p01 * dx) * (32 - dy) + (p10 * (32 - dx) + p11 * dx) * dy) + 512) >> 10``. **bicubic**: of
+    columns i - 1 to i + 2 of rows j - 1 to j + 2 the sum of each level times its weight (``warp_weights``), ``(sum +
+    16384) >> 15``, clipped. Outside is what the padding mode says.
+    """
+    del whole, size
+    return Computed(f"opencv_{filter_}", matrix, warp_weights() if filter_ == "bicubic" else None)
+
+
+def _contrast(mean: float, factor: float) -> Values:
+    """``level * factor + mean * (1 - factor)`` as Albumentations has it for OpenCV's gray.
+
+    In float32, each constant and each step rounded, and cut off; by 0 ``int(mean + 0.5)``.
+    """
+    if factor == 0:
+        return np.full(256, int(mean + 0.5))
+    return (EVERY.astype(np.float32) * np.float32(factor) + np.float32(mean * (1 - factor))).clip(0, 255)
+
+
 MODES = {
     "nearest": "INTER_NEAREST",
     "bilinear": "INTER_LINEAR",
@@ -97,8 +157,19 @@ PROFILE = Profile(
     antialiased=(),
     antialias=False,
     takes_scale=True,
+    labels="opencv",
     passes=passes,
     is_vertical_first=never_vertical_first,
     formula=formula,
     windows=windows,
 )
+WARPS = Warps(
+    title="OpenCV 4",
+    filters=("nearest", "bilinear", "bicubic"),
+    compute=compute,
+    origin="pixel",
+    padding_modes=get_args(PaddingMode),
+    max_side=32766,
+)
+COLOURS = Colours(mean=truediv, contrast=_contrast)
+BLUR = Blur(taps=lambda sigma: 2 * int(3.5 * sigma) + 1, is_mirrored_again=True, is_hosts=True)

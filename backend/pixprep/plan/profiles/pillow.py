@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import ceil, cos, floor, radians, sin
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.plan.profiles.colours import EVERY, Colours
 from pixprep.plan.profiles.profile import Method, Original, Profile, Size, always_fixed
+from pixprep.plan.profiles.warps import Computed, Pair, Warps
 from pixprep.plan.profiles.windows import Axis, Curve, Formula, Passes, Windows, single
+from pixprep.spec import Matrix, WarpFilter
 
 Pixels = npt.NDArray[Any]
 PRECISION_BITS = 22
@@ -102,6 +106,68 @@ def _pillow_formula(pixels: Pixels, op: Any, size: Size) -> Pixels:
     return np.moveaxis(np.clip(np.floor((sums + (1 << 21)) / (1 << 22)), 0, 255).astype(np.uint8), 0, axis)
 
 
+def rotation(height: int, width: int, angle: float, center: Pair | None, *, expand: bool) -> tuple[Matrix, Size]:
+    """Rotation as ``Image.rotate`` makes it: the matrix, rounded to 15 digits, and the size of the result."""
+    x, y = (width / 2, height / 2) if center is None else center
+    angle = -radians(angle % 360.0)
+    a, b, d, e = round(cos(angle), 15), round(sin(angle), 15), round(-sin(angle), 15), round(cos(angle), 15)
+    c, f = a * -x + b * -y + x, d * -x + e * -y + y
+    if not expand:
+        return (a, b, c, d, e, f), (height, width)
+    corners = [(a * x + b * y + c, d * x + e * y + f) for x, y in ((0, 0), (width, 0), (width, height), (0, height))]
+    columns, rows = (ceil(max(ends)) - floor(min(ends)) for ends in zip(*corners, strict=True))
+    left, top = -(columns - width) / 2.0, -(rows - height) / 2.0
+    return (a, b, a * left + b * top + c, d, e, d * left + e * top + f), (rows, columns)
+
+
+def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Computed:
+    """Arithmetic of ``Image.transform``.
+
+    **bilinear**, in float64: ``x = (a * (x' + 0.5) + b * (y' + 0.5)) + c``, ``y`` likewise of d, e, f. The fill unless
+    ``0 <= x < W and 0 <= y < H``. ``u = x - 0.5``, ``i = floor(u)``, ``dx = u - i``; of y likewise v, j, dy. Of the
+    levels at columns i, i + 1 of rows j, j + 1, all of them clamped to the image: ``upper = p00 + (p01 - p00) * dx``,
+    ``lower = p10 + (p11 - p10) * dx``, ``upper + (lower - upper) * dy`` cut off.
+
+    **bicubic**: the same of columns i - 1 to i + 2 of rows j - 1 to j + 2; in place of the line of two levels the cubic
+    of four, ``b + t * (c - a + t * (2 * (a - b) + c - d + t * (b - a - c + d)))``; clipped to 0 to 255.
+
+    **nearest**: with ``_fixed``, six whole numbers, ``x = (A x' + B y' + C) >> 16``, ``y = (D x' + E y' + F) >> 16``.
+    Without, in float64: x begins as ``(c + b * 0.5) + a * 0.5``; for each row b is added, then for each column a; y
+    begins as ``(f + e * 0.5) + d * 0.5``, and so on; both are cut off, and negative ones are outside. The level there;
+    the fill outside. Of a perspective x and y are those of bilinear.
+
+    **A perspective** divides x and y by ``(g * (x' + 0.5) + h * (y' + 0.5)) + 1``.
+    """
+    del size
+    if filter_ == "nearest" and len(matrix) == 6:
+        fixed = _fixed(matrix, whole)
+        return Computed("pillow_walk", matrix) if fixed is None else Computed("pillow_fixed", fixed)
+    return Computed(f"pillow_{filter_}", matrix)
+
+
+def _fixed(matrix: Matrix, whole: Size) -> Matrix | None:
+    """(A, B, C, D, E, F) of the nearest pixel, in 65,536ths of a pixel; None: Pillow computes without them."""
+    (a, b, c, d, e, f), (height, width) = matrix, whole
+    corners = ((0, 0), (width, height), (0, height), (width, 0))
+    is_far = any(max(abs(x * a + y * b + c), abs(x * d + y * e + f)) >= 32768 for x, y in corners)
+    if is_far or (b == 0 and d == 0):
+        return None
+    numbers = (a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5)
+    return tuple(floor(number * 65536.0 + 0.5) for number in numbers)
+
+
+def _gamma(exponent: float, gain: float) -> Pixels:
+    """``255.999 * gain * (level / 255) ** exponent``, in float64, cut off."""
+    values: Pixels = np.trunc((255 + 1 - 1e-3) * gain * (EVERY / 255.0) ** exponent)
+    return values.clip(0, 255)
+
+
+def _autocontrast(low: int, high: int) -> Pixels:
+    """``level * scale - low * scale`` with ``scale = 255 / (high - low)``, in float64, cut off."""
+    scale = 255.0 / (high - low)
+    return (EVERY * scale + -low * scale).clip(0, 255)
+
+
 PROFILE = Profile(
     title="Pillow",
     original=Original("pillow", "PIL", "pillow", "PIL", partial(original, order=13), order=13),
@@ -113,4 +179,13 @@ PROFILE = Profile(
     is_vertical_first=is_vertical_first,
     formula=formula,
     windows=windows,
+)
+WARPS = Warps(
+    title="Pillow", filters=("nearest", "bilinear", "bicubic"), compute=compute, origin="corner", rotation=rotation
+)
+COLOURS = Colours(
+    mean=lambda total, count: int(total / count + 0.5),
+    turn=lambda shift: int(shift * 255) % 256,
+    gamma=_gamma,
+    autocontrast=_autocontrast,
 )

@@ -1,4 +1,4 @@
-"""Profile: what is known of one library's resize. Each module beside this one holds the rows of one library."""
+"""Profile: what is known of one library's resize."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pixprep.plan.profiles.windows import Axis, Formula, Passes, Windows
-from pixprep.spec import Filter, Rounding
+from pixprep.spec import Filter, Like, Rounding
 
 Size = tuple[int, int]
 
@@ -61,6 +61,7 @@ class Profile:
         is_vertical_first: whether the first pass is from row to row; as ``passes``.
         formula: of a method's windows, by its passes; None of ``nearest`` and ``nearest_exact``.
         windows: the windows of one axis by a method without a formula; never asked for an axis without outputs.
+        labels: library whose nearest pixels a resize of labels takes.
         corner: row and column from which the places of a part are counted and rounded; None: it resizes no part.
     """
 
@@ -79,6 +80,7 @@ class Profile:
     is_vertical_first: Callable[[Method, Axis, Axis], bool]
     formula: Callable[[Method, Passes], Formula | None]
     windows: Callable[[Method, Passes, Axis], Windows]
+    labels: Like = "torchvision"
     corner: Callable[[Method, Axis, Axis], Size] | None = None
 
     @property

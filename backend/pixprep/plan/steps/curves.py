@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.plan.profiles import COLOURS
 from pixprep.plan.steps.step import Step
 from pixprep.spec import BlendLike, ColorLike
 
@@ -53,23 +54,8 @@ def scaled_and_shifted(factor: float, offset: float) -> Curve:
 
 
 def gamma(exponent: float, gain: float, like: ColorLike) -> Curve:
-    """``255.999 * gain * (level / 255) ** exponent``, cut off.
-
-    Pillow's is of float64. torchvision's is of float32, step by step: ``level * (1 / 255)``, its power, times the gain,
-    clipped to 1, times 255.999; only its power, of float32 with an error of up to 1 ulp, is here a rounded float64.
-    """
-    if like == "pillow":
-        whole = 255 + 1 - 1e-3
-        return _curve(lambda levels: np.trunc(whole * gain * (levels / 255.0) ** exponent).clip(0, 255))
-
-    def of(levels: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        values = levels.astype(np.float32) * np.float32(1 / 255)
-        values = (values.astype(np.float64) ** exponent).astype(np.float32)
-        if gain != 1:
-            values = (values * np.float32(gain)).clip(0, 1)
-        return (values * np.float32(255.999)).clip(0, 255)
-
-    return _curve(of)
+    """``255.999 * gain * (level / 255) ** exponent``, cut off, as ``like`` rounds it."""
+    return _curve(lambda _: COLOURS[like].gamma(exponent, gain))
 
 
 @lru_cache

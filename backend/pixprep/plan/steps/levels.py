@@ -19,13 +19,14 @@ from typing import Literal, cast
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.plan.profiles import BLURS, PROFILES
 from pixprep.plan.profiles.profile import Method
 from pixprep.plan.profiles.windows import Order
 from pixprep.plan.steps.curves import Curve
 from pixprep.plan.steps.operators import Extern
 from pixprep.plan.steps.step import Step
-from pixprep.plan.steps.warps import F64, Matrix, Warp
-from pixprep.spec import BlendLike, ColorLike, Like, PaddingMode
+from pixprep.plan.steps.warps import F64, Warp
+from pixprep.spec import BlendLike, BlurLike, ColorLike, Like, Matrix, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
 
@@ -65,7 +66,7 @@ class Hue(Step, frozen=True):
     """
 
     shift: float
-    like: ColorLike
+    like: BlendLike
     is_pointwise = keeps_places = True
 
     def __str__(self) -> str:
@@ -154,7 +155,7 @@ class Filter(Step, frozen=True):
     @property
     def is_hosts(self) -> bool:
         """See ``Traits``."""
-        return self.like == "opencv"
+        return self.kind == "blur" and BLURS[cast("BlurLike", self.like)].is_hosts
 
     @property
     def keeps_places(self) -> bool:
@@ -318,11 +319,6 @@ def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tup
             yield motion, (height, width)
 
 
-def labels_like(like: Like) -> Like:
-    """Library whose nearest pixel a resize of labels takes: OpenCV where the image's is its own, else PyTorch."""
-    return "opencv" if like == "opencv" else "torchvision"
-
-
 def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int, ...]) -> list[Warp | Take | Resample]:
     """The steps that move an image of this size, for an image of labels: nearest, and ``fill`` where they look outside.
 
@@ -338,7 +334,7 @@ def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int,
             made.append(step.changed(fill=fill))
         elif isinstance(step, Resample):
             method = Method("nearest", antialias=False)
-            made.append(step.changed(method=method, like="dali" if any(step.begin) else labels_like(step.like)))
+            made.append(step.changed(method=method, like="dali" if any(step.begin) else PROFILES[step.like].labels))
         elif isinstance(step, Extern) and (motion := step.forward(height, width)) is not None:
             back = np.linalg.inv(motion)
             depth = back[2, 2] or 1e-12 * np.abs(back[2]).max()  # the horizon may go through the first corner

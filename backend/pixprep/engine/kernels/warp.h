@@ -1,0 +1,92 @@
+// Pixels of a warp: rows of gray bytes, or of words of colours. Eight pixels are made together. Two that stand side by side
+// are in one word of 64 bits, so that bilinear takes two loads.
+#pragma once
+#include <string.h>
+
+#include "arguments.h"
+
+#define LANES 8
+#include "formulas.h"
+
+typedef uint64_t pairs __attribute__((vector_size(8 * LANES)));
+typedef uint8_t bytes __attribute__((vector_size(LANES)));
+
+// Arguments that are the same for all pixels, in registers.
+struct image {
+    const uint8_t *pixels;
+    int pitch;     // of 32 bits: a product of 64 takes three times as long
+    int64_t last;  // where the last 8 bytes begin
+    int height;
+    int width;
+    int apart;
+    int channels;
+    int padding;
+    uint32_t fill;
+};
+
+ALWAYS struct image image_of(const struct warp *n, int padding, int channels, int apart) {
+    const int64_t last = (n->height - 1) * n->pitch + (n->width > 1 ? n->width - 1 : 1) * apart + channels - 8;
+    return (struct image){n->pixels, (int)n->pitch, last > 0 ? last : 0, n->height, n->width, apart, channels, padding, n->fill};
+}
+
+ALWAYS whole inner(whole place, int length) {
+    place = CHOOSE(place > 0, place, 0);
+    return CHOOSE(place < length, place, length - 1);
+}
+
+ALWAYS whole bordered(const struct image *image, whole place, int length) {
+    if (image->padding == PADDING_REFLECT || image->padding == PADDING_SYMMETRIC)
+        for (int lane = 0; lane < LANES; ++lane) place[lane] = beyond(image->padding, place[lane], length);
+    return inner(place, length);
+}
+
+ALWAYS whole is_inside(const struct image *image, whole x, whole y) {
+    return (x >= 0) & (x < image->width) & (y >= 0) & (y < image->height);
+}
+
+// The 64 bits that begin with the pixel at a place, which is in the image.
+ALWAYS pairs load_pairs(const struct image *image, whole x, whole y) {
+    pairs found;
+    for (int lane = 0; lane < LANES; ++lane) {
+        const int64_t offset = (int64_t)y[lane] * image->pitch + (int64_t)x[lane] * image->apart;
+        const int64_t begin = offset < image->last ? offset : image->last;
+        uint64_t one;
+        memcpy(&one, image->pixels + begin, sizeof one);
+        found[lane] = one >> 8 * (offset - begin);
+    }
+    return found;
+}
+
+// The first pixel of two, or the second.
+ALWAYS word pixel_of(pairs two, int shift) { return __builtin_convertvector(two >> shift, word); }
+
+// The pixel at a place, which may lie beyond the border.
+ALWAYS word picked(const struct image *image, whole x, whole y) {
+    word pixel = pixel_of(load_pairs(image, bordered(image, x, image->width), bordered(image, y, image->height)), 0);
+    return image->padding == PADDING_CONSTANT ? CHOOSE(is_inside(image, x, y), pixel, image->fill) : pixel;
+}
+
+// Write so many of the pixels, or all eight.
+ALWAYS void write_pixels(uint8_t *out, word made, int64_t count, int channels) {
+    if (channels == 1) {
+        bytes levels = __builtin_convertvector(made, bytes);
+        if (count >= LANES) memcpy(out, &levels, LANES);
+        else memcpy(out, &levels, count);
+    } else {
+        if (count >= LANES) memcpy(out, &made, sizeof made);
+        else memcpy(out, &made, 4 * count);
+    }
+}
+
+// A function compiled for each layout of pixels, and for affine maps and perspectives.
+#define BY_LAYOUT(function, n, arithmetic, is_nearest, is_perspective)                                 \
+    ((n)->channels == 1                   ? function(n, arithmetic, is_perspective, 1, 1)              \
+     : (n)->channels == 4 && (is_nearest) ? function(n, arithmetic, is_perspective, 4, 4)              \
+     : (n)->apart == 3                    ? function(n, arithmetic, is_perspective, 3, 3)              \
+                                          : function(n, arithmetic, is_perspective, 3, 4))
+#define BY_FORM(function, n, arithmetic, is_nearest)                                                   \
+    ((n)->is_perspective ? BY_LAYOUT(function, n, arithmetic, is_nearest, 1)                           \
+                         : BY_LAYOUT(function, n, arithmetic, is_nearest, 0))
+
+// OpenCV's.
+void remap(const struct warp *n);
