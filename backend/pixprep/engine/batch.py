@@ -1,4 +1,4 @@
-"""Batch: what an engine has made of images, and a Loader of samples."""
+"""Batch: the results of an engine for images, and of a Loader for samples."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from pixprep.plan.plan import Placed
 from pixprep.registry import BATCHES, HTML, load
 
 NO_ROW = -1
-"""Value of each number of a row that no object has."""
+"""Value that fills the rows of padding."""
 
 
 @dataclass(eq=False, repr=False)
 class Batch:
-    """The results of one batch: a row for each image, or, of a pipeline that takes boxes, for each box.
+    """The results of one batch, with one row per image, or for a pipeline with boxes one row per box.
 
-    All that is said of an image below is then said of a box.
+    For a pipeline with boxes, "image" below means "box".
 
     Attributes:
-        outputs: for each output that was asked for an array (images, *shape); the row of a failed image is zeros. Of a
-            tensor whose sides follow the image a list of arrays, each of its own size.
-        errors: for each image None, or why it has no result.
-        decode_s, transform_s: for each image the seconds spent on it, once its header is read; 0 for a stage it did not
-            reach.
-        recovered: how many of the images are damaged JPEGs that were decoded all the same (``damage="lenient"``).
-        fallbacks: how many of the images the GPU's decoders refused and the CPU decoded.
-        placed: for each image its size, where it lies in every output, and what was drawn; None where it has no result.
-        fields: what came with the samples of a ``Loader`` and is no output: see there.
-        rows: for each encoded image its rows: one; or one for each box, and one that failed where there is none.
-        plans: of the outputs, by name.
-        annotations: plans of those of the samples of a ``Loader``, by name.
+        outputs: Outputs by name, as arrays (images, *shape). The row of a failed image contains zeros. A tensor whose
+            size follows the image is a list of arrays of different sizes.
+        errors: For each image its ImageError, or None.
+        decode_s: Seconds spent on decoding each image after its header was read; 0 if it was not decoded.
+        transform_s: Seconds spent on computing the outputs of each image; 0 if it failed before.
+        recovered: Number of damaged JPEGs that were decoded (``damage="lenient"`` or ``"pillow"``).
+        fallbacks: Number of images that the decoders of the GPU rejected and the CPU decoded.
+        placed: For each image its size, its position in every output, and its draws; None if it failed.
+        fields: Fields of the samples of a ``Loader`` that are not outputs.
+        rows: For each encoded image the slice of its rows: one row, or one row per box. An image without boxes has one
+            failed row.
+        plans: Plans of the outputs by name.
+        annotations: Plans of the annotations of a ``Loader`` by name.
     """
 
     outputs: dict[str, Array]
@@ -58,10 +59,10 @@ class Batch:
         return f"<Batch: {', '.join([f'{count:,} images', *[f'{failed:,} failed'] * bool(failed), *values])}>"
 
     def __getitem__(self, name: str) -> Any:
-        """An output or a field by its name.
+        """Return an output or a field by its name.
 
         Raises:
-            KeyError: there is none of that name in this batch.
+            KeyError: The batch does not contain the name.
         """
         for found in (self.outputs, self.fields):
             if name in found:
@@ -69,7 +70,7 @@ class Batch:
         raise KeyError(f'no "{name}" in this batch; there are {", ".join([*self.outputs, *self.fields])}')
 
     def keys(self) -> list[str]:
-        """The names of the outputs and fields: ``dict(batch)`` has them all."""
+        """Return the names of the outputs and fields, which ``dict(batch)`` contains."""
         return list(dict.fromkeys((*self.outputs, *self.fields)))
 
     def __iter__(self) -> Iterator[str]:
@@ -79,27 +80,28 @@ class Batch:
         return name in self.outputs or name in self.fields
 
     def rows_of(self, index: int) -> range:
-        """The rows of an encoded image, by its place among these."""
+        """Return the rows of an encoded image, given its index among the encoded images."""
         return range(self.rows[index].start, self.rows[index].stop)
 
     def __len__(self) -> int:
-        """Number of images; of a pipeline that takes boxes, of boxes."""
+        """Return the number of images, or of boxes for a pipeline with boxes."""
         return len(self.errors)
 
     def padded(self, name: str, rows: slice = slice(None)) -> Array:
-        """An output or a field as one array.
+        """Return an output or a field as one padded array.
 
-        Tensors of their own sizes are padded to the largest of them, as ``tensor`` says, and masks to the same height
-        and width, with ``ignore``. Boxes, labels, points and other fields of objects get rows of -1: integers are then
-        int64. ``batch["sizes"]`` has the height and width of each image in its tensor.
+        Tensors of different sizes are padded to the largest size, as the op ``tensor`` specifies. Masks are padded to
+        the same height and width with ``ignore``. Boxes, labels, points and other fields of objects are padded with
+        rows of -1, and integers are converted to int64. ``batch["sizes"]`` contains the height and width of each image
+        in its tensor.
 
         Args:
-            name: of the output or field.
-            rows: which; default: all.
+            name: Name of the output or field.
+            rows: Rows to return. Default: all.
 
         Raises:
-            KeyError: there is none of that name in this batch.
-            PipelineError: it is a list of other things than arrays.
+            KeyError: The batch does not contain the name.
+            PipelineError: The value is a list whose elements are not arrays.
         """
         values = self[name][rows]
         if not isinstance(values, list):
@@ -118,7 +120,7 @@ class Batch:
         return whole
 
     def _sides(self, rows: slice) -> tuple[int, int]:
-        """(height, width) of the first tensor of images, padded; (0, 0) if there is none."""
+        """Return (height, width) of the first image tensor after padding, or (0, 0) without an image tensor."""
         for name, plan in self.plans.items():
             if name in self.outputs and "h" in plan.spec.lengths and "t" not in plan.spec.lengths:
                 lengths = plan.spec.lengths_of(self.padded(name, rows).shape[1:])
@@ -127,7 +129,7 @@ class Batch:
 
     @property
     def draws(self) -> list[Mapping[str, Mapping[str, Any]]]:
-        """Draws of each image, by op, as JSON holds them: see ``Plan.replaying``."""
+        """Draws of each image by op, as values that JSON can represent; see ``Plan.replaying``."""
         return [placed.draws if placed else {} for placed in self.placed]
 
     def torch(

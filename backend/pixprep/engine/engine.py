@@ -1,4 +1,4 @@
-"""Engine: encoded images in; tensors or ImageErrors out, same order."""
+"""Engine: converts encoded images to tensors or ImageErrors, in the same order."""
 
 from __future__ import annotations
 
@@ -38,36 +38,42 @@ class Engine:
     >>> engine.run([jpeg, b"not an image"])                    # doctest: +SKIP
     [array([[[...]]], dtype=float32), ImageError('[UNKNOWN_FORMAT] …')]
 
-    A broken image never changes another one's result. Use it from one thread at a time; it has threads of its own.
+    An invalid image never changes the result of a different image. An engine has its own threads, and must be used by
+    one thread at a time.
 
     Args:
-        pipeline: what to do.
-        device: where: ``"cpu"``, ``"gpu"``, ``"gpu:1"``.
-        threads: that decode and resize on the CPU, or read JPEGs for a GPU; default: as many as this process may use
-            cores.
-        limits: what is refused before it is decoded.
-        damage: which damaged JPEGs are errors. ``strict``: those of which libjpeg-turbo warns that the data ends early
-            or does not fit; on a GPU the cores of the host read all data for that. ``structural``: on a GPU, those
-            whose markers show damage and of which libjpeg-turbo then warns; on the CPU the same as ``strict``, which
-            costs nothing there. ``pillow``: those for which Pillow raises an error, such as data that end before the
-            last row; the others get Pillow's pixels. ``lenient``: none that libjpeg-turbo decodes, as browsers do.
-            ``Batch.recovered`` counts the images that ``pillow`` and ``lenient`` take. A PNG may have a wrong checksum
-            or over 1 MiB in a chunk that pixels do not depend on; ``lenient`` also leaves out a chunk of transparency
-            or orientation with a wrong checksum. In other formats, what Pillow refuses is always an error. Default:
-            ``strict`` on the CPU, ``structural`` on a GPU. A GPU's decoder of clips hides damage inside a packet; with
-            ``strict`` the CPU decodes them.
-        odd_range: True allows values that no usual classifier takes; else a warning is logged, in the words of
-            ``pixprep check``.
-        decoder: what may decode on a GPU. ``consistent``: the hardware engine decodes baseline JPEGs and CUDA the
-            others, so an image gets the same pixels under any load; CUDA alone if the engine's pixels are too far from
-            libjpeg-turbo's, or change with the load. ``cuda``: CUDA alone. ``cpu``: libjpeg-turbo; and FFmpeg decodes
-            clips.
+        pipeline: The pipeline to run.
+        device: ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
+        threads: Number of threads that decode and resize on the CPU, or that parse JPEGs for a GPU. Default: the number
+            of cores available to this process.
+        limits: Limits that are checked before an image is decoded.
+        damage: How to treat damaged JPEGs.
+
+            - ``strict`` (default on the CPU): reject every JPEG for which libjpeg-turbo warns about truncated or
+              corrupt data. With a GPU, the CPU reads all data for this check.
+            - ``structural`` (default on a GPU): reject a JPEG if its markers show damage and libjpeg-turbo confirms
+              it with a warning. On the CPU this is the same as ``strict``, which costs nothing there.
+            - ``pillow``: reject the JPEGs for which Pillow raises an error, such as data that end before the last row.
+              All others get Pillow's pixels.
+            - ``lenient``: decode as far as possible, as browsers do.
+
+            ``Batch.recovered`` counts the damaged images that ``pillow`` and ``lenient`` accept. A PNG is accepted
+            with a wrong checksum, or with over 1 MiB, in a chunk that pixels do not depend on. ``lenient`` also
+            ignores a transparency or orientation chunk with a wrong checksum. In other formats, every image that
+            Pillow rejects is an error. A GPU's video decoder hides damage inside a packet; with ``strict`` the CPU
+            decodes clips.
+        odd_range: Whether unusual ranges of values are intended. If False, an engine logs a warning about a range that
+            classifiers do not usually expect, in the words of ``pixprep check``.
+        decoder: Decoder on a GPU. ``consistent``: the hardware engine decodes baseline JPEGs, and CUDA decodes the
+            others, so that an image gets the same pixels under any load. CUDA decodes all JPEGs if the pixels of the
+            hardware engine differ too much from libjpeg-turbo's, or change with the load. ``cuda``: CUDA alone.
+            ``cpu``: libjpeg-turbo, and FFmpeg for clips.
 
     Attributes:
-        tensors: the outputs that are on the device.
+        tensors: Names of the outputs that are on the device.
 
     Raises:
-        SetupError: the device is missing, or does not compute what the CPU does.
+        SetupError: The device is not available, or its results differ from those of the CPU.
     """
 
     def __init__(
@@ -105,34 +111,36 @@ class Engine:
 
     @property
     def lanes(self) -> int:
-        """Number of threads that work at once."""
+        """Number of threads that process images in parallel."""
         return self._device.lanes
 
     @property
     def decoders(self) -> str:
-        """Decoders, in words."""
+        """Description of the decoders."""
         return self._decoder.words
 
     def run(
         self, encoded: Sequence[Encoded | Pixels | ImageError], *, inputs: Mapping[str, Sequence[Any]] | None = None
     ) -> list[Array | ImageError]:
-        """The first tensor of the pipeline for each image, or for each box.
+        """Return the first tensor of the pipeline for each image, or for each box.
 
         Args:
-            encoded: a list of the contents of image files, each as bytes. For a pipeline that begins with ``pixels`` a
-                list of arrays, uint8 (height, width, 3), or one array (n, height, width, 3): of NumPy, PyTorch, CuPy or
-                what else NumPy, or on a GPU CuPy, reads without a copy. They may be read until this returns. An
-                ImageError in an image's place, which could not be read, is its result.
-            inputs: of a pipeline that takes numbers with each image (``pipeline.inputs``): by name, for each image its
-                row, or its rows of a pipeline that takes boxes.
+            encoded: A list with the content of image files, each as bytes. For a pipeline that begins with ``pixels``,
+                a list of uint8 arrays (height, width, 3), or one array (n, height, width, 3): NumPy arrays, PyTorch
+                tensors, CuPy arrays on a GPU, and other objects that NumPy (on a GPU, CuPy) reads without a copy. They
+                must not change until this method returns. An ImageError in place of an image is its result.
+            inputs: Per-request inputs of the pipeline (``pipeline.inputs``) by name. Each contains one row per image,
+                or for a pipeline with boxes the rows of each image.
 
         Returns:
-            In order, an array of the output's shape (where that is open, of the image's own) and dtype, or an
-            ImageError. The boxes of an image follow each other, and all have its error if the image is broken.
+            A list in the order of the images. Each element is an array with the shape and dtype of the output, or an
+            ImageError. An open dimension has the size of the image. The boxes of an image are consecutive, and all of
+            them have its error if the image is invalid.
 
         Raises:
-            TypeError: ``encoded`` is something else: the bytes of one image, a path, an array of other than uint8.
-            PipelineError: an input is missing, or is none of the pipeline's, or is not of as many images.
+            TypeError: ``encoded`` is not such a list, for example the bytes of one image, a path, or an array whose
+                dtype is not uint8.
+            PipelineError: An input is missing, unknown, or has a different number of images.
         """
         name = self.tensors[0]
         batch = self.run_batch(encoded, outputs=[name], inputs=inputs)
@@ -152,27 +160,34 @@ class Engine:
         answers: Answers | None = None,
         is_abandoned: Callable[[int], bool] | None = None,
     ) -> Batch:
-        """Compute all outputs of the pipeline, or those named, for each image; see ``run``.
+        """Compute all outputs of the pipeline, or selected ones, for each image.
 
         Args:
-            encoded: the images.
-            outputs: names; default: all.
-            inputs: see ``run``.
-            places: for each image what ``plan.placing`` or ``plan.replaying`` gave for it, which have the inputs
-                already; default: the plan's own, which a plan with random ops has not.
-            into: arrays (or lists) to write outputs into, by name, as ``run_batch`` makes them for the others.
-            rows: for each image its row in these arrays and in the batch, which may have others; default: 0, 1, 2, …
-            keep: gets the place in ``encoded`` and the pixels of each image, in the thread that decoded it. They are
-                the decoder's again when it returns; a copy may come again as ``Kept``. Its ImageError is the image's.
-            keep_whole: decode all pixels for ``keep``; else those that no tensor is made of may have no meaning.
-            answers: bounds the tensors of images that leave together: an image too many is a TOO_LARGE_RESPONSE.
-            is_abandoned: Function that tells by the index of an image whether nobody waits for it, before it is
-                decoded: it is then ABANDONED. A GPU decodes the images of a chunk unless all are abandoned.
+            encoded: The images; see ``run``.
+            outputs: Names of outputs. Default: all.
+            inputs: Per-request inputs; see ``run``.
+            places: For each image the result of ``plan.placing`` or ``plan.replaying``, which includes the inputs.
+                Required if the pipeline has random ops.
+            into: Arrays (or lists) by name into which outputs are written. ``run_batch`` allocates the others.
+            rows: Row of each image in these arrays and in the batch. Default: 0, 1, 2, …
+            keep: A function that receives the index in ``encoded`` and the decoded pixels of each image, in the thread
+                that decoded it. The pixels are only valid during the call; a copy can be passed again as ``Kept``. An
+                ImageError that it raises becomes the result of the image.
+            keep_whole: Whether to decode all pixels for ``keep``. If False, pixels outside the region that the outputs
+                need are undefined.
+            answers: Bound on the tensors of images that are returned together. An image above it gets the error
+                TOO_LARGE_RESPONSE.
+            is_abandoned: A function that returns, for the index of an image, whether its request was cancelled. It is
+                called before the image is decoded, which is then ABANDONED. A GPU decodes the images of a chunk unless
+                all of them are abandoned.
+
+        Returns:
+            The batch with the outputs and the errors.
 
         Raises:
-            PipelineError: there is no output of that name, or the plan has random ops and nothing was drawn, or
-                ``inputs`` are wrong.
-            TypeError: ``encoded`` is no list of bytes, or of arrays: see ``run``.
+            PipelineError: An output is unknown, the pipeline has random ops and ``places`` is missing, or ``inputs``
+                are invalid.
+            TypeError: ``encoded`` is not a list of bytes or of arrays; see ``run``.
         """
         if self.plan.takes is None:  # else its decoder checks them
             check_encoded(encoded)

@@ -1,10 +1,10 @@
-"""Loader: batches for training out of a source of samples and a pipeline.
+"""Loader: makes batches for training from a source of samples and a pipeline.
 
-order      which samples a batch has          integers, by seed and epoch
+order      chooses the samples of a batch     integers that depend on the seed and the epoch
 reading    samples -> encoded bytes           threads, two batches ahead
-making     encoded bytes -> tensors           the engine; replaces what is broken
-prefetch   finished batches wait              at most ``prefetch``
-you        ``for batch in loader``
+making     encoded bytes -> tensors           the engine; replaces broken samples
+prefetch   holds finished batches             at most ``prefetch``
+caller     ``for batch in loader``
 """
 
 from __future__ import annotations
@@ -39,71 +39,84 @@ from pixprep.training.timeline import Stats
 log = logging.getLogger(__name__)
 
 EXAMPLES = 100
-"""Samples of which one at least has to be whole, to see what a batch has."""
+"""Number of samples that ``example`` tries until one is not broken."""
 
 
 class Loader:
-    """Batches for training: one epoch for each ``for`` over it.
+    """Iterates over batches for training; each ``for`` loop is one epoch.
 
     >>> loader = Loader(pp.read.files("train/"), pipeline, batch_size=64, shuffle=True)      # doctest: +SKIP
     >>> for epoch in range(90):                                                              # doctest: +SKIP
     ...     for batch in loader:
     ...         images, labels = batch.torch("tensor", "label", device="cuda")
 
-    A batch has the pipeline's outputs, and each field of the samples: an array for a field of numbers, else a list.
-    ``index`` (int64) is the number of each sample in the source. ``attempt`` (int64) is 0, or the number of the
-    replacement; it begins at 128 for a sample that came before in the epoch. ``is_padding`` (bool) marks samples that
-    only fill the batch up. ``frames`` (int64, clips x frames) has the numbers of a clip's frames in its file.
+    A batch contains the outputs of the pipeline and the fields of the samples. A field of numbers is an array, and any
+    other field is a list. Four fields are added to those of the samples:
 
-    ``seed`` and the epoch alone decide which samples a batch has and what is drawn for each: threads, the device and
-    earlier reads do not. After an epoch that is left before its end, the next ``for`` begins the next epoch. Memory is
-    given back when an epoch is left; after a whole epoch it is kept for the next one, until ``close``.
+    - ``index`` (int64): index of each sample in the source.
+    - ``attempt`` (int64): 0, or the number of the replacement of a broken sample. The k-th repetition of a sample in an
+      epoch begins at k * 128.
+    - ``is_padding`` (bool): whether the sample only fills the last batch.
+    - ``frames`` (int64, clips x frames): indices of the frames of each clip in its file; only for clips.
 
-    Use it from one thread at a time, in the process that made it.
+    The samples of a batch and their random parameters depend only on ``seed`` and the epoch, and not on threads, the
+    device, or earlier reads. If an epoch is left early, the next ``for`` loop begins the next epoch. Leaving an epoch
+    early frees its memory. After a complete epoch the memory is reused for the next one, until ``close``.
+
+    A Loader must be used by one thread at a time, in the process that created it.
 
     Args:
-        source: an object that has ``len()`` and gives a sample, a dict, for each index, such as a list of dicts.
-            ``image`` is the encoded bytes or a ``pathlib.Path``. Several threads read it at once.
-        pipeline: what is done to each image; ``for_training()`` or ``for_serving()``.
-        batch_size: samples in a batch, of this shard.
-        shuffle: True, False, or ``"blocks"``: only among neighbours in the source, for disks with slow seeks.
-        seed: 0 to 2**32 - 1, of the order and of all that is drawn.
-        shard: (rank, world): this process's part of how many. All shards have equally many batches. Default: all
-            samples, unless WORLD_SIZE says that there are several processes.
-        weights: how likely each sample is to be drawn, with replacement: an array, or ``"balanced"``: each class as
-            likely as any other. Default: each sample comes once.
-        shares: of an epoch's samples, one for each source of a ``pixprep.read.concat``. No sample of a source comes
-            again before all others of it have come.
-        repeats: how often each sample comes, each copy with its own draws; shards take the copies by turns. An epoch
-            has the same number of rows, so it has fewer different samples.
-        epoch_samples: samples in an epoch; the next one goes on behind them. Default: as many as the source has.
-        group_by: a number for each sample. All samples of a batch, on all shards, have one number, and ``last`` holds
-            for each number. ``"aspect"``: images that are at least as wide as high, and the others; sizes that the
-            source does not know are read from the images' headers, once. Default: any samples make a batch.
-        last: what becomes of the samples that fill no batch: ``drop``, ``short`` (a smaller batch), or ``pad`` (filled
-            up; see ``is_padding``). Default: with ``shuffle`` ``drop``, others each epoch; else ``short``, or ``pad``
-            on several shards.
-        on_error: what becomes of a broken sample. ``raise``: an ImageError. ``replace``: another sample in its place,
-            after a resume the same one. ``skip``: a smaller batch, whose rows may be in another order. Both log a
-            warning, and ``errors`` has them all.
-        max_errors: most broken samples of an epoch, a share of this shard's or a whole number; more are a DataError.
-        device: ``"cpu"``, ``"gpu"``, ``"gpu:1"``, also of the outputs. ``"cuda:1"`` is ``"gpu:1"``.
-        threads: that decode and resize; default: as many as this process may use cores.
-        prefetch: how many batches are made ahead.
-        cache: ``"pixels"`` keeps decoded images for the next epochs, in at most ``cache_bytes``; on the CPU only.
-        mix: a ``Mix``, ``Mosaic`` or ``CopyPaste``; ``replay`` gives the samples as they were before.
-        epoch: the first one, for a Loader that is made anew for each.
-        limits, damage, decoder, odd_range: see ``Engine``.
-        progress: show a bar for each epoch on stderr, where that is a terminal or of a notebook.
+        source: An object with ``len()`` that returns a sample, a dict, for each index, such as a list of dicts.
+            ``image`` contains the encoded bytes or a ``pathlib.Path``. Several threads read the source at once.
+        pipeline: The pipeline that is applied to each image: ``pipeline.for_training()`` or ``.for_serving()``.
+        batch_size: Number of samples per batch in this shard.
+        shuffle: True, False, or ``"blocks"``. Blocks shuffle only neighbors in the source, for disks with slow seeks.
+        seed: Seed of the order and of all random parameters, 0 to 2**32 - 1.
+        shard: Rank of this process and number of processes, (rank, world). All shards have the same number of batches.
+            Default: all samples, unless WORLD_SIZE shows that there are several processes.
+        weights: Relative probability of each sample, drawn with replacement: an array, or ``"balanced"`` for equal
+            probabilities of all classes. Default: each sample occurs once per epoch.
+        shares: Fraction of the samples of an epoch for each source of a ``pixprep.read.concat``. A sample of a source
+            is repeated only after all of its other samples have occurred.
+        repeats: Number of times that each sample occurs, each copy with its own random parameters. Shards take turns
+            with the copies. The number of rows of an epoch stays the same, so it has fewer distinct samples.
+        epoch_samples: Number of samples per epoch; the next epoch continues after them. Default: the length of the
+            source.
+        group_by: An integer per sample. All samples of a batch, on all shards, belong to the same group, and ``last``
+            applies to each group. ``"aspect"`` separates images that are at least as wide as high from the others;
+            sizes that the source does not know are read once from the headers. Default: one group.
+        last: Treatment of samples that do not fill a batch: ``drop``, ``short`` (a smaller batch), or ``pad`` (filled
+            with other samples; see ``is_padding``). Default: ``drop`` with ``shuffle``, where each epoch drops
+            different samples; ``short`` on one shard; ``pad`` on several shards.
+        on_error: Treatment of a broken sample. ``raise`` raises an ImageError. ``replace`` uses a different sample,
+            the same one after resuming. ``skip`` returns a smaller batch, whose rows may be in a different order.
+            ``replace`` and ``skip`` log a warning, and ``errors`` lists the samples.
+        max_errors: Maximum number of broken samples per epoch, as a fraction of this shard's samples or as an
+            integer. Above it, a DataError is raised.
+        device: Device of the engine and of the outputs: ``"cpu"``, ``"gpu"`` or ``"gpu:1"``. ``"cuda:1"`` means
+            ``"gpu:1"``.
+        threads: Number of threads that decode and resize. Default: the number of cores available to this process.
+        prefetch: Number of batches that are prepared ahead.
+        cache: ``"pixels"`` keeps decoded images for later epochs, up to ``cache_bytes``; only on the CPU.
+        cache_bytes: Maximum size of the cache in bytes.
+        mix: A ``Mix``, ``Mosaic`` or ``CopyPaste`` that combines the samples of a batch. ``replay`` returns samples
+            without it.
+        epoch: Number of the first epoch, for a Loader that is created again for each epoch.
+        limits: Limits of the images; see ``Engine``.
+        damage: Policy for damaged JPEGs; see ``Engine``.
+        decoder: Decoder on a GPU; see ``Engine``.
+        odd_range: Whether an unusual range of values is intended; see ``Engine``.
+        progress: Whether to show a progress bar for each epoch, on a terminal or in a notebook.
 
     Attributes:
-        source, pipeline: as given.
-        order: which samples each batch has.
+        source: The source.
+        pipeline: The pipeline.
+        order: The order of the samples; it lists the samples of each batch.
 
     Raises:
-        PipelineError: an argument is none of these, or has a value that it cannot have.
-        DataError: the source has no samples, no length, or none by its number.
-        SetupError: the device is missing.
+        PipelineError: An argument is unknown or has an invalid value.
+        DataError: The source is empty, or has no length or no random access.
+        SetupError: The device is not available.
     """
 
     @explained(LOADER, "what comes behind the pipeline has a name, such as batch_size=64")
@@ -209,16 +222,16 @@ class Loader:
         return f"<Loader: {len(self):,} batches of {order.batch_size}, {order.samples:,} samples of {source}, {what}>"
 
     def __len__(self) -> int:
-        """Batches of a whole epoch."""
+        """Return the number of batches of a complete epoch."""
         return self.order.batches()
 
     def __iter__(self) -> Epoch:
-        """Begin an epoch: the one that a state names, or the next one."""
+        """Begin the epoch of a loaded state, or the next epoch."""
         self._check_open()
         return self._course.begin(self._prefetch)
 
     def __next__(self) -> Batch:
-        """The next batch: ``next(loader)`` goes on with its epoch, or begins the next one."""
+        """Return the next batch of the current epoch, or begin the next epoch."""
         if self._epoch is None or self._epoch.is_closed:
             self._epoch = iter(self)
         return next(self._epoch)
@@ -235,7 +248,7 @@ class Loader:
         self.close()
 
     def close(self) -> None:
-        """End the threads and give memory back; nothing can be loaded any more."""
+        """Stop the threads and free the memory. The Loader cannot be used afterwards."""
         self._course.end()
         self._is_closed = True
         self._maker.rest()
@@ -243,30 +256,30 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The epoch that is under way, or begins next."""
+        """Number of the current epoch, or of the next one between two epochs."""
         return self._course.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Make this the next epoch. One that a state has begun, or the Loader is about to, goes on as it is.
+        """Set the next epoch. If a loaded state is in the middle of this epoch, the epoch continues from there.
 
         Args:
-            epoch: 0 to 2**32 - 1.
+            epoch: Number of the epoch, 0 to 2**32 - 1.
 
         Raises:
-            PipelineError: it is no such number.
+            PipelineError: The number is out of range.
         """
         self._course.next_is(checked_epoch(epoch))
 
     @property
     def errors(self) -> list[Broken]:
-        """The broken samples that were replaced or left out, each once, in the order in which they were met."""
+        """Broken samples that were replaced or left out, each once, in the order in which they were found."""
         return list(self._maker.broken.values())
 
     def state_dict(self) -> dict[str, Any]:
-        """State of the training behind the batch that was delivered last. JSON holds it.
+        """Return the position of the training after the last returned batch, as values that JSON can represent.
 
-        What is made ahead does not count. Behind the last batch of an epoch it is the beginning of the next. The state
-        is the same in all shards, and fits another number of them.
+        Batches that are prepared ahead do not count. After the last batch of an epoch, the position is the beginning of
+        the next epoch. The state is the same in all shards, and can be loaded with a different number of shards.
         """
         epoch, position = self._course.place
         return {
@@ -281,29 +294,32 @@ class Loader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken: the next ``for`` gives the rest of that epoch, and reads nothing else for it.
+        """Resume at a state: the next ``for`` loop returns the rest of that epoch, and reads only these samples.
 
-        The number of shards and ``batch_size`` may have changed: the rest of the epoch is shared out anew.
+        The number of shards and ``batch_size`` can change: the rest of the epoch is distributed again.
+
+        Args:
+            state: A result of ``state_dict``.
 
         Raises:
-            DataError: the state is of other samples.
-            PipelineError: it is of another ``seed``, ``shuffle`` or sampler, or is no state.
+            DataError: The state belongs to different samples.
+            PipelineError: The state has a different ``seed``, ``shuffle`` or sampler, or is not a state.
         """
         epoch, position = checked_state(state, self.state_dict(), self.order.length)
         self._course.end()
         self._course.go_to(epoch, position)
 
     def replay(self, epoch: int, index: int, attempt: int = 0) -> Batch:
-        """One sample again, exactly as it was in an epoch, in a batch of one.
+        """Return one sample exactly as it was in an epoch, in a batch of one.
 
         Args:
-            epoch: as ``Loader.epoch`` was.
-            index: of the sample: ``batch["index"]`` has it.
-            attempt: ``batch["attempt"]`` has it.
+            epoch: Number of the epoch: ``Loader.epoch`` at that time.
+            index: Index of the sample, from ``batch["index"]``.
+            attempt: Attempt of the sample, from ``batch["attempt"]``.
 
         Raises:
-            ImageError: the sample is broken.
-            IndexError: there is no such sample.
+            ImageError: The sample is broken.
+            IndexError: The source has no sample with this index.
         """
         self._check_open()
         if not 0 <= index < self.order.samples:
@@ -311,10 +327,10 @@ class Loader:
         return self._maker.one(epoch, index, attempt)
 
     def example(self) -> Batch:
-        """A batch of one sample, the first that is whole: to see what a batch has.
+        """Return a batch of one sample, the first that is not broken, to inspect the content of a batch.
 
         Raises:
-            ImageError: the first samples are all broken.
+            ImageError: The first samples are all broken.
         """
         self._check_open()
         for index in range(min(EXAMPLES, self.order.samples)):
@@ -328,10 +344,10 @@ class Loader:
         return one if self._maker.mix is None else self._maker.mixed(one, (0, 0, 0, 0))
 
     def tuples(self, *names: str) -> Tuples:
-        """Batches as tuples of NumPy arrays and lists: ``for images, labels in loader.tuples("tensor", "label")``.
+        """Return the batches as tuples: ``for images, labels in loader.tuples("tensor", "label")``.
 
         Args:
-            names: of outputs and fields; one at least.
+            names: Names of outputs and fields; at least one. Each is a NumPy array or a list.
         """
         if not names:
             raise PipelineError('tuples: name outputs and fields, such as tuples("tensor", "label")')
@@ -340,17 +356,17 @@ class Loader:
     def torch(
         self, *names: str, padded: bool = False, device: Any = None, non_blocking: bool = False, dtype: Any = None
     ) -> Any:
-        """Batches as ``Batch.torch`` gives them: a PyTorch ``IterableDataset``, which Lightning and accelerate take.
+        """Return the batches as a PyTorch ``IterableDataset`` of tensors, for Lightning, accelerate and others.
 
-        It has ``state_dict``, ``load_state_dict`` and ``len``. PyTorch's DataLoader takes it with ``batch_size=None``
-        and ``num_workers=0``.
+        The data set has ``state_dict``, ``load_state_dict`` and ``len``. PyTorch's DataLoader accepts it with
+        ``batch_size=None`` and ``num_workers=0``.
 
         Args:
-            names: of outputs and fields; default: all, as a dict.
-            padded: each list of arrays as one array: see ``Batch.padded``.
-            device: of PyTorch; default: where they are.
-            non_blocking: see ``Batch.torch``.
-            dtype: see ``Batch.torch``.
+            names: Names of outputs and fields. Default: all, as a dict.
+            padded: Whether lists of arrays are padded to one array; see ``Batch.padded``.
+            device: PyTorch device. Default: the device of the outputs.
+            non_blocking: Whether copies to the device are asynchronous; see ``Batch.torch``.
+            dtype: Type of the floating-point tensors; see ``Batch.torch``.
 
         Raises:
             SetupError: PyTorch is not installed.
@@ -360,24 +376,28 @@ class Loader:
         )
 
     def tf(self, *names: str, padded: bool = False) -> Any:
-        """Batches as a ``tf.data.Dataset``, whose every iteration is an epoch; its types come from one sample.
+        """Return the batches as a ``tf.data.Dataset``. Each iteration is an epoch; one sample determines the types.
 
-        It has a ``len``, but for ``on_error="skip"``, and where a state is in the middle of an epoch.
+        The data set has a ``len``, except with ``on_error="skip"`` and in the middle of a resumed epoch.
 
         Args:
-            names: of outputs and fields; default: all, as a dict. A list of arrays is a ``tf.RaggedTensor``.
-            padded: it is one tensor: see ``Batch.padded``.
+            names: Names of outputs and fields. Default: all, as a dict. A list of arrays becomes a
+                ``tf.RaggedTensor``.
+            padded: Whether a list of arrays is padded to one tensor instead; see ``Batch.padded``.
 
         Raises:
-            DataError: a field is no tensor.
+            DataError: A field cannot be represented as a tensor.
             SetupError: TensorFlow is not installed.
         """
         return library("tensorflow").dataset(self, names, is_counted=self._maker.on_error != "skip", is_padded=padded)
 
     def keras(self, *names: str) -> Any:
-        """Batches as a ``keras.utils.PyDataset``, for ``model.fit(loader.keras("tensor", "label"), epochs=3)``.
+        """Return the batches as a ``keras.utils.PyDataset``: ``model.fit(loader.keras("tensor", "label"), epochs=3)``.
 
-        Each list of arrays is one array: see ``Batch.padded``.
+        Lists of arrays are padded to one array; see ``Batch.padded``.
+
+        Args:
+            names: Names of outputs and fields.
 
         Raises:
             SetupError: Keras is not installed.
@@ -385,11 +405,15 @@ class Loader:
         return library("keras").Dataset(self, names)
 
     def stats(self) -> Stats:
-        """Times that each side has waited for the other so far; printed, words say so."""
+        """Return the times for which the training loop and the Loader have waited for each other; printable as text."""
         return self._course.stats()
 
     def trace(self, path: str | Path) -> None:
-        """Write what each thread did last, for https://ui.perfetto.dev: a track for each."""
+        """Write a trace of the last work of each thread, to be opened in https://ui.perfetto.dev.
+
+        Args:
+            path: File that is written, as JSON.
+        """
         self._maker.timeline.save(path)
 
     def _check_open(self) -> None:

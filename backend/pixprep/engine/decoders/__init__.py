@@ -82,31 +82,33 @@ def neighbours(sizes: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits, checked in the header before anything is allocated; each is a parameter of the Triton model, too.
+    """Limits that are checked in the header before memory is allocated; each is also a parameter of the Triton model.
 
     Attributes:
-        formats: those that are allowed; ``avif`` and ``heic`` need their decoders.
-        max_image_bytes: of one encoded image.
-        max_side: of either side, in pixels.
-        max_pixels: height x width.
-        max_expansion: bytes of pixels, three a pixel, for each encoded byte; 0: any. Any useful value would refuse
-            honest images, too: a blank page of 35 megapixels takes 18 kB as a PNG of one bit, which is 6,000.
-            ``max_pixels`` bounds the cost of a bomb. A JPEG with less data than its header needs is always refused.
-        max_scans: of a progressive JPEG: each costs 30 ms at 50 megapixels, however few bytes it has; encoders write
-            about 10.
-        max_frames: of a GIF, WebP, PNG or TIFF; 0: any. Only the first is ever decoded; of an AVIF or HEIC, its still
-            picture.
-        max_boxes: of one image, where a pipeline takes boxes: each is a tensor of the answer. The default is as many
-            as a classifier behind it takes in a batch.
-        max_box_pixels: that all boxes of an image cover together, each as far as it is inside. Resizing 50 megapixels
-            takes 0.05 s like Pillow, and 2 to 3 s like PyTorch and DALI.
-        max_clip_s: of a clip, from its first frame to its last, in seconds.
-        max_clip_frames: in the file of a clip, wanted or not.
-        max_clip_pixels: height x width x the frames that are wanted.
-        max_decode_s: for the decode of a clip, looked at after every packet.
-        max_pixels_in_flight: of all images that an engine on the CPU works on at once; more wait for their turn. An
-            image over it goes alone. A GPU has a budget of bytes of its own. Arrays of pixels do not count: they are
-            there already.
+        formats: Accepted formats. ``avif`` and ``heic`` need their decoders.
+        max_image_bytes: Maximum number of bytes of an encoded image.
+        max_side: Maximum height and width in pixels.
+        max_pixels: Maximum product of height and width.
+        max_expansion: Maximum number of decoded bytes, three per pixel, for each encoded byte; 0 means no limit. Every
+            useful limit would also reject valid images: a blank page of 35 megapixels takes 18 kB as a one-bit PNG, a
+            factor of 6,000. ``max_pixels`` bounds the cost of a decompression bomb. A JPEG with less data than its
+            header requires is always rejected.
+        max_scans: Maximum number of scans of a progressive JPEG. Each scan takes 30 ms at 50 megapixels, however few
+            bytes it has. Encoders write about 10 scans.
+        max_frames: Maximum number of frames of a GIF, WebP, PNG or TIFF; 0 means no limit. Only the first frame is
+            decoded, and for AVIF and HEIC the still picture.
+        max_boxes: Maximum number of boxes per image, each of which yields a tensor of the response. The default equals
+            the default batch size of a classifier.
+        max_box_pixels: Maximum number of pixels that all boxes of an image cover in total, counting only their parts
+            inside the image. Resizing 50 megapixels takes 0.05 s with Pillow's arithmetic, and 2 to 3 s with
+            PyTorch's and DALI's.
+        max_clip_s: Maximum duration of a clip from its first to its last frame, in seconds.
+        max_clip_frames: Maximum number of frames in the file of a clip.
+        max_clip_pixels: Maximum product of height, width and number of requested frames of a clip.
+        max_decode_s: Maximum time in seconds for decoding a clip, checked after every packet.
+        max_pixels_in_flight: Maximum number of pixels of all images that a CPU engine processes at once; further images
+            wait. A larger image is processed alone. Arrays of pixels do not count, because they are in memory already.
+            A GPU has its own memory budget in bytes.
     """
 
     formats: tuple[Format, ...] = USUAL
@@ -125,7 +127,7 @@ class Limits:
     max_pixels_in_flight: int = 256_000_000
 
     def check_bytes(self, n_bytes: int) -> None:
-        """Raise ImageError EMPTY or TOO_LARGE_BYTES."""
+        """Raise the ImageError EMPTY or TOO_LARGE_BYTES if the number of bytes is not allowed."""
         if n_bytes == 0:
             raise ImageError("EMPTY", "no bytes")
         if n_bytes > self.max_image_bytes:
@@ -135,7 +137,7 @@ class Limits:
             )
 
     def check_format(self, name: Format) -> None:
-        """Raise ImageError UNSUPPORTED."""
+        """Raise the ImageError UNSUPPORTED if the format is not allowed."""
         if name not in self.formats:
             raise ImageError(
                 "UNSUPPORTED",
@@ -144,7 +146,7 @@ class Limits:
             )
 
     def check_size(self, height: int, width: int, n_bytes: int | None = None) -> None:
-        """Raise ImageError BAD_DIMENSIONS or TOO_MANY_PIXELS; ``n_bytes`` is what the image takes encoded."""
+        """Raise the ImageError BAD_DIMENSIONS or TOO_MANY_PIXELS; ``n_bytes`` is the encoded size."""
         if not (1 <= height <= self.max_side and 1 <= width <= self.max_side):
             raise ImageError(
                 "BAD_DIMENSIONS", f"{height} x {width} pixels; a side has 1 to {self.max_side} (parameter max_side)"
