@@ -27,7 +27,7 @@ _MIXES = 3
 
 @runtime_checkable
 class Mixing(Protocol):
-    """Change of whole batches: ``Mix``, ``Mosaic``, ``CopyPaste``."""
+    """A change of whole batches: ``Mix``, ``Mosaic`` or ``CopyPaste``."""
 
     def check(self, pipeline: Pipeline, order: Order) -> None:
         """Refuse a pipeline and an order that it does not go with, by a PipelineError."""
@@ -38,24 +38,27 @@ class Mixing(Protocol):
 
 @dataclass(frozen=True)
 class Mix:
-    """Mixing of a Loader's batches: ``pp.Loader(..., mix=pp.Mix(1000, mixup=0.2, cutmix=1.0))``.
+    """mixup and cutmix for the batches of a Loader: ``pp.Loader(..., mix=pp.Mix(1000, mixup=0.2, cutmix=1.0))``.
 
-    Labels become float32 (n, classes): shares of the classes. With both alphas a batch gets one of the two, as often
-    the one as the other. ``batch["mix"]`` says which, and by what numbers, for each image; ``{}``: it is as it was.
+    Labels become class probabilities, float32 (n, classes). With both alphas, each batch gets one of the two with equal
+    probability. ``batch["mix"]`` contains the kind and the random parameters for each image; ``{}`` means that the
+    image
+    did not change. The formulas are those of torchvision v2's ``MixUp`` and ``CutMix``.
 
-    An image is mixed with the one before it. Where copies of a sample are in a batch, it is mixed with one further
-    before, of another sample. If a sample has more than half of a batch, some of its rows stay as they are.
+    An image is mixed with the preceding image of the batch. If the batch contains copies of a sample, it is mixed with
+    the
+    last image of a different sample. If a sample fills more than half of a batch, some of its rows do not change.
 
     Args:
-        classes: how many; labels are whole numbers below.
-        mixup: alpha of mixup; None: no mixup.
-        cutmix: alpha of cutmix; None: no cutmix.
-        p: how often a batch is mixed at all.
-        image: the tensor that is mixed, of floats.
-        label: the field that is.
+        classes: Number of classes; labels are integers below it.
+        mixup: Alpha of mixup. None: no mixup.
+        cutmix: Alpha of cutmix. None: no cutmix.
+        p: Probability that a batch is mixed.
+        image: Name of the tensor that is mixed; it must be of floats.
+        label: Name of the field that contains the labels.
 
     Raises:
-        PipelineError: one of them makes no sense.
+        PipelineError: An argument is invalid.
     """
 
     classes: int

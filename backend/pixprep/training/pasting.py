@@ -92,22 +92,24 @@ class _Pasting:
 
 @dataclass(frozen=True, kw_only=True)
 class Mosaic(_Pasting):
-    """Four images in one: ``pp.Loader(..., mix=pp.Mosaic())``, for a batch of tensors of one size.
+    """Combines four images into one: ``pp.Loader(..., mix=pp.Mosaic())``, for batches of tensors of equal size.
 
-    Four images of the batch touch a random point with a corner: this one lies upper left, the three before it upper
-    right, lower left and lower right. That is the middle of Ultralytics' mosaic, where its affine map changes nothing;
-    but the margins of a ``letterbox`` are part of a tensor. Boxes are cut off at the edges of their quarter, and go by
-    ``min_size`` and ``min_visible`` of the op ``boxes``.
+    Four images of the batch meet at a random point: this image is at the upper left, and the three preceding ones are
+    at the
+    upper right, lower left and lower right. The result equals the center of Ultralytics' mosaic with an identity affine
+    matrix, except that the padding of a ``letterbox`` is part of a tensor. Boxes are clipped to their quarter, and
+    removed
+    according to ``min_size`` and ``min_visible`` of the op ``boxes``.
 
-    ``batch["mix"]`` has ``{"mosaic": [y, x], "of": [index, ...]}``; ``{}``: the image is as it was. So is one whose
-    mosaic would have more boxes than ``pad`` of the op ``boxes``.
+    ``batch["mix"]`` contains ``{"mosaic": [y, x], "of": [index, ...]}``; ``{}`` means that the image did not change. An
+    image also does not change if its mosaic would have more boxes than ``pad`` of the op ``boxes`` allows.
 
     Args:
-        p: how often an image becomes one.
-        image: the tensor that does.
+        p: Probability that an image becomes a mosaic.
+        image: Name of the tensor that is changed.
 
     Raises:
-        PipelineError: one of them makes no sense.
+        PipelineError: An argument is invalid.
     """
 
     least: ClassVar[int] = 4
@@ -131,22 +133,22 @@ class Mosaic(_Pasting):
 
 @dataclass(frozen=True, kw_only=True)
 class CopyPaste(_Pasting):
-    """Objects of one image in another: ``pp.Loader(..., mix=pp.CopyPaste(p=0.5))``; the pipeline gives ``masks``.
+    """Pastes objects of one image into another: ``pp.Loader(..., mix=pp.CopyPaste(p=0.5))``.
 
-    Each image gets objects of another of the batch, each of them as likely as not, at their places. What they hide is
-    cut out of the masks that were there; the boxes of these become those around what is left, and an object with
-    nothing left goes, or one that ``min_size`` of the op ``boxes`` refuses. A map ``mask`` gets the labels of the map
-    that the objects come from.
+    The pipeline needs the op ``masks``. Each image receives objects of a different image of the batch at their
+    positions, each object with probability 0.5. Hidden parts are removed from the existing masks. The boxes of these
+    masks become the bounding boxes of the visible parts. An object without visible parts, or one that ``min_size`` of
+    the op ``boxes`` rejects, is removed. A map ``mask`` receives the labels of the map from which the objects come.
 
-    ``batch["mix"]`` has ``{"of": index, "pasted": [number, ...]}``; ``{}``: the image is as it was. So is one that
-    would have more boxes than ``pad`` of the op ``boxes``.
+    ``batch["mix"]`` contains ``{"of": index, "pasted": [number, ...]}``; ``{}`` means that the image did not change. An
+    image also does not change if it would have more boxes than ``pad`` of the op ``boxes`` allows.
 
     Args:
-        p: how often an image gets objects.
-        image: the tensor that does.
+        p: Probability that an image receives objects.
+        image: Name of the tensor that is changed.
 
     Raises:
-        PipelineError: one of them makes no sense.
+        PipelineError: An argument is invalid.
     """
 
     least: ClassVar[int] = 2

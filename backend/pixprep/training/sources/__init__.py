@@ -54,14 +54,15 @@ class AnySource(Protocol):
 
 
 class Source(ABC):
-    """Source of samples, as ``pixprep.read`` makes it.
+    """A source of samples, as the functions of ``pixprep.read`` return it.
 
     Attributes:
-        classes: the names of the labels, in their order; empty where the source knows none.
-        is_in_order: samples come in their order alone, and any other begins again: see ``iterable``.
-        notes: what was left out or looked odd when the source was made, a line each; also logged as warnings.
-        fingerprint: 32 hexadecimal digits that differ where the samples do, as far as names, sizes and annotations
-            tell. The contents of image files are not read for it. It is computed when it is first asked for.
+        classes: Names of the labels, in order; empty if the source does not know them.
+        is_in_order: Whether samples can only be read in sequence; any other order restarts it. See ``iterable``.
+        notes: Problems found when the source was created, one line each; they are also logged as warnings.
+        fingerprint: A hash of 32 hexadecimal digits over names, sizes and annotations, which identifies the samples.
+        The
+            contents of image files are not part of it. It is computed on first use.
     """
 
     classes: tuple[str, ...] = ()

@@ -141,27 +141,28 @@ def coco(
     crowd: bool = False,
     empty: bool = True,
 ) -> CocoImages:
-    """Read COCO's annotations of objects, their keypoints and their masks.
+    """Read COCO's annotations of objects, with their keypoints and masks.
 
-    Labels count from 0 in the order of the categories' numbers, which have gaps. The images come in the order of
-    theirs, as in torchvision's ``CocoDetection``. A box of COCO's is left, upper, width, height in float pixels; one
-    that begins or ends outside the image is left as it is. An annotation that makes no sense costs its image, as a
-    photo with an object that is not marked teaches something wrong. One of an image that is not there is noted.
+    Labels are numbered from 0 in the order of the category ids, which have gaps. Images are ordered by their ids, as in
+    torchvision's ``CocoDetection``. COCO's boxes (left, top, width, height in float pixels) are converted; a box that
+    extends beyond the image is not clipped. An invalid annotation makes its image a broken sample, because a photo with
+    an unmarked object would teach a wrong label. An annotation of a missing image is reported in ``notes``.
 
     >>> train = coco("train2017", "annotations/instances_train2017.json")      # doctest: +SKIP
 
     Args:
-        images: the folder of the images. Their names may not lead out of it.
-        annotations: the JSON file.
-        keypoints: read them: every category must name as many.
-        masks: read polygons and run lengths, for the op ``masks``; each pixel is that of pycocotools.
-        crowd: keep boxes around a crowd (``iscrowd``), which no detector should learn as one object. torchvision's
-            detection reference leaves them out, in training and in evaluation.
-        empty: keep images without a box. torchvision's reference keeps them in evaluation, and trains without those
-            that have no box of more than a pixel a side: ``empty=False``.
+        images: Folder of the images. Their names must not leave it.
+        annotations: The JSON file.
+        keypoints: Whether to read keypoints. Every category must define the same number of keypoints.
+        masks: Whether to read polygons and run lengths, for the op ``masks``. Each pixel equals that of pycocotools.
+        crowd: Whether to keep boxes around crowds (``iscrowd``), which a detector should not learn as one object.
+            torchvision's detection reference leaves them out, in training and in evaluation.
+        empty: Whether to keep images without boxes. torchvision's reference keeps them in evaluation, and trains
+        without
+            images that have no box larger than one pixel per side, which corresponds to ``empty=False``.
 
     Raises:
-        DataError: the file is no such file.
+        DataError: The file is not a file of COCO annotations.
     """
     where, root = os.fspath(annotations), folder_of(images)
     with opening(where):

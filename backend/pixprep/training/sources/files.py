@@ -92,23 +92,26 @@ class ImageFiles(Source):
 def files(
     where: StrPath | Sequence[StrPath], *, labels: npt.ArrayLike | None = None, classes: Sequence[str] | None = None
 ) -> ImageFiles:
-    """Read image files: those of a folder, or a list.
+    """Read image files from a folder or a list.
 
-    A folder of folders is read as torchvision's ``ImageFolder`` reads it: each folder is a class, classes and files are
-    sorted by name, and a class may have folders inside. A folder of images alone has no labels. What begins with a dot
-    is passed over. A pattern such as ``train/*/*.jpg`` is the sorted list of the files that it names, without labels.
+    A folder of folders is read like torchvision's ``ImageFolder``: each folder is a class, classes and files are sorted
+    by
+    name, and a class can contain nested folders. A folder that contains only images has no labels. Names that begin
+    with a dot are ignored. A pattern such as ``train/*/*.jpg`` is the sorted list of the matching files, without
+    labels.
 
     >>> train = files("train/")                                            # doctest: +SKIP
     >>> valid = files("valid/", classes=train.classes)                     # doctest: +SKIP
 
     Args:
-        where: a folder, a pattern, or paths of files.
-        labels: Number for each path of a list: its class, or a float; or a row of numbers for each path.
-        classes: the names of the labels. Of a folder: the folders that are classes, in this order, so that two folders
-            get the same labels; default: all that are there.
+        where: A folder, a pattern, or a list of paths.
+        labels: For a list, the label of each path: the number of its class, a float, or a row of numbers.
+        classes: Names of the labels. For a folder, the folders that are classes, in this order, so that two data sets
+        get
+            the same labels. Default: all folders.
 
     Raises:
-        DataError: there is no such folder, or no image in it, or none in a class.
+        DataError: The folder does not exist, or the folder or a class does not contain images.
     """
     return _files(where, labels, classes, SUFFIXES)
 
@@ -116,17 +119,17 @@ def files(
 def videos(
     where: StrPath | Sequence[StrPath], *, labels: npt.ArrayLike | None = None, classes: Sequence[str] | None = None
 ) -> ImageFiles:
-    """Read clips, for a pipeline that begins with ``decode_video``: those of a folder, or a list; as ``files`` does.
+    """Read clips from a folder or a list, for a pipeline that begins with ``decode_video``; see ``files``.
 
     >>> train = videos("train/")                                           # doctest: +SKIP
 
     Args:
-        where: a folder, of which each folder inside is a class, or paths of files.
-        labels: Number for each path of a list: its class, or a float; or a row of numbers for each path.
-        classes: the names of the labels.
+        where: A folder whose folders are classes, or a list of paths.
+        labels: For a list, the label of each path: the number of its class, a float, or a row of numbers.
+        classes: Names of the labels.
 
     Raises:
-        DataError: as ``files``.
+        DataError: See ``files``.
     """
     found = _files(where, labels, classes, CLIP_SUFFIXES)
     found.holds = "clips"
@@ -272,29 +275,31 @@ def table(
     classes: Sequence[str] | None = None,
     types: Mapping[str, FieldType] | None = None,
 ) -> ImageFiles:
-    """Read image files that a table names: CSV, or TSV by its suffix, with the names of the columns in the first line.
+    """Read the image files listed in a table: CSV, or TSV according to the suffix, with column names in the first line.
 
-    Each further line is a sample. Other columns than image, name and label come with it, as text unless ``types``
-    declares them. A line that cannot be read costs its sample.
+    Each further line is a sample. Columns other than image, name and label become fields of the sample, as text unless
+    ``types`` declares them. A line that cannot be read is a broken sample.
 
-    Labels that are all integers are integers, and labels that are all words are classes. Where neither is certain, such
-    as for 0.5, for an empty label, or for numbers among words, ``types`` must declare it.
+    If all labels are integers, they stay integers. If all labels are words, they become classes. In ambiguous cases,
+    such
+    as 0.5, an empty label, or numbers mixed with words, ``types`` must declare the type.
 
     >>> train = table("train.csv", image="file", label="species")        # doctest: +SKIP
 
     Args:
-        path: the table, in UTF-8. A field in quotes ends in its line.
-        image: the column with the paths. They may not lead out of ``root``.
-        label: the column with the labels, or None.
-        root: the folder that paths are relative to; default: the table's. ``"/"`` admits any absolute path.
-        classes: the names of the labels, in their order; a line with another costs its sample. Default: the sorted
-            texts of the column.
+        path: The table, in UTF-8. A quoted field must end in the line in which it begins.
+        image: Column of the paths. The paths must not leave ``root``.
+        label: Column of the labels, or None.
+        root: Folder to which paths are relative. Default: the folder of the table. ``"/"`` allows any absolute path.
+        classes: Names of the labels, in order. A line with a different label is a broken sample. Default: the sorted
+            values of the column.
         types: Types of columns, such as ``{"label": "float", "age": "int"}``: ``int``, ``float``, ``str``, ``classes``
-            (one name of ``classes``) or ``multi_hot`` (names of ``classes`` with blanks between them, as float32 of 0
-            and 1). ``label`` is the column of the labels. A line with another value costs its sample.
+            (one name of ``classes``) or ``multi_hot`` (names of ``classes`` separated by blanks, as float32 of 0 and
+            1).
+            ``label`` refers to the column of the labels. A line with an invalid value is a broken sample.
 
     Raises:
-        DataError: the table cannot be read, lacks a column, or has no line; or the type of its labels is not certain.
+        DataError: The table cannot be read, lacks a column, or is empty; or the type of its labels is ambiguous.
     """
     where = os.fspath(path)
     folder = folder_of(root if root is not None else Path(where).parent)

@@ -62,27 +62,28 @@ def iterable(
     types: Mapping[str, FieldType] | None = None,
     **fields: str | int | None,
 ) -> Rows:
-    """Take the rows of an iterable as samples, in its order.
+    """Read the rows of an iterable as samples, in sequence.
 
-    A Loader reads them in one thread, without ``shuffle``: shuffle the iterable itself. Each epoch begins it anew. Each
-    shard reads all rows and keeps its own, and a resumed epoch passes over the rows before its state. A broken sample
-    is left out, or ends the epoch: no other is at hand. ``replay`` begins another pass.
+    A Loader reads them in one thread and without ``shuffle``: shuffle the iterable itself. Each epoch begins a new
+    iteration. Each shard reads all rows and keeps its own, and a resumed epoch skips the rows before its state. A
+    broken
+    sample is left out or ends the epoch, because it cannot be replaced. ``replay`` begins another iteration.
 
     >>> laion = iterable(datasets.load_dataset("laion", split="train", streaming=True),  # doctest: +SKIP
     ...                  samples=100_000, image="jpg", caption="txt")                    # doctest: +SKIP
 
     Args:
-        items: it can be iterated again and again; or a function whose results are iterated.
-        samples: rows of an epoch; default: its length.
-        image: as in ``rows``, as all that follows.
-        classes: the names of the labels.
-        tag: what tells these rows from others.
-        box_format: how the field ``boxes`` comes.
-        types: Types of fields, as in ``table``.
-        **fields: further fields.
+        items: An object that can be iterated repeatedly, or a function that returns an iterable.
+        samples: Number of rows per epoch. Default: the length of ``items``.
+        image: Key or position of the image; see ``rows``.
+        classes: Names of the labels.
+        tag: A text that identifies these rows; see ``rows``.
+        box_format: Format of the field ``boxes``; see ``rows``.
+        types: Types of fields; see ``table``.
+        **fields: Further fields; see ``rows``.
 
     Raises:
-        DataError: it can be iterated once only, or has no length.
+        DataError: ``items`` can be iterated only once, or has no length.
     """
     check_source_format(box_format)
     if not callable(items) and not hasattr(items, "__iter__"):

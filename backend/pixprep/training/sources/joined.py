@@ -97,15 +97,15 @@ class Subset(Source):
 
 
 def concat(*sources: AnySource) -> Concat:
-    """Put sources one behind the other. ``Loader(concat(a, b), shares=(0.7, 0.3))`` mixes them.
+    """Concatenate sources. ``Loader(concat(a, b), shares=(0.7, 0.3))`` draws a fixed fraction from each.
 
     >>> train = concat(files("photos/"), tar("web-*.tar"))                      # doctest: +SKIP
 
     Args:
-        *sources: of any kind, and lists of dicts.
+        *sources: Sources of any kind, or lists of dicts.
 
     Raises:
-        DataError: there is none, one is empty, or their labels mean different classes.
+        DataError: There are no sources, one is empty, or their labels refer to different classes.
     """
     if not sources or not all(map(len, sources)):
         raise DataError("concat needs sources, and each needs a sample")
@@ -113,16 +113,16 @@ def concat(*sources: AnySource) -> Concat:
 
 
 def subset(source: AnySource, indices: npt.ArrayLike | slice) -> Subset:
-    """Take some samples of a source.
+    """Select samples of a source.
 
     >>> few = subset(files("train/"), slice(0, 1000))                            # doctest: +SKIP
 
     Args:
-        source: of any kind, or a list of dicts.
-        indices: whole numbers, a slice, or a bool for each sample.
+        source: A source of any kind, or a list of dicts.
+        indices: Integers, a slice, or a bool for each sample.
 
     Raises:
-        DataError: there are none, or one is none of the source's.
+        DataError: The selection is empty, or an index is out of range.
     """
     count = len(source)
     try:

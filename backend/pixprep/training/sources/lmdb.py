@@ -67,23 +67,23 @@ def lmdb(
     types: Mapping[str, FieldType] | None = None,
     **fields: str | None,
 ) -> LmdbValues:
-    """Read an LMDB, which the package ``lmdb`` opens. Take files that you trust: a forged one may end the process.
+    """Read an LMDB with the package ``lmdb``. Open only trusted files: a forged file can crash the process.
 
     >>> bedrooms = lmdb("bedroom_train_lmdb")                                             # doctest: +SKIP
     >>> words = lmdb("MJ_train", image="image-%09d", text="label-%09d")                   # doctest: +SKIP
 
     Args:
-        path: its folder, or its file.
-        image: pattern of the images' keys, with a whole number in it; the key ``num-samples`` says how many there are.
+        path: Folder of the LMDB, or its file.
+        image: Pattern of the keys of the images, with an integer in it; the key ``num-samples`` contains their number.
             Default: each value is an encoded image, in the order of the keys.
-        first: the number of the first sample.
-        classes: the names of the labels.
-        types: Types of fields, as in ``table``; others are texts.
-        **fields: patterns of further keys, whose values are UTF-8: each sample's text.
+        first: Number of the first sample in the pattern.
+        classes: Names of the labels.
+        types: Types of fields; see ``table``. Fields without a type are strings.
+        **fields: Patterns of the keys of further fields, whose values are UTF-8.
 
     Raises:
-        DataError: it cannot be opened or is empty, or a pattern has no number.
-        SetupError: the package is not installed.
+        DataError: The LMDB cannot be opened or is empty, or a pattern has no number.
+        SetupError: The package is not installed.
     """
     if is_remote(path) or not Path(path).exists():
         raise DataError(

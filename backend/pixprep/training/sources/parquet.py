@@ -173,23 +173,23 @@ def parquet(
 ) -> ParquetRows:
     """Read the rows of Parquet files.
 
-    An image is binary, or Hugging Face's struct of ``bytes`` and ``path``, whose classes are taken over. A name with
-    points is a field of a struct: ``image.bytes``. Lists become arrays. A row group is read whole and kept for its
-    other rows, so take ``shuffle="blocks"``: it shuffles the row groups, and then 4,096 samples at a time.
+    An image is binary, or Hugging Face's struct of ``bytes`` and ``path``, whose class names are used. A name with dots
+    selects a field of a struct: ``image.bytes``. Lists become arrays. A row group is read as a whole and cached for its
+    other rows. Therefore use ``shuffle="blocks"``, which shuffles the row groups, and then 4,096 samples at a time.
 
     >>> food = parquet("food101/train-*.parquet", label="label")             # doctest: +SKIP
 
     Args:
-        paths: files, or patterns such as ``train-*.parquet``.
-        image: the column of the images.
-        classes: the names of the labels.
-        cache_bytes: of row groups that are kept; two are kept in any case.
-        box_format: as in ``rows``.
-        types: Types of fields, as in ``table``. Undeclared labels are integers.
-        **fields: further fields, such as ``label="label"``: the name, and the column.
+        paths: Files, or patterns such as ``train-*.parquet``.
+        image: Column of the images.
+        classes: Names of the labels.
+        cache_bytes: Maximum size of the cached row groups in bytes. At least two row groups are cached.
+        box_format: Format of the field ``boxes``; see ``rows``.
+        types: Types of fields; see ``table``. Labels without a type must be integers.
+        **fields: Further fields, as name and column, such as ``label="label"``.
 
     Raises:
-        DataError: a file is not there or damaged, lacks a column, or has one of another type; or there is no row.
+        DataError: A file is missing or damaged, a column is missing or has an unsupported type, or there are no rows.
         SetupError: pyarrow is not installed.
     """
     check_source_format(box_format)

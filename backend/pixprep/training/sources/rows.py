@@ -75,30 +75,33 @@ def rows(
     types: Mapping[str, FieldType] | None = None,
     **fields: _Key | None,
 ) -> Rows:
-    """Take the rows of a sequence as samples.
+    """Read the rows of a sequence as samples.
 
-    A row is a mapping or a tuple; a dict of columns is taken row by row. Its image is encoded: bytes, a path, or what
-    Hugging Face stores, ``{"bytes": …, "path": …}``; or, for a pipeline that begins with ``pixels``, an array, a
-    PyTorch tensor or a Pillow image.
-    A Hugging Face dataset is asked for plain values, without a format or decoded images, and its classes are taken
-    over.
+    A row is a mapping or a tuple; a dict of columns is read row by row. The image of a row is encoded: bytes, a path,
+    or
+    Hugging Face's ``{"bytes": …, "path": …}``. For a pipeline that begins with ``pixels`` it is an array, a PyTorch
+    tensor
+    or a Pillow image. A Hugging Face dataset returns plain values, without its format and without decoded images, and
+    its
+    class names are used.
 
     >>> mnist = rows(datasets.load_dataset("mnist", split="train"), label="label")       # doctest: +SKIP
     >>> pets = rows(torchvision.datasets.ImageFolder("pets").samples, image=0, label=1)   # doctest: +SKIP
 
     Args:
-        items: it has a length, takes whole numbers from 0, and may be asked by several threads at once; or columns of
-            one length, by name.
-        image: where a row has its image: a key, or a position.
-        classes: the names of the labels.
-        tag: what tells these rows from others; part of the fingerprint, which knows nothing of what rows hold.
-        box_format: how the field ``boxes`` comes: ``xyxy``, ``xywh`` (left, top, width, height) or ``cxcywh`` (middle,
-            width, height), in pixels; ``xyxy_normalized`` and so on: in shares of the image.
-        types: Types of fields, as in ``table``; others come as they are.
-        **fields: further fields, such as ``label="label"``.
+        items: An object with a length and integer indices from 0, which several threads can read at once; or a dict of
+            columns of equal length.
+        image: Key or position of the image in a row.
+        classes: Names of the labels.
+        tag: A text that identifies these rows. It is part of the fingerprint, which does not depend on their content.
+        box_format: Format of the field ``boxes``: ``xyxy``, ``xywh`` (left, top, width, height) or ``cxcywh`` (center,
+            width, height) in pixels; ``xyxy_normalized``, ``xywh_normalized`` or ``cxcywh_normalized`` relative to the
+            size of the image.
+        types: Types of fields; see ``table``. Fields without a type keep their values.
+        **fields: Further fields, as name and key or position, such as ``label="label"``.
 
     Raises:
-        DataError: it is no sequence, is empty, or has no such column.
+        DataError: ``items`` is not a sequence, is empty, or lacks a column.
     """
     check_source_format(box_format)
     if isinstance(items, Mapping):

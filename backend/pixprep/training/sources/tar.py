@@ -117,24 +117,28 @@ def tar(
 ) -> TarSamples:
     """Read the samples of tar files in WebDataset's layout.
 
-    The headers are read once, some 4 us a member. A sample has ``image``, ``label``, ``key``, ``name`` (the file's and
-    the key), and the fields that are asked for. A member ``cls`` or ``index`` is a whole number, ``json`` what it says,
-    ``txt`` text, and others are bytes. A sample that lacks a member, has one twice, or whose members are not next to
-    each other, costs itself; so does what follows a broken header.
+    The headers are read once, which takes about 4 us per member. A sample has ``image``, ``label``, ``key``, ``name``
+    (the
+    file and the key), and the requested fields. Members ``cls`` and ``index`` become integers, ``json`` is parsed,
+    ``txt``
+    becomes a string, and other members are bytes. A sample is broken if a member is missing or occurs twice, or if its
+    members are not adjacent. After a broken header, the rest of the file is one broken sample.
 
     >>> samples = tar("train-*.tar", caption="txt", about="json")             # doctest: +SKIP
 
     Args:
-        paths: files, or patterns such as ``train-*.tar``. Compressed ones are refused: they cannot be read at random.
-        image: the suffix of the image, or several with semicolons.
-        label: that of the label; None: there is none.
-        classes: the names of the labels.
-        box_format: as in ``rows``.
-        types: Types of fields, as in ``table``; others are as their suffix says.
-        **fields: further fields: the name, and the suffix of the member.
+        paths: Files, or patterns such as ``train-*.tar``. Compressed files are rejected, because they do not allow
+        random
+            access.
+        image: Suffix of the image, or several suffixes separated by semicolons.
+        label: Suffix of the label, or None.
+        classes: Names of the labels.
+        box_format: Format of the field ``boxes``; see ``rows``.
+        types: Types of fields; see ``table``. The suffix determines the type of other fields.
+        **fields: Further fields, as name and suffix of the member.
 
     Raises:
-        DataError: a file is not there, compressed, or no tar file, or there is no sample.
+        DataError: A file is missing, compressed, or not a tar file; or there are no samples.
     """
     check_source_format(box_format)
     members: dict[str, str] = named(image=image, label=label, **fields)

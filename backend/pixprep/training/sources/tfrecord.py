@@ -142,31 +142,33 @@ def tfrecord(
 ) -> Records:
     """Read the records of TFRecord files, each a ``tf.train.Example``.
 
-    A scan finds the records of the files, in about 2 us a record. Each argument names the feature of the sample's field
-    of that name. A name means one value; a list of one name means all its values, as an array (bytes: as a list).
-    ``labels`` is always such a list. A broken record costs only its sample. If a length is broken or the file ends in
-    the middle, one sample stands for the rest of the file, and a note says so.
+    A scan locates the records of the files, in about 2 us per record. Each argument names the feature for the field of
+    the
+    same name. A name selects a single value, and a list with one name selects all values as an array (for bytes, as a
+    list). ``labels`` always contains all values. A broken record affects only its sample. If a length is broken or the
+    file
+    is truncated, one broken sample represents the rest of the file, and a note reports it.
 
     >>> flowers = tfrecord("flowers-*.tfrecord", label="image/class/label")                           # doctest: +SKIP
     >>> objects = tfrecord("pets.tfrecord", boxes=tuple(f"image/object/bbox/{side}" for side in       # doctest: +SKIP
     ...     ("xmin", "ymin", "xmax", "ymax")), size=("image/height", "image/width"), labels="image/object/class/label")
 
     Args:
-        paths: files, or patterns such as ``train-*.tfrecord``.
-        image: the feature with the encoded image.
-        boxes: the features with the left, upper, right and lower sides of the boxes, or what ``box_format`` says.
-        size: the features with the height and the width.
-        normalized: whether boxes are shares of the image; else pixels.
-        box_format: as in ``rows``, in place of ``normalized``.
-        index: DALI's index of each file, in place of the scan: text, a line for each record, its offset and size.
-        checksums: check them, of each record when it is read.
-        classes: the names of the labels.
-        types: Types of fields, as in ``table``; others are integers, floats or bytes, as the feature is.
-        **fields: further features, such as ``label="image/class/label"``.
+        paths: Files, or patterns such as ``train-*.tfrecord``.
+        image: Feature of the encoded image.
+        boxes: Features of the left, top, right and bottom sides of the boxes, or those of ``box_format``.
+        size: Features of the height and the width.
+        normalized: Whether boxes are relative to the size of the image; otherwise they are in pixels.
+        box_format: Format of the boxes, in place of ``normalized``; see ``rows``.
+        index: DALI's index of each file, which replaces the scan: a text file with the offset and size of each record.
+        checksums: Whether to verify the checksum of each record when it is read.
+        classes: Names of the labels.
+        types: Types of fields; see ``table``. Fields without a type have the type of the feature.
+        **fields: Further features, such as ``label="image/class/label"``.
 
     Raises:
-        DataError: a file is not there, or no TFRecord file.
-        SetupError: google-crc32c is missing, and checksums are to be checked.
+        DataError: A file is missing or is not a TFRecord file.
+        SetupError: google-crc32c is missing and ``checksums`` is True.
     """
     files = archives(paths)
     form: BoxSource = box_format or ("xyxy_normalized" if normalized else "xyxy")

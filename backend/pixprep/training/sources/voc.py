@@ -99,19 +99,20 @@ class VocImages(Source):
 def voc(folder: StrPath, split: str | None = None, *, classes: Sequence[str] = CLASSES) -> VocImages:
     """Read a folder of Pascal VOC: ``JPEGImages``, ``Annotations``, ``ImageSets/Main``.
 
-    An XML file is read when its sample is asked for. One that makes no sense costs its sample, and so does an object
-    of a class that is not given. What is not safe in XML is refused: document types, which can define entities, and
-    more than 4 MiB.
+    An XML file is read when its sample is requested. An invalid XML file, or an object of an unknown class, makes its
+    sample broken. Unsafe XML is rejected: document types, which can define entities, and files over 4 MiB.
 
     >>> train = voc("VOCdevkit/VOC2007", "trainval")                     # doctest: +SKIP
 
     Args:
-        folder: the folder with these three, or its URL.
-        split: the images that ``ImageSets/Main/SPLIT.txt`` lists, in its order; default: all that have an XML file.
-        classes: the names of the labels; default: VOC's twenty.
+        folder: Folder that contains these three, or its URL.
+        split: Name of the list ``ImageSets/Main/SPLIT.txt`` of images, in its order. Default: all images that have an
+        XML
+            file.
+        classes: Names of the labels. Default: the twenty classes of VOC.
 
     Raises:
-        DataError: a folder, or the list, is not there or empty.
+        DataError: A folder or the list is missing or empty.
     """
     root = absolute(folder)
     images = {name.rpartition(".")[0]: name for name in _names(f"{root}/JPEGImages") if name.lower().endswith(SUFFIXES)}
