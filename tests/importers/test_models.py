@@ -9,7 +9,7 @@ from support.recipes import FAMILIES, PAGE, RECIPES
 PHOTO = {"original_size": ("int32", (2,))}
 GIVEN = {
     "rapidocr, PaddleOCR: detector": PHOTO | {"x": ("float32", (3, 736, 1088))},
-    "rapidocr: classifier of turned lines": {"x": ("float32", (3, 48, 192))},
+    "rapidocr: classifier of upside-down lines": {"x": ("float32", (3, 48, 192))},
     "rapidocr, PaddleOCR: recognizer": {"x": ("float32", (3, 48, 320))},
     "rapidocr, PaddleOCR: a line of the photo": {"x": ("float32", (3, 48, 320))},
     "InsightFace: SCRFD": {"transform": ("float32", (4,)), "tensor": ("float32", (3, 640, 640))},
