@@ -1,4 +1,4 @@
-"""Arguments of the command line: what each may say, and options that several commands share."""
+"""Parsers of command-line values, and options that several commands share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_parameter(text: str, such: str = "threads=2") -> tuple[str, str]:
 
 
 def read_option(text: str) -> tuple[str, Any]:
-    """Read NAME=VALUE, whose value may be JSON."""
+    """Read NAME=VALUE, where the value may be JSON."""
     from pixprep.importers import assembly
 
     _, written = read_parameter(text, "input=tensor")
@@ -31,7 +31,7 @@ def read_option(text: str) -> tuple[str, Any]:
 
 
 def read_named_file(text: str) -> tuple[str, Path]:
-    """Read FILE, or NAME=FILE; a file whose name has a ``=`` is a file."""
+    """Read FILE or NAME=FILE. An existing file whose name contains ``=`` is read as FILE."""
     name, equals, file = text.partition("=")
     if not equals or Path(text).exists():
         return "", Path(text)
@@ -41,7 +41,7 @@ def read_named_file(text: str) -> tuple[str, Path]:
 
 
 def read_formats(text: str) -> tuple[str, ...]:
-    """Read names of formats, with commas between."""
+    """Read names of formats, separated by commas."""
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name not in FORMATS:
@@ -50,7 +50,7 @@ def read_formats(text: str) -> tuple[str, ...]:
 
 
 def read_size(text: str) -> tuple[int, int]:
-    """Read HEIGHTxWIDTH, within the limits."""
+    """Read HEIGHTxWIDTH within the default limits."""
     from pixprep.engine.decoders import Limits
     from pixprep.errors import ImageError
 
@@ -65,25 +65,27 @@ def read_size(text: str) -> tuple[int, int]:
 
 
 def whole(least: int) -> Callable[[str], int]:
-    """Make a reader of whole numbers of at least ``least``."""
+    """Return a parser of integers of at least ``least``."""
 
     def read(text: str) -> int:
         if not (text.isdecimal() and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least {least}")
         return int(text)
 
     return read
 
 
 def read_collector(text: str) -> str:
-    """Read the URL of a collector."""
+    """Read the URL of an OTLP collector."""
     try:
         url = urlsplit(text)
         is_whole = url.scheme in ("http", "https") and url.hostname and url.path.strip("/") and url.port != 0
-    except ValueError:  # of a port
+    except ValueError:  # an invalid port
         is_whole = False
     if not is_whole:
-        raise argparse.ArgumentTypeError(f"{text!r} is no collector's URL, such as http://localhost:4318/v1/traces")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not the URL of a collector, such as http://localhost:4318/v1/traces"
+        )
     return text
 
 
@@ -101,10 +103,10 @@ def read_positive(text: str) -> float:
 DIRECTORY: dict[str, Any] = {"type": Path, "metavar": "DIR"}
 FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
 PIPELINE: dict[str, Any] = {"type": Path, "metavar": "PIPELINE", "help": "a pipeline file"}
-IMAGES: dict[str, Any] = {**FILE, "nargs": "+", "help": "an image, or a folder of them"}
+IMAGES: dict[str, Any] = {**FILE, "nargs": "+", "help": "an image, or a folder of images"}
 SOURCE: dict[str, Any] = {
     "metavar": "SOURCE",
-    "help": "KIND:PATH, or a folder, a pattern such as train-*.tar, a .csv, .json (COCO), .tfrecord; "
+    "help": "KIND:PATH, a folder, a pattern such as train-*.tar, or a .csv, .json (COCO) or .tfrecord file; "
     "kinds: files, table, tfrecord, coco, voc, tar, videos",
 }
 SOURCE_OPTION: dict[str, Any] = {
@@ -112,7 +114,8 @@ SOURCE_OPTION: dict[str, Any] = {
     "action": "append",
     "default": [],
     "metavar": "NAME=VALUE",
-    "help": "of the kind's function in pixprep.read, such as images=train2017, label=null, image=jpg; may be repeated",
+    "help": "argument of the kind's function in pixprep.read, such as images=train2017, label=null, image=jpg; "
+    "may be repeated",
 }
 IMPORT_OPTION: dict[str, Any] = {
     **SOURCE_OPTION,
@@ -123,37 +126,39 @@ NUMBERS: dict[str, Any] = {
     "action": "append",
     "dest": "inputs",
     "metavar": "NAME=ROWS",
-    "help": "numbers that go with each image, such as boxes=[[0,0,99,99]], or a JSON file of them, which may have the "
-    "rows of each file by its name; may be repeated",
+    "help": "numeric input for each image, such as boxes=[[0,0,99,99]], or a JSON file of rows, which may map the "
+    "name of each image file to its rows; may be repeated",
 }
 PHOTO: dict[str, Any] = {
     **FILE,
-    "help": "the photo, or clip, of the preview; default: a small photo that pixprep brings along",
+    "help": "photo or clip for the preview; default: a small photo that ships with pixprep",
 }
 COUNT: dict[str, Any] = {"type": whole(1), "metavar": "N"}
 SECONDS: dict[str, Any] = {"type": read_positive, "metavar": "S"}
-FORCE: dict[str, Any] = {"action": "store_true", "help": "write over what lies there"}
-ODD_RANGE: dict[str, Any] = {"action": "store_true", "help": "values are meant that no usual classifier takes"}
+FORCE: dict[str, Any] = {"action": "store_true", "help": "overwrite existing files"}
+ODD_RANGE: dict[str, Any] = {"action": "store_true", "help": "accept a value range that is unusual for classifiers"}
 DEFAULT = "default: %(default)s"
 
 
 def one_of(choices: tuple[str, ...]) -> dict[str, Any]:
-    """An option that is one of a few words, by default the first."""
+    """An option with a few choices, whose default is the first one."""
     return {"choices": choices, "default": choices[0]}
 
 
 def as_json(text: str) -> dict[str, Any]:
-    """Make an option that prints JSON."""
+    """Return an option that prints JSON."""
     return {"action": "store_true", "dest": "as_json", "help": f"print {text}"}
 
 
 def add_request(command: argparse.ArgumentParser, *, has_images: bool) -> None:
-    """Add the arguments of a command that asks a server; ``has_images``: about images that the user names."""
+    """Add the arguments of a command that sends requests; ``has_images``: the user names the images."""
     if has_images:
         command.add_argument("paths", **IMAGES)
-    command.add_argument("--protocol", **one_of(("http", "grpc")), help=DEFAULT)
-    command.add_argument("--url", help="HOST:PORT; default: localhost:8000 for HTTP, localhost:8001 for gRPC")
-    command.add_argument("--model", default="ensemble", help=DEFAULT)
+    command.add_argument("--protocol", **one_of(("http", "grpc")), help=f"protocol of the requests; {DEFAULT}")
+    command.add_argument(
+        "--url", help="HOST:PORT of the server; default: localhost:8000 for HTTP, localhost:8001 for gRPC"
+    )
+    command.add_argument("--model", default="ensemble", help=f"model to call; {DEFAULT}")
     if has_images:
-        command.add_argument("--batch", **COUNT, default=1, help=f"images a request; {DEFAULT}")
+        command.add_argument("--batch", **COUNT, default=1, help=f"images per request; {DEFAULT}")
         command.add_argument("--input", **NUMBERS, default=[])

@@ -1,4 +1,4 @@
-"""Files of the commands: the photos that pixprep brings along, the files that a user names, and pictures."""
+"""File helpers of the commands: pictures to write, skipped files, and numbers from JSON files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pixprep.files import expand, named, skipped, write
 
 
 def write_picture(output: Path, picture: Any) -> None:
-    """Write a picture as PNG."""
+    """Write a picture as a PNG file."""
     from pixprep.show.drawing import to_png
 
     with named(output, "cannot be written"):
@@ -22,7 +22,7 @@ def write_picture(output: Path, picture: Any) -> None:
 
 
 def check_picture(output: Path | None, photos: Sequence[Path]) -> None:
-    """Refuse a picture that no viewer would know, or that would take the place of a photo."""
+    """Reject an output that is not a .png file, or that would overwrite one of the photos."""
     if output is None:
         return
     if output.suffix.lower() != ".png":
@@ -32,13 +32,13 @@ def check_picture(output: Path | None, photos: Sequence[Path]) -> None:
 
 
 def say_skipped(paths: Sequence[Path]) -> None:
-    """Say which files of the folders are passed over."""
+    """Print which files of the folders are skipped."""
     for text in skipped(paths):
         say(text, file=sys.stderr)
 
 
 def numbers_of(inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Numbers of ``--input``, or of the JSON file that it names."""
+    """Return the numbers that ``--input`` contains, or those in the JSON file that it names."""
     found = {}
     for name, value in inputs:
         found[name] = value
@@ -48,5 +48,5 @@ def numbers_of(inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
             try:
                 found[name] = json.loads(text)
             except ValueError as error:
-                raise PixprepError(f"{value}: is no JSON: {error}") from None
+                raise PixprepError(f"{value}: is not JSON: {error}") from None
     return found

@@ -1,6 +1,6 @@
-"""Results as the command line prints them: a line or an object for each file.
+"""Printing of results on the command line: one line or JSON object per file.
 
-Whatever is printed may hold words of others, such as a file's name. Nothing of them reaches the terminal as a control.
+The output may contain untrusted text, such as file names. Control characters in it never reach the terminal.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
     from pixprep.serving.embedded.client import Answer
 
 _EXTRA = ("model", "http", "grpc", "metrics", "page", "models", "triton_log")
-"""Keys of an object of the log, besides its words."""
-# Triton's classification extension: score:class:label, and without the label where the model has no file of them
+"""Keys that a JSON object of the log may have besides its message."""
+# Triton's classification extension: score:class:label; a model without a label file omits the label
 _CLASS = re.compile(r"(-?\d+\.\d+):(\d+)(?::(.*))?")
 
 
 def say(*lines: object, file: IO[str] | None = None) -> None:
-    """Print lines, at once; what is no printable character in one, a line break among them, is escaped.
+    """Print lines in one write; characters that are not printable, including line breaks, are escaped.
 
     Args:
-        lines: one at least.
-        file: default: stdout.
+        lines: One or more lines.
+        file: Stream to print to; default: stdout.
     """
     print("\n".join(map(printable, lines)), file=file, flush=True)
 
 
 def say_text(text: str, *, file: IO[str] | None = None) -> None:
-    """The same of a text of lines, whose line breaks are its own."""
+    """Print a text like ``say``, but keep its line breaks."""
     say(*text.removesuffix("\n").split("\n"), file=file)
 
 
 def forget_output() -> None:
-    """Drop output that cannot be written, so that Python does not try again at its end, and complain."""
+    """Discard output that cannot be written; otherwise Python tries again at exit, and prints an error."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -54,7 +54,7 @@ def forget_output() -> None:
 
 
 def called() -> str:
-    """Name by which a shell calls this command, or else its path beside this Python."""
+    """Return the name by which a shell finds this command, or else the path of its script next to this Python."""
     ours, found = Path(sys.executable).with_name("pixprep"), which("pixprep")
     if not ours.exists():
         return f"{shlex.quote(sys.executable)} -m pixprep"
@@ -65,14 +65,14 @@ def called() -> str:
 
 
 class _Formatter(logging.Formatter):
-    """A line of the log, escaped; a traceback follows as it is."""
+    """Formatter that escapes control characters of the message; a traceback stays unchanged."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
         return printable(super().formatMessage(record))
 
 
 class _JsonFormatter(logging.Formatter):
-    """An object a line: time (UTC), level, logger, message, what ``extra`` holds, and a traceback if there is one."""
+    """Formatter of one JSON object per line: time (UTC), level, logger, message, the ``extra`` fields, a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
@@ -84,7 +84,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(*, as_json: bool = False) -> None:
-    """Send what pixprep logs to stderr: warnings and errors; as JSON, what is only worth knowing too."""
+    """Log warnings and errors of pixprep to stderr; with ``as_json``, also informational messages."""
     handler = logging.StreamHandler()
     handler.setFormatter(_JsonFormatter() if as_json else _Formatter("pixprep: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.INFO if as_json else logging.WARNING)
@@ -93,7 +93,7 @@ def log_to_stderr(*, as_json: bool = False) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Log no warnings inside: what they say is printed."""
+    """Suppress warnings inside the block, because the caller prints their content."""
     logger = logging.getLogger("pixprep")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -108,10 +108,10 @@ def _summary_text(summary: dict[str, Any]) -> str:
 
 
 def print_row(row: dict[str, Any], *, as_json: bool) -> None:
-    """Print what ``run`` made of a file: the ``summary`` of an output, or ``error``.
+    """Print one result of ``run``: the ``summary`` of an output of a file, or its ``error``.
 
-    ``name`` is of the output, where there are several; ``output`` is where it was written; ``box`` is its number, where
-    each box gives an output.
+    ``name`` is the name of the output, if there are several. ``output`` is the path of the written file. ``box`` is the
+    number of the box, if each box has an output.
     """
     file = f"{row['file']} {row['box']}" if "box" in row else row["file"]
     if as_json:
@@ -125,7 +125,7 @@ def print_row(row: dict[str, Any], *, as_json: bool) -> None:
 
 
 def print_answer(answer: Answer, *, as_json: bool) -> None:
-    """Print what the server said of a file."""
+    """Print the response of the server for a file."""
     files = " ".join(map(str, (answer.path, *answer.others)))
     if as_json:
         row: dict[str, Any] = {"file": str(answer.path), "latency_ms": answer.latency_ms}
@@ -143,7 +143,7 @@ def print_answer(answer: Answer, *, as_json: bool) -> None:
 
 
 def _parts(name: str, array: Any) -> Iterator[tuple[str, Any]]:
-    """An output under its name; the classes of each box under the box's number."""
+    """Yield an output with its name, or the classes of each box with the number of the box."""
     if array.dtype == object and array.ndim > 1:
         yield from ((f"{name} {number}", part) for number, part in enumerate(array, 1))
     else:
@@ -151,8 +151,8 @@ def _parts(name: str, array: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _json_value(array: Any) -> Any:
-    """An output for programs: classes as objects, a list of numbers in full, an image's tensor as its summary."""
-    if array.dtype == object and array.ndim > 1:  # of each box
+    """Return an output as JSON: classes as objects, a list of numbers in full, an image tensor as its summary."""
+    if array.dtype == object and array.ndim > 1:  # classes of each box
         return [_json_value(part) for part in array]
     if array.dtype == object:
         return [
@@ -163,7 +163,7 @@ def _json_value(array: Any) -> Any:
 
 
 def _lines(array: Any) -> Iterator[str]:
-    """An output for people: a class a line, a few numbers as they are, more of them as their summary."""
+    """Yield an output as text: one class per line, up to 16 numbers in full, and more numbers as a summary."""
     if array.dtype == object:
         for text, match in _classes(array):
             yield f"{float(match[1]):9.4f}  class {match[2]:>3}  {match[3] or ''}".rstrip() if match else text
@@ -172,7 +172,7 @@ def _lines(array: Any) -> Iterator[str]:
 
 
 def _classes(array: Any) -> Iterator[tuple[str, re.Match[str] | None]]:
-    """Each text of an array, and its parts if it is a class."""
+    """Yield each text of an array, with its parts if it is a class."""
     for value in array.reshape(-1):
         text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
         yield text, _CLASS.fullmatch(text)

@@ -1,6 +1,6 @@
 """The command line: arguments and exit codes of each command.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage. Results go to stdout, everything else to stderr.
+Exit codes: 0 for success, 1 for failure, 2 for wrong usage. Results go to stdout; all other output goes to stderr.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from pixprep.formats import CODECS, DAMAGES, FORMATS, USUAL
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command and return its exit code."""
     parsed, unknown = command_line().parse_known_args(argv)
     options = vars(parsed)
     command, (module, _, name) = options.pop("command"), options.pop("run").partition(".")
-    if unknown:  # the command knows its own usage; the parser of all commands would show none of it
+    if unknown:  # report it with the usage of this command, not that of all commands
         command.error(f"unrecognized arguments: {' '.join(unknown)}")
     from pixprep.cli.output import forget_output, say
 
     try:
         code: int = getattr(import_module(f"pixprep.cli.{module}"), name)(**options)
-        sys.stdout.flush()  # what fails to be written fails here, and not when Python ends
+        sys.stdout.flush()  # a failed write raises here, not when Python exits
     except PixprepError as error:
         first, *more = error.args
         say(f"pixprep: {first}", *more, file=sys.stderr)
     except KeyboardInterrupt:
         say("pixprep: interrupted", file=sys.stderr)
-    except OSError as error:  # the user's: no permission, a full disk, a folder in place of a file
-        if not isinstance(error, BrokenPipeError):  # the reader of our output has gone, as with ``| head``
+    except OSError as error:  # for the user to fix: missing permission, full disk, folder instead of a file
+        if not isinstance(error, BrokenPipeError):  # the reader of the output has exited, as with ``| head``
             where = f"{error.filename}: " if error.filename else ""
             say(f"pixprep: {where}{error.strerror or error}", file=sys.stderr)
     except MemoryError as error:
@@ -74,20 +74,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints repeat arguments without their controls."""
+    """A parser that escapes control characters of the arguments that its errors quote."""
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))
 
 
 def command_line() -> argparse.ArgumentParser:
-    """Make the parser of every command."""
+    """Build the parser of all commands."""
     parser = _Parser(prog="pixprep", description="Image preprocessing for Triton Inference Server.")
     parser.add_argument("--version", action="version", version=f"pixprep {__version__}")
     parsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: str, text: str, example: str, among: Any = parsers) -> argparse.ArgumentParser:
-        """A command and the function that does it, whose module is imported when it runs."""
+        """Add a command with the function that runs it; the module of the function is imported when it runs."""
         sub: argparse.ArgumentParser = among.add_parser(
             name,
             help=text,
@@ -104,24 +104,30 @@ def command_line() -> argparse.ArgumentParser:
         "Build the demo repository, serve it, and classify photos over HTTP and gRPC.",
         "demo cat.jpg holiday_photos --stay",
     )
-    demo.add_argument("photos", **FILE, nargs="*", help="files or folders; default: two that pixprep brings along")
+    demo.add_argument(
+        "photos", **FILE, nargs="*", help="image files or folders; default: two photos that ship with pixprep"
+    )
     demo.add_argument("--model-repository", **DIRECTORY, default=Path("model_repository"), help=DEFAULT)
     demo.add_argument("--force", **FORCE)
     demo.add_argument(
-        "--stay", action="store_true", help="keep serving until Ctrl-C, on ports 8000 to 8002, and a page on 8003"
+        "--stay",
+        action="store_true",
+        help="keep serving on ports 8000 to 8002 until Ctrl-C, with a web page on port 8003",
     )
 
     build = command(
         "build",
         "pipelines.write_repository",
-        "Write a model repository: preprocess, classifier, ensemble. Without arguments, the demo.",
+        "Write a model repository: preprocess, classifier and ensemble. Without arguments, write the demo.",
         "build --pipeline pipeline.json --onnx classifier.onnx --classifier tensorrt --output models",
     )
-    build.add_argument("--output", **DIRECTORY, default=Path("model_repository"), help=f"the repository; {DEFAULT}")
+    build.add_argument(
+        "--output", **DIRECTORY, default=Path("model_repository"), help=f"the repository to write; {DEFAULT}"
+    )
     pipeline = build.add_argument_group("pipeline").add_mutually_exclusive_group()
     classifier = build.add_argument_group("classifier")
     models = build.add_argument_group("models")
-    several = "of a model of several images INPUT=FILE, for each of its inputs"
+    several = "for a model with several image inputs, INPUT=FILE for each input"
     pipeline.add_argument(
         "--pipeline",
         type=read_named_file,
@@ -130,46 +136,51 @@ def command_line() -> argparse.ArgumentParser:
         help=f"a pipeline file; {several}",
     )
     presets = ("imagenet", "clip", "efficientnet_lite0", "letterbox")
-    pipeline.add_argument("--preset", choices=presets, help="a pipeline that pixprep brings along")
-    shared = "a model of DIR that another build wrote: its pipeline and options, for both ensembles"
+    pipeline.add_argument("--preset", choices=presets, help="a built-in pipeline")
+    shared = "share the preprocess model that an earlier build wrote to DIR, with its pipeline and options"
     pipeline.add_argument("--preprocess", metavar="MODEL", default="", help=shared)
-    one = "of several pipelines: all take the one image of a request"
+    one = "with several pipelines: all of them receive the same image of a request"
     models.add_argument("--one-image", action="store_true", help=one)
-    chain = "an ensemble of DIR that finds the boxes, or other rows, that the pipeline takes with each photo"
+    chain = "an ensemble in DIR that detects the boxes, or other rows, that the pipeline takes with each photo"
     models.add_argument("--boxes-from", metavar="ENSEMBLE", default="", help=chain)
-    lines = "Python lines that make them of its outputs: a function `rows`"
+    lines = "Python file with a function `rows`, which converts the outputs of that ensemble to boxes"
     models.add_argument("--boxes-by", **FILE, help=lines)
-    classifier.add_argument("--onnx", **FILE, help="your classifier as ONNX")
+    classifier.add_argument("--onnx", **FILE, help="your classifier as an ONNX file")
     classifier.add_argument("--plan", **FILE, help="your classifier as a TensorRT plan")
     runtimes = ("onnxruntime", "onnxruntime-gpu", "tensorrt")
-    classifier.add_argument("--classifier", **one_of(runtimes), help=f"what runs it; {DEFAULT}")
+    classifier.add_argument("--classifier", **one_of(runtimes), help=f"runtime of the classifier; {DEFAULT}")
     classifier.add_argument(
         "--classifier-io",
         nargs=2,
         metavar=("INPUT", "OUTPUT"),
-        help="inputs and outputs of a plan, such as input:FP32:3x224x224 logits:FP32:1000",
+        help="input and output of the plan, such as input:FP32:3x224x224 logits:FP32:1000",
     )
-    labels = "names of the classes: one a line, or JSON such as a config.json with id2label"
+    labels = "class names: one per line, or JSON such as a config.json with id2label"
     classifier.add_argument(
         "--labels",
         type=read_named_file,
         action="append",
         metavar="[OUTPUT=]FILE",
-        help=f"{labels}; of several outputs OUTPUT=FILE; default: what the ONNX file holds, or the last build's",
+        help=f"{labels}; OUTPUT=FILE for a model with several outputs; default: the names in the ONNX file, or "
+        "those of the last build",
     )
-    free = "free the batch and the sides that the export froze, once ONNX Runtime has run them"
+    free = "make the batch size and the image size that the export fixed dynamic, if the file then runs in ONNX Runtime"
     classifier.add_argument("--free-dims", action="store_true", help=free)
-    look = "write nothing: say what an ONNX file takes and gives, and what its first nodes do"
+    look = "write nothing: print the inputs and outputs of an ONNX file, and what its first nodes do"
     classifier.add_argument("--explain", **FILE, help=look)
     models.add_argument(
-        "--name", default="", help="name of the ensemble, where a repository has several; default: ensemble"
+        "--name", default="", help="name of the ensemble, for a repository with several; default: ensemble"
     )
-    how = "how images come: a BYTES tensor `image`, or as clients of dali_backend send them"
+    how = "input format: a BYTES tensor `image`, or the format that clients of dali_backend send"
     models.add_argument("--input", choices=("bytes", "dali"), dest="input_", help=f"{how}; default: bytes")
-    on_error = "what a bad image does: fail its request, or become zeros with the reason in `status`"
+    on_error = "effect of a bad image: fail its request, or return zeros with the reason in `status`"
     models.add_argument("--on-error", choices=("fail", "zero"), help=f"{on_error}; default: fail")
-    models.add_argument("--max-batch-size", **COUNT, help="default: 64, or as many clips as have 64 frames")
-    parameter = "of the preprocess model, such as threads=2; may be repeated"
+    models.add_argument(
+        "--max-batch-size",
+        **COUNT,
+        help="maximum batch size of the models; default: 64 images, or as many clips as have 64 frames",
+    )
+    parameter = "parameter of the preprocess model, such as threads=2; may be repeated"
     models.add_argument(
         "--parameter", type=read_parameter, action="append", dest="parameters", metavar="NAME=VALUE", help=parameter
     )
@@ -180,37 +191,39 @@ def command_line() -> argparse.ArgumentParser:
     check = command(
         "check",
         "pipelines.check_path",
-        "Check a model repository or a pipeline file, without a server.",
+        "Check a model repository or a pipeline file without a server.",
         "check models",
     )
     check.add_argument("path", type=Path, metavar="DIR|FILE", help="a model repository, or a pipeline file")
-    check.add_argument("--image", **{**PHOTO, "help": "preview what becomes of this photo, too"})
+    check.add_argument("--image", **{**PHOTO, "help": "also preview the tensor of this photo"})
     check.add_argument("--odd-range", **ODD_RANGE)
-    of_file = "of a pipeline file: a difference from what SOURCE is imported as is a problem"
+    of_file = "for a pipeline file: report every difference from the pipeline that SOURCE is imported as"
     check.add_argument("--source", metavar="SOURCE", help=of_file)
     check.add_argument("--option", **IMPORT_OPTION)
-    check.add_argument("--json", **as_json("a list of objects: where, what, remedy"))
+    check.add_argument("--json", **as_json("a JSON list of objects with the keys where, what and remedy"))
 
     import_ = command(
         "import",
         "pipelines.import_pipeline",
-        "Write a model's own preprocessing as a pipeline file: of torchvision, timm, transformers, Keras ...",
+        "Import the preprocessing of a model as a pipeline file: from torchvision, timm, transformers, Keras ...",
         "import timm:resnet50.a1_in1k pipeline.json",
     )
     sources = (
         "a file such as preprocessor_config.json, config.json, dali.py, model.onnx, or dali_backend's model folder"
     )
     import_.add_argument("source", metavar="SOURCE", help=f"LIBRARY:NAME, or {sources}")
-    import_.add_argument("file", **FILE, help="the pipeline file to write; of a model folder, the folder")
+    import_.add_argument(
+        "file", **FILE, help="the pipeline file to write; if SOURCE is a model folder, the folder to write"
+    )
     import_.add_argument("--option", **IMPORT_OPTION)
     import_.add_argument(
         "--training",
         metavar="SOURCE",
-        help="where the library's importer finds the training side: train.py:NAME of torchvision, arguments.json of "
-        "timm's create_transform, model.keras",
+        help="source of the training side, in the form that the library's importer reads: train.py:NAME for "
+        "torchvision, arguments.json of timm's create_transform, model.keras",
     )
     import_.add_argument(
-        "--run-python", action="store_true", help="run the Python file that defines a pipeline of DALI, to serialize it"
+        "--run-python", action="store_true", help="run the Python file that defines the DALI pipeline, to serialize it"
     )
     import_.add_argument("--image", **PHOTO)
     import_.add_argument("--force", **FORCE)
@@ -218,101 +231,121 @@ def command_line() -> argparse.ArgumentParser:
     verify = command(
         "verify",
         "pipelines.verify_pipeline",
-        "Compare a pipeline with the library whose pixels it claims to give, stage by stage.",
+        "Compare a pipeline, stage by stage, with the library whose pixels it claims to reproduce.",
         "verify pipeline.json --images photos --output worst.png",
     )
     verify.add_argument("pipeline", **PIPELINE)
     verify.add_argument(
-        "--images", **FILE, nargs="+", default=[], help="compare with these too: images, or folders of them"
+        "--images",
+        **FILE,
+        nargs="+",
+        default=[],
+        help="images or folders of images to compare in addition to the built-in ones",
     )
-    of_import = "what the pipeline was imported from, as of `import`; default: the file that it names, if it is beside"
+    of_import = (
+        "SOURCE from which `import` made the pipeline; default: the file that the pipeline names, if in its folder"
+    )
     verify.add_argument("--source", metavar="SOURCE", help=of_import)
     verify.add_argument("--option", **IMPORT_OPTION)
-    draw = "compare the training side, of each image one draw; the libraries must be installed"
+    draw = "compare the training side with one random draw per image; the libraries must be installed"
     verify.add_argument("--training", action="store_true", help=draw)
-    verify.add_argument("--seed", type=whole(0), default=0, metavar="N", help=f"of the draws; {DEFAULT}")
-    verify.add_argument("--output", **FILE, help="write a PNG: the worst image, both results and their difference")
+    verify.add_argument("--seed", type=whole(0), default=0, metavar="N", help=f"seed of the random draws; {DEFAULT}")
+    verify.add_argument("--output", **FILE, help="write a PNG of the worst image, both results and their difference")
     verify.add_argument("--json", **as_json("the certificate as JSON"))
 
     explain = command(
         "explain",
         "pipelines.explain_pipeline",
-        "Say what a pipeline does: ops, plan, shapes; and show it, as a picture of one photo at every stage.",
+        "Describe a pipeline: its ops, plan and shapes; --output draws one photo at every stage.",
         "explain pipeline.json --image photo.jpg --output stages.png",
     )
     explain.add_argument("pipeline", **PIPELINE)
-    size = "height x width of the image in the example; default: 480x640"
+    size = "height x width of the example image; default: 480x640"
     example = explain.add_mutually_exclusive_group()
     example.add_argument("--size", type=read_size, default=(480, 640), metavar="HxW", help=size)
-    example.add_argument("--image", **FILE, help="a photo, for whose size and pixels it is explained")
-    picture = "write a PNG: the photo at every stage, with the crop, the tensor and its values"
+    example.add_argument("--image", **FILE, help="a photo to use as the example image")
+    picture = "write a PNG of the photo at every stage, with the crop, the tensor and its values"
     explain.add_argument("--output", **FILE, help=picture)
 
     run = command(
         "run",
         "runs.run_files",
-        "Run a pipeline on files, without a server: a summary of each output, or one .npy an output.",
+        "Run a pipeline on files without a server: print a summary of each output, or write one .npy per output.",
         "run pipeline.json cat.jpg dog.jpg --output tensors",
     )
     run.add_argument("pipeline", **PIPELINE)
     run.add_argument("files", **IMAGES)
-    run.add_argument("--output", **DIRECTORY, help="write each tensor there as .npy")
-    run.add_argument("--device", default="cpu", help=f"cpu, gpu, gpu:1; {DEFAULT}")
-    run.add_argument("--threads", **COUNT, help="default: the cores of this process")
-    damage = "what is done about damaged JPEGs; default: strict on the CPU, structural on a GPU"
+    run.add_argument("--output", **DIRECTORY, help="folder in which to write each tensor as .npy")
+    run.add_argument("--device", default="cpu", help=f"cpu, gpu or a certain GPU such as gpu:1; {DEFAULT}")
+    run.add_argument("--threads", **COUNT, help="number of threads; default: one for each core of this process")
+    damage = "handling of damaged JPEGs; default: strict on the CPU, structural on a GPU"
     run.add_argument("--damage", choices=DAMAGES, help=damage)
-    formats = f"which may come, by commas, of {', '.join(FORMATS)}; default: all but the last two"
+    formats = f"formats to accept, separated by commas: {', '.join(FORMATS)}; default: all but the last two"
     run.add_argument("--formats", type=read_formats, default=USUAL, metavar="LIST", help=formats)
     run.add_argument("--input", **NUMBERS, default=[])
-    run.add_argument("--decoder", **one_of(CODECS), help=f"of JPEGs on a GPU; {DEFAULT}")
-    run.add_argument("--json", **as_json("an object a line"))
+    run.add_argument("--decoder", **one_of(CODECS), help=f"JPEG decoder on a GPU; {DEFAULT}")
+    run.add_argument("--json", **as_json("one JSON object per line"))
 
-    text = "Look at what training reads."
+    text = "Inspect training data."
     about_data = parsers.add_parser("data", help=text, description=text).add_subparsers(required=True, metavar="WHAT")
     data_check = command(
         "check",
         "runs.check_data",
-        "Decode every sample of a data set once, and name what is broken.",
+        "Decode every sample of a data set once, and list the broken ones.",
         "data check coco:instances.json --option images=train2017",
         about_data,
     )
     data_check.add_argument("source", **SOURCE)
     data_check.add_argument("--option", **SOURCE_OPTION)
-    through = "a pipeline file, through whose training side they go; default: an upright decode"
+    through = "pipeline file whose training side processes each sample; default: decode only, EXIF-oriented"
     data_check.add_argument("--pipeline", **FILE, help=through)
-    data_check.add_argument("--threads", **COUNT, help="default: the cores of this process")
-    data_check.add_argument("--json", **as_json("an object: samples, broken, notes"))
+    data_check.add_argument("--threads", **COUNT, help="number of threads; default: one for each core of this process")
+    data_check.add_argument("--json", **as_json("a JSON object with the keys samples, broken and notes"))
 
     preview = command(
         "preview",
         "runs.preview_training",
-        "Draw a contact sheet: what training sees of a data set, with boxes and what was drawn.",
+        "Draw a contact sheet of a data set as training sees it, with boxes and random parameters.",
         "preview pipeline.json train --output sheet.png",
     )
     preview.add_argument("pipeline", **PIPELINE)
     preview.add_argument("source", **SOURCE)
     preview.add_argument("--option", **SOURCE_OPTION)
-    preview.add_argument("--output", **FILE, required=True, help="the PNG to write: the samples and what was drawn")
-    preview.add_argument("--count", **COUNT, default=12, help=f"of samples; {DEFAULT}")
-    preview.add_argument("--seed", type=whole(0), default=0, metavar="N", help=f"of order and draws; {DEFAULT}")
-    preview.add_argument("--epoch", type=whole(0), default=0, metavar="N", help=DEFAULT)
-    preview.add_argument("--serving", action="store_true", help="show the serving side, on the same samples")
+    preview.add_argument(
+        "--output", **FILE, required=True, help="the PNG to write: the samples with their random parameters"
+    )
+    preview.add_argument("--count", **COUNT, default=12, help=f"number of samples; {DEFAULT}")
+    preview.add_argument(
+        "--seed",
+        type=whole(0),
+        default=0,
+        metavar="N",
+        help=f"seed of the sample order and the random draws; {DEFAULT}",
+    )
+    preview.add_argument("--epoch", type=whole(0), default=0, metavar="N", help=f"epoch to show; {DEFAULT}")
+    preview.add_argument("--serving", action="store_true", help="show the serving side instead, on the same samples")
 
     batch = command(
         "batch",
         "runs.run_manifest",
-        "Run a pipeline on the images of a list with Ray, here or on a cluster: Parquet files, a row an image.",
+        "Run a pipeline on a list of images with Ray, locally or on a cluster. Writes Parquet with one row per image.",
         "batch manifest.txt --pipeline pipeline.json --output tensors",
     )
-    lists = "a list of images: a path a line, or a column of a .csv or .parquet; relative paths lie beside it"
+    lists = "list of images: one path per line, or a column of a .csv or .parquet; paths are relative to its folder"
     batch.add_argument("manifest", type=Path, metavar="MANIFEST", help=lists)
     batch.add_argument("--pipeline", **FILE, required=True, help="a pipeline file")
-    batch.add_argument("--output", **DIRECTORY, required=True, help="folder of one run; the same folder continues it")
+    batch.add_argument(
+        "--output", **DIRECTORY, required=True, help="folder of the results; to continue a run, pass the same folder"
+    )
     batch.add_argument("--column", metavar="NAME", help="column of a .csv or .parquet; default: path, or the only one")
-    batch.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help=DEFAULT)
-    batch.add_argument("--rows-per-file", **COUNT, default=1000, help=DEFAULT)
-    batch.add_argument("--workers", **COUNT, help="processes, each with a core or a GPU; default: all that Ray has")
-    batch.add_argument("--address", metavar="HOST:PORT", help="address of a Ray cluster; default: Ray on this machine")
+    batch.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help=f"where the pipeline runs; {DEFAULT}")
+    batch.add_argument("--rows-per-file", **COUNT, default=1000, help=f"rows in each Parquet file; {DEFAULT}")
+    batch.add_argument(
+        "--workers", **COUNT, help="number of processes, each with one core or GPU; default: as many as Ray has"
+    )
+    batch.add_argument(
+        "--address", metavar="HOST:PORT", help="address of a Ray cluster; default: start Ray on this machine"
+    )
 
     serve = command(
         "serve",
@@ -321,50 +354,60 @@ def command_line() -> argparse.ArgumentParser:
         "serve --model-repository model_repository --http-port 8000",
     )
     serve.add_argument("--model-repository", **DIRECTORY, default=Path("model_repository"), help=DEFAULT)
-    serve.add_argument("--host", default="127.0.0.1", help=DEFAULT)
-    serve.add_argument("--allow-remote", action="store_true", help="let --host be more than this machine")
-    hosts = "names of this server in the Host and Origin of requests over HTTP, besides localhost, --host and addresses"
+    serve.add_argument("--host", default="127.0.0.1", help=f"address to listen on; {DEFAULT}")
+    serve.add_argument("--allow-remote", action="store_true", help="allow a --host that other machines can reach")
+    hosts = (
+        "names to accept in the Host and Origin headers of HTTP requests, besides localhost, --host and IP addresses"
+    )
     serve.add_argument("--allow-hosts", nargs="+", default=(), metavar="NAME", help=hosts)
-    size = "bytes of the body of a request over HTTP; default: %(default)s"
+    size = "maximum size of an HTTP request body in bytes; default: %(default)s"
     serve.add_argument("--http-max-input-size", **COUNT, default=96 << 20, help=size)
-    named = "installed operators, by their names, that pipelines may call; see docs/own-operators.md"
+    named = "names of installed custom operators that pipelines may call; see docs/own-operators.md"
     serve.add_argument("--allow-operators", nargs="+", default=(), metavar="NAME", help=named)
-    shared = "let clients on this machine register shared memory, with which they can end Triton"
+    shared = "let clients on this machine register shared memory; such a client can crash Triton"
     serve.add_argument("--allow-shared-memory", action="store_true", help=shared)
     for name, port in (("http", 8000), ("grpc", 8001), ("metrics", 8002)):
         serve.add_argument(
-            f"--{name}-port", type=whole(0), default=port, metavar="N", help=f"{DEFAULT}; 0: any that is free"
+            f"--{name}-port", type=whole(0), default=port, metavar="N", help=f"{DEFAULT}; 0: any free port"
         )
-    page = "a page for this machine's browser: drop a photo, see its stages, classes and times"
+    page = "serve a web page to browsers on this machine: drop a photo, see its stages, classes and latencies"
     serve.add_argument("--page", action="store_true", help=page)
-    page_port = "default: 8003; 0: any that is free"
+    page_port = "port of the page; default: 8003; 0: any free port"
     serve.add_argument("--page-port", type=whole(0), default=8003, metavar="N", help=page_port)
-    serve.add_argument("--log-file", **FILE, help="Triton's log; default: kept only if Triton fails")
-    lines = "of what pixprep logs; json: an object a line, Triton's own lines among them"
+    serve.add_argument(
+        "--log-file", **FILE, help="file for Triton's log; default: a temporary file, kept only if Triton fails"
+    )
+    lines = "format of pixprep's log; json: one object per line, including Triton's own lines"
     serve.add_argument("--log-format", **one_of(("text", "json")), help=f"{lines}; {DEFAULT}")
-    trace = "send OpenTelemetry spans of requests there, by OTLP over HTTP, such as http://localhost:4318/v1/traces"
+    trace = "send OpenTelemetry spans to this OTLP/HTTP collector, such as http://localhost:4318/v1/traces"
     serve.add_argument("--trace", type=read_collector, dest="trace_url", metavar="URL", help=trace)
-    of_these = "of N requests one is traced, and each that has a traceparent"
+    of_these = "trace one of N requests, and every request with a traceparent"
     serve.add_argument("--trace-rate", **COUNT, default=100, help=f"{of_these}; {DEFAULT}")
-    serve.add_argument("--watch", action="store_true", help="deploy a model whose files change, if it passes and loads")
-    serve.add_argument("--no-check", action="store_true", help="start whatever `pixprep check` says of the repository")
-    in_flight = "on a GPU: images between the ensemble's steps at once, for which memory is set aside"
-    ready = "seconds to wait until every model is ready; default: 120, and 10 for each model"
+    serve.add_argument(
+        "--watch",
+        action="store_true",
+        help="reload a model when its files change, if it passes `pixprep check` and loads",
+    )
+    serve.add_argument(
+        "--no-check", action="store_true", help="start even if `pixprep check` finds problems in the repository"
+    )
+    in_flight = "on a GPU: maximum number of images between the steps of ensembles, for which memory is reserved"
+    ready = "seconds to wait until every model is ready; default: 120, plus 10 for each model"
     serve.add_argument("--ready-timeout", **SECONDS, dest="ready_timeout_s", help=ready)
-    grace = "seconds from Ctrl-C or SIGTERM to the end; all but the last 3 for what is in flight; default: %(default)g"
+    grace = "seconds from Ctrl-C or SIGTERM to the exit, all but 3 of them for requests in flight; default: %(default)g"
     serve.add_argument("--grace", **SECONDS, dest="grace_s", default=10.0, help=grace)
     serve.add_argument("--images-in-flight", **COUNT, default=512, help=f"{in_flight}; {DEFAULT}")
 
     send = command(
         "send",
         "servers.send_images",
-        "Send images to a server: files, or folders of them.",
+        "Send image files, or folders of images, to a server.",
         "send photos --protocol grpc --model ensemble --batch 8",
     )
     health = command(
         "health",
         "servers.ask_health",
-        "Send one image through a model: exit code 0 if it answers in time. For Kubernetes and load balancers.",
+        "Send one image through a model; exit code 0 if it responds in time. For Kubernetes and load balancers.",
         "health --model ensemble --timeout 2",
     )
     bench = command(
@@ -375,33 +418,40 @@ def command_line() -> argparse.ArgumentParser:
     )
     for sub in (send, health, bench):
         add_request(sub, has_images=sub is not health)
-    top = f"of each image, the N best classes; 0: the output itself; {DEFAULT}"
+    top = f"print the N best classes of each image; 0: print the output itself; {DEFAULT}"
     send.add_argument("--top", type=whole(0), default=5, metavar="N", dest="classes", help=top)
     for sub, limit_s, what in ((send, 30.0, "a request"), (health, 5.0, "each call")):
-        text = f"seconds that {what} may take; default: %(default)g"
+        text = f"maximum seconds for {what}; default: %(default)g"
         sub.add_argument("--timeout", **SECONDS, dest="timeout_s", default=limit_s, help=text)
-    send.add_argument("--json", **as_json("an object a line"))
-    closed = "closed loops, each of N requests in flight; default: 1 4 16, or none with --rate"
+    send.add_argument("--json", **as_json("one JSON object per line"))
+    closed = "closed-loop loads with N requests in flight each; default: 1 4 16, or none with --rate"
     bench.add_argument("--concurrency", **COUNT, nargs="+", help=closed)
-    poisson = "Poisson arrivals, each of R requests a second"
+    poisson = "Poisson loads with R requests per second each"
     bench.add_argument("--rate", type=read_positive, nargs="+", default=[], metavar="R", help=poisson)
-    bench.add_argument("--seconds", **SECONDS, default=5.0, help="time for each of them; default: %(default)g")
+    bench.add_argument(
+        "--seconds", **SECONDS, default=5.0, help="duration of each load in seconds; default: %(default)g"
+    )
     printed = bench.add_mutually_exclusive_group()
-    pasted = "measure nothing: print perf_analyzer's command line, to be pasted into a shell"
+    pasted = "do not measure: print the perf_analyzer command line, to paste into a shell"
     printed.add_argument("--print-command", action="store_true", help=pasted)
     printed.add_argument("--json", **as_json("the table as JSON"))
-    bench.add_argument("--csv-file", **FILE, help="write the table as CSV too")
-    bench.add_argument("--json-file", **FILE, help="write the table as JSON too")
+    bench.add_argument("--csv-file", **FILE, help="also write the table as CSV")
+    bench.add_argument("--json-file", **FILE, help="also write the table as JSON")
 
     doctor = command(
-        "doctor", "servers.look_for_traps", "Look for each trap that this machine may have, with the remedy.", "doctor"
+        "doctor",
+        "servers.look_for_traps",
+        "Check this machine for known problems, and print the fix for each.",
+        "doctor",
     )
-    doctor.add_argument("--json", **as_json("a list of objects: name, ok, found, remedy"))
+    doctor.add_argument("--json", **as_json("a JSON list of objects with the keys name, ok, found and remedy"))
     install = command(
         "install-backend",
         "servers.write_backend",
-        "Write the backend, with the package in it, into a Triton's backend directory.",
+        "Write the backend, including this package, to the backend directory of a Triton server.",
         "install-backend /opt/tritonserver/backends",
     )
-    install.add_argument("directory", **DIRECTORY, help="gets the folder `pixprep`")
+    install.add_argument(
+        "directory", **DIRECTORY, help="the backend directory, in which the folder `pixprep` is created"
+    )
     return parser

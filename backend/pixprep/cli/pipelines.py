@@ -1,6 +1,6 @@
-"""Commands about a pipeline or a repository: build, check, import, verify, explain.
+"""Commands for a pipeline or a repository: build, check, import, verify, explain.
 
-A command imports what it needs when it runs: ``pixprep run`` works where nothing of Triton is installed.
+Each command imports its modules when it runs, so that ``pixprep run`` works without Triton's packages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def write_repository(
     labels: Sequence[tuple[str, Path]] | None,
     **options: Any,
 ) -> int:
-    """Do what ``pixprep build`` says."""
+    """Run ``pixprep build``."""
     if explain:
         from pixprep.serving.repository import explain_onnx
 
@@ -75,7 +75,9 @@ def write_repository(
     for note in built.notes:
         say_text(note, file=sys.stderr)
     _preview(photo, lambda encoded: try_out(output, encoded, name=options["name"]))
-    if options["plan"] or options["classifier"] != "tensorrt":  # else the plan is made first, as a note says
+    if (
+        options["plan"] or options["classifier"] != "tensorrt"
+    ):  # otherwise the user makes the plan first, as a note explains
         say(f"next  {called()} serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
     return 0
 
@@ -89,7 +91,7 @@ def check_path(
     option: Sequence[tuple[str, Any]],
     as_json: bool,
 ) -> int:
-    """Do what ``pixprep check`` says."""
+    """Run ``pixprep check``."""
     from pixprep.importers.source import note
     from pixprep.serving.repository import check, check_pipeline, side_notes, try_out
     from pixprep.serving.repository.repository import Repository
@@ -116,7 +118,7 @@ def check_path(
             say(problem)
         for margin in [] if problems or repository else black_margins(Pipeline.load(path)):
             say(f"{path.name}: {margin}", file=sys.stderr)
-        if len(problems) != 1:  # one says it all
+        if len(problems) != 1:  # a single problem needs no count
             say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
     found += [f"{file}: {words}" for file, load in files.items() if (words := note(file, load))]
     for line in (*side_notes(repository or path, odd_range=odd_range), *found):
@@ -132,7 +134,7 @@ def check_path(
 
 
 def _compared(path: Path, source: str, options: dict[str, Any]) -> tuple[list[Problem], list[str]]:
-    """Differences of a pipeline file from a source, as problems; or the line that there is none."""
+    """Return the differences between a pipeline file and its source as problems, or a line that they are equal."""
     from pixprep.importers.source import imported_again, is_equal
     from pixprep.serving.repository import Problem
 
@@ -152,7 +154,7 @@ def import_pipeline(
     image: Path | None,
     force: bool,
 ) -> int:
-    """Do what ``pixprep import`` says."""
+    """Run ``pixprep import``."""
     from pixprep import importers
 
     if file.exists() and not force:
@@ -187,7 +189,7 @@ def import_pipeline(
 def _import_dali_model(
     models: Sequence[DaliModel], folder: Path, options: dict[str, Any], photo: tuple[str, bytes]
 ) -> int:
-    """Write the model folder of pixprep that the versions of one of dali_backend become."""
+    """Convert the versions of a dali_backend model, and write them as one pixprep model folder."""
     from pixprep.serving.repository.dali_model import refuse_strangers
     from pixprep.serving.repository.warmups import FOLDER, warmup_files
     from pixprep.serving.repository.writer import Content, write
@@ -221,7 +223,7 @@ def _import_dali_model(
 
 
 def _translated(model: DaliModel, options: dict[str, Any]) -> tuple[Pipeline, dict[str, str], list[str]]:
-    """A version of a model of dali_backend: its pipeline, the files that it becomes, and notes on what is left out."""
+    """Convert one version of a dali_backend model: its pipeline, the files to write, and notes on omitted fields."""
     from pixprep.importers import importer_of
     from pixprep.importers.dali import interface, read_graph
     from pixprep.serving.repository.dali_model import translated
@@ -239,7 +241,7 @@ def _translated(model: DaliModel, options: dict[str, Any]) -> tuple[Pipeline, di
 
 
 def _source(source: str | None, options: dict[str, Any]) -> str | Pipeline | None:
-    """A source that is a model folder of dali_backend, as the pipeline of its newest version; others as they are."""
+    """Convert a model folder of dali_backend to the pipeline of its newest version; return other sources unchanged."""
     if source is None or not (folder := Path(source.removeprefix("dali:"))).is_dir():
         return source
     from pixprep.serving.repository.dali_model import find_dali_model
@@ -252,7 +254,7 @@ def _source(source: str | None, options: dict[str, Any]) -> str | Pipeline | Non
 
 
 def _photo(image: Path | None) -> tuple[str, bytes]:
-    """Name and bytes of the photo of a preview: the user's, or one that pixprep brings along."""
+    """Return the name and bytes of the photo for a preview: the user's, or the built-in one."""
     path = image or PHOTOS / "china.jpg"
     if path.is_dir():
         raise PixprepError(f"{path}: is a folder: name a photo in it")
@@ -267,10 +269,10 @@ def _lines(pipeline: Pipeline, encoded: bytes) -> Iterator[str]:
 
 
 def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) -> None:
-    """Say on stderr what one photo becomes. A hint: a photo that cannot be shown fails nothing.
+    """Print a preview of one photo to stderr. A photo that cannot be shown does not fail the command.
 
     Raises:
-        PipelineError: every photo would fail.
+        PipelineError: The pipeline would fail for every photo.
     """
     name, encoded = photo
     say(f"preview of {name}:", file=sys.stderr)
@@ -293,7 +295,7 @@ def verify_pipeline(
     output: Path | None,
     as_json: bool,
 ) -> int:
-    """Do what ``pixprep verify`` says."""
+    """Run ``pixprep verify``."""
     from pixprep.importers.verify import verify, verify_training
 
     check_picture(output, images)
@@ -322,7 +324,7 @@ def verify_pipeline(
 
 
 def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | None, output: Path | None) -> int:
-    """Do what ``pixprep explain`` says."""
+    """Run ``pixprep explain``."""
     from pixprep.show.preview import preview, still
     from pixprep.show.words import explain
 

@@ -1,6 +1,6 @@
 """Commands that run a pipeline on files and data sets: run, batch, preview, data check.
 
-A command imports what it needs when it runs: ``pixprep run`` works where nothing of Triton is installed.
+Each command imports its modules when it runs, so that ``pixprep run`` works without Triton's packages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run_files(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Do what ``pixprep run`` says."""
+    """Run ``pixprep run``."""
     paths = expand(files)
     say_skipped(files)
     failed = 0
@@ -65,11 +65,11 @@ def run_files(
 
 
 def run_manifest(*, manifest: Path, pipeline: Path, output: Path, **options: Any) -> int:
-    """Do what ``pixprep batch`` says."""
+    """Run ``pixprep batch``."""
     loaded = _served_side(pipeline)
     from pixprep.cluster import ray
 
-    # counting is for who watches the bar
+    # count only for a progress bar that someone sees
     total = sum(1 for _ in ray.manifest(manifest, options["column"])) if sys.stderr.isatty() else None
     with Progress("images") as progress:
         done = ray.batch(manifest, loaded, output, progress=lambda rows, _: progress.to(rows, total), **options)
@@ -82,7 +82,7 @@ def run_manifest(*, manifest: Path, pipeline: Path, output: Path, **options: Any
 def _results(
     engine: Engine, paths: Sequence[Path], numbers: dict[str, Any]
 ) -> Iterator[list[dict[str, Any] | str | ImageError]]:
-    """For each file, or each box of it, its outputs, or why there are none; several files, for every thread's sake."""
+    """Yield the outputs, or the error, of each row of each file. Runs several files at once, to use every thread."""
     several = 2 * engine.lanes
     for start in range(0, len(paths), several):
         some = paths[start : start + several]
@@ -99,7 +99,7 @@ def _results(
 
 
 def _of_image(batch: Batch, span: slice) -> list[dict[str, Any] | str | ImageError]:
-    """Give the rows of an image; a tensor may lie on a GPU."""
+    """Return the rows of an image, with tensors on a GPU copied to the CPU."""
     return [
         batch.errors[row]
         or {name: array[row].get() if hasattr(array, "get") else array[row] for name, array in batch.outputs.items()}
@@ -108,7 +108,7 @@ def _of_image(batch: Batch, span: slice) -> list[dict[str, Any] | str | ImageErr
 
 
 def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Iterator[dict[str, Any]]:
-    """Rows to print of a file, one for each output, which is written to ``STEM.npy``, or ``STEM.NAME.npy``."""
+    """Yield one row to print per output of a file; write the output to ``STEM.npy`` or ``STEM.NAME.npy``."""
     import numpy as np
 
     if not isinstance(result, dict):
@@ -134,7 +134,7 @@ def preview_training(
     serving: bool,
     **options: Any,
 ) -> int:
-    """Do what ``pixprep preview`` says."""
+    """Run ``pixprep preview``."""
     from pixprep.show.contact_sheet import contact_sheet
     from pixprep.training.opening import open_source
 
@@ -143,7 +143,7 @@ def preview_training(
         raise PixprepError(f"{output}: would be one of the samples: name a file outside {source}")
     loaded = Pipeline.load(pipeline)
     side = loaded.for_serving() if serving else loaded.for_training()
-    with quiet():  # the sheet names what is broken
+    with quiet():  # the sheet shows which samples are broken
         opened = open_source(source, dict(option))
         sheet = contact_sheet(opened, side, title=f"{pipeline.name}, {source}", **options)
     write_picture(output, sheet)
@@ -154,7 +154,7 @@ def preview_training(
 def check_data(
     *, source: str, option: Sequence[tuple[str, Any]], pipeline: Path | None, threads: int | None, as_json: bool
 ) -> int:
-    """Do what ``pixprep data check`` says."""
+    """Run ``pixprep data check``."""
     from pixprep.training.check import check
     from pixprep.training.opening import open_source
 
@@ -163,7 +163,7 @@ def check_data(
             with progress.hidden():
                 say(broken.error)
 
-    with quiet():  # all that is logged is said below
+    with quiet():  # every warning is printed below
         opened = open_source(source, dict(option))
         through = Pipeline.load(pipeline).for_training() if pipeline else None
         with Progress("samples") as progress:
@@ -181,7 +181,7 @@ def check_data(
 
 
 def _served_side(path: Path) -> Pipeline:
-    """The serving side of a pipeline file, which decodes files; what it leaves out is said."""
+    """Return the serving side of a pipeline file, adapted to files; print which ops it omits."""
     pipeline = Pipeline.load(path).for_serving().for_files()
     if pipeline.left_out:
         say(f"{path}: {pipeline.left_out}", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""Commands about a server: serve, send, health, bench, demo, doctor, install-backend.
+"""Commands for a server: serve, send, health, bench, demo, doctor, install-backend.
 
-A command imports what it needs when it runs: ``pixprep run`` works where nothing of Triton is installed.
+Each command imports its modules when it runs, so that ``pixprep run`` works without Triton's packages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def serve_models(
     allow_operators: Sequence[str],
     **options: Any,
 ) -> int:
-    """Do what ``pixprep serve`` says."""
+    """Run ``pixprep serve``."""
     from pixprep.plan.steps import finding
     from pixprep.serving.embedded import supervisor
     from pixprep.serving.embedded.request import CLIP
@@ -85,13 +85,13 @@ def serve_models(
     find_problems: supervisor.Check = (lambda _: ()) if no_check else check
     try:
         finding.check_installed(allow_operators)
-        if allow_operators:  # Triton's processes have our environment
+        if allow_operators:  # Triton's processes inherit this environment
             names = [*os.environ.get(finding.VARIABLE, "").split(), *allow_operators]
             os.environ[finding.VARIABLE] = " ".join(dict.fromkeys(names))
-        # what is no folder at all, or holds no model, the server refuses in its own words
+        # the server itself reports a missing folder, and one without models
         if model_repository.is_dir() and models_in(model_repository) and (problems := find_problems(model_repository)):
             words = f"{model_repository} would not load; --no-check serves it all the same"
-            raise PixprepError(words, *map(str, problems))  # noqa: TRY301  (said below as JSON, too)
+            raise PixprepError(words, *map(str, problems))  # noqa: TRY301  (also logged as JSON below)
         with shown or nullcontext(), progress:
             on_progress = None if as_json else progress.to
             supervisor.serve(
@@ -111,7 +111,7 @@ def serve_models(
 
 
 def send_images(*, paths: Sequence[Path], as_json: bool, inputs: Sequence[tuple[str, Any]] = (), **options: Any) -> int:
-    """Do what ``pixprep send`` says."""
+    """Run ``pixprep send``."""
     from pixprep.serving.embedded import client
 
     failed = 0
@@ -126,7 +126,7 @@ def send_images(*, paths: Sequence[Path], as_json: bool, inputs: Sequence[tuple[
 
 
 def ask_health(*, model: str, **options: Any) -> int:
-    """Do what ``pixprep health`` says."""
+    """Run ``pixprep health``."""
     from pixprep.serving.embedded import client
 
     say(f"ok  {model}  {client.health(model=model, **options):.1f} ms")
@@ -145,11 +145,11 @@ def measure_server(
     inputs: Sequence[tuple[str, Any]],
     **options: Any,
 ) -> int:
-    """Do what ``pixprep bench`` says."""
+    """Run ``pixprep bench``."""
     from pixprep.serving.embedded import perf
 
     reports = [(path, text) for path, text in ((csv_file, perf.to_csv), (json_file, perf.to_json)) if path]
-    for path, _ in reports:  # before minutes of measuring
+    for path, _ in reports:  # fail before minutes of measuring
         if path.is_dir() or not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
             raise PixprepError(f"{path}: cannot be written: name a file in a folder that you may write")
     images = []
@@ -166,7 +166,7 @@ def measure_server(
         except BaseException:
             shutil.rmtree(folder)
             raise
-        say(f"{folder}: holds what the command needs; remove it when you are done", file=sys.stderr)
+        say(f"{folder}: contains the files of this command; remove the folder when you are done", file=sys.stderr)
         return 0
     loads = len(concurrency) + len(rate)
     done = count(1)
@@ -187,10 +187,10 @@ def measure_server(
 
 
 def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, stay: bool) -> int:
-    """Do what ``pixprep demo`` says."""
+    """Run ``pixprep demo``."""
     from pixprep.serving.embedded.wheel import find_wheel
 
-    find_wheel()  # before anything is written or fetched: there may be no Triton for this Python
+    find_wheel()  # before anything is written or downloaded: Triton may not exist for this Python version
     from pixprep.serving.embedded import supervisor
     from pixprep.serving.embedded.server import Server
     from pixprep.serving.page.process import Page
@@ -237,7 +237,7 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, st
 
 
 def look_for_traps(*, as_json: bool) -> int:
-    """Do what ``pixprep doctor`` says."""
+    """Run ``pixprep doctor``."""
     from pixprep.serving.embedded import doctor
 
     checks = doctor.checks()
@@ -253,7 +253,7 @@ def look_for_traps(*, as_json: bool) -> int:
 
 
 def write_backend(*, directory: Path) -> int:
-    """Do what ``pixprep install-backend`` says."""
+    """Run ``pixprep install-backend``."""
     from pixprep.serving.repository.backend import install_backend
 
     say(install_backend(directory))

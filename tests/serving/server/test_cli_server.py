@@ -203,7 +203,7 @@ def test_the_command_that_bench_prints_runs_when_it_is_pasted(demo, tmp_path):
     environment = os.environ | {"TMPDIR": str(temporary)}
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
     (folder,) = temporary.iterdir()
-    assert said.stderr == f"{folder}: holds what the command needs; remove it when you are done\n"
+    assert said.stderr == f"{folder}: contains the files of this command; remove the folder when you are done\n"
     assert re.findall(r" --concurrency-range (\S+) ", said.stdout) == ["1:1", "2:2"]
     last = said.stdout.splitlines()[-1]
     pasted = subprocess.run(["/bin/sh"], input=last, cwd=elsewhere, capture_output=True, text=True, check=False)

@@ -355,7 +355,7 @@ def test_the_commands_take_inputs(server, folder, capsys):
     assert "nowhere.json: cannot be read" in capsys.readouterr().err
     (folder / "boxes.json").write_text("[1,")
     assert main(["send", str(folder / "a.jpg"), "--input", f"boxes={folder / 'boxes.json'}", *url]) == 1
-    assert "boxes.json: is no JSON" in capsys.readouterr().err
+    assert "boxes.json: is not JSON" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
