@@ -232,10 +232,10 @@ def test_the_registry_has_these_rows_and_each_can_be_asked_for():
     rows = {node.value for node in ast.walk(code) if isinstance(node, ast.Constant)}
     places = {row.removeprefix("pixprep.") for row in rows if str(row).startswith("pixprep.")}
     assert places == set(REGISTRY)
+    trees = dict(modules())
     for row, library in REGISTRY.items():
         module, _, name = row.partition(":")
-        tree = dict(modules())[module]
-        assert not name or any(getattr(node, "name", None) == name for node in tree.body)
+        assert not name or any(getattr(node, "name", None) == name for node in trees[module].body)
         assert library is None or module in HOMES[library]
 
 
