@@ -78,7 +78,7 @@ KEPT = {
     "tests/serving/server/test_embedded_server.py::"
     "test_a_second_server_stands_beside_the_first_and_starts_again_at_the_same_place": 0,
     "tests/serving/server/test_embedded_server.py::"
-    "test_the_folders_of_a_killed_triton_are_removed_when_it_is_started_anew": 0,
+    "test_the_folders_of_a_killed_triton_are_removed_when_it_is_started_again": 0,
     "tests/serving/server/test_embedded_server.py::"
     "test_a_process_that_is_killed_while_its_model_is_loaded_anew_is_told_of_as_that": 0,
     "tests/serving/server/test_embedded_server.py::"

@@ -1,4 +1,4 @@
-"""Ask a live server for hours, if you like: load it anew, kill it, hang up on it; then look at what it still holds.
+"""Ask a live server for hours, if you like: load it again, kill it, hang up on it; then look at what it still holds.
 
     PYTHONPATH=tests .venv/bin/python tools/soak.py [--requests 12000] [--mixed 2000] [--reloads 15] [--kills 5]
         [--hang-ups 100] [--random-kills 60] [--drains 1]

@@ -27,7 +27,7 @@ COLUMNS, ROWS = 4, 3
 
 
 def main() -> None:
-    """Draw the photos of several epochs: each epoch draws anew."""
+    """Draw the photos of several epochs: each epoch draws again."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photos", type=Path, default=HERE.parent / "client_examples" / "images")
     parser.add_argument("--annotations", type=Path, default=HERE / "instances.json")

@@ -147,7 +147,7 @@ class ImageError(PixprepError):
 
 
 _TYPES = {
-    "int": "a whole number",
+    "int": "an integer",
     "float": "a number",
     "str": "a string",
     "bool": "true or false",
@@ -158,13 +158,13 @@ _TYPES = {
 
 
 def in_words(text: str) -> str:
-    """Words of msgspec for a value, its types in words: ``expected a whole number, got a string``."""
+    """Words of msgspec for a value, its types in words: ``expected an integer, got a string``."""
     words = re.sub(r"`[\w |]+`", _in_words, text)
     return words[0].lower() + words[1:]
 
 
 def _in_words(types: re.Match[str]) -> str:
-    """``int | null`` as ``a whole number``: a field that may be null may as well be left out."""
+    """``int | null`` as ``an integer``: a field that may be null may as well be left out."""
     names = types[0].strip("`").split(" | ")
     if not {*names} <= {*_TYPES, "null"}:
         return types[0]

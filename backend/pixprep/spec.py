@@ -58,7 +58,7 @@ def as_tuple(value: Reals) -> tuple[float, ...]:
 
 
 def rounded(value: float, rounding: SideRounding) -> int:
-    """A value of at least 0 as a whole number: cut off (of ``DETRS``, too), up, or nearest, with ties to even or up."""
+    """A value of at least 0 as an integer: cut off (of ``DETRS``, too), up, or nearest, with ties to even or up."""
     if rounding in ("half_even", "up"):
         return round(value) if rounding == "half_even" else ceil(value)
     return int(value + 0.5 if rounding in DALIS else value)
@@ -191,7 +191,7 @@ class Bound(NamedTuple):
         return Bound(least, most, self.is_whole or other.is_whole, min(max(self.example, least), most))
 
     def __str__(self) -> str:
-        return f"{'a whole number of ' * self.is_whole}{self.least:g} to {self.most:g}"
+        return f"{'an integer of ' * self.is_whole}{self.least:g} to {self.most:g}"
 
 
 class Kind(NamedTuple):

@@ -1,8 +1,9 @@
 """Attack: a website has the browser send requests to `pixprep serve`; a client sends what ends Triton, or two requests
 that look like one.
 
-Defence: the front looks at Host, Origin, framing, JSON and shapes before Triton reads a byte, and writes the head anew.
-Outcome: a refusal in words, of which a stand-in for Triton sees nothing; every other request arrives as it was sent.
+Defence: the front looks at Host, Origin, framing, JSON and shapes before Triton reads a byte, and writes the head
+again. Outcome: a refusal in words, of which a stand-in for Triton sees nothing; every other request arrives as it was
+sent.
 """
 
 import gzip
@@ -458,7 +459,7 @@ def test_answers_pass_as_they_are_and_connections_stay(front):
             assert front.ask(photo, RAW, kept=kept) == (200, photo)
 
 
-def test_a_connection_that_triton_has_closed_meanwhile_is_made_anew(front):
+def test_a_connection_that_triton_has_closed_meanwhile_is_made_again(front):
     with closing(http.client.HTTPConnection(front.address, timeout=TIMEOUT_S)) as kept:
         for _ in range(3):
             assert front.ask(b"{}", path="/closes", kept=kept) == (200, b"{}")

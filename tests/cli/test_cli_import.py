@@ -65,11 +65,11 @@ def test_options_reach_the_importer_and_force_writes_over_a_file(pixprep):
         ("{}", "say whose it is: LIBRARY:what.json, with a library of torchvision, timm, transformers, keras"),
         ("[1]", "must be a JSON object"),
         ("not JSON", "is not JSON"),
-        (json.dumps(VIT | {"warp": 3}), '"warp": 3 is not understood'),
+        (json.dumps(VIT | {"warp": 3}), '"warp": 3 is not supported'),
         ('{"class_name": "Model"}', '"class_name": "Model" is no Sequential or Functional'),
     ],
 )
-def test_a_json_file_that_is_not_understood_is_refused_and_nothing_is_written(folder, pixprep, text, message):
+def test_a_json_file_that_is_not_supported_is_refused_and_nothing_is_written(folder, pixprep, text, message):
     (folder / "what.json").write_text(text)
     code, _, err = pixprep("import", "what.json", "p.json")
     assert code == 1

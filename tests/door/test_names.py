@@ -53,11 +53,11 @@ MISTAKES = [
     # values
     (
         lambda: pp.resize((8, 9)),
-        "resize: size: expected a whole number or a string, got a list: both sides are height=8, width=9",
+        "resize: size: expected an integer or a string, got a list: both sides are height=8, width=9",
     ),
     (lambda: pp.Pipeline([pp.decode(), pp.resize(8, 9), pp.tensor()]), 'ops[1] "resize": side: expected a string'),
     (lambda: pp.resize(8, filter="cubic"), 'resize: filter: "cubic" is not a choice; did you mean "bicubic"?'),
-    (lambda: pp.resize(8, filter=3), "resize: filter: expected a string, got a whole number"),
+    (lambda: pp.resize(8, filter=3), "resize: filter: expected a string, got an integer"),
     (
         lambda: pp.random_resized_crop(8, scale=0.5),
         "scale: expected a list, got a number: two are meant, such as [0.08",
@@ -95,7 +95,7 @@ MISTAKES = [
     (lambda: first([{"img": b""}]), 'sample 0 has no "image"; it has img'),
     (lambda: first([(b"", 1)]), 'samples are dicts with an "image", not tuple: pixprep.read.rows(rows, image=0'),
     (lambda: first([SAMPLE])["label"], 'no "label" in this batch; there are tensor, index, attempt, is_padding'),
-    (lambda: first([SAMPLE] * 2, mix=pp.Mix(2, 1.0)), 'Mix: "label" of each sample is a whole number from 0 to 1'),
+    (lambda: first([SAMPLE] * 2, mix=pp.Mix(2, 1.0)), 'Mix: "label" of each sample is an integer from 0 to 1'),
 ]
 
 

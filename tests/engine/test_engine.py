@@ -233,8 +233,8 @@ def test_times_are_told_for_each_image(engine):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"threads": 0}, "threads is a whole number of at least 1, not 0"),
-        ({"threads": "2"}, "threads is a whole number of at least 1, not '2'"),
+        ({"threads": 0}, "threads is an integer of at least 1, not 0"),
+        ({"threads": "2"}, "threads is an integer of at least 1, not '2'"),
         ({"device": 0}, 'device "0": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
         ({"device": "tpu"}, 'device "tpu": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
         ({"damage": "x"}, "damage is one of strict, structural, pillow, lenient, not 'x'"),

@@ -17,7 +17,7 @@ def crops(*after, box="boxes", decode=None, resize=None, **tensor):
 
 
 def fixed(box, resize=None, dtype="uint8"):
-    """The same pipeline with a crop of whole numbers: left, top, right, bottom."""
+    """The same pipeline with a crop of integers: left, top, right, bottom."""
     left, top, right, bottom = box
     ops = [pp.crop(top, left, bottom - top, right - left), pp.resize(**SMALL, **(resize or {}))]
     return pp.Pipeline([pp.decode(), *ops, pp.tensor(dtype=dtype, layout="hwc")])

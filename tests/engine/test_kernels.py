@@ -457,7 +457,7 @@ print(*[check.found for check in doctor.checks(serves=False) if check.name == "k
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=TESTS, env=environment)
     why = "no kernels in C work here, on Linux vax (none is installed)"
     assert done.stdout.splitlines() == [
-        f"{why}: pixprep runs on Linux; install it there anew, with a compiler: PIXPREP_CC=cc pip install "
+        f"{why}: pixprep runs on Linux; install it there again, with a compiler: PIXPREP_CC=cc pip install "
         "--force-reinstall --no-deps --no-binary pixprep pixprep",
         why,
     ]

@@ -156,7 +156,7 @@ def test_the_longest_codes_and_values_too():
         compare(np.random.default_rng(seed), jpeg(pixels, quality=100, subsampling=SAMPLINGS[kind]), RGB, 4)
 
 
-def test_each_interval_between_restarts_begins_anew():
+def test_each_interval_between_restarts_begins_again():
     for blocks in range(1, 40):
         compare(np.random.default_rng(0), jpeg(scene(50, 90), restart_marker_blocks=blocks), RGB, 2)
 
@@ -253,7 +253,7 @@ def test_a_library_without_the_functions_is_refused():
 
 
 @pytest.fixture
-def _huffman_anew():
+def _huffman_again():
     turbo.has_own_huffman.cache_clear()
     yield
     turbo.has_own_huffman.cache_clear()
@@ -280,19 +280,19 @@ def entropy_decoder(monkeypatch, *, version=None, setting=None):
     return bool(struct[0].has_own_huffman)
 
 
-@pytest.mark.usefixtures("_huffman_anew")
+@pytest.mark.usefixtures("_huffman_again")
 @pytest.mark.parametrize("way", [{"setting": "library"}, {"version": "3.2.1"}, {"version": "30.0.0"}])
 def test_an_untested_library_or_a_setting_leaves_the_librarys_own_huffman_loop(monkeypatch, way):
     assert not entropy_decoder(monkeypatch, **way)
 
 
-@pytest.mark.usefixtures("_huffman_anew")
+@pytest.mark.usefixtures("_huffman_again")
 def test_a_tested_library_has_pixpreps_huffman_loop(monkeypatch):
     assert entropy_decoder(monkeypatch, version=max(turbo.TESTED))
     assert turbo.why_not_own().startswith("pixprep has not been tested with libjpeg-turbo 3.")
 
 
-@pytest.mark.usefixtures("_huffman_anew")
+@pytest.mark.usefixtures("_huffman_again")
 def test_a_wrong_setting_of_the_huffman_loop_stops_the_engine(monkeypatch):
     monkeypatch.setenv("PIXPREP_HUFFMAN", "off")
     with pytest.raises(SetupError) as caught:

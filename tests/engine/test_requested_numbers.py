@@ -124,7 +124,7 @@ def test_shares_of_the_sides_are_cut_at_rounded_ends():
 
 SMALL = "[DOES_NOT_FIT] 100 x 80 pixels are too small for the window of"
 SHARE, FOUR = pp.crop(0.5, 0, "y", 1.0, unit="share"), pp.resize(height=4, width=4)
-WHOLE = "must be a whole number of"
+WHOLE = "must be an integer of"
 REFUSED = [
     ([pp.crop("y", 0, 20, 30)], -1, f'[BAD_INPUT] "y" 1 of 1: -1 {WHOLE} 0 to 16384'),
     ([pp.crop("y", 0, 20, 30)], 1.5, f'[BAD_INPUT] "y" 1 of 1: 1.5 {WHOLE} 0 to 16384'),
@@ -168,7 +168,7 @@ def test_numbers_may_come_in_any_type_of_numbers(dtype):
 def test_two_fields_share_an_input_where_both_of_their_limits_hold():
     window = pp.crop("n[0]", "n[1]", 20, 30)
     pipeline = pp.Pipeline([pp.pixels(), window, pp.resize(height="n[1]", width=8, max_size=50), TENSOR])
-    assert str(pipeline.inputs["n"]) == ("float32 [n, 2] (a whole number of 0 to 16384; a whole number of 1 to 50)")
+    assert str(pipeline.inputs["n"]) == ("float32 [n, 2] (an integer of 0 to 16384; an integer of 1 to 50)")
     assert pipeline.example_inputs() == {"n": [[0, 1]]}
     with pytest.raises(pp.PipelineError, match=r'the input "n" is .* of an earlier op, and here bool'):
         pp.Pipeline([pp.pixels(), window, pp.flip(when="n"), TENSOR])

@@ -257,7 +257,7 @@ def test_full_range_is_not_limited_range():
 
 
 def matrix(*numbers):
-    """A clip whose track has another display matrix, here of two rows of whole numbers."""
+    """A clip whose track has another display matrix, here of two rows of integers."""
     turned = bytearray(made("h264.mp4"))
     at = turned.index(b"tkhd") + 44  # of a track's header of version 0: nine numbers of 16.16 and 2.30
     a, b, c, d = (number << 16 for number in numbers)

@@ -135,7 +135,7 @@ def matrices(height, width):
         "sheared": (1.0, 0.3, -0.2 * width, -0.15, 1.1, 0.1 * height),
         "mirrored": (-1.0, 0.0, float(width), 0.0, 1.0, 0.0),
         "far": (900.5, 3.0, -40000.0, 2.0, 700.25, 33000.0),
-        "further than whole numbers": (1e12, 3e11, -1e15, 2e12, 7e10, 3e14),
+        "further than integers": (1e12, 3e11, -1e15, 2e12, 7e10, 3e14),
         "perspective": (1.1, 0.2, -3.0, -0.1, 0.9, 2.5, 0.3 / width, -0.2 / height),
         "perspective, a horizon in it": (0.7, 0.1, 1.0, 0.2, 1.2, -2.0, -1.7 / width, 0.25 / height),
         "perspective, divided by 0": (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0, 0.0),

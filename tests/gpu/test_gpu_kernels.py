@@ -133,7 +133,7 @@ WRONG_STEPS = {
     "hue of torchvision": ("255.999f", "255.0f"),
     "sharpness": ("(2 * sum + 13) / 26", "2 * sum / 26"),
     "blur": ("const float *)step.data + step.whole_width", "const float *)step.data"),
-    "nearest, by whole numbers": ("(long long)numbers[2]) >> 16", "(long long)numbers[2] + 32768) >> 16"),
+    "nearest, by integers": ("(long long)numbers[2]) >> 16", "(long long)numbers[2] + 32768) >> 16"),
     "nearest, by a walk": ("m[4] * 0.5", "m[4]"),
     "bilinear of pillow": ("(lower - upper) * dy", "(lower - upper)"),
     "bicubic of pillow": ("(a - b) * 2.0 + c - d", "(a - b) * 2.0 + c"),

@@ -224,7 +224,7 @@ def test_no_decoder_goes_while_its_images_are_worked_on(gpu):
 
 
 def test_nvimagecodec_is_called_on_the_engines_gpu_alone(gpu):
-    """When it is made, compared with the CPU, at work, and made anew; outside it would be the first GPU."""
+    """When it is made, compared with the CPU, at work, and made again; outside it would be the first GPU."""
     gpu.codec.Decoder.hardware = 7
     with on_gpu() as engine:
         engine.run_batch(baseline(40))

@@ -175,7 +175,7 @@ def play(monkeypatch):
         for name, module in {"torch": torch, "torch.utils": ModuleType("u"), "torch.utils.data": data}.items():
             monkeypatch.setitem(sys.modules, name, module)
         monkeypatch.delitem(sys.modules, "pixprep.training.frameworks.torch", raising=False)
-        import pixprep.training.frameworks.torch as ours  # noqa: PLC0415  (anew)
+        import pixprep.training.frameworks.torch as ours  # noqa: PLC0415  (again)
 
         monkeypatch.setattr(ours, "_stream", lambda device, current: side)  # noqa: ARG005  (a namespace has no hash)
         return gpu, side

@@ -55,7 +55,7 @@ def test_a_number_that_is_computed_from_one_of_the_request_is_refused():
         operator(EXPRESSION, ["X"], ["x"], expression_desc="fdiv(&0 $0:float32)", real_constants=[224.0]),
         operator("Crop", ["decoded"], ["t"], computed={"crop_pos_x": "x"}, **CROP),
     ]
-    assert '"crop_pos_x" is computed from "X" of the request, which is not understood: let clients send' in refusal(
+    assert '"crop_pos_x" is computed from "X" of the request, which is not supported: let clients send' in refusal(
         from_dali, graph(*nodes, outputs=["t"])
     )
 
@@ -89,7 +89,7 @@ def test_several_numbers_of_an_input_are_refused_by_name():
         operator("Slice", ["photo"], ["t"], computed={"start": "two"}, shape=[8, 9]),
     ]
     text = refusal(from_dali, graph(*nodes, outputs=["t"]))
-    assert "is understood of one of an input's numbers from the first on, such as roi[0], not of several" in text
+    assert "is supported only for one of an input's numbers from the first on, such as roi[0], not of several" in text
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_outputs_share_what_they_have_in_common():
     assert list(pipeline.outputs) == ["thumbnail", "tensor_1"]
 
 
-def test_one_output_can_be_taken_though_another_is_not_understood():
+def test_one_output_can_be_taken_though_another_is_not_supported():
     data = graph(
         operator("readers__File", [], ["in", "label"]),
         operator("decoders__Image", ["in"], ["pixels"]),
@@ -162,7 +162,7 @@ def test_one_output_can_be_taken_though_another_is_not_understood():
     assert list(from_dali(data, output="small").outputs) == ["tensor"]
     listed = '; if one output is enough: --option output=NAME of "small", "flow", "label"'
     assert refusal(from_dali, data).startswith(
-        'model.dali: operator 3 "OpticalFlow": is not understood; understood are'
+        'model.dali: operator 3 "OpticalFlow": is not supported; supported operators are'
     )
     assert refusal(from_dali, data).endswith(listed)
     assert refusal(from_dali, data, output="label") == (
@@ -202,8 +202,12 @@ def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output
 FOUR = '"fill_values": [1.0, 1.0, 1.0] with pad_output must be one number, or four, as DALI asks for'
 PADDED = {"crop": [9.0, 9.0], "out_of_bounds_policy": "pad", "rounding": "truncate"}
 REFUSED = [
-    ("Resize", {"resize_longer": 256.0, "max_size": [640.0]}, '"max_size": [640.0] is understood with resize_shorter'),
-    ("Resize", {"size": 9.0, "max_size": [640.0]}, '"max_size": [640.0] is not understood'),
+    (
+        "Resize",
+        {"resize_longer": 256.0, "max_size": [640.0]},
+        '"max_size": [640.0] is supported only with resize_shorter',
+    ),
+    ("Resize", {"size": 9.0, "max_size": [640.0]}, '"max_size": [640.0] is not supported'),
     ("Resize", {"size": 9.0, "roi_start": [0.1, 0.2]}, '"roi_end" is missing: it must be two numbers'),
     ("Resize", {"size": 9.0, "roi_start": [0.1], "roi_end": [0.1, 2.0]}, '"roi_start": [0.10000000149011612] must be'),
     (
@@ -212,7 +216,7 @@ REFUSED = [
         'resize: "roi" is four numbers, top, left, bottom, right, and does not end where it begins',
     ),
     ("Resize", {"size": 9.5}, '"size": 9.5 must be one side, or height and width, of 1 to 16384 pixels'),
-    ("Resize", {"resize_x": 9.0, "mode": "stretch"}, "\"mode\": 'stretch' is not understood with one side"),
+    ("Resize", {"resize_x": 9.0, "mode": "stretch"}, "\"mode\": 'stretch' is not supported with one side"),
     ("Hue", {"hue": [1.0, 2.0]}, '"hue": [1.0, 2.0] must be a finite number'),
     ("Brightness", {"brightness": 2.0, "dtype": FLOAT}, '"dtype": 9 must be 0: levels stay uint8'),
     ("GaussianBlur", {}, 'needs "window_size" or "sigma"'),
@@ -227,17 +231,17 @@ REFUSED = [
     ("WarpAffine", WARPED | {"fill_value": 0.5}, '"fill_value": 0.5 must be a level, 0 to 255'),
     ("WarpAffine", WARPED | {"matrix": [1.0, 2.0, 0.0, 2.0, 4.0, 0.0]}, 'warp: "matrix": no image follows from it'),
     ("WarpAffine", WARPED | {"inverse_map": 1}, '"inverse_map": 1 must be true or false'),
-    ("Water", {}, "moves pixels in a way of DALI's own, which is not understood: an operator of your own may do it"),
+    ("Water", {}, "moves pixels in a way of DALI's own, which is not supported: an operator of your own may do it"),
     ("Resize", {"size": [0.0, 0.0]}, '"size": [0.0, 0.0] must be one side, or height and width'),
-    ("Resize", {"resize_x": -9.0, "resize_y": 9.0}, '"resize_x": -9.0 must be a whole number'),
+    ("Resize", {"resize_x": -9.0, "resize_y": 9.0}, '"resize_x": -9.0 must be an integer'),
     ("Resize", {}, "needs one size, and has none"),
     ("Resize", {"size": 9.0, "resize_x": 9.0}, "needs one size, and has size, resize_x"),
     ("Resize", {"size": 9.0, "mode": "warp"}, "\"mode\": 'warp' must be one of default, stretch, not_larger"),
     ("Resize", {"size": 9.0, "interp_type": 5}, '"interp_type": 5 must be one of 0 (nearest), 1 (bilinear), 2 (bic'),
     ("Resize", {"size": 9.0, "mag_filter": 6}, '"mag_filter": 6 must be one of 0'),
-    ("Resize", {"size": 9.0, "min_filter": 2}, '"min_filter": 2 beside bilinear for the other way is not understood'),
+    ("Resize", {"size": 9.0, "min_filter": 2}, '"min_filter": 2 beside bilinear for the other way is not supported'),
     ("Resize", {"size": 9.0, "mag_filter": 2}, '"mag_filter": 2 beside bilinear for the other way is not'),
-    ("Stack", {"axis": 2}, "puts channels or images together, which is not understood: output_type of the decoder"),
+    ("Stack", {"axis": 2}, "puts channels or images together, which is not supported: output_type of the decoder"),
     ("Slice", {"start": [1], "shape": [1], "axes": [2]}, '"axes": [2] must be of height and width alone; output_type'),
     ("Resize", {"size": 9.0, "dtype": FLOAT}, '"dtype": 9 must be 0: a resized image is uint8'),
     ("Resize", {"size": 9.0, "antialias": 1}, '"antialias": 1 must be true or false'),
@@ -266,19 +270,23 @@ REFUSED = [
     ("Crop", PADDED | {"fill_values": [-1.0]}, '"fill_values": [-1.0] must be a level of 0 to 255, or one for each'),
     ("Crop", PADDED | {"crop_pos_x": 1.5}, 'crop: "left" must be 0 to 1, not 1.5'),
     ("CropMirrorNormalize", {"mirror": 2}, '"mirror": 2 must be one of 0 (False), 1 (True)'),
-    ("Crop", {"crop": [9.0, 9.0], "\x1b[2J": 1}, '"\\u001b[2J": 1 is not understood'),
-    ("Crop", {"crop_h": 9.0}, '"crop_w" is missing: it must be a whole number of 1 to 16384 pixels'),
+    ("Crop", {"crop": [9.0, 9.0], "\x1b[2J": 1}, '"\\u001b[2J": 1 is not supported'),
+    ("Crop", {"crop_h": 9.0}, '"crop_w" is missing: it must be an integer of 1 to 16384 pixels'),
     ("Crop", {"crop": [9.0, 9.0], "rounding": "up"}, "\"rounding\": 'up' must be one of round, truncate"),
     ("Flip", {"depthwise": 1}, '"depthwise": 1 must be 0'),
     ("Transpose", {"perm": [1, 0, 2]}, '"perm": [1, 0, 2] must make HWC or CHW of an image in HWC'),
     ("Transpose", {}, '"perm" is missing: it must make HWC or CHW of an image in HWC'),
-    ("Transpose", {"perm": [2, 0, 1], "transpose_layout": False}, '"transpose_layout": False is not understood'),
+    ("Transpose", {"perm": [2, 0, 1], "transpose_layout": False}, '"transpose_layout": False is not supported'),
     ("Transpose", {"perm": [2, 0, 1], "output_layout": "HWC"}, "\"output_layout\": 'HWC' must be 'CHW'"),
-    ("Normalize", {"mean": 3.0}, 'without "stddev" each image has its own, which is not understood'),
-    ("Normalize", {"mean": 3.0, "stddev": 2.0, "batch": True}, '"batch": True is not understood'),
+    ("Normalize", {"mean": 3.0}, 'without "stddev" each image has its own, which is not supported'),
+    ("Normalize", {"mean": 3.0, "stddev": 2.0, "batch": True}, '"batch": True is not supported'),
     ("Rotate", {"angle": 30.0, "fill_value": 300.0}, '"fill_value": 300.0 must be a level, 0 to 255'),
     ("Rotate", {"angle": 30.0, "interp_type": 3}, '"interp_type": 3 must be one of 0 (nearest), 1 (bilinear)'),
-    ("Rotate", {"angle": 90.0, "size": 9.0, "keep_size": True}, '"size": 9.0 is understood of a fixed angle and an'),
+    (
+        "Rotate",
+        {"angle": 90.0, "size": 9.0, "keep_size": True},
+        '"size": 9.0 is supported only for a fixed angle and an',
+    ),
     ("Pad", {"axes": [2], "shape": [4]}, '"shape": [4] must leave the 3 channels as they are'),
     ("Pad", {"axes": [3], "shape": [4]}, '"axes": [3] must be of height and width alone'),
     ("Pad", {"axes": [0, 1], "shape": [20000, 99]}, '"shape": [20000, 99] must be one side, or height and width'),
@@ -290,11 +298,11 @@ REFUSED = [
     ("Pad", {"axes": [0, 1], "shape": [99, 99], "fill_value": 256.0}, '"fill_value": 256.0 must be a level of 0 to'),
     ("Slice", {"start": [1, 2], "shape": [3, 4], "axes": [0, 2]}, '"axes": [0, 2] must be of height and width alone'),
     ("Slice", {"start": [1], "shape": [3, 4], "axes": [0, 1]}, "needs a number for each of the axes"),
-    ("_TensorSubscript", {"at_0": 1, "num_subscripts": 1}, "subscripts are understood as from and to, without a step"),
+    ("_TensorSubscript", {"at_0": 1, "num_subscripts": 1}, "subscripts are supported as from and to, without a step"),
     (
         "_TensorSubscript",
         {"lo_2": 1, "num_subscripts": 3},
-        "takes channels of HWC, which is not understood: output_type of",
+        "takes channels of HWC, which is not supported: output_type of",
     ),
     ("Paste", {"ratio": 0.5}, '"ratio": 0.5 must be 1 to 100'),
     ("Reshape", {"layout": "CHW"}, "\"layout\": 'CHW' must be HWC, the layout that the image has: transpose"),
@@ -303,17 +311,17 @@ REFUSED = [
     (
         EXPRESSION,
         {"expression_desc": "fdiv($0:float32 &0)", "real_constants": [9.0]},
-        "\"expression_desc\": 'fdiv($0:float32 &0)' is not understood: a number divided by an image",
+        "\"expression_desc\": 'fdiv($0:float32 &0)' is not supported: a number divided by an image",
     ),
     (
         EXPRESSION,
         {"expression_desc": "div(&0 $0:int32)", "integer_constants": [2]},
-        "\"expression_desc\": 'div(&0 $0:int32)' is not understood: +, -, * and / of an image",
+        "\"expression_desc\": 'div(&0 $0:int32)' is not supported: +, -, * and / of an image",
     ),
     (
         EXPRESSION,
         {"expression_desc": "sub(&0 $0:int32)", "integer_constants": [2]},
-        "\"expression_desc\": 'sub(&0 $0:int32)' gives whole numbers",
+        "\"expression_desc\": 'sub(&0 $0:int32)' gives integers",
     ),
     (
         EXPRESSION,
@@ -335,7 +343,7 @@ REFUSED = [
         '"fill_values": 300.0 must be levels, 0 to 255, in a tensor of uint8',
     ),
     ("Paste", {"ratio": 2.0, "n_channels": 1}, '"n_channels": 1 must be 3, as the image has'),
-    ("Warp", {}, "is not understood; understood are decoders__Image"),
+    ("Warp", {}, "is not supported; supported operators are decoders__Image"),
     ("decoders__Image", {}, 'its input "t2" is not the encoded image'),
 ]
 FOURTH = ("CropMirrorNormalize", {"pad_output": True})
@@ -358,7 +366,7 @@ REFUSED_CHAINS = [
     ([DECODE, ("WarpAffine", {"matrix": [1.0, 0.0, 2.0, 0.0, 1.0, 2.0]})], 'needs "size": without it the result is as'),
     (
         [("decoders__Image", {"output_type": 2}), ("ColorSpaceConversion", {"image_type": 2, "output_type": 0})],
-        '"output_type": 0 is not understood of an image in gray: let the model take one channel',
+        '"output_type": 0 is not supported for an image in gray: let the model take one channel',
     ),
     ([GRAY, ("Paste", {"ratio": 2.0, "fill_value": 0})], '"n_channels" is missing: it must be 1, as the image has'),
     ([GRAY, RESIZE, ("CropMirrorNormalize", {"mean": [1.0, 2.0, 3.0], "dtype": UINT8})], "has numbers for 3 channels"),
@@ -368,7 +376,7 @@ REFUSED_CHAINS = [
     ),
     (
         [DECODE, RESIZE, HALF, (EXPRESSION, {"expression_desc": "fdiv(&0 $0:int32)", "integer_constants": [255]})],
-        "gives float16, which is not understood: write 127.0 for 127",
+        "gives float16, which is not supported: write 127.0 for 127",
     ),
     ([DECODE, ("Pad", {})], 'without "shape" it follows from the other images of a batch'),
     ([("decoders__ImageRandomCrop", {})], '"decoders__ImageRandomCrop": draws for each image, as in training'),
@@ -381,7 +389,7 @@ REFUSED_CHAINS = [
 
 
 @pytest.mark.parametrize(("steps", "message"), REFUSED_CHAINS)
-def test_what_is_not_understood_is_refused_by_operator_and_argument(steps, message):
+def test_what_is_not_supported_is_refused_by_operator_and_argument(steps, message):
     text = refusal(from_dali, chain(*steps))
     assert text.startswith(f"model.dali: operator {len(steps) + 1} ")
     assert message in text

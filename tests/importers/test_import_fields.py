@@ -10,7 +10,7 @@ from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import MAX_BYTES, Fields, read_file, read_json, reading
 from support.importing import refusal
 
-SIDE = "must be a whole number of 1 to 16384 pixels"
+SIDE = "must be an integer of 1 to 16384 pixels"
 SIDES = "must be one side, or height and width, of 1 to 16384 pixels"
 NUMBER, NUMBERS = "must be a finite number", "must be a finite number, or one for each of 3 channels"
 HUGE = 10**400
@@ -85,7 +85,7 @@ def test_what_must_have_one_value_may_be_absent():
     fields.expect("null", 3)
     fields.off("absent")
     assert refusal(fields.expect, "x", 3, "3") == "a.json: \"x\": 4 must be 3 or '3'"
-    assert refusal(fields.off, "on") == 'a.json: "on": True is not understood'
+    assert refusal(fields.off, "on") == 'a.json: "on": True is not supported'
 
 
 def test_a_field_that_nobody_asked_for_is_refused():
@@ -94,8 +94,8 @@ def test_a_field_that_nobody_asked_for_is_refused():
             fields.number("x")
             fields.ignore("y")
 
-    assert refusal(read) == 'a.json: "warp": 3 is not understood'
-    assert refusal(Fields({"\x1b[2J": 3}, "a.json").finish) == 'a.json: "\\u001b[2J": 3 is not understood'
+    assert refusal(read) == 'a.json: "warp": 3 is not supported'
+    assert refusal(Fields({"\x1b[2J": 3}, "a.json").finish) == 'a.json: "\\u001b[2J": 3 is not supported'
 
 
 def test_an_error_of_an_op_is_given_its_place_once():

@@ -96,29 +96,29 @@ def test_a_model_of_keras_2_reads_the_same(cls):
     ("bad", "message"),
     [
         (resizing(interpolation="bicubic"), "\"interpolation\": 'bicubic' must be bilinear or nearest"),
-        (resizing(pad_to_aspect_ratio=True), '"pad_to_aspect_ratio": True is not understood'),
-        (resizing(crop_to_aspect_ratio=True), '"crop_to_aspect_ratio": True is not understood but for squares'),
+        (resizing(pad_to_aspect_ratio=True), '"pad_to_aspect_ratio": True is not supported'),
+        (resizing(crop_to_aspect_ratio=True), '"crop_to_aspect_ratio": True is supported only for squares'),
         (resizing(data_format="channels_first"), "\"data_format\": 'channels_first' must be 'channels_last'"),
         (resizing(dtype="uint8"), "\"dtype\": 'uint8' is not float32"),
-        (resizing(warp=1), '"warp": 1 is not understood'),
-        (resizing(height=None), '"height": None must be a whole number of 1 to 16384 pixels'),
+        (resizing(warp=1), '"warp": 1 is not supported'),
+        (resizing(height=None), '"height": None must be an integer of 1 to 16384 pixels'),
         (layer("CenterCrop", height=65, width=2), '"height": 65 may be more than the image has'),
-        (layer("Rescaling", scale=[1, 2, 3]), '"scale": [1, 2, 3] is not understood: a scale for each channel'),
+        (layer("Rescaling", scale=[1, 2, 3]), '"scale": [1, 2, 3] is not supported: a scale for each channel'),
         (layer("Rescaling", scale=1, dtype="float16"), "\"dtype\": 'float16' is not float32"),
         (layer("Rescaling"), '"scale" is missing: it must be a finite number'),
         (layer("Normalization", mean=None, variance=None), '"mean": None is in the weights, where adapt() put it'),
         (layer("Normalization", mean=1, variance=1, axis=[1]), '"axis": [1] is not the channels\''),
-        (layer("Normalization", mean=1, variance=1, invert=True), '"invert": True is not understood'),
+        (layer("Normalization", mean=1, variance=1, invert=True), '"invert": True is not supported'),
         (layer("Normalization", mean=1, variance=-1), '"variance": -1 must be at least 0'),
         (layer("Normalization", mean=[1, 2], variance=1), '"mean": [1, 2] must be a finite number, or one for each'),
         (layer("Normalization", mean=1, variance=[1, 2]), '"variance": [1, 2] must be a finite number, or one for'),
-        (layer("RandomCrop", height=8, width=8), "is no preprocessing that is understood"),
-        (layer("AutoContrast"), "is no preprocessing that is understood"),
-        (layer("Resizing", module="my_layers", **STRETCH), "(my_layers.Resizing) is no preprocessing"),
-        (layer("Resizing", registered_name="mine>Resizing", **STRETCH), "is no preprocessing that is understood"),
+        (layer("RandomCrop", height=8, width=8), "is not a supported preprocessing layer"),
+        (layer("AutoContrast"), "is not a supported preprocessing layer"),
+        (layer("Resizing", module="my_layers", **STRETCH), "(my_layers.Resizing) is not a supported preprocessing"),
+        (layer("Resizing", registered_name="mine>Resizing", **STRETCH), "is not a supported preprocessing layer"),
     ],
 )
-def test_what_is_not_understood_is_refused_by_layer_and_field(bad, message):
+def test_what_is_not_supported_is_refused_by_layer_and_field(bad, message):
     before = [] if bad["class_name"] in ("Resizing", "RandomCrop") else [resizing()]
     text = refusal(from_keras, sequential(*before, bad))
     assert text.startswith(f'config: layer "{bad["class_name"].lower()}" (')
@@ -152,12 +152,12 @@ def nested(depth):
         ({"class_name": "MyModel", "config": {}}, {}, '"class_name": "MyModel" is no Sequential or Functional'),
         ({"class_name": "Sequential", "config": {"layers": [1]}}, {}, '"layers": must be layers'),
         (functional((HEAD[0], []), (HEAD[0], ["inputlayer"])), {}, '"layers": two have one name'),
-        (functional((HEAD[0], []), (NETWORK, [])), {}, "is no preprocessing that is understood"),
+        (functional((HEAD[0], []), (NETWORK, [])), {}, "is not a supported preprocessing layer"),
         (nested(5000), {}, "config: nested too deeply"),
     ],
     ids=lambda value: value if isinstance(value, str) else "-",
 )
-def test_a_source_or_an_option_that_is_not_understood_is_refused(source, options, message):
+def test_a_source_or_an_option_that_is_not_supported_is_refused(source, options, message):
     assert message in refusal(from_keras, source, **options)
 
 
@@ -265,11 +265,11 @@ def test_random_layers_become_the_training_side():
         (layer("RandomCrop", height=64, width=40), '"height": 64 may be no less than the image has'),
         (
             layer("RandomRotation", factor=0.1),
-            'layer "randomrotation" (RandomRotation) is not understood: it comp',
+            'layer "randomrotation" (RandomRotation) is not supported: it comp',
         ),
-        (layer("RandomZoom", height_factor=0.1), "is not understood: it computes in float32, unrounded"),
-        (layer("RandomBrightness", factor=0.1), "is not understood: it computes in float32, unrounded"),
-        (layer("RandomContrast", factor=0.1), "is not understood: it computes in float32, unrounded"),
+        (layer("RandomZoom", height_factor=0.1), "is not supported: it computes in float32, unrounded"),
+        (layer("RandomBrightness", factor=0.1), "is not supported: it computes in float32, unrounded"),
+        (layer("RandomContrast", factor=0.1), "is not supported: it computes in float32, unrounded"),
     ],
 )
 def test_a_layer_that_is_not_exact_is_refused_by_name(random, message):

@@ -53,7 +53,7 @@ def test_the_command_writes_both_sides(tmp_path, monkeypatch, capsys):
     assert pipeline.origin.name == "some"
     (tmp_path / "train.json").write_text(json.dumps({"hflip": 0.25, "warp": 1}))
     assert main(["import", "config.json", "q.json", "--training", "train.json"]) == 1
-    assert capsys.readouterr().err == 'pixprep: train.json: "warp": 1 is not understood\n'
+    assert capsys.readouterr().err == 'pixprep: train.json: "warp": 1 is not supported\n'
     assert main(["import", "ultralytics:detect", "q.json", "--training", "train.json"]) == 1
     assert 'the importer of ultralytics has no option "training"' in capsys.readouterr().err
 

@@ -44,7 +44,7 @@ MISTAKES = [
     ({"std": [0.5, 0, 0.5]}, '"std": [0.5, 0, 0.5] must be over 0'),
     (BORDER | {"test_crop_pct": 0.95}, '"crop_pct": 0.95 must be 1 with "crop_mode": "border"'),
     (BORDER | {"mean": [-1, 0, 2]}, '"mean": [-1, 0, 2] is not the colour of a margin'),
-    ({"rotate": 0}, '"rotate": 0 is not understood'),
+    ({"rotate": 0}, '"rotate": 0 is not supported'),
     ({"pretrained_cfg": {"architecture": "some"}}, 'has no "input_size"'),
     ({"pretrained_cfg": 3}, '"pretrained_cfg": 3 must be an object'),
     ({"model_args": {"in_chans": 1}}, 'model_args: "in_chans": 1 is not 3'),
@@ -52,7 +52,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("changes", "message"), MISTAKES, ids=lambda x: str(x)[:40])
-def test_what_is_not_understood_is_refused_by_its_field(changes, message):
+def test_what_is_not_supported_is_refused_by_its_field(changes, message):
     is_test = any(field.startswith("test_") for field in changes)
     text = refusal(from_timm, CONFIG | changes, name="some.thing", use_test_size=is_test)
     assert text.startswith(f"some.thing: {message}")
@@ -123,7 +123,7 @@ def test_options_of_the_command_line_may_stand_beside_those_of_the_importer(tmp_
     twice = refusal(import_pipeline, f"timm:{config}", training=str(train), auto_augment="v0")
     assert twice == "train.json: says auto_augment twice, once as 'auto_augment'"
     wrong = refusal(import_pipeline, f"timm:{config}", use_testsize=True)
-    assert wrong == 'options of train.py and create_transform: "use_testsize": True is not understood'
+    assert wrong == 'options of train.py and create_transform: "use_testsize": True is not supported'
 
 
 def test_options_of_the_command_line_bring_its_defaults():
@@ -140,24 +140,24 @@ def test_options_of_the_command_line_bring_its_defaults():
         ({"mixup": 0.2}, '"mixup": 0.2 is of batches: Loader(mix=pp.Mix(classes, mixup=, cutmix=))'),
         ({"aug-repeats": 3}, '"aug_repeats": 3 is of the order of samples: Loader(repeats=)'),
         ({"aa": "v0", "auto-augment": "v0r"}, "says auto_augment twice, once as 'auto-augment'"),
-        ({"auto_augment": "3a"}, "\"auto_augment\": '3a' is not understood: no op blurs as Pillow's GaussianBlur does"),
+        ({"auto_augment": "3a"}, "\"auto_augment\": '3a' is not supported: no op blurs as Pillow's GaussianBlur does"),
         (
             {"auto_augment": "augmix-m5"},
-            "\"auto_augment\": 'augmix-m5' is not understood: aug_mix is torchvision's, ",
+            "\"auto_augment\": 'augmix-m5' is not supported: aug_mix is torchvision's, ",
         ),
         (
             {"auto_augment": "rand-m9-t3aw"},
-            "\"auto_augment\": 'rand-m9-t3aw' has 't3aw', which is not understood: no op blurs as Pillow's",
+            "\"auto_augment\": 'rand-m9-t3aw' has 't3aw', which is not supported: no op blurs as Pillow's",
         ),
         (
             {"auto_augment": "rand-m9-inc"},
-            "\"auto_augment\": 'rand-m9-inc' has 'inc', which is not understood: its par",
+            "\"auto_augment\": 'rand-m9-inc' has 'inc', which is not supported: its par",
         ),
-        ({"auto_augment": "rand-m9-w0"}, "\"auto_augment\": 'rand-m9-w0' has 'w0', which is not understood: "),
-        ({"auto_augment": "rand-m9.5"}, "\"auto_augment\": 'rand-m9.5' has 'm9.5', which is not understood: "),
+        ({"auto_augment": "rand-m9-w0"}, "\"auto_augment\": 'rand-m9-w0' has 'w0', which is not supported: "),
+        ({"auto_augment": "rand-m9.5"}, "\"auto_augment\": 'rand-m9.5' has 'm9.5', which is not supported: "),
         (
             {"auto_augment": "v0-m9"},
-            "\"auto_augment\": 'v0-m9' has 'm9', which is not understood: its parts are mstd, each with a number",
+            "\"auto_augment\": 'v0-m9' has 'm9', which is not supported: its parts are mstd, each with a number",
         ),
         ({"auto_augment": "rand-m9-m8"}, "\"auto_augment\": 'rand-m9-m8' has two m"),
         ({"auto_augment": "rand-n21"}, '"num_ops" must be 0 to 20, not 21'),
@@ -168,11 +168,11 @@ def test_options_of_the_command_line_bring_its_defaults():
         ({"color_jitter_prob": 1.5}, '"p" must be 0 to 1, not 1.5'),
         ({"color_jitter": [0.1, 0.2]}, '"color_jitter": [0.1, 0.2] must be one number, or 3 or 4'),
         ({"re_mode": "noise", "re_prob": 0.2}, "\"re_mode\": 'noise' must be one of const, rand, pixel"),
-        ({"re_num_splits": 2}, '"re_num_splits": 2 is not understood'),
+        ({"re_num_splits": 2}, '"re_num_splits": 2 is not supported'),
         ({"use_prefetcher": True}, '"use_prefetcher": True must be False'),
         ({"is_training": False}, '"is_training": False must be True'),
         ({"scale": [0.1]}, '"scale": [0.1] must be two finite numbers'),
-        ({"warp": 1}, '"warp": 1 is not understood'),
+        ({"warp": 1}, '"warp": 1 is not supported'),
         ({"input_size": (3, 128)}, '"input_size": (3, 128) must be channels, height and width'),
     ],
     ids=str,

@@ -55,7 +55,7 @@ def test_an_object_that_has_transforms_is_asked_for_them():
     )
     preset.transforms = compose(transform("RandomChannels"), TO_IMAGE)
     assert refusal(from_torchvision, training=preset) == (
-        "training ClassificationPresetEval.transforms[0] RandomChannels: is not understood (it is random)"
+        "training ClassificationPresetEval.transforms[0] RandomChannels: is not supported (it is random)"
     )
 
 

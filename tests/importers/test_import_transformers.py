@@ -130,9 +130,9 @@ NO_DETR = ({"shortest_edge": 9}, {"max_height": 9, "max_width": 9}, {"shortest_e
 SEGFORMER = {"image_processor_type": "SegformerImageProcessor", "do_center_crop": True}
 MOBILEVIT = {"image_processor_type": "MobileViTImageProcessor", "do_normalize": True}
 WRONG = [
-    (CLIP | {"warp": 3}, '"warp": 3 is not understood'),
-    (CLIP | {"rescale_offset": True}, '"rescale_offset": True is not understood'),  # of another class
-    (vit(224) | {"use_square_size": True}, '"use_square_size": True is not understood'),
+    (CLIP | {"warp": 3}, '"warp": 3 is not supported'),
+    (CLIP | {"rescale_offset": True}, '"rescale_offset": True is not supported'),  # of another class
+    (vit(224) | {"use_square_size": True}, '"use_square_size": True is not supported'),
     (CLIP | {"auto_map": {"AutoImageProcessor": "x.Y"}}, "\"auto_map\": {'AutoImageProcessor': 'x.Y'} names code"),
     (CLIP | {"do_resize": "yes"}, "\"do_resize\": 'yes' must be true or false"),
     *((CLIP | {"size": size}, f'"size": {size} {SIZE}') for size in (*SIZES, None)),
@@ -159,7 +159,7 @@ WRONG = [
     (SAM | {"size": 1024}, '"size": 1024 must be an object'),
     (SAM | {"size": {"shortest_edge": 1024}}, "\"size\": {'shortest_edge': 1024} must be a longest_edge"),
     (DPT | {"do_pad": True}, '"do_pad": True adds margins on both sides'),
-    (DPT | {"ensure_multiple_of": 0}, '"ensure_multiple_of": 0 must be a whole number'),
+    (DPT | {"ensure_multiple_of": 0}, '"ensure_multiple_of": 0 must be an integer'),
     (DPT | {"keep_aspect_ratio": True, "size": [9, 8]}, '"size": [9, 8] must be a square'),
     (YOLOS | {"pad_size": {"height": 9, "width": 9}}, '"do_pad": True with a pad_size is not supported'),
     (CLIP | {"data_format": "channels_last"}, "\"data_format\": 'channels_last' is not supported; remove it"),
@@ -175,7 +175,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("config", "message"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
-def test_what_is_not_understood_is_refused_by_its_field(config, message):
+def test_what_is_not_supported_is_refused_by_its_field(config, message):
     assert refusal(from_transformers, config).startswith(f"image processor: {message}")
 
 
@@ -220,4 +220,4 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     assert refusal(from_transformers, folder).startswith("empty: neither a preprocessor_config.json nor")
     assert refusal(from_transformers, tmp_path / "missing.json").startswith("missing.json: cannot be read")
     write(tmp_path, "preprocessor_config.json", clip(224) | {"warp": 3})
-    assert refusal(from_transformers, tmp_path) == 'preprocessor_config.json: "warp": 3 is not understood'
+    assert refusal(from_transformers, tmp_path) == 'preprocessor_config.json: "warp": 3 is not supported'

@@ -118,15 +118,15 @@ OTHER = (
         ({"task": "track"}, "\"task\": 'track' must be one of detect, segment, pose, obb, semantic, depth, classify"),
         ({"task": None}, OTHER),
         ({"imgsz": None}, '"imgsz": None must be given, such as --option imgsz=640'),
-        ({"imgsz": "[640"}, "\"imgsz\": '[640' is not understood"),
+        ({"imgsz": "[640"}, "\"imgsz\": '[640' is not supported"),
         ({"imgsz": [640, 640, 640]}, '"imgsz": [640, 640, 640] must be one side, or height and width'),
         ({"channels": 4}, '"channels": 4 is not 3'),
         ({"channels": "1"}, "\"channels\": '1' is not 3"),
-        ({"mean": [0.5]}, '"mean": [0.5] is not understood'),
+        ({"mean": [0.5]}, '"mean": [0.5] is not supported'),
         ({"task": "classify", "version": "8.0.196"}, "\"version\": '8.0.196' classified after a crop of its own"),
     ],
 )
-def test_what_is_not_understood_is_refused_by_name(changes, message):
+def test_what_is_not_supported_is_refused_by_name(changes, message):
     assert refusal(from_ultralytics, METADATA | changes).startswith(f"metadata: {message}")
 
 

@@ -203,7 +203,7 @@ def test_a_file_of_a_stranger_names_neither_code_nor_a_path(folder, origin, mess
             "config=x",
             'the importer of timm has no option "config"; it has training, use_test_size, name',
         ),
-        ("config.json", "source=x", "options of train.py and create_transform: \"source\": 'x' is not understood"),
+        ("config.json", "source=x", "options of train.py and create_transform: \"source\": 'x' is not supported"),
         ("config.json", "training=1", "training: must be an object of arguments, or a file of one"),
         ("model.dali", "dtypes=[1]", "model.dali: dtypes must be an object of types by the names of inputs, such as "),
         *(

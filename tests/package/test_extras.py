@@ -47,7 +47,7 @@ def test_each_extra_that_asks_for_numpy_stands_beside_each_for_a_gpu():
             assert any({cuda, beside} <= each for each in named), (cuda, beside)
 
 
-@pytest.mark.slow(reason="uv resolves each line anew: half a minute")
+@pytest.mark.slow(reason="uv resolves each line again: half a minute")
 @needs_uv
 @pytest.mark.parametrize(("extras", "numpy", "cupy"), ROWS)
 def test_a_line_of_the_docs_brings_what_it_says(resolve, extras, numpy, cupy):

@@ -156,7 +156,7 @@ def sliced_letterbox(encoded: Any) -> Any:
 
 
 def whole_letterbox(encoded: Any) -> Any:
-    """Sides computed in whole numbers; pasted on a canvas."""
+    """Sides computed in integers; pasted on a canvas."""
     shape = fn.peek_image_shape(encoded)
     height, width = shape[0:1], shape[1:2]
     most = fn.reductions.max(fn.cat(width, height), axes=[0])

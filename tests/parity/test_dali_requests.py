@@ -88,7 +88,7 @@ GRAPHS = {
         {"A": whole(0, 20, 2), "S": whole(1, 27, 2)},
         {},
     ),
-    "whole numbers": (
+    "integers": (
         lambda: fn.slice(decoded(), start=source("A", **INT32), shape=[20, 27], axis_names="HW"),
         {"A": whole(0, 20, 2, np.int32)},
         {},

@@ -237,8 +237,8 @@ REFUSED = {
         v2.Pad(2, fill=(1, 2, 3)),
         v2.PILToTensor(),
     ],
-    "transforms[0] FiveCrop: is not understood": [v1.FiveCrop(9)],
-    "transforms[0] Lambda: is not understood": [v1.Lambda(abs)],
+    "transforms[0] FiveCrop: is not supported": [v1.FiveCrop(9)],
+    "transforms[0] Lambda: is not supported": [v1.Lambda(abs)],
     "transforms[2] Normalize: takes float32 values, but here is a PIL image": [*COMPOSE, v1.Normalize(MEAN, STD)],
     "transforms[3] Normalize: takes float32 values, but here is a uint8 tensor": [
         *COMPOSE,
@@ -275,7 +275,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_is_not_understood_is_refused_by_name(message):
+def test_what_is_not_supported_is_refused_by_name(message):
     assert message in refusal(from_torchvision, v1.Compose(REFUSED[message]))
 
 

@@ -372,7 +372,7 @@ V2_CROP = [v2.RandomResizedCrop(176), v2.ToImage(), *V2_END]
         ),
         ('training[0] RandAugment: "interpolation": 1 must', [v2.RandAugment(interpolation=1)]),
         ('training[0] RandomRotation: "interpolation": 1 must', [v2.RandomRotation(3, interpolation=1)]),
-        ("training[0] AugMix: of v1 rounds as v1 does on tensors, and is not understood: v2 is", [v1.AugMix()]),
+        ("training[0] AugMix: of v1 rounds as v1 does on tensors, and is not supported: v2 is", [v1.AugMix()]),
         (
             "training[0] RandomChoice: changes what the data is in some draws alone",
             [v2.RandomChoice([v1.ToTensor(), v2.RandomInvert()])],

@@ -90,7 +90,7 @@ MISTAKES = {
     HEAD + '{"op": "resize", "sise": 8}, ' + TAIL: 'ops[1] "resize": no such field "sise"; did you mean "size"?',
     HEAD + '{"op": "letterbox", "height": 4}, ' + TAIL: 'ops[1] "letterbox": the field "width" is missing',
     HEAD + '{"op": "pad", "height": 9, "width": 9, "fill": true}, ' + TAIL: (
-        'ops[1] "pad": fill: expected a whole number or a string or a list, got true or false'
+        'ops[1] "pad": fill: expected an integer or a string or a list, got true or false'
     ),
     # fields that have left the file
     **{
@@ -115,7 +115,7 @@ MISTAKES = {
     + TAIL: 'ops[1] "resize": "size" must be a number, or the name of an input, not "8"',
     HEAD
     + '{"op": "resize", "size": 8.5}, '
-    + TAIL: 'ops[1] "resize": size: expected a whole number or a string, got a number',
+    + TAIL: 'ops[1] "resize": size: expected an integer or a string, got a number',
     HEAD + '{"op": "resize", "size": 8, "filter": "cubic"}, ' + TAIL: (
         'ops[1] "resize": filter: "cubic" is not a choice; did you mean "bicubic"?'
     ),
@@ -190,7 +190,7 @@ def test_an_origin_is_read_and_written_between_format_and_ops():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (ORIGIN, '"origin": 3', "$.origin: expected an object, got a whole number"),
+        (ORIGIN, '"origin": 3', "$.origin: expected an object, got an integer"),
         ('"version": "1.0", ', "", "$.origin: object missing required field `version`"),
         ('"timm"', '""', "$.origin.library: expected a string of length >= 1"),
         ('"timm"', f'"{"x" * 201}"', "$.origin.library: expected a string of length <= 200"),

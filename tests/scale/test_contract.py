@@ -154,7 +154,7 @@ def test_a_dead_process_is_healed_within_the_pod(repository, tmp_path, oracle):
         assert ask_http(pods[0].address, "ensemble", [PHOTO]).tobytes() == oracle.tensors("ensemble", [PHOTO]).tobytes()
 
 
-def test_a_server_that_hangs_is_taken_out_and_started_anew(repository, tmp_path, oracle):
+def test_a_server_that_hangs_is_taken_out_and_started_again(repository, tmp_path, oracle):
     """The supervisor itself stops: nobody heals the pod but the kubelet."""
     with Cluster(QUICK, repository, tmp_path) as cluster:
         pods = [cluster.wait(pod) for pod in [cluster.start(), cluster.start()]]

@@ -150,7 +150,7 @@ DISAGREEMENTS = [
     ),
     ({"max_batch_size": 0}, 'input "x" is TYPE_FP32 [-1] in config.pbtxt, TYPE_FP32 [-1, -1] in model.onnx (-1: any)'),
     *(
-        (parameter("threads", text), f'parameter "threads" is "{text}", expected a whole number from 1')
+        (parameter("threads", text), f'parameter "threads" is "{text}", expected an integer from 1')
         for text in ("0", "two")
     ),
     (parameter("outputs", "both"), 'parameter "outputs" is "both", expected "cpu" or "gpu"'),

@@ -46,7 +46,7 @@ NOT_HERE = {
     **dict.fromkeys(range(25, 32), ("a process that dies, SIGTERM", "tests/serving/server/test_supervision.py")),
     32: ("kill -9 of one of three behind a load balancer", "needs a load balancer"),
     33: ("rolling restart of three with drain", "needs a load balancer"),
-    34: ("preprocess loaded anew under load", "tools/soak.py"),
+    34: ("preprocess loaded again under load", "tools/soak.py"),
     37: ("/dev/shm of 1 MiB: no start", "tests/serving/test_server_setup.py"),
     39: ("8,000 requests, a tenth of them bad", "tools/soak.py does 15,000"),
     40: ("NumPy 2 in the environment: no start", "tests/serving/test_server_setup.py"),

@@ -1,4 +1,4 @@
-"""A Triton that answers no probe: one that hangs is started anew, and not one that others keep from the processors."""
+"""A Triton that answers no probe: one that hangs is started again, and not one that others keep from the processors."""
 
 import signal
 import subprocess

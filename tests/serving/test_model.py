@@ -525,7 +525,7 @@ def test_a_gpu_instance_computes_on_its_own_gpu_and_leaves_tensors_there(start, 
     assert ([device for device, _ in gpu_engines], how) == (["gpu:1"], "dlpack")
     assert rows.values.shape == (2, 3, 8, 8)
     assert model.logged == [DECODED]
-    assert model._watchdog._idle_s == 12 * start()._watchdog._idle_s  # a decoder that is made anew takes its time
+    assert model._watchdog._idle_s == 12 * start()._watchdog._idle_s  # a decoder that is made again takes its time
 
 
 def test_a_pool_that_is_too_small_sends_tensors_by_way_of_the_cpu_and_warns_once(start, gpu_engines, monkeypatch):

@@ -35,7 +35,7 @@ def identity(side):
 
 
 def noise(seed, height, width):
-    """float64 (2, height, width): of x and of y, whole numbers of -2^23 to 2^23 - 1, all as likely."""
+    """float64 (2, height, width): of x and of y, integers of -2^23 to 2^23 - 1, all as likely."""
     count = height * width
     counters = np.zeros((2, -(-count // 4), 4), np.uint32)
     counters[:, :, 0], counters[1, :, 1] = np.arange(counters.shape[1]), 1
@@ -51,7 +51,7 @@ def blurred(field, count, sigma):
 
 
 def weights(count, sigma):
-    """A bell curve, in whole numbers: 2^28 is 1."""
+    """A bell curve, in integers: 2^28 is 1."""
     curve = np.exp(-((np.arange(count) - count // 2) ** 2) / (2.0 * sigma**2))
     return np.rint(curve / curve.sum() * 2.0**28)
 

@@ -1,4 +1,4 @@
-"""Memory of a server after thousands of requests, and after its models were loaded anew and killed under load."""
+"""Memory of a server after thousands of requests, and after its models were loaded again and killed under load."""
 
 import io
 import logging
@@ -39,7 +39,7 @@ class Held:
 
     Attributes:
         private_mib: memory of each process that is no other's. What is shared Triton grows to the largest batches that
-            met so far, and maps anew each time, so that it counts several times in a process's resident memory.
+            met so far, and maps again each time, so that it counts several times in a process's resident memory.
         shared_mib: of all regions in /dev/shm.
         regions: how many of them there are.
         files, threads: of Triton itself. A stub inherits the connections that are open when it is started.

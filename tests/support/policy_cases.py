@@ -29,7 +29,7 @@ FROZEN = {
     ("timm_rand_augment", "bicubic", "pillow"): "1ac40e79275c17c0",
 }
 """The digest of torchvision 0.28's and timm 1.0.31's pixels for the same draws: ``tests/parity/test_augment.py`` and
-``test_timm_policies.py`` make it anew."""
+``test_timm_policies.py`` make it again."""
 
 
 def frozen_draws(name, filter_, like):

@@ -71,7 +71,7 @@ def _varint(value):
 
 
 def example(**features):
-    """A tf.train.Example: lists of bytes, of whole numbers, or of floats; a / in a name is written as __."""
+    """A tf.train.Example: lists of bytes, of integers, or of floats; a / in a name is written as __."""
     entries = b""
     for name, values in features.items():
         if values and isinstance(values[0], bytes):

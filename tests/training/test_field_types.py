@@ -86,7 +86,7 @@ def test_a_value_of_another_type_costs_its_sample(make, tmp_path):
     for kind, value, words in (
         ("float", "1,5", "'1,5' is no finite number"),
         ("float", "nan", "'nan' is no finite number"),
-        ("int", "0.5", "'0.5' is no integer"),
+        ("int", "0.5", "'0.5' is not an integer"),
         ("classes", "cow", "'cow' is none of the classes"),
         ("multi_hot", "dog cow", "'cow' is none of the classes"),
     ):

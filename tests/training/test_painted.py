@@ -163,7 +163,7 @@ def flat(ops):
 
 
 def chain(seed, side, *, is_mixed=False):
-    """A chain of a side: what no pipeline has is drawn anew."""
+    """A chain of a side: what no pipeline has is drawn again."""
     while True:
         seed = f"{seed} {side}"
         draw = random.Random(seed)

@@ -189,7 +189,7 @@ def batch(
     """Write every image of a manifest as a row of ``output/part-00000000.parquet``, ``part-00000001.parquet``, ….
 
     A file is written under another name first, so a file that is there is whole. Whoever calls again writes the files
-    that are missing. A worker that dies is replaced, and its file begun anew. Rows stand in the manifest's order.
+    that are missing. A worker that dies is replaced, and its file begun again. Rows stand in the manifest's order.
 
     Args:
         paths: the manifest.

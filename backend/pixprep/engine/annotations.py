@@ -278,7 +278,7 @@ def _extent(corners: F64) -> F64:
 
 
 def _mask(plan: MaskPlan, sample: Mapping[str, Any], check_size: Callable[[tuple[int, ...]], None]) -> Labels:
-    """The mask of a sample, or its masks: whole numbers (height, width), or (n, height, width).
+    """The mask of a sample, or its masks: integers (height, width), or (n, height, width).
 
     Args:
         plan: says which, and which labels it holds.
@@ -307,7 +307,7 @@ def _checked(plan: MaskPlan, value: Any, check_size: Callable[[tuple[int, ...]],
         check_size(value.shape[-2:])
     found = np.asarray(value)
     if found.dtype.kind not in "bui":
-        what = "an array of whole numbers, the bytes of a PNG, or its pathlib.Path"
+        what = "an array of integers, the bytes of a PNG, or its pathlib.Path"
         raise ImageError("BAD_RECORD", f"{what}, not {type(value).__name__}")
     if found.ndim != (2 if plan.field == "mask" else 3):
         shape = "(height, width)" if plan.field == "mask" else "(n, height, width)"
@@ -329,7 +329,7 @@ def _laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
     Args:
         plan: says the label where no image is.
         placement: of the image.
-        mask: whole numbers (height, width) of the decoded image, or (n, height, width); it is not written to.
+        mask: integers (height, width) of the decoded image, or (n, height, width); it is not written to.
 
     Returns:
         (height, width) or (n, height, width) of the image here, of ``plan.dtype``; memory of its own.

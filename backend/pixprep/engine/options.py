@@ -30,7 +30,7 @@ class EngineOptions:
             if value is not None and value not in choices:
                 raise PipelineError(f"{name} is one of {', '.join(choices)}, not {value!r}")
         if self.threads is not None and not (isinstance(self.threads, int) and self.threads >= 1):
-            raise PipelineError(f"threads is a whole number of at least 1, not {self.threads!r}")
+            raise PipelineError(f"threads is an integer of at least 1, not {self.threads!r}")
         if not isinstance(self.limits, Limits):
             such = "a pixprep.Limits, such as Limits(max_pixels=100_000_000)"
             raise PipelineError(f"limits is {such}, not {self.limits!r}")

@@ -159,7 +159,7 @@ class Nvdec:
     def _surfaces(decoder: Any, run: _Run, clip: Packets) -> Iterator[tuple[int, Any]]:
         """Each wanted frame's position and surface, which is there until the next one is asked for."""
         left = set(run.wanted)
-        for position, data in (*run.packets, (0, b"")):  # without bytes it is the end: the next run begins anew
+        for position, data in (*run.packets, (0, b"")):  # without bytes it is the end: the next run begins again
             clip.check()
             packet, memory = nvc.PacketData(), np.frombuffer(data, np.uint8)
             packet.bsl_data, packet.bsl, packet.pts = memory.ctypes.data if data else 0, len(data), position

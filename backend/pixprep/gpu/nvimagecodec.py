@@ -141,7 +141,7 @@ class NvImageCodec:
     def trim(self) -> None:
         """Give memory back that is kept for the next images; any thread may ask for it.
 
-        nvImageCodec gives none back, so between batches it is made anew.
+        nvImageCodec gives none back, so between batches it is made again.
         """
         self._local = threading.local()
         with self._lock:

@@ -65,7 +65,7 @@ def import_pipeline(source: str, /, **options: Any) -> Pipeline:
         options: of the library's importer, by the names of its arguments.
 
     Raises:
-        PipelineError: nothing of that name; a field is not understood; no such option.
+        PipelineError: nothing of that name; a field is not supported; no such option.
         SetupError: the library is needed, and is not installed.
     """
     library, colon, name = source.partition(":")

@@ -68,7 +68,7 @@ def from_albumentations(
             and a warning says which label a ``mask`` of your own needs.
 
     Raises:
-        PipelineError: a transform or one of its fields is not understood, or stands where it cannot; serving would
+        PipelineError: a transform or one of its fields is not supported, or stands where it cannot; serving would
             draw; the sides do not go together.
     """
     served = trained = None
@@ -203,7 +203,7 @@ def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> No
             raise PipelineError(NOT_SERVED)
         if not is_known:
             raise PipelineError(
-                "is not understood: write it as an operator of your own (docs/own-operators.md), or leave it out"
+                "is not supported: write it as an operator of your own (docs/own-operators.md), or leave it out"
             )
         own = walk if share == 1 else walk.branch()
         if name in TRANSFORMS | RANDOM:

@@ -324,7 +324,7 @@ def _about_one(fields: Fields) -> tuple[float, float]:
 def _gaussian_blur(walk: Walk, fields: Fields) -> None:
     """Blur by a kernel of each size that ``blur_limit`` draws: an even one is one more, and 0 follows sigma."""
     if walk.version < _NEW_BLUR:
-        raise PipelineError("has another curve before 2.0.5: make it anew with a newer version, and save it again")
+        raise PipelineError("has another curve before 2.0.5: make it again with a newer version, and save it again")
     sigma, bounds = fields.span("sigma_limit"), fields.span("blur_limit")
     if sigma[0] < LEAST_SIGMA:
         fields.refuse("sigma_limit", f"must begin at {LEAST_SIGMA} or more: below it nothing is blurred")
@@ -345,7 +345,7 @@ def _brightness_contrast(walk: Walk, fields: Fields) -> None:
 
 def _hue_saturation_value(walk: Walk, fields: Fields) -> None:
     if walk.version < _NEW_LEVELS:
-        raise PipelineError("rounds otherwise before 1.4.10: make it anew with 2.0, and save it again")
+        raise PipelineError("rounds otherwise before 1.4.10: make it again with 2.0, and save it again")
     if walk.version < _NEW_GRAY:
         log.warning("%s gives gray pixels a colour before 2.0.5, and here none", fields.where)
     hue, saturation, value = (fields.span(f"{name}_shift_limit") for name in ("hue", "sat", "val"))
@@ -369,7 +369,7 @@ def _coarse_dropout(walk: Walk, fields: Fields) -> None:
 def _warped(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarpPerspective], **how: Any) -> None:
     """Warp by OpenCV; of boxes, ``rotate_method`` of corners is what they are here."""
     if walk.version < _NEW_WARP:
-        raise PipelineError("has another matrix before 2.0: make it anew with 2.0, and save it again")
+        raise PipelineError("has another matrix before 2.0: make it again with 2.0, and save it again")
     fields.expect("rotate_method", "largest_box", why="makes other boxes: largest_box has the corners' own")
     fields.off("fit_output")
     found = _filter_of(fields)

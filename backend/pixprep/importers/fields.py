@@ -72,7 +72,7 @@ class Fields:
         return value if isinstance(value, type_) else self.refuse(name, f"must be {what}")
 
     def choice(self, name: str, choices: Mapping[Any, T] | Sequence[T], default: str | int | None = None) -> T:
-        """Meaning of a string or a whole number: by a table, or itself where it is one of a sequence."""
+        """Meaning of a string or an integer: by a table, or itself where it is one of a sequence."""
         table: Mapping[Any, T] = choices if isinstance(choices, Mapping) else {choice: choice for choice in choices}
         value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, str | int) or value not in table:
@@ -107,9 +107,9 @@ class Fields:
         return first, last
 
     def whole(self, name: str) -> int:
-        """A whole number."""
+        """A integer."""
         number = self.number(name)
-        return int(number) if number.is_integer() else self.refuse(name, "must be a whole number")
+        return int(number) if number.is_integer() else self.refuse(name, "must be an integer")
 
     def _finite(self, name: str, default: Any, counts: tuple[int, ...], *, positive: bool) -> tuple[float, ...]:
         values = finite(self.take(name, default))
@@ -124,7 +124,7 @@ class Fields:
         """One side, in pixels."""
         values = sides(self.take(name))
         if len(values) != 1:
-            self.refuse(name, f"must be a whole number of 1 to {MAX_SIDE} pixels")
+            self.refuse(name, f"must be an integer of 1 to {MAX_SIDE} pixels")
         return values[0]
 
     def sides(self, name: str) -> tuple[int, ...]:
@@ -156,7 +156,7 @@ class Fields:
         """Fields that change no pixel."""
         self._left.difference_update(names)
 
-    def refuse(self, name: str, why: str = "is not understood") -> NoReturn:
+    def refuse(self, name: str, why: str = "is not supported") -> NoReturn:
         """Raise PipelineError, naming the field and its value."""
         if name not in self._values:
             raise PipelineError(f"{self.where}: {quoted(name)} is missing: it {why}")
@@ -177,7 +177,7 @@ def reading(values: Mapping[str, Any], where: str) -> Iterator[Fields]:
     ...     is_resized = fields.flag("do_resize")
     Traceback (most recent call last):
         ...
-    pixprep.errors.PipelineError: preprocessor_config.json: "warp": 3 is not understood
+    pixprep.errors.PipelineError: preprocessor_config.json: "warp": 3 is not supported
     """
     fields = Fields(values, where)
     with place(where):

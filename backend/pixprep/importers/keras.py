@@ -98,7 +98,7 @@ def from_keras(
             Where a model has nothing but preprocessing layers, ``pipeline`` is the default; else one must be chosen.
 
     Raises:
-        PipelineError: a layer, a field of one or an argument is not understood; the file cannot be read.
+        PipelineError: a layer, a field of one or an argument is not supported; the file cannot be read.
     """
     with reading({"loader": loader, "layers": layers, "size": size}, "options") as options:
         loader = options.choice("loader", get_args(Loader))
@@ -173,14 +173,14 @@ def _of_model(
     count = next((i for i, layer in enumerate(chain) if layer.cls not in {*known, *AUGMENTATIONS}), len(chain))
     if place is None and count < len(chain):
         raise PipelineError(
-            f"{where}: {chain[count]} is no preprocessing that is understood; "
+            f"{where}: {chain[count]} is not a supported preprocessing layer; "
             'if the network begins there, choose where the layers before it run: layers "model" or "pipeline"'
         )
     wanted = [] if place == "model" else [layer for layer in chain[:count] if layer.cls in known]
     if side == "training":
         for layer in chain[:count]:
             if layer.cls not in known:
-                raise PipelineError(f"{where}: {layer} is not understood: {_WHY_NOT}")
+                raise PipelineError(f"{where}: {layer} is not supported: {_WHY_NOT}")
     ops: list[Op] = [_decode(loader)]
     if not any(layer.cls == "Resizing" for layer in wanted):
         shape = size or shape
@@ -236,7 +236,7 @@ def _resizing(fields: Fields, _: list[Op]) -> list[Op]:
     crop: list[Op] = []
     if fields.flag("crop_to_aspect_ratio"):
         if height != width:
-            fields.refuse("crop_to_aspect_ratio", f"is not understood but for squares, and this is {height} x {width}")
+            fields.refuse("crop_to_aspect_ratio", f"is supported only for squares, and this is {height} x {width}")
         crop = [CenterCrop(fraction=1.0, rounding="down")]
     return [*crop, resize((height, width), filter=filter_, antialias=antialias, like="tensorflow")]
 
@@ -284,7 +284,7 @@ def _rescaling(fields: Fields, _: list[Op]) -> list[Op]:
     """``x * scale + offset``."""
     scales = set(as_tuple(fields.numbers("scale")))
     if len(scales) > 1:
-        fields.refuse("scale", "is not understood: a scale for each channel")
+        fields.refuse("scale", "is not supported: a scale for each channel")
     mean = reals([0.0 - offset for offset in as_tuple(fields.numbers("offset", 0.0))])
     return [Normalize(scale=scales.pop(), mean=mean, arithmetic="multiply")]
 

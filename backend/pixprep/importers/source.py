@@ -48,7 +48,7 @@ def imported_again(
         may_load: A library may be imported to look up a name.
 
     Raises:
-        NoSourceError: The source is not known, not found or not understood.
+        NoSourceError: The source is not known, not found or not supported.
     """
     if isinstance(source, Pipeline):
         return source, f"the given pipeline{_with(options or {})}"

@@ -81,8 +81,8 @@ PARTS["tweights"] = len  # of nothing
 """Parts of ``auto_augment`` for timm's ``RandAugment``."""
 _OWN = "leave auto_augment out, and add the operator of docs/own-operators.md#timm, which calls timm"
 NO_POLICIES = {
-    **dict.fromkeys(("3a", "3aw"), f"is not understood: no op blurs as Pillow's GaussianBlur does: {_OWN}"),
-    "augmix": f"is not understood: aug_mix is torchvision's, which draws, rounds and adds up otherwise: {_OWN}",
+    **dict.fromkeys(("3a", "3aw"), f"is not supported: no op blurs as Pillow's GaussianBlur does: {_OWN}"),
+    "augmix": f"is not supported: aug_mix is torchvision's, which draws, rounds and adds up otherwise: {_OWN}",
 }
 """The policies that are refused, and why."""
 OF_LOADER = {
@@ -124,7 +124,7 @@ def from_timm(
         options: more of ``training``, such as ``aa="rand-m9-mstd0.5-inc1"`` and ``reprob=0.25``.
 
     Raises:
-        PipelineError: a field is not understood, or its value is not; there is no such model or file.
+        PipelineError: a field is not supported, or its value is not; there is no such model or file.
         SetupError: a name needs timm.
     """
     where = name or "pretrained_cfg"
@@ -242,7 +242,7 @@ def _policy(fields: Fields, filter_: Filter | Literal["random"]) -> AutoAugment 
         try:
             value = known[key](number)
         except (KeyError, ValueError):
-            why = NO_POLICIES.get(part[1:], f"is not understood: its parts are {', '.join(known)}, each with a number")
+            why = NO_POLICIES.get(part[1:], f"is not supported: its parts are {', '.join(known)}, each with a number")
             fields.refuse("auto_augment", f"has {part!r}, which {why}")
         if key in numbers:
             fields.refuse("auto_augment", f"has two {key}")
@@ -279,7 +279,7 @@ def _jittered(fields: Fields) -> list[Op]:
 def _erased(fields: Fields) -> list[Op]:
     """``RandomErasing`` after the normalization."""
     value = fields.choice("re_mode", ERASED, "const")
-    fields.expect("re_num_splits", 0, 1, why="is not understood: each image is drawn for by itself")
+    fields.expect("re_num_splits", 0, 1, why="is not supported: each image is drawn for by itself")
     p = fields.number("re_prob", 0.0)
     count = 1, max(1, fields.whole("re_count") if fields.has("re_count") else 1)
     return [RandomErasing(p, scale=(0.02, 1 / 3), ratio=(0.3, 1 / 0.3), value=value, count=count)] * (p > 0)

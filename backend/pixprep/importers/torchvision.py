@@ -70,7 +70,7 @@ def from_torchvision(
         name: of the model, for the pipeline's origin; default: the weights', or the class of ``transforms``.
 
     Raises:
-        PipelineError: a transform or one of its arguments is not understood, or stands where it cannot; there are no
+        PipelineError: a transform or one of its arguments is not supported, or stands where it cannot; there are no
             such weights; the sides do not go together.
         SetupError: the name of weights needs torchvision; a file cannot be run.
     """
@@ -156,7 +156,7 @@ def _take(walk: Walk, transform: Any, where: str) -> None:
         raise PipelineError(f"{where}: is a class of {package}, not of torchvision{remedy}")
     is_random, known = name in {*RANDOM, *_CHOICES}, TRANSFORMS if is_own else OF_REFERENCES
     if name not in known and not is_random:
-        raise PipelineError(f"{where}: is not understood{' (it is random)' * name.startswith('Random')}")
+        raise PipelineError(f"{where}: is not supported{' (it is random)' * name.startswith('Random')}")
     if is_random and walk.side == "serving":
         raise PipelineError(f"{where}: is random, and {NOT_SERVED}")
     walk.is_v2 = package.startswith("torchvision.transforms.v2.")

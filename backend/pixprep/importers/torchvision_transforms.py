@@ -96,7 +96,7 @@ class Walk(_Walk):
         elif not filter_.startswith("nearest"):
             how = {"like": "torchvision", "antialias": antialias} if self.is_v2 else {"like": "torch"}
             if not (self.is_v2 or antialias):
-                fields.refuse("antialias", "of v1 transforms and a uint8 tensor is not understood: True is, and v2 is")
+                fields.refuse("antialias", "of v1 transforms and a uint8 tensor is not supported: True is, and v2 is")
         return {"filter": filter_, **how}
 
     def levels_like(self) -> ColorLike:
@@ -104,7 +104,7 @@ class Walk(_Walk):
         if self.data == "float32 values":
             raise PipelineError("would change float32 values: put it before ToTensor or ToDtype")
         if self.data == "a uint8 tensor" and not self.is_v2:
-            raise PipelineError("of v1 transforms and a uint8 tensor is not understood: v2 is")
+            raise PipelineError("of v1 transforms and a uint8 tensor is not supported: v2 is")
         return "pillow" if self.data == "a PIL image" else "torchvision"
 
     def colour(self, fields: Fields) -> Levels:
@@ -158,7 +158,7 @@ def _pad(walk: Walk, fields: Fields) -> None:
     margins = (padding,) if isinstance(padding, int) else tuple(padding)
     left, top, right, bottom = (margins * 4)[:4]  # one number, or two for both axes
     if walk.size is None:
-        fields.refuse("padding", "of images of any size is not understood: resize or crop to a fixed size before")
+        fields.refuse("padding", "of images of any size is not supported: resize or crop to a fixed size before")
     is_centered = 0 <= bottom - top <= 1 and 0 <= right - left <= 1
     if min(margins) < 0 or not (is_centered or top == left == 0):
         fields.refuse("padding", "must be the same on opposite sides")
@@ -302,7 +302,7 @@ def _perhaps(fields: Fields, name: str, read: Callable[[Fields, str], Any]) -> A
 def _sizes(fields: Fields) -> tuple[int, ...]:
     sizes = finite(fields.take("min_size"))
     if not sizes or not all(size.is_integer() for size in sizes):
-        fields.refuse("min_size", "must be whole numbers of pixels")
+        fields.refuse("min_size", "must be integers of pixels")
     return tuple(map(int, sizes))
 
 
@@ -355,9 +355,7 @@ def _random_crop(walk: Walk, fields: Fields) -> None:
     how = _margin(walk, fields) if margins or needs else {}
     fields.ignore("fill", "padding_mode")
     if margins and needs and how["padding_mode"] in ("reflect", "symmetric") and not walk.is_v2:
-        fields.refuse(
-            "padding_mode", "of v1 with padding and pad_if_needed mirrors twice, and is not understood: v2 is"
-        )
+        fields.refuse("padding_mode", "of v1 with padding and pad_if_needed mirrors twice, and is not supported: v2 is")
     walk.ops.append(ops.RandomCrop(*size, padding=margins, pad_if_needed=needs, **how))
     walk.size = size
 
@@ -367,7 +365,7 @@ def _elastic(walk: Walk, fields: Fields) -> None:
     how = walk.moved(fields)
     del how["like"]
     if how["filter"] == "bilinear" and (how["fill"] is None or (any(ops.as_tuple(how["fill"])) and not walk.is_v2)):
-        fields.refuse("fill", "gives other edges than an op has, and is not understood: 0 is, and any of v2")
+        fields.refuse("fill", "gives other edges than an op has, and is not supported: 0 is, and any of v2")
     how["fill"] = how["fill"] or 0
     walk.ops.append(ops.Elastic(fields.span("alpha"), fields.span("sigma"), **how))
 
@@ -394,7 +392,7 @@ def _auto_augment(walk: Walk, fields: Fields) -> None:
 def _aug_mix(walk: Walk, fields: Fields) -> None:
     """A PIL image becomes a tensor there, and a PIL image again."""
     if not walk.is_v2:
-        raise PipelineError("of v1 rounds as v1 does on tensors, and is not understood: v2 is")
+        raise PipelineError("of v1 rounds as v1 does on tensors, and is not supported: v2 is")
     how = {**walk.moved(fields), "like": "torchvision"}
     how |= fields.each(Fields.whole, "severity", "mixture_width", "chain_depth")
     how |= {"alpha": fields.number("alpha"), "all_ops": fields.flag("all_ops")}
@@ -413,7 +411,7 @@ def _filled(walk: Walk, fields: Fields) -> dict[str, Any]:
     how = walk.moved(fields)
     if how["fill"] is None:
         if (how["like"], how["filter"]) == ("torchvision", "bilinear"):
-            fields.refuse("fill", "gives tensors other edges than 0 does, and is not understood: 0 is")
+            fields.refuse("fill", "gives tensors other edges than 0 does, and is not supported: 0 is")
         how["fill"] = 0
     return how
 

@@ -73,7 +73,7 @@ def from_transformers(
         name: of the model, for the pipeline's origin; default: the folder's, or the class's.
 
     Raises:
-        PipelineError: a field that is not understood, by its name; or a file that cannot be read.
+        PipelineError: a field that is not supported, by its name; or a file that cannot be read.
     """
     with reading({"backend": backend}, "options") as options:
         backend = options.choice("backend", {name: name for name in LIKE})
@@ -290,7 +290,7 @@ def _dpt_size(fields: Fields) -> tuple[Sides, dict[str, Any]]:
     size = _sides(fields, "size", is_square=fields.flag("default_to_square"))
     multiple = fields.take("ensure_multiple_of")
     if type(multiple) is not int or not 1 <= multiple <= min(size):
-        fields.refuse("ensure_multiple_of", "must be a whole number of 1 to the size")
+        fields.refuse("ensure_multiple_of", "must be an integer of 1 to the size")
     if len(size) == 1:
         fields.refuse("size", "must have a height and a width")
     if not fields.flag("keep_aspect_ratio"):

@@ -92,7 +92,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "ViTImageProcessor": _class((224, 224), BILINEAR, HALF),
     **DETRS,
 }
-"""The processors that are understood, each with the value of every field that its configuration may leave out."""
+"""The processors that are supported, each with the value of every field that its configuration may leave out."""
 
 VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
     "TimesformerVideoProcessor": _class((224,), BILINEAR, IMAGENET, 224, do_convert_rgb=True, do_sample_frames=False),

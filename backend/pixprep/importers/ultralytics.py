@@ -79,7 +79,7 @@ def from_ultralytics(
         dtype: of the tensor: ``float16`` for a model exported with inputs of half precision.
 
     Raises:
-        PipelineError: a task, or a field of the metadata, is not understood; the file cannot be read.
+        PipelineError: a task, or a field of the metadata, is not supported; the file cannot be read.
     """
     if isinstance(source, Mapping):
         values, where, name = source, "metadata", "metadata"
@@ -94,7 +94,7 @@ def from_ultralytics(
         version = fields.text("version", "")
         numbers = tuple(int(number) for number in re.findall(r"\d{1,9}", version)[:3])
         if version and geometry == "classify" and numbers < _TORCHVISION_CLASSIFY:
-            fields.refuse("version", "classified after a crop of its own, which 8.0.233 replaced: export it anew")
+            fields.refuse("version", "classified after a crop of its own, which 8.0.233 replaced: export it again")
         fields.ignore(*_HARMLESS)
     ops = [Decode(), *_ops(geometry, height, width), Tensor(dtype=dtype)]
     return assembled(ops, library="ultralytics", version=version, name=name, where=where)

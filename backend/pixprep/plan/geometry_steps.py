@@ -408,7 +408,7 @@ class Resize(Traits):
     def _other(self, length: float, size: int, side: float) -> float:
         """Scale ``length`` as ``side`` is scaled to ``size``."""
         if self.rule in ("fit", "cover") and self.rounding == "half_even":
-            return length / (side / size)  # timm's order: may miss a whole number by a bit, which ``half_even`` mends
+            return length / (side / size)  # timm's order: may miss an integer by a bit, which ``half_even`` mends
         if self.rule in ("height", "width") and self.rounding not in DALIS:
             return size * (length / side) if self.rounding == "up" else length * (size / side)
         return scaled(length, size, side, self.rounding)

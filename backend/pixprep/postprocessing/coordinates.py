@@ -140,7 +140,7 @@ def mask_to_original(
 
     Each pixel of the photo takes what lies at its centre's place in the tensor. Numbers of floating point are bilinear
     between the four pixels around, as PyTorch's ``interpolate`` without ``align_corners``: the pixels of margins, as a
-    letterbox has them, take no part. Flags and whole numbers, such as classes, are those of the nearest pixel, as
+    letterbox has them, take no part. Flags and integers, such as classes, are those of the nearest pixel, as
     ``nearest-exact``.
 
     Of a perspective, what lies beyond its horizon comes back too, as ``warpPerspective`` draws it.

@@ -93,7 +93,7 @@ def most_errors(max_errors: float, order: Order) -> int:
         return ceil(max_errors * order.length / order.shard[1])
     if isinstance(max_errors, int) and not isinstance(max_errors, bool) and max_errors >= 0:
         return max_errors
-    raise PipelineError(f"max_errors is a share from 0.0 to 1.0, or a whole number, not {max_errors!r}")
+    raise PipelineError(f"max_errors is a share from 0.0 to 1.0, or an integer, not {max_errors!r}")
 
 
 @dataclass

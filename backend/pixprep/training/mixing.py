@@ -74,7 +74,7 @@ class Mix:
         if not alphas or not all(isfinite(alpha) and alpha > 0 for alpha in alphas):
             raise PipelineError("Mix: give mixup, cutmix or both, each an alpha over 0")
         if not isinstance(self.classes, int) or self.classes < 1 or not 0 <= self.p <= 1:
-            raise PipelineError("Mix: classes is a whole number, 1 at least, and p is 0 to 1")
+            raise PipelineError("Mix: classes is an integer, 1 at least, and p is 0 to 1")
 
     def check(self, pipeline: Pipeline, order: Order) -> None:
         """Refuse a pipeline whose tensor cannot be mixed, and batches that are too small.
@@ -130,7 +130,7 @@ class Mix:
         words = self.draw(key, height, width)
         labels = np.asarray(batch.fields.get(self.label))
         if labels.dtype.kind not in "iu" or labels.ndim != 1 or not ((labels >= 0) & (labels < self.classes)).all():
-            raise DataError(f'Mix: "{self.label}" of each sample is a whole number from 0 to {self.classes - 1}')
+            raise DataError(f'Mix: "{self.label}" of each sample is an integer from 0 to {self.classes - 1}')
         soft = np.zeros((len(labels), self.classes), np.float32)
         soft[np.arange(len(labels)), labels] = 1
         share = 1.0

@@ -103,7 +103,7 @@ class Order:
         if not (isinstance(self.shuffle, bool) or self.shuffle == "blocks"):  # 0 and 1 are equal to False and True
             raise PipelineError(f'shuffle is False, True or "blocks", not {self.shuffle!r}')
         if not (_is_integer(self.seed, 0) and self.seed < 1 << 32):
-            raise PipelineError(f"seed is a whole number from 0 to 2**32 - 1, not {self.seed!r}")
+            raise PipelineError(f"seed is an integer from 0 to 2**32 - 1, not {self.seed!r}")
         _, world = checked_shard(self.shard)
         if self.last is None:  # the order of an epoch is that of every other: "drop" would never give some samples
             object.__setattr__(self, "last", "drop" if self.shuffle else "short" if world == 1 else "pad")
@@ -321,7 +321,7 @@ class Order:
     def _check_sampler(self) -> None:
         for name, value in (("repeats", self.repeats), ("epoch_samples", self.length)):
             if not _is_integer(value, 1):
-                raise PipelineError(f"{name} is a whole number, 1 at least, not {value!r}")
+                raise PipelineError(f"{name} is an integer, 1 at least, not {value!r}")
         for name, option in (("weights", self.weights), ("shares", self.shares)):
             if option is not None and self.shuffle is not True:
                 raise PipelineError(f"{name} draw samples at random: take shuffle=True")
@@ -352,7 +352,7 @@ class Order:
         if self.groups.shape != (self.samples,):
             raise PipelineError(f"group_by: {self.groups.size:,} groups for {self.samples:,} samples")
         if not 0 <= self.groups.min() <= self.groups.max() < MOST_GROUPS:
-            raise PipelineError(f"group_by: groups are whole numbers from 0 to {MOST_GROUPS - 1:,}")
+            raise PipelineError(f"group_by: groups are integers from 0 to {MOST_GROUPS - 1:,}")
         few = np.flatnonzero((self._counts > 0) & (self._counts < self.global_size))
         if self.last == "drop" and len(few):
             raise PipelineError(

@@ -56,12 +56,12 @@ def checked_epoch(epoch: int) -> int:
         PipelineError: it is none.
     """
     if isinstance(epoch, bool) or not isinstance(epoch, Integral) or not 0 <= int(epoch) <= MOST_EPOCHS:
-        raise PipelineError(f"epoch is a whole number from 0 to {MOST_EPOCHS:,}, not {epoch!r}")
+        raise PipelineError(f"epoch is an integer from 0 to {MOST_EPOCHS:,}, not {epoch!r}")
     return int(epoch)
 
 
 def _number(state: Mapping[str, Any], name: str, most: int) -> int:
     if not isinstance(state[name], Integral) or not 0 <= int(state[name]) <= most:
-        what = f"is {state[name]!r}, and no whole number from 0 to {most:,}"
+        what = f"is {state[name]!r}, and not an integer from 0 to {most:,}"
         raise PipelineError(f"the state's {name} {what}: it is damaged")
     return int(state[name])

@@ -160,7 +160,7 @@ def test_triton_does_not_outlive_a_killed_parent_whatever_was_killed_before(doub
         wait_until(lambda: not list(SHARED_MEMORY.glob(f"{prefix}*")) and not Path(folder).exists())
 
 
-def test_the_folders_of_a_killed_triton_are_removed_when_it_is_started_anew(double, tmp_path):
+def test_the_folders_of_a_killed_triton_are_removed_when_it_is_started_again(double, tmp_path):
     """Triton makes one for each backend, in the server's folder, because /tmp may be read-only."""
     with Server(double, **PORTS, log_file=tmp_path / "log") as beside, Server(double, **PORTS) as server:
         old, kept = folders_of(server), folders_of(beside)

@@ -335,7 +335,7 @@ def test_a_page_that_dies_comes_back_and_the_server_goes_on(page, serve):
     after = len(serve.log)
     first.kill()
     how = r"was ended by signal 9 \(SIGKILL: a kill, or no memory left\)"
-    serve.wait_for(rf"^pixprep: the page's process {how}; it is started anew", after=after)
+    serve.wait_for(rf"^pixprep: the page's process {how}; it is started again", after=after)
     assert page.photo("boxes", FLOWER.read_bytes())["outputs"]  # over the same port
     assert page_process(serve).pid != first.pid
     assert serve.triton.pid == triton

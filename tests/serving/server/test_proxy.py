@@ -432,7 +432,7 @@ OTHER_SIZES = {  # which Triton sees itself, once nothing wraps
     "a box too many": ("crops", ONE, ("boxes", [2, 4], "FP32", BOX[3])),
     "a list of another length": ("frames", ("image", [1, 1, 4, 4, 3], "UINT8", bytes(48))),
 }
-TOO_MANY = "proxy: a shape has more elements than the request has bytes, or is no list of whole numbers"
+TOO_MANY = "proxy: a shape has more elements than the request has bytes, or is no list of integers"
 
 
 def over_http(proxy, model, *tensors, change=lambda text: text):

@@ -334,7 +334,7 @@ def test_the_waits_grow_and_end_for_triton_alone_and_begin_again_after_a_calm_ti
 
 # loads that never end, and Triton itself
 
-ANEW = r"^pixprep: {}; it is started anew( in (\d+) s)?$"
+ANEW = r"^pixprep: {}; it is started again( in (\d+) s)?$"
 ALL_BACK = r"^pixprep: every model is back after \d+\.\d s$"
 
 

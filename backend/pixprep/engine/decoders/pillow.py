@@ -59,7 +59,7 @@ def array_of(image: Image.Image, *, is_gray: bool, is_on_white: bool) -> U8:
 def labels_of(
     encoded: bytes | bytearray | memoryview, check_size: Callable[[tuple[int, ...]], None]
 ) -> npt.NDArray[Any]:
-    """The numbers that a PNG stores, gray or indices of its palette: whole numbers (height, width).
+    """The numbers that a PNG stores, gray or indices of its palette: integers (height, width).
 
     Args:
         encoded: its bytes.

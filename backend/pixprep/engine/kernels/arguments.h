@@ -236,7 +236,7 @@ struct warp {
     int64_t whole_height;
     int64_t whole_width;
     int64_t arithmetic;     // of `enum warps`
-    double matrix[9];       // of WARP_PILLOW_FIXED in 65,536ths, whole numbers; after the first six those of a perspective
+    double matrix[9];       // of WARP_PILLOW_FIXED in 65,536ths, integers; after the first six those of a perspective
     int64_t is_perspective;
     uint32_t fill;          // a level a byte
     int32_t is_filled;      // torchvision mixes the fill with what is at the edge
@@ -251,7 +251,7 @@ struct field {
     float *out;            // (rows, columns)
     const float *places;   // of the whole image's columns or rows, to which it is added; 0: to nothing
     int64_t is_vertical;
-    const double *across;  // `taps` weights, the same from both ends: whole numbers
+    const double *across;  // `taps` weights, the same from both ends: integers
     const double *down;
     int64_t taps;          // odd
     int64_t height;        // of the image

@@ -26,7 +26,7 @@ static void make_block(const struct field *n, int64_t first, double *noise) {
         for (int k = 0; k < 4; ++k) noise[4 * lane + k] = (int32_t)(counter[k][lane] >> 8) - (1 << 23);
 }
 
-// The weights are the same from both ends; all are whole numbers whose sums no order changes.
+// The weights are the same from both ends; all are integers whose sums no order changes.
 ALWAYS wide weighed_wide(const double *weights, int64_t taps, const double *const *lines, int64_t at) {
     wide total = load_wide(lines[taps / 2] + at) * weights[taps / 2];
     for (int64_t tap = 0; tap < taps / 2; ++tap)

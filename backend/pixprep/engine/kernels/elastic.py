@@ -57,7 +57,7 @@ def identity(side: int) -> F32:
 
 
 def _weights(count: int, sigma: float) -> F64:
-    """A bell curve, in whole numbers: 2^28 is 1."""
+    """A bell curve, in integers: 2^28 is 1."""
     if count == 1:
         return np.array([2.0**28])
     curve = np.exp(-((np.arange(count) - count // 2) ** 2) / (2.0 * sigma**2))

@@ -187,7 +187,7 @@ SHARED word turned_torchvision(whole red, whole green, whole blue, float turn) {
     return by_sector(sector, c.top, WHOLE(clipped(rest * top, 1) * 255.999f), WHOLE(clipped(share * top, 1) * 255.999f));
 }
 
-// OpenCV's HSV, of whole numbers: hue of 0 to 179, saturation, value. 1044480 is 255 times 4096, and 122880 180 / 6 times.
+// OpenCV's HSV, of integers: hue of 0 to 179, saturation, value. 1044480 is 255 times 4096, and 122880 180 / 6 times.
 // A quotient of float32 is never so near to a half that its rounding differs from that of the exact one.
 SHARED void hsv_opencv(whole red, whole green, whole blue, whole *hsv) {
     struct hue c = hue_of(red, green, blue);
@@ -244,7 +244,7 @@ SHARED void look_torchvision(const double *m, int is_perspective, real x, real y
     }
 }
 
-// It in pixels; `half` of the image's length. Further away than these bounds nothing lies, and whole numbers suffice.
+// It in pixels; `half` of the image's length. Further away than these bounds nothing lies, and integers suffice.
 SHARED real position_float(real place, float half) {
     real position = fused(place + 1.0f, ALL(real, half), ALL(real, -0.5f));
     position = CHOOSE(position > -3, position, -3.0f);
@@ -257,7 +257,7 @@ SHARED real weighed(const real *values, const real *shares) {
     return fused(values[3], shares[3], fused(values[2], shares[2], sum));
 }
 
-// OpenCV's warps, of whole numbers. cvRound: half to even, and the lowest number where 32 bits do not hold it.
+// OpenCV's warps, of integers. cvRound: half to even, and the lowest number where 32 bits do not hold it.
 SHARED whole nearest_whole(wide x) {
     wide rounded = (x + 6755399441055744.0) - 6755399441055744.0;
     return WHOLE(CHOOSE((rounded >= -2147483648.0) & (rounded <= 2147483647.0), rounded, -2147483648.0));

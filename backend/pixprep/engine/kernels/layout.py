@@ -48,7 +48,7 @@ def _format(kind: Any) -> str:
 
 
 def numbers(*paths: Path) -> dict[str, int]:
-    """The whole numbers that these files define."""
+    """The integers that these files define."""
     found = re.findall(r"^#define (\w+) (\d+)\b", _text(paths), re.MULTILINE)
     return {name: int(value) for name, value in found}
 

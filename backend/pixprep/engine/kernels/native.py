@@ -76,7 +76,7 @@ def library() -> ctypes.CDLL:
         raise SetupError(f"{SETTING}={chosen}: {why}; unset {SETTING} to load the kernels for this processor")
     raise SetupError(
         f"no kernels in C work here, on {platform.system()} {chosen or platform.machine()} ({why}): pixprep runs on "
-        "Linux; install it there anew, with a compiler: PIXPREP_CC=cc pip install --force-reinstall --no-deps "
+        "Linux; install it there again, with a compiler: PIXPREP_CC=cc pip install --force-reinstall --no-deps "
         "--no-binary pixprep pixprep"
     )
 

@@ -1,4 +1,4 @@
-// Warps as OpenCV 4 computes them: places in 32nds of a pixel, weights in whole numbers. plan/profiles/opencv.py says how.
+// Warps as OpenCV 4 computes them: places in 32nds of a pixel, weights in integers. plan/profiles/opencv.py says how.
 #include "warp.h"
 #include "windows.h"
 
@@ -105,7 +105,7 @@ ALWAYS whole pixels_of(whole place, enum warps arithmetic) {
     return sixteen_bits(arithmetic == WARP_OPENCV_NEAREST ? place : place >> 5);
 }
 
-// Columns after which a perspective begins anew.
+// Columns after which a perspective begins again.
 ALWAYS int64_t block_of(const struct warp *n) { return 1024 / least(16, n->whole_height); }
 
 // Steps of an affine map along the columns from x on, in 1,024ths of a pixel.
@@ -176,7 +176,7 @@ ALWAYS void make(const struct warp *arguments, enum warps arithmetic, int is_per
     struct places along, rows[2];
     for (int64_t top = 0, bottom; top < n.rows; top = bottom) {
         bottom = least(top + BAND, n.rows);
-        for (int64_t x = n.left, count; x < end; x += count) {  // a block begins anew
+        for (int64_t x = n.left, count; x < end; x += count) {  // a block begins again
             count = least(least(CHUNK, block_of(&n) - x % block_of(&n)), end - x);
             if (!is_perspective) step_along(&n, x, count, &along);
             for (int64_t row = top; row <= bottom; ++row) {

@@ -59,7 +59,7 @@ def resampled(step: Resample, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
     Args:
         step: of a placement.
-        image: uint8 (height, width, channels), any strides; of a step that takes the nearest, whole numbers of any
+        image: uint8 (height, width, channels), any strides; of a step that takes the nearest, integers of any
             type, and any number of channels.
     """
     (height, width), profile, method = image.shape[:2], PROFILES[step.like], step.method

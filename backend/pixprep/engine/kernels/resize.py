@@ -29,7 +29,7 @@ Those of the longest axis take 1.2 MB, so that 16 take 19 MB at most.
 _RESIZE, _VALUES = packer(STRUCTS["resize"]), packer(STRUCTS["values"])
 NO_FORMULA = Formula("box")
 WHOLE = "opencv_linear", "opencv_repeated", "opencv_cubic", "opencv_lanczos4", "opencv_area"
-"""Rules whose weights are whole numbers."""
+"""Rules whose weights are integers."""
 OPERATIONS = "subtract", "multiply", "divide"
 """Arithmetic in float32, in the order of arguments.h."""
 

@@ -27,7 +27,7 @@ static void begin_window(const struct windows *made, int64_t index, int64_t firs
 static float larger(float a, float b) { return a > b ? a : b; }
 static double clip(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
-// Input positions for each output position: those of `fx`, or divided twice as in OpenCV, which may miss a whole number by a bit.
+// Input positions for each output position: those of `fx`, or divided twice as in OpenCV, which may miss an integer by a bit.
 static double opencv_ratio(const struct axis *axis) {
     const int is_by_scale = axis->ratio != (double)axis->length / axis->out_length;
     return is_by_scale ? axis->ratio : 1.0 / ((double)axis->out_length / axis->length);

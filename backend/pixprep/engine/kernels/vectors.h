@@ -31,7 +31,7 @@ ALWAYS whole load_levels(const void *from) {
 #endif
 }
 
-// clip8 of whole numbers; a comparison gives all bits, or none
+// clip8 of integers; a comparison gives all bits, or none
 ALWAYS whole clipped_levels(whole total) {
     total &= total >= 0;
     return (total & (total < 255)) | (255 & (total >= 255));

@@ -160,7 +160,7 @@ static inline float near(float place, int64_t length) {
     return place > -2.0f ? place < last ? place : last : -2.0f;
 }
 
-// DALI's, which adds up its way along a row in float32, and begins anew after so many columns.
+// DALI's, which adds up its way along a row in float32, and begins again after so many columns.
 ALWAYS void add_up(const struct warp *n, int is_nearest) {
     const int64_t size = n->channels == 1 ? 1 : 4;
     const float a = (float)n->matrix[0], b = (float)n->matrix[1], c = (float)n->matrix[2];

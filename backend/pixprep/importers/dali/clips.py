@@ -24,14 +24,14 @@ OPERATORS = (
     *("Resize", "Crop", "CropMirrorNormalize", "Normalize", "Flip", "Transpose", "Cast", "Copy"),
     "ArithmeticGenericOp",
 )
-"""Operators that are understood of a clip."""
+"""Operators that are supported of a clip."""
 _SHORT: dict[str, Literal["refuse", "repeat"]] = {"none": "refuse", "edge": "repeat"}
 
 
 def check_clip(name: str, image: Image) -> None:
-    """Refuse an operator on clips that is understood of images alone."""
+    """Refuse an operator on clips that is supported only for images alone."""
     if isinstance(image.chain[0], DecodeVideo) and name not in OPERATORS:
-        raise PipelineError(f"is not understood of a clip; of these are {', '.join(OPERATORS)}")
+        raise PipelineError(f"is not supported for clips; supported operators are {', '.join(OPERATORS)}")
 
 
 def _decode_video(encoded: Encoded, fields: Fields) -> Image:
@@ -40,7 +40,7 @@ def _decode_video(encoded: Encoded, fields: Fields) -> Image:
     fields.expect("start_frame", 0, why="must be 0: a clip begins with its first frame")
     stride = fields.side("stride") if fields.has("stride") else 1
     if fields.has("frames"):
-        fields.refuse("frames", "is not understood: sequence_length and stride are")
+        fields.refuse("frames", "is not supported: sequence_length and stride are")
     if fields.has("sequence_length"):
         count = fields.side("sequence_length")
     elif fields.has("end_frame"):

@@ -88,7 +88,7 @@ def _resized(image: Image, fields: Fields) -> Image:
     fields.ignore("minibatch_size", "temp_buffer_hint")
     is_levels = isinstance(image.chain[0], Pixels) and image.dtype == "float32" and not image.is_normalized
     if image.dtype != "uint8" and not is_levels:
-        raise PipelineError(f"a resize of {image.dtype} values is not understood: resize before they are cast")
+        raise PipelineError(f"a resize of {image.dtype} values is not supported: resize before they are cast")
     fields.expect("dtype", _UINT8, *[_FLOAT] * is_levels, why="must be 0: a resized image is uint8")
     image = replace(image, dtype="uint8") if fields.take("dtype") == _UINT8 else image
     if not image.is_gray and lowered(image.chain)[0].is_gray:
@@ -98,7 +98,7 @@ def _resized(image: Image, fields: Fields) -> Image:
     smaller, larger = (fields.choice(name, _FILTERS, 1) for name in names)
     if smaller != larger:
         name, other = ("min_filter", larger) if fields.has("min_filter") else ("mag_filter", smaller)
-        fields.refuse(name, f"beside {other} for the other way is not understood: there is one filter")
+        fields.refuse(name, f"beside {other} for the other way is not supported: there is one filter")
     is_subpixel = fields.flag("subpixel_scale", default=True)
     how: dict[str, Any] = {"filter": smaller, "antialias": fields.flag("antialias", default=True), "like": "dali"}
     if (sides := _computed(image, fields)) is not None:
@@ -124,7 +124,7 @@ def _roi(fields: Fields, target: Mapping[str, Any]) -> dict[str, Any]:
     if len({"height", "width"} & {*target}) == 1 and fields.take("mode", "default") == "default":
         following = columns if "height" in target else rows  # DALI does not mirror this one
         if str in {*map(type, following)}:
-            fields.refuse("roi_start", "comes with the request, which is understood where both sides are given")
+            fields.refuse("roi_start", "comes with the request, which is supported only where both sides are given")
         following.sort()
     return {"roi": (rows[0], columns[0], rows[1], columns[1]), "roi_unit": "share" if is_share else None}
 
@@ -148,7 +148,7 @@ def _computed(image: Image, fields: Fields) -> Rows | None:
     rows = [needed(value, image, fields, name) for name, value in zip(names, values, strict=True)]
     sides = np.concatenate(rows, axis=1)
     if sides.shape[1] != 2 or fields.take("mode", "default") not in ("default", "stretch"):
-        fields.refuse(names[0], "is understood of a height and a width, in the modes default and stretch")
+        fields.refuse(names[0], "is supported only for a height and a width, in the modes default and stretch")
     return sides
 
 
@@ -165,7 +165,7 @@ def _target(fields: Fields) -> dict[str, Any]:
         target = {"size": side_of(fields, found[0]), "side": found[0].removeprefix("resize_"), **bound}
         if fields.has("max_size"):
             if found == ["resize_longer"] or is_asked:
-                fields.refuse("max_size", "is understood with resize_shorter, where it is fixed")
+                fields.refuse("max_size", "is supported only with resize_shorter, where it is fixed")
             target |= {"mode": "scale", "max_size": fields.side("max_size")}
         return target
     if found not in (["size"], ["resize_x", "resize_y"], ["resize_x"], ["resize_y"]):
@@ -178,7 +178,7 @@ def _target(fields: Fields) -> dict[str, Any]:
     if height and width:
         return {"height": height, "width": width, "mode": mode, **bound}
     if not is_default and (is_asked or fields.take("mode") == "stretch"):
-        fields.refuse("mode", "is not understood with one side: the other one stays as it is")
+        fields.refuse("mode", "is not supported with one side: the other one stays as it is")
     return {"height": height, **bound} if height else {"width": width, **bound}
 
 
@@ -202,7 +202,9 @@ def _rotate(image: Image, fields: Fields) -> Image:
     if fields.has("size"):
         spec, (height, width) = lowered(image.chain)[1], fields.pair("size")
         if isinstance(angle, str) or spec.height is None or spec.width is None or keeps_size:
-            fields.refuse("size", "is understood of a fixed angle and an image of one size: resize to height and width")
+            fields.refuse(
+                "size", "is supported only for a fixed angle and an image of one size: resize to height and width"
+            )
         radians = float(np.float32(angle) * np.float32(np.pi / 180))
         sine, cosine = glibc_sine(radians), glibc_sine(radians, quarters=1)
         turn = np.array([[cosine, -sine], [sine, cosine]], np.float32)

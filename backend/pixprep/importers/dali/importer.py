@@ -45,12 +45,12 @@ _REASONS = {
     "draws for each image, as in training: serve a graph without it, or write the op of training by hand": (
         *("random__", "decoders__ImageRandomCrop", "RandomResizedCrop"),
     ),
-    "chooses a branch for each image, which is not understood: serialize a graph of one branch": ("conditional__",),
+    "chooses a branch for each image, which is not supported: serialize a graph of one branch": ("conditional__",),
     f"calls a function of Python's, which the file does not bring: {_OWN}": ("PythonFunction", "NumbaFunction"),
-    f"moves pixels in a way of DALI's own, which is not understood: {_OWN}": ("Water", "Sphere", "Jitter"),
-    f"compresses the image again, which is not understood: {_OWN}": ("JpegCompressionDistortion",),
-    f"puts channels or images together, which is not understood: {EXCHANGED}": ("Cat", "Stack"),
-    f"equalizes the image, which is not understood: {_OWN}": ("Clahe", "Equalize"),
+    f"moves pixels in a way of DALI's own, which is not supported: {_OWN}": ("Water", "Sphere", "Jitter"),
+    f"compresses the image again, which is not supported: {_OWN}": ("JpegCompressionDistortion",),
+    f"puts channels or images together, which is not supported: {EXCHANGED}": ("Cat", "Stack"),
+    f"equalizes the image, which is not supported: {_OWN}": ("Clahe", "Equalize"),
 }
 """Reason and remedy, with the operators' names or their beginnings."""
 
@@ -69,7 +69,7 @@ def from_dali(
 ) -> Pipeline:
     """The pipeline that a serialized DALI pipeline amounts to.
 
-    docs/dali.md lists the operators that are understood. Where the encoded image comes from does not matter: an
+    docs/dali.md lists the operators that are supported. Where the encoded image comes from does not matter: an
     ``external_source`` is a photo, or numbers or frames of the request. Each output becomes a ``tensor``: the only one
     ``tensor``, others under the names that the pipeline gave them, or ``tensor_0``, ``tensor_1``.
 
@@ -88,7 +88,7 @@ def from_dali(
         clip: ``first``: of ``inputs.video``, whose clips come in many sequences, the first sequence.
 
     Raises:
-        PipelineError: it cannot be read, or something in it is not understood: names the operator and the argument.
+        PipelineError: it cannot be read, or something in it is not supported: names the operator and the argument.
         SetupError: no DALI is installed, which serializes a Python file.
     """
     where = "model.dali" if isinstance(source, bytes) else Path(source).name
@@ -216,7 +216,7 @@ def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) ->
     if isinstance(first, Image):
         check_clip(operator.name, first)
         if first.is_expanded and operator.name not in AFTER_EXPANDED:
-            raise PipelineError("is not understood behind expand_dims: let it come last")
+            raise PipelineError("is not supported after expand_dims: let it come last")
     if isinstance(first, Encoded) and operator.name not in (*DECODERS, *CLIPS, "PeekImageShape"):
         if is_number(operator):
             return (reformed(operator.name, first, fields),)
@@ -237,7 +237,7 @@ def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) ->
         raise PipelineError(f"its input {_listed(operator.inputs)} is not a decoded image")
     else:
         why = next((why for why, names in _REASONS.items() if operator.name.startswith(names)), "")
-        raise PipelineError(why or f"is not understood; understood are {', '.join((*DECODERS, *IMAGES))}")
+        raise PipelineError(why or f"is not supported; supported operators are {', '.join((*DECODERS, *IMAGES))}")
     return result if isinstance(result, tuple) else (result,)
 
 

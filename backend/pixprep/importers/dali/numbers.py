@@ -97,10 +97,10 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Numbers:
     table: Mapping[str, Callable[..., Array]] = _UNARY if len(operands) == 1 else _BINARY
     if name in _COMPARED:
         fields.refuse(
-            "expression_desc", "chooses by the image, which is not understood: serialize a graph of one branch"
+            "expression_desc", "chooses by the image, which is not supported: serialize a graph of one branch"
         )
     if name not in table or len(numbers) < len(operands) or len(operands) > 2:
-        fields.refuse("expression_desc", f"is not understood; of numbers {', '.join({**_BINARY, **_UNARY})} are")
+        fields.refuse("expression_desc", f"is not supported; of numbers {', '.join({**_BINARY, **_UNARY})} are")
     dtype = _promoted([number.values.dtype for number in numbers])
     if name in _OF_FLOATS and dtype.kind != "f":
         dtype = np.dtype("float32")
@@ -128,7 +128,7 @@ def _peeked(inputs: Sequence[Value], fields: Fields) -> Numbers:
     """``peek_image_shape``: height, width, and how many channels the file has, which its size does not say."""
     (encoded,) = inputs
     if not isinstance(encoded, Encoded):
-        raise PipelineError("is understood of the encoded image")
+        raise PipelineError("is supported only for the encoded image")
     is_upright = fields.flag("adjust_orientation", default=True)
     fields.expect("image_type", 0, 1, 2)
     shape = np.stack([*tried().T, np.full(len(tried()), UNKNOWN)]).T
@@ -151,13 +151,13 @@ def _constant(inputs: Sequence[Value], fields: Fields) -> Numbers:
     shape = tuple(int(side) for side in finite(fields.take("shape", [])))
     fields.ignore("layout")
     if not 0 < len(data) <= MAX_NUMBERS or (shape and np.prod(shape) != len(data)):
-        raise PipelineError(f"is understood of 1 to {MAX_NUMBERS} finite numbers")
+        raise PipelineError(f"is supported only for 1 to {MAX_NUMBERS} finite numbers")
     dtype = fields.choice("dtype", TYPES, 9 if floats is not None else 6)
     return constant(np.array(data).reshape(shape or len(data)), dtype)
 
 
 def rounded(values: Array) -> Array:
-    """Nearest whole numbers, halves away from 0."""
+    """Nearest integers, halves away from 0."""
     return np.copysign(np.floor(np.abs(values) + 0.5), values)
 
 
@@ -178,7 +178,7 @@ def _typed(numbers: Numbers, fields: Fields, default: int | None = None, argumen
 def _all(inputs: Sequence[Value]) -> list[Numbers]:
     numbers = [value for value in inputs if isinstance(value, Numbers)]
     if not numbers or len(numbers) < len(inputs):
-        raise PipelineError("is understood of numbers, such as shapes and constants")
+        raise PipelineError("is supported only for numbers, such as shapes and constants")
     return numbers
 
 
@@ -209,7 +209,7 @@ def _slice(inputs: Sequence[Value], fields: Fields) -> Numbers:
         else (whole(fields.take("start", 0)), whole(fields.take("shape", -1)))
     )
     if numbers.values.ndim != 2 or start is None or length is None or length < 1:
-        raise PipelineError("is understood of a list of numbers, by a constant start and a constant shape")
+        raise PipelineError("is supported only for a list of numbers, by a constant start and a constant shape")
     if not 0 <= start < start + length <= numbers.values.shape[1]:
         raise PipelineError(f"takes {length} from {start} of {numbers.values.shape[1]} numbers")
     return _typed(Numbers(numbers.values[:, start : start + length], numbers.sources), fields)
@@ -226,7 +226,7 @@ def are_shares(start: Value) -> bool:
 
 
 def whole(value: Any) -> int | None:
-    """One whole number, or a list of one."""
+    """One integer, or a list of one."""
     numbers = finite(value)
     return int(numbers[0]) if len(numbers) == 1 and numbers[0].is_integer() else None
 
@@ -239,7 +239,7 @@ def subscripts(fields: Fields) -> list[int | slice]:
         at, low, high, step = (None if fields.take(name) is None else whole(fields.take(name)) for name in names)
         for name, value in zip(names, (at, low, high, step), strict=True):
             if fields.has(name) and value is None:
-                fields.refuse(name, "must be a constant whole number")
+                fields.refuse(name, "must be a constant integer")
         found.append(slice(low, high, step) if at is None else at)
     return found
 
@@ -289,7 +289,7 @@ def _combined(inputs: Sequence[Value], fields: Fields) -> Numbers:
     """``transforms.combine``: the product of matrices, float32 (2, 3), of which the first is applied first."""
     numbers = _all(inputs)
     if any(number.values.shape[1:] != (2, 3) or number.values.dtype != np.float32 for number in numbers):
-        raise PipelineError("is understood of float32 matrices of 2 rows of 3 numbers")
+        raise PipelineError("is supported only for float32 matrices of 2 rows of 3 numbers")
     matrix, *others = [number.values for number in numbers][:: -1 if fields.flag("reverse_order") else 1]
     for other in others:  # sums in DALI's order
         x, y, one = (other[:, :, at, None] * row for at, row in enumerate((matrix[:, :1], matrix[:, 1:], _LAST)))

@@ -112,7 +112,7 @@ def _normalize(image: Image, fields: Fields) -> Image:
     for name in ("mean", "stddev"):
         if not fields.has(name):
             raise PipelineError(
-                f'without "{name}" each image has its own, which is not understood: give the numbers of the data set, '
+                f'without "{name}" each image has its own, which is not supported: give the numbers of the data set, '
                 "or write an operator of your own"
             )
     fields.off("batch")
@@ -164,16 +164,16 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
     name, operands = expression(inputs, fields)
     image = next(operand for operand in operands if isinstance(operand, Image))
     if len(operands) != 2 or name not in ("fdiv", "mul", "add", "sub") or sum(x is image for x in operands) > 1:
-        fields.refuse("expression_desc", "is not understood: +, -, * and / of an image with constant numbers are")
+        fields.refuse("expression_desc", "is not supported: +, -, * and / of an image with constant numbers are")
     is_first = operands[0] is image
     other = operands[is_first]
     if not isinstance(other, Numbers) or isinstance(other.plain, Numbers):
-        fields.refuse("expression_desc", "is understood with constant numbers")
+        fields.refuse("expression_desc", "is supported only with constant numbers")
     constants = _of_channels(other, image)
     is_whole = image.dtype == "uint8" and name != "fdiv"
     if other.values.dtype.kind != "f" and (is_whole or image.dtype == "float16"):
-        gives = "whole numbers" if is_whole else "float16"
-        fields.refuse("expression_desc", f"gives {gives}, which is not understood: write 127.0 for 127")
+        gives = "integers" if is_whole else "float16"
+        fields.refuse("expression_desc", f"gives {gives}, which is not supported: write 127.0 for 127")
     image.check_unrounded()
     if other.values.dtype.kind == "f":
         constants = tuple(map(short, constants))
@@ -200,13 +200,13 @@ def _calculated(name: str, constants: tuple[float, ...], is_first: bool, fields:
             return Normalize(mean=number if name == "sub" else negative, scale=1.0, arithmetic="divide")
         return Normalize(mean=negative, scale=-1.0, arithmetic="multiply")
     if name == "fdiv" and not is_first:
-        fields.refuse("expression_desc", "is not understood: a number divided by an image")
+        fields.refuse("expression_desc", "is not supported: a number divided by an image")
     if len(constants) == 1:
         is_product = name == "mul"
         scale = constants[0] if is_product else 1 / constants[0]
         return Normalize(scale=scale, arithmetic="multiply" if is_product else "divide")
     if min(constants) < 0:
-        fields.refuse("expression_desc", "is not understood of negative numbers a channel")
+        fields.refuse("expression_desc", "is not supported for negative numbers a channel")
     if name == "fdiv":
         return Normalize(std=number, scale=1.0, arithmetic="divide")
     return Normalize(std=reals([1 / constant for constant in constants]), scale=1.0, arithmetic="fused_multiply")
@@ -225,7 +225,7 @@ def _mixed(image: Image, fields: Fields) -> Image:
     factors = np.eye(3, dtype=np.float32)
     if hue != 0 or saturation != 1:
         if image.channels == 1:
-            raise PipelineError("is understood of three channels")
+            raise PipelineError("is supported only for three channels")
         angle = np.deg2rad(hue)
         turn = np.array([[1, 0, 0], [0, np.cos(angle), np.sin(angle)], [0, -np.sin(angle), np.cos(angle)]], np.float32)
         factors = _FROM_YIQ @ turn @ np.diag(np.array([1, saturation, saturation], np.float32)) @ _TO_YIQ
@@ -265,7 +265,9 @@ def _erase(image: Image, fields: Fields) -> Image:
     }
     is_middle = fields.flag("centered_anchor")
     if (any(is_shared.values()) or len(axes) == 1) and None in sides:
-        raise PipelineError("is understood where the size of the image is known: give the resize a height and a width")
+        raise PipelineError(
+            "is supported only where the size of the image is known: give the resize a height and a width"
+        )
     for begin in range(0, len(corners), len(axes)):
         window: dict[str, Any] = {"top": 0, "left": 0, "height": spec.height, "width": spec.width}
         for index, axis in enumerate(axes):
@@ -338,7 +340,7 @@ def _color_space_conversion(image: Image, fields: Fields) -> Image:
     """``color_space_conversion``: BGR is another order of the decoder; of gray pixels the three channels stay."""
     decode = image.chain[0]
     if 3 in (fields.take("image_type"), fields.take("output_type")):
-        fields.refuse("output_type", "is YCbCr or of it, which is not understood: the op color_matrix may compute it")
+        fields.refuse("output_type", "is YCbCr or of it, which is not supported: the op color_matrix may compute it")
     before, after = fields.choice("image_type", COLOR_TYPES), fields.choice("output_type", COLOR_TYPES)
     if before == after:
         return image
@@ -350,7 +352,7 @@ def _color_space_conversion(image: Image, fields: Fields) -> Image:
     if "gray" in (before, after) or own != before or image.layout != "hwc":
         how = "let the model take one channel" if own == "gray" else EXCHANGED
         how = "let clients send frames with the model's channels" if isinstance(decode, Pixels) else how
-        fields.refuse("output_type", f"is not understood of an image in {own}: {how}")
+        fields.refuse("output_type", f"is not supported for an image in {own}: {how}")
     if any(isinstance(getattr(op, name, 0), tuple) for op in image.chain for name in ("fill", "mean", "std")):
         fields.refuse("output_type", "has to come before what is done by numbers a channel")
     given = {"given": decode.given or before} if isinstance(decode, Pixels) else {}

@@ -59,11 +59,11 @@ def check_arguments(operator: Operator, values: Mapping[str, Value]) -> None:
         if isinstance(value, Image) and isinstance(value.chain[0], Pixels):
             raise PipelineError(
                 f"its argument {quoted(argument)} is computed from {quoted(value.encoded)} of the request, which is "
-                "not understood: let clients send the number itself"
+                "not supported: let clients send the number itself"
             )
         if isinstance(value, Encoded) and argument not in _TAKEN.get(operator.name, ()):
             raise PipelineError(
-                f"its argument {quoted(argument)} comes with the request, which is not understood: give a number"
+                f"its argument {quoted(argument)} comes with the request, which is not supported: give a number"
             )
 
 
@@ -79,7 +79,7 @@ def reformed(name: str, source: Encoded, fields: Fields) -> Encoded:
         (index,) = subscripts(fields)
         if source.index is not None or not isinstance(index, int) or index < 0:
             raise PipelineError(
-                "is understood of one of an input's numbers from the first on, such as roi[0], not of several"
+                "is supported only for one of an input's numbers from the first on, such as roi[0], not of several"
             )
         return replace(source, index=index)
     return replace(source, cast=fields.choice("dtype", TYPES)) if name == "Cast" else source
@@ -154,7 +154,9 @@ def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:
         )
     for op in asks:
         if isinstance(op, Resize) and None in (op.height, op.width) and op.side != "longer":
-            raise PipelineError("a resize of one side to a number of the request is understood where a crop follows")
+            raise PipelineError(
+                "a resize of one side to a number of the request is supported only where a crop follows"
+            )
     return [changed(op, max_size=max_size) if _asks(op) else op for op in ops]
 
 

@@ -188,7 +188,7 @@ def window_rule(image: Image, canvas: Canvas) -> Image:
         return image
     if not (len({*height.tolist()}) == len({*width.tolist()}) == 1):
         if canvas.fill is None:
-            raise PipelineError("the size of its window follows the image's, which is not understood")
+            raise PipelineError("the size of its window follows the image's, which is not supported")
         sides = np.concatenate([height, width])
         several = int(np.gcd.reduce(sides.astype(int))) if (sides == np.floor(sides)).all() else 1
         squares: list[dict[str, Any]] = [{"square": True}, *[{"multiple": several}] * (several > 1)]
@@ -245,7 +245,7 @@ def _over(below: Canvas, above: Canvas, size: npt.NDArray[Any]) -> Canvas:
     )
     if above.fill != below.fill and not is_inside.all():
         if above.fill is not None:
-            raise PipelineError("pads a canvas with another colour, which is not understood: use one")
+            raise PipelineError("pads a canvas with another colour, which is not supported: use one")
         raise PipelineError("its window does not fit inside the canvas of each image")
     height, width = size.T
     is_around = (np.maximum(below.top, below.left) <= 0) & (below.top + below.height >= height)

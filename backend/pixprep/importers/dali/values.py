@@ -202,7 +202,7 @@ class Image:
         steps = [op for op in self.chain if isinstance(op, Normalize)]
         kept = self.chain[: -len(steps)]
         if any(isinstance(op, Normalize) for op in kept) or (self.padding, self.fourth) != (None, None):
-            fields.refuse(argument, "is understood right behind the arithmetic whose values are rounded")
+            fields.refuse(argument, "is supported only directly after the arithmetic whose values are rounded")
         pairs = [(1.0, 0.0)] * self.channels
         for op in steps:
             made = op.coefficients(self.channels)
@@ -214,9 +214,9 @@ class Image:
         return replace(self, chain=(*kept, ColorMatrix(matrix=tuple(rows))), dtype="uint8")
 
     def check_levels(self, fields: Fields) -> None:
-        """Refuse an operator that is understood of levels alone, and gives levels."""
+        """Refuse an operator that is supported only for levels alone, and gives levels."""
         if self.dtype != "uint8" or self.layout != "hwc" or self.is_normalized:
-            raise PipelineError("is understood of levels in HWC, before they are cast or normalized")
+            raise PipelineError("is supported only for levels in HWC, before they are cast or normalized")
         fields.expect("dtype", 0, why="must be 0: levels stay uint8")
 
     def check_unrounded(self) -> None:
@@ -310,7 +310,7 @@ def sizes_after(chain: tuple[Op, ...], every: int = 1) -> npt.NDArray[np.int64]:
     before, spec = lowered(chain)
     geometry = before.geometry
     if geometry.takes_inputs and None in (spec.height, spec.width):
-        raise PipelineError("computes with the size of an image that the request says, which is not understood")
+        raise PipelineError("computes with the size of an image that the request says, which is not supported")
     if len(chain) == 1 and every == 1:
         return SIZES
     step = before.resize
@@ -360,5 +360,5 @@ def one_source(*values: Numbers) -> frozenset[Source]:
     """
     sources = frozenset[Source]().union(*(value.sources for value in values))
     if len(sources) > 1:
-        raise PipelineError("computes with the sizes of several images, which is not understood")
+        raise PipelineError("computes with the sizes of several images, which is not supported")
     return sources

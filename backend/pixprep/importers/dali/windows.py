@@ -120,7 +120,7 @@ def sliced(inputs: Sequence[Value], fields: Fields) -> Image:
     axes = axes_of(image, fields, [1, 0])
     numbers = [value for value in tensors if isinstance(value, Numbers | Encoded)]
     if len(numbers) < len(tensors) or len(tensors) not in (0, 2):
-        raise PipelineError("is understood of a start and a shape that are numbers")
+        raise PipelineError("is supported only for a start and a shape that are numbers")
     arguments: dict[str, Any] = {}
     for name, number in zip(("start", "shape"), numbers, strict=False):
         is_share = fields.flag(f"normalized_{'anchor' if name == 'start' else name}", default=are_shares(numbers[0]))
@@ -146,7 +146,7 @@ def _window(
         if op is not None:
             return image.then(op)
     if is_asked:
-        raise PipelineError("is understood of a start and a shape of both axes, where one comes with the request")
+        raise PipelineError("is supported only for a start and a shape of both axes, where one comes with the request")
     begins, lengths = [np.zeros(len(side)) for side in canvas_size(image)], list(canvas_size(image))
     numbers = {name: needed(value, image, fields, name) for name, value in arguments.items()}
     if any(len(axes) > values.shape[1] for values in numbers.values()):
@@ -189,13 +189,13 @@ def _known(
             raise PipelineError("needs a number for each of the axes")
         pairs[name] = [numbers[axes.index(axis)] for axis in (0, 1)]
         if is_asked and not is_share and not all(isinstance(number, str) or number.is_integer() for number in numbers):
-            fields.refuse(name, "must be two whole numbers")
+            fields.refuse(name, "must be two integers")
     if is_share and fill is None:
         window = (*pairs["rel_start"], *pairs["rel_shape"])
         top, left, height, width = map(short, window) if named else window
         return Crop(top, left, height, width, unit="share32" if named else "share")
     if is_asked and is_share:
-        fields.refuse("out_of_bounds_policy", "is not understood of shares that come with the request")
+        fields.refuse("out_of_bounds_policy", "is not supported for shares that come with the request")
     if not {*pairs} <= {"start", "shape", "end"} or (is_asked and {*pairs} != {"start", "shape"}):
         return None
     begin, end = pairs.get("start", [0, 0]), pairs.get("end", [0, 0])
@@ -213,10 +213,10 @@ def subscripted(inputs: Sequence[Value], fields: Fields) -> Image:
     begins, lengths = [], []
     where = dict(zip(image.layout, [*subscripts(fields), *[slice(None)] * 3], strict=False))
     if where.get("c") != slice(None) or len(where) != 3:
-        raise PipelineError(f"takes channels of {image.layout.upper()}, which is not understood: {EXCHANGED}")
+        raise PipelineError(f"takes channels of {image.layout.upper()}, which is not supported: {EXCHANGED}")
     for subscript, side in zip((where["h"], where["w"]), canvas_size(image), strict=True):
         if not isinstance(subscript, slice) or subscript.step is not None:
-            raise PipelineError("subscripts are understood as from and to, without a step")
+            raise PipelineError("subscripts are supported as from and to, without a step")
         low, high = (
             np.full(len(side), other) if end is None else side + end if end < 0 else np.full(len(side), end)
             for end, other in ((subscript.start, 0.0), (subscript.stop, np.nan))
@@ -235,7 +235,7 @@ def _pad(image: Image, fields: Fields) -> Image:
     aligns = [int(value) for value in finite(fields.take("align", [1]))] * len(axes)
     values = finite(fields.take("shape", []))
     if isinstance(fields.take("shape"), Numbers):
-        fields.refuse("shape", "is understood where it is constant")
+        fields.refuse("shape", "is supported only where it is constant")
     if values and len(values) not in (1, len(axes)):
         fields.refuse("shape", "must be one side, or one for each of the axes")
     shape = list(values) * (len(axes) if len(values) == 1 else 1) or [-1.0] * len(axes)
@@ -244,7 +244,7 @@ def _pad(image: Image, fields: Fields) -> Image:
     made: list[int | None] = [*found]
     for axis, side, align in zip(axes, shape, aligns, strict=False):
         if side <= 0 and found[axis] is None:
-            raise PipelineError('without "shape" it follows from the other images of a batch, which is not understood')
+            raise PipelineError('without "shape" it follows from the other images of a batch, which is not supported')
         made[axis] = -(-max(int(side), found[axis] or 1) // align) * align
     height, width, channels = (side or 0 for side in made)
     if channels != image.channels:

@@ -122,7 +122,7 @@ class Choice(Drawn, ImageOp, frozen=True):
 
 
 class RandomChoice(Choice, frozen=True, tag="random_choice"):
-    """Do one of several ops, or lists of ops, which is chosen anew for each image.
+    """Do one of several ops, or lists of ops, which is chosen again for each image.
 
     torchvision v2's ``RandomChoice``, DETR's ``RandomSelect``, and Albumentations' ``OneOf``. The lists may give images
     of other sizes, and resize by other filters; what comes behind them is done to each.
@@ -192,7 +192,7 @@ class RandomApply(Choice, frozen=True, tag="random_apply"):
 
 
 class RandomOrder(Choice, frozen=True, tag="random_order"):
-    """Do several ops, or lists of ops, in an order that is drawn anew for each image.
+    """Do several ops, or lists of ops, in an order that is drawn again for each image.
 
     torchvision v2's ``RandomOrder``.
 

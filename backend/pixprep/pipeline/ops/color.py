@@ -102,7 +102,7 @@ class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):
 
     Args:
         hue: in half degrees, -180 to 180.
-        saturation, value: -255 to 255; cut off to whole numbers.
+        saturation, value: -255 to 255; cut off to integers.
     """
 
     has_colours: ClassVar[bool] = True

@@ -110,7 +110,7 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
 
 
 def _side(span: tuple[float, float], length: int, uniform: float) -> int:
-    """A whole number of pixels, of at most the image's, each as likely."""
+    """A integer of pixels, of at most the image's, each as likely."""
     least, most = min(int(span[0]), length), min(int(span[1]), length)
     return least + int(uniform * (most - least + 1))
 

@@ -25,7 +25,7 @@ def suggest(word: str, known: Sequence[str]) -> str:
 
 
 def message(error: msgspec.ValidationError, fields: Mapping[str, Any], cls: type[msgspec.Struct]) -> str:
-    """Message of msgspec, with the field first and in words: ``size: expected a whole number, got a string``."""
+    """Message of msgspec, with the field first and in words: ``size: expected an integer, got a string``."""
     text, _, path = str(error).partition(" - at `$.")
     path = path.rstrip("`")
     if text.startswith("Object missing required field"):
@@ -33,7 +33,7 @@ def message(error: msgspec.ValidationError, fields: Mapping[str, Any], cls: type
     if text.startswith("Invalid enum value"):
         return f"{path}: {quoted(fields[path])} is not a choice{suggest(str(fields[path]), _choices(cls, path))}"
     words = in_words(text)
-    lacks = "expected a list, got " in words and "number" in words
+    lacks = words.endswith(("expected a list, got an integer", "expected a list, got a number"))
     remedy = _two_numbers(cls, path) if lacks else _both_sides(cls, fields, path)
     if lacks and not remedy:
         words = words.replace("a list,", "a list of numbers,")

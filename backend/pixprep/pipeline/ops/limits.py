@@ -146,7 +146,7 @@ class Bounded:
             if not number(value).input.isidentifier():
                 raise PipelineError(f'"{name}" must be a number, or the name of an input, not {quoted(value)}')
         elif not self.bound.holds(value):
-            whole = "a whole number of " * (self.bound.is_whole and value % 1 != 0)
+            whole = "an integer of " * (self.bound.is_whole and value % 1 != 0)
             raise PipelineError(f'"{name}" must be {whole}{self}, not {_text(value)}')
 
 

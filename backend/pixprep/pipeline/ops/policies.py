@@ -172,7 +172,7 @@ class _PolicyOfOneFilter(_Policy, frozen=True, kw_only=True):
 
 
 class RandAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="rand_augment"):
-    """Do a few steps that are chosen anew for each image, all of one strength.
+    """Do a few steps that are chosen again for each image, all of one strength.
 
     torchvision v2's ``RandAugment``. Each step is one of Identity, ShearX, ShearY, TranslateX, TranslateY, Rotate,
     Brightness, Color, Contrast, Sharpness, Posterize, Solarize, AutoContrast and Equalize, each as likely, also twice.
@@ -208,7 +208,7 @@ class RandAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="rand_augment"):
 
 
 class TrivialAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="trivial_augment"):
-    """Do one step that is chosen anew for each image, of any strength.
+    """Do one step that is chosen again for each image, of any strength.
 
     torchvision v2's ``TrivialAugmentWide``: the steps of ``rand_augment``, whose magnitudes go further.
 
@@ -227,7 +227,7 @@ class TrivialAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="trivial_augm
 
 
 class AutoAugment(Whether, _Policy, frozen=True, tag="auto_augment"):
-    """Do the two steps of one of 25 pairs, which is chosen anew for each image, each step as often as the pair says.
+    """Do the two steps of one of 25 pairs, which is chosen again for each image, each step as often as the pair says.
 
     torchvision v2's ``AutoAugment``, and timm's, which has other magnitudes.
 
@@ -257,7 +257,7 @@ class AutoAugment(Whether, _Policy, frozen=True, tag="auto_augment"):
 
 
 class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
-    """Add up the image and a few chains of steps that are chosen anew for it, by weights that are drawn, too.
+    """Add up the image and a few chains of steps that are chosen again for it, by weights that are drawn, too.
 
     torchvision v2's ``AugMix``, which makes a tensor of a PIL image, so that its rounding is that of tensors. Each step
     is one of ShearX, ShearY, TranslateX, TranslateY, Rotate, Posterize, Solarize, AutoContrast, Equalize, Brightness,
@@ -341,7 +341,7 @@ class _TimmPolicy(_Policy, frozen=True, kw_only=True):
 
 
 class TimmRandAugment(_TimmPolicy, frozen=True, tag="timm_rand_augment"):
-    """Do a few steps that are chosen anew for each image, all of about one strength.
+    """Do a few steps that are chosen again for each image, all of about one strength.
 
     timm's ``RandAugment``, which a recipe names like ``rand-m9-mstd0.5-inc1``. Each step is one of AutoContrast,
     Equalize, Invert, Rotate, Posterize, Solarize, SolarizeAdd, Color, Contrast, Brightness, Sharpness, ShearX, ShearY,

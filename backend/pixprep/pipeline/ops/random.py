@@ -1,4 +1,4 @@
-"""Ops whose window or flip is drawn anew for each sample of each epoch: in training only, with torchvision v2's rules.
+"""Ops whose window or flip is drawn again for each sample of each epoch: in training only, with torchvision v2's rules.
 
 The numbers are a pure function of (seed, epoch, sample, op).
 """
@@ -209,7 +209,7 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
 class RandomSizeCrop(Whether, ImageOp, frozen=True, tag="random_size_crop"):
     """Cut out a window of random size at a random place.
 
-    DETR's ``RandomSizeCrop``: each side is a whole number from ``min_size`` to ``max_size`` or the image's side, every
+    DETR's ``RandomSizeCrop``: each side is an integer from ``min_size`` to ``max_size`` or the image's side, every
     one as likely, and so is every place. An image with a side below ``min_size`` is refused.
 
     Args:

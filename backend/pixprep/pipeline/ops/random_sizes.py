@@ -1,4 +1,4 @@
-"""Ops whose resize is drawn anew for each sample of each epoch: in training only."""
+"""Ops whose resize is drawn again for each sample of each epoch: in training only."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
 
 
 def _ratio(axis: Axis) -> float:
-    """Input positions for each output position, divided twice as in OpenCV, which may miss a whole number by a bit."""
+    """Input positions for each output position, divided twice as in OpenCV, which may miss an integer by a bit."""
     is_by_scale = axis.ratio != axis.length / axis.out_length
     return axis.ratio if is_by_scale else 1.0 / (axis.out_length / axis.length)
 

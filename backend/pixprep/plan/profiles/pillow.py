@@ -101,7 +101,7 @@ def _pillow_formula(pixels: Pixels, op: Any, size: Size) -> Pixels:
     weights = np.where(is_inside, function(positions - centers + 0.5), 0.0)
     weights /= weights.sum(axis=1, keepdims=True)
     whole = np.trunc(weights * (1 << 22) + np.where(weights < 0, -0.5, 0.5))
-    # Sums of whole numbers below 2^53: float64 is exact.
+    # Sums of integers below 2^53: float64 is exact.
     sums = np.tensordot(whole, pixels.astype(np.float64), (1, axis))
     return np.moveaxis(np.clip(np.floor((sums + (1 << 21)) / (1 << 22)), 0, 255).astype(np.uint8), 0, axis)
 
@@ -131,7 +131,7 @@ def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Com
     **bicubic**: the same of columns i - 1 to i + 2 of rows j - 1 to j + 2; in place of the line of two levels the cubic
     of four, ``b + t * (c - a + t * (2 * (a - b) + c - d + t * (b - a - c + d)))``; clipped to 0 to 255.
 
-    **nearest**: with ``_fixed``, six whole numbers, ``x = (A x' + B y' + C) >> 16``, ``y = (D x' + E y' + F) >> 16``.
+    **nearest**: with ``_fixed``, six integers, ``x = (A x' + B y' + C) >> 16``, ``y = (D x' + E y' + F) >> 16``.
     Without, in float64: x begins as ``(c + b * 0.5) + a * 0.5``; for each row b is added, then for each column a; y
     begins as ``(f + e * 0.5) + d * 0.5``, and so on; both are cut off, and negative ones are outside. The level there;
     the fill outside. Of a perspective x and y are those of bilinear.

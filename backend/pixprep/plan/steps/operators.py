@@ -297,7 +297,7 @@ def operator(
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise TypeError(f"an operator's name has ASCII letters, digits and _, in parts with dots between: {name!r}")
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= MAX_VERSION:
-        raise TypeError(f"{name}: version is a whole number, 1 to {MAX_VERSION}, not {version!r}")
+        raise TypeError(f"{name}: version is an integer, 1 to {MAX_VERSION}, not {version!r}")
     if place not in get_args(Place) or not libraries or not {*libraries} <= {*get_args(Arrays)}:
         raise TypeError(f'{name}: place is "levels" or "tensor", and arrays "numpy", "cupy" or both')
     if dtype is not None and dtype not in get_args(DType):

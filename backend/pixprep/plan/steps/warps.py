@@ -22,11 +22,11 @@ class Elastic(NamedTuple):
     Philox4x32-10 makes of the counters (i, 0, 0, 0), its key the halves of the seed: pixels 4 i to 4 i + 3, row by row.
     It is **blurred** along the rows by a bell curve of ``int(8 * sigma + 1) | 1`` weights in 2^-28, sigma that of x,
     and rounded to 2^-24; then along the columns, with as many weights, sigma that of y, and rounded to float32. Beyond
-    the edge lies the mirror image, without the edge itself. Every sum is of whole numbers below 2^53: each order gives
+    the edge lies the mirror image, without the edge itself. Every sum is of integers below 2^53: each order gives
     the same. The displacement is ``blurred * alpha / W``, in float32. Of y: the second word of the counters is 1, the
     number of weights is by sigma of y, and H is in the place of W.
 
-    A sum of whole numbers is not PyTorch's, of float32: a field differs from its by some 1e-7 of half the image.
+    A sum of integers is not PyTorch's, of float32: a field differs from its by some 1e-7 of half the image.
 
     Attributes:
         alpha: (x, y): how far; (0, 0): the image stays exactly as it is.

@@ -1,4 +1,4 @@
-"""A process beside Triton's that answers on a port of ours, and is started anew when it ends.
+"""A process beside Triton's that answers on a port of ours, and is started again when it ends.
 
 It is not the supervisor's own process: a crash, a gigabyte, a core that is busy are then the helper's, and not the
 supervisor's, whose end would be Triton's. The socket stays here, so that a client that comes between two processes just
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Helper:
-    """A helper process, and the thread that starts it anew.
+    """A helper process, and the thread that starts it again.
 
     Args:
         name: Its name in the log.
@@ -48,7 +48,7 @@ class Helper:
         self._thread.start()
 
     def _look_after(self, *arguments: str) -> None:
-        """Start the process, and start it anew, until the end. Whatever becomes of it, the server goes on."""
+        """Start the process, and start it again, until the end. Whatever becomes of it, the server goes on."""
         waits = Waits(*OF_MODEL)
         while not self._ending.is_set():
             began_at = time.monotonic()
@@ -58,7 +58,7 @@ class Helper:
                 how = f"does not start: {error.strerror}"
             wait_s = waits.count(ran_s=time.monotonic() - began_at) or 0.0
             if not self._ending.is_set():
-                _logger.error("the %s's process %s; it is started anew%s", self._name, how, after(wait_s))
+                _logger.error("the %s's process %s; it is started again%s", self._name, how, after(wait_s))
                 self._ending.wait(wait_s)
 
     def _run(self, *arguments: str) -> int:

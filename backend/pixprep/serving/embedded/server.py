@@ -218,7 +218,7 @@ class Server:
             raise
 
     def restart(self) -> None:
-        """End Triton at once and start it anew: on the same ports, with the models of the snapshot.
+        """End Triton at once and start it again: on the same ports, with the models of the snapshot.
 
         Raises:
             SetupError, PixprepError: as ``start``. Then there is no Triton; ``restart`` may be tried again.
@@ -273,7 +273,7 @@ class Server:
             self._processes.keep_guard()
 
     def load(self, model: str, *, over: Event | None = None) -> str:
-        """Load a model anew from the snapshot; why it does not load, or empty. ``over`` is set when Triton is to end.
+        """Load a model again from the snapshot; why it does not load, or empty. ``over`` is set when Triton is to end.
 
         Raises:
             TimeoutError: no answer. This Triton will not load this model any more.

@@ -1,7 +1,7 @@
 """Snapshot that is served: a copy of the model repository as it was at the start.
 
-A model that crashes is loaded anew from its files, and so is all of Triton. From the copy comes back what was deployed,
-whatever lies on disk by then. It is a copy and no hard link, which would follow an edit in place.
+A model that crashes is loaded again from its files, and so is all of Triton. From the copy comes back what was
+deployed, whatever lies on disk by then. It is a copy and no hard link, which would follow an edit in place.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Snapshot:
         return {name: number for name, (number, _) in self._served.items()}
 
     def touch(self, model: str) -> None:
-        """Make Triton see a change in a model: it loads none anew whose files are the same."""
+        """Make Triton see a change in a model: it loads none again whose files are the same."""
         for path, status in _entries(self.folder / model):
             if S_ISDIR(status.st_mode):
                 os.utime(path)

@@ -2,10 +2,10 @@
 
 When a stub dies, its model fails every request from then on, and ``/v2/health/ready`` stays 200. So each model has a
 thread that looks at its stubs, and sends an image through it if it is one of pixprep's. A model that is down is loaded
-anew without being unloaded: what still serves goes on until the new one is ready, and so do the other models.
+again without being unloaded: what still serves goes on until the new one is ready, and so do the other models.
 
 A stub that dies while its model is loaded leaves a call that Triton never answers. Then, and when Triton itself dies or
-hangs, Triton is ended and started anew (``State.HEALING``).
+hangs, Triton is ended and started again (``State.HEALING``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SILENCES = 5  # and so does Triton, if none of its threads wants a processor mea
 DEAF_S = 60.0  # and whatever its threads do, if it answers nothing for so long
 IDLE = 0.05  # a stub that used a smaller share of a core while a probe waited does not compute: it will never answer
 GRACE_S = 30.0  # what Triton keeps for so long of a model that was replaced, it keeps for ever
-THREADS_LEFT = 2000  # a stub that dies leaves 8 in Triton; with so many more than at its start it is started anew
+THREADS_LEFT = 2000  # a stub that dies leaves 8 in Triton; with so many more than at its start it is started again
 END_S = 0.5  # a process that is killed answers nothing for a while before it counts as ended
 DISK_S = 1.0  # between two looks at the disk; a change that both see alike has rested
 
@@ -104,7 +104,7 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
                 if wait_s is None:
                     again = f"after {waits.failures - 1} new starts in a row"
                     raise PixprepError(f"{why}, {again}; its log: {server.log_file}")
-                _logger.error("%s; it is started anew%s", why, after(wait_s))
+                _logger.error("%s; it is started again%s", why, after(wait_s))
                 if stopping.wait(wait_s):
                     return
                 try:
@@ -160,7 +160,7 @@ class _Life:
         self._why = ""
 
     def end(self, why: str) -> None:
-        """Have Triton ended, and started anew; by any thread."""
+        """Have Triton ended, and started again; by any thread."""
         self._why = self._why or why
         self.over.set()
 
@@ -171,7 +171,7 @@ class _Life:
         return self._models[name]
 
     def run(self, stopping: Event) -> str:
-        """Look after Triton until ``stopping`` is set; else, why it has to be started anew."""
+        """Look after Triton until ``stopping`` is set; else, why it has to be started again."""
         server, hearing, probe_at = self.server, Hearing(self.server.pid), 0.0
         try:
             while not self.over.is_set() and server.poll() is None and not stopping.wait(LOOK_S):
@@ -272,7 +272,7 @@ class _Model:
         self._is_probed = is_probed
         self._lock = Lock()  # held while it is looked at or loaded
         self._stubs: set[Stub] = set()
-        self._old: set[Stub] = set()  # of before the model was loaded anew
+        self._old: set[Stub] = set()  # of before the model was loaded again
         self._count = 0  # of its stubs
         self._config: Config = {}  # of a model that is probed
         self._waits = Waits(*OF_MODEL)
@@ -390,7 +390,7 @@ class _Model:
             _say(self._name, f"is back after {self._back_at - down_at:.1f} s")
 
     def _load(self) -> str:
-        """Load the model anew; why it failed, or empty. Its ensembles follow by themselves.
+        """Load the model again; why it failed, or empty. Its ensembles follow by themselves.
 
         Raises:
             TimeoutError: it never ends.

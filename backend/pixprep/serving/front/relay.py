@@ -1,7 +1,7 @@
 """The front's process: it reads the head of each request, refuses some, and passes the others on as they come.
 
 Images are not copied together: their bytes go to Triton while they arrive. A connection of a client has one connection
-to Triton, over a Unix socket that nobody else can reach. The head is written anew of what was understood, so that
+to Triton, over a Unix socket that nobody else can reach. The head is written again of what was understood, so that
 Triton understands the same.
 """
 
@@ -50,7 +50,7 @@ _OWN = {
     *("connection", "keep-alive", "proxy-connection", "te", "expect"),
     *("content-length", "content-encoding", "transfer-encoding"),
 }
-"""Headers that end here, because they are about one connection, or are written anew."""
+"""Headers that end here, because they are about one connection, or are written again."""
 
 
 @dataclass(frozen=True)

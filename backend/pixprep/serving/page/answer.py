@@ -138,7 +138,7 @@ class Photos:
         """The pictures of a photo at each stage of the pipeline that it meets first, and the time of each stage.
 
         Of a model that compares images, ``port`` is the name of the photo's input. The engine runs in this process: its
-        times are those of one photo on one thread, with nothing made anew. They are no part of Triton's, which has a
+        times are those of one photo on one thread, with nothing made again. They are no part of Triton's, which has a
         process, a clock and threads of its own.
 
         Returns:

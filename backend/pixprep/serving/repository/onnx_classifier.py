@@ -36,7 +36,7 @@ _TYPES = {
 }
 _CUDA = "CUDAExecutionProvider"
 _CUDA_OPTIONS = {
-    "cudnn_conv_algo_search": "HEURISTIC",  # the default tries every algorithm anew for each size of a batch
+    "cudnn_conv_algo_search": "HEURISTIC",  # the default tries every algorithm again for each size of a batch
     "use_tf32": "0",  # the default has 10 bits of mantissa, and gives other logits than a CPU
 }
 
@@ -162,7 +162,7 @@ def _threads(config: dict[str, Any]) -> int:
     """The parameter ``threads``, or else the number of cores that this process may use."""
     value = _parameter(config, "threads", str(cores()))
     if not (value.isascii() and value.isdigit() and int(value)):
-        raise ValueError(f'parameter "threads" is "{value}", expected a whole number from 1')
+        raise ValueError(f'parameter "threads" is "{value}", expected an integer from 1')
     return int(value)
 
 

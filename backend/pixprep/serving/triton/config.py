@@ -190,7 +190,7 @@ def _number(parameters: Mapping[str, str], key: str, default: int) -> int:
     if key in _OFF_AT_ZERO and text == "0":
         return 0
     if not text.isascii() or not text.isdigit() or not text.strip("0"):
-        raise PipelineError(f"parameters: {key} is a whole number of at least 1, not {quoted(text)}")
+        raise PipelineError(f"parameters: {key} is an integer of at least 1, not {quoted(text)}")
     most = _MOST_OF.get(key, _MOST)
     if len(text) > len(str(most)) or int(text) > most:
         raise PipelineError(f"parameters: {key} is at most {most:,}, not {quoted(text)}")

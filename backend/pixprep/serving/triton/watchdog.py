@@ -1,6 +1,6 @@
 """Watch over a model's process: a batch that takes for ever, or nothing to do for a while.
 
-A hung decoder is worse than one that crashed, so the process ends, and is started anew. Memory that is kept for the
+A hung decoder is worse than one that crashed, so the process ends, and is started again. Memory that is kept for the
 next batch is given back when hardly any comes.
 """
 
@@ -18,7 +18,7 @@ from typing import NoReturn
 BATCH_S, IMAGE_S = 30.0, 10.0
 """The slowest image that the limits let in, 50 megapixels in 100 scans, takes 3 s on one core."""
 IDLE_S, GPU_IDLE_S = 10.0, 120.0
-"""On a GPU the decoder is made anew to give memory back, which takes longer than many a pause."""
+"""On a GPU the decoder is made again to give memory back, which takes longer than many a pause."""
 IDLE_SHARE = 0.01
 """A process is idle that works for less than this share of the time: whoever asks for its health sends images, too."""
 
@@ -67,7 +67,7 @@ class Watchdog:
                 self._has_worked = True
 
     def end(self, reason: str) -> NoReturn:
-        """End the process; whoever watches it starts it anew."""
+        """End the process; whoever watches it starts it again."""
         self._log(f"{reason}: its process ends, and must be started again")
         faulthandler.dump_traceback()
         os._exit(1)

@@ -9,7 +9,7 @@ A source has ``len()``, ``source[index]``, and what ``Source`` names. A sample i
 ``boxes``   float32 (n, 4): x1, y1, x2, y2 in pixels of the upright image, 0-based; x2, y2 are where the box ends
 ``labels``  int64 (n): the class of each box
 ``points``  float32 (n, k, 2): x, y in the same pixels
-``mask``    whole numbers (height, width): the class of each pixel; an array, or a PNG as ``image`` is one
+``mask``    integers (height, width): the class of each pixel; an array, or a PNG as ``image`` is one
 ``masks``   (n, height, width): where each object of ``boxes`` is
 ``size``    (height, width) of the image, as annotated
 

@@ -260,10 +260,10 @@ def groups_of(
     if not isinstance(group_by, str):
         groups = np.asarray(group_by)
         if groups.dtype.kind not in "bui" or groups.ndim != 1:
-            raise PipelineError('group_by is "aspect", or a whole number for each sample')
+            raise PipelineError('group_by is "aspect", or an integer for each sample')
         return groups.astype(np.int64)
     if group_by != "aspect" or getattr(source, "holds", "images") != "images":
-        raise PipelineError(f'group_by is "aspect" of images, or a whole number for each sample, not {group_by!r}')
+        raise PipelineError(f'group_by is "aspect" of images, or an integer for each sample, not {group_by!r}')
     sizes = _known_sizes(source).astype(np.int64)
     unknown = np.flatnonzero(~sizes.all(axis=1))
     if len(unknown):

@@ -64,7 +64,7 @@ class Names:
 class Files:
     """Files of which pieces are read, by their numbers; several threads may read at once.
 
-    The first 256 that are read stay open until this object goes. A pickled one opens them anew.
+    The first 256 that are read stay open until this object goes. A pickled one opens them again.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ _HEADER, _FOOTER = 12, 4
 _MOST_INDEX_BYTES = 1 << 30
 _EXAMPLE: wire.Message = {1: {1: {1: "text", 2: "bytes"}}}
 _FEATURE: wire.Message = {1: {1: "bytes"}, 2: {1: "float"}, 3: {1: "integer"}}  # a list of one of the three
-_KINDS = {1: "bytes", 2: "floats", 3: "whole numbers"}
+_KINDS = {1: "bytes", 2: "floats", 3: "integers"}
 _PACKED = {b"\x1f\x8b": "gunzip", b"\x78\x9c": "zlib-flate -uncompress <", b"\x78\x01": "zlib-flate -uncompress <"}
 
 Feature = str | Sequence[str]
@@ -243,7 +243,7 @@ def _indexed(path: str, index: str) -> _Found:
     if wrong.any():
         row = int(wrong.argmax())
         what = f"{offsets[row]} {sizes[row]} is outside the {size:,} bytes of {path}"
-        raise DataError(f"{index}: line {row + 1}: {what}: make it anew")
+        raise DataError(f"{index}: line {row + 1}: {what}: make it again")
     return offsets, sizes, None
 
 
@@ -258,7 +258,7 @@ def _example(data: memoryview) -> dict[str, memoryview]:
 
 
 def _values(features: Mapping[str, memoryview], name: str) -> list[Any]:
-    """The values of a feature: whole numbers, floats, or memoryviews."""
+    """The values of a feature: integers, floats, or memoryviews."""
     if name not in features:
         known = ", ".join(map(repr, sorted(features)[:20])) or "none"
         raise ImageError("BAD_RECORD", f"has no feature {name!r}; there are {known}")
@@ -269,7 +269,7 @@ def _values(features: Mapping[str, memoryview], name: str) -> list[Any]:
 def _whole(features: Mapping[str, memoryview], name: str) -> int:
     values = _values(features, name)
     if len(values) != 1 or not isinstance(values[0], int):
-        raise ImageError("BAD_RECORD", f"its {name!r} is no whole number")
+        raise ImageError("BAD_RECORD", f"its {name!r} is not an integer")
     return values[0]
 
 

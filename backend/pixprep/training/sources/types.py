@@ -129,7 +129,7 @@ def _whole(value: Any, _: Sequence[str] = ()) -> int:
             return int(found[1])
     elif isinstance(value, bool | int | float | np.number | np.bool_) and value == value // 1:
         return int(value)
-    raise ValueError(f"{str(value)[:80]!r} is no integer")
+    raise ValueError(f"{str(value)[:80]!r} is not an integer")
 
 
 def _real(value: Any, _: Sequence[str] = ()) -> float:

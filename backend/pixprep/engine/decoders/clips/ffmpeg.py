@@ -387,7 +387,7 @@ class _Reader:
         """See ``Clip.frames``; turned by a multiple of 90 degrees, anticlockwise.
 
         Not ``rgba``: of that swscale leaves the last columns as they were in memory, where a width is 16 n + 2 or + 4.
-        By one thread: swscale would start as many as there are cores, for each frame anew.
+        By one thread: swscale would start as many as there are cores, for each frame again.
         """
         if turn % 90:
             raise ImageError("UNSUPPORTED", f"a clip that is turned by {turn} degrees")
