@@ -18,7 +18,7 @@ import pytest
 from engine import twins
 from engine.guarded import guarded
 from engine.resize_twin import resample, windows_of
-from pixprep.engine.decoders.structure import MOST_KEPT, ROW
+from pixprep.engine.decoders.structure import MAX_KEPT, ROW
 from pixprep.engine.kernels import colours, native, resize
 from pixprep.engine.kernels.margins import Margins
 from pixprep.engine.kernels.resampling import axes
@@ -465,7 +465,7 @@ print(*[check.found for check in doctor.checks(serves=False) if check.name == "k
 
 def test_names_that_python_writes_again_are_in_the_order_of_c():
     assert [name for name, _ in native.STRUCTS["jpeg"]._fields_] == [*ROW, "segments"]
-    assert ctypes.sizeof(native.STRUCTS["jpeg"]) == 8 * (len(ROW) + MOST_KEPT)
+    assert ctypes.sizeof(native.STRUCTS["jpeg"]) == 8 * (len(ROW) + MAX_KEPT)
     texts = [(KERNELS / name).read_text(encoding="utf-8") for name in ("arguments.h", "formulas.h")]
     text = re.sub("//.*", "", "".join(texts))
     enums = {

@@ -14,7 +14,7 @@ from pixprep.engine.decoders.structure import (
     END_OF_IMAGE,
     FRAMES,
     KEPT,
-    MOST_KEPT,
+    MAX_KEPT,
     START_OF_SCAN,
     Structure,
     structures,
@@ -24,14 +24,14 @@ from support.images import JUNK, bare, jpeg, jpegs, noise, renamed, scene, with_
 
 END = b"\xff\xd9"
 RESTARTS = jpeg(scene(48, 64), restart_marker_rows=1)
-MOST_SEGMENTS = 4096
+MAX_SEGMENTS = 4096
 PLAIN = {0xC0, 0xC1, 0xC2, 0xC4, 0xDA, 0xDB, 0xDD, *range(0xE0, 0xF0), 0xFE}
 
 
 def structure(encoded):
     """The oracle of ``structures``, for one JPEG."""
     at, segments, frames, scans, restarts, interval, first_interval = 2, [], 0, 0, 0, 0, 0
-    for _ in range(MOST_SEGMENTS + 1):
+    for _ in range(MAX_SEGMENTS + 1):
         head = re.compile(rb"\xff+([^\xff])", re.DOTALL).match(encoded, at)
         if head is None:
             return None
@@ -44,7 +44,7 @@ def structure(encoded):
             return None
         if marker in KEPT and not scans:
             segments.append(marker | at << 8)
-        if len(segments) > MOST_KEPT:
+        if len(segments) > MAX_KEPT:
             return None
         frames += marker in FRAMES
         interval = int.from_bytes(segment, "big") if marker == 0xDD else interval
@@ -120,7 +120,7 @@ ODD = {
     "a marker without a meaning": BEFORE + b"\xff\x02" + FRAME + AFTER,
     "a restart marker without an interval": BEFORE + FRAME + AFTER[:-6] + b"\xff\xd0" + AFTER[-6:],
     "two segments of EXIF": with_exif(6)[:2] + segment(0xE1, b"Exif\0\0MM\0*\0\0\0\x08\0\0") + with_exif(6)[2:],
-    "too many segments": BEFORE + segment(0xFE, b"") * MOST_SEGMENTS + FRAME + AFTER,
+    "too many segments": BEFORE + segment(0xFE, b"") * MAX_SEGMENTS + FRAME + AFTER,
     "too many segments to keep": BEFORE + segment(0xE1, b"") * 17 + FRAME + AFTER,
 }
 

@@ -10,7 +10,7 @@ import pytest
 from pixprep.engine.decoders import Limits
 from pixprep.training.order import Part
 from pixprep.training.prefetch import Prefetch
-from pixprep.training.reading import MOST_THREADS, Reader
+from pixprep.training.reading import MAX_THREADS, Reader
 from pixprep.training.timeline import Timeline
 
 
@@ -66,7 +66,7 @@ def test_a_reader_that_is_stopped_gives_up_samples_that_have_begun_and_those_tha
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    for _ in range(MOST_THREADS):
+    for _ in range(MAX_THREADS):
         assert begun.acquire(timeout=60)
     while not reader._awaited:
         time.sleep(0.001)

@@ -43,7 +43,7 @@ from pixprep.engine.batch import Batch
 from pixprep.engine.options import EngineOptions
 from pixprep.gpu import nvrtc
 from pixprep.gpu.device import Gpu
-from pixprep.gpu.nvimagecodec import MOST_STREAMS, on_host
+from pixprep.gpu.nvimagecodec import MAX_STREAMS, on_host
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.training.recycling import COPIES, Copies, Recycler
 
@@ -112,7 +112,7 @@ class Raw:
             device_id=0,
             max_num_cpu_threads=threads,
             backends=[nvimgcodec.Backend(kind) for kind in kinds],
-            options=f":num_cuda_streams={min(threads, MOST_STREAMS)} :fancy_upsampling=1{one_way} {option}",
+            options=f":num_cuda_streams={min(threads, MAX_STREAMS)} :fancy_upsampling=1{one_way} {option}",
         )
         self._params = nvimgcodec.DecodeParams(
             apply_exif_orientation=True, color_spec=nvimgcodec.SRGB, sample_format=nvimgcodec.I_RGB

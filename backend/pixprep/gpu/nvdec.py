@@ -44,7 +44,7 @@ _NVIDIA = {"h264": "H264", "hevc": "HEVC", "vp9": "VP9", "av1": "AV1"}
 """NVDEC decodes VP8 and MPEG-4, too. VP8's hidden frames have packets without a picture; and MPEG-4 leaves the inverse
 transform to the decoder, within bounds, so that two of them differ."""
 _FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
-_MOST_AGAIN = 2
+_MAX_AGAIN = 2
 """Times that the packets of a clip may be decoded: they are in memory together."""
 _SAMPLED = (0, 1, 4, 5, 9, 11)
 """Frames compared of the samples' twelve, in both groups of pictures."""
@@ -197,7 +197,7 @@ def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
         if begin is None:
             raise _Refused("no picture to begin with")
         begins.setdefault(begin, []).append(position)
-    if sum(max(wanted) + 1 - begin for begin, wanted in begins.items()) > _MOST_AGAIN * len(clip.packets):
+    if sum(max(wanted) + 1 - begin for begin, wanted in begins.items()) > _MAX_AGAIN * len(clip.packets):
         raise _Refused("groups of pictures inside each other")
     headers = {header for data in _converted(clip, name, [0]) for header in sequences.headers(data)}
     for begin, wanted in sorted(begins.items()):

@@ -83,7 +83,7 @@ MOST = 128
 """Images of a chunk. The hardware engine decodes as many images of a call as there were in the first call (rounded up
 to what it takes at once), and the CUDA decoder the rest. So the first call has this many, and none has more: who
 decodes an image does not depend on its neighbours."""
-MOST_THREADS, MOST_STREAMS = 16, 8
+MAX_THREADS, MAX_STREAMS = 16, 8
 """Limits of nvImageCodec: each thread keeps memory for the largest image that it has decoded, twice on the host, once
 on the GPU: without a bound, a machine of 96 cores would spend gigabytes."""
 KEPT_BYTES = 1 << 30
@@ -102,7 +102,7 @@ class NvImageCodec:
 
     def __init__(self, plan: Plan, *, codec: Codec, threads: int) -> None:
         self._plan = replace(plan, outputs={})
-        self._threads = max(1, min(threads, MOST_THREADS, cores() - 1))
+        self._threads = max(1, min(threads, MAX_THREADS, cores() - 1))
         self._device_id = cupy.cuda.Device().id
         is_fast_idct = plan.idct == "fast"
         is_fast = is_fast_idct or (codec == "cpu" and plan.chroma == "fast")
@@ -210,7 +210,7 @@ class NvImageCodec:
             device_id=self._device_id,
             max_num_cpu_threads=self._threads,
             backends=[nvimgcodec.Backend(kind) for kind in kinds],
-            options=f":num_cuda_streams={min(self._threads, MOST_STREAMS)} {self._options}",
+            options=f":num_cuda_streams={min(self._threads, MAX_STREAMS)} {self._options}",
         )
 
     # before the first image

@@ -33,7 +33,7 @@ from pixprep.training.loader import Loader
 from pixprep.training.sources import Source
 
 _EVERY = 16
-_MOST_SHARE = 0.5  # of broken samples: a few are looked at, and it is the check that counts
+_MAX_SHARE = 0.5  # of broken samples: a few are looked at, and it is the check that counts
 
 
 def contact_sheet(
@@ -57,7 +57,7 @@ def contact_sheet(
     """
     size = min(count, len(source))
     options: dict[str, Any] = {"shuffle": True, "seed": seed, "shard": (0, 1)}
-    with Loader(source, pipeline, batch_size=size, on_error="replace", max_errors=_MOST_SHARE, **options) as loader:
+    with Loader(source, pipeline, batch_size=size, on_error="replace", max_errors=_MAX_SHARE, **options) as loader:
         loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
         epoch_ = iter(loader)
         batch = next(epoch_)

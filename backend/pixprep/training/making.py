@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 OnError = Literal["raise", "replace", "skip"]
 ON_ERRORS: tuple[OnError, ...] = get_args(OnError)
-MOST_ATTEMPTS = 100
+MAX_ATTEMPTS = 100
 """Replacements that are tried for one broken sample; with half of all samples broken, ten fail once in a thousand."""
 COPY = 128
 """The first attempt of a sample that came in the epoch before; a third time begins at twice that, and so on."""
@@ -248,7 +248,7 @@ class Maker:
         wanted = {row: rows.samples[row] for row, error in enumerate(made.errors) if error is not None}
         copies = {row: rows.attempts[row] for row in wanted}
         left = list(wanted)
-        for attempt in range(1, MOST_ATTEMPTS + 1):
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             attempts = [copies[row] + attempt for row in left]
             indices = [self.order.replacement(epoch, wanted[row].index, copies[row] + attempt) for row in left]
             self._run_into(made, left, _Rows(reader.samples(indices), attempts), epoch, rows)
@@ -259,7 +259,7 @@ class Maker:
             left = [row for row in left if made.errors[row] is not None]
             if not left:
                 return
-        raise DataError(f"no whole sample was found in {MOST_ATTEMPTS} attempts to replace {wanted[left[0]].name}")
+        raise DataError(f"no whole sample was found in {MAX_ATTEMPTS} attempts to replace {wanted[left[0]].name}")
 
     def _without(self, made: Batch, epoch: int, rows: _Rows) -> Batch:
         """The batch without its broken rows: the last whole ones are made again in their places."""

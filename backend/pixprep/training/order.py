@@ -31,7 +31,7 @@ BLOCK = 256
 POOL = 16
 """Blocks among which samples are then shuffled: neighbours in the order are at most 4,096 samples of a file apart, or
 where two blocks begin."""
-MOST_GROUPS = 1000
+MAX_GROUPS = 1000
 MAX_ORDERED = 1 << 34
 """Maximum number of samples of an order that is kept in memory, in 8 bytes each, while an epoch lasts."""
 _REPLACEMENTS, _PARTS = 1, 2
@@ -351,8 +351,8 @@ class Order:
             )
         if self.groups.shape != (self.samples,):
             raise PipelineError(f"group_by: {self.groups.size:,} groups for {self.samples:,} samples")
-        if not 0 <= self.groups.min() <= self.groups.max() < MOST_GROUPS:
-            raise PipelineError(f"group_by: groups are integers from 0 to {MOST_GROUPS - 1:,}")
+        if not 0 <= self.groups.min() <= self.groups.max() < MAX_GROUPS:
+            raise PipelineError(f"group_by: groups are integers from 0 to {MAX_GROUPS - 1:,}")
         few = np.flatnonzero((self._counts > 0) & (self._counts < self.global_size))
         if self.last == "drop" and len(few):
             raise PipelineError(

@@ -22,7 +22,7 @@ from pixprep.training.recycling import Blocks
 from pixprep.training.sources import LIMITS, AnySource, read_image
 from pixprep.training.timeline import Timeline
 
-MOST_THREADS = 32
+MAX_THREADS = 32
 _AHEAD = 2
 """Batches that are read before the engine takes the first of them."""
 _SLOW = 0.1
@@ -118,7 +118,7 @@ class Reader:
         self._timeline = timeline
         self._cache = cache
         self._blocks = blocks or Blocks()
-        self._most = 1 if getattr(source, "is_in_order", False) else MOST_THREADS
+        self._most = 1 if getattr(source, "is_in_order", False) else MAX_THREADS
         self._pool = Daemons(self._most, "pixprep-read")
         self._is_stopped = False
         self._awaited: Sequence[Future[list[Sample]]] = ()

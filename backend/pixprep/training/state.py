@@ -9,7 +9,7 @@ from typing import Any
 from pixprep.errors import DataError, PipelineError
 
 STATE_VERSION = 1
-MOST_EPOCHS = (1 << 32) - 1
+MAX_EPOCHS = (1 << 32) - 1
 
 
 def checked_state(state: Mapping[str, Any], now: Mapping[str, Any], length: int) -> tuple[int, int]:
@@ -34,7 +34,7 @@ def checked_state(state: Mapping[str, Any], now: Mapping[str, Any], length: int)
                 f"the state is of {name}={state[name]!r}, and this Loader has {name}={now[name]!r}: the rest of "
                 "the epoch would be other samples"
             )
-    epoch = _number(state, "epoch", MOST_EPOCHS)
+    epoch = _number(state, "epoch", MAX_EPOCHS)
     _number(state, "samples", (1 << 63) - 1)
     if (state["samples"], state["source"]) != (now["samples"], now["source"]):
         raise DataError(
@@ -55,8 +55,8 @@ def checked_epoch(epoch: int) -> int:
     Raises:
         PipelineError: it is none.
     """
-    if isinstance(epoch, bool) or not isinstance(epoch, Integral) or not 0 <= int(epoch) <= MOST_EPOCHS:
-        raise PipelineError(f"epoch is an integer from 0 to {MOST_EPOCHS:,}, not {epoch!r}")
+    if isinstance(epoch, bool) or not isinstance(epoch, Integral) or not 0 <= int(epoch) <= MAX_EPOCHS:
+        raise PipelineError(f"epoch is an integer from 0 to {MAX_EPOCHS:,}, not {epoch!r}")
     return int(epoch)
 
 

@@ -19,7 +19,7 @@ NAME = b"Exif\0\0"
 """First bytes of EXIF data in a JPEG."""
 _EXIF_START = re.compile(rb"\A(?:Exif\0\0){1,2}")
 _ORIENTATION_TAG = 0x0112
-_MOST_PLAIN_TAGS = 256
+_MAX_PLAIN_TAGS = 256
 # TIFF 6.0, section 2, and LONG8 of BigTIFF, which Pillow reads in any TIFF.
 TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
 # How a number of a type is packed; a rational is two. The other types are text and bytes.
@@ -71,7 +71,7 @@ def is_plain_exif(exif: bytes) -> bool:
     order = byte_order(tiff)
     directory = number(tiff[4:8], order)
     count = number(tiff[directory : directory + 2], order)
-    if directory < 8 or count > _MOST_PLAIN_TAGS:
+    if directory < 8 or count > _MAX_PLAIN_TAGS:
         return False
     found = list(entries(tiff, directory, order))
     if len(found) < count or [tag for tag, *_ in found].count(_ORIENTATION_TAG) > 1:

@@ -16,15 +16,15 @@ from pixprep.plan.plan import RECENT_SIZES
 # The next marker that a length follows, or the end of the image. Before it may stand fill bytes FF, markers without a
 # length (TEM, RSTn, SOI) and junk, all of which libjpeg skips. A search in C: a loop takes seconds over 20 MB of zeros.
 _MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
-_MOST_REMEMBERED = 64  # bytes of a frame and a scan; those of three components have 29
+_MAX_REMEMBERED = 64  # bytes of a frame and a scan; those of three components have 29
 _MAX_SEGMENTS = 4096  # an ICC profile takes at most 255 of them
 _SEQUENTIAL = frozenset({0xC0, 0xC1, 0xC3, 0xC9, 0xCB})
 # The fewest bits that the first scan spends on a block of 8 x 8 values: a Huffman code for its mean, and unless others
 # follow, one for "nothing else". Arithmetic coding has no such bound.
 _BITS_A_BLOCK = {0xC0: 2, 0xC1: 2, 0xC2: 1}
 _LOSSLESS = 0xC3
-_MOST_BRANDS = 256  # bytes
-_MOST_BEFORE = 8  # bytes before an image: a length, a mark of an encoding, line breaks
+_MAX_BRANDS = 256  # bytes
+_MAX_BEFORE = 8  # bytes before an image: a length, a mark of an encoding, line breaks
 _CERTAIN = frozenset({"jpeg", "png", "webp", "gif", "tiff"})  # formats whose first bytes are no chance
 _FIELDS = struct.Struct(">BHHB")  # of a frame, before its components: precision, height, width, how many components
 _JFIF, _ADOBE = b"JFIF\0", b"Adobe"
@@ -71,7 +71,7 @@ def sniff(encoded: bytes | memoryview) -> Format | None:
             return name
     if head[4:8] != b"ftyp":
         return None
-    brands = bytes(encoded[8 : min(int.from_bytes(head[:4], "big"), _MOST_BRANDS)])
+    brands = bytes(encoded[8 : min(int.from_bytes(head[:4], "big"), _MAX_BRANDS)])
     named = {brands[at : at + 4] for at in range(0, len(brands), 4)}
     return next((name for name, kind in KINDS.items() if kind.brands & named), None)
 
@@ -147,7 +147,7 @@ def _unknown(encoded: memoryview, limits: Limits) -> ImageError:
 
 def _after_others(encoded: memoryview) -> str | None:
     """Words for an image that begins after a few other bytes; None where none does."""
-    for count in range(1, _MOST_BEFORE + 1):
+    for count in range(1, _MAX_BEFORE + 1):
         name = sniff(encoded[count:])
         if name not in _CERTAIN:
             continue
@@ -278,7 +278,7 @@ def _header(
 ) -> JpegHeader:
     """From the segments of the frame and of the scan, the data of which begins at ``begin``."""
     precision, height, width, components = _FIELDS.unpack_from(fields)
-    is_short = len(fields) + len(scan) <= _MOST_REMEMBERED
+    is_short = len(fields) + len(scan) <= _MAX_REMEMBERED
     blocks = (_recent_blocks if is_short else _blocks)(bytes(fields), bytes(scan))
     return JpegHeader(
         height=height,
@@ -325,13 +325,13 @@ def _blocks(frame: bytes, scan: bytes) -> int:
     if not starts_with_mean or not names or 0 in across or 0 in down:
         return 0
     _, height, width, _ = _FIELDS.unpack_from(frame)
-    most_across, most_down = 8 * max(across), 8 * max(down)
+    max_across, max_down = 8 * max(across), 8 * max(down)
     blocks = 0
     for name in {*scan[1 : 2 * count : 2]}:
         at = names.rfind(name)
         if at < 0:
             return 0
-        blocks += -(-width * across[at] // most_across) * -(-height * down[at] // most_down)
+        blocks += -(-width * across[at] // max_across) * -(-height * down[at] // max_down)
     return blocks
 
 

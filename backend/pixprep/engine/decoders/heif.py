@@ -21,8 +21,8 @@ Name = Literal["avif", "heic"]
 
 MOST = 4096
 """Items, extents; a photo of 48 megapixels has 200 items."""
-MOST_TILES = 1000
-MOST_UNITS = 16384
+MAX_TILES = 1000
+MAX_UNITS = 16384
 """Units of all bitstreams: a photo of 192 tiles has 1,200."""
 _CODED = {"avif": (b"av01", b"av1C"), "heic": (b"hvc1", b"hvcC")}
 _BOTH = {b"ispe", b"pixi", b"colr", b"irot", b"imir", b"auxC"}
@@ -194,8 +194,8 @@ class _File:
         side_bytes = 4 if numbers.take(2) & 1 else 2
         rows, columns = numbers.take(1) + 1, numbers.take(1) + 1
         width, height = numbers.take(side_bytes), numbers.take(side_bytes)
-        if rows * columns > MOST_TILES:
-            raise self._refused(f"of {rows} x {columns} tiles", f"{MOST_TILES:,} of them at most")
+        if rows * columns > MAX_TILES:
+            raise self._refused(f"of {rows} x {columns} tiles", f"{MAX_TILES:,} of them at most")
         (targets,) = (targets for kind, origin, targets in self._references if (kind, origin) == (b"dimg", number))
         if len(targets) != rows * columns or (height, width) != grid.size:
             raise ValueError("the tiles do not fill the grid")
@@ -214,8 +214,8 @@ class _File:
         data, configuration = memoryview(item.data), item.find(_CODED[self._name][1])
         coded = av1(data) if self._name == "avif" else hevc(configuration, data)
         self._units += coded.units
-        if self._units > MOST_UNITS:
-            raise ValueError(f"over {MOST_UNITS} units")
+        if self._units > MAX_UNITS:
+            raise ValueError(f"over {MAX_UNITS} units")
         height, width = item.size
         if (coded.height, coded.width) != (height, width):
             says = f"its container says {height} x {width} pixels, and its data {coded.height} x {coded.width}"

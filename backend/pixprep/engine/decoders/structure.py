@@ -18,7 +18,7 @@ from pixprep.engine.kernels import native
 
 U8 = npt.NDArray[np.uint8]
 
-MOST_KEPT = 16
+MAX_KEPT = 16
 """Segments that are kept; files with more are left to whoever reads segment by segment, as are odd ones."""
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """Start-of-frame markers: every C0..CF that is not DHT (C4), JPG (C8) or DAC (CC); ITU-T T.81, table B.1."""
@@ -52,7 +52,7 @@ def structures(images: Sequence[U8]) -> list[Structure | None]:
 
     Other threads run meanwhile.
     """
-    rows = np.empty((len(images), len(ROW) + MOST_KEPT), np.int64)
+    rows = np.empty((len(images), len(ROW) + MAX_KEPT), np.int64)
     rows[:, 0] = [image.__array_interface__["data"][0] for image in images]
     rows[:, 1] = [len(image) for image in images]
     native.library().walk_jpegs(c_void_p(rows.ctypes.data), c_int64(len(rows)))

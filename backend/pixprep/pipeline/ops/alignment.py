@@ -30,7 +30,7 @@ _FORMS = {
     "homography": ((3, 3), "3 rows of 3 numbers"),
     "quad": ((4, 2), "4 pairs of x and y"),
 }
-MOST_POINTS = 128
+MAX_POINTS = 128
 _HUGE = 1e12
 
 
@@ -110,8 +110,8 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         if (self.template is None) != (field != "points"):
             raise PipelineError('"template" goes with "points", and "points" need it')
         if self.template is not None:
-            if not 2 <= len(self.template) <= MOST_POINTS:
-                raise PipelineError(f'"template" has 2 to {MOST_POINTS} points, not {len(self.template)}')
+            if not 2 <= len(self.template) <= MAX_POINTS:
+                raise PipelineError(f'"template" has 2 to {MAX_POINTS} points, not {len(self.template)}')
             _check_form("template", self.template, (len(self.template), 2), "pairs of x and y")
         value = getattr(self, field)
         if not isinstance(value, str):

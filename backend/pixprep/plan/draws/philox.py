@@ -30,7 +30,7 @@ _MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
 _WEYL = np.arange(10, dtype=np.uint64)[:, None] * np.array([0x9E3779B9, 0xBB67AE85], np.uint64)
 """Summands of the key, modulo 2^32, in each of ten rounds."""
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
-_MOST_BLOCKS = 1 << 16
+_MAX_BLOCKS = 1 << 16
 
 
 def philox(counters: npt.NDArray[np.uint32], key: tuple[int, int]) -> npt.NDArray[np.uint32]:
@@ -163,7 +163,7 @@ def _uniforms(
     The key is (seed, epoch); the counter is the two halves of the sample's index, the op, and the attempt in the upper
     and the block in the lower 16 bits. An attempt's higher bits are those of an index that no source reaches: 2**40.
     """
-    assert all(begin + n <= _MOST_BLOCKS for _, begin, n in parts)
+    assert all(begin + n <= _MAX_BLOCKS for _, begin, n in parts)
     even, odd = np.empty((2, 2, len(indices), sum(n for _, _, n in parts)), np.uint32)
     even[0], odd[0] = (indices & _LOW)[:, None], (indices >> _HALF)[:, None]
     at = 0

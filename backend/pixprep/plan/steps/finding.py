@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pixprep.errors import PipelineError, SetupError
-from pixprep.plan.steps.operators import MOST_LETTERS, Operator
+from pixprep.plan.steps.operators import MAX_LETTERS, Operator
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def listed(operators: Sequence[Operator | str]) -> Sequence[Operator | str]:
     is_list = isinstance(operators, Sequence) and not isinstance(operators, str)
     wrong = next((one for one in operators if not isinstance(one, Operator | str)), None) if is_list else operators
     if wrong is not None or not is_list:
-        said = repr(wrong)[:MOST_LETTERS]
+        said = repr(wrong)[:MAX_LETTERS]
         raise PipelineError(f"operators: a list of operators, as pixprep.operator makes them, or names, not {said}")
     return operators
 

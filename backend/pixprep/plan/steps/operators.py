@@ -23,7 +23,7 @@ from pixprep.spec import DType, Layout, TensorSpec
 
 log = logging.getLogger(__name__)
 
-MOST_LETTERS = 80
+MAX_LETTERS = 80
 MAX_NAME, MAX_VERSION = 128, 1_000_000
 Place = Literal["levels", "tensor"]
 Arrays = Literal["numpy", "cupy"]
@@ -80,7 +80,7 @@ class Operator:
         names = self.fields.__struct_fields__
         for key in fields:
             if key not in names:
-                said = json.dumps(key)[:MOST_LETTERS]
+                said = json.dumps(key)[:MAX_LETTERS]
                 raise PipelineError(f'"fields": {self} has no field {said}; there are {", ".join(names) or "none"}')
         try:
             made = msgspec.convert(dict(fields), self.fields)

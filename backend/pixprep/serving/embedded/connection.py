@@ -18,7 +18,7 @@ from pixprep.serving.triton.config import PIXELS, face, steps, texts
 
 Protocol = Literal["http", "grpc"]
 DEFAULT_URLS: dict[Protocol, str] = {"http": "localhost:8000", "grpc": "localhost:8001"}
-_MOST_ROWS = 1 << 12
+_MAX_ROWS = 1 << 12
 """Bytes of one answer; Triton gives as many as there are."""
 _REFUSALS = ("400", "StatusCode.INVALID_ARGUMENT")
 
@@ -241,7 +241,7 @@ class Triton:
         if model_input.has_rows:  # to Triton all rows are one list: of that every entry is needed
             outputs = [output for output in self.config(model)["output"] if output["name"] in scores]
             lengths = {each["name"]: int(each["dims"][-1]) for each in outputs if int(each["dims"][-1]) > 0}
-            scores = {name: length * _MOST_ROWS for name, length in lengths.items()}
+            scores = {name: length * _MAX_ROWS for name, length in lengths.items()}
             if lengths and self.protocol == "http":  # asked for classes of no rows, Triton 2.51 ends
                 plain = self.infer(model, model_input, encoded, numbers)
                 if not all(len(plain[name]) for name in lengths):

@@ -76,7 +76,7 @@ def checks(*, serves: bool | None = None) -> list[Check]:
     if not serves:
         remedy = f"training and the library need none of it; to serve: {install('server')}"
         return [*rows, Check("embedded server", None, "not installed", remedy), *_gpu()]
-    rows += [*_embedded(), shared_memory(wheels.SHARED_MEMORY), open_files(wheels.most_files())]
+    rows += [*_embedded(), shared_memory(wheels.SHARED_MEMORY), open_files(wheels.max_files())]
     rows += [port(name, number) for name, number in DEFAULT_PORTS]
     runtime = package("onnxruntime-gpu", "")
     rows.append(runtime if runtime.ok else package("onnxruntime", _CLASSIFIER, is_needed=False))

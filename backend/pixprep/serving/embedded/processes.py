@@ -26,7 +26,7 @@ from typing import IO
 
 from pixprep.serving.embedded.failure import ended
 from pixprep.serving.embedded.stubs import stat
-from pixprep.serving.embedded.wheel import ENVIRONMENTS, SHARED_MEMORY, most_files
+from pixprep.serving.embedded.wheel import ENVIRONMENTS, SHARED_MEMORY, max_files
 
 CALM_S = 10.0  # what ran for so long begins at the first wait again
 OF_MODEL = (0.0, 1.0, 2.0, 2.0, 2.0, 5.0)  # for ever: the other models serve meanwhile
@@ -87,7 +87,7 @@ class Processes:
         ).result()
         with suppress(OSError):  # it has ended
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            resource.prlimit(self._triton.pid, resource.RLIMIT_NOFILE, (most_files(), hard))
+            resource.prlimit(self._triton.pid, resource.RLIMIT_NOFILE, (max_files(), hard))
         self._tell_guard(str(self._triton.pid))
 
     def end(self, *, until: float) -> None:

@@ -35,7 +35,7 @@ from pixprep.serving.embedded.wheel import (
     check_stub_folder,
     environment,
     find_wheel,
-    most_files,
+    max_files,
 )
 from pixprep.serving.repository.repository import Repository
 from pixprep.serving.triton import pool, probe
@@ -373,7 +373,7 @@ class Server:
         launches, whole = Launches(self.pid, self._prefix), f"Triton's whole log: {self.log_file}"
         while time.monotonic() < deadline:
             if (code := self.poll()) is not None:
-                error = failure(self._log(), code, files=most_files(), deaths=launches.deaths)
+                error = failure(self._log(), code, files=max_files(), deaths=launches.deaths)
                 raise type(error)(*error.args, whole)
             # Whoever took a port since we looked would answer as well; and metrics start after HTTP.
             metrics = self.snapshot.folder.parent / "cwd" / _SOCKETS["metrics"]

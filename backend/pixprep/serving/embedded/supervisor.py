@@ -127,7 +127,7 @@ class Hearing:
     def __init__(self, pid: int, *, deaf_s: float = DEAF_S) -> None:
         self._pid = pid
         self._deaf_s = deaf_s
-        self._most_threads = len(thread_states(pid)) + THREADS_LEFT
+        self._max_threads = len(thread_states(pid)) + THREADS_LEFT
         self._silences = 0
         self._heard_at = time.monotonic()
 
@@ -138,7 +138,7 @@ class Hearing:
             self._silences, self._heard_at = 0, time.monotonic()
         elif not {"R", "D"} & {*states}:  # nobody in it runs, waits for a processor, or for the disk
             self._silences += 1
-        if len(states) > self._most_threads:
+        if len(states) > self._max_threads:
             return f"Triton keeps {THREADS_LEFT} threads of processes that died"
         if self._silences >= SILENCES:
             return f"Triton answered none of {SILENCES} probes over HTTP"

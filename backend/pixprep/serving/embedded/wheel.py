@@ -30,7 +30,7 @@ _ENVIRONMENTS, ENVIRONMENTS = b"/tmp/python_env_", "./px_python_env_"
 folder in which Triton runs. Both have as many letters."""
 _ODD = re.compile(r"[^\w@%+=:,./-]")
 """What a shell takes for anything but a letter of a name."""
-_MOST_FILES = 1 << 20
+_MAX_FILES = 1 << 20
 # What Triton's process may keep of a block that it has freed: glibc raises both to 32 and 64 MiB when large ones are
 # freed, in each of 16 arenas. After a mixed load it held 1.1 GB so, and 0.4 GB with these. In bytes.
 _MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 20), "MALLOC_TRIM_THRESHOLD_": str(16 << 20)}
@@ -111,10 +111,10 @@ def environment(wheel: Wheel) -> dict[str, str]:
     )
 
 
-def most_files() -> int:
+def max_files() -> int:
     """The files that Triton may have open, each connection one: our hard limit, and at most a million."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    return _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
 
 
 def check_machine(wheel: Wheel) -> None:

@@ -43,7 +43,7 @@ _REQUEST_S = 30.0
 _BUSY_S = 30.0
 _COUNTED_S = 1.0
 """Triton counts a request just after it has answered it."""
-_FEWEST, _MOST_RUNS, _MEASURED_S = 2, 8, 0.2
+_FEWEST, _MAX_RUNS, _MEASURED_S = 2, 8, 0.2
 """Runs of the engine whose fastest is shown."""
 
 
@@ -289,7 +289,7 @@ def _measure(pipeline: Pipeline, encoded: bytes, options: EngineOptions) -> dict
     """
     runs: list[tuple[float, float, float]] = []
     with Engine(pipeline.for_photos(), **vars(replace(options, threads=1, odd_range=True))) as engine:
-        while len(runs) < _FEWEST or (len(runs) < _MOST_RUNS and sum(run[0] for run in runs[1:]) < _MEASURED_S):
+        while len(runs) < _FEWEST or (len(runs) < _MAX_RUNS and sum(run[0] for run in runs[1:]) < _MEASURED_S):
             start = time.perf_counter()
             batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
             whole = time.perf_counter() - start

@@ -28,7 +28,7 @@ Said = dict[str, Any]
 
 _FEW = 16
 """Values that are shown one by one."""
-_LEAST_SIDE, _MOST_SIDE = 8, 4096
+_LEAST_SIDE, _MAX_SIDE = 8, 4096
 _HEAT = ((20, 16, 60), (110, 30, 110), (220, 80, 50), (255, 235, 150))
 _ENDS = (0, 1 / 3, 2 / 3, 1)
 """Colours of a heat map, from the least to the most."""
@@ -103,7 +103,7 @@ def heat_map(array: Array) -> Array | None:
     squeezed = array.reshape([side for side in array.shape if side != 1])
     if squeezed.ndim != 2 or squeezed.dtype.kind not in "fiu" or not np.isfinite(squeezed).all():
         return None
-    if not (min(squeezed.shape) >= _LEAST_SIDE and max(squeezed.shape) <= min(_MOST_SIDE, 8 * min(squeezed.shape))):
+    if not (min(squeezed.shape) >= _LEAST_SIDE and max(squeezed.shape) <= min(_MAX_SIDE, 8 * min(squeezed.shape))):
         return None
     low, high = float(squeezed.min()), float(squeezed.max())
     share = (squeezed.astype(np.float64) - low) / (high - low or 1)

@@ -144,7 +144,7 @@ def translated(
     if (most := int(config.get("max_batch_size", 0))) > 0:
         written["max_batch_size"] = most
     elif model.is_batched and batch_size:
-        written["max_batch_size"] = min(batch_size, model_config.most_images(written, named))
+        written["max_batch_size"] = min(batch_size, model_config.max_images(written, named))
     if groups := _groups(config.get("instance_group", []), notes):
         written["instance_group"] = groups
     others = [key for key in config if key not in (*_KEPT, *_READ, "model_transaction_policy")]

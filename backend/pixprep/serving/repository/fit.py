@@ -25,7 +25,7 @@ _KNOWN = {
     "scale_factor": '{"op": "scale_factor"}',
 }
 """Inputs of RT-DETR and PaddleDetection, and what gives them."""
-_MOST_NUMBERS = 6
+_MAX_NUMBERS = 6
 """Numbers that a pipeline may give of an image, such as ``transform``."""
 _EACH = "give --pipeline INPUT=FILE for each"
 _COLORS = {1: "gray", 3: "rgb"}
@@ -107,7 +107,7 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
             "pipeline a tensor for each, of the same name"
         )
     for tensor in classifier.inputs:
-        is_number = tensor.shape is not None and len(tensor.shape) == 2 and 1 <= tensor.shape[1] <= _MOST_NUMBERS
+        is_number = tensor.shape is not None and len(tensor.shape) == 2 and 1 <= tensor.shape[1] <= _MAX_NUMBERS
         if tensor.name in open_ and not is_number and tensor.name not in images:
             raise PipelineError(
                 f'the model takes "{tensor.name}", {tensor}, and a pipeline gives images and their sizes: '

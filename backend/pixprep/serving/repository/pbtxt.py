@@ -208,7 +208,7 @@ def _parameters(texts: Mapping[str, str]) -> list[str]:
 
 
 def _text(what: str, *parts: str) -> str:
-    return _stamped("\n".join([f"# Written by `pixprep build`, which writes it again: {what}.", *parts, ""]))
+    return _stamped("\n".join([f"# Written by `pixprep build`, which overwrites it: {what}.", *parts, ""]))
 
 
 def _stamped(text: str) -> str:

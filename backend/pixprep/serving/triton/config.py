@@ -67,7 +67,7 @@ _NUMBERS = {"threads": 0, "max_request_bytes": 64 << 20, "max_response_bytes": M
 _PARAMETERS = (*_CHOICES, PIXELS, FRAMES, EXAMPLES, "allow_operators", "formats", *_NUMBERS)
 _OFF_AT_ZERO = ("max_expansion", "max_frames")
 _MOST = 999_999_999
-_MOST_OF = {"threads": 1024, "max_response_bytes": MAX_OUTPUT_BYTES}
+_MAX_OF = {"threads": 1024, "max_response_bytes": MAX_OUTPUT_BYTES}
 
 
 def texts(config: Mapping[str, Any]) -> dict[str, str]:
@@ -191,7 +191,7 @@ def _number(parameters: Mapping[str, str], key: str, default: int) -> int:
         return 0
     if not text.isascii() or not text.isdigit() or not text.strip("0"):
         raise PipelineError(f"parameters: {key} is an integer of at least 1, not {quoted(text)}")
-    most = _MOST_OF.get(key, _MOST)
+    most = _MAX_OF.get(key, _MOST)
     if len(text) > len(str(most)) or int(text) > most:
         raise PipelineError(f"parameters: {key} is at most {most:,}, not {quoted(text)}")
     return int(text)
@@ -307,7 +307,7 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     Raises:
         PipelineError: what is written contradicts the pipeline, or the outputs of a batch are too large.
     """
-    most_bytes, most = _most_bytes(config, pipeline), most_images(config, pipeline)
+    most_bytes, most = _most_bytes(config, pipeline), max_images(config, pipeline)
     tensors = {"input": inputs(config, pipeline), "output": outputs(config, pipeline)}
     if pipeline.plan.takes_boxes:
         if config.get("max_batch_size"):
@@ -365,7 +365,7 @@ def _with_facts(config: Config, pipeline: Pipeline) -> Config:
     return {**config, "parameters": {**config.get("parameters", {}), **parameters(facts)}} if facts else {**config}
 
 
-def most_images(config: Mapping[str, Any], pipeline: Pipeline) -> int:
+def max_images(config: Mapping[str, Any], pipeline: Pipeline) -> int:
     """The images of the largest batch whose tensors an answer holds."""
     return _most_bytes(config, pipeline) // pipeline.n_bytes
 

@@ -29,8 +29,8 @@ from pixprep.training.sources.storage import (
 )
 
 _Id = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # NumPy has 64 bits for it
-_MOST_PIXELS = 1e9
-_MOST_JSON_BYTES = 2 << 30
+_MAX_PIXELS = 1e9
+_MAX_JSON_BYTES = 2 << 30
 
 
 class _Image(msgspec.Struct):
@@ -166,9 +166,9 @@ def coco(
     """
     where, root = os.fspath(annotations), folder_of(images)
     with opening(where):
-        if os.stat(where).st_size > _MOST_JSON_BYTES:  # noqa: PTH116
-            raise DataError(f"{where}: has more than the {_MOST_JSON_BYTES:,} bytes that are read")
-        text = read_bytes(Path(where), most=_MOST_JSON_BYTES)
+        if os.stat(where).st_size > _MAX_JSON_BYTES:  # noqa: PTH116
+            raise DataError(f"{where}: has more than the {_MAX_JSON_BYTES:,} bytes that are read")
+        text = read_bytes(Path(where), most=_MAX_JSON_BYTES)
     try:
         file = msgspec.json.decode(text, type=_File)
     except msgspec.ValidationError as error:
@@ -310,7 +310,7 @@ def _read_boxes(
         crowd.append(bool(each.iscrowd))
     owners, known = np.frombuffer(owner, np.int64), np.array(list(categories), np.int64)
     xywh = np.frombuffer(corners, np.float64).reshape(-1, 4)
-    wrong = ~((np.abs(xywh) < _MOST_PIXELS) & (xywh >= (-np.inf, -np.inf, 0, 0))).all(axis=1)
+    wrong = ~((np.abs(xywh) < _MAX_PIXELS) & (xywh >= (-np.inf, -np.inf, 0, 0))).all(axis=1)
     sides = np.concatenate([xywh[:, :2], xywh[:, :2] + xywh[:, 2:]], axis=1)
     boxes = np.where(wrong[:, None], 0, sides).astype(np.float32)
     labels, has_label = _found(known, np.frombuffer(category, np.int64))

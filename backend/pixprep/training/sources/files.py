@@ -34,7 +34,7 @@ from pixprep.training.sources.storage import (
 from pixprep.training.sources.types import NO_LABEL, FieldType, checked, converted, found_classes, guessed, typed
 
 SUFFIXES = tuple(suffix for name in USUAL for suffix in KINDS[name].suffixes)
-_MOST_FOLDERS = 64  # one in another
+_MAX_FOLDERS = 64  # one in another
 
 
 class ImageFiles(Source):
@@ -232,8 +232,8 @@ def _walk(
     if not is_remote(root):
         status = os.stat(f"{root}/{folder}")  # noqa: PTH116
         here = (status.st_dev, status.st_ino)
-    if here in above or len(above) >= _MOST_FOLDERS:
-        raise DataError(f"{root}/{folder}: folders in a circle of links, or {_MOST_FOLDERS} deep")
+    if here in above or len(above) >= _MAX_FOLDERS:
+        raise DataError(f"{root}/{folder}: folders in a circle of links, or {_MAX_FOLDERS} deep")
     folders, images, others = _listed(f"{root}/{folder}", suffixes)
     yield [f"{folder}/{name}" for name in images], [f"{folder}/{name}" for name in others]
     for name in folders:

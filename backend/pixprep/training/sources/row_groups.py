@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from pixprep.errors import DataError, ImageError, printable
 from pixprep.training.sources.storage import is_remote, remote
 
-_MOST_BYTES, _MOST_TIMES = 128 << 20, 16
+_MOST_BYTES, _MAX_TIMES = 128 << 20, 16
 """Maximum number of bytes of a row group in memory; or, if that is more, the multiple of its size in the file."""
-_MOST_ROWS = 1024
+_MAX_ROWS = 1024
 """Maximum number of rows that are read at once."""
 Columns = Mapping[str, Any]
 """Values of a row group by the samples' fields, indexed by the row's number; ``as_py`` makes one Python's."""
@@ -139,7 +139,7 @@ def read(path: str, metadata: Any, group: int, fields: Mapping[str, str]) -> Col
     """
     names = [*fields.values()]
     columns = [metadata.row_group(group).column(place) for place in _wanted(metadata, names)]
-    most = max(_MOST_BYTES, _MOST_TIMES * min(sum(each.total_compressed_size for each in columns), _size_of(path)))
+    most = max(_MOST_BYTES, _MAX_TIMES * min(sum(each.total_compressed_size for each in columns), _size_of(path)))
     said = sum(each.total_uncompressed_size for each in columns)
     try:
         table = _table(opened(path, metadata), group, names, said, most)
@@ -157,7 +157,7 @@ def _table(file: pq.ParquetFile, group: int, names: Sequence[str], said: int, mo
     """Columns of a row group, of which the footer says a size; None if they take more than the most."""
     if said > most:
         return None
-    rows = min(max(most // max(said, 1), 1), _MOST_ROWS)
+    rows = min(max(most // max(said, 1), 1), _MAX_ROWS)
     batches = []
     for batch in file.iter_batches(rows, row_groups=[group], columns=[*names], use_threads=False):
         batches.append(batch)

@@ -16,11 +16,11 @@ I64 = npt.NDArray[np.int64]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 _FARTHEST = 1e6
 """Pixels from the image's corner that a point may lie."""
-_MOST_CROSSINGS = 1 << 21
+_MAX_CROSSINGS = 1 << 21
 """Columns that the outlines of an image's polygons cross, together."""
-_MOST_PIXELS = 1 << 30
+_MAX_PIXELS = 1 << 30
 """Pixels of the masks of an image, together."""
-_MOST_COVERS = 4
+_MAX_COVERS = 4
 """Pixels around the polygons of an image, together, for each of its masks' pixels."""
 _MOST_LETTERS = 12
 """Letters of a number of the short form: 60 bits."""
@@ -62,11 +62,11 @@ class Shapes:
         """
         del copy  # it is always a new one
         count, height, width = self.shape
-        if count * height * width > _MOST_PIXELS:
+        if count * height * width > _MAX_PIXELS:
             what = f"{count:,} masks of {height} x {width}"
-            raise ImageError("TOO_MANY_PIXELS", f"{what}: at most {_MOST_PIXELS:,} pixels are drawn for an image")
+            raise ImageError("TOO_MANY_PIXELS", f"{what}: at most {_MAX_PIXELS:,} pixels are drawn for an image")
         masks = np.zeros(self.shape, np.uint8)
-        columns, pixels = _MOST_CROSSINGS, _MOST_COVERS * masks.size
+        columns, pixels = _MAX_CROSSINGS, _MAX_COVERS * masks.size
         for index, text in enumerate(self._texts):
             shape = msgspec.json.decode(text, type=Shape).segmentation
             try:
@@ -128,7 +128,7 @@ def _crossings(polygon: Sequence[float], width: int, most: int) -> tuple[I64, I6
     counts = ((np.maximum(first, last)[:, 0] - 3) // 5 + 1).clip(0, width) - begin
     counts = counts.clip(0)
     if counts.sum() > most:
-        raise ValueError(f"with it the image's outlines cross over {_MOST_CROSSINGS:,} columns")
+        raise ValueError(f"with it the image's outlines cross over {_MAX_CROSSINGS:,} columns")
     edge = np.repeat(np.arange(len(counts)), counts)
     column = begin[edge] + np.arange(len(edge)) - np.repeat(counts.cumsum() - counts, counts)
     is_flat, first, last, steps = is_flat[edge], first[edge], last[edge], sides.max(axis=1)[edge]
@@ -154,7 +154,7 @@ def _crossings(polygon: Sequence[float], width: int, most: int) -> tuple[I64, I6
     return column, (y + 2) // 5
 
 
-def _fill(mask: U8, polygon: Sequence[float], most_columns: int, most_pixels: int) -> tuple[int, int]:
+def _fill(mask: U8, polygon: Sequence[float], max_columns: int, most_pixels: int) -> tuple[int, int]:
     """Fill the inside of a polygon in a mask (height, width).
 
     Returns:
@@ -163,16 +163,16 @@ def _fill(mask: U8, polygon: Sequence[float], most_columns: int, most_pixels: in
     Raises:
         ValueError: it is no polygon, or too much to draw.
     """
-    columns, rows = _crossings(polygon, mask.shape[1], most_columns)
+    columns, rows = _crossings(polygon, mask.shape[1], max_columns)
     rows = rows.clip(0, mask.shape[0])
     if not len(columns):
-        return most_columns, most_pixels
+        return max_columns, most_pixels
     left, top = columns.min(), rows.min()
     width, height = columns.max() + 1 - left, rows.max() - top
     if width * height > most_pixels:
-        raise ValueError(f"its polygons cover the image's masks {_MOST_COVERS} times")
+        raise ValueError(f"its polygons cover the image's masks {_MAX_COVERS} times")
     changes = np.zeros(width * height + 1, np.uint8)
     np.add.at(changes, (columns - left) * height + rows - top, 1)
     inside = np.bitwise_and(np.add.accumulate(changes[:-1], dtype=np.uint8), 1).reshape(width, height)
     mask[top : top + height, left : left + width] |= inside.T
-    return most_columns - len(columns), most_pixels - inside.size
+    return max_columns - len(columns), most_pixels - inside.size

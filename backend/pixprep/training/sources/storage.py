@@ -28,11 +28,11 @@ I64 = npt.NDArray[np.int64]
 _MAX_PIECE_BYTES = 256 << 20
 """Maximum size of a record or a member, unless ``LIMITS`` allow larger images."""
 _LOG = logging.getLogger("pixprep.read")
-_MOST_OPEN = 256
+_MAX_OPEN = 256
 _MOST_NOTES = 20
 _SCANNERS = 8
 _AHEAD_BYTES = 1 << 20  # of an object: what is scanned comes in pieces of this size, and a large member is passed over
-_MOST_FILES = 1_000_000
+_MAX_FILES = 1_000_000
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -85,7 +85,7 @@ class Files:
             data: bytes = remote().read(self.paths[file], offset, size)
             return data
         descriptor = os.open(self.paths[file], os.O_RDONLY)
-        if len(self._descriptors) < _MOST_OPEN and self._descriptors.setdefault(file, descriptor) == descriptor:
+        if len(self._descriptors) < _MAX_OPEN and self._descriptors.setdefault(file, descriptor) == descriptor:
             return os.pread(descriptor, size, offset)
         try:
             return os.pread(descriptor, size, offset)
@@ -299,8 +299,8 @@ def expanded(text: str) -> list[str]:
     choices = match[1].split(",")
     if bounds is not None:
         first, last, digits = int(bounds[1]), int(bounds[2]), max(map(len, bounds.groups()))
-        if not 0 <= last - first < _MOST_FILES:
-            raise DataError(f"{text}: {{{match[1]}}} counts from a number to a larger one, at most {_MOST_FILES:,}")
+        if not 0 <= last - first < _MAX_FILES:
+            raise DataError(f"{text}: {{{match[1]}}} counts from a number to a larger one, at most {_MAX_FILES:,}")
         choices = [f"{number:0{digits if bounds[1][0] == '0' else 1}}" for number in range(first, last + 1)]
     return [text[: match.start()] + choice + rest for choice in choices for rest in expanded(text[match.end() :])]
 

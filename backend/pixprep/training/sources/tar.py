@@ -24,8 +24,8 @@ from pixprep.training.sources.storage import I64, Archives, Names, Opened, StrPa
 from pixprep.training.sources.types import FieldType, named, typed
 
 _BLOCK = 512
-_MOST_NAME_BYTES = 4096
-_MOST_PAX_BYTES = 1 << 20
+_MAX_NAME_BYTES = 4096
+_MAX_PAX_BYTES = 1 << 20
 _PACKED = {b"\x1f\x8b": "gunzip", b"BZ": "bunzip2", b"\xfd7": "unxz", b"(\xb5": "unzstd"}
 _IMAGES = ("jpg", "jpeg", "png", "webp")
 
@@ -248,7 +248,7 @@ def _members(file: Opened, notes: list[str]) -> Iterator[_Member]:
             size = 0
         end = start + -(-size // _BLOCK) * _BLOCK
         if kind in b"xgLK":
-            if size > _MOST_PAX_BYTES:
+            if size > _MAX_PAX_BYTES:
                 yield lost(f"a header of {size:,} bytes")
                 return
             data = file.read(size, start)
@@ -275,7 +275,7 @@ def _members(file: Opened, notes: list[str]) -> Iterator[_Member]:
 def _taken(name: str, kind: bytes, start: int, size: int, *, is_sparse: bool) -> Iterator[_Member]:
     """A member, unless it is a folder."""
     problem = None
-    if len(name) > _MOST_NAME_BYTES:
+    if len(name) > _MAX_NAME_BYTES:
         name, problem = f"{name[:80].partition('.')[0]}.long", f"has a name of {len(name):,} letters"
     elif kind in b"12":
         problem = "is a link, which is not followed"

@@ -22,7 +22,7 @@ from pixprep.training.sources.storage import I64, Archives, Opened, StrPath, arc
 from pixprep.training.sources.types import FieldType, named, typed
 
 _HEADER, _FOOTER = 12, 4
-_MOST_INDEX_BYTES = 1 << 30
+_MAX_INDEX_BYTES = 1 << 30
 _EXAMPLE: wire.Message = {1: {1: {1: "text", 2: "bytes"}}}
 _FEATURE: wire.Message = {1: {1: "bytes"}, 2: {1: "float"}, 3: {1: "integer"}}  # a list of one of the three
 _KINDS = {1: "bytes", 2: "floats", 3: "integers"}
@@ -231,8 +231,8 @@ def _indexed(path: str, index: str) -> _Found:
     """The same from an index of DALI's; the records of which lie inside the file."""
     with Opened(path) as records, Opened(index) as lines:
         size = records.size
-        if lines.size > _MOST_INDEX_BYTES:
-            raise DataError(f"{index}: has more than {_MOST_INDEX_BYTES:,} bytes")
+        if lines.size > _MAX_INDEX_BYTES:
+            raise DataError(f"{index}: has more than {_MAX_INDEX_BYTES:,} bytes")
         text = lines.read(lines.size, 0)
     try:
         rows = np.array(text.split(), np.int64).reshape(-1, 2)

@@ -19,7 +19,7 @@ FieldType = Literal["int", "float", "str", "classes", "multi_hot"]
 TYPES: tuple[str, ...] = get_args(FieldType)
 _WHOLE = re.compile(r"([+-]?\d+)(?:\.0*)?")
 _BETWEEN = re.compile(r"[\s|;,]+")
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 NO_LABEL = int(np.iinfo(np.int64).min)
 """Stands for a label that is missing or wrong, among integers of which any, such as -1, may be a label."""
 S = TypeVar("S", bound=Source)
@@ -125,7 +125,7 @@ def converted(kind: FieldType, value: Any, classes: Sequence[str]) -> Any:
 def _whole(value: Any, _: Sequence[str] = ()) -> int:
     if isinstance(value, str):
         found = _WHOLE.fullmatch(value.strip())
-        if found and len(found[1]) <= _MOST_DIGITS:
+        if found and len(found[1]) <= _MAX_DIGITS:
             return int(found[1])
     elif isinstance(value, bool | int | float | np.number | np.bool_) and value == value // 1:
         return int(value)
@@ -173,7 +173,7 @@ def _integer_or_none(kind: FieldType, value: Any, classes: Sequence[str]) -> int
 def guessed(texts: Iterable[str]) -> tuple[FieldType | None, str]:
     """The type of a column of texts where it is certain; else None, and a text for which it is not."""
     distinct = dict.fromkeys(texts)
-    if all(text.removeprefix("-").isdecimal() and len(text) <= _MOST_DIGITS for text in distinct):
+    if all(text.removeprefix("-").isdecimal() and len(text) <= _MAX_DIGITS for text in distinct):
         return "int", ""
     for text in distinct:
         parts = _BETWEEN.split(text)

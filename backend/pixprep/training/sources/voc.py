@@ -37,8 +37,8 @@ CLASSES = (
 )
 # fmt: on
 """Classes of VOC2007 and VOC2012, in the alphabet's order."""
-_MOST_XML_BYTES = 4 << 20
-_MOST_LIST_BYTES = 1 << 30
+_MAX_XML_BYTES = 4 << 20
+_MAX_LIST_BYTES = 1 << 30
 
 
 class VocImages(Source):
@@ -122,7 +122,7 @@ def voc(folder: StrPath, split: str | None = None, *, classes: Sequence[str] = C
     else:
         where = f"{root}/ImageSets/Main/{split}.txt"
         with opening(where):
-            text = _bytes(where, _MOST_LIST_BYTES)
+            text = _bytes(where, _MAX_LIST_BYTES)
         words = [line.split() for line in text.decode(errors="surrogateescape").splitlines()]
         stems = [row[0] for row in words if row]
         if bad_ones := [stem for stem in stems if "/" in stem or "\0" in stem or stem in (".", "..")]:
@@ -157,9 +157,9 @@ def _parsed(path: str) -> ET.Element:
     cannot do without zeros. So these bytes are the only way to write what can define entities. Without one, XML costs
     no more than its size.
     """
-    data = _bytes(path, _MOST_XML_BYTES)
-    if len(data) > _MOST_XML_BYTES:
-        raise ImageError("BAD_RECORD", f"has more than {_MOST_XML_BYTES:,} bytes")
+    data = _bytes(path, _MAX_XML_BYTES)
+    if len(data) > _MAX_XML_BYTES:
+        raise ImageError("BAD_RECORD", f"has more than {_MAX_XML_BYTES:,} bytes")
     if b"\0" in data:
         raise ImageError("BAD_RECORD", "is not UTF-8: it has zeros")
     if b"<!DOCTYPE" in data:

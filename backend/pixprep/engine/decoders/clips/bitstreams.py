@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-MOST_UNITS = 1024
+MAX_UNITS = 1024
 """Units of one picture: the levels of HEVC allow 600 slices, and AV1 a few groups of tiles."""
-MOST_CONFIGURED = 16
-MOST_LAYERS = 4
+MAX_CONFIGURED = 16
+MAX_LAYERS = 4
 """Frames of one AV1 picture, each of which refines the one before it."""
 _SEQUENCE_HEADER, _FRAME_HEADERS = 1, (3, 6)  # AV1 Bitstream & Decoding Process Specification, section 6.2.2
 _SPS, _FIRST_PARAMETERS = 33, 32  # ITU-T H.265, table 7-1
@@ -38,7 +38,7 @@ def av1(data: memoryview) -> Coded:
     """
     found: list[Coded] = []
     position = frames = units = 0
-    for _ in range(MOST_UNITS):
+    for _ in range(MAX_UNITS):
         if position == len(data):
             break
         units += 1
@@ -52,7 +52,7 @@ def av1(data: memoryview) -> Coded:
             found.append(_sequence_header(data[position : position + size]))
         frames += kind in _FRAME_HEADERS
         position += size
-    if position < len(data) or frames > MOST_LAYERS or not found:
+    if position < len(data) or frames > MAX_LAYERS or not found:
         raise ValueError("not the data of one picture")
     return _largest(found, units)
 
@@ -157,8 +157,8 @@ def _configured(configuration: memoryview) -> Iterator[memoryview]:
         count = int.from_bytes(configuration[position + 1 : position + 3], "big")
         position += 3
         total += count
-        if total > MOST_CONFIGURED:
-            raise ValueError(f"over {MOST_CONFIGURED} parameter sets")
+        if total > MAX_CONFIGURED:
+            raise ValueError(f"over {MAX_CONFIGURED} parameter sets")
         for _ in range(count):
             end = position + 2 + int.from_bytes(configuration[position : position + 2], "big")
             if end > len(configuration) or end < position + 5:
@@ -169,7 +169,7 @@ def _configured(configuration: memoryview) -> Iterator[memoryview]:
 
 def _units(data: memoryview, length_bytes: int) -> Iterator[memoryview]:
     position = 0
-    for _ in range(MOST_UNITS):
+    for _ in range(MAX_UNITS):
         if position == len(data):
             return
         begin = position + length_bytes
@@ -177,7 +177,7 @@ def _units(data: memoryview, length_bytes: int) -> Iterator[memoryview]:
         if position > len(data) or position < begin + 3:
             raise ValueError("a unit is longer than its picture, or has no data")
         yield data[begin:position]
-    raise ValueError(f"over {MOST_UNITS} units")
+    raise ValueError(f"over {MAX_UNITS} units")
 
 
 def _sps(unit: memoryview) -> Coded:

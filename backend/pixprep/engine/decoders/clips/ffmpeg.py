@@ -41,12 +41,12 @@ CODECS = {
 }
 _DEMUXERS: dict[Container, str] = {"mp4": "mov", "mkv": "matroska", "avi": "avi"}
 _SKIPPING = ("h264", "mpeg4")
-_MOST_STREAMS = 32
-_MOST_SAMPLES = 2_000_000  # of all tracks of an MP4: FFmpeg's index takes 35 bytes each
+_MAX_STREAMS = 32
+_MAX_SAMPLES = 2_000_000  # of all tracks of an MP4: FFmpeg's index takes 35 bytes each
 _OPTIONS = {
     "protocol_whitelist": "none",
     "codec_whitelist": ",".join((*CODECS, "av1")),
-    "max_streams": str(_MOST_STREAMS),
+    "max_streams": str(_MAX_STREAMS),
 }
 
 
@@ -145,8 +145,8 @@ def decode(
         count = count_samples(data, 0, len(data)) if kind == "mp4" else 0
     except ValueError as error:
         raise ImageError("UNSUPPORTED", str(error)) from None
-    if count > _MOST_SAMPLES:
-        raise ImageError("UNSUPPORTED", f"{count:,} samples of sound and pictures; at most {_MOST_SAMPLES:,} in a clip")
+    if count > _MAX_SAMPLES:
+        raise ImageError("UNSUPPORTED", f"{count:,} samples of sound and pictures; at most {_MAX_SAMPLES:,} in a clip")
     ends_at = monotonic() + limits.max_decode_s
     try:
         with av.open(io.BytesIO(data), format=_DEMUXERS[kind], options=_OPTIONS) as file:
@@ -169,8 +169,8 @@ class _Reader:
         self._ends_at = ends_at  # by the clock ``monotonic``
         if not file.streams.video:
             raise ImageError("UNSUPPORTED", "the file has no video stream")
-        if len(file.streams) > _MOST_STREAMS:
-            raise ImageError("UNSUPPORTED", f"{len(file.streams)} streams; at most {_MOST_STREAMS}")
+        if len(file.streams) > _MAX_STREAMS:
+            raise ImageError("UNSUPPORTED", f"{len(file.streams)} streams; at most {_MAX_STREAMS}")
         self._stream = file.streams.video[0]
         self._codec = self._stream.codec_context
         if self._codec is None or self._codec.name not in CODECS:

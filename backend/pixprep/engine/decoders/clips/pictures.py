@@ -11,7 +11,7 @@ from pixprep.engine.decoders.clips.sequences import SEQUENCES
 _VOP = b"\0\0\1\xb6"  # begins a picture of MPEG-4; the next two bits say of which kind, and 0 needs no other one
 _IDR = 5  # of H.264: the kind of a slice of a picture that needs no other; of others it is less (its table 7-1)
 _VP8_SHOWN = 0x10  # of the first byte of a VP8 frame (RFC 6386, 9.1)
-_MOST_UNITS = 16  # before the first slice
+_MAX_UNITS = 16  # before the first slice
 _SLICES = 32  # of H.265: kinds of units below are slices, others are parameters and remarks
 _UNUSED = {0, 2, 4, 6, 8}  # of H.265: pictures that none of their temporal layer needs (its table 7-1)
 
@@ -38,7 +38,7 @@ def _slice(data: memoryview, n_bytes: int) -> tuple[int, int] | None:
 def _unit_heads(data: memoryview, n_bytes: int) -> Iterator[tuple[int, int]]:
     """The first two bytes of each of the first units."""
     at = 0
-    for _ in range(_MOST_UNITS):
+    for _ in range(_MAX_UNITS):
         if at + n_bytes + 2 > len(data):
             return
         yield data[at + n_bytes], data[at + n_bytes + 1]
