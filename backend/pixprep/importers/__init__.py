@@ -55,18 +55,19 @@ _WEIGHTS = (".bin", ".ckpt", ".h5", ".pb", ".plan", ".pt", ".pth", ".safetensors
 
 
 def import_pipeline(source: str, /, **options: Any) -> Pipeline:
-    """A pipeline from the place where a model's preprocessing is defined.
+    """Create a pipeline from the definition of a model's preprocessing.
 
     Args:
-        source: ``LIBRARY:NAME``, such as ``timm:resnet50.a1_in1k``, ``torchvision:ResNet50_Weights.IMAGENET1K_V2``,
+        source: ``LIBRARY:NAME``, such as ``timm:resnet50.a1_in1k``, ``torchvision:ResNet50_Weights.IMAGENET1K_V2`` or
             ``keras:resnet50``; or a file or folder: ``preprocessor_config.json``, ``processor_config.json`` or the
-            folder of either, a ``config.json`` of timm, a ``.keras`` file, an ``.onnx`` or ``.engine`` of Ultralytics,
-            a ``model.dali`` or ``dali.py``. ``LIBRARY:PATH`` says whose a file is.
-        options: of the library's importer, by the names of its arguments.
+            folder
+            of either, a ``config.json`` of timm, a ``.keras`` file, an ``.onnx`` or ``.engine`` of Ultralytics, a
+            ``model.dali`` or ``dali.py``. ``LIBRARY:PATH`` specifies the library of a file.
+        options: Options of the library's importer, by the names of its arguments.
 
     Raises:
-        PipelineError: nothing of that name; a field is not supported; no such option.
-        SetupError: the library is needed, and is not installed.
+        PipelineError: The name is unknown, a field is not supported, or an option does not exist.
+        SetupError: The library is needed and not installed.
     """
     library, colon, name = source.partition(":")
     if colon and library in LIBRARIES and not name:

@@ -53,23 +53,26 @@ def from_albumentations(
     max_size: int | None = None,
     mask: bool = False,
 ) -> Pipeline:
-    """The pipeline of a ``Compose``, bit for bit.
+    """Create the pipeline of a ``Compose``, equal bit for bit.
 
-    Without ``ToTensorV2`` the tensor is (height, width, channels), as the library leaves it.
+    Without ``ToTensorV2``, the tensor has the layout (height, width, channels), as in the library.
 
     Args:
-        source: of serving: a file of ``A.save``, or what ``A.to_dict`` gives, or the ``Compose`` itself. None: there is
-            no serving side.
-        training: the same of training, which may draw; default: no other.
-        name: of the pipeline's origin; default: the file's.
-        apply_exif_orientation: as ``cv2.imread`` does; ``Image.open`` does not.
-        max_size: the most pixels of a side, for a chain that leaves images of their own size.
-        mask: Add the op ``mask`` to the training side, with ``fill_mask`` as its ``ignore``. Default: there is none,
-            and a warning says which label a ``mask`` of your own needs.
+        source: The serving transforms: a file written by ``A.save``, a result of ``A.to_dict``, or the ``Compose``
+        itself.
+            None: build no serving side.
+        training: The training transforms, in the same forms; they can be random. Default: the serving transforms.
+        name: Name that the pipeline records as its origin. Default: the name of the file.
+        apply_exif_orientation: Whether to apply the EXIF orientation, as ``cv2.imread`` does and ``Image.open`` does
+        not.
+        max_size: Maximum side in pixels, for transforms that keep the size of each image.
+        mask: Whether to add the op ``mask`` to the training side, with ``fill_mask`` as its ``ignore``. Default: False,
+        and
+            a warning names the label that your own op ``mask`` needs.
 
     Raises:
-        PipelineError: a transform or one of its fields is not supported, or stands where it cannot; serving would
-            draw; the sides do not go together.
+        PipelineError: A transform or one of its fields is not supported, or is at an invalid position; the serving side
+            is random; or the two sides are not compatible.
     """
     served = trained = None
     version = "unknown"

@@ -77,28 +77,35 @@ def from_keras(
     size: int | Size | None = None,
     layers: Place | None = None,
 ) -> Pipeline:
-    """The pipeline of what loads the images of a Keras model and prepares them, as float32 hwc.
+    """Create the pipeline that loads and prepares the images of a Keras model, as float32 in the layout hwc.
 
-    The arithmetic is what Keras does eagerly or in NumPy, bit for bit. TensorFlow compiles the divisions of
-    ``preprocess_input`` inside a ``tf.function`` to multiplications, whose last bit differs in half of the values.
-    No loader of Keras applies the EXIF orientation.
+    The arithmetic equals, bit for bit, that of Keras in eager mode or with NumPy. Inside a ``tf.function``, TensorFlow
+    compiles the divisions of ``preprocess_input`` to multiplications, whose last bit differs in half of the values. The
+    loaders of Keras do not apply the EXIF orientation.
 
     Args:
-        source: an application, such as ``"resnet50"`` or ``"EfficientNetV2-B0"``; a ``.keras`` file; a ``.json`` file
-            of ``model.to_json()``, or what is in it, as a mapping.
-        training: the model, as a file or a mapping, whose layers images go through in training, up to the first that is
-            no preprocessing: the training side, to which random layers belong. It may be ``source`` itself.
-        loader: what makes arrays of image files. ``load_img``: ``keras.utils.load_img`` with ``target_size``: Pillow,
-            whose default filter is ``nearest``; ``image_dataset``: ``image_dataset_from_directory``: TensorFlow's
-            decoder and bilinear filter; ``decode_image``: TensorFlow's decoder, and the model's own layers resize.
-        size: that the loader resizes to: height and width, or the side of a square. Default: of an application its
-            own; of a model the shape of its input, unless a ``Resizing`` layer resizes.
-        layers: of a file: where its preprocessing layers run. ``model``: where they are; the pipeline only loads.
-            ``pipeline``: here, up to the first layer that is none of them; so export the model from that layer on.
-            Where a model has nothing but preprocessing layers, ``pipeline`` is the default; else one must be chosen.
+        source: An application, such as ``"resnet50"`` or ``"EfficientNetV2-B0"``; a ``.keras`` file; or a ``.json``
+        file
+            of ``model.to_json()``, or its content as a mapping.
+        training: The model, as a file or a mapping, whose layers process the images in training, up to the first layer
+        that
+            is not preprocessing. These layers become the training side, which can contain random layers. It can be the
+            same as ``source``.
+        loader: Function that loads the image files. ``load_img``: ``keras.utils.load_img`` with ``target_size``
+        (Pillow,
+            whose default filter is ``nearest``). ``image_dataset``: ``image_dataset_from_directory`` (TensorFlow's
+            decoder
+            and bilinear filter). ``decode_image``: TensorFlow's decoder, without a resize other than the model's
+            layers.
+        size: Size to which the loader resizes: height and width, or the side of a square. Default: the size of the
+            application, or the input shape of the model unless a ``Resizing`` layer resizes.
+        layers: Where the preprocessing layers of a model run. ``model``: in the model, so that the pipeline only loads.
+            ``pipeline``: in the pipeline, up to the first other layer, so that the model must be exported from that
+            layer
+            on. The default is ``pipeline`` for a model with only preprocessing layers; any other model needs a choice.
 
     Raises:
-        PipelineError: a layer, a field of one or an argument is not supported; the file cannot be read.
+        PipelineError: A layer, one of its fields or an argument is not supported, or the file cannot be read.
     """
     with reading({"loader": loader, "layers": layers, "size": size}, "options") as options:
         loader = options.choice("loader", get_args(Loader))

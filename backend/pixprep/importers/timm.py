@@ -107,25 +107,26 @@ def from_timm(
     name: str | None = None,
     **options: Any,
 ) -> Pipeline:
-    """The pipeline of ``create_transform(**resolve_data_config({}, pretrained_cfg=config))``, bit for bit.
+    """Create the pipeline of ``create_transform(**resolve_data_config({}, pretrained_cfg=config))``, equal bit for bit.
 
-    Of a hub's ``config.json`` only ``pretrained_cfg``, ``architecture`` and ``model_args`` are looked at, as by timm.
+    As in timm, only ``pretrained_cfg``, ``architecture`` and ``model_args`` of a hub's ``config.json`` are used.
 
     Args:
-        config: the name of a model, such as ``resnet50.a1_in1k``; a ``pretrained_cfg``; the ``config.json`` of a timm
-            model of a hub, which has a ``pretrained_cfg`` inside, as a file or as a mapping.
-        training: arguments of ``create_transform``, beside those above and ``is_training=True``, or a JSON file of
-            them: the training side. ``{}`` gives timm's defaults. Options of ``train.py``, such as ``aa``, ``reprob``
-            or ``color-jitter``, are understood, too; one whose name is ``train.py``'s alone brings its defaults:
-            ``remode`` is ``pixel``, and ``train_interpolation`` ``random``. Default: there is no training side of its
-            own.
-        use_test_size: take ``test_input_size`` and ``test_crop_pct`` where the configuration has them.
-        name: of the model, for errors and the pipeline's origin; default: what the configuration says.
-        options: more of ``training``, such as ``aa="rand-m9-mstd0.5-inc1"`` and ``reprob=0.25``.
+        config: The name of a model, such as ``resnet50.a1_in1k``; a ``pretrained_cfg``; or the ``config.json`` of a
+        timm
+            model on a hub, which contains a ``pretrained_cfg``, as a file or a mapping.
+        training: Arguments of ``create_transform`` for the training side, in addition to those above and
+            ``is_training=True``, as a mapping or a JSON file. ``{}`` selects timm's defaults. Options of ``train.py``,
+            such as ``aa``, ``reprob`` or ``color-jitter``, are also accepted. An option whose name exists only in
+            ``train.py`` also selects its defaults: ``remode`` is ``pixel``, and ``train_interpolation`` is ``random``.
+            Default: the training side equals the serving side.
+        use_test_size: Whether to use ``test_input_size`` and ``test_crop_pct`` if the configuration contains them.
+        name: Name of the model, for errors and for the origin of the pipeline. Default: the name in the configuration.
+        options: Further entries of ``training``, such as ``aa="rand-m9-mstd0.5-inc1"`` and ``reprob=0.25``.
 
     Raises:
-        PipelineError: a field is not supported, or its value is not; there is no such model or file.
-        SetupError: a name needs timm.
+        PipelineError: A field or its value is not supported, or the model or file does not exist.
+        SetupError: A model name needs timm, which is not installed.
     """
     where = name or "pretrained_cfg"
     if isinstance(config, str) and not config.endswith(".json"):

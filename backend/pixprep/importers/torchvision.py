@@ -57,22 +57,26 @@ def from_torchvision(
     input: Input = "pil",  # noqa: A002
     name: str | None = None,
 ) -> Pipeline:
-    """The pipeline of torchvision's transforms, bit for bit.
+    """Create the pipeline of torchvision's transforms, equal bit for bit.
 
     Args:
-        transforms: of serving: ``weights.transforms()``, a ``Compose``, a ``torch.nn.Sequential``, one transform, or a
-            preset of torchvision's references, such as ``ClassificationPresetEval``; or
-            the name of weights, such as ``ResNet50_Weights.IMAGENET1K_V2``; or ``FILE.py:NAME``, where that file makes
-            them. None: there is no serving side.
-        training: of training, which may be random; default: the same.
-        input: what the training code gave them: ``pil``, images of ``PIL.Image.open(…).convert("RGB")``; ``tensor``,
-            uint8 tensors of ``torchvision.io.decode_image``. Both ignore the EXIF orientation.
-        name: of the model, for the pipeline's origin; default: the weights', or the class of ``transforms``.
+        transforms: The serving transforms: ``weights.transforms()``, a ``Compose``, a ``torch.nn.Sequential``, a single
+            transform, a preset of torchvision's references such as ``ClassificationPresetEval``, the name of weights
+            such
+            as ``ResNet50_Weights.IMAGENET1K_V2``, or ``FILE.py:NAME`` for an object created by that file. None: build
+            no
+            serving side.
+        training: The training transforms, which can be random. Default: the serving transforms.
+        input: Type of the images in the training code. ``pil``: ``PIL.Image.open(…).convert("RGB")``. ``tensor``: uint8
+            tensors of ``torchvision.io.decode_image``. Both ignore the EXIF orientation.
+        name: Name of the model, for the origin of the pipeline. Default: the name of the weights, or the class of
+            ``transforms``.
 
     Raises:
-        PipelineError: a transform or one of its arguments is not supported, or stands where it cannot; there are no
-            such weights; the sides do not go together.
-        SetupError: the name of weights needs torchvision; a file cannot be run.
+        PipelineError: A transform or one of its arguments is not supported, or is at an invalid position; the weights
+        do
+            not exist; or the two sides are not compatible.
+        SetupError: The name of weights needs torchvision, or a file cannot be executed.
     """
     with reading({"input": input}, "options") as options:
         data = options.choice("input", DATA_OF)

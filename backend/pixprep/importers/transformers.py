@@ -59,21 +59,24 @@ def from_transformers(
     frames: int | None = None,
     name: str | None = None,
 ) -> Pipeline:
-    """The pipeline that an image processor, or a video processor, of transformers 5 is.
+    """Create the pipeline of an image processor or a video processor of transformers 5.
 
     Args:
-        config: what stands in a ``preprocessor_config.json`` or ``processor_config.json``, or such a file, or a
-            folder with either.
-        backend: which of the two implementations: ``torchvision`` (on a CPU), as ``AutoImageProcessor`` takes, or
+        config: The content of a ``preprocessor_config.json`` or ``processor_config.json``, the path of such a file, or
+        a
+            folder that contains it.
+        backend: Implementation of the processor: ``torchvision`` (on the CPU), the default of ``AutoImageProcessor``,
+        or
             ``pil``.
-        apply_exif_orientation: turn images upright, as ``load_image`` of transformers does; False: as a processor
-            that is given the image of ``PIL.Image.open``.
-        frames: of each clip, as far apart as each other, for a video processor: ``num_frames`` of the model's
-            ``config.json`` (VideoMAE 16, ViViT 32, TimeSformer 8). The processor takes what frames it is given.
-        name: of the model, for the pipeline's origin; default: the folder's, or the class's.
+        apply_exif_orientation: Whether to apply the EXIF orientation, as ``load_image`` of transformers does. False: as
+            for a processor that receives an image of ``PIL.Image.open``.
+        frames: Number of evenly spaced frames of a clip, for a video processor: ``num_frames`` in the ``config.json``
+        of
+            the model (VideoMAE 16, ViViT 32, TimeSformer 8). The processor itself accepts any number of frames.
+        name: Name of the model, for the origin of the pipeline. Default: the name of the folder or of the class.
 
     Raises:
-        PipelineError: a field that is not supported, by its name; or a file that cannot be read.
+        PipelineError: A field is not supported, or the file cannot be read.
     """
     with reading({"backend": backend}, "options") as options:
         backend = options.choice("backend", {name: name for name in LIKE})

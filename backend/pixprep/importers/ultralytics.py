@@ -62,24 +62,31 @@ def from_ultralytics(
     imgsz: int | tuple[int, int] | None = None,
     dtype: TensorDType = "float32",
 ) -> Pipeline:
-    """The pipeline of an Ultralytics predictor (YOLO, RT-DETR).
+    """Create the pipeline of an Ultralytics predictor (YOLO, RT-DETR).
 
-    Detection, segmentation, pose, oriented boxes: ``LetterBox`` to the whole of ``imgsz``, by OpenCV, with 114 around.
-    Depth and RT-DETR: stretched to ``imgsz``. Both also give ``transform``, which maps boxes back to the decoded image
-    as ``ops.scale_boxes`` does (each axis has its own gain, since each side is rounded), and ``original_size``, to clip
-    them. Classification: torchvision's ``Resize`` and ``CenterCrop`` of a PIL image. Then RGB, chw, divided by 255.
+    For detection, segmentation, pose and oriented boxes, it is ``LetterBox`` to the whole ``imgsz`` with OpenCV, padded
+    with
+    114. For depth and RT-DETR, the image is stretched to ``imgsz``. Both have the outputs ``transform``, which maps
+    boxes
+    to the decoded image as ``ops.scale_boxes`` does (with a gain per axis, since each side is rounded), and
+    ``original_size``, for clipping. For classification, it is torchvision's ``Resize`` and ``CenterCrop`` of a PIL
+    image.
+    The result is RGB in the layout chw, divided by 255.
 
-    Decoding is ``cv2.imread``: upright by EXIF. Whereas a predictor pads a model of dynamic shape to the next multiple
-    of the stride only (``rect=True``), a batch in Triton has one size: this is ``rect=False``.
+    Decoding equals ``cv2.imread``, which applies the EXIF orientation. A predictor pads the input of a model with
+    dynamic
+    shapes only to the next multiple of the stride (``rect=True``). A batch in Triton has one size, which corresponds to
+    ``rect=False``.
 
     Args:
-        source: an ``.onnx`` file, or an ``.engine`` file, that ``model.export()`` has written (Triton itself wants the
-            engine without the metadata in front); or the metadata as a mapping; or a task such as ``"detect"``.
-        imgsz: height and width, or the side of a square; where ``source`` says it, it must be the same.
-        dtype: of the tensor: ``float16`` for a model exported with inputs of half precision.
+        source: An ``.onnx`` or ``.engine`` file written by ``model.export()`` (Triton itself needs the engine without
+        the
+            leading metadata), its metadata as a mapping, or a task such as ``"detect"``.
+        imgsz: Height and width, or the side of a square. If ``source`` specifies it, it must be equal.
+        dtype: Data type of the tensor: ``float16`` for a model exported with half-precision inputs.
 
     Raises:
-        PipelineError: a task, or a field of the metadata, is not supported; the file cannot be read.
+        PipelineError: A task or a field of the metadata is not supported, or the file cannot be read.
     """
     if isinstance(source, Mapping):
         values, where, name = source, "metadata", "metadata"
