@@ -67,29 +67,31 @@ def from_dali(
     clip: Literal["first"] | None = None,
     dtypes: Mapping[str, str] | None = None,
 ) -> Pipeline:
-    """The pipeline that a serialized DALI pipeline amounts to.
+    """Create the pipeline that is equivalent to a serialized DALI pipeline.
 
-    docs/dali.md lists the operators that are supported. Where the encoded image comes from does not matter: an
-    ``external_source`` is a photo, or numbers or frames of the request. Each output becomes a ``tensor``: the only one
-    ``tensor``, others under the names that the pipeline gave them, or ``tensor_0``, ``tensor_1``.
+    docs/dali.md lists the supported operators. The origin of the encoded image does not matter: an ``external_source``
+    is
+    a photo, or per-request numbers or frames. A single output becomes ``tensor``. Several outputs keep the names that
+    the
+    pipeline gives them, or are called ``tensor_0``, ``tensor_1`` and so on.
 
-    Values are those of DALI's CPU operators, which its GPU ones were not compared with.
+    The values equal those of DALI's CPU operators. DALI's GPU operators were not compared.
 
     Args:
-        source: the file, or its bytes; or a Python file, such as ``1/dali.py``, for which ``run_python`` is needed.
-        output: the one output that is wanted; the operators that lead only to others need not be understood.
-        chroma: of ``decode``, in place of the decoder's own, which is ``fast`` with device ``mixed`` unless the graph
-            asks for fancy upsampling: ``fancy`` are the pixels of DALI's CPU decoder.
-        pipeline: of a Python file the name of the pipeline; default: the one with ``@autoserialize``, or the only one.
-        python: the Python that serializes it, which has DALI; default: this one.
-        run_python: permission to run a Python file, in a process of its own; without it, such a file is refused.
-        max_size: the most pixels of a side that a request may ask for, where the tensor has the size that it says.
-        dtypes: of inputs whose type the graph does not say, by their names: NumPy's names, such as ``int32``.
-        clip: ``first``: of ``inputs.video``, whose clips come in many sequences, the first sequence.
+        source: The serialized file or its bytes, or a Python file such as ``1/dali.py``, which needs ``run_python``.
+        output: Name of a single output to import; operators that lead only to other outputs may be unsupported.
+        chroma: Chroma upsampling of ``decode``. Default: that of the decoder, which is ``fast`` with device ``mixed``
+            unless the graph requests fancy upsampling. ``fancy`` reproduces the pixels of DALI's CPU decoder.
+        pipeline: Name of the pipeline in a Python file. Default: the one with ``@autoserialize``, or the only one.
+        python: Python executable with DALI that serializes the pipeline. Default: this Python.
+        run_python: Whether a Python file may be executed, in a separate process. Without it, such a file is rejected.
+        max_size: Maximum side in pixels that a request can ask for, if a request determines the size of the tensor.
+        dtypes: Types of inputs for which the graph does not specify one, by name: NumPy's names, such as ``int32``.
+        clip: ``first`` imports the first sequence of ``inputs.video``, whose clips consist of many sequences.
 
     Raises:
-        PipelineError: it cannot be read, or something in it is not supported: names the operator and the argument.
-        SetupError: no DALI is installed, which serializes a Python file.
+        PipelineError: The file cannot be read, or an operator or argument is not supported; the message names it.
+        SetupError: DALI is needed to serialize a Python file and is not installed.
     """
     where = "model.dali" if isinstance(source, bytes) else Path(source).name
     options: Any = {"pipeline": pipeline, "python": python, "run_python": run_python}
