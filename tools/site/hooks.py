@@ -5,9 +5,9 @@ contains ``docs/`` alone: links to the README, the changelog and the contributio
 a link to any other file becomes the path of that file.
 """
 
+import json
 import os
 import re
-import runpy
 import subprocess
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
@@ -73,7 +73,7 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> st
 
 def api() -> str:
     """Return the page of the Python API: a directive of mkdocstrings for each public name."""
-    homes = runpy.run_path(str(ROOT / "backend" / "pixprep" / "__init__.py"))["LATE"]
+    homes = json.loads(output_of("python", "-c", "import json, pixprep; print(json.dumps(pixprep.LATE))"))
     listed = [name for names in API.values() for name in names]
     if missing := set(homes) - set(listed) - {"ops"}:
         raise SystemExit(f"tools/site/hooks.py: API does not list the public names {', '.join(sorted(missing))}")
@@ -98,6 +98,11 @@ def command_line() -> str:
 
 
 def help_of(*command: str) -> str:
-    """Return what ``--help`` prints for a command of the environment ``.venv``."""
-    run = [ROOT / ".venv" / "bin" / "pixprep", *command, "--help"]
+    """Return what ``--help`` prints for a command."""
+    return output_of("pixprep", *command, "--help")
+
+
+def output_of(program: str, *arguments: str) -> str:
+    """Return what a program of the environment ``.venv`` prints."""
+    run = [ROOT / ".venv" / "bin" / program, *arguments]
     return subprocess.run(run, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "100"}).stdout
