@@ -46,8 +46,8 @@ static void pack(const struct windows *windows, struct packed *n) {
             }
             memcpy(n->weights + sizeof words * (group * windows->size + index), words, sizeof words);
         }
-        n->begin = least(n->begin, first);
-        n->end = most(n->end, first + count);
+        n->begin = min(n->begin, first);
+        n->end = max(n->end, first + count);
     }
 }
 
@@ -55,14 +55,14 @@ static void pack(const struct windows *windows, struct packed *n) {
 static int fill_axis(struct chunk *n, const struct placed *p, int axis, struct Windows *filled, int64_t *read) {
     int64_t length = p->end[axis] - p->begin[axis];
     struct axis line = {length, p->resized[axis], p->ratio[axis], p->first[axis], p->last[axis], 0, axis == 0, 0};
-    struct windows made = {.size = line.end - line.begin, .taps = most_taps(&n->formula, &line)};
+    struct windows made = {.size = line.end - line.begin, .taps = max_taps(&n->formula, &line)};
     int64_t align = (axis == 0) == !p->is_vertical_first ? TAPS : 1;
     int64_t groups = (made.taps + align + TAPS - 2) / TAPS;  // at most
     int64_t place = n->n_bytes, weights = whole(2 * sizeof(int32_t) * made.size, 16);
     n->n_bytes += weights + 4 * sizeof(int32_t) * groups * made.size;
     read[0] = read[1] = 0;
     if (n->memory && made.size) {
-        int64_t numbers = sizeof(double) * most(made.taps, 4);
+        int64_t numbers = sizeof(double) * max(made.taps, 4);
         uint8_t *scratch = malloc(numbers + sizeof(int32_t) * made.size * (2 + made.taps));
         if (!scratch) return NO_MEMORY;
         made.first = (int32_t *)(scratch + numbers);
@@ -94,8 +94,8 @@ static int fill_placed(struct chunk *n, const struct placed *p, struct Image *im
     if (fill_axis(n, p, 0, &image->rows, read_rows) || fill_axis(n, p, 1, &image->columns, read_columns)) return NO_MEMORY;
     const int64_t *read = p->is_vertical_first ? read_columns : read_rows;
     int64_t top = read[0] & -TAPS, extent = whole(read[1] - top, TAPS), high = image->rows.size, wide = image->columns.size;
-    n->wide = most(n->wide, p->is_vertical_first ? extent : wide);
-    n->high = most(n->high, p->is_vertical_first ? high : extent);
+    n->wide = max(n->wide, p->is_vertical_first ? extent : wide);
+    n->high = max(n->high, p->is_vertical_first ? high : extent);
     image->stride = n->channels;
     image->height = p->end[0] - p->begin[0];
     image->width = p->end[1] - p->begin[1];

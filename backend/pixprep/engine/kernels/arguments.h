@@ -285,7 +285,7 @@ struct filter {
 };
 
 // The structure of a JPEG, as engine/decoders/structure.py says.
-enum { MOST_KEPT = 16, MOST_SEGMENTS = 4096 };
+enum { MAX_KEPT = 16, MAX_SEGMENTS = 4096 };
 
 struct jpeg {
     const uint8_t *data;
@@ -295,7 +295,7 @@ struct jpeg {
     int64_t scans;
     int64_t interval;
     int64_t restarts;
-    int64_t segments[MOST_KEPT];
+    int64_t segments[MAX_KEPT];
 };
 
 // Part of a JPEG, written to where it lies in the whole image; of the rest of that some is overwritten.

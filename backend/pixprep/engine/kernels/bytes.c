@@ -102,8 +102,8 @@ static struct move move_of(const struct values *n, int64_t planes, int64_t from_
     const int is_near = planes == 1 || ((from_plane == 1 || from_plane == -1) && to_plane == 1);
     if (!CAN_SHUFFLE || !is_dense || !is_near || apart < planes || apart > 4) return move;
     move.vectors = to_column > 1 || apart == 1 ? 1 : apart < 4 ? 3 : 4;
-    move.count = least(LANES * move.vectors / apart, LANES / to_column);
-    move.needed = most((LANES * move.vectors - planes + apart - 1) / apart + 1, (LANES + to_column - 1) / to_column);
+    move.count = min(LANES * move.vectors / apart, LANES / to_column);
+    move.needed = max((LANES * move.vectors - planes + apart - 1) / apart + 1, (LANES + to_column - 1) / to_column);
     // Backwards the first pixel is the last; and so it is of planes.
     move.begin = (from_column < 0 ? LANES * move.vectors - planes : 0) + (from_plane < 0 ? planes - 1 : 0);
     memset(move.places, 128, sizeof move.places);

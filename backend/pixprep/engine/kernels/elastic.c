@@ -37,7 +37,7 @@ ALWAYS wide weighed_wide(const double *weights, int64_t taps, const double *cons
 KERNEL int displace(const struct field *arguments) {
     const struct field field = *arguments, *n = &field;
     const int64_t reach = n->taps / 2, strips = (n->columns + LANES - 1) / LANES;
-    const int64_t first = most(n->top - reach, 0), rows = least(n->top + n->rows + reach, n->height) - first;
+    const int64_t first = max(n->top - reach, 0), rows = min(n->top + n->rows + reach, n->height) - first;
     struct room room = {0};
     double *noise, *padded, *blurred;
     const double **lines;
@@ -67,7 +67,7 @@ KERNEL int displace(const struct field *arguments) {
     for (int64_t strip = 0; strip < strips; ++strip) {
         for (int64_t row = 0; row < n->rows + 2 * reach; ++row)
             lines[row] = blurred + (strip * rows + beyond(PADDING_REFLECT, n->top + row - reach, n->height) - first) * LANES;
-        const int64_t begin = strip * LANES, count = least(LANES, n->columns - begin);
+        const int64_t begin = strip * LANES, count = min(LANES, n->columns - begin);
         for (int64_t row = 0; row < n->rows; ++row) {
             real made = REAL(weighed_wide(n->down, n->taps, lines + row, 0) * 0x1p-52) * n->alpha / n->side;
             if (n->places) {

@@ -54,7 +54,7 @@ ALWAYS int blur_rows(const struct filter *arguments, const int is_fused) {
     float *line = padded + reach * n->apart;
     int64_t made = 0;
     for (int64_t row = 0; row < n->height; ++row) {
-        for (; made <= least(row + n->row_taps / 2, n->height - 1); ++made) {
+        for (; made <= min(row + n->row_taps / 2, n->height - 1); ++made) {
             const uint8_t *from = n->pixels + made * n->pitch;
             for (int64_t i = 0; i < n->length; ++i) line[i] = (float)from[i];
             for (int64_t column = 1; column <= reach; ++column)
@@ -83,7 +83,7 @@ ALWAYS int blur_rows(const struct filter *arguments, const int is_fused) {
             }
             total = (total + 0x1.8p23f) - 0x1.8p23f;  // half to even
             bytes levels = narrowed(WHOLE(total));
-            memcpy(n->out + row * n->out_pitch + i, &levels, least(LANES, n->length - i));
+            memcpy(n->out + row * n->out_pitch + i, &levels, min(LANES, n->length - i));
         }
     }
     free(room.memory);

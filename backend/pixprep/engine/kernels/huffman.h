@@ -1,7 +1,7 @@
-// Huffman codes of a sequential JPEG in one scan, decoded in place of the library's loop.
+// Huffman decoding of a sequential JPEG with one scan, which replaces the library's own loop.
 #pragma once
 #include "libjpeg.h"
 
-// Take over the scan that the library has started, if it is of this kind. client_data is then memory that the caller frees.
-// At anything odd, as at damage, error_exit is called, which does not come back.
-void take_scan(struct jpeg_decompress_struct *jpeg);
+// Replace the entropy decoder after jpeg_start_decompress has started the scan, if the JPEG is of this kind. client_data then
+// points to memory that the caller frees. Corrupt or unusual data end in a call of error_exit, which does not return.
+void start_huffman_pass(struct jpeg_decompress_struct *jpeg);

@@ -181,7 +181,7 @@ ALWAYS void go_down(const struct windows *w, int64_t window, const char *const *
     for (int64_t place = 0; place < length; place += UNROLLED * LANES) {
         int64_t at[UNROLLED], from[UNROLLED];
         UNROLL for (int i = 0; i < UNROLLED; ++i) {
-            at[i] = least(place + i * LANES, length - LANES);
+            at[i] = min(place + i * LANES, length - LANES);
             from[i] = at[i] * SIZES[type];
         }
         whole sums[UNROLLED];
@@ -209,7 +209,7 @@ static void linear_levels(const struct windows *w, int64_t window, const char *c
     const int32_t *weights = w->weights + window * w->taps;
     const whole above = weights[0] - (whole){0}, below = weights[1] - (whole){0};
     for (int64_t place = 0; place < length; place += LANES) {
-        const int64_t at = least(place, length - LANES);
+        const int64_t at = min(place, length - LANES);
         shorts a = __builtin_convertvector(load_whole(SHORTS, lines[0] + 2 * at) * above >> 16, shorts);
         shorts b = __builtin_convertvector(load_whole(SHORTS, lines[1] + 2 * at) * below >> 16, shorts);
         shorts total = (a + b + 2) >> 2;

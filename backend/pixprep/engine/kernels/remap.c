@@ -106,7 +106,7 @@ ALWAYS whole pixels_of(whole place, enum warps arithmetic) {
 }
 
 // Columns after which a perspective begins again.
-ALWAYS int64_t block_of(const struct warp *n) { return 1024 / least(16, n->whole_height); }
+ALWAYS int64_t block_of(const struct warp *n) { return 1024 / min(16, n->whole_height); }
 
 // Steps of an affine map along the columns from x on, in 1,024ths of a pixel.
 ALWAYS void step_along(const struct warp *n, int64_t x, int64_t count, struct places *along) {
@@ -175,9 +175,9 @@ ALWAYS void make(const struct warp *arguments, enum warps arithmetic, int is_per
     const int64_t size = channels == 1 ? 1 : 4, end = n.left + n.columns;
     struct places along, rows[2];
     for (int64_t top = 0, bottom; top < n.rows; top = bottom) {
-        bottom = least(top + BAND, n.rows);
+        bottom = min(top + BAND, n.rows);
         for (int64_t x = n.left, count; x < end; x += count) {  // a block begins again
-            count = least(least(CHUNK, block_of(&n) - x % block_of(&n)), end - x);
+            count = min(min(CHUNK, block_of(&n) - x % block_of(&n)), end - x);
             if (!is_perspective) step_along(&n, x, count, &along);
             for (int64_t row = top; row <= bottom; ++row) {
                 if (row < bottom) place_row(&n, &image, arithmetic, row, x, count, &along, &rows[row & 1]);

@@ -39,8 +39,8 @@ static void list_reads(struct reads *reads, const struct windows *w, int64_t len
     reads->begin = reads->end = 0;
     for (int64_t window = 0; window < w->size; ++window) {
         int64_t first = w->first[window], end = first + w->count[window];
-        for (next = is_each ? first : most(next, first); next < end; ++next) {
-            int64_t position = most(least(next, length - 1), 0) - before;
+        for (next = is_each ? first : max(next, first); next < end; ++next) {
+            int64_t position = max(min(next, length - 1), 0) - before;
             if (position < 0 || position >= inside) {
                 reads->offsets[count++] = 0;
                 if (position < 0) reads->begin = reads->end = count;
@@ -137,7 +137,7 @@ static void finish(const struct work *k, const char *lines, int64_t pitch, int64
 // Across, then down. The lines that a window reads are kept in a ring.
 static int go_across_first(const struct work *k) {
     const struct windows *rows = k->rows;
-    const int64_t length = most(k->columns->size * k->channels, LANES), is_real = k->n->passes >= PASSES_REAL;
+    const int64_t length = max(k->columns->size * k->channels, LANES), is_real = k->n->passes >= PASSES_REAL;
     const struct both passes = passes_of(k->n->passes, k->rows->bits, k->columns->bits);
     const struct across_windows across = {k->columns, k->across.first, k->n->is_mirrored, k->away};
     const int64_t pitch = length * passes.size, made_pitch = length * (is_real ? 4 : 1);
@@ -163,7 +163,7 @@ static int go_across_first(const struct work *k) {
             char *lines[LANES];
             for (int64_t i = 0; i < k->block; ++i) {
                 lines[i] = ring + (done + i) % kept * pitch;
-                copy_row(k, least(done + i, k->down.count - 1), (uint8_t *)block + i * k->channels, LANES);
+                copy_row(k, min(done + i, k->down.count - 1), (uint8_t *)block + i * k->channels, LANES);
             }
             passes.across[k->channels != 1](&across, block, lines);
         }
@@ -180,13 +180,13 @@ static int go_down_first(const struct work *k) {
     const struct resize *n = k->n;
     const struct windows *rows = k->rows;
     const struct reads *reads = &k->across;
-    const int64_t is_real = n->passes >= PASSES_REAL, made_length = most(k->columns->size * k->channels, LANES);
+    const int64_t is_real = n->passes >= PASSES_REAL, made_length = max(k->columns->size * k->channels, LANES);
     const int64_t made_pitch = made_length * (is_real ? 4 : 1);
     // Rows without a margin, whose pixels follow each other, are read where they lie.
     const int64_t seen = reads->count ? reads->offsets[reads->count - 1] - reads->offsets[0] + n->apart : 0;
     const int is_copied = n->step != 1 || n->apart < n->channels || n->apart > 4 || seen < LANES ||
                           reads->begin || reads->end < reads->count || k->down.begin || k->down.end < k->down.count;
-    const int64_t length = is_copied ? most(reads->count * k->channels, LANES) : seen;
+    const int64_t length = is_copied ? max(reads->count * k->channels, LANES) : seen;
     const struct both passes = passes_of(k->n->passes, k->rows->bits, k->columns->bits);
     const struct across_windows across = {k->columns, k->across.first, k->n->is_mirrored, k->away};
     const int64_t pitch = (length + 4) * passes.size;  // the last pixel of three values is read as four
@@ -212,7 +212,7 @@ static int go_down_first(const struct work *k) {
         const char *between[LANES];
         char *lines[LANES];
         for (int64_t i = 0; i < k->block; ++i) {
-            const int64_t row = least(begin + i, rows->size - 1), first = k->down.first[row];
+            const int64_t row = min(begin + i, rows->size - 1), first = k->down.first[row];
             for (int64_t tap = 0; tap < rows->count[row]; ++tap)
                 taps[tap] = is_copied ? copied + (first + tap) * length
                                       : (const char *)n->pixels + k->down.offsets[first + tap] + reads->offsets[0];
@@ -221,7 +221,7 @@ static int go_down_first(const struct work *k) {
             lines[i] = made + i * made_pitch;
         }
         passes.beside[k->channels != 1](&across, between, places, lines);
-        finish(k, made, made_pitch, begin, least(k->block, rows->size - begin), line);
+        finish(k, made, made_pitch, begin, min(k->block, rows->size - begin), line);
     }
     free(room.memory);
     return DONE;
@@ -254,7 +254,7 @@ static int resample(const struct resize *n, const struct windows *rows, const st
         k.down.first = take(&room, rows->size * sizeof *k.down.first);
         k.across.offsets = take(&room, columns->size * columns->taps * sizeof *k.across.offsets);
         k.across.first = take(&room, columns->size * sizeof *k.across.first);
-        k.away = take(&room, most(columns->size * k.channels, LANES));
+        k.away = take(&room, max(columns->size * k.channels, LANES));
     }
     const int is_copied = n->passes == PASSES_COPIED;
     if (n->passes == PASSES_DALI) {
@@ -269,7 +269,7 @@ static int resample(const struct resize *n, const struct windows *rows, const st
 }
 
 static struct windows lay_windows(struct room *room, const struct formula *formula, const struct axis *axis) {
-    struct windows made = {.size = axis->end - axis->begin, .taps = most_taps(formula, axis)};
+    struct windows made = {.size = axis->end - axis->begin, .taps = max_taps(formula, axis)};
     made.first = take(room, sizeof *made.first * made.size);
     made.count = take(room, sizeof *made.count * made.size);
     made.weights = take(room, sizeof *made.weights * made.size * made.taps);
@@ -285,7 +285,7 @@ KERNEL int resize(const struct resize *n) {
         room.used = 0;
         rows = n->made_rows ? *n->made_rows : lay_windows(&room, &n->formula, &n->rows);
         columns = n->made_columns ? *n->made_columns : lay_windows(&room, &n->formula, &n->columns);
-        weights = take(&room, sizeof *weights * most(most(rows.taps, columns.taps), 4));
+        weights = take(&room, sizeof *weights * max(max(rows.taps, columns.taps), 4));
     }
     if (!n->made_rows) fill_windows(&n->formula, &n->rows, &rows, weights);
     if (!n->made_columns) fill_windows(&n->formula, &n->columns, &columns, weights);

@@ -137,9 +137,9 @@ static void torch(const struct formula *formula, const struct axis *axis, const 
     for (int64_t index = 0; index < made->size; ++index) {
         const int64_t position = axis->is_vertical && axis->across == 1 ? 0 : axis->begin + index;
         const float middle = (float)((position + 0.5) * ratio);
-        const int64_t first = most((int64_t)((double)(middle - support) + 0.5), 0);
-        const int64_t last = least((int64_t)((double)(middle + support) + 0.5), axis->length);
-        const int64_t count = least(last - first, (int64_t)ceilf(support) * 2 + 1);
+        const int64_t first = max((int64_t)((double)(middle - support) + 0.5), 0);
+        const int64_t last = min((int64_t)((double)(middle + support) + 0.5), axis->length);
+        const int64_t count = min(last - first, (int64_t)ceilf(support) * 2 + 1);
         if (axis->length == axis->out_length) {
             begin_window(made, index, axis->begin + index, 1);
             put(made, index, 0, 1);
@@ -233,7 +233,7 @@ static void dali(const struct formula *formula, const struct axis *axis, const s
         begin_window(made, index, (int64_t)first, line.count);
         for (int64_t tap = 0; tap < line.count; ++tap) {
             const float point = (first - left + tap) * line.density, whole = floorf(point);
-            const int at = (int)least((int64_t)whole, points);
+            const int at = (int)min((int64_t)whole, points);
             const float weight = table[at] + (point - whole) * (table[at + 1] - table[at]);
             put(made, index, tap, weight);
             total += weight;
@@ -261,7 +261,7 @@ KERNEL int find_ties(const struct ties *n) {
         while (inside < end && is_outside(&line, inside, axis->length, is_falling)) ++inside;
         while (behind > 0 && is_outside(&line, behind - 1, axis->length, !is_falling)) --behind;
     }
-    const int64_t ends[] = {least(inside, behind), inside, most(inside, behind), end}, size = axis->end - axis->begin;
+    const int64_t ends[] = {min(inside, behind), inside, max(inside, behind), end}, size = axis->end - axis->begin;
     memset(n->away, 0, size * n->apart);
     for (int64_t run = 0, begin = 0; run < 4; begin = ends[run++]) {
         for (int64_t place = begin + (ends[run] - begin) / DALI_LANES * DALI_LANES; place < ends[run]; ++place) {
@@ -310,7 +310,7 @@ static void tensorflow_triangle(const struct axis *axis, const struct windows *m
     }
 }
 
-int64_t most_taps_by_rule(const struct formula *formula, const struct axis *axis) {
+int64_t max_taps_by_rule(const struct formula *formula, const struct axis *axis) {
     switch (formula->curve) {
     case OPENCV_CUBIC: return 4;
     case OPENCV_LANCZOS4: return 8;

@@ -52,9 +52,9 @@ static void walk(struct jpeg *jpeg) {
         if (marker == END_OF_IMAGE) break;
         if (!is_plain(marker) || at + 4 > jpeg->size) return;
         int64_t begin = at + 2, length = two_bytes(data + begin);
-        if (length < 2 || begin + length > jpeg->size || ++total > MOST_SEGMENTS) return;
+        if (length < 2 || begin + length > jpeg->size || ++total > MAX_SEGMENTS) return;
         if (is_kept(marker) && !jpeg->scans) {
-            if (jpeg->kept == MOST_KEPT) return;
+            if (jpeg->kept == MAX_KEPT) return;
             jpeg->segments[jpeg->kept++] = marker | begin << 8;
         }
         frames += is_frame(marker);

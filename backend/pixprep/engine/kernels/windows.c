@@ -12,7 +12,7 @@
 #endif
 
 enum {
-    MOST_BITS = 22,   // 32 bits less 8 of the level and 2 for the sum of negative weights
+    MAX_BITS = 22,   // 32 bits less 8 of the level and 2 for the sum of negative weights
     NARROW_BITS = 15  // of a weight where its precision is its axis' own
 };
 static const double RADIUS[] = {
@@ -68,8 +68,8 @@ static double far(double x) { return ((-0.75 * x + 3.75) * x - 6) * x + 3; }
 // A window that ends at the border.
 static inline struct window cut(const struct line *line, int64_t index, double *weights, double (*curve)(double)) {
     double middle = line->offset + (index + 0.5) * line->ratio, total = 0, largest = 0;
-    int64_t first = most((int64_t)(middle - line->support + 0.5), 0);
-    int64_t count = least((int64_t)(middle + line->support + 0.5), line->length) - first;
+    int64_t first = max((int64_t)(middle - line->support + 0.5), 0);
+    int64_t count = min((int64_t)(middle + line->support + 0.5), line->length) - first;
     NARROW for (int64_t tap = 0; tap < count; ++tap) {
         weights[tap] = curve(((double)(tap + first) - middle + 0.5) * line->shrink);
         total += weights[tap];
@@ -89,7 +89,7 @@ static struct window cut_lanczos(const struct line *line, int64_t i, double *wei
 
 // The position at or before the middle of a window, and the share of the way from there to the middle.
 static int64_t floor_of(const struct line *line, double middle, double *share) {
-    int64_t floor = least((int64_t)floorf((float)middle), line->length - 1);
+    int64_t floor = min((int64_t)floorf((float)middle), line->length - 1);
     double rest = larger(middle - floor, 0);
     *share = rest > 1 ? 1 : rest;
     return floor;
@@ -98,11 +98,11 @@ static int64_t floor_of(const struct line *line, double middle, double *share) {
 // The nearest positions; one beyond the border gives its weight to the border's. The largest is that of any sum on the way,
 // which PyTorch notes there.
 static struct window nearest(const struct line *line, int64_t begin, const double *shares, int taps, double *weights) {
-    int64_t first = most(begin, 0), count = least(begin + taps, line->length) - first;
+    int64_t first = max(begin, 0), count = min(begin + taps, line->length) - first;
     double largest = 0;
     for (int tap = 0; tap < taps; ++tap) weights[tap] = 0;
     for (int tap = 0; tap < taps; ++tap) {
-        int64_t position = most(least(begin + tap, line->length - 1), 0);
+        int64_t position = max(min(begin + tap, line->length - 1), 0);
         weights[position - first] += shares[tap];
         largest = larger(weights[position - first], largest);
     }
@@ -134,11 +134,11 @@ static const struct formula *formula_of(const struct formula *formula, const str
     return axis->length == axis->out_length ? &UNCHANGED : formula;
 }
 
-int64_t most_taps(const struct formula *formula, const struct axis *axis) {
-    if (is_rule(formula)) return most_taps_by_rule(formula, axis);
+int64_t max_taps(const struct formula *formula, const struct axis *axis) {
+    if (is_rule(formula)) return max_taps_by_rule(formula, axis);
     formula = formula_of(formula, axis);
     double support = RADIUS[formula->curve] * stretch_of(formula, axis);
-    return least(2 * (int64_t)ceil(support) + 1, axis->length);
+    return min(2 * (int64_t)ceil(support) + 1, axis->length);
 }
 
 // The most bits that keep each weight of the axis below 2^15.
@@ -146,7 +146,7 @@ static int precision(maker *window, const struct line *line, int64_t out_length,
     double largest = 0;
     int bits = 0;
     for (int64_t index = 0; index < out_length; ++index) largest = larger(window(line, index, weights).largest, largest);
-    while (bits < MOST_BITS && (int64_t)(0.5 + largest * (1 << (bits + 1))) < 1 << NARROW_BITS) ++bits;
+    while (bits < MAX_BITS && (int64_t)(0.5 + largest * (1 << (bits + 1))) < 1 << NARROW_BITS) ++bits;
     return bits;
 }
 
@@ -172,10 +172,10 @@ void fill_windows(const struct formula *formula, const struct axis *axis, struct
 
 KERNEL int make_windows(struct making *n) {
     if (!n->windows.first) {
-        n->windows.taps = most_taps(&n->formula, &n->axis);
+        n->windows.taps = max_taps(&n->formula, &n->axis);
         return DONE;
     }
-    double *weights = malloc(sizeof *weights * most(n->windows.taps, 4));
+    double *weights = malloc(sizeof *weights * max(n->windows.taps, 4));
     if (!weights) return NO_MEMORY;
     fill_windows(&n->formula, &n->axis, &n->windows, weights);
     free(weights);

@@ -2,8 +2,8 @@
 #pragma once
 #include "rules.h"
 
-// The most positions of a window.
-int64_t most_taps(const struct formula *formula, const struct axis *axis);
+// The maximum number of taps of a window.
+int64_t max_taps(const struct formula *formula, const struct axis *axis);
 
-// The windows of an axis, of which something is wanted. `weights`: room for `most_taps` float64, and at least 4.
+// The windows of an axis, of which something is wanted. `weights`: room for `max_taps` float64, and at least 4.
 void fill_windows(const struct formula *formula, const struct axis *axis, struct windows *windows, double *weights);
