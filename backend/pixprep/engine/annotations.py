@@ -1,6 +1,6 @@
-"""A sample's annotation: read, and moved with its image. Boxes, points, and masks.
+"""Reads a sample's annotation (boxes, points and masks) and transforms it together with its image.
 
-Each pixel of a mask has the label of one pixel of the decoded image, or the one that says that none is there.
+Each pixel of a mask contains the label of one pixel of the decoded image, or the ``ignore`` label outside of the image.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _NEAREST = Method("nearest", antialias=False)
 
 
 def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply a plan to one sample's annotation, which lies in its image as ``placed`` says.
+    """Apply a plan to one sample's annotation, given the placement ``placed`` of its image.
 
     Returns:
-        By name: boxes float32 (n, 4), points float32 (n, 2) or (n, k, 2), masks, and what is said of each box that is
-        left.
+        Results by name: boxes float32 (n, 4), points float32 (n, 2) or (n, k, 2), masks, and the fields of the
+        remaining boxes, such as labels.
     """
     if not plan.annotations:
         return {}
@@ -102,17 +102,17 @@ def of_each_box(name: str, values: Any) -> npt.NDArray[Any]:
 
 
 def moving(plan: Plan) -> tuple[str, ...]:
-    """The fields of a sample that the plan's ops take: an op's ``name`` may give the result another name."""
+    """Return the fields of a sample that the plan's ops transform. The op's ``name`` may rename the result."""
     return tuple(dict.fromkeys(each.field for each in plan.annotations.values()))
 
 
 def columns(plan: Plan, made: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """The annotations of a batch by name: for each image its array, or all in one array where the plan pads.
+    """Return the annotations of a batch by name: one array per image, or a single array if the plan pads.
 
     Args:
-        plan: which made them.
-        made: of each image what ``annotated`` gave; None: it has no result. Its rows are -1 where the plan pads, as
-            those of a field are that only other samples have.
+        plan: Plan that computed the annotations.
+        made: Result of ``annotated`` for each image; None if the image has no result. If the plan pads, the rows of
+            such an image are -1, and so are the rows of a field that only other samples contain.
     """
     names = dict.fromkeys(name for each in made if each is not None for name in each)
     result: dict[str, Any] = {}
@@ -127,10 +127,10 @@ def columns(plan: Plan, made: Sequence[Mapping[str, Any] | None]) -> dict[str, A
 
 
 def check_size(annotated_size: Sequence[int] | None, height: int, width: int, *, is_upright: bool) -> None:
-    """Refuse an image that has not the size that its annotation was made for.
+    """Reject an image whose size differs from the size that its annotation was made for.
 
     Raises:
-        ImageError: BAD_RECORD, with a hint where the image was turned by its EXIF data, or was not.
+        ImageError: BAD_RECORD, with a hint if the sizes differ by the rotation of the EXIF orientation.
     """
     if annotated_size is None or tuple(annotated_size) == (height, width):
         return
@@ -144,10 +144,10 @@ def check_size(annotated_size: Sequence[int] | None, height: int, width: int, *,
 
 
 def read_field(sample: Mapping[str, Any], name: str, last: int) -> F32:
-    """A field of the annotation: float32 (n, …, last).
+    """Return a field of the annotation as float32 (n, …, last).
 
     Raises:
-        PipelineError: the sample has none.
+        PipelineError: The sample does not contain the field.
         ImageError: BAD_RECORD.
     """
     if name not in sample:
@@ -273,21 +273,21 @@ def _missing(plan: Plan, name: str) -> int | None:
 
 
 def _extent(corners: F64) -> F64:
-    """(..., 2): width and height."""
+    """Return width and height, (..., 2)."""
     return corners[..., 2:] - corners[..., :2]
 
 
 def _mask(plan: MaskPlan, sample: Mapping[str, Any], check_size: Callable[[tuple[int, ...]], None]) -> Labels:
-    """The mask of a sample, or its masks: integers (height, width), or (n, height, width).
+    """Return the mask of a sample, (height, width), or its masks, (n, height, width), as integers.
 
     Args:
-        plan: says which, and which labels it holds.
-        sample: has an array, a Pillow image, or the bytes of a PNG.
-        check_size: refuses what has not the (height, width) of the image.
+        plan: Plan of the mask, which specifies the field and the range of labels.
+        sample: Sample whose field is an array, a Pillow image, or the bytes of a PNG.
+        check_size: Function that rejects any size other than the (height, width) of the image.
 
     Raises:
-        PipelineError: the sample has none.
-        ImageError: BAD_RECORD.
+        PipelineError: The sample does not contain the field.
+        ImageError: BAD_RECORD: The field is not a mask of the image.
     """
     name = plan.field
     if name not in sample:
@@ -303,7 +303,7 @@ def _checked(plan: MaskPlan, value: Any, check_size: Callable[[tuple[int, ...]],
         from pixprep.engine.decoders.pillow import labels_of  # noqa: PLC0415  (Pillow, where a PNG comes)
 
         value = labels_of(value, check_size)
-    if isinstance(getattr(value, "shape", None), tuple):  # one that is made when it is asked for may be very large
+    if isinstance(getattr(value, "shape", None), tuple):  # before a lazy array, which may be large, is computed
         check_size(value.shape[-2:])
     found = np.asarray(value)
     if found.dtype.kind not in "bui":
@@ -314,7 +314,7 @@ def _checked(plan: MaskPlan, value: Any, check_size: Callable[[tuple[int, ...]],
         raise ImageError("BAD_RECORD", f"{shape}, not {found.shape}")
     check_size(found.shape[-2:])
     if found.dtype == np.bool_:
-        return found.astype(np.uint8)  # no view: Pillow's true is 255
+        return found.astype(np.uint8)  # a view would not do: True is stored as 255 by Pillow
     if plan.dtype == "uint8" and found.dtype != np.uint8 and found.size:
         least, most = int(found.min()), int(found.max())
         if least < 0 or most > 255:
@@ -324,15 +324,15 @@ def _checked(plan: MaskPlan, value: Any, check_size: Callable[[tuple[int, ...]],
 
 
 def _laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
-    """A mask, or several, where a placement lays their image.
+    """Transform a mask, or several masks, with the placement of their image.
 
     Args:
-        plan: says the label where no image is.
-        placement: of the image.
-        mask: integers (height, width) of the decoded image, or (n, height, width); it is not written to.
+        plan: Plan of the mask, which specifies the label outside of the image.
+        placement: Placement of the image.
+        mask: Integers (height, width) or (n, height, width) at the size of the decoded image; not modified.
 
     Returns:
-        (height, width) or (n, height, width) of the image here, of ``plan.dtype``; memory of its own.
+        A new array of ``plan.dtype``, (height, width) or (n, height, width), at the size of the output.
     """
     if mask.dtype != np.uint8 or not 0 <= plan.ignore <= 255:
         mask = mask.astype(plan.dtype)

@@ -1,4 +1,4 @@
-"""Ops alone, on arrays: no file, no server, no size that has to be known before."""
+"""Apply ops directly to arrays, without a pipeline file, a server or a size that is known in advance."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from pixprep.spec import Color, Frames, ImageSpec, TensorSpec
 
 Array = npt.NDArray[Any]
 RECENT = 32
-"""Lists of ops whose plans are remembered."""
+"""Number of lists of ops whose plans are cached."""
 ANY = 1 << 31
-"""Bound of a side that has none."""
+"""Upper bound for a height or width that is not limited."""
 
 
 def apply(
@@ -47,32 +47,34 @@ def apply(
     boxes: Any = None,
     operators: Sequence[Operator | str] = (),
 ) -> Any:
-    """Do ops to an array, or to each array of a list, on the CPU: what a pipeline of these ops does to its images.
+    """Apply ops to an array, or to each array of a list, on the CPU. The result is that of a pipeline with these ops.
 
     >>> import numpy as np, pixprep as pp
     >>> pp.apply([pp.resize(256)], np.zeros((480, 640, 3), np.uint8)).shape
     (256, 341, 3)
 
     Args:
-        ops: one op, or a list. ``pixels`` may be the first, for the order of the channels, and ``tensor`` the last, for
-            dtype and layout.
-        pixels: uint8 (height, width, 3) RGB, or (height, width, 1) or (height, width) gray: see ``Engine.run``. Or a
-            list of these, whose sizes may differ. It is not written to.
-        seed: decides with ``epoch`` and ``index`` what random ops draw: the same numbers give the same result, that of
-            a ``Loader`` of this seed for this sample in this epoch. 0 to 2^32 - 1.
-        epoch: 0 to 2^32 - 1.
-        index: of the sample, or of the first of a list, whose others have the next numbers.
-        boxes: of the image, xyxy in its pixels, (n, 4), for ``random_iou_crop``; of a list, one for each.
-        operators: that ops of the kind ``extern`` name: see ``Pipeline``.
+        ops: One op, or a list of ops. The first may be ``pixels``, which specifies the order of the channels, and the
+            last may be ``tensor``, which specifies dtype and layout.
+        pixels: Array of uint8, (height, width, 3) RGB, or (height, width, 1) or (height, width) gray, as for
+            ``Engine.run``; or a list of such arrays, whose sizes may differ. The arrays are not modified.
+        seed: Seed of the random ops, 0 to 2^32 - 1. The random parameters depend only on ``seed``, ``epoch`` and
+            ``index``, and equal those of a ``Loader`` with this seed for the same sample and epoch.
+        epoch: Number of the epoch, 0 to 2^32 - 1.
+        index: Index of the sample. For a list, the index of its first sample; the following samples have the following
+            indices.
+        boxes: Boxes of the image for ``random_iou_crop``, (n, 4), xyxy in pixels. For a list, one array per image.
+        operators: Custom operators that ops of the type ``extern`` refer to; see ``Pipeline``.
 
     Returns:
-        A new array, or a list of them: (height, width, channels), or (height, width) of an array that had no channels;
-        uint8, or float32 where an op makes other values than levels. With ``tensor``, what that says.
+        A new array (height, width, channels), or (height, width) if the input had no channel axis; for a list, a list
+        of arrays. The dtype is uint8, or float32 if an op produces values other than pixel values of 0 to 255. An op
+        ``tensor`` determines dtype and layout instead.
 
     Raises:
-        PipelineError: the ops are wrong, or do not go together.
-        ImageError: an image does not fit, or has another shape than the ops take.
-        TypeError: ``pixels`` are no arrays of uint8.
+        PipelineError: The ops are invalid, or cannot be combined.
+        ImageError: An image is too small for an op, or its shape is not supported by the ops.
+        TypeError: ``pixels`` is not an array of uint8 or a list of such arrays.
     """
     if isinstance(ops, Pipeline):
         raise TypeError("apply takes ops, not a Pipeline: an Engine runs that on encoded images")
@@ -98,11 +100,11 @@ def apply(
 
 
 def _array(value: Any, dtypes: Sequence[str], which: str = "") -> Array:
-    """A value as the pixels of one image.
+    """Convert a value to the pixels of one image.
 
     Raises:
-        ImageError: UNSUPPORTED: it has several.
-        TypeError: it is no array of uint8.
+        ImageError: UNSUPPORTED: The array contains several images.
+        TypeError: The value is not an array of uint8.
     """
     begin = f"{which}: " * bool(which)
     if isinstance(value, str | bytes | bytearray | memoryview | PathLike):
@@ -115,13 +117,13 @@ def _array(value: Any, dtypes: Sequence[str], which: str = "") -> Array:
 
 
 def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with its last results, for arguments that can be a key: what is planned once serves many arrays."""
+    """Cache the last results of a function for hashable arguments, so that many arrays share one plan."""
     kept = lru_cache(RECENT)(function)
 
     def call(*arguments: Any) -> Any:
         try:
             return kept(*arguments)
-        except TypeError:  # a list is among the fields
+        except TypeError:  # a field of an argument is a list, which is not hashable
             return function(*arguments)
 
     return call
@@ -129,7 +131,7 @@ def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, eq=False)
 class _Chain:
-    """Ops, checked: the first, those on the image with their places, and what is made of it at last."""
+    """Validated ops: the leading ``pixels``, the ops on the image with their indices, and the closing ``tensor``."""
 
     first: Pixels | None
     ops: tuple[Item, ...]
@@ -175,7 +177,7 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
 
 
 def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: Any) -> Array:
-    """The result for one array; ``sample`` is what its numbers are a function of."""
+    """Return the result for one array; ``sample`` (seed, epoch, index) determines its random parameters."""
     seed, epoch, index = sample
     is_gray = array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 1)
     color: Color = "gray" if is_gray else "rgb"
@@ -201,7 +203,7 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
 
 
 def _chosen(step: RandomStep, sample: tuple[int, int, int]) -> Sequence[int]:
-    """Parts of a choice that the numbers of a sample choose."""
+    """Return the branches of a random choice that a sample's random parameters select."""
     seed, epoch, index = sample
     (numbers,) = philox.draw([step], seed=seed, epoch=epoch, indices=[index])
     parts: Sequence[int] = step.words(1, 1, numbers)["chosen"]
@@ -210,13 +212,13 @@ def _chosen(step: RandomStep, sample: tuple[int, int, int]) -> Sequence[int]:
 
 @_remembered
 def _with(chain: _Chain, ops: tuple[Item, ...]) -> _Chain:
-    """The chain with the ops that were drawn, the same one each time."""
+    """Return the chain with the drawn ops. The result is cached, so that equal draws share one object."""
     return replace(chain, ops=ops)
 
 
 @lru_cache(RECENT)
 def _compiled(chain: _Chain, color: Color) -> tuple[Plan, TensorPlan]:
-    """The plan of images of any size, and its one output."""
+    """Return the plan for images of any size, and its only output."""
     first = chain.first or Pixels(color=color)
     *_, last = nodes([*items([(-1, first)]), *chain.ops], chain.operators)
     image = replace(last.image, max_height=last.image.max_height or ANY, max_width=last.image.max_width or ANY)
@@ -228,7 +230,7 @@ def _compiled(chain: _Chain, color: Color) -> tuple[Plan, TensorPlan]:
 
 @lru_cache(RECENT)
 def _kernel(chain: _Chain, color: Color, shape: tuple[int, ...] | None) -> tuple[Kernel, TensorSpec]:
-    """The kernel for images of any size, or, as operators ask for it, of one; and what it makes."""
+    """Return the kernel and its spec: for images of any size, or for one size, which custom operators require."""
     _, output = _compiled(chain, color)
     spec = output.spec if shape is None else replace(output.spec, shape=shape, most=())
     kernel = device_for("cpu", threads=1).kernel(replace(output, spec=spec))

@@ -1,4 +1,4 @@
-"""Batch: the results of an engine for images, and of a Loader for samples."""
+"""Batch: the results of an engine for a list of images, or of a Loader for a list of samples."""
 
 from __future__ import annotations
 
@@ -135,26 +135,27 @@ class Batch:
     def torch(
         self, *names: str, padded: bool = False, device: Any = None, non_blocking: bool = False, dtype: Any = None
     ) -> Any:
-        """Outputs and fields as PyTorch has them, without a copy where they are on the device already.
+        """Return outputs and fields as PyTorch tensors. Arrays that are already on the device are not copied.
 
         >>> images, labels = batch.torch("tensor", "label", device="cuda")          # doctest: +SKIP
 
         Args:
-            names: which; default: all, as a dict.
-            padded: each list of arrays as one array: see ``padded``.
-            device: of PyTorch; default: where they are.
-            non_blocking: copy to a GPU beside the host and the GPU's other work. Kernels of the stream that is the
-                current one now wait for it; a Loader's later batches lie in pinned memory, which is used again when it
+            names: Names of the outputs and fields. Default: all, as a dict.
+            padded: Whether to return each list of arrays as one padded array; see the method ``padded``.
+            device: PyTorch device to copy to. Default: the device of each array.
+            non_blocking: Copy to a GPU asynchronously. Kernels on the stream that is current at the time of the call
+                wait for the copy. A ``Loader`` uses pinned memory for its later batches, and reuses it after the copy
                 has ended.
-            dtype: one of PyTorch's floats, such as ``"bfloat16"``, of arrays of floats; others stay as they are.
+            dtype: Floating-point dtype of PyTorch, such as ``"bfloat16"``, to which arrays of floats are converted.
+                Other arrays keep their dtype.
 
         Returns:
-            A tensor for each array of numbers, a list of tensors for a list of arrays; all else as it is. For one name
-            the thing itself, for several a tuple in this order.
+            A tensor for each numeric array, and a list of tensors for each list of arrays. Other values are returned
+            unchanged. For one name the value itself, for several names a tuple in this order.
 
         Raises:
-            KeyError: there is none of that name in this batch.
-            PipelineError: ``dtype`` is none.
+            KeyError: The batch does not contain a name.
+            PipelineError: ``dtype`` is not a floating-point dtype of PyTorch.
             SetupError: PyTorch is not installed.
         """
         return self._handed_over(
@@ -162,15 +163,15 @@ class Batch:
         )
 
     def jax(self, *names: str, padded: bool = False, device: Any = None, dtype: Any = None) -> Any:
-        """The same as JAX arrays. JAX makes 32-bit numbers of 64-bit ones, unless ``jax_enable_x64`` is set."""
+        """Return the same as JAX arrays. JAX converts 64-bit to 32-bit numbers unless ``jax_enable_x64`` is set."""
         return self._handed_over(names, "jax", is_padded=padded, device=device, dtype=dtype)
 
     def tf(self, *names: str, padded: bool = False, dtype: Any = None) -> Any:
-        """The same as TensorFlow tensors, texts too; a list of arrays is a list of tensors."""
+        """Return the same as TensorFlow tensors, including strings; a list of arrays becomes a list of tensors."""
         return self._handed_over(names, "tensorflow", is_padded=padded, dtype=dtype)
 
     def cupy(self, *names: str, non_blocking: bool = False) -> Any:
-        """The same as CuPy arrays, on the GPU. A copy from pinned memory is queued on the current stream."""
+        """Return the same as CuPy arrays on the GPU. A copy from pinned memory is queued on the current stream."""
         return self._handed_over(names, "cupy", non_blocking=non_blocking)
 
     def _handed_over(self, names: Sequence[str], library: Any, **options: Any) -> Any:
@@ -182,7 +183,7 @@ class Batch:
 
 
 def _described(value: Any) -> str:
-    """Type and shape of an output or a field, such as ``float32 [64, 3, 224, 224]``."""
+    """Return the dtype and shape of an output or a field, such as ``float32 [64, 3, 224, 224]``."""
     if hasattr(value, "shape"):
         return f"{value.dtype} {[*value.shape]}"
     return (
@@ -195,20 +196,21 @@ def _described(value: Any) -> str:
 def _padded_field(
     name: str, values: Sequence[Any], plan: AnnotationPlan | None, sides: tuple[int, int]
 ) -> npt.NDArray[Any]:
-    """A field of several images as one array.
+    """Combine a field of several images into one padded array.
 
     Args:
-        name: of the field.
-        values: of each image an array, or None, which has no row.
-        plan: of a mask: its labels where no image is; of others None.
-        sides: (height, width) that a mask has at least: those of the padded tensor.
+        name: Name of the field.
+        values: One array per image. None counts as an array without rows.
+        plan: Plan of a mask, whose ``ignore`` is the label of the padding; None for other fields.
+        sides: Minimum (height, width) of a mask, which is the size of the padded tensor.
 
     Returns:
-        (images, most rows, ...), -1 in the rows that an image lacks; of a mask (images, height, width), and of masks
-        (images, most rows, height, width), with what ``ignore`` says below, on the right, and in rows that are missing.
+        Array (images, max_rows, ...), in which missing rows are -1. For a mask (images, height, width), and for masks
+        (images, max_rows, height, width); these are padded with ``ignore`` at the bottom, on the right, and in missing
+        rows.
 
     Raises:
-        PipelineError: they are no arrays of numbers that differ in rows alone.
+        PipelineError: The values are not numeric arrays, or their shapes differ in more than the number of rows.
     """
     arrays = [np.asarray(each) if each is not None else None for each in values]
     some = [each for each in arrays if each is not None]

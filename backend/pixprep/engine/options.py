@@ -1,4 +1,4 @@
-"""Options of an engine, which the Loader, a Triton model, the page and a preview hand on."""
+"""Options of an engine, which the Loader, a Triton model, the page and the preview pass to it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pixprep.errors import PipelineError
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """Options of an engine, checked; ``Engine`` says what each means, and takes them by ``**vars(options)``.
+    """Validated options of an engine. ``Engine`` documents them, and accepts them as ``**vars(options)``.
 
     Raises:
-        PipelineError: one has a value that it cannot have.
+        PipelineError: The value of an option is invalid.
     """
 
     device: str = "cpu"

@@ -1,4 +1,4 @@
-"""Decoders: encoded bytes in, pixels or the reason why not out. One module a device."""
+"""Decoders turn encoded bytes into pixels, or into an ImageError with the reason. Each device has its own decoder."""
 
 from __future__ import annotations
 
@@ -24,19 +24,21 @@ from pixprep.plan.plan import Place, Placed
 
 Encoded = bytes | bytearray | memoryview
 Pixels = Any
-"""Decoded image. On the CPU a NumPy array: uint8, C-contiguous, (height, width, 4) RGB and one byte without meaning, so
-that vectors hold whole pixels, and Pillow reads it without a copy; or (height, width, 1) gray. Where nothing is
-decoded, a view of what was given: (height, width, 3) RGB or (height, width, 1) gray, with any strides."""
+"""Decoded image. On the CPU it is a C-contiguous NumPy array of uint8: (height, width, 4) RGB with an unused fourth
+byte, or (height, width, 1) gray. With four bytes per pixel, SIMD vectors contain complete pixels, and Pillow reads the
+array without a copy. For a pipeline that takes pixels, it is a view of the input: (height, width, 3) RGB or
+(height, width, 1) gray, with any strides."""
 
 
 class Decoded(NamedTuple):
-    """One image, decoded.
+    """One decoded image.
 
     Attributes:
-        pixels: on the decoder's device; those that no tensor is made of may have no meaning (``Decoder.chunks``).
-        placed: the size of the whole image, and where it lies in every output.
-        is_recovered: it is a damaged JPEG, decoded all the same, which ``pillow`` and ``lenient`` allow.
-        is_fallback: the GPU's decoders refused it, and the CPU decoded it.
+        pixels: Pixels on the decoder's device. Pixels that no output needs may be undefined; see ``Decoder.chunks``.
+        placed: Size of the complete image, and its position in every output.
+        is_recovered: Whether the image is a damaged JPEG that was decoded nevertheless, which ``damage="pillow"`` and
+            ``damage="lenient"`` allow.
+        is_fallback: Whether the GPU's decoders rejected the image, and the CPU decoded it.
     """
 
     pixels: Pixels
@@ -47,10 +49,10 @@ class Decoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Kept:
-    """An image that a decoder of the same plan has decoded before; the CPU's takes it in place of encoded bytes.
+    """A cached image, decoded earlier for the same plan. The CPU decoder accepts it in place of encoded bytes.
 
     Attributes:
-        pixels: a copy of its ``Decoded.pixels``, whole: of an image that was not ``reduced``.
+        pixels: Copy of the complete ``Decoded.pixels`` of an image that was not ``reduced``.
     """
 
     pixels: Pixels
@@ -60,8 +62,8 @@ class Chunk(NamedTuple):
     """Images of a batch that are decoded together.
 
     Attributes:
-        indices: where they stand in the batch.
-        images: each as its decoder wants it, with its placement or what will make it.
+        indices: Index of each image in the batch.
+        images: Images in the decoder's own representation, each with its placement or the function that computes it.
     """
 
     indices: Sequence[int]
@@ -69,7 +71,7 @@ class Chunk(NamedTuple):
 
 
 def neighbours(sizes: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
-    """Cut images into chunks: the first and the end of neighbours that fit into a budget of bytes, or of one image."""
+    """Split images into chunks (start, end) of neighbors that fit into a budget of bytes, or of a single image."""
     start = used = 0
     for index, size in enumerate(sizes):
         if index > start and used + size > budget:
@@ -164,17 +166,20 @@ class Limits:
 
 
 def check_encoded(encoded: object) -> None:
-    """Refuse what is no list of bytes: one image would be taken for as many as it has bytes, of 110 GiB of tensors.
+    """Reject anything other than a list of encoded images.
+
+    Without this check, the bytes of one image would count as a list with as many images as bytes, and allocate up to
+    110 GiB of tensors.
 
     Raises:
-        TypeError: it says what is wanted instead.
+        TypeError: The value is not such a list. The message names the expected type.
     """
     kinds = (bytes, bytearray, memoryview)
     if not isinstance(encoded, Sequence) or isinstance(encoded, (*kinds, str)):
         hint = ": write [image] for one" if isinstance(encoded, kinds) else _read(encoded)
         kind = f"{type(encoded).__name__}{hint or _arrays(encoded)}"
         raise TypeError(f"an engine takes a list of encoded images, each the bytes of a file; given was {kind}")
-    if {*map(type, encoded)} <= {*kinds, Kept, ImageError}:  # 20 ns an image
+    if {*map(type, encoded)} <= {*kinds, Kept, ImageError}:  # 20 ns per image
         return
     for index, image in enumerate(encoded):
         if not isinstance(image, (*kinds, Kept, ImageError)):
@@ -185,41 +190,42 @@ def check_encoded(encoded: object) -> None:
 
 
 def _read(value: object) -> str:
-    """Remedy for a path that stands for an image."""
+    """Return a hint for a path that was passed in place of an image's bytes."""
     return ": read the file, as by Path(name).read_bytes()" if isinstance(value, str | PathLike) else ""
 
 
 def _arrays(value: object) -> str:
-    """Remedy for pixels where encoded images are wanted."""
+    """Return a hint for pixels that were passed in place of encoded images."""
     return ": a pipeline whose first op is pixels takes arrays" if hasattr(value, "__array_interface__") else ""
 
 
 class Decoder(Protocol):
-    """Decodes for one engine; may be called from several of its threads.
+    """Decoder of one engine. Several threads of the engine may call it.
 
     Attributes:
-        words: what decodes, for a log.
+        words: Description of the decoder for logs.
     """
 
     words: str
 
     def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True) -> Iterator[Chunk]:
-        """Share a batch out: the images of a chunk are decoded together, and their pixels are in memory together.
+        """Split a batch into chunks. The images of a chunk are decoded together, and are in memory at the same time.
 
-        ``places`` has for each image the function that is called, once, with its height and width when they are known.
-        Unless ``is_whole``, pixels that no tensor is made of may be left out: there another image's may lie.
+        ``places`` contains one function per image, which is called once with the height and width as soon as they are
+        known. Unless ``is_whole``, pixels that no tensor needs may be left undecoded; their memory may then contain
+        pixels of a different image.
         """
 
     def decode(self, chunk: Chunk) -> AbstractContextManager[list[Decoded | ImageError]]:
         """Decode the images of one of this decoder's chunks.
 
         Returns:
-            For each image, in order, its pixels or the reason why there are none. The memory of the pixels belongs to
-            the decoder, and is theirs until the context ends; on a GPU, until the lane ends.
+            For each image, in order, its pixels or an ImageError with the reason. The decoder owns the memory of the
+            pixels, which remain valid until the context ends; on a GPU, until the work of the lane's stream ends.
         """
 
     def trim(self) -> None:
-        """Give memory back that is kept for the next images; any thread may ask for it."""
+        """Free the memory that is kept for later images. Any thread may call this."""
 
     def close(self) -> None:
-        """End its threads, if it has any; nothing can be decoded any more."""
+        """End the decoder's threads, if any. Nothing can be decoded afterwards."""
