@@ -1,21 +1,22 @@
--- Faults of an inference, seen in what HAProxy has read of it (req.body: 16 kB with the headers); "" without any.
+-- Checks of an inference request, in the part that HAProxy has buffered (req.body: 16 kB with the headers). Each fetch
+-- returns the message of the first fault, or "" for a valid request.
 --
--- It is small but for its tensors. The JSON has at most 64 brackets: 40,000 end Triton. Of a gRPC message, all but the
--- last field lies in what was read, in at most 512 numbers, and only tensor data reaches further: 60 MB of empty inputs,
--- two bytes each, would become 6.5 GB in Triton.
+-- Everything except the tensors must be small. The JSON may have at most 64 brackets: 40,000 crash Triton. In a gRPC
+-- message, all fields except the last must be in the buffered part and contain at most 512 numbers. Only tensor data
+-- may extend beyond it: 60 MB of empty inputs, two bytes each, would become 6.5 GB in Triton.
 --
--- A shape has no more elements than the request has bytes. Triton multiplies its sides modulo 2^64 before it compares
--- them with the bytes, and NumPy, which does not, ends the model's process.
+-- A shape may not have more elements than the request has bytes. Triton multiplies its sides modulo 2^64 before it
+-- compares them with the bytes. NumPy does not wrap the product, and the model's process crashes.
 
 local BRACKETS, PREFIX, MOST_NUMBERS = 64, 5, 512
--- Of ModelInferRequest and InferInputTensor: https://github.com/kserve/open-inference-protocol
+-- Field numbers of ModelInferRequest and InferInputTensor: https://github.com/kserve/open-inference-protocol
 local INPUTS, RAW_INPUT_CONTENTS, SHAPE, CONTENTS, BYTES = 5, 7, 3, 5, 2
 local TOO_DEEP = "the JSON of an inference has over 64 brackets, or is cut off"
 local TOO_MUCH = "send one image input, as raw contents"
 local TOO_MANY = "a shape has more elements than the request has bytes, or is no list of whole numbers"
 
--- The product of a shape's sides so far, and one more; nil where it is over the bytes of the request. 0 counts as 1: it
--- hides none from NumPy.
+-- Number of elements times one more side; nil if it exceeds the bytes of the request. A side of 0 counts as 1, because
+-- it does not hide an overflow of the other sides from NumPy.
 local function times(elements, side, size)
     if not side or side > size or elements * math.max(side, 1) > size then return nil end
     return elements * math.max(side, 1)
@@ -25,7 +26,7 @@ core.register_fetches("json_fault", function(txn)
     local json, size = txn.f:req_body():sub(1, txn:get_var("txn.json_bytes")), txn.f:req_body_size()
     local _, brackets = json:gsub("[%[{]", "")
     if #json < txn:get_var("txn.json_bytes") or brackets > BRACKETS then return TOO_DEEP end
-    json = json:gsub("\\[^u]", "")  -- now a quote begins or ends a string, and only \u0073 could hide a letter
+    json = json:gsub("\\[^u]", "")  -- now each quote begins or ends a string, and only \u escapes can hide a letter
     for name, colon, value in json:gmatch('"([^"]*)"%s*(:?)([^"]*)') do
         if colon == ":" and (name == "shape" or name:find("\\", 1, true)) then
             local elements, sides = 1, value:match("^%s*%[([%d%s,]*)%]")
@@ -39,9 +40,9 @@ core.register_fetches("json_fault", function(txn)
     return ""
 end)
 
-local left  -- how many numbers a message may still have
+local left  -- numbers that the message may still contain
 
--- The number at a position, and the position behind it; nil where the body ends, or there are too many.
+-- Number at a position, and the next position; nil at the end of the body, or after too many numbers.
 local function varint(body, at)
     local value = 0
     left = left - 1
@@ -55,7 +56,7 @@ local function varint(body, at)
     end
 end
 
--- The number of the field at a position, and where its bytes begin and end; nil if it is none up to the highest.
+-- Field number at a position, and the start and end of its bytes; nil if the number exceeds `highest`.
 local function field(body, at, highest)
     local tag, length
     tag, at = varint(body, at)

@@ -18,7 +18,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ required "image.repository: the name of the image that you built from deploy/Dockerfile" .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 
-{{- /* MiB of /dev/shm */ -}}
+{{- /* Size of /dev/shm in MiB. */ -}}
 {{- define "pixprep.shm" -}}
 {{- with .Values.sharedMemory -}}
 {{- $batch := add .requestMiB (div (add (mul .images .tensorKiB) 1023) 1024) -}}
@@ -30,7 +30,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 sum by (namespace, pod) (nv_inference_pending_request_count{namespace="{{ .Release.Namespace }}", pod=~"{{ include "pixprep.name" . }}-.*"})
 {{- end -}}
 
-{{- /* Whether init or the plan writes the models, so that they do not come with the image. */ -}}
+{{- /* Whether init or the plan writes the models, instead of the image containing them. */ -}}
 {{- define "pixprep.writesModels" -}}
 {{- if or .Values.models.init .Values.plan.enabled }}yes{{ end -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-{{- /* The engine belongs to one kind of GPU, one TensorRT and one model: these three name its place in the cache. */ -}}
+{{- /* An engine works only with one GPU type, one TensorRT version and one model: these three are its cache key. */ -}}
 {{- define "pixprep.plan" -}}
 - name: plan
   image: {{ include "pixprep.image" . }}
