@@ -1,4 +1,4 @@
-"""The best class of each box of a photo, which a model that takes boxes gives in one request.
+"""Print the best class of each box in a photo, in one request to a model that accepts boxes.
 
 pip install "tritonclient[all]"
 python boxes.py photo.jpg 130,90,290,330 380,180,510,410 --labels labels.txt --url localhost:8000
@@ -15,7 +15,7 @@ from tritonclient.utils import InferenceServerException
 
 
 def box(text: str) -> list[float]:
-    """Left, top, right and bottom, in pixels of the photo as a viewer shows it."""
+    """Parse left, top, right and bottom, in pixels of the photo after its EXIF orientation is applied."""
     left, top, right, bottom = map(float, text.split(","))
     return [left, top, right, bottom]
 
@@ -25,9 +25,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photo", type=Path)
     parser.add_argument("boxes", type=box, nargs="+", metavar="LEFT,TOP,RIGHT,BOTTOM")
-    parser.add_argument("--labels", type=Path, help="names of the classes, one a line")
+    parser.add_argument("--labels", type=Path, help="file of class names, one per line")
     parser.add_argument("--model", default="ensemble")
-    parser.add_argument("--output", default="scores", help="the output of the model that has a score for each class")
+    parser.add_argument("--output", default="scores", help="output of the model with one score per class")
     parser.add_argument("--url", default="localhost:8000")
     arguments = parser.parse_args()
 
@@ -38,7 +38,7 @@ def main() -> None:
     boxes.set_data_from_numpy(np.array(arguments.boxes, np.float32))
     with triton.InferenceServerClient(arguments.url) as client:
         scores = client.infer(arguments.model, [image, boxes]).as_numpy(arguments.output)
-    for corners, row in zip(arguments.boxes, scores, strict=True):  # a row for each box, in their order
+    for corners, row in zip(arguments.boxes, scores, strict=True):  # one row per box, in the same order
         best = int(row.argmax())
         print(f"{row[best]:8.4f}  {names[best] if names else f'class {best}'}  {corners}")
 

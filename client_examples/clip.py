@@ -1,9 +1,9 @@
-"""Show what is in a clip: the five best classes of the mean over its frames, one HTTP request a clip.
+"""Print the five best classes of each clip, averaged over its frames, with one HTTP request per clip.
 
 pip install "tritonclient[all]"
 python clip.py clip.mp4 --url localhost:8000
 
-The server has an ensemble of a pipeline and a classifier of clips; docs/video.md has the lines that make both.
+The server needs an ensemble of a pipeline and a classifier for clips; docs/video.md shows how to create both.
 """
 
 import argparse
@@ -17,17 +17,17 @@ from tritonclient.utils import InferenceServerException
 
 
 def main() -> None:
-    """Send the clips and print what comes back."""
+    """Send the clips and print their classes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("clips", type=Path, nargs="+", metavar="CLIP")
     parser.add_argument("--url", default="localhost:8000")
     parser.add_argument("--model", default="ensemble")
-    parser.add_argument("--output", default="logits", help="the output of the model that has a score for each class")
+    parser.add_argument("--output", default="logits", help="output of the model with one score per class")
     arguments = parser.parse_args()
 
     with triton.InferenceServerClient(arguments.url) as client:
         for path in arguments.clips:
-            clip = triton.InferInput("image", [1, 1], "BYTES")  # of a batch of one: the file, as it is
+            clip = triton.InferInput("image", [1, 1], "BYTES")  # a batch of one: the unchanged file
             clip.set_data_from_numpy(np.array([[path.read_bytes()]], dtype=np.object_))
             scores = triton.InferRequestedOutput(arguments.output, class_count=5)
             answer = client.infer(arguments.model, [clip], outputs=[scores])

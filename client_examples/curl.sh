@@ -1,12 +1,12 @@
 #!/bin/sh
-# The five best classes of one photo, with nothing but curl:
+# Print the five best classes of one photo, using only curl:
 #
 #   HOST=localhost:8000 client_examples/curl.sh photo.jpg
 #
-# MODEL and OUTPUT name another ensemble than the demo's, and the scores of its classifier.
+# To use a different ensemble than the demo's, set MODEL to its name and OUTPUT to the output with the scores.
 #
-# A body of a JSON header and the photo lets Triton put names to the scores. The photo alone will do, too; the answer is
-# then the 1000 scores as float32, after a JSON header:
+# The body is a JSON header followed by the photo, so that Triton returns the scores with their class names. You can
+# also send only the photo. The response then contains a JSON header and the 1000 scores as float32:
 #
 #   curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0' \
 #        -H 'Content-Type: application/octet-stream' localhost:8000/v2/models/ensemble/infer -o answer.bin
@@ -22,7 +22,7 @@ image='{"name": "image", "datatype": "BYTES", "shape": [1, 1], "parameters": {"b
 scores='{"name": "'$output'", "parameters": {"classification": 5, "binary_data": false}}'
 header="{\"inputs\": [$image], \"outputs\": [$scores]}"
 
-body() { # the header, then the length of the photo in 4 bytes, the lowest first, then the photo
+body() { # the header, the length of the photo as 4 bytes (little-endian), and the photo
     printf %s "$header"
     for shift in 0 8 16 24; do
         printf "\\$(printf %03o $((size >> shift & 255)))"

@@ -1,10 +1,10 @@
-"""Print what a detector finds in a photo, in the photo's own pixels; and draw a picture of it.
+"""Print the detections of a model in pixels of the photo, and draw them on the photo.
 
 pip install ".[client]"
 python detect.py photo.jpg --url localhost:8000 --labels names.txt --output detected.png
 
-The model is one that Ultralytics exported, or of that form, or one whose outputs have torchvision's names, behind an
-ensemble of `pixprep build`.
+The model must have the output format of an Ultralytics export, or the output names of torchvision's detectors. The
+server runs it in an ensemble that `pixprep build` created.
 """
 
 import argparse
@@ -44,16 +44,18 @@ def draw(image: Image.Image, found: pp.Detections, names: list[str]) -> Image.Im
 
 
 def main() -> None:
-    """Send the photo, and show what is found."""
+    """Send the photo, and print and draw the detections."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photo", type=Path)
     parser.add_argument("--url", default="localhost:8000")
     parser.add_argument("--model", default="ensemble")
-    parser.add_argument("--labels", type=Path, help="the names of the classes, one a line")
-    tasks = "what the model was exported for; default: segment where it gives prototypes of masks, or else detect"
+    parser.add_argument("--labels", type=Path, help="file of class names, one per line")
+    tasks = "task of the exported model; default: segment if the model returns mask prototypes, or else detect"
     parser.add_argument("--task", choices=("detect", "segment", "pose", "obb"), help=tasks)
-    parser.add_argument("--score", type=float, default=0.25, help="the least that counts")
-    parser.add_argument("--overlap", type=float, default=0.45, help="over which the surer of two boxes stays alone")
+    parser.add_argument("--score", type=float, default=0.25, help="minimum score of a detection")
+    parser.add_argument(
+        "--overlap", type=float, default=0.45, help="IoU above which only the box with the higher score is kept"
+    )
     parser.add_argument("--output", type=Path, default=Path("detected.png"))
     arguments = parser.parse_args()
     names = arguments.labels.read_text(encoding="utf-8").splitlines() if arguments.labels else []
@@ -65,7 +67,7 @@ def main() -> None:
     outputs = {entry["name"]: answer.as_numpy(entry["name"])[0] for entry in answer.get_response()["outputs"]}
     found = pp.detections(outputs, arguments.task, score=arguments.score, overlap=arguments.overlap)
 
-    image = ImageOps.exif_transpose(Image.open(arguments.photo)).convert("RGB")  # upright, as the boxes are
+    image = ImageOps.exif_transpose(Image.open(arguments.photo)).convert("RGB")  # EXIF-oriented, like the boxes
     draw(image, found, names).save(arguments.output)
     count = "1 box" if len(found.boxes) == 1 else f"{len(found.boxes)} boxes"
     print(f"{arguments.output}: {count} on {image.height} x {image.width} pixels")

@@ -1,4 +1,4 @@
-"""Many gRPC requests in flight, a broken image among them: only its own request fails.
+"""Send many concurrent gRPC requests, one of them with a broken image: only that request fails.
 
 pip install "tritonclient[all]"
 python grpc_async_many.py photos --requests 64 --url localhost:8001
@@ -18,27 +18,29 @@ from tritonclient.utils import InferenceServerException
 
 
 def files(paths: list[Path]) -> list[Path]:
-    """The files, and the JPEGs in the folders."""
+    """Return the files, and the JPEGs in the folders."""
     found = [file for path in paths for file in ([path] if not path.is_dir() else sorted(path.rglob("*.jp*g")))]
     return found or sys.exit("grpc_async_many.py: no photo: name JPEG files, or folders of them")
 
 
 def main() -> None:
-    """Send everything before waiting for anything; count the answers."""
+    """Send all requests before waiting for the first response, then count the responses."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("photos", type=Path, nargs="*", default=[Path(__file__).parent / "images"], help="or folders")
+    parser.add_argument(
+        "photos", type=Path, nargs="*", default=[Path(__file__).parent / "images"], help="photos or folders of JPEGs"
+    )
     parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--url", default="localhost:8001")
     arguments = parser.parse_args()
 
     encoded = list(islice(cycle(photo.read_bytes() for photo in files(arguments.photos)), arguments.requests))
     broken = len(encoded) // 2
-    encoded[broken] = encoded[broken][:1000]  # as if the upload had stopped
+    encoded[broken] = encoded[broken][:1000]  # simulate an upload that stopped early
     answers: Queue[tuple[int, object, InferenceServerException]] = (
         Queue()
-    )  # the callbacks run in a thread of tritonclient's
+    )  # tritonclient runs the callbacks in its own thread
     with triton.InferenceServerClient(arguments.url) as client:
-        client.is_server_live()  # raises, if nobody is there
+        client.is_server_live()  # raises an error if no server is reachable
         start = time.perf_counter()
         for number, image in enumerate(encoded):
             tensor = triton.InferInput("image", [1, 1], "BYTES")

@@ -1,4 +1,4 @@
-"""Photos of many sizes in one gRPC request, and the best class of each.
+"""Send photos of different sizes in one gRPC request, and print the best class of each.
 
 pip install "tritonclient[all]"
 python grpc_batch.py *.jpg --url localhost:8001
@@ -15,13 +15,13 @@ from tritonclient.utils import InferenceServerException
 
 
 def main() -> None:
-    """Send all photos at once and print a line for each."""
+    """Send all photos in one request and print one line per photo."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photos", type=Path, nargs="*", default=sorted(Path(__file__).parent.glob("images/**/*.jpg")))
     parser.add_argument("--url", default="localhost:8001")
     arguments = parser.parse_args()
 
-    # an element is a whole file: nothing is padded, whatever the sizes
+    # each element is a complete file, so photos of different sizes need no padding
     encoded = [[photo.read_bytes()] for photo in arguments.photos]
     images = triton.InferInput("image", [len(encoded), 1], "BYTES")
     images.set_data_from_numpy(np.array(encoded, dtype=np.object_))

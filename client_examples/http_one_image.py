@@ -1,4 +1,4 @@
-"""The five best classes of each photo, one HTTP request a photo.
+"""Print the five best classes of each photo, with one HTTP request per photo.
 
 pip install "tritonclient[all]"
 python http_one_image.py photo.jpg --url localhost:8000
@@ -16,7 +16,7 @@ from tritonclient.utils import InferenceServerException
 
 
 def main() -> None:
-    """Send the photos and print what comes back."""
+    """Send the photos and print their classes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photos", type=Path, nargs="*", default=sorted(Path(__file__).parent.glob("images/*.jpg")))
     parser.add_argument("--url", default="localhost:8000")

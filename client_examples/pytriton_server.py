@@ -1,9 +1,9 @@
-"""A pipeline served by PyTriton: an Engine bound to a model, without a model repository.
+"""Serve a pipeline with PyTriton: the model calls an Engine, and no model repository is needed.
 
 pip install ".[server]"
 python pytriton_server.py pipeline.json --http-port 8000 --grpc-port 8001
 
-A Python of pyenv, conda or uv keeps its library to itself; Triton finds it by
+If your Python comes from pyenv, conda or uv, Triton finds its shared library only with
 LD_LIBRARY_PATH=$(python -c 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))')
 """
 
@@ -21,7 +21,7 @@ import pixprep as pp
 
 
 def main() -> None:
-    """Serve the model ``preprocess`` on this machine: images in, their tensors and what is wrong with them out."""
+    """Serve the model ``preprocess`` on this machine. It returns each image's tensor, and its error in ``status``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pipeline", type=Path)
     parser.add_argument("--http-port", type=int, default=8000)
@@ -34,12 +34,12 @@ def main() -> None:
     @batch
     def preprocess(image: np.ndarray) -> dict[str, np.ndarray]:
         done = engine.run_batch([row[0] for row in image], outputs=[name])
-        # an exception would fail the whole batch, the requests of others among it
+        # an exception would fail the whole batch, including the requests of other clients
         status = [[str(error or "").encode()] for error in done.errors]
         return {name: done.outputs[name], "status": np.array(status, dtype=np.object_)}
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # PyTriton knows Ctrl-C alone
-    local = {f"{port}_address": "127.0.0.1" for port in ("http", "grpc", "metrics")}  # not every address
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # PyTriton handles only Ctrl-C
+    local = {f"{port}_address": "127.0.0.1" for port in ("http", "grpc", "metrics")}  # default: all addresses
     with Triton(config=TritonConfig(**arguments, **local)) as triton:
         triton.bind(
             model_name="preprocess",

@@ -1,4 +1,4 @@
-"""One photo in and its tensor out through system shared memory: the request itself carries neither.
+"""Send a photo and receive its tensor through system shared memory: the request itself contains neither.
 
 pip install "tritonclient[all]"
 pixprep serve --allow-shared-memory
@@ -20,10 +20,10 @@ from tritonclient.utils import InferenceServerException, serialize_byte_tensor, 
 
 
 def main() -> None:
-    """Make two regions, run the model between them, remove them."""
+    """Create a region for the photo and one for the tensor, run the model, and remove both regions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photo", type=Path, nargs="?", default=Path(__file__).parent / "images" / "china.jpg")
-    parser.add_argument("--url", default="localhost:8000", help="of a server on this machine")
+    parser.add_argument("--url", default="localhost:8000", help="HOST:PORT of a server on this machine")
     arguments = parser.parse_args()
 
     encoded = np.array([[arguments.photo.read_bytes()]], dtype=np.object_)
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def unregister(client: triton.InferenceServerClient, name: str, within_s: float = 5) -> None:
-    """Let a region go: Triton may hold it for a moment after its answer."""
+    """Unregister a region, with retries: Triton may still use it shortly after its response."""
     last = time.monotonic() + within_s
     while True:
         try:

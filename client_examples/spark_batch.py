@@ -1,9 +1,9 @@
-"""A folder of photos into tensors, on Spark: spark-submit spark_batch.py PHOTOS PIPELINE OUTPUT.
+"""Convert a folder of photos into tensors with Spark: spark-submit spark_batch.py PHOTOS PIPELINE OUTPUT.
 
 pip install . pyspark pandas pyarrow
 
-The pipeline file is the one that is served. A photo that fails has its reason in the column `error`, and zeros. Every
-node needs these packages in the Python that PYSPARK_PYTHON names.
+Use the same pipeline file as the server. If a photo cannot be decoded, the column `error` contains the reason, and its
+tensor is zero. Every node needs these packages in the Python that PYSPARK_PYTHON names.
 """
 
 import sys
@@ -23,7 +23,7 @@ spark = SparkSession.builder.config("spark.sql.execution.arrow.maxRecordsPerBatc
 
 @pandas_udf("tensor array<float>, error string")
 def preprocess(encoded: Iterator[pd.Series]) -> Iterator[pd.DataFrame]:
-    """Run the pipeline, with an engine for each task. A tensor comes flat: its shape is the pipeline's."""
+    """Run the pipeline, with one engine per task. Tensors are flattened; the pipeline defines their shape."""
     with pp.Engine(pp.Pipeline.from_json(text), threads=1) as engine:
         for part in encoded:
             batch = engine.run_batch(list(part))
