@@ -24,57 +24,57 @@ from pixprep.spec import DType
 
 
 class Device(Protocol):
-    """Device, as an engine needs it.
+    """Interface between an engine and a device.
 
     Attributes:
-        lanes: how many threads of the engine may work at once, each on a chunk of its own.
+        lanes: Number of engine threads that may work at once, each on its own chunk.
     """
 
     lanes: int
 
     def decoder(self, plan: Plan, options: EngineOptions) -> Decoder:
-        """The decoder for a plan; without ``damage`` it is ``strict`` on the CPU, ``structural`` on a GPU."""
+        """Return the decoder for a plan. ``damage`` defaults to ``strict`` on the CPU and ``structural`` on a GPU."""
 
     def kernel(self, plan: TensorPlan) -> Kernel:
-        """The kernel for a plan, compiled."""
+        """Return the compiled kernel for a plan."""
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
-        """An array on the device, its values not set."""
+        """Return an uninitialized array on the device."""
 
     def array(self, value: Any) -> Array:
-        """The array that a value is, without a copy: on this device or in host memory.
+        """Return a value as an array on this device or in host memory, without a copy.
 
         Raises:
-            TypeError: it is none that can be read here.
+            TypeError: The value is not an array that this device can read.
         """
 
     def on_host(self, array: Array) -> npt.NDArray[Any]:
-        """The values of an array of this device, once what was queued for it has been done."""
+        """Copy an array of this device to the host after the queued work on it has ended."""
 
     def lane(self) -> AbstractContextManager[None]:
-        """Enter a lane; when it ends, everything that was queued inside has been done."""
+        """Enter a lane, in which one thread works. All work queued inside has ended when the context exits."""
 
     def trim(self) -> None:
-        """Give memory back that is kept for the next batch."""
+        """Free the memory that is kept for the next batch."""
 
     def is_working(self) -> bool:
-        """Tell whether another batch has a chance; if not, only a new process has."""
+        """Return whether a further batch can succeed. If not, only a new process can use the device."""
 
     def close(self) -> None:
-        """End the decoder's threads and give memory back; nothing can be run any more."""
+        """End the decoder's threads and free memory. Nothing can be run afterwards."""
 
 
 def device_for(name: str, *, threads: int | None = None) -> Device:
-    """The device of a name: ``cpu``, ``gpu`` (the first one) or ``gpu:1``.
+    """Return the device of a name: ``cpu``, ``gpu`` (the first GPU) or ``gpu:1``.
 
     Args:
-        name: which.
-        threads: of a CPU; default: as many as this process may use cores.
+        name: Name of the device.
+        threads: Number of threads on the CPU. Default: number of cores that this process may use.
 
     Raises:
-        SetupError: there is no such device here.
+        SetupError: The device is not available.
     """
-    place, _, index = str(name).partition(":")  # from Python also a number
+    place, _, index = str(name).partition(":")  # Python callers may pass a number
     if name == "cpu":
         cpu: Device = load(DEVICES[name])(threads)
         return cpu

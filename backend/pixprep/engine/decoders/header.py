@@ -1,4 +1,4 @@
-"""Header of an encoded image, read without decoding or allocating anything."""
+"""Reads the header of an encoded image without decoding it or allocating memory for pixels."""
 
 from __future__ import annotations
 
@@ -13,38 +13,39 @@ from pixprep.engine.decoders.structure import ADOBE, END_OF_IMAGE, EXIF, FRAMES,
 from pixprep.errors import ImageError
 from pixprep.plan.plan import RECENT_SIZES
 
-# The next marker that a length follows, or the end of the image. Before it may stand fill bytes FF, markers without a
-# length (TEM, RSTn, SOI) and junk, all of which libjpeg skips. A search in C: a loop takes seconds over 20 MB of zeros.
+# The next marker with a length, or the end-of-image marker. It may follow fill bytes FF, markers without a length (TEM,
+# RSTn, SOI) and junk; libjpeg skips all of these. A regular expression, because a Python loop over 20 MB of zeros takes
+# seconds.
 _MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
-_MAX_REMEMBERED = 64  # bytes of a frame and a scan; those of three components have 29
-_MAX_SEGMENTS = 4096  # an ICC profile takes at most 255 of them
+_MAX_REMEMBERED = 64  # maximum bytes of the frame and scan headers in the cache; three components take 29
+_MAX_SEGMENTS = 4096  # an ICC profile has at most 255 segments
 _SEQUENTIAL = frozenset({0xC0, 0xC1, 0xC3, 0xC9, 0xCB})
-# The fewest bits that the first scan spends on a block of 8 x 8 values: a Huffman code for its mean, and unless others
-# follow, one for "nothing else". Arithmetic coding has no such bound.
+# Minimum number of bits of a block of 8 x 8 values in the first scan: one Huffman code for the DC coefficient and, in a
+# sequential JPEG, one for the end of the block (EOB). Arithmetic coding has no such bound.
 _BITS_A_BLOCK = {0xC0: 2, 0xC1: 2, 0xC2: 1}
 _LOSSLESS = 0xC3
 _MAX_BRANDS = 256  # bytes
-_MAX_BEFORE = 8  # bytes before an image: a length, a mark of an encoding, line breaks
-_CERTAIN = frozenset({"jpeg", "png", "webp", "gif", "tiff"})  # formats whose first bytes are no chance
-_FIELDS = struct.Struct(">BHHB")  # of a frame, before its components: precision, height, width, how many components
+_MAX_BEFORE = 8  # junk before an image: a length field, a byte order mark, line breaks
+_CERTAIN = frozenset({"jpeg", "png", "webp", "gif", "tiff"})  # formats whose signature does not occur by chance
+_FIELDS = struct.Struct(">BHHB")  # start of a frame header: precision, height, width, number of components
 _JFIF, _ADOBE = b"JFIF\0", b"Adobe"
-_JFIF_BYTES, _ADOBE_BYTES = 14, 12  # of the two segments, without the length; shorter ones libjpeg ignores
+_JFIF_BYTES, _ADOBE_BYTES = 14, 12  # minimum sizes without the length field; libjpeg ignores shorter ones
 
 
 class JpegHeader(NamedTuple):
-    """A JPEG file up to its first scan.
+    """Contents of a JPEG file up to its first scan.
 
     Attributes:
-        height, width: as stored, before any orientation.
-        components: 1 gray, 3 colour, 4 CMYK or YCCK.
-        precision: bits a sample.
-        frame: the start-of-frame marker's last byte: 0xC0 baseline, 0xC1 extended, 0xC2 progressive, 0xC3 lossless,
+        height, width: Stored size in pixels, before the EXIF orientation is applied.
+        components: Number of components: 1 for gray, 3 for color, 4 for CMYK or YCCK.
+        precision: Bits per sample.
+        frame: Last byte of the start-of-frame marker: 0xC0 baseline, 0xC1 extended, 0xC2 progressive, 0xC3 lossless,
             0xC9 and above arithmetic coding.
-        orientation: EXIF, 1 to 8; 1 where nothing is said.
-        scan: where the first scan begins, in bytes.
-        least: the bytes that the first scan has at least, if it is whole; 0 where that is not known.
-        is_rgb: its three components are red, green and blue, and not YCbCr.
-        samplings: of each component a byte: how often it is sampled across (the upper half) and down.
+        orientation: EXIF orientation, 1 to 8; 1 if the file does not specify one.
+        scan: Offset of the first scan in bytes.
+        least: Minimum number of bytes of a complete first scan; 0 if unknown.
+        is_rgb: Whether the three components are red, green and blue instead of YCbCr.
+        samplings: One byte per component: the horizontal sampling factor in the upper half, the vertical in the lower.
     """
 
     height: int
@@ -59,12 +60,12 @@ class JpegHeader(NamedTuple):
     samplings: bytes
 
     def size(self, *, is_upright: bool) -> tuple[int, int]:
-        """(height, width), as stored or turned upright."""
+        """Return (height, width) as stored, or after applying the EXIF orientation if ``is_upright``."""
         return (self.width, self.height) if is_upright and self.orientation >= 5 else (self.height, self.width)
 
 
 def sniff(encoded: bytes | memoryview) -> Format | None:
-    """The format that the first bytes announce; None for anything that pixprep does not read."""
+    """Return the format according to the first bytes; None if pixprep does not support the file."""
     head = bytes(encoded[:12])
     for name, kind in KINDS.items():
         if kind.begins is not None and kind.begins.match(head):
@@ -77,17 +78,17 @@ def sniff(encoded: bytes | memoryview) -> Format | None:
 
 
 def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tuple[Format, JpegHeader | None]:
-    """The format of an image and, of a JPEG, its header: everything that is refused before the decoders see it.
+    """Return the format of an image and, for a JPEG, its header. Reject what can be rejected before decoding.
 
-    The size of the other formats is left to whoever reads their headers.
+    The decoders of the other formats check the size of the image themselves.
 
     Args:
-        encoded: the bytes.
-        limits: see there.
-        is_strict: refuse a JPEG that ends before the first scan of its frame can.
+        encoded: Bytes of the file.
+        limits: Limits of the engine; see ``Limits``.
+        is_strict: Whether to reject a JPEG whose data are shorter than the minimum size of its first scan.
 
     Raises:
-        ImageError: any but DOES_NOT_FIT.
+        ImageError: Any reason except DOES_NOT_FIT.
     """
     limits.check_bytes(len(encoded))
     name = sniff(encoded)
@@ -107,7 +108,7 @@ def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tupl
 
 
 def said_pixels(encoded: memoryview, name: Format) -> int | None:
-    """Height x width of a PNG, GIF, BMP or WebP as its first bytes say, unchecked; None of other files."""
+    """Return the unverified height x width in the header of a PNG, GIF, BMP or WebP; None for other formats."""
     head = bytes(encoded[:30])
     height: int
     width: int
@@ -132,7 +133,7 @@ def said_pixels(encoded: memoryview, name: Format) -> int | None:
 
 
 def _unknown(encoded: memoryview, limits: Limits) -> ImageError:
-    """Error for a file that is not read: its kind, where it is known, and the remedy."""
+    """Return the error for an unsupported file, with its kind if known, and a hint."""
     if words := text.described(encoded) or _after_others(encoded):
         return ImageError("UNKNOWN_FORMAT", words)
     *others, last = (NAMES[each] for each in limits.formats)
@@ -163,7 +164,7 @@ def _after_others(encoded: memoryview) -> str | None:
 
 
 def check_header(header: JpegHeader, encoded: memoryview, limits: Limits, *, is_strict: bool) -> None:
-    """Refuse what the header of a JPEG says. Arguments and errors: see ``read_header``."""
+    """Reject a JPEG because of its header. See ``read_header`` for the arguments and errors."""
     limits.check_size(header.height, header.width, len(encoded))
     if header.precision != 8 or header.frame == _LOSSLESS:
         what = "a lossless JPEG" if header.frame == _LOSSLESS else f"a JPEG of {header.precision} bits a sample"
@@ -237,10 +238,10 @@ def is_plain(header: JpegHeader) -> bool:
 
 
 def read_whole_header(encoded: memoryview, structure: Structure) -> JpegHeader | None:
-    """The header of a JPEG that is whole as far as its markers tell; None where what they say does not fit together.
+    """Return the header of a JPEG with a complete marker structure; None if its segments are inconsistent.
 
-    So it is where EXIF data lies in several segments or is odd, which decoders read in different ways.
-    ``read_jpeg_header`` gives the same header. ``structure.scans`` is for the caller to look at.
+    The result is also None if EXIF data are split into several segments or unusual, because decoders interpret such
+    data differently. Otherwise ``read_jpeg_header`` returns the same header. The caller checks ``structure.scans``.
     """
     exif = b""
     has_jfif, transform = False, None
@@ -276,7 +277,7 @@ def read_whole_header(encoded: memoryview, structure: Structure) -> JpegHeader |
 def _header(
     process: int, fields: bytes | memoryview, scan: bytes | memoryview, orientation: int, begin: int, *, is_rgb: bool
 ) -> JpegHeader:
-    """From the segments of the frame and of the scan, the data of which begins at ``begin``."""
+    """Build the header from the frame and scan segments; the data of the scan begin at ``begin``."""
     precision, height, width, components = _FIELDS.unpack_from(fields)
     is_short = len(fields) + len(scan) <= _MAX_REMEMBERED
     blocks = (_recent_blocks if is_short else _blocks)(bytes(fields), bytes(scan))
@@ -315,9 +316,9 @@ def _cut_off(data: memoryview) -> ImageError:
 
 
 def _blocks(frame: bytes, scan: bytes) -> int:
-    """Number of blocks of 8 x 8 values in a scan; 0 where the headers make no sense.
+    """Return the number of 8 x 8 blocks in a scan, without padding; 0 if the headers are invalid.
 
-    A scan has more if it holds several components: it then fills its last row and column of units up.
+    A scan with several components contains more blocks, because its last row and column of MCUs are padded.
     """
     names, across, down = _samplings(frame)
     count = scan[0] if scan else 0
@@ -336,11 +337,11 @@ def _blocks(frame: bytes, scan: bytes) -> int:
 
 
 _recent_blocks = lru_cache(RECENT_SIZES)(_blocks)
-"""The frames and scans of images of one size are alike."""
+"""Cached version of ``_blocks``, because images of one size have equal frame and scan headers."""
 
 
 def _units(frame: bytes, scan: bytes) -> int:
-    """Number of units in a scan's data: blocks of its one component, or groups of blocks of several."""
+    """Return the number of MCUs in a scan: single blocks for one component, groups of blocks for several."""
     if scan[0] == 1:
         return _blocks(frame, scan)
     _, across, down = _samplings(frame)
@@ -350,14 +351,14 @@ def _units(frame: bytes, scan: bytes) -> int:
 
 
 def _samplings(frame: bytes) -> tuple[bytes, list[int], list[int]]:
-    """The names of a frame's components, and how often they are sampled across and down."""
+    """Return the ids of a frame's components, and their horizontal and vertical sampling factors."""
     samplings = frame[7 : len(frame) - 1 : 3]
     names = bytes(frame[6 : 6 + 3 * len(samplings) : 3])
     return names, [each >> 4 for each in samplings], [each & 15 for each in samplings]
 
 
 def _has_many_scans(data: memoryview, position: int, max_scans: int) -> bool:
-    """Tell whether more scans or segments follow than may; the first scan's length stands at ``position``."""
+    """Return whether a file exceeds the limit of scans or segments, from the first scan's length at ``position``."""
     scans = 1
     for _ in range(max(_MAX_SEGMENTS, 8 * max_scans)):
         position += int.from_bytes(data[position : position + 2], "big")

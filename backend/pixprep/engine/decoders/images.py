@@ -1,14 +1,16 @@
-"""Decoding on the CPU: JPEG by libjpeg-turbo (``turbo``), HEIC by libheif (pillow-heif), everything else by Pillow.
+"""Decodes on the CPU: JPEG with libjpeg-turbo (``turbo``), HEIC with libheif (pillow-heif), other formats with Pillow.
 
-Pillow also reads the few JPEGs that simplejpeg does not, but cannot choose how: with ``"idct": "fast"`` they are
-refused, and with ``"chroma": "fast"`` those whose colour it interpolates.
+Pillow also decodes the few JPEGs that simplejpeg does not support, but does not offer the choice of the IDCT or of
+chroma interpolation. Therefore ``"idct": "fast"`` rejects these JPEGs, and ``"chroma": "fast"`` rejects those whose
+chroma Pillow would interpolate.
 
-A JPEG is damaged if libjpeg-turbo warns of what costs pixels (``flaws`` has what does not): its data ends early,
-or does not fit. ``strict`` refuses it; ``lenient`` takes what libjpeg-turbo makes of it, which is what Pillow,
-OpenCV and browsers show; ``pillow`` takes it where Pillow loads it, which refuses what ends before its last row.
+A JPEG counts as damaged if libjpeg-turbo warns about damage that changes pixels: its data are truncated or corrupt.
+``flaws`` lists the warnings that do not change pixels. ``strict`` rejects a damaged JPEG. ``lenient`` accepts the
+output of libjpeg-turbo, which Pillow, OpenCV and browsers also show. ``pillow`` accepts what Pillow loads; Pillow
+rejects a file that ends before its last row.
 
-Ancillary chunks of a PNG may be damaged (``png``), unless its transparency or orientation depend on them, which
-``lenient`` leaves out like libpng.
+A PNG with damaged ancillary chunks is accepted (``png``), unless its transparency or orientation depend on them. In
+that case only ``lenient`` accepts it, and ignores these chunks as libpng does.
 """
 
 from __future__ import annotations
@@ -56,27 +58,28 @@ _LOG = logging.getLogger(__name__)
 _PNG_BITS = 24
 """Position of the bits per sample in a PNG."""
 _SHORT_CHUNK = re.compile(r"(?:T|APNG contains t)runcated (\w{4}) chunk")
-"""What Pillow says of a chunk of a PNG that is whole, and of fewer bytes than its kind has."""
+"""Pillow's message about an intact PNG chunk with fewer bytes than its type requires."""
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF 6.0, section 15
 
 AHEAD = 16
-"""Images whose headers are read, and which are placed, one after the other: between two decodes, each of which empties
-the caches of its core, the same Python takes four times as long."""
+"""Number of images whose headers are read and placements computed in one run. Between two decodes the same Python code
+would take four times as long, because each decode evicts it from the caches of the core."""
 SPARED = 256 * 256
-"""The fewest pixels that a decode of a part has to leave out, because to prepare it and to skip takes the time of
-47,000; and those of an image that ``turbo.decode_part`` decodes whole, because to prepare its codes takes 20 µs."""
+"""Minimum number of pixels that decoding a region must save, because its preparation and skipping take as long as
+47,000 pixels. It is also the minimum size of an image that ``turbo.decode_part`` decodes completely, because filling
+its Huffman tables takes 20 µs."""
 
 
 class Read(NamedTuple):
     """An image whose header has been read.
 
     Attributes:
-        encoded: the image: its bytes, an array of them, or ``Kept``.
-        place: says where it lies, and has said so where the header has its size.
-        name: its format; not of one that was kept.
-        header: of a JPEG.
-        placed: where it lies; None: its size is not known yet.
-        is_whole: all its pixels are wanted, whatever the tensors are made of.
+        encoded: Bytes of the image, an array of them, or ``Kept``.
+        place: Function that computes the placement from height and width. It was already called if ``placed`` is set.
+        name: Format of the image; meaningless for ``Kept``.
+        header: Header of a JPEG; None for other formats.
+        placed: Placement of the image; None until its size is known.
+        is_whole: Whether all pixels must be decoded, including those that no tensor needs.
     """
 
     encoded: Any
@@ -88,15 +91,15 @@ class Read(NamedTuple):
 
 
 class CpuDecoder:
-    """See ``Decoder``. A chunk is one image, so that its pixels stay in the cache of the core that decodes it.
+    """Decoder of the CPU; see ``Decoder``. A chunk is one image, so that its pixels stay in the core's cache.
 
     Args:
-        plan: what to decode to.
-        limits: what is refused from the header.
-        damage: what becomes of a damaged JPEG.
+        plan: Plan that specifies the channels, the size and the arithmetic of the decoded images.
+        limits: Limits that are checked in the header.
+        damage: How to treat a damaged JPEG; see ``Engine``.
 
     Raises:
-        SetupError: the limits name a format that nothing installed here decodes.
+        SetupError: The limits allow a format for which no decoder is installed.
     """
 
     words = "libjpeg-turbo and Pillow"
@@ -137,12 +140,12 @@ class CpuDecoder:
 
     @contextmanager
     def decoded(self, encoded: Encoded) -> Iterator[Decoded | ImageError]:
-        """One image, as ``decode`` gives it, placed by the plan's own ``place``."""
+        """Decode one image as ``decode`` does, with the plan's own ``place``."""
         with self.decode(Chunk((0,), (self.read(encoded, self._plan.place),))) as (image,):
             yield image
 
     def read(self, encoded: Encoded | Kept, place: Place, *, is_whole: bool = True) -> Read | ImageError:
-        """Read what is known of an image before it is decoded, or why it is refused."""
+        """Read the header of an image and compute its placement, or return the reason why it is rejected."""
         try:
             if isinstance(encoded, Kept):
                 return Read(encoded, place, placed=place(*encoded.pixels.shape[:2]))
@@ -162,11 +165,11 @@ class CpuDecoder:
             return error.as_value()
 
     def trim(self) -> None:
-        """See ``Decoder``; an image that is being decoded keeps its buffer until it is done."""
+        """See ``Decoder``. An image that is being decoded keeps its buffer until its decode has ended."""
         self._buffers.clear()
 
     def close(self) -> None:
-        """See ``Decoder``: there is nothing to end."""
+        """See ``Decoder``. This decoder does not have threads to end."""
 
     def _decode(self, image: Read, memory: Memory) -> Decoded:
         encoded, place, name, header, placed, is_whole = image
@@ -250,7 +253,7 @@ class CpuDecoder:
         return ImageError("CORRUPT", f"libjpeg-turbo: {message.removeprefix('Corrupt JPEG data: ')}{hint}")
 
     def _mended(self, encoded: Encoded, header: JpegHeader, buffer: U8) -> U8 | None:
-        """A JPEG of which libjpeg-turbo warns, if all that it warns of costs no pixel."""
+        """Decode a JPEG for which libjpeg-turbo warns; return None if the damage changes pixels."""
         without_flaws = mended(encoded, header)
         try:
             return None if without_flaws is None else turbo.decode(without_flaws, buffer, self._way, is_strict=True)
@@ -260,13 +263,13 @@ class CpuDecoder:
     def _remains(self, encoded: Encoded, buffer: U8) -> U8:
         """Decode as much of a damaged JPEG as libjpeg-turbo can.
 
-        It reports an error that follows a warning as a warning, and simplejpeg then gives the buffer back as it was:
-        another client's image. An error without a warning before it may come after the last row, from a broken segment
-        before the end. In both cases the last byte of the buffer says whether the last row was written: it has to
-        change, at the latest from another value.
+        TurboJPEG reports an error that follows a warning as a warning. simplejpeg then returns the unchanged buffer,
+        which may contain a different client's image. An error without an earlier warning may also occur after the last
+        row, in a broken segment before the end. In both cases the last byte of the buffer shows whether the last row
+        was written: it is set to 0 and then to 255 before a decode, and at least one of the two decodes must change it.
 
         Raises:
-            ValueError: it gave up.
+            ValueError: libjpeg-turbo did not write the last row.
         """
         for level in (0, 255):
             buffer[-1, -1, -1] = level
@@ -277,14 +280,14 @@ class CpuDecoder:
         raise ValueError("the last row was not written")
 
     def _rare(self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory) -> Decoded:
-        """A JPEG that only Pillow reads; the damage of CMYK is found by libjpeg-turbo, and that of others by Pillow."""
+        """Decode a JPEG that only Pillow supports. libjpeg-turbo detects damage in CMYK, and Pillow in other kinds."""
         if self._is_fast_idct:
             raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
         warning = turbo.warning(encoded, "CMYK") if header.components == 4 else None
         if warning is not None and turbo.warning(whole := ended(encoded, header, scan=header.scan), "CMYK") is None:
             encoded, warning = whole, None
         is_pillows = header.components != 4 or (warning is not None and _is_rare(warning))
-        if is_pillows and self._is_strict and not has_end(encoded, header.scan):  # of lost data Pillow says nothing
+        if is_pillows and self._is_strict and not has_end(encoded, header.scan):  # Pillow does not report it
             raise self._jpeg_error("Premature end of JPEG file", encoded)
         if warning is None or _is_rare(warning) or self._damage == "pillow":
             is_recovered = warning is not None and not _is_rare(warning)
@@ -353,7 +356,7 @@ class CpuDecoder:
                 if pixels is None:
                     eight = self._eight_bits(image, encoded, name, page)
                     pixels = array_of(eight, is_gray=self._is_gray, is_on_white=is_on_white)
-                if KINDS[name].turns:  # a PNG may say it after its pixels, and an AVIF's container says it
+                if KINDS[name].turns:  # known only now: it may follow the pixels of a PNG
                     turn = exif_orientation(exif_of(image))
                 return turned(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels
         except PixprepError:
@@ -368,7 +371,7 @@ class CpuDecoder:
             raise ImageError("CORRUPT", f"a damaged {NAMES[name]}, or a kind that Pillow does not read") from None
 
     def _eight_bits(self, image: Image.Image, encoded: Encoded, name: Format, page: tiff.Page | None) -> Image.Image:
-        """The same image with 8 bits per sample; a warning, once for each kind, where a user may miss what is lost."""
+        """Convert an image to 8 bits per sample. Log a warning, once per kind, if the lost precision may matter."""
         bits = page.bits if page else memoryview(encoded).cast("B")[_PNG_BITS] if name == "png" else 8
         if page is not None:
             tiff.with_palette(image)
@@ -389,16 +392,18 @@ class CpuDecoder:
         )
 
     def _warn(self, kind: str, words: str) -> None:
-        """Log a warning about an image, for each kind once."""
+        """Log a warning about an image, once per kind."""
         if kind not in self._warned:
             self._warned.add(kind)
             _LOG.warning("%s; this is said once", words)
 
     def _bomb(self, said: str) -> ImageError:
-        """Pillow's refusal, which comes before the size can be read: its limit, or ours where that is lower."""
+        """Return the error for an image that Pillow rejects as too large; it names the lower of both limits."""
         found = re.search(r"\d+", said)
         size = f"{int(found[0]):,} pixels" if found else "more pixels than Pillow decodes"
-        least = 2 * (Image.MAX_IMAGE_PIXELS or self._limits.max_pixels)  # Pillow warns at half of what it refuses
+        least = 2 * (
+            Image.MAX_IMAGE_PIXELS or self._limits.max_pixels
+        )  # Pillow raises at twice the size at which it warns
         if self._limits.max_pixels <= least:
             return ImageError(
                 "TOO_MANY_PIXELS", f"{size}; the limit is {self._limits.max_pixels:,} (parameter max_pixels)"
@@ -415,7 +420,7 @@ class CpuDecoder:
         return picture
 
     def _check_frames(self, encoded: Encoded, name: Format) -> None:
-        """Refuse an animation, if there is a limit; a second object, for to seek is to decode."""
+        """Reject an animation with too many frames. Uses a second image object, because seeking decodes."""
         if not self._limits.max_frames:
             return
         with Image.open(io.BytesIO(encoded), formats=[name.upper()]) as image:
@@ -427,14 +432,14 @@ class CpuDecoder:
 
 
 def is_whole(encoded: Encoded) -> bool:
-    """Tell whether libjpeg-turbo decodes a JPEG of 1 or 3 components without a warning.
+    """Return whether libjpeg-turbo decodes a JPEG of 1 or 3 components without a warning.
 
-    By its decode to an eighth of the size, in gray: the same warnings, at 0.6 of the cost of all its pixels (0.9 of a
-    progressive one's).
+    It decodes to gray at an eighth of the size, which produces the same warnings at 60 % of the cost of a full decode
+    (90 % for a progressive JPEG).
     """
     return turbo.warning(encoded, "GRAY") is None
 
 
 def _is_rare(message: str) -> bool:
-    """Tell whether TurboJPEG says that it cannot describe the JPEG, whatever its data."""
+    """Return whether a message of TurboJPEG means that it does not support this kind of JPEG."""
     return "subsampling" in message or "color conversion" in message

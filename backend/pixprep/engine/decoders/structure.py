@@ -1,8 +1,8 @@
-"""Structure of a JPEG by its markers, in microseconds: nothing is decoded.
+"""Reads the structure of a JPEG from its markers, in microseconds and without decoding.
 
-A JPEG is **whole** here if it is one image, as encoders write it: segments of the lengths that they state with nothing
-between them; one frame; scans in whose data every marker is a restart marker in its turn; an end. That finds what is
-cut off, joined or shifted. It does not find a changed value within the data of a scan.
+A JPEG is **whole** if it is one image as encoders write it: segments with the stated lengths and nothing between them,
+one frame, scans that contain only restart markers in the right order, and an end-of-image marker. This check detects
+truncated, concatenated and shifted files. It does not detect a changed value within the data of a scan.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from pixprep.engine.kernels import native
 U8 = npt.NDArray[np.uint8]
 
 MAX_KEPT = 16
-"""Segments that are kept; files with more are left to whoever reads segment by segment, as are odd ones."""
+"""Maximum number of segments to return. Files with more, and unusual files, are read segment by segment instead."""
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """Start-of-frame markers: every C0..CF that is not DHT (C4), JPG (C8) or DAC (CC); ITU-T T.81, table B.1."""
 START_OF_SCAN, END_OF_IMAGE = 0xDA, 0xD9
 JFIF, EXIF, ADOBE = 0xE0, 0xE1, 0xEE
-"""The application segments that a reader of headers asks for."""
+"""Application segments that the reader of headers needs."""
 KEPT = FRAMES | {JFIF, EXIF, ADOBE, START_OF_SCAN}
 ROW = ("data", "size", "is_whole", "kept", "scans", "interval", "restarts")
-"""``struct jpeg`` of engine/kernels/arguments.h; the segments that are kept follow."""
+"""Fields of ``struct jpeg`` in engine/kernels/arguments.h, before the array of segments."""
 
 
 class Structure(NamedTuple):
     """The segments of a whole JPEG.
 
     Attributes:
-        segments: up to the first scan, of the kinds in ``KEPT``: the marker's last byte, and 256 times where the length
-            stands, in bytes.
-        scans: how many.
-        interval: units of the first scan from restart marker to restart marker; 0: there are none.
-        restarts: how many restart markers the first scan has.
+        segments: Segments of the types in ``KEPT`` up to the first scan. Each is the last byte of the marker plus 256
+            times the offset of the length field in bytes.
+        scans: Number of scans.
+        interval: Restart interval of the first scan in MCUs; 0 without restart markers.
+        restarts: Number of restart markers in the first scan.
     """
 
     segments: Sequence[int]
@@ -48,9 +48,9 @@ class Structure(NamedTuple):
 
 
 def structures(images: Sequence[U8]) -> list[Structure | None]:
-    """The segments of JPEGs, each an array of its bytes; None of one that is not whole, or has more than are kept.
+    """Return the structures of JPEGs, each given as an array of its bytes.
 
-    Other threads run meanwhile.
+    The result is None for a JPEG that is not whole, or has more than ``MAX_KEPT`` segments. The call releases the GIL.
     """
     rows = np.empty((len(images), len(ROW) + MAX_KEPT), np.int64)
     rows[:, 0] = [image.__array_interface__["data"][0] for image in images]

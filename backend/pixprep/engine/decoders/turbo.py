@@ -1,8 +1,9 @@
-"""libjpeg-turbo: a JPEG whole by simplejpeg, or a part of one by the library that Pillow brings.
+"""Decodes JPEGs with libjpeg-turbo: completely with simplejpeg, or a region with the library that Pillow includes.
 
-simplejpeg has no function for a part, and exports nothing of its library. Pillow's exports all, and is in the process
-already. Its functions are called in C (``engine/kernels/jpeg_part.c``), where they have the expected interface and give
-simplejpeg's pixels. Where they do not, or Pillow has another library, every JPEG is decoded whole.
+simplejpeg cannot decode a region, and does not export the functions of its libjpeg-turbo. Pillow's library exports
+them, and the process has already loaded it. ``engine/kernels/jpeg_part.c`` calls its functions if they have the
+expected interface and produce simplejpeg's pixels. If not, or if Pillow includes a different libjpeg, every JPEG is
+decoded completely.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FUNCTIONS = (
 )
 """Functions of libjpeg, in the order of ``struct libjpeg`` in engine/kernels/libjpeg.h."""
 ABI = 62
-"""The interface that is declared there: libjpeg 6b's, which the libraries of Pillow's wheels have."""
+"""Version of the interface that libjpeg.h declares: that of libjpeg 6b, which the libraries in Pillow's wheels use."""
 TESTED = frozenset(
     ("2.1.5", "2.1.5.1", *(f"3.0.{n}" for n in range(5)), *(f"3.1.{n}" for n in range(4)), "3.1.4.1", "3.2.0")
 )
@@ -47,11 +48,11 @@ _SAMPLES = ("444", "422", "420", "440", "411", "gray")
 
 
 class Way(NamedTuple):
-    """Choices of a decode.
+    """Options of a decode.
 
     Attributes:
-        is_gray: to one channel; else to RGB.
-        is_fast_idct, is_fast_chroma: as ``idct`` and ``chroma`` of the op ``decode`` say.
+        is_gray: Whether to decode to one channel instead of RGB.
+        is_fast_idct, is_fast_chroma: Whether ``idct`` and ``chroma`` of the op ``decode`` are ``fast``.
     """
 
     is_gray: bool
@@ -60,10 +61,11 @@ class Way(NamedTuple):
 
 
 def decode(encoded: Encoded, buffer: U8, way: Way, *, is_strict: bool) -> U8:
-    """The image at the largest scale that is not larger than ``buffer``, uint8 (rows, columns, 4 or 1), written there.
+    """Decode a JPEG into ``buffer``, uint8 (rows, columns, 4 or 1), at the largest scale that fits into it.
 
     Raises:
-        ValueError: TurboJPEG's words: it does not know this kind of JPEG; or ``is_strict``, and libjpeg-turbo warns.
+        ValueError: TurboJPEG does not support this kind of JPEG, or libjpeg-turbo warns and ``is_strict`` is set. The
+            text is TurboJPEG's message.
     """
     pixels: U8 = simplejpeg.decode_jpeg(
         encoded,
@@ -79,16 +81,17 @@ def decode(encoded: Encoded, buffer: U8, way: Way, *, is_strict: bool) -> U8:
 
 
 def decode_part(encoded: Encoded, buffer: U8, part: Part, way: Way) -> bool:
-    """Write a part of an image, or all, to where it lies, if libjpeg-turbo warns of nothing in all the data.
+    """Decode a region of an image, or all of it, to its position in a buffer, unless libjpeg-turbo warns anywhere.
 
     Args:
-        encoded: a JPEG of 1 or 3 components.
-        buffer: uint8 (height, width, 4 or 1), of the whole image; what is outside of the part has no meaning after.
-        part: of the image as stored; not empty.
-        way: of the decode; with ``is_fast_chroma`` only all is decoded.
+        encoded: JPEG with 1 or 3 components.
+        buffer: Array of uint8 (height, width, 4 or 1) for the complete image. Pixels outside of the region are
+            undefined afterwards.
+        part: Region of the stored image; not empty.
+        way: Options of the decode. With ``is_fast_chroma``, only the complete image is supported.
 
     Returns:
-        Whether it is written; else the whole decode may succeed, or say what is wrong.
+        Whether the region was decoded. If not, a complete decode may succeed, or report what is wrong.
     """
     is_left_out = way.is_fast_chroma and part != (0, 0, *buffer.shape[:2])
     functions = None if is_left_out else _pillows()
@@ -114,13 +117,13 @@ def _address(array: U8) -> int:
 
 @cache
 def has_own_huffman() -> bool:
-    """Tell whether ``engine/kernels/huffman.c`` decodes the entropy-coded data, in place of libjpeg-turbo's own loop.
+    """Return whether ``engine/kernels/huffman.c`` decodes the entropy-coded data, in place of libjpeg-turbo's own loop.
 
     It does if Pillow reports a version of libjpeg-turbo in ``TESTED``, unless ``PIXPREP_HUFFMAN=library`` turns it off.
     The pixels are the same.
 
     Raises:
-        SetupError: the environment variable has another value.
+        SetupError: The value of the environment variable is not supported.
     """
     if (choice := os.environ.get(SETTING)) not in (None, "", "library"):
         raise SetupError(f"{SETTING}={choice} is not supported: set it to library, or unset it")
@@ -141,19 +144,19 @@ def _version() -> str | None:
 
 
 def has_parts() -> bool:
-    """Tell whether a part can be decoded."""
+    """Return whether a region of a JPEG can be decoded."""
     return _pillows() is not None
 
 
 @cache
 def _pillows() -> Any:
-    """Functions of Pillow's library; None where they are not such as are wanted."""
+    """Return the functions of Pillow's libjpeg-turbo; None if their interface or their pixels differ."""
     functions = functions_of(str(_imaging.__file__))
     return functions if functions and all(is_equal(functions, sampling) for sampling in _SAMPLES) else None
 
 
 def functions_of(path: str) -> Any:
-    """Addresses of ``FUNCTIONS`` in a shared library, or in one that it is linked with; None where it has not all."""
+    """Return the addresses of ``FUNCTIONS`` in a shared library or its dependencies; None if any is missing."""
     try:
         linked = ctypes.CDLL(path)
         return (c_void_p * len(FUNCTIONS))(*(ctypes.cast(linked[name], c_void_p) for name in FUNCTIONS))
@@ -162,7 +165,7 @@ def functions_of(path: str) -> Any:
 
 
 def is_equal(functions: Any, sampling: str) -> bool:
-    """Tell whether a library gives simplejpeg's pixels for a sample, for a part and for all of it."""
+    """Return whether a library produces simplejpeg's pixels for a region and for all of a sample JPEG."""
     encoded, (whole, buffer) = sample_jpeg(75, 90, sampling), np.empty((2, 75, 90, 4), np.uint8)
     for is_fast, (top, left, bottom, right) in ((False, (19, 23, 40, 61)), (True, (0, 0, 75, 90))):
         way = Way(is_gray=False, is_fast_chroma=is_fast)
@@ -175,7 +178,7 @@ def is_equal(functions: Any, sampling: str) -> bool:
 
 
 def warning(encoded: Encoded, space: Literal["GRAY", "CMYK"]) -> str | None:
-    """The first warning or error of libjpeg-turbo, if there is one: at an eighth of the size."""
+    """Decode at an eighth of the size, and return the first warning or error of libjpeg-turbo, if any."""
     try:
         simplejpeg.decode_jpeg(encoded, space, min_height=1, min_width=1)
     except ValueError as error:
@@ -184,7 +187,7 @@ def warning(encoded: Encoded, space: Literal["GRAY", "CMYK"]) -> str | None:
 
 
 def sample_jpeg(height: int, width: int, sampling: str = "420") -> bytes:
-    """A JPEG to try a decoder with: each channel rises another way, under some noise."""
+    """Return a JPEG for testing a decoder: a ramp per channel in a different direction, plus some noise."""
     down, right = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     ramps = 223 * np.stack([right, down, 1 - right], axis=-1)
     noise = (np.arange(ramps.size) * 2654435761 >> 16) % 33  # NumPy 2.3 imports np.random at its first use
@@ -192,5 +195,5 @@ def sample_jpeg(height: int, width: int, sampling: str = "420") -> bytes:
 
 
 def jpeg_of(pixels: npt.NDArray[np.uint8], sampling: str = "420") -> bytes:
-    """RGB pixels as a JPEG of quality 90."""
+    """Encode RGB pixels as a JPEG of quality 90."""
     return bytes(simplejpeg.encode_jpeg(pixels, quality=90, colorspace="RGB", colorsubsampling=sampling))

@@ -1,4 +1,4 @@
-"""Kernels: pixels in, finished tensors out. One module a device."""
+"""Kernels turn decoded pixels into finished tensors. Each device has its own module."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pixprep.errors import ImageError
 from pixprep.plan.placement import Placement
 
 Array = Any
-"""An array of the kernel's device: NumPy or CuPy."""
+"""Array on the kernel's device: NumPy or CuPy."""
 
 
 class Kernel(Protocol):
-    """Runs one tensor plan for one engine; may be called from several of its threads."""
+    """Kernel that runs one tensor plan for one engine. Several threads of the engine may call it."""
 
     def run(
         self, images: Sequence[Pixels], placements: Sequence[Placement], outs: Array, places: Sequence[int]
@@ -22,12 +22,13 @@ class Kernel(Protocol):
         """Write the tensor of each image.
 
         Args:
-            images: decoded, on this kernel's device; sizes may differ.
-            placements: the plan's geometry at each image's size, and how the image lies in its pixels if that differs.
-            outs: (n, *plan.spec.shape) of its dtype, C-contiguous; where that is open, a list of arrays, each of what
-                ``shape_of`` says or larger.
-            places: where each image's tensor lies in ``outs``; every value of it is written, and no other.
+            images: Decoded images on this kernel's device. Sizes may differ.
+            placements: Geometry of the plan at each image's size, and the region of the image that its pixels contain.
+            outs: C-contiguous array (n, *plan.spec.shape) of the spec's dtype. If the shape is open, a list of arrays,
+                each at least as large as ``shape_of`` returns.
+            places: Index in ``outs`` of each image's tensor. The kernel writes all values of these tensors, and no
+                others.
 
         Returns:
-            By their place in ``images``, those that an operator of the user's failed on; None: it has none.
+            Errors of custom operators by index in ``images``; None if the plan does not contain custom operators.
         """

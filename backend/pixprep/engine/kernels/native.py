@@ -1,7 +1,7 @@
-"""The kernels in C: a library for each level of processor, compiled when the wheel was built, and the structs it takes.
+"""Loads the C kernels: one shared library per x86-64 level, and the structs that its functions take.
 
-``hatch_build.py`` compiles them. ``arguments.h`` says what each field of a struct is. ctypes lets other threads run
-during every call.
+``hatch_build.py`` compiles the libraries when the wheel is built. ``arguments.h`` documents the fields of the structs.
+ctypes releases the GIL during every call.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from pixprep.errors import SetupError
 from pixprep.plan.profiles.windows import Curve, Formula, Passes, Rule
 
 LANES = 16
-"""Products of one vector, bytes of the shortest row of levels, and pixels of a vector of ``colours.c``."""
+"""SIMD lanes per vector, minimum length of a row in bytes, and pixels per vector in ``colours.c``."""
 LEVELS = {
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
     "x86-64-v3": {"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"},
     "x86-64-v2": {"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"},
     "x86-64": set[str](),
 }
-"""The best first: what Linux calls the instructions that each level has beside those of the next."""
+"""Linux's names of the instructions that each x86-64 level adds to the following one; the highest level first."""
 SETTING = "PIXPREP_KERNELS"
-"""The environment variable that names a level, or a library's file; for tests and comparisons."""
+"""Environment variable that selects a level, or the path of a library, for tests and comparisons."""
 STRUCTS: dict[str, Any] = dict(structs(Path(__file__).with_name("arguments.h")))
 """Structs by their names in arguments.h."""
 _CURVES = get_args(Curve) + get_args(Rule)
 PASSES = {name: number for number, name in enumerate((*get_args(Passes), "copied"))}
-"""The number that C has for each arithmetic; ``copied`` is ``fixed`` of one position a window."""
+"""Number of each arithmetic in C; ``copied`` is ``fixed`` with one tap per window."""
 
 
 @cache
 def formula_numbers(formula: Formula) -> tuple[int, bool, int]:
-    """A formula as C reads it."""
+    """Return a formula as the numbers that C reads."""
     return _CURVES.index(formula.curve), formula.is_widened, formula.bits or 0
 
 
 def checked(answer: int) -> None:
-    """Look at the answer of a function that needs memory.
+    """Check the return code of a function that allocates memory.
 
     Raises:
-        MemoryError: there is none.
+        MemoryError: The allocation failed.
     """
     if answer:
         raise MemoryError
@@ -54,10 +54,11 @@ def checked(answer: int) -> None:
 
 @cache
 def library() -> ctypes.CDLL:
-    """The library for this processor, in 1 ms.
+    """Load the library for this processor. The first call takes 1 ms.
 
     Raises:
-        SetupError: there is none that works, or the setting names one that does not exist or would not work.
+        SetupError: None of the libraries can be loaded, or the one that ``PIXPREP_KERNELS`` selects does not exist or
+            is not supported by this processor.
     """
     chosen, folder, why = os.environ.get(SETTING), Path(__file__).parent, "none is installed"
     paths = (
@@ -69,7 +70,7 @@ def library() -> ctypes.CDLL:
         try:
             if path.exists():
                 return ctypes.CDLL(str(path))
-        except OSError as error:  # of another C library, or compiled for another machine
+        except OSError as error:  # a different C library, or a different architecture
             why = str(error)
     if chosen and "/" in chosen:
         why = why if paths[0].exists() else "there is no such file"
@@ -82,10 +83,10 @@ def library() -> ctypes.CDLL:
 
 
 def _chosen(level: str | None) -> list[str]:
-    """The level that the setting names, or all levels of this processor, the best first.
+    """Return the selected level, or all levels that this processor supports, the highest first.
 
     Raises:
-        SetupError: the processor does not have the level: its first vector would end the process.
+        SetupError: The processor does not support the level; an illegal instruction would end the process.
     """
     there = levels()
     if not level or level in there:
@@ -99,7 +100,7 @@ def _chosen(level: str | None) -> list[str]:
 
 
 def levels() -> list[str]:
-    """The levels that this processor has, the best first; of another architecture its name."""
+    """Return the x86-64 levels of this processor, the highest first; on other architectures the architecture's name."""
     if platform.machine() != "x86_64":
         return [platform.machine()]
     has = _instructions()
@@ -109,7 +110,7 @@ def levels() -> list[str]:
 
 
 def _instructions() -> set[str]:
-    """Instructions of the first processor, as Linux lists them."""
+    """Return the instruction set extensions of the first processor, as Linux lists them."""
     with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
         for line in lines:  # the file of a large machine takes 20 ms
             if line.startswith("flags"):
