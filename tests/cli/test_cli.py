@@ -393,8 +393,8 @@ def test_the_demos_classifier_takes_the_place_of_no_other_unless_forced(pixprep,
     monkeypatch.setattr(lite0, "export", cache(lite0.export))
     before = (models / "classifier" / "1" / "model.onnx").read_bytes()
     refused = (
-        "pixprep: models/classifier/1/model.onnx: is not the demo's classifier: give the --onnx of your own again, or "
-        "--force writes the demo's over it\n"
+        "pixprep: models/classifier/1/model.onnx: is not the demo's classifier: pass the --onnx of your own again, or "
+        "--force to overwrite it with the demo's\n"
     )
     assert pixprep("build", "--output", "models") == (1, "", refused)
     code, out, err = pixprep("demo", "flower.jpg", "--model-repository", "models")
@@ -439,7 +439,7 @@ def test_check_prints_each_problem_of_a_spoiled_repository_and_serve_refuses_it(
     assert (code, err) == (1, "")
     rows = json.loads(out)
     assert [": ".join(filter(None, (row["where"], row["what"], row["remedy"]))) for row in rows] == problems
-    refusal = "pixprep: models would not load; --no-check serves it all the same"
+    refusal = "pixprep: models would not load; to serve it anyway, pass --no-check"
     assert pixprep("serve", "--model-repository", "models") == (1, "", "\n".join([refusal, *problems, ""]))
 
 

@@ -117,13 +117,15 @@ def test_a_crop_of_more_than_resize_leaves_is_said():
 def test_check_and_build_refuse_an_odd_range_unless_it_is_meant(tmp_path, capsys):
     file, models = tmp_path / "pipeline.json", tmp_path / "models"
     ODD.save(file)
-    assert list(map(str, check_pipeline(file))) == [f"pipeline.json: {ODD_TEXT}: or say --odd-range if it is meant"]
+    assert list(map(str, check_pipeline(file))) == [
+        f"pipeline.json: {ODD_TEXT}: or pass --odd-range if this is intended"
+    ]
     assert check_pipeline(file, odd_range=True) == []
     assert main(["check", str(file), "--odd-range"]) == 0
     assert capsys.readouterr() == (f"{file}: no problem found\n", "")
     with pytest.raises(PipelineError) as caught:
         build(models, pipeline=ODD)
-    assert str(caught.value) == f"{ODD_TEXT}; or say --odd-range if it is meant"
+    assert str(caught.value) == f"{ODD_TEXT}; or pass --odd-range if this is intended"
     assert not models.exists()
     capsys.readouterr()
 

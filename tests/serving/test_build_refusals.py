@@ -146,7 +146,7 @@ def test_rows_that_onnx_runtime_finds_in_the_nodes_are_those_of_the_output(tmp_p
 
 
 GIVE_IO = (
-    "a TensorRT plan does not say what it takes: give the --onnx file that it was made from as well, or else its "
+    "a TensorRT plan does not declare its inputs: also pass the --onnx file that it was made from, or its "
     "inputs and outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000"
 )
 

@@ -31,7 +31,7 @@ preprocess/config.pbtxt: backend => bakend
   the fields are those of Triton's model_config.proto
 
 preprocess/config.pbtxt: backend: "pixprep" =>
-- preprocess/config.pbtxt: does not name what runs the model: for pixprep write backend: "pixprep"
+- preprocess/config.pbtxt: does not name the backend of the model: for pixprep write backend: "pixprep"
 
 preprocess/config.pbtxt: backend: "pixprep" => backend: "pixprep" name: "pre"
 - preprocess/config.pbtxt: name is "pre", the directory preprocess: write name: "preprocess", or leave it out
@@ -51,15 +51,15 @@ preprocess/config.pbtxt: dynamic_batching => parameters { key: "thread" } dynami
 
 classifier/config.pbtxt: dims: [ 4 ] => dims: [ 5 ]
 - classifier/config.pbtxt: output "logits" is TYPE_FP32 [-1, 5], in model.onnx TYPE_FP32 [-1, 4]:
-  declare what model.onnx has
+  declare the same as model.onnx
 - ensemble/config.pbtxt: "logits": step 2 ("classifier") output "logits" is TYPE_FP32 [-1, 5],
   the ensemble's output is TYPE_FP32 [-1, 4]: make them equal
 
 classifier/config.pbtxt: TYPE_FP32 => TYPE_FP16
 - classifier/config.pbtxt: input "input" is TYPE_FP16 [-1, 3, 224, 224], in model.onnx TYPE_FP32 [-1, 3, 224, 224]:
-  declare what model.onnx has
+  declare the same as model.onnx
 - classifier/config.pbtxt: output "logits" is TYPE_FP16 [-1, 4], in model.onnx TYPE_FP32 [-1, 4]:
-  declare what model.onnx has
+  declare the same as model.onnx
 - ensemble/config.pbtxt: "logits": step 2 ("classifier") output "logits" is TYPE_FP16 [-1, 4],
   the ensemble's output is TYPE_FP32 [-1, 4]: make them equal
 - ensemble/config.pbtxt: "tensor": step 1 ("preprocess") output "tensor" is TYPE_FP32 [-1, 3, 224, 224],
@@ -106,14 +106,14 @@ ensemble/config.pbtxt: key: "image" value: "image" => key: "image" value: "logit
 - ensemble/config.pbtxt: these steps wait for each other: 1 ("preprocess"), 2 ("classifier"): break the circle
 
 preprocess/config.pbtxt: dynamic_batching => model_transaction_policy { decoupled: true } dynamic_batching
-- preprocess/config.pbtxt: model_transaction_policy: decoupled: Triton refuses every request that is no stream:
-  a pixprep model has one response for each request: leave it out
+- preprocess/config.pbtxt: model_transaction_policy: decoupled: Triton rejects every request that is not a stream:
+  a pixprep model has one response for each request: remove it
 
 preprocess/config.pbtxt: max_batch_size: 64 => max_batch_size: -5
 - preprocess/config.pbtxt: max_batch_size: -5 is less than 1
 
 ensemble/config.pbtxt: max_batch_size: 64 => max_batch_size: -5
-- ensemble/config.pbtxt: max_batch_size is -5, which is negative: write the images of a batch, or 0
+- ensemble/config.pbtxt: max_batch_size is -5, which is negative: write the maximum number of images in a batch, or 0
 
 classifier/config.pbtxt: count: 1 => count: 1025
 - classifier/config.pbtxt: instance_group: 1,025 instances, each of which loads the model:
@@ -124,10 +124,10 @@ classifier/config.pbtxt: count: 1 => count: 1000000000
   write a count of at most 1,024
 
 ensemble/config.pbtxt: ensemble_scheduling => instance_group { count: 2 } ensemble_scheduling
-- ensemble/config.pbtxt: instance_group is not for an ensemble: write it for the models of its steps
+- ensemble/config.pbtxt: instance_group is not supported for an ensemble: write it in the models of its steps
 
 classifier/config.pbtxt: max_batch_size: 64 => max_batch_size: 64 version_policy { specific { versions: [ 7 ] } }
-- classifier/config.pbtxt: version_policy names no version that is there: leave it out to serve the newest
+- classifier/config.pbtxt: version_policy selects no existing version: remove it to serve the newest
 - ensemble/config.pbtxt: step 2 ("classifier"): asks for the newest version, and of classifier Triton serves none:
   give classifier a version, or correct its version_policy
 
@@ -186,7 +186,7 @@ def put_plan(root, content):
         ),
         (
             lambda root: (root / "classifier" / "1" / "model.onnx").unlink(),
-            ["classifier/1/model.onnx: is missing: `pixprep build` writes it: it is too large for the repository"],
+            ["classifier/1/model.onnx: is missing: `pixprep build` writes it; it is too large for git"],
         ),
         (
             lambda root: (root / "classifier" / "1" / "model.onnx").write_bytes(b"junk"),
@@ -203,21 +203,21 @@ def put_plan(root, content):
         (
             lambda root: (root / "lost+found").mkdir(),
             [
-                "lost+found: is a folder of the volume's file system, which Triton takes for a model: keep the models "
-                "in a folder of their own, such as models/, and serve that"
+                "lost+found: is a folder of the volume's file system, which Triton treats as a model: move the models "
+                "to a separate folder, such as models/, and serve that"
             ],
         ),
         (
             lambda root: save_onnx(root / "classifier" / "1" / "model.onnx", [("input", "FLOAT", (1, 3, 224, 224))]),
             [
                 'classifier/config.pbtxt: input "input" is TYPE_FP32 [-1, 3, 224, 224], in model.onnx TYPE_FP32 '
-                "[1, 3, 224, 224]: declare what model.onnx has"
+                "[1, 3, 224, 224]: declare the same as model.onnx"
             ],
         ),
         (
             lambda root: shutil.copytree(root / "preprocess" / "1", root / "preprocess" / "2_old"),
             [
-                "preprocess/2_old: is version 2 for Triton, which then looks in preprocess/2: rename it to its number, "
+                "preprocess/2_old: is version 2 to Triton, which then looks in preprocess/2: rename it to its number, "
                 "or to begin with a letter",
             ],
         ),
@@ -340,7 +340,7 @@ def test_a_free_length_agrees_with_every_length(valid):
 
 
 def test_an_empty_folder_holds_no_model(tmp_path):
-    assert check(tmp_path) == [Problem(tmp_path.name, "holds no model", "write one with `pixprep build`")]
+    assert check(tmp_path) == [Problem(tmp_path.name, "contains no model", "write one with `pixprep build`")]
 
 
 @pytest.mark.parametrize("has_config", [True, False])

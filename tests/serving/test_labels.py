@@ -30,7 +30,7 @@ def test_labels_are_read_as_people_have_them(model, tmp_path, text):
     assert 'label_filename: "labels.txt"' in (out / "classifier" / "config.pbtxt").read_text()
     assert check(out) == []
     (note,) = build(out, pipeline=PIPELINE, onnx=model).notes
-    assert note == f"{out}/classifier/labels.txt: kept from the last build; --labels gives others"
+    assert note == f"{out}/classifier/labels.txt: kept from the last build; to replace the labels, pass --labels"
     assert (out / "classifier" / "labels.txt").read_text() == "cat\ndog\nfish\nbird\n"
 
 
@@ -76,7 +76,9 @@ def test_labels_go_with_the_classifier_whose_classes_they_name(model, tmp_path):
     other = save_onnx(tmp_path / "other.onnx", outputs=[("scores", "FLOAT", ("batch", 4))])
     (note,) = build(out, pipeline=PIPELINE, onnx=other).notes
     kept = f"{out}/classifier/labels.txt"
-    assert note == f"{kept}: removed: it named the classes of another model; --labels names those of this"
+    assert (
+        note == f"{kept}: removed: it named the classes of a different model; to name those of this one, pass --labels"
+    )
     assert not Path(kept).exists()
     assert "label_filename" not in (out / "classifier" / "config.pbtxt").read_text()
     words, plan = ["input:FP32:3x224x224", "logits:FP32:4"], tmp_path / "my.plan"

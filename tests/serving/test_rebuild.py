@@ -87,13 +87,13 @@ def test_a_build_repeats_the_options_of_the_last_one_and_says_so(model, tmp_path
     assert (out / "preprocess" / "config.pbtxt").read_text() == text
     assert again.notes == (
         "repeated from the last build: --input dali --max-batch-size 8 "
-        "--parameter 'formats=jpeg png' --parameter threads=2; --force repeats nothing",
+        "--parameter 'formats=jpeg png' --parameter threads=2; to repeat nothing, pass --force",
     )
     for line in ('name: "DALI_INPUT_0"', "data_type: TYPE_UINT8", "max_batch_size: 8", 'key: "threads"'):
         assert line in text
     assert check(out) == []
     (note,) = build(out, pipeline=PIPELINE, onnx=model, max_batch_size=4, parameters={}).notes
-    assert note == "repeated from the last build: --input dali; --force repeats nothing"
+    assert note == "repeated from the last build: --input dali; to repeat nothing, pass --force"
     assert build(out, pipeline=PIPELINE, onnx=model, force=True).notes == ()
     assert "max_batch_size: 64" in (out / "preprocess" / "config.pbtxt").read_text()
 
@@ -118,7 +118,7 @@ def test_options_are_read_back_from_what_they_made(model, tmp_path, pipeline, op
     before = files(out)
     notes = build(out, pipeline=pipeline, onnx=model).notes
     assert [note for note in notes if "repeat" in note] == (
-        [f"repeated from the last build: {repeated}; --force repeats nothing"] if repeated else []
+        [f"repeated from the last build: {repeated}; to repeat nothing, pass --force"] if repeated else []
     )
     assert files(out) == before
 
@@ -275,5 +275,5 @@ def test_two_classifiers_share_one_preprocess_with_its_pipeline_and_options(mode
     with pytest.raises(PipelineError) as caught:
         build(out, preprocess="preproces", onnx=model, name="dogs")
     assert str(caught.value) == f'--preprocess: {out} has no such model "preproces"; did you mean "preprocess"?'
-    with pytest.raises(PipelineError, match="leave --pipeline, --preset, --input, --on-error"):
+    with pytest.raises(PipelineError, match="remove --pipeline, --preset, --input, --on-error"):
         build(out, preprocess="preprocess", pipeline=PIPELINE, onnx=model, name="dogs")

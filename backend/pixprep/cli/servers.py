@@ -90,7 +90,7 @@ def serve_models(
             os.environ[finding.VARIABLE] = " ".join(dict.fromkeys(names))
         # the server itself reports a missing folder, and one without models
         if model_repository.is_dir() and models_in(model_repository) and (problems := find_problems(model_repository)):
-            words = f"{model_repository} would not load; --no-check serves it all the same"
+            words = f"{model_repository} would not load; to serve it anyway, pass --no-check"
             raise PixprepError(words, *map(str, problems))  # noqa: TRY301  (also logged as JSON below)
         with shown or nullcontext(), progress:
             on_progress = None if as_json else progress.to

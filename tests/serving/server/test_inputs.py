@@ -435,7 +435,7 @@ def two_stages(tmp_path_factory):
         places = [str(folder / word) if "." in word else word for word in files]
         with redirect_stdout(io.StringIO()) as out, redirect_stderr(out):
             assert main(["build", *places, "--name", name, "--boxes-from", "detect", "--output", str(models)]) == 0
-        assert "asks its clients" not in out.getvalue()  # who send a photo
+        assert "clients must send" not in out.getvalue()  # who send a photo
     assert main(["check", str(models)]) == 0
     return folder
 

@@ -168,7 +168,7 @@ def test_pipelines_that_are_not_those_of_the_inputs_are_refused(folder, tmp_path
         ({"left": LEFT, "rigth": RIGHT}, {}, 'no such input "rigth"; did you mean "right"?'),
         ({"left": LEFT, "right": crops}, {}, '--pipeline right=FILE: takes "boxes" with each photo'),
         ({"left": LEFT, "right": pixels}, {"one_image": True}, "some of the pipelines take files, others pixels"),
-        (LEFT, {"one_image": True}, "--one-image is for several --pipeline INPUT=FILE"),
+        (LEFT, {"one_image": True}, "--one-image requires several --pipeline INPUT=FILE"),
     ):
         with pytest.raises(PipelineError) as caught:
             build(tmp_path / "models", pipeline=pipelines, onnx=folder / "siamese.onnx", **options)

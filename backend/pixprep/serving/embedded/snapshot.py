@@ -39,7 +39,7 @@ class Snapshot:
         folder: the copy, in a folder of its own; not there yet.
 
     Raises:
-        SetupError: it holds no model, or there is no room for it.
+        SetupError: it contains no model, or there is no room for it.
         OSError: a file cannot be read.
     """
 
@@ -49,7 +49,7 @@ class Snapshot:
         self._beside = folder.with_name("edition")
         models, never = models_in(repository), Event()
         if not models:
-            raise SetupError(f"{repository}: holds no model: write one with pixprep build")
+            raise SetupError(f"{repository}: contains no model: write one with pixprep build")
         self._look_for_room(file for name in models for file in _files(repository / name))
         folder.mkdir()
         for path in repository.iterdir():

@@ -37,7 +37,7 @@ def install_backend(directory: Path) -> Path:
     target = directory / "pixprep"
     ours = [target / "pixprep" / folder / "triton" / "model.py" for folder in ("serving", "")]
     if target.exists() and not any(map(Path.is_file, ours)):
-        raise SetupError(f"{target}: is there, and is no backend that pixprep installed: choose another folder")
+        raise SetupError(f"{target}: exists, and is not a backend that pixprep installed: choose a different folder")
     package = (path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     files: dict[str, Content] = {f"pixprep/{path.relative_to(PACKAGE)}": path.resolve() for path in package}
     files |= dict.fromkeys(("model.py", "pixprep/serving/triton/backend_model.py"), entry_point().resolve())

@@ -52,16 +52,16 @@ from pixprep.serving.triton.config import CONFIG_FILE
 from pixprep.spec import TensorSpec
 
 _GIVE_IO = (
-    "a TensorRT plan does not say what it takes: give the --onnx file that it was made from as well, or else its "
+    "a TensorRT plan does not declare its inputs: also pass the --onnx file that it was made from, or its "
     "inputs and outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000"
 )
 _SHARED = (
-    "--preprocess takes a model with its pipeline and options: leave --pipeline, --preset, --input, --on-error, "
-    "--max-batch-size, --parameter and --boxes-from out"
+    "--preprocess reuses a model with its pipeline and options: remove --pipeline, --preset, --input, --on-error, "
+    "--max-batch-size, --parameter and --boxes-from"
 )
-_NO_PIPELINE = "a classifier of your own needs its --pipeline: what its images went through in training"
+_NO_PIPELINE = "your own classifier needs a --pipeline: the preprocessing that it was trained with"
 _OTHER_PIPELINE = (
-    "the demo classifier learned from --preset efficientnet_lite0: after another pipeline its labels are less sure"
+    "the demo classifier was trained with --preset efficientnet_lite0: a different pipeline makes it less accurate"
 )
 
 
@@ -141,13 +141,13 @@ def plan_repository(
     pipelines: Mapping[str, Pipeline] = pipeline if isinstance(pipeline, Mapping) else {}
     has_own = bool(pipeline or input_ or on_error or max_batch_size or parameters is not None)
     for is_wrong, what in (
-        (plan and classifier != "tensorrt", "a plan runs in TensorRT only: --classifier tensorrt"),
+        (plan and classifier != "tensorrt", "a plan runs only in TensorRT: add --classifier tensorrt"),
         (preprocess and (has_own or boxes_from), _SHARED),
         ((onnx or plan) and not pipeline and not preprocess, _NO_PIPELINE),
         (bool(classifier_io) != bool(plan and not onnx), _GIVE_IO),
-        (free_dims and not onnx, "--free-dims is for an --onnx file"),
-        (one_image and len(pipelines) < 2, "--one-image is for several --pipeline INPUT=FILE"),
-        (boxes_by and not boxes_from, "--boxes-by FILE goes with --boxes-from ENSEMBLE, whose outputs it reads"),
+        (free_dims and not onnx, "--free-dims requires an --onnx file"),
+        (one_image and len(pipelines) < 2, "--one-image requires several --pipeline INPUT=FILE"),
+        (boxes_by and not boxes_from, "--boxes-by FILE requires --boxes-from ENSEMBLE, whose outputs it reads"),
     ):
         if is_wrong:
             raise PipelineError(what)
@@ -178,7 +178,11 @@ def plan_repository(
         chosen["parameters"] = {"no_rows": "empty", **(chosen.get("parameters") or {})}
         repeated = {key: value for key, value in repeated.items() if value != {"no_rows": "empty"}}
     is_repeated = repeated and not preprocess
-    notes = [f"repeated from the last build: {as_options(repeated)}; --force repeats nothing"] if is_repeated else []
+    notes = (
+        [f"repeated from the last build: {as_options(repeated)}; to repeat nothing, pass --force"]
+        if is_repeated
+        else []
+    )
     demo_pipeline = presets.efficientnet_lite0()
     of_ports = pipelines or {"": alone or demo_pipeline}
     stages = _stages(of_ports, models, chosen, notes, is_of_one_image=one_image, asks=not boxes_from)
@@ -194,7 +198,7 @@ def plan_repository(
         model, graph, weights = _own_classifier(onnx, plan, classifier_io or ())
         if free_dims and onnx:
             if model.data_files:
-                raise PipelineError(f"{onnx.name}: --free-dims: has weights beside it: save it as one file")
+                raise PipelineError(f"{onnx.name}: --free-dims: has its weights in separate files: save it as one file")
             fed = pair(loosened(model), stages, max_batch_size=batch)
             taken = {port: stage.pipeline.outputs[name].spec for port, (stage, name) in fed.items()}
             graph = freed(graph, onnx.name, taken)
@@ -208,7 +212,7 @@ def plan_repository(
             pairs = pair(model, stages, max_batch_size=batch)
         except PipelineError as error:
             what = str(error).removeprefix(f"{ONNX_FILE}: ")
-            raise PipelineError(f"the demo's classifier: {what}; --onnx takes one of your own") from None
+            raise PipelineError(f"the demo's classifier: {what}; to use your own classifier, pass --onnx") from None
     # where the classifier's file leaves a length free, the pipeline knows it
     specs = {port: stage.pipeline.outputs[name].spec for port, (stage, name) in pairs.items()}
     inputs = [{**_declared(port, specs[port.name].shape), "layout": specs[port.name].layout} for port in model.inputs]
@@ -241,7 +245,7 @@ def plan_repository(
         notes.append(f"make the plan on the machine that will serve it, with its TensorRT:\n{command}")
     is_empty = settings.no_rows == "empty" and rows
     if is_empty and classifier == "tensorrt":
-        raise PipelineError("--parameter no_rows=empty: Triton gives a TensorRT plan no batch of 0: leave it out")
+        raise PipelineError("--parameter no_rows=empty: Triton cannot run a TensorRT plan on a batch of 0: remove it")
     labels_of = [{**entry, "label_filename": label_files.get(entry["name"], "")} for entry in outputs]
     by_row = [{**entry, "dims": [-1, *entry["dims"]]} if rows else entry for entry in outputs]  # no batch of Triton's
     if is_empty:  # to a model that batches, Triton 2.51 gives no batch of 0
@@ -314,8 +318,8 @@ def _demo_classifier(folder: Path, *, force: bool) -> tuple[Classifier, Any, dic
     before = folder / "1" / ONNX_FILE
     if before.is_file() and not force and not lite0.is_exported(before):
         raise SetupError(
-            f"{before}: is not the demo's classifier: give the --onnx of your own again, or --force writes the "
-            "demo's over it"
+            f"{before}: is not the demo's classifier: pass the --onnx of your own again, or --force to overwrite it "
+            "with the demo's"
         )
     return declared(graph, ONNX_FILE), graph, {ONNX_FILE: content}, lite0.labels()
 
@@ -326,9 +330,11 @@ def _kept_labels(folder: Path, weights: Mapping[str, Content], notes: list[str])
     if not kept.is_file():
         return []
     if not all(has_content(folder / "1" / name, content) for name, content in weights.items()):
-        notes.append(f"{kept}: removed: it named the classes of another model; --labels names those of this")
+        notes.append(
+            f"{kept}: removed: it named the classes of a different model; to name those of this one, pass --labels"
+        )
         return []
-    notes.append(f"{kept}: kept from the last build; --labels gives others")
+    notes.append(f"{kept}: kept from the last build; to replace the labels, pass --labels")
     return read_labels(kept)
 
 
@@ -341,7 +347,7 @@ def _looked_at(pipeline: Pipeline, chosen: Choices, *, asks: bool) -> tuple[list
     notes = [pipeline.left_out] if pipeline.left_out else []
     notes += remarks(pipeline, asks=asks)
     if (odd := odd_ranges(pipeline)) and not chosen.get("odd_range"):
-        raise PipelineError(*(f"{text}; or say {ODD_RANGE}" for text in odd))
+        raise PipelineError(*(f"{text}; or {ODD_RANGE}" for text in odd))
     notes += black_margins(pipeline)
     config = configuration(pipeline, chosen)
     return notes + lacking(config), config

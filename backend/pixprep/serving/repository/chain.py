@@ -70,12 +70,14 @@ def chain_from(
         remedy = suggest(detector, wired) if wired else "build it there first, with the same --output"
         raise PipelineError(f"--boxes-from: {repository.folder} has no such ensemble {quoted(detector)}; {remedy}")
     if detector == Names.of(name).ensemble:
-        raise PipelineError(f"--boxes-from: {quoted(detector)} is the ensemble to be written: say another --name")
+        raise PipelineError(
+            f"--boxes-from: {quoted(detector)} is the ensemble to be written: choose a different --name"
+        )
     (stage, *others) = stages
     image, *rows = stage.config["input"]
     if others or not stage.pipeline.plan.takes_boxes:
         raise PipelineError(
-            "--boxes-from: the pipeline takes no boxes with its photo: begin it with a crop such as "
+            "--boxes-from: the pipeline does not take boxes with its photo: begin it with a crop such as "
             '{"op": "crop", "box": "boxes"}'
         )
     config = repository.models[detector].config
@@ -122,15 +124,15 @@ def _parameters(file: Path | None, detector: str, outputs: Mapping[str, Config])
     such = f"def {_FUNCTION}({', '.join(outputs)})"
     if file is None:
         raise PipelineError(
-            f"--boxes-from {detector}: --boxes-by FILE has the Python lines that make rows of what it finds: `{such}`; "
-            "docs/boxes.md has an example"
+            f"--boxes-from {detector}: --boxes-by FILE names the Python file that converts its outputs to rows: "
+            f"`{such}`; docs/boxes.md has an example"
         )
     try:
         tree = ast.parse(read_bytes(file, most=_MAX_BYTES))
     except OSError as error:
         raise SetupError(f"{file}: cannot be read: {error.strerror}") from None
     except (SyntaxError, ValueError) as error:
-        raise PipelineError(f"{file}: is no Python: {error}") from None
+        raise PipelineError(f"{file}: is not valid Python: {error}") from None
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == _FUNCTION]
     if not functions:
         raise PipelineError(f"{file}: has no function `{such}`")
@@ -140,5 +142,5 @@ def _parameters(file: Path | None, detector: str, outputs: Mapping[str, Config])
         if each not in outputs:
             raise PipelineError(f'{file}: {_FUNCTION}: {detector} gives no "{each}"; {suggest(each, outputs)}')
     if not names or arguments.posonlyargs or arguments.vararg or arguments.kwarg:
-        raise PipelineError(f"{file}: {_FUNCTION}: its parameters are outputs of {detector}, by name: `{such}`")
+        raise PipelineError(f"{file}: {_FUNCTION}: its parameters must be outputs of {detector}: `{such}`")
     return names

@@ -24,7 +24,7 @@ from pixprep.serving.triton.config import CONFIG_FILE, Config
 
 _MAX_INSTANCES = 1024
 """Maximum number of instances of a model: each is a process, or at least a thread, with the model in memory."""
-ODD_RANGE = "--odd-range if it is meant"
+ODD_RANGE = "pass --odd-range if this is intended"
 _OTHERS = {
     "lost+found": "a folder of the volume's file system",
     "System Volume Information": "a folder of the volume's file system",
@@ -61,7 +61,7 @@ def check(repository: Path | Repository) -> list[Problem]:
     if wrong := _not_a_repository(repository.folder):
         return [wrong]
     if not repository.models:
-        return [Problem(repository.folder.name, "holds no model", "write one with `pixprep build`")]
+        return [Problem(repository.folder.name, "contains no model", "write one with `pixprep build`")]
     return [problem for find in CHECKS for problem in find(repository)]
 
 
@@ -80,8 +80,8 @@ def check_models(repository: Repository) -> Iterator[Problem]:
     """Problems of each model by itself."""
     for model in repository.models.values():
         if model.name in _OTHERS:
-            what = f"is {_OTHERS[model.name]}, which Triton takes for a model"
-            yield Problem(model.name, what, "keep the models in a folder of their own, such as models/, and serve that")
+            what = f"is {_OTHERS[model.name]}, which Triton treats as a model"
+            yield Problem(model.name, what, "move the models to a separate folder, such as models/, and serve that")
             continue
         try:
             if model.strays:
@@ -120,7 +120,7 @@ def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
         pipeline = Pipeline.load(path)
     except PipelineError as error:
         return [_problem(path.name, error)]
-    return [] if odd_range else [Problem(path.name, text, f"or say {ODD_RANGE}") for text in odd_ranges(pipeline)]
+    return [] if odd_range else [Problem(path.name, text, f"or {ODD_RANGE}") for text in odd_ranges(pipeline)]
 
 
 def remarks(pipeline: Pipeline, *, asks: bool = True) -> list[str]:
@@ -134,7 +134,7 @@ def remarks(pipeline: Pipeline, *, asks: bool = True) -> list[str]:
     specs = {name: output.spec for name, output in pipeline.outputs.items()}
     return [
         *unlike_sides(pipeline),
-        *([f"asks its clients for {such} with each image"] if such and asks else []),
+        *([f"clients must send {such} with each image"] if such and asks else []),
         *(f'the sides of "{name}" follow the image: {spec}' for name, spec in specs.items() if spec.is_open),
     ]
 
@@ -146,7 +146,7 @@ def lacking(config: Mapping[str, Any]) -> list[str]:
         try:
             _ = find() if name in formats else None
         except SetupError as error:
-            notes.append(f"this machine would not serve it: {error}")
+            notes.append(f"this machine cannot serve it: {error}")
     return notes
 
 
@@ -178,7 +178,7 @@ def side_notes(path: Path | Repository, *, odd_range: bool = False) -> list[str]
 
 def _pipeline_notes(file: Path, pipeline: Pipeline, takers: Iterable[Door] = (), *, odd_range: bool) -> Iterator[str]:
     is_served = "serving" in pipeline.sides
-    note = pipeline.left_out if is_served else "no serving side: it is for training alone"
+    note = pipeline.left_out if is_served else "no serving side: it is for training only"
     yield from (f"{file}: {each}" for each in (note, *remarks(pipeline)) if each)
     if is_served:
         yield from door_notes(pipeline.for_serving(), takers, own=f"{file}: ", odd_range=odd_range)
@@ -202,15 +202,15 @@ def _check_model(model: Model) -> Iterator[Problem]:
     if not model.versions:
         yield Problem(model.name, "has no version directory", f"make {model.name}/1")
     elif not served:
-        yield Problem(model.where, "version_policy names no version that is there", "leave it out to serve the newest")
+        yield Problem(model.where, "version_policy selects no existing version", "remove it to serve the newest")
     for version in served.values():
         if not version.folder.is_dir():
-            what = f"is version {version.number} for Triton, which then looks in {model.name}/{version.number}"
+            what = f"is version {version.number} to Triton, which then looks in {model.name}/{version.number}"
             yield Problem(f"{model.name}/{version.name}", what, "rename it to its number, or to begin with a letter")
     served = {number: version for number, version in served.items() if version.folder.is_dir()}
     backend = _backend(model)
     if not backend:
-        what = "does not name what runs the model" if config else "is missing"
+        what = "does not name the backend of the model" if config else "is missing"
         yield Problem(model.where, what, 'for pixprep write backend: "pixprep"')
     if backend in _FILES and "cc_model_filenames" not in config:
         usual, remedy = _FILES[backend]
@@ -223,8 +223,8 @@ def _check_model(model: Model) -> Iterator[Problem]:
             yield from _missing(model.folder, f"{model.name}/{name}", name, remedy)
     yield from _check_fields(model, config, backend)
     if backend == "pixprep" and config.get("model_transaction_policy", {}).get("decoupled"):
-        what = "model_transaction_policy: decoupled: Triton refuses every request that is no stream"
-        yield Problem(model.where, what, "a pixprep model has one response for each request: leave it out")
+        what = "model_transaction_policy: decoupled: Triton rejects every request that is not a stream"
+        yield Problem(model.where, what, "a pixprep model has one response for each request: remove it")
     check_version = _check_pixprep if backend == "pixprep" else _check_onnx
     for version in served.values():
         yield from check_version(version, backend)
@@ -235,9 +235,15 @@ def _check_model(model: Model) -> Iterator[Problem]:
 def _check_fields(model: Model, config: Config, backend: str) -> Iterator[Problem]:
     """Problems of fields that mean the same whatever runs the model."""
     if (batch := config.get("max_batch_size", 0)) < 0 and backend != "pixprep":  # whose own message has its limits
-        yield Problem(model.where, f"max_batch_size is {batch}, which is negative", "write the images of a batch, or 0")
+        yield Problem(
+            model.where,
+            f"max_batch_size is {batch}, which is negative",
+            "write the maximum number of images in a batch, or 0",
+        )
     if "instance_group" in config and "ensemble_scheduling" in config:
-        yield Problem(model.where, "instance_group is not for an ensemble", "write it for the models of its steps")
+        yield Problem(
+            model.where, "instance_group is not supported for an ensemble", "write it in the models of its steps"
+        )
     elif (instances := model_config.count_instances(config)) > _MAX_INSTANCES:
         what = f"instance_group: {instances:,} instances, each of which loads the model"
         yield Problem(model.where, what, f"write a count of at most {_MAX_INSTANCES:,}")
@@ -287,7 +293,7 @@ def _check_onnx(version: Version, backend: str) -> Iterator[Problem]:
         text = onnx_classifier().encode()
         if not script.is_file() or script.stat().st_size != len(text) or script.read_bytes() != text:
             return
-        remedy = "`pixprep build` writes it: it is too large for the repository"
+        remedy = "`pixprep build` writes it; it is too large for git"
         yield from _missing(version.folder, where, ONNX_FILE, remedy)
     if not version.has(ONNX_FILE) or backend not in ("python", "onnxruntime", "tensorrt"):
         return
@@ -311,7 +317,7 @@ def _check_onnx(version: Version, backend: str) -> Iterator[Problem]:
                 yield Problem(version.model.where, what, suggest(name, found))
             elif tensor.data_type != found[name].data_type or not _within(tensor, found[name], ours.max_batch_size):
                 what = f'{side} "{name}" is {tensor}, in {ONNX_FILE} {found[name]}'
-                yield Problem(version.model.where, what, f"declare what {ONNX_FILE} has")
+                yield Problem(version.model.where, what, f"declare the same as {ONNX_FILE}")
 
 
 def _within(declared: Tensor, tensor: Tensor, max_batch_size: int) -> bool:
