@@ -20,15 +20,15 @@ from pixprep.serving.embedded.request import ModelInput, sample_jpeg
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Answer for one file.
+    """Response for one file.
 
     Attributes:
-        path: the file.
-        others: of a model that compares images, the files beside it.
-        outputs: by name, without the batch dimension: logits (1000,), tensor (3, 224, 224); where a photo has boxes,
-            the first dimension is these. Empty if it failed.
-        error: why there are no outputs, in the server's words; else None.
-        latency_ms: of the request that carried it, from sending to the parsed answer.
+        path: Path of the file.
+        others: Paths of the other files of the request, for a model that compares images.
+        outputs: Output arrays by name, without the batch dimension, such as logits (1000,) or tensor (3, 224, 224). For
+            a photo with boxes, the first dimension is the box. Empty if the request failed.
+        error: Error message of the server, or None if the request succeeded.
+        latency_ms: Latency of the request in milliseconds, from sending it to the parsed response.
     """
 
     path: Path
@@ -52,27 +52,28 @@ def send(
 ) -> Iterator[Answer]:
     """Send files, one request after the other, and give the answers in their order.
 
-    A request with a bad image fails as a whole: its images are then sent again one by one, so that only the bad fail.
+    A request with one bad image fails as a whole. Its images are then sent again one by one, so that only the bad ones
+    fail.
 
     Args:
-        images: files and folders, see ``files.expand``. A model that compares images takes as many after each other as
-            it has inputs for images: a file for each, or a folder for each, whose files go together in their order.
-        url: HOST:PORT; default: Triton's usual port of the protocol on this machine.
+        images: Files and folders, see ``files.expand``. For a model that compares images, pass one file for each of its
+            image inputs, or one folder for each; the files of the folders are then paired in their order.
+        url: HOST:PORT of the server; default: Triton's usual port of the protocol on this machine.
         protocol: ``http`` or ``grpc``.
-        model: an ensemble, or a model of the pixprep backend.
-        batch: images a request.
-        classes: if not 0, an output of scores (see ``Triton.scores``) comes as the ``classes`` best, each
-            ``b"score:index:label"``.
-        inputs: of a model that takes numbers beside images: by name the rows of each image; or, by the names of the
-            files, the rows of each.
-        timeout_s: of each request.
-        on_progress: called after each answer with how many there are, and how many there will be.
+        model: Name of an ensemble, or of a model of the pixprep backend.
+        batch: Number of images per request.
+        classes: Number of best classes to return for an output of scores (see ``Triton.scores``), each as
+            ``b"score:index:label"``; 0 returns the scores.
+        inputs: Rows for a model with numeric inputs, by input name: the rows that every image gets, or a mapping from
+            file names to the rows of each file.
+        timeout_s: Time limit of each request in seconds.
+        on_progress: Function that is called after each response with the number of responses so far, and the total.
 
     Raises:
-        SetupError: no server there, no such model, or tritonclient is not installed.
-        PixprepError: a path that is not there, or a batch or inputs that the model does not take.
+        SetupError: No server runs at ``url``, it has no such model, or tritonclient is not installed.
+        PixprepError: A path does not exist, or the model does not accept the batch or the inputs.
     """
-    expand(images)  # what is not there is said before anybody is asked
+    expand(images)  # report missing paths before connecting
     with Triton(url, protocol=protocol, timeout_s=timeout_s) as triton:
         model_input = triton.model_input(model)
         check_batch(batch, model, model_input)

@@ -19,19 +19,21 @@ from pixprep.serving.triton.config import PIXELS, face, steps, texts
 Protocol = Literal["http", "grpc"]
 DEFAULT_URLS: dict[Protocol, str] = {"http": "localhost:8000", "grpc": "localhost:8001"}
 _MAX_ROWS = 1 << 12
-"""Bytes of one answer; Triton gives as many as there are."""
+"""Upper bound on rows when requesting classes. Triton sorts all rows of an output as one list, so ``class_count`` must
+cover every entry; Triton returns only those that exist."""
 _REFUSALS = ("400", "StatusCode.INVALID_ARGUMENT")
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Work that a model has done, and the time that it has spent on requests, as Triton counts it.
+    """Statistics of a model, as Triton counts them.
 
     Attributes:
-        images: that it has handled, in so many ``executions``.
-        count: how many requests did not fail; their times:
-        queue_ms: that they waited.
-        compute_ms: from there to the answer, the copying of inputs and outputs included.
+        count: Number of requests that succeeded.
+        queue_ms: Time that these requests waited in the queue, in milliseconds.
+        compute_ms: Time from the queue to the response in milliseconds, including copies of inputs and outputs.
+        images: Number of images that the model processed.
+        executions: Number of batches in which it processed them.
     """
 
     count: int = 0
@@ -41,7 +43,7 @@ class Spent:
     executions: int = 0
 
     def since(self, before: Spent) -> Spent:
-        """Difference since then; the times are those of one request on average."""
+        """Return the difference to earlier statistics; the times are averages per request."""
         count = self.count - before.count
         queue_ms, compute_ms = self.queue_ms - before.queue_ms, self.compute_ms - before.compute_ms
         each = max(1, count)
@@ -50,10 +52,10 @@ class Spent:
 
 
 class RequestError(PixprepError):
-    """The server is there, and answered one request with an error, or not in time.
+    """A running server responded to a request with an error, or did not respond in time.
 
     Attributes:
-        is_refusal: something is wrong with what was sent (INVALID_ARG).
+        is_refusal: True if the request itself was invalid (INVALID_ARG).
     """
 
     def __init__(self, message: str, *, is_refusal: bool = False) -> None:

@@ -1,8 +1,8 @@
-"""The embedded Triton: the real server inside the nvidia-pytriton wheel, assembled, started, healed and stopped.
+"""The embedded Triton: assembles, starts, restarts and stops the server inside the nvidia-pytriton wheel.
 
-It is Triton 2.51.0, and listens on this machine only unless told. It reads a copy of the repository (``snapshot``).
-HTTP and metrics reach it through the front, a process that refuses what websites send and what ends Triton; Triton's
-own two HTTP sockets are in a folder of this user's.
+The server is Triton 2.51.0. By default it listens only on this machine. It reads a copy of the repository
+(``snapshot``). HTTP and metrics requests pass through the front, a process that rejects requests from websites and
+requests that crash Triton. Triton's own two HTTP sockets are in a private folder of this user.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from pixprep.serving.triton.config import PIPELINE_FILE
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# What lets a client write files or load code on this machine.
+# Protocols with which a client could write files or load code on this machine.
 _ADMIN = "model-repository,logging,trace"
 _SOCKETS = {"http": "http.sock", "metrics": "metrics.sock"}
-"""Triton's own sockets, for the front."""
+"""Triton's own sockets, to which the front connects."""
 _CALLS = 4
-"""Requests that one process of a user's Python model may have at other models at once. Each is a thread, which Triton
-keeps when the process dies; by default there are 32."""
+"""Number of requests that one process of a user's Python model may send to other models concurrently. Each needs a
+thread in Triton, which remains when the process dies; Triton's default is 32."""
 _END_S = 3.0
-"""Seconds of the grace period for Triton to end after its last answer: each second it looks whether connections end."""
+"""Seconds of the grace period for Triton to exit after its last response; it checks its connections once a second."""
 _PORTS_S = 5.0
-"""Seconds until the ports of a Triton that was ended are free."""
+"""Maximum seconds to wait until the ports of a killed Triton are free."""
 _LOOK_S = 0.05
 _READY_S, _MODEL_READY_S = 120.0, 10.0
-"""Default time to become ready, and what each model adds to it: 13 ensembles took over 120 s on a busy machine."""
+"""Default time limit of a start, and the additional time per model: 13 ensembles took over 120 s on a busy machine."""
 
 
 class State(Enum):
-    """State of a server: ENDED, STARTING, SERVING, with HEALING now and then, DRAINING, and ENDED again."""
+    """State of a server: ENDED, STARTING, SERVING (at times HEALING), DRAINING, and ENDED again."""
 
     STARTING = "a first Triton loads the models"
     SERVING = "it has them all"
@@ -72,31 +72,32 @@ class State(Enum):
 
 @dataclass(eq=False, repr=False)
 class Server:
-    """One embedded Triton; a context manager that starts it and leaves nothing behind.
+    """One embedded Triton; a context manager that starts it, and on exit removes its processes and temporary files.
 
     Args:
-        model_repository: what to serve, as it is when the server starts; every model in it must load.
-        host: the address to listen on.
-        allow_remote: let ``host`` be more than this machine.
-        allow_shared_memory: let clients on this machine register shared memory, and with it end Triton: reading what
-            its owner has cut off is SIGBUS.
+        model_repository: Repository to serve, as it is when the server starts; every model in it must load.
+        host: Address to listen on.
+        allow_remote: Allow a ``host`` that other machines can reach.
+        allow_shared_memory: Allow clients on this machine to register shared memory. Such a client can crash Triton:
+            reading memory that its owner has truncated raises SIGBUS.
         allow_hosts: Names of this server in the ``Host`` of requests, besides its address and localhost; pages of
             these hosts may send requests. If the server is open to other machines, the default is any.
         http_max_input_size: Maximum number of bytes of the body of a request over HTTP.
-        http_port, grpc_port, metrics_port: 0: any free one.
-        log_file: of Triton; default: a temporary file, deleted at the end unless Triton failed.
-        backend_directory: in place of the one that is assembled.
-        images_in_flight: on a GPU: sizes the CUDA memory pool for them; default: Triton's own 64 MiB.
-        trace_url: of an OpenTelemetry collector that takes OTLP over HTTP; default: no request is traced.
-        trace_rate: one of so many requests is traced; of those with a ``traceparent``, each.
-        ready_timeout_s: Maximum number of seconds of a start; default: 120, and 10 for each model.
-        grace_s: how long ``stop`` takes at most; all but the last 3 s are for requests in flight.
-        extra_args: further options for tritonserver; its three endpoints must stay on.
+        http_port, grpc_port, metrics_port: Ports to listen on; 0: any free port.
+        log_file: File for Triton's log; default: a temporary file, deleted at the end unless Triton failed.
+        backend_directory: Backend directory to use instead of the one that pixprep assembles.
+        images_in_flight: Number of images for which the CUDA memory pool is sized, on a GPU; default: Triton's own
+            64 MiB.
+        trace_url: URL of an OpenTelemetry collector that accepts OTLP over HTTP; default: no request is traced.
+        trace_rate: Number of requests of which one is traced; every request with a ``traceparent`` is traced.
+        ready_timeout_s: Maximum number of seconds of a start; default: 120, plus 10 for each model.
+        grace_s: Maximum number of seconds of ``stop``; all but the last 3 s are for requests in flight.
+        extra_args: Additional options for tritonserver; they must not turn off one of its three endpoints.
 
     Attributes:
-        snapshot: what is served, from ``start`` to ``stop``.
-        control: of Triton, from ``start`` on.
-        log_file: of Triton, from ``start`` on; if it was not given, it is gone after ``stop`` unless Triton failed.
+        snapshot: Copy of the repository that is served, from ``start`` to ``stop``.
+        control: Control interface of Triton, set by ``start``.
+        log_file: Log file of Triton, set by ``start``. A temporary one is deleted by ``stop`` unless Triton failed.
     """
 
     model_repository: Path
@@ -151,22 +152,22 @@ class Server:
 
     @property
     def pipeline_models(self) -> list[str]:
-        """The models that have a pipeline: they take an image, and perhaps numbers."""
+        """Names of the models that have a pipeline; their inputs are an image, and possibly numbers."""
         return sorted(Repository(self.snapshot.folder).pipelines)
 
     @property
     def ensembles(self) -> list[str]:
-        """The models that are ensembles."""
+        """Names of the models that are ensembles."""
         return list(Repository(self.snapshot.folder).ensembles)
 
     @property
     def models_to_try(self) -> list[str]:
-        """Each ensemble, or else the first model that has a pipeline."""
+        """Names of all ensembles, or of the first model with a pipeline if there are no ensembles."""
         return self.ensembles or self.pipeline_models[:1] or ["MODEL"]
 
     @property
     def curls(self) -> list[str]:
-        """The command lines to try, of each model to try that takes the bytes of an image, and nothing else."""
+        """Example curl commands for each model to try whose only input is an encoded image."""
         takes = {model: self.control.model_input(model) for model in self.models_to_try}
         return [
             curl_line(self.http_url, model, photo=CLIP if found and found.frames else PHOTO)
@@ -176,7 +177,7 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Triton's process, which leads a process group of its own."""
+        """Process ID of Triton, which is also its process group."""
         assert self._processes is not None
         return self._processes.pid
 
@@ -184,11 +185,11 @@ class Server:
         """Start Triton and return when every model is ready.
 
         Args:
-            on_progress: Function that is called with the number of models that are loaded, and of all.
+            on_progress: Function that is called with the number of loaded models, and the number of all models.
 
         Raises:
-            SetupError: the machine is not fit, a port is taken, or Triton does not become ready in time.
-            PixprepError: a model does not load; one line for each.
+            SetupError: The machine is not suitable, a port is in use, or Triton does not become ready in time.
+            PixprepError: A model does not load; the error has one line for each such model.
         """
         assert self.state is State.ENDED
         self._check_arguments()
@@ -218,10 +219,10 @@ class Server:
             raise
 
     def restart(self) -> None:
-        """End Triton at once and start it again: on the same ports, with the models of the snapshot.
+        """Kill Triton and start it again on the same ports, with the models of the snapshot.
 
         Raises:
-            SetupError, PixprepError: as ``start``. Then there is no Triton; ``restart`` may be tried again.
+            SetupError, PixprepError: As for ``start``. Triton does not run then; ``restart`` may be called again.
         """
         assert self.state in (State.SERVING, State.HEALING)
         assert self._processes is not None
@@ -234,12 +235,12 @@ class Server:
             self._launch(self._processes, timeout_s=self._patience_s)
 
     def stop(self, *, timeout_s: float | None = None) -> None:
-        """End Triton: requests in flight are answered, then no process, shared memory or temporary file is left.
+        """Finish the requests in flight, then end Triton, and remove its shared memory and temporary files.
 
-        An idle Triton needs 2 to 4 s: it looks once a second whether its connections and models have ended.
+        An idle Triton needs 2 to 4 s, because it checks once a second whether its connections and models have ended.
 
         Args:
-            timeout_s: at most; what is not answered by then is cut. Default: the grace period.
+            timeout_s: Maximum number of seconds, after which open requests are aborted. Default: the grace period.
         """
         timeout_s = self.grace_s if timeout_s is None else timeout_s
         end_at = time.monotonic() + timeout_s
@@ -263,21 +264,25 @@ class Server:
         self.state = State.ENDED
 
     def poll(self, *, within_s: float = 0.0) -> int | None:
-        """Triton's exit code if it ends in time, 0 once it was stopped, else None; may be asked by any thread."""
+        """Return Triton's exit code if it ends in time, 0 after ``stop``, otherwise None. Thread-safe."""
         processes = self._processes
         return 0 if processes is None else processes.poll(within_s=within_s)
 
     def keep_guard(self) -> None:
-        """Start another guard if someone has killed the process that ends Triton when this process is killed."""
+        """Start the guard process again if it was killed. The guard ends Triton when this process is killed."""
         if self._processes is not None:
             self._processes.keep_guard()
 
     def load(self, model: str, *, over: Event | None = None) -> str:
-        """Load a model again from the snapshot; why it does not load, or empty. ``over`` is set when Triton is to end.
+        """Load a model again from the snapshot. Returns the reason if it does not load, or an empty text.
+
+        Args:
+            model: Name of the model.
+            over: Event that is set when Triton is about to end.
 
         Raises:
-            TimeoutError: no answer. This Triton will not load this model any more.
-            ConnectionError: Triton has ended, or is about to.
+            TimeoutError: Triton did not respond, and will not load this model until it is restarted.
+            ConnectionError: Triton has ended, or is about to end.
         """
         self.snapshot.touch(model)
         launches = Launches(self.pid, self._prefix)
@@ -293,11 +298,11 @@ class Server:
 
     @property
     def _patience_s(self) -> float:
-        """Time that one load, or all of them, may take: several times what the start took."""
+        """Time limit in seconds for loading one or all models: a multiple of the time that the start took."""
         return max(20.0, 5 * self._start_s)
 
     def _start_front(self, folder: Path) -> None:
-        """Start the front, which answers when its ports listen; a folder holds Triton's sockets."""
+        """Start the front and wait until its ports listen; ``folder`` contains Triton's sockets."""
         own = {"localhost", self.host.lower(), *(name.lower() for name in self.allow_hosts)}
         is_any = not is_loopback(self._address) and not self.allow_hosts
         rules = {"names": None if is_any else sorted(own), "limit_bytes": self.http_max_input_size}
@@ -309,7 +314,7 @@ class Server:
     def _launch(
         self, processes: Processes, *, timeout_s: float, on_progress: Callable[[int, int], object] | None = None
     ) -> None:
-        """Start a Triton and wait until it is ready."""
+        """Start a Triton process and wait until it is ready."""
         wheel, folder = find_wheel(), processes.folder
         assert self.log_file
         closed = _ADMIN if self.allow_shared_memory else f"{_ADMIN},shared-memory"
@@ -339,9 +344,9 @@ class Server:
             *(f"--{name}-address=unix:{file}" for name, file in _SOCKETS.items()),
             f"--grpc-address={bracketed(self._address)}",
             *(f"--{name}-port={port}" for name, port in self._ports.items()),
-            "--model-control-mode=explicit",  # a model whose process died can be loaded again, by who has the key
+            "--model-control-mode=explicit",  # a client with the key can reload a model whose process died
             "--load-model=*",
-            "--exit-timeout-secs=1",  # for connections that idle: ``stop`` has waited for requests before
+            "--exit-timeout-secs=1",  # only for idle connections; ``stop`` waits for requests itself
             "--allow-vertex-ai=false",
             "--allow-sagemaker=false",
             f"--http-restricted-api={closed}",
@@ -375,7 +380,7 @@ class Server:
             if (code := self.poll()) is not None:
                 error = failure(self._log(), code, files=max_files(), deaths=launches.deaths)
                 raise type(error)(*error.args, whole)
-            # Whoever took a port since we looked would answer as well; and metrics start after HTTP.
+            # A different server that took the port meanwhile would also respond; metrics start after HTTP.
             metrics = self.snapshot.folder.parent / "cwd" / _SOCKETS["metrics"]
             if self.control.is_ready() and self.pid in listeners(self._ports["grpc"]) and metrics.exists():
                 on_progress(len(models), len(models))
@@ -391,7 +396,7 @@ class Server:
         raise SetupError(f"Triton was not ready after {timeout_s:g} s ({what}): --ready-timeout waits longer; {whole}")
 
     def _log(self) -> str:
-        """Log of the present Triton so far."""
+        """Return the log of the running Triton so far."""
         assert self.log_file
         with self.log_file.open("rb") as log:
             log.seek(self._log_begin)
@@ -435,7 +440,7 @@ class Server:
 
 @contextmanager
 def _said() -> Iterator[None]:
-    """Raise a refusal of the system as a SetupError."""
+    """Convert an OSError to a SetupError."""
     try:
         yield
     except OSError as error:

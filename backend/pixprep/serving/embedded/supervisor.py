@@ -1,11 +1,12 @@
-"""Brings back what dies or hangs: a model's Python process, or all of Triton. Triton 2.51 does neither, nor says so.
+"""Supervisor: restarts a model's Python process, or all of Triton, when it dies or hangs. Triton 2.51 does not do this.
 
-When a stub dies, its model fails every request from then on, and ``/v2/health/ready`` stays 200. So each model has a
-thread that looks at its stubs, and sends an image through it if it is one of pixprep's. A model that is down is loaded
-again without being unloaded: what still serves goes on until the new one is ready, and so do the other models.
+A stub is the process in which Triton's Python backend runs a model. When a stub dies, its model fails every later
+request, while ``/v2/health/ready`` stays 200. Therefore each model has a thread that watches its stubs, and that sends
+probe images if the model is one of pixprep's. A failed model is loaded again without being unloaded: its remaining
+instances and the other models serve until the new one is ready.
 
-A stub that dies while its model is loaded leaves a call that Triton never answers. Then, and when Triton itself dies or
-hangs, Triton is ended and started again (``State.HEALING``).
+If a stub dies while its model loads, Triton never answers the load call. In this case, and when Triton itself dies or
+hangs, Triton is killed and started again (``State.HEALING``).
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from pixprep.serving.triton.config import count_instances
 
 LOOK_S = 0.25
 PROBE_S = 2.0
-MISSES = 2  # a model hangs that leaves so many probes in a row unanswered; the second follows the first at once
-SILENCES = 5  # and so does Triton, if none of its threads wants a processor meanwhile
-DEAF_S = 60.0  # and whatever its threads do, if it answers nothing for so long
-IDLE = 0.05  # a stub that used a smaller share of a core while a probe waited does not compute: it will never answer
-GRACE_S = 30.0  # what Triton keeps for so long of a model that was replaced, it keeps for ever
-THREADS_LEFT = 2000  # a stub that dies leaves 8 in Triton; with so many more than at its start it is started again
-END_S = 0.5  # a process that is killed answers nothing for a while before it counts as ended
-DISK_S = 1.0  # between two looks at the disk; a change that both see alike has rested
+MISSES = 2  # consecutive unanswered probes after which a model counts as hung; the second follows immediately
+SILENCES = 5  # consecutive unanswered probes after which Triton counts as hung, if none of its threads is runnable
+DEAF_S = 60.0  # seconds without a response after which Triton counts as hung, whatever its threads do
+IDLE = 0.05  # a stub that used a smaller fraction of a core during a probe does not compute, and will not respond
+GRACE_S = 30.0  # what Triton keeps of a replaced model for longer than this, it keeps forever
+THREADS_LEFT = 2000  # a dead stub leaves 8 threads in Triton, which is restarted after this many more than at its start
+END_S = 0.5  # seconds between the last response of a killed process and its exit
+DISK_S = 1.0  # seconds between two checks of the disk; a change is complete when both checks see the same
 
-_RUNNING = ("R", "S", "D", "t")  # states of a process; t: a debugger looks at it
+_RUNNING = ("R", "S", "D", "t")  # states of a running process; t: stopped by a debugger
 _logger = logging.getLogger(__name__)
 
 Check = Callable[[Path], Sequence[Problem]]
@@ -54,23 +55,24 @@ def serve(
     on_progress: Callable[[int, int], object] | None = None,
     watch: Check | None = None,
 ) -> None:
-    """Start a server and look after it until Ctrl-C or SIGTERM, then stop it.
+    """Start a server and supervise it until Ctrl-C or SIGTERM, then stop it.
 
     Args:
         server: The server.
         on_ready: Function that is called when every model is ready.
         on_progress: See ``Server.start``.
-        watch: Finder of problems in what changes on disk: changes without a problem are deployed. None: no change is.
+        watch: Function that finds the problems of changed models; changes without problems are deployed. None: changes
+            on disk are not deployed.
 
     Raises:
-        PixprepError: it did not start, or Triton ended again and again.
+        PixprepError: The server did not start, or Triton ended repeatedly.
     """
     stopping = Event()
 
     def stop(*_: object) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):  # a second one does not cut short what the first began
+        for number in (signal.SIGINT, signal.SIGTERM):  # ignore a second signal during the shutdown
             signal.signal(number, signal.SIG_IGN)
-        stopping.set()  # Python forgets an exception that happens to be raised inside a finalizer
+        stopping.set()  # Python drops an exception that is raised inside a finalizer
         raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
@@ -85,10 +87,10 @@ def serve(
 
 
 def look_after(server: Server, stopping: Event, *, watch: Check | None = None, waits: Waits | None = None) -> None:
-    """Look after a server, all of whose models are ready, until ``stopping`` is set; see ``serve``.
+    """Supervise a server, all of whose models are ready, until ``stopping`` is set; see ``serve``.
 
     Raises:
-        PixprepError: Triton ended again and again: so often as ``waits`` says, ``OF_TRITON`` by default.
+        PixprepError: Triton ended more often than ``waits`` allows; default: ``OF_TRITON``.
     """
     waits, edits = waits or Waits(*OF_TRITON), _Edits(server, watch)
     Thread(target=edits.watch, args=(stopping,), name="pixprep-edits", daemon=True).start()
@@ -117,11 +119,11 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
 
 
 class Hearing:
-    """Tells a Triton that hangs from one that is late because others have the processors.
+    """Distinguishes a Triton that hangs from one that is late because other processes use the cores.
 
     Args:
-        pid: of Triton, which has just answered.
-        deaf_s: for which it may leave every probe unanswered while its threads run.
+        pid: Process ID of Triton, which has just responded.
+        deaf_s: Seconds for which Triton may leave every probe unanswered while its threads run.
     """
 
     def __init__(self, pid: int, *, deaf_s: float = DEAF_S) -> None:
@@ -132,11 +134,11 @@ class Hearing:
         self._heard_at = time.monotonic()
 
     def count(self, *, is_answered: bool) -> str:
-        """Count a probe; why Triton has to be ended, or empty."""
+        """Count a probe. Returns the reason to restart Triton, or an empty text."""
         states = thread_states(self._pid)
         if is_answered:
             self._silences, self._heard_at = 0, time.monotonic()
-        elif not {"R", "D"} & {*states}:  # nobody in it runs, waits for a processor, or for the disk
+        elif not {"R", "D"} & {*states}:  # no thread runs, or waits for a core or the disk
             self._silences += 1
         if len(states) > self._max_threads:
             return f"Triton keeps {THREADS_LEFT} threads of processes that died"
@@ -148,9 +150,9 @@ class Hearing:
 
 
 class _Life:
-    """One Triton, from when it is ready until it has ended, or has to be ended.
+    """One run of Triton, from ready until it ends or must be ended.
 
-    ``over``: it ends.
+    ``over`` is an event that is set when the run ends.
     """
 
     def __init__(self, server: Server) -> None:
@@ -160,18 +162,18 @@ class _Life:
         self._why = ""
 
     def end(self, why: str) -> None:
-        """Have Triton ended, and started again; by any thread."""
+        """Request a restart of Triton. Thread-safe."""
         self._why = self._why or why
         self.over.set()
 
     def model(self, name: str) -> _Model:
-        """One of its models; ConnectionError: it ends, or has not said yet what it has."""
+        """Return a model by name; raise ConnectionError if Triton ends, or has not listed its models yet."""
         if self.over.is_set() or name not in self._models:
             raise ConnectionError
         return self._models[name]
 
     def run(self, stopping: Event) -> str:
-        """Look after Triton until ``stopping`` is set; else, why it has to be started again."""
+        """Supervise Triton until ``stopping`` is set. Returns the reason for a restart, or an empty text."""
         server, hearing, probe_at = self.server, Hearing(self.server.pid), 0.0
         try:
             while not self.over.is_set() and server.poll() is None and not stopping.wait(LOOK_S):
@@ -186,7 +188,7 @@ class _Life:
             self.over.set()
         if stopping.is_set():
             return ""
-        code = server.poll(within_s=END_S)  # whatever seemed wrong, it may have ended by itself
+        code = server.poll(within_s=END_S)  # Triton may have ended by itself
         return self._why if code is None else f"Triton {ended(code)}"
 
     def _find_models(self) -> None:

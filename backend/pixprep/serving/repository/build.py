@@ -102,41 +102,44 @@ def plan_repository(
 ) -> RepositoryPlan:
     """Plan the models ``preprocess``, ``classifier`` and ``ensemble``.
 
-    A build over an earlier one repeats its ``input_``, ``on_error``, ``max_batch_size``, ``parameters`` and
-    ``odd_range`` where they are not given.
+    A build over an earlier one repeats those of its ``input_``, ``on_error``, ``max_batch_size``, ``parameters`` and
+    ``odd_range`` that are not given.
 
     Args:
-        output: the repository; it may be missing.
-        pipeline: default: the demo's. Of a model of several images: the pipeline of each input, by its name; the
-            models are then ``preprocess_INPUT``, and the inputs of the ensemble ``INPUT_image``.
-        one_image: of several pipelines: all take the one ``image`` of a request.
-        preprocess: a model of ``output`` that another build wrote: its pipeline and its options are taken as they are,
-            and the ensembles share it.
-        boxes_from: an ensemble of ``output`` that finds what the pipeline takes with each photo, such as boxes.
-        boxes_by: the Python file whose function ``rows`` makes them of the ensemble's outputs, see ``rows_model.py``.
-        onnx: the classifier; default: the demo's EfficientNet-lite0.
-        plan: the same classifier as TensorRT made it on the machine that will serve it.
-        classifier: what runs it. The models' names, inputs and outputs are the same for each.
-        classifier_io: what a plan without its ONNX file takes and gives, as ``NAME:TYPE:DIMS``.
-        labels: the names of the classes, see ``read_labels``; of several outputs, by their names; default: those that
-            the ONNX file holds.
-        free_dims: the batch, and sides that the export froze, are freed, and tried with ONNX Runtime.
-        name: of the ensemble; the others are then ``NAME_preprocess`` and ``NAME_classifier``.
-        input_: how images come. ``bytes``: a BYTES tensor ``image``; ``dali``: a UINT8 one ``DALI_INPUT_0``, as
-            clients of dali_backend send them.
-        on_error: what a bad image does: fail its request, by default; or become zeros, with the reason in ``status``.
-        max_batch_size: of all three models; default: 64, or as many clips as have 64 frames. Of a pipeline that takes
-            boxes it is the classifier's, and so bounds the boxes of a photo.
-        parameters: of the preprocess model, such as ``{"threads": "2"}``.
-        odd_range: values are meant that no usual classifier takes.
-        force: replace models that pixprep did not write, or that were changed since, and files that were put beside
-            those it did; repeat nothing.
+        output: Folder of the repository; it is created if it does not exist.
+        pipeline: Pipeline of the preprocess model; default: the demo's. For a model with several image inputs, a
+            mapping from each input to its pipeline; the models are then named ``preprocess_INPUT``, and the inputs of
+            the ensemble ``INPUT_image``.
+        one_image: With several pipelines: all of them receive the same ``image`` of a request.
+        preprocess: Name of a preprocess model in ``output`` that an earlier build wrote. The new ensemble shares it,
+            with its pipeline and options.
+        boxes_from: Name of an ensemble in ``output`` that detects the boxes, or other rows, that the pipeline takes.
+        boxes_by: Python file whose function ``rows`` converts the ensemble's outputs to rows, see ``rows_model.py``.
+        onnx: ONNX file of the classifier; default: the demo's EfficientNet-lite0.
+        plan: TensorRT plan of the same classifier, made on the machine that will serve it.
+        classifier: Runtime of the classifier. The names, inputs and outputs of the models do not depend on it.
+        classifier_io: Input and outputs of a plan without its ONNX file, as ``NAME:TYPE:DIMS``.
+        labels: File with the class names, see ``read_labels``, or a mapping from outputs to such files; default: the
+            names in the ONNX file.
+        free_dims: Make the batch size and the image size that the export fixed dynamic, and test the result with ONNX
+            Runtime.
+        name: Name of the ensemble; the other models are then ``NAME_preprocess`` and ``NAME_classifier``.
+        input_: Format of the input. ``bytes``: a BYTES tensor ``image``. ``dali``: a UINT8 tensor ``DALI_INPUT_0``, as
+            clients of dali_backend send it.
+        on_error: Effect of a bad image. ``fail`` (default): its request fails. ``zero``: its tensor is zeros, and the
+            output ``status`` contains the reason.
+        max_batch_size: Maximum batch size of all three models; default: 64, or as many clips as have 64 frames. For a
+            pipeline that takes boxes, it is the classifier's, and therefore limits the boxes per photo.
+        parameters: Parameters of the preprocess model, such as ``{"threads": "2"}``.
+        odd_range: Accept a value range that is unusual for classifiers.
+        force: Replace models that pixprep did not write or that were changed since, and remove additional files in
+            their folders. Options of the last build are not repeated.
 
     Raises:
-        PipelineError: pipeline and classifier do not fit each other, or the arguments do not, or an ONNX file's
-            weights are no files beside it.
-        SetupError: ``output`` must not be written, or a package or a file is missing.
-        OSError: a file cannot be read.
+        PipelineError: The pipeline does not fit the classifier, the arguments contradict each other, or weights of the
+            ONNX file are missing.
+        SetupError: ``output`` must not be overwritten, or a package or a file is missing.
+        OSError: A file cannot be read.
     """
     pipelines: Mapping[str, Pipeline] = pipeline if isinstance(pipeline, Mapping) else {}
     has_own = bool(pipeline or input_ or on_error or max_batch_size or parameters is not None)

@@ -1,4 +1,4 @@
-"""Problems of a model repository, found in its files: no server, no model is loaded."""
+"""Check of a model repository from its files, without a server and without loading a model."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _OTHERS = {
     "__MACOSX": "a folder of an archive made by macOS",
     "__pycache__": "a folder of Python",
 }
-"""Folders that others leave in a folder of models."""
-# what Triton loads from a version directory, and who makes it
+"""Folders that other programs create in a folder of models."""
+# file that each backend loads from a version directory, and how to create it
 _FILES = {
     "pixprep": (model_config.PIPELINE_FILE, "write the pipeline there"),
     "onnxruntime": (ONNX_FILE, "copy the ONNX file there"),
     "tensorrt": ("model.plan", "make it there with trtexec, on the machine that will serve it"),
     "python": ("model.py", "write the Python model there"),
 }
-# what runs a model whose configuration does not say it, by the name of its file
+# backend of a model whose configuration does not name one, by the name of its file
 _BACKENDS = {"model.onnx": "onnxruntime", "model.plan": "tensorrt", "model.pt": "pytorch", "model.xml": "openvino"} | {
     "model.savedmodel": "tensorflow",
     "model.py": "python",
@@ -49,13 +49,13 @@ _BACKENDS = {"model.onnx": "onnxruntime", "model.plan": "tensorrt", "model.pt": 
 
 
 def check(repository: Path | Repository) -> list[Problem]:
-    """Everything that keeps a model repository from loading, or its ensembles from working.
+    """Find the problems that keep a model repository from loading, or its ensembles from working.
 
     Returns:
-        The problems, model by model; none for a valid repository.
+        The problems, model by model; an empty list for a valid repository.
 
     Raises:
-        SetupError: tritonclient, which knows the fields of config.pbtxt, or onnx is not installed.
+        SetupError: tritonclient, which parses config.pbtxt, or onnx is not installed.
     """
     repository = Repository.at(repository)
     if wrong := _not_a_repository(repository.folder):
@@ -66,7 +66,7 @@ def check(repository: Path | Repository) -> list[Problem]:
 
 
 def _not_a_repository(folder: Path) -> Problem | None:
-    """The problem of a folder that is a model or a version of one."""
+    """Return a problem if the folder is a model, or a version of one, instead of a repository."""
     if (folder / CONFIG_FILE).is_file() or any(folder.glob(f"[0-9]*/{model_config.PIPELINE_FILE}")):
         parent = folder.parent if folder.name else Path("..")
         return Problem(folder.name, "is a model, not a repository", f"its repository is {parent}")
@@ -77,7 +77,7 @@ def _not_a_repository(folder: Path) -> Problem | None:
 
 
 def check_models(repository: Repository) -> Iterator[Problem]:
-    """Problems of each model by itself."""
+    """Find the problems of each model by itself."""
     for model in repository.models.values():
         if model.name in _OTHERS:
             what = f"is {_OTHERS[model.name]}, which Triton treats as a model"
@@ -95,23 +95,23 @@ def check_models(repository: Repository) -> Iterator[Problem]:
 
 
 def check_ensembles(repository: Repository) -> Iterator[Problem]:
-    """Problems of the ensembles, whose steps do not fit each other."""
+    """Find ensembles whose steps do not fit together."""
     for model in repository.models.values():
-        with suppress(PipelineError, OSError):  # which is a problem of the model
+        with suppress(PipelineError, OSError):  # reported as a problem of the model
             if "ensemble_scheduling" in model.config:
                 yield from check_ensemble(model, repository)
 
 
 CHECKS: tuple[Callable[[Repository], Iterator[Problem]], ...] = (check_models, check_ensembles)
-"""What ``check`` looks for, in the order of its answer."""
+"""Checks that ``check`` runs, in the order of its result."""
 
 
 def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
-    """Problems of a pipeline file: the first one, or each range of values that is hardly meant.
+    """Find the problems of a pipeline file: the first error, or every unusual range of values.
 
     Args:
-        path: of the file.
-        odd_range: such ranges are meant.
+        path: Path of the pipeline file.
+        odd_range: Accept unusual ranges of values.
     """
     if path.name == CONFIG_FILE:
         remedy = f"check its repository, {path.resolve().parents[1]}"
@@ -124,11 +124,11 @@ def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
 
 
 def remarks(pipeline: Pipeline, *, asks: bool = True) -> list[str]:
-    """The tensors that training resizes otherwise, the numbers that clients are to send, and the sides left open.
+    """Describe tensors that training resizes differently, numbers that clients must send, and sizes that vary.
 
     Args:
         pipeline: Pipeline that is served.
-        asks: Clients send its numbers; else a model before it does.
+        asks: True if clients send its numeric inputs, False if a previous model produces them.
     """
     such = ", ".join(f'"{name}" {spec}' for name, spec in pipeline.inputs.items())
     specs = {name: output.spec for name, output in pipeline.outputs.items()}
@@ -140,7 +140,7 @@ def remarks(pipeline: Pipeline, *, asks: bool = True) -> list[str]:
 
 
 def lacking(config: Mapping[str, Any]) -> list[str]:
-    """The decoders that this machine lacks for the formats of a configuration; the server's may have them."""
+    """Describe decoders that this machine lacks for the configured formats; the server may have them."""
     formats, notes = model_config.options(config).engine.limits.formats, []
     for name, find in (("avif", prepare_avif), ("heic", lambda: needed("heic"))):
         try:
@@ -151,18 +151,18 @@ def lacking(config: Mapping[str, Any]) -> list[str]:
 
 
 def side_notes(path: Path | Repository, *, odd_range: bool = False) -> list[str]:
-    """Notes on each pipeline of a repository, or on a pipeline file.
+    """Return notes on each pipeline of a repository, or on a pipeline file.
 
-    They are: what serving leaves out, what it does otherwise, what it asks of clients, what the model behind it would
-    do twice or miss. Of a repository, they end with everything in it that runs code.
+    The notes describe ops that serving omits, differences from training, inputs that clients must send, and
+    preprocessing that the next model repeats or lacks. For a repository, the last notes list everything that runs code.
 
     Args:
         path: Path of the repository, or of the file.
-        odd_range: levels are meant, in a repository too, whose parameter ``odd_range`` says so for good.
+        odd_range: Accept unusual ranges of values. The parameter ``odd_range`` of a model does the same permanently.
     """
     notes: list[str] = []
     if isinstance(path, Path) and not path.is_dir():
-        with suppress(PipelineError, SetupError):  # which is a problem, and said as such
+        with suppress(PipelineError, SetupError):  # reported as a problem
             notes += _pipeline_notes(path, Pipeline.load(path), odd_range=odd_range)
         return notes
     repository = Repository.at(path)
@@ -185,12 +185,12 @@ def _pipeline_notes(file: Path, pipeline: Pipeline, takers: Iterable[Door] = (),
 
 
 def _problem(where: str, error: PixprepError) -> Problem:
-    """Problem that an error names; its text may begin with the name of its file."""
+    """Convert an error to a problem, without the file name with which its text may begin."""
     return Problem(where, str(error).removeprefix(f"{Path(where).name}: "))
 
 
 def _check_model(model: Model) -> Iterator[Problem]:
-    """Problems of one model by itself."""
+    """Find the problems of one model by itself."""
     try:
         config, served = model.config, model.served
     except PipelineError as error:
@@ -233,7 +233,7 @@ def _check_model(model: Model) -> Iterator[Problem]:
 
 
 def _check_fields(model: Model, config: Config, backend: str) -> Iterator[Problem]:
-    """Problems of fields that mean the same whatever runs the model."""
+    """Find problems in fields that have the same meaning for every backend."""
     if (batch := config.get("max_batch_size", 0)) < 0 and backend != "pixprep":  # whose own message has its limits
         yield Problem(
             model.where,
@@ -250,7 +250,7 @@ def _check_fields(model: Model, config: Config, backend: str) -> Iterator[Proble
 
 
 def _missing(folder: Path, where: str, name: str, remedy: str) -> Iterator[Problem]:
-    """Tell whether a file that a configuration names is absent, or elsewhere."""
+    """Find a file that the configuration names but that is missing, or outside the model's directory."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         yield Problem(where, "leads out of the model's directory", "put the file in it")
     elif not (folder / name).exists():
@@ -258,7 +258,7 @@ def _missing(folder: Path, where: str, name: str, remedy: str) -> Iterator[Probl
 
 
 def _backend(model: Model) -> str:
-    """Backend of the model, in Triton's order: as written, by the directory's suffix, by the file; ``""``: none."""
+    """Return the backend, or ``""``, in Triton's order: the configuration, the directory's suffix, the file."""
     if "platform" in model.config:
         return str(model.config["platform"]).partition("_")[0]  # such as tensorrt_plan
     if model.config.get("backend") or "." in model.name:
@@ -268,7 +268,7 @@ def _backend(model: Model) -> str:
 
 
 def _check_pixprep(version: Version, _backend: str) -> Iterator[Problem]:
-    """Problems of a pipeline, and of a configuration that contradicts it."""
+    """Find problems of a pipeline, and of a configuration that contradicts it."""
     if not version.has(model_config.PIPELINE_FILE):
         return
     file, where = version.where(model_config.PIPELINE_FILE), version.model.where
@@ -286,7 +286,7 @@ def _check_pixprep(version: Version, _backend: str) -> Iterator[Problem]:
 
 
 def _check_onnx(version: Version, backend: str) -> Iterator[Problem]:
-    """The declared tensors against the ONNX file that is loaded, or that the plan is made from."""
+    """Compare the declared tensors with the ONNX file that is loaded, or from which the plan is made."""
     where = version.where(ONNX_FILE)
     if backend == "python":
         script = version.folder / "model.py"
@@ -321,7 +321,7 @@ def _check_onnx(version: Version, backend: str) -> Iterator[Problem]:
 
 
 def _within(declared: Tensor, tensor: Tensor, max_batch_size: int) -> bool:
-    """Tell whether every shape that a configuration allows is one that the ONNX file takes."""
+    """Return True if the ONNX file accepts every shape that the configuration allows."""
     if declared.shape is None or tensor.shape is None:
         return tensor.shape is None
     ours = (1, *declared.shape[1:]) if max_batch_size == 1 else declared.shape

@@ -36,11 +36,11 @@ MAX_RESPONSE_BYTES = 320 << 20
 through which they pass then fit in a /dev/shm of 1 GiB."""
 INPUT_NAME, STATUS_NAME, AFTER_NAME = "image", "status", "after"
 PIXELS = "pixels"
-"""The parameter that tells clients the order of the channels of the pixels that a model takes; the pipeline says it."""
+"""Parameter that tells clients the channel order of a model's pixel input; the pipeline determines it."""
 EXAMPLES = "examples"
-"""The parameter that has for clients a row of each input whose zeros are no example, as JSON; the pipeline says it."""
+"""Parameter with an example row, as JSON, for each input for which zeros are not valid; the pipeline determines it."""
 FRAMES = "frames"
-"""The parameter that tells clients how many frames a model takes of a clip; the pipeline says it."""
+"""Parameter that tells clients the number of frames that a model takes from a clip; the pipeline determines it."""
 TRITON_TYPES: dict[DType, str] = {
     "float32": "TYPE_FP32",
     "float16": "TYPE_FP16",
@@ -51,7 +51,7 @@ TRITON_TYPES: dict[DType, str] = {
 _INPUT_TYPES = {"float32": "TYPE_FP32", "float64": "TYPE_FP64", "bool": "TYPE_BOOL", "uint8": "TYPE_UINT8"}
 _INTEGERS = {f"TYPE_{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
 _NUMBER_TYPES = {"number": _INTEGERS | {"TYPE_FP16", "TYPE_FP32", "TYPE_FP64"}, "flag": _INTEGERS}
-"""Types in which clients may send inputs of a kind, where config.pbtxt says so."""
+"""Types that config.pbtxt may declare for inputs of a kind."""
 _CHOICES = {
     "on_error": ("fail", "zero"),
     "decoder": CODECS,
@@ -95,17 +95,18 @@ class Options:
     """Parameters of ``config.pbtxt``.
 
     Attributes:
-        on_error: ``fail``: a bad image fails its request. ``zero``: its tensor is zeros, and ``status`` says why.
-        engine: see ``Engine``. Without ``threads``, the instances share the cores of this process; ``pixprep check``
-            refuses values that no usual classifier takes, unless ``odd_range`` is ``meant``.
-        outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.
-        no_rows: answer to a photo without boxes, or other rows. ``refused``: an error, EMPTY. ``empty``: tensors of no
-            rows, in the middle of a chain.
-        accept_base64: an image may come as base64 text, from clients that speak JSON.
-        allow_operators: the names of the installed operators of users' that the pipeline may call.
-        max_request_bytes: of all the images of one request.
-        max_response_bytes: Maximum number of bytes of the tensors of one request, padded to the largest. Where no size
-            follows the image, ``max_batch_size`` images must fit.
+        on_error: Effect of a bad image. ``fail``: its request fails. ``zero``: its tensor is zeros, and the output
+            ``status`` contains the reason.
+        engine: Options of the engine, see ``Engine``. Without ``threads``, the instances share the cores of this
+            process. ``pixprep check`` rejects unusual value ranges unless ``odd_range`` is ``meant``.
+        outputs: Memory of the output tensors. ``gpu``: the memory where they were computed. ``cpu``: host memory.
+        no_rows: Response to a photo without boxes or other rows. ``refused``: the error EMPTY. ``empty``: tensors
+            without rows, for use inside an ensemble.
+        accept_base64: Whether images may be base64 text, for clients that send JSON.
+        allow_operators: Names of the installed custom operators that the pipeline may call.
+        max_request_bytes: Maximum number of bytes of all images of one request.
+        max_response_bytes: Maximum number of bytes of the tensors of one request, padded to the largest. If all output
+            sizes are fixed, ``max_batch_size`` images must fit.
     """
 
     on_error: Literal["fail", "zero"]

@@ -1,7 +1,7 @@
-"""Watch over a model's process: a batch that takes for ever, or nothing to do for a while.
+"""Watchdog of a model's process: ends a process whose batch hangs, and reports idle periods.
 
-A hung decoder is worse than one that crashed, so the process ends, and is started again. Memory that is kept for the
-next batch is given back when hardly any comes.
+A hung decoder is worse than a crashed one, so the process exits and its supervisor starts it again. In idle periods,
+the model frees the memory that it keeps for the next batch.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from threading import Event, Thread
 from typing import NoReturn
 
 BATCH_S, IMAGE_S = 30.0, 10.0
-"""The slowest image that the limits let in, 50 megapixels in 100 scans, takes 3 s on one core."""
+"""The slowest image within the limits (50 megapixels in 100 scans) takes 3 s on one core."""
 IDLE_S, GPU_IDLE_S = 10.0, 120.0
-"""On a GPU the decoder is made again to give memory back, which takes longer than many a pause."""
+"""The GPU period is longer, because freeing memory there means creating the decoder again."""
 IDLE_SHARE = 0.01
-"""A process is idle that works for less than this share of the time: whoever asks for its health sends images, too."""
+"""A process that is busy for less than this fraction of the period counts as idle. It is not 0, because health probes
+send images."""
 
 
 class Watchdog:
-    """A thread that looks at the clock.
+    """A thread that ends the process at a deadline, and detects idle periods.
 
     Args:
-        log: takes the last words of the process; where its threads were follows on stderr.
-        on_idle: called at the end of a period in which there was next to nothing to do, if a batch has come since it
-            was called last; another may come meanwhile.
-        idle_s: the period.
-        period_s: between two looks.
+        log: Function that logs why the process ends; the stacks of its threads follow on stderr.
+        on_idle: Function that is called at the end of an idle period, if a batch ran since the last call. A new batch
+            may arrive during the call.
+        idle_s: Length of the period in seconds.
+        period_s: Seconds between two checks.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Watchdog:
 
     @contextmanager
     def limit(self, seconds: float, *, is_work: bool = True) -> Iterator[None]:
-        """A batch: end the process unless the block ends in time. One that is no work leaves the process idle."""
+        """End the process unless the block ends within ``seconds``. Only time with ``is_work`` counts as busy."""
         start = time.monotonic()
         self._deadline = start + seconds
         try:
@@ -67,7 +68,7 @@ class Watchdog:
                 self._has_worked = True
 
     def end(self, reason: str) -> NoReturn:
-        """End the process; whoever watches it starts it again."""
+        """End the process; its supervisor starts it again."""
         self._log(f"{reason}: its process ends, and must be started again")
         faulthandler.dump_traceback()
         os._exit(1)
