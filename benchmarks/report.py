@@ -1,9 +1,9 @@
-"""docs/performance.md, its charts, and the tables of the README and docs/scale.md, of one result of ``run.py --full``.
+"""Write docs/performance.md, its charts, and the tables of README.md and docs/scale.md from one full result.
 
-What ``run.py --families`` wrote last goes into them, too.
+``run.py --full`` writes the result. The newest result of ``run.py --families`` is also included.
 
-python benchmarks/report.py                       of the newest full result
-python benchmarks/report.py results/cpu-….json    of this one
+python benchmarks/report.py                       uses the newest full result
+python benchmarks/report.py results/cpu-….json    uses this result
 """
 
 from __future__ import annotations
@@ -55,19 +55,25 @@ MARKED = ("README.md", "docs/scale.md")
 
 
 def page(result: Result, families: Result | None = None) -> str:
-    """The text of docs/performance.md; without ``families`` where these were not measured."""
+    """Return the text of docs/performance.md; None for ``families`` omits the comparison with libraries' own code."""
     return "\n\n".join(_paragraphs(result, families)) + "\n"
 
 
 def _paragraphs(result: Result, families: Result | None) -> Iterator[str]:
-    """Headings, tables, and text that is wrapped."""
+    """Yield headings, tables and wrapped text."""
     yield "# Performance"
     yield fill(
-        "`benchmarks/report.py` makes this page from `benchmarks/results/`; `make benchmark` measures. The task: JPEG "
-        "to shorter side 256, centre 224, ImageNet mean and std, float32 planes. The photos are made of real ones. "
+        "This page is for engineers who choose a preprocessing library. It compares pixprep with other libraries on a "
+        "CPU, and lists the cases in which pixprep is slower. `make benchmark` measures, and `benchmarks/report.py` "
+        "generates this page from `benchmarks/results/`.",
+        LINE,
+    )
+    yield fill(
+        "The task is to decode a JPEG, resize its shorter side to 256, crop the central 224 x 224 pixels, normalize "
+        "with ImageNet's mean and std, and write float32 planes. The photos are derived from real ones. "
         f"This run: {result['date']}, commit `{result['commit']}`, {result['processor']}, {result['cores']} cores, "
-        f"Python {result['python']}. All contenders took turns; a number is the median of {result['rounds']} rounds. "
-        "No GPU has been measured.",
+        f"Python {result['python']}. All contenders took turns; each number is the median of {result['rounds']} "
+        "rounds. No GPU has been measured.",
         LINE,
     )
     if (load := result["load_average"]) >= measure.QUIET:
@@ -87,20 +93,21 @@ def _paragraphs(result: Result, families: Result | None) -> Iterator[str]:
     if cells := contender_cells(result, "bilinear", 1):
         yield "## Cost and pixels"
         yield fill(
-            "CPU seconds for 1,000 photos, and levels from the reference (largest / mean), one thread, bilinear. Where "
-            "the crop begins a pixel beside the reference's, the pixels are compared there.",
+            "CPU seconds for 1,000 photos, and difference from the reference in 8-bit pixel values (maximum / mean), "
+            "for bilinear with one thread. If a contender's crop is shifted by one pixel, it is compared with the "
+            "reference at the shifted position.",
             LINE,
         )
         yield costs(cells)
     yield "## Where pixprep loses"
     every = [*result["cells"], *(families["cells"] if families else ())]
-    yield "\n".join(losses(every)) or "Nowhere in this run."
+    yield "\n".join(losses(every)) or "In no cell of this run."
     if result["serving"]:
         yield "## Serving"
         yield fill(
-            "Images/s by requests in flight. perf_analyzer shares the cores with the server. A float32 tensor of 602 "
-            "kB travels back to it, unless it is in shared memory. DALI and torchvision run as Python models. The JSON "
-            "has the percentiles of every load.",
+            "Images/s by the number of requests in flight. perf_analyzer shares the cores with the server. Each "
+            "response returns a float32 tensor of 602 kB, by gRPC or in shared memory. DALI and torchvision run as "
+            "Python models. The JSON result contains the percentiles of every load.",
             LINE,
         )
         yield serving(result["serving"])
@@ -112,7 +119,7 @@ def _paragraphs(result: Result, families: Result | None) -> Iterator[str]:
 
 
 def absent(result: Result) -> dict[str, str]:
-    """Who was not measured, and why."""
+    """Return the contenders that were not measured, each with the reason."""
     missing = dict(result.get("missing", {}))
     for cell in result.get("cells", ()):
         missing |= {name: f"{cell['workload']}, {cell['filter']}: {why}" for name, why in cell["refused"].items()}
@@ -124,14 +131,14 @@ def _who(name: str, *, families: bool) -> str:
 
 
 def beside(families: Result) -> Iterator[str]:
-    """Each library's own code beside pixprep's pipeline: heading, text and two tables."""
-    yield "## Beside what you leave"
+    """Compare each library's own code with pixprep's pipeline: yield a heading, text and two tables."""
+    yield "## Compared with your library's own code"
     yield fill(
-        "A library's own code, as its users write it, beside the pipeline that pixprep imports from it, on one thread, "
-        f"in turns, {families['rounds']} rounds: milliseconds an image, how many times as fast pixprep is, and how "
-        "many levels apart the values are (largest / mean). Pillow decodes for torchvision. PaddleOCR's "
-        f"`resize_norm_img` is written out. This part: {families['date']}, commit `{families['commit']}`, "
-        f"{families['processor']}.",
+        "This table compares the code of a library, as its users write it, with the pipeline that pixprep imports from "
+        f"it. Both run with one thread, in turns, for {families['rounds']} rounds. Each cell contains the milliseconds "
+        "per image, in parentheses how many times as fast pixprep is, and the difference in 8-bit pixel values "
+        "(maximum / mean). Pillow decodes for torchvision. The code of PaddleOCR's `resize_norm_img` is copied. This "
+        f"part: {families['date']}, commit `{families['commit']}`, {families['processor']}.",
         LINE,
     )
     if (load := families["load_average"]) >= measure.QUIET:
@@ -146,10 +153,10 @@ def beside(families: Result) -> Iterator[str]:
     cells = {cell["filter"]: cell["contenders"] for cell in families["cells"] if cell["filter"] in COLOURS}
     if cells:
         yield fill(
-            "Ops on arrays of 500x375: `apply` beside functions of torchvision v2 on uint8 tensors, and beside "
-            "transforms of albumentations. `elastic` has a noise of its own in each. A call of `apply` also checks the "
-            "ops, finds their plan and allocates the result, which takes the same time for every size. `grayscale` "
-            "also copies the pixels to four bytes each, and back.",
+            "The next table compares single ops on arrays of 500x375: `apply`, functions of torchvision v2 on uint8 "
+            "tensors, and transforms of albumentations. `elastic` draws different noise in each library. A call of "
+            "`apply` also validates the ops, looks up their plan and allocates the result, which takes the same time "
+            "for every size. `grayscale` also copies the pixels to four bytes each, and back.",
             LINE,
         )
         peers = ROWS[next(iter(cells))].libraries
@@ -166,7 +173,7 @@ def beside(families: Result) -> Iterator[str]:
 
 
 def rivals(cell: Result) -> Iterator[tuple[Result, str, Result]]:
-    """The numbers of pixprep in a cell, the name of another that makes its tensor, and that one's numbers."""
+    """Yield pixprep's numbers in a cell, with the name and the numbers of each contender that produces its tensor."""
     found = cell["contenders"]
     if ours := found.get("pixprep_full", found.get("pixprep")):
         for name, theirs in found.items():
@@ -186,31 +193,39 @@ def _times(ours: Result, theirs: Result) -> str:
 
 
 def answers(result: Result) -> Iterator[tuple[str, str, str]]:
-    """Beginning of the page: a subject, a sentence with the numbers of this run, and the chart that shows them."""
+    """Yield the beginning of the page: a subject, a sentence with numbers of this run, and the name of the chart."""
     if cells := [cell for cell in contender_cells(result, "bilinear", 2) if "dali" in cell["contenders"]]:
         ours = [cell["contenders"]["pixprep_full"] for cell in cells]
         dali, pillow = (
             _range(measure.ratio(our, cell["contenders"][rival]) for our, cell in zip(ours, cells, strict=True))
             for rival in ("dali", "pillow")
         )
-        text = f"With two threads and bilinear, pixprep makes {dali} times as many tensors a second as DALI, and"
-        yield "Engine", f"{text} {pillow} times as many as Pillow and NumPy, whose pixels it gives.", "engine"
+        text = f"With two threads and bilinear, pixprep produces {dali} times as many tensors per second as DALI, and"
+        yield "Engine", f"{text} {pillow} times as many as Pillow and NumPy, whose pixels it reproduces.", "engine"
     if rows := [row for rows in result["kernel"].values() for row in rows if row["filter"] == "bilinear"]:
         share = _range((100 * row["kernel_ms"] / (row["kernel_ms"] + row["decode_ms"]) for row in rows), digits=0)
         pillow = _range(row["pillow_ms"] / row["kernel_ms"] for row in rows)
-        text = f"Bilinear resize, crop and arithmetic take {share} % of a photo's time, the decode takes the rest;"
-        yield "Decode and kernel", f"{text} Pillow's resize alone takes {pillow} times as long as our kernel.", "parts"
+        text = (
+            f"Bilinear resize, crop and arithmetic take {share} % of the time per photo, and the decode takes the rest."
+        )
+        yield (
+            "Decode and kernel",
+            f"{text} Pillow's resize alone takes {pillow} times as long as pixprep's kernel.",
+            "parts",
+        )
     if result["serving"]:
         own = result["serving"]["engine"]["images_per_s"]
         shared, grpc = (
             max(row["images_per_s"] / own for row in closed_loop(result["serving"], OURS, batch=8, shared=way))
             for way in (True, False)
         )
-        text = f"Triton answers with {shared:.0%} of the engine's images/s through shared memory, and with {grpc:.0%}"
-        yield "Serving", f"{text} where tensors travel by gRPC.", "serving"
+        text = f"Triton reaches {shared:.0%} of the engine's images/s if tensors are in shared memory, and {grpc:.0%}"
+        yield "Serving", f"{text} if they are sent by gRPC.", "serving"
         for row in poisson(result["serving"], OURS)[:1]:
-            text = f"Where {row['load'].split()[1].removesuffix('/s')} photos a second arrive at random, half of them"
-            text += f" take at most {row['p50_ms']:.1f} ms, and 99 % at most {row['p99_ms']:.0f} ms."
+            text = (
+                f"If {row['load'].split()[1].removesuffix('/s')} photos per second arrive at random, the median latency"
+            )
+            text += f" is {row['p50_ms']:.1f} ms, and the 99th percentile is {row['p99_ms']:.0f} ms."
             yield "Latency", text, "latency"
 
 
@@ -220,19 +235,19 @@ def _range(values: Iterable[float], *, digits: int = 1) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
 def speeds(cells: Sequence[Result]) -> str:
-    """Images/s of every contender, and in brackets how many times DALI."""
+    """Return a table of images/s of every contender, with the ratio to DALI in parentheses."""
     contenders = [cell["contenders"] for cell in cells]
     rows = [[text, *(_speed(found, name) for found in contenders)] for name, text in _present(contenders)]
     return table(["images/s (x DALI)", *(cell["workload"] for cell in cells)], rows)
 
 
 def others(cells: Sequence[Result]) -> str:
-    """The same, a workload a row, of the contenders that the README shows."""
+    """Return the same table for the contenders in the README, with one row per workload."""
     rows = [
         [f"{cell['workload']}, {THREADS[cell['threads']]}", *(_speed(cell["contenders"], name) for name in README)]
         for cell in cells
@@ -257,7 +272,7 @@ def _rate(numbers: Result) -> str:
 
 
 def costs(cells: Sequence[Result]) -> str:
-    """CPU time and pixels of each size; memory at the largest; the time to import."""
+    """Return a table of CPU time and pixel difference per size, peak memory, and import time."""
 
     def cost(numbers: Result | None) -> str:
         if numbers is None:
@@ -276,7 +291,7 @@ def costs(cells: Sequence[Result]) -> str:
 
 
 def losses(cells: Sequence[Result]) -> Iterator[str]:
-    """Each contender that makes a tensor sooner than the pixprep that is beside it."""
+    """Yield a list item for each contender that is faster than pixprep in the same cell."""
     for cell in cells:
         row = ROWS.get(cell["filter"])
         for ours, name, theirs in rivals(cell):
@@ -286,7 +301,7 @@ def losses(cells: Sequence[Result]) -> Iterator[str]:
 
 
 def serving(result: Result) -> str:
-    """Images/s of every model by requests in flight, beside the engine's."""
+    """Return a table of images/s of every model by requests in flight, and of the engine alone."""
     rows, levels = [], ("1", "4", "16")
     for (model, text), batch, shared in product(MODELS.items(), (1, 8), (False, True)):
         loads = {row["load"].split()[1]: row for row in closed_loop(result, model, shared=shared, batch=batch)}
@@ -295,12 +310,12 @@ def serving(result: Result) -> str:
             rates = [f"{loads[level]['images_per_s']:.0f}" if level in loads else "-" for level in levels]
             rows.append([text, "shared memory" if shared else "gRPC", str(batch), *rates, f"{spent:.1f}"])
     own, cpu = result["engine"]["images_per_s"], result["engine_cpu_ms_per_image"]
-    head = ["", "tensors by", "photos a request", *(f"{level} in flight" for level in levels), "CPU ms a photo"]
+    head = ["", "tensors by", "photos per request", *(f"{level} in flight" for level in levels), "CPU ms per photo"]
     return table(head, [*rows, ["the engine alone", "-", "8", f"{own:.0f}", "-", "-", f"{cpu:.1f}"]])
 
 
 def readme(result: Result, families: Result | None = None) -> str:
-    """The README's tables: images/s, bilinear, two threads; and what users of three libraries leave."""
+    """Return the tables of the README: images/s, bilinear, two threads; and three libraries' own code."""
     cells = {cell["workload"]: cell for cell in result["cells"] if (cell["filter"], cell["threads"]) == ("bilinear", 2)}
     rows = [
         [name, *(_rate(found[who]) if who in found else "-" for who in README)]
@@ -322,19 +337,23 @@ def _featured(families: Result) -> str:
         for where in FEATURED
         for ours, name, theirs in rivals(cells.get(where, {"contenders": {}}))
     ]
-    return f"\n{table(['ms an image of 500x375, one thread', 'pixprep', 'its own code'], rows)}\n"
+    return f"\n{table(['ms per image of 500x375, one thread', 'pixprep', 'its own code'], rows)}\n"
 
 
 def host_ceiling(result: Result) -> Iterator[str]:
-    """Work that Python could hand to a GPU that takes no time: heading, text and tables."""
+    """Yield heading, text and tables about the rate at which the host could supply a GPU that takes no time."""
     yield "## The host's ceiling"
     yield fill(
-        "No GPU is measured: nvImageCodec's decoder, CuPy and the kernels are played, and return at once. What is left "
-        "is the engine and the Triton backend, one photo a request: the time of the interpreter, which one thread at "
-        "a time can have, and beside it the machine code of the windows. The ceiling is 1 s over the first column; "
-        "measured is the best round of the best column, with what is played. Least of "
-        f"{result['rounds']} rounds; decoder `{result['decoder']}`; {result['date']}, commit `{result['commit']}`, "
-        f"{result['processor']}, load average {result['load_average']:.1f}: other programs ran.",
+        "This section estimates how many images per second the host can supply to a GPU. No GPU is measured: "
+        "nvImageCodec's decoder, CuPy and the kernels are mocked, and return immediately. The remaining time is that "
+        "of the engine and the Triton backend, with one photo per request. It consists of interpreter time, which "
+        "only one thread at a time can use, and of native code that computes the filter windows and can run in "
+        'parallel. The columns up to "machine code" contain microseconds per image. The ceiling is 1 s divided by the '
+        "first of them. The measured rate is that of the best round of the best column, and includes the mocked calls. "
+        "A lane is a thread with its own stream. "
+        f"Times are minimums of {result['rounds']} rounds; decoder `{result['decoder']}`; "
+        f"{result['date']}, commit `{result['commit']}`, {result['processor']}, load average "
+        f"{result['load_average']:.1f}: other programs ran.",
         LINE,
     )
     cells: dict[tuple[str, int], dict[tuple[int, int], Result]] = {}
@@ -349,22 +368,22 @@ def host_ceiling(result: Result) -> Iterator[str]:
         rate = f"{alone['ceiling_images_per_s']:,}"
         rows.append([sizes, str(batch), *words, f"{alone['machine_code_us']:.0f}", rate, f"{measured:,}"])
     head = ["sizes", "batch", *ways.values(), "machine code", "ceiling, images/s", "measured, images/s"]
-    yield table([f"{head[0]}; us an image", *head[1:]], rows)
+    yield table([f"{head[0]}; us per image", *head[1:]], rows)
     if "CuPy" in (objects := result.get("objects_us", {})):
         yield fill(
-            "Real objects, measured with no GPU, come on top: nvImageCodec's image takes "
+            "The real objects, measured without a GPU, add to this time: nvImageCodec's image takes "
             f"{objects['nvImageCodec']:.1f} us, and CuPy's array {objects['CuPy']:.1f} us.",
             LINE,
         )
 
 
 def newest(pattern: str = "cpu-*-full.json") -> Path | None:
-    """The newest result of a kind, if there is one."""
+    """Return the newest result that matches the pattern, or None."""
     return max(RESULTS.glob(pattern), default=None)
 
 
 def scale(result: Result) -> str:
-    """The table of docs/scale.md: milliseconds of one core for a photo, and the bytes of its file."""
+    """Return the table of docs/scale.md: milliseconds of one core per photo, and the size of its file."""
     spent = poisson(result["serving"], OURS)[0]["cpu_ms_per_image"]
     serving_ms = spent["triton"] + spent["models"] - result["serving"]["engine_cpu_ms_per_image"]
     rows = []
@@ -377,7 +396,7 @@ def scale(result: Result) -> str:
 
 
 def texts(result: Result, marked: Mapping[str, str]) -> dict[str, str]:
-    """The Markdown that this program writes, by its path from the repository's root; ``marked``: the pages as now."""
+    """Return the generated Markdown by path relative to the root; ``marked`` contains the current marked pages."""
     path = newest("families-2*.json")
     families = json.loads(path.read_text(encoding="utf-8")) if path else None
     tables = {"README.md": readme(result, families), "docs/scale.md": scale(result)}
@@ -389,10 +408,12 @@ def texts(result: Result, marked: Mapping[str, str]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Write the files."""
+    """Write the pages and the charts."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("result", nargs="?", type=Path, default=newest())
-    parser.add_argument("--out", type=Path, default=measure.ROOT, help="in place of the repository's root")
+    parser.add_argument(
+        "--out", type=Path, default=measure.ROOT, help="folder to write to in place of the repository's root"
+    )
     arguments = parser.parse_args()
     if arguments.result is None:
         parser.error("no full result in benchmarks/results: python benchmarks/run.py --full")

@@ -1,4 +1,4 @@
-"""docs/performance-training.md, made of the newest results of ``train`` and ``memory`` alone."""
+"""Write docs/performance-training.md from the newest results of ``train`` and ``memory``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ OURS = ("pixprep_loader", "colour_pixprep")
 WHAT = {
     "pixprep_loader": "pixprep Loader",
     "pixprep_cached": 'pixprep Loader, second epoch with `cache="pixels"`',
-    "pixprep_engine": "pixprep engine alone, nothing read ahead",
+    "pixprep_engine": "pixprep engine alone, without prefetching",
     "dali_crop": "DALI, decode, then `random_resized_crop`",
-    "dali_region": "DALI, `image_random_crop`: decodes the window",
+    "dali_region": "DALI, `image_random_crop`: decodes only the crop",
     "torch_pil": "DataLoader, torchvision v2 on Pillow",
     "torch_tensor": "DataLoader, torchvision v2 on tensors",
     "tf_antialiased": "tf.data, antialiased",
@@ -34,7 +34,7 @@ LINE = 120
 
 
 def page(result: dict[str, Any], memory: dict[str, Any] | None = None) -> str:
-    """The text of the page; without what was not measured."""
+    """Return the text of the page; None for ``memory`` omits that section."""
     paragraphs = [*_paragraphs(result)]
     if memory:
         paragraphs.append(_memory(memory))
@@ -45,10 +45,10 @@ def _memory(memory: dict[str, Any]) -> str:
     parts = memory["parts_mib"]
     return "## Memory\n\n" + fill(
         f"{memory['images']:,} images of 300 sizes were read and decoded, in batches of {memory['batch_mib']:g} MiB, "
-        f"and the iterator was dropped once in mid-epoch ({memory['date']}, `benchmarks/memory.py`). The process had "
-        f"{memory['before_mib']:.0f} MiB before, {memory['most_mib']:.0f} MiB at most, and "
-        f"{memory['dropped_mib']:.0f} MiB when the iterator was gone. Medians of the tenths of the run, in MiB: "
-        f"{', '.join(f'{mib:.0f}' for mib in parts)}.",
+        f"and the iterator was deleted once in mid-epoch ({memory['date']}, `benchmarks/memory.py`). The process used "
+        f"{memory['before_mib']:.0f} MiB before, at most {memory['most_mib']:.0f} MiB during the run, and "
+        f"{memory['dropped_mib']:.0f} MiB after the iterator was deleted. The medians of each tenth of the run, in "
+        f"MiB, are {', '.join(f'{mib:.0f}' for mib in parts)}.",
         LINE,
     )
 
@@ -57,18 +57,24 @@ def _paragraphs(result: dict[str, Any]) -> Iterator[str]:
     colours = any(name.startswith("colour_") for cell in result["cells"] for name in cell["contenders"])
     yield "# Performance of the training input"
     yield fill(
-        "`benchmarks/train_report.py` makes this page from `benchmarks/results/`; `make benchmark-training` measures. "
+        "This page is for engineers who choose an input pipeline for training. It compares the Loader with others on a "
+        "CPU. `make benchmark-training` measures, and `benchmarks/train_report.py` generates this page from "
+        "`benchmarks/results/`.",
+        LINE,
+    )
+    yield fill(
         "The task is torchvision's ImageNet training preset: JPEG files of two classes, a random resized crop of 224, "
         "a random flip, mean and std, float32, batches of 64, shuffled. "
         + (
-            "With colours: a jitter of brightness, contrast and saturation by 0.4, and of hue by 0.1. "
+            "The rows with colors also jitter brightness, contrast and saturation by 0.4, and hue by 0.1. "
             if colours
             else ""
         )
         + f"This run: {result['date']}, commit `{result['commit']}`, {result['processor']}, Python {result['python']}. "
-        "Each contender had as many cores as threads, for all its processes, and was stopped while others had their "
-        f"turn; those with worker processes had the best number of them. Numbers are medians of {result['rounds']} "
-        "rounds. The CPU time is that of all processes of a contender.",
+        "Each contender had as many cores as threads, for all its processes, and was paused while others ran. "
+        "Contenders with worker processes ran with the number of workers that was fastest. Numbers are medians of "
+        f'{result["rounds"]} rounds. The column "pixprep is" contains how many times as fast as this row the Loader '
+        "is. The CPU time is that of all processes of a contender.",
         LINE,
     )
     if (load := result["load_average"]) >= measure.QUIET:
@@ -84,7 +90,7 @@ def _paragraphs(result: dict[str, Any]) -> Iterator[str]:
 
 def _table(contenders: dict[str, Any]) -> str:
     ours = _ours(contenders)
-    lines = ["| | images/s | pixprep is | CPU time, ms an image | workers |", "|---|--:|--:|--:|--:|"]
+    lines = ["| | images/s | pixprep is | CPU time, ms per image | workers |", "|---|--:|--:|--:|--:|"]
     for name, found in sorted(contenders.items(), key=lambda item: -item[1]["images_per_s"]):
         ratio = "" if name in OURS else f"{measure.ratio(ours, found):.2f} x"
         workers = found["workers"] or ""
@@ -95,12 +101,12 @@ def _table(contenders: dict[str, Any]) -> str:
 
 
 def _ours(contenders: dict[str, Any]) -> dict[str, Any]:
-    """Contender of a cell with which the others are compared."""
+    """Return the contender of a cell with which the others are compared."""
     return next(found for name, found in contenders.items() if name in OURS)
 
 
 def newest(what: str = "train") -> dict[str, Any] | None:
-    """The newest full result, if there is one."""
+    """Return the newest full result, or None."""
     paths = [path for path in RESULTS.glob(f"{what}-*.json") if not path.stem.endswith("quick")]
     return dict(json.loads(max(paths).read_text(encoding="utf-8"))) if paths else None
 

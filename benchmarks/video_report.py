@@ -1,4 +1,4 @@
-"""The part of docs/video.md about speed, made of the newest result of ``video`` alone."""
+"""Write the part of docs/video.md about speed from the newest result of ``video``."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ _MARKS = re.compile(r"(?<=<!-- speed -->\n).*?(?=<!-- /speed -->)", re.DOTALL)
 
 
 def page(result: dict[str, Any], before: str) -> str:
-    """The page with this result in it, in place of the one before."""
+    """Return the page with this result in place of the previous one."""
     text = "\n\n".join(_paragraphs(result)) + "\n"
     return _MARKS.sub(lambda _: text, before, count=1)
 
 
 def _paragraphs(result: dict[str, Any]) -> Iterator[str]:
     yield fill(
-        "`make benchmark-video` measures, and `benchmarks/video_report.py` writes this part. A clip becomes 16 frames "
-        "of 224 x 224 in float32, resized and normalized; clips are 10 s long and have a key frame every 250 frames, "
-        f"or as it says. This run: {result['date']}, commit `{result['commit']}`, {result['processor']}, Python "
-        f"{result['python']}. Each contender had as many cores as threads, and was stopped while others had their "
-        "turn. Each peer has its best settings of those that were tried, in each row. Numbers are medians of "
-        f"{result['rounds']} rounds; in brackets, how many times as fast pixprep is.",
+        "`make benchmark-video` measures, and `benchmarks/video_report.py` generates this part. The task is to convert "
+        "a clip to 16 frames of 224 x 224 in float32, resized and normalized. Clips are 10 s long and have a key frame "
+        "every 250 frames, unless the row states otherwise. "
+        f"This run: {result['date']}, commit `{result['commit']}`, {result['processor']}, Python "
+        f"{result['python']}. Each contender had as many cores as threads, and was paused while others ran. In "
+        "each row, each peer has the fastest of the settings that were tried. Numbers are medians of "
+        f"{result['rounds']} rounds; the numbers in parentheses are how many times as fast pixprep is.",
         LINE,
     )
     if (load := result["load_average"]) >= measure.QUIET:
@@ -56,7 +57,7 @@ def _title(result: dict[str, Any], cell: dict[str, Any]) -> str:
 
 
 def _table(unit: str, rows: list[tuple[str, dict[str, Any]]], *, digits: int) -> str:
-    """Clips per second, or milliseconds of a batch of one."""
+    """Return a table of clips per second, or of milliseconds for a batch of one clip."""
     lines = [f"| {unit} | {' | '.join(WHAT.values())} |", f"|---|{'--:|' * len(WHAT)}"]
     for title, cell in rows:
         values = []
@@ -74,13 +75,14 @@ def _ratio(cell: dict[str, Any], name: str) -> float:
 
 
 def _scaling(result: dict[str, Any]) -> str:
-    """How many times the clips of one thread two threads do."""
+    """Return how many times as many clips two threads process as one thread."""
     ratios = [_ratio(cell, ALONE) for cell in result["cells"] if cell["clips"] > 1 and ALONE in cell["contenders"]]
-    return f"Two threads do {', '.join(f'{ratio:.2f} x' for ratio in ratios)} the clips of one. " if ratios else ""
+    factors = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    return f"Two threads process {factors} times as many clips as one. " if ratios else ""
 
 
 def _faster(result: dict[str, Any]) -> str:
-    """Where a peer is ahead."""
+    """Return the rows in which a peer is faster."""
     ahead = []
     for cell in result["cells"]:
         rest = "" if cell["clips"] > 1 else ", one clip alone, " + ("1 frame" if cell["frames"] == 1 else "16 frames")
@@ -97,7 +99,7 @@ def _cpu(result: dict[str, Any]) -> str:
     times = (
         f"{WHAT[name]} {found['cpu_ms_per_clip']:.0f}" for name, found in cell["contenders"].items() if name in WHAT
     )
-    return f"CPU time of a clip in the first row, in ms: {', '.join(times)}."
+    return f"CPU time per clip in the first row, in ms: {', '.join(times)}."
 
 
 if __name__ == "__main__":

@@ -248,7 +248,7 @@ def test_the_families_are_on_the_page_in_the_readme_and_among_the_losses(benchma
     about = {key: result[key] for key in ("date", "commit", "processor")} | {"load_average": 2.0, "rounds": 3}
     families = about | {"benchmark": "families", "missing": {"albumentations": "no such module"}, "cells": cells}
     page = report.page(result, families)
-    assert "## Beside what you leave" not in report.page(result)
+    assert "## Compared with your library's own code" not in report.page(result)
     assert "| YOLO, letterbox 640 | 500x375 by 8 | 2.00 | OpenCV: 4.00 (2.00 x), 1 / 0.03 |" in page
     assert "| `flip` | 0.50 | 0.12 (0.25 x), 1 / 0.03 | 1.00 (2.00 x), 1 / 0.03 |" in page
     assert "- 500x375 arrays, flip, one thread: 0.25 x torchvision" in page
@@ -310,7 +310,7 @@ def test_the_part_about_clips_says_who_is_faster(benchmark):
         return {"images_per_s": rate, "images_per_s_of_rounds": [rate] * 3}
 
     good = text(rates)
-    assert "Two threads do 1.80 x, 1.80 x the clips of one. " in good
+    assert "Two threads process 1.80, 1.80 times as many clips as one. " in good
     assert "No peer is faster in any row." in good
     assert "not quiet" not in good
     bad = text(rates | {"decord": 100.0, video.ALONE: 60.0})

@@ -1,4 +1,4 @@
-"""docs/gpu.md, made of what the hour's calls wrote: benchmarks/results/gpu/*.jsonl, and of nothing else.
+"""Write docs/gpu.md from the rows that the calls of the GPU hour wrote: benchmarks/results/gpu/*.jsonl.
 
 .venv/bin/python tools/gpu_hour/gpu_page.py
 """
@@ -17,26 +17,27 @@ PAGE, RESULTS = ROOT / "docs" / "gpu.md", ROOT / "benchmarks" / "results" / "gpu
 LINE = 120
 Row = dict[str, Any]
 HEAD = (
-    "The engine on a GPU, as an hour on one machine shows it. `tools/gpu_hour/README.md` has the commands, and "
-    "`tools/gpu_hour/gpu_page.py` writes this page of their rows. The goals: at least 0.9 of nvImageCodec's decode "
-    "alone with the same settings, at least DALI's GPU pipeline in the same run, no wrong pixel against the CPU, and a "
-    "median below 3 ms for one image."
+    "This page is for engineers who consider the engine on a GPU. It contains the measurements of one hour on one "
+    "machine. `tools/gpu_hour/README.md` lists the commands, and `tools/gpu_hour/gpu_page.py` generates this page from "
+    "their results. The goals are at least 0.9 of the rate of nvImageCodec's decode alone with the same settings, at "
+    "least the rate of DALI's GPU pipeline in the same run, the same pixels as on the CPU, and a median latency below "
+    "3 ms for one image."
 )
 NOT_RUN = (
-    "**Not run.** No GPU has been at hand: the steps were rehearsed on a CPU, over stand-ins for CuPy, NVRTC and "
-    "nvImageCodec (`tests/gpu/test_gpu_hour.py`), and there is no figure."
+    "**Not run.** No GPU has been available. The steps were rehearsed on a CPU with mocks of CuPy, NVRTC and "
+    "nvImageCodec (`tests/gpu/test_gpu_hour.py`), so this page does not contain measurements yet."
 )
 PIXELS = (
-    "Kinds of JPEGs, each decoded in calls of 1, 8 and 64 of its own and among 63 others, against libjpeg-turbo. Far: "
-    "more than 4 levels off on average, or of another shape. Unsteady: one JPEG got several pixels, by its call or its "
-    "place in it."
+    "Each kind of JPEG is decoded in batches of 1, 8 and 64 of its own kind and together with 63 others, and compared "
+    'with libjpeg-turbo. "Far" means that pixels differ by more than 4 on average, or that the shape differs. '
+    '"Unsteady" means that the pixels of one JPEG depend on its batch or on its position in the batch.'
 )
 FAR = 4.0
 LEFT_OUT = ("step", "recorded", "images_per_s_of_rounds", "p99", "system")
 
 
 def page(rows: Sequence[Row]) -> str:
-    """The page."""
+    """Return the text of the page."""
     parts = [*_wrong(rows), *_pixels(rows), *_steps(rows)] if rows else [fill(NOT_RUN, LINE)]
     return "\n\n".join(["# On a GPU", fill(HEAD, LINE), *parts]) + "\n"
 
@@ -57,19 +58,19 @@ def _of(rows: Sequence[Row], *names: str) -> list[Row]:
 
 
 def _wrong(rows: Sequence[Row]) -> Iterator[str]:
-    """Red steps, failed tests, and what a tool said."""
+    """Yield failed steps, failed tests, and the summaries that tools printed."""
     ended, tests = _of(rows, "ended"), _of(rows, "test", "outcome")
     outcomes = [row["outcome"] for row in tests]
-    yield "## What was wrong"
+    yield "## Failures"
     yield fill(
-        f"{sum(not row['ended'] for row in ended)} of {len(ended)} steps ended well, {outcomes.count('passed')} of "
+        f"{sum(not row['ended'] for row in ended)} of {len(ended)} steps succeeded, {outcomes.count('passed')} of "
         f"{len(tests)} tests passed, {outcomes.count('skipped')} were skipped.",
         LINE,
     )
     red = [(row["step"], row["ended"], row.get("said", "")) for row in ended if row["ended"]]
     red += [(row["step"], row["test"], row["why"]) for row in tests if row["outcome"] == "failed"]
     if red:
-        yield _table(("step", "ended, or the test", "last words"), red)
+        yield _table(("step", "ended, or the test", "end of its output"), red)
     for row in ended:
         if summary := [line for line in row.get("said", "").splitlines() if "SUMMARY" in line]:
             yield f"{row['step']}: {'; '.join(summary)}"
@@ -79,7 +80,7 @@ def _pixels(rows: Sequence[Row]) -> Iterator[str]:
     table = _of(rows, "way", "kind")
     if not table:
         return
-    yield f"## The pixels of each way to decode\n\n{fill(PIXELS, LINE)}"
+    yield f"## Pixels of each decoder\n\n{fill(PIXELS, LINE)}"
     lines, bad = [], []
     for way in dict.fromkeys(row["way"] for row in table):
         own = [row for row in table if row["way"] == way]
@@ -95,11 +96,11 @@ def _pixels(rows: Sequence[Row]) -> Iterator[str]:
     if bad:
         yield _table(names, [[row.get(name, "") for name in names] for row in bad[:80]])
     if taken := sorted(row["kind"] for row in table if row.get("fallbacks") and row["way"] == "pixprep consistent"):
-        yield fill(f"What `consistent` leaves to the CPU, {len(taken)} kinds: {'; '.join(taken)}.", LINE)
+        yield fill(f"The CPU decodes {len(taken)} kinds with `consistent`: {'; '.join(taken)}.", LINE)
 
 
 def _steps(rows: Sequence[Row]) -> Iterator[str]:
-    """Every other step, its rows of like fields a table each."""
+    """Yield all other steps, with a table for each set of rows that have the same fields."""
     others = [row for row in rows if not row.keys() & {"ended", "outcome", "way"}]
     for step in dict.fromkeys(row["step"] for row in others):
         yield f"## {step[0].upper()}{step[1:]}"
@@ -108,7 +109,11 @@ def _steps(rows: Sequence[Row]) -> Iterator[str]:
             tables.setdefault(tuple(row), []).append(row)
         for names, found in tables.items():
             is_one = len(found) == 1 and len(names) > 6
-            yield _table(("what", "is"), found[0].items()) if is_one else _table(names, (row.values() for row in found))
+            yield (
+                _table(("field", "value"), found[0].items())
+                if is_one
+                else _table(names, (row.values() for row in found))
+            )
 
 
 def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -122,14 +127,14 @@ def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]
 
 
 def read(folder: Path = RESULTS) -> list[Row]:
-    """Rows of all calls; the last line of a call that was cut off may be half a row."""
+    """Return the rows of all calls. The last line may be incomplete if a call was interrupted; it is skipped."""
     rows = []
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             try:
                 rows.append(json.loads(line))
             except ValueError:
-                sys.stderr.write(f"gpu_page: {path.name}: half a row: {line[:80]}\n")
+                sys.stderr.write(f"gpu_page: {path.name}: incomplete row: {line[:80]}\n")
     return rows
 
 
