@@ -116,7 +116,7 @@ def test_the_picture_of_explain_is_what_explain_draws():
 
 CHOICES = [
     (section.partition("\n")[0], field, json.loads(choice))
-    for section in OPERATORS.split("\n## ")[1:]
+    for section in OPERATORS.split("\n### ")[1:]
     for field, words in re.findall(r"^- `(\w+)` \(([^();]+);\s", section, re.MULTILINE)
     for choice in (["true", "false"] if " ".join(words.split()) == "true or false" else re.findall(r"`([^`]+)`", words))
 ]
@@ -222,7 +222,11 @@ print(json.dumps(shown))
 @each(DOCS)
 def test_every_pipeline_in_the_docs_loads(path):
     for text in blocks(text_of(path), "json"):
-        assert pp.Pipeline.from_json(text).outputs
+        if path.name == "operators.md":  # one op each
+            entry = json.loads(text)
+            assert accepted(entry.pop("op"), **entry) is not None, text
+        else:
+            assert pp.Pipeline.from_json(text).outputs
 
 
 @each(DOCS)

@@ -35,44 +35,49 @@ _HUGE = 1e12
 
 
 class Warp(SteadyOp, frozen=True, tag="warp"):
-    """Make an image of a part of the photo that may be turned, tilted or sheared, as OpenCV 4 warps it.
+    """Warps a region of the photo, which may be rotated, tilted or sheared, to an image, as OpenCV 4 does.
 
-    The part is said by one of ``matrix``, ``homography``, ``quad`` and ``points``: by numbers, or by the name of an
-    input, whose rows each give a tensor, as boxes do. What comes with the request is in pixels of the photo.
+    One of ``matrix``, ``homography``, ``quad`` and ``points`` specifies the region: by numbers, or by the name of an
+    input. Each row of the input yields one tensor, as boxes do. Coordinates in a request are in pixels of the photo.
 
-    ``matrix`` and ``homography`` say where a point of the photo goes, from centre to centre of pixels: what
-    ``cv2.warpAffine`` and ``cv2.warpPerspective`` take. ``quad`` has the corners that become the upper left, upper
-    right, lower right and lower left one, by ``cv2.getPerspectiveTransform``. ``points`` go onto ``template`` by the
-    least squares of a turn, one scale and a move, without a mirror (Umeyama 1991): scikit-image's
-    ``SimilarityTransform``, with which InsightFace aligns faces.
+    ``matrix`` and ``homography`` map a point of the photo to the result, both in coordinates whose origin is the center
+    of the first pixel: the arguments of ``cv2.warpAffine`` and ``cv2.warpPerspective``. ``quad`` contains the corners
+    that become the upper left, upper right, lower right and lower left corner, by ``cv2.getPerspectiveTransform``.
+    ``points`` are aligned to ``template`` by the least-squares similarity transform: a rotation, one scale and a
+    translation, without a reflection (Umeyama 1991). InsightFace aligns faces with it, through scikit-image's
+    ``SimilarityTransform``.
 
-    The pixels are OpenCV's, bit for bit, of the versions 4.9 to 4.14 on x86-64, with and without IPP. OpenCV 5
-    interpolates in another way, and differs in 60 % of the values, by up to 7 levels.
+    The pixels equal those of OpenCV 4.9 to 4.14 on x86-64, bit for bit, with and without IPP. OpenCV 5 interpolates
+    differently: 60 % of the values differ, by up to 7.
 
-    With ``like`` ``dali`` they are those of DALI 2.4's ``warp_affine`` on a CPU. The matrix is then from corner to
-    corner: a pixel's centre is at a half.
+    With ``"like": "dali"``, the pixels equal those of DALI 2.4's ``warp_affine`` on a CPU. The origin of the matrix's
+    coordinates is then the corner of the image: the center of the first pixel is at (0.5, 0.5).
 
     Args:
-        matrix: 2 rows of 3 numbers.
-        homography: 3 rows of 3 numbers.
-        quad: 4 corners (x, y) in this order, which is clockwise; none points inwards. A mirror is ``flip``, behind it.
+        matrix: Affine matrix, 2 rows of 3 numbers.
+        homography: Homography, 3 rows of 3 numbers.
+        quad: 4 corners (x, y) in this order, which is clockwise, of a convex quadrilateral. For a mirror image, add
+            ``flip``.
         points: (x, y) of at least 2 points.
-        template: (x, y) of each of them in the result.
-        height: of the result; may be left out with ``quad``: both sides follow the longer of two opposite sides each,
-            rounded down.
-        width: of the result.
-        max_size: the longest side of a result that follows; default: 4096.
-        turn: a result that follows is turned by a quarter, counter-clockwise, if its height is at least so many times
-            its width; PaddleOCR's is 1.5; default: never.
-        align_corners: the corners of ``quad`` go to the centres of the corner pixels, not to the ends of the sides, as
-            EasyOCR has them.
-        filter: ``nearest``, ``bilinear`` or ``bicubic``, none of them antialiased.
-        padding_mode: what lies outside the photo: ``fill``, the nearest pixel at the ``edge``, or the mirror image
-            without the edge itself (``reflect``) or with it (``symmetric``).
-        fill: the colour where no image is, 0 to 255: one number, or one a channel.
-        like: whose pixels; ``dali`` has ``matrix``, ``nearest`` and ``bilinear``, and ``padding_mode`` ``constant`` and
-            ``edge``; a GPU leaves it to the host.
-        inverse_map: of ``dali``: ``matrix`` says where a point of the result comes from; default: it does not.
+        template: (x, y) of the same points in the result.
+        height: Height of the result in pixels. It may be left out with ``quad``: each side then equals the longer of
+            two opposite sides of the quadrilateral, rounded down.
+        width: Width of the result in pixels.
+        max_size: Maximum side of a result whose size follows from ``quad``; default: 4096.
+        turn: Minimum ratio of height to width from which a result whose size follows from ``quad`` is rotated by 90
+            degrees counter-clockwise. PaddleOCR uses 1.5. Default: no rotation.
+        align_corners: Whether the corners of ``quad`` map to the centers of the corner pixels instead of to the ends of
+            the sides, as in EasyOCR.
+        filter: Interpolation filter: ``nearest``, ``bilinear`` or ``bicubic``. None is antialiased.
+        padding_mode: Content outside the photo: ``constant`` is ``fill``, ``edge`` repeats the nearest pixel,
+            ``reflect`` and ``symmetric`` mirror the image without and with the pixel at the edge.
+        fill: Color outside the image, 0 to 255: one number, or one per channel.
+        like: Library whose pixels the result equals. ``dali`` supports ``matrix``, ``nearest`` and ``bilinear``, and
+            the padding modes ``constant`` and ``edge``. A GPU engine runs ``dali`` on the host.
+        inverse_map: Whether ``matrix`` maps a point of the result to the photo, for ``dali``; default: false.
+
+    Example:
+        {"op": "warp", "quad": "corners", "height": 48, "width": 160}
     """
 
     moves: ClassVar[bool] = True

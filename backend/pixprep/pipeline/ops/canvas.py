@@ -24,29 +24,34 @@ from pixprep.spec import Anchor, Fill, Filter, ImageSpec, InputSpec, Like, Paddi
 
 
 class Pad(ImageOp, frozen=True, tag="pad"):
-    """Put the image on a larger canvas of one colour; give ``height`` and ``width``, ``square``, or ``multiple``.
+    """Pads the image to a larger canvas of one color, by ``height`` and ``width``, ``square``, or ``multiple``.
 
-    Takes the size of the canvas, where torchvision's ``Pad`` takes margins. An odd margin is one pixel wider below
-    and on the right.
+    The fields specify the size of the canvas, whereas torchvision's ``Pad`` takes the width of the padding. If the
+    padding is odd, the extra pixel is added at the bottom and on the right.
 
-    A ``resize`` or ``letterbox`` may follow. The canvas is then resampled like one image, and what is padded later has
-    the same colour. Not with ``"like": "tensorflow"``, nor with a reduced decode.
+    A ``resize`` or ``letterbox`` may follow. It resamples the canvas as one image, and later padding has the same
+    color. This is not supported with ``"like": "tensorflow"`` or with a reduced decode.
 
     Args:
-        height, width: of the canvas; or the names of inputs, float32 [n, 1], that say them for each image.
-        square: in place of both: a square of the longer side, as LLaVA's ``expand2square`` and the ``pad_to_square`` of
-            transformers make it.
-        multiple: in place of both: each side becomes the next multiple of it, as for models that halve an image some
-            times: 32 with ``"anchor": "top_left"`` is CRAFT's, with the anchor in the middle Ultralytics' ``auto``.
-        fill: the colour, 0 to 255: one number, or one a channel in the order of the channels; or the name of an input,
-            uint8 [channels], that says it for each image.
-        anchor: where the image lies: ``center`` or ``top_left``.
-        padding_mode: as in torchvision's ``Pad``: ``constant``: the colour; ``edge``: the nearest pixel; ``reflect``,
-            ``symmetric``: the mirror image, without the pixel at the edge or with it. Only with the first one may a
-            resize follow, or boxes and points; a mask is padded likewise.
-        max_size: the most pixels of a side that comes with the image.
-        larger: what becomes of an image that is higher or wider than ``height`` and ``width``: ``refuse``, the default,
-            or ``keep`` that side as it is, as Albumentations' ``PadIfNeeded``.
+        height, width: Height and width of the canvas in pixels, or the names of inputs, float32 [n, 1], which contain
+            the values per image.
+        fill: Color of the padding, 0 to 255: one number, or one per channel in the order of the channels; or the name
+            of an input, uint8 [channels], which contains the color per image.
+        anchor: Position of the image on the canvas: ``center`` or ``top_left``.
+        square: Whether the canvas is a square with the longer side, instead of ``height`` and ``width``. LLaVA's
+            ``expand2square`` and ``pad_to_square`` of transformers do this.
+        multiple: Number to whose next multiple each side is padded, instead of ``height`` and ``width``, for models
+            that halve an image several times. 32 with ``"anchor": "top_left"`` reproduces CRAFT, and with a centered
+            image Ultralytics' ``auto``.
+        padding_mode: Content of the padding, as in torchvision's ``Pad``: ``constant`` is the color, ``edge`` repeats
+            the nearest pixel, ``reflect`` and ``symmetric`` mirror the image without and with the pixel at the edge. A
+            resize, boxes and points may follow only with ``constant``. A mask is padded in the same way.
+        max_size: Maximum height and width in pixels that a request may specify.
+        larger: Treatment of an image whose height or width exceeds the canvas: ``refuse``, the default, rejects it;
+            ``keep`` leaves that side as it is, as Albumentations' ``PadIfNeeded``.
+
+    Example:
+        {"op": "pad", "square": true}
     """
 
     height: LengthOrInput | None = None
@@ -117,20 +122,23 @@ class Pad(ImageOp, frozen=True, tag="pad"):
 
 
 class Letterbox(ImageOp, frozen=True, tag="letterbox"):
-    """Resize to fit inside ``height`` x ``width``, keeping the aspect ratio, and pad the rest.
+    """Resizes the image to fit inside ``height`` x ``width`` with its aspect ratio, and pads the rest.
 
-    The geometry of Ultralytics' ``LetterBox``: sides are ``round(side * scale)`` with the smaller of the two scales;
-    the margin above is ``round(d / 2 - 0.1)`` of the ``d`` rows that are free. Its filter is ``"like": "opencv"``; the
-    default is the antialiased one of ``resize``. YOLOX's ``preproc`` is ``"rounding": "down"``, ``"anchor":
-    "top_left"``, ``"like": "opencv"``, after ``decode`` to BGR.
+    The geometry is that of Ultralytics' ``LetterBox``: the sides are ``round(side * scale)`` with the smaller of the
+    two scales, and the padding at the top is ``round(d / 2 - 0.1)`` of ``d`` rows. Ultralytics' filter is ``"like":
+    "opencv"``; the default is the antialiased filter of ``resize``. YOLOX's ``preproc`` is ``"rounding": "down"``,
+    ``"anchor": "top_left"`` and ``"like": "opencv"``, after a decode to BGR.
 
     Args:
-        height, width: of the canvas.
-        fill: the colour, 0 to 255: one number, or one a channel; or the name of an input, as in ``pad``.
-        anchor: where the image lies: ``center`` or ``top_left``.
-        enlarge: also scale small images up.
+        height, width: Height and width of the result in pixels.
+        fill: Color of the padding, 0 to 255: one number, or one per channel; or the name of an input, as in ``pad``.
+        anchor: Position of the image on the canvas: ``center`` or ``top_left``.
+        enlarge: Whether small images are enlarged.
         filter, antialias, like: as in ``resize``.
-        rounding: of the two sides: ``half_even``, or ``down``.
+        rounding: Rounding of the two sides.
+
+    Example:
+        {"op": "letterbox", "height": 640, "width": 640, "like": "opencv"}
     """
 
     height: Length
@@ -161,11 +169,14 @@ class Letterbox(ImageOp, frozen=True, tag="letterbox"):
 
 
 class Flip(ImageOp, frozen=True, tag="flip"):
-    """Mirror the image; never at random.
+    """Mirrors the image, always or as a request specifies; ``random_flip`` mirrors at random.
 
     Args:
-        axis: ``horizontal`` swaps left and right, ``vertical`` top and bottom.
-        when: the name of an input, bool, that says for each image whether; default: always.
+        axis: Direction: ``horizontal`` swaps left and right, ``vertical`` swaps top and bottom.
+        when: Name of an input, bool, which specifies per image whether it is mirrored; default: always.
+
+    Example:
+        {"op": "flip"}
     """
 
     axis: Literal["horizontal", "vertical"] = "horizontal"

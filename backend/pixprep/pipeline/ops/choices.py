@@ -122,15 +122,19 @@ class Choice(Drawn, ImageOp, frozen=True):
 
 
 class RandomChoice(Choice, frozen=True, tag="random_choice"):
-    """Do one of several ops, or lists of ops, which is chosen again for each image.
+    """Applies one of several ops, or lists of ops, chosen at random per image.
 
-    torchvision v2's ``RandomChoice``, DETR's ``RandomSelect``, and Albumentations' ``OneOf``. The lists may give images
-    of other sizes, and resize by other filters; what comes behind them is done to each.
+    The op equals torchvision v2's ``RandomChoice``, DETR's ``RandomSelect`` and Albumentations' ``OneOf``. The lists
+    may produce images of different sizes, and resize with different filters. Later ops apply to the result of each
+    list.
 
     Args:
-        ops: to choose from: each is an op or a list of ops, which may be empty.
-        weights: how likely each is, in any unit; default: each as likely.
-        p: how often one is done; else none.
+        ops: Choices: each is an op, or a list of ops that may be empty.
+        weights: Relative probabilities of the choices; default: equal.
+        p: Probability that one of them is applied, 0 to 1.
+
+    Example:
+        {"op": "random_choice", "ops": [{"op": "random_posterize", "bits": 4}, {"op": "random_equalize"}]}
     """
 
     weights: tuple[float, ...] | None = None
@@ -167,13 +171,17 @@ class RandomChoice(Choice, frozen=True, tag="random_choice"):
 
 
 class RandomApply(Choice, frozen=True, tag="random_apply"):
-    """Do a list of ops to some of the images.
+    """Applies a list of ops to some of the images.
 
-    torchvision v2's ``RandomApply``, and Albumentations' ``Sequential`` with a ``p``. The others stay as they are.
+    The op equals torchvision v2's ``RandomApply``, and Albumentations' ``Sequential`` with a ``p``. The other images do
+    not change.
 
     Args:
-        ops: what is done, one after the other.
-        p: how often, 0 to 1.
+        ops: Ops to apply, in this order.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_apply", "ops": [{"op": "random_gaussian_blur", "kernel_size": 5}], "p": 0.3}
     """
 
     is_one_list: ClassVar[bool] = True
@@ -192,12 +200,15 @@ class RandomApply(Choice, frozen=True, tag="random_apply"):
 
 
 class RandomOrder(Choice, frozen=True, tag="random_order"):
-    """Do several ops, or lists of ops, in an order that is drawn again for each image.
+    """Applies several ops, or lists of ops, in an order that is drawn at random per image.
 
-    torchvision v2's ``RandomOrder``.
+    The op equals torchvision v2's ``RandomOrder``.
 
     Args:
-        ops: each is an op or a list of ops.
+        ops: Ops to apply: each is an op or a list of ops.
+
+    Example:
+        {"op": "random_order", "ops": [{"op": "random_autocontrast"}, {"op": "random_equalize"}]}
     """
 
     @property

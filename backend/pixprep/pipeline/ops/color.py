@@ -32,13 +32,16 @@ class Blending(ColorOp, frozen=True):
 
 
 class Brightness(Blending, frozen=True, tag="brightness"):
-    """Multiply the levels.
+    """Multiplies the pixel values by a factor.
 
-    torchvision v2's ``adjust_brightness``.
+    The op equals torchvision v2's ``adjust_brightness``.
 
     Args:
-        factor: 0 gives black, 1 changes nothing.
-        like: whose rounding.
+        factor: Factor, 0 or more: 0 yields black, and 1 changes nothing.
+        like: Library whose rounding the op reproduces.
+
+    Example:
+        {"op": "brightness", "factor": 1.2}
     """
 
     def step(self) -> LevelStep:
@@ -46,13 +49,16 @@ class Brightness(Blending, frozen=True, tag="brightness"):
 
 
 class Contrast(Blending, frozen=True, tag="contrast"):
-    """Move the levels away from the mean luma of the image, or towards it.
+    """Moves the pixel values away from the mean luma of the image, or towards it.
 
-    torchvision v2's ``adjust_contrast``.
+    The op equals torchvision v2's ``adjust_contrast``.
 
     Args:
-        factor: 0 gives gray, 1 changes nothing.
-        like: whose rounding.
+        factor: Factor, 0 or more: 0 yields gray, and 1 changes nothing.
+        like: Library whose rounding the op reproduces.
+
+    Example:
+        {"op": "contrast", "factor": 1.2}
     """
 
     def step(self) -> LevelStep:
@@ -60,13 +66,16 @@ class Contrast(Blending, frozen=True, tag="contrast"):
 
 
 class Saturation(Blending, frozen=True, tag="saturation"):
-    """Move the colours away from gray, or towards it.
+    """Moves the colors away from gray, or towards gray.
 
-    torchvision v2's ``adjust_saturation``.
+    The op equals torchvision v2's ``adjust_saturation``.
 
     Args:
-        factor: 0 gives gray, 1 changes nothing.
-        like: whose rounding.
+        factor: Factor, 0 or more: 0 yields gray, and 1 changes nothing.
+        like: Library whose rounding the op reproduces.
+
+    Example:
+        {"op": "saturation", "factor": 1.2}
     """
 
     def step(self) -> LevelStep:
@@ -74,15 +83,19 @@ class Saturation(Blending, frozen=True, tag="saturation"):
 
 
 class Hue(ColorOp, frozen=True, tag="hue"):
-    """Turn the hue of every pixel.
+    """Rotates the hue of every pixel.
 
-    torchvision v2's ``adjust_hue``. Factor 0 is no identity: levels are rounded on the way through HSV. A gray image
-    stays what it is.
+    The op equals torchvision v2's ``adjust_hue``. A factor of 0 still changes some pixels, because values are rounded
+    in the conversion to HSV and back. A gray image does not change.
 
     Args:
-        factor: how much of a whole turn, -0.5 to 0.5.
-        like: whose rounding; Pillow's has 256 hues, and differs from torchvision's by up to 18 levels; OpenCV's has
-            180, and rounds the last columns of an image otherwise (``hue_saturation_value``).
+        factor: Rotation as a fraction of a full turn, -0.5 to 0.5.
+        like: Library whose rounding the op reproduces. Pillow has 256 hues, and its pixel values differ from
+            torchvision's by up to 18. OpenCV has 180 hues, and rounds the last columns of an image differently (see
+            ``hue_saturation_value``).
+
+    Example:
+        {"op": "hue", "factor": 0.05}
     """
 
     factor: Annotated[float, Within(-0.5, 0.5)]
@@ -94,15 +107,19 @@ class Hue(ColorOp, frozen=True, tag="hue"):
 
 
 class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):
-    """Add to the hue, the saturation and the value of every pixel, in OpenCV's HSV of uint8.
+    """Adds to the hue, the saturation and the value of every pixel, in OpenCV's HSV of uint8.
 
-    Albumentations' ``shift_hsv``. What has no colour gets none. Levels are rounded on the way, unless all is 0. As
-    OpenCV does it with AVX2, levels are cut off on the way back, and in the last columns, which fill no vector of 32,
-    rounded: so a crop or a mirror does not change places with it.
+    The op equals Albumentations' ``shift_hsv``. Pixels without color stay without color. Values are rounded in the
+    conversion, unless all three fields are 0. As in OpenCV with AVX2, the conversion back to RGB truncates values, but
+    rounds them in the last columns, which do not fill a vector of 32 pixels. Therefore this op does not commute with a
+    crop or a flip.
 
     Args:
-        hue: in half degrees, -180 to 180.
-        saturation, value: -255 to 255; cut off to integers.
+        hue: Addition to the hue in half degrees, -180 to 180.
+        saturation, value: Addition, -255 to 255, truncated to an integer.
+
+    Example:
+        {"op": "hue_saturation_value", "hue": 10, "saturation": 20}
     """
 
     has_colours: ClassVar[bool] = True
@@ -118,13 +135,17 @@ class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):
 
 
 class BrightnessContrast(ColorOp, frozen=True, tag="brightness_contrast"):
-    """Change the levels to ``level * contrast + brightness``, in float32, cut off.
+    """Computes ``value * contrast + brightness`` for every pixel value, in float32, and truncates it.
 
-    Albumentations' ``RandomBrightnessContrast``, with ``alpha`` and ``beta`` as ``contrast`` and ``brightness``.
+    The op equals Albumentations' ``RandomBrightnessContrast``, whose ``alpha`` and ``beta`` are ``contrast`` and
+    ``brightness``.
 
     Args:
-        contrast: a factor.
-        brightness: in levels, -1000 to 1000.
+        contrast: Factor of the pixel values.
+        brightness: Addition to the pixel values, -1000 to 1000.
+
+    Example:
+        {"op": "brightness_contrast", "contrast": 1.2, "brightness": -10}
     """
 
     contrast: Factor = 1.0
@@ -135,16 +156,19 @@ class BrightnessContrast(ColorOp, frozen=True, tag="brightness_contrast"):
 
 
 class ColorMatrix(ColorOp, frozen=True, tag="color_matrix"):
-    """Mix the channels linearly: brightness, contrast, saturation, hue and others as DALI computes them.
+    """Mixes the channels linearly, for example to change brightness, contrast, saturation and hue as DALI does.
 
-    ``clip(factors @ [red, green, blue] + offset)``, in float32, rounded half up, as Pillow's ``convert`` by
-    a matrix. DALI's ``brightness``, ``contrast``,
-    ``hue``, ``saturation``, ``hsv`` and ``color_twist`` are such a matrix; of a million values 0 to 30 differ from
-    DALI's by one level.
+    The result is ``clip(factors @ [red, green, blue] + offset)``, computed in float32 and rounded half up, as in
+    Pillow's ``convert`` with a matrix. DALI's ``brightness``, ``contrast``, ``hue``, ``saturation``, ``hsv`` and
+    ``color_twist`` are such matrices; 0 to 30 of a million values differ from DALI's by one.
 
     Args:
-        matrix: for red, green and blue, whatever order ``decode`` gives them: the factors of red, green and blue, and
-            the offset. A gray image counts as red, green and blue that are alike, and takes the first row.
+        matrix: Rows for red, green and blue, in this order whatever ``decode`` produces. Each row contains the factors
+            of red, green and blue, and the offset. A gray image is treated as equal red, green and blue, and uses the
+            first row.
+
+    Example:
+        {"op": "color_matrix", "matrix": [[1.2, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0.8, 0]]}
     """
 
     matrix: tuple[tuple[float, ...], ...]
@@ -160,12 +184,16 @@ class ColorMatrix(ColorOp, frozen=True, tag="color_matrix"):
 
 
 class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
-    """Take the channels in another order.
+    """Reorders the channels.
 
-    torchvision v2's ``permute_channels``, of red, green and blue, whatever order ``decode`` gives them.
+    The op equals torchvision v2's ``permute_channels``. It refers to red, green and blue in this order, whatever
+    ``decode`` produces.
 
     Args:
-        permutation: for red, green and blue which of them each becomes: [2, 1, 0] exchanges red and blue.
+        permutation: Index of the source channel for red, green and blue: [2, 1, 0] swaps red and blue.
+
+    Example:
+        {"op": "permute_channels", "permutation": [2, 1, 0]}
     """
 
     has_colours: ClassVar[bool] = True
@@ -181,15 +209,18 @@ class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
 
 
 class Grayscale(ColorOp, frozen=True, tag="grayscale"):
-    """Make every pixel gray; the image keeps its channels.
+    """Converts every pixel to gray; the number of channels does not change.
 
-    torchvision v2's ``rgb_to_grayscale`` to as many channels as there are. It may come before the resize, and is then
-    done to the whole photo, as by code that converts first. ``"channels": 1`` of ``tensor`` makes one channel of them.
-    ``"color": "gray"`` of decode is not the same: it takes the luma plane of a JPEG, without its colours.
-    docs/levels.md has the gray of each library, also that of ``cv2.imread`` for a PNG.
+    The op equals torchvision v2's ``rgb_to_grayscale`` with as many output channels as the image has. Before a resize,
+    it converts the whole photo, like code that converts first. ``"channels": 1`` of ``tensor`` then keeps one channel.
+    ``"color": "gray"`` of ``decode`` differs: it decodes only the luma plane of a JPEG. docs/levels.md lists the gray
+    conversion of each library, and of ``cv2.imread`` for a PNG.
 
     Args:
-        like: whose luma: Pillow and OpenCV round it, torchvision cuts it off.
+        like: Library whose luma the op reproduces. Pillow and OpenCV round it, and torchvision truncates it.
+
+    Example:
+        {"op": "grayscale"}
     """
 
     like: BlendLike = "pillow"
@@ -199,14 +230,17 @@ class Grayscale(ColorOp, frozen=True, tag="grayscale"):
 
 
 class Gamma(ColorOp, frozen=True, tag="gamma"):
-    """Change the levels by a power: ``255.999 * gain * (level / 255) ** gamma``, cut off.
+    """Raises the pixel values to a power: ``255.999 * gain * (value / 255) ** gamma``, truncated.
 
-    torchvision v2's ``adjust_gamma``.
+    The op equals torchvision v2's ``adjust_gamma``.
 
     Args:
-        gamma: over 1 makes shadows darker, below 1 lighter.
-        gain: a factor.
-        like: whose rounding.
+        gamma: Exponent: values over 1 darken shadows, and values below 1 brighten them.
+        gain: Factor.
+        like: Library whose rounding the op reproduces.
+
+    Example:
+        {"op": "gamma", "gamma": 2.2}
     """
 
     gamma: Factor
@@ -218,12 +252,15 @@ class Gamma(ColorOp, frozen=True, tag="gamma"):
 
 
 class Posterize(ColorOp, frozen=True, tag="posterize"):
-    """Keep the upper bits of each level.
+    """Keeps only the upper bits of each pixel value.
 
-    torchvision v2's ``posterize``, and Pillow's.
+    The op equals torchvision v2's ``posterize`` and Pillow's.
 
     Args:
-        bits: 1 to 8; 8 changes nothing.
+        bits: Number of bits, 1 to 8; 8 changes nothing.
+
+    Example:
+        {"op": "posterize", "bits": 4}
     """
 
     bits: Annotated[int, Within(1, 8)]
@@ -233,12 +270,15 @@ class Posterize(ColorOp, frozen=True, tag="posterize"):
 
 
 class Solarize(ColorOp, frozen=True, tag="solarize"):
-    """Invert the levels from a threshold on.
+    """Inverts the pixel values from a threshold upwards.
 
-    torchvision v2's ``solarize``, and Pillow's.
+    The op equals torchvision v2's ``solarize`` and Pillow's.
 
     Args:
-        threshold: 0 to 255, the least level that is inverted.
+        threshold: Minimum pixel value that is inverted, 0 to 255.
+
+    Example:
+        {"op": "solarize", "threshold": 128}
     """
 
     threshold: Annotated[float, Level]
@@ -248,13 +288,16 @@ class Solarize(ColorOp, frozen=True, tag="solarize"):
 
 
 class SolarizeAdd(ColorOp, frozen=True, tag="solarize_add"):
-    """Add to the levels below a threshold, to 255 at most.
+    """Adds a number to the pixel values below a threshold; the result is at most 255.
 
-    timm's ``solarize_add``.
+    The op equals timm's ``solarize_add``.
 
     Args:
-        add: 0 to 255, what is added.
-        threshold: 0 to 255, the least level that stays what it is.
+        add: Number that is added, 0 to 255.
+        threshold: Minimum pixel value that does not change, 0 to 255.
+
+    Example:
+        {"op": "solarize_add", "add": 40}
     """
 
     add: Annotated[int, Level]
@@ -265,12 +308,15 @@ class SolarizeAdd(ColorOp, frozen=True, tag="solarize_add"):
 
 
 class Autocontrast(ColorOp, frozen=True, tag="autocontrast"):
-    """Stretch the levels of each channel of the image, so that its lowest becomes 0 and its highest 255.
+    """Stretches the pixel values of each channel, so that the minimum becomes 0 and the maximum 255.
 
-    torchvision v2's ``autocontrast``. A channel of one level keeps it.
+    The op equals torchvision v2's ``autocontrast``. A channel with a single value does not change.
 
     Args:
-        like: whose rounding; they differ by 1 level.
+        like: Library whose rounding the op reproduces; the results differ by 1.
+
+    Example:
+        {"op": "autocontrast"}
     """
 
     like: ColorLike = "pillow"
@@ -280,9 +326,12 @@ class Autocontrast(ColorOp, frozen=True, tag="autocontrast"):
 
 
 class Equalize(ColorOp, frozen=True, tag="equalize"):
-    """Spread the levels of each channel of the image, so that each is about as often there.
+    """Equalizes the histogram of each channel.
 
-    torchvision v2's ``equalize``, and Pillow's.
+    The op equals torchvision v2's ``equalize`` and Pillow's.
+
+    Example:
+        {"op": "equalize"}
     """
 
     def step(self) -> LevelStep:
@@ -290,9 +339,12 @@ class Equalize(ColorOp, frozen=True, tag="equalize"):
 
 
 class Invert(ColorOp, frozen=True, tag="invert"):
-    """Replace each level by what it lacks to 255.
+    """Inverts the pixel values: each value becomes 255 minus itself.
 
-    torchvision v2's ``invert``, and Pillow's.
+    The op equals torchvision v2's ``invert`` and Pillow's.
+
+    Example:
+        {"op": "invert"}
     """
 
     def step(self) -> LevelStep:

@@ -24,20 +24,24 @@ from pixprep.spec import Bound, ImageSpec, InputSpec, Rounding
 
 
 class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
-    """Cut the middle out; give ``height`` and ``width``, or ``fraction``.
+    """Crops the center of the image to ``height`` and ``width``, or to a ``fraction`` of it.
 
-    Like torchvision's ``CenterCrop``: the margin above is half of ``H - height``, rounded, and a smaller image is
-    padded with zeros, unless ``smaller`` refuses it. Unlike torchvision's, a crop before the resize must fit inside the
+    The op equals torchvision's ``CenterCrop``: the crop begins at half of ``H - height``, rounded. A smaller image is
+    padded with zeros, unless ``smaller`` rejects it. Unlike torchvision's, a crop before the resize must fit inside the
     image.
 
     Args:
-        height: in pixels.
-        width: in pixels; default: ``height``.
-        fraction: in place of both: a square of ``int(fraction * shorter side)``, as in TensorFlow's ImageNet code.
-        rounding: of half an odd margin: ``half_even`` (torchvision, timm), ``down`` (Hugging Face, Keras),
-            ``half_away`` (DALI, TensorFlow's EfficientNet).
-        smaller: what becomes of an image that is lower or narrower than ``height`` and ``width``: ``pad``, the default,
-            or ``refuse``, as in DALI.
+        height: Height of the crop in pixels.
+        width: Width of the crop in pixels; default: ``height``.
+        fraction: Fraction of the shorter side, over 0 and at most 1, instead of both: the crop is a square of
+            ``int(fraction * shorter side)`` pixels, as in TensorFlow's ImageNet code.
+        rounding: Rounding of the crop's position if an odd number of pixels is cut off: ``half_even`` (torchvision,
+            timm), ``down`` (Hugging Face, Keras) or ``half_away`` (DALI, TensorFlow's EfficientNet).
+        smaller: Treatment of an image whose height or width is below the crop's: ``pad``, the default, or ``refuse``,
+            which rejects it as DALI does.
+
+    Example:
+        {"op": "center_crop", "height": 224}
     """
 
     height: Length | None = None
@@ -102,36 +106,40 @@ _UNITS = {
 
 
 class Crop(ImageOp, frozen=True, tag="crop"):
-    """Cut out a window: by numbers, or by the boxes that come with the image; each box then gives a tensor.
+    """Crops a window, specified by numbers or by boxes of the request; each box yields one tensor.
 
-    Like torchvision's functional ``crop``, but an image that the window does not fit inside is refused, unless
-    ``smaller`` pads it. Then a window of ``free`` shares is DALI's ``crop`` with ``out_of_bounds_policy="pad"``: of an
-    odd margin half a pixel more lies above, in the middle.
+    The op equals torchvision's functional ``crop``, but rejects an image that does not contain the window, unless
+    ``smaller`` pads it. With ``pad`` and ``"unit": "free"``, the op equals DALI's ``crop`` with
+    ``out_of_bounds_policy="pad"``: for a centered window with odd padding, half a pixel more of it is at the top.
 
-    Each number may be the name of an input, float32 [n, 1], whose value then comes with each image; or ``name[1]``, the
-    second number of its row. They are pixels, or shares, of the image here. With a size that comes with the image, the
-    tensor has that size, unless a resize follows.
+    Each number may be the name of an input, float32 [n, 1], which contains the value per image; ``name[1]`` is the
+    second number of its row. The values are pixels or fractions of the image at this op. If a request specifies the
+    size, the tensor has that size, unless a resize follows.
 
-    A box is left, top, right, bottom in pixels of the decoded image, whatever ops are in between: upright, as a client
-    sees it, where ``decode`` turns the image. Its edges are rounded to whole pixels as Pillow's ``Image.crop`` rounds
-    them, half to even. A box that reaches over the image's edge ends there, so that a resize to a fixed size stretches
-    the rest; with ``smaller`` as ``pad`` it keeps its size and aspect, as in the recipes of top-down pose estimation,
-    and as in Pillow's ``Image.crop``. A box without a whole pixel of the image is refused.
+    A box is left, top, right, bottom in pixels of the decoded image, whatever ops precede this one. If ``decode``
+    applies the EXIF orientation, the box refers to the oriented image. Its edges are rounded to integers, half to even,
+    as in Pillow's ``Image.crop``. A box that extends beyond the image is cut off at the image's edge, so a resize to a
+    fixed size stretches the rest. With ``smaller`` as ``pad``, the box keeps its size and aspect ratio, as in recipes
+    for top-down pose estimation and in Pillow's ``Image.crop``. A box that does not contain a whole pixel of the image
+    is rejected.
 
     Args:
-        top, left: the window's first row and column.
-        height, width: its size.
-        box: in place of these: the name of an input, float32 [n, 4].
-        unit: of the four numbers. ``pixels``; ``free``: ``top`` and ``left`` are shares, 0 to 1, of the rows and
-            columns that the window leaves free, as DALI's ``crop_pos_y`` and ``crop_pos_x``; ``share``: all are shares
-            of the height and the width, as of DALI's ``slice``, whose ends are rounded; ``share32``: the same, as of
-            its ``rel_start`` and ``rel_shape``: the shares, and the begin in pixels, are float32.
-        rounding: of a share that falls between pixels, as in ``center_crop``; default: ``half_away``, DALI's.
-        max_size: the most pixels of a side that comes with the image; what asks for more is refused.
-        smaller: what becomes of an image that the window does not fit inside: ``refuse``, the default, or ``pad``. With
-            ``pad`` and pixels, ``top`` and ``left`` may be below 0. Of a ``box``, ``pad`` makes a margin of what is
-            outside the image, which ``refuse`` cuts off.
-        fill: the colour of what is padded, as in ``pad``.
+        top, left: First row and first column of the window.
+        height, width: Height and width of the window.
+        box: Name of an input, float32 [n, 4], instead of the four numbers.
+        unit: Unit of the four numbers. With ``free``, ``top`` and ``left`` are fractions, 0 to 1, of the rows and
+            columns that remain outside the window, as DALI's ``crop_pos_y`` and ``crop_pos_x``. With ``share``, all
+            four are fractions of the height and the width, as in DALI's ``slice``, which rounds the ends. ``share32``
+            reproduces its ``rel_start`` and ``rel_shape``, whose fractions and first pixel are float32.
+        rounding: Rounding of a position between two pixels, as in ``center_crop``; default: ``half_away``, DALI's.
+        max_size: Maximum height and width in pixels that a request may specify; larger values are rejected.
+        smaller: Treatment of an image that does not contain the window: ``refuse``, the default, rejects it, and
+            ``pad`` pads it. With ``pad`` and pixels, ``top`` and ``left`` may be negative. For a ``box``, ``pad`` pads
+            the part outside the image, and ``refuse`` cuts it off.
+        fill: Color of the padding, as in ``pad``.
+
+    Example:
+        {"op": "crop", "top": 10, "left": 20, "height": 224, "width": 224}
     """
 
     top: Number | None = None

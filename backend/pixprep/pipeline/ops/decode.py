@@ -21,45 +21,51 @@ LEAST_RATE = 0.001  # frames a second
 
 
 class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
-    """Decode one encoded image (JPEG; also PNG, WebP, BMP, TIFF, the first frame of a GIF) to uint8.
+    """Decodes one encoded image (JPEG, PNG, WebP, BMP, TIFF or the first frame of a GIF) to uint8.
 
-    A server may allow AVIF and HEIC, too (its parameter ``formats``).
+    A server can also enable AVIF and HEIC with its parameter ``formats``.
 
-    Like torchvision's ``decode_image`` with mode RGB or GRAY, but with the EXIF orientation applied by default.
-    JPEG as libjpeg-turbo does by default, and so Pillow, OpenCV and torchvision: accurate integer IDCT, "fancy" chroma
-    upsampling. Gray is the luma plane of a JPEG, and Pillow's ``convert("L")`` of other formats. CMYK becomes RGB as in
-    Pillow. Colour profiles are ignored, as in Pillow, OpenCV and torchvision: the numbers of a Display P3 photo are
-    taken for sRGB.
+    The op behaves like torchvision's ``decode_image`` with mode RGB or GRAY, but applies the EXIF orientation by
+    default. A JPEG is decoded with the defaults of libjpeg-turbo, as in Pillow, OpenCV and torchvision: accurate
+    integer IDCT and "fancy" chroma upsampling. For gray, a JPEG's luma plane is used, and Pillow's ``convert("L")`` for
+    other formats. CMYK is converted to RGB as in Pillow. Color profiles are ignored, as in Pillow, OpenCV and
+    torchvision: the values of a Display P3 photo are treated as sRGB.
 
-    Of a TIFF with several pages the first one is decoded that is not marked as a thumbnail. Samples that are neither
-    colour nor alpha are ignored. The engine logs a warning, once, for an image of which this loses something, and for
-    one whose values become fewer than 64 of the 256 levels, as 12 bits in a PNG of 16 bits do: see ``window``. Raw
-    photos (NEF, DNG, CR2, ARW), signed samples and those with over 16 bits are refused.
+    If a TIFF has several pages, the first page that is not marked as a thumbnail is decoded. Samples that are neither
+    color nor alpha are ignored. The engine logs one warning if an image loses data this way. It also logs one if the
+    values of an image fall on fewer than 64 of the 256 pixel values, as 12-bit data in a 16-bit PNG does: see
+    ``window``. Raw photos (NEF, DNG, CR2, ARW), signed samples and samples of more than 16 bits are rejected.
 
     Args:
-        color: order of the channels.
-        apply_exif_orientation: turn the image upright by its EXIF data (not XMP), as Pillow 13 reads it; False keeps
-            the pixels as they are stored, except of TIFF and HEIC, which their libraries turn while they read. The
-            turn of an AVIF or HEIC is in its container, not in its EXIF data.
-        chroma: how the colour of a subsampled JPEG is enlarged. ``fancy``: interpolated, as in nearly all training
-            code; ``fast``: repeated, a few percent quicker, up to 73 levels off. ``fast`` refuses rare samplings that
-            only Pillow reads, because it interpolates.
-        idct: the inverse cosine transform of JPEG. ``accurate``; ``fast``: TensorFlow's default (64 % of the values
-            differ, by up to 18 levels); the CPU decodes such images on a GPU too.
-        reduced: decode a JPEG to 1/2, 1/4 or 1/8 of its size, if the resize of every tensor then still has at least two
-            pixels for each that it makes, on both axes. libjpeg-turbo on the CPU does so for JPEGs of one or three
-            components; other images are decoded whole, and so are all on a GPU. Sizes, windows and ``transform`` stay
-            those of the whole image. Photos change by 0.1 to 1.0 levels on average, by at most 16, and by up to 27 at
-            the edge of a crop before the resize (photos of 500 x 375 to 4032 x 3024, shorter side 40 to 256). It needs
-            a resize like Pillow, with antialias, and not by ``nearest`` or ``box``.
-        alpha: of transparent images. ``drop`` keeps the colours as they are stored, like Pillow's ``convert("RGB")``;
-            ``white`` lays them on white first, like Hugging Face's ``do_convert_rgb``. A BMP whose alpha is 0
-            everywhere is opaque, as in browsers.
-        window: the two values, low and high, that become the levels 0 and 255 in a PNG or TIFF with more than 8 bits
+        color: Order of the channels.
+        apply_exif_orientation: Whether the image is rotated and mirrored by its EXIF orientation (not XMP), as Pillow
+            13 reads it. With false, the pixels stay as they are stored, except in TIFF and HEIC files, whose libraries
+            apply the orientation while they decode. An AVIF or HEIC stores its orientation in the container, not in
+            EXIF.
+        chroma: Upsampling of the chroma of a subsampled JPEG. ``fancy`` interpolates, as nearly all training code does.
+            ``fast`` repeats values: it is a few percent faster, and pixel values differ by up to 73. ``fast`` rejects
+            rare sampling factors that only Pillow reads, because it interpolates.
+        idct: Inverse DCT of JPEG. ``fast`` is TensorFlow's default: 64 % of the values differ from ``accurate``, by up
+            to 18. With ``fast``, the CPU decodes even if the pipeline runs on a GPU.
+        reduced: Whether a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size. This happens only if the resize of every
+            tensor then still reads at least two pixels per output pixel on both axes. On the CPU, libjpeg-turbo does so
+            for JPEGs with one or three components. All other images, and all images on a GPU, are decoded at full size.
+            Sizes, windows and ``transform`` still refer to the full image. Values of photos change by 0.1 to 1.0 on
+            average, by at most 16, and by up to 27 at the edge of a crop before the resize (measured on photos of 500 x
+            375 to 4032 x 3024, shorter side 40 to 256). It requires a resize with Pillow's values and with antialias,
+            and a filter other than ``nearest`` and ``box``.
+        alpha: Treatment of transparent images. ``drop`` keeps the colors as they are stored, like Pillow's
+            ``convert("RGB")``. ``white`` composites them on white first, like Hugging Face's ``do_convert_rgb``. A BMP
+            whose alpha is 0 everywhere is opaque, as in browsers.
+        window: Two values, low and high, that become the pixel values 0 and 255 in a PNG or TIFF with more than 8 bits
             per sample. A value v becomes ``(min(max(v, low), high) - low) * 255 / (high - low) + 0.5``, rounded down.
-            This is done to each channel, before the image is made gray or laid on white; alpha keeps its high byte.
-            Default: a value keeps its high byte, or the highest 8 of 12 bits. A signed TIFF of 16 bits needs a window,
-            which may be negative. An image with 8 bits per sample stays as it is.
+            The window applies to each channel, before the image is converted to gray or composited on white; alpha
+            keeps its high byte. By default, each value keeps its high byte, or the highest 8 of 12 bits. A signed
+            16-bit TIFF requires a window, whose values may be negative. An image with 8 bits per sample does not
+            change.
+
+    Example:
+        {"op": "decode", "color": "bgr"}
     """
 
     color: Color = "rgb"
@@ -97,25 +103,30 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
 
 
 class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=True):
-    """Decode frames of one clip (MP4, MOV, Matroska, WebM or AVI; H.264, H.265, VP8, VP9, AV1 or MPEG-4).
+    """Decodes frames of one clip (MP4, MOV, Matroska, WebM or AVI; H.264, H.265, VP8, VP9, AV1 or MPEG-4).
 
-    All frames share one geometry, and a random op draws once for the clip. FFmpeg decodes, through PyAV (``pip install
-    "av>=17"``): the same pixels as PyAV's ``to_ndarray("rgb24")`` and torchcodec. The stream names the matrix
-    and the range of the colours; if it names none, they are BT.601 and limited range, as in these. Sound and the shape
-    of a pixel are ignored. Frames count from the first that decodes.
+    All frames share one geometry, and a random op draws its parameters once per clip. FFmpeg decodes through PyAV
+    (``pip install "av>=17"``). The pixels equal those of PyAV's ``to_ndarray("rgb24")`` and of torchcodec. The stream
+    specifies the color matrix and the color range; without them, BT.601 and limited range apply, as in these two
+    libraries. Audio and the pixel aspect ratio are ignored. Frames are counted from the first frame that can be
+    decoded.
 
     Args:
-        frames: how many.
-        sample: which. ``uniform``: the first, the last, and others between them at equal distances
-            (``i * (n - 1) // (frames - 1)`` of n). ``first``: the first ones. ``random``: one of each of ``frames``
-            equal parts, in training. ``{"step": n}``: every n-th. ``{"fps": f}``: those shown at times 1 / f s apart.
-        start: where ``step`` and ``fps`` begin: ``first``: with the first frame; ``middle``: with equal parts left out
-            before and behind; ``random``, in training.
-        short: for a clip with too few frames: ``refuse``, or ``repeat`` some of them; ``step`` and ``fps`` repeat the
-            last one.
-        color: order of the channels; or ``gray``, the luma of BT.601 of the colours, whatever matrix the stream names,
+        frames: Number of frames.
+        sample: Selection of the frames. ``uniform`` selects the first frame, the last frame and frames between them at
+            equal distances (``i * (n - 1) // (frames - 1)`` of n). ``first`` selects the first ones. ``random``, in
+            training, selects one frame from each of ``frames`` equal parts. ``{"step": n}`` selects every n-th frame.
+            ``{"fps": f}`` selects the frames that are shown at times 1 / f s apart.
+        start: First frame that ``step`` and ``fps`` select. ``first`` is the first frame of the clip. ``middle`` leaves
+            out equally many frames before and after the selection. ``random``, in training, is a random frame.
+        short: Treatment of a clip with too few frames. ``refuse`` rejects it, and ``repeat`` repeats some frames;
+            ``step`` and ``fps`` repeat the last frame.
+        color: Order of the channels, or ``gray``: the BT.601 luma of the colors, whatever matrix the stream specifies,
             as PyAV's ``to_ndarray("gray")``.
-        apply_rotation: turn the frames as the container says.
+        apply_rotation: Whether the frames are rotated as the container specifies.
+
+    Example:
+        {"op": "decode_video", "frames": 16, "sample": {"fps": 8}}
     """
 
     frames: Annotated[int, Within(1, MAX_FRAMES)]
@@ -184,23 +195,27 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
 
 
 class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
-    """Take images that are pixels already, in place of ``decode``: uint8 arrays [height, width, 3], 0 to 255.
+    """Accepts images that are already decoded, instead of ``decode``: uint8 arrays [height, width, 3], 0 to 255.
 
-    A gray image is [height, width, 1] or, in Python, [height, width]. From Triton's clients they come as UINT8 tensors
-    [n, height, width, channels], of one size in a request. In Python they are arrays of NumPy, PyTorch, CuPy or others
-    that NumPy or CuPy reads without a copy, with any strides. The arrays are read, and never written to. Of RGB and BGR
-    pixels that are resized, what the resize reads is copied once; gray ones, and images that are only cropped, are not.
-    Nothing is known of an EXIF orientation: who decodes turns the image upright.
+    A gray image has the shape [height, width, 1] or, in Python, [height, width]. Triton's clients send images as UINT8
+    tensors [n, height, width, channels]; all images of a request have the same size. In Python, the images are arrays
+    of NumPy, PyTorch, CuPy or any other library whose arrays NumPy or CuPy reads without a copy, with any strides.
+    pixprep never writes to the arrays. If RGB or BGR images are resized, the pixels that the resize reads are copied
+    once. Gray images, and images that are only cropped, are not copied. Arrays have no EXIF orientation: the code that
+    decodes must apply it.
 
-    Arrays of float32 hold whole levels, 0 to 255, and are taken as uint8: a value between two levels, or outside, is
-    refused.
+    Arrays of float32 contain integers from 0 to 255 and are converted to uint8. Any other value is rejected.
 
     Args:
-        color: order of the channels from here on, as in ``decode``.
-        given: order of the channels of the arrays that come, where that is another: OpenCV and most cameras give
+        color: Order of the channels that the following ops receive, as in ``decode``.
+        given: Order of the channels in the input arrays, if it differs from ``color``. OpenCV and most cameras deliver
             ``bgr``.
-        dtype: of the arrays.
-        layout: of the arrays: ``hwc``, or ``chw``: [channels, height, width].
+        dtype: Dtype of the input arrays.
+        layout: Order of the axes of the input arrays: ``hwc`` is [height, width, channels], ``chw`` is [channels,
+            height, width].
+
+    Example:
+        {"op": "pixels", "given": "bgr"}
     """
 
     color: Color = "rgb"

@@ -21,20 +21,25 @@ Pair = tuple[float, float]
 
 
 class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
-    """Displace the pixels of each image, or of some, by smooth noise, as if one saw it through water; the size stays.
+    """Displaces the pixels of each image, or of some, by smooth random noise; the size does not change.
 
-    torchvision v2's ``ElasticTransform``, which does the same to tensors and to PIL images. Given the field, the pixels
-    are torchvision's. Its field of the same noise differs by less than 1e-6 of half the image: PyTorch adds it up in an
-    order of its own, and here each order gives the same. Masks go along. Boxes and points are refused behind it: no
-    formula says where one goes, and torchvision gives a whole pixel near by. An image is refused whose mirror image the
-    blur, which sees ``4 * sigma`` pixels to each side, reaches across.
+    The op equals torchvision v2's ``ElasticTransform``, which treats tensors and PIL images alike. For the same
+    displacement field, the pixels equal torchvision's. For the same noise, torchvision's field differs by less than
+    1e-6 of half the image, because PyTorch sums in a different order; here the result does not depend on the order.
+    Masks follow the image. Boxes and points after this op are rejected, because no formula determines their position;
+    torchvision returns a nearby whole pixel. An image is rejected if the blur, which reads ``4 * sigma`` pixels in each
+    direction, extends beyond its mirror image.
 
     Args:
-        alpha: how far: one number, or of x and of y. A pixel moves by the blurred noise, at most 1, times half of it.
-        sigma: of the blur, in pixels: one number, or of x and of y; 0: none, of both.
-        filter: ``nearest`` or ``bilinear``; not antialiased.
-        fill: the colour where no image is, 0 to 255: one number, or one a channel.
-        p: how often; torchvision's has it by ``RandomApply``.
+        alpha: Strength of the displacement: one number, or those of x and y. A pixel moves by half of ``alpha`` times
+            the blurred noise, which is at most 1.
+        sigma: Standard deviation of the blur in pixels: one number, or those of x and y; 0 for both: no blur.
+        filter: Interpolation filter: ``nearest`` or ``bilinear``, not antialiased.
+        fill: Color outside the image, 0 to 255: one number, or one per channel.
+        p: Probability that the op is applied, 0 to 1. torchvision expresses it by ``RandomApply``.
+
+    Example:
+        {"op": "elastic", "alpha": 50}
     """
 
     moves: ClassVar[bool] = True

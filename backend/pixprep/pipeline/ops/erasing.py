@@ -22,14 +22,18 @@ TRIES = 10
 
 
 class Erase(SteadyOp, frozen=True, tag="erase"):
-    """Fill a rectangle with one colour.
+    """Fills a rectangle with one color.
 
-    torchvision v2's ``erase`` of levels, and DALI's with fixed numbers. What reaches over the image's edge is cut off.
+    The op equals torchvision v2's ``erase`` on pixel values, and DALI's with fixed numbers. The part of the rectangle
+    outside the image is ignored.
 
     Args:
-        top, left: the rectangle's first row and column.
-        height, width: its size.
-        fill: the colour, 0 to 255: one number, or one a channel in the order of the channels.
+        top, left: First row and first column of the rectangle.
+        height, width: Height and width of the rectangle in pixels.
+        fill: Color, 0 to 255: one number, or one per channel in the order of the channels.
+
+    Example:
+        {"op": "erase", "top": 0, "left": 0, "height": 16, "width": 16}
     """
 
     may_colour: ClassVar[bool] = False
@@ -49,17 +53,20 @@ class Erase(SteadyOp, frozen=True, tag="erase"):
 
 
 class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
-    """Fill a few random rectangles of some of the images with one colour.
+    """Fills a few random rectangles of some of the images with one color.
 
-    Albumentations' ``CoarseDropout``: the number, the sides and the places of the holes are uniform, and holes may
-    overlap. Boxes and masks stay what they are.
+    The op equals Albumentations' ``CoarseDropout``: the number, the sides and the positions of the holes are uniform,
+    and holes may overlap. Boxes and masks do not change.
 
     Args:
-        count: of the holes, from and to.
-        hole_height, hole_width: from and to: shares of the image's sides where ``hole_height`` ends below 1, else
-            pixels, which are at most those of the image.
-        fill: the colour, 0 to 255: one number, or one a channel.
-        p: how often.
+        count: Minimum and maximum number of holes.
+        hole_height, hole_width: Minimum and maximum side of a hole. If ``hole_height`` ends below 1, both are fractions
+            of the image's sides; otherwise, they are pixels, at most those of the image.
+        fill: Color, 0 to 255: one number, or one per channel.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "coarse_dropout", "count": [1, 8]}
     """
 
     may_colour: ClassVar[bool] = False
@@ -116,23 +123,29 @@ def _side(span: tuple[float, float], length: int, uniform: float) -> int:
 
 
 class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
-    """Fill a random rectangle of some of the images with one value, or with noise.
+    """Fills a random rectangle of some of the images with one value, or with noise.
 
-    torchvision v2's ``RandomErasing``: of ten tries the first that fits, each of the area ``H * W * U(scale)`` and of
-    the ratio ``exp(U(log(ratio)))``, with both sides rounded and every place as likely; else none. After ``normalize``
-    it is done to the tensor, in its values, and must be the last; before, to the levels.
+    The op equals torchvision v2's ``RandomErasing``. The rectangle is the first of ten attempts that fits. Each attempt
+    has the area ``H * W * U(scale)`` and the ratio ``exp(U(log(ratio)))``, with both sides rounded, at a uniform
+    position. If none fits, the image does not change. After ``normalize``, the op changes the values of the tensor and
+    must be the last op; before it, the op changes pixel values.
 
-    timm's ``RandomErasing`` is ``p`` its probability, ``scale`` its areas, ``ratio`` its aspects and ``count`` its
-    counts; its mode ``const`` is the value 0, ``pixel`` is ``"random"``, and ``rand`` is ``"random_color"``.
+    timm's ``RandomErasing`` has the same parameters: its probability is ``p``, its areas are ``scale``, its aspects are
+    ``ratio`` and its counts are ``count``. Its mode ``const`` is the value 0, ``pixel`` is ``"random"``, and ``rand``
+    is ``"random_color"``.
 
     Args:
-        p: how often, 0 to 1.
-        scale: of the filled area to the image's, from and to.
-        ratio: of the height to the width, from and to.
-        value: of the tensor after ``normalize``, a level of 0 to 255 before: one number, or one a channel; or, after
-            ``normalize``, drawn of a normal distribution of mean 0 and deviation 1: ``random``: every value;
-            ``random_color``: one a channel for each rectangle.
-        count: rectangles, or from and to; they share the area.
+        p: Probability that the op is applied, 0 to 1.
+        scale: Minimum and maximum of the filled area, as a fraction of the image's area.
+        ratio: Minimum and maximum of the height divided by the width.
+        value: Value of the tensor after ``normalize``, or pixel value of 0 to 255 before it: one number, or one per
+            channel. After ``normalize``, the values may also be drawn from a normal distribution with mean 0 and
+            standard deviation 1: ``random`` draws each value, and ``random_color`` draws one per channel for each
+            rectangle.
+        count: Number of rectangles, or its minimum and maximum. They share the area.
+
+    Example:
+        {"op": "random_erasing", "p": 0.25}
     """
 
     p: Share = 0.5

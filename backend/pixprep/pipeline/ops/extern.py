@@ -16,19 +16,23 @@ from pixprep.spec import ImageSpec
 
 
 class Extern(LevelsOp, frozen=True, tag="extern", kw_only=True):
-    """Call an operator of your own: a function that the file names, and that does not come from the file.
+    """Calls a custom operator: a function that the file refers to by name, and does not contain.
 
-    Whoever loads the file brings the operator, or allows one that is installed: see docs/own-operators.md. Without it
-    the file is refused. The operator says which of two places it has. One of ``levels`` takes the image after its
-    geometry, uint8 (height, width, channels), and gives the same shape, or the height and width that it declares; then
-    ``transform``, ``scale_factor``, ``boxes`` and ``points`` come before it, or it has a ``motion``. One of ``tensor``
-    stands right behind ``tensor``, or behind another one, and changes that output, to the shape and dtype that it
-    declares.
+    The code that loads the file provides the operator, or allows one that is installed: see docs/own-operators.md.
+    Without it, the file is rejected. The operator declares one of two places. An operator on ``levels`` receives the
+    image after its geometry, uint8 (height, width, channels). It returns the same shape, or the height and width that
+    it declares; then ``transform``, ``scale_factor``, ``boxes`` and ``points`` must come before it, or it must have a
+    ``motion``. An operator on ``tensor`` directly follows ``tensor`` or another such operator. It changes that output,
+    to the shape and dtype that it declares.
 
     Args:
-        operator: its name, such as ``acme.denoise``; the ``name`` of every op is another thing.
-        version: of the operator; another one is refused.
-        fields: of the operator, by their names, of the types that it declares.
+        operator: Name of the operator, such as ``acme.denoise``. It is unrelated to the ``name`` that every op may
+            have.
+        version: Version of the operator; a different version is rejected.
+        fields: Fields of the operator by name, with the types that it declares.
+
+    Example:
+        {"op": "extern", "operator": "acme.denoise", "version": 1}
     """
 
     operator: str

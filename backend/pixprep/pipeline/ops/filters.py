@@ -25,13 +25,16 @@ _REACHING = Within(LEAST_SIGMA, 36.0, counts=(1, 2))
 
 
 class Sharpness(ColorOp, frozen=True, tag="sharpness"):
-    """Blend the image with its smoothed self, or move it away from that.
+    """Blends the image with a smoothed copy of itself, or sharpens it.
 
-    torchvision v2's ``adjust_sharpness``. The outermost pixels stay.
+    The op equals torchvision v2's ``adjust_sharpness``. The outermost pixels do not change.
 
     Args:
-        factor: 0 smooths, 1 changes nothing, 2 sharpens.
-        like: whose rounding.
+        factor: Factor: 0 smooths, 1 changes nothing, and 2 sharpens.
+        like: Library whose rounding the op reproduces.
+
+    Example:
+        {"op": "sharpness", "factor": 1.5}
     """
 
     factor: Factor
@@ -42,13 +45,16 @@ class Sharpness(ColorOp, frozen=True, tag="sharpness"):
 
 
 class RandomSharpness(Sometimes, Sharpness, frozen=True, tag="random_sharpness"):
-    """Sharpen or smooth some of the images.
+    """Sharpens or smooths some of the images.
 
-    torchvision v2's ``RandomAdjustSharpness``.
+    The op equals torchvision v2's ``RandomAdjustSharpness``.
 
     Args:
+        p: Probability that the op is applied, 0 to 1.
         factor, like: as in ``sharpness``.
-        p: how often.
+
+    Example:
+        {"op": "random_sharpness", "factor": 2}
     """
 
     p: Share = 0.5
@@ -106,24 +112,27 @@ def weights(taps: int, sigma: float) -> tuple[float, ...]:
 
 
 class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
-    """Blur the image; beyond its edge lies its mirror image.
+    """Blurs the image with a Gaussian kernel; outside its edge, the image is mirrored.
 
-    torchvision v2's ``gaussian_blur``, which does the same to tensors and to PIL images. Some 10 of a million values
-    differ from it by one level: it adds up in an order of its own. An image is refused whose mirror image the kernel
-    reaches across.
+    The op equals torchvision v2's ``gaussian_blur``, which treats tensors and PIL images alike. About 10 of a million
+    values differ by one, because the order of the sums differs. An image is rejected if the kernel extends beyond its
+    mirror image.
 
-    With ``like`` ``opencv`` the pixels are those of Albumentations' ``GaussianBlur``, which calls OpenCV's
-    ``sepFilter2D``. They equal OpenCV 4.9 to 4.12 bit for bit on a processor with AVX2. From OpenCV 4.13 on, the last
-    ``3 * width % 32`` values of a row are computed without fused multiply-add, and fewer than one of a million values
-    differs by one level. The image is mirrored repeatedly where the kernel reaches beyond it. A GPU engine runs this op
-    on the host.
+    With ``"like": "opencv"``, the pixels are those of Albumentations' ``GaussianBlur``, which calls OpenCV's
+    ``sepFilter2D``. They equal OpenCV 4.9 to 4.12 bit for bit on a processor with AVX2. Since OpenCV 4.13, the last ``3
+    * width % 32`` values of a row are computed without fused multiply-add, and fewer than one of a million values
+    differs by one. The image is mirrored repeatedly if the kernel extends beyond it. A GPU engine runs this op on the
+    host.
 
     Args:
-        kernel_size: pixels that are seen, odd: one number, or [width, height]; with ``like`` ``opencv`` 0 stands for
-            ``2 * int(3.5 * sigma) + 1``.
-        sigma: of the bell curve, in pixels: one number, or of x and of y; default, but of ``like`` ``opencv``:
-            ``0.15 * kernel_size + 0.35``.
-        like: whose sums.
+        kernel_size: Odd size of the kernel in pixels: one number, or [width, height]. With ``"like": "opencv"``, 0
+            stands for ``2 * int(3.5 * sigma) + 1``.
+        sigma: Standard deviation of the kernel in pixels: one number, or those of x and y. Default, except with
+            ``"like": "opencv"``: ``0.15 * kernel_size + 0.35``.
+        like: Library whose sums the op reproduces.
+
+    Example:
+        {"op": "gaussian_blur", "kernel_size": 5, "sigma": 1.0}
     """
 
     sigma: Annotated[float | tuple[float, float] | None, _SIGMA] = None
@@ -151,15 +160,18 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
 
 
 class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
-    """Blur each image, or some, by a random width.
+    """Blurs each image, or some of them, with a random standard deviation.
 
-    torchvision v2's ``GaussianBlur`` and Albumentations': sigma is uniform, the same for x and y.
+    The op equals torchvision v2's ``GaussianBlur`` and Albumentations': sigma is uniform, and the same for x and y.
 
     Args:
         kernel_size: as in ``gaussian_blur``.
-        sigma: from and to, or one number.
-        p: how often; torchvision's has it by ``RandomApply``.
+        sigma: Minimum and maximum standard deviation in pixels, or one number.
+        p: Probability that the op is applied, 0 to 1. torchvision expresses it by ``RandomApply``.
         like: as in ``gaussian_blur``.
+
+    Example:
+        {"op": "random_gaussian_blur", "kernel_size": 5}
     """
 
     blocks: ClassVar[int] = 1  # whether, sigma

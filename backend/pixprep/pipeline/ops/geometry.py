@@ -30,69 +30,77 @@ class Resizing(Protocol):
 
 
 class Resize(ImageOp, frozen=True, tag="resize"):
-    """Resize by a separable filter; give ``size``, ``height`` and ``width``, or one of these two.
+    """Resizes the image with a separable filter, to a ``size`` or to a ``height``, a ``width`` or both.
 
-    ``like`` names the library whose values these are, exactly, on every device:
+    ``like`` selects the library whose values the result equals, exactly and on every device:
 
-    - ``pillow``: ``Image.resize`` of Pillow 13, which torchvision and timm use on PIL images; two passes, each rounded
-      to uint8, the vertical one first if the height shrinks by more than twice as many pixels as the width. Without
-      antialias the filter is not widened when the image shrinks: Pillow's formula with the support of a ratio of 1.
-    - ``pillow12``: the same of Pillow before 13: the horizontal pass is always first.
-    - ``torchvision``: v2's ``resize`` of uint8 tensors on a CPU with AVX2: coefficients of 16 bits.
-    - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values, rounded to uint8, on a CPU with AVX2: what
-      torchvision's v1 transforms, and so every ``weights.transforms()``, do to tensors.
-    - ``opencv``: ``cv2.resize`` of uint8 images to a size, or with ``subpixel`` by ``fx`` and ``fy``; ``bicubic`` by
-      its formula, not by Intel IPP.
-    - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2: float32 values, which nothing rounds.
-    - ``dali``: DALI 2.4's ``resize`` of uint8 images on a CPU; its ties fall as in x86-64's vectors.
+    - ``pillow``: ``Image.resize`` of Pillow 13, which torchvision and timm call for PIL images. It runs two passes and
+      rounds each to uint8. The vertical pass is first if the height shrinks by more than twice as many pixels as the
+      width. Without antialias, the filter is not widened when the image shrinks: Pillow's formula with the support of a
+      ratio of 1.
+    - ``pillow12``: the same for Pillow before 13, where the horizontal pass is always first.
+    - ``torchvision``: v2's ``resize`` of uint8 tensors on a CPU with AVX2, with 16-bit coefficients.
+    - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values on a CPU with AVX2, rounded to uint8.
+      torchvision's v1 transforms, and therefore every ``weights.transforms()``, do this to tensors.
+    - ``opencv``: ``cv2.resize`` of uint8 images to a size, or with ``subpixel`` by ``fx`` and ``fy``. ``bicubic``
+      follows OpenCV's own formula, not Intel IPP.
+    - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2. The result is float32 and is not rounded.
+    - ``dali``: DALI 2.4's ``resize`` of uint8 images on a CPU. Ties round as in DALI's x86-64 vector code.
 
-    ``size``, ``height`` and ``width`` may be names of inputs, float32 [n, 1], that say them for each image; or
-    ``name[1]``, the second number of a row. ``max_size`` then bounds what may be asked for.
+    ``size``, ``height`` and ``width`` may be names of inputs, float32 [n, 1], which contain the value per image.
+    ``name[1]`` is the second number of a row. ``max_size`` then bounds the values that a request may contain.
 
     Args:
-        size: of the side that ``side`` names; the aspect ratio is kept up to ``rounding``.
-        side: which side ``size`` is for; default: ``shorter``. ``nearer``: the one whose scale is nearer to 1, as for
-            DPT and Depth Anything (``keep_aspect_ratio``).
-        height, width: both sides, or one of them; then the other keeps the aspect ratio. For ``down`` and
-            ``half_even`` it is ``int(width * (height / image_height))``, the scale of the given side; for ``up``
-            ``ceil(height * (image_width / image_height))``, the ratio of the sides, as in text recognizers.
-        mode: with ``height`` and ``width``: ``stretch``: to exactly that size; ``fit``: the largest size inside it that
-            keeps the aspect ratio; ``cover``: the smallest around it. Default: ``stretch``. With ``size``: ``scale``:
-            one scale for both sides, so a side may miss ``size`` by a pixel, as in torchvision's detectors
-            (``min_size``) and PaddleOCR's.
-        max_size: the most pixels of the other side; of sides that come with the image the most of any. With ``height``
-            or ``width``, the given side stays. With ``size`` for the shorter side, both sides shrink where the longer
-            one would pass it, as torchvision's ``max_size``.
-        multiple: make the sides multiples of it, by ``rounding``, and at least one; not the side that is given alone.
-            With ``scale`` the sides are first cut to whole pixels, and again if they are over ``max_size``, as in
-            PaddleOCR.
-        enlarge, shrink: of ``scale``: also scale small images up, and large ones down. Default: True.
-        up_to: with ``height`` or ``width`` alone and ``"rounding": "up"``: a side over this many pixels is rounded
-            down, as PaddleOCR's recognizers do over 320.
-        filter: ``nearest`` (never antialiased), ``nearest_exact`` (torchvision's), ``box``, ``bilinear``, ``hamming``,
-            ``bicubic``, ``lanczos`` (3 lobes), ``lanczos4`` (4 lobes, OpenCV's), ``area`` (OpenCV's); each library has
-            its own choice of them.
-        antialias: widen the filter by the scale when shrinking. Default: False for opencv and tensorflow, as in these
-            libraries; else True.
-        like: see above.
-        rounding: of a side that follows from the other: ``down`` (torchvision's ``int(size * other / side)``),
-            ``half_even`` (timm's ``round``), ``half_away`` (DALI's), ``up``. At least 1. Default: DALI's for dali, else
-            ``down``; none if both sides are given. ``detr``, with ``size`` and ``max_size``: as transformers 5 for
-            DETR and its kin, with ``multiple`` for YOLOS. If ``max_size`` is passed, the shorter side is rounded half
-            to even and the longer one cut. An image whose shorter side is that already stays as it is.
-            ``half_away32``: a graph of DALI that computes one scale for both sides and its limit by ``max_size`` in
-            float32, where DALI's own ``resize_shorter`` has a limit in float64.
-            ``detr_original``: as DETR's and Grounding DINO's own code, where the longer side follows the rounded
-            shorter one.
-        subpixel: of dali: read the part of the image that makes the scale of both axes equal after the rounding
-            (``subpixel_scale``). Default: True for dali, without ``max_size``, ``multiple`` and ``scale``; with
-            ``scale`` and a shorter side it is DALI's ``resize_shorter`` with ``max_size``. Of opencv, with ``scale``:
-            ``cv2.resize`` by ``fx`` and ``fy``, the scale before the rounding, as for RetinaFace; not of ``area``. At
-            exactly half, a last odd row or column is a level off where ``bilinear`` has a tie.
-        roi: of dali: top, left, bottom, right of the part to resize (``roi_start``, ``roi_end``), also fractions of a
-            pixel, or names of inputs. The filter looks beyond it, which it cannot behind a ``crop``. Swapped ends
-            mirror. Beyond the image its edge is repeated; ``nearest`` must stay inside.
-        roi_unit: of these: ``pixels``, the default, or ``share``: of the image's sides (``roi_relative``).
+        size: Length in pixels of the side that ``side`` selects. The aspect ratio is kept, apart from ``rounding``.
+        side: Side that ``size`` applies to; default: ``shorter``. ``nearer`` is the side whose scale is nearer to 1, as
+            for DPT and Depth Anything (``keep_aspect_ratio``).
+        height, width: Height and width of the result in pixels. If only one is given, the other side keeps the aspect
+            ratio. For ``down`` and ``half_even`` it is ``int(width * (height / image_height))``, computed from the
+            scale of the given side. For ``up`` it is ``ceil(height * (image_width / image_height))``, computed from the
+            aspect ratio, as in text recognizers.
+        mode: Method that computes the size. With ``height`` and ``width``: ``stretch``, the default, resizes to exactly
+            that size; ``fit`` to the largest size inside it that keeps the aspect ratio; ``cover`` to the smallest size
+            around it. With ``size``: ``scale`` uses one scale for both sides, so a side may differ from ``size`` by a
+            pixel, as in torchvision's detectors (``min_size``) and in PaddleOCR.
+        max_size: Maximum length of the other side in pixels. For sizes from a request, the maximum of either side. With
+            ``height`` or ``width``, the given side does not change. With ``size`` for the shorter side, both sides
+            shrink if the longer side would exceed the maximum, as with torchvision's ``max_size``.
+        multiple: Number of which both sides become multiples, by ``rounding``, and at least one multiple. A side that
+            is given alone does not change. With ``scale``, the sides are first truncated to integers, and again if they
+            exceed ``max_size``, as in PaddleOCR.
+        enlarge, shrink: Whether ``scale`` enlarges small images and shrinks large images. Default: true.
+        up_to: Limit in pixels for ``"rounding": "up"`` with ``height`` or ``width`` alone. A side that exceeds it is
+            rounded down, as PaddleOCR's recognizers do over 320.
+        filter: Interpolation filter: ``nearest`` (never antialiased), ``nearest_exact`` (torchvision's), ``box``,
+            ``bilinear``, ``hamming``, ``bicubic``, ``lanczos`` (3 lobes), ``lanczos4`` (4 lobes, OpenCV's) or ``area``
+            (OpenCV's). Each library supports some of them.
+        antialias: Whether the filter is widened by the scale when the image shrinks. Default: false for ``opencv`` and
+            ``tensorflow``, as in these libraries, and true for the others.
+        like: Library whose values the result equals, see above.
+        rounding: Rounding of a side that is computed from the other one; the result is at least 1. ``down`` is
+            torchvision's ``int(size * other / side)``, ``half_even`` timm's ``round``, ``half_away`` DALI's; ``up``
+            rounds up. Default: DALI's for ``dali`` and ``down`` for the others; none if both sides are given. ``detr``,
+            with ``size`` and ``max_size``, computes sizes as transformers 5 does for DETR and related models, and with
+            ``multiple`` for YOLOS. If ``max_size`` is exceeded, the shorter side is rounded half to even and the longer
+            side is truncated; an image whose shorter side already has that length does not change. ``half_away32``
+            reproduces a DALI graph that computes one scale for both sides and its limit by ``max_size`` in float32,
+            where DALI's own ``resize_shorter`` uses float64. ``detr_original`` reproduces the original code of DETR and
+            Grounding DINO, where the longer side follows from the rounded shorter side.
+        subpixel: Whether the resize uses the exact scale, before the size is rounded. With ``dali``, it reads the
+            region that makes the scale of both axes equal after the rounding (``subpixel_scale``). Default for
+            ``dali``: true, without ``max_size``, ``multiple`` and ``scale``; with ``scale`` and a shorter side it
+            reproduces DALI's ``resize_shorter`` with ``max_size``. With ``opencv`` and ``scale``, it calls
+            ``cv2.resize`` by ``fx`` and ``fy``, as for RetinaFace; ``area`` does not support it. At a scale of exactly
+            one half, a last odd row or column differs by one pixel value where ``bilinear`` has a tie.
+        roi: Region to resize with ``dali``: top, left, bottom and right (``roi_start``, ``roi_end``), which may be
+            fractions of a pixel or names of inputs. The filter also reads pixels outside the region, which it cannot do
+            after a ``crop``. Swapped ends mirror the image. Outside the image, its edge is repeated; ``nearest`` must
+            stay inside.
+        roi_unit: Unit of ``roi``: ``pixels``, the default, or ``share``, a fraction of the image's sides
+            (``roi_relative``).
+
+    Example:
+        {"op": "resize", "size": 256, "filter": "bicubic"}
     """
 
     size: LengthOrInput | None = None

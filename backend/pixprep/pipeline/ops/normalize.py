@@ -19,22 +19,27 @@ _FLOAT32 = np.finfo(np.float32)
 
 
 class Normalize(ImageOp, frozen=True, tag="normalize"):
-    """Per channel ``(value * scale - mean) / std``.
+    """Normalizes each channel: ``(value * scale - mean) / std``.
 
-    Like torchvision's ``Normalize`` after ``ToTensor`` (which is the default ``scale`` of 1/255). By default it is
-    computed in float64 and rounded once, to the tensor's dtype; training code rounds to float32 at each step, which
-    ``arithmetic`` repeats to the last bit.
+    The op equals torchvision's ``Normalize`` after ``ToTensor``, which corresponds to the default ``scale`` of 1/255.
+    By default, it computes in float64 and rounds once, to the tensor's dtype. Training code rounds to float32 at each
+    step, which ``arithmetic`` reproduces bit for bit.
 
     Args:
-        mean, std: one number, or one a channel in the order of the channels.
-        scale: multiplies the levels 0 to 255 first; or ``max``, ``mean``: 1 over that of the image's own levels, of all
-            channels together, as rembg's U2-Net has it. That of a black image is 1. Only a flip or a ``tensor`` may
-            then follow, and ``arithmetic`` is ``float64`` or ``divide``.
-        arithmetic: ``float64``; or in float32, each constant and each step rounded: ``divide``
-            ``(value / (1 / scale) - mean) / std`` (torchvision's ToTensor and Normalize, timm, Keras), ``multiply``
-            ``(value * scale - mean) / std`` (torchvision v2's ToDtype and Normalize), ``fused``
-            ``(value - mean * (1 / scale)) / (std * (1 / scale))`` (Hugging Face), ``fused_multiply``
-            ``(value - mean / scale) * (scale / std)`` (DALI).
+        mean: Mean: one number, or one per channel in the order of the channels.
+        std: Standard deviation: one number, or one per channel in the order of the channels.
+        scale: Factor by which the pixel values 0 to 255 are multiplied first. ``max`` and ``mean`` are 1 divided by the
+            maximum or the mean of the image's own values, over all channels together, as in rembg's U2-Net; for a black
+            image, the factor is 1. After ``max`` and ``mean``, only a flip or a ``tensor`` may follow, and
+            ``arithmetic`` is ``float64`` or ``divide``.
+        arithmetic: Formula and precision. ``float64`` rounds once. The others compute in float32 and round each
+            constant and each step: ``divide`` is ``(value / (1 / scale) - mean) / std`` (torchvision's ToTensor and
+            Normalize, timm, Keras), ``multiply`` is ``(value * scale - mean) / std`` (torchvision v2's ToDtype and
+            Normalize), ``fused`` is ``(value - mean * (1 / scale)) / (std * (1 / scale))`` (Hugging Face), and
+            ``fused_multiply`` is ``(value - mean / scale) * (scale / std)`` (DALI).
+
+    Example:
+        {"op": "normalize", "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
     """
 
     mean: Reals = 0.0

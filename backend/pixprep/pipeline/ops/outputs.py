@@ -55,30 +55,32 @@ LARGEST: dict[TensorDType, float] = {"float32": 3.4028234663852886e38, "float16"
 
 
 class Tensor(OutputOp, frozen=True, tag="tensor"):
-    """An output: the image as a tensor, whose sides are known or have a bound.
+    """Defines an output: the image as a tensor, whose sides are known in advance or have an upper bound.
 
-    Values are cast, not scaled: without ``normalize`` a float tensor holds 0 to 255 (torchvision's ``ToTensor`` divides
-    by 255).
+    Values are cast and not scaled: without ``normalize``, a float tensor contains 0 to 255, whereas torchvision's
+    ``ToTensor`` divides by 255.
 
-    A side that follows the image has -1 in the shape. An image alone gets a tensor of its own size; those of a batch
-    are padded below and on the right to the largest of them: see docs/pipeline-file.md. ``image_size`` before it says
-    what of a tensor is image.
+    A side whose length depends on the image is -1 in the shape. A single image yields a tensor of its own size. The
+    images of a batch are padded at the bottom and on the right to the largest of them: see docs/pipeline-file.md. With
+    ``image_size`` before the tensor, the client receives the size of the image without the padding.
 
     Args:
-        channels: 1: one in place of three equal ones, such as behind ``grayscale``; 4: a fourth behind three, which
-            holds ``pad_value`` in every pixel (TensorRT's CHW4 and HWC4), and never the alpha of the file; default: the
-            image's.
-        dtype: ``float32``, ``float16``, or ``uint8`` where nothing was normalized.
-        layout: the axes in their order: ``chw`` (channel, height, width), ``hwc``, ``cwh`` and so on; of a clip with
-            its frames, such as ``tchw`` or ``cthw``. A ``1`` is a dim of one, such as that of a camera: ``1chw``.
-        max_size: the most pixels of a side, before it is padded; a larger image is refused. It bounds a tensor of the
-            image's own size.
-        min_height, min_width: pad to at least that.
-        multiple: pad both sides to a multiple of it.
-        pad_value: of what is padded, a value of the tensor, behind ``normalize``: one number, or one a channel;
-            default: 0.
-        pad_level: in place of ``pad_value``, a level of 0 to 255, or one a channel, to which ``normalize`` is done as
-            to the image: a margin of the photo. A fourth channel is then 0.
+        dtype: Dtype of the tensor; ``uint8`` requires that no op normalizes the image.
+        layout: Order of the axes: ``chw`` (channel, height, width), ``hwc``, ``cwh`` and so on. A clip also has a frame
+            axis, such as ``tchw`` or ``cthw``. A ``1`` is a dimension of length 1, such as one for a camera: ``1chw``.
+        max_size: Maximum side in pixels before padding; a larger image is rejected. It bounds a tensor whose size
+            depends on the image.
+        min_height, min_width: Minimum height and width in pixels; smaller images are padded.
+        multiple: Number to whose next multiple both sides are padded.
+        pad_value: Value of the padding in the tensor, after ``normalize``: one number, or one per channel; default: 0.
+        pad_level: Pixel value of the padding, 0 to 255, instead of ``pad_value``: one number, or one per channel.
+            ``normalize`` applies to it as to the image. A fourth channel is then 0.
+        channels: Number of channels. 1 keeps one of three equal channels, such as after ``grayscale``. 4 adds a fourth
+            channel after three, which contains ``pad_value`` in every pixel (TensorRT's CHW4 and HWC4), and never the
+            alpha of the file. Default: the channels of the image.
+
+    Example:
+        {"op": "tensor", "dtype": "float16"}
     """
 
     dtype: TensorDType = "float32"
@@ -206,60 +208,79 @@ class _SizeOp(NumbersOp, frozen=True):
 
 
 class OriginalSize(_SizeOp, frozen=True, tag="original_size"):
-    """An output: the size of the image as decoded (upright where the EXIF orientation is applied).
+    """Defines an output: the size of the decoded image, after the EXIF orientation if that is applied.
 
-    RT-DETR's ``orig_target_sizes`` is of ``int64``, in the order ``wh``.
+    RT-DETR's ``orig_target_sizes`` has the dtype ``int64`` and the order ``wh``.
 
     Args:
-        dtype: ``int32``, ``int64`` or ``float32``.
-        order: ``hw``: ``[height, width]``; ``wh``: ``[width, height]``; ``hwc``: ``[height, width, channels]``.
+        dtype: Dtype of the output.
+        order: Order of the numbers: ``hw`` is ``[height, width]``, ``wh`` is ``[width, height]``, and ``hwc`` is
+            ``[height, width, channels]``.
+
+    Example:
+        {"op": "original_size", "dtype": "int64", "order": "wh"}
     """
 
 
 class ImageSize(_SizeOp, frozen=True, tag="image_size"):
-    """An output: the size of the image here, such as after a resize and before its padding.
+    """Defines an output: the size of the image at this op, such as after a resize and before padding.
 
-    PaddleDetection's ``im_shape`` is of ``float32``, behind the resize.
+    PaddleDetection's ``im_shape`` has the dtype ``float32`` and follows the resize.
 
     Args:
         dtype, order: as in ``original_size``.
+
+    Example:
+        {"op": "image_size", "dtype": "float32"}
     """
 
 
 class ScaleFactor(NumbersOp, frozen=True, tag="scale_factor"):
-    """An output: float32, by how much each side of the decoded image was scaled: the first half of ``transform``.
+    """Defines an output: float32, the scale of each side from the decoded image, the first half of ``transform``.
 
-    PaddleDetection's input of this name. A model that divides its boxes by it knows no crop, margin or flip.
+    PaddleDetection has an input of this name. A model that divides its boxes by it does not account for crops, padding
+    or flips.
 
     Args:
-        order: ``yx``: ``[scale_y, scale_x]``; ``xy``: ``[scale_x, scale_y]``.
+        order: Order of the numbers: ``yx`` is ``[scale_y, scale_x]``, and ``xy`` is ``[scale_x, scale_y]``.
+
+    Example:
+        {"op": "scale_factor"}
     """
 
     order: ScaleOrder = "yx"
 
 
 class Transform(NumbersOp, frozen=True, tag="transform"):
-    """An output: float32 ``[scale_y, scale_x, offset_y, offset_x]`` from the decoded image to the image here.
+    """Defines an output: float32 ``[scale_y, scale_x, offset_y, offset_x]`` from the decoded image to the image here.
 
-    ``here = decoded * scale + offset`` in pixels, so that a box comes back by ``(box - offset) / scale``. A flip makes
-    a scale negative.
+    In pixels, ``here = decoded * scale + offset``. To map a box back to the decoded image, compute ``(box - offset) /
+    scale``. A flip makes a scale negative.
 
     Args:
-        matrix: float32 [3, 3] in place of these: behind a warp, a rotation and the like, too. (x, y, 1) of the decoded
-            image, from the upper left corner, becomes (u, v, w), which lies at (u / w, v / w).
+        matrix: Whether the output is a homography instead, float32 [3, 3], which also describes warps, rotations and
+            the like. It maps (x, y, 1) of the decoded image, measured from the upper left corner, to (u, v, w); the
+            point is then (u / w, v / w).
+
+    Example:
+        {"op": "transform", "matrix": true}
     """
 
     matrix: bool = False
 
 
 class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
-    """An output: how the pixels of a clip move from each frame to the next, float32 ``[frames - 1, 2, height, width]``.
+    """Defines an output: the motion of the pixels from frame to frame, float32 ``[frames - 1, 2, height, width]``.
 
-    In pixels to the right, then down, of the frames as they are here. OpenCV's DIS of their gray (``cvtColor``) on the
-    CPU, also where the pipeline runs on a GPU: ``pip install ".[flow]"`` in a checkout.
+    The values are in pixels of the frames at this op, to the right, then down. OpenCV's DIS computes them from the gray
+    frames (``cvtColor``) on the CPU, even if the pipeline runs on a GPU. It requires ``pip install ".[flow]"`` in a
+    checkout.
 
     Args:
-        preset: OpenCV's: ``ultrafast``, ``fast`` or ``medium``.
+        preset: Preset of OpenCV's DIS.
+
+    Example:
+        {"op": "optical_flow", "preset": "medium"}
     """
 
     said = "give how pixels move from frame to frame (OpenCV's DIS, {0.preset})"
@@ -296,23 +317,27 @@ class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
 
 
 class Boxes(AnnotationOp, frozen=True, tag="boxes"):
-    """An output of a Loader: the sample's boxes in the image here, float32 (n, 4), with what belongs to them.
+    """Defines an output of a Loader: the sample's boxes in the image at this op, float32 (n, 4), with their fields.
 
-    A sample has boxes as xyxy in pixels of the decoded image. They follow every op before this one. Boxes that leave
-    the image go, and with them their ``labels`` and whatever else is said of each box: see docs/training.md.
+    A sample contains boxes as xyxy in pixels of the decoded image. They follow every op before this one. Boxes outside
+    the image are removed, together with their ``labels`` and their other fields: see docs/training.md.
 
     Args:
-        format: ``xyxy`` (left, top, right, bottom), ``xywh`` (left, top, width, height) or ``cxcywh`` (middle, width,
-            height).
-        normalized: divide by the width and the height of the image here.
-        clip: cut off what is not seen.
-        min_size: the least width and height of a box that stays, in pixels of the image here, after ``clip``.
-        min_visible: the least part of its area that is seen of a box that stays, 0 to 1.
-        min_area: the least area of a box that stays, as ``min_size``.
-        pad: rows in any case, of which those without a box hold -1, and their labels too: all images in one array. An
-            image with more boxes is refused.
-        follow: Names of further fields of a sample that have one value for each box, such as ``["cls"]``. The values of
-            boxes that go, go too.
+        format: Format of a box: ``xyxy`` (left, top, right, bottom), ``xywh`` (left, top, width, height) or ``cxcywh``
+            (center x, center y, width, height).
+        normalized: Whether the coordinates are divided by the width and the height of the image at this op.
+        clip: Whether boxes are clipped to the image.
+        min_size: Minimum width and height of a box, in pixels of the image at this op, after ``clip``. Smaller boxes
+            are removed.
+        min_visible: Minimum visible fraction of a box's area, 0 to 1. Boxes below it are removed.
+        min_area: Minimum area of a box, measured as for ``min_size``. Boxes below it are removed.
+        pad: Fixed number of rows, so that all images fit into one array. Rows without a box contain -1, and so do their
+            labels. An image with more boxes is rejected.
+        follow: Names of further fields of a sample with one value per box, such as ``["cls"]``. The values of removed
+            boxes are also removed.
+
+    Example:
+        {"op": "boxes", "format": "cxcywh", "normalized": true}
     """
 
     said = "give the boxes of the image here"
@@ -337,20 +362,24 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
 
 
 class Points(AnnotationOp, frozen=True, tag="points"):
-    """An output of a Loader: the sample's points in the image here, float32 (n, 2) or (n, k, 2), x before y.
+    """Defines an output of a Loader: the sample's points in the image at this op, float32 (n, 2) or (n, k, 2).
 
-    A sample has points in pixels of the decoded image. They follow every op before this one. Where there are boxes,
-    too, row n belongs to box n, and goes with it.
+    A point is (x, y). A sample contains points in pixels of the decoded image. They follow every op before this one. If
+    the sample also has boxes, row n belongs to box n and is removed with it.
 
-    In a mirror a left eye is a right eye. ``flip_pairs`` names the keypoints that then change places, and with them
-    their ``visible``: wherever an odd number of mirrors, across or upside down, lies between photo and image.
+    In a mirrored image, a left eye becomes a right eye. ``flip_pairs`` lists the keypoints that then swap places,
+    together with their ``visible`` values. They swap if an odd number of flips, horizontal or vertical, is between the
+    photo and this op.
 
     Args:
-        flip_pairs: two numbers each, from 0, of keypoints that are left and right of one another. COCO's person:
-            ``[[1, 2], [3, 4], ..., [15, 16]]``.
-        normalized: divide by the width and the height of the image here.
-        clip: move points that are not seen to the nearest place that is. By default they stay outside.
+        flip_pairs: Pairs of keypoint indices, from 0, that are left and right counterparts. For COCO's person: ``[[1,
+            2], [3, 4], ..., [15, 16]]``.
+        normalized: Whether the coordinates are divided by the width and the height of the image at this op.
+        clip: Whether points outside the image move to the nearest position inside it. By default, they stay outside.
         pad: as in ``boxes``.
+
+    Example:
+        {"op": "points", "flip_pairs": [[1, 2], [3, 4]]}
     """
 
     said = "give the points of the image here"
@@ -373,17 +402,20 @@ class Points(AnnotationOp, frozen=True, tag="points"):
 
 
 class Mask(AnnotationOp, frozen=True, tag="mask"):
-    """An output of a Loader: the sample's segmentation map in the image here, (height, width).
+    """Defines an output of a Loader: the sample's segmentation map in the image at this op, (height, width).
 
-    A sample has a label for each pixel of the decoded image as ``mask``: an array (height, width), or a PNG, gray or
-    with a palette, whose stored numbers are the labels. It follows all geometry before this op, always by the nearest
-    pixel, and nothing that is done to levels. It is resized as torchvision v2 resizes a ``Mask``, by a resize with
-    ``"like": "opencv"`` as OpenCV's ``nearest`` and with ``subpixel`` as DALI's; a rotation and an affine map round as
-    the op's ``like``.
+    A sample contains one label per pixel of the decoded image in its field ``mask``. The mask is an array (height,
+    width), or a gray or palette PNG whose stored values are the labels. It follows all geometry before this op, always
+    with the nearest pixel, and ignores color ops. It is resized as torchvision v2 resizes a ``Mask``, except that a
+    resize with ``"like": "opencv"`` uses OpenCV's ``nearest`` and one with ``subpixel`` DALI's. A rotation and an
+    affine map round as the op's ``like``.
 
     Args:
-        ignore: the label where no image is: in margins, and in the corners of a rotation.
-        dtype: ``uint8``, or ``int64`` for labels that are not all 0 to 255.
+        ignore: Label outside the image: in padding, and in the corners of a rotation.
+        dtype: Dtype of the mask: ``uint8``, or ``int64`` for labels outside 0 to 255.
+
+    Example:
+        {"op": "mask", "dtype": "int64"}
     """
 
     said = "give the label of each pixel of the image here, {0.ignore} where no image is"
@@ -402,10 +434,14 @@ class Mask(AnnotationOp, frozen=True, tag="mask"):
 
 
 class Masks(AnnotationOp, frozen=True, tag="masks"):
-    """An output of training: a mask of each object in the image here, uint8 (n, height, width).
+    """Defines an output of training: one mask per object in the image at this op, uint8 (n, height, width).
 
-    A sample has an array (n, height, width) as ``masks``, 0 where the object is not. They move as by ``mask``, with 0
-    where no image is. Where there are boxes, too, mask n belongs to box n, and goes with it.
+    A sample contains an array (n, height, width) in its field ``masks``, which is 0 outside the object. The masks
+    follow the geometry as with ``mask``, and are 0 outside the image. If the sample also has boxes, mask n belongs to
+    box n and is removed with it.
+
+    Example:
+        {"op": "masks"}
     """
 
     said = "give the mask of each object of the image here"

@@ -20,14 +20,19 @@ class _Tilting(Looking, frozen=True, kw_only=True):
 
 
 class Perspective(_Tilting, SteadyOp, frozen=True, tag="perspective"):
-    """Tilt the image: its four corner pixels go to others, and straight lines stay straight; the size stays.
+    """Maps the four corner pixels to other positions by a homography; the size does not change.
 
-    torchvision v2's ``perspective``, with ``corners`` as its ``endpoints``; its coefficients are here exact, and there
-    of least squares. An image of which three corners would lie on a line stays as it is.
+    The op equals torchvision v2's ``perspective``, whose ``endpoints`` are ``corners``. The coefficients are exact
+    here, and a least-squares solution in torchvision. If three of the corners would be on one line, the image does not
+    change.
 
     Args:
-        corners: (x, y) of the pixel that the upper left, upper right, lower right and lower left one go to.
+        corners: (x, y) of the pixels that the upper left, upper right, lower right and lower left corner pixels move
+            to.
         filter, fill, like: as in ``rotate``.
+
+    Example:
+        {"op": "perspective", "corners": [[1, 0], [7, 0], [7, 7], [0, 7]]}
     """
 
     corners: tuple[tuple[int, int], ...]
@@ -47,16 +52,19 @@ class Perspective(_Tilting, SteadyOp, frozen=True, tag="perspective"):
 
 
 class RandomPerspective(Drawn, _Tilting, frozen=True, tag="random_perspective"):
-    """Tilt some of the images at random.
+    """Applies a random homography to some of the images.
 
-    torchvision v2's ``RandomPerspective``: each corner pixel goes to a whole pixel of its own quarter, each as likely.
-    As there, boxes and points go where the corners take them. An image of which three corners would lie on a line stays
-    as it is: one of a single row or column always does.
+    The op equals torchvision v2's ``RandomPerspective``: each corner pixel moves to a uniformly chosen pixel of its own
+    quarter. As in torchvision, boxes and points follow the corners. If three of the corners would be on one line, the
+    image does not change; this is always so for an image of a single row or column.
 
     Args:
-        distortion_scale: how far a corner may go: 0 not at all, 1 to the middle.
-        p: how often, 0 to 1.
+        distortion_scale: Maximum movement of a corner: 0 is no movement, and 1 is the center of the image.
+        p: Probability that the op is applied, 0 to 1.
         filter, fill, like: as in ``rotate``.
+
+    Example:
+        {"op": "random_perspective", "distortion_scale": 0.3}
     """
 
     blocks: ClassVar[int] = 3  # four corners; whether

@@ -172,21 +172,26 @@ class _PolicyOfOneFilter(_Policy, frozen=True, kw_only=True):
 
 
 class RandAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="rand_augment"):
-    """Do a few steps that are chosen again for each image, all of one strength.
+    """Applies a few random steps to each image, all with one magnitude.
 
-    torchvision v2's ``RandAugment``. Each step is one of Identity, ShearX, ShearY, TranslateX, TranslateY, Rotate,
-    Brightness, Color, Contrast, Sharpness, Posterize, Solarize, AutoContrast and Equalize, each as likely, also twice.
-    From shears to Sharpness, half of the magnitudes are negative. A shear leaves the first pixel where it is.
+    The op equals torchvision v2's ``RandAugment``. Each step is one of Identity, ShearX, ShearY, TranslateX,
+    TranslateY, Rotate, Brightness, Color, Contrast, Sharpness, Posterize, Solarize, AutoContrast and Equalize; all are
+    equally likely and may repeat. For the steps from ShearX to Sharpness, the magnitude is negative half of the time. A
+    shear keeps the first pixel in place.
 
     Args:
-        num_ops: steps an image.
-        magnitude: the bin of each magnitude; 0 changes least.
-        num_magnitude_bins: how many there are.
-        filter: of what moves pixels, ``nearest``, ``bilinear`` or, of ``like`` ``pillow``, ``bicubic``.
-        fill: the colour of what is outside the image, 0 to 255: one number, or one a channel. None: black; at the edge,
-            torchvision's bilinear then differs from 0.
-        like: whose rounding.
-        p: how often, 0 to 1; else the image stays as it is.
+        num_ops: Number of steps per image.
+        magnitude: Index of the magnitude's bin; 0 changes least.
+        num_magnitude_bins: Number of bins.
+        p: Probability that the op is applied, 0 to 1.
+        filter: Interpolation filter of geometric steps: ``nearest``, ``bilinear`` or, with ``"like": "pillow"``,
+            ``bicubic``.
+        fill: Color outside the image, 0 to 255: one number, or one per channel. null is black, except that
+            torchvision's bilinear filter differs from 0 at the edge.
+        like: Library whose rounding the op reproduces.
+
+    Example:
+        {"op": "rand_augment", "num_ops": 2, "magnitude": 9}
     """
 
     num_ops: Count = 2
@@ -208,14 +213,18 @@ class RandAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="rand_augment"):
 
 
 class TrivialAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="trivial_augment"):
-    """Do one step that is chosen again for each image, of any strength.
+    """Applies one random step with a random magnitude to each image.
 
-    torchvision v2's ``TrivialAugmentWide``: the steps of ``rand_augment``, whose magnitudes go further.
+    The op equals torchvision v2's ``TrivialAugmentWide``. The steps are those of ``rand_augment``, with a wider range
+    of magnitudes.
 
     Args:
-        num_magnitude_bins: how many magnitudes a step has, each as likely.
+        num_magnitude_bins: Number of magnitudes of a step, which are equally likely.
+        p: Probability that the op is applied, 0 to 1.
         filter, fill, like: as in ``rand_augment``.
-        p: how often, 0 to 1; else the image stays as it is.
+
+    Example:
+        {"op": "trivial_augment"}
     """
 
     num_magnitude_bins: Bins = 31
@@ -227,18 +236,22 @@ class TrivialAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="trivial_augm
 
 
 class AutoAugment(Whether, _Policy, frozen=True, tag="auto_augment"):
-    """Do the two steps of one of 25 pairs, which is chosen again for each image, each step as often as the pair says.
+    """Applies the two steps of a random pair out of 25 to each image, each step with the pair's probability.
 
-    torchvision v2's ``AutoAugment``, and timm's, which has other magnitudes.
+    The op equals torchvision v2's ``AutoAugment``, and timm's, which has different magnitudes.
 
     Args:
-        policy: torchvision's: ``imagenet``, ``cifar10`` or ``svhn``; timm's: ``original``, the pairs of ``imagenet``,
-            ``v0``, those of EfficientNet, and ``originalr`` and ``v0r``, whose posterize keeps fewer bits the stronger
-            it is.
-        magnitude_std: of timm's: the standard deviation of each magnitude.
-        filter, fill: as in ``rand_augment``; of timm's ``filter`` may be ``random``, as in ``timm_rand_augment``.
-        like: whose rounding; of timm's ``pillow``.
-        p: how often, 0 to 1; else the image stays as it is.
+        policy: Set of pairs. torchvision's sets are ``imagenet``, ``cifar10`` and ``svhn``. timm's are ``original``,
+            the pairs of ``imagenet``; ``v0``, EfficientNet's; and ``originalr`` and ``v0r``, in which a stronger
+            posterize keeps fewer bits.
+        magnitude_std: Standard deviation of each magnitude, for timm's policies.
+        p: Probability that the op is applied, 0 to 1.
+        filter, fill: as in ``rand_augment``; timm's policies also support ``"filter": "random"``, as in
+            ``timm_rand_augment``.
+        like: Library whose rounding the op reproduces; ``pillow`` for timm's policies.
+
+    Example:
+        {"op": "auto_augment", "policy": "imagenet"}
     """
 
     policy: AutoPolicy = "imagenet"
@@ -257,22 +270,27 @@ class AutoAugment(Whether, _Policy, frozen=True, tag="auto_augment"):
 
 
 class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
-    """Add up the image and a few chains of steps that are chosen again for it, by weights that are drawn, too.
+    """Mixes the image with a few random chains of steps, with random weights.
 
-    torchvision v2's ``AugMix``, which makes a tensor of a PIL image, so that its rounding is that of tensors. Each step
-    is one of ShearX, ShearY, TranslateX, TranslateY, Rotate, Posterize, Solarize, AutoContrast, Equalize, Brightness,
-    Color, Contrast and Sharpness, each as likely. Nothing behind it says where a pixel came from.
+    The op equals torchvision v2's ``AugMix``, which converts a PIL image to a tensor, so its rounding is that of
+    tensors. Each step is one of ShearX, ShearY, TranslateX, TranslateY, Rotate, Posterize, Solarize, AutoContrast,
+    Equalize, Brightness, Color, Contrast and Sharpness; all are equally likely. Ops that need the position of a pixel
+    in the photo cannot follow this op.
 
     Args:
-        severity: of the 10 magnitudes of a step, least first, so many are drawn from, each as likely.
-        mixture_width: how many chains.
-        chain_depth: steps of a chain; -1: 1 to 3, as often.
-        alpha: of Dirichlet's distributions, which the share of the image and those of the chains have.
-        all_ops: with Brightness, Color, Contrast and Sharpness.
-        filter: of what moves pixels, ``nearest`` or ``bilinear``.
+        filter: Interpolation filter of geometric steps: ``nearest`` or ``bilinear``.
         fill: as in ``rand_augment``.
-        like: ``torchvision``: whose rounding.
-        p: how often, 0 to 1; else the image stays as it is.
+        like: Library whose rounding the op reproduces.
+        severity: Number of the lowest of a step's 10 magnitudes from which one is drawn; all are equally likely.
+        mixture_width: Number of chains.
+        chain_depth: Number of steps per chain; -1: 1 to 3, equally likely.
+        alpha: Parameter of the Dirichlet distributions, from which the weights of the image and of the chains are
+            drawn.
+        all_ops: Whether Brightness, Color, Contrast and Sharpness are included.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "aug_mix"}
     """
 
     moves: ClassVar[bool] = False  # what it moves is added to what it does not
@@ -341,25 +359,32 @@ class _TimmPolicy(_Policy, frozen=True, kw_only=True):
 
 
 class TimmRandAugment(_TimmPolicy, frozen=True, tag="timm_rand_augment"):
-    """Do a few steps that are chosen again for each image, all of about one strength.
+    """Applies a few random steps to each image, all with about the same magnitude.
 
-    timm's ``RandAugment``, which a recipe names like ``rand-m9-mstd0.5-inc1``. Each step is one of AutoContrast,
-    Equalize, Invert, Rotate, Posterize, Solarize, SolarizeAdd, Color, Contrast, Brightness, Sharpness, ShearX, ShearY,
-    TranslateX and TranslateY, each as likely, also twice. Half of the rotations, shears and translations are negative.
+    The op equals timm's ``RandAugment``, which recipes name like ``rand-m9-mstd0.5-inc1``. Each step is one of
+    AutoContrast, Equalize, Invert, Rotate, Posterize, Solarize, SolarizeAdd, Color, Contrast, Brightness, Sharpness,
+    ShearX, ShearY, TranslateX and TranslateY; all are equally likely and may repeat. Half of the rotations, shears and
+    translations are negative.
 
     Args:
-        num_ops: steps an image: ``n``.
-        magnitude: their strength, 0 to ``magnitude_max``: ``m``.
-        magnitude_std: its standard deviation: ``mstd``; ``uniform``: any strength from 0 to ``magnitude``.
-        magnitude_max: what is over it becomes it: ``mmax``.
-        p: how often each of the steps is done.
-        increasing: colours, posterize and solarize change more the stronger they are, and half of the factors are
-            below 1: ``inc``. Else a factor is 0.1 to 1.9, and 1 is in the middle of the strengths.
-        weighted: as ``increasing``, but some steps are likelier, and none is done twice: ``tweights``.
-        filter: of what moves pixels, ``nearest``, ``bilinear`` or ``bicubic``; ``random``: bilinear or bicubic, as
-            each step draws it.
-        fill: the colour of what is outside the image, 0 to 255: one number, or one a channel; timm's is its mean.
-        like: ``pillow``: timm works on PIL images.
+        num_ops: Number of steps per image, timm's ``n``.
+        magnitude: Magnitude of the steps, 0 to ``magnitude_max``, timm's ``m``.
+        magnitude_std: Standard deviation of the magnitude, timm's ``mstd``. ``uniform`` draws the magnitude from 0 to
+            ``magnitude``.
+        magnitude_max: Maximum magnitude, timm's ``mmax``; larger magnitudes are clipped to it.
+        p: Probability of each step, 0 to 1.
+        increasing: Whether color steps, posterize and solarize change more with a larger magnitude, and half of the
+            factors are below 1, timm's ``inc``. Otherwise, a factor is 0.1 to 1.9, and the middle magnitude is a factor
+            of 1.
+        weighted: Whether the steps are chosen as with ``increasing``, but some with a higher probability and none
+            twice, timm's ``tweights``.
+        filter: Interpolation filter of geometric steps: ``nearest``, ``bilinear`` or ``bicubic``. ``random`` draws
+            bilinear or bicubic for each step.
+        fill: Color outside the image, 0 to 255: one number, or one per channel; timm uses its mean.
+        like: Library whose rounding the op reproduces: timm processes PIL images.
+
+    Example:
+        {"op": "timm_rand_augment", "magnitude": 9, "magnitude_std": 0.5, "increasing": true}
     """
 
     num_ops: Count = 2

@@ -37,20 +37,23 @@ SAMPLER_OPTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 
 class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"):
-    """Cut out a random window of random size and shape, and resize it to ``height`` x ``width``.
+    """Crops a random window of random size and aspect ratio, and resizes it to ``height`` x ``width``.
 
-    The window of torchvision v2's ``RandomResizedCrop``: of ten tries the first that fits, each of the area
-    ``H * W * U(scale)`` and of the ratio ``exp(U(log(ratio)))``, with both sides rounded and every place as likely;
-    else the largest window in the middle whose ratio is allowed. An image of so few pixels that it has none is refused;
-    torchvision raises, or makes a PIL image black.
+    The window is that of torchvision v2's ``RandomResizedCrop``. It is the first of ten attempts that fits. Each
+    attempt has the area ``H * W * U(scale)`` and the ratio ``exp(U(log(ratio)))``, with both sides rounded, at a
+    uniform position. If none fits, the largest centered window with an allowed ratio is used. An image with too few
+    pixels for any window is rejected; torchvision raises an error, or returns a black PIL image.
 
     Args:
-        height: of the result, in pixels.
-        width: of the result; default: ``height``.
-        scale: of the window's area to the image's, from and to.
-        ratio: of the window's width to its height, from and to.
+        height: Height of the result in pixels.
+        width: Width of the result in pixels; default: ``height``.
+        scale: Minimum and maximum of the window's area, as a fraction of the image's area.
+        ratio: Minimum and maximum of the window's width divided by its height.
         filter, antialias, like: as in ``resize``.
-        p: how often, 0 to 1; else the image stays as it is.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_resized_crop", "height": 224, "scale": [0.2, 1.0]}
     """
 
     blocks: ClassVar[int] = 10  # one a try: area, ratio, top, left
@@ -103,19 +106,23 @@ class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"
 
 
 class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
-    """Cut out a window of fixed size at a random place.
+    """Crops a window of fixed size at a random position.
 
-    The window of torchvision v2's ``RandomCrop``. An image that is too small is refused, unless ``pad_if_needed``.
+    The window is that of torchvision v2's ``RandomCrop``. An image that is too small is rejected, unless
+    ``pad_if_needed`` is true.
 
     Args:
-        height: of the window, in pixels.
-        width: of the window; default: ``height``.
-        padding: pixels of ``fill`` that are added first, as in torchvision: one number, [left and right, top and
-            bottom] or [left, top, right, bottom].
-        pad_if_needed: add what the image still lacks on both sides of it.
-        fill: the colour of what is added, 0 to 255: one number, or one a channel.
-        padding_mode: what is added: see ``pad``.
-        p: how often, 0 to 1; else the image stays as it is.
+        height: Height of the window in pixels.
+        width: Width of the window in pixels; default: ``height``.
+        padding: Number of pixels of ``fill`` that are added first, as in torchvision: one number, [left and right, top
+            and bottom] or [left, top, right, bottom].
+        pad_if_needed: Whether an image that is still too small is padded on both sides.
+        fill: Color of the padding, 0 to 255: one number, or one per channel.
+        padding_mode: Content of the padding, see ``pad``.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_crop", "height": 32, "padding": 4}
     """
 
     blocks: ClassVar[int] = 1  # top, left
@@ -207,15 +214,17 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
 
 
 class RandomSizeCrop(Whether, ImageOp, frozen=True, tag="random_size_crop"):
-    """Cut out a window of random size at a random place.
+    """Crops a window of random size at a random position.
 
-    DETR's ``RandomSizeCrop``: each side is an integer from ``min_size`` to ``max_size`` or the image's side, every
-    one as likely, and so is every place. An image with a side below ``min_size`` is refused.
+    The op equals DETR's ``RandomSizeCrop``. Each side is a uniform integer from ``min_size`` to ``max_size`` or the
+    image's side, and the position is uniform. An image with a side below ``min_size`` is rejected.
 
     Args:
-        min_size: of each side, in pixels.
-        max_size: of each side, in pixels.
-        p: how often, 0 to 1; else the image stays as it is.
+        min_size, max_size: Minimum and maximum length of each side in pixels.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_size_crop", "min_size": 384, "max_size": 600}
     """
 
     blocks: ClassVar[int] = 1  # height, width, top, left
@@ -262,13 +271,16 @@ class RandomSizeCrop(Whether, ImageOp, frozen=True, tag="random_size_crop"):
 
 
 class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
-    """Mirror some of the images, at random.
+    """Mirrors some of the images, at random.
 
-    torchvision v2's ``RandomHorizontalFlip`` and ``RandomVerticalFlip``.
+    The op equals torchvision v2's ``RandomHorizontalFlip`` and ``RandomVerticalFlip``.
 
     Args:
-        axis: ``horizontal`` swaps left and right, ``vertical`` top and bottom.
-        p: how often, 0 to 1.
+        axis: Direction: ``horizontal`` swaps left and right, ``vertical`` swaps top and bottom.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_flip"}
     """
 
     blocks: ClassVar[int] = 1  # whether
@@ -291,15 +303,18 @@ class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
 
 
 class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
-    """Lay some of the images at a random place of a larger canvas.
+    """Places some of the images at a random position of a larger canvas.
 
-    torchvision v2's ``RandomZoomOut``: the canvas has ``int(side * U(side_range))``, the same factor for both sides.
-    Only the part of the canvas that later ops leave is filled.
+    The op equals torchvision v2's ``RandomZoomOut``: each side of the canvas is ``int(side * U(side_range))``, with the
+    same factor for both sides. Only the part of the canvas that later ops keep is filled.
 
     Args:
-        fill: the colour of the canvas, 0 to 255: one number, or one a channel.
-        side_range: of the canvas's sides to the image's, from and to; at most 16.
-        p: how often, 0 to 1.
+        fill: Color of the canvas, 0 to 255: one number, or one per channel.
+        side_range: Minimum and maximum of the canvas's side divided by the image's side, 1 to 16.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_zoom_out", "fill": [123, 117, 104]}
     """
 
     blocks: ClassVar[int] = 1  # whether, side, left, top
@@ -332,21 +347,26 @@ class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
 
 
 class RandomIouCrop(Whether, ImageOp, frozen=True, tag="random_iou_crop"):
-    """Cut out a random window that overlaps enough with one of the boxes, which the sample must have.
+    """Crops a random window that overlaps sufficiently with one of the sample's boxes, which are required.
 
-    torchvision v2's ``RandomIoUCrop``, of the SSD paper. An overlap is chosen. Of the trials, each of the sides
-    ``int(side * U(min_scale, max_scale))``, the first is taken that has the middle of a box, and with one of these an
-    IoU of at least the overlap. Where no trial has, another overlap is chosen: at most 20 times, then the image stays
-    whole; torchvision goes on until it is one of 1 or more, which leaves it whole, too. Boxes whose middle is outside
-    the window go.
+    The op equals torchvision v2's ``RandomIoUCrop``, from the SSD paper. First, it chooses a minimum overlap. Then it
+    takes the first of several trial windows, each with sides ``int(side * U(min_scale, max_scale))``, that contains the
+    center of a box and whose IoU with such a box is at least the overlap. If no trial succeeds, it chooses another
+    overlap, at most 20 times; after that, the image does not change. torchvision continues until it chooses an overlap
+    of 1 or more, which also keeps the whole image. Boxes whose center is outside the window are removed.
 
     Args:
-        min_scale, max_scale: of each side of the window to the image's.
-        min_aspect_ratio, max_aspect_ratio: of the window's width to its height.
-        sampler_options: the overlaps to choose from; default: 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1, which is the whole
-            image.
-        trials: windows for each choice.
-        p: how often, 0 to 1; else the image stays as it is.
+        min_scale: Minimum of each side of the window, as a fraction of the image's side.
+        max_scale: Maximum of each side of the window, as a fraction of the image's side.
+        min_aspect_ratio: Minimum of the window's width divided by its height.
+        max_aspect_ratio: Maximum of the window's width divided by its height.
+        sampler_options: Minimum overlaps (IoU) to choose from; default: 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1, which keeps
+            the whole image.
+        trials: Number of trial windows per chosen overlap.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_iou_crop"}
     """
 
     min_scale: float = 0.3

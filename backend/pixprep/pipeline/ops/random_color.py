@@ -34,91 +34,113 @@ Strength = float | tuple[float, float] | None
 
 
 class RandomGray(Sometimes, Grayscale, frozen=True, tag="random_gray"):
-    """Make some of the images gray.
+    """Converts some of the images to gray.
 
-    torchvision v2's ``RandomGrayscale``.
+    The op equals torchvision v2's ``RandomGrayscale``.
 
     Args:
-        p: how often.
+        p: Probability that the op is applied, 0 to 1.
         like: as in ``grayscale``.
+
+    Example:
+        {"op": "random_gray"}
     """
 
     p: Share = 0.1
 
 
 class RandomPosterize(Sometimes, Posterize, frozen=True, tag="random_posterize"):
-    """Keep the upper bits of each level in some of the images.
+    """Keeps only the upper bits of each pixel value in some of the images.
 
-    torchvision v2's ``RandomPosterize``.
+    The op equals torchvision v2's ``RandomPosterize``.
 
     Args:
         bits: as in ``posterize``.
-        p: how often.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_posterize", "bits": 4}
     """
 
     p: Share = 0.5
 
 
 class RandomSolarize(Sometimes, Solarize, frozen=True, tag="random_solarize"):
-    """Invert the levels from a threshold on in some of the images.
+    """Inverts the pixel values from a threshold upwards in some of the images.
 
-    torchvision v2's ``RandomSolarize``.
+    The op equals torchvision v2's ``RandomSolarize``.
 
     Args:
         threshold: as in ``solarize``.
-        p: how often.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_solarize", "threshold": 128}
     """
 
     p: Share = 0.5
 
 
 class RandomAutocontrast(Sometimes, Autocontrast, frozen=True, tag="random_autocontrast"):
-    """Stretch the levels of each channel in some of the images.
+    """Stretches the pixel values of each channel in some of the images.
 
-    torchvision v2's ``RandomAutocontrast``.
+    The op equals torchvision v2's ``RandomAutocontrast``.
 
     Args:
-        p: how often.
+        p: Probability that the op is applied, 0 to 1.
         like: as in ``autocontrast``.
+
+    Example:
+        {"op": "random_autocontrast"}
     """
 
     p: Share = 0.5
 
 
 class RandomEqualize(Sometimes, Equalize, frozen=True, tag="random_equalize"):
-    """Spread the levels of each channel in some of the images.
+    """Equalizes the histogram of each channel in some of the images.
 
-    torchvision v2's ``RandomEqualize``.
+    The op equals torchvision v2's ``RandomEqualize``.
 
     Args:
-        p: how often.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_equalize"}
     """
 
     p: Share = 0.5
 
 
 class RandomInvert(Sometimes, Invert, frozen=True, tag="random_invert"):
-    """Invert some of the images.
+    """Inverts some of the images.
 
-    torchvision v2's ``RandomInvert``.
+    The op equals torchvision v2's ``RandomInvert``.
 
     Args:
-        p: how often.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_invert"}
     """
 
     p: Share = 0.5
 
 
 class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
-    """Change brightness, contrast, saturation and hue at random, in random order.
+    """Changes brightness, contrast, saturation and hue by random factors, in random order.
 
-    torchvision v2's ``ColorJitter``: each factor uniform in ``[max(0, 1 - x), 1 + x]``, the hue in ``[-x, x]``.
+    The op equals torchvision v2's ``ColorJitter``. Each factor is uniform in ``[max(0, 1 - x), 1 + x]``, and the hue in
+    ``[-x, x]``.
 
     Args:
-        brightness, contrast, saturation: how much, or from and to; None: not at all.
-        hue: how much of a whole turn, at most 0.5, or from and to; None: not at all.
-        like: whose rounding.
-        p: how often; torchvision's has it by ``RandomApply``.
+        brightness, contrast, saturation: Maximum change of the factor, or its minimum and maximum; null: no change.
+        hue: Maximum rotation as a fraction of a full turn, at most 0.5, or its minimum and maximum; null: no change.
+        like: Library whose rounding the op reproduces.
+        p: Probability that the op is applied, 0 to 1. torchvision expresses it by ``RandomApply``.
+
+    Example:
+        {"op": "color_jitter", "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
     """
 
     brightness: Strength = None
@@ -189,15 +211,20 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
 
 
 class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric_distort"):
-    """Change brightness, contrast, saturation, hue and the order of the channels, each in some of the images.
+    """Changes brightness, contrast, saturation, hue and the order of the channels, each in some of the images.
 
-    torchvision v2's ``RandomPhotometricDistort``, of SSD: the contrast comes behind the brightness or last, either as
-    often; the channels are in any order.
+    The op equals torchvision v2's ``RandomPhotometricDistort``, from SSD. The contrast follows the brightness or comes
+    last, with equal probability. The channels are in random order.
 
     Args:
-        brightness, contrast, saturation, hue: from and to; or as in ``color_jitter``.
-        like: whose rounding.
-        p: how often, of each.
+        brightness: Minimum and maximum of the factor, or one number as in ``color_jitter``.
+        contrast, saturation: Minimum and maximum of the factor, or one number as in ``color_jitter``.
+        hue: Minimum and maximum of the rotation, or one number as in ``color_jitter``.
+        like: Library whose rounding the op reproduces.
+        p: Probability of each of the changes, 0 to 1.
+
+    Example:
+        {"op": "random_photometric_distort"}
     """
 
     has_colours: ClassVar[bool] = True
@@ -231,14 +258,18 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
 
 
 class RandomHueSaturationValue(Drawn, LevelsOp, frozen=True, tag="random_hue_saturation_value"):
-    """Add to hue, saturation and value of some of the images at random.
+    """Adds random numbers to hue, saturation and value of some of the images.
 
-    Albumentations' ``HueSaturationValue``: each number is uniform.
+    The op equals Albumentations' ``HueSaturationValue``: each number is uniform.
 
     Args:
-        hue: in half degrees: the most to either side, or from and to.
-        saturation, value: the most to either side, or from and to.
-        p: how often.
+        hue: Maximum addition in half degrees, in either direction, or its minimum and maximum.
+        saturation: Maximum addition in either direction, or its minimum and maximum.
+        value: Maximum addition in either direction, or its minimum and maximum.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_hue_saturation_value", "hue": 10}
     """
 
     has_colours: ClassVar[bool] = True
@@ -269,14 +300,17 @@ class RandomHueSaturationValue(Drawn, LevelsOp, frozen=True, tag="random_hue_sat
 
 
 class RandomBrightnessContrast(Drawn, LevelsOp, frozen=True, tag="random_brightness_contrast"):
-    """Multiply the levels of some of the images at random, and add to them.
+    """Multiplies the pixel values of some of the images by a random factor and adds a random number.
 
-    Albumentations' ``RandomBrightnessContrast``: both numbers are uniform.
+    The op equals Albumentations' ``RandomBrightnessContrast``: both numbers are uniform.
 
     Args:
-        brightness: parts of 255 that are added: the most to either side, or from and to.
-        contrast: what is added to a factor of 1: the most to either side, or from and to.
-        p: how often.
+        brightness: Maximum addition in either direction, as a fraction of 255, or its minimum and maximum.
+        contrast: Maximum deviation of the factor from 1, or the minimum and maximum of the deviation.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_brightness_contrast"}
     """
 
     keeps_places: ClassVar[bool] = True

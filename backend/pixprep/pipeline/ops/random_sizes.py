@@ -48,16 +48,20 @@ class _RandomSize(Whether, ImageOp, frozen=True, kw_only=True):
 
 
 class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
-    """Resize the shorter side to one of several sizes, drawn at random; the aspect ratio is kept.
+    """Resizes the shorter side to one of several sizes, chosen at random; the aspect ratio is kept.
 
-    torchvision v2's ``RandomShortestSize``, of its detectors' training: one scale makes both sides, as with
-    ``"mode": "scale"`` of ``resize``. A side has one pixel at least, where torchvision raises.
+    The op equals torchvision v2's ``RandomShortestSize``, from the training of its detectors. One scale determines both
+    sides, as with ``"mode": "scale"`` of ``resize``. Each side has at least one pixel; torchvision raises an error
+    instead.
 
     Args:
-        min_size: of the shorter side, in pixels: one size, or several, each as likely as another.
-        max_size: the most pixels of the longer side; where it would be passed, both sides are smaller.
+        min_size: Length of the shorter side in pixels: one size, or several that are equally likely.
+        max_size: Maximum length of the longer side in pixels. If it would be exceeded, both sides shrink.
+        p: Probability that the op is applied, 0 to 1.
         filter, antialias, like: as in ``resize``.
-        p: how often, 0 to 1; else the image stays as it is.
+
+    Example:
+        {"op": "random_shortest_size", "min_size": [480, 512, 544], "max_size": 1333}
     """
 
     min_size: int | tuple[int, ...]
@@ -97,17 +101,20 @@ class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
 
 
 class RandomResize(_RandomSize, frozen=True, tag="random_resize"):
-    """Resize the shorter side to a size that is drawn at random; the longer one follows.
+    """Resizes the shorter side to a random size; the longer side keeps the aspect ratio.
 
-    torchvision v2's ``RandomResize``, of its references for segmentation: the longer side is ``int(size * longer /
-    shorter)``, as with ``size`` of ``resize``. Behind it ``pad`` with ``"larger": "keep"`` and ``random_crop`` make one
-    size.
+    The op equals torchvision v2's ``RandomResize``, from its segmentation references. The longer side is ``int(size *
+    longer / shorter)``, as with ``size`` of ``resize``. ``pad`` with ``"larger": "keep"`` and then ``random_crop``
+    produce a fixed size.
 
     Args:
-        min_size: the least size of the shorter side, in pixels.
-        max_size: one more than the largest; each size is as likely.
+        min_size: Minimum length of the shorter side in pixels.
+        max_size: Exclusive upper bound of the shorter side in pixels; all sizes are equally likely.
+        p: Probability that the op is applied, 0 to 1.
         filter, antialias, like: as in ``resize``.
-        p: how often, 0 to 1; else the image stays as it is.
+
+    Example:
+        {"op": "random_resize", "min_size": 256, "max_size": 513}
     """
 
     min_size: Length
@@ -134,20 +141,24 @@ class RandomResize(_RandomSize, frozen=True, tag="random_resize"):
 
 
 class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
-    """Resize by a random scale: large-scale jitter. Behind it ``random_crop`` with ``pad_if_needed`` makes one size.
+    """Resizes the image by a random scale, as large-scale jitter does.
 
-    torchvision v2's ``ScaleJitter``: a scale of 1 makes the largest size inside ``height`` x ``width`` of the same
-    aspect ratio. Both sides are computed in float32 and cut to whole pixels, as there; a side has one pixel at least,
-    where torchvision raises. Without ``height`` a scale of 1 is the image's own size, and both sides are computed in
-    float64: Albumentations' ``RandomScale``.
+    The op equals torchvision v2's ``ScaleJitter``: a scale of 1 yields the largest size inside ``height`` x ``width``
+    with the same aspect ratio. Both sides are computed in float32 and truncated, as in torchvision. Each side has at
+    least one pixel; torchvision raises an error instead. Without ``height``, a scale of 1 is the image's own size, and
+    both sides are computed in float64, as in Albumentations' ``RandomScale``. ``random_crop`` with ``pad_if_needed``
+    then produces a fixed size.
 
     Args:
-        height: of what an image fits into at a scale of 1, in pixels; torchvision's ``target_size[1]``. Default: of
-            the image.
-        width: of the same, ``target_size[0]``; default: ``height``.
-        scale_range: from and to; at most 16.
+        height: Height in pixels that an image fits into at a scale of 1, torchvision's ``target_size[1]``. Default: the
+            height of the image.
+        width: Width in pixels that an image fits into at a scale of 1, ``target_size[0]``; default: ``height``.
+        scale_range: Minimum and maximum scale; the maximum is at most 16.
+        p: Probability that the op is applied, 0 to 1.
         filter, antialias, like: as in ``resize``.
-        p: how often, 0 to 1; else the image stays as it is.
+
+    Example:
+        {"op": "scale_jitter", "height": 1024}
     """
 
     height: Length | None = None

@@ -52,20 +52,25 @@ class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
 
 
 class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
-    """Rotate, scale, shear and move each image at random, as OpenCV 4 warps it; the size stays.
+    """Rotates, scales, shears and translates each image at random, with OpenCV 4's pixels; the size does not change.
 
-    Albumentations' ``Affine``, ``ShiftScaleRotate`` and ``Rotate`` of 2.0: every number is uniform; the move is cut to
-    whole pixels; the middle of the image stays before it. Scales of x and of y are drawn each for itself.
+    The op equals Albumentations 2.0's ``Affine``, ``ShiftScaleRotate`` and ``Rotate``. Every number is uniform. The
+    translation is truncated to integers. The center of the image is the fixed point before the translation. Scales of x
+    and y are drawn independently.
 
     Args:
-        degrees: counter-clockwise: the most to either side, or from and to; 0: not at all.
-        translate: of x from and to, then of y, as a part of the width and of the height; default: not at all.
-        scale: of x from and to, then of y; over 1 enlarges; default: not at all.
-        shear: of x, the most to either side, or from and to; four numbers: from and to of x, then of y; default: not at
-            all. The most of both together is below 90 degrees.
-        keep_ratio: y is scaled as x is.
+        degrees: Maximum counter-clockwise angle, in either direction, or minimum and maximum; 0: no rotation.
+        translate: Minimum and maximum of x, then of y, as fractions of the width and of the height; default: no
+            translation.
+        scale: Minimum and maximum scale of x, then of y; values over 1 enlarge; default: no scaling.
+        shear: Maximum shear of x in degrees, in either direction, or minimum and maximum; or four numbers: minimum and
+            maximum of x, then of y. Default: no shear. The maxima of x and y together are below 90 degrees.
+        keep_ratio: Whether y has the same scale as x.
         filter, padding_mode, fill: as in ``warp``.
-        p: how often, 0 to 1; else the image stays as it is.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_warp", "degrees": 15, "scale": [0.8, 1.2, 0.8, 1.2]}
     """
 
     blocks: ClassVar[int] = 2  # angle, x, y, scale of x; scale of y, shear of x and y
@@ -119,16 +124,19 @@ def _apart(one: list[float], other: list[float]) -> float:
 
 
 class RandomWarpPerspective(_RandomWarp, frozen=True, tag="random_warp_perspective"):
-    """Pull four points inside the image to its corners, as OpenCV 4 warps it; the size stays.
+    """Moves four points inside the image to its corners, with OpenCV 4's pixels; the size does not change.
 
-    Albumentations' ``Perspective`` of 2.0 with ``keep_size``: a distance of each point is normal, of which the absolute
-    value modulo 0.32 is a part of the side. What lies between the points is enlarged once more by the side over the
-    longer distance of two points, as there.
+    The op equals Albumentations 2.0's ``Perspective`` with ``keep_size``. The distance of each point from its corner is
+    normally distributed; its absolute value modulo 0.32 is a fraction of the side. As in Albumentations, the region
+    between the points is then enlarged again, by the side divided by the longer distance of two points.
 
     Args:
-        scale: the deviation of the distance, from and to.
+        scale: Minimum and maximum standard deviation of the distance.
         filter, padding_mode, fill: as in ``warp``.
-        p: how often, 0 to 1; else the image stays as it is.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_warp_perspective"}
     """
 
     blocks: ClassVar[int] = 3  # x and y of four points; the deviation

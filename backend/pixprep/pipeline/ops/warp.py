@@ -89,22 +89,27 @@ class _Turning(_Bordered, frozen=True, kw_only=True):
 
 
 class Rotate(_Turning, SteadyOp, frozen=True, tag="rotate"):
-    """Rotate the image counter-clockwise.
+    """Rotates the image counter-clockwise.
 
-    torchvision v2's ``rotate``. By a multiple of 90 degrees about the middle the pixels stay what they are, but of an
-    image that is not square and does not expand.
+    The op equals torchvision v2's ``rotate``. A rotation by a multiple of 90 degrees about the center keeps the pixel
+    values, except for an image that is not square and is not expanded.
 
     Args:
-        angle: in degrees; or the name of an input that says it for each image, or ``name[1]``, its second number.
-        filter: ``nearest``, ``bilinear`` or, of ``like`` ``pillow``, ``bicubic``; none is antialiased.
-        expand: make the result as large as the rotated image, which is then of its own size; else the size stays, and
-            corners are cut off.
-        center: (x, y) of the point that stays, in pixels from the upper left corner; default: the middle.
-        fill: the colour where no image is, 0 to 255: one number, or one a channel.
-        like: whose formulas; ``dali`` turns about the middle, and its result may be a pixel larger when it expands. A
-            GPU leaves it to the host.
-        padding_mode: of ``like`` ``dali``: ``edge`` shows the nearest pixel of the image in place of the fill;
-            default: ``constant``.
+        angle: Angle in degrees; or the name of an input that contains the angle per image, or ``name[1]``, the second
+            number of its row.
+        expand: Whether the result is as large as the rotated image, so that its size depends on the image. Otherwise,
+            the size stays and corners are cut off.
+        filter: Interpolation filter: ``nearest``, ``bilinear`` or, with ``"like": "pillow"``, ``bicubic``. None is
+            antialiased.
+        fill: Color outside the image, 0 to 255: one number, or one per channel.
+        like: Library whose formulas the op reproduces. ``dali`` rotates about the center, and its expanded result may
+            be one pixel larger. A GPU engine runs ``dali`` on the host.
+        center: (x, y) of the fixed point, in pixels from the upper left corner; default: the center of the image.
+        padding_mode: Content outside the image with ``"like": "dali"``: ``constant``, the default, is the fill, and
+            ``edge`` repeats the nearest pixel.
+
+    Example:
+        {"op": "rotate", "angle": 10, "filter": "bilinear"}
     """
 
     angle: float | str
@@ -141,15 +146,18 @@ class Rotate(_Turning, SteadyOp, frozen=True, tag="rotate"):
 
 
 class RandomRotate(Whether, _Warping, frozen=True, tag="random_rotate"):
-    """Rotate each image by a random angle.
+    """Rotates each image by a random angle.
 
-    torchvision v2's ``RandomRotation``: the angle is uniform.
+    The op equals torchvision v2's ``RandomRotation``: the angle is uniform.
 
     Args:
-        degrees: the most to either side, or from and to.
+        degrees: Maximum angle in degrees, in either direction, or minimum and maximum.
         expand: as in ``rotate``.
-        filter, center, fill, like: as in ``rotate``.
-        p: how often, 0 to 1; else the image stays as it is.
+        p: Probability that the op is applied, 0 to 1.
+        filter, fill, like, center: as in ``rotate``.
+
+    Example:
+        {"op": "random_rotate", "degrees": 15}
     """
 
     blocks: ClassVar[int] = 1  # the angle
@@ -180,18 +188,24 @@ class RandomRotate(Whether, _Warping, frozen=True, tag="random_rotate"):
 
 
 class Affine(_Bordered, SteadyOp, frozen=True, tag="affine"):
-    """Rotate, shear and scale the image about a point, and move it; the size stays.
+    """Rotates, shears and scales the image about a point, and translates it; the size does not change.
 
-    torchvision v2's ``affine``. With ``like`` ``opencv`` the same map is done by OpenCV 4's ``warpAffine``.
+    The op equals torchvision v2's ``affine``. With ``"like": "opencv"``, OpenCV 4's ``warpAffine`` applies the same
+    affine matrix.
 
     Args:
-        angle: in degrees, clockwise, other than in ``rotate``: so it is in torchvision.
-        translate: (x, y), in pixels.
-        scale: over 1 enlarges.
-        shear: of x, or of x and of y, in degrees, -89 to 89.
-        filter, center, fill: as in ``rotate``; ``like`` ``opencv`` has ``bicubic``, too.
-        like: whose formulas.
-        padding_mode: of ``like`` ``opencv``: what lies outside, as in ``warp``; default: ``constant``, the fill.
+        angle: Angle in degrees, clockwise as in torchvision; ``rotate`` is counter-clockwise.
+        translate: Translation (x, y) in pixels.
+        scale: Scale factor; values over 1 enlarge.
+        shear: Shear of x, or of x and y, in degrees, -89 to 89.
+        filter, fill: as in ``rotate``; ``"like": "opencv"`` also supports ``bicubic``.
+        center: as in ``rotate``.
+        like: Library whose formulas the op reproduces.
+        padding_mode: Content outside the image with ``"like": "opencv"``, as in ``warp``; default: ``constant``, the
+            fill.
+
+    Example:
+        {"op": "affine", "angle": 10, "translate": [4, 0], "scale": 1.1}
     """
 
     angle: Annotated[float, _ANGLE] = 0.0
@@ -218,18 +232,23 @@ class Affine(_Bordered, SteadyOp, frozen=True, tag="affine"):
 
 
 class RandomAffine(Whether, _Bordered, frozen=True, tag="random_affine"):
-    """Rotate, shear, scale and move each image at random; the size stays.
+    """Rotates, shears, scales and translates each image at random; the size does not change.
 
-    torchvision v2's ``RandomAffine``: every number is uniform; the translation is rounded to whole pixels.
+    The op equals torchvision v2's ``RandomAffine``: every number is uniform, and the translation is rounded to
+    integers.
 
     Args:
-        degrees: the most to either side, or from and to; 0: not at all.
-        translate: the most to either side, as a part of the width and of the height; default: not at all.
-        scale: from and to; default: not at all.
-        shear: of x: the most to either side, or from and to; four numbers: from and to of x, then of y; default: not at
-            all.
-        filter, center, fill, like, padding_mode: as in ``affine``.
-        p: how often, 0 to 1; else the image stays as it is.
+        degrees: Maximum angle in degrees, in either direction, or minimum and maximum; 0: no rotation.
+        translate: Maximum translation, in either direction, as a fraction of the width and of the height; default: no
+            translation.
+        scale: Minimum and maximum scale; default: no scaling.
+        shear: Maximum shear of x in degrees, in either direction, or minimum and maximum; or four numbers: minimum and
+            maximum of x, then of y. Default: no shear.
+        p: Probability that the op is applied, 0 to 1.
+        filter, fill, like, center, padding_mode: as in ``affine``.
+
+    Example:
+        {"op": "random_affine", "degrees": 10, "translate": [0.1, 0.1]}
     """
 
     blocks: ClassVar[int] = 2  # angle, x, y, scale; shear of x and y
