@@ -314,7 +314,7 @@ class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
         p: Probability that the op is applied, 0 to 1.
 
     Example:
-        {"op": "random_zoom_out", "fill": [123, 117, 104]}
+        {"op": "random_zoom_out", "side_range": [1, 2]}
     """
 
     blocks: ClassVar[int] = 1  # whether, side, left, top
