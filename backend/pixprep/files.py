@@ -176,8 +176,10 @@ def alone(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             held = stack.pop_all()
     except BlockingIOError:
-        raise PixprepError(f"{folder}: another run writes here: wait for its end, or take another folder") from None
+        raise PixprepError(
+            f"{folder}: another run is writing here: wait until it ends, or use a different folder"
+        ) from None
     except OSError as error:
-        raise PixprepError(f"{folder / LOCK}: cannot be locked: {error.strerror}: take another folder") from None
+        raise PixprepError(f"{folder / LOCK}: cannot be locked: {error.strerror}: use a different folder") from None
     with held:
         yield

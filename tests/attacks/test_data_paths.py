@@ -50,7 +50,7 @@ def test_a_name_in_a_table_does_not_leave_its_folder(folder, name):
 
 
 def refused_or_inside(source, index, folder):
-    """``.`` alone is the folder itself, which is no regular file."""
+    """``.`` alone is the folder itself, which is not a regular file."""
     try:
         path = source[index]["image"]
     except pp.ImageError as error:
@@ -75,7 +75,7 @@ def test_a_name_that_is_a_url_is_a_broken_sample_of_its_folder_and_is_not_asked_
             assert [batch["index"].tolist() for batch in loader] == [[0, 2]]
             (broken,) = loader.errors
         assert broken.error.reason == "BAD_RECORD"
-        assert f"its file {name!r} is a URL, and no name in {folder}" in str(broken.error)
+        assert f"its file {name!r} is a URL, not a name in {folder}" in str(broken.error)
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../secret", "a/b", ".."])

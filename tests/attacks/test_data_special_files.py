@@ -15,9 +15,9 @@ from pixprep import read
 from pixprep.training.sources import read_image
 
 MAKERS = {
-    "a FIFO": (os.mkfifo, "UNREADABLE", "is no regular file"),
-    "a folder": (Path.mkdir, "UNREADABLE", "is no regular file"),
-    "a link to /dev/zero": (lambda path: path.symlink_to("/dev/zero"), "UNREADABLE", "is no regular file"),
+    "a FIFO": (os.mkfifo, "UNREADABLE", "is not a regular file"),
+    "a folder": (Path.mkdir, "UNREADABLE", "is not a regular file"),
+    "a link to /dev/zero": (lambda path: path.symlink_to("/dev/zero"), "UNREADABLE", "is not a regular file"),
     "a link to nowhere": (lambda path: path.symlink_to("nowhere"), "UNREADABLE", "No such file or directory"),
     "a link to itself": (lambda path: path.symlink_to(path), "UNREADABLE", "Too many levels of symbolic links"),
     "4 GiB": (sparse(4 << 30), "TOO_LARGE_BYTES", "(parameter max_image_bytes)"),
@@ -37,5 +37,5 @@ def test_what_is_no_image_file_is_refused_at_once(tmp_path, name):
 
 
 def test_a_name_with_a_nul_costs_its_sample():
-    with pytest.raises(pp.ImageError, match=r"^\[UNREADABLE\] x: is no name of a file$"):
+    with pytest.raises(pp.ImageError, match=r"^\[UNREADABLE\] x: is not a file name$"):
         read_image({"image": Path("a\0b.jpg"), "name": "x"}, pp.Limits())

@@ -69,7 +69,7 @@ MISTAKES = [
     ),
     # orders
     (lambda: pp.Pipeline(pp.decode(), pp.tensor()), "Pipeline: too many positional arguments: the ops are one list"),
-    (lambda: pp.Loader(PIPELINE, [SAMPLE], batch_size=1), "source: a Pipeline: the source comes first"),
+    (lambda: pp.Loader(PIPELINE, [SAMPLE], batch_size=1), "source: a Pipeline: pass the source first"),
     (lambda: pp.apply(PIPELINE, np.zeros((9, 9, 3), np.uint8)), "apply takes ops, not a Pipeline: an Engine runs that"),
     # the Loader
     (
@@ -91,11 +91,14 @@ MISTAKES = [
     # sources and samples
     (lambda: pp.read.files("trian"), "trian: no such folder"),
     (lambda: pp.read.tar(str(Path(__file__).parent)), "door: is a folder: write "),
-    (lambda: pp.Loader("train", PIPELINE, batch_size=1), "source: 'train' is a path, or one image: pixprep.read.files"),
+    (
+        lambda: pp.Loader("train", PIPELINE, batch_size=1),
+        "source: 'train' is a path or a single image: pixprep.read.files",
+    ),
     (lambda: first([{"img": b""}]), 'sample 0 has no "image"; it has img'),
-    (lambda: first([(b"", 1)]), 'samples are dicts with an "image", not tuple: pixprep.read.rows(rows, image=0'),
+    (lambda: first([(b"", 1)]), 'samples must be dicts with an "image", not tuple: pixprep.read.rows(rows, image=0'),
     (lambda: first([SAMPLE])["label"], 'no "label" in this batch; there are tensor, index, attempt, is_padding'),
-    (lambda: first([SAMPLE] * 2, mix=pp.Mix(2, 1.0)), 'Mix: "label" of each sample is an integer from 0 to 1'),
+    (lambda: first([SAMPLE] * 2, mix=pp.Mix(2, 1.0)), 'Mix: "label" of each sample must be an integer from 0 to 1'),
 ]
 
 

@@ -114,12 +114,15 @@ def test_a_folder_is_locked_until_its_process_ends(tmp_path):
                 pass
         finally:
             first.kill()
-    assert str(error.value) == f"{tmp_path}: another run writes here: wait for its end, or take another folder"
+    assert str(error.value) == f"{tmp_path}: another run is writing here: wait until it ends, or use a different folder"
     with alone(tmp_path):
         pass
 
 
 def test_a_folder_that_cannot_be_locked_is_refused(tmp_path):
     (tmp_path / ".pixprep.lock").mkdir()
-    with pytest.raises(pp.PixprepError, match="cannot be locked: Is a directory: take another folder"), alone(tmp_path):
+    with (
+        pytest.raises(pp.PixprepError, match="cannot be locked: Is a directory: use a different folder"),
+        alone(tmp_path),
+    ):
         pass

@@ -356,10 +356,10 @@ def test_each_mistake_is_one_line(photos, tmp_path, capsys):
         return capsys.readouterr().err
 
     manifest, out = photos / "manifest.txt", tmp_path / "out"
-    names = "a manifest names an image a line, or is a .csv or a .parquet"
+    names = "a manifest has one image per line, or is a .csv or a .parquet"
     assert said(photos / "no.txt", out) == f"pixprep: {photos}/no.txt: no such file: {names}\n"
     assert said(manifest, file) == f"pixprep: {file}: File exists\n"
-    columns = "a column is for a .csv or a .parquet; this one names an image a line"
+    columns = "a column applies to a .csv or a .parquet; this file has one image per line"
     assert said(manifest, out, "--column", "x") == f"pixprep: {manifest}: {columns}\n"
     assert said(manifest, out, "--workers", 99) == "pixprep: 99 workers, each with one of the cores: this Ray has 2\n"
     for name, text in {"no.parquet": b"no table", "no.csv": b'path\n"' + b"x" * 200_000}.items():

@@ -127,7 +127,7 @@ def test_tuples_have_what_is_named():
         pairs = list(ours.tuples("tensor", "label"))
         assert len(ours.tuples("label")) == len(pairs) == 5
     assert all(images.shape == (8, 3, 24, 24) and labels.shape == (8,) for images, labels in pairs)
-    with pytest.raises(pp.PipelineError, match="tuples: name outputs and fields"):
+    with pytest.raises(pp.PipelineError, match="tuples: pass the names of outputs and fields"):
         ours.tuples()
 
 

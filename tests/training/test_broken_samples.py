@@ -175,8 +175,8 @@ def test_an_error_of_a_source_is_a_data_error_or_counts_as_a_broken_sample(error
 def test_a_mistake_of_the_source_is_no_broken_sample():
     for wrong, words in (
         ({"picture": b""}, 'sample 0 has no "image"; it has picture'),
-        ({"image": "a.jpg"}, 'sample 0: "image" is the bytes of a file, or its pathlib.Path, not str'),
-        ({"image": np.zeros((8, 8, 3), np.uint8)}, "is the bytes of a file, or its pathlib.Path, not ndarray"),
+        ({"image": "a.jpg"}, 'sample 0: "image" must be the bytes of a file or its pathlib.Path, not str'),
+        ({"image": np.zeros((8, 8, 3), np.uint8)}, "must be the bytes of a file or its pathlib.Path, not ndarray"),
         (9, 'sample 0 is no dict with an "image", but int: pixprep.read.rows takes other rows'),
     ):
         with loader([wrong] * 8, on_error="skip") as ours, pytest.raises(pp.DataError, match=re.escape(words)):

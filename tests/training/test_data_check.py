@@ -85,13 +85,13 @@ def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, n
     [
         (["gone"], "gone: no such file or folder"),
         (["gone.csv"], f"gone.csv: {GONE}"),
-        (["gone-*.tar"], "gone-*.tar: no such file, and no file of such a name"),
+        (["gone-*.tar"], "gone-*.tar: no file with this name or matching this pattern"),
         (
             ["x.bin"],
-            "x.bin: say what it is: "
+            "x.bin: specify its kind: "
             "coco:, files:, lmdb:, parquet:, table:, tar:, tfrecord:, videos:, voc: before the path",
         ),
-        (["i.json"], "i.json: say where the images are: --option images=FOLDER"),
+        (["i.json"], "i.json: specify the folder of the images: --option images=FOLDER"),
         (["voc:.", "--option", "splt=train"], "voc has no option 'splt'; it has split, classes"),
         (
             ["i.json", "--option", "image=x"],

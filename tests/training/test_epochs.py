@@ -147,8 +147,8 @@ def test_a_state_fits_another_world_size():
     [
         ({"seed": 2}, pp.PipelineError, "the state is of seed=1, and this Loader has seed=2"),
         ({"shuffle": False}, pp.PipelineError, "the state is of shuffle=True, and this Loader has shuffle=False"),
-        ({"source": samples(41)}, pp.DataError, "the state is of another source: 40 samples"),
-        ({"source": samples(40)[::-1]}, pp.DataError, "the state is of another source: 40 samples"),
+        ({"source": samples(41)}, pp.DataError, "the state belongs to a different source: 40 samples"),
+        ({"source": samples(40)[::-1]}, pp.DataError, "the state belongs to a different source: 40 samples"),
     ],
 )
 def test_a_state_of_something_else_is_refused(options, kind, words):
@@ -157,7 +157,7 @@ def test_a_state_of_something_else_is_refused(options, kind, words):
     with loader(**{"shuffle": True, "seed": 1} | options) as other, pytest.raises(kind, match=re.escape(words)):
         other.load_state_dict(state)
     for wrong in ({"epoch": 3}, None, [1]):
-        with loader() as other, pytest.raises(pp.PipelineError, match="this is no state of a Loader"):
+        with loader() as other, pytest.raises(pp.PipelineError, match="this is not a state of a Loader"):
             other.load_state_dict(wrong)
 
 

@@ -84,11 +84,11 @@ def test_a_declared_field_has_its_type_in_every_source(make, kind, values, expec
 @pytest.mark.parametrize("make", SOURCES, ids=lambda make: make.__name__)
 def test_a_value_of_another_type_costs_its_sample(make, tmp_path):
     for kind, value, words in (
-        ("float", "1,5", "'1,5' is no finite number"),
-        ("float", "nan", "'nan' is no finite number"),
+        ("float", "1,5", "'1,5' is not a finite number"),
+        ("float", "nan", "'nan' is not a finite number"),
         ("int", "0.5", "'0.5' is not an integer"),
-        ("classes", "cow", "'cow' is none of the classes"),
-        ("multi_hot", "dog cow", "'cow' is none of the classes"),
+        ("classes", "cow", "'cow' is not one of the classes"),
+        ("multi_hot", "dog cow", "'cow' is not one of the classes"),
     ):
         text = f'"{value}"' if make is table else value
         classes = CLASSES if kind in ("classes", "multi_hot") else ()
@@ -138,7 +138,7 @@ def test_labels_of_a_table_that_may_be_either_must_be_declared(values, doubtful,
 def test_a_declared_column_of_classes_has_no_class_of_empty_labels(tmp_path):
     source = table(tmp_path, ["dog", "", "7"], types={"label": "classes"})
     assert (source.classes, source[0]["label"], source[2]["label"]) == (("7", "dog"), 1, 0)
-    assert refusals(source) == {1: "[BAD_RECORD] t.csv, line 3: the label '' is none of the classes"}
+    assert refusals(source) == {1: "[BAD_RECORD] t.csv, line 3: the label '' is not one of the classes"}
     many = table(tmp_path, ["dog", "", "cat dog"], types={"label": "multi_hot"})
     assert (many.classes, [sample["label"].tolist() for sample in many]) == (("cat", "dog"), [[0, 1], [0, 0], [1, 1]])
 
@@ -147,7 +147,7 @@ def test_other_columns_of_a_table_are_text_or_what_is_declared(tmp_path):
     (tmp_path / "t.csv").write_text("image,age,who\na.jpg,20.5,7\nb.jpg,old,8\n")
     source = read.table(tmp_path / "t.csv", label=None, types={"age": "float"})
     assert source[0] == {"image": tmp_path / "a.jpg", "name": "a.jpg", "age": 20.5, "who": "7"}
-    assert refusals(source) == {1: "[BAD_RECORD] b.jpg: \"age\": 'old' is no finite number"}
+    assert refusals(source) == {1: "[BAD_RECORD] b.jpg: \"age\": 'old' is not a finite number"}
 
 
 def test_lists_are_converted_value_by_value():
@@ -171,7 +171,7 @@ def test_labels_of_a_list_of_files_may_be_floats_or_rows():
     rows = read.files(["a.jpg", "b.jpg"], labels=np.eye(2, dtype=np.float32))
     assert [each["label"].tolist() for each in rows] == [[1, 0], [0, 1]]
     for source in (rows, read.files(["a.jpg", "b.jpg"], labels=[0.5, 1.75])):
-        with pytest.raises(pp.DataError, match="needs every label"):
+        with pytest.raises(pp.DataError, match="needs all labels in advance"):
             pp.Loader(source, PLAIN, batch_size=1, shuffle=True, weights="balanced")
 
 

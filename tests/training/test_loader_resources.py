@@ -120,7 +120,7 @@ def test_a_newer_epoch_ends_the_older_one():
         next(older)
         newer = iter(ours)
         next(newer)
-        with pytest.raises(pp.SetupError, match="this epoch is over: another one has begun"):
+        with pytest.raises(pp.SetupError, match="this epoch is over: a new one has begun"):
             next(older)
         assert len(list(newer)) == 4
 
@@ -240,7 +240,8 @@ def test_a_fork_is_refused_and_ends():
     )
     result = run(code)
     words = (
-        "a Loader works in the process that made it, and this is a fork of it: make one there. In a PyTorch DataLoader "
+        "a Loader works only in the process that created it, and this is a fork of that "
+        "process: make one there. In a PyTorch DataLoader "
         "take num_workers=0: the Loader's own threads do what its workers would do"
     )
     assert result.stdout.splitlines() == [words] * 3 + ["7 49"]

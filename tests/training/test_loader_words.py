@@ -109,7 +109,7 @@ def test_a_closed_loader_says_so():
     ours = loader()
     ours.close()
     for use in (ours.__iter__, ours.example, lambda: ours.replay(0, 0)):
-        with pytest.raises(pp.SetupError, match="this Loader was closed: make another one"):
+        with pytest.raises(pp.SetupError, match="this Loader was closed: create a new one"):
             use()
     ours.close()
 

@@ -153,6 +153,6 @@ def test_an_example_has_the_labels_of_a_batch_and_a_replay_the_sample_before():
 def test_a_label_is_one_of_the_classes():
     with (
         loader(mix=pp.Mix(2, mixup=1.0)) as ours,
-        pytest.raises(pp.DataError, match=r'^Mix: "label" of each sample is an integer from 0 to 1$'),
+        pytest.raises(pp.DataError, match=r'^Mix: "label" of each sample must be an integer from 0 to 1$'),
     ):
         list(ours)

@@ -114,7 +114,7 @@ def test_images_without_a_box_are_left_out_where_that_is_wanted(tmp_path):
     assert refusals(source) == {2: "[BAD_RECORD] i.json, image 140: its size is -5 x 120"}
     content["annotations"] = []
     content["images"].pop()
-    with pytest.raises(pp.DataError, match="no image has a box of more than a pixel a side"):
+    with pytest.raises(pp.DataError, match="no image has a box larger than one pixel per side"):
         coco(tmp_path, content, empty=False)
 
 

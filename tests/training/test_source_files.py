@@ -44,7 +44,7 @@ def test_classes_of_one_folder_are_those_of_another(tmp_path):
     ]
     with pytest.raises(pp.DataError, match="has no folder for c; there are a, b"):
         read.files(write(tmp_path / "w", "a/1.jpg", "b/1.jpg"), classes=train.classes)
-    with pytest.raises(pp.DataError, match="d is no class; the classes are a, b, c"):
+    with pytest.raises(pp.DataError, match="d is not a class; the classes are a, b, c"):
         read.files(write(tmp_path / "v", "d/1.jpg"), classes=train.classes)
 
 
@@ -139,7 +139,7 @@ def test_each_of_eight_ways_to_break_a_file_is_named_and_costs_only_itself(tmp_p
 
 def test_a_folder_named_as_an_image_is_no_file(tmp_path):
     source = read.files([tmp_path])
-    with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] .*: is no regular file"):
+    with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] .*: is not a regular file"):
         read_image(source[0], pp.Limits())
 
 
@@ -187,5 +187,5 @@ def test_a_label_that_is_none_of_the_classes_costs_its_sample(tmp_path):
     (tmp_path / "t.csv").write_text("image,label\na.jpg,dog\nb.jpg,dgo\n")
     source = read.table(tmp_path / "t.csv", classes=["cat", "dog"])
     assert source[0]["label"] == 1
-    with pytest.raises(pp.ImageError, match=r"t.csv, line 3: the label 'dgo' is none of the classes"):
+    with pytest.raises(pp.ImageError, match=r"t.csv, line 3: the label 'dgo' is not one of the classes"):
         source[1]

@@ -34,7 +34,7 @@ def test_each_value_is_an_image_without_a_pattern(tmp_path):
 def test_a_broken_value_costs_itself(tmp_path):
     write_lmdb(tmp_path / "words", 3, **{"label-000000002": b"\xff"})
     source = read.lmdb(tmp_path / "words", image="image-%09d", text="label-%09d")
-    assert refusals(source) == {1: "[BAD_RECORD] image-000000002: the value of the key 'label-000000002' is no UTF-8"}
+    assert refusals(source) == {1: "[BAD_RECORD] image-000000002: the value of the key 'label-000000002' is not UTF-8"}
     loader = pp.Loader(source, PLAIN, batch_size=1, limits=pp.Limits(max_image_bytes=10))
     with loader, pytest.raises(pp.ImageError, match="TOO_LARGE_BYTES"):
         next(loader)
@@ -43,9 +43,9 @@ def test_a_broken_value_costs_itself(tmp_path):
 @pytest.mark.parametrize(
     ("others", "words"),
     [
-        ({"num-samples": b"many"}, "the key \"num-samples\" says how many samples there are; here it is b'many'"),
-        ({}, "the key \"num-samples\" says how many samples there are; here it is b''"),
-        ({"num-samples": b"0"}, "no sample in it"),
+        ({"num-samples": b"many"}, "the key \"num-samples\" must contain the number of samples, not b'many'"),
+        ({}, "the key \"num-samples\" must contain the number of samples, not b''"),
+        ({"num-samples": b"0"}, "contains no samples"),
         (
             {"num-samples": b"100000000000000000"},
             'the key "num-samples" says that there are 100,000,000,000,000,000 samples, and all keys are 2: write the '
@@ -62,5 +62,5 @@ def test_a_store_without_a_count_is_refused(tmp_path, others, words):
 
 def test_a_file_that_is_none_is_refused(tmp_path):
     (tmp_path / "x").write_bytes(b"x" * 9999)
-    with pytest.raises(pp.DataError, match=r"x: no LMDB: "):
+    with pytest.raises(pp.DataError, match=r"x: is not an LMDB: "):
         read.lmdb(tmp_path / "x")

@@ -99,7 +99,7 @@ def test_a_damaged_file_is_one_error_and_a_damaged_row_group_costs_its_samples(t
     whole = (tmp_path / "a.parquet").read_bytes()
     for name, data in {"cut": whole[:-40], "empty": b"", "text": b"image,label"}.items():
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(pp.DataError, match=f"/{name}: is no Parquet file, or a damaged one: "):
+        with pytest.raises(pp.DataError, match=f"/{name}: is not a Parquet file, or is damaged: "):
             read.parquet(tmp_path / name)
     place = whole.index(small_jpeg(3)[-140:-100])
     (tmp_path / "a.parquet").write_bytes(whole[:place] + bytes(40) + whole[place + 40 :])
@@ -128,7 +128,7 @@ def test_a_null_costs_its_sample_and_no_row_at_all_is_refused(tmp_path):
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     pq.write_table(pa.table({"image": pa.array([], pa.binary())}), tmp_path / "none.parquet")
-    with pytest.raises(pp.DataError, match=r"none\.parquet: no row in it"):
+    with pytest.raises(pp.DataError, match=r"none\.parquet: contains no rows"):
         read.parquet(tmp_path / "none.parquet")
     pq.ParquetWriter(tmp_path / "no group.parquet", pa.schema({"image": pa.binary()})).close()
     both = read.parquet([tmp_path / "none.parquet", tmp_path / "no group.parquet", tmp_path / "a.parquet"])

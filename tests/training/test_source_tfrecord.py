@@ -142,13 +142,13 @@ def test_boxes_are_pixels_of_the_size(tmp_path):
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"not a message", "is no tf.train.Example: "),
+        (b"not a message", "is not a tf.train.Example: "),
         (example(other=[b"x"]), "has no feature 'image/encoded'; there are 'other'"),
-        (example(image__encoded=[]), "its 'image/encoded' has 0 values, and not one"),
-        (example(image__encoded=[b"a", b"b"]), "its 'image/encoded' has 2 values, and not one"),
+        (example(image__encoded=[]), "its 'image/encoded' has 0 values instead of one"),
+        (example(image__encoded=[b"a", b"b"]), "its 'image/encoded' has 2 values instead of one"),
         (example(image__encoded=[5]), "its 'image/encoded' is a number"),
-        (example(image__encoded=[b"x"], n=[1, 2]), "its 'n' has 2 values, and not one"),
-        (message(2, b"x"), "is no tf.train.Example: no such field: 2"),  # a SequenceExample
+        (example(image__encoded=[b"x"], n=[1, 2]), "its 'n' has 2 values instead of one"),
+        (message(2, b"x"), "is not a tf.train.Example: no such field: 2"),  # a SequenceExample
     ],
 )
 def test_a_record_that_is_something_else_costs_itself(tmp_path, data, text):

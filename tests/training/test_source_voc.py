@@ -35,19 +35,19 @@ def test_a_split_is_a_list_of_names_in_its_order(folder):
 def test_classes_are_those_that_are_given(folder):
     source = read.voc(folder, classes=["dog", "cat"])
     assert source[1]["labels"].tolist() == [1, 0]
-    with pytest.raises(pp.ImageError, match=r"1.xml: object 1: 'dog' is none of the classes: give classes="):
+    with pytest.raises(pp.ImageError, match=r"1.xml: object 1: 'dog' is not one of the classes: pass classes="):
         read.voc(folder, classes=["cat"])[1]
 
 
 @pytest.mark.parametrize(
     ("xml", "text"),
     [
-        ("<html><body>404", "is no XML: no element found"),
+        ("<html><body>404", "is not XML: no element found"),
         (voc_xml(0, [("cat", (9, 9, 5, 20))]), "object 0: its box ends before it begins"),
         (voc_xml(0, [("cat", (1, 1, 5, 5)), ("cat", (1, "x", 5, 20))]), "object 1: its bndbox/ymin is 'x'"),
         (voc_xml(0, [("cat", (1, "nan", 5, 20))]), "object 0: its bndbox/ymin is 'nan'"),
         (voc_xml(0, [("cat", (1, 1, "inf", 20))]), "object 0: its bndbox/xmax is 'inf'"),
-        (voc_xml(0, [("", (1, 1, 5, 5))]), "object 0: '' is none of the classes"),
+        (voc_xml(0, [("", (1, 1, 5, 5))]), "object 0: '' is not one of the classes"),
         (voc_xml(0).replace("<xmin>1</xmin>", ""), "object 0: its bndbox/xmin is ''"),
     ],
 )

@@ -49,17 +49,17 @@ def pixel_cache(cache: str | None, most_bytes: int, device: str, pipeline: Pipel
     if cache is None:
         return None
     if cache != "pixels":
-        raise PipelineError(f'cache is "pixels" or None, not {cache!r}')
+        raise PipelineError(f'cache must be "pixels" or None, not {cache!r}')
     if device != "cpu":
-        raise PipelineError(f'cache="pixels" is for device="cpu", not for "{device}"')
+        raise PipelineError(f'cache="pixels" requires device="cpu", not "{device}"')
     if pipeline.plan.clip is not None:
-        raise PipelineError('cache="pixels" keeps images, and this pipeline takes clips: leave it out')
+        raise PipelineError('cache="pixels" stores images, but this pipeline takes video clips: remove it')
     if pipeline.plan.takes:
-        raise PipelineError('cache="pixels" keeps what was decoded, and this pipeline takes pixels: leave it out')
+        raise PipelineError('cache="pixels" stores decoded images, but this pipeline takes pixels: remove it')
     if pipeline.plan.reduced:
         raise PipelineError(
-            'cache="pixels" keeps whole images, and decode(reduced=True) makes smaller ones: leave one of them out'
+            'cache="pixels" stores images at full size, but decode(reduced=True) makes smaller ones: remove one of them'
         )
     if not isinstance(most_bytes, int) or most_bytes < 0:
-        raise PipelineError(f"cache_bytes is a number of bytes, such as 4 << 30, not {most_bytes!r}")
+        raise PipelineError(f"cache_bytes must be a number of bytes, such as 4 << 30, not {most_bytes!r}")
     return PixelCache(most_bytes)

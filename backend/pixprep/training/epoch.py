@@ -90,7 +90,9 @@ class Course:
             SetupError: this is one.
         """
         if os.getpid() != self._process:
-            raise SetupError(f"a Loader works in the process that made it, and this is a fork of it: {HERE}")
+            raise SetupError(
+                f"a Loader works only in the process that created it, and this is a fork of that process: {HERE}"
+            )
 
     @property
     def total_s(self) -> float:
@@ -183,7 +185,7 @@ class Epoch(Iterator[Batch]):
         if self._is_over:
             raise StopIteration
         if self.is_closed:
-            raise SetupError("this epoch is over: another one has begun, or the Loader was closed")
+            raise SetupError("this epoch is over: a new one has begun, or the Loader was closed")
         try:
             position, batch = next(self._ready)
         except BaseException as end:

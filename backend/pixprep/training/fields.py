@@ -46,7 +46,9 @@ def collated(fields: Sequence[Mapping[str, Any]], samples: Sequence[str]) -> dic
     if "label" in names:
         for sample, each in zip(samples, fields, strict=True):
             if "label" not in each:
-                raise DataError(f'{printable(sample)} has no "label", and others have: give it one, or None')
+                raise DataError(
+                    f'{printable(sample)} has no "label", but other samples have one: set its label, or set it to None'
+                )
     return {name: _column(name, [each.get(name) for each in fields]) for name in names}
 
 

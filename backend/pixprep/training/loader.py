@@ -151,7 +151,7 @@ class Loader:
         progress: bool = False,
     ) -> None:
         if isinstance(source, Pipeline):
-            raise DataError("source: a Pipeline: the source comes first, and the pipeline behind it")
+            raise DataError("source: a Pipeline: pass the source first, then the pipeline")
         if not isinstance(pipeline, Pipeline):
             raise PipelineError(f"pipeline: must be a Pipeline, {not_a_pipeline(pipeline)}")
         check_source(source)
@@ -165,7 +165,7 @@ class Loader:
             on_error=on_error,
         )
         if not isinstance(prefetch, int) or prefetch < 1:
-            raise PipelineError(f"prefetch is a number of batches, 1 at least, not {prefetch!r}")
+            raise PipelineError(f"prefetch must be an integer of at least 1, not {prefetch!r}")
         device = re.sub("^cuda(?=:|$)", "gpu", str(device))  # of PyTorch also an object
         self.source = source
         self.pipeline = pipeline
@@ -188,7 +188,7 @@ class Loader:
         )
         if mix is not None:
             if isinstance(mix, type) or not isinstance(mix, Mixing):
-                raise PipelineError(f"mix is one Mix, Mosaic or CopyPaste, not {mix!r}")
+                raise PipelineError(f"mix must be one Mix, Mosaic or CopyPaste, not {mix!r}")
             mix.check(pipeline, self.order)
         self._prefetch = prefetch
         self._maker = Maker(
@@ -238,7 +238,8 @@ class Loader:
 
     def __getitem__(self, index: object) -> Batch:
         raise TypeError(
-            f"a Loader has batches of an epoch: source[{index}] is a sample, loader.replay(epoch, {index}) its tensors"
+            f"a Loader returns batches and has no index: source[{index}] is a sample, and "
+            f"loader.replay(epoch, {index}) returns its tensors"
         )
 
     def __enter__(self) -> Loader:  # noqa: PYI034  (typing.Self begins with Python 3.11)
@@ -350,7 +351,7 @@ class Loader:
             names: Names of outputs and fields; at least one. Each is a NumPy array or a list.
         """
         if not names:
-            raise PipelineError('tuples: name outputs and fields, such as tuples("tensor", "label")')
+            raise PipelineError('tuples: pass the names of outputs and fields, such as tuples("tensor", "label")')
         return Tuples(self, names)
 
     def torch(
@@ -419,7 +420,7 @@ class Loader:
     def _check_open(self) -> None:
         self._course.check_process()
         if self._is_closed:
-            raise SetupError("this Loader was closed: make another one")
+            raise SetupError("this Loader was closed: create a new one")
 
     def __reduce__(self) -> Any:
         raise SetupError(f"a Loader cannot be sent to another process: {HERE}")

@@ -74,11 +74,11 @@ def checked_on_error(on_error: OnError, world: int) -> OnError:
         PipelineError: see above.
     """
     if on_error not in ON_ERRORS:
-        raise PipelineError(f"on_error is one of {', '.join(ON_ERRORS)}, not {on_error!r}")
+        raise PipelineError(f"on_error must be one of {', '.join(ON_ERRORS)}, not {on_error!r}")
     if on_error == "skip" and world > 1:
         raise PipelineError(
-            'on_error="skip" gives the shards batches of different sizes, and distributed training would hang or be '
-            'wrong: take on_error="replace"'
+            'on_error="skip" makes batches of different sizes on the shards, and distributed training would hang or be '
+            'wrong: use on_error="replace"'
         )
     return on_error
 
@@ -93,7 +93,7 @@ def most_errors(max_errors: float, order: Order) -> int:
         return ceil(max_errors * order.length / order.shard[1])
     if isinstance(max_errors, int) and not isinstance(max_errors, bool) and max_errors >= 0:
         return max_errors
-    raise PipelineError(f"max_errors is a share from 0.0 to 1.0, or an integer, not {max_errors!r}")
+    raise PipelineError(f"max_errors must be a fraction from 0.0 to 1.0 or an integer, not {max_errors!r}")
 
 
 @dataclass
@@ -259,7 +259,7 @@ class Maker:
             left = [row for row in left if made.errors[row] is not None]
             if not left:
                 return
-        raise DataError(f"no whole sample was found in {MAX_ATTEMPTS} attempts to replace {wanted[left[0]].name}")
+        raise DataError(f"no valid sample was found in {MAX_ATTEMPTS} attempts to replace {wanted[left[0]].name}")
 
     def _without(self, made: Batch, epoch: int, rows: _Rows) -> Batch:
         """The batch without its broken rows: the last whole ones are made again in their places."""

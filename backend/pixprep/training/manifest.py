@@ -23,7 +23,7 @@ def manifest(path: Path, column: str | None = None) -> Iterator[str | None]:
         PixprepError: there is no such file or column, or it is no table.
     """
     if not path.is_file():
-        raise PixprepError(f"{path}: no such file: a manifest names an image a line, or is a .csv or a .parquet")
+        raise PixprepError(f"{path}: no such file: a manifest has one image per line, or is a .csv or a .parquet")
     rows = _READERS.get(path.suffix.lower(), _lines)(path, column)
     return (str(path.parent / row) if row and isinstance(row, str) else None for row in rows)
 
@@ -46,7 +46,7 @@ def digest(path: Path) -> str:
 
 def _lines(path: Path, column: str | None) -> Iterator[str]:
     if column is not None:
-        raise PixprepError(f"{path}: a column is for a .csv or a .parquet; this one names an image a line")
+        raise PixprepError(f"{path}: a column applies to a .csv or a .parquet; this file has one image per line")
     with path.open(encoding="utf-8-sig", errors="backslashreplace") as file:
         yield from (line.rstrip("\n") for line in file if line.strip())
 
@@ -58,7 +58,7 @@ def _csv(path: Path, column: str | None) -> Iterator[Any]:
             name = _column(path, column, rows.fieldnames or [])
             yield from (row[name] for row in rows)
         except csv.Error as error:
-            raise PixprepError(f"{path}: is no CSV: line {rows.line_num}: {error}") from None
+            raise PixprepError(f"{path}: is not a CSV file: line {rows.line_num}: {error}") from None
 
 
 def _parquet(path: Path, column: str | None) -> Iterator[Any]:
@@ -69,7 +69,7 @@ def _parquet(path: Path, column: str | None) -> Iterator[Any]:
                 yield from batch.column(0).to_pylist()
     except pa.ArrowException as error:
         first = str(error).partition("\n")[0]
-        raise PixprepError(f"{path}: is no Parquet file: {first}") from None
+        raise PixprepError(f"{path}: is not a Parquet file: {first}") from None
 
 
 _READERS: dict[str, Callable[[Path, str | None], Iterator[Any]]] = {".csv": _csv, ".parquet": _parquet}

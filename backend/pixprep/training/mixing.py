@@ -72,9 +72,9 @@ class Mix:
         """Refuse values that contradict each other."""
         alphas = [alpha for alpha in (self.mixup, self.cutmix) if alpha is not None]
         if not alphas or not all(isfinite(alpha) and alpha > 0 for alpha in alphas):
-            raise PipelineError("Mix: give mixup, cutmix or both, each an alpha over 0")
+            raise PipelineError("Mix: set mixup, cutmix or both, each to an alpha greater than 0")
         if not isinstance(self.classes, int) or self.classes < 1 or not 0 <= self.p <= 1:
-            raise PipelineError("Mix: classes is an integer, 1 at least, and p is 0 to 1")
+            raise PipelineError("Mix: classes must be an integer of at least 1, and p from 0 to 1")
 
     def check(self, pipeline: Pipeline, order: Order) -> None:
         """Refuse a pipeline whose tensor cannot be mixed, and batches that are too small.
@@ -83,14 +83,16 @@ class Mix:
             PipelineError: see above.
         """
         if self.image not in pipeline.outputs:
-            raise PipelineError(f'Mix: the pipeline gives no "{self.image}"; it gives {", ".join(pipeline.outputs)}')
+            raise PipelineError(
+                f'Mix: the pipeline has no output "{self.image}"; its outputs are {", ".join(pipeline.outputs)}'
+            )
         spec = pipeline.outputs[self.image].spec
         for name in pipeline.plan.annotations:
-            raise PipelineError(f'Mix: images and labels are mixed, and "{name}" would stay that of one image')
+            raise PipelineError(f'Mix mixes only images and labels, but "{name}" would still belong to one image')
         if spec.is_open:
-            raise PipelineError(f'Mix: images of one size are mixed, and "{self.image}" is {spec}')
+            raise PipelineError(f'Mix: all images must have the same size, but "{self.image}" is {spec}')
         if not spec.dtype.startswith("float") or spec.layout is None:
-            raise PipelineError(f'Mix: "{self.image}" is no image of floats, but {spec}: add normalize')
+            raise PipelineError(f'Mix: "{self.image}" must be a floating-point image, not {spec}: add normalize')
         copies = -(-order.repeats // order.shard[1])
         if order.batch_size < 2 * copies:
             raise PipelineError(
@@ -130,7 +132,7 @@ class Mix:
         words = self.draw(key, height, width)
         labels = np.asarray(batch.fields.get(self.label))
         if labels.dtype.kind not in "iu" or labels.ndim != 1 or not ((labels >= 0) & (labels < self.classes)).all():
-            raise DataError(f'Mix: "{self.label}" of each sample is an integer from 0 to {self.classes - 1}')
+            raise DataError(f'Mix: "{self.label}" of each sample must be an integer from 0 to {self.classes - 1}')
         soft = np.zeros((len(labels), self.classes), np.float32)
         soft[np.arange(len(labels)), labels] = 1
         share = 1.0

@@ -47,7 +47,7 @@ def open_source(text: str, options: Mapping[str, Any]) -> Source:
     make = KINDS[kind]
     _check(kind, read.coco if kind == "coco" else make, options)
     if kind == "coco" and "images" not in options:
-        raise DataError(f"{path}: say where the images are: --option images=FOLDER")
+        raise DataError(f"{path}: specify the folder of the images: --option images=FOLDER")
     return make(path, **{**_DEFAULTS.get(kind, {}), **options})
 
 
@@ -62,7 +62,7 @@ def _kind(text: str) -> str:
     if is_remote(text):
         return "files"
     if path.exists():
-        raise DataError(f"{text}: say what it is: {', '.join(f'{kind}:' for kind in KINDS)} before the path")
+        raise DataError(f"{text}: specify its kind: {', '.join(f'{kind}:' for kind in KINDS)} before the path")
     raise DataError(f"{text}: no such file or folder")
 
 

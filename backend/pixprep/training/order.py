@@ -99,16 +99,16 @@ class Order:
         if self.samples < 1:
             raise PipelineError("the source has no samples")
         if not _is_integer(self.batch_size, 1):
-            raise PipelineError(f"batch_size is a number of samples, 1 at least, not {self.batch_size!r}")
+            raise PipelineError(f"batch_size must be an integer of at least 1, not {self.batch_size!r}")
         if not (isinstance(self.shuffle, bool) or self.shuffle == "blocks"):  # 0 and 1 are equal to False and True
-            raise PipelineError(f'shuffle is False, True or "blocks", not {self.shuffle!r}')
+            raise PipelineError(f'shuffle must be False, True or "blocks", not {self.shuffle!r}')
         if not (_is_integer(self.seed, 0) and self.seed < 1 << 32):
-            raise PipelineError(f"seed is an integer from 0 to 2**32 - 1, not {self.seed!r}")
+            raise PipelineError(f"seed must be an integer from 0 to 2**32 - 1, not {self.seed!r}")
         _, world = checked_shard(self.shard)
         if self.last is None:  # the order of an epoch is that of every other: "drop" would never give some samples
             object.__setattr__(self, "last", "drop" if self.shuffle else "short" if world == 1 else "pad")
         if self.last not in LASTS:
-            raise PipelineError(f"last is one of {', '.join(LASTS)}, not {self.last!r}")
+            raise PipelineError(f"last must be one of {', '.join(LASTS)}, not {self.last!r}")
         self._check_sampler()
         self._check_groups()
         if not self._is_plain and max(self.samples, self.length) > MAX_ORDERED:
@@ -117,7 +117,7 @@ class Order:
             what = "an epoch" if self.epoch_samples else "the source"
             raise PipelineError(
                 f"{what} has {self.length:,} samples, fewer than one batch: batch_size {self.batch_size} times "
-                f'{world} shard{"s" * (world > 1)}: take a smaller batch_size, or last="short" or "pad"'
+                f'{world} shard{"s" * (world > 1)}: use a smaller batch_size, or last="short" or "pad"'
             )
         self._check_short(0)
 
@@ -321,25 +321,25 @@ class Order:
     def _check_sampler(self) -> None:
         for name, value in (("repeats", self.repeats), ("epoch_samples", self.length)):
             if not _is_integer(value, 1):
-                raise PipelineError(f"{name} is an integer, 1 at least, not {value!r}")
+                raise PipelineError(f"{name} must be an integer of at least 1, not {value!r}")
         for name, option in (("weights", self.weights), ("shares", self.shares)):
             if option is not None and self.shuffle is not True:
-                raise PipelineError(f"{name} draw samples at random: take shuffle=True")
+                raise PipelineError(f"{name} draw samples at random: set shuffle=True")
         if self.weights is not None:
             if self.shares is not None:
-                raise PipelineError("weights and shares both say how often a sample comes: leave one of them out")
+                raise PipelineError("weights and shares both set how often a sample is drawn: remove one of them")
             if self.weights.shape != (self.samples,):
                 raise PipelineError(f"{self.weights.size:,} weights for {self.samples:,} samples")
             if not (np.isfinite(self.weights).all() and (self.weights >= 0).all() and self.weights.any()):
-                raise PipelineError("weights are finite numbers from 0, and not all of them 0")
+                raise PipelineError("weights must be finite, nonnegative and not all 0")
         if self.shares is not None and not (
             len(self.shares) == len(self.parts_of)
             and all(share >= 0 for share in self.shares)
             and abs(sum(self.shares) - 1) < 1e-6
         ):
             raise PipelineError(
-                f"shares are numbers that add up to 1, one for each part of a pixprep.read.concat, which has "
-                f"{len(self.parts_of)} here, not {self.shares!r}"
+                f"shares must be numbers that add up to 1, one for each source of a pixprep.read.concat; there are "
+                f"{len(self.parts_of)} sources, not {self.shares!r}"
             )
 
     def _check_groups(self) -> None:
@@ -347,17 +347,17 @@ class Order:
             return
         if self._is_sampled:
             raise PipelineError(
-                "group_by takes each sample once an epoch: leave out weights, shares, repeats and epoch_samples"
+                "group_by uses each sample once per epoch: remove weights, shares, repeats and epoch_samples"
             )
         if self.groups.shape != (self.samples,):
             raise PipelineError(f"group_by: {self.groups.size:,} groups for {self.samples:,} samples")
         if not 0 <= self.groups.min() <= self.groups.max() < MAX_GROUPS:
-            raise PipelineError(f"group_by: groups are integers from 0 to {MAX_GROUPS - 1:,}")
+            raise PipelineError(f"group_by: groups must be integers from 0 to {MAX_GROUPS - 1:,}")
         few = np.flatnonzero((self._counts > 0) & (self._counts < self.global_size))
         if self.last == "drop" and len(few):
             raise PipelineError(
                 f"group_by: group {few[0]} has {self._counts[few[0]]:,} samples, fewer than one batch of "
-                f'{self.global_size:,}, and none of them would ever come: take last="short" or "pad", or a smaller '
+                f'{self.global_size:,}, and would never be used: use last="short" or "pad", or a smaller '
                 "batch_size"
             )
 
@@ -371,7 +371,7 @@ class Order:
             which = "the last batch" if self.groups is None else "the last batch of a group"
             raise PipelineError(
                 f'last="short": {which} has {rest} sample{"s" * (rest > 1)} for {world} shards, and one of them '
-                'would have none: take last="pad" or "drop", or another batch_size'
+                'would be empty: use last="pad" or "drop", or a different batch_size'
             )
 
 
@@ -402,7 +402,7 @@ def checked_shard(shard: Any) -> tuple[int, int]:
     match shard:
         case (rank, world) if _is_integer(world, 1) and _is_integer(rank, 0) and rank < world:
             return int(rank), int(world)
-    raise PipelineError(f"shard is (rank, world), such as (0, 8) to (7, 8), not {shard!r}")
+    raise PipelineError(f"shard must be (rank, world), such as (0, 8) to (7, 8), not {shard!r}")
 
 
 def _is_integer(value: Any, least: int) -> bool:

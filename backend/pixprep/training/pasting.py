@@ -51,7 +51,7 @@ class _Pasting:
     def __post_init__(self) -> None:
         """Check ``p``."""
         if not 0 <= self.p <= 1:
-            raise PipelineError(f"{type(self).__name__}: p is 0 to 1, not {self.p!r}")
+            raise PipelineError(f"{type(self).__name__}: p must be from 0 to 1, not {self.p!r}")
 
     def check(self, pipeline: Pipeline, order: Order) -> None:
         """Refuse a pipeline whose annotations are not of its tensor, and batches that are too small.
@@ -62,19 +62,24 @@ class _Pasting:
         name, plan = type(self).__name__, pipeline.plan
         output = plan.outputs.get(self.image)
         if not isinstance(output, TensorPlan):
-            raise PipelineError(f'{name}: the pipeline gives no "{self.image}"; it gives {", ".join(plan.outputs)}')
+            raise PipelineError(
+                f'{name}: the pipeline has no output "{self.image}"; its outputs are {", ".join(plan.outputs)}'
+            )
         if output.spec.is_open or output.spec.layout is None:
-            raise PipelineError(f'{name}: images of one size are put together, and "{self.image}" is {output.spec}')
+            raise PipelineError(f'{name}: all images must have the same size, but "{self.image}" is {output.spec}')
         for each, annotation in plan.annotations.items():
             if not isinstance(annotation, BoxesPlan | MaskPlan):
-                raise PipelineError(f'{name} moves boxes and masks, and "{each}" is neither')
+                raise PipelineError(f'{name} moves only boxes and masks, but "{each}" is neither')
             theirs, ours = annotation.geometry, output.geometry
             if (theirs.before, theirs.resize, theirs.after) != (ours.before, ours.resize, ours.after):
-                raise PipelineError(f'{name}: "{each}" lies in another image than "{self.image}": put it before that')
+                raise PipelineError(
+                    f'{name}: "{each}" is in the coordinates of a different image than '
+                    f'"{self.image}": place it before the op of that image'
+                )
         if sum(isinstance(each, BoxesPlan) for each in plan.annotations.values()) > 1:
-            raise PipelineError(f"{name}: several outputs of boxes: leave one")
+            raise PipelineError(f"{name}: there are several outputs of boxes: keep one")
         if order.batch_size < self.least:
-            raise PipelineError(f"{name} takes {self.least} images of a batch, and batch_size is {order.batch_size}")
+            raise PipelineError(f"{name} takes {self.least} images of a batch, but batch_size is {order.batch_size}")
 
     def mixed(self, batch: Batch, key: Key, pipeline: Pipeline) -> Batch:
         """A batch of such images; ``batch["mix"]`` says of each what was done."""
@@ -159,7 +164,7 @@ class CopyPaste(_Pasting):
         super().check(pipeline, order)
         fields = {each.field for each in pipeline.plan.annotations.values()}
         if not {"boxes", "masks"} <= fields:
-            raise PipelineError("CopyPaste: objects are boxes with masks: add the ops boxes and masks")
+            raise PipelineError("CopyPaste pastes objects, which need boxes and masks: add the ops boxes and masks")
 
     def _changed(self, row: int, work: _Work, rng: np.random.Generator) -> dict[str, Any]:
         other, (masks,) = work.partners[row], work.masks

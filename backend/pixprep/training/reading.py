@@ -29,7 +29,7 @@ _SLOW = 0.1
 """Reading is too slow if the engine waits for it for more than this share of the time: then more threads read."""
 
 _HINTS: Mapping[type, str] = {
-    str: ": pathlib.Path(text) is one, and pixprep.read.rows takes texts",
+    str: ": use pathlib.Path(text), or pixprep.read.rows, which accepts str",
     dict: ': pixprep.read.rows takes {"bytes": ..., "path": ...}',
 }
 
@@ -227,7 +227,7 @@ class Reader:
         hint = _HINTS.get(type(image), "")
         if hasattr(image, "__array_interface__"):
             hint = ": a pipeline whose first op is pixels takes arrays"
-        what = f"is the bytes of a file, or its pathlib.Path, not {type(image).__name__}{hint}"
+        what = f"must be the bytes of a file or its pathlib.Path, not {type(image).__name__}{hint}"
         raise DataError(f'{printable(name)}: "image" {what}')
 
     def _started(self, part: Part) -> list[Future[list[Sample]]]:

@@ -27,7 +27,7 @@ def checked_state(state: Mapping[str, Any], now: Mapping[str, Any], length: int)
     if isinstance(state, Mapping):
         state = {"sampler": None, **state}  # older ones have none
     if not isinstance(state, Mapping) or set(state) != set(now) or state["version"] != STATE_VERSION:
-        raise PipelineError(f"this is no state of a Loader: {state!r}")
+        raise PipelineError(f"this is not a state of a Loader: {state!r}")
     for name in ("seed", "shuffle"):
         if state[name] != now[name]:
             raise PipelineError(
@@ -38,13 +38,13 @@ def checked_state(state: Mapping[str, Any], now: Mapping[str, Any], length: int)
     _number(state, "samples", (1 << 63) - 1)
     if (state["samples"], state["source"]) != (now["samples"], now["source"]):
         raise DataError(
-            f"the state is of another source: {state['samples']:,} samples ({state['source']}), and here are "
+            f"the state belongs to a different source: {state['samples']:,} samples ({state['source']}), and here are "
             f"{now['samples']:,} ({now['source']})"
         )
     if state["sampler"] != now["sampler"]:
         raise PipelineError(
             "the state is of other weights, shares, repeats, epoch_samples or group_by, or with group_by of other "
-            "global batches (batch_size times shards): the rest of the epoch would be other samples"
+            "global batches (batch_size times shards): the rest of the epoch would be different samples"
         )
     return epoch, _number(state, "position", length)
 
@@ -56,7 +56,7 @@ def checked_epoch(epoch: int) -> int:
         PipelineError: it is none.
     """
     if isinstance(epoch, bool) or not isinstance(epoch, Integral) or not 0 <= int(epoch) <= MAX_EPOCHS:
-        raise PipelineError(f"epoch is an integer from 0 to {MAX_EPOCHS:,}, not {epoch!r}")
+        raise PipelineError(f"epoch must be an integer from 0 to {MAX_EPOCHS:,}, not {epoch!r}")
     return int(epoch)
 
 

@@ -81,7 +81,7 @@ def _signature(name: str, example: Batch, *, is_padded: bool) -> Any:
         return tf.RaggedTensorSpec((None, None, *first.shape[1:]), first.dtype, ragged_rank=1)
     if isinstance(first, str | bytes):
         return tf.TensorSpec((None,), tf.string)
-    raise DataError(f'the field "{name}" is no tensor, but {type(first).__name__}: name those that are wanted')
+    raise DataError(f'the field "{name}" is not a tensor but {type(first).__name__}: name the fields that you need')
 
 
 def _value(value: Any) -> Any:

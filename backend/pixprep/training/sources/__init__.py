@@ -127,7 +127,7 @@ def read_image(sample: Sample, limits: Limits, room: Callable[[int], memoryview]
         room: gives memory of so many bytes for a file; default: memory of its own.
 
     Raises:
-        ImageError: the file cannot be read, is no regular file, or has more bytes than the limit; named.
+        ImageError: the file cannot be read, is not a regular file, or has more bytes than the limit; named.
     """
     image = sample["image"]
     if not isinstance(image, Path):
@@ -136,11 +136,11 @@ def read_image(sample: Sample, limits: Limits, room: Callable[[int], memoryview]
         try:
             descriptor = os.open(image, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would wait for its writer
         except ValueError:  # of a NUL
-            raise ImageError("UNREADABLE", "is no name of a file") from None
+            raise ImageError("UNREADABLE", "is not a file name") from None
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise ImageError("UNREADABLE", "is no regular file")
+                raise ImageError("UNREADABLE", "is not a regular file")
             limits.check_bytes(status.st_size)
             if room is None:
                 return os.read(descriptor, status.st_size)

@@ -172,17 +172,19 @@ def coco(
     try:
         file = msgspec.json.decode(text, type=_File)
     except msgspec.ValidationError as error:
-        raise DataError(f"{where}: is no file of COCO's annotations: {error}") from None
+        raise DataError(f"{where}: is not a COCO annotation file: {error}") from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise DataError(f"{where}: is not JSON: {error}") from None
     if not file.images:
         raise DataError(f"{where}: has no images")
     categories = {each.id: each.name for each in sorted(file.categories, key=lambda each: each.id)}
     if len(categories) != len(file.categories):
-        raise DataError(f"{where}: two categories have one id")
+        raise DataError(f"{where}: two categories have the same id")
     points = {len(each.keypoints) for each in file.categories} if keypoints else {0}
     if len(points) != 1 or (keypoints and points == {0}):
-        raise DataError(f"{where}: its categories name {sorted(points)} keypoints: they must all name as many")
+        raise DataError(
+            f"{where}: its categories name {sorted(points)} keypoints: all categories must name the same number"
+        )
     name = Path(where).name
     broken: dict[int, ImageError] = {}
     names, images_, places = _read_images(file.images, name, broken)
@@ -224,7 +226,7 @@ def _without_empty(
     is_kept[list(broken)] = True
     kept = np.flatnonzero(is_kept).tolist()
     if not kept:
-        raise DataError("no image has a box of more than a pixel a side: leave empty=False out")
+        raise DataError("no image has a box larger than one pixel per side: remove empty=False")
     places, of_kept = np.cumsum(is_kept) - 1, is_kept[boxes["image"]]
     boxes |= {field: column[of_kept] for field, column in boxes.items()}
     boxes["image"] = places[boxes["image"]]

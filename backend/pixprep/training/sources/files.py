@@ -148,7 +148,10 @@ def _files(
         if labels is not None:
             raise DataError(f"{os.fspath(where)}: the labels of a folder are its folders: give labels with a list")
         if not is_remote(where) and Path(where).is_file():
-            raise DataError(f"{os.fspath(where)}: is a file: [path] is a list of it, and pixprep.read.table reads CSV")
+            raise DataError(
+                f"{os.fspath(where)}: is a file, not a folder: pass the list [path], or read a CSV "
+                "with pixprep.read.table"
+            )
         return _folder(folder_of(where), classes, suffixes)
     names = [absolute(path) for path in where]
     if not names:
@@ -171,13 +174,13 @@ def _numbers(labels: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
     try:
         found = np.array(labels)
     except ValueError:
-        raise DataError("labels are one number for each file, or rows of equally many numbers") from None
+        raise DataError("labels must be one number per file, or rows of equal length") from None
     if found.ndim == 0 or len(found) != count:
         raise DataError(f"{found.size:,} labels for {count:,} files")
     if found.dtype.kind not in "biuf":
-        raise DataError(f"labels are numbers, not {found.ravel()[0]!r}: pixprep.read.table has classes")
+        raise DataError(f"labels must be numbers, not {found.ravel()[0]!r}: pixprep.read.table supports class names")
     if found.dtype.kind == "u" and found.size and int(found.max()) > np.iinfo(np.int64).max:
-        raise DataError(f"labels are integers of 64 bits with a sign, and {found.max()} is larger")
+        raise DataError(f"labels must fit in signed 64-bit integers, but {found.max()} is larger")
     return found if found.dtype.kind == "f" else found.astype(np.int64)
 
 
@@ -206,7 +209,7 @@ def _folder(root: str, classes: Sequence[str] | None, suffixes: tuple[str, ...])
         if missing := [name for name in classes if name not in folders]:
             raise DataError(f"{root}: has no folder for {_some(missing)}; there are {_some(folders)}")
         if unknown := [name for name in folders if name not in classes]:
-            raise DataError(f"{root}: {_some(unknown)} is no class; the classes are {_some(list(classes))}")
+            raise DataError(f"{root}: {_some(unknown)} is not a class; the classes are {_some(list(classes))}")
     names = tuple(classes or folders)
     counts, parts, strange = [], [], []
     for name in names:
@@ -307,11 +310,11 @@ def table(
     first = next(lines, None)
     header = first[1] if first else []
     if not header or not isinstance(header, list) or len(set(header)) != len(header):
-        raise DataError(f"{where}: its first line must be the names of its columns, each once")
+        raise DataError(f"{where}: its first line must contain the names of its columns, each once")
     for column in (image, *([label] if label is not None else [])):
         if column not in header:
             known = ", ".join(map(repr, header[:20])) or "none"
-            hint = "" if column == image else "; label=None is for a table without labels"
+            hint = "" if column == image else "; use label=None for a table without labels"
             raise DataError(f"{where}: has no column {column!r}; there are {printable(known)}{hint}")
     broken: dict[int, ImageError] = {}
     others = [name for name in header if name not in (image, label)]
@@ -338,7 +341,7 @@ def table(
         for name, field in zip(header, fields, strict=True):
             columns[name].append(sys.intern(field) if name == label else field)
     if not columns[image]:
-        raise DataError(f"{where}: has no line after the names of its columns")
+        raise DataError(f"{where}: has no rows after the header line")
     names = tuple(classes or ())
     declared = checked(types, [*others, *([] if label is None else ["label"])])
     numbers = None

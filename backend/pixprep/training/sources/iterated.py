@@ -47,7 +47,7 @@ class _Passes:
                 raise DataError(f"row {index:,} of the iterable: {type(error).__name__}: {error}") from error
             self._next = self._samples
         raise DataError(
-            f"the iterable ends before row {index:,}, and samples={self._samples:,}: give its number of rows"
+            f"the iterable ends before row {index:,}, but samples={self._samples:,}: set samples to its number of rows"
         )
 
 
@@ -87,17 +87,20 @@ def iterable(
     """
     check_source_format(box_format)
     if not callable(items) and not hasattr(items, "__iter__"):
-        raise DataError(f"an iterable has an iterator, which a {type(items).__name__} has not: see pixprep.read")
+        raise DataError(
+            f"an iterable must have an iterator, which a {type(items).__name__} does not have: see pixprep.read"
+        )
     if isinstance(items, Iterator):
         raise DataError(
-            f"a {type(items).__name__} can be iterated once, and each epoch does: give the function that makes it"
+            f"a {type(items).__name__} can be iterated only once, but each epoch iterates it: "
+            "pass the function that creates it"
         )
     if samples is None:
         if not isinstance(items, Sized):
-            raise DataError("the iterable has no length: give samples=, its rows or those of an epoch")
+            raise DataError("the iterable has no length: pass samples=, the number of its rows or of those in an epoch")
         samples = len(items)
     if not isinstance(samples, int) or not 1 <= samples <= sys.maxsize:
-        raise DataError(f"samples is a number of rows from 1 to {sys.maxsize:,}, not {samples!r}")
+        raise DataError(f"samples must be a number of rows from 1 to {sys.maxsize:,}, not {samples!r}")
     keys = named(image=image, **fields)
     rows, known = plain(items, keys)
     passes = _Passes(lambda: iter(rows() if callable(rows) else rows), samples)
@@ -116,6 +119,6 @@ def check_in_order(source: object, **arguments: object) -> None:
         return
     for name, value in arguments.items():
         if value is not None and not (isinstance(value, bool | int | str) and value in _POSSIBLE.get(name, ())):
-            what = "has its order alone, and no sample by its number"
-            remedy = 'take "skip" or "raise"' if name == "on_error" else "shuffle the iterable itself"
+            what = "can be read only in its own order, not by index"
+            remedy = 'use "skip" or "raise"' if name == "on_error" else "shuffle the iterable itself"
             raise PipelineError(f"{name}: an iterable {what}: {remedy}")

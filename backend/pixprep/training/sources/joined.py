@@ -188,14 +188,14 @@ def weights_of(source: AnySource, weights: npt.ArrayLike | str | None) -> npt.ND
         try:
             return np.array(weights, np.float64).reshape(-1)
         except (TypeError, ValueError):
-            raise PipelineError('weights are "balanced", or a number for each sample') from None
+            raise PipelineError('weights must be "balanced" or one number per sample') from None
     if weights != "balanced":
-        raise PipelineError(f'weights are "balanced", or a number for each sample, not {weights!r}')
+        raise PipelineError(f'weights must be "balanced" or one number per sample, not {weights!r}')
     labels = labels_of(source)
     if labels is None:
         raise DataError(
-            f'weights="balanced" needs every label before a sample is read, which a {type(source).__name__} has not: '
-            "give weights, a number for each sample"
+            f'weights="balanced" needs all labels in advance, which a {type(source).__name__} does not have: '
+            "pass weights, one number per sample"
         )
     _, kinds, counts = np.unique(labels, return_inverse=True, return_counts=True)
     is_one = labels >= 0 if getattr(source, "classes", ()) else labels != NO_LABEL
@@ -204,7 +204,7 @@ def weights_of(source: AnySource, weights: npt.ArrayLike | str | None) -> npt.ND
 
 _ROWS: tuple[tuple[Any, str], ...] = (
     ((str, Path), "pixprep.read.files(paths, labels=labels) reads paths"),
-    (bytes, '[{"image": each} for each in files] are dicts'),
+    (bytes, 'write [{"image": each} for each in files]'),
     (tuple, "pixprep.read.rows(rows, image=0, label=1) takes tuples"),
 )
 """Types that a list may have in place of samples, and what takes them."""
@@ -217,18 +217,21 @@ def check_source(source: object) -> None:
         DataError: it is a path, or one image; or it has no length, or no samples.
     """
     if isinstance(source, str | bytes | Path):
-        raise DataError(f"source: {source!r} is a path, or one image: pixprep.read.files reads a folder")
+        raise DataError(f"source: {source!r} is a path or a single image: pixprep.read.files reads a folder")
     kind = type(source).__name__
     if isinstance(source, Mapping):
         raise DataError(
-            f'source: a {kind} has no samples by their numbers: pixprep.read.rows(columns, label="label") has'
+            f'source: a {kind} cannot be indexed by sample number: use pixprep.read.rows(columns, label="label")'
         )
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
-        remedy = "pixprep.read.iterable reads it in its order" if hasattr(source, "__iter__") else "see pixprep.read"
-        raise DataError(f"source: a {kind} has no length, or no sample by its number: {remedy}")
+        remedy = (
+            "pixprep.read.iterable reads it in its own order" if hasattr(source, "__iter__") else "see pixprep.read"
+        )
+        raise DataError(f"source: a {kind} does not support len() or indexing: {remedy}")
     if hasattr(source, "samples") and hasattr(source, "root") and hasattr(source, "loader"):  # torchvision's
         raise DataError(
-            f"source: a {kind} decodes its images itself: pixprep.read.files({str(source.root)!r}) has the same classes"
+            f"source: a {kind} decodes its images itself: use "
+            f"pixprep.read.files({str(source.root)!r}), which has the same classes"
         )
     if len(source) == 0:
         raise DataError("the source has no samples")
@@ -236,7 +239,7 @@ def check_source(source: object) -> None:
         first = next(iter(source))
         for known, remedy in _ROWS:
             if isinstance(first, known):
-                raise DataError(f'source: samples are dicts with an "image", not {type(first).__name__}: {remedy}')
+                raise DataError(f'source: samples must be dicts with an "image", not {type(first).__name__}: {remedy}')
 
 
 def groups_of(
@@ -260,10 +263,10 @@ def groups_of(
     if not isinstance(group_by, str):
         groups = np.asarray(group_by)
         if groups.dtype.kind not in "bui" or groups.ndim != 1:
-            raise PipelineError('group_by is "aspect", or an integer for each sample')
+            raise PipelineError('group_by must be "aspect" or one integer per sample')
         return groups.astype(np.int64)
     if group_by != "aspect" or getattr(source, "holds", "images") != "images":
-        raise PipelineError(f'group_by is "aspect" of images, or an integer for each sample, not {group_by!r}')
+        raise PipelineError(f'group_by must be "aspect" (for images) or one integer per sample, not {group_by!r}')
     sizes = _known_sizes(source).astype(np.int64)
     unknown = np.flatnonzero(~sizes.all(axis=1))
     if len(unknown):

@@ -92,11 +92,11 @@ def lmdb(
     patterns = named(image=image, **fields)
     if patterns and image is None:
         raise DataError(
-            f'{", ".join(patterns)}: further keys go with a pattern of the images\', such as image="image-%09d"'
+            f'{", ".join(patterns)}: other keys also require a pattern for the images, such as image="image-%09d"'
         )
     for field, pattern in patterns.items():
         if not _NUMBERED.fullmatch(str(pattern)):
-            raise DataError(f"{field}={pattern!r} is no pattern of keys: it has one number, such as image-%09d")
+            raise DataError(f"{field}={pattern!r} is not a key pattern: it must contain one number, such as image-%09d")
     whole = absolute(path)
     store = _store(whole)
     with store.reading() as transaction:
@@ -105,8 +105,8 @@ def lmdb(
             count, keys = _number(bytes(said or b""), whole), None
             if count > (entries := transaction.stat()["entries"]):
                 raise DataError(
-                    f'{whole}: the key "{_COUNT.decode()}" says that there are {count:,} samples, and all keys are '
-                    f"{entries:,}: write the number of samples there"
+                    f'{whole}: the key "{_COUNT.decode()}" declares {count:,} samples, but the total number of keys is '
+                    f"{entries:,}: store the number of samples under that key"
                 )
         else:
             found = [bytes(key) for key in transaction.cursor().iternext(keys=True, values=False)]
@@ -115,7 +115,7 @@ def lmdb(
             keys = Names([[key.decode(errors="surrogateescape") for key in found]])
             count = len(keys)
     if count < 1:
-        raise DataError(f"{whole}: no sample in it")
+        raise DataError(f"{whole}: contains no samples")
     source = LmdbValues(whole, {field: str(pattern) for field, pattern in patterns.items()}, keys, count, first)
     source.classes = tuple(classes)
     return typed(source, types, patterns)
@@ -144,14 +144,12 @@ def _open(path: str) -> Any:
     try:
         return library.open(path, subdir=Path(path).is_dir(), readonly=True, lock=False, readahead=False, meminit=False)
     except library.Error as error:
-        raise DataError(f"{path}: no LMDB: {error}") from None
+        raise DataError(f"{path}: is not an LMDB: {error}") from None
 
 
 def _number(text: bytes, path: str) -> int:
     if not text.isdigit() or len(text) > 18:
-        raise DataError(
-            f'{path}: the key "{_COUNT.decode()}" says how many samples there are; here it is {text[:40]!r}'
-        )
+        raise DataError(f'{path}: the key "{_COUNT.decode()}" must contain the number of samples, not {text[:40]!r}')
     return int(text)
 
 
@@ -159,4 +157,4 @@ def _text(value: bytes, key: str) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise ImageError("BAD_RECORD", f"the value of the key {key!r} is no UTF-8") from None
+        raise ImageError("BAD_RECORD", f"the value of the key {key!r} is not UTF-8") from None

@@ -199,7 +199,7 @@ def parquet(
         files, lambda path: needed("parquet").described(path, columns, is_label_typed="label" in (types or {}))
     )
     if not any(footer.num_rows for footer, _ in found):
-        raise DataError(f"{files[0]}: no row in it" + f" ({len(files):,} files, no row)" * (len(files) > 1))
+        raise DataError(f"{files[0]}: contains no rows" + f" ({len(files):,} files, no rows)" * (len(files) > 1))
     source = ParquetRows(
         files,
         [footer for footer, _ in found],

@@ -40,7 +40,7 @@ def read(url: str, offset: int, size: int) -> bytes:
     """
     data: bytes = b"" if size == 0 else _cat(url, size, start=offset, end=offset + size)
     if len(data) > size:
-        raise DataError(f"{url}: its server gives whole files and no pieces of them: download it")
+        raise DataError(f"{url}: its server does not support range requests: download the file")
     return data
 
 
@@ -85,7 +85,7 @@ def size_of(url: str) -> int:
     """
     found = _again(url, lambda: _call(url, "size"))
     if not isinstance(found, int):
-        raise DataError(f"{url}: its server does not say how large it is: download it")
+        raise DataError(f"{url}: its server does not report the size of the file: download it")
     return found
 
 

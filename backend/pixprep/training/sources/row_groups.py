@@ -75,17 +75,17 @@ def described(path: str, fields: Mapping[str, str], *, is_label_typed: bool = Fa
     try:
         file = opened(path)
     except pa.ArrowException as error:
-        raise DataError(f"{path}: is no Parquet file, or a damaged one: {printable(error)[:200]}") from None
+        raise DataError(f"{path}: is not a Parquet file, or is damaged: {printable(error)[:200]}") from None
     for field, name in fields.items():
         found = _type_of(path, file.schema_arrow, name)
         if field == "image" and not _is_encoded(found):
             raise DataError(
-                f"{path}: the column {name!r} is {found}, and no encoded images: those are binary, or a struct with "
+                f"{path}: the column {name!r} is {found}, not encoded images: those must be binary, or a struct with "
                 'binary "bytes"'
             )
         if field == "label" and not pa.types.is_integer(found) and not is_label_typed:
             remedy = 'declare it, such as types={"label": "float"} or "classes", or give another name'
-            raise DataError(f"{path}: the column {name!r} is {found}, and labels are integers: {remedy}")
+            raise DataError(f"{path}: the column {name!r} is {found}, but labels must be integers: {remedy}")
     return file.metadata, _classes(file.schema_arrow.metadata or {}, fields.get("label"))
 
 

@@ -108,7 +108,7 @@ def rows(
         items = _Columns(items)
     if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
         raise DataError(
-            f"rows need a length and numbers, which {_kind(items)} lacks: make a list of it, or see iterable"
+            f"rows must support len() and indexing, which {_kind(items)} does not: make a list of it, or see iterable"
         )
     if len(items) == 0:
         raise DataError("there are no rows")
@@ -149,7 +149,7 @@ class _Columns:
         lengths = {name: len(each) if hasattr(each, "__len__") else -1 for name, each in columns.items()}
         if len({*lengths.values()}) > 1 or -1 in lengths.values():
             found = ", ".join(f"{name!r} has {length:,}" for name, length in lengths.items() if length >= 0)
-            raise DataError(f"columns have one length: {found or 'these have none'}")
+            raise DataError(f"columns must have the same length: {found or 'these have no length'}")
         self._length = next(iter(lengths.values()), 0)
 
     def __len__(self) -> int:
@@ -172,7 +172,7 @@ def _encoded(value: Any, name: str) -> tuple[Any, str]:
         return value, ""
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         return value, ""
-    hint = "give the encoded bytes or a path, so that pixprep decodes it"
+    hint = "pass the encoded bytes or a path, so that pixprep decodes it"
     raise ImageError("BAD_RECORD", f"{name}: its image is {_kind(value)}: {hint}")
 
 

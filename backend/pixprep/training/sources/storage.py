@@ -29,7 +29,7 @@ _MAX_PIECE_BYTES = 256 << 20
 """Maximum size of a record or a member, unless ``LIMITS`` allow larger images."""
 _LOG = logging.getLogger("pixprep.read")
 _MAX_OPEN = 256
-_MOST_NOTES = 20
+_MAX_NOTES = 20
 _SCANNERS = 8
 _AHEAD_BYTES = 1 << 20  # of an object: what is scanned comes in pieces of this size, and a large member is passed over
 _MAX_FILES = 1_000_000
@@ -183,8 +183,8 @@ def fingerprint(*parts: object) -> str:
 
 def noted(where: str, notes: Sequence[str]) -> tuple[str, ...]:
     """Log what was odd about a source, and keep it: the first 20, and how many more."""
-    more = len(notes) - _MOST_NOTES
-    kept = (*notes[:_MOST_NOTES], *([f"and {more:,} more"] if more > 0 else []))
+    more = len(notes) - _MAX_NOTES
+    kept = (*notes[:_MAX_NOTES], *([f"and {more:,} more"] if more > 0 else []))
     for note in kept:
         _LOG.warning("%s: %s", printable(where), printable(note))
     return kept
@@ -198,11 +198,11 @@ def inside(root: str, name: str) -> str:
         name: relative to it, or absolute.
 
     Raises:
-        ImageError: it is no name of a file in there.
+        ImageError: it is not a file name in there.
     """
     path = os.path.join(root, name)  # noqa: PTH118
     if is_remote(path) and (not is_remote(root) or "::" in name):  # which would be an address of its own
-        raise ImageError("BAD_RECORD", f"its file {name[:200]!r} is a URL, and no name in {root}")
+        raise ImageError("BAD_RECORD", f"its file {name[:200]!r} is a URL, not a name in {root}")
     if name and not name.startswith("/") and ".." not in name and "\0" not in name:
         return path
     path = os.path.normpath(path)
@@ -257,7 +257,7 @@ def folder_of(path: StrPath) -> str:
         DataError: it is not, or is a file.
     """
     if not is_remote(path) and not Path(path).is_dir():
-        raise DataError(f"{os.fspath(path)}: {'is a file, and no folder' if Path(path).exists() else 'no such folder'}")
+        raise DataError(f"{os.fspath(path)}: {'is a file, not a folder' if Path(path).exists() else 'no such folder'}")
     return absolute(path)
 
 
@@ -281,7 +281,7 @@ def archives(paths: StrPath | Sequence[StrPath]) -> list[str]:
                 matching = sorted(filter(os.path.isfile, glob.glob(text, recursive=True)))  # noqa: PTH207
             if not matching:
                 folder = f"is a folder: write {os.path.join(text, '*')}, say" * os.path.isdir(text)  # noqa: PTH112, PTH118
-                raise DataError(f"{text}: {folder or 'no such file, and no file of such a name'}")
+                raise DataError(f"{text}: {folder or 'no file with this name or matching this pattern'}")
             found += map(absolute, matching)
     if not found:
         raise DataError("no file is named")
@@ -300,7 +300,7 @@ def expanded(text: str) -> list[str]:
     if bounds is not None:
         first, last, digits = int(bounds[1]), int(bounds[2]), max(map(len, bounds.groups()))
         if not 0 <= last - first < _MAX_FILES:
-            raise DataError(f"{text}: {{{match[1]}}} counts from a number to a larger one, at most {_MAX_FILES:,}")
+            raise DataError(f"{text}: {{{match[1]}}} must count up, over at most {_MAX_FILES:,} numbers")
         choices = [f"{number:0{digits if bounds[1][0] == '0' else 1}}" for number in range(first, last + 1)]
     return [text[: match.start()] + choice + rest for choice in choices for rest in expanded(text[match.end() :])]
 

@@ -155,7 +155,7 @@ def tar(
 
     shards = scan(files, scanned)
     if not any(shard.keys for shard in shards):
-        note = next((note for shard in shards for note in shard.notes), "no sample in it")
+        note = next((note for shard in shards for note in shard.notes), "contains no samples")
         raise DataError(f"{files[0]}: {note}")
     return typed(TarSamples(files, shards, wanted, tuple(classes)), types, members, box_format)
 
@@ -231,7 +231,7 @@ def _members(file: Opened, notes: list[str]) -> Iterator[_Member]:
         if size is None or not _is_intact(header):
             if offset == 0:
                 tool = _PACKED.get(header[:2])
-                text = f"is compressed: unpack it first: {tool} {Path(file.path).name}" if tool else "is no tar file"
+                text = f"is compressed: unpack it first: {tool} {Path(file.path).name}" if tool else "is not a tar file"
                 raise DataError(f"{file.path}: {text}")
             yield lost("a broken header")
             return

@@ -75,7 +75,7 @@ class Records(Archives):
             try:
                 return {"name": name} | self._read(_example(self._record(file, number)))
             except wire.WireError as error:
-                raise ImageError("BAD_RECORD", f"is no tf.train.Example: {error}") from None
+                raise ImageError("BAD_RECORD", f"is not a tf.train.Example: {error}") from None
 
     def _record(self, file: int, number: int) -> memoryview:
         """The data of a record, checked."""
@@ -98,7 +98,7 @@ class Records(Archives):
             if isinstance(feature, str):
                 values = _values(features, feature)
                 if len(values) != 1:
-                    raise ImageError("BAD_RECORD", f"its {feature!r} has {len(values):,} values, and not one")
+                    raise ImageError("BAD_RECORD", f"its {feature!r} has {len(values):,} values instead of one")
                 sample[field] = _single(field, values[0], feature)
             else:
                 sample[field] = _array(_values(features, feature[0]))
@@ -120,7 +120,7 @@ class Records(Archives):
         found = rows if self._box_format == "xyxy" else to_xyxy(rows, self._box_format)
         corners = np.asarray(found)
         if not np.isfinite(corners).all() or (corners[:, 2:] < corners[:, :2]).any():
-            raise ImageError("BAD_RECORD", "a box ends before it begins, or is no finite number")
+            raise ImageError("BAD_RECORD", "a box ends before it begins or is not finite")
         if isinstance(found, Shares):
             return found if size is None else found.pixels(*size)
         return corners.astype(np.float32)
@@ -237,13 +237,15 @@ def _indexed(path: str, index: str) -> _Found:
     try:
         rows = np.array(text.split(), np.int64).reshape(-1, 2)
     except (ValueError, OverflowError):
-        raise DataError(f"{index}: is no index of DALI's: a line is the offset and the size of a record") from None
+        raise DataError(
+            f"{index}: is not a DALI index: each line must be the offset and the size of a record"
+        ) from None
     offsets, sizes = np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1])
     wrong = (offsets < 0) | (sizes < _HEADER + _FOOTER) | (offsets > size) | (sizes > size - offsets)
     if wrong.any():
         row = int(wrong.argmax())
         what = f"{offsets[row]} {sizes[row]} is outside the {size:,} bytes of {path}"
-        raise DataError(f"{index}: line {row + 1}: {what}: make it again")
+        raise DataError(f"{index}: line {row + 1}: {what}: create the index again")
     return offsets, sizes, None
 
 

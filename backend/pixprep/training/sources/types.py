@@ -76,7 +76,7 @@ def typed(source: S, types: Mapping[str, FieldType] | None, fields: Iterable[str
     source.types = Types(checked(types, [*fields]), source.classes)
     for field, kind in source.types.fields.items():
         if kind in ("classes", "multi_hot") and not source.classes:
-            raise DataError(f'types: "{field}" is "{kind}": name the classes: classes=["cat", "dog"]')
+            raise DataError(f'types: "{field}" is "{kind}", which needs the class names: pass classes=["cat", "dog"]')
     return source
 
 
@@ -87,13 +87,13 @@ def checked(types: Mapping[str, FieldType] | None, fields: Sequence[str]) -> dic
         DataError: see above.
     """
     if types is not None and not isinstance(types, Mapping):
-        raise DataError(f'types is a dict such as {{"label": "float"}}, not {types!r}')
+        raise DataError(f'types must be a dict such as {{"label": "float"}}, not {types!r}')
     for field, kind in (types or {}).items():
         if kind not in TYPES:
-            raise DataError(f'types: the type of "{field}" is one of {", ".join(TYPES)}, not {kind!r}')
+            raise DataError(f'types: the type of "{field}" must be one of {", ".join(TYPES)}, not {kind!r}')
         if field in ("image", "name") or field not in fields:
             known = ", ".join(f'"{each}"' for each in fields if each not in ("image", "name")) or "none"
-            raise DataError(f'types: there is no field "{printable(field)}" that has a type; there are {known}')
+            raise DataError(f'types: no field "{printable(field)}" can have a type; the fields are {known}')
     return dict(types or {})
 
 
@@ -138,7 +138,7 @@ def _real(value: Any, _: Sequence[str] = ()) -> float:
     except (TypeError, ValueError):
         found = float("nan")
     if not isfinite(found):
-        raise ValueError(f"{str(value)[:80]!r} is no finite number")
+        raise ValueError(f"{str(value)[:80]!r} is not a finite number")
     return found
 
 
@@ -152,7 +152,7 @@ def _class(value: Any, classes: Sequence[str]) -> int:
             return classes.index(name)
     elif 0 <= (number := _whole(value)) < len(classes):
         return number
-    raise ValueError(f"{str(value)[:80]!r} is none of the classes")
+    raise ValueError(f"{str(value)[:80]!r} is not one of the classes")
 
 
 _CONVERT: Mapping[FieldType, Callable[[Any, Sequence[str]], Any]] = {
@@ -202,7 +202,7 @@ def found_classes(kind: FieldType, texts: Iterable[str]) -> tuple[str, ...]:
         for text in distinct:
             if re.search(r"[|;,]", text):
                 raise DataError(
-                    f'types: blanks separate the names of "multi_hot", not what {text[:80]!r} has: give classes'
+                    f'types: the names of "multi_hot" must be separated by spaces, unlike {text[:80]!r}: pass classes'
                 )
         distinct = dict.fromkeys(name for text in distinct for name in text.split())
     return tuple(sorted(distinct.keys() - {""}))

@@ -80,7 +80,9 @@ class VocImages(Source):
         for number, each in enumerate(objects):
             kind = (each.findtext("name") or "").strip()
             if kind not in self._labels:
-                raise ImageError("BAD_RECORD", f"object {number}: {kind[:80]!r} is none of the classes: give classes=")
+                raise ImageError(
+                    "BAD_RECORD", f"object {number}: {kind[:80]!r} is not one of the classes: pass classes="
+                )
             labels[number] = self._labels[kind]
             boxes[number] = [_real(each, f"bndbox/{side}", number) for side in ("xmin", "ymin", "xmax", "ymax")]
         boxes[:, :2] -= 1
@@ -126,7 +128,7 @@ def voc(folder: StrPath, split: str | None = None, *, classes: Sequence[str] = C
         words = [line.split() for line in text.decode(errors="surrogateescape").splitlines()]
         stems = [row[0] for row in words if row]
         if bad_ones := [stem for stem in stems if "/" in stem or "\0" in stem or stem in (".", "..")]:
-            raise DataError(f"{where}: {bad_ones[0][:80]!r} is no name of an image")
+            raise DataError(f"{where}: {bad_ones[0][:80]!r} is not the name of an image")
     if not stems:
         raise DataError(f"{root}: no image is annotated")
     found = [images.get(stem, "") for stem in stems]
@@ -163,11 +165,11 @@ def _parsed(path: str) -> ET.Element:
     if b"\0" in data:
         raise ImageError("BAD_RECORD", "is not UTF-8: it has zeros")
     if b"<!DOCTYPE" in data:
-        raise ImageError("BAD_RECORD", "defines a document type, which is refused: it can define entities")
+        raise ImageError("BAD_RECORD", "defines a document type, which is rejected because it can define entities")
     try:
         return ET.fromstring(data, ET.XMLParser(encoding="utf-8"))  # noqa: S314  (as said above)
     except ET.ParseError as error:
-        raise ImageError("BAD_RECORD", f"is no XML: {error}") from None
+        raise ImageError("BAD_RECORD", f"is not XML: {error}") from None
 
 
 def _real(each: ET.Element, path: str, number: int) -> float:
