@@ -82,7 +82,7 @@ def test_a_name_that_is_a_url_is_a_broken_sample_of_its_folder_and_is_not_asked_
 def test_a_name_in_a_list_of_vocs_is_no_path(tmp_path, name):
     write_voc(tmp_path, 2)
     (tmp_path / "ImageSets" / "Main" / "x.txt").write_text(f"0\n{name}\n")
-    with pytest.raises(pp.DataError, match="is no name of an image"):
+    with pytest.raises(pp.DataError, match="is not the name of an image"):
         read.voc(tmp_path, "x")
 
 
