@@ -1,5 +1,5 @@
-// Structs that the host fills for the CUDA kernels, in C (fill.c) or in NumPy (fill.py, by structs.py), and numbers that
-// both go by. Sizes and offsets are in pixels, pitches in bytes.
+// Structs that the host fills for the CUDA kernels, in C (fill.c) or in NumPy (fill.py with structs.py), and constants that
+// the host and the kernels share. Sizes and offsets are in pixels, pitches in bytes.
 #ifndef STRUCTS
 #define STRUCTS
 
@@ -7,49 +7,49 @@
 #define VALUE void
 #endif
 
-#define TAPS 4            // of a group, which one instruction weighs
-#define DIGITS 3          // signed bytes of a weight
-#define PIXELS 4          // of a row, that one thread of the second pass makes
-#define ALIGNMENT 256     // bytes: of each image's part of the memory between the passes
+#define TAPS 4            // taps per group, whose products one instruction adds up
+#define DIGITS 3          // signed bytes per weight
+#define PIXELS 4          // pixels of a row that one thread of the second pass computes
+#define ALIGNMENT 256     // in bytes, of each image's part of the memory between the passes
 
-// For each output position i of one axis, flipped if the canvas shows it so: the first input position, how many taps, and
-// the weights, tap by tap (weights[tap * size + i]); for fast.cu groups of taps in place of taps.
+// For each output position i of one axis, in the order of the canvas: the first input position, the number of taps, and the
+// weights, tap by tap (weights[tap * size + i]). For fast.cu, groups of taps replace single taps.
 struct Windows {
     const int *first;
     const int *count;
     const int *weights;
     int size;
-    int bits;  // of fixed-point weights
+    int bits;  // fractional bits of fixed-point weights
 };
 
 struct Image {
-    const unsigned char *pixels;  // the first pixel that the resize sees: of a mirrored axis the last one in memory, but
-                                  // in fast.cu a mirror of the columns is in their windows
-    unsigned char *middle;        // between the passes: plain.cu has rows of pixels there, 32 bits a value; fast.cu
-                                  // words, and middle_height and middle_width count these
+    const unsigned char *pixels;  // the first pixel that the resize reads. On a mirrored axis it is the last one in
+                                  // memory; only fast.cu mirrors columns through their windows
+    unsigned char *middle;        // intermediate image between the passes: in plain.cu rows of pixels with 32 bits per
+                                  // value, in fast.cu words, which middle_height and middle_width count
     VALUE *tensor;
-    const unsigned char *begin;   // of the decoded image in memory: fast.cu reads nothing outside
+    const unsigned char *begin;   // bounds of the decoded image in memory; fast.cu does not read outside of them
     const unsigned char *end;
-    struct Windows rows;          // vertical windows, of the region's rows
-    struct Windows columns;       // horizontal windows, of the region's columns
-    long long pitch;              // bytes from a row of pixels to the next; negative if mirrored
-    int stride;                   // bytes from a pixel to the next in its row; negative if mirrored
-    int height;                   // of the pixels
+    struct Windows rows;          // vertical windows for the region's rows
+    struct Windows columns;       // horizontal windows for the region's columns
+    long long pitch;              // row stride in bytes; negative if mirrored
+    int stride;                   // column stride in bytes; negative if mirrored
+    int height;                   // size of the pixels
     int width;
     int vertical_first;           // the order of the passes
-    int middle_top;               // the input row or column at which `middle` begins
+    int middle_top;               // input row or column at which `middle` begins
     int middle_height;
     int middle_width;
-    int top;                      // the region's place on the canvas
+    int top;                      // position of the region on the canvas
     int left;
-    int passes;                   // their arithmetic, which some libraries choose by the size
-    float factor;                 // of PASSES_AREA
-    int margin_top;               // rows and columns of the fill that lie around the pixels before the resize, and
-    int margin_left;              // which the windows count; plain.cu alone has any
+    int passes;                   // `enum passes`: the arithmetic, which in some libraries depends on the size
+    float factor;                 // PASSES_AREA: 1 / number of pixels per window
+    int margin_top;               // rows and columns of padding around the pixels before the resize, which window
+    int margin_left;              // positions include; only plain.cu supports padding
     int margin_bottom;
     int margin_right;
-    int fill;                     // their colour, a byte for each decoded channel
-    const unsigned char *away;    // of PASSES_DALI: of each value of the region's rows whether its ties go away from 0
+    int fill;                     // color of the padding, one byte per decoded channel
+    const unsigned char *away;    // PASSES_DALI: for each value of a row of the region, whether ties are rounded away from 0
 };
 
 #endif
