@@ -1,18 +1,20 @@
-"""Decoding on an NVIDIA GPU: one nvImageCodec call for all JPEGs of a chunk; the rest goes to the CPU decoder.
+"""Decodes on an NVIDIA GPU: one nvImageCodec call for all JPEGs of a chunk. Other images go to the CPU decoder.
 
-nvImageCodec decodes the kinds of JPEGs that it was compared with the CPU decoder by, on this machine, when the decoder
-was made. The CPU decoder has everything else, on the cores of the host, meanwhile: other formats, rare kinds of JPEGs,
-and what nvImageCodec refuses. So the reason why an image is refused is the same on every device.
+When the decoder is created, nvImageCodec is compared with the CPU decoder on this machine. It then decodes the kinds of
+JPEGs that passed the comparison. Meanwhile the CPU decoder processes all other images on the cores of the host: other
+formats, rare kinds of JPEGs, and JPEGs that nvImageCodec rejects. Therefore the reason for rejecting an image is the
+same on every device.
 
-No CUDA decoder has the fast IDCT: with ``"idct": "fast"`` nvImageCodec decodes on the CPU, by libjpeg-turbo. There it
-has another decoder for images that it turns upright, which knows neither the fast IDCT nor the fast chroma: these go to
-the CPU decoder.
+No CUDA decoder supports the fast IDCT. With ``"idct": "fast"``, nvImageCodec decodes on the CPU with libjpeg-turbo. For
+images with an EXIF orientation it then uses a decoder that supports neither the fast IDCT nor the fast chroma
+upsampling, so these images go to the CPU decoder.
 
-nvImageCodec does not say that a JPEG is damaged. Only one whose structure is whole reaches it (``structural``). With
-the other levels of damage libjpeg-turbo reads its data first, too, on the cores of the host: images and errors are then
-those of the CPU. A large batch is cut into chunks, so that the host reads one while another is decoded.
+nvImageCodec does not report damage. It only receives JPEGs whose marker structure is complete (``structural``). With
+the other values of ``damage``, libjpeg-turbo first reads the data of each JPEG on the host, so that images and errors
+equal those of the CPU. A large batch is split into chunks, so that the host reads one chunk while the GPU decodes the
+previous one.
 
-Every image is decoded whole: ``reduced`` allows less, and asks for nothing.
+Every image is decoded completely. ``reduced`` permits decoding at a smaller size, but does not require it.
 """
 
 from __future__ import annotations
@@ -40,19 +42,20 @@ U8 = npt.NDArray[np.uint8]
 
 _JPEG = b"\xff\xd8\xff"
 _CHUNKS, _CHECKED_CHUNKS = 2, 4
-"""Chunks of a large batch: one for each lane; more where the cores of the host read every image's data first."""
+"""Number of chunks of a large batch: one per lane, and more if the host first reads the data of every image."""
 _LEAST = 8
-"""Images of a chunk: a call takes its time, however few they are. In a simulation 16 gave a sixth less for a
-batch of 16, and more chunks gave nothing."""
+"""Minimum number of images per chunk, because each call has a fixed cost. In a simulation, 16 reduced the throughput
+for a batch of 16 by a sixth, and more chunks did not increase it."""
 
 
 class Image(NamedTuple):
-    """An image of a chunk.
+    """One image of a chunk.
 
     Attributes:
-        read: as the CPU decoder takes it, or why it is refused; for nvImageCodec it has an array of the encoded bytes.
-        n_bytes: of its pixels.
-        is_ours: nvImageCodec reads it; where it lies is known.
+        read: Input for the CPU decoder, or the reason why the image is rejected. For nvImageCodec it contains an array
+            of the encoded bytes.
+        n_bytes: Size of the decoded pixels in bytes.
+        is_ours: Whether nvImageCodec decodes the image; its placement is then known.
     """
 
     read: Read | ImageError
@@ -61,20 +64,21 @@ class Image(NamedTuple):
 
 
 class GpuDecoder:
-    """See ``Decoder``. Pixels are uint8 (height, width, 3) RGB or (height, width, 1) gray, on the device.
+    """Decoder of a GPU; see ``Decoder``.
 
-    When it is made, it decodes ``samples`` and compares them with the CPU decoder's.
+    Pixels are uint8 (height, width, 3) RGB or (height, width, 1) gray on the device. Its constructor decodes
+    ``samples`` and compares them with the results of the CPU decoder.
 
     Args:
-        plan: what to decode to.
-        options: of the engine. Its threads read JPEGs; nvImageCodec has at most 16 of them.
-        budget: the bytes of the pixels of one chunk, at most.
+        plan: Plan that specifies the channels and the arithmetic of the decoded images.
+        options: Options of the engine. Its threads read JPEGs; nvImageCodec uses at most 16 threads.
+        budget: Maximum number of bytes of the decoded pixels of one chunk.
 
     Attributes:
-        words: what decodes here.
+        words: Description of the decoder for logs.
 
     Raises:
-        SetupError: nvImageCodec lacks something here, or decodes something else than libjpeg-turbo does.
+        SetupError: A dependency of nvImageCodec is missing, or its pixels differ from libjpeg-turbo's.
     """
 
     def __init__(self, plan: Plan, options: EngineOptions, *, budget: int) -> None:
@@ -91,10 +95,10 @@ class GpuDecoder:
         self._pool = ThreadPoolExecutor(self._threads, "pixprep-decode")
 
     def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True) -> Iterator[Chunk]:
-        """See ``Decoder``: neighbours, whose pixels fit into the budget together, or one image.
+        """See ``Decoder``. A chunk contains neighbors whose pixels together fit into the budget, or a single image.
 
-        A large batch has a chunk for each lane at least. Where the cores read every image's data first, it has twice as
-        many, as long as each core has an image of one.
+        A large batch is split into at least one chunk per lane. If the host reads the data of every image first, it is
+        split into twice as many, provided that each chunk has at least one image per core.
         """
         del is_whole  # they all are
         least, parts = (self._threads, _CHECKED_CHUNKS) if self._is_reading else (_LEAST, _CHUNKS)
@@ -107,7 +111,7 @@ class GpuDecoder:
 
     @contextmanager
     def decode(self, chunk: Chunk) -> Iterator[list[Decoded | ImageError]]:
-        """See ``Decoder``: the pixels are valid until the same thread's next call."""
+        """See ``Decoder``. The pixels are valid until the next call from the same thread."""
         results: dict[int, Decoded | ImageError] = {}
         on_host: dict[int, Future[Decoded | ImageError]] = {}
         ours: dict[int, Read] = {}
@@ -138,7 +142,7 @@ class GpuDecoder:
             yield [results[index] for index in range(len(chunk.images))]
 
     def _read(self, encoded: Sequence[Encoded], places: Sequence[Place]) -> list[Image]:
-        """The headers of images: of whole JPEGs from their structure, of everything else one by one."""
+        """Read the headers of images: JPEGs with a complete structure together, all other images one by one."""
         arrays = {}
         for index, image in enumerate(encoded):
             view = memoryview(image).cast("B")
@@ -152,7 +156,7 @@ class GpuDecoder:
         ]
 
     def _read_whole(self, encoded: U8, structure: Structure, place: Place) -> Image | None:
-        """The header of a JPEG that is whole; None where something is odd."""
+        """Return the header of a JPEG with a complete structure; None if anything about it is unusual."""
         header = read_whole_header(encoded.data, structure)
         if header is None or structure.scans > self._limits.max_scans:
             return None
@@ -166,7 +170,7 @@ class GpuDecoder:
         return Image(read, 3 * header.height * header.width, self._codec.takes(header, structure))
 
     def _read_odd(self, encoded: Encoded, place: Place) -> Image:
-        """The header of what is no JPEG, or not a whole one: the CPU decodes it, or finds what is wrong."""
+        """Read the header of any other image, which the CPU decodes or rejects with the reason."""
         read = self._cpu.read(encoded, place)
         if isinstance(read, ImageError):
             return Image(read)
@@ -176,7 +180,7 @@ class GpuDecoder:
         return Image(read, 3 * (most if said is None else min(said, most)))
 
     def _by_cpu(self, read: Read) -> Decoded | ImageError:
-        """A copy of what the CPU decodes an image to, without the byte that has no meaning."""
+        """Decode an image on the CPU, and return a copy without the unused fourth byte of each pixel."""
         with self._cpu.decode(Chunk((0,), (read,))) as (result,):
             if isinstance(result, ImageError):
                 return result
@@ -192,6 +196,6 @@ class GpuDecoder:
         self._codec.trim()
 
     def close(self) -> None:
-        """See ``Decoder``: once is enough, and twice does no harm."""
+        """See ``Decoder``. Further calls have no effect."""
         self._pool.shutdown()
         self._codec.close()

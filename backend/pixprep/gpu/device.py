@@ -32,20 +32,21 @@ from pixprep.spec import DType
 log = logging.getLogger(__name__)
 
 PIXEL_BYTES = 1 << 30
-"""Pixels in device memory at once, in each lane: 30 photos of 12 megapixels, or 1,900 of 500 x 375."""
+"""Maximum number of bytes of pixels in device memory per lane: 30 photos of 12 megapixels, or 1,900 of 500 x 375."""
 FREED_BYTES = 1 << 30
-"""Freed memory that CUDA's own pool keeps until a trim. nvImageCodec takes its buffers from there; by default the pool
-gives what is free back to the driver at every wait, and a buffer that grows waits for the driver again."""
+"""Number of freed bytes that CUDA's own memory pool keeps until a trim. nvImageCodec allocates its buffers from this
+pool. By default the pool returns free memory to the driver at every synchronization, and each growing buffer must wait
+for the driver again."""
 
 _DLPACK_CUDA = 2  # of DLDeviceType
 
 _FREE: defaultdict[int, list[Any]] = defaultdict(list)
-"""The streams of each GPU that no thread works on. None is ever destroyed: nvImageCodec frees memory on the stream that
-it was allocated on, and an image or a decoder may go after the thread that had the stream."""
+"""Unused streams of each GPU. A stream is never destroyed, because nvImageCodec frees memory on the stream on which it
+was allocated, and an image or a decoder may outlive the thread that used the stream."""
 
 
 class _Lent:
-    """A stream for a thread, until the thread or its device is gone."""
+    """A stream that one thread uses until the thread or its device ends."""
 
     def __init__(self, device_id: int) -> None:
         self._free = _FREE[device_id]
@@ -59,13 +60,13 @@ class _Lent:
 
 
 class Gpu:
-    """See ``Device``.
+    """An NVIDIA GPU; see ``Device``.
 
     Args:
-        index: which GPU, as CUDA numbers them.
+        index: Index of the GPU in CUDA's order.
 
     Raises:
-        SetupError: there is no such GPU, or no driver.
+        SetupError: The GPU or its driver is missing.
     """
 
     lanes = 2
@@ -124,7 +125,7 @@ class Gpu:
             return array
 
     def array(self, value: Any) -> Array:
-        """See ``Device``: CuPy's of what lies on a GPU, as CuPy, PyTorch, JAX or Triton have it; else NumPy's."""
+        """See ``Device``. Arrays on a GPU (CuPy, PyTorch, JAX, Triton) become CuPy arrays, all others NumPy arrays."""
         with self._device:
             if isinstance(value, cupy.ndarray):
                 return value
@@ -140,7 +141,7 @@ class Gpu:
 
     @contextmanager
     def lane(self) -> Iterator[None]:
-        """See ``Device``: a CUDA stream for each thread, which waits for what was queued before ``empty``."""
+        """See ``Device``. Each thread has a CUDA stream, which waits for the work that was queued before ``empty``."""
         with self._device:
             lent: _Lent | None = getattr(self._local, "lent", None)
             if lent is None:
@@ -154,7 +155,7 @@ class Gpu:
                     lent.stream.synchronize()
 
     def trim(self) -> None:
-        """See ``Device``; of a GPU that has stopped working, nothing is given back."""
+        """See ``Device``. Does not free memory on a GPU that has stopped working."""
         if not self.is_working():
             return
         if self._decoder is not None:
@@ -169,12 +170,12 @@ class Gpu:
         self._change_pool(lambda pool: cupy.cuda.runtime.memPoolTrimTo(pool, 0))
 
     def _change_pool(self, change: Callable[[int], object]) -> None:
-        """Change CUDA's own pool of memory; a GPU that has none does without."""
+        """Configure CUDA's own memory pool, if the GPU supports one."""
         with suppress(cupy.cuda.runtime.CUDARuntimeError), self._device:
             change(cupy.cuda.runtime.deviceGetDefaultMemPool(self._device.id))
 
     def is_working(self) -> bool:
-        """See ``Device``: a kernel that has read outside its memory, say, makes every later call of CUDA's fail."""
+        """See ``Device``. For example, after a kernel has read outside of its memory, every later CUDA call fails."""
         try:
             with self._device:
                 cupy.cuda.runtime.deviceSynchronize()
@@ -204,7 +205,7 @@ def _frames_of_nvdec() -> Callable[[Any], Any] | None:
 
 
 def _readable(pixels: Any) -> Any:
-    """Pixels of whoever gave them, in device memory: one pixel behind the other, rows any number of bytes apart."""
+    """Pixels of a caller in device memory: contiguous within a row, with any row stride."""
     if isinstance(pixels, np.ndarray) and not isinstance(pixels, cupy.ndarray):
         return cupy.asarray(np.ascontiguousarray(pixels))
     is_readable = pixels.strides[1:] == (pixels.shape[2], 1) and pixels.strides[0] >= 0

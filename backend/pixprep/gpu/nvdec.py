@@ -1,14 +1,15 @@
-"""Clips on an NVIDIA GPU: NVDEC decodes, by PyNvVideoCodec, what PyAV has read, and a kernel makes FFmpeg's RGB of it.
+"""Decodes clips on an NVIDIA GPU: PyAV reads the packets, NVDEC (PyNvVideoCodec) decodes, and a kernel converts to RGB.
 
-PyAV opens the file, refuses it, and says which packets are wanted. It also decodes the first frame, which tells the
-size and the colours. NVDEC has the packets from a key frame on, to the last that is wanted, and gives surfaces of NV12.
-PyNvVideoCodec's own RGB is not used: it takes no matrix. A clip goes to PyAV where NVDEC's pixels might be others, or
-where NVDEC fails; so PyAV has the last word on a bad clip.
+PyAV opens or rejects the file, and determines the packets to decode. It also decodes the first frame, which determines
+the size and the color space. NVDEC receives the packets from a key frame up to the last requested frame, and returns
+NV12 surfaces. A kernel converts these to FFmpeg's RGB. PyNvVideoCodec's own conversion is not used, because its color
+matrix cannot be chosen. PyAV decodes a clip if NVDEC's pixels might differ or NVDEC fails, so errors of a clip are
+always PyAV's.
 
-NVDEC hides damage, and says nothing of it but a line on standard output: a packet that is damaged inside may come as a
-frame of noise. Who must know has ``damage="strict"``, and PyAV decodes.
+NVDEC conceals damage, and only reports it in a line on standard output: a packet with damaged data may become a frame
+of noise. With ``damage="strict"`` PyAV decodes and reports damage.
 
-Each clip has a decoder of its own: no state of a bad clip reaches the next.
+Each clip has its own decoder, so that the state of a damaged clip does not affect the next one.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ U8 = npt.NDArray[np.uint8]
 _FORMATS = ("yuv420p", "yuvj420p")
 _ALIASES = {"libdav1d": "av1"}
 _NVIDIA = {"h264": "H264", "hevc": "HEVC", "vp9": "VP9", "av1": "AV1"}
-"""NVDEC decodes VP8 and MPEG-4, too. VP8's hidden frames have packets without a picture; and MPEG-4 leaves the inverse
-transform to the decoder, within bounds, so that two of them differ."""
+"""NVDEC also decodes VP8 and MPEG-4, which are not used. Hidden frames of VP8 have packets without a picture. MPEG-4
+only bounds the error of the inverse transform, so that decoders differ."""
 _FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
 _MAX_AGAIN = 2
-"""Times that the packets of a clip may be decoded: they are in memory together."""
+"""Maximum number of decoded packets as a multiple of the clip's packets, which are all in memory at once."""
 _SAMPLED = (0, 1, 4, 5, 9, 11)
-"""Frames compared of the samples' twelve, in both groups of pictures."""
+"""Indices of the compared frames, from both groups of pictures of the twelve frames of a sample."""
 _FAULTS: tuple[type[Exception], ...] = (
     *(nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported),
     *(av.error.FFmpegError, RuntimeError, MemoryError, ValueError, IndexError),
@@ -57,15 +58,15 @@ _SAMPLE_FAULTS: tuple[type[Exception], ...] = (ImageError, *_FAULTS)  # some of 
 
 
 class _Refused(Exception):  # noqa: N818  (no fault of anybody's)
-    """NVDEC's pixels might be others than FFmpeg's."""
+    """The clip is left to PyAV, because NVDEC's pixels might differ from FFmpeg's."""
 
 
 class _Run(NamedTuple):
-    """Packets from one that a decoder may begin with.
+    """Consecutive packets, from one at which a decoder can begin.
 
     Attributes:
-        packets: their positions, and their bytes as NVDEC takes them.
-        wanted: positions of those whose frames are wanted.
+        packets: Positions of the packets, and their bytes in NVDEC's format.
+        wanted: Positions of the packets whose frames are requested.
     """
 
     packets: list[tuple[int, bytes]]
@@ -73,7 +74,7 @@ class _Run(NamedTuple):
 
 
 class Nvdec:
-    """Decodes clips on CuPy's current GPU. When it is made, it compares a sample of each codec with PyAV's frames."""
+    """Decodes clips on CuPy's current GPU. Its constructor compares a sample of each codec with PyAV's frames."""
 
     def __init__(self) -> None:
         self._device_id = cupy.cuda.Device().id
@@ -87,7 +88,7 @@ class Nvdec:
                 log.warning("NVDEC does not decode clips of %s here, so the CPU does: %s", name, fault)
 
     def frames(self, clip: Packets) -> Mapping[int, Any] | None:
-        """See ``ffmpeg.Elsewhere``: arrays of the device, which the queue of the calling thread's stream writes."""
+        """See ``ffmpeg.Elsewhere``. Returns device arrays, which work queued on the thread's stream fills."""
         try:
             return self._frames(clip)
         except _Refused:
@@ -99,7 +100,7 @@ class Nvdec:
             return None
 
     def _fault(self, name: str) -> str | None:
-        """Fault of a codec on this GPU; None if it has none."""
+        """Describe why a codec cannot be used on this GPU; None if it can."""
         encoded = sample(name)
         try:
             expected = decode(encoded, lambda _: _SAMPLED, Limits())
@@ -137,13 +138,13 @@ class Nvdec:
                 for position, surface in self._surfaces(decoder, run, clip):
                     found[position] = self._shown(surface, clip, numbers)
         finally:
-            stream.synchronize()  # what is queued reads the decoder's memory
+            stream.synchronize()  # because queued work reads the decoder's memory
         if len(found) < len(clip.wanted):
             raise _Refused("NVDEC does not give every frame that is wanted")
         return found
 
     def _numbers(self, name: str, clip: Packets) -> surfaces.Coefficients:
-        """The colours of a clip that NVDEC decodes as FFmpeg does."""
+        """Return the color conversion of a clip, if NVDEC decodes it as FFmpeg does."""
         first = clip.first
         if name not in self._codecs:
             raise _Refused("another codec")
@@ -157,7 +158,7 @@ class Nvdec:
 
     @staticmethod
     def _surfaces(decoder: Any, run: _Run, clip: Packets) -> Iterator[tuple[int, Any]]:
-        """Each wanted frame's position and surface, which is there until the next one is asked for."""
+        """Yield the position and surface of each requested frame. A surface is valid until the next iteration."""
         left = set(run.wanted)
         for position, data in (*run.packets, (0, b"")):  # without bytes it is the end: the next run begins again
             clip.check()
@@ -170,7 +171,7 @@ class Nvdec:
                     yield shown, surface
 
     def _shown(self, surface: Any, clip: Packets, numbers: surfaces.Coefficients) -> Any:
-        """A surface as RGB."""
+        """Convert a surface to RGB."""
         height, width = clip.first.height, clip.first.width
         is_expected = surface.format == nvc.Pixel_Format.NV12 and tuple(surface.shape) == (height * 3 // 2, width)
         if not is_expected:
@@ -181,11 +182,11 @@ class Nvdec:
 
 
 def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
-    """Runs of packets to decode, each from a packet that one may begin with; one header binds all of it.
+    """Yield runs of packets to decode, each from a packet at which a decoder can begin. All share one sequence header.
 
     Raises:
-        _Refused: there is no such packet, or there are several headers; or what is to be decoded is much more than the
-            clip, which FFmpeg does a packet at a time, and until its deadline.
+        _Refused: No packet allows a decoder to begin, or the sequence headers differ, or the runs contain many more
+            packets than the clip. PyAV decodes such a clip packet by packet, and checks its deadline.
     """
     begins: dict[int, list[int]] = {}
     keys = [place for place, packet in enumerate(clip.packets) if packet.is_keyframe]
@@ -202,7 +203,7 @@ def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
     headers = {header for data in _converted(clip, name, [0]) for header in sequences.headers(data)}
     for begin, wanted in sorted(begins.items()):
         shown = clip.packets[begin].pts
-        places = [  # what is shown before it may need pictures from before it
+        places = [  # frames shown before the key frame may refer to earlier pictures
             place for place in range(begin, max(wanted) + 1) if not begin or clip.packets[place].pts >= shown
         ]
         packets = [each for each in zip(places, _converted(clip, name, places), strict=True) if each[1]]
@@ -213,7 +214,7 @@ def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
 
 
 def _converted(clip: Packets, name: str, places: Sequence[int]) -> Iterator[bytes]:
-    """Packets as NVDEC takes them: of H.264 and H.265 with start codes, and parameters before a key frame."""
+    """Convert packets to NVDEC's format: H.264 and H.265 with start codes, and parameter sets before key frames."""
     changed = av.bitstream.BitStreamFilterContext(_FILTERS[name], clip.stream) if name in _FILTERS else None
     for place in places:
         data = bytes(clip.packets[place])
@@ -222,12 +223,12 @@ def _converted(clip: Packets, name: str, places: Sequence[int]) -> Iterator[byte
 
 @cache
 def coefficients(form: str, matrix: int, color_range: int) -> surfaces.Coefficients | None:
-    """Coefficients of this machine's libswscale for these colours, found by a frame of noise; None: not known.
+    """Determine the coefficients of this machine's libswscale from a frame of noise; None if they are unknown.
 
     Args:
-        form: of the pixels, as FFmpeg calls it.
-        matrix: by its number (ISO/IEC 23091-2).
-        color_range: FFmpeg's number.
+        form: Pixel format by FFmpeg's name.
+        matrix: Number of the color matrix (ISO/IEC 23091-2).
+        color_range: FFmpeg's number of the color range.
     """
     numbers = np.random.default_rng(0)
     frame, planes = av.VideoFrame(64, 64, form), []
@@ -244,7 +245,7 @@ def coefficients(form: str, matrix: int, color_range: int) -> surfaces.Coefficie
 
 
 def sample(name: str) -> bytes:
-    """A clip of a codec: twelve frames of 160 x 192 in two groups of pictures, made by tools/sample_clips.py."""
+    """Return a sample clip of a codec, from tools/sample_clips.py: 12 frames of 160 x 192, 2 groups of pictures."""
     return (files("pixprep.gpu") / "clips" / name).read_bytes()
 
 

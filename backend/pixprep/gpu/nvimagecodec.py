@@ -1,7 +1,7 @@
-"""nvImageCodec's decoders of JPEGs, compared with the CPU decoder before they decode anybody's.
+"""nvImageCodec's JPEG decoders, which are compared with the CPU decoder before they decode images of users.
 
-It does not say that a JPEG is damaged, and takes any three components for YCbCr. There are three kinds of decoders: the
-fixed-function hardware engine, which has baseline JPEGs alone; CUDA; and libjpeg-turbo on the CPU.
+nvImageCodec does not report damage, and interprets any three components as YCbCr. It has three kinds of decoders: the
+fixed-function hardware engine, which supports only baseline JPEGs; CUDA; and libjpeg-turbo on the CPU.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OTHER_FORMATS = (b"nvjpeg2k", b"nvtiff", b"nvJPEG2000", b"nvTIFF")
 
 @contextmanager
 def _without_other_formats() -> Iterator[None]:
-    """Leave out of stderr that nvImageCodec's plugins for JPEG 2000 and TIFF find no library: six lines an import."""
+    """Suppress six lines on stderr, in which nvImageCodec's JPEG 2000 and TIFF plugins report missing libraries."""
     try:
         stderr = os.dup(2)
     except OSError:  # it is closed
@@ -73,31 +73,32 @@ _KINDS: dict[Codec, Sequence[Sequence[Any]]] = {
     "cuda": (_CUDA,),
     "cpu": ((nvimgcodec.CPU_ONLY,),),
 }
-"""Kinds of decoders by codec: the first that passes the comparison decodes."""
+"""Kinds of decoders to try, by codec. The first that passes the comparison is used."""
 _ONE_WAY = "nvjpeg_hw_decoder:force_legacy_batch=1"
-"""nvImageCodec 0.9 has three ways for GPUs with several hardware engines: one image, over 12 images of mixed samplings,
-and all other calls. So neighbours would choose an image's way. With this option every call takes the third."""
+"""On GPUs with several hardware engines, nvImageCodec 0.9 has three code paths: for one image, for more than 12 images
+of mixed chroma subsampling, and for all other calls. The path of an image would then depend on the other images of the
+call. With this option every call takes the third path."""
 _USUAL, _UNIFORM = "4:2:0", (64, 8, 1)
-"""A sample, and how many of it a call has: beside the mixed first call, what the three ways differ by."""
+"""Sample, and numbers of copies per call. With the mixed first call, these calls cover all three code paths."""
 MOST = 128
-"""Images of a chunk. The hardware engine decodes as many images of a call as there were in the first call (rounded up
-to what it takes at once), and the CUDA decoder the rest. So the first call has this many, and none has more: who
-decodes an image does not depend on its neighbours."""
+"""Maximum number of images per chunk. The hardware engine decodes as many images of a call as the first call had
+(rounded up to its batch size), and the CUDA decoder decodes the others. The first call therefore has this number of
+images, and no call has more, so that the decoder of an image does not depend on the other images."""
 MAX_THREADS, MAX_STREAMS = 16, 8
-"""Limits of nvImageCodec: each thread keeps memory for the largest image that it has decoded, twice on the host, once
-on the GPU: without a bound, a machine of 96 cores would spend gigabytes."""
+"""Maximum numbers of threads and streams of nvImageCodec. Each thread keeps memory for the largest image that it has
+decoded, twice on the host and once on the GPU. Without a limit, a machine with 96 cores would use gigabytes."""
 KEPT_BYTES = 1 << 30
-"""Memory that a thread keeps for the pixels of its next images. A buffer only grows: where each batch has one large
-image in another place, every buffer would become that large."""
+"""Maximum number of bytes that a thread keeps for the pixels of its next images. A buffer never shrinks: if each batch
+had a large image at a different index, every buffer would become that large."""
 SCARCE_BYTES = 256 << 20
-"""Free memory of a GPU with less of which a failed decode is put down to the lack of it."""
+"""If a decode fails with less free GPU memory than this, in bytes, it is reported as out of memory."""
 
 
 class NvImageCodec:
-    """A decoder of JPEGs to uint8 (height, width, 3) RGB or (height, width, 1) gray, on CuPy's current device.
+    """Decoder of JPEGs to uint8 (height, width, 3) RGB or (height, width, 1) gray on CuPy's current device.
 
-    The arguments, ``words`` and what it raises are those of ``GpuDecoder``. nvImageCodec gets at most 16 threads, and
-    one less than there are cores.
+    Arguments, ``words`` and errors are those of ``GpuDecoder``. nvImageCodec uses at most 16 threads, and at most one
+    less than the number of cores.
     """
 
     def __init__(self, plan: Plan, *, codec: Codec, threads: int) -> None:
@@ -123,12 +124,12 @@ class NvImageCodec:
         self.words = self._described()
 
     def takes(self, header: JpegHeader, structure: Structure) -> bool:
-        """Tell whether it decodes JPEGs of this kind, and to the CPU's colours, as the samples have shown."""
+        """Return whether nvImageCodec decodes JPEGs of this kind to the CPU's colors, according to the samples."""
         return self._is_ours(header) and self._seen.issuperset(traits_of(header, structure))
 
     @contextmanager
     def decoded(self, encoded: Sequence[U8], placed: Sequence[Placed]) -> Iterator[list[Any]]:
-        """Images of nvImageCodec, None for what it refuses; they are valid until the same thread's next call."""
+        """Decode images; None for each that nvImageCodec rejects. They are valid until the thread's next call."""
         with self._counting:
             self._calls += 1
         try:
@@ -139,7 +140,7 @@ class NvImageCodec:
                 self._calls -= 1
 
     def trim(self) -> None:
-        """Give memory back that is kept for the next images; any thread may ask for it.
+        """Free the memory that is kept for later images. Any thread may call this.
 
         nvImageCodec gives none back, so between batches it is made again.
         """
@@ -148,17 +149,17 @@ class NvImageCodec:
             if self._calls or not self._is_used or self._decoder is None:
                 return
             cupy.cuda.runtime.deviceSynchronize()
-            with suppress(RuntimeError):  # no memory, perhaps: the old one still decodes
+            with suppress(RuntimeError):  # perhaps out of memory; the previous decoder still works
                 decoder = self._made(self._kinds)
                 self._first_call(decoder)
                 self._decoder, self._is_used = decoder, False
 
     def close(self) -> None:
-        """Nothing can be decoded any more."""
+        """End the decoder. Nothing can be decoded afterwards."""
         self._decoder = None  # its threads and device memory
 
     def _batch(self, encoded: Sequence[U8], needs: Sequence[int]) -> list[Any]:
-        """Images of these bytes each, None where it failed; this thread's buffers are used again, and new ones kept."""
+        """Decode into this thread's buffers, which are reused; None for each image that failed."""
         local = self._local
         kept: list[Any] = getattr(local, "images", [])
         sizes: list[int] = getattr(local, "sizes", [])
@@ -191,7 +192,7 @@ class NvImageCodec:
         return decoded
 
     def _warn(self, why: str) -> None:
-        """Once: it may happen with every image."""
+        """Log a failure once, because it may happen with every image."""
         if not self._has_warned:
             self._has_warned = True
             log.warning("nvImageCodec does not decode JPEGs, so the CPU does: %s; this is said once", why)
@@ -201,7 +202,7 @@ class NvImageCodec:
         return list(decoder.decode(streams, params=self._params, cuda_stream=stream, **buffers))
 
     def _made(self, kinds: Sequence[Any]) -> Any:
-        """A decoder of nvImageCodec.
+        """Create a decoder of nvImageCodec.
 
         Raises:
             RuntimeError: there is none of these kinds here.
@@ -216,7 +217,7 @@ class NvImageCodec:
     # before the first image
 
     def _checked(self, codec: Codec) -> tuple[Sequence[Any], Any]:
-        """Kinds of nvImageCodec's decoders that ``codec`` allows here, and a decoder of these."""
+        """Return the kinds of decoders that ``codec`` allows and that pass the comparison, and a decoder with these."""
         fault = ""
         for kinds in _KINDS[codec]:
             if fault:
@@ -231,7 +232,7 @@ class NvImageCodec:
         raise SetupError(f"{fault}: {REMEDY}")
 
     def _fault(self, decoder: Any) -> str:
-        """Difference of a decoder's pixels from the CPU's, or from call to call; "" for none."""
+        """Describe how a decoder's pixels differ from the CPU's, or between calls; "" if they do not."""
         traits, cpu = sample_traits(), CpuDecoder(self._plan, Limits())
         seen: set[Trait] = set()
         first = self._first_call(decoder)
@@ -256,7 +257,7 @@ class NvImageCodec:
         return ""
 
     def _first_call(self, decoder: Any) -> dict[str, U8]:
-        """Decode as many samples as a chunk may have images: those of each kind that are decoded, on the host."""
+        """Decode as many samples as a chunk may have images, and copy the decoded ones of each kind to the host."""
         plan, limits = self._plan, Limits()
         ours: dict[str, tuple[bytes, Placed]] = {}
         for name, encoded in samples().items():
@@ -275,11 +276,11 @@ class NvImageCodec:
         }
 
     def _is_ours(self, header: JpegHeader) -> bool:
-        """Tell whether it can be decoded to the CPU's colours: red, green and blue would be taken for YCbCr."""
+        """Return whether the colors can equal the CPU's; components that are RGB would be interpreted as YCbCr."""
         return not header.is_rgb and (header.orientation == 1 or self._is_for_turned)
 
     def _described(self) -> str:
-        """Words for the decoders of JPEGs here; the hardware engine is asked for one, alone."""
+        """Describe the JPEG decoders for logs. Requests the hardware engine alone to find out whether it exists."""
         if _CUDA[0] not in self._kinds:
             return "libjpeg-turbo (nvImageCodec's)"
         if _HARDWARE not in self._kinds:
@@ -294,7 +295,7 @@ class NvImageCodec:
 
 
 def to_array(image: Any) -> Any:
-    """An nvImageCodec image in device memory without a copy or a wait; anything in host memory is uploaded.
+    """Return an nvImageCodec image as a CuPy array, without a copy or a wait. Host memory is uploaded.
 
     nvImageCodec was given the lane's stream, and the image names the stream on which its pixels will be ready. What the
     lane queues there comes after them, so that nobody waits; ``cupy.asarray`` would, once for each image.
@@ -314,7 +315,7 @@ def to_array(image: Any) -> Any:
 
 
 def on_host(pixels: Any) -> U8:
-    """A copy in host memory of pixels whose rows may lie apart; for these, CuPy's own would need a kernel of CuPy's."""
+    """Copy pixels with any row stride to host memory. CuPy's own copy would compile a kernel for strided rows."""
     height, width, channels = pixels.shape
     n_bytes = (height - 1) * pixels.strides[0] + width * channels
     whole = cupy.ndarray(n_bytes, np.uint8, memptr=pixels.data).get()
@@ -326,5 +327,5 @@ def _stream(name: str) -> Any:
 
 
 def _is_shaped(image: Any | None, placed: Placed) -> bool:
-    """Tell whether nvImageCodec has decoded an image, to the height and width that its header says."""
+    """Return whether nvImageCodec has decoded an image to the height and width of its header."""
     return image is not None and tuple(image.shape[:2]) == (placed.height, placed.width)

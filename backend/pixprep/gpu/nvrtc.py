@@ -1,7 +1,8 @@
-"""NVRTC, CUDA's compiler, from its wheel: CUDA code to machine code for one GPU, which need not be there.
+"""Compiles CUDA code to machine code for one GPU, which need not be present, with NVRTC from its wheel.
 
-CuPy would call it, too. But CuPy 13.6 does not find the wheel, 14.2 wants the headers of the CUDA runtime beside it,
-and both write what they compiled below HOME, which a server's user often lacks. Here nothing lies on a disk.
+CuPy can also call NVRTC. However, CuPy 13.6 does not find the wheel, and 14.2 also requires the headers of the CUDA
+runtime. Both write compiled code below HOME, which the user of a server often does not have. This module does not write
+files.
 """
 
 from __future__ import annotations
@@ -14,28 +15,28 @@ from pathlib import Path
 from typing import NamedTuple
 
 _HOW = ("-std=c++11", "--fmad=false")
-"""Each product and sum is rounded by itself, as in C."""
+"""Compiler options: each product and sum is rounded separately (no fused multiply-add), as in C."""
 _WHEELS = {12: "nvidia.cuda_nvrtc", 13: "nvidia.cu13"}
 
 
 class Compiled(NamedTuple):
-    """Code for the driver, and the compiler's remarks, which are none unless it was asked for more."""
+    """Code for the driver, and the compiler's log, which is empty unless an option requests more output."""
 
     image: bytes
     remarks: str
 
 
 def compiled(code: str, options: Sequence[str], *, capability: int, cuda: int) -> Compiled:
-    """Kernels in machine code for one kind of GPU; in PTX, which the driver compiles, for a GPU newer than NVRTC.
+    """Compile kernels to machine code for a GPU; if the GPU is newer than NVRTC, to PTX, which the driver compiles.
 
     Args:
-        code: CUDA C++ that includes nothing.
-        options: of the compiler, beside the architecture and C++11.
-        capability: the GPU's compute capability: 90 is 9.0.
-        cuda: CUDA's major version, 12 or 13, whose NVRTC compiles.
+        code: CUDA C++ without include directives.
+        options: Compiler options in addition to the architecture and C++11.
+        capability: Compute capability of the GPU; 90 means 9.0.
+        cuda: Major version of CUDA, 12 or 13, whose NVRTC compiles.
 
     Raises:
-        RuntimeError: there is no NVRTC, it makes no code for such a GPU, or the code does not compile.
+        RuntimeError: NVRTC is missing or does not support the GPU, or the code does not compile.
     """
     nvrtc = library(cuda)
     target = architecture(capability, _architectures(nvrtc))
@@ -53,16 +54,16 @@ def compiled(code: str, options: Sequence[str], *, capability: int, cuda: int) -
 
 
 def architecture(capability: int, known: Sequence[int]) -> str:
-    """The compiler's name of the best code for a GPU: of its own kind, or an older one that it understands.
+    """Return the compiler's name of the best architecture for a GPU: its own, or the newest older one that it runs.
 
-    A GPU runs the machine code of an earlier minor version of its own major one, and PTX of any earlier version.
+    A GPU runs machine code for an earlier minor version of its own major version, and PTX for any earlier version.
 
     Args:
-        capability: the GPU's.
-        known: the capabilities that the compiler makes code for.
+        capability: Compute capability of the GPU.
+        known: Compute capabilities that the compiler supports.
 
     Raises:
-        RuntimeError: all of these are newer than the GPU.
+        RuntimeError: All of these are newer than the GPU.
     """
     older = [each for each in known if each <= capability]
     if not older:
@@ -75,12 +76,12 @@ def architecture(capability: int, known: Sequence[int]) -> str:
 
 @cache
 def library(cuda: int) -> ctypes.CDLL:
-    """NVRTC of a major version of CUDA: from its wheel, or else where the system's loader finds it.
+    """Load NVRTC of a major version of CUDA from its wheel, or from the system's library path.
 
-    From then on CuPy finds it, too, for kernels of its own.
+    Afterwards CuPy also finds it, for its own kernels.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: NVRTC is not installed.
     """
     name = f"libnvrtc.so.{cuda}"
     try:
