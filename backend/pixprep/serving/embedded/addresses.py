@@ -33,7 +33,7 @@ def is_loopback(address: str) -> bool:
 
 
 def bracketed(host: str) -> str:
-    """A host as it stands before a port."""
+    """Format a host for use before a port."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -93,7 +93,7 @@ def listen(claimed: socket.socket, name: str) -> None:
 
 
 def _bind(probe: socket.socket, address: str, port: int) -> None:
-    """Bind to a port; for 0 to one that Linux gives nobody by itself, so that it is still free when Triton wants it."""
+    """Bind to a port; 0 chooses one outside of Linux's ephemeral range, so that it is still free when Triton starts."""
     for _ in range(0 if port else _TRIES):
         try:
             return probe.bind((address, secrets.choice(_NOBODYS)))

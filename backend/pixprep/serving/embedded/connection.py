@@ -133,7 +133,7 @@ class Triton:
 
         Raises:
             SetupError: no such model.
-            PixprepError: it has none.
+            PixprepError: The model has no such input.
         """
         config = self.config(model)
         found = request.model_input(config)
@@ -144,13 +144,13 @@ class Triton:
                 f'model "{model}" does not take encoded images but {entry["name"]} {data_type} {dims}: '
                 "name an ensemble, or a model of the pixprep backend"
             )
-        if found.pixels and found.pixels.order == "rgb":  # as far as its dims say
+        if found.pixels and found.pixels.order == "rgb":  # as far as its dims show
             is_bgr = texts(self.config(self.first(model, found.name))).get(PIXELS) == "bgr"
             return replace(found, pixels=found.pixels._replace(order="bgr" if is_bgr else "rgb"))
         return found
 
     def first(self, model: str, name: str) -> str:
-        """The model that gets an input: of an ensemble the step that it goes to, through ensembles."""
+        """The model that gets an input: for an ensemble, the step that receives it, through nested ensembles."""
         for step in steps(self.config(model)):
             for port, tensor in step["input_map"].items():
                 if tensor == name:
@@ -191,7 +191,7 @@ class Triton:
         """Statistics of each model since the server started.
 
         Raises:
-            SetupError: the server has gone, or does not tell.
+            SetupError: The server has ended, or does not report statistics.
         """
         try:
             entries = self._client.get_inference_statistics(**self._json)["model_stats"]
@@ -225,8 +225,8 @@ class Triton:
         Of a model that compares images, each of ``encoded`` is one for each of its inputs, or one for all of them.
 
         Raises:
-            PixprepError: the numbers are none, or not those that the model takes.
-            RequestError: the server says no, or nothing within the time limit.
+            PixprepError: The numbers are invalid, or do not fit the model's inputs.
+            RequestError: The server rejected the request, or did not respond within the time limit.
             SetupError: the server has gone.
         """
         rows = [model_input.rows(each) for each in numbers or [{}] * len(encoded)]
@@ -240,7 +240,7 @@ class Triton:
             tensors[-1].set_data_from_numpy(array)
         scores = dict.fromkeys(self.scores(model), classes) if classes else {}
         lengths = {}
-        if model_input.has_rows:  # to Triton all rows are one list: of that every entry is needed
+        if model_input.has_rows:  # Triton sorts all rows as one list, so every entry is needed
             outputs = [output for output in self.config(model)["output"] if output["name"] in scores]
             lengths = {each["name"]: int(each["dims"][-1]) for each in outputs if int(each["dims"][-1]) > 0}
             scores = {name: length * _MAX_ROWS for name, length in lengths.items()}

@@ -69,7 +69,7 @@ class Control:
         return dict(json.loads(text)) if status == 200 else {}
 
     def model_input(self, model: str) -> ModelInput | None:
-        """Input of a model for images; None where it takes none, or Triton does not say."""
+        """Return the image input of a model, or None if it has none or Triton does not report it."""
         config = self.config(model)
         return model_input(config) if config else None
 
@@ -78,11 +78,11 @@ class Control:
         return self._ask("GET", "/v2/health/live", timeout_s=_LIVE_S)[0] == 200
 
     def is_ready(self) -> bool:
-        """Tell whether it says that every model is ready."""
+        """Return True if Triton reports that every model is ready."""
         return self._ask("GET", "/v2/health/ready", timeout_s=_LIVE_S)[0] == 200
 
     def infer(self, model: str, sample: Post, *, timeout_s: float) -> int:
-        """Send a sample to a model; the HTTP status, 0 if there was no answer in time. It counts as no client's."""
+        """Send a probe to a model. Returns the HTTP status, or 0 without a response in time."""
         headers, body = sample
         headers = {**headers, "Content-Type": "application/octet-stream", probe.HEADER: self.mark}
         return self._ask("POST", f"/v2/models/{quote(model)}/infer", body, headers, timeout_s=timeout_s)[0]

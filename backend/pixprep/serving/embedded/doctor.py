@@ -127,7 +127,7 @@ def _embedded() -> Iterator[Check]:
 
 
 def pytriton() -> Check:
-    """The wheel that holds Triton; what is known of it was seen in one version."""
+    """Check the wheel that contains Triton; pixprep was tested with one version of it."""
     check = package("nvidia-pytriton", install("server"))
     if check.ok and check.found != PYTRITON:
         return Check(
@@ -153,13 +153,13 @@ def shared_memory(folder: Path, *, enough: int = ENOUGH_SHARED_MEMORY) -> Check:
 
 
 def open_files(most: int) -> Check:
-    """The limit to which ``serve`` raises that of Triton: at the limit, Triton answers nobody."""
+    """Check the limit of open files. ``serve`` raises Triton's limit to it; at the limit, Triton does not respond."""
     remedy = "each connection is one: docker run --ulimit nofile=65536" if most < ENOUGH_FILES else ""
     return Check("open files", not remedy or None, f"Triton may have {most:,}", remedy)
 
 
 def port(name: str, number: int) -> Check:
-    """A port that ``serve`` takes unless told; taken is no fault, for it may be ``serve`` that has it."""
+    """Check a default port of ``serve``. A port in use is not an error, because ``serve`` itself may use it."""
     look = partial(addresses.check_ports, "127.0.0.1", {name: number})
     return attempt(f"{name} port", look, f"{number} is free", is_needed=False)
 

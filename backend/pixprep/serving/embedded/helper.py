@@ -1,4 +1,4 @@
-"""A process beside Triton's that answers on a port of ours, and is started again when it ends.
+"""A helper process that serves a port of pixprep, and that is started again when it ends.
 
 It is not the supervisor's own process: a crash, a gigabyte, a core that is busy are then the helper's, and not the
 supervisor's, whose end would be Triton's. The socket stays here, so that a client that comes between two processes just
@@ -62,7 +62,7 @@ class Helper:
                 self._ending.wait(wait_s)
 
     def _run(self, *arguments: str) -> int:
-        """Run the process until it ends, and log what it says; its exit code."""
+        """Run the process until it ends, and log its output. Returns the exit code."""
         process = self._process = subprocess.Popen(
             [sys.executable, "-m", self._module, *arguments],
             cwd="/",  # Python looks for modules there first

@@ -1,4 +1,4 @@
-"""Requests to a model, as its configuration says: an encoded image, and perhaps numbers beside it."""
+"""Requests to a model, built from its configuration: an encoded image, and possibly numeric inputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Array = npt.NDArray[Any]
 Encodeds = bytes | Sequence[bytes]
 """An encoded image for every input of a model, or one for each."""
 Post = tuple[dict[str, str], bytes]
-"""Headers and body of a request over HTTP; a header says how much of the body is JSON."""
+"""Headers and body of an HTTP request; a header contains the length of the JSON part."""
 DTYPES: dict[str, Any] = {
     name.upper().replace("FLOAT", "FP"): np.dtype(name)
     for name in ("bool", *(f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)))
@@ -100,7 +100,7 @@ class NumberInput:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInput:
-    """Input of a model for images; of a model that compares images, all of them.
+    """Image input of a model, or all image inputs of a model that compares images.
 
     Attributes:
         names: of the inputs for images, of which a request has one each.
@@ -158,7 +158,7 @@ class ModelInput:
         return {each.name: [each.example] for each in self.numbers}
 
     def images(self, encoded: Sequence[bytes]) -> Array:
-        """Images as the tensor of one input; of photos their pixels, where the model takes these.
+        """Convert images to the tensor of one input, with decoded pixels if the model takes pixels.
 
         Raises:
             ImageError: a photo that has to be decoded for it is refused, or their sizes differ.
@@ -176,7 +176,7 @@ class ModelInput:
         return np.stack([np.frombuffer(image, np.uint8) for image in encoded])
 
     def tensors(self, encoded: Sequence[Encodeds], rows: Sequence[Mapping[str, Array]]) -> list[tuple[str, str, Array]]:
-        """Name, datatype and array of each input of a request: of its images, and of the numbers beside them.
+        """Return name, datatype and array of each input of a request, for images and numbers.
 
         Raises:
             ImageError: see ``images``.
@@ -191,7 +191,7 @@ class ModelInput:
 
 
 def model_input(config: Config) -> ModelInput | None:
-    """Input for images of a model of this configuration; None: it takes none.
+    """Return the image input of a model with this configuration, or None if it has none.
 
     They are encoded, BYTES [1] or UINT8 [-1], or pixels, such as UINT8 [-1, -1, 3], of which only another model may say
     that they are BGR.

@@ -39,7 +39,7 @@ class Snapshot:
         folder: the copy, in a folder of its own; not there yet.
 
     Raises:
-        SetupError: it contains no model, or there is no room for it.
+        SetupError: The repository contains no model, or the disk has no space for the copy.
         OSError: a file cannot be read.
     """
 
@@ -82,13 +82,13 @@ class Snapshot:
         return {name: on_disk.get(name, ()) for name in on_disk | served if on_disk.get(name, ()) != served.get(name)}
 
     def stage(self, model: str, over: Event) -> str:
-        """Copy a model as it lies on disk, beside what is served; ``discard`` it in the end.
+        """Copy a model from disk to a place next to the served copy; call ``discard`` afterwards.
 
         Returns:
             The copy's hash.
 
         Raises:
-            SetupError: there is no room.
+            SetupError: The disk has no space for the copy.
             OSError: a file cannot be read.
             InterruptedError: ``over`` was set.
         """
@@ -97,14 +97,14 @@ class Snapshot:
         return self._staged[0]
 
     def swap(self, model: str) -> None:
-        """Serve what lies beside from now on, and lay what was served there."""
+        """Exchange the new copy and the served copy."""
         target, spare = self.folder / model, self._beside.with_name("spare")
         for source, goal in ((target, spare), (self._beside, target), (spare, self._beside)):
             source.rename(goal)
         self._served[model], self._staged = self._staged, self._served[model]
 
     def discard(self) -> None:
-        """Delete what lies beside."""
+        """Delete the copy that is not served."""
         shutil.rmtree(self._beside, ignore_errors=True)
 
     def _look_for_room(self, files: Iterable[tuple[Path, os.stat_result]]) -> None:
@@ -135,7 +135,7 @@ class Snapshot:
         return digest.hexdigest()[:_HASH_LETTERS], signature
 
     def _copy_file(self, source: Path, target: Path, counts: hashlib._Hash, over: Event) -> None:
-        """Copy a file and count what is in it, but for holes and blocks of zeros: they become holes."""
+        """Copy a file and count its bytes; holes and blocks of zeros become holes in the copy."""
         try:
             with source.open("rb") as old, target.open("xb") as new:
                 at, number = 0, old.fileno()

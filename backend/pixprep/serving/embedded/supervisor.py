@@ -100,7 +100,7 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
         why = life.run(stopping)
         down_at = time.monotonic()
         ran_s = down_at - ready_at
-        with edits.deploying:  # what is served is again what was deployed
+        with edits.deploying:  # a restart serves what was deployed
             while why:
                 wait_s = waits.count(ran_s=ran_s)
                 if wait_s is None:
@@ -234,7 +234,7 @@ class _Edits:
                     settled[name] = signature
 
     def _deploy(self, name: str, check: Check, stopping: Event) -> None:
-        """Serve a model as it lies on disk, unless its contents are what is served, or have a problem."""
+        """Deploy a model from disk, unless it is unchanged or has a problem."""
         snapshot, served, which = self._snapshot, self._snapshot.hashes[name], ""
         try:
             why = "; ".join(str(each) for each in check(snapshot.repository) if each.where.split("/")[0] == name)
@@ -307,7 +307,7 @@ class _Model:
         """Serve the files that are staged from now on, unless they are broken; why they are, or empty.
 
         Raises:
-            ConnectionError: this Triton ends, which says nothing of the files.
+            ConnectionError: This Triton ends; the files may be valid.
         """
         snapshot, why = self._server.snapshot, "?"
         with self._lock:
@@ -325,7 +325,7 @@ class _Model:
         return why
 
     def _ask(self) -> None:
-        """Ask Triton about the model; again at the next look, if it does not say."""
+        """Ask Triton about the model, again at the next check if it does not respond."""
         if config := self._server.control.config(self._name):
             self._is_known = True
             self._config = config if self._is_probed else {}

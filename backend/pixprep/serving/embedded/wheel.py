@@ -118,7 +118,7 @@ def max_files() -> int:
 
 
 def check_machine(wheel: Wheel) -> None:
-    """Refuse what would let Triton hang, or answer with garbage.
+    """Reject a machine on which Triton would hang, or return wrong results.
 
     Raises:
         SetupError: NumPy 2, a Python that the stub would not find, a stub that cannot start, too little shared memory,
@@ -141,7 +141,7 @@ def check_numpy(numpy: str) -> None:
 
 
 def check_python(executable: Path) -> None:
-    """Refuse a Python without the name ``python3``: the stub would take the packages of another one on PATH."""
+    """Reject a Python without the name ``python3``: the stub would use the packages of a different one on PATH."""
     python3 = executable.parent / "python3"
     if python3.resolve() != executable.resolve():
         raise SetupError(

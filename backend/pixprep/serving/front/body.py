@@ -1,4 +1,4 @@
-"""What a body may hold before Triton 2.51 reads it: JSON that is not deep, and shapes no larger than their data.
+"""Checks of a request body before Triton 2.51 reads it: nesting depth of its JSON, and shapes that fit their data.
 
 Triton parses JSON recursively: 40,000 levels end it. It multiplies the sides of a shape modulo 2^64 before it compares
 them with the bytes, and NumPy, which does not, ends the process of the model.
@@ -77,7 +77,7 @@ def may_be_empty(config: dict[str, Any], names: Sequence[str]) -> list[str]:
 
 
 def check_not_empty(answer: dict[str, Any]) -> None:
-    """Refuse classes of what has no elements.
+    """Reject classification of an output without elements.
 
     Args:
         answer: Answer to the same request without classes.

@@ -1,4 +1,4 @@
-"""Names of this machine in ``Host`` and ``Origin``: what tells a website's requests from those of a program.
+"""Names of this machine in ``Host`` and ``Origin``, which distinguish requests of websites from those of programs.
 
 A website can have the browser send requests to this machine, and can bind its own name to 127.0.0.1. It cannot bind an
 address, and it cannot leave out or forge the two headers.

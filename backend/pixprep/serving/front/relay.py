@@ -55,7 +55,7 @@ _OWN = {
 
 @dataclass(frozen=True)
 class Rules:
-    """What the front passes on.
+    """Part of a request that the front forwards.
 
     Args:
         names: Names of this machine in ``Host``, in lower case; None: any.
@@ -140,7 +140,7 @@ class Request:
 
     @property
     def waits(self) -> bool:
-        """Whether the client sends the body when it is told to."""
+        """Whether the client waits for ``100 Continue`` before it sends the body."""
         return "100-continue" in self._tokens("expect")
 
     @property
@@ -200,7 +200,7 @@ class Connection:
             self._client.close()
 
     def _answer_one(self) -> bool:
-        """Answer the next request; tell whether there may be another."""
+        """Answer the next request. Returns True if the connection may send more."""
         request = Request(self._read_head(), self._rules)
         if request.waits and not self._data:
             try:
@@ -370,7 +370,7 @@ class Connection:
             left -= len(data)
 
     def _pass_answer(self, request: Request) -> bool:
-        """Pass the answer on as it is; tell whether the connection may go on."""
+        """Forward the response unchanged. Returns True if the connection stays open."""
         self._watcher.start(self._notice_end)
         try:
             data, end, length = self._read_answer()

@@ -222,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._say(HTTPStatus(code), {"error": HTTPStatus(code).phrase})
 
     def do_GET(self) -> None:
-        """Answer, or say why not."""
+        """Respond to the request, or send the error."""
         try:
             if refused := refusal(self.command, self.headers):
                 self._refuse(*refused)

@@ -18,7 +18,7 @@ _ADDRESS = "127.0.0.1"
 
 
 class Page:
-    """The page of one server; a context manager that leaves nothing behind.
+    """The page of one server; a context manager that ends its process on exit.
 
     Args:
         port: on this machine's loopback, whatever the server listens on; 0: any free one.

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2]
 
 
 def entry_point() -> Path:
-    """The backend's ``model.py``: in a checkout beside the package, in an installed wheel inside it."""
+    """Path of the backend's ``model.py``: next to the package in a checkout, inside it in an installed wheel."""
     beside = PACKAGE.parent / "model.py"
     return beside if beside.is_file() else PACKAGE / "serving" / "triton" / "backend_model.py"
 
@@ -26,7 +26,7 @@ def onnx_classifier() -> str:
 
 
 def install_backend(directory: Path) -> Path:
-    """Write the self-contained backend, ``pixprep/model.py`` with the package beside it, into a backend directory.
+    """Write the self-contained backend, ``pixprep/model.py`` and the package, into a backend directory.
 
     Returns:
         The folder ``directory/pixprep``. What lay there is replaced, once all of the new one is written.

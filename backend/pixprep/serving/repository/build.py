@@ -345,7 +345,7 @@ def _looked_at(pipeline: Pipeline, chosen: Choices, *, asks: bool) -> tuple[list
     """Notes on a pipeline that is to be served, and its configuration.
 
     Raises:
-        PipelineError: it gives values that no usual classifier takes, or a choice is none.
+        PipelineError: The pipeline has an unusual range of values, or a choice is invalid.
     """
     notes = [pipeline.left_out] if pipeline.left_out else []
     notes += remarks(pipeline, asks=asks)
@@ -360,7 +360,7 @@ def _shared(repository: Repository, preprocess: str) -> Version:
     """The version that is served of a model that another build wrote.
 
     Raises:
-        PipelineError: there is no such model.
+        PipelineError: The model does not exist.
     """
     if preprocess not in repository.pipelines:
         known = suggest(preprocess, sorted(repository.pipelines))

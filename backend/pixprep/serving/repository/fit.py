@@ -24,13 +24,13 @@ _KNOWN = {
     "im_shape": '{"op": "image_size", "dtype": "float32", "name": "im_shape"}',
     "scale_factor": '{"op": "scale_factor"}',
 }
-"""Inputs of RT-DETR and PaddleDetection, and what gives them."""
+"""Inputs of RT-DETR and PaddleDetection, and the ops that produce them."""
 _MAX_NUMBERS = 6
 """Numbers that a pipeline may give of an image, such as ``transform``."""
 _EACH = "give --pipeline INPUT=FILE for each"
 _COLORS = {1: "gray", 3: "rgb"}
 _USUAL = "tchw"
-"""Axes in the order of most models."""
+"""Axes in the usual order."""
 
 
 def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
@@ -40,15 +40,15 @@ def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) 
     input "image", which is what the ensemble calls its own.
 
     Args:
-        classifier: what takes the tensors.
-        pipeline: what gives them.
-        max_batch_size: images, or clips, in a batch.
+        classifier: Classifier that takes the tensors.
+        pipeline: Pipeline that produces the tensors.
+        max_batch_size: Maximum number of images, or clips, in a batch.
 
     Returns:
-        The name of an input: the name of an output.
+        A mapping from the names of inputs to the names of outputs.
 
     Raises:
-        PipelineError: the first thing that does not fit, and how to mend it.
+        PipelineError: An output does not fit an input; the message describes the first one and its fix.
     """
     pairs = check_inputs(classifier, pipeline, max_batch_size=max_batch_size)
     taken = [INPUT_NAME, STATUS_NAME, *pipeline.inputs, *pipeline.outputs]
@@ -68,7 +68,7 @@ def check_inputs(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: 
 
 
 def check_outputs(classifier: Classifier, taken: Sequence[str], *, max_batch_size: int) -> None:
-    """Refuse outputs that Triton cannot carry, or whose names the ensemble has already."""
+    """Reject outputs that Triton does not support, or whose names the ensemble already uses."""
     try:
         for tensor in carried(classifier):
             if max_batch_size > 1 and is_batch_second(tensor):
@@ -139,7 +139,7 @@ def of_one_image(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str,
 
 
 def of_turned_images(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
-    """A note for each input whose file names height and width in another order than the pipeline has them."""
+    """Return a note for each input whose file names height and width in a different order than the pipeline."""
     notes = []
     for tensor in classifier.inputs:
         layout = pipeline.outputs[pairs[tensor.name]].spec.layout if tensor.name in pairs else None
@@ -306,7 +306,7 @@ def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
 
 
 def _of_channels(output: Output, wanted: int) -> list[str]:
-    """Remedies for another number of channels."""
+    """Return fixes for a different number of channels."""
     first, *_ = output.chain
     assert isinstance(first, FirstOp)
     own, color = first.infer().channels, f"set {op_name(first)} color to "

@@ -41,9 +41,9 @@ def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
     one by one and together: every row must be the same.
 
     Args:
-        graph: the ``onnx.ModelProto``, of one file.
-        source: its name, for messages.
-        specs: of the tensors that it is to take, by its inputs.
+        graph: The ``onnx.ModelProto``, without external weights.
+        source: Name of the model for messages.
+        specs: Specs of the pipeline's tensors, by the names of the model's inputs.
 
     Raises:
         PipelineError: ONNX Runtime does not run it so, or its rows depend on each other.

@@ -29,7 +29,7 @@ def read_labels(path: Path) -> list[str]:
             object as ``id2label``.
 
     Raises:
-        PipelineError: it is none of these.
+        PipelineError: The file has none of these formats.
         SetupError: it cannot be read.
     """
     try:
@@ -53,7 +53,7 @@ def read_labels(path: Path) -> list[str]:
 
 
 def from_metadata(entries: Mapping[str, str]) -> tuple[str, ...]:
-    """The names in the metadata of an ONNX file; empty if it has none.
+    """Return the class names in the metadata of an ONNX file, or an empty list.
 
     ``names`` is Ultralytics' key, ``{0: 'cat', 1: 'dog'}``; ``character`` is PaddleOCR's, a name a line; ``labels`` is
     written as a list, as JSON or a name a line.
@@ -88,7 +88,7 @@ def _in_order(found: Any) -> list[str] | None:
 
 
 def of_heads(outputs: Sequence[Tensor], heads: Mapping[str, Sequence[str]]) -> None:
-    """Refuse labels of heads that are none, or that have another number of scores.
+    """Reject labels for outputs that do not exist, or that have a different number of scores.
 
     Raises:
         PipelineError: see above.

@@ -138,7 +138,7 @@ def read_checkpoint(path: Path) -> dict[str, Array]:
         Read-only views, little-endian float32 or int64.
 
     Raises:
-        SetupError: the file is another one.
+        SetupError: The file differs from the expected one.
     """
     data = path.read_bytes()
     _check(data, path.name)

@@ -103,7 +103,7 @@ class Model:
 
     @cached_property
     def text(self) -> str | None:
-        """The text of its ``config.pbtxt``; None if there is none."""
+        """Text of its ``config.pbtxt``, or None if the file does not exist."""
         path = self.folder / CONFIG_FILE
         if self.strays:
             raise PipelineError(f"{self.strays[0]}: leads out of the repository: put a copy there")
@@ -121,7 +121,7 @@ class Model:
 
     @cached_property
     def config(self) -> Config:
-        """Its ``config.pbtxt`` in JSON form, ``{}`` if there is none."""
+        """Its ``config.pbtxt`` in JSON form, or ``{}`` if the file does not exist."""
         return {} if self.text is None else pbtxt.parse(self.text)
 
     @property

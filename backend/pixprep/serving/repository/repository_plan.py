@@ -102,7 +102,7 @@ def refuse_taken(plan: RepositoryPlan) -> None:
 
 
 def refuse_foreign(plan: RepositoryPlan) -> None:
-    """Refuse to write where something lies that ``build`` did not write, or that was changed since.
+    """Reject overwriting files that ``build`` did not write, or that were changed since.
 
     Raises:
         SetupError: it names the first such thing.

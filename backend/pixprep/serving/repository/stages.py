@@ -85,7 +85,7 @@ Pairs = Mapping[str, tuple[Stage, str]]
 
 
 def check_stages(stages: Sequence[Stage]) -> None:
-    """Refuse stages of which an ensemble of several images cannot be made.
+    """Reject stages that cannot form an ensemble of several images.
 
     Raises:
         PipelineError: see above.

@@ -239,7 +239,7 @@ def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[l
 
 
 def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[str]) -> int | None:
-    """Find the output with one score a class; without labels only where there is no doubt."""
+    """Find the output with one score per class; without labels, only if it is unambiguous."""
     fits = [
         index
         for index, values in enumerate(outputs)

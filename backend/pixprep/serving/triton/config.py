@@ -1,4 +1,4 @@
-"""The model configuration that a pipeline implies, and what may be written into ``config.pbtxt`` beside it.
+"""The model configuration that a pipeline implies, and the fields that ``config.pbtxt`` may add to it.
 
 ``config.pbtxt`` is optional: the backend derives it. Where it is written, it may choose the name and the type of the
 input, the batch size and the parameters below; what the pipeline fixes (outputs, dtypes, dims) must agree.
@@ -123,7 +123,7 @@ def options(config: Mapping[str, Any]) -> Options:
     """Read the parameters.
 
     Raises:
-        PipelineError: an unknown parameter, or a value that is none.
+        PipelineError: A parameter is unknown, or its value is invalid.
     """
     parameters = texts(config)
     for key in parameters:
@@ -156,7 +156,7 @@ def operator_names(text: str) -> tuple[str, ...]:
     """The operators that the parameter ``allow_operators`` names.
 
     Raises:
-        PipelineError: one is no name.
+        PipelineError: A name is invalid.
     """
     names = tuple(text.replace(",", " ").split())
     for name in names:
@@ -229,7 +229,7 @@ def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
 
 
 def _compare(side: str, verb: str, written: Config, want: Config) -> None:
-    """Refuse an input or output that is written otherwise than the pipeline has it."""
+    """Reject a declared input or output that differs from the pipeline's."""
     data_type, dims = face(written)
     if (data_type, dims) != (want["data_type"], want["dims"]):
         raise PipelineError(
@@ -341,10 +341,10 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
 
 
 def _with_facts(config: Config, pipeline: Pipeline) -> Config:
-    """The configuration with the parameters that tell clients what the pipeline takes.
+    """Return the configuration with the parameters that describe the pipeline's inputs to clients.
 
     Raises:
-        PipelineError: one is written, and says something else.
+        PipelineError: A parameter is declared with a different value.
     """
     facts: dict[str, str] = {}
     written, frames = texts(config), pipeline.images[0].frames

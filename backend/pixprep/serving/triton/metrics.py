@@ -98,7 +98,7 @@ class Metrics:
         self._queue.put(_Record(n_bytes, batch.fallbacks, batch.recovered, counted))
 
     def close(self) -> None:
-        """Count what is waiting, then end."""
+        """Count the waiting batches, then end."""
         self._closing.set()
         self._queue.put(None)
         self._thread.join()

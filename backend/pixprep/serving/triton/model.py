@@ -236,7 +236,7 @@ def _pipeline(version: Path, options: model_config.Options) -> Pipeline:
 
 
 def _n_bytes(image: Any) -> int:
-    """Bytes of an encoded image, or of an array of pixels."""
+    """Return the number of bytes of an encoded image, or of an array of pixels."""
     n_bytes: int = image.nbytes if hasattr(image, "nbytes") else len(image)
     return n_bytes
 

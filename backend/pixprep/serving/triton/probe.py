@@ -1,4 +1,4 @@
-"""Probes of the supervisor, told from clients' requests by a word that is new at every start.
+"""Probes of the supervisor, which a secret that is new at every start distinguishes from clients' requests.
 
 A probe is no work: it keeps no model from being idle, and is no image in the metrics. Triton's own statistics count it.
 """
