@@ -1,16 +1,17 @@
-"""The host's ceiling: how many images/s Python could hand to a GPU that takes no time.
+"""Measure the host's ceiling: how many images/s Python could supply to an infinitely fast GPU.
 
     PYTHONPATH=tests python benchmarks/host.py                 every cell, about four minutes
     PYTHONPATH=tests python benchmarks/host.py --batches 64 --seconds 1
 
-The engine and the Triton backend are real: ``TritonPythonModel.execute``, one photo a request. What would run on a GPU
-is played: nvImageCodec's decoder, CuPy's uploads and the kernels return at once. nvImageCodec's reader of headers is
-real. So what is left is the interpreter's time, and no GPU is needed. Triton's own part of a request is not in it. Nor
-are real arrays and images in the cells: ``objects_us`` has them, measured beside them where CuPy imports.
+The engine and the Triton backend are real: ``TritonPythonModel.execute``, with one photo per request. All work
+of a GPU is mocked: nvImageCodec's decoder, CuPy's uploads and the kernels return immediately. nvImageCodec's header
+parser is real. The remaining time is that of the interpreter, and a GPU is not needed. The cells include neither
+Triton's own part of a request nor real arrays and images. ``objects_us`` contains the time of the latter, measured
+separately if CuPy can be imported.
 
-The CPU time of the process counts, which other people on the machine disturb little. From it are taken the machine
-code that lets other threads run, and what the stand-ins took. The rest, which one thread at a time can spend, is what
-bounds a process: ``1e6 / interpreter_us`` images/s.
+The CPU time of the process is measured, because other programs on the machine affect it little. The time of native code
+that lets other threads run, and the time of the mocks, are subtracted. Only one thread at a time can use the rest, so
+it bounds a process: ``1e6 / interpreter_us`` images/s.
 """
 
 from __future__ import annotations
@@ -68,11 +69,11 @@ ENVIRONMENTS = (".venv-gpu", *(f".venv-installs/cuda{each}" for each in ("13", "
 PACKAGES = ("pixprep", "numpy", "nvidia-nvimgcodec-cu12", "simplejpeg")
 
 
-# what is played
+# mocks
 
 
 class Played:
-    """State that the stand-ins share: whether they do their work, as while the engine compares itself with the CPU."""
+    """State of all mocks: whether they compute, as they do while the engine compares itself with the CPU."""
 
     is_at_once = False
 
@@ -90,13 +91,13 @@ class Decoded:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """As nvImageCodec's."""
+        """The same keys as nvImageCodec's."""
         said = {"shape": self.shape, "strides": None, "typestr": "|u1", "data": (self.address, False), "version": 3}
         return said | {"stream": self.stream}
 
 
 def play(folder: str) -> None:
-    """Put stand-ins in the places of CuPy and nvImageCodec's decoder: those of the tests, until ``Played`` says so."""
+    """Replace CuPy and nvImageCodec's decoder with mocks: those of the tests, until ``Played.is_at_once`` is set."""
     from nvidia import nvimgcodec  # noqa: PLC0415  (the real one)
 
     from gpu import cuda_shim, fake_cupy  # noqa: PLC0415  (of tests/)
@@ -202,7 +203,7 @@ class _Metric:
 
 
 def play_triton() -> None:
-    """Put a stand-in in the place of Triton's Python module."""
+    """Replace Triton's Python module with a mock."""
     module: Any = ModuleType("triton_python_backend_utils")
     module.MetricFamily, module.Tensor = _Metric, Tensor
     module.TritonError = _Error
@@ -336,10 +337,10 @@ def part(frame: FrameType | None) -> str:
 def cell(
     run: Any, requests: Iterator[list[Request]], batch: int, *, rounds: int, seconds: float, machine: Machine
 ) -> dict[str, Any]:
-    """The numbers of one model, sizes and batch, in us an image.
+    """The numbers of one model, sizes and batch, in us per image.
 
-    Of short rounds that with the least counts: other programs only add to it. Its time is shared out as the samples of
-    all rounds say.
+    The fastest of many short rounds counts, because other programs only add time. Its time is divided among the parts
+    in proportion to the samples of all rounds.
     """
     parts: Counter[str] = Counter()
     signal.signal(signal.SIGALRM, lambda _, frame: parts.update([part(frame)]))
@@ -393,10 +394,10 @@ def worker(arguments: argparse.Namespace) -> None:
 
 
 def finished(row: dict[str, Any], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """With the interpreter's time, and the images/s that it allows.
+    """Return the row with the interpreter's time and the images/s that it allows.
 
-    The parts are those of the main thread, by the clock. With another lane that thread waits for the other, too: there
-    the stand-ins take what they take with one lane.
+    The parts are wall times of the main thread. With two lanes this thread also waits for the other one, so the time of
+    the mocks is that measured with one lane.
     """
     same = ("sizes", "batch", "cores")
     (alone,) = [other for other in [*before, row] if other["lanes"] == 1 and all(other[x] == row[x] for x in same)]
@@ -421,7 +422,7 @@ def main() -> None:
         worker(arguments)
         return
     if shutil.which("g++") is None and shutil.which("clang++") is None:
-        sys.exit("host: NO C++ COMPILER, which the stand-in of the GPU needs to compare itself with the CPU once")
+        sys.exit("host: NO C++ COMPILER, which the mocked GPU needs to compare itself with the CPU once")
     results: dict[str, Any] = {
         "benchmark": "host",
         "date": arguments.date,

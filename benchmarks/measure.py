@@ -26,7 +26,7 @@ QUIET = 0.3
 
 
 def batches(photos: Sequence[bytes], size: int) -> Iterator[list[bytes]]:
-    """Batches without end, of photos that follow on from the batch before."""
+    """Yield batches endlessly; each continues with the photos after the previous batch."""
     endless = cycle(photos)
     while True:
         yield list(islice(endless, size))

@@ -34,7 +34,7 @@ def resident_mib() -> float:
 
 
 def measured(folder: Path, *, images: int = IMAGES, dropped_at: int = DROPPED_AT, again: int = AGAIN) -> dict[str, Any]:
-    """MiB before anything is loaded, in parts of the run, without an iterator, and behind the end."""
+    """Return the MiB used before loading, in parts of the run, without an iterator, and after the end."""
     paths = sorted((folder / "files").glob("*/*.jpg")) * again
     source = pp.read.files(paths, labels=[index % 2 for index in range(len(paths))])
     found: dict[str, Any] = {"batch_mib": round(BATCH * 3 * 224 * 224 * 4 / (1 << 20), 1)}

@@ -1,4 +1,4 @@
-"""Reference for every contender's tensor before anything is timed, and the least that a kernel must move."""
+"""Reference for every contender's tensor before anything is timed, and the minimum bytes that a kernel must move."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from PIL import Image
 
 
 def difference(tensors: np.ndarray, references: Sequence[np.ndarray]) -> dict[str, float]:
-    """How far tensors are from the crop of the resized reference, in levels.
+    """Return the maximum and mean difference from the crop of the resized reference, in pixel values.
 
-    Of each photo's crops that begin up to one pixel beside the reference's, the nearest counts: of 117 free pixels some
-    libraries put 58 before the crop, some 59. ``shifted`` counts the photos where that was another crop.
+    Each tensor is compared with the crops that begin within one pixel of the reference's crop, and the nearest one
+    counts: if 117 pixels remain beside the crop, some libraries place 58 of them before it, and some 59. ``shifted``
+    counts the photos whose nearest crop is not the reference's.
     """
     scale, offset = (255 * np.array(values).reshape(3, 1, 1) for values in (STD, MEAN))
     levels = np.rint(np.asarray(tensors, np.float64) * scale + offset)
@@ -44,10 +45,10 @@ def reference(encoded: bytes, filter_name: str) -> np.ndarray:
 
 
 def least_bytes(sizes: Sequence[tuple[int, int]], *, support: int, dtype: str) -> int:
-    """Bytes that must pass through device memory for images of these (height, width), however the kernels are written.
+    """Return the minimum bytes that any kernel must move through device memory for images of these (height, width).
 
-    The part of the source that the crop's windows see, read once, and the tensor, written once. What lies between the
-    two passes, the windows and the tables are not counted: they could stay in a cache.
+    The region of the source that the filter windows of the crop cover is read once, and the tensor is written once. The
+    intermediate result of the two passes, the windows and the tables are not counted: they could stay in a cache.
     """
     read = 0
     for height, width in sizes:

@@ -39,7 +39,7 @@ Line = list[tuple[str, float]]
 
 
 def draw(result: Result, name: str) -> dict[str, str]:
-    """The charts by their file names; each says in its metadata that it was drawn from the result ``name``."""
+    """Return the charts by file name. The metadata of each names the result ``name`` from which it was drawn."""
     with mpl.rc_context(STYLE):
         figures = {"engine": engine(result), "parts": parts(result)}
         if result["serving"]:
@@ -64,7 +64,7 @@ def engine(result: Result) -> Figure:
 
 
 def parts(result: Result) -> Figure:
-    """Decode and kernel of a photo, beside Pillow's resize alone."""
+    """Draw the time of decode and kernel per photo, and of Pillow's resize alone for comparison."""
     figure, panels = small_multiples("ms a photo on one thread", len(result["kernel"]) or 1)
     for axes, (size, rows) in zip(panels, result["kernel"].items(), strict=False):
         places = range(len(rows))
@@ -156,7 +156,7 @@ def plot(
 
 
 def spread(heights: Mapping[str, float], apart: float) -> dict[str, float]:
-    """The heights, moved up where two would lie nearer than ``apart``, then down around their middle."""
+    """Return the heights, moved apart if two are closer than ``apart``, and then centered again."""
     order = sorted(heights, key=heights.__getitem__)
     placed = {name: heights[name] for name in order}
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""`pixprep batch` on one machine's Ray: memory over many rows, and rows a second with one and with two workers.
+"""Measure `pixprep batch` on Ray on one machine: memory over many rows, and rows/s with one and two workers.
 
     .venv-ray/bin/python benchmarks/ray_batch.py
 
@@ -34,9 +34,9 @@ def main() -> None:
     """Measure each part, and write its result."""
     parser = measure.options(__doc__)
     parser.add_argument("--only", choices=["memory", "rates"], nargs="+", default=["memory", "rates"])
-    parser.add_argument("--rows", type=int, default=100_000, help="of the run whose memory is watched")
-    parser.add_argument("--rate-rows", type=int, default=4000, help="of each run that is timed")
-    parser.add_argument("--rounds", type=int, default=3, help="of these")
+    parser.add_argument("--rows", type=int, default=100_000, help="rows of the run whose memory is measured")
+    parser.add_argument("--rate-rows", type=int, default=4000, help="rows of each timed run")
+    parser.add_argument("--rounds", type=int, default=3, help="number of timed runs")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -92,7 +92,7 @@ class Worker:
             raise ContenderError
 
     def check(self, compare: Callable[[np.ndarray], dict[str, float]], limit: float | None, folder: Path) -> None:
-        """Compare its tensors of the first photos, and refuse what is too far off."""
+        """Compare its tensors of the first photos, and reject the contender if the difference is too large."""
         if limit is None:
             return
         path = folder / "tensors.npy"
@@ -182,7 +182,7 @@ def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str,
 def run_cells(
     names: dict[str, Path], folders: dict[Cell, Path], *, rounds: int, seconds: float
 ) -> list[dict[str, Any]]:
-    """The numbers of cells that run side by side: for each contender, or why it has none.
+    """Return the numbers of cells that run in turns: for each contender, or the reason why it was not measured.
 
     Every round goes through all photos of its cell, as often as ``seconds`` ask of the median contender.
     """
@@ -234,7 +234,7 @@ def run_cells(
 def split(folder: Path) -> list[dict[str, Any]]:
     """The kernel's layer: median milliseconds for one photo on one thread.
 
-    Of pixprep before and after there are pixels; of Pillow the resize of the whole photo, without crop and arithmetic.
+    Time pixprep's decode and kernel, and Pillow's resize of the whole photo without crop and arithmetic.
     """
     photos = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))]
     found = []
@@ -287,7 +287,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=CONTENDERS, metavar="CONTENDER")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, metavar="WORKLOAD")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.4, help="of each round of the median contender, at least")
+    parser.add_argument(
+        "--seconds", type=float, default=0.4, help="minimum seconds of each round of the median contender"
+    )
     arguments = parser.parse_args()
 
     load = os.getloadavg()[0]

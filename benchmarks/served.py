@@ -1,4 +1,4 @@
-"""The serving layer: perf_analyzer on the embedded Triton, and the engine's own rate beside it.
+"""The serving layer: Run perf_analyzer on the embedded Triton, and measure the rate of the engine alone.
 
 ``preprocess`` and ``ensemble`` are what ``pixprep build`` writes for the task of the contenders; ``peer_NAME`` is a
 contender in Triton's Python backend, with an instance for each core, or with as many threads.
@@ -151,7 +151,7 @@ def check(server: Server, model: str, images: Sequence[bytes], mean_levels: floa
 
 
 def engine_round(images: Sequence[bytes], seconds: float, *, batch: int = BATCH) -> tuple[list[float], float]:
-    """The engine alone in this process, with batches of one size: seconds of each; of a core, an image."""
+    """Run the engine alone in this process, with batches of one size; return seconds per batch and CPU s per image."""
     with pp.Engine(pp.presets.imagenet()) as engine:
         endless = measure.batches(images, batch)
         engine.run_batch(next(endless))
@@ -164,7 +164,7 @@ def images_served(server: Server, name: str) -> float:
     """How many images a model has answered so far."""
     with grpc.InferenceServerClient(server.grpc_url) as client:
         (model,) = client.get_inference_statistics(name, as_json=True)["model_stats"]
-    return float(model.get("inference_count", 0))  # gRPC leaves out what is 0
+    return float(model.get("inference_count", 0))  # gRPC omits fields that are 0
 
 
 def cpu(server: Server) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""pixprep's Loader beside its peers: one command, one JSON file, and the tables of docs/performance-training.md.
+"""Compare pixprep's Loader with its peers: one command, one JSON file, and the tables of docs/performance-training.md.
 
     python benchmarks/train.py --quick     one workload, with colours and without, one thread, three rounds
     python benchmarks/train.py             500 x 375 and mixed sizes, one and two threads; the same with a jitter of
@@ -122,7 +122,7 @@ def check(name: str, found: dict[str, Any], expected: dict[str, Any] | None) -> 
     """Refuse a contender that does less than the task.
 
     Raises:
-        AbsentError: another shape, dtype or range of values.
+        AbsentError: a different shape, dtype or range of values.
     """
     shape = tuple(found["shape"])
     if shape not in ((BATCH, 3, SIDE, SIDE), (BATCH, SIDE, SIDE, 3)) or found["labels"] != BATCH:
@@ -155,7 +155,7 @@ def best(python: Path, name: str, folder: Path, threads: int, stack: ExitStack) 
 def run_cell(
     names: dict[str, Path], workload: Workload, threads: int, rounds: int, absent: dict[str, str], *, coloured: bool
 ) -> dict[str, Any]:
-    """The numbers of one workload and number of threads, of the contenders that jitter colours, or of the others."""
+    """Return the numbers of one workload and number of threads for the contenders with color jitter, or the others."""
     names = {name: python for name, python in names.items() if name.startswith("colour_") == coloured}
     title = f"{workload.name}{', colours' if coloured else ''}"
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""One contender of ``loaders`` in a process of its own, told by lines of JSON how many batches to take, and of what.
+"""Run one contender of ``loaders`` in its own process; lines of JSON specify the number of batches and their source.
 
     train_worker.py CONTENDER FOLDER THREADS
 
@@ -24,7 +24,7 @@ import numpy as np
 def main(name: str, folder: str, threads: int) -> None:
     """Answer until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # output of libraries must not mix with the responses
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     contender = importlib.import_module(f"loaders.{name}")
     versions = {each: metadata.version(each) for each in contender.PACKAGES if _is_installed(each)}

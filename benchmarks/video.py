@@ -131,7 +131,7 @@ def check(name: str, found: dict[str, Any], cell: Cell, expected: dict[str, Any]
     """Refuse a contender that does less than the task.
 
     Raises:
-        AbsentError: another shape, dtype or range of values.
+        AbsentError: a different shape, dtype or range of values.
     """
     shape, clips = tuple(found["shape"]), (cell.clips, cell.frames)
     if found["dtype"] != "float32" or shape not in ((*clips, 3, SIDE, SIDE), (*clips, SIDE, SIDE, 3)):

@@ -1,4 +1,4 @@
-"""One contender in a process of its own, told by lines of JSON what to do; the answers are lines of JSON too.
+"""Run one contender in its own process; requests and responses are lines of JSON.
 
     worker.py MODULE FILTER THREADS BATCH FOLDER        the photos of a workload, by name, in FOLDER
 
@@ -35,7 +35,7 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
 def main(name: str, filter_name: str, threads: int, batch: int, folder: str) -> None:
     """Answer until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # output of libraries must not mix with the responses
     start = perf_counter()
     contender = importlib.import_module(name)
     import_s = perf_counter() - start

@@ -169,7 +169,7 @@ class Clips:
 
 
 class Base64:
-    """Reads base64 by every common way of it: it is what Python's own decoder says, or left."""
+    """Decode every common form of base64: the result equals that of Python's decoder, or is left to it."""
 
     def __init__(self) -> None:
         self._seeds = [*jpegs().values(), *others().values()]
@@ -192,7 +192,7 @@ class Base64:
 
 
 class Pipelines:
-    """Reads pipeline files; what is read compiles or is refused, and is written as it was read."""
+    """Read pipeline files: each one compiles or is rejected, and is written as it was read."""
 
     def __init__(self) -> None:
         self._seeds = [pipeline.to_json().encode() for pipeline in CANONICAL.values()]
@@ -202,7 +202,7 @@ class Pipelines:
         text = self._seeds[numbers.integers(len(self._seeds))]
         if numbers.integers(2):
             text = mutated(text, numbers, WORDS)
-        else:  # one value by another, or by a word that is none
+        else:  # replace one value by another, or by a word that is not a value
             values = [found.span() for found in VALUE.finditer(text)]
             (start, stop), (first, last) = (values[numbers.integers(len(values))] for _ in range(2))
             other = text[first:last] if numbers.integers(2) else WORDS[numbers.integers(len(WORDS))]
@@ -216,7 +216,7 @@ class Pipelines:
 
 
 def work(arguments: argparse.Namespace) -> None:
-    """In a process of its own: every kind, number by number, which it tells the parent before it tries."""
+    """In a process of its own: every kind, number by number, and report each number to the parent before trying it."""
     warnings.simplefilter("ignore")
     kinds = {"image": Images(), "pipeline file": Pipelines(), "base64": Base64(), "clip": Clips()}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -241,7 +241,7 @@ def work(arguments: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Run the worker, and say what it found."""
+    """Run the worker, and report its findings."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=20_000, help="inputs of each kind (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the number of the first (default: %(default)s)")

@@ -2,7 +2,7 @@
 
     make lock
 
-One file is for every Python that the package supports; markers say what differs.
+One file serves every Python that the package supports; markers select entries that differ.
 """
 
 import os
@@ -22,7 +22,7 @@ HEAD = "# Written by `make lock`: {what}.\n"
 
 
 def resolved(requirements: str, *options: str) -> str:
-    """The text of a lock file for requirements, beside those that the options name."""
+    """Return the text of a lock file for requirements, in addition to those that the options name."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "lock.txt"
         command = [*UV, *OPTIONS, *options, "-", f"--output-file={output}"]
@@ -31,7 +31,7 @@ def resolved(requirements: str, *options: str) -> str:
 
 
 def entries(text: str) -> dict[str, str]:
-    """Each entry of a lock file, by its first line, which says name, version and marker."""
+    """Return each entry of a lock file by its first line, which contains name, version and marker."""
     found: dict[str, str] = {}
     for line in text.splitlines(keepends=True):
         if not line.startswith(" "):

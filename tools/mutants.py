@@ -4,9 +4,9 @@
     make mutants COUNT=300                                  300 random ones of the whole package
     make mutants MODULES=sampling.py TESTS=tests/engine/test_video.py
 
-First the tests run once and tell which functions each file of them calls. Each mutant is then made in a copy of the
-working tree, where the files that call its function run, quick ones first, until one fails. A test that calls the
-product in another process counts for no function. Exit status 1 where a mutant survives.
+First the tests run once, which records the functions that each test file calls. Each mutant is then written to a copy
+of the working tree, and the test files that call its function run there, quick ones first, until one fails. Calls in
+other processes are not recorded. The exit status is 1 if a mutant survives.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def trace(frame, event, argument):
     if code.co_filename.startswith(package):
         calls.setdefault(f"{code.co_filename[len(package):]}:{code.co_firstlineno}", set()).add(file[0])
 def pytest_runtest_logstart(nodeid):
-    if file[0] != (now := nodeid.partition("::")[0]):  # what one file has cached, another calls, too
+    if file[0] != (now := nodeid.partition("::")[0]):  # a result that one file has cached may be used by another
         file[0] = now
         for each in gc.get_objects():
             if isinstance(each, functools._lru_cache_wrapper) and str(each.__module__).startswith("pixprep"):
@@ -73,7 +73,7 @@ def mutants_of(file: Path, node: ast.AST, starts: list[int], function: int = 0) 
 
 
 def changed(node: ast.expr | ast.stmt) -> str:
-    """The text that stands in a node's place; empty: it stays."""
+    """Return the replacement text of a node; empty: it is not changed."""
     other = copy.deepcopy(node)
     match other:
         case ast.Compare(ops=[op]) if type(op) in SWAPS:
@@ -92,7 +92,7 @@ def changed(node: ast.expr | ast.stmt) -> str:
 
 
 def copied(folder: Path) -> Path:
-    """The files that git knows or would take, and what was compiled beside the package's sources."""
+    """Return the files that git tracks or would add, and the compiled files next to the package's sources."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
     for path in {*(ROOT / name for name in names if name), *(ROOT / PACKAGE).rglob("*.so")}:
@@ -103,7 +103,7 @@ def copied(folder: Path) -> Path:
 
 
 def passed(folder: Path, *arguments: str, limit_s: int = LIMIT_S) -> bool:
-    """Run tests in a copy; False: one fails, or they take longer than the limit (0: none)."""
+    """Run tests in a copy; return False if one fails or they exceed the time limit (0: unlimited)."""
     # Python takes a .pyc for current by the second of its source
     own = {"PYTHONPATH": f"{folder / 'backend'}:{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
     command = ["timeout", str(limit_s), sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *arguments]

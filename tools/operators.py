@@ -56,7 +56,7 @@ FAMILIES = {
 
 
 def operators() -> str:
-    """The text of docs/operators.md."""
+    """Return the text of docs/operators.md."""
     return HEAD + "".join(f"\n{line}\n" for name, cls in OPS.items() for line in _section(name, cls))
 
 

@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python tools/registers.py
 
-For each GPU and kernel the least and the most of every set of options, as NVRTC's assembler says. Exits with 1 where a
-register is spilled.
+For each GPU and kernel, print the minimum and maximum over all sets of options, as NVRTC's assembler reports them. The
+exit status is 1 if a register is spilled.
 """
 
 import os

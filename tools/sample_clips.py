@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/sample_clips.py
 
-Colours that have nothing to do with each other move over frames, so that no codec skips its work; clips name different
+Unrelated colors move over frames, so that no codec skips its work; clips name different
 matrices. Encoders differ from version to version, and the bytes with them: remake them only for a reason.
 """
 

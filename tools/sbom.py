@@ -1,4 +1,4 @@
-"""Write build/sbom.cdx.json, a CycloneDX file of an environment, and build/licences.md, the licences of what is in it.
+"""Write build/sbom.cdx.json, a CycloneDX file of an environment, and build/licences.md, the licenses of its packages.
 
     make sbom
 

@@ -1,4 +1,4 @@
-"""Write the two files that tell type checkers the names of the operators, which Python gives them at run time."""
+"""Write the two stub files that declare the operators to type checkers, because Python defines them at run time."""
 
 import ast
 from pathlib import Path
@@ -42,7 +42,7 @@ def _imported(source: str, package: str) -> list[str]:
 
 
 def _of_target(target: str, name: str) -> str:
-    """A public name: a module, or what lies in one; ``load`` is a method, of a class that the stub has."""
+    """A public name: a module or a member of one; ``load`` is a method of a class in the stub."""
     module, _, attribute = target.partition(":")
     if "." in attribute:
         return f"{name} = {attribute}"

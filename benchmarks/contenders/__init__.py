@@ -1,11 +1,12 @@
-"""One file per contender of the same task, each run in a process of its own. Each file has three names.
+"""Contenders for the same task: one file per contender, each run in its own process. Each file defines three names.
 
-    PACKAGES         the packages whose versions decide its speed
-    MEAN_LEVELS      how far its pixels may lie from the reference, on average; None: it makes no tensor
+    PACKAGES         the packages whose versions determine its speed
+    MEAN_LEVELS      maximum mean difference from the reference, in pixel values; None: without a tensor
     prepare(filter_name, threads)
-                     gives ``run(batch)``: a list of encoded photos in, float32 (photos, 3, 224, 224) out
+                     returns ``run(batch)``, which converts a list of encoded photos to float32 (photos, 3, 224, 224)
 
-The task is torchvision's ImageNet preset: shorter side 256, centre 224, ``(level / 255 - mean) / std``, RGB planes.
+The task is torchvision's ImageNet preset: shorter side 256, center crop 224, ``(value / 255 - mean) / std``, RGB
+planes.
 ``prepare`` raises NotImplementedError for a filter that the library does not have.
 """
 

@@ -43,7 +43,7 @@ def running(images: Callable[[Any], Any], threads: int, *, gpu: int | None = Non
 
 
 def prepare(filter_name: str, threads: int, *, gpu: int | None = None, hardware: float = 0.0) -> Run:
-    """See ``contenders``; on a GPU, ``hardware`` is the share of the photos that its decoder for JPEG gets."""
+    """See ``contenders``; on a GPU, ``hardware`` is the fraction of photos for its hardware decoder."""
 
     def images(encoded: Any) -> Any:
         where = {"device": "cpu"} if gpu is None else {"device": "mixed", "hw_decoder_load": hardware}

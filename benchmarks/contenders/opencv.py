@@ -1,4 +1,4 @@
-"""OpenCV's usual resize, ``INTER_LINEAR``: no antialias, so that its pixels are another image's."""
+"""OpenCV's usual resize, ``INTER_LINEAR``: it does not antialias, so its pixels differ from the reference."""
 
 from __future__ import annotations
 

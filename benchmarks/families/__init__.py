@@ -21,7 +21,7 @@ Run = Callable[[Sequence[bytes]], Any]
 
 
 class Row(NamedTuple):
-    """A task; ``most``: mean levels that a library's values may lie from pixprep's; a level is ``level`` of a value."""
+    """A task. ``most`` is the maximum mean difference from pixprep's values, in units of ``level``."""
 
     name: str
     libraries: tuple[str, ...]
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 
 IMAGENET = 1 / (255 * 0.229)
-ROUNDED = 0.01  # mean levels: float32 sums in another order, or a level in 1 % of the values
+ROUNDED = 0.01  # mean levels: float32 sums in a different order, or one pixel value in 1 % of the values
 COLOURS = {
     "brightness": 0.0,
     "contrast": 1.0,  # albumentations rounds the mean and its product: everything may be a level off

@@ -1,4 +1,4 @@
-"""DALI on the CPU: the graphs that pixprep imports, as their files say them."""
+"""DALI on the CPU: the graphs that pixprep imports, as their files define them."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ OPS = {
 
 
 def running(pipeline: pp.Pipeline) -> Run:
-    """The engine; of its outputs the tensor of images."""
+    """Run the engine, and return only the tensor of its outputs."""
     engine = pp.Engine(pipeline, threads=1)
 
     def run(photos: list[bytes]) -> object:

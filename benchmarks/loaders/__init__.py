@@ -1,6 +1,6 @@
 """One file per contender of the same training input, each run in a process of its own. Each file has three names.
 
-    PACKAGES       the packages whose versions decide its speed
+    PACKAGES       the packages whose versions determine its speed
     WORKERS        for each number of threads the numbers of worker processes to try; () where it has none
     prepare(folder, threads, workers)
                    gives batches without end: (images, labels), images float32 (64, 3, 224, 224), or (64, 224, 224, 3)

@@ -15,7 +15,7 @@ WORKERS = ()
 
 
 def endless(folder: Path, threads: int, images: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-    """Batches of a pipeline; ``images`` makes (224, 224) of what is encoded. DALI's own queue of two."""
+    """Batches of a pipeline; ``images`` converts the encoded files to images of (224, 224). DALI's own queue of two."""
 
     @pipeline_def(batch_size=BATCH, num_threads=threads, device_id=None, prefetch_queue_depth=2)
     def definition() -> Any:

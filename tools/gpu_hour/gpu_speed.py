@@ -148,7 +148,10 @@ def speeds(
     rounds: int = 3,
     seconds: float = 0.15,
 ) -> None:
-    """Each contender's images/s, by size, batch, decoder and threads; of all but the first threads for one batch."""
+    """Measure each contender's images/s by size, batch, decoder and threads.
+
+    Only the first number of threads is measured with all batches; the others are measured with one batch.
+    """
     made = {size: photos(size) for size in sizes}
     for size, encoded in made.items():
         check(encoded[:CHECKED], "cpu")
@@ -195,7 +198,7 @@ def thresholds(add: Callable[..., None], *, sizes: Sequence[str], batch: int = 6
 
 
 def processes(add: Callable[..., None], *, batch: int = 64, seconds: float = 4.0, ready_s: float = 12.0) -> None:
-    """Images/s of one engine, and of two in processes of their own."""
+    """Measure images/s of one engine, and of two engines in separate processes."""
     for count in (1, 2):
         begin = monotonic() + ready_s  # the clock of the machine, for all of its processes
         code = f"import gpu_speed; gpu_speed.alone({begin}, {batch}, {seconds})"
@@ -218,7 +221,7 @@ def alone(begin: float, batch: int, seconds: float) -> None:
 
 
 def costs(add: Callable[..., None], *, repeats: int = 5, batch: int = 64, size: str = "1920x1080") -> None:
-    """Milliseconds of an engine's start, of a batch, of a trim, and of the batch after it."""
+    """Measure the milliseconds for starting an engine, for a batch, for a trim, and for the batch after it."""
     times: dict[str, list[float]] = {}
 
     def timed(name: str, run: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -292,7 +295,7 @@ def handover(
 
 
 def copy_bandwidth() -> float:
-    """Bytes/s, read and written, of a copy within the device's memory: the roof that kernels are measured by."""
+    """Measure bytes/s, read and written, of a copy within device memory: the bandwidth limit for kernels."""
     source = cupy.asarray(np.arange(COPIED // 4, dtype=np.uint32))
     target = cupy.empty(COPIED // 4, np.uint32)
 
@@ -353,7 +356,7 @@ def decoded(encoded: Sequence[bytes]) -> list[Any]:
 
 
 def kernel(pixels: Sequence[Any], roof: float, *, filter_name: str, dtype: str, levels: str) -> dict[str, Any]:
-    """The kernels' time for a batch, and the share of the roof that the bytes they must move come to."""
+    """Measure the kernels' time for a batch, and the fraction of the bandwidth limit that they reach."""
     ops = pixprep_full.pipeline(filter_name, dtype=dtype).ops
     plan = pp.Pipeline([*ops[:-2], *LEVELS[levels], *ops[-2:]]).plan.outputs["tensor"]
     assert isinstance(plan, TensorPlan)
@@ -380,7 +383,7 @@ def kernel(pixels: Sequence[Any], roof: float, *, filter_name: str, dtype: str, 
 
 
 def kernels(add: Callable[..., None], *, sizes: Sequence[str], batches: Sequence[int]) -> None:
-    """The kernels' times, and their share of what a copy within the device's memory reaches."""
+    """Measure the kernels' times, and the fraction of the bandwidth of a copy within device memory that they reach."""
     roof = copy_bandwidth()
     add(copy_bytes_per_s=round(roof))
     for size in sizes:

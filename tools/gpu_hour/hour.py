@@ -1,8 +1,8 @@
 """One call of the hour on a GPU machine: steps with time-outs of their own, whose rows are written at once.
 
-    python3 tools/gpu_hour/hour.py first       README.md beside this file has the calls, in their order
+    python3 tools/gpu_hour/hour.py first       README.md in this folder lists the calls in their order
 
-A step is a command. One that fails, or takes too long, says so in a row, and the next begins all the same. Rows are
+A step is a command. If it fails or takes too long, a row records this, and the next step begins. Rows are
 lines of JSON in $OUT/CALL.jsonl; what the steps printed is $OUT/CALL.log.
 """
 
@@ -182,9 +182,9 @@ def install() -> None:
         "client/libpython*": PLACE,
     }.items():
         for library in CARRIED.glob(pattern):
-            if not (folder / library.name).exists():  # whoever has it loaded would break
+            if not (folder / library.name).exists():  # processes that have loaded it would fail
                 shutil.copy(library, folder)
-    for part in CARRIED.glob("*/*.whl.*"):  # of a wheel that no call can carry whole
+    for part in CARRIED.glob("*/*.whl.*"):  # parts of a wheel that is too large for one call
         shutil.move(part, PLACE / part.name)
         if whole := _joined(part.name):
             shutil.move(whole, part.parent / whole.name)
@@ -196,7 +196,7 @@ def install() -> None:
         subprocess.run([sys.executable, "-m", "pip", "install", *options, str(site), *wheels], check=False)
         if _is_served(site.name):
             Path(sysconfig.get_path("purelib"), "pixprep_hour.pth").write_text(_PTH, encoding="utf-8")
-        # packages of NVIDIA's lie in several places: the first ``nvidia`` with an __init__ would hide the rest
+        # NVIDIA's packages are in several folders: the first ``nvidia`` with an __init__ would hide the others
         (site / "nvidia").mkdir(parents=True, exist_ok=True)
         whole_path = "__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
         (site / "nvidia" / "__init__.py").write_text(whole_path, encoding="utf-8")

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 TO = ROOT / "build" / "gpu_hour"
 PYTHON = (3, 12)
 LIMIT = 50_000_000
-"""Bytes of a group: a call carries 64 MiB, of which the working tree takes some 7."""
+"""Bytes of a group: a call carries 64 MiB, and the working tree uses about 7 of them."""
 GROUPS = {
     "engine": "nvidia-nvimgcodec-cu13>=0.9 nvidia-nvjpeg>=13 msgspec pillow simplejpeg pytest pluggy iniconfig "
     "pygments hypothesis sortedcontainers",
@@ -36,7 +36,7 @@ _OLDER = ("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64")
 
 
 def pinned(requirement: str) -> str:
-    """A name at the version that requirements/*.txt has for that Python; as it is where they have none."""
+    """Return the name with the version in requirements/*.txt for that Python, or the name alone."""
     text = "".join((ROOT / "requirements" / f"{each}.txt").read_text(encoding="utf-8") for each in ("demo", "dev"))
     found = re.findall(rf"^{re.escape(requirement)}==(\S+)( ;.*)? \\", text, re.MULTILINE)
     fitting = [version for version, marker in found if "<" not in marker and "== '3.11" not in marker]
@@ -92,14 +92,14 @@ def photos() -> None:
 
 
 def kernels() -> None:
-    """The compiled kernels: they lie in an ignored place, and the machine has no compiler of ours."""
+    """Copy the compiled kernels: git ignores their folder, and the machine does not have our compiler."""
     (TO / "kernels").mkdir(parents=True, exist_ok=True)
     for library in (ROOT / "backend" / "pixprep" / "engine" / "kernels").glob("*.so"):
         shutil.copy(library, TO / "kernels")
 
 
 def sizes(folders: Sequence[Path]) -> Iterator[str]:
-    """Lines of what the folders take."""
+    """Yield a line with the size of each folder."""
     for folder in folders:
         size = sum(path.stat().st_size for path in folder.iterdir())
         yield f"{size / 1e6:6.1f} MB  {folder.relative_to(ROOT)}{'  TOO LARGE' if size > LIMIT else ''}\n"

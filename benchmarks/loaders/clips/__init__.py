@@ -1,4 +1,4 @@
-"""Contenders of the same clips, one a file, as in ``loaders``, but for two of the names.
+"""Contenders for the same clips, one per file, as in ``loaders``; two of the names differ.
 
     SETTINGS       the names of those to try, each with one of FFmpeg's threads for a clip, and with as many as there
                    are; () where there is nothing to set
