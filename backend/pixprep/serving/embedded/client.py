@@ -141,7 +141,7 @@ def health(
 
 
 def _sample(frames: int | None) -> bytes:
-    """Return a small image, or a clip of ``frames`` frames (an image where clips cannot be made)."""
+    """Return a small image, or a clip of ``frames`` frames; without PyAV, always an image."""
     with suppress(ImportError):
         if frames:
             from pixprep.engine.decoders.clips.decoder import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)

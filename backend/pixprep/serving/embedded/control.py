@@ -59,12 +59,12 @@ class Control:
         return self._ask("POST", f"/v2/repository/{quote(path)}", headers={KEY_HEADER: self.key}, timeout_s=timeout_s)
 
     def index(self, *, timeout_s: float = 10) -> list[dict[str, str]]:
-        """``name``, ``version`` and ``state`` of every model; empty if there was no answer."""
+        """Return ``name``, ``version`` and ``state`` of every model, or an empty list without a response."""
         status, text = self.repository("index", timeout_s=timeout_s)
         return list(json.loads(text)) if status == 200 else []
 
     def config(self, model: str) -> dict[str, Any]:
-        """The complete configuration of a model; empty if there was no answer."""
+        """Return the complete configuration of a model, or an empty one without a response."""
         status, text = self._ask("GET", f"/v2/models/{quote(model)}/config", timeout_s=10)
         return dict(json.loads(text)) if status == 200 else {}
 

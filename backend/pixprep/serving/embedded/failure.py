@@ -62,7 +62,7 @@ def failure(log: str, code: int, *, files: int = ENOUGH_FILES, deaths: Mapping[s
 
 
 def last_words(log: str) -> list[str]:
-    """The last lines of a log that are no messages of Triton's: what crashes, a model's process too, often says why."""
+    """Return the last lines of a log that Triton did not write; a process that crashes often prints the reason."""
     lines = [line for line in log.splitlines() if not _TRITONS.match(line)]
     return [f"last in the log: {line[:_MOST_LETTERS]}" for line in lines[-_LAST_LINES:]]
 

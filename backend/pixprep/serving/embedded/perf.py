@@ -47,18 +47,18 @@ _TOO_SHORT = (
 class Measurement:
     """Measurement of one load.
 
-    There is no count of errors: perf_analyzer ends at the first failed request, and then there is no measurement.
+    There is no count of errors: perf_analyzer exits at the first failed request, without a result.
 
     Attributes:
         protocol, model: what was asked, and how.
         load: ``concurrency 4``: requests always in flight; ``poisson 50/s``: requests sent.
-        batch: images a request.
-        images_per_s: answered; of a model of clips, clips. Under a Poisson load perf_analyzer plays one fixed sequence
-            that begins sparse: 80 % of the rate in its first 80 requests, 97 % in 2,000.
-        frames_per_s: of these clips; None: images came, or the model's configuration does not say its ``frames``.
-        p50_ms, p90_ms, p95_ms, p99_ms: of the requests' latencies at the client.
-        mean_batch: images an execution of the model, or of an ensemble's first model, as the server batched them.
-        late_percent: of the requests, those that the client sent behind its schedule; if many, the latencies flatter.
+        batch: Number of images per request.
+        images_per_s: Images, or clips, that the server processed per second. For a Poisson load, perf_analyzer replays
+            one fixed sequence that begins sparse: 80 % of the rate in its first 80 requests, 97 % in 2,000.
+        frames_per_s: Frames of clips per second. None for images, or if the configuration does not declare ``frames``.
+        p50_ms, p90_ms, p95_ms, p99_ms: Percentiles of the requests' latencies at the client.
+        mean_batch: Mean number of images per execution of the model, or of the first model of an ensemble.
+        late_percent: Percentage of requests that the client sent late. If it is high, the latencies are too low.
     """
 
     protocol: Protocol
@@ -106,8 +106,8 @@ def measure(
         on_progress: called with each measurement when it is there.
 
     Raises:
-        SetupError: no server there, no such model, or perf_analyzer cannot run on this machine.
-        PixprepError: perf_analyzer failed, perhaps because the server refused an image; the message says why.
+        SetupError: No server runs there, it has no such model, or perf_analyzer cannot run on this machine.
+        PixprepError: perf_analyzer failed, for example because the server rejected an image.
     """
     if not images:
         raise PixprepError("nothing to measure with: no images")
@@ -177,7 +177,7 @@ def _command(
     inputs: Mapping[str, Any] | None,
     shared_memory: bool = False,
 ) -> tuple[list[str], dict[str, str]]:
-    """perf_analyzer's command for a model, without a load, and its environment; both need what is in the folder."""
+    """Return perf_analyzer's command without a load, and its environment; both refer to files in ``folder``."""
     model_input = triton.model_input(model)
     check_batch(batch, model, model_input)
     program, environment = find_perf_analyzer(folder)
@@ -308,7 +308,7 @@ def _run(command: Sequence[str], environment: dict[str, str], *, limit_s: float)
 
 
 def reason_in(printed: str) -> str:
-    r"""The line of perf_analyzer's stderr that says why it ended: the first failed request's, or else the last.
+    r"""Return the line of perf_analyzer's stderr with its error: that of the first failed request, or the last line.
 
     >>> reason_in("Failed to maintain requested inference load.\nThread [0] had error: no such model")
     'no such model'
@@ -358,7 +358,7 @@ def to_table(rows: Sequence[Measurement]) -> str:
 
 
 def _reported(rows: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """The fields of each measurement; of images none for frames."""
+    """Return the fields of each measurement; measurements of images have no frames field."""
     are_clips = any(row.frames_per_s is not None for row in rows)
     return [{name: value for name, value in asdict(row).items() if are_clips or name != "frames_per_s"} for row in rows]
 

@@ -70,7 +70,7 @@ class NumberInput:
         """Numbers as they are sent: (rows, *shape) of the input's type; one row may come alone.
 
         Raises:
-            PixprepError: they are none.
+            PixprepError: The rows are invalid.
         """
         try:
             array = np.asarray(values)
@@ -134,7 +134,7 @@ class ModelInput:
         """The rows of one image, by name.
 
         Raises:
-            PixprepError: one is missing, or is none, or is not the model's.
+            PixprepError: An input is missing, invalid, or not an input of the model.
         """
         names = [each.name for each in self.numbers]
         for name in values:
@@ -350,7 +350,7 @@ def pixels_of(content: Encoded, order: Color) -> Array:
         uint8 (height, width, 3), or (height, width, 1) gray.
 
     Raises:
-        ImageError: it is neither, or the array is none of pixels.
+        ImageError: The file is neither, or its array does not contain pixels.
     """
     limits = Limits()
     if bytes(content[:6]) == _NPY:

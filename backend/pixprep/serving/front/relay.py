@@ -55,7 +55,7 @@ _OWN = {
 
 @dataclass(frozen=True)
 class Rules:
-    """Part of a request that the front forwards.
+    """Rules by which the front accepts requests.
 
     Args:
         names: Names of this machine in ``Host``, in lower case; None: any.

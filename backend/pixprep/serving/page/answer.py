@@ -274,7 +274,7 @@ def within(spent: Mapping[str, Spent], request_ms: float) -> dict[str, Spent]:
 
 
 def _source(version: Version) -> list[str]:
-    """Note on whether a pipeline differs from the source beside it; none where no source is there."""
+    """Return a note on whether a pipeline differs from the source in its folder, if there is one."""
     found = note(version.folder / PIPELINE_FILE)
     return [f"{version.model.name} {found}"] if found else []
 
@@ -316,7 +316,7 @@ def _tensor(shown: Shown, pictures: Sequence[Panel]) -> Said:
 
 
 def _panel(panel: Panel) -> Said:
-    """A picture and its words; the frame in shares of the picture: top, left, height, width."""
+    """A picture and its text; the frame is in fractions of the picture: top, left, height, width."""
     height, width = panel.pixels.shape[:2]
     frame = None
     if panel.frame:

@@ -1,4 +1,4 @@
-"""The page's process: an HTTP server on loopback for the browser of whoever runs `pixprep serve`, and for nobody else.
+"""The page's process: an HTTP server on loopback, only for the browser of the user who runs `pixprep serve`.
 
 Any website can have the browser send requests here. So a request counts whose ``Host`` is this machine's own name
 (a name that was rebound to 127.0.0.1 is another), whose ``Origin`` is the page itself, and which no other site caused.

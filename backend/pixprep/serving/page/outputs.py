@@ -31,7 +31,7 @@ _FEW = 16
 _LEAST_SIDE, _MAX_SIDE = 8, 4096
 _HEAT = ((20, 16, 60), (110, 30, 110), (220, 80, 50), (255, 235, 150))
 _ENDS = (0, 1 / 3, 2 / 3, 1)
-"""Colours of a heat map, from the least to the most."""
+"""Colors of a heat map, from the minimum to the maximum."""
 _COLORS = ((255, 122, 0), (0, 150, 255), (40, 200, 80), (230, 60, 160), (250, 200, 0), (130, 90, 255), (0, 200, 200))
 """Colours of objects, in turn."""
 _OPAQUE = 110

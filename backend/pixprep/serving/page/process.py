@@ -1,4 +1,4 @@
-"""The supervisor's side of the page: its port, and its process, which decodes what is dropped on it."""
+"""The supervisor's side of the page: its port, and its process, which decodes the photos."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Chain:
 def chain_from(
     repository: Repository, detector: str, file: Path | None, stages: Sequence[Stage], *, name: str
 ) -> Chain:
-    """The chain behind a detector of a repository.
+    """Plan the chain that follows a detector of a repository.
 
     Args:
         repository: the repository.
@@ -59,10 +59,10 @@ def chain_from(
         file: of the user's lines: ``def rows(output0, transform, original_size)``, whose parameters are outputs of the
             detector.
         stages: the one whose inputs are rows.
-        name: of the ensemble that is built.
+        name: Name of the ensemble that is built.
 
     Raises:
-        PipelineError: the detector, the file or the pipeline is none for a chain.
+        PipelineError: The detector, the file or the pipeline cannot be part of a chain.
         SetupError: a file cannot be read, or tritonclient is not installed.
     """
     wired = repository.ensembles
@@ -119,7 +119,7 @@ def _parameters(file: Path | None, detector: str, outputs: Mapping[str, Config])
     """The outputs of the detector that the user's function takes; the file is read, and not run.
 
     Raises:
-        PipelineError: there is no such function, or it takes something else.
+        PipelineError: The file has no such function, or its parameters are not outputs of the detector.
     """
     such = f"def {_FUNCTION}({', '.join(outputs)})"
     if file is None:

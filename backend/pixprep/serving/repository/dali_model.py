@@ -99,7 +99,7 @@ def find_dali_model(folder: Path) -> list[DaliModel]:
 
 
 def refuse_strangers(folder: Path) -> None:
-    """Refuse to replace what no import writes, such as a whole repository.
+    """Reject replacing files that no import writes, such as a whole repository.
 
     Raises:
         SetupError: It names the first such file.
@@ -120,7 +120,7 @@ def translated(
     batch_size: int | None,
     output: str | None = None,
 ) -> tuple[dict[str, str], list[str]]:
-    """The files of the pixprep model, by their paths in its folder, and what has no place in them.
+    """Return the files of the pixprep model by their paths in its folder, and the fields that they omit.
 
     Args:
         model: of dali_backend.
@@ -219,7 +219,7 @@ def _named(
 
 
 def _check_output(model: DaliModel, face: Config, spec: TensorSpec) -> None:
-    """Refuse an output that is written otherwise than the graph gives it.
+    """Reject a declared output that differs from the graph's.
 
     Raises:
         PipelineError: its type or its dims are others.
@@ -249,7 +249,7 @@ def _left_out(what: str, entry: Config, known: Sequence[str]) -> list[str]:
 def _inputs(
     model: DaliModel, pipeline: Pipeline, graph_inputs: Mapping[str, str | None], notes: list[str]
 ) -> list[Config]:
-    """Inputs with the names, types and dims that clients send; what is not written follows from the graph.
+    """Return the inputs with the names, types and dims that clients send; missing fields follow from the graph.
 
     Raises:
         PipelineError: one is none of the graph's, which dali_backend refuses as well.

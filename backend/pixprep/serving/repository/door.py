@@ -161,7 +161,7 @@ def explain_onnx(path: Path) -> Iterator[str]:
     """Lines about an ONNX file: its inputs and outputs, and what its first nodes make of an image.
 
     Raises:
-        PipelineError: it is no ONNX file.
+        PipelineError: The file is not an ONNX file.
         SetupError: onnx is not installed.
     """
     model = load_onnx(path)[1]

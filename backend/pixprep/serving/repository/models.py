@@ -20,7 +20,7 @@ class Problem:
     Attributes:
         where: the file or directory, as a path inside the repository.
         what: is wrong.
-        remedy: what to do; ``""`` where ``what`` says it.
+        remedy: Fix of the problem; ``""`` if ``what`` contains it.
     """
 
     where: str

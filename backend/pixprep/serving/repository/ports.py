@@ -91,7 +91,7 @@ def parse_io(texts: Sequence[str], *, source: str) -> Classifier:
 
 
 def load_onnx(path: Path) -> tuple[bytes, Any]:
-    """The content of an ONNX file, without the weights that lie beside it, and the ``onnx.ModelProto`` that it is.
+    """Return the content of an ONNX file, without external weights, and its ``onnx.ModelProto``.
 
     Raises:
         PipelineError: it is not an ONNX file.
@@ -136,7 +136,7 @@ def without_weights(model: Any) -> Any:
 
 
 def _rows(model: Any) -> dict[str, int]:
-    """The number of rows of each output of which it follows from the nodes, as ONNX Runtime finds it."""
+    """Return the number of rows of each output, if ONNX Runtime can infer it from the nodes."""
     import onnx  # noqa: PLC0415  (as above)
 
     with suppress(Exception):  # a broken graph: ONNX Runtime will say so

@@ -16,7 +16,7 @@ _SCORES = ("class", "label", "logit", "prob", "score")
 
 
 def lost_boxes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
-    """A note where outputs look like boxes, and the pipeline gives nothing that leads them back to the photo."""
+    """Return a note if outputs look like boxes, and the pipeline has no output that maps them back to the photo."""
     tensors = [pipeline.outputs[name] for name in pairs.values() if pipeline.outputs[name].spec.layout is not None]
     if not tensors or len(tensors) < len(pairs) or any(isinstance(op, Transform) for op in pipeline.side_ops):
         return []  # a model that takes the photo's size or scale may bring boxes back by itself

@@ -48,7 +48,7 @@ def _keep_blocks() -> None:
 
 @dataclass(frozen=True)
 class _Part:
-    """A request, and where its images lie in the batch; or the response that it has already."""
+    """A request, with the positions of its images in the batch, or with the response that it already has."""
 
     start: int = 0
     stop: int = 0

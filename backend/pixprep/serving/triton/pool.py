@@ -57,7 +57,7 @@ def options(n_bytes: int, *, gpus: int) -> list[str]:
 
 
 def variables(n_bytes: int) -> dict[str, str]:
-    """Variables that tell the backend that Triton has these options."""
+    """Return environment variables that inform the backend of Triton's pool options."""
     return {VARIABLE: str(n_bytes), PINNED_VARIABLE: "0"}
 
 
