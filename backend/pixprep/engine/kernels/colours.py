@@ -1,4 +1,4 @@
-"""Steps on colours, by the kernels in C: formulas.h has the formulas, colours.c and levels.c the steps."""
+"""Runs steps on colors with the C kernels: formulas.h contains the formulas, colours.c and levels.c the steps."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LIKES = get_args(BlendLike)
 
 
 class Words:
-    """An image of three channels on whose colours steps are done: a copy, of four bytes a pixel.
+    """A copy of an image with three channels and four bytes per pixel, to which steps on colors are applied.
 
     Args:
-        image: uint8 (height, width, 3), any strides; it is not written to.
+        image: Array of uint8 (height, width, 3) with any strides; not modified.
 
     Attributes:
-        count: of its pixels.
-        image: after the steps so far.
+        count: Number of pixels.
+        image: Image after the steps that were applied so far.
     """
 
     def __init__(self, image: U8) -> None:
@@ -36,23 +36,23 @@ class Words:
         move(image, self.image)
 
     def look_up(self, tables: U8) -> None:
-        """Replace levels by those of a table, (channels, 256)."""
+        """Replace pixel values by a look-up table, (channels, 256)."""
         tables = np.ascontiguousarray(tables)
         self._do("look_up_colours", curves=tables.ctypes.data)
 
     def histograms(self) -> npt.NDArray[Any]:
-        """(channels, 256): how often each level is there."""
+        """Return the histogram of each channel, (channels, 256)."""
         counts = np.zeros((3, 256), np.uint32)
         self._do("count_levels", counts=counts.ctypes.data)
         return counts
 
     def total(self, like: BlendLike) -> int:
-        """The sum of the luma of every pixel."""
+        """Return the sum of the luma of all pixels."""
         self._memory[self.count :] = 0
         return int(self._do("add_luma", like).total)
 
     def fade(self, gray: float, factor: float, like: BlendLike) -> None:
-        """Blend with one gray."""
+        """Blend all pixels with one gray value."""
         self._do("fade", like, gray=gray, factor=factor, rest=rest_of(factor))
 
     def blend(self, factor: float, like: BlendLike) -> None:
@@ -60,15 +60,15 @@ class Words:
         self._do("blend", like, factor=factor, rest=rest_of(factor))
 
     def turn(self, shift: float, like: BlendLike) -> None:
-        """Turn the hue."""
+        """Rotate the hue."""
         self._do("turn", like, turn=turn_of(shift, like))
 
     def mix(self, numbers: tuple[float, ...]) -> None:
-        """Take sums of the channels: see ``ColorMatrix``."""
+        """Replace each channel by a weighted sum of the channels; see ``ColorMatrix``."""
         self._do("mix", matrix=numbers)
 
     def shift(self, hues: U8, saturation: int, value: int) -> None:
-        """Replace hues of OpenCV by those of a table, (256,), and add to the other two."""
+        """Replace OpenCV's hue by a look-up table, (256,), and add to saturation and value."""
         self._do("shift", curves=hues.ctypes.data, width=self.image.shape[1], saturation=saturation, value=value)
 
     def _do(self, name: str, like: BlendLike = "pillow", **what: Any) -> Any:
@@ -78,7 +78,7 @@ class Words:
 
 
 class Gray:
-    """``Words`` of an image of one channel: its levels go the way of a ramp of all 256."""
+    """``Words`` for an image of one channel. Steps change a ramp of all 256 pixel values, a look-up table."""
 
     def __init__(self, image: U8) -> None:
         self._image = image
@@ -95,39 +95,39 @@ class Gray:
 
     @property
     def _levels(self) -> U8:
-        """(1, 256): what each level has become."""
+        """Return the result for each pixel value, (1, 256)."""
         return np.ascontiguousarray(self._ramp.image[:, :, 0])
 
     def histograms(self) -> npt.NDArray[Any]:
-        """See ``Words``: three that are alike."""
+        """See ``Words``. The three histograms are equal."""
         return np.bincount(self.image.ravel(), minlength=256)[None].repeat(3, axis=0)
 
     def total(self, like: BlendLike) -> int:
-        """See ``Words``: a level is its own luma."""
+        """See ``Words``. The luma of a gray pixel is its value."""
         del like
         return int(self.image.sum(dtype=np.int64))
 
     def mix(self, numbers: tuple[float, ...]) -> None:
-        """See ``Words``: by the first row, so that the three stay alike."""
+        """See ``Words``. Uses the first row of the matrix for all channels, so that they stay equal."""
         self._ramp.mix(numbers[:4] * 3)
 
     def blend(self, factor: float, like: BlendLike) -> None:
-        """Change nothing: a level is its own gray."""
+        """Do nothing, because a gray pixel is its own gray value."""
 
     def turn(self, shift: float, like: BlendLike) -> None:
-        """Change nothing: a level has no hue."""
+        """Do nothing, because a gray pixel does not have a hue."""
 
     def shift(self, hues: U8, saturation: int, value: int) -> None:
-        """Change nothing: the hue alone is shifted, and a level has none."""
+        """Do nothing, because only the hue is shifted, which a gray pixel does not have."""
 
 
 def rest_of(factor: float) -> float:
-    """``float32(1 - factor)``, where ``1 - factor`` is of float64."""
+    """Return ``float32(1 - factor)``, with ``1 - factor`` computed in float64."""
     return float(np.float32(1 - factor))
 
 
 def turn_of(shift: float, like: BlendLike) -> float:
-    """Number by which kernels turn a hue."""
+    """Return the number by which the kernels rotate a hue."""
     turn = COLOURS[like].turn
     assert turn is not None
     return turn(shift)

@@ -1,4 +1,4 @@
-"""Plans of which each image has its own, as a choice drew it: one kernel a plan."""
+"""Runs a plan with random choices, which select a plan per image. Each of these plans has its own kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ForkedKernel:
     """See ``Kernel``.
 
     Attributes:
-        kernels: of the plan's leaves, by their numbers.
+        kernels: Kernels of the plan's leaves, by the leaf's number.
     """
 
     kernels: Sequence[Kernel]
@@ -24,7 +24,7 @@ class ForkedKernel:
     def run(
         self, images: Sequence[Pixels], placements: Sequence[Placement], outs: Array, places: Sequence[int]
     ) -> dict[int, ImageError]:
-        """See ``Kernel.run``: the images of each leaf together."""
+        """See ``Kernel.run``. The images of each leaf run together."""
         failed: dict[int, ImageError] = {}
         for leaf in dict.fromkeys(placement.leaf for placement in placements):
             these = [index for index, placement in enumerate(placements) if placement.leaf == leaf]

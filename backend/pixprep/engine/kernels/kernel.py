@@ -1,6 +1,6 @@
-"""The plan on the CPU: each image is resized and written by one call of the kernels in C.
+"""Runs a plan on the CPU. One call of the C kernels resizes an image and writes its tensor.
 
-Numbers are in docs/decisions.md.
+Measurements are in docs/decisions.md.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Planes = npt.NDArray[np.generic]
 
 
 class CpuKernel:
-    """See ``Kernel``.
+    """Kernel of the CPU; see ``Kernel``.
 
     Raises:
-        SetupError: there are no kernels in C here.
+        SetupError: The C kernels cannot be loaded.
     """
 
     def __init__(self, plan: TensorPlan) -> None:
@@ -76,7 +76,7 @@ class CpuKernel:
                 whole[3] = self._plan.spec.fourth
 
     def _image(self, planes: Planes, size: tuple[int, int]) -> Planes:
-        """The part of a tensor that is image; around it the padding is written."""
+        """Return the part of a tensor that the image fills, after writing the padding around it."""
         rows, columns = size
         if planes.shape[1:] != size:
             planes[:, rows:] = planes[:, :rows, columns:] = self._margin
@@ -85,7 +85,7 @@ class CpuKernel:
         return part
 
     def _canvas(self, pixels: U8, placement: Placement) -> U8:
-        """Canvas with the fill around the image: (height, width, channels), perhaps a view of the pixels."""
+        """Return the canvas, (height, width, channels), filled around the image; may be a view of the pixels."""
         count = len(self._plan.channels)
         (top, left), (rows, columns) = placement.at, _size(placement)
         block = self._block(pixels, placement) if rows and columns else None
@@ -100,7 +100,7 @@ class CpuKernel:
     def _write(
         self, pixels: U8, placement: Placement, table: Planes, finish: resize.Finish | None, planes: Planes
     ) -> None:
-        """Arithmetic, channel order and layout in one pass over the block; the margin in its colour."""
+        """Write tensor values in one pass (arithmetic, channel order, layout), and the fill around the image."""
         rows, columns = _size(placement)
         if (rows, columns) != placement.canvas:
             for plane, values, fill in zip(planes, table, placement.fill or self._plan.fill, strict=False):
@@ -115,16 +115,17 @@ class CpuKernel:
     def _block(
         self, pixels: U8, placement: Placement, finish: resize.Finish | None = None, out: Planes | None = None
     ) -> Any:
-        """Part of the resized image that the canvas shows.
+        """Compute the region of the resized image that is visible on the canvas.
 
         Args:
-            pixels: as the decoder gave them.
-            placement: a part is shown.
-            finish: makes its values.
-            out: where these may be written.
+            pixels: Pixels from the decoder.
+            placement: Placement of an image that is at least partly visible.
+            finish: Last step, which converts pixel values to tensor values.
+            out: Array to which tensor values may be written.
 
         Returns:
-            (rows, columns, channels), perhaps a view of the pixels; None: the values are in ``out``.
+            Pixel values (rows, columns, channels), which may be a view of the pixels; None if the tensor values were
+            written to ``out``.
         """
         top, left, bottom, right = placement.read
         pixels = pixels[top:bottom, left:right][_directions(placement.mirrors)]
@@ -143,7 +144,7 @@ class CpuKernel:
         )
 
     def _look_up(self, block: U8 | F32, table: Planes, planes: Planes) -> None:
-        """The values of a block of decoded channels, or of the first one where the tensor has no more."""
+        """Write the tensor values of a block of pixels; only of its first channel if the tensor has one channel."""
         ordered = block[:, :, ::-1] if self._plan.channels[0] > 0 else block  # in order, or backwards
         if self._is_real:
             planes[...] = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))[: len(planes)]
@@ -153,11 +154,12 @@ class CpuKernel:
 
 
 def noise(words: tuple[int, int, int], shape: tuple[int, ...]) -> F32:
-    """float32 ``shape``: the noise of a rectangle, (channels, height, width).
+    """Return the noise of a rectangle, float32 of ``shape`` (channels, height, width).
 
-    Of the counter ``(i, third word, 0, 0)`` Philox4x32-10, its key the first two words, gives eight numbers of 16 bits,
-    the lower half of each word first. They look up the values 8 i to 8 i + 7, in the order of the tensor's channels. So
-    each device has the same noise, bit for bit; the last bits of a logarithm or a sine would be its library's.
+    Philox4x32-10 with the first two words as its key and the counter ``(i, third word, 0, 0)`` yields eight numbers of
+    16 bits, the lower half of each word first. They are indices into a table of quantiles, for the values 8 i to 8 i +
+    7 in the order of the tensor's channels. Therefore the noise is bit-identical on all devices. The last bits of a
+    logarithm or a sine would depend on the device's library.
     """
     values = np.empty(shape, np.float32)
     arguments = STRUCTS["noise"](values.ctypes.data, values.size, quantiles().ctypes.data, words[:2], words[2])
@@ -166,7 +168,7 @@ def noise(words: tuple[int, int, int], shape: tuple[int, ...]) -> F32:
 
 
 def _size(placement: Placement) -> tuple[int, int]:
-    """(rows, columns) of what the canvas shows of the image."""
+    """Return (rows, columns) of the visible region of the image."""
     top, left, bottom, right = placement.region
     return bottom - top, right - left
 

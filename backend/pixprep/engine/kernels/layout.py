@@ -1,4 +1,4 @@
-"""Structs and numbers as the C and CUDA sources write them, read from these: each stands once."""
+"""Reads structs and constants from the C and CUDA sources, so that each is defined only once."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _FIELD = re.compile(r"(?:const )?(?:struct )?([\w ]+?) (\*?)(\w+)(?:\[(\w+)\])?$
 
 
 def structs(*paths: Path) -> dict[str, type[ctypes.Structure]]:
-    """The structs of these files, by their names: fields in C's order and places."""
+    """Return the structs of these files by name, with C's field order and offsets."""
     text, found = _text(paths), dict[str, type[ctypes.Structure]]()
     for name, body in re.findall(r"^struct (\w+) \{(.*?)\n\};", text, re.DOTALL | re.MULTILINE):
         matches = [_FIELD.match(" ".join(line.split())) for line in body.split(";") if line.strip()]
         if not all(matches):
-            continue  # it has a function, or a table
+            continue  # it contains a function pointer or an array of arrays
         fields: list[tuple[str, Any]] = []
         for kind, star, field, count in (match.groups() for match in matches if match):
             one: Any = ctypes.c_void_p if star else found.get(kind) or _TYPES[kind]
@@ -37,7 +37,7 @@ def structs(*paths: Path) -> dict[str, type[ctypes.Structure]]:
 
 
 def packer(struct: type[ctypes.Structure]) -> Struct:
-    """Packer of a struct's numbers in C's order; ctypes takes five times as long, NumPy twice."""
+    """Return a packer for a struct's fields in C's order. ctypes takes five times as long, and NumPy twice."""
     return Struct("".join(map(_format, (field[1] for field in struct._fields_))))
 
 
@@ -48,17 +48,17 @@ def _format(kind: Any) -> str:
 
 
 def numbers(*paths: Path) -> dict[str, int]:
-    """The integers that these files define."""
+    """Return the integers that these files ``#define``."""
     found = re.findall(r"^#define (\w+) (\d+)\b", _text(paths), re.MULTILINE)
     return {name: int(value) for name, value in found}
 
 
 def _text(paths: tuple[Path, ...]) -> str:
-    """The files without remarks."""
+    """Return the text of the files without comments."""
     return "".join(re.sub("//.*", "", path.read_text(encoding="utf-8")) for path in paths)
 
 
 def _count(word: str, text: str) -> int:
-    """A number, or a constant's."""
+    """Return the value of a literal or of a constant."""
     found = re.search(rf"\b{word} = (\d+)", text)
     return int(found[1] if found else word)

@@ -1,4 +1,4 @@
-"""The level steps of a plan on the CPU: what ``pixprep.plan.steps.levels`` says, as Pillow or torchvision rounds it."""
+"""Runs the steps of ``pixprep.plan.steps.levels`` on pixel values, rounded as in Pillow or torchvision, on the CPU."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ ColourStep = Curve | Blend | Hue | Hsv | ColorMatrix | Tone
 
 
 def done(steps: Sequence[LevelStep], image: U8) -> U8:
-    """The image after its steps.
+    """Apply steps to an image.
 
     Args:
-        steps: of a ``Placement``.
-        image: uint8 (height, width, channels), 1 or 3 channels, any strides; it is not written to.
+        steps: Steps of a ``Placement``.
+        image: Array of uint8 (height, width, channels) with 1 or 3 channels and any strides; not modified.
 
     Returns:
-        uint8, of the size after the steps.
+        Array of uint8 with the size after the steps.
     """
     for is_colour, these in groupby(steps, lambda step: isinstance(step, ColourStep)):
         if is_colour:
@@ -65,7 +65,7 @@ def _erased(step: Erase, image: U8) -> U8:
 
 
 def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
-    """The image after steps that keep every pixel in its place; see ``done``."""
+    """Apply steps that do not move pixels; see ``done``."""
     if not image.size:
         return image
     pixels = Gray(image) if image.shape[2] == 1 else Words(image)
@@ -98,7 +98,7 @@ def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
 
 
 def measured(number: Own, image: U8) -> float:
-    """Number of an image's own levels, (height, width, channels): their greatest, or their mean; 1 in place of 0."""
+    """Return the maximum or the mean of an image's pixel values, (height, width, channels); 1 instead of 0."""
     counts = (Gray(image) if image.shape[2] == 1 else Words(image)).histograms().sum(axis=0, dtype=np.int64)
     levels = np.arange(256)
     value = levels[counts > 0][-1] if number == "max" else (counts * levels).sum() / counts.sum()
@@ -106,11 +106,12 @@ def measured(number: Own, image: U8) -> float:
 
 
 def tone(step: Tone, counts: npt.NDArray[Any]) -> U8:
-    """(256,): the curve of a channel, by its histogram.
+    """Return the look-up table (256,) of a channel, computed from its histogram.
 
-    autocontrast: lowest and highest level become 0 and 255, and one level alone stays.
-    equalize: ``(step // 2 + the pixels below the level) // step``, at most 255, where ``step`` is 1/255 of the pixels
-    below the highest level, rounded down; no change where it is 0. Both libraries agree.
+    autocontrast: The minimum and maximum pixel values become 0 and 255. A constant channel does not change.
+    equalize: ``(step // 2 + number of pixels below the value) // step``, at most 255, where ``step`` is 1/255 of the
+    number of pixels below the maximum value, rounded down. If ``step`` is 0, the channel does not change. Pillow and
+    torchvision agree.
     """
     every = np.arange(256)
     present = counts.nonzero()[0]
@@ -133,9 +134,10 @@ def _mixed(step: Mix, image: U8) -> U8:
 
 
 def _words(image: U8) -> U8:
-    """The image with the byte behind each pixel, in ``blank`` memory if need be; a gray one has none.
+    """Return an image with the unused fourth byte of each pixel, copied to ``blank`` memory if necessary.
 
-    NumPy adds four images of 224 x 224 in 0.26 ms by words, and in 1.8 ms by three bytes of four.
+    A gray image is returned unchanged. NumPy adds four images of 224 x 224 in 0.26 ms with all four bytes per pixel,
+    and in 1.8 ms with three of four bytes.
     """
     if image.shape[2] == 1:
         return image
@@ -154,7 +156,7 @@ def _permuted(step: Permute, image: U8) -> U8:
 
 
 def beyond(positions: npt.NDArray[np.int64], length: int, mode: PaddingMode) -> npt.NDArray[np.int64]:
-    """The positions, 0 to ``length`` - 1, that a ``Take`` sees on an axis, by a mode that is not ``constant``."""
+    """Map positions on an axis to 0 to ``length`` - 1, by any padding mode other than ``constant``."""
     if mode == "edge" or length == 1:
         return positions.clip(0, length - 1)
     period = 2 * length - (2 if mode == "reflect" else 0)
@@ -189,4 +191,4 @@ _KERNELS: Mapping[type[LevelStep], Callable[[Any, U8], U8]] = {
     Take: _taken,
     Warp: warped,
 }
-"""Kernels of the steps that are not ``coloured``; ``kernels.staged`` calls operators."""
+"""Kernels of the steps that ``coloured`` does not handle; ``kernels.staged`` calls custom operators."""

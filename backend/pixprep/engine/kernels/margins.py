@@ -1,4 +1,4 @@
-"""The margin around an image before its resize, on the CPU: only what of it the windows read is ever made."""
+"""Padding around an image before its resize on the CPU. Only the padding that the windows read is computed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ U8 = npt.NDArray[np.uint8]
 
 
 class Margins(NamedTuple):
-    """Margins around pixels before they are resampled.
+    """Padding around pixels before they are resampled.
 
     Attributes:
-        before: (rows above, columns on the left).
-        laid: (rows, columns) of the pixels and all that is around them: the axes of the windows.
-        fill: (channels,) uint8, in the order of the pixels' channels.
+        before: Padding (above, on the left) in pixels.
+        laid: Size (rows, columns) of the pixels including all padding, which are the lengths of the windows' axes.
+        fill: Color of the padding, uint8 (channels,), in the order of the pixels' channels.
     """
 
     before: tuple[int, int]
@@ -28,12 +28,12 @@ class Margins(NamedTuple):
 
     @property
     def struct(self) -> tuple[int, int, int]:
-        """Margins as the kernels in C read them: of the fill a byte a channel."""
+        """Return the padding as the C kernels read it. The fill color has one byte per channel."""
         return *self.before, sum(level << 8 * channel for channel, level in enumerate(self.fill.tolist()))
 
 
 def margins(plan: TensorPlan, placement: Placement, channels: int) -> Margins:
-    """Margins of a placement that has some, for pixels of so many channels."""
+    """Return the padding of a placement with padding, for pixels with the given number of channels."""
     fill = np.zeros(channels, np.uint8)
     fill[list(plan.channels)] = placement.fill or plan.fill
     return Margins(placement.margins[:2], placement.laid, fill)

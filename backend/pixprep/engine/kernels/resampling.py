@@ -1,4 +1,4 @@
-"""Resampling of a placement: its axes, its arithmetic and its windows, for every kernel."""
+"""Determines the resampling of a placement for every kernel: its axes, its arithmetic and its windows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pixprep.plan.steps.levels import Resample
 
 
 def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
-    """The rows and the columns of a placement."""
+    """Return the vertical and the horizontal axis of a placement."""
     reduction, region, resized, ratio = placement.reduction, placement.region, placement.resized, placement.ratio
     lengths, offsets = placement.laid, placement.begin
     if reduction is not None:
@@ -33,7 +33,7 @@ def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
 
 
 def resampling(resize: Resize | None, placement: Placement) -> Resampling:
-    """Resampling that makes the region of a placement from its pixels."""
+    """Return the resampling that computes the region of a placement from its pixels."""
     rows, columns = axes(resize, placement)
     if resize is None or placement.is_kept:
         passes: Passes = "real" if resize is not None and resize.is_real else "fixed"
@@ -43,7 +43,7 @@ def resampling(resize: Resize | None, placement: Placement) -> Resampling:
 
 
 def of_axes(resize: Resize | Resample, rows: Axis, columns: Axis) -> Resampling:
-    """Resampling by a library's method, of which at least one axis changes its length."""
+    """Return the resampling of a library's method; at least one axis changes its length."""
     profile, method = PROFILES[resize.like], resize.method
     passes = profile.passes(method, rows, columns)
     formula, windows = profile.formula(method, passes), None
@@ -55,12 +55,12 @@ def of_axes(resize: Resize | Resample, rows: Axis, columns: Axis) -> Resampling:
 
 
 def resampled(step: Resample, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The image after a step.
+    """Apply a resize step to an image.
 
     Args:
-        step: of a placement.
-        image: uint8 (height, width, channels), any strides; of a step that takes the nearest, integers of any
-            type, and any number of channels.
+        step: Step of a placement.
+        image: Array of uint8 (height, width, channels) with any strides. A step with the filter ``nearest`` also
+            supports any integer dtype and any number of channels.
     """
     (height, width), profile, method = image.shape[:2], PROFILES[step.like], step.method
     if (height, width) == (step.height, step.width):
@@ -86,7 +86,7 @@ def resampled(step: Resample, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def windows(how: Resampling) -> tuple[Windows, Windows]:
-    """Windows of the rows and of the columns, for plain.cu."""
+    """Return the windows of the rows and of the columns for plain.cu."""
     if how.formula is None:
         assert how.windows is not None
         return how.windows
@@ -98,7 +98,7 @@ def windows(how: Resampling) -> tuple[Windows, Windows]:
 
 
 def formula(resize: Resize | None) -> Formula | None:
-    """Formula of a resize that fast.cu does; None: plain.cu does it."""
+    """Return the formula of a resize that fast.cu supports; None if plain.cu must compute it."""
     if resize is None:
         return None
     found = PROFILES[resize.like].formula(resize.method, "fixed")

@@ -1,4 +1,4 @@
-"""Resizes by the kernels in C: windows, both passes and values in one call, and the look-up of levels."""
+"""Calls the C kernels that resize (filter coefficients, both passes and tensor values) and look up pixel values."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ U8 = npt.NDArray[np.uint8]
 Int32 = npt.NDArray[np.int32]
 
 RECENT = 16
-"""The axes whose windows are remembered: images of one size that follow each other share them.
+"""Number of axes whose windows (filter coefficients) are cached for further images of the same size.
 
-Those of the longest axis take 1.2 MB, so that 16 take 19 MB at most.
+The windows of the longest axis take 1.2 MB, so the cache takes at most 19 MB.
 """
 
 
@@ -31,15 +31,15 @@ NO_FORMULA = Formula("box")
 WHOLE = "opencv_linear", "opencv_repeated", "opencv_cubic", "opencv_lanczos4", "opencv_area"
 """Rules whose weights are integers."""
 OPERATIONS = "subtract", "multiply", "divide"
-"""Arithmetic in float32, in the order of arguments.h."""
+"""Operations in float32, in the order of arguments.h."""
 
 
 class Laid(NamedTuple):
-    """The windows of an axis, as C reads them.
+    """The windows of an axis in the layout that C reads.
 
     Attributes:
-        struct: their numbers, and where they lie in the memory.
-        memory: int32: the first position of each window, its count of positions, and its row of ``taps`` weights.
+        struct: ``struct windows``, which points into ``memory``.
+        memory: Array of int32: the first position of each window, its number of taps, and its row of ``taps`` weights.
     """
 
     struct: Any
@@ -48,10 +48,10 @@ class Laid(NamedTuple):
 
 @lru_cache(RECENT)
 def made(formula: Formula, axis: Axis) -> Laid:
-    """The windows of one axis, of which something is wanted."""
+    """Compute the windows of one axis with a non-empty range."""
     size, make = axis.end - axis.begin, library().make_windows
     made = STRUCTS["making"](formula_numbers(formula), axis, STRUCTS["windows"](size=size))
-    checked(make(byref(made)))  # it has no memory yet, and says how many taps there are
+    checked(make(byref(made)))  # the first call has no memory, and only returns the number of taps
     windows = made.windows
     memory = np.zeros((2 + windows.taps) * size, np.int32)
     windows.first = memory.ctypes.data
@@ -62,12 +62,12 @@ def made(formula: Formula, axis: Axis) -> Laid:
 
 
 def forget() -> None:
-    """Give the memory of the remembered windows back."""
+    """Free the cached windows."""
     made.cache_clear()
 
 
 def windows(formula: Formula, axis: Axis) -> Windows:
-    """``made`` as plain.cu reads them."""
+    """Compute windows in the layout that plain.cu reads."""
     numbers, memory = made(formula, axis)
     first, count = memory[: 2 * numbers.size].reshape(2, -1)
     weights = memory[2 * numbers.size :].reshape(numbers.size, -1)[:, : count.max()]
@@ -76,7 +76,7 @@ def windows(formula: Formula, axis: Axis) -> Windows:
 
 
 def ties(how: Resampling, channels: int, *, is_mirrored: bool) -> U8:
-    """uint8 (columns, channels): 1 where a value of a row of the result, with the passes ``dali``, goes away from 0."""
+    """Return uint8 (columns, channels): 1 for each value of a row whose ties the passes ``dali`` round away from 0."""
     made = np.empty((how.columns.end - how.columns.begin, channels), np.uint8)
     formula = formula_numbers(how.formula or NO_FORMULA)
     ties = STRUCTS["ties"](formula, how.columns, channels, how.vertical_first, how.order, is_mirrored, made.ctypes.data)
@@ -85,13 +85,13 @@ def ties(how: Resampling, channels: int, *, is_mirrored: bool) -> U8:
 
 
 def look_up(levels: U8, table: npt.NDArray[Any] | None, out: npt.NDArray[Any]) -> None:
-    """``out[c, y, x] = table[c, levels[y, x, c]]``.
+    """Compute ``out[c, y, x] = table[c, levels[y, x, c]]``.
 
     Args:
-        levels: uint8 (rows, columns, planes), any strides; at least one of each.
-        table: (planes, 256), C-contiguous; None: the levels are the values.
-        out: (planes, rows, columns) of the same dtype, any strides. The byte behind each pixel of a ``blank`` one may
-            be written, too.
+        levels: Pixel values, uint8 (rows, columns, planes) with any strides; not empty.
+        table: C-contiguous look-up table (planes, 256); None to copy the pixel values.
+        out: Array (planes, rows, columns) of the table's dtype, with any strides. In a ``blank`` image, the unused byte
+            of each pixel may also be written.
     """
     (rows, columns, planes), (row, column, plane) = levels.shape, levels.strides
     arguments = _VALUES.pack(
@@ -102,24 +102,24 @@ def look_up(levels: U8, table: npt.NDArray[Any] | None, out: npt.NDArray[Any]) -
 
 
 def blank(height: int, width: int, channels: int) -> U8:
-    """Memory for an image of one channel, or three in four bytes a pixel, which the steps on colours take."""
+    """Allocate an image with one channel, or with three channels in four bytes per pixel, as steps on colors need."""
     return np.empty((height, width, 1 if channels == 1 else 4), np.uint8)[:, :, :channels]
 
 
 def move(image: U8, out: U8) -> None:
-    """Copy an image to another, (rows, columns, channels) of any strides; NumPy moves three bytes a pixel slowly."""
+    """Copy an image (rows, columns, channels) with any strides. NumPy is slow with three bytes per pixel."""
     look_up(image, None, out.transpose(2, 0, 1))
 
 
 def copied(image: U8) -> U8:
-    """A copy in ``blank`` memory."""
+    """Copy an image to ``blank`` memory."""
     copy = blank(*image.shape)
     move(image, copy)
     return copy
 
 
 def laid(windows: Windows) -> Laid:
-    """Windows as C reads them."""
+    """Convert windows to the layout that C reads."""
     size, taps = windows.weights.shape
     weights = np.ascontiguousarray(windows.weights).view(np.int32)
     memory = np.concatenate([windows.first, windows.count, weights.ravel()])
@@ -128,13 +128,13 @@ def laid(windows: Windows) -> Laid:
 
 
 class Finish(NamedTuple):
-    """Last step of a kernel: values of a tensor, made by ``finish`` of levels and by ``finish_real`` of real values.
+    """Last step of a kernel, which computes tensor values: ``finish`` from pixel values, ``finish_real`` from float32.
 
     Attributes:
-        memory: what the addresses are of.
-        first, step: the channel of the first plane, and from plane to plane.
-        table, lines: addresses; 0: there are none, or no lines give the values of the table.
-        steps: address and count of the steps of arithmetic.
+        memory: Arrays to which the addresses refer, kept alive here.
+        first, step: Channel of the first plane, and number of channels from one plane to the next.
+        table, lines: Addresses of the look-up table and of the scales and offsets; 0 if not used.
+        steps: Address and number of the arithmetic steps.
     """
 
     memory: tuple[Any, ...]
@@ -145,18 +145,18 @@ class Finish(NamedTuple):
     steps: tuple[int, int] = (0, 0)
 
     def of(self, table: npt.NDArray[Any]) -> Finish:
-        """The same of another table, (planes, 256), C-contiguous."""
+        """Return the same step with a different C-contiguous look-up table, (planes, 256)."""
         return self._replace(memory=(table,), table=table.ctypes.data, lines=0)
 
 
 def finish(table: npt.NDArray[Any], channels: Sequence[int], lines: npt.NDArray[np.float64]) -> Finish:
-    """Make the last step of levels.
+    """Create the last step for pixel values.
 
     Args:
-        table: (planes, 256), C-contiguous: the value of each level.
-        channels: of the pixels, one a plane: in order, or backwards.
-        lines: (planes, 2): a scale and an offset. Where ``float32(level * scale + offset)`` is the value of each level,
-            in float64, no level need be looked up.
+        table: C-contiguous array (planes, 256) with the tensor value of each pixel value.
+        channels: Channel of each plane, in ascending or descending order.
+        lines: Scale and offset per plane, (planes, 2). If ``float32(value * scale + offset)``, computed in float64,
+            equals the table for every pixel value, the kernel computes values instead of looking them up.
     """
     levels = np.arange(256, dtype=np.float64)
     is_line = table.dtype == np.float32 and np.array_equal(
@@ -166,11 +166,11 @@ def finish(table: npt.NDArray[Any], channels: Sequence[int], lines: npt.NDArray[
 
 
 def finish_real(channels: Sequence[int], arithmetic: Sequence[ArithmeticStep]) -> Finish:
-    """Make the last step of real values, for a tensor of float32.
+    """Create the last step for float32 values and a tensor of float32.
 
     Args:
-        channels: as ``finish``, at most 4.
-        arithmetic: its steps.
+        channels: Channel of each plane, as for ``finish``; at most 4.
+        arithmetic: Arithmetic steps on the values.
     """
     steps = (STRUCTS["arithmetic"] * len(arithmetic))(*map(_arithmetic, arithmetic))
     return Finish((steps,), *_order(channels), steps=(addressof(steps), len(steps)))
@@ -183,7 +183,7 @@ def _order(channels: Sequence[int]) -> tuple[int, int]:
 def _arithmetic(step: ArithmeticStep) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
     if isinstance(step, Affine):
         return 0, step.scale, step.offset
-    assert isinstance(step, Float32)  # levels alone are measured
+    assert isinstance(step, Float32)  # steps that measure the image exist only for pixel values
     return 1 + OPERATIONS.index(step.operation), step.by, ()
 
 
@@ -197,20 +197,21 @@ def resize(
     finish: Finish | None = None,
     out: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any] | None:
-    """Resize, flip and make values in one call, because each call waits for the interpreter's lock.
+    """Resize, flip and compute tensor values in a single call, because each return from C waits for the GIL.
 
     Args:
-        pixels: uint8 (height, width, channels), any strides, 1 to 4 channels.
-        how: of the pixels with their margin; something is wanted of both axes. Of ``fixed``, an axis that keeps its
-            length stays as it is.
-        flips: (vertical, horizontal), of the result.
-        around: the margin of the pixels; None: there is none.
-        remembers: keep the windows for the next image, which may have the same size.
-        finish: of the values, where there is ``out``.
-        out: (planes, rows, columns), any strides.
+        pixels: Array of uint8 (height, width, channels) with 1 to 4 channels and any strides.
+        how: Resampling of the pixels including their padding, with a non-empty range on both axes. With the passes
+            ``fixed``, an axis that keeps its length is copied.
+        flips: Whether to flip the result (vertically, horizontally).
+        around: Padding around the pixels; None without padding.
+        remembers: Whether to cache the windows for the next image, which may have the same size.
+        finish: Last step, if ``out`` is set.
+        out: Array of tensor values (planes, rows, columns) with any strides.
 
     Returns:
-        Without ``out`` the wanted region, (rows, columns, channels): levels, or float32 of ``real`` and ``lerp``.
+        None with ``out``. Otherwise the requested region, (rows, columns, channels): uint8, or float32 for the passes
+        ``real`` and ``lerp``.
     """
     (height, width, channels), (passes, rows, columns, formula, windows, vertical_first, factor, _) = pixels.shape, how
     words, kept = 1 if channels == 1 else 4, list[Laid]()

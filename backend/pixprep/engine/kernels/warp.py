@@ -1,4 +1,4 @@
-"""Warps by the arithmetic of their profiles, in C (``warp.c``, ``remap.c``)."""
+"""Computes warps in C (``warp.c``, ``remap.c``) with the arithmetic of their profiles."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from pixprep.spec import PaddingMode
 
 U8 = npt.NDArray[np.uint8]
 _SPARE = 8
-"""Pixels behind the result that are written, too."""
+"""Number of pixels after the end of the result that the kernels may also write."""
 _OUTSIDE = 0xFFFFFFFF
 _NUMBERS, _MODES = {name: number for number, name in enumerate(ARITHMETICS)}, get_args(PaddingMode)
 
 
 def warped(step: Warp, image: U8) -> U8:
-    """The window of the result.
+    """Compute the requested region of a warp's result.
 
     Args:
-        step: says which.
-        image: uint8 (height, width, channels), 1 or 3 channels, any strides; of a step that takes the nearest, whole
-            numbers of any type, and any number of channels.
+        step: Warp, which specifies the region.
+        image: Array of uint8 (height, width, channels) with 1 or 3 channels and any strides. A warp with the filter
+            ``nearest`` also supports any integer dtype and any number of channels.
 
     Returns:
-        As the image, (step.height, step.width, channels).
+        Array (step.height, step.width, channels) of the image's dtype.
     """
     if step.elastic is not None and not any(step.elastic.alpha):
         return image[step.top : step.top + step.height, step.left : step.left + step.width]
@@ -50,7 +50,7 @@ def warped(step: Warp, image: U8) -> U8:
 
 
 def _made(step: Warp, image: U8, size: tuple[int, int], fill: int) -> U8:
-    """The result of an image of a size that C can read: one of one column has a second."""
+    """Warp an image that C can read: an image of width 1 has a second column in memory."""
     channels, computed = image.shape[2], step.computed(*size)
     places = None
     if step.elastic is not None:
@@ -71,7 +71,7 @@ def _made(step: Warp, image: U8, size: tuple[int, int], fill: int) -> U8:
 
 
 def _readable(image: U8) -> U8:
-    """The pixels of a row side by side, colours perhaps in words; at least two columns and 8 bytes."""
+    """Return an image with contiguous rows of at least two columns and 8 bytes; color pixels may have 4 bytes."""
     height, width, channels = image.shape
     pitch, apart, _ = image.strides
     is_mapped = image.strides[2] == 1 and apart in ((1,) if channels == 1 else (3, 4)) and pitch >= width * apart
