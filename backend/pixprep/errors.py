@@ -1,4 +1,4 @@
-"""The kinds of failure, named after who must act.
+"""Exceptions, named after the party that must act.
 
 ``PipelineError``  the author of a pipeline or model configuration
 ``ImageError``     the client who sent an image, or the owner of one sample of a data set
@@ -25,29 +25,29 @@ Reason = Literal[
     "TOO_MANY_PIXELS",  # height x width is over the limit, alone or for so few bytes
     "TOO_LARGE_BYTES",  # the encoded file is over the limit
     "TOO_LARGE_RESPONSE",  # the tensors of its request are over the limit
-    "TOO_MANY_SCANS",  # a progressive JPEG has more passes over its pixels than the limit
-    "DOES_NOT_FIT",  # the pipeline's fixed window is not inside the image, or nothing of a box is
-    "ABANDONED",  # whoever asked for it waits no more
-    "OPERATOR",  # an operator of the user's failed on it
-    "BAD_INPUT",  # the numbers that came with the image make no sense
-    "UNREADABLE",  # of a data set: a file cannot be opened or read
-    "BAD_RECORD",  # of a data set: a record or an annotation makes no sense
+    "TOO_MANY_SCANS",  # a progressive JPEG has more scans than the limit
+    "DOES_NOT_FIT",  # the pipeline's fixed crop is not inside the image, or a box is entirely outside
+    "ABANDONED",  # the client no longer waits for the result
+    "OPERATOR",  # a custom operator failed on the image
+    "BAD_INPUT",  # the numeric inputs of the image are invalid
+    "UNREADABLE",  # a file of a data set cannot be opened or read
+    "BAD_RECORD",  # a record or an annotation of a data set is invalid
 ]
 REASONS: tuple[str, ...] = get_args(Reason)
 
 
 def printable(text: object) -> str:
-    """Words of others, such as a file's name, as a terminal and a log may show them: in one line, controls escaped."""
+    """Return untrusted text, such as a file name, in one line with control characters escaped, safe for a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 _MAX_LETTERS, _HEAD, _TAIL = 1400, 900, 400
-"""The longest message, in characters, and what stays of a longer one: its place and its remedy."""
+"""Maximum length of a message in characters, and the lengths of the start and the end that are kept of a longer one."""
 
 
 def shown(text: object) -> str:
-    """A message with words of others in it, in one printable line; a long one loses its middle."""
-    for _ in range(2):  # escapes are longer than what they stand for
+    """Return a message that contains untrusted text as one printable line; the middle of a long message is removed."""
+    for _ in range(2):  # escaping makes the text longer
         text = str(text)
         text = printable(text if len(text) <= _MAX_LETTERS else f"{text[:_HEAD]} ... {text[-_TAIL:]}")
     return str(text)
@@ -66,9 +66,9 @@ class PixprepError(Exception):
 
 
 class PipelineError(PixprepError):
-    """The pipeline, or the configuration of the model that serves it, is wrong; its author must change it.
+    """The pipeline or the configuration of the model that serves it is wrong; its author must change it.
 
-    A message quotes names of files that strangers wrote, so that each of its lines is as ``shown`` returns it.
+    A message may quote file names from untrusted sources, so ``shown`` is applied to each line.
     """
 
     def __init__(self, *lines: object) -> None:
@@ -76,17 +76,17 @@ class PipelineError(PixprepError):
 
 
 class SetupError(PixprepError):
-    """The machine lacks something; its operator must install or change it. The message says what."""
+    """Something on the machine is missing or wrong; its operator must install or change it. The message names it."""
 
 
 def install(extra: str) -> str:
-    """Return the remedy for libraries that are not installed: the extra that has them."""
+    """Return the command that installs an extra, for messages about missing libraries."""
     return f'pip install ".[{extra}]" in a checkout of pixprep'
 
 
 @contextmanager
 def needing(words: str) -> Iterator[None]:
-    """Raise SetupError where an import inside fails: ``words`` with the remedy, and perhaps ``{error}``."""
+    """Raise SetupError if an import in the block fails, with ``words`` as its message; ``{error}`` is filled in."""
     try:
         yield
     except ImportError as error:
@@ -105,18 +105,18 @@ def needed(key: str) -> Any:
 
 
 class DataError(PixprepError):
-    """A data set cannot be used at all; its owner must change it, or say where it is."""
+    """A data set cannot be used at all; its owner must change it or correct its path."""
 
 
 class ImageError(PixprepError):
-    """One image cannot become a tensor; whoever sent it must send another.
+    """One image cannot be preprocessed; the client must send a different one.
 
-    The engine returns it in the image's place: the other images of the batch are not touched.
+    The engine returns it in place of the image; the other images of the batch are not affected.
 
     Attributes:
-        reason: one of ``REASONS``: stable, part of the message, the label of the metric.
-        detail: what is wrong in words, with the observed value and the limit. Never bytes, never a path; of a sample
-            of a data set, its name and then a colon come first.
+        reason: One of ``REASONS``. It is stable, part of the message, and the label of the metric.
+        detail: Description of the problem with the observed value and the limit. It never contains bytes or a path. For
+            a sample of a data set it begins with the name of the sample and a colon.
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -125,7 +125,7 @@ class ImageError(PixprepError):
         super().__init__(f"[{reason}] {detail}")
 
     def at(self, index: int, count: int) -> str:
-        """The message for a client who sent ``count`` images, of which this is number ``index`` (from 0).
+        """Return the message for a client that sent ``count`` images, where ``index`` (from 0) is that of this image.
 
         >>> ImageError("TRUNCATED", "the JPEG ends early").at(2, 8)
         '[TRUNCATED] image 3 of 8: the JPEG ends early'
@@ -133,11 +133,11 @@ class ImageError(PixprepError):
         return f"[{self.reason}] image {index + 1} of {count}: {self.detail}"
 
     def as_value(self) -> ImageError:
-        """This error without its traceback, and without the error that it followed, to be kept.
+        """Return this error without its traceback and cause, so that it can be stored.
 
-        A traceback holds the frames that the error passed, those hold the batch, and the batch or a frame holds the
-        error: in this circle every refused image kept a whole batch of tensors until the garbage collector came by,
-        which it did after gigabytes.
+        A traceback refers to frames, the frames refer to the batch, and the batch or a frame refers to the error. In
+        this reference cycle every rejected image would keep a whole batch of tensors in memory until the garbage
+        collector runs, which it does only after gigabytes.
         """
         self.__traceback__ = self.__context__ = self.__cause__ = None
         return self
@@ -154,7 +154,7 @@ _TYPES = {
     "array": "a list",
     "object": "an object",
 }
-"""Types as msgspec calls them, in the words of who writes JSON."""
+"""Names of msgspec's types in the terms of authors of JSON."""
 
 
 def in_words(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The files that a user names: images, folders of images, and those to be written, each whole or what it was before."""
+"""Files that a user names: images, folders of images, and output files, which are replaced atomically."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TEXT_SUFFIXES = (".csv", ".json", ".md", ".txt", ".xml", ".yaml")
 _NAMED = 5
 LOCK = ".pixprep.lock"
 UNFINISHED = ".pixprep-*.tmp"
-"""The names of files that are being written, or were by a process that was killed."""
+"""Pattern of the names of files that are being written, or that a killed process has left."""
 
 _PACKAGED = Path(__file__).parent / "photos"
 PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "client_examples" / "images"
@@ -30,12 +30,12 @@ PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "clien
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
-    """The files meant: a file itself; of a folder its image files by suffix, sorted, without its subfolders.
+    """Return the named files and, for each folder, its image files by suffix, sorted, without subfolders.
 
-    Of a folder without an image they are its clips.
+    If a folder does not contain images, its video clips are returned.
 
     Raises:
-        PixprepError: a path that is not there, or a folder without images and clips.
+        PixprepError: A path does not exist, or a folder contains neither images nor clips.
     """
     files: list[Path] = []
     for path in paths:
@@ -54,7 +54,7 @@ def expand(paths: Sequence[Path]) -> list[Path]:
 
 
 def _meant(files: Sequence[Path]) -> tuple[str, ...]:
-    """The suffixes that are meant of the files in a folder."""
+    """Return the suffixes of the files to use from a folder: of images if it contains any, else of clips."""
     has_image = any(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
     return IMAGE_SUFFIXES if has_image else CLIP_SUFFIXES
 

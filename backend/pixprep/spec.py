@@ -84,14 +84,14 @@ class ImageSpec:
     """An image between two ops: ``channels`` planes of ``height`` x ``width`` values.
 
     Attributes:
-        frames: of a clip, which all have this size; None: an image.
-        height, width: in pixels; None where they differ from image to image.
-        min_height, min_width: what every image has at least.
-        max_height, max_width: what every image has at most; None: there is no bound.
-        color: the order of the channels.
-        low, high: the range of the values.
-        values: ``levels``: uint8, of the decoder or the resize; ``real``: float32 in the same range, of a resize that
-            does not round; ``normalized``: whatever ``normalize`` made of them.
+        frames: Number of frames of a clip, which all have this size. None: an image.
+        height, width: Size in pixels. None: it differs from image to image.
+        min_height, min_width: Minimum size of every image.
+        max_height, max_width: Maximum size of every image. None: unbounded.
+        color: Order of the channels.
+        low, high: Range of the values.
+        values: ``levels``: uint8 from the decoder or the resize. ``real``: float32 in the same range, from a resize
+            that does not round. ``normalized``: the result of ``normalize``.
     """
 
     frames: int | None = None
@@ -112,11 +112,11 @@ class ImageSpec:
         return 1 if self.color == "gray" else 3
 
     def sized(self, height: int, width: int) -> ImageSpec:
-        """The same image with every side known."""
+        """Return the same image with a fixed size."""
         return self.within((height, width), (height, width))
 
     def within(self, least: tuple[int, int], most: tuple[int | None, int | None] = (None, None)) -> ImageSpec:
-        """The same image with each side, height and width, of at least and at most so many pixels."""
+        """Return the same image with ``least`` and ``most`` as bounds of (height, width), in pixels."""
         height, width = (low if low == high else None for low, high in zip(least, most, strict=True))
         bounds = dict(zip(("min_height", "min_width", "max_height", "max_width"), (*least, *most), strict=True))
         return replace(self, height=height, width=width, **bounds)  # type: ignore[arg-type]
@@ -130,18 +130,18 @@ class ImageSpec:
 LARGEST = 16384
 """Right and lower edge of the example box, which ends where the image does."""
 FAR = 1 << 20
-"""The furthest from the photo's corner that a point may lie, in pixels."""
+"""Maximum absolute coordinate of a point, in pixels from the upper left corner of the photo."""
 InputKind = Literal["box", "quad", "points", "matrix", "homography", "flag", "color", "number"]
 InputDType = Literal["float32", "float64", "bool", "uint8"]
 
 
 class Frames(NamedTuple):
-    """Form of the images that come as pixels.
+    """Format of images that are passed as arrays of pixels.
 
     Attributes:
-        order: of the channels.
-        dtype: of the levels, 0 to 255.
-        layout: of the axes.
+        order: Order of the channels.
+        dtype: Type of the pixel values, which range from 0 to 255.
+        layout: Order of the axes.
     """
 
     order: Color
@@ -198,12 +198,12 @@ class Kind(NamedTuple):
     """Facts about the inputs of one kind.
 
     Attributes:
-        dtype: of the numbers.
-        bound: of each.
-        row: an example that is not made of those of the numbers.
-        words: for what a row is.
-        columns: of a row that is a table; 0: it is a list.
-        is_region: each row says a part of the photo, which gives a tensor.
+        dtype: Type of the numbers.
+        bound: Limits of each number.
+        row: Example of a row. Empty: the example consists of those of the numbers.
+        words: Description of a row.
+        columns: Number of columns of a row that is a table. 0: the row is a list.
+        is_region: Whether each row specifies a region of the photo that becomes a tensor of its own.
     """
 
     dtype: InputDType
@@ -234,15 +234,16 @@ KINDS: dict[InputKind, Kind] = {
 
 @dataclass(frozen=True, kw_only=True)
 class InputSpec:
-    """Numbers that a pipeline takes beside an image: for each tensor a row of ``count``.
+    """Numeric input that accompanies each image: one row of ``count`` numbers per tensor.
 
     Attributes:
-        name: as in Triton.
-        kind: ``box``: left, top, right, bottom in pixels of the decoded image; each gives a tensor. ``quad``,
-            ``points``, ``matrix``, ``homography``: as of the op ``warp``; each gives a tensor, too. ``flag``: whether.
-            ``color``: a level for each channel, in their order. ``number``: what the fields that name it say.
-        count: in a row.
-        bounds: limits of each number in a row; empty: those of its kind.
+        name: Name of the input, as in Triton.
+        kind: ``box``: left, top, right, bottom in pixels of the decoded image; each row produces one tensor. ``quad``,
+            ``points``, ``matrix``, ``homography``: as in the op ``warp``; each row also produces one tensor. ``flag``:
+            a boolean. ``color``: a pixel value per channel, in the order of the channels. ``number``: a value of the
+            fields that name this input.
+        count: Number of values in a row.
+        bounds: Limits of each number in a row. Empty: those of its kind.
     """
 
     name: str
@@ -257,7 +258,7 @@ class InputSpec:
 
     @property
     def is_region(self) -> bool:
-        """Tell whether each row says a part of the photo, which gives a tensor."""
+        """Whether each row specifies a region of the photo that becomes a tensor of its own."""
         return KINDS[self.kind].is_region
 
     @property
@@ -273,11 +274,11 @@ class InputSpec:
 
     @property
     def example(self) -> list[float]:
-        """A row to try the pipeline with: a box of all that there is, or the examples of its numbers."""
+        """Example of a row: a box of the whole image, or the examples of its numbers."""
         return list(KINDS[self.kind].row or (bound.example for bound in self.limits))
 
     def and_(self, other: InputSpec) -> InputSpec | None:
-        """The input of this name that two fields share; None: they ask for different ones."""
+        """Return the input that two fields with this name share, or None if they need different inputs."""
         if self.kind != "number" or other.kind != "number":
             return self if self == other else None
         count = max(self.count, other.count)
@@ -295,9 +296,9 @@ class Padding(NamedTuple):
     """Padding of a tensor, below the image and to its right.
 
     Attributes:
-        value: of the tensor, one number or one a channel.
-        height, width: that the tensor has at least.
-        multiple: that both are of.
+        value: Padding value in the tensor: one number, or one per channel.
+        height, width: Minimum size of the tensor.
+        multiple: Number of which the height and width of the tensor are multiples.
     """
 
     value: tuple[float, ...] = (0.0,)
@@ -318,12 +319,13 @@ class TensorSpec:
     """One output of a pipeline, for one image (no batch dimension).
 
     Attributes:
-        shape: -1 where a side follows the image; else the tensors of a batch are stacked.
-        most: the largest shape that an image may have; empty: all have the one above.
-        layout: of ``shape``; None for outputs that are not images.
-        low, high: the range of the values of the image.
-        padding: what is around it.
-        fourth: value of the fourth channel, which is none of the image's; None: the tensor has no such channel.
+        shape: Shape of the tensor, with -1 for a side that depends on the image. Without -1, the tensors of a batch
+            are stacked.
+        most: Maximum shape. Empty: every tensor has ``shape``.
+        layout: Order of the axes of ``shape``. None: the output is not an image.
+        low, high: Range of the values of the image.
+        padding: Padding of the tensor.
+        fourth: Value of an additional fourth channel. None: the tensor does not have this channel.
     """
 
     shape: tuple[int, ...]
@@ -371,11 +373,11 @@ class TensorSpec:
         return dict(zip(self.layout, shape, strict=True)) if self.layout else {}
 
     def view(self, tensor: Any, order: str) -> Any:
-        """A tensor with its axes in another order: no value is copied, and dims of one are left out.
+        """Return a view of a tensor with its axes in a different order and without axes of length one.
 
         Args:
-            tensor: of NumPy or CuPy, in this layout; axes before it, such as the batch, stay first.
-            order: of every axis but the dims of one, such as ``hwc``.
+            tensor: NumPy or CuPy array in this layout. Leading axes, such as the batch, remain first.
+            order: Order of all axes except those of length one, such as ``hwc``.
         """
         layout = self.layout or ""
         if layout == order:
@@ -385,24 +387,24 @@ class TensorSpec:
         return inside.transpose(*range(first), *(first + axes.index(axis) for axis in order))
 
     def planes(self, tensors: Any) -> Any:
-        """The ``view`` of tensors whose last two axes are height and width, without a ``fourth`` channel."""
+        """Return the ``view`` of tensors with height and width as the last two axes, without the ``fourth`` channel."""
         order = "".join(axis for axis in self.lengths if axis not in "hw1") + "hw"
         return self.view(tensors, order)[(..., *(slice(self.channels if axis == "c" else None) for axis in order))]
 
     @property
     def channels(self) -> int:
-        """Channels that the image has in the tensor."""
+        """Number of channels of the image in the tensor."""
         return self.lengths["c"] - (self.fourth is not None)
 
     @property
     def margin(self) -> npt.NDArray[np.generic]:
-        """The padding's value, of the tensor's dtype and of a shape that goes with the tensor's."""
+        """Padding value in the dtype of the tensor, with a shape that broadcasts to the tensor."""
         values = np.array(self.padding.value, self.dtype)
         return values.reshape([len(values) if axis == "c" else 1 for axis in self.layout or ""])
 
     @property
     def n_bytes(self) -> int:
-        """Size of the tensor of one image, of the largest one."""
+        """Maximum size of the tensor of one image, in bytes."""
         return prod(self.largest) * np.dtype(self.dtype).itemsize
 
     def __str__(self) -> str:

@@ -43,21 +43,21 @@ _CONNECT_S = 10.0
 
 
 class _Rows:
-    """An engine and its rows: one on each worker. ``column`` is of encoded bytes, or of paths."""
+    """An engine that preprocesses rows, one per worker. ``column`` contains encoded bytes or paths."""
 
     def __init__(self, text: str, device: str, threads: int | None, column: str, outputs: Sequence[str] | None) -> None:
         self._engine = Engine(Pipeline.from_json(text).for_files(), device=device, threads=threads)
         self._column, self._outputs = column, outputs
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
-        """The rows without their images; for each output an array (rows, ...), zeros where ``error`` says why."""
+        """Return the rows without images, and an array (rows, ...) per output: zeros in rows with an ``error``."""
         images = rows.pop(self._column)
         batch = self._engine.run_batch([_encoded(image) for image in images], outputs=self._outputs)
         tensors = {name: array.get() if hasattr(array, "get") else array for name, array in batch.outputs.items()}
         return rows | tensors | {"error": np.array([error and str(error) for error in batch.errors], object)}
 
     def write(self, target: str, names: Sequence[str | None]) -> tuple[int, int]:
-        """Write a file, a few rows at a time; how many rows, and how many of them failed."""
+        """Write a file a few rows at a time; return the number of rows and of those that failed."""
         tables = (self._table(names[at : at + BATCH]) for at in range(0, len(names), BATCH))
         first, errors = next(tables), 0
         with whole(target) as file, pq.ParquetWriter(file, first.schema) as writer:
@@ -76,7 +76,7 @@ class _Rows:
 
 
 def _encoded(image: Any) -> Encoded | ImageError:
-    """The image of a row: its bytes, or those of the file that it names; or why there are none."""
+    """Return the encoded bytes of a row or of the file that it names, or the error that explains why not."""
     if isinstance(image, str):
         try:
             return read_image({"image": Path(image), "name": image}, Limits())
@@ -99,25 +99,28 @@ def preprocess(
     threads: int = 1,
     batch_size: int = BATCH,
 ) -> Dataset:
-    """A Ray Data dataset whose images have become tensors.
+    """Return a Ray Data dataset in which the images are preprocessed into tensors.
 
     Args:
-        dataset: with a column of images, such as ``ray.data.read_binary_files("photos/", include_paths=True)``.
-        pipeline: its serving side is run.
-        image: the column of encoded bytes, or of paths that every node can read. It does not come back.
-        outputs: of the pipeline; default: all.
-        device: ``cpu``, or ``gpu``: each worker then has one.
-        workers: actors, or the fewest and the most; default: one at first, and up to one for each GPU, or for each core
-            but one, which reads files. Where the fewest leave no core free, each asks Ray for a part of one.
-        threads: of each actor on the CPU; its cores.
-        batch_size: rows that an engine gets at once.
+        dataset: Dataset with a column of images, such as ``ray.data.read_binary_files("photos/", include_paths=True)``.
+        pipeline: Pipeline whose serving side is run.
+        image: Name of the column with encoded bytes, or with paths that every node can read. The result does not
+            contain it.
+        outputs: Names of the outputs of the pipeline to compute. Default: all.
+        device: ``cpu``, or ``gpu`` for one GPU per worker.
+        workers: Number of actors, or their minimum and maximum number. Default: from one up to one per GPU, or per
+            core except one, which reads files. If the minimum leaves no core free, each actor requests a fraction of a
+            core from Ray.
+        threads: Number of threads, and therefore of cores, of each actor on the CPU.
+        batch_size: Number of rows that an engine receives at once.
 
     Returns:
-        The other columns, for each output a column of tensors, and ``error``: None, or why the row's tensors are zeros.
+        Dataset with the other columns, a column of tensors per output, and ``error``: None, or the reason why the
+        tensors of the row are zeros.
 
     Raises:
-        PixprepError: the pipeline takes numbers with each image.
-        SetupError: the cluster has fewer cores, or GPUs, than the fewest workers need.
+        PixprepError: The pipeline has inputs that accompany each image.
+        SetupError: The cluster has fewer cores or GPUs than the minimum number of workers needs.
     """
     low, high = workers if isinstance(workers, tuple) else (workers or 1, workers)
     places, asks = _checked(pipeline, device, threads, low)

@@ -31,34 +31,35 @@ from pixprep.spec import BoxFormat
 
 Array = npt.NDArray[Any]
 _DEGENERATE = 1e-6
-"""Share of the products in a determinant that is left of them where float32 numbers have no inverse."""
+"""Fraction of the summed products in a determinant below which a float32 matrix counts as singular."""
 _BLOCK = 1 << 20
-"""Pixels of the photo that are worked out at once."""
+"""Number of pixels of the photo that are computed at once."""
 _EDGE = 1e-4
-"""Pixels: a transform is float32, and a centre that lies on an edge belongs to the pixel behind it."""
+"""Tolerance in pixels: a transform is float32, and a center on the edge of a pixel belongs to the next pixel."""
 _STRETCH = 0.01
-"""Share by which the scales of a letterbox may differ: its sides are rounded to whole pixels."""
+"""Fraction by which the two scales of a letterbox may differ, because its sides are rounded to integers."""
 
 
 def boxes_to_original(
     boxes: Numbers, transform: Numbers, original_size: Numbers | None = None, *, format: BoxFormat = "xyxy"
 ) -> F32:
-    """Boxes in tensor pixels as boxes in the pixels of the decoded photo: ``(box - offset) / scale``.
+    """Map boxes from tensor pixels to pixels of the decoded photo: ``(box - offset) / scale``.
 
     Args:
-        boxes: (..., n, 4), in ``format``.
-        transform: (4,) or (..., 4): ``[scale_y, scale_x, offset_y, offset_x]``, the ``transform`` output; or (3, 3) or
-            (..., 3, 3), the one with ``"matrix": true``: boxes are then around what they become; of a box across the
-            horizon of a perspective, around the part where the middle of the tensor lies.
-        original_size: (2,) or (..., 2): ``[height, width]``, the ``original_size`` output; boxes are clipped to it.
-            None: a box may reach over the photo's edge.
-        format: of the boxes and of the result.
+        boxes: Array (..., n, 4) of boxes in ``format``.
+        transform: The ``transform`` output: ``[scale_y, scale_x, offset_y, offset_x]`` of shape (4,) or (..., 4). With
+            ``"matrix": true`` it is a matrix of shape (3, 3) or (..., 3, 3); each returned box then encloses the mapped
+            quadrilateral. If a box crosses the horizon of a perspective, the returned box encloses the part on the
+            same side as the center of the tensor.
+        original_size: The ``original_size`` output, ``[height, width]`` of shape (2,) or (..., 2), to which the boxes
+            are clipped. None: boxes are not clipped and may extend beyond the photo.
+        format: Format of the boxes and of the result.
 
     Returns:
-        float32 (..., n, 4). A box of an image that was flipped has its corners in order again.
+        Array float32 (..., n, 4). The corners are in order, also for an image that was flipped.
 
     Raises:
-        PixprepError: a shape or a format is wrong; a scale is 0.
+        PixprepError: A shape or a format is wrong, or a scale is 0.
     """
     corners = around(to_corners(checked("boxes", boxes, 4), format), np.linalg.inv(matrix_of(transform)))
     if original_size is not None:
@@ -67,51 +68,51 @@ def boxes_to_original(
 
 
 def boxes_to_tensor(boxes: Numbers, transform: Numbers, *, format: BoxFormat = "xyxy") -> F32:
-    """Boxes in the pixels of the decoded photo as boxes in tensor pixels: ``box * scale + offset``.
+    """Map boxes from pixels of the decoded photo to tensor pixels: ``box * scale + offset``.
 
-    A box may reach over the tensor's edge, where the photo was cropped.
+    If the photo was cropped, a box may extend beyond the tensor.
 
     Args:
-        boxes: (..., n, 4), in ``format``.
-        transform: as of ``boxes_to_original``.
-        format: of the boxes and of the result.
+        boxes: Array (..., n, 4) of boxes in ``format``.
+        transform: The ``transform`` output, as in ``boxes_to_original``.
+        format: Format of the boxes and of the result.
 
     Returns:
-        float32 (..., n, 4), the corners in order.
+        Array float32 (..., n, 4), with the corners in order.
 
     Raises:
-        PixprepError: a shape or a format is wrong; a scale is 0.
+        PixprepError: A shape or a format is wrong, or a scale is 0.
     """
     corners = around(to_corners(checked("boxes", boxes, 4), format), matrix_of(transform))
     return from_corners(corners, format).astype(np.float32)
 
 
 def points_to_original(points: Numbers, transform: Numbers) -> F32:
-    """Points (x, y) in tensor pixels in the pixels of the decoded photo: keypoints, corners of oriented boxes.
+    """Map points (x, y), such as keypoints or corners of rotated boxes, from tensor pixels to pixels of the photo.
 
     Args:
-        points: (..., n, 2): x, y.
-        transform: (4,) or (..., 4), see ``boxes_to_original``.
+        points: Array (..., n, 2) of x, y.
+        transform: The ``transform`` output, as in ``boxes_to_original``.
 
     Returns:
-        float32 (..., n, 2).
+        Array float32 (..., n, 2) in pixels of the decoded photo.
 
     Raises:
-        PixprepError: a shape is wrong; a scale is 0.
+        PixprepError: A shape is wrong, or a scale is 0.
     """
     return carried(checked("points", points, 2), np.linalg.inv(matrix_of(transform))).astype(np.float32)
 
 
 def points_to_tensor(points: Numbers, transform: Numbers) -> F32:
-    """Points (x, y) of the decoded photo in tensor pixels; as ``points_to_original``, the other way."""
+    """Map points (x, y) from pixels of the decoded photo to tensor pixels, the inverse of ``points_to_original``."""
     return carried(checked("points", points, 2), matrix_of(transform)).astype(np.float32)
 
 
 def matrix_of(transform: Numbers) -> F64:
-    """A transform as a matrix: float64 (3, 3) or (..., 3, 3), from (x, y, 1) of the photo to that of the tensor.
+    """Return a transform as a float64 matrix (3, 3) or (..., 3, 3) that maps (x, y, 1) of the photo to the tensor.
 
     Raises:
-        PixprepError: a shape is wrong; a scale is 0.
+        PixprepError: A shape is wrong, or a scale is 0.
     """
     array = np.asarray(transform, np.float64)
     if array.shape[-2:] == (3, 3):
@@ -136,28 +137,29 @@ def matrix_of(transform: Numbers) -> F64:
 def mask_to_original(
     mask: Array, transform: Numbers, original_size: Numbers, *, stride: float = 1, box: Numbers | None = None
 ) -> Array:
-    """A mask or a map over a tensor as one over the decoded photo.
+    """Map a mask or a map from tensor pixels to pixels of the decoded photo.
 
-    Each pixel of the photo takes what lies at its centre's place in the tensor. Numbers of floating point are bilinear
-    between the four pixels around, as PyTorch's ``interpolate`` without ``align_corners``: the pixels of margins, as a
-    letterbox has them, take no part. Flags and integers, such as classes, are those of the nearest pixel, as
-    ``nearest-exact``.
+    The center of each pixel of the photo is mapped to the tensor, and the mask is sampled there. Floating-point values
+    are interpolated bilinearly between four pixels, like PyTorch's ``interpolate`` with ``align_corners=False``; pixels
+    of the padding, such as that of a letterbox, are not used. Boolean and integer values, such as classes, are taken
+    from the nearest pixel, like ``nearest-exact``.
 
-    Of a perspective, what lies beyond its horizon comes back too, as ``warpPerspective`` draws it.
+    For a perspective, pixels beyond its horizon are mapped also, as in OpenCV's ``warpPerspective``.
 
     Args:
-        mask: (height, width) or (n, height, width).
-        transform: (4,) or (3, 3), of one image: the ``transform`` output.
-        original_size: (2,): ``[height, width]``, the ``original_size`` output.
-        stride: pixels of the tensor for one of the mask: 4 where YOLO's mask of 160 belongs to a tensor of 640.
-        box: (4,), xyxy in the photo: only the pixels whose left upper corner lies in it are worked out, the others are
-            0, as Ultralytics cuts masks; default: all of the photo.
+        mask: Array (height, width) or (n, height, width).
+        transform: The ``transform`` output of one image, of shape (4,) or (3, 3).
+        original_size: The ``original_size`` output, ``[height, width]`` of shape (2,).
+        stride: Number of tensor pixels per mask pixel and axis, such as 4 for a YOLO mask of side 160 and a tensor of
+            side 640.
+        box: Box (4,), xyxy in the photo. Only pixels whose upper left corner is inside the box are computed; all
+            others are 0, as in Ultralytics. Default: the whole photo.
 
     Returns:
-        (*size) or (n, *size) of the mask's dtype. What the tensor does not show of the photo is 0.
+        Array (*size) or (n, *size) of the mask's dtype. Pixels of the photo outside of the tensor are 0.
 
     Raises:
-        PixprepError: a shape is wrong; a scale is 0, or the matrix has no inverse.
+        PixprepError: A shape is wrong, a scale is 0, or the matrix is singular.
     """
     array = np.asarray(mask)
     sides = np.asarray(original_size)

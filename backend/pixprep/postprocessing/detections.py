@@ -33,31 +33,33 @@ from pixprep.postprocessing.coordinates import (
 Array = npt.NDArray[Any]
 Task = Literal["detect", "segment", "pose", "obb"]
 BESIDE = ("transform", "original_size")
-"""Outputs that bring the others back."""
+"""Outputs that map the others back to the photo."""
 _STRIDE = 4
-"""Pixels of the tensor for one of Ultralytics' prototypes of masks."""
+"""Number of tensor pixels per axis for one pixel of Ultralytics' mask prototypes."""
 _IN_PIXELS = "boxes in the tensor's pixels, not in shares of it"
 _CANDIDATES = 1000
-"""Candidates of the highest scores, of which some stay."""
+"""Maximum number of candidates, by score, that enter non-maximum suppression."""
 _FAINT = 0.01
-"""Score that most candidates of a class stay under: they show no object. Angles in radians do not."""
+"""Score below which most candidates of a class are, because they show no object. Angles in radians are not."""
 _PADDING = -1
-"""Class of rows that fill an output with NMS up to its length."""
+"""Class of the rows that pad the output of a model with NMS to its fixed length."""
 
 
 @dataclass(frozen=True)
 class Detections:
-    """Objects in a photo, the surest first, in its pixels.
+    """Objects in a photo in descending order of their scores, with coordinates in pixels of the photo.
 
     Attributes:
-        boxes: float32 (n, 4), xyxy, within the photo; of rotated boxes, around them.
-        scores: float32 (n,), 0 to 1.
-        classes: int64 (n,).
-        quads: float32 (n, 4, 2), the corners of rotated boxes; None: the boxes are upright.
-        keypoints: float32 (n, k, 3): x, y, and a score, which is 1 where the model has none; None: it has no keypoints.
-        maps: (n, height, width): numbers over 0 where the tensor shows the object; None: the model has no masks.
-        transform: float64 (3, 3), from the photo to the maps.
-        size: height and width of the photo.
+        boxes: Array float32 (n, 4), xyxy, clipped to the photo. For rotated boxes, the boxes that enclose them.
+        scores: Array float32 (n,), 0 to 1.
+        classes: Array int64 (n,) of class indices.
+        quads: Array float32 (n, 4, 2) of the corners of rotated boxes. None: the boxes are axis-aligned.
+        keypoints: Array float32 (n, k, 3) of x, y and a score, which is 1 if the model does not return scores. None:
+            the model does not return keypoints.
+        maps: Array (n, height, width), greater than 0 where the tensor shows the object. None: the model does not
+            return masks.
+        transform: Matrix float64 (3, 3) from the photo to the maps.
+        size: Height and width of the photo.
     """
 
     boxes: F32
@@ -70,10 +72,10 @@ class Detections:
     size: tuple[int, int]
 
     def masks(self, longest: int | None = None) -> Iterator[npt.NDArray[np.bool_]]:
-        """The mask of each object, bool (height, width) of the photo, within its box; none without ``maps``.
+        """Yield the mask of each object, bool (height, width) of the photo, within its box; nothing without ``maps``.
 
         Args:
-            longest: side of the masks that they have at most, for a smaller picture.
+            longest: Maximum length of a side of the masks, for a smaller picture. None: the size of the photo.
         """
         share = min(1.0, (longest or max(self.size)) / max(self.size))
         height, width = (max(1, round(share * side)) for side in self.size)
@@ -84,7 +86,7 @@ class Detections:
 
 
 class _Rows(NamedTuple):
-    """Candidates in tensor pixels: boxes (n, 4) xyxy or (n, 5) xywhr, and what belongs to each."""
+    """Candidates in tensor pixels: boxes (n, 4) xyxy or (n, 5) xywhr, with the score, class and other data of each."""
 
     boxes: F32
     scores: F32
@@ -107,28 +109,29 @@ def detections(
     overlap: float = 0.45,
     most: int = 100,
 ) -> Detections:
-    """Detections of one photo: those that score enough, and of each class no two that overlap.
+    """Return the detections of one photo after a score threshold and non-maximum suppression (NMS) per class.
 
-    Two upright boxes overlap by their intersection over union, two rotated ones by its likeness of two normal
-    distributions ("Gaussian Bounding Boxes and Probabilistic Intersection-over-Union", arXiv 2106.06072), as
-    Ultralytics has it. Boxes by torchvision's names were suppressed by the model, and stay.
+    The overlap of two axis-aligned boxes is their intersection over union. The overlap of two rotated boxes is its
+    probabilistic counterpart ("Gaussian Bounding Boxes and Probabilistic Intersection-over-Union", arXiv 2106.06072),
+    as in Ultralytics. Outputs with torchvision's names are not suppressed again, because the model includes NMS.
 
     Args:
-        outputs: of one photo, without the batch: those of the detector, ``transform`` and ``original_size``.
-        task: of an Ultralytics export; default: ``segment`` where there are prototypes of masks, or else ``detect``,
-            if the last row cannot be the angles of ``obb``.
-        keypoints: how many a pose has, and how many numbers each, as ``kpt_shape`` in the metadata of an export;
-            default: as many as there are of x, y and a score, with one class.
-        score: the least that counts.
-        overlap: over which the surer of two boxes stays alone.
-        most: detections.
+        outputs: Outputs for one photo without the batch dimension: those of the detector, ``transform`` and
+            ``original_size``.
+        task: Task of an Ultralytics export. Default: ``segment`` if there are mask prototypes, else ``detect`` if the
+            last row cannot contain the angles of ``obb``.
+        keypoints: Number of keypoints per pose and of values per keypoint, as ``kpt_shape`` in the metadata of an
+            export. Default: one class, and as many keypoints (x, y, score) as the output contains.
+        score: Minimum score, 0 to 1.
+        overlap: Maximum overlap of two boxes of one class. Above it only the box with the higher score is kept.
+        most: Maximum number of detections.
 
     Returns:
-        Detections whose boxes have an area in the photo: what lies wholly in a margin is left out, as torchvision's
-        Faster R-CNN does.
+        Detections whose boxes have an area inside the photo. Boxes entirely in the padding are removed, as in
+        torchvision's Faster R-CNN.
 
     Raises:
-        PixprepError: the outputs are none of the known forms, or of two, which ``task`` tells apart.
+        PixprepError: The outputs have none of the supported forms, or match two forms; ``task`` then selects one.
     """
     others = {name: array for name, array in outputs.items() if name not in BESIDE}
     if len(outputs) != len(others) + 2:
@@ -199,12 +202,12 @@ def _named(outputs: Mapping[str, Array]) -> _Rows:
 
 
 def _are_shares(boxes: Array) -> bool:
-    """Tell whether no coordinate is over 1, though not all are 0, as rows without an object have them."""
+    """Return whether all coordinates are at most 1 and not all are 0, as they are in rows without an object."""
     return bool(0 < boxes.max(initial=0) <= 1)
 
 
 def _are_beside(boxes: Array, masks: Array) -> bool:
-    """Tell whether the middle of a box (n, 4) lies beside masks (n, height, width), such as those of a box alone."""
+    """Return whether the center of a box (n, 4) is outside of masks (n, height, width), as with masks per box."""
     middles = (boxes[:, :2] + boxes[:, 2:]) / 2
     return bool((middles > masks.shape[:0:-1]).any())
 
