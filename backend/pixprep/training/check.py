@@ -25,14 +25,15 @@ def check(
     """Read and decode each sample of a source, as an epoch of a ``Loader`` does.
 
     Args:
-        source: from ``pixprep.read``.
-        pipeline: what the samples must go through; default: an upright decode; of clips, that of 16 frames.
-        threads: as the Loader's.
-        on_broken: is told of each broken sample as soon as it is met.
-        on_progress: is told how many samples are done, and of how many.
+        source: Source from ``pixprep.read``.
+        pipeline: Pipeline that is applied to the samples. Default: decode with EXIF orientation; for clips, decode 16
+            frames.
+        threads: Number of threads, as in ``Loader``.
+        on_broken: Callback that receives each broken sample as soon as it is found.
+        on_progress: Callback that receives the number of completed samples and the total.
 
     Returns:
-        The broken samples in the source's order.
+        The broken samples in the order of the source.
     """
     crop = CenterCrop(height=1, width=1)
     ops: list[Op] = [Decode(), crop, Tensor(dtype="uint8")]

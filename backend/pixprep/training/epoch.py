@@ -30,16 +30,16 @@ HERE = (
 
 
 class Course:
-    """The epochs of a Loader, one after the other.
+    """The epochs of a Loader in sequence.
 
     Args:
-        order, maker: of the Loader.
-        epoch: the first one.
-        with_bar: show a bar for each epoch.
+        order, maker: Order and Maker of the Loader.
+        epoch: Number of the first epoch.
+        with_bar: Whether to show a progress bar for each epoch.
 
     Attributes:
-        epoch, position: of the batch that was delivered last, the position after it.
-        batches, samples: delivered so far.
+        epoch, position: Epoch of the last batch that was delivered, and the position after it.
+        batches, samples: Number of batches and samples delivered so far.
     """
 
     def __init__(self, order: Order, maker: Maker, *, epoch: int, with_bar: bool) -> None:
@@ -53,16 +53,16 @@ class Course:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Epoch and position of the next batch; the beginning of the next epoch where this one has none left."""
+        """Epoch and position of the next batch, which is the start of the next epoch if this one has ended."""
         return (self.epoch, self.position) if self.order.batches(self.position) else (self.epoch + 1, 0)
 
     def go_to(self, epoch: int, position: int) -> None:
-        """Make this the place at which the next ``begin`` begins."""
+        """Set the position at which the next ``begin`` starts."""
         self.epoch, self.position, self._is_begun = epoch, position, False
         self.epoch, self.position = self.place
 
     def next_is(self, epoch: int) -> None:
-        """Make this the next epoch: it begins where a state says, if the state is of it, else at its beginning."""
+        """Select the next epoch. It starts at the restored position if that is of this epoch, else at position 0."""
         if self._is_begun or epoch != self.epoch:
             self.end()
             self.go_to(epoch, 0)

@@ -29,18 +29,18 @@ _SURE = 8
 
 
 def collated(fields: Sequence[Mapping[str, Any]], samples: Sequence[str]) -> dict[str, Any]:
-    """The fields of samples by name.
+    """Collate the fields of samples by name.
 
     Args:
-        fields: of each sample.
-        samples: their names, for messages.
+        fields: Fields of each sample.
+        samples: Names of the samples, for messages.
 
-    A number in every sample makes an array (n,): int64, float64 or bool, as NumPy has it. Arrays of one shape and dtype
-    make an array (n, *shape), but for what belongs to boxes, of which each image has a number of its own. All else
-    makes a list, with None where a sample lacks the field.
+    If every sample has a number, the result is an array (n,) of int64, float64 or bool, as in NumPy. Arrays of the same
+    shape and dtype are stacked into an array (n, *shape), except for data of boxes, whose number differs from image to
+    image. All other fields become a list, with None for a sample that lacks the field.
 
     Raises:
-        DataError: a sample lacks the label that others have.
+        DataError: A sample lacks the label that other samples have.
     """
     names = dict.fromkeys(name for each in fields for name in each)
     if "label" in names:
@@ -128,10 +128,10 @@ class Annotated:
     that image's, as one of its pixels would be.
 
     Args:
-        plan: says where boxes, points and masks lie, and in what form they come.
-        place: of ``plan.placing``.
-        sample: ``size`` (height, width) as annotated, ``boxes``, ``points``, ``mask``, ``masks`` and what is said of
-            each box, if it has them.
+        plan: Plan that specifies the image and the format of boxes, points and masks.
+        place: Function from ``plan.placing``.
+        sample: Sample with the annotated ``size`` (height, width), ``boxes``, ``points``, ``mask``, ``masks`` and data
+            per box, if there are any.
         is_late: the call only places. An engine places one image at a time, and the PNG of a mask takes 0.3 ms.
 
     Attributes:

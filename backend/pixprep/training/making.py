@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 OnError = Literal["raise", "replace", "skip"]
 ON_ERRORS: tuple[OnError, ...] = get_args(OnError)
 MAX_ATTEMPTS = 100
-"""Replacements that are tried for one broken sample; with half of all samples broken, ten fail once in a thousand."""
+"""Maximum number of replacements per broken sample. With half of all samples broken, ten fail once in a thousand."""
 COPY = 128
-"""The first attempt of a sample that came in the epoch before; a third time begins at twice that, and so on."""
+"""Attempt number of the first repeat of a sample in an epoch. The k-th repeat starts at ``k * COPY``."""
 _NAMED = 3
 
 
@@ -49,11 +49,11 @@ class Broken:
     """A sample that could not be delivered.
 
     Attributes:
-        epoch: in which it was asked for.
-        index: in the source.
-        name: as the source says it.
-        error: why.
-        replaced_by: the index of the sample that came in its place; None: it was left out.
+        epoch: Epoch in which the sample was requested.
+        index: Index of the sample in the source.
+        name: Name of the sample in the source.
+        error: Reason why it could not be read or decoded.
+        replaced_by: Index of the sample that replaced it. None: it was skipped.
     """
 
     epoch: int
@@ -84,10 +84,10 @@ def checked_on_error(on_error: OnError, world: int) -> OnError:
 
 
 def most_errors(max_errors: float, order: Order) -> int:
-    """Most broken samples that an epoch of this shard may have: ``max_errors`` is a number, or a share of them.
+    """Return the maximum number of broken samples per epoch and shard from ``max_errors``, a number or a fraction.
 
     Raises:
-        PipelineError: it is neither.
+        PipelineError: ``max_errors`` is neither.
     """
     if isinstance(max_errors, float) and 0 <= max_errors <= 1:
         return ceil(max_errors * order.length / order.shard[1])
@@ -101,10 +101,11 @@ class _Rows:
     """The samples of a batch.
 
     Attributes:
-        samples: each, read.
-        attempts: the how-many-th replacement each is, from the ``COPY`` on that it is a replacement of; 0: none.
-        is_padding: as in ``Part``.
-        annotated: what the plan makes of their annotations.
+        samples: The samples that were read.
+        attempts: Attempt number of each sample: 0 for the sample itself, n for its n-th replacement. The k-th repeat of
+            a sample starts at ``k * COPY``.
+        is_padding: Padding flags, as in ``Part``.
+        annotated: The transformed annotations of each sample.
     """
 
     samples: list[Sample]
@@ -118,16 +119,16 @@ class Maker:
     """Makes the batches of epochs, one thread at a time.
 
     Attributes:
-        source, order, engine: what is read, in which order, and what makes tensors of it.
-        on_error, most_errors: what becomes of a broken sample, and how many an epoch may have.
-        recycler: of the outputs; None: the device has its own.
-        cache: of pixels.
-        mix: mixes the batches.
-        timeline: gets what was done.
-        blocks: memory for encoded files.
-        broken: by their indices the samples that were left out or replaced.
-        warned: fields that were warned of already.
-        lengths: see ``as_long_as_boxes``.
+        source, order, engine: Source of the samples, their order, and the engine that preprocesses them.
+        on_error, most_errors: Treatment of broken samples, and their maximum number per epoch.
+        recycler: Recycler for the memory of the outputs. None: the device has its own.
+        cache: Cache of decoded pixels.
+        mix: Operation that mixes the images of a batch.
+        timeline: Timeline that records the work.
+        blocks: Memory for encoded files.
+        broken: Samples that were skipped or replaced, by their indices.
+        warned: Names of fields for which a warning was already logged.
+        lengths: See ``as_long_as_boxes``.
     """
 
     source: AnySource

@@ -15,12 +15,13 @@ from pixprep.errors import PixprepError
 
 
 def manifest(path: Path, column: str | None = None) -> Iterator[str | None]:
-    """The paths of a manifest: one a line, or a column of a CSV or Parquet file; relative ones lie beside it.
+    """Yield the paths of a manifest: one per line, or a column of a CSV or Parquet file.
 
-    A row without a path is None. Bytes that are no UTF-8 become escapes, and name no file.
+    Relative paths are relative to the folder of the manifest. A row without a path is None. Bytes that are not UTF-8
+    are escaped, so such a path does not name a file.
 
     Raises:
-        PixprepError: there is no such file or column, or it is no table.
+        PixprepError: The file or column does not exist, or the file is not a valid table.
     """
     if not path.is_file():
         raise PixprepError(f"{path}: no such file: a manifest has one image per line, or is a .csv or a .parquet")

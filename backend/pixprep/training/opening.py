@@ -29,14 +29,14 @@ _DEFAULTS: dict[str, dict[str, Any]] = {"tar": {"label": None}}  # an archive ne
 
 
 def open_source(text: str, options: Mapping[str, Any]) -> Source:
-    """The source that ``KIND:PATH`` names, or a path of which the kind is plain.
+    """Open the source ``KIND:PATH``, or a path whose kind follows from its name.
 
     A folder is ``voc`` if it has VOC's folders, else ``files``. ``.csv`` and ``.tsv`` are ``table``, ``.json`` is
-    ``coco``, ``.tar`` and ``.parquet`` are what they say, and a name with ``tfrecord`` in it is ``tfrecord``.
+    ``coco``, ``.tar`` is ``tar``, ``.parquet`` is ``parquet``, and a name that contains ``tfrecord`` is ``tfrecord``.
 
     Args:
-        text: such as ``train/``, ``flowers-*.tfrecord``, ``coco:instances.json``.
-        options: arguments of the function of ``pixprep.read``; ``coco`` needs ``images``.
+        text: Text such as ``train/``, ``flowers-*.tfrecord``, ``coco:instances.json``.
+        options: Arguments of the function of ``pixprep.read``; ``coco`` needs ``images``.
 
     Raises:
         DataError: the kind is not plain, an option is unknown or missing, or the source cannot be read.

@@ -27,7 +27,7 @@ LASTS: tuple[Last, ...] = get_args(Last)
 Indices = npt.NDArray[np.int64]
 
 BLOCK = 256
-"""Samples that follow each other in the source and stay near each other with ``shuffle="blocks"``."""
+"""Number of consecutive samples of the source that stay near each other with ``shuffle="blocks"``."""
 POOL = 16
 """Blocks among which samples are then shuffled: neighbours in the order are at most 4,096 samples of a file apart, or
 where two blocks begin."""
@@ -44,10 +44,11 @@ class Part:
     """Part of a global batch that one shard takes.
 
     Attributes:
-        indices: of the samples in the source, int64 (batch_size,); fewer in the last batch, if ``last`` is ``short``.
-        is_padding: bool, one for each: the sample only fills the batch up, and comes elsewhere in the epoch, too.
-        copies: int64, one for each: how often the sample came before in this epoch.
-        end: the position in the epoch's order after the global batch.
+        indices: Indices of the samples in the source, int64 (batch_size,); fewer in the last batch if ``last`` is
+            ``short``.
+        is_padding: Flag per sample, bool: the sample only fills up the batch and also occurs elsewhere in the epoch.
+        copies: Number of previous occurrences of each sample in this epoch, int64.
+        end: Position in the order of the epoch after the global batch.
     """
 
     indices: Indices
@@ -58,18 +59,18 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """The batches of every epoch, for one shard. ``Loader`` says what the arguments that it has, too, mean.
+    """The batches of every epoch, for one shard. ``Loader`` documents the arguments that it shares.
 
     Args:
-        samples: in the source.
+        samples: Number of samples in the source.
         batch_size, shuffle, seed, shard, repeats: see ``Loader``.
         last: see ``Loader``; None: its default. With ``short`` the parts of the last batch differ by one sample at
             most. With ``pad`` it is filled up from the beginning of the order.
-        weights: (samples,), how likely each is to be drawn, with replacement; None: each comes once.
-        blocks: the first sample of each block that stays together with ``shuffle="blocks"``; default: each 256th.
-        parts_of: how many samples each of several sources has that are one behind the other here.
+        weights: Relative probability of each sample (samples,), drawn with replacement. None: each occurs once.
+        blocks: First sample of each block that stays together with ``shuffle="blocks"``. Default: every 256th sample.
+        parts_of: Number of samples in each concatenated source, in order.
         shares: see ``Loader``; they add up to 1, and a part's samples all come before one comes again, in any epoch.
-        epoch_samples: in an epoch; default: ``samples``. The next epoch goes on where this one ends.
+        epoch_samples: Samples per epoch. Default: ``samples``. The next epoch continues where this one ends.
         groups: (samples,), the group of each: a global batch is of one group. The batches come as torchvision's
             ``GroupedBatchSampler`` makes them: each where its last sample is in the order. ``last`` holds for each
             group: what it has left comes at the end of the epoch, in the order of the groups, and is filled up by
@@ -150,10 +151,10 @@ class Order:
         return left // self.global_size if self.last == "drop" else -(-left // self.global_size)
 
     def order(self, epoch: int) -> Indices:
-        """The whole epoch, int64 (length,): each index of the source once, unless a sampler says otherwise.
+        """Return the order of an epoch, int64 (length,): each index of the source once, unless a sampler is used.
 
         Raises:
-            DataError: there is not enough memory.
+            DataError: The order does not fit in memory.
         """
         try:
             return self._made(epoch)
@@ -252,15 +253,15 @@ class Order:
         return in_blocks
 
     def parts(self, epoch: int, position: int = 0) -> Iterator[Part]:
-        """This shard's part of each global batch of an epoch.
+        """Yield this shard's part of each global batch of an epoch.
 
         Args:
-            epoch: from 0.
-            position: where in the epoch's order the first batch begins: 0, or the ``end`` of a part, of an order with
-                another batch size or world, too.
+            epoch: Number of the epoch, from 0.
+            position: Position in the order of the epoch at which the first batch begins: 0, or the ``end`` of a part,
+                also of an order with a different batch size or world.
 
         Raises:
-            PipelineError: the samples that are left would not give every shard one.
+            PipelineError: There are not enough remaining samples for every shard.
         """
         self._check_short(position)
         order = None if self._is_plain else self.order(epoch)
@@ -287,12 +288,12 @@ class Order:
             )
 
     def replacement(self, epoch: int, index: int, attempt: int) -> int:
-        """The sample that stands in for a broken one: the same for every rank, and after every resume.
+        """Return the index of the sample that replaces a broken one. It is the same on all ranks and after resuming.
 
         Args:
-            epoch: from 0.
-            index: of the broken sample.
-            attempt: from 1; the next where the replacement is broken, too.
+            epoch: Number of the epoch, from 0.
+            index: Index of the broken sample.
+            attempt: Number of the attempt, from 1. It increases if the replacement is also broken.
         """
         counter = np.array([index, attempt, 0, _REPLACEMENTS], np.uint64)
         word = int(np.random.Philox(counter=counter, key=_key(self.seed, epoch)).random_raw())
@@ -376,11 +377,11 @@ class Order:
 
 
 def shard_of(shard: Any = None, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """The shard of this process: as given, or the only one.
+    """Return the shard of this process: the given one, or (0, 1) by default.
 
     Raises:
-        PipelineError: it is no shard; or a launcher, such as torchrun, has started several processes, which WORLD_SIZE
-            says, and each would train on all samples, or two of them on the same.
+        PipelineError: The shard is invalid; or WORLD_SIZE shows that a launcher, such as torchrun, has started several
+            processes, and each would train on all samples, or two of them on the same ones.
     """
     found = (0, 1) if shard is None else checked_shard(shard)
     world, rank = environment.get("WORLD_SIZE", "1"), environment.get("RANK", "rank")
@@ -394,10 +395,10 @@ def shard_of(shard: Any = None, environment: Mapping[str, str] = os.environ) -> 
 
 
 def checked_shard(shard: Any) -> tuple[int, int]:
-    """The (rank, world) that it is.
+    """Return a valid shard as (rank, world).
 
     Raises:
-        PipelineError: it is none.
+        PipelineError: The shard is invalid.
     """
     match shard:
         case (rank, world) if _is_integer(world, 1) and _is_integer(rank, 0) and rank < world:

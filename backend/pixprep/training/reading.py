@@ -81,21 +81,22 @@ def _identity(image: Any) -> object:
 class Reader:
     """Reads the samples of batches, two batches ahead.
 
-    It begins with two threads, and takes twice as many, up to 32, whenever the engine waits for it. Files of a local
-    disk need two; a network's, each of which takes 20 ms, need them all.
+    It starts with two threads and doubles their number, up to 32, whenever the engine waits for it. Files on a local
+    disk need two threads; files on a network, which take 20 ms each, need all of them.
 
     Args:
-        source: what to read.
-        limits: no more of a file is read than these allow.
-        timeline: gets a span for each thread's share of a batch, and for each time that the engine waits.
-        cache: images that need not be read.
-        dtypes: of arrays of pixels, where an image is one; empty: it is encoded.
-        files: fields that may be paths of files, which are read, too.
-        blocks: memory for files; default: its own.
-        is_patient: an error of the source that may be one sample's alone, such as OSError, makes a broken sample.
+        source: Source of the samples.
+        limits: Limits on the size of the files that are read.
+        timeline: Timeline that records a span for each thread's part of a batch and for each wait of the engine.
+        cache: Cache of images that need not be read.
+        dtypes: Accepted dtypes of pixel arrays. Empty: images are encoded.
+        files: Names of fields that may be paths of files, which are then read also.
+        blocks: Memory for files. Default: memory of its own.
+        is_patient: Whether an error of the source that may concern only one sample, such as OSError, makes the sample a
+            broken one.
 
     Attributes:
-        width: threads that read now.
+        width: Number of threads that currently read.
     """
 
     def __init__(

@@ -13,16 +13,16 @@ MAX_EPOCHS = (1 << 32) - 1
 
 
 def checked_state(state: Mapping[str, Any], now: Mapping[str, Any], length: int) -> tuple[int, int]:
-    """The epoch and the position of a state.
+    """Return the epoch and the position of a state.
 
     Args:
-        state: of ``Loader.state_dict``, maybe of another shard.
-        now: that of the Loader that takes it.
-        length: samples of an epoch.
+        state: Result of ``Loader.state_dict``, possibly of a different shard.
+        now: Current state of the Loader that restores it.
+        length: Number of samples per epoch.
 
     Raises:
-        DataError: the state is of other samples.
-        PipelineError: it is of another ``seed``, ``shuffle`` or sampler, or is no state.
+        DataError: The state belongs to different samples.
+        PipelineError: The state has a different ``seed``, ``shuffle`` or sampler, or is not a state.
     """
     if isinstance(state, Mapping):
         state = {"sampler": None, **state}  # older ones have none
@@ -53,7 +53,7 @@ def checked_epoch(epoch: int) -> int:
     """A number of an epoch.
 
     Raises:
-        PipelineError: it is none.
+        PipelineError: The epoch is invalid.
     """
     if isinstance(epoch, bool) or not isinstance(epoch, Integral) or not 0 <= int(epoch) <= MAX_EPOCHS:
         raise PipelineError(f"epoch must be an integer from 0 to {MAX_EPOCHS:,}, not {epoch!r}")

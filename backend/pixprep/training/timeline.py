@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 from pixprep.files import write
 
 EVENTS = 50_000
-"""The last ones are kept: of an hour, or of a few epochs. They take 15 MB."""
+"""Number of most recent events that are kept: those of an hour, or of a few epochs. They take 15 MB."""
 
 
 class Timeline:
     """Clock of a Loader: spans of time, each on the track of its thread. Any thread may write to it.
 
     Attributes:
-        seconds: of the spans that have ended, by their names.
+        seconds: Total duration of the completed spans in seconds, by name.
     """
 
     def __init__(self) -> None:
@@ -82,19 +82,19 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Stats:
-    """Times that each side has waited for the other; ``str`` says it in words.
+    """Times for which the training loop and the Loader waited for each other; ``str`` returns a summary.
 
     Attributes:
-        batches, samples: delivered so far.
-        broken: samples that were left out or replaced, in all epochs.
-        cached: samples whose pixels are kept.
-        total_s: from each ``iter`` to the end of its epoch, in seconds; the following are parts of it.
-        starved_s: the training loop waited for a batch.
-        reading_s: the Loader waited for files.
-        working_s: the engine decoded and transformed.
-        blocked_s: the Loader waited for the training loop, with batches that were ready.
-        decode_s, transform_s: of all threads together, decoding, and resizing with what follows.
-        threads: that work at once.
+        batches, samples: Number of batches and samples delivered so far.
+        broken: Number of samples that were skipped or replaced, in all epochs.
+        cached: Number of samples whose pixels are cached.
+        total_s: Time from each ``iter`` to the end of its epoch, in seconds. The next four times are parts of it.
+        starved_s: Time for which the training loop waited for a batch.
+        reading_s: Time for which the Loader waited for files.
+        working_s: Time for which the engine decoded and transformed images.
+        blocked_s: Time for which the Loader, with batches ready, waited for the training loop.
+        decode_s, transform_s: Time for decoding, and for resizing and the following ops, summed over all threads.
+        threads: Number of threads that work at once.
     """
 
     batches: int

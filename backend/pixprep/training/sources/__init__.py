@@ -1,6 +1,6 @@
-"""Sources: what training reads its samples from, each by its number.
+"""Sources from which training reads samples by index.
 
-A source has ``len()``, ``source[index]``, and what ``Source`` names. A sample is a dict; these keys have a meaning:
+A source supports ``len()``, ``source[index]``, and the attributes of ``Source``. A sample is a dict with these keys:
 
 ``image``   the encoded image: bytes, a memoryview, or a ``pathlib.Path`` (see ``read_image``); or an array of its
             pixels, for a pipeline that begins with ``pixels``
@@ -13,8 +13,8 @@ A source has ``len()``, ``source[index]``, and what ``Source`` names. A sample i
 ``masks``   (n, height, width): where each object of ``boxes`` is
 ``size``    (height, width) of the image, as annotated
 
-All else is metadata and comes back with the batch. Several threads may ask a source at once. A sample that cannot be
-had raises ``ImageError``, whose words begin with the sample's name; the others are not touched.
+All other keys are metadata and are returned with the batch. Several threads may read a source at once. A sample that
+cannot be read raises ``ImageError``, whose message begins with the name of the sample; other samples are not affected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pixprep.spec import BoxSource
 
 Sample = dict[str, Any]
 LIMITS: ContextVar[Limits] = ContextVar("LIMITS", default=Limits())  # noqa: B039  (they are frozen)
-"""Limits of the Loader that reads here: an object comes over the network when its sample is asked for."""
+"""Limits of the Loader that reads: a remote object is downloaded when its sample is requested."""
 _NAMED = 3
 
 
@@ -46,10 +46,10 @@ class AnySource(Protocol):
         """Number of samples."""
 
     def __getitem__(self, index: int, /) -> Mapping[str, Any]:
-        """A sample: ``image`` is encoded bytes, the ``Path`` of a file, or pixels; whatever else comes with the batch.
+        """Return a sample: ``image`` is encoded bytes, the ``Path`` of a file, or pixels; other keys are metadata.
 
         Raises:
-            ImageError: this sample is broken.
+            ImageError: The sample is broken.
         """
 
 
@@ -61,8 +61,7 @@ class Source(ABC):
         is_in_order: Whether samples can only be read in sequence; any other order restarts it. See ``iterable``.
         notes: Problems found when the source was created, one line each; they are also logged as warnings.
         fingerprint: A hash of 32 hexadecimal digits over names, sizes and annotations, which identifies the samples.
-        The
-            contents of image files are not part of it. It is computed on first use.
+            The contents of image files are not part of it. It is computed on first use.
     """
 
     classes: tuple[str, ...] = ()
@@ -84,11 +83,11 @@ class Source(ABC):
         """The sample of a number from 0."""
 
     def __getitem__(self, index: int) -> Sample:
-        """The sample of an index as a list takes it: whole, and negative ones from the end.
+        """Return the sample at an index. As in a list, negative indices count from the end.
 
         Raises:
-            IndexError: there is no such sample.
-            ImageError: it is broken.
+            IndexError: The index is out of range.
+            ImageError: The sample is broken.
         """
         number, count = operator.index(index), len(self)
         if not -count <= number < count:
@@ -104,7 +103,7 @@ class Source(ABC):
 
     @property
     def _type_tag(self) -> tuple[object, ...]:
-        """The declared types, as a part of a fingerprint; empty if there are none."""
+        """Declared types as a part of the fingerprint. Empty if no types are declared."""
         return (self.types,) if self.types is not None and self.types.fields else ()
 
     @property
@@ -119,15 +118,16 @@ class Source(ABC):
 
 
 def read_image(sample: Sample, limits: Limits, room: Callable[[int], memoryview] | None = None) -> Encoded:
-    """The encoded bytes of a sample: as they are, or of the file that its path names.
+    """Return the encoded bytes of a sample, read from its file if ``image`` is a path.
 
     Args:
-        sample: see above.
-        limits: no larger file is read.
-        room: gives memory of so many bytes for a file; default: memory of its own.
+        sample: Sample as described above.
+        limits: Limits, which include the maximum size of a file.
+        room: Allocator that returns memory of a size in bytes for a file. Default: newly allocated memory.
 
     Raises:
-        ImageError: the file cannot be read, is not a regular file, or has more bytes than the limit; named.
+        ImageError: The file cannot be read, is not a regular file, or is larger than the limit. The message contains
+            the name of the sample.
     """
     image = sample["image"]
     if not isinstance(image, Path):

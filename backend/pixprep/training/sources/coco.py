@@ -74,13 +74,14 @@ class _File(msgspec.Struct):
 class CocoImages(Source):
     """The images of a COCO file with their boxes; see ``Source``. Made by ``coco``.
 
-    A sample has ``image`` (a path), ``name`` and ``id``, ``size`` where the file says it, ``boxes`` and ``labels``, and
-    of each box ``ids``, ``iscrowd`` and ``area``. With keypoints it has ``points``, and ``visible``: uint8 (n, k),
-    COCO's 0 (not labelled), 1 (hidden), 2. With masks it has ``masks``, which are made when NumPy asks for the array.
+    A sample has ``image`` (a path), ``name`` and ``id``, ``size`` if it is annotated, ``boxes`` and ``labels``, and
+    for each box ``ids``, ``iscrowd`` and ``area``. With keypoints it has ``points``, and ``visible``: uint8 (n, k) with
+    COCO's 0 (not labeled), 1 (hidden) and 2 (visible). With masks it has ``masks``, which are drawn when NumPy requests
+    the array.
 
     Attributes:
-        category_ids: the file's own number of each class.
-        sizes: (height, width) of each image, as annotated; zeros where the file does not say it.
+        category_ids: Category id of each class in the file.
+        sizes: Annotated (height, width) of each image, or zeros if the file does not contain them.
     """
 
     def __init__(

@@ -40,11 +40,11 @@ _MAX_FOLDERS = 64  # one in another
 class ImageFiles(Source):
     """Image files, or clips, by their paths; see ``Source``. Made by ``files``, ``table`` and ``videos``.
 
-    A sample has ``image`` (a path), ``name`` (the path inside the folder, of a list inside the folder that holds all),
-    ``label`` where there are labels, and the other columns of a table, as text.
+    A sample has ``image`` (a path), ``name`` (the path relative to the folder or, for a list, to the common folder),
+    ``label`` if there are labels, and the other columns of a table, as text.
 
     Attributes:
-        labels: each sample's: for weights, and for counting classes.
+        labels: Label of each sample, used for weights and for counting classes.
     """
 
     holds: Literal["images", "clips"] = "images"
@@ -284,8 +284,7 @@ def table(
     ``types`` declares them. A line that cannot be read is a broken sample.
 
     If all labels are integers, they stay integers. If all labels are words, they become classes. In ambiguous cases,
-    such
-    as 0.5, an empty label, or numbers mixed with words, ``types`` must declare the type.
+    such as 0.5, an empty label, or numbers mixed with words, ``types`` must declare the type.
 
     >>> train = table("train.csv", image="file", label="species")        # doctest: +SKIP
 
