@@ -214,7 +214,7 @@ def play_triton() -> None:
     os.environ |= {"PIXPREP_CUDA_POOL_BYTES": str(1 << 40), "PIXPREP_PINNED_POOL_BYTES": "0"}  # tensors stay on the GPU
 
 
-# what is measured
+# measurement
 
 
 def photos(count: int) -> list[bytes]:
@@ -413,7 +413,7 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
     parser.add_argument("--decoder", default="consistent")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=0.1, help="of each round")
+    parser.add_argument("--seconds", type=float, default=0.1, help="seconds of each round")
     parser.add_argument("--cores", nargs="+", type=int, default=list(CORES))
     parser.add_argument("--lanes", nargs="+", type=int, default=list(LANES), help="1 among them")
     parser.add_argument("--folder", help=argparse.SUPPRESS)

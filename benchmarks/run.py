@@ -174,7 +174,7 @@ def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str,
                 if error.args:
                     refused[name] = str(error)
                     say(f"MISSING {name}: {error}")
-                if name == "pixprep":  # the others would have nothing to be compared with
+                if name == "pixprep":  # the others would lack their reference
                     break
         yield ready
 
@@ -213,7 +213,7 @@ def run_cells(
         turn(0, 1)
         passes = max(1, math.ceil(seconds / float(np.median(turn(1, 1)))))
         for worker in ready.values():
-            worker.rounds.clear()  # of the warm-up
+            worker.rounds.clear()  # drop the warm-up
         for index in range(rounds):
             turn(index, passes)
         return [

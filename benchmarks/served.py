@@ -34,7 +34,7 @@ from pixprep.serving.triton.pool import IMAGES_IN_FLIGHT
 PEERS = ("torchvision", "dali")
 OWN = ("preprocess", "ensemble")
 CONCURRENCY = (1, 4, 16)
-SHARES = (0.5, 0.8)  # of the closed loop's rate: what Poisson arrivals offer
+SHARES = (0.5, 0.8)  # rate of Poisson arrivals, as a fraction of the closed loop's rate
 BATCH = 8
 MEAN_LEVELS = 1.0
 LONGEST_S = 20  # of a load whose requests take longer than a window of perf_analyzer
@@ -59,7 +59,7 @@ def measure_all(
     Args:
         images: encoded, sent by turns.
         interpreters: by contender, whose libraries its model uses.
-        seconds: of the engine's rounds; a load lasts four times as long.
+        seconds: Duration of the engine's rounds; a load lasts four times as long.
         full: single images and Poisson arrivals too.
     """
     rows: list[dict[str, Any]] = []

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 FOLDER = Path(__file__).parents[1] / "backend" / "pixprep" / "gpu" / "clips"
-HEIGHT, WIDTH, COUNT, GROUP = 160, 192, 12, 6  # pixels, of which NVDEC wants 144 of H.265; frames
+HEIGHT, WIDTH, COUNT, GROUP = 160, 192, 12, 6  # pixels (NVDEC needs at least 144 for H.265); frames
 BT709, BT601, BT2020 = 1, 5, 9
 CLIPS = {
     "h264": ("libx264", "mp4", BT709, {"bf": "2", "crf": "34", "x264-params": f"keyint={GROUP}:scenecut=0"}),

@@ -85,7 +85,7 @@ def photos() -> None:
     sys.path.insert(0, str(ROOT / "benchmarks"))
     import workloads  # noqa: PLC0415  (benchmarks/ is no package)
 
-    shutil.rmtree(TO / "photos", ignore_errors=True)  # which would be taken for what was carried
+    shutil.rmtree(TO / "photos", ignore_errors=True)  # which would be mistaken for a carried file
     (TO / "photos").mkdir(parents=True)
     for number, path in enumerate(workloads.real_photos()):
         shutil.copy(path, TO / "photos" / f"{number:02}-{path.name}")
