@@ -49,12 +49,12 @@ _ALIGNED = 16
 
 
 def needs_canvases(plan: TensorPlan) -> bool:
-    """Tell whether levels.cu has anything to do."""
+    """Return whether a plan needs levels.cu."""
     return plan.has_canvas or bool(plan.geometry.erasures)
 
 
 def canvas_plan(plan: TensorPlan) -> TensorPlan:
-    """The plan whose tensors are the canvases, of decoded channels in their order; the plan itself without levels."""
+    """Return the plan whose tensors are the canvases, with the decoded channels; without canvases the plan itself."""
     if not plan.has_canvas:
         return plan
     height, width = plan.spec.lengths["h"], plan.spec.lengths["w"]
@@ -69,13 +69,13 @@ class Canvases:
     """The canvases and the steps of a chunk.
 
     Attributes:
-        n_bytes: of the structs and what belongs to the steps.
-        scratch: (n, 2) bytes, multiples of ``ALIGNMENT``: what each image needs for its canvas, and for what a step
-            makes of other places of it.
+        n_bytes: Size of the structs and the data of the steps in bytes.
+        scratch: Bytes per image, (n, 2), multiples of ``ALIGNMENT``: for its canvas, and for the result of steps that
+            read other pixels of the canvas.
     """
 
     def __init__(self, plan: TensorPlan, placements: Sequence[Placement]) -> None:
-        first: dict[int, int] = {}  # of one placement all have the same steps
+        first: dict[int, int] = {}  # images with the same placement have the same steps
         which = [first.setdefault(id(placement), index) for index, placement in enumerate(placements)]
         data = _Data()
         is_noisy = any(erase.noise for placement in placements for erase in placement.erasures)

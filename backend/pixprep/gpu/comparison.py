@@ -43,22 +43,22 @@ _MOTIONS = (
     (0.9, 0.0, 0.75, 0.0, 1.05, -1.5),
     (1.0, 0.1, 0.0, 0.0, 1.0, 0.0, 1e-3, 2e-3),
 )
-"""Warps that are checked: pillow's nearest has another way where nothing turns."""
+"""Matrices of the compared warps. Pillow's nearest uses a different algorithm without rotation."""
 _ROUNDING = 1e-4
-"""Largest difference of a kernel's floats from the CPU's, relative to the largest; a level is 0.004."""
+"""Maximum difference of float values from the CPU's, relative to the largest value; one pixel value step is 0.004."""
 
 
 def checked_kernel(plan: TensorPlan) -> GpuKernel:
-    """The plan's fast kernels; with a warning the plain ones, where the fast ones do not compute what the CPU does.
+    """Return the plan's fast kernels, or, with a warning, the plain ones if the fast ones differ from the CPU.
 
     Raises:
-        SetupError: the plain ones do not either, or there is no NVRTC, or it knows no such GPU.
+        SetupError: The plain kernels also differ, or NVRTC is missing or does not support the GPU.
     """
     for plain in (False, True) if launch.is_fast(plan) else (True,):
         try:
             kernel = GpuKernel(plan, plain=plain)
             fault = _fault(kernel, plan)
-        except RuntimeError as error:  # of NVRTC, and of CUDA
+        except RuntimeError as error:  # raised by NVRTC and by CUDA
             fault = str(error).partition("\n")[0]
         if fault is None:
             return kernel
@@ -71,7 +71,7 @@ def checked_kernel(plan: TensorPlan) -> GpuKernel:
 
 
 def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
-    """Difference of the kernels' values from the CPU's; None if there is none."""
+    """Describe how the kernels' values differ from the CPU's; None if they do not."""
     numbers, channels = np.random.default_rng(0), len(plan.channels)
     images: list[npt.NDArray[np.uint8]] = []
     placements: list[Placement] = []

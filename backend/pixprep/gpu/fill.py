@@ -1,4 +1,4 @@
-"""The structs of a chunk, and its windows behind them: for fast.cu in one call of C, for plain.cu an axis a call."""
+"""Fills the structs of a chunk, followed by its windows: one C call for fast.cu, one call per axis for plain.cu."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ passes; the largest extent of the first pass, in threads of x and in rows."""
 
 
 def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
-    """Fill all structs in one call, for fast.cu."""
+    """Fill all structs for fast.cu in one call."""
     order = _order(chunk.plan.geometry.resize)
     images = b"".join(
         _PLACED.pack(
@@ -74,7 +74,7 @@ def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
     address = np.frombuffer(images, np.uint8).ctypes.data
     arguments = STRUCTS["chunk"](formula_numbers(formula), address, len(chunk.which), len(chunk.plan.channels))
     run = library().fill_chunk
-    checked(run(byref(arguments)))  # it has no memory yet, and says how much it needs
+    checked(run(byref(arguments)))  # the first call has no memory, and only returns its size
     memory, arguments.address = chunk.upload(arguments.n_bytes)
     arguments.memory = memory.ctypes.data
     checked(run(byref(arguments)))
@@ -82,7 +82,7 @@ def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
 
 
 def _order(resize: Resize | None) -> Callable[[Placement], bool]:
-    """Tell whether the first pass of a placement is from row to row."""
+    """Return a function that returns whether the first pass of a placement is vertical."""
     if resize is None or (profile := PROFILES[resize.like]).is_vertical_first is never_vertical_first:
         return lambda _: False
     method = resize.method
@@ -159,7 +159,7 @@ def _placed(plan: TensorPlan, placement: Placement, windows: bytearray) -> dict[
 
 
 def _packed(windows: Windows, memory: bytearray, *, is_flipped: bool) -> tuple[int, ...]:
-    """The ``WINDOWS`` of an axis, which is put behind the others: first | count | weights, tap by tap."""
+    """Append the ``WINDOWS`` of an axis to the memory: first | count | weights, tap by tap."""
     size, at = len(windows.first), len(memory)
     order = slice(None, None, -1 if is_flipped else 1)
     memory += windows.first[order].tobytes() + windows.count[order].tobytes() + bytes(8 * size % 16)

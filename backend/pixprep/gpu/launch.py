@@ -35,15 +35,15 @@ class Room(Protocol):
         """Host memory to fill, and the address where the kernels will find its bytes: a multiple of 16."""
 
     def middle(self, n_bytes: int) -> int:
-        """The address of memory between the passes, and for canvases, a multiple of ``ALIGNMENT``."""
+        """Return the address of the memory between the passes and for canvases, a multiple of ``ALIGNMENT``."""
 
 
 class Part(NamedTuple):
-    """Images that are launched together, from ``first`` up to ``last``.
+    """Images that are processed in one launch, from ``first`` up to ``last``.
 
     Attributes:
-        first_grid, second_grid: (x, y, z) blocks of ``TILE`` threads.
-        canvases: where in the memory the ``CANVAS`` structs of these images begin; None: levels.cu has nothing to do.
+        first_grid, second_grid: Grids of the two passes, (x, y, z) in blocks of ``TILE`` threads.
+        canvases: Offset in the memory of the ``CANVAS`` structs of these images; None if levels.cu is not launched.
     """
 
     first: int
@@ -54,18 +54,18 @@ class Part(NamedTuple):
 
     @property
     def levels_grid(self) -> tuple[int, int, int]:
-        """Blocks of ``LEVEL_THREADS``."""
+        """Grid of levels.cu, in blocks of ``LEVEL_THREADS``."""
         return self.last - self.first, 1, 1
 
 
 class Launch(NamedTuple):
-    """Everything that the launches of a chunk need.
+    """Input of the launches of a chunk.
 
     Attributes:
-        memory: to be uploaded: a struct for each image, and the windows, of equal placements once; for levels.cu the
-            canvases' structs and the steps.
-        images: the structs, a view: (n,) of ``IMAGE``.
-        parts: one after the other, as they use the same memory between the passes.
+        memory: Memory to upload: one struct per image, and the windows, once for equal placements; for levels.cu also
+            the canvases' structs and the steps.
+        images: Array (n,) of ``IMAGE``, a view of the structs.
+        parts: Parts of the chunk. They run one after the other, because they share the memory between the passes.
     """
 
     memory: U8
@@ -104,13 +104,13 @@ def _code(*names: str, **constants: Sequence[str]) -> str:
 
 
 def _text(name: str) -> str:
-    """A source of this folder, or of the kernels in C."""
+    """Read a source file of this folder or of the C kernels."""
     here = Path(__file__).with_name(name)
     return (here if here.exists() else Path(kernels.__file__).with_name(name)).read_text(encoding="utf-8")
 
 
 def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
-    """The compiler's -D options for the two passes of a plan."""
+    """Return the compiler's -D options for the two passes of a plan."""
     options = [*_tensor_options(canvas_plan(plan)), f"-DCANVASES={int(plan.has_canvas)}"]
     if plain or not is_fast(plan):
         return [*options, f"-DREAL_VALUES={int(plan.is_real)}"]
@@ -119,7 +119,7 @@ def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
 
 
 def levels_options(plan: TensorPlan) -> list[str]:
-    """The compiler's -D options for levels.cu, of a plan."""
+    """Return the compiler's -D options for levels.cu with a plan."""
     return [*_tensor_options(plan), "-DCANVASES=0"]
 
 
@@ -193,7 +193,7 @@ def prepare(
 
 
 class _Uploads:
-    """Uploads of a room: the data asked for, and ``more`` bytes behind it, from ``end`` on, a multiple of 16."""
+    """Uploads of a room: the requested data, followed by ``more`` bytes from ``end``, a multiple of 16, on."""
 
     def __init__(self, room: Room, more: int) -> None:
         self._room, self._more = room, more
@@ -207,19 +207,19 @@ class _Uploads:
 
 
 def _formula(plan: TensorPlan) -> Formula | None:
-    """Formula of a plan's windows; None: each axis has its own, by its profile."""
-    if plan.geometry.resize is None:  # no axis changes its length: any will do
+    """Return the formula of a plan's windows; None if the profile determines a formula per axis."""
+    if plan.geometry.resize is None:  # no axis changes its length, so any formula is correct
         return Formula("box", is_widened=False, bits=IDENTITY_BITS)
     return formula(plan.geometry.resize)
 
 
 def _parts(begins: npt.NDArray[np.uint64], end: int, most: int) -> tuple[list[tuple[int, int]], int]:
-    """Neighbours whose parts of the middle buffer have room together; ``begins`` becomes relative to them.
+    """Split images into ranges whose parts of the middle buffer fit together; ``begins`` becomes relative to a range.
 
     Args:
-        begins: where each image's part begins, if all lie one after the other.
-        end: where the last one ends.
-        most: bytes, unless one image alone needs more.
+        begins: Offset of each image's part, if all parts are contiguous.
+        end: End of the last part.
+        most: Maximum number of bytes per range, unless a single image needs more.
 
     Returns:
         (first, last) of each, and the bytes of the largest.

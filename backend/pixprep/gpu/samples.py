@@ -29,13 +29,13 @@ _LARGE = 1024, 1040
 _SAMPLINGS = ("gray", "4:2:0", "4:2:2", "4:4:4")
 
 Trait = tuple[int, bytes, bool, bool, bool] | tuple[int, int]
-"""Half of what decoders may have a way of their own for: (frame, samplings, over a megapixel, restart markers, several
-scans of a sequential frame), or (frame, orientation)."""
+"""Property of a JPEG that may select a code path of a decoder: (frame, samplings, whether over a megapixel, whether
+with restart markers, whether sequential with several scans), or (frame, orientation). Each JPEG has both."""
 
 
 @cache
 def samples() -> Mapping[str, bytes]:
-    """JPEGs, by what they are: of every kind that decoders have ways of their own for. It takes 0.1 s, once."""
+    """Return JPEGs by name, for every kind that may select a code path of a decoder. The first call takes 0.1 s."""
     odd, upright = _colours(61, 83), _colours(48, 64)
     large = _colours(*_LARGE)
     encoded = {"RGB": _encoded(upright, keep_rgb=True)}
@@ -67,7 +67,7 @@ def sample_traits() -> Mapping[str, tuple[Trait, Trait]]:
 
 
 def traits_of(header: JpegHeader, structure: Structure) -> tuple[Trait, Trait]:
-    """Both traits of a JPEG: of its data, and of its orientation."""
+    """Return both traits of a JPEG: that of its data, and that of its orientation."""
     is_sequential = header.frame != _PROGRESSIVE
     is_large = is_sequential and header.height * header.width > _MEGAPIXEL
     is_parted = is_sequential and structure.scans > 1
@@ -76,7 +76,7 @@ def traits_of(header: JpegHeader, structure: Structure) -> tuple[Trait, Trait]:
 
 
 def _colours(height: int, width: int) -> U8:
-    """Colours that have nothing to do with each other, and what lies between."""
+    """Return an image of unrelated random colors with smooth transitions."""
     rows, columns = height // _CELL + 1, width // _CELL + 1
     cells = np.random.default_rng(0).integers(0, 256, (rows, columns, 3), np.uint8)
     pixels = Image.fromarray(cells).resize((columns * _CELL, rows * _CELL), Image.Resampling.BICUBIC)

@@ -27,17 +27,17 @@ NUMBERS = {3: "H", 4: "I", 5: "II", 6: "b", 8: "h", 9: "i", 10: "ii", 11: "f", 1
 
 
 def exif_orientation(exif: bytes) -> int:
-    """Tag 0x0112 of the first directory of EXIF data (TIFF 6.0, section 2), as Pillow 13 reads it.
+    """Return tag 0x0112 of the first directory of EXIF data (TIFF 6.0, section 2), as Pillow 13 reads it.
 
-    A number of any type counts, if it is 2 to 8. The first entry of a tag counts, unless it has no value. An entry
-    whose value lies behind the end of the data ends the directory; one that makes the values longer than the data is
-    skipped.
+    A number of any type from 2 to 8 is accepted. The first entry of a tag with a value is used. An entry whose value
+    begins after the end of the data ends the directory. An entry with which all values together would exceed the data
+    is skipped.
 
     Args:
-        exif: with or without its name; of a JPEG with several segments, what they hold together.
+        exif: EXIF data with or without the prefix ``Exif``. If a JPEG has several EXIF segments, their contents joined.
 
     Returns:
-        1 to 8; 1 where nothing is said, and where Pillow refuses the data.
+        Orientation, 1 to 8; 1 if it is missing, or Pillow rejects the data.
     """
     tiff = _EXIF_START.sub(b"", exif)
     if tiff[:4] not in (b"II*\0", b"II\0*", b"MM\0*", b"MM*\0"):
@@ -86,9 +86,10 @@ def is_plain_exif(exif: bytes) -> bool:
 
 
 def with_plain_exif(encoded: Encoded, *, orientation: int, scan: int) -> bytes:
-    """The same JPEG for another decoder, whose EXIF data says the orientation in the plainest way, and nothing else.
+    """Return a JPEG whose EXIF data contain only the orientation, in the simplest encoding, for a different decoder.
 
-    Others read odd EXIF data in ways of their own, and Pillow before 13 copied what its tags claim, up to 20 GB.
+    Decoders interpret unusual EXIF data differently. Pillow before 13 also copies as much as the tags declare, up to
+    20 GB.
     """
     directory = struct.pack(">H HHI HH I", 1, _ORIENTATION_TAG, 3, 1, orientation, 0, 0)
     exif = NAME + b"MM\0*\0\0\0\x08" + directory
@@ -97,24 +98,24 @@ def with_plain_exif(encoded: Encoded, *, orientation: int, scan: int) -> bytes:
 
 
 def byte_order(tiff: bytes | memoryview) -> Order:
-    """Order of the bytes of numbers."""
+    """Return the byte order of a TIFF structure, as in ``struct``."""
     return "<" if tiff[:2] == b"II" else ">"
 
 
 def entries(tiff: bytes | memoryview, directory: int, order: Order) -> Iterator[tuple[int, int, int, bytes]]:
-    """Tag, type, count, and value or its place, of the entries of a directory, as many as there are bytes for."""
+    """Return (tag, type, count, value or its offset) of each complete entry of a directory."""
     entry, first = struct.Struct(f"{order}HHI4s"), directory + 2
     count = min(number(tiff[directory:first], order), max(0, len(tiff) - first) // entry.size)
     return entry.iter_unpack(tiff[first : first + entry.size * count])
 
 
 def number(packed: bytes | memoryview, order: Order) -> int:
-    """Unsigned integer of as many bytes as there are."""
+    """Unpack an unsigned integer of any number of bytes."""
     return int.from_bytes(packed, "little" if order == "<" else "big")
 
 
 def _turn(value: bytes, type_: int, order: Order) -> int:
-    """The first number of a value, if it is an orientation, else 1."""
+    """Return the first number of a value if it is an orientation, else 1."""
     if type_ not in NUMBERS:
         return 1
     number, *divisor = struct.unpack_from(order + NUMBERS[type_], value)
@@ -124,9 +125,9 @@ def _turn(value: bytes, type_: int, order: Order) -> int:
 
 
 def turned(pixels: U8, orientation: int, part: Part | None = None) -> U8:
-    """The upright image, in memory of its own (EXIF 2.32, tag Orientation: where row 0 and column 0 are seen).
+    """Apply the EXIF orientation to an image, as a copy (EXIF 2.32, tag Orientation: position of row 0 and column 0).
 
-    Of one that has a ``part`` of the upright image, only that.
+    With ``part``, only that region of the upright image is returned.
     """
     height, width, channels = pixels.shape
     # A pixel as one number, so that a transpose moves whole pixels: four times faster than bytes.
@@ -144,7 +145,7 @@ def turned(pixels: U8, orientation: int, part: Part | None = None) -> U8:
 
 
 def stored(part: Part, orientation: int, height: int, width: int) -> Part:
-    """The part of the stored image that a part of the upright one, of this size, is."""
+    """Convert a region of the upright image, which has this size, to a region of the stored image."""
     top, left, bottom, right = part
     if orientation in (3, 4, 7, 8):
         top, bottom = height - bottom, height - top

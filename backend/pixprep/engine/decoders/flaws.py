@@ -15,11 +15,11 @@ _APP0, _APP2, _APP14, _START_OF_SCAN = 0xE0, 0xE2, 0xEE, 0xDA
 _SEQUENTIAL, _PROGRESSIVE = (0xC0, 0xC1), 0xC2  # by Huffman codes
 END = b"\xff\xd9"
 _LEAST_TABLE = 21
-"""The bytes that a segment with a Huffman table has at least; one with a quantization table has 69."""
+"""Minimum number of bytes of a segment with a Huffman table; one with a quantization table has 69."""
 
 
 def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
-    """The same JPEG without its flaws; None where one of them may have cost pixels, or their colours.
+    """Return a JPEG without its harmless flaws; None if a flaw may have changed pixels or colors.
 
     ==========================  ================================  =====================================================
     libjpeg-turbo warns of      what goes                         why it costs nothing
@@ -32,15 +32,16 @@ def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
     premature end of file       nothing: the end marker is added  ``ended`` adds it where no block lacks
     ==========================  ================================  =====================================================
 
-    Bytes between segments may be the end of the segment before them: that has to be one without part in the pixels. Or
-    they may be a segment that is lost. One with a table is longer. One that names the colour space was Adobe's or
-    JFIF's: so there has to be a JFIF segment still, which decides alone, or Adobe's with what JFIF would say.
-    Other numbers than zeros in the header of a scan, or a scan that goes on with a zero, may be damage that reaches
-    into the scan. Everything else that libjpeg-turbo warns of (docs/decisions.md) does cost pixels, or may.
+    Bytes between segments may be the end of the previous segment, which must then be a segment that does not affect
+    pixels. They may also be the remains of a lost segment. A segment with a table would be longer. A segment that
+    specifies the color space would be Adobe's or JFIF's. Therefore the file must still contain a JFIF segment, which
+    alone determines the color space, or an Adobe segment that agrees with JFIF.
+    Nonzero numbers in the header of a scan, or a scan that begins with a zero, may be damage that extends into the
+    scan. All other warnings of libjpeg-turbo (docs/decisions.md) may mean changed pixels.
 
     Args:
-        encoded: a JPEG of 1 or 3 components.
-        header: of it.
+        encoded: JPEG with 1 or 3 components.
+        header: Header of the JPEG.
     """
     if header.frame not in (*_SEQUENTIAL, _PROGRESSIVE):
         return None
@@ -78,26 +79,26 @@ def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
 
 
 def has_end(encoded: Encoded, scan: int) -> bool:
-    """Tell whether an end marker follows the first scan of a JPEG, which begins at the byte ``scan``."""
+    """Return whether an end-of-image marker follows the first scan, which begins at the offset ``scan``."""
     return END in bytes(encoded[scan:])
 
 
 def ended(encoded: Encoded, header: JpegHeader, *, scan: int) -> Encoded:
-    """The JPEG with an end marker if it has none, all its data are in one scan, and they end with its last block.
+    """Add a missing end-of-image marker to a JPEG, if its only scan ends with the last block.
 
-    Then libjpeg-turbo warns if a bit of a block is missing. After several scans the marker may be in the place of a
-    missing scan, of which nothing warns.
+    libjpeg-turbo then warns if any bit of a block is missing. After several scans, a missing marker may hide a missing
+    scan, about which libjpeg-turbo would not warn.
 
-    Data that were lost may have zeros in their place, as in a file whose space was reserved before it was downloaded.
-    Zeros are valid Huffman codes, so libjpeg-turbo may warn of nothing. The marker is therefore added only if the last
-    byte is not a zero, except the zero that follows a 255 of the data, and if blocks need the last byte.
+    Lost data may have been replaced by zeros, as in a file whose space was reserved before its download. Zeros are
+    valid Huffman codes, so libjpeg-turbo may not warn. Therefore the marker is added only if blocks need the last byte,
+    and it is not zero, except for the stuffed zero after a byte of 255.
 
     Args:
-        encoded: a JPEG, without other flaws than a missing end marker.
-        header: of it, from a file that may have had other flaws.
-        scan: where its first scan begins, in bytes.
+        encoded: JPEG without flaws other than a missing end-of-image marker.
+        header: Header of the JPEG, read from a file that may have had other flaws.
+        scan: Offset of the first scan in bytes.
     """
-    at = scan - 2 * header.components - 4  # of the number of components in the header of the scan
+    at = scan - 2 * header.components - 4  # offset of the number of components in the scan header
     is_one_scan = header.frame in _SEQUENTIAL and encoded[at] == header.components
     if not is_one_scan or has_end(encoded, scan):
         return encoded

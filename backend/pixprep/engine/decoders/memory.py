@@ -1,4 +1,4 @@
-"""Memory for pixels that are being decoded: a budget that all share, and buffers that are used again."""
+"""Memory for pixels during decoding: a shared budget, and reusable buffers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import numpy.typing as npt
 
 U8 = npt.NDArray[np.uint8]
 KEPT_BYTES = 64 << 20
-"""The largest pixel buffer that is kept for the next image."""
+"""Maximum size of a pixel buffer that is kept for the next image, in bytes."""
 
 
 class Memory:
-    """Memory of one image's or clip's decode: its share of the budget, and a buffer for its pixels.
+    """Memory for decoding one image or clip: its part of the budget, and a buffer for its pixels.
 
-    The buffer is one of those that earlier images gave back, if there is one of its size: a fresh 36 MB costs 10 % of
-    the decode.
+    A buffer of an earlier image is reused if it is large enough, because allocating 36 MB takes 10 % of the decode.
     """
 
     def __init__(self, budget: Budget, buffers: deque[U8]) -> None:
@@ -27,13 +26,13 @@ class Memory:
         self._buffer: U8 | None = None
 
     def take(self, pixels: int) -> None:
-        """Wait until the budget has room for the pixels of the image, before they are in memory."""
+        """Wait until the budget has space for the pixels of the image. Called before they are allocated."""
         if not self._pixels:
             self._budget.take(pixels)
             self._pixels = pixels
 
     def buffer(self, n_bytes: int) -> U8:
-        """Memory for the pixels."""
+        """Return a buffer for the pixels."""
         try:
             self._buffer = self._buffers.popleft()
         except IndexError:
@@ -46,7 +45,7 @@ class Memory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The image is done with."""
+        """Return the pixels to the budget, and keep the buffer for the next image."""
         self._budget.give(self._pixels)
         if self._buffer is not None and len(self._buffer) <= KEPT_BYTES:
             self._buffers.appendleft(self._buffer)
@@ -61,7 +60,7 @@ class Budget:
         self._changed = threading.Condition()
 
     def take(self, pixels: int) -> None:
-        """Wait until there is room for so many pixels."""
+        """Wait until the budget has space for this number of pixels."""
         with self._changed:
             while self._used and self._used + pixels > self._limit:
                 self._changed.wait()

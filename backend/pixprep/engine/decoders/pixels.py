@@ -1,7 +1,7 @@
-"""Images that come as pixels: nothing is decoded, and an array says all that a header would.
+"""Accepts images as arrays of pixels, which do not need to be decoded. The array's shape replaces the header.
 
-Nor is anything copied here but what a GPU's kernels cannot read where it lies. What machine code needs in another
-layout, the resize copies: only the rows and columns that it reads.
+Arrays are copied here only if a GPU's kernels cannot read them in place. If the C kernels need a different layout, the
+resize copies only the rows and columns that it reads.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from pixprep.plan.plan import Place, Plan
 from pixprep.spec import Frames
 
 MOST = 128
-"""Images of a chunk on a GPU, as of one that decodes."""
+"""Maximum number of images per chunk on a GPU, as for the GPU's decoder."""
 
 
 class PixelsDecoder:
-    """See ``Decoder``. Pixels are views of what was given: uint8 (height, width, 3) RGB, or (height, width, 1) gray.
+    """See ``Decoder``. Pixels are views of the input: uint8 (height, width, 3) RGB, or (height, width, 1) gray.
 
     Args:
-        plan: which takes pixels.
-        limits: ``max_side`` and ``max_pixels`` apply; the others are about encoded images.
-        of: the array of the device that a value is, without a copy; raises TypeError if it is none.
-        ready: such an array, (height, width, channels), as the kernels read it; default: it is.
-        budget: the bytes of the pixels of one chunk, at most; None: a chunk is one image.
+        plan: Plan whose input is pixels.
+        limits: Limits of the engine. Only ``max_side`` and ``max_pixels`` apply to pixels.
+        of: Function that returns a value as an array of the device, without a copy, and raises TypeError for any value
+            that is not an array.
+        ready: Function that converts such an array (height, width, channels) to a layout that the kernels can read.
+            Default: no conversion.
+        budget: Maximum number of bytes of the pixels of one chunk. None: each chunk is one image.
     """
 
     words = "nothing: pixels come"
@@ -51,10 +53,10 @@ class PixelsDecoder:
         self._budget = budget
 
     def chunks(self, encoded: Any, places: Sequence[Place], *, is_whole: bool = True) -> Iterator[Chunk]:
-        """See ``Decoder``; ``encoded`` is a list of arrays, or one (n, height, width, channels).
+        """See ``Decoder``. ``encoded`` is a list of arrays, or one array (n, height, width, channels).
 
         Raises:
-            TypeError: it is something else, or no uint8: at once, before anything is done.
+            TypeError: The input is neither, or its dtype is not supported. Raised before any image is processed.
         """
         del is_whole  # they all are
         return self._cut(list(zip(self._all(encoded), places, strict=True)))
@@ -107,10 +109,10 @@ class PixelsDecoder:
 
 
 def host_array(value: Any) -> Pixels:
-    """The NumPy array that a value is, without a copy: of NumPy, PyTorch, JAX, TensorFlow, or a Pillow image.
+    """Return a value of NumPy, PyTorch, JAX, TensorFlow or Pillow as a NumPy array, without a copy where possible.
 
     Raises:
-        TypeError: it is none, or lies on a GPU.
+        TypeError: The value is not an array, or it is on a GPU.
     """
     if isinstance(value, np.ndarray):
         return value
@@ -127,10 +129,10 @@ def host_array(value: Any) -> Pixels:
 def checked(
     value: Any, of: Callable[[Any], Pixels] = host_array, which: str = "", dtypes: Sequence[str] = ("uint8",)
 ) -> Pixels:
-    """A value as an array of uint8, or of another of these dtypes, whatever its shape.
+    """Return a value as an array of any shape whose dtype is one of ``dtypes``.
 
     Raises:
-        TypeError: it is something else; ``which`` image it is, if that is said.
+        TypeError: The value is not such an array. The message begins with ``which`` image it is, if set.
     """
     kind, begin = type(value).__name__, f"{which}: " * bool(which)
     if isinstance(value, bytes | bytearray | memoryview | str):
@@ -146,14 +148,14 @@ def checked(
 
 
 def levels(array: Pixels) -> Pixels:
-    """Pixels as uint8; those of float32 are copied.
+    """Convert pixels to uint8. Pixels of float32 are copied.
 
     Raises:
-        ImageError: BAD_INPUT: a value is no level.
+        ImageError: BAD_INPUT: A value is not an integer of 0 to 255.
     """
     if array.dtype == np.uint8:
         return array
-    with np.errstate(invalid="ignore"):  # what is no number, or outside, comes out as something else
+    with np.errstate(invalid="ignore"):  # NaN and values out of range change, and are detected below
         whole = array.astype(np.uint8)
     if not (whole == array).all():
         raise ImageError(
@@ -164,10 +166,10 @@ def levels(array: Pixels) -> Pixels:
 
 
 def shaped(array: Pixels, frames: Frames) -> Pixels:
-    """An array as (height, width, 3), or (height, width, 1) gray: a view.
+    """Return a view of an array as (height, width, 3), or (height, width, 1) gray.
 
     Raises:
-        ImageError: UNSUPPORTED: it has another shape.
+        ImageError: UNSUPPORTED: The shape does not match ``frames``.
     """
     count = frames.channels
     if array.ndim == 2 and count == 1:

@@ -1,11 +1,12 @@
-"""Clips: MP4, MOV, Matroska, WebM and AVI, decoded by FFmpeg (PyAV) out of memory, to the frames that are wanted.
+"""Decodes the requested frames of clips (MP4, MOV, Matroska, WebM, AVI) from memory with FFmpeg (PyAV).
 
-The packets of the clip are read first, which decodes nothing: their times say which frames there are, and which key
-frame comes before a wanted one. From there on packets are decoded, to the last that is wanted. Pictures that no other
-picture needs, and nobody wants, are skipped (H.264, H.265, MPEG-4): x264's defaults leave 0.6 of the work.
+The packets of the clip are read first, without decoding. Their timestamps determine the frames of the clip, and the key
+frame before each requested frame. Packets are decoded from that key frame up to the last requested frame. In H.264,
+H.265 and MPEG-4, pictures that are neither requested nor referenced by others are skipped. With x264's defaults, 60 %
+of the work remains.
 
-Nothing but the bytes is read: the container is named and not guessed, so that playlists and other demuxers are out of
-reach, no protocol may be opened, and codecs are those that are listed.
+FFmpeg cannot read anything except the bytes of the clip. The container format is passed instead of probed, so that
+playlists and other demuxers cannot be reached. Protocols are disabled, and only the listed codecs are allowed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ CODECS = {
 _DEMUXERS: dict[Container, str] = {"mp4": "mov", "mkv": "matroska", "avi": "avi"}
 _SKIPPING = ("h264", "mpeg4")
 _MAX_STREAMS = 32
-_MAX_SAMPLES = 2_000_000  # of all tracks of an MP4: FFmpeg's index takes 35 bytes each
+_MAX_SAMPLES = 2_000_000  # in all tracks of an MP4; FFmpeg's index takes 35 bytes per sample
 _OPTIONS = {
     "protocol_whitelist": "none",
     "codec_whitelist": ",".join((*CODECS, "av1")),
@@ -51,14 +52,14 @@ _OPTIONS = {
 
 
 class Clip(NamedTuple):
-    """The wanted frames.
+    """The requested frames of a clip.
 
     Attributes:
-        frames: each uint8 (height, width, 3) RGB, or (height, width, 1) gray; a frame that is wanted twice is one
-            object.
-        indices: of the frames in the file, in the order shown.
-        times: of these, in seconds from the first frame of the file.
-        is_elsewhere: the frames are another decoder's: arrays of its device.
+        frames: Frames as uint8 (height, width, 3) RGB or (height, width, 1) gray. A frame that was requested twice is
+            the same object.
+        indices: Index of each frame in the file, in display order.
+        times: Time of each frame in seconds after the first frame of the file.
+        is_elsewhere: Whether a different decoder produced the frames, as arrays on its device.
     """
 
     frames: list[Any]
@@ -68,11 +69,11 @@ class Clip(NamedTuple):
 
 
 class Frames(NamedTuple):
-    """Times and size of a clip's frames, as its packets say them.
+    """Times and size of a clip's frames, according to its packets.
 
     Attributes:
-        times: of the frames in the order shown, in seconds.
-        height, width: of a frame as it is shown, turned.
+        times: Time of each frame in seconds, in display order.
+        height, width: Size of a frame in pixels after the rotation of the container.
     """
 
     times: list[Fraction]
@@ -84,16 +85,16 @@ Choose = Callable[[Frames], Sequence[int]]
 
 
 class Packets(NamedTuple):
-    """Work for a decoder in FFmpeg's place.
+    """Input of a decoder that replaces FFmpeg's.
 
     Attributes:
-        stream: FFmpeg's.
-        packets: all of its packets, in the order of decoding; they are not to be changed.
-        wanted: of each frame its packet's position, in the order shown.
-        first: the first frame of all, as FFmpeg decodes it: all that are wanted have its size, or there are none.
-        turn: degrees, anticlockwise.
-        is_gray: one channel is wanted.
-        check: raises ImageError once the time for the clip is over.
+        stream: FFmpeg's video stream.
+        packets: All packets of the stream in decoding order; they must not be modified.
+        wanted: Position of the packet of each requested frame, in display order.
+        first: First frame of the clip, decoded by FFmpeg. Requested frames with a different size are rejected.
+        turn: Rotation in degrees, counterclockwise.
+        is_gray: Whether to return one channel instead of RGB.
+        check: Function that raises an ImageError after the deadline of the clip.
     """
 
     stream: Any
@@ -106,8 +107,8 @@ class Packets(NamedTuple):
 
 
 Elsewhere = Callable[[Packets], Mapping[int, Any] | None]
-"""Decodes to FFmpeg's pixels: gives the wanted frames by their packets' positions, turned; None: FFmpeg is to decode,
-and to say what is wrong."""
+"""Function that decodes to FFmpeg's pixels. It returns the requested, rotated frames by the positions of their packets,
+or None if FFmpeg must decode or report the error."""
 
 
 def decode(
@@ -119,23 +120,26 @@ def decode(
     apply_rotation: bool = True,
     elsewhere: Elsewhere | None = None,
 ) -> Clip:
-    """The frames of a clip that ``choose`` names, by their places in the order shown.
+    """Decode the frames of a clip that ``choose`` selects by their indices in display order.
 
-    A clip begins with the first frame that decodes: what needs others from before the file is left out uncounted.
+    The first frame of a clip is the first one that can be decoded. Earlier frames, which refer to pictures before the
+    file, are not counted.
 
     Args:
-        encoded: the file.
-        choose: given what the packets say, the wanted frames, rising; it may raise ImageError.
-        limits: see there.
-        is_gray: to one channel in full range, the luma of BT.601 of the colours, as PyAV's ``to_ndarray("gray")``;
-            where the stream names another matrix, its own luma is another. Else to RGB. Colours are by the matrix and
-            range that the stream names; BT.601 and limited range where it names none, as FFmpeg has it.
-        apply_rotation: turn frames as the container says.
-        elsewhere: is asked first; all before it is done here: what is refused, and which frames are wanted.
+        encoded: Bytes of the file.
+        choose: Function that returns the indices of the requested frames in ascending order, given ``Frames``. It may
+            raise an ImageError.
+        limits: Limits of the engine; see ``Limits``.
+        is_gray: Whether to convert to one channel in full range, the BT.601 luma of the RGB colors, as PyAV's
+            ``to_ndarray("gray")``. This differs from the stream's own luma if the stream specifies a different matrix.
+            RGB colors use the matrix and range that the stream specifies, and BT.601 and limited range by default, as
+            in FFmpeg.
+        apply_rotation: Whether to apply the rotation that the container specifies.
+        elsewhere: Decoder that is tried first. Validation and the choice of frames still happen in this function.
 
     Raises:
         ImageError: EMPTY, TOO_LARGE_BYTES, UNKNOWN_FORMAT, UNSUPPORTED, BAD_DIMENSIONS, TOO_MANY_PIXELS, TRUNCATED,
-            CORRUPT, or what ``choose`` raises.
+            CORRUPT, or any error of ``choose``.
     """
     data = memoryview(encoded).cast("B")
     limits.check_bytes(len(data))
