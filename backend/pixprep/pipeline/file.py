@@ -53,13 +53,14 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Origin of an imported pipeline. It changes no pixel; ``pixprep verify`` imports the source again and compares.
 
     Args:
-        library: whose definition it was: ``torchvision``, ``timm``, ``transformers``, ``keras``, ``ultralytics``,
-            ``dali``.
-        version: of that library, as installed at the import, or as the definition says; ``unknown`` if neither does.
-        name: of the model, the weights or the file.
-        profile: whose pixels these are: the ``like`` of its resize.
-        source: name of the file or folder that was imported, without its directory; default: ``name``.
-        options: options of the importer, each ``NAME=VALUE``, as ``--option`` takes them.
+        library: Library that the definition is from: ``torchvision``, ``timm``, ``transformers``, ``keras``,
+            ``ultralytics``, ``dali``.
+        version: Version of that library: the one installed during the import, or the one that the definition contains;
+            ``unknown`` if there is neither.
+        name: Name of the model, the weights or the file.
+        profile: Library whose pixels the pipeline reproduces: the ``like`` of its resize.
+        source: Name of the file or folder that was imported, without its directory; default: ``name``.
+        options: Options of the importer, each ``NAME=VALUE``, as ``--option`` accepts them.
     """
 
     library: Word
@@ -93,13 +94,13 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_bytes(path: Path, *, most: int) -> bytes:
-    """The content of a regular file; more than ``most`` bytes are cut off after one more.
+    """Return the content of a regular file, at most ``most + 1`` bytes, so the caller detects a file that is too long.
 
     Raises:
-        OSError: see ``open_regular``; or a pointer of Git LFS is in the place of the file.
+        OSError: ``open_regular`` raises, or the file is a Git LFS pointer.
     """
     with open_regular(path) as file:
-        # as many bytes as are asked for are taken from memory first; a file of /proc says that it has none
+        # read() allocates the requested size first, so request the file's size; a file in /proc reports size 0
         content = file.read(min(most, max(os.fstat(file.fileno()).st_size, 1 << 16)) + 1) or b""
     if content.startswith(b"version https://git-lfs"):
         what = 'it is a pointer of Git LFS in place of the file: fetch it by "git lfs pull"'
@@ -111,14 +112,14 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
     """Read the text of a pipeline file.
 
     Returns:
-        Its ops in order, and its origin. The ops' wiring is not checked here: ``Pipeline`` does that.
+        Ops in order, and the origin. ``Pipeline`` checks how the ops fit together.
 
     Raises:
-        PipelineError: with the JSON path of what is wrong.
+        PipelineError: The file is invalid. The message contains the JSON path of the error.
     """
     if len(text) > MAX_BYTES:
         raise PipelineError(f"is no pipeline file: it has over {MAX_BYTES:,} bytes")
-    constants: list[object] = []  # NaN and Infinity, which Python reads and JSON has not
+    constants: list[object] = []  # NaN and Infinity, which Python accepts and JSON does not
 
     def constant(_: str) -> object:
         constants.append(object())
@@ -171,7 +172,7 @@ def not_json(error: json.JSONDecodeError) -> str:
 
 
 def dumps(ops: Sequence[Op], origin: Origin | None = None) -> str:
-    """The canonical text of a pipeline file: two spaces, one op a line, fields in the order of the docs."""
+    """Return the canonical text of a pipeline file: indented by two spaces, one op per line, fields in docs order."""
     lines = ",\n".join(f"    {json.dumps(to_dict(op), ensure_ascii=False)}" for op in ops)
     from_ = f'  "origin": {json.dumps(_origin_fields(origin), ensure_ascii=False)},\n' if origin else ""
     return f'{{\n  "format": "{FORMAT}",\n{from_}  "ops": [\n{lines}\n  ]\n}}\n'
@@ -183,11 +184,11 @@ def _origin_fields(origin: Origin) -> dict[str, Any]:
 
 
 def to_dict(op: Op) -> dict[str, Any]:
-    """One op as in the file: the fields that differ from their defaults; ``name``, ``from`` and ``only`` last."""
+    """Return one op as in the file: fields that differ from their defaults; ``name``, ``from``, ``only`` last."""
     fields = settings(op)
     for key in [*fields][1:]:
         fewer = {other: value for other, value in fields.items() if other != key}
-        with suppress(msgspec.ValidationError, PipelineError):  # of a field that is needed
+        with suppress(msgspec.ValidationError, PipelineError):  # the field is required
             fields = fewer if msgspec.convert(fewer, type(op)) == op else fields
     return fields | ({"ops": _entries(op, to_dict)} if isinstance(op, Choice) else {})
 
@@ -226,7 +227,7 @@ def convert(op: Op) -> Op:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of the file; it cannot say everything that ``loads`` and ``Pipeline`` check."""
+    """Return the JSON Schema (draft 2020-12) of the file; ``loads`` and ``Pipeline`` check more than it can express."""
     every: Any = Union[tuple(OPS.values())]  # noqa: UP007  (made at run time)
     (ops, origin), components = msgspec.json.schema_components([list[every], Origin], ref_template="#/$defs/{name}")
     one = {"$ref": "#/properties/ops/items"}
@@ -268,7 +269,7 @@ def _integer(digits: str) -> int:
 
 
 def _no_number(document: object, constant: object, text: str) -> str:
-    """Error of the first constant that is no JSON number, with its path and line."""
+    """Message for the first NaN or Infinity, with its path and line."""
     places: list[tuple[str, object]] = [("$", document)]
     while (place := places.pop())[1] is not constant:
         path, value = place

@@ -54,7 +54,7 @@ def compiled(
 
 
 def drawn(side: Iterable[Item], choose: Callable[[RandomStep], Sequence[int]]) -> Iterator[Item]:
-    """The ops of a side for one image, what ``choose`` says in the place of each choice that differs in geometry."""
+    """Return the ops of a side for one image; ``choose`` selects from each choice whose parts differ in geometry."""
     for item in side:
         choice, key = whether(item.op, item.key)
         if isinstance(choice, Choice) and not choice.is_levels:
@@ -64,22 +64,22 @@ def drawn(side: Iterable[Item], choose: Callable[[RandomStep], Sequence[int]]) -
 
 
 def _items(choice: Choice, key: str, chosen: Sequence[int], item: Item) -> Iterator[Item]:
-    """The ops of what is chosen, in the place of the choice."""
+    """Return the chosen ops, at the position of the choice."""
     for op, own in choice.keyed(key, chosen):
         yield Item(item.place, op, own, is_chosen=True)
 
 
 def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], Walked], item: Item, behind: int) -> Walked:
-    """All draws of a choice as one walk.
+    """Merge the compiled ops of all draws of a choice.
 
     Args:
-        step: which draws.
-        walks: by what is chosen.
-        item: the choice.
-        behind: number of ops behind it.
+        step: Random step that draws from the choice.
+        walks: Compiled ops by the chosen indices.
+        item: The choice.
+        behind: Number of ops after it.
 
     Raises:
-        PipelineError: a tensor means other things to a model by one draw than by another.
+        PipelineError: A tensor differs in meaning between the draws.
     """
     first, *others = walks.values()
     for other in others:

@@ -39,41 +39,43 @@ from pixprep.spec import ImageSpec, InputSpec, Side
 
 SIDES: tuple[Side, ...] = ("serving", "training")
 _PLACES = ("pipeline.json", "1/pipeline.json", "*/1/pipeline.json")
-"""Places of pipeline files in the folder of a version, of a model, and in a repository."""
+"""Paths of pipeline files, relative to the folder of a version, of a model, and of a repository."""
 
 
 class Pipeline:
-    """The user's graph of ops, checked.
+    """A checked graph of ops, as the user wrote it.
 
     >>> import pixprep as pp
     >>> pipeline = pp.Pipeline([pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor()])
     >>> print(pipeline.outputs["tensor"].spec)
     float32 [3, 224, 224] chw, values 0..255
 
-    It has two sides, ``training`` and ``serving``. An op is on both, unless its ``only`` names one, or its kind exists
-    on one. Both sides are checked when the pipeline is made, also against each other: see docs/pipeline-file.md.
+    A pipeline has two sides, ``training`` and ``serving``. An op is on both sides, unless its ``only`` names one side,
+    or its kind exists on one side only. The constructor checks both sides, and compares them: see
+    docs/pipeline-file.md.
 
     Args:
-        ops: in the order of the data; the first is ``decode`` or ``pixels``, at least one is ``tensor``. An operator of
-            the user's is there by its call.
-        origin: where an imported pipeline comes from.
-        operators: that its ops of the kind ``extern`` name; of installed ones that are allowed, their names.
+        ops: Ops in the order in which they run. The first is ``decode`` or ``pixels``, and at least one is ``tensor``.
+            A custom operator is added by its call.
+        origin: Origin of an imported pipeline.
+        operators: Custom operators that ops of the kind ``extern`` refer to. An installed operator that is allowed is
+            given by its name.
 
     Raises:
-        PipelineError: names the op by its place, ``ops[2] "tensor": …``.
+        PipelineError: An op is invalid. The message names it by its index, ``ops[2] "tensor": …``.
 
     Attributes:
-        ops: the ops of both sides with their ``only``, every field checked: ``Pipeline(pipeline.ops)`` has both sides.
-        side: the one that the attributes below are of: ``serving``, unless there is none, or ``for_training`` was
-            asked.
-        side_ops: the ops of this side.
-        nodes: these in their places, and what leaves each.
-        origin: as given.
-        operators: as given, and those of the calls.
-        images: for each op the spec of the image that leaves it.
-        outputs: what the pipeline gives, by name, in the order of the ops.
-        inputs: the numbers that it takes beside each image, by name, in the order of the ops.
-        plan: what it is compiled to.
+        ops: Ops of both sides with their ``only``, every field checked: ``Pipeline(pipeline.ops)`` has both sides.
+        side: Side that the attributes below describe: ``serving``, or ``training`` if the pipeline has no serving side
+            or comes from ``for_training``.
+        side_ops: Ops of this side.
+        nodes: Ops of this side in their order, with the spec of each result.
+        origin: Origin that the constructor received.
+        operators: Custom operators that the constructor received, and those of the calls.
+        images: Spec of the image that each op returns.
+        outputs: Outputs of the pipeline by name, in the order of the ops.
+        inputs: Inputs that a request contains in addition to the image, by name, in the order of the ops.
+        plan: Compiled plan.
     """
 
     @explained({}, "the ops are one list, such as [decode(), tensor()]")
@@ -90,7 +92,7 @@ class Pipeline:
         self._make([checked(index, each, known) for index, each in enumerate(ops)], origin, known)
 
     def _make(self, ops: Sequence[Op], origin: Origin | None, operators: Sequence[Operator | str]) -> None:
-        """Wire, infer and compile ops whose fields have been checked."""
+        """Connect, infer and compile ops whose fields are already checked."""
         self.ops: tuple[Op, ...] = tuple(ops)
         self.origin = origin
         self.operators = tuple(dict.fromkeys(listed(operators)))
@@ -114,7 +116,7 @@ class Pipeline:
         self._turn("serving" if "serving" in self._walked else "training")
 
     def _turn(self, side: Side) -> None:
-        """Give the attributes of a side."""
+        """Set the attributes that describe a side."""
         walked = self._walked[side]
         self.side: Side = side
         self.nodes: tuple[Node, ...] = walked.nodes
@@ -125,11 +127,11 @@ class Pipeline:
         self.inputs: Mapping[str, InputSpec] = walked.plan.inputs
 
     def example_inputs(self, count: int = 1) -> dict[str, list[list[float]]]:
-        """Numbers to try the pipeline with, a row for each of so many images: all of it, not mirrored, zeros."""
+        """Example inputs with one row per image: the whole image, not mirrored, zeros."""
         return {name: [spec.example] * count for name, spec in self.inputs.items()}
 
     def inserting(self, *ops: Op | OperatorCall, before: str | int = "tensor") -> Pipeline:
-        """This pipeline with further ops, of both sides unless their ``only`` names one.
+        """Return this pipeline with further ops, which are on both sides unless their ``only`` names one.
 
         >>> segmenting = pipeline.inserting(pp.mask(), before="tensor")            # doctest: +SKIP
 
@@ -151,27 +153,27 @@ class Pipeline:
         return Pipeline(made, origin=self.origin, operators=self.operators).at(self.side)
 
     def for_training(self) -> Pipeline:
-        """This pipeline with its training side.
+        """Return this pipeline with its training side.
 
         Raises:
-            PipelineError: it has none: every tensor is ``"only": "serving"``.
+            PipelineError: The pipeline does not have this side: every tensor is ``"only": "serving"``.
         """
         return self.at("training")
 
     def for_serving(self) -> Pipeline:
-        """This pipeline with its serving side.
+        """Return this pipeline with its serving side.
 
         Raises:
-            PipelineError: it has none: every tensor is ``"only": "training"``.
+            PipelineError: The pipeline does not have this side: every tensor is ``"only": "training"``.
         """
         return self.at("serving")
 
     def for_files(self) -> Pipeline:
-        """This pipeline with ``decode`` in place of ``pixels``: what it makes of files that are decoded before."""
+        """Return this pipeline with ``decode`` instead of ``pixels``, so that it accepts encoded files."""
         return self.for_photos() if isinstance(self.side_ops[0], Pixels) else self
 
     def for_photos(self) -> Pipeline:
-        """This pipeline with ``decode`` in place of ``pixels`` or ``decode_video``: a photo is what a frame is."""
+        """Return this pipeline with ``decode`` instead of ``pixels`` or ``decode_video``, so that it accepts photos."""
         if isinstance(self.side_ops[0], Decode):
             return self
         ops = [_for_photos(op) for op in self.ops if not isinstance(op, OpticalFlow)]
@@ -226,7 +228,7 @@ class Pipeline:
         return pipeline
 
     def to_json(self) -> str:
-        """The canonical text of the pipeline file."""
+        """Return the canonical text of the pipeline file."""
         return file.dumps(self.ops, self.origin)
 
     @classmethod
@@ -234,13 +236,13 @@ class Pipeline:
         """Read a pipeline file.
 
         Args:
-            path: of the file.
-            operators: of the user's that it may name; of installed ones that are allowed, their names. Those that the
-                environment variable ``PIXPREP_ALLOW_OPERATORS`` names are allowed, too.
+            path: Path of the file.
+            operators: Custom operators that the file may refer to. An installed operator that is allowed is given by
+                its name. The environment variable ``PIXPREP_ALLOW_OPERATORS`` allows further installed operators.
 
         Raises:
-            PipelineError: the file cannot be read or is wrong; the message begins with its name.
-            SetupError: an installed operator does not load.
+            PipelineError: The file cannot be read or is invalid. The message begins with the file's name.
+            SetupError: An installed operator cannot be loaded.
         """
         path = Path(path)
         try:
@@ -256,7 +258,7 @@ class Pipeline:
             raise PipelineError(f"{path.name}: {error}") from None
 
     def save(self, path: str | Path) -> None:
-        """Write the pipeline file: all of it, or nothing, whatever fails."""
+        """Write the pipeline file atomically: a failure never leaves a partial file."""
         write(path, self.to_json())
 
     def __eq__(self, other: object) -> bool:
@@ -284,7 +286,7 @@ def not_a_pipeline(value: object) -> str:
 
 
 def _for_photos(op: Op) -> Op:
-    """The op of an image in place of that of pixels or a clip."""
+    """Replace an op for pixels or clips by the op for encoded images."""
     if isinstance(op, Pixels | DecodeVideo):
         return Decode(color=op.color, name=op.name, only=op.only)
     if isinstance(op, Tensor) and "t" in op.layout:
@@ -293,10 +295,10 @@ def _for_photos(op: Op) -> Op:
 
 
 def _served(ops: list[tuple[int, Op]], compile_: Callable[[list[tuple[int, Op]]], Walked]) -> Walked:
-    """The serving side, with the annotations of both sides that lie in a tensor's image there.
+    """The serving side, with those annotations of both sides that follow the geometry of a serving tensor.
 
-    Triton gives none. The others stand where training's tensor is, so a Loader of this side gives their fields as they
-    are, and says so.
+    Triton returns no annotations. The other annotations follow the training tensor, so a Loader of this side returns
+    their fields unchanged and reports it.
     """
     placed = [entry for entry in ops if not (isinstance(entry[1], AnnotationOp) and entry[1].only is None)]
     if len(placed) == len(ops):
@@ -359,10 +361,10 @@ def _check_alike(training: Walked, serving: Walked) -> None:
 
 
 def checked(index: int, op: Any, known: list[Operator | str]) -> Op:
-    """An op of a list with its fields checked; the operator of a call is added to those that are ``known``.
+    """Check the fields of an entry of a list; the operator of a call is added to ``known``.
 
     Raises:
-        PipelineError: it is no op, or a field is wrong.
+        PipelineError: The entry is not an op, or a field is invalid.
     """
     if isinstance(op, OperatorCall):
         known.append(op.operator)

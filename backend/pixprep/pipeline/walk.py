@@ -22,24 +22,24 @@ from pixprep.spec import ImageSpec, InputSpec, TensorSpec
 
 MAX_NAME = 128
 MAX_OUTPUT_BYTES = (1 << 31) - 1
-"""Bytes of the outputs of one image, and of a batch: gRPC carries no more in an answer, and a host holds many."""
+"""Maximum size of the outputs of one image, and of a batch, which is gRPC's limit for a response."""
 RESERVED_NAMES = ("image", "status")  # the input, and the output that on_error "zero" adds
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An op in its place, and what leaves it.
+    """An op in its pipeline, with the spec of its result.
 
     Attributes:
-        index: of the op in the file.
-        op: itself.
-        key: of the numbers that it draws.
-        taken: the index of the op whose image it takes; of the first, its own.
-        image: the spec of the image that leaves it.
-        chain: the ops from the first to it, those that change the image.
-        lowered: the same, folded.
-        inputs: the numbers that it takes with each image.
-        call: the operator that it gives a tensor to, of an ``extern`` behind ``tensor``.
+        index: Index of the op in the file.
+        op: The op.
+        key: Key of the op's random parameters.
+        taken: Index of the op whose image this op receives; the first op has its own index.
+        image: Spec of the image that the op returns.
+        chain: Ops that change the image, from the first op to this one.
+        lowered: The chain, folded.
+        inputs: Inputs that the op requires per image.
+        call: Call of the custom operator, if this is an ``extern`` after ``tensor``.
     """
 
     index: int
@@ -58,9 +58,9 @@ class Output:
     """One output of a pipeline.
 
     Attributes:
-        name: as in Triton: the op's ``name``, or what the op is called.
-        spec: for one image.
-        chain: the ops from ``decode`` to the output itself.
+        name: Name of the output in Triton: the op's ``name``, or else the type of the op.
+        spec: Spec of the output for one image.
+        chain: Ops from ``decode`` to the output.
     """
 
     name: str
@@ -81,10 +81,10 @@ class Item(NamedTuple):
     """An op of a side.
 
     Attributes:
-        place: index of the op in the file.
-        op: itself.
-        key: of the numbers that it draws.
-        is_chosen: it is of a choice.
+        place: Index of the op in the file.
+        op: The op.
+        key: Key of the op's random parameters.
+        is_chosen: Whether the op is part of a choice.
     """
 
     place: int
@@ -94,7 +94,7 @@ class Item(NamedTuple):
 
 
 def items(ops: Iterable[tuple[int, Op]]) -> Iterator[Item]:
-    """The ops of a side with their keys: the name, or what the op is called and how many of these came before."""
+    """Return the ops of a side with their keys: the name, or the type and the number of such ops before."""
     counts: Counter[str] = Counter()
     for index, op in ops:
         yield Item(index, op, op.name or f"{op_name(op)}#{counts[op_name(op)]}")
@@ -102,15 +102,15 @@ def items(ops: Iterable[tuple[int, Op]]) -> Iterator[Item]:
 
 
 def nodes(ops: Iterable[Item], operators: tuple[Operator | str, ...] = (), where: str = "") -> Iterator[Node]:
-    """Every op, one after the other, each wired, inferred and folded when it is asked for.
+    """Connect, infer and fold the ops one by one, lazily.
 
     Args:
-        ops: of ``items``.
-        operators: that ``extern`` may name.
-        where: the side, as a message begins.
+        ops: Result of ``items``.
+        operators: Custom operators that ``extern`` may refer to.
+        where: Side, as the prefix of a message.
 
     Raises:
-        PipelineError: of an op that does not go with those before it.
+        PipelineError: An op does not fit the ops before it.
     """
     found: dict[int, Node] = {}
     names: dict[str, int] = {}
@@ -149,13 +149,13 @@ def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: st
     """The ops of a side, with their outputs and plan.
 
     Args:
-        ops: of ``items``.
-        operators: that ``extern`` may name.
-        where: the side, as a message begins.
-        size_hint: what to say where the size of a tensor is open.
+        ops: Result of ``items``.
+        operators: Custom operators that ``extern`` may refer to.
+        where: Side, as the prefix of a message.
+        size_hint: Hint for a tensor whose size has no bound.
 
     Raises:
-        PipelineError: the ops are wrong, or do not go together.
+        PipelineError: An op is invalid, or the ops do not fit together.
     """
     plans: dict[str, OutputPlan] = {}
     annotations: dict[str, AnnotationPlan] = {}
@@ -215,7 +215,7 @@ def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: st
 
 
 def _check_annotations(passed: Sequence[Node], where: str) -> None:
-    """Refuse boxes, points or masks that lie in no image of a tensor: they would not be where its objects are."""
+    """Reject boxes, points or masks that do not share their geometry with a tensor: they would not match its image."""
     motions = [node.lowered.geometry.motion for node in passed]
     shown = [motion for node, motion in zip(passed, motions, strict=True) if isinstance(node.op, Tensor)]
     right = {type(node.op) for node, motion in zip(passed, motions, strict=True) if motion in shown}

@@ -37,11 +37,11 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
     """Base of all ops.
 
     Attributes:
-        name: what later ops call this one in ``from``; of an output, its name in Triton.
-        from_: the op whose image this one takes, ``from`` in the file; None: the op before.
-        only: the side of the pipeline that has this op; None: both.
-        home: the one side that an op of this kind can be on; None: either.
-        said: words for what it does, see ``described``; ``{0.field}`` stands for a field.
+        name: Name that later ops refer to in ``from``. The name of an output is its name in Triton.
+        from_: Name of the op whose image this op receives, ``from`` in the file; None: the op before.
+        only: Side of the pipeline that has this op; None: both.
+        home: Only side that supports ops of this kind; None: both.
+        said: Template of the description, see ``described``; ``{0.field}`` is replaced by a field.
     """
 
     home: ClassVar[Side | None] = None
@@ -64,29 +64,29 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
         self.check()
 
     def check(self) -> None:
-        """Raise PipelineError where the values contradict each other, or a limit that no annotation says."""
+        """Raise PipelineError if values contradict each other or exceed a limit that no annotation contains."""
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
-        """The numbers that this op takes with each image, where a field names an input; ``image``: what it takes."""
+        """Return the inputs that the fields of this op name; ``image`` is the spec of the image that it receives."""
         return ()
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
-        """Words for what it does, such as ``resize the shorter side to 256 (bilinear, ...)``.
+        """Describe the op in words, such as ``resize the shorter side to 256 (bilinear, ...)``.
 
         Args:
-            image: the spec of the image that leaves it.
-            before: the first op alone, folded.
+            image: Spec of the image that the op returns.
+            before: The first op alone, folded.
         """
         return self.said.format(self)
 
     def fixed(self, words: Words) -> list[Op]:
-        """The ops that do to every image what this one did to one, for ``verify``.
+        """Return ops that apply to every image what this op applied to one image, for ``verify``.
 
         Args:
-            words: what was drawn for the image; see ``Placed.draws``.
+            words: Random parameters of the image; see ``Placed.draws``.
 
         Raises:
-            PipelineError: no op does.
+            PipelineError: No fixed op is equivalent.
         """
         if self.home is None:
             return [changed(self, only=None)]
@@ -111,26 +111,26 @@ class FirstOp(Op, frozen=True):
 
 
 class ImageOp(Op, frozen=True):
-    """An op that makes an image of an image."""
+    """An op that transforms an image."""
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of its image, which does not change where an op does not say it.
+        """Return the spec of the resulting image; by default, it does not change.
 
         Raises:
-            PipelineError: it does not take such an image.
+            PipelineError: The op does not accept such an image.
         """
         return image
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """Fold this op into what comes before it.
+        """Fold this op into the ops before it.
 
         Args:
-            before: the ops whose image it takes.
-            image: the spec of that image.
-            key: of the numbers that a random op draws.
+            before: Folded ops whose image this op receives.
+            image: Spec of that image.
+            key: Key of the random parameters of a random op.
 
         Raises:
-            PipelineError: the op is right by itself, but does not fold with what comes before it.
+            PipelineError: The op is valid by itself, but cannot be folded with the ops before it.
         """
         raise NotImplementedError
 
@@ -142,7 +142,7 @@ class LevelsOp(Changing, ImageOp, frozen=True):
     """An op on levels after the geometry; it may have a ``fill``.
 
     Attributes:
-        has_colours: it takes no image of one channel.
+        has_colours: Whether the op rejects images with one channel.
         profiles: rows of the libraries that ``like`` may name, if a GPU has no kernel for some of them.
         may_colour: it may make gray pixels colours, other than by its fill.
     """
@@ -152,7 +152,7 @@ class LevelsOp(Changing, ImageOp, frozen=True):
     may_colour: ClassVar[bool] = True
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses values that are no levels, and other channels than it takes."""
+        """Return the spec unchanged; reject normalized values, and channels that the op does not support."""
         if self.has_colours and image.channels != 3:
             raise PipelineError(f"needs red, green and blue, but the image has {image.channels} channel")
         need_whole_levels(image)
@@ -183,7 +183,7 @@ class LevelsOp(Changing, ImageOp, frozen=True):
         return not self.may_colour and len({*as_tuple(getattr(self, "fill", 0))}) == 1
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        """Steps on an image of this size: of a random op, those of the fixed ops that its draw gives."""
+        """Return the steps for an image of this size; those of a random op depend on its random parameters."""
         ops = cast("list[LevelsOp]", self.fixed(words))
         return tuple([step for op in ops for step in op.steps({}, height, width, color)])
 
@@ -242,7 +242,7 @@ class Sometimes(Drawn):
 
 
 class OutputOp(Op, frozen=True):
-    """An op that gives an output, and passes its image on."""
+    """An op that defines an output and passes its image on unchanged."""
 
     def infer(self, image: ImageSpec) -> TensorSpec:
         """The spec of the output.
@@ -256,11 +256,11 @@ class OutputOp(Op, frozen=True):
         """The plan of the output.
 
         Args:
-            before: the ops whose image it takes.
-            spec: of the output.
+            before: Folded ops whose image this op receives.
+            spec: Spec of the output.
 
         Raises:
-            PipelineError: the ops before it do not go with it.
+            PipelineError: The op does not fit the ops before it.
         """
         raise NotImplementedError
 
@@ -273,7 +273,7 @@ class AnnotationOp(Op, frozen=True):
         raise NotImplementedError
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``: a pipeline that is verified has none."""
+        """See ``Op.fixed``; a verified pipeline does not contain annotations."""
         return []
 
 
@@ -299,7 +299,7 @@ def changed(op: AnOp, **fields: object) -> AnOp:
 
 
 def drawn(op: AnOp, **fields: object) -> AnOp:
-    """The same op with values that were drawn; nothing checks these: a canvas may be larger than a file may say."""
+    """Return the op with drawn values, unchecked: a drawn canvas may exceed the limits of a file."""
     made: AnOp = op.__copy__()  # type: ignore[attr-defined]  # msgspec has it; a call takes three times as long
     for field, value in fields.items():
         force_setattr(made, field, value)
