@@ -30,7 +30,7 @@ from serving.faces import PLAN
 ORIGIN = (
     '{"format": "pixprep/1", "origin": {"library": "timm", "version": "1", %s}, "ops": ' + VALID.partition('"ops": ')[2]
 )
-TWICE = r"the field .* stands twice in one object"
+TWICE = r"the field .* occurs twice in one object"
 TEXTS = {
     # what is no UTF-8, or what UTF-8 cannot say
     "a BOM": (VALID.encode("utf-8-sig"), ""),
@@ -111,7 +111,7 @@ def test_a_double_among_a_hundred_thousand_fields_is_found_at_once():
     text = "{" + ",".join(f'"{number:05d}":1' for number in range(100_000)) + ',"99999":1}'
     assert len(text) < 1 << 20
     start = time.process_time()
-    assert 'the field "99999" stands twice' in refusal(text)
+    assert 'the field "99999" occurs twice' in refusal(text)
     assert time.process_time() - start < 1
 
 
@@ -143,7 +143,7 @@ def test_a_file_of_a_hundred_megabytes_is_refused_after_its_first(tmp_path):
     path.touch()
     os.truncate(path, 100_000_000)
     tracemalloc.start()
-    with pytest.raises(pp.PipelineError, match="is no pipeline file: it has over 1,048,576 bytes"):
+    with pytest.raises(pp.PipelineError, match="is not a pipeline file: it has over 1,048,576 bytes"):
         pp.load(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

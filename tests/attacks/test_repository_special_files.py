@@ -52,7 +52,7 @@ def test_a_loop_of_links_ends(models):
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        (PIPELINE, "is no pipeline file: it has over 1,048,576 bytes"),
+        (PIPELINE, "is not a pipeline file: it has over 1,048,576 bytes"),
         (CONFIG, "has over 262,144 bytes, which no configuration needs"),
     ],
 )

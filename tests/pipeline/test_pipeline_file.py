@@ -64,7 +64,7 @@ MISTAKES = {
     '{"format": "pixprep/1", // ours\n "ops": []}': "not JSON: line 1 column 25: JSON has no comments",
     '# ours\n{"format": "pixprep/1"}': "not JSON: line 1 column 1: JSON has no comments",
     '{"format": "pixprep/1"} more': "not JSON: line 1 column 25: extra data",
-    b"\xff\xfe": "is no pipeline file, which is JSON text: byte 0 is not UTF-8",
+    b"\xff\xfe": "is not a pipeline file, which is JSON text: byte 0 is not UTF-8",
     "[" * 100_000: "not a pipeline file: nested too deeply",
     "9" * 5000: "not a pipeline file: a number has too many digits",
     "[]": 'a pipeline file is an object with "format" and "ops", not a list',

@@ -118,7 +118,7 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
         PipelineError: The file is invalid. The message contains the JSON path of the error.
     """
     if len(text) > MAX_BYTES:
-        raise PipelineError(f"is no pipeline file: it has over {MAX_BYTES:,} bytes")
+        raise PipelineError(f"is not a pipeline file: it has over {MAX_BYTES:,} bytes")
     constants: list[object] = []  # NaN and Infinity, which Python accepts and JSON does not
 
     def constant(_: str) -> object:
@@ -131,7 +131,7 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
     except json.JSONDecodeError as error:
         raise PipelineError(not_json(error)) from None
     except UnicodeDecodeError as error:
-        raise PipelineError(f"is no pipeline file, which is JSON text: byte {error.start:,} is not UTF-8") from None
+        raise PipelineError(f"is not a pipeline file, which is JSON text: byte {error.start:,} is not UTF-8") from None
     except RecursionError:
         raise PipelineError("not a pipeline file: nested too deeply") from None
     except ValueError:
@@ -258,7 +258,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise PipelineError(f"the field {quoted(twice)} stands twice in one object")
+        raise PipelineError(f"the field {quoted(twice)} occurs twice in one object")
     return result
 
 

@@ -114,8 +114,8 @@ def _check_alike(first: Walked, other: Walked) -> None:
             for what, value in pairs[0].items():
                 if value != pairs[1][what]:
                     raise PipelineError(
-                        f'its draws differ in {what} of the tensor "{name}", {value} and {pairs[1][what]}: put what '
-                        "differs behind the choice"
+                        f'its draws differ in {what} of the tensor "{name}", {value} and {pairs[1][what]}: move what '
+                        "differs after the choice"
                     )
 
 

@@ -171,7 +171,7 @@ def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: st
                 _add_input(spec, inputs)
             call = node.lowered.levels[-1] if isinstance(op, Extern) and node.call is None else None
             if isinstance(call, Call) and call.key and op.only != "training":
-                raise PipelineError('draws numbers, which serving has none of: say "only": "training"')
+                raise PipelineError('draws random numbers, which serving does not support: write "only": "training"')
             if isinstance(op, OutputOp):
                 is_bound = None not in (node.image.max_height, node.image.max_width)
                 if isinstance(op, Tensor) and op.max_size is None and not is_bound and size_hint:

@@ -46,7 +46,7 @@ class Choice(Drawn, ImageOp, frozen=True):
         put(self, "ops", tuple(self._entry(each, f"ops[{index}]") for index, each in enumerate(self.ops)))
         for op in (op for part in self.parts for op in part):
             if not isinstance(op, ImageOp):
-                raise PipelineError(f"{op_name(op)} makes no image of an image: put it outside")
+                raise PipelineError(f"{op_name(op)} does not transform an image: put it outside")
             if (op.name, op.from_, op.only) != (None, None, None):
                 raise PipelineError(f'{op_name(op)}: "name", "from" and "only" are for ops outside of a choice')
             if op.inputs(ImageSpec()):

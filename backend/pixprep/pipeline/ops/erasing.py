@@ -79,9 +79,13 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
 
     def check(self) -> None:
         if not 1 <= self.count[0] <= self.count[1] <= MAX_RECTANGLES:
-            raise PipelineError(f'"count" must rise, and be 1 to {MAX_RECTANGLES}, not {shown(self.count)}')
+            raise PipelineError(
+                f'"count" must be (low, high) with 1 <= low <= high <= {MAX_RECTANGLES}, not {shown(self.count)}'
+            )
         if (self.hole_height[1] < 1) != (self.hole_width[1] < 1):
-            raise PipelineError('"hole_height" and "hole_width" are both shares, which end below 1, or both pixels')
+            raise PipelineError(
+                '"hole_height" and "hole_width" must both be fractions below 1, or both be pixels'
+            )
 
     @property
     def blocks(self) -> int:

@@ -51,5 +51,5 @@ class Extern(LevelsOp, frozen=True, tag="extern", kw_only=True):
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         call = finding.find(self.operator, self.version, before.operators).use(self.fields)
         if call.operator.place == "tensor":
-            raise PipelineError(f"{call.operator} takes a tensor: it stands right behind tensor")
+            raise PipelineError(f"{call.operator} takes a tensor: it must directly follow tensor")
         return before.do(call.changed(key=key) if call.operator.generator is not None else call)

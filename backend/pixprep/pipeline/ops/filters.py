@@ -183,7 +183,7 @@ class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
     def check(self) -> None:
         super().check()
         if self.span[0] > self.span[1]:
-            raise PipelineError(f'"sigma" must rise, not {shown(self.sigma)}')
+            raise PipelineError(f'"sigma" must be (low, high) with low <= high, not {shown(self.sigma)}')
 
     @property
     def span(self) -> tuple[float, float]:

@@ -162,8 +162,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         elif (self.rounding, self.subpixel) != (None, None):
             such = "rounding" if self.rounding is not None else "subpixel"
             raise PipelineError(
-                f'"{such}" goes with a side that follows from the other one, and "height" and "width" name both: leave '
-                'it out, or take "mode": "fit" or "cover"'
+                f'"{such}" has no effect when "height" and "width" are both given: remove it, or '
+                'write "mode": "fit" or "cover"'
             )
         self._check_roi()
 
@@ -323,7 +323,7 @@ def check_most(most: int | None, sides: Iterable[object], *, is_only: bool = Tru
         if most is not None and is_only:
             raise PipelineError('"max_size" goes with a height or a width that comes with the image')
     elif most is None:
-        raise PipelineError(f'"max_size" is missing: the most pixels that "{name}" may ask for')
+        raise PipelineError(f'"max_size" is missing: the maximum number of pixels that "{name}" may request')
 
 
 def resized(op: Resizing, image: ImageSpec) -> ImageSpec:

@@ -47,7 +47,7 @@ class Pair:
     @staticmethod
     def check(name: str, value: Any) -> None:
         if isinstance(value, tuple | list) and len(value) != 2:
-            raise PipelineError(f'"{name}" is 2 numbers, not {len(value)}')
+            raise PipelineError(f'"{name}" must be 2 numbers, not {len(value)}')
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,7 +65,7 @@ class Within:
     def check(self, name: str, value: Any) -> None:
         values = as_tuple(value) if self.counts else (value,)
         if len(values) not in (self.counts or (1,)):
-            raise PipelineError(f'"{name}" is {" or ".join(map(str, self.counts))} numbers, not {len(values)}')
+            raise PipelineError(f'"{name}" must be {" or ".join(map(str, self.counts))} numbers, not {len(values)}')
         for each in values:
             if not self.least <= each <= self.most:
                 raise PipelineError(f'"{name}" must be {self}, not {_text(each)}')
@@ -102,7 +102,7 @@ class Spread:
         Within(least, most, counts=self.counts).check(name, values)
         for first, last in spans(values):
             if first > last:
-                raise PipelineError(f'"{name}" must rise, not {shown((first, last))}')
+                raise PipelineError(f'"{name}" must be (low, high) with low <= high, not {shown((first, last))}')
 
 
 def spans(value: Reals) -> tuple[tuple[float, float], ...]:

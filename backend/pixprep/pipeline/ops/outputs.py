@@ -118,7 +118,7 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
                 "a height and a width, or a max_size, or tensor a max_size"
             )
         if self.channels == 4 and image.channels != 3:
-            raise PipelineError('"channels": 4 is a fourth behind red, green and blue, and the image is gray')
+            raise PipelineError('"channels": 4 adds a fourth channel to red, green and blue, but the image is gray')
         channels = self.channels or image.channels
         value = as_tuple(self.pad_value or 0.0)
         need_channels("pad_value", value, channels, "tensor" if self.channels else "image")
@@ -158,7 +158,7 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         asks = self.min_height or self.min_width or self.multiple or (self.channels == 4 and self.pad_level is None)
         if given and not asks and not any(self.infer(image).may_pad for image in images):
             size = f"{images[0].height} x {images[0].width}"
-            raise PipelineError(f'"{given[0]}" fills what is padded, and every image is {size}: leave it out')
+            raise PipelineError(f'"{given[0]}" has no effect: every image is {size}, so nothing is padded; remove it')
 
     def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
         plan = before.tensor(spec)

@@ -84,7 +84,7 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
     def check(self) -> None:
         super().check()
         if sum(max(map(abs, span)) for span in shears(self.shear)) >= 90:
-            raise PipelineError('"shear": the most of x and of y together must be below 90 degrees')
+            raise PipelineError('"shear": the maxima of x and y together must be below 90 degrees')
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """``{"matrix": [1.0, 0.1, 3.2, -0.1, 1.0, 2.0], "height": 48, "width": 64}``: where a point goes."""

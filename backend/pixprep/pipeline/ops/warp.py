@@ -300,7 +300,7 @@ def check_warp(like: WarpLike, filter_: WarpFilter, padding_mode: PaddingMode | 
     if filter_ not in filters:
         raise PipelineError(f'"filter": "{filter_}" is not for "like": "{like}", which has {", ".join(filters)}')
     if padding_mode is not None and modes == ("constant",):
-        raise PipelineError(f'"padding_mode" is not for "like": "{like}", which has "fill" alone')
+        raise PipelineError(f'"padding_mode" is not supported with "like": "{like}", which supports only "fill"')
     if padding_mode is not None and padding_mode not in modes:
         raise PipelineError(
             f'"padding_mode": "{padding_mode}" is not for "like": "{like}", which has {", ".join(modes)}'
