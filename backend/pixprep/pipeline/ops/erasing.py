@@ -83,9 +83,7 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
                 f'"count" must be (low, high) with 1 <= low <= high <= {MAX_RECTANGLES}, not {shown(self.count)}'
             )
         if (self.hole_height[1] < 1) != (self.hole_width[1] < 1):
-            raise PipelineError(
-                '"hole_height" and "hole_width" must both be fractions below 1, or both be pixels'
-            )
+            raise PipelineError('"hole_height" and "hole_width" must both be fractions below 1, or both be pixels')
 
     @property
     def blocks(self) -> int:
