@@ -1,4 +1,4 @@
-"""Warnings of what is allowed and hardly meant: odd ranges, margins of a crop, sides unlike."""
+"""Warnings about valid but suspicious pipelines: unusual value ranges, padding by a crop, sides that differ."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _LEVELS = (254.0, 256.0)
 """Width of values of 0 to 255, whatever was subtracted from them."""
 _SCALES = ((1.0, "1"), (1 / 255, "1/255, the default"))
 _PHOTOS = ((480, 640), (640, 480), (3000, 4000), (4000, 3000))
-"""(height, width) that every pipeline is likely to meet."""
+"""(height, width) of common photos."""
 
 
 def odd_ranges(pipeline: Pipeline) -> list[str]:
-    """For each tensor that no known classifier was trained on: where that comes from, what is odd, and what is meant.
+    """Warn about each tensor whose values are outside the usual ranges: the op, the reason, and a suggestion.
 
-    The usual ranges are 0 to 1, -1 to 1, about -2 to 3, and 0 to 255 less a mean. Odd is a channel whose values
+    The usual ranges are 0 to 1, -1 to 1, about -2 to 3, and 0 to 255 minus a mean. A channel is unusual if its values
 
-    - lie within 0.5 of each other: means of levels, 0 to 255, were taken from values of 0 to 1;
-    - go beyond -20 or 20, unless they are as far apart as levels are, with no mean or with one of levels: a mean or std
-      of values of 0 to 1 was applied to levels;
+    - span less than 0.5: a mean for values of 0 to 255 was subtracted from values of 0 to 1;
+    - exceed -20 or 20, unless they span 255 without a mean or with a mean for values of 0 to 255: a mean or std for
+      values of 0 to 1 was applied to values of 0 to 255;
     - are farther from 0 than from each other.
     """
     return [text for output in pipeline.outputs.values() if (text := _odd_range(pipeline, output))]
@@ -89,7 +89,7 @@ def _ends_otherwise(pipeline: Pipeline, index: int, name: str, *others: Op) -> n
 
 
 def unlike_sides(pipeline: Pipeline) -> list[str]:
-    """For each tensor that training resizes in another way than serving: both ways."""
+    """Warn about each tensor that training and serving resize differently."""
     if not pipeline.has_sides or len(pipeline.sides) < 2:
         return []
     training = pipeline.for_training().plan.outputs
@@ -104,7 +104,7 @@ def unlike_sides(pipeline: Pipeline) -> list[str]:
 
 
 def _way(plan: OutputPlan) -> str:
-    """Words for the resize of a tensor; empty if there is none."""
+    """Describe the resize of a tensor; empty if it is not resized."""
     resize = plan.geometry.resize if isinstance(plan, TensorPlan) else None
     if resize is None:
         return ""
@@ -112,7 +112,7 @@ def _way(plan: OutputPlan) -> str:
 
 
 def black_margins(pipeline: Pipeline) -> list[str]:
-    """For each tensor whose ``center_crop`` is larger than what ``resize`` leaves of a usual photo: what comes out."""
+    """Warn about each tensor whose ``center_crop`` exceeds the resized size of a common photo, and is padded."""
     return [text for output in pipeline.outputs.values() if (text := _margins(pipeline, output))]
 
 

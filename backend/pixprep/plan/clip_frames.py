@@ -18,13 +18,14 @@ class Sampling:
     """Choice of frames.
 
     Attributes:
-        frames: how many.
-        rule: ``uniform``: ``i (n - 1) / (frames - 1)``, cut off, of n frames: the first, the last, and as many between
-            them. ``segments``: one of each of ``frames`` equal parts, at random. ``step``: every ``by``-th.
-            ``fps``: those that are seen at times ``1 / by`` seconds apart.
-        by: see above.
-        start: where a step or a rate begins: so that what is left lies behind, on both sides, or at random.
-        repeats: a clip that is too short shows its last frame for the rest; else it is refused.
+        frames: Number of frames.
+        rule: Selection rule. ``uniform``: frames ``i (n - 1) / (frames - 1)``, truncated, out of n: the first, the
+            last, and frames between them at equal distances. ``segments``: a random frame from each of ``frames`` equal
+            parts. ``step``: every ``by``-th frame. ``fps``: frames shown at times ``1 / by`` seconds apart.
+        by: Step or rate, see ``rule``.
+        start: First frame of a step or a rate: the remaining frames are after the selection, on both sides, or split at
+            random.
+        repeats: Whether a clip that is too short repeats its last frame; otherwise, it is rejected.
     """
 
     frames: int
@@ -51,15 +52,15 @@ class Sampling:
         return int((self.frames - 1) / self.by * 25) + 2 if self.rule == "fps" else self.frames
 
     def indices(self, times: Sequence[Fraction], drawn: Sequence[float] = ()) -> list[int]:
-        """The wanted frames, rising; some more than once where the clip has too few.
+        """Return the indices of the selected frames in ascending order; a clip that is too short repeats some.
 
         Args:
-            times: of every frame in the order shown, in seconds, rising; at least one.
-            drawn: uniform numbers in [0, 1): one a segment for ``segments``, one for a ``random`` start; those that are
-                missing count as a half.
+            times: Time of every frame in seconds, in ascending order; at least one.
+            drawn: Uniform numbers in [0, 1): one per segment for ``segments``, and one for a ``random`` start. Missing
+                numbers count as 0.5.
 
         Raises:
-            ValueError: the clip is too short; it says how many frames or seconds there are.
+            ValueError: The clip is too short. The message contains its number of frames or seconds.
         """
         count = len(times)
         span = self.least if self.rule == "step" else self.frames

@@ -51,12 +51,12 @@ class Geometry:
     """Geometry and steps on levels of an output, for images of any size.
 
     Attributes:
-        before, resize, after: the steps that fold.
-        levels: what is then done to the canvas.
-        erasures: what is then done to the tensor.
-        fill: the colour of margins, where it comes with the image.
-        photo: what is done to the levels of the whole image, before all else; no pixel moves.
-        most: pixels of a side of the result, at most; None: any.
+        before, resize, after: Geometric steps, which are folded.
+        levels: Subsequent steps on the canvas.
+        erasures: Subsequent steps on the tensor.
+        fill: Input that specifies the color of the padding, if there is one.
+        photo: Steps on the pixel values of the whole image, before all others; they do not move pixels.
+        most: Maximum side of the result in pixels; None: unlimited.
     """
 
     before: tuple[GeometryStep, ...]
@@ -70,7 +70,7 @@ class Geometry:
 
     @property
     def _steps(self) -> tuple[GeometryStep | Augment | LevelStep, ...]:
-        """Give all steps that are done to an image, those after levels as they are."""
+        """Return all steps that apply to an image, and include later geometric steps unchanged."""
         levels = (*self.photo, *self.levels)
         rest = [step.step if isinstance(step, Move) else step for step in flat(levels) if not isinstance(step, Resize)]
         rest += [step.drawn for step in flat(levels) if isinstance(step, Resize) and step.drawn is not None]
@@ -78,28 +78,28 @@ class Geometry:
 
     @property
     def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
-        """The steps that differ from image to image by what is drawn."""
+        """Return the steps that depend on random parameters of the image."""
         steps: tuple[Any, ...] = (self.resize and self.resize.drawn, *self._steps, *self.erasures)
         return tuple(step for step in steps if getattr(step, "key", "") and not is_given(step))
 
     @property
     def takes_inputs(self) -> bool:
-        """Tell whether a step's numbers come with the image."""
+        """Return whether a step depends on inputs."""
         return self.fill is not None or any(map(is_given, (self.resize and self.resize.drawn, *self._steps)))
 
     @property
     def may_warp(self) -> bool:
-        """Tell whether it may turn an image, so that its boxes are no boxes any more."""
+        """Return whether the geometry may rotate an image, so that boxes are no longer axis-aligned."""
         return any(not isinstance(step, Move) and _moves(step) for step in self.levels)
 
     @property
     def motion(self) -> tuple[object, ...]:
-        """The steps that may move pixels: what lies in one image lies in another of which these are the same."""
+        """Return the steps that may move pixels. Images with equal steps share their coordinates."""
         return (self.before, self.resize, self.after, *filter(_moves, self.levels))
 
     @property
     def is_padded(self) -> bool:
-        """Tell whether an image may have margins before the resize."""
+        """Return whether an image may be padded before the resize."""
         return any(
             step.beyond in PADS if isinstance(step, Window) else not (isinstance(step, Flip) or step.is_inside)
             for step in self.before
@@ -119,9 +119,9 @@ class Geometry:
         """Fold the steps for an image of this size.
 
         Args:
-            height: of the image.
-            width: of the image.
-            drawing: what random steps get; default: an example, in which every number is nearly a half.
+            height: Height of the image in pixels.
+            width: Width of the image in pixels.
+            drawing: Random parameters and inputs; default: an example, in which every number is about one half.
 
         Raises:
             ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: this image has no such window.

@@ -32,16 +32,16 @@ class Window:
     """A new canvas laid over the image: it crops where it is smaller, and pads where it is larger.
 
     Attributes:
-        height, width: of the canvas; None: a square of ``int(fraction * side)``.
-        multiple: in place of these, that each side of the canvas is the next one of.
-        side: of the image, which the square follows.
-        place: where it lies. ``fixed``: at ``top``, ``left``. ``free``: there, of the pixels that the window leaves
-            free. ``share``: all four numbers are of the image's sides; ``share32``: they and the begin are float32.
-            ``center``: half of what is cut off lies above, rounded by ``rounding``; half of what is added, rounded
-            down. ``top_left``: nothing is cut off or added there.
-        beyond: what happens where the canvas is larger than the image, or smaller. ``fill``: it has a margin, behind a
-            resize alone; ``pad``: it has one anywhere. ``keep_larger``: a side is that of
-            the image where this is larger.
+        height, width: Height and width of the canvas; None: a square of ``int(fraction * side)``.
+        multiple: Number to whose next multiple each side of the canvas is padded, instead of ``height`` and ``width``.
+        side: Side of the image that determines the square.
+        place: Position of the window. ``fixed``: at ``top``, ``left``. ``free``: ``top`` and ``left`` are fractions of
+            the pixels outside the window. ``share``: all four numbers are fractions of the image's sides; ``share32``:
+            the fractions and the first pixel are float32. ``center``: half of the cropped pixels is above the window,
+            rounded by ``rounding``; half of the padding, rounded down. ``top_left``: nothing is cropped or padded at
+            the top and on the left.
+        beyond: Treatment of a canvas that is larger or smaller than the image. ``fill``: it is padded, only after a
+            resize; ``pad``: it is padded anywhere. ``keep_larger``: a larger side of the image is kept.
     """
 
     height: float | None

@@ -199,12 +199,12 @@ def number(reference: str, bound: Bound = Bound()) -> Number:  # noqa: B008  (it
 
 @dataclass(frozen=True, kw_only=True)
 class Requested:
-    """A window or the size of a resize, of which some numbers come with the image.
+    """A window or the size of a resize, some of whose numbers are inputs.
 
     Attributes:
-        key: of the op.
-        numbers: by the field that each is for.
-        window: the ``Window`` whose fields they are; None: they are of the resize that has this.
+        key: Key of the op.
+        numbers: Inputs by the field that each sets.
+        window: ``Window`` that contains the fields; None: the resize with this object contains them.
     """
 
     key: str
@@ -236,9 +236,9 @@ class Box:
     """The window of a box.
 
     Attributes:
-        key: of the op.
-        input: whose numbers are the box.
-        is_inside: A box that reaches over the edge ends there; else it has a margin.
+        key: Key of the op.
+        input: Name of the input that contains the box.
+        is_inside: Whether a box that extends beyond the image is cut off; otherwise, it is padded.
     """
 
     key: str
@@ -250,12 +250,12 @@ class Box:
         """The whole pixels of a box, as Pillow's ``Image.crop`` rounds its edges: half to even.
 
         Args:
-            height: of the canvas.
-            width: of the canvas.
+            height: Height of the canvas.
+            width: Width of the canvas.
             box: float64 (4,) left, top, right, bottom in pixels of the canvas; None: all of it.
 
         Raises:
-            ImageError: DOES_NOT_FIT: nothing of it is left inside the canvas.
+            ImageError: DOES_NOT_FIT: No part of the box is inside the canvas.
         """
         if box is None:
             return {"top": 0, "left": 0, "height": height, "width": width}
@@ -279,12 +279,12 @@ class Box:
 
 @dataclass(frozen=True, kw_only=True)
 class Flip:
-    """A mirror, where the input says so.
+    """A flip that an input enables per image.
 
     Attributes:
-        key: of the op.
-        input: that says so.
-        axis: as in the plan's ``Flip``.
+        key: Key of the op.
+        input: Name of the input.
+        axis: Axis, as in the plan's ``Flip``.
     """
 
     key: str
@@ -298,11 +298,11 @@ class Flip:
 
 @dataclass(frozen=True)
 class Fill:
-    """The colour of all margins, as an input says it.
+    """The color of all padding, which an input specifies.
 
     Attributes:
-        input: that says it.
-        channels: how many levels it has, in the order of the tensor's channels.
+        input: Name of the input.
+        channels: Number of values of the color, in the order of the tensor's channels.
     """
 
     input: str
@@ -324,16 +324,16 @@ def is_given(step: object) -> bool:
 
 
 class Drawing:
-    """Numbers of random ops and of inputs for one image: each op gets them once, whatever outputs it leads to.
+    """Random parameters and inputs for one image; each op draws once, whatever outputs depend on it.
 
     Args:
-        numbers: of the sample; or the words of each op, to repeat a drawing.
-        boxes: float32 (n, 4) xyxy in pixels of the image, for ``random_iou_crop``; None: there are none.
-        row: what came with the image; None: an example: the whole image, not mirrored, with black margins.
+        numbers: Random numbers of the sample; or the parameters of each op, to repeat a draw.
+        boxes: Boxes for ``random_iou_crop``, float32 (n, 4) xyxy in pixels of the image; None: the image has no boxes.
+        row: Row of inputs for the image; None: an example: the whole image, not mirrored, with black padding.
 
     Attributes:
-        draws: the words of each op that was asked.
-        kept: by the key of each ``random_iou_crop``, which boxes its window keeps.
+        draws: Parameters of each op that has drawn.
+        kept: Boxes that the window of each ``random_iou_crop`` keeps, by the op's key.
     """
 
     def __init__(

@@ -32,19 +32,19 @@ def colour(fill: Levels, color: Color) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Lowered:
-    """The ops from the first to some place in the pipeline, folded.
+    """The ops from the first one up to a position in the pipeline, folded.
 
     Attributes:
-        color: order of the channels, as the first op says it.
-        is_reduced: a JPEG may be decoded to a fraction of its size.
-        before, resize, after: the geometry.
-        fill: the colour of the margins so far; None: there is none.
-        levels: what is done to the levels.
-        arithmetic: what is done to the value.
-        erasures: what is done to the tensor.
-        operators: that ``extern`` may name, see ``finding.find``.
-        photo: what is done to the levels of the whole photo, before the geometry.
-        resizes_again: an op of a choice comes next, which may resize what is resized already: a recipe says so.
+        color: Order of the channels that the first op produces.
+        is_reduced: Whether a JPEG may be decoded at a fraction of its size.
+        before, resize, after: Geometric steps before the resize, the resize, and the steps after it.
+        fill: Color of the padding so far; None: the image is not padded.
+        levels: Steps on the pixel values of the canvas.
+        arithmetic: Normalization of the values.
+        erasures: Steps on the tensor.
+        operators: Custom operators that ``extern`` may refer to, see ``finding.find``.
+        photo: Steps on the pixel values of the whole photo, before the geometry.
+        resizes_again: Whether the next op belongs to a choice, which may resize an image that is already resized.
     """
 
     color: Color

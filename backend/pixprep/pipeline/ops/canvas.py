@@ -1,4 +1,4 @@
-"""Ops that lay the image on a canvas, or mirror it."""
+"""Ops that pad the image to a canvas, or mirror it."""
 
 from __future__ import annotations
 

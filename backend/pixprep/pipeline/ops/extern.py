@@ -1,4 +1,4 @@
-"""The op that stands for a user's operator."""
+"""The op that calls a custom operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs: they pass the image on unchanged, so that several may stand one after the other."""
+"""Outputs. They pass the image on unchanged, so several may follow each other."""
 
 from __future__ import annotations
 

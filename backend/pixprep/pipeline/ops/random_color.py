@@ -1,4 +1,4 @@
-"""Ops that change the levels of some of the images, or of each by numbers of its own: in training only."""
+"""Random ops on pixel values, for training only."""
 
 from __future__ import annotations
 
